@@ -1,0 +1,31 @@
+// A fingerprint of a run: one 64-bit number over every event and every step with its chunks, in
+// their order. Two runs that made the same decisions at the same times have the same digest, on
+// every compiler and machine.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "core/event.h"
+
+namespace metronome {
+
+class EventDigest final : public EventSink {
+ public:
+  EventDigest();
+
+  void on_event(const Event& event, const Request& request) override;
+  void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
+               const RequestTable& requests) override;
+
+  std::uint64_t value() const;  // of everything so far
+  std::string hex() const;      // value() as 16 lower-case digits
+
+ private:
+  // Four independent chains keep the multiplier busy; chunk i of a step goes to chain i % 4.
+  std::array<std::uint64_t, 4> lanes_;
+  std::uint64_t num_words_ = 0;
+};
+
+}  // namespace metronome

@@ -1,0 +1,72 @@
+#include "core/engine_setup.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+#include "core/policy_registry.h"
+
+namespace metronome {
+namespace {
+
+KvCacheLayout paged_layout(const Scenario& scenario, std::int32_t max_model_len,
+                           const KvCapacityFn& kv_capacity) {
+  const KvCacheConfig& config = scenario.kv_cache;
+  std::int64_t num_blocks = 0;
+  if (config.num_blocks) {
+    num_blocks = *config.num_blocks;
+  } else {
+    // More blocks than every running request could fill are of no use.
+    const std::int64_t useful =
+        std::int64_t{scenario.engine.max_num_seqs} * ceil_div(max_model_len, config.block_size);
+    num_blocks = std::min(kv_capacity(config.block_size), useful);
+  }
+  const double watermark = config.watermark * static_cast<double>(num_blocks);
+  return {.num_blocks = num_blocks,
+          .block_size = config.block_size,
+          .allocation = config.allocation,
+          .watermark_blocks = static_cast<std::int64_t>(watermark)};
+}
+
+KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_len,
+                             const KvCapacityFn& kv_capacity) {
+  const std::int64_t num_slots = scenario.engine.max_num_seqs;
+  const std::int64_t capacity = kv_capacity(max_model_len);
+  if (num_slots > capacity) {
+    throw ConfigError(
+        "kv_cache.backend: slotted needs engine.max_num_seqs = " + std::to_string(num_slots) +
+        " slots of engine.max_model_len = " + std::to_string(max_model_len) +
+        " tokens, the memory holds " + std::to_string(capacity) + "; lower either, or use paged");
+  }
+  return {.num_blocks = num_slots, .block_size = max_model_len};
+}
+
+}  // namespace
+
+EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model,
+                              const KvCapacityFn& kv_capacity) {
+  const std::int64_t max_model_len =
+      scenario.engine.max_model_len.value_or(model.max_position_embeddings);
+  if (max_model_len > model.max_position_embeddings) {
+    throw ConfigError("engine.max_model_len: " + std::to_string(max_model_len) + " is more than " +
+                      model.name + " was made for; at most " +
+                      std::to_string(model.max_position_embeddings));
+  }
+  const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
+  METRONOME_CHECK(policy != nullptr, "the policy was validated before");
+
+  EngineSetup setup;
+  setup.scheduler = scenario.scheduler;
+  setup.max_num_seqs = scenario.engine.max_num_seqs;
+  setup.max_model_len = static_cast<std::int32_t>(max_model_len);
+  setup.max_waiting_requests = scenario.engine.max_waiting_requests;
+  setup.async_depth = scenario.engine.async_depth;
+  setup.step_shape = scenario.engine.step_shape == StepShape::Auto ? policy->natural_shape
+                                                                   : scenario.engine.step_shape;
+  setup.kv_cache = scenario.kv_cache.backend == KvBackend::Slotted
+                       ? slotted_layout(scenario, setup.max_model_len, kv_capacity)
+                       : paged_layout(scenario, setup.max_model_len, kv_capacity);
+  return setup;
+}
+
+}  // namespace metronome

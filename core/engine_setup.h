@@ -1,0 +1,21 @@
+// From a scenario to an engine: fills in what the scenario leaves to the model, the policy, or the
+// memory of the machine that executes it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "core/engine.h"
+#include "core/model.h"
+#include "core/scenario.h"
+
+namespace metronome {
+
+// How many blocks of `block_tokens` tokens the executor has memory for.
+using KvCapacityFn = std::function<std::int64_t(std::int64_t block_tokens)>;
+
+// Throws ConfigError when the scenario asks for more than the model or the memory allows.
+EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model,
+                              const KvCapacityFn& kv_capacity);
+
+}  // namespace metronome

@@ -1,0 +1,35 @@
+// The three ways things go wrong. An expected shortage (pool exhausted, queue full) is a return
+// value; bad input is a ConfigError; a broken invariant is check(), on in every build and
+// unreachable from input.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace metronome {
+
+// Bad input. what() is one complete line, "file:line: key: what is wrong; what is allowed".
+class ConfigError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A bug in Metronome itself.
+class InvariantError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+[[noreturn]] void throw_invariant_error(const char* condition, const char* file, int line,
+                                        std::string_view message);
+
+}  // namespace metronome
+
+// Throws InvariantError when `condition` is false. `message` is evaluated only then.
+#define METRONOME_CHECK(condition, message)                                                 \
+  do {                                                                                      \
+    if (!(condition)) [[unlikely]] {                                                        \
+      ::metronome::throw_invariant_error(#condition, __FILE__, __LINE__, (message));        \
+    }                                                                                       \
+  } while (false)

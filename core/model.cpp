@@ -1,0 +1,75 @@
+#include "core/model.h"
+
+namespace metronome {
+
+std::int64_t ModelConfig::n_global_layers() const {
+  if (sliding_window == 0) return n_layers;
+  return global_layer_interval == 0 ? 0 : n_layers / global_layer_interval;
+}
+
+std::int64_t ModelConfig::n_window_layers() const { return n_layers - n_global_layers(); }
+
+std::int64_t ModelConfig::n_linear_params() const {
+  const std::int64_t qkv = hidden_dim * (n_heads + 2 * n_kv_heads) * head_dim;
+  const std::int64_t output = n_heads * head_dim * hidden_dim;
+  const std::int64_t gate_up_down = 3 * hidden_dim * ffn_dim;
+  return n_layers * (qkv + output + gate_up_down);
+}
+
+std::int64_t ModelConfig::n_embedding_params() const { return vocab_size * hidden_dim; }
+
+std::int64_t ModelConfig::n_norm_params() const {
+  const std::int64_t block_norms = (has_post_norms ? 4 : 2) * hidden_dim;
+  const std::int64_t head_norms = has_qk_norm ? 2 * head_dim : 0;
+  return n_layers * (block_norms + head_norms) + hidden_dim;
+}
+
+std::int64_t ModelConfig::n_params() const {
+  const std::int64_t tables = has_tied_embeddings ? 1 : 2;
+  return n_linear_params() + tables * n_embedding_params() + n_norm_params();
+}
+
+std::int64_t ModelConfig::kv_bytes_per_token() const {
+  return 2 * n_layers * n_kv_heads * head_dim * bytes_per_kv_element;
+}
+
+std::string ModelConfig::shape_error() const {
+  // Far above any model, and small enough that no count above overflows 64 bits.
+  constexpr std::int64_t kMaxDim = 1 << 20;
+  constexpr std::int64_t kMaxVocab = 1 << 24;
+  struct Bound {
+    const char* key;
+    std::int64_t value;
+    std::int64_t min;
+    std::int64_t max;
+  };
+  const Bound bounds[] = {
+      {"n_layers", n_layers, 1, 4096},
+      {"hidden_dim", hidden_dim, 1, kMaxDim},
+      {"n_heads", n_heads, 1, 4096},
+      {"n_kv_heads", n_kv_heads, 1, 4096},
+      {"head_dim", head_dim, 1, 4096},
+      {"ffn_dim", ffn_dim, 1, kMaxDim},
+      {"vocab_size", vocab_size, 1, kMaxVocab},
+      {"max_position_embeddings", max_position_embeddings, 1, 1 << 30},
+      {"sliding_window", sliding_window, 0, 1 << 30},
+      {"global_layer_interval", global_layer_interval, 0, 4096},
+      {"bytes_per_weight", bytes_per_weight, 1, 4},
+      {"bytes_per_kv_element", bytes_per_kv_element, 1, 4},
+  };
+  for (const Bound& bound : bounds) {
+    if (bound.value >= bound.min && bound.value <= bound.max) continue;
+    return std::string(bound.key) + ": is " + std::to_string(bound.value) + "; allowed: " +
+           std::to_string(bound.min) + " to " + std::to_string(bound.max);
+  }
+  if (n_heads % n_kv_heads != 0) {
+    return "n_kv_heads: " + std::to_string(n_kv_heads) + " does not divide n_heads " +
+           std::to_string(n_heads) + "; allowed: a divisor of n_heads";
+  }
+  if (sliding_window == 0 && global_layer_interval != 0) {
+    return "global_layer_interval: has no meaning without sliding_window; allowed: 0";
+  }
+  return {};
+}
+
+}  // namespace metronome

@@ -1,0 +1,40 @@
+// Seeded random numbers: one generator per purpose, so that drawing more of one thing never
+// shifts another. Boost.Random's distributions are behind rng.cpp (the standard library's differ
+// between implementations).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace metronome {
+
+// SplitMix64's finaliser: a bijection that scatters every bit. Used for seeds, content and digests.
+constexpr std::uint64_t mix64(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+class Rng {
+ public:
+  // `purpose` names the stream ("arrivals", "prompt_tokens").
+  Rng(std::uint64_t seed, std::string_view purpose);
+
+  using result_type = std::uint64_t;
+  static constexpr result_type min() { return 0; }
+  static constexpr result_type max() { return ~result_type{0}; }
+  result_type operator()();
+
+  std::int64_t uniform_int(std::int64_t low, std::int64_t high);  // inclusive
+  double uniform();                                               // [0, 1)
+  double exponential(double mean);
+  double gamma(double shape, double scale);
+  double normal(double mean, double stddev);
+  double lognormal(double mu, double sigma);  // of the underlying normal
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace metronome

@@ -1,0 +1,283 @@
+// From a scenario file to validated variants: overrides, merging, reading.
+#include "core/scenario.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/scenario_keys.h"
+
+namespace metronome {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kVariantPrefix = "variants.";
+
+std::string variant_path(std::size_t position) {
+  return "variants." + std::to_string(position);
+}
+
+// The top-level keys of a scenario, `description` and `variants` excepted.
+std::vector<std::string> section_keys() {
+  std::vector<std::string> keys;
+  for (const DocumentedKey& key : documented_scenario_keys()) {
+    if (key.example.empty()) continue;
+    const std::string top = key.key.substr(0, key.key.find('.'));
+    if (std::find(keys.begin(), keys.end(), top) == keys.end()) keys.push_back(top);
+  }
+  return keys;
+}
+
+void require_mapping(const ConfigNode& root) {
+  if (root.kind == ConfigNode::Kind::Map) return;
+  const bool is_empty = root.kind == ConfigNode::Kind::Null;
+  fail_config(root.where, "",
+              (is_empty ? "the scenario is empty" : "a scenario is a mapping, not " +
+                                                        root.describe()) +
+                  "; allowed: keys such as model, hardware, scheduler, workload");
+}
+
+// ---- overrides ----
+
+// The variant that a key "variants.NAME.rest" addresses: its position and the length of
+// "variants.NAME.". Names may hold dots, so the longest name that fits wins.
+struct VariantMatch {
+  ConfigNode* node = nullptr;
+  std::size_t prefix_length = 0;
+};
+
+VariantMatch match_variant(ConfigNode& root, std::string_view key) {
+  VariantMatch match;
+  if (!key.starts_with(kVariantPrefix)) return match;
+  ConfigNode* variants = root.find("variants");
+  if (variants == nullptr) return match;
+  for (ConfigNode& variant : variants->items) {
+    const ConfigNode* name = variant.find("name");
+    if (name == nullptr || name->scalar.empty()) continue;
+    const std::string prefix = std::string(kVariantPrefix) + name->scalar + ".";
+    if (prefix.size() < match.prefix_length || !key.starts_with(prefix)) continue;
+    match = {&variant, prefix.size()};
+  }
+  return match;
+}
+
+[[noreturn]] void refuse_variant(const ConfigNode& root, std::string_view key) {
+  std::vector<std::string_view> names;
+  if (const ConfigNode* variants = root.find("variants")) {
+    for (const ConfigNode& variant : variants->items) {
+      if (const ConfigNode* name = variant.find("name")) names.push_back(name->scalar);
+    }
+  }
+  const std::string allowed =
+      names.empty() ? "a key of a scenario without variants"
+                    : "variants.NAME.KEY with a NAME of " + join_names(names);
+  fail_config(assignment_location(key), "", "no such variant; allowed: " + allowed);
+}
+
+void apply_override(ConfigNode& root, const std::string& assignment) {
+  const std::string_view key = assignment_key(assignment);
+  const std::string_view value = std::string_view(assignment).substr(key.size() + 1);
+  const VariantMatch match = match_variant(root, key);
+  if (match.node != nullptr) {
+    assign_value(*match.node, key.substr(match.prefix_length), value, key);
+    return;
+  }
+  const bool is_position = key.size() > kVariantPrefix.size() &&
+                           key[kVariantPrefix.size()] >= '0' && key[kVariantPrefix.size()] <= '9';
+  if (key.starts_with(kVariantPrefix) && !is_position) refuse_variant(root, key);
+  assign_value(root, key, value, key);
+}
+
+// Short forms do not merge key by key, and cannot be assigned into.
+void expand_shorthands(ConfigNode& root) {
+  if (ConfigNode* workload = root.find("workload")) expand_trace_shorthand(*workload);
+  if (ConfigNode* variants = root.find("variants")) {
+    for (ConfigNode& variant : variants->items) expand_shorthands(variant);
+  }
+}
+
+// ---- variants ----
+
+std::string read_variant_name(const ConfigNode& variant, const std::string& path) {
+  constexpr const char* kAllowed = "; allowed: letters, digits, '.', '_' and '-'";
+  ConfigReader reader(variant, path);
+  std::string name;
+  reader.text("name", name, "");
+  for (const std::string& key : section_keys()) reader.take(key.c_str());
+  reader.finish();
+  const std::string key = path + ".name";
+  const ConfigNode* given = variant.find("name");
+  if (given == nullptr) {
+    fail_config(variant.where, key, std::string("required key is missing") + kAllowed);
+  }
+  const bool is_word = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           c == '.' || c == '_' || c == '-';
+  });
+  // The dots alone would name a folder other than the variant's.
+  if (name.empty() || !is_word || name == "." || name == "..") {
+    fail_config(given->where, key, given->describe() + " is no variant name" + kAllowed);
+  }
+  return name;
+}
+
+void require_variant_list(const ConfigNode& variants) {
+  if (variants.kind == ConfigNode::Kind::Sequence && !variants.items.empty()) return;
+  const std::string got =
+      variants.kind == ConfigNode::Kind::Sequence ? "an empty list" : variants.describe();
+  fail_config(variants.where, "variants",
+              "must be a list of variants, got " + got +
+                  "; allowed: at least one mapping with a name, or no such key");
+}
+
+std::vector<std::string> read_variant_names(const ConfigNode& variants) {
+  require_variant_list(variants);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < variants.items.size(); ++i) {
+    const ConfigNode& variant = variants.items[i];
+    std::string name = read_variant_name(variant, variant_path(i));
+    const auto first = std::find(names.begin(), names.end(), name);
+    if (first != names.end()) {
+      fail_config(variant.find("name")->where, variant_path(i) + ".name",
+                  "'" + name + "' is already the name of " +
+                      variant_path(static_cast<std::size_t>(first - names.begin())) +
+                      "; allowed: a name of its own");
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// ---- reading ----
+
+// Refuses unknown top-level keys, with the keys of a whole file as the allowed ones.
+std::string read_description(const ConfigNode& root) {
+  std::string description;
+  ConfigReader reader(root, "");
+  reader.text("description", description, "");
+  for (const std::string& key : section_keys()) reader.take(key.c_str());
+  reader.take("variants");
+  reader.finish();
+  return description;
+}
+
+std::string resolve_model(const std::string& model, const std::string& base_dir) {
+  const bool is_path = model.find('/') != std::string::npos || model.ends_with(".json");
+  if (!is_path || fs::path(model).is_absolute()) return model;
+  return (fs::path(base_dir) / model).lexically_normal().string();
+}
+
+Scenario read_scenario(const ConfigNode& source, const std::string& base_dir) {
+  Scenario scenario;
+  ConfigReader reader(source, "");
+  visit_before_workload(reader, scenario);
+  const ConfigNode* workload = reader.take("workload");
+  visit_after_workload(reader, scenario);
+  reader.finish();
+  validate_scenario(scenario, source);
+  if (workload == nullptr) {
+    fail_config(source.where, "workload",
+                "required key is missing; allowed: arrivals and lengths, or a trace");
+  }
+  scenario.workload = read_workload_config(*workload, "workload", base_dir);
+  scenario.model = resolve_model(scenario.model, base_dir);
+  scenario.model_where = source.find("model")->where;
+  scenario.hardware_where = source.find("hardware")->where;
+  return scenario;
+}
+
+// A value (not a section that was made to hold it) comes from `file`.
+bool holds_location(const ConfigNode& node, const std::string& file) {
+  const auto holds = [&file](const ConfigNode& child) { return holds_location(child, file); };
+  return (node.entries.empty() && node.where.file != nullptr && *node.where.file == file) ||
+         std::any_of(node.items.begin(), node.items.end(), holds) ||
+         std::any_of(node.entries.begin(), node.entries.end(),
+                     [&holds](const ConfigNode::Entry& entry) { return holds(entry.value); });
+}
+
+// An override that changes nothing is a mistake better heard of.
+void refuse_idle_overrides(const std::vector<ConfigNode>& merged,
+                           const std::vector<std::string>& assignments) {
+  for (const std::string& assignment : assignments) {
+    const std::string key(assignment_key(assignment));
+    if (key == "description" || key.starts_with("variants")) continue;
+    const SourceLocation where = assignment_location(key);
+    const bool is_used = std::any_of(
+        merged.begin(), merged.end(),
+        [&where](const ConfigNode& variant) { return holds_location(variant, *where.file); });
+    if (is_used) continue;
+    fail_config(where, "",
+                "has no effect, every variant overrides or drops this key; allowed: "
+                "variants.NAME." + key + " for one variant");
+  }
+}
+
+std::vector<ConfigNode> merge_variants(const ConfigNode& base, const ConfigNode& variants) {
+  std::vector<ConfigNode> merged;
+  for (const ConfigNode& variant : variants.items) {
+    ConfigNode own = variant;
+    own.erase("name");
+    merged.push_back(base);
+    drop_inherited_keys(merged.back(), own, scenario_choices());
+    merge_into(merged.back(), own);
+  }
+  return merged;
+}
+
+void override_seed(ScenarioFile& file, std::uint64_t seed) {
+  if (seed > static_cast<std::uint64_t>(kMaxSeed)) {
+    throw ConfigError("--seed: " + std::to_string(seed) +
+                      " is out of range; allowed: " + describe_range(0, kMaxSeed));
+  }
+  for (Scenario& scenario : file.variants) scenario.seed = seed;
+}
+
+ConfigNode load_with_overrides(const std::string& path,
+                               const std::vector<std::string>& assignments) {
+  ConfigNode root = load_config_file(path);
+  require_mapping(root);
+  expand_shorthands(root);
+  for (const std::string& assignment : assignments) {
+    apply_override(root, assignment);
+    expand_shorthands(root);
+  }
+  drop_superseded_keys(root, scenario_choices());
+  if (ConfigNode* variants = root.find("variants")) {
+    for (ConfigNode& variant : variants->items) drop_superseded_keys(variant, scenario_choices());
+  }
+  return root;
+}
+
+}  // namespace
+
+ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
+                           std::optional<std::uint64_t> seed) {
+  const ConfigNode root = load_with_overrides(path, assignments);
+  const std::string base_dir = fs::path(path).parent_path().string();
+  ScenarioFile file;
+  file.path = path;
+  file.name = fs::path(path).stem().string();
+  file.description = read_description(root);
+  const ConfigNode* variants = root.find("variants");
+  file.has_variants = variants != nullptr;
+  ConfigNode base = root;
+  base.erase("description");
+  base.erase("variants");
+  std::vector<ConfigNode> merged = {base};
+  std::vector<std::string> names = {file.name};
+  if (file.has_variants) {
+    names = read_variant_names(*variants);
+    refuse_unused_keys(base, base, scenario_choices(), "");
+    merged = merge_variants(base, *variants);
+    refuse_idle_overrides(merged, assignments);
+  }
+  for (std::size_t i = 0; i < merged.size(); ++i) {
+    file.variants.push_back(read_scenario(merged[i], base_dir));
+    file.variants.back().name = names[i];
+  }
+  if (seed.has_value()) override_seed(file, *seed);
+  return file;
+}
+
+}  // namespace metronome

@@ -1,0 +1,158 @@
+// A scenario: everything a run depends on. YAML in, validated structs out.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config_reader.h"
+#include "core/config_writer.h"
+#include "core/workload_config.h"
+
+namespace metronome {
+
+enum class StepShape : std::uint8_t { Auto, Mixed, Separate };
+enum class KvBackend : std::uint8_t { Paged, Slotted };
+enum class KvAllocation : std::uint8_t { Incremental, Eager };
+enum class QueueOrder : std::uint8_t { Fcfs, Priority, ShortestPrefillFirst };
+enum class Batching : std::uint8_t { Ragged, Padded };
+
+struct EngineConfig {
+  std::int32_t max_num_seqs = 256;      // requests running at once
+  std::optional<std::int64_t> max_model_len;  // prompt + output tokens; auto = the model's limit
+  StepShape step_shape = StepShape::Auto;     // auto = mixed, separate for single_prefill
+  std::int32_t async_depth = 1;         // steps in flight: 1 or 2
+  std::int32_t max_waiting_requests = 0;  // refuse beyond this many in the queue; 0 = no limit
+};
+
+struct KvCacheConfig {
+  KvBackend backend = KvBackend::Paged;
+  std::int32_t block_size = 16;               // tokens; paged only
+  std::optional<std::int64_t> num_blocks;     // auto = what the executor has room for
+  KvAllocation allocation = KvAllocation::Incremental;
+  double watermark = 0.0;                     // share of blocks kept free when admitting
+  bool enable_prefix_caching = false;
+};
+
+struct SchedulerConfig {
+  std::string policy = "token_budget";
+  QueueOrder order = QueueOrder::Fcfs;
+  std::int32_t max_num_batched_tokens = 2048;
+  // Prompt tokens a request may advance in one step. auto = the policy's default: chunked 512,
+  // token_budget as much as the budget leaves.
+  std::optional<std::int64_t> prefill_chunk_size;
+  std::int32_t max_prefill_chunks_per_step = 0;  // 0 = no limit
+  std::int32_t max_num_partial_prefills = 0;     // 0 = no limit
+  std::int32_t min_chunk_size = 1;
+  double batch_wait_ms = 0;                      // static: wait this long for the batch to fill
+};
+
+struct CostModelConfig {
+  std::string kind = "roofline";
+  Batching batching = Batching::Ragged;
+  bool gather_kv = false;              // KV is copied out of its blocks before attention
+  std::int32_t tensor_parallel_size = 1;
+  std::optional<double> host_gap_us;   // overrides the hardware's
+  double gpu_memory_utilization = 0.9; // share of device memory for weights and KV
+};
+
+// Latency limits of MLPerf Inference's LLM benchmarks (p99 TTFT and TPOT). Source: mlcommons
+// inference_policies, inference_rules.adoc.
+enum class SloPreset : std::uint8_t {
+  None,
+  Llama31_8bConversational,
+  Llama31_8bInteractive,
+  Llama2_70bServer,
+  Llama2_70bInteractive,
+  Llama31_405bServer,
+  Llama31_405bInteractive,
+  DeepSeekR1Server,
+  DeepSeekR1Interactive,
+  GptOss120bServer,
+  GptOss120bInteractive,
+};
+
+struct SloConfig {  // a request is good when it meets every limit that is set
+  SloPreset preset = SloPreset::None;  // sets ttft_ms and tpot_ms; keys given beside it win
+  std::optional<double> ttft_ms;
+  std::optional<double> tpot_ms;
+  std::optional<double> itl_ms;   // every inter-token gap of the request
+  std::optional<double> e2el_ms;
+};
+
+struct ResultsConfig {
+  bool steps = true;     // write steps.jsonl
+  bool requests = true;  // write requests.jsonl
+};
+
+struct Scenario {
+  std::string name;              // variant name, or the file's stem
+  std::uint64_t seed = 0;
+  std::string model;             // catalogue name, config.json, or model folder
+  std::string hardware;          // catalogue name
+  EngineConfig engine;
+  KvCacheConfig kv_cache;
+  SchedulerConfig scheduler;
+  CostModelConfig cost_model;
+  WorkloadConfig workload;
+  SloConfig slo;
+  ResultsConfig results;
+
+  // Where model and hardware were named, for messages; not keys.
+  SourceLocation model_where;
+  SourceLocation hardware_where;
+
+  // The resolved config as JSON: every key that applies, defaults included, two-space indent. Keys
+  // that a choice (policy, KV backend, arrival process, ...) has no use for are left out. JSON is
+  // YAML: saved in the scenario file's folder, to which the trace's path stays relative, it is a
+  // scenario that resolves to itself.
+  std::string to_json() const;
+};
+
+// Keys, ranges and meaning of each section. Shown an unknown policy, they break an invariant.
+void visit_fields(FieldVisitor& visitor, EngineConfig& config);
+void visit_fields(FieldVisitor& visitor, KvCacheConfig& config);
+void visit_fields(FieldVisitor& visitor, SchedulerConfig& config);
+void visit_fields(FieldVisitor& visitor, CostModelConfig& config);
+void visit_fields(FieldVisitor& visitor, SloConfig& config);
+void visit_fields(FieldVisitor& visitor, ResultsConfig& config);
+void visit_fields(FieldVisitor& visitor, Scenario& scenario);
+
+// Every key a scenario file may hold, in the order of the documentation. `description` and
+// `variants` belong to the file, not to a Scenario, and have no example.
+std::vector<DocumentedKey> documented_scenario_keys();
+
+// Throws ConfigError for what no single field can tell: a missing required key, keys that
+// contradict each other, keys the chosen policy or backend has no use for; not for the workload,
+// which read_workload_config() checks. `source` is the tree the scenario was read from: it says
+// which keys were given, and where.
+void validate_scenario(const Scenario& scenario, const ConfigNode& source);
+
+// A scenario file after overrides: one entry per variant (one named after the file if it has
+// none). A relative model path (a name with a '/' or ending in .json) or trace path is relative to
+// the scenario file's folder.
+struct ScenarioFile {
+  std::string path;
+  std::string name;  // the file's stem
+  std::string description;
+  bool has_variants = false;
+  std::vector<Scenario> variants;
+};
+
+// Reads, applies `--set` assignments (to the base, before variants; a prefix `variants.NAME.`
+// addresses one variant), merges variants, validates. `seed` overrides every `seed` key. Throws
+// ConfigError at the first mistake.
+//
+// A variant (or --set) that names another policy, KV backend, arrival process, length
+// distribution, kind of prefix or trace format drops inherited keys which that choice has no use
+// for; the same key given next to it is an error. Naming a trace is such a choice too: it drops
+// the inherited description of drawn requests, arrivals included; `trace: null` drops the inherited
+// trace. The file's own base has to be right by itself: a key of no use to a choice made beside it
+// is an error there even if every variant drops it. Another error is a --set whose value every
+// variant overrides or drops: it would change nothing.
+ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
+                           std::optional<std::uint64_t> seed);
+
+}  // namespace metronome

@@ -1,0 +1,86 @@
+// The choices of a scenario, and which keys each of their values has no use for.
+#include <algorithm>
+
+#include "core/scenario_keys.h"
+
+namespace metronome {
+namespace {
+
+// Keys of `scheduler` that some policy reads, each once. The others belong to all policies.
+std::vector<std::string_view> all_policy_keys() {
+  std::vector<std::string_view> keys;
+  for (const PolicyInfo& policy : all_policies()) {
+    for (const std::string_view key : policy.keys) {
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
+std::string policies_that_read(std::string_view key) {
+  std::vector<std::string_view> names;
+  for (const PolicyInfo& policy : all_policies()) {
+    if (reads_key(policy, key)) names.push_back(policy.name);
+  }
+  return join_names(names);
+}
+
+bool is_about_chunks(std::string_view key) {
+  return key == "prefill_chunk_size" || key == "max_prefill_chunks_per_step" ||
+         key == "max_num_partial_prefills" || key == "min_chunk_size";
+}
+
+std::string policy_complaint(const PolicyInfo& policy, std::string_view key) {
+  const std::string readers = policies_that_read(key);
+  if (policy.name == "static" && is_about_chunks(key)) {
+    return "static batching cannot prefill in chunks, it forms a batch once and prefills whole "
+           "prompts; allowed: policy " + readers;
+  }
+  return "policy '" + std::string(policy.name) + "' has no use for this key (it belongs to " +
+         readers + "); allowed: policy, " + join_names(policy.keys);
+}
+
+Unused unused_by_policy(std::string_view name) {
+  const PolicyInfo* policy = find_policy(name);
+  if (policy == nullptr) return {};
+  Unused unused;
+  for (const std::string_view key : all_policy_keys()) {
+    if (!reads_key(*policy, key)) unused.keys.push_back({key, policy_complaint(*policy, key)});
+  }
+  return unused;
+}
+
+Unused unused_by_backend(std::string_view name) {
+  if (name != "slotted") return {};
+  Unused unused;
+  for (const std::string_view key :
+       {"block_size", "num_blocks", "allocation", "watermark", "enable_prefix_caching"}) {
+    unused.keys.push_back({key,
+                           "the slotted backend has max_num_seqs slots of max_model_len tokens "
+                           "and no use for this key; allowed: backend paged, or the key left out"});
+  }
+  return unused;
+}
+
+std::vector<Choice> list_choices() {
+  std::vector<Choice> choices = {{"scheduler", "policy", unused_by_policy},
+                                 {"kv_cache", "backend", unused_by_backend}};
+  for (Choice choice : workload_choices()) {
+    choice.section = choice.section.empty() ? "workload" : "workload." + choice.section;
+    choices.push_back(std::move(choice));
+  }
+  return choices;
+}
+
+}  // namespace
+
+bool reads_key(const PolicyInfo& policy, std::string_view key) {
+  return std::find(policy.keys.begin(), policy.keys.end(), key) != policy.keys.end();
+}
+
+std::span<const Choice> scenario_choices() {
+  static const std::vector<Choice> choices = list_choices();
+  return choices;
+}
+
+}  // namespace metronome

@@ -1,0 +1,202 @@
+// The keys of a scenario: names, ranges and meaning, each said once.
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+#include "core/policy_registry.h"
+#include "core/scenario.h"
+#include "core/scenario_keys.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::string_view kStepShapes[] = {"auto", "mixed", "separate"};
+constexpr std::string_view kBackends[] = {"paged", "slotted"};
+constexpr std::string_view kAllocations[] = {"incremental", "eager"};
+constexpr std::string_view kOrders[] = {"fcfs", "priority", "shortest_prefill_first"};
+constexpr std::string_view kCostModels[] = {"roofline"};
+constexpr std::string_view kBatchings[] = {"ragged", "padded"};
+
+// Far above any real setting; they keep products of two settings inside 64 bits.
+constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxSeqs = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 26;
+constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
+constexpr double kHourMs = 3'600'000;
+constexpr double kShortestLimitMs = 0.001;
+
+struct PresetLimits {
+  std::string_view name;
+  double ttft_ms;
+  double tpot_ms;
+};
+
+// In the order of SloPreset.
+constexpr PresetLimits kPresets[] = {
+    {"none", 0, 0},
+    {"llama3.1-8b-conversational", 2000, 100},
+    {"llama3.1-8b-interactive", 500, 30},
+    {"llama2-70b-server", 2000, 200},
+    {"llama2-70b-interactive", 450, 40},
+    {"llama3.1-405b-server", 6000, 175},
+    {"llama3.1-405b-interactive", 4500, 80},
+    {"deepseek-r1-server", 2000, 80},
+    {"deepseek-r1-interactive", 1500, 15},
+    {"gpt-oss-120b-server", 3000, 80},
+    {"gpt-oss-120b-interactive", 2000, 20},
+};
+
+// A choice whose value is kept as its name.
+void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
+                 std::span<const std::string_view> names, const char* doc) {
+  const auto found = std::find(names.begin(), names.end(), value);
+  METRONOME_CHECK(found != names.end(), "the struct holds a name that exists");
+  int chosen = static_cast<int>(found - names.begin());
+  visitor.choice(key, chosen, names, doc);
+  value = names[static_cast<std::size_t>(chosen)];
+}
+
+void choose_preset(FieldVisitor& visitor, SloConfig& config) {
+  std::vector<std::string_view> names;
+  for (const PresetLimits& preset : kPresets) names.push_back(preset.name);
+  int chosen = static_cast<int>(config.preset);
+  visitor.choice("preset", chosen, names, "MLPerf limits for ttft_ms and tpot_ms");
+  const auto preset = static_cast<SloPreset>(chosen);
+  if (preset == config.preset) return;
+  config.preset = preset;
+  config.ttft_ms.reset();
+  config.tpot_ms.reset();
+  if (preset == SloPreset::None) return;
+  config.ttft_ms = kPresets[chosen].ttft_ms;
+  config.tpot_ms = kPresets[chosen].tpot_ms;
+}
+
+template <class Config>
+void visit_section(FieldVisitor& visitor, const char* key, Config& config, const char* doc) {
+  if (!visitor.open_section(key, doc)) return;
+  visit_fields(visitor, config);
+  visitor.close_section();
+}
+
+}  // namespace
+
+void visit_fields(FieldVisitor& visitor, EngineConfig& config) {
+  visitor.integer("max_num_seqs", config.max_num_seqs, 1, kMaxSeqs, "requests running at once");
+  visitor.integer_or_auto("max_model_len", config.max_model_len, 1, kMaxTokens,
+                          "prompt + output tokens of a request; auto: the model's limit");
+  visitor.choice("step_shape", config.step_shape, kStepShapes,
+                 "one forward pass a step, or decodes and prefills apart; auto: the policy's");
+  visitor.integer("async_depth", config.async_depth, 1, 2,
+                  "steps in flight; 2 plans the next step while the device works");
+  visitor.integer("max_waiting_requests", config.max_waiting_requests, 0, kMaxInt32,
+                  "requests that may wait, more are refused; 0: no limit");
+}
+
+void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
+  visitor.choice("backend", config.backend, kBackends,
+                 "blocks, or max_num_seqs slots of max_model_len tokens");
+  visitor.integer("block_size", config.block_size, 1, 65536, "tokens a block; paged");
+  visitor.integer_or_auto("num_blocks", config.num_blocks, 1, kMaxBlocks,
+                          "blocks in the pool; auto: what device memory has room for; paged");
+  visitor.choice("allocation", config.allocation, kAllocations,
+                 "blocks chunk by chunk, or the whole prompt's with its first chunk; paged");
+  visitor.number("watermark", config.watermark, 0, 0.99,
+                 "share of blocks kept free when a request is admitted; paged");
+  visitor.boolean("enable_prefix_caching", config.enable_prefix_caching,
+                  "share the blocks of equal prefixes; paged");
+}
+
+void visit_fields(FieldVisitor& visitor, SchedulerConfig& config) {
+  std::vector<std::string_view> policies;
+  for (const PolicyInfo& policy : all_policies()) policies.push_back(policy.name);
+  choose_name(visitor, "policy", config.policy, policies, "who computes what in a step");
+  visitor.choice("order", config.order, kOrders, "who leaves the waiting queue first");
+  visitor.integer("max_num_batched_tokens", config.max_num_batched_tokens, 1, kMaxTokens,
+                  "token budget of a step");
+  visitor.integer_or_auto("prefill_chunk_size", config.prefill_chunk_size, 1, kMaxTokens,
+                          "prompt tokens a request advances in a step at most; "
+                          "auto: chunked 512, token_budget the budget");
+  visitor.integer("max_prefill_chunks_per_step", config.max_prefill_chunks_per_step, 0, kMaxSeqs,
+                  "prefill chunks in a step; 0: no limit");
+  visitor.integer("max_num_partial_prefills", config.max_num_partial_prefills, 0, kMaxSeqs,
+                  "prompts begun and not finished; 0: no limit");
+  visitor.integer("min_chunk_size", config.min_chunk_size, 1, kMaxTokens,
+                  "a prompt is not cut into chunks smaller than this, in tokens");
+  visitor.number("batch_wait_ms", config.batch_wait_ms, 0, kHourMs,
+                 "wait this long for the batch to fill");
+}
+
+void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
+  choose_name(visitor, "kind", config.kind, kCostModels, "where step times come from");
+  visitor.choice("batching", config.batching, kBatchings,
+                 "sequences packed, or padded to the longest of the batch");
+  visitor.boolean("gather_kv", config.gather_kv,
+                  "copy KV out of its blocks before attention");
+  visitor.integer("tensor_parallel_size", config.tensor_parallel_size, 1, 64,
+                  "GPUs that share each layer");
+  visitor.optional_number("host_gap_us", config.host_gap_us, 0, 1e6,
+                          "host time between steps, microseconds; null: the hardware's");
+  visitor.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1,
+                 "share of device memory for weights and KV");
+}
+
+void visit_fields(FieldVisitor& visitor, SloConfig& config) {
+  choose_preset(visitor, config);
+  visitor.optional_number("ttft_ms", config.ttft_ms, kShortestLimitMs, kHourMs,
+                          "time to first token, milliseconds; null: no limit");
+  visitor.optional_number("tpot_ms", config.tpot_ms, kShortestLimitMs, kHourMs,
+                          "mean time per output token after the first, milliseconds");
+  visitor.optional_number("itl_ms", config.itl_ms, kShortestLimitMs, kHourMs,
+                          "every gap between two tokens of a request, milliseconds");
+  visitor.optional_number("e2el_ms", config.e2el_ms, kShortestLimitMs, kHourMs,
+                          "arrival to last token, milliseconds");
+}
+
+void visit_fields(FieldVisitor& visitor, ResultsConfig& config) {
+  visitor.boolean("steps", config.steps, "write steps.jsonl");
+  visitor.boolean("requests", config.requests, "write requests.jsonl");
+}
+
+void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
+  std::int64_t seed = static_cast<std::int64_t>(scenario.seed);
+  visitor.integer("seed", seed, 0, kMaxSeed, "of every random draw");
+  scenario.seed = static_cast<std::uint64_t>(seed);
+  visitor.text("model", scenario.model,
+               "catalogue name, or path of a Hugging Face config.json or model folder");
+  visitor.text("hardware", scenario.hardware, "catalogue name");
+  visit_section(visitor, "engine", scenario.engine, "the serving engine");
+  visit_section(visitor, "kv_cache", scenario.kv_cache, "key-value cache");
+  visit_section(visitor, "scheduler", scenario.scheduler, "the policy and its settings");
+  visit_section(visitor, "cost_model", scenario.cost_model, "step times in simulation");
+}
+
+void visit_after_workload(FieldVisitor& visitor, Scenario& scenario) {
+  visit_section(visitor, "slo", scenario.slo, "latency limits a good request meets");
+  visit_section(visitor, "results", scenario.results, "what is written");
+}
+
+void visit_fields(FieldVisitor& visitor, Scenario& scenario) {
+  visit_before_workload(visitor, scenario);
+  visit_section(visitor, "workload", scenario.workload, "requests and their arrivals");
+  visit_after_workload(visitor, scenario);
+}
+
+std::vector<DocumentedKey> documented_scenario_keys() {
+  std::vector<DocumentedKey> keys = {
+      {"description", "text", "any text", "\"\"", "what the scenario shows", ""}};
+  Scenario defaults;
+  for (DocumentedKey& key : document_fields([&](FieldVisitor& v) { visit_fields(v, defaults); })) {
+    keys.push_back(std::move(key));
+  }
+  keys.push_back({"variants", "list of mappings", "each with a unique `name` and any other keys",
+                  "none", "settings to run side by side on the same workload", ""});
+  return keys;
+}
+
+std::string Scenario::to_json() const {
+  Scenario shown = *this;
+  const FieldVisit visit = [&shown](FieldVisitor& visitor) { visit_fields(visitor, shown); };
+  return fields_to_json(visit, unused_keys(fields_to_node(visit), scenario_choices()));
+}
+
+}  // namespace metronome

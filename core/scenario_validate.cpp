@@ -1,0 +1,98 @@
+// What no single field of a scenario can tell.
+
+#include "core/error.h"
+#include "core/policy_registry.h"
+#include "core/scenario.h"
+#include "core/scenario_keys.h"
+
+namespace metronome {
+namespace {
+
+// Complains about a key: where it stands, or else where its section or the document begins.
+[[noreturn]] void fail_at(const ConfigNode& source, const std::string& key,
+                          const std::string& message) {
+  const ConfigNode* node = source.find_path(key);
+  if (node == nullptr) node = source.find(std::string_view(key).substr(0, key.find('.')));
+  fail_config(node == nullptr ? source.where : node->where, key, message);
+}
+
+void require_key(const ConfigNode& source, const std::string& key, const std::string& value,
+                 const std::string& allowed) {
+  if (source.find_path(key) == nullptr) {
+    fail_at(source, key, "required key is missing; allowed: " + allowed);
+  }
+  if (value.empty()) fail_at(source, key, "must not be empty; allowed: " + allowed);
+}
+
+// The workload, which is read later, checks itself.
+void check_choices(const Scenario& scenario, const ConfigNode& source) {
+  Scenario shown = scenario;
+  const ConfigNode chosen = fields_to_node(
+      [&shown](FieldVisitor& visitor) { visit_before_workload(visitor, shown); });
+  refuse_unused_keys(source, chosen, scenario_choices(), "");
+}
+
+void check_policy(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
+  const std::string name(policy.name);
+  if (!policy.allows_order && scenario.scheduler.order != QueueOrder::Fcfs) {
+    fail_at(source, "scheduler.order",
+            "policy '" + name + "' serves first come, first served only; allowed: fcfs");
+  }
+  if (policy.requires_separate && scenario.engine.step_shape == StepShape::Mixed) {
+    fail_at(source, "engine.step_shape",
+            "policy '" + name + "' prefills and decodes in two passes; allowed: auto, separate");
+  }
+  if (scenario.kv_cache.enable_prefix_caching && !policy.allows_prefix_caching) {
+    fail_at(source, "kv_cache.enable_prefix_caching",
+            "policy '" + name + "' does not reuse cached prefixes; allowed: false");
+  }
+}
+
+void check_token_budget(const Scenario& scenario, const ConfigNode& source,
+                        const PolicyInfo& policy) {
+  if (!reads_key(policy, "max_num_batched_tokens")) return;
+  const std::int64_t budget = scenario.scheduler.max_num_batched_tokens;
+  const std::int64_t seqs = scenario.engine.max_num_seqs;
+  if (budget >= seqs) return;
+  const std::string reason = ", but every running request needs a token of its own in each step";
+  if (source.find_path("scheduler.max_num_batched_tokens") != nullptr) {
+    fail_at(source, "scheduler.max_num_batched_tokens",
+            std::to_string(budget) + " is less than engine.max_num_seqs " + std::to_string(seqs) +
+                reason + "; allowed: at least " + std::to_string(seqs));
+  }
+  fail_at(source, "engine.max_num_seqs",
+          std::to_string(seqs) + " is more than scheduler.max_num_batched_tokens " +
+              std::to_string(budget) + reason + "; allowed: at most " + std::to_string(budget));
+}
+
+void check_chunk_sizes(const Scenario& scenario, const ConfigNode& source,
+                       const PolicyInfo& policy) {
+  if (!reads_key(policy, "min_chunk_size")) return;
+  const SchedulerConfig& config = scenario.scheduler;
+  const auto require_at_most = [&](std::int64_t limit, const std::string& limit_key) {
+    if (config.min_chunk_size <= limit) return;
+    fail_at(source, "scheduler.min_chunk_size",
+            std::to_string(config.min_chunk_size) + " is more than scheduler." + limit_key + " " +
+                std::to_string(limit) + "; allowed: 1 to " + std::to_string(limit));
+  };
+  if (config.prefill_chunk_size.has_value()) {
+    require_at_most(*config.prefill_chunk_size, "prefill_chunk_size");
+  }
+  require_at_most(config.max_num_batched_tokens, "max_num_batched_tokens");
+}
+
+}  // namespace
+
+void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
+  require_key(source, "model", scenario.model,
+              "a name of the catalogue, or a path to a config.json or model folder");
+  require_key(source, "hardware", scenario.hardware, "a name of the catalogue");
+  const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
+  METRONOME_CHECK(policy != nullptr, "reading refuses unknown policies");
+  check_choices(scenario, source);
+  check_policy(scenario, source, *policy);
+  check_token_budget(scenario, source, *policy);
+  check_chunk_sizes(scenario, source, *policy);
+}
+
+}  // namespace metronome

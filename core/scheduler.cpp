@@ -1,0 +1,281 @@
+#include "core/scheduler.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+
+namespace metronome {
+
+Scheduler::Scheduler(const SchedulerContext& context)
+    : config_(context.config),
+      max_num_seqs_(context.max_num_seqs),
+      step_shape_(context.step_shape),
+      kv_cache_(context.kv_cache),
+      requests_(context.requests),
+      waiting_(context.config.order) {
+  METRONOME_CHECK(step_shape_ != StepShape::Auto, "the step shape is resolved before");
+}
+
+void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
+  plan.step_index = step_index;
+  plan.planned_at = now;
+  plan.chunks.clear();
+  plan.passes.clear();
+  plan.admitted.clear();
+  plan.preempted.clear();
+  plan.num_prefill_tokens = 0;
+  plan.num_decode_tokens = 0;
+  plan_ = &plan;
+  retire();
+  fill_plan();
+  build_passes();
+  METRONOME_CHECK(plan.num_tokens() <= max_tokens_per_step(), "a step exceeds its token budget");
+  METRONOME_CHECK(running_.size() <= static_cast<std::size_t>(max_num_seqs_),
+                  "more requests run than max_num_seqs");
+  plan.num_running = static_cast<std::int32_t>(running_.size());
+  plan.num_waiting = static_cast<std::int32_t>(waiting_.size());
+  plan.num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());
+  plan_ = nullptr;
+}
+
+void Scheduler::retire() {
+  if (num_ended_running_ == 0) return;
+  std::erase_if(running_, [](const Request* request) { return request->has_ended(); });
+  num_ended_running_ = 0;
+}
+
+// The hot loop of every policy: a decode costs a few nanoseconds here and in commit(). The chunks
+// are gathered aside because preempting may take others back out of the plan; the victims stand
+// behind whoever they make room for, so none of them is among the decodes gathered so far.
+void Scheduler::plan_decodes() {
+  decodes_.resize(running_.size());
+  ScheduledChunk* next = decodes_.data();
+  std::size_t num_running = running_.size();
+  for (std::size_t i = 0; i < num_running; ++i) {
+    Request& request = *running_[i];
+    if (!request.is_decodable()) continue;
+    const std::int32_t position = request.num_computed_tokens;
+    if (!kv_cache_.grow(request, position + 1)) [[unlikely]] {
+      if (!make_room(request, position + 1)) {
+        preempt(request);  // everyone behind it is gone already: it is the tail itself
+        break;
+      }
+      num_running = running_.size();
+    }
+    *next++ = {.request = request.id,
+               .first_position = position,
+               .num_tokens = 1,
+               .kind = ChunkKind::Decode,
+               .samples_token = true,
+               .generation = request.generation};
+    request.num_computed_tokens = position + 1;
+  }
+  plan_->num_decode_tokens += static_cast<std::int32_t>(next - decodes_.data());
+  plan_->chunks.insert(plan_->chunks.end(), decodes_.data(), next);
+}
+
+std::int32_t Scheduler::num_decodable() const {
+  return static_cast<std::int32_t>(
+      std::count_if(running_.begin(), running_.end(),
+                    [](const Request* request) { return request->is_decodable(); }));
+}
+
+const std::vector<Request*>& Scheduler::unfinished_prefills() {
+  ordered_prefills_.assign(prefilling_.begin(), prefilling_.end());
+  if (config_.order != QueueOrder::Fcfs) {
+    const auto before = [this](const Request* a, const Request* b) {
+      const std::int64_t key_a = WaitingQueue::key_of(config_.order, *a);
+      const std::int64_t key_b = WaitingQueue::key_of(config_.order, *b);
+      return key_a != key_b ? key_a < key_b : a->id < b->id;
+    };
+    std::sort(ordered_prefills_.begin(), ordered_prefills_.end(), before);
+  }
+  return ordered_prefills_;
+}
+
+bool Scheduler::plan_prefill(Request& request, std::int32_t num_tokens) {
+  const std::int32_t num_positions = request.num_computed_tokens + num_tokens;
+  METRONOME_CHECK(num_tokens >= 1 && num_tokens <= request.num_uncomputed_tokens(),
+                  "a chunk covers uncomputed tokens only");
+  if (!kv_cache_.grow(request, num_positions) && !make_room(request, num_positions)) return false;
+  const bool completes = num_tokens == request.num_uncomputed_tokens();
+  plan_->chunks.push_back({.request = request.id,
+                           .first_position = request.num_computed_tokens,
+                           .num_tokens = num_tokens,
+                           .kind = ChunkKind::Prefill,
+                           .samples_token = completes,
+                           .generation = request.generation});
+  plan_->num_prefill_tokens += num_tokens;
+  request.num_computed_tokens = num_positions;
+  if (completes) {
+    request.transition_to(RequestState::Decode);
+    std::erase(prefilling_, &request);
+  }
+  return true;
+}
+
+Request* Scheduler::next_waiting() {
+  if (running_.size() >= static_cast<std::size_t>(max_num_seqs_)) return nullptr;
+  if (!plan_->preempted.empty()) return nullptr;
+  return waiting_.front();
+}
+
+bool Scheduler::admit(Request& request, std::int32_t num_tokens) {
+  METRONOME_CHECK(&request == waiting_.front(), "only the head of the queue is admitted");
+  // With nobody running there is nobody the watermark could protect, and waiting would be forever.
+  if (!kv_cache_.admit(request, num_tokens, /*keep_watermark=*/!running_.empty())) return false;
+  waiting_.pop();
+  request.transition_to(RequestState::Prefill);
+  insert_running(request);
+  prefilling_.push_back(&request);
+  plan_->admitted.push_back(request.id);
+  const bool planned = plan_prefill(request, num_tokens);
+  METRONOME_CHECK(planned, "an admitted request has room for its first chunk");
+  return true;
+}
+
+void Scheduler::insert_running(Request& request) {
+  auto position = running_.end();
+  if (config_.order == QueueOrder::Priority) {
+    position = std::upper_bound(
+        running_.begin(), running_.end(), &request, [](const Request* a, const Request* b) {
+          return a->priority != b->priority ? a->priority < b->priority : a->id < b->id;
+        });
+  }
+  running_.insert(position, &request);
+}
+
+// Preempts from the tail of the running list until `request` has room or is the tail itself.
+bool Scheduler::make_room(Request& request, std::int32_t num_positions) {
+  while (running_.back() != &request) {
+    preempt(*running_.back());
+    if (kv_cache_.grow(request, num_positions)) return true;
+  }
+  return false;
+}
+
+void Scheduler::preempt(Request& victim) {
+  METRONOME_CHECK(running_.back() == &victim, "the victim is the tail of the running list");
+  unschedule(victim);
+  if (victim.state == RequestState::Prefill) std::erase(prefilling_, &victim);
+  running_.pop_back();
+  kv_cache_.release(victim);
+  victim.num_computed_tokens = 0;
+  victim.num_cached_tokens = 0;
+  ++victim.num_preemptions;
+  ++victim.generation;
+  victim.transition_to(RequestState::Waiting);
+  waiting_.push(victim);
+  plan_->preempted.push_back(victim.id);
+}
+
+// Takes the chunks of `request`, if there are any, back out of the plan being made.
+void Scheduler::unschedule(Request& request) {
+  std::erase_if(plan_->chunks, [&](const ScheduledChunk& chunk) {
+    if (chunk.request != request.id) return false;
+    const bool is_decode = chunk.kind == ChunkKind::Decode;
+    (is_decode ? plan_->num_decode_tokens : plan_->num_prefill_tokens) -= chunk.num_tokens;
+    request.num_computed_tokens -= chunk.num_tokens;
+    return true;
+  });
+  std::erase(plan_->admitted, request.id);
+}
+
+void Scheduler::build_passes() {
+  const auto num_chunks = static_cast<std::int32_t>(plan_->chunks.size());
+  if (num_chunks == 0) return;
+  std::int32_t begin = 0;
+  if (step_shape_ == StepShape::Separate) {
+    // Policies plan decodes and prefills each in one go, so the kinds form at most two runs.
+    const ChunkKind first = plan_->chunks.front().kind;
+    const auto boundary =
+        std::find_if(plan_->chunks.begin(), plan_->chunks.end(),
+                     [first](const ScheduledChunk& chunk) { return chunk.kind != first; });
+    begin = static_cast<std::int32_t>(boundary - plan_->chunks.begin());
+    plan_->passes.push_back({0, begin});
+  }
+  if (begin < num_chunks) plan_->passes.push_back({begin, num_chunks});
+}
+
+void Scheduler::commit(StepPlan& plan, const StepResult& result, CommitReport& report) {
+  report.first_tokens.clear();
+  report.ended.clear();
+  if (result.failed) {
+    fail(plan, report);
+  } else if (result.sampled_tokens.empty()) {
+    commit_chunks(
+        plan, [](Request&) {}, [] {}, report);
+  } else {
+    std::size_t next = 0;
+    const auto take = [&](Request& request) {
+      request.output_token_ids.push_back(result.sampled_tokens.at(next++));
+    };
+    commit_chunks(
+        plan, take, [&next] { ++next; }, report);
+  }
+}
+
+// Calls `take_token` for every token that counts, and `drop_token` for every one that does not.
+template <class TakeToken, class DropToken>
+void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
+                              const DropToken& drop_token, CommitReport& report) {
+  for (ScheduledChunk& chunk : plan.chunks) {
+    Request& request = requests_[chunk.request];
+    if (chunk.generation == request.generation) [[likely]] {
+      METRONOME_CHECK(request.num_cached_tokens == chunk.first_position,
+                      "chunks of a request are computed without gaps");
+      request.num_cached_tokens = chunk.end_position();
+    } else if (request.has_ended()) {
+      if (chunk.samples_token) drop_token();
+      continue;
+    } else {  // preempted since it was planned: its KV is gone, its token is not
+      METRONOME_CHECK(request.state == RequestState::Waiting, "admitted with a chunk in flight");
+    }
+    if (!chunk.samples_token) continue;
+    chunk.emitted = true;
+    ++request.num_output_tokens;
+    take_token(request);
+    const bool is_first = request.num_output_tokens == 1;
+    const bool is_last = request.num_output_tokens == request.max_output_tokens;
+    if (is_first) [[unlikely]]
+      report.first_tokens.push_back(request.id);
+    if (is_last) [[unlikely]]
+      finish(request, report);
+  }
+}
+
+void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    Request& request = requests_[chunk.request];
+    if (request.has_ended()) continue;
+    end(request, RequestState::Failed, EndReason::StepFailed);
+    report.ended.push_back(request.id);
+  }
+}
+
+void Scheduler::finish(Request& request, CommitReport& report) {
+  METRONOME_CHECK(request.state == RequestState::Waiting ||
+                      request.num_cached_tokens == request.num_final_tokens(),
+                  "a finished request has all tokens but its last one cached");
+  end(request, RequestState::Finished, EndReason::Length);
+  report.ended.push_back(request.id);
+}
+
+void Scheduler::abort(Request& request) { end(request, RequestState::Failed, EndReason::Aborted); }
+
+void Scheduler::end(Request& request, RequestState state, EndReason reason) {
+  METRONOME_CHECK(plan_ == nullptr, "requests end between plans");
+  if (request.state == RequestState::Waiting) {
+    waiting_.remove(request);
+  } else {
+    if (request.state == RequestState::Prefill) std::erase(prefilling_, &request);
+    ++num_ended_running_;
+  }
+  kv_cache_.release(request);
+  ++request.generation;
+  request.transition_to(state);
+  request.end_reason = reason;
+}
+
+}  // namespace metronome

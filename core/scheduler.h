@@ -1,0 +1,125 @@
+// What every scheduling policy shares: the queue, the running list, admission, chunks, preemption,
+// and taking back the result of a step. A policy adds one function: in which order it hands out a
+// step (fill_plan).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/kv_cache.h"
+#include "core/request.h"
+#include "core/scenario.h"
+#include "core/step_plan.h"
+#include "core/waiting_queue.h"
+
+namespace metronome {
+
+struct SchedulerContext {
+  const SchedulerConfig& config;
+  std::int32_t max_num_seqs;
+  StepShape step_shape;  // Mixed or Separate
+  KvCacheManager& kv_cache;
+  RequestTable& requests;
+};
+
+// What committing a step did; buffers are reused from step to step.
+struct CommitReport {
+  std::vector<RequestId> first_tokens;  // got their first token, in plan order
+  std::vector<RequestId> ended;         // Finished or Failed, in plan order
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(const SchedulerContext& context);
+  virtual ~Scheduler() = default;
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  void enqueue(Request& request) { waiting_.push(request); }
+
+  // Decides one step and advances the counts of the requests in it. Leaves the plan empty when
+  // nothing can be computed now.
+  void plan(StepPlan& plan, std::int64_t step_index, TimeNs now);
+
+  // Takes the result of a plan made earlier: appends tokens, ends requests, frees their blocks, and
+  // marks the chunks that gave a token. A failed step ends exactly the requests of its plan. Plans
+  // are committed in the order made.
+  void commit(StepPlan& plan, const StepResult& result, CommitReport& report);
+
+  // Ends a request that has not ended, wherever it is. Tokens of its steps in flight are dropped.
+  void abort(Request& request);
+
+  // The earliest time at which plan() may have something to do though nothing else happens;
+  // kNever when only arrivals or results can change that.
+  virtual TimeNs wake_time() const { return kNever; }
+
+  std::size_t num_waiting() const { return waiting_.size(); }
+  std::size_t num_running() const { return running_.size() - num_ended_running_; }
+  bool has_work() const { return num_running() > 0 || !waiting_.empty(); }
+
+ protected:
+  virtual void fill_plan() = 0;
+  // Checked against every plan.
+  virtual std::int64_t max_tokens_per_step() const { return INT64_MAX; }
+
+  // One token for every running request whose prompt is done, in service order. Preempts when
+  // the pool runs out.
+  void plan_decodes();
+  std::int32_t num_decodable() const;
+
+  // Running requests whose prompt is not done, in queue order. Valid until the next call; an
+  // entry that was preempted meanwhile is no longer in state Prefill.
+  const std::vector<Request*>& unfinished_prefills();
+  std::int32_t num_unfinished_prefills() const {
+    return static_cast<std::int32_t>(prefilling_.size());
+  }
+  // The next `num_tokens` of a running prompt. False when the pool has no room even after
+  // preempting everyone behind it: it keeps what it has and waits a step.
+  bool plan_prefill(Request& request, std::int32_t num_tokens);
+
+  // The request that would be admitted next; nullptr when the running list is full, nobody waits,
+  // or this plan has preempted (admitting now would take from whom room was made).
+  Request* next_waiting();
+  // Admits next_waiting() with a first chunk of `num_tokens`. False when its blocks are not free;
+  // it stays at the head of the queue.
+  bool admit(Request& request, std::int32_t num_tokens);
+
+  const StepPlan& current_plan() const { return *plan_; }
+  TimeNs now() const { return plan_->planned_at; }
+  const SchedulerConfig& config() const { return config_; }
+  const WaitingQueue& waiting() const { return waiting_; }
+  std::int32_t max_num_seqs() const { return max_num_seqs_; }
+  bool nothing_runs() const { return running_.empty(); }
+
+ private:
+  void retire();
+  bool make_room(Request& request, std::int32_t num_positions);
+  void preempt(Request& victim);
+  void unschedule(Request& request);
+  void insert_running(Request& request);
+  void build_passes();
+  void end(Request& request, RequestState state, EndReason reason);
+  template <class TakeToken, class DropToken>
+  void commit_chunks(StepPlan& plan, const TakeToken& take_token, const DropToken& drop_token,
+                     CommitReport& report);
+  void fail(const StepPlan& plan, CommitReport& report);
+  void finish(Request& request, CommitReport& report);
+
+  SchedulerConfig config_;
+  std::int32_t max_num_seqs_;
+  StepShape step_shape_;
+  KvCacheManager& kv_cache_;
+  RequestTable& requests_;
+  WaitingQueue waiting_;
+  // In service order: admission order, or under `priority` by priority and then submission. The
+  // tail is the first to be preempted. Ended requests are dropped at the next plan.
+  std::vector<Request*> running_;
+  std::vector<Request*> prefilling_;  // those of them in state Prefill, in order of admission
+  std::vector<Request*> ordered_prefills_;  // scratch of unfinished_prefills()
+  std::vector<ScheduledChunk> decodes_;     // scratch of plan_decodes()
+  std::size_t num_ended_running_ = 0;
+  StepPlan* plan_ = nullptr;  // while planning
+};
+
+}  // namespace metronome

@@ -1,0 +1,82 @@
+#include <cmath>
+
+#include "reports/file_writer.h"
+#include "reports/json_text.h"
+#include "reports/result_files.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::size_t kFlushBytes = std::size_t{1} << 18;  // stays in the cache
+
+// Templates on the literal keep its length known, which makes these lines cheap.
+template <std::size_t kSize>
+void append_time(JsonText& json, const char (&name)[kSize], TimeNs time) {
+  if (time == kNoTime) return json.key(name).null();
+  json.field(name, time);
+}
+
+template <std::size_t kSize>
+void append_ms(JsonText& json, const char (&name)[kSize], bool exists, TimeNs ns) {
+  if (!exists) return json.key(name).null();
+  json.key(name).ms(ns);
+}
+
+void append_request(const RunRecord& record, std::size_t i, JsonText& json) {
+  const RequestRecord& request = record.requests[i];
+  const bool has_token = request.first_token != kNoTime;
+  const bool has_itl = request.has_itl();
+  json.begin_object();
+  json.field("request", i);
+  json.field("end", to_string(request.reason));
+  json.field("priority", request.priority);
+  json.field("prompt_tokens", request.num_prompt_tokens);
+  json.field("output_tokens", request.num_output_tokens);
+  json.field("prefill_chunks", request.num_prefill_chunks);
+  json.field("preemptions", request.num_preemptions);
+  json.field("arrival_ns", request.arrival);
+  append_time(json, "first_scheduled_ns", request.first_scheduled);
+  append_time(json, "last_scheduled_ns", request.last_scheduled);
+  append_time(json, "first_token_ns", request.first_token);
+  append_time(json, "last_token_ns", request.last_token);
+  append_time(json, "ended_ns", request.ended);
+  append_ms(json, "queue_ms", request.first_scheduled != kNoTime, request.queue_ns());
+  append_ms(json, "ttft_ms", has_token, request.ttft_ns());
+  append_ms(json, "e2el_ms", has_token, request.e2el_ns());
+  // To the nanosecond, like every other time here.
+  append_ms(json, "tpot_ms", has_itl, has_itl ? std::llround(request.tpot_ns()) : 0);
+  append_ms(json, "min_itl_ms", has_itl, request.min_itl_ns);
+  append_ms(json, "max_itl_ms", has_itl, request.max_itl_ns);
+  if (has_itl) {
+    json.field("max_itl_step", request.max_itl_step);
+  } else {
+    json.key("max_itl_step").null();
+  }
+  json.key("runs");
+  json.begin_array();
+  for (const TokenRun& run : record.runs_of(i)) {
+    json.begin_array();
+    json.value(run.first_step);
+    json.value(run.num_tokens);
+    json.end_array();
+  }
+  json.end_array();
+  json.end_object();
+  json.end_line();
+}
+
+}  // namespace
+
+void write_requests_jsonl(const RunRecord& record, FileWriter& file) {
+  JsonText json;
+  for (std::size_t i = 0; i < record.requests.size(); ++i) {
+    append_request(record, i, json);
+    if (json.size() >= kFlushBytes) {
+      file.write(json.view());
+      json.clear();
+    }
+  }
+  file.write(json.view());
+}
+
+}  // namespace metronome

@@ -1,0 +1,68 @@
+// The files of a result: what each run writes for people and for tools that read vLLM's serving
+// benchmark. Same run, same bytes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/run_record.h"
+#include "core/scenario.h"
+#include "core/summary.h"
+
+namespace metronome {
+
+class FileWriter;
+class JsonText;
+
+// Raised when a key changes its meaning or goes away. Its presence marks files as Metronome's.
+constexpr int kResultSchema = 1;
+constexpr std::string_view kResultSchemaKey = "metronome_schema";
+
+// Who ran: everything a result says that is not measured.
+struct RunInfo {
+  std::string label;                    // the variant's name
+  std::string backend = "sim";
+  // YYYYmmdd-HHMMSS of the clock's start. A virtual clock starts at the epoch, so that the same
+  // scenario gives the same bytes at any time of day.
+  std::string date = "19700101-000000";
+  std::string model;
+  std::string hardware;
+  std::string policy;
+  std::uint64_t seed = 0;
+  std::string digest;
+  std::int64_t num_prompts = 0;
+  std::optional<double> request_rate;   // 1/s; absent or infinite: "inf", as vLLM writes it
+  double burstiness = 1.0;
+  std::optional<std::int64_t> max_concurrency;
+  std::int32_t tensor_parallel_size = 1;
+  std::int64_t num_blocks = 0;          // of the KV cache
+  SloConfig slo;
+  std::string config_json;              // the resolved scenario; empty: null
+};
+
+struct RunResult {
+  RunInfo info;
+  Summary summary;
+};
+
+// result.json: vLLM's keys in vLLM's order, then Metronome's. A figure that does not exist (the
+// latency of a run without a completed request) is null.
+std::string result_json(const RunResult& result);
+
+// summary.json: a list of flat runs, as `vllm bench sweep plot` reads them.
+std::string summary_json(std::span<const RunResult> results);
+
+// requests.jsonl: one line per request. `runs` lists [first step, tokens]: the request got one
+// token in each of so many consecutive lines of steps.jsonl, counted from 0, whose finished_ns
+// is the token's time.
+void write_requests_jsonl(const RunRecord& record, FileWriter& file);
+
+// steps.jsonl: one line per step.
+void write_steps_jsonl(const RunRecord& record, FileWriter& file);
+
+// The keys result.json and summary.json share, into an open object.
+void append_flat_fields(const RunResult& result, JsonText& json);
+
+}  // namespace metronome

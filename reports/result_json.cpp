@@ -1,0 +1,199 @@
+// Keys, order and formulas: vllm/benchmarks/serve.py. Aggregates are milliseconds. A top-level
+// key of ours ends in _ms only when it holds a duration, because readers convert by that suffix.
+#include <array>
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "reports/json_text.h"
+#include "reports/result_files.h"
+
+namespace metronome {
+namespace {
+
+using Formula = std::pair<std::string_view, std::string_view>;
+constexpr std::array<Formula, 15> kFormulas = {{
+    {"ttft", "first token - arrival, of completed requests"},
+    {"tpot", "(last token - first token) / (output tokens - 1), of completed requests with more "
+             "than one; AIPerf and guidellm call this inter-token latency"},
+    {"itl", "every gap between two tokens of a request, pooled over completed requests; AIPerf "
+            "calls this inter-chunk latency"},
+    {"e2el", "last token - arrival, of completed requests"},
+    {"queue", "first admission - arrival, of completed requests"},
+    {"itl_jitter", "longest - shortest gap of one request, of completed requests with a gap"},
+    {"percentiles", "linear between neighbours at rank p * (n - 1), over every value; std is of "
+                    "the population"},
+    {"duration", "seconds from the clock's start to the end of the last request"},
+    {"failed", "requests that ended without completing: refused + never_fits + aborted + "
+               "step_failed"},
+    {"request_goodput", "completed requests within every limit of slo / duration; tpot counts as "
+                        "0 for a single token, itl limits the longest gap of a request"},
+    {"slo_attainment", "good requests / (completed + failed)"},
+    {"max_output_tokens_per_s", "most tokens in one second, counted from the first arrival"},
+    {"max_concurrent_requests", "most requests between arrival and last token, half-open"},
+    {"kv_use", "used blocks / blocks after planning, weighted by time over duration"},
+    {"busy_share", "sum of step durations / duration"},
+}};
+
+void append_distribution(JsonText& json, std::string_view name, const Distribution& values) {
+  const std::array<std::pair<std::string_view, double>, 9> figures = {{
+      {"mean_", values.mean_ms}, {"median_", values.p50_ms}, {"std_", values.std_ms},
+      {"p50_", values.p50_ms}, {"p90_", values.p90_ms}, {"p95_", values.p95_ms},
+      {"p99_", values.p99_ms}, {"min_", values.min_ms}, {"max_", values.max_ms},
+  }};
+  for (const auto& [prefix, figure] : figures) {
+    json.field(std::string(prefix).append(name).append("_ms"), figure);
+  }
+}
+
+template <class T>
+void append_optional(JsonText& json, std::string_view name, const std::optional<T>& content) {
+  json.key(name);
+  if (content) {
+    json.value(*content);
+  } else {
+    json.null();
+  }
+}
+
+void append_benchmark_fields(const RunInfo& info, const Summary& summary, JsonText& json) {
+  json.field("date", info.date);
+  json.field("endpoint_type", "metronome");
+  json.field("backend", info.backend);
+  json.field("label", info.label);
+  json.field("model_id", info.model);
+  json.field("tokenizer_id", info.model);
+  json.field("num_prompts", info.num_prompts);
+  json.key("request_rate");
+  if (info.request_rate && std::isfinite(*info.request_rate)) {
+    json.value(*info.request_rate);
+  } else {
+    json.value("inf");
+  }
+  json.field("burstiness", info.burstiness);
+  append_optional(json, "max_concurrency", info.max_concurrency);
+  json.field("duration", to_seconds(summary.duration_ns));
+  json.field("completed", summary.completed);
+  json.field("failed", summary.failed);
+  json.field("total_input_tokens", summary.total_input_tokens);
+  json.field("total_output_tokens", summary.total_output_tokens);
+  json.field("request_throughput", summary.request_throughput);
+  append_optional(json, "request_goodput", summary.request_goodput);
+  json.field("output_throughput", summary.output_throughput);
+  json.field("total_token_throughput", summary.total_token_throughput);
+  json.field("max_output_tokens_per_s", summary.max_output_tokens_per_s);
+  json.field("max_concurrent_requests", summary.max_concurrent_requests);
+  json.field("rtfx", 0.0);  // vLLM's audio figure: 0 for text
+  append_distribution(json, "ttft", summary.ttft);
+  append_distribution(json, "tpot", summary.tpot);
+  append_distribution(json, "itl", summary.itl);
+  append_distribution(json, "e2el", summary.e2el);
+}
+
+std::string_view to_string(StallCause cause) {
+  switch (cause) {
+    case StallCause::Unknown: return "unknown";
+    case StallCause::Prefill: return "prefill";
+    case StallCause::Preemption: return "preemption";
+  }
+  return "?";
+}
+
+void append_stall(const Stall& stall, JsonText& json) {
+  json.key("longest_stall");
+  if (stall.request == kNoRequest) return json.null();
+  json.begin_object();
+  json.key("gap_ms").ms(stall.gap_ns);
+  json.field("request", index(stall.request));
+  json.field("began_ns", stall.began_at);
+  json.field("step_before", stall.step_before);
+  json.field("step_after", stall.step_after);
+  json.field("cause", to_string(stall.cause));
+  json.key("largest_prefill");
+  if (stall.prefill_request == kNoRequest) {
+    json.null();
+  } else {
+    json.begin_object();
+    json.field("request", index(stall.prefill_request));
+    json.field("first_position", stall.prefill_position);
+    json.field("num_tokens", stall.prefill_tokens);
+    json.field("step", stall.prefill_step);
+    json.end_object();
+  }
+  json.field("prefill_tokens", stall.num_prefill_tokens);
+  json.end_object();
+}
+
+void append_slo(const SloConfig& slo, JsonText& json) {
+  json.key("slo");
+  json.begin_object();
+  append_optional(json, "ttft_ms", slo.ttft_ms);
+  append_optional(json, "tpot_ms", slo.tpot_ms);
+  append_optional(json, "itl_ms", slo.itl_ms);
+  append_optional(json, "e2el_ms", slo.e2el_ms);
+  json.end_object();
+}
+
+}  // namespace
+
+void append_flat_fields(const RunResult& result, JsonText& json) {
+  const auto& [info, summary] = result;
+  append_benchmark_fields(info, summary, json);
+  json.field(kResultSchemaKey, kResultSchema);
+  json.field("run_number", 0);
+  json.field("policy", info.policy);
+  json.field("hardware", info.hardware);
+  json.field("tensor_parallel_size", info.tensor_parallel_size);
+  json.field("seed", info.seed);
+  json.field("digest", info.digest);
+  json.field("refused", summary.refused);
+  json.field("never_fits", summary.never_fits);
+  json.field("aborted", summary.aborted);
+  json.field("step_failed", summary.step_failed);
+  json.field("unfinished", summary.unfinished);
+  append_optional(json, "slo_attainment", summary.slo_attainment);
+  append_distribution(json, "queue", summary.queue);
+  append_distribution(json, "itl_jitter", summary.jitter);
+  json.key("longest_stall_ms");
+  if (summary.longest_stall.request == kNoRequest) {
+    json.null();
+  } else {
+    json.ms(summary.longest_stall.gap_ns);
+  }
+  json.field("num_kv_blocks", info.num_blocks);
+  json.field("mean_kv_use", summary.mean_kv_use);
+  json.field("peak_kv_use", summary.peak_kv_use);
+  json.field("num_preemptions", summary.num_preemptions);
+  json.field("mean_running", summary.mean_running);
+  json.field("peak_running", summary.peak_running);
+  json.field("mean_waiting", summary.mean_waiting);
+  json.field("peak_waiting", summary.peak_waiting);
+  json.field("num_steps", summary.num_steps);
+  json.field("num_failed_steps", summary.num_failed_steps);
+  json.field("mean_batch_tokens", summary.mean_batch_tokens);
+  json.field("busy_share", summary.busy_share);
+}
+
+std::string result_json(const RunResult& result) {
+  JsonText json(JsonText::Style::Indented);
+  json.begin_object();
+  append_flat_fields(result, json);
+  append_stall(result.summary.longest_stall, json);
+  append_slo(result.info.slo, json);
+  json.key("formulas");
+  json.begin_object();
+  for (const auto& [name, formula] : kFormulas) json.field(name, formula);
+  json.end_object();
+  json.key("config");
+  if (result.info.config_json.empty()) {
+    json.null();
+  } else {
+    json.raw(result.info.config_json);
+  }
+  json.end_object();
+  json.end_line();
+  return std::string(json.view());
+}
+
+}  // namespace metronome

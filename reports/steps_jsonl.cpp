@@ -1,0 +1,54 @@
+#include "reports/file_writer.h"
+#include "reports/json_text.h"
+#include "reports/result_files.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::size_t kFlushBytes = std::size_t{1} << 18;  // stays in the cache
+
+void append_step(const StepEntry& step, JsonText& json) {
+  json.begin_object();
+  json.field("step", step.step_index);
+  json.field("planned_ns", step.planned_at);
+  json.field("started_ns", step.started_at);
+  json.field("finished_ns", step.finished_at);
+  json.field("prefill_tokens", step.num_prefill_tokens);
+  json.field("decode_tokens", step.num_decode_tokens);
+  json.field("prefill_chunks", step.num_prefill_chunks);
+  json.field("emitted", step.num_emitted);
+  json.field("running", step.num_running);
+  json.field("waiting", step.num_waiting);
+  json.field("used_blocks", step.num_used_blocks);
+  json.field("preempted", step.num_preempted);
+  json.field("failed", step.failed);
+  // [request, first position, tokens]
+  json.key("largest_prefill");
+  if (step.largest_prefill == kNoRequest) {
+    json.null();
+  } else {
+    json.begin_array();
+    json.value(index(step.largest_prefill));
+    json.value(step.largest_prefill_position);
+    json.value(step.largest_prefill_tokens);
+    json.end_array();
+  }
+  json.end_object();
+  json.end_line();
+}
+
+}  // namespace
+
+void write_steps_jsonl(const RunRecord& record, FileWriter& file) {
+  JsonText json;
+  for (const StepEntry& step : record.steps) {
+    append_step(step, json);
+    if (json.size() >= kFlushBytes) {
+      file.write(json.view());
+      json.clear();
+    }
+  }
+  file.write(json.view());
+}
+
+}  // namespace metronome

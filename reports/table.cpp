@@ -1,0 +1,340 @@
+#include "reports/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "reports/number_text.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::size_t kCellWidth = 12;
+constexpr std::size_t kMinNameWidth = 20;
+constexpr std::string_view kBold = "\x1b[1m";
+constexpr std::string_view kGreen = "\x1b[1;32m";
+constexpr std::string_view kPlain = "\x1b[0m";
+
+enum class Better { Neither, Lower, Higher };
+
+struct Cell {
+  double value;  // NaN prints as "-"
+  int decimals;
+};
+
+struct Column {
+  std::string_view title;
+  Better better = Better::Neither;
+  std::vector<Cell> cells = {};  // one per row
+};
+
+class TableText {
+ public:
+  TableText(std::vector<std::string> names, const TableOptions& options)
+      : names_(std::move(names)), options_(options) {
+    for (const std::string& name : names_) {
+      name_width_ = std::max(name_width_, name.size() + 1);
+    }
+  }
+
+  void block(std::string_view title, const std::vector<Column>& columns) {
+    rows(title, names_, columns, names_.size() > 1);
+  }
+  // A block whose rows are not the runs.
+  void rows(std::string_view title, const std::vector<std::string>& row_names,
+            const std::vector<Column>& columns, bool marks_best) {
+    if (!text_.empty()) text_ += '\n';
+    std::string header = left(title);
+    for (const Column& column : columns) header += right(column.title, kCellWidth - 1) + ' ';
+    paint(trimmed(std::move(header)), kBold);
+    text_ += '\n';
+    std::vector<std::string> best;
+    for (const Column& column : columns) best.push_back(marks_best ? best_text(column) : "");
+    for (std::size_t row = 0; row < row_names.size(); ++row) {
+      text_ += left(row_names[row]);
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        cell(cell_text(columns[c], row), best[c], c + 1 == columns.size());
+      }
+      text_ += '\n';
+    }
+  }
+  void sentence(std::string_view name, std::string_view words) {
+    text_ += left(name);
+    text_ += words;
+    text_ += '\n';
+  }
+  void heading(std::string_view words) {
+    text_ += '\n';
+    paint(words, kBold);
+    text_ += '\n';
+  }
+  void line(std::string_view words) {
+    text_ += words;
+    text_ += '\n';
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  static std::string right(std::string_view words, std::size_t width) {
+    std::string padded(words.size() < width ? width - words.size() : 0, ' ');
+    return padded.append(words);
+  }
+  std::string left(std::string_view words) const {
+    std::string padded(words);
+    if (padded.size() < name_width_) padded.resize(name_width_, ' ');
+    return padded;
+  }
+  static std::string trimmed(std::string words) {
+    words.erase(words.find_last_not_of(' ') + 1);
+    return words;
+  }
+  static std::string cell_text(const Column& column, std::size_t row) {
+    return grouped_text(column.cells[row].value, column.cells[row].decimals);
+  }
+
+  // What the best cells of a column read; empty when all read the same.
+  static std::string best_text(const Column& column) {
+    if (column.better == Better::Neither) return "";
+    std::size_t best = column.cells.size();
+    bool differ = false;
+    for (std::size_t row = 0; row < column.cells.size(); ++row) {
+      const double value = column.cells[row].value;
+      if (!std::isfinite(value)) continue;
+      if (best == column.cells.size()) {
+        best = row;
+        continue;
+      }
+      differ = differ || cell_text(column, row) != cell_text(column, best);
+      const double leader = column.cells[best].value;
+      if (column.better == Better::Lower ? value < leader : value > leader) best = row;
+    }
+    return differ ? cell_text(column, best) : "";
+  }
+
+  void cell(const std::string& words, const std::string& best, bool is_last) {
+    const bool is_best = !best.empty() && words == best;
+    const std::size_t width = kCellWidth - 1;
+    text_.append(words.size() < width ? width - words.size() : 0, ' ');
+    if (is_best) {
+      paint(words + '*', kGreen);
+    } else {
+      text_ += words;
+      if (!is_last) text_ += ' ';
+    }
+  }
+  void paint(std::string_view words, std::string_view color) {
+    if (options_.use_color) text_ += color;
+    text_ += words;
+    if (options_.use_color) text_ += kPlain;
+  }
+
+  std::vector<std::string> names_;
+  TableOptions options_;
+  std::size_t name_width_ = kMinNameWidth;
+  std::string text_;
+};
+
+// One column with a figure of every run.
+template <class Get>
+Column column(std::span<const RunResult> results, std::string_view title, Better better,
+              int decimals, Get get) {
+  Column filled{title, better};
+  for (const RunResult& result : results) {
+    filled.cells.push_back({static_cast<double>(get(result.summary)), decimals});
+  }
+  return filled;
+}
+
+// Enough decimals to tell values apart, few enough to read.
+int decimals_for(double largest) { return largest >= 100'000 ? 0 : largest >= 100 ? 1 : 2; }
+
+double largest_ms(const Distribution& values) { return values.count > 0 ? values.max_ms : 0; }
+
+// The row of one distribution.
+void add_latency_row(const Distribution& values, int decimals, std::vector<Column>& columns) {
+  const double figures[] = {values.mean_ms, values.p50_ms, values.p90_ms, values.p99_ms,
+                            values.max_ms};
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    columns[c].cells.push_back({figures[c], decimals});
+  }
+}
+
+std::vector<Column> latency_columns() {
+  return {{"mean", Better::Lower},
+          {"p50", Better::Lower},
+          {"p90", Better::Lower},
+          {"p99", Better::Lower},
+          {"max", Better::Lower}};
+}
+
+void add_latencies(std::span<const RunResult> results, TableText& table) {
+  using Member = Distribution Summary::*;
+  constexpr std::pair<std::string_view, Member> kMetrics[] = {{"TTFT", &Summary::ttft},
+                                                              {"TPOT", &Summary::tpot},
+                                                              {"ITL", &Summary::itl},
+                                                              {"E2EL", &Summary::e2el}};
+  if (results.size() == 1) {
+    std::vector<std::string> names;
+    std::vector<Column> columns = latency_columns();
+    for (const auto& [name, member] : kMetrics) {
+      const Distribution& values = results[0].summary.*member;
+      names.emplace_back(name);
+      add_latency_row(values, decimals_for(largest_ms(values)), columns);
+    }
+    table.rows("latency, ms", names, columns, false);
+    return;
+  }
+  for (const auto& [name, member] : kMetrics) {
+    double largest = 0;
+    for (const RunResult& result : results) {
+      largest = std::max(largest, largest_ms(result.summary.*member));
+    }
+    std::vector<Column> columns = latency_columns();
+    for (const RunResult& result : results) {
+      add_latency_row(result.summary.*member, decimals_for(largest), columns);
+    }
+    table.block(std::string(name) + ", ms", columns);
+  }
+}
+
+void add_cadence(std::span<const RunResult> results, TableText& table) {
+  double largest = 0;
+  for (const RunResult& result : results) {
+    largest = std::max(largest, largest_ms(result.summary.itl));
+  }
+  const int decimals = decimals_for(largest);
+  table.block(
+      "cadence, ms",
+      {column(results, "jitter mean", Better::Lower, decimals,
+              [](const Summary& s) { return s.jitter.mean_ms; }),
+       column(results, "jitter p99", Better::Lower, decimals,
+              [](const Summary& s) { return s.jitter.p99_ms; }),
+       column(results, "longest gap", Better::Lower, decimals,
+              [](const Summary& s) { return s.itl.max_ms; })});
+  table.heading("longest stall");
+  for (const RunResult& result : results) {
+    table.sentence(result.info.label, describe_stall(result.summary.longest_stall));
+  }
+}
+
+void add_throughput(std::span<const RunResult> results, TableText& table) {
+  std::vector<Column> columns = {
+      column(results, "duration s", Better::Lower, 1,
+             [](const Summary& s) { return to_seconds(s.duration_ns); }),
+      column(results, "req/s", Better::Higher, 3,
+             [](const Summary& s) { return s.request_throughput; }),
+      column(results, "out tok/s", Better::Higher, 1,
+             [](const Summary& s) { return s.output_throughput; }),
+      column(results, "total tok/s", Better::Higher, 1,
+             [](const Summary& s) { return s.total_token_throughput; })};
+  const bool has_slo = std::any_of(results.begin(), results.end(), [](const RunResult& result) {
+    return result.summary.slo_attainment.has_value();
+  });
+  if (has_slo) {
+    columns.push_back(column(results, "goodput/s", Better::Higher, 3, [](const Summary& s) {
+      return s.request_goodput.value_or(std::nan(""));
+    }));
+    columns.push_back(column(results, "SLO met %", Better::Higher, 2, [](const Summary& s) {
+      return 100 * s.slo_attainment.value_or(std::nan(""));
+    }));
+  }
+  table.block("throughput", columns);
+}
+
+void add_device(std::span<const RunResult> results, TableText& table) {
+  table.block("device and cache",
+              {column(results, "steps", Better::Neither, 0,
+                      [](const Summary& s) { return s.num_steps; }),
+               column(results, "tokens/step", Better::Neither, 1,
+                      [](const Summary& s) { return s.mean_batch_tokens; }),
+               column(results, "busy %", Better::Neither, 1,
+                      [](const Summary& s) { return 100 * s.busy_share; }),
+               column(results, "KV mean %", Better::Neither, 1,
+                      [](const Summary& s) { return 100 * s.mean_kv_use; }),
+               column(results, "KV peak %", Better::Neither, 1,
+                      [](const Summary& s) { return 100 * s.peak_kv_use; }),
+               column(results, "preemptions", Better::Lower, 0,
+                      [](const Summary& s) { return s.num_preemptions; })});
+}
+
+void add_requests(std::span<const RunResult> results, TableText& table) {
+  table.block(
+      "requests",
+      {column(results, "completed", Better::Higher, 0,
+              [](const Summary& s) { return s.completed; }),
+       column(results, "failed", Better::Lower, 0, [](const Summary& s) { return s.failed; }),
+       column(results, "refused", Better::Lower, 0, [](const Summary& s) { return s.refused; }),
+       column(results, "run mean", Better::Neither, 1,
+              [](const Summary& s) { return s.mean_running; }),
+       column(results, "wait mean", Better::Lower, 1,
+              [](const Summary& s) { return s.mean_waiting; }),
+       column(results, "wait peak", Better::Lower, 0,
+              [](const Summary& s) { return s.peak_waiting; })});
+}
+
+std::string slo_text(const SloConfig& slo) {
+  std::string text;
+  const auto limit = [&](std::string_view name, const std::optional<double>& ms) {
+    if (!ms) return;
+    text += text.empty() ? "SLO: " : ", ";
+    text += std::string(name) + " <= " + grouped_text(*ms, *ms == std::floor(*ms) ? 0 : 2) + " ms";
+  };
+  limit("TTFT", slo.ttft_ms);
+  limit("TPOT", slo.tpot_ms);
+  limit("every ITL", slo.itl_ms);
+  limit("E2EL", slo.e2el_ms);
+  return text;
+}
+
+bool have_same_slo(std::span<const RunResult> results) {
+  const std::string first = slo_text(results.front().info.slo);
+  return std::all_of(results.begin(), results.end(), [&](const RunResult& result) {
+    return slo_text(result.info.slo) == first;
+  });
+}
+
+}  // namespace
+
+std::string describe_stall(const Stall& stall) {
+  if (stall.request == kNoRequest) return "none: no request got a second token";
+  const std::string who = "request " + std::to_string(index(stall.request));
+  const std::string what = grouped_text(to_ms(stall.gap_ns), 1) + " ms at " +
+                           grouped_text(to_seconds(stall.began_at), 2) + " s: " + who;
+  switch (stall.cause) {
+    case StallCause::Unknown: return what + " waited, without a prefill in its steps";
+    case StallCause::Preemption: return what + " was preempted and computed again";
+    case StallCause::Prefill: break;
+  }
+  return what + " waited while request " + std::to_string(index(stall.prefill_request)) +
+         " prefilled " + grouped_text(std::int64_t{stall.prefill_tokens}) + " tokens";
+}
+
+std::string render_table(std::span<const RunResult> results, const TableOptions& options) {
+  if (results.empty()) return "";
+  std::vector<std::string> names;
+  for (const RunResult& result : results) names.push_back(result.info.label);
+  TableText table(std::move(names), options);
+  add_latencies(results, table);
+  add_cadence(results, table);
+  add_throughput(results, table);
+  add_device(results, table);
+  add_requests(results, table);
+  table.line("");
+  if (have_same_slo(results)) {
+    const std::string slo = slo_text(results.front().info.slo);
+    if (!slo.empty()) table.line(slo);
+  } else {
+    for (const RunResult& result : results) {
+      table.sentence(result.info.label, slo_text(result.info.slo));
+    }
+  }
+  if (results.size() > 1) table.line("* best of its column");
+  for (const RunResult& result : results) {
+    table.sentence(result.info.label, "digest " + result.info.digest);
+  }
+  return table.take();
+}
+
+}  // namespace metronome

@@ -1,0 +1,47 @@
+// Models and GPUs by name. The entries are sim/catalogue/*.yaml, built into the program; a model
+// may also be a Hugging Face config.json and a GPU a YAML file with one entry.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config_node.h"
+#include "core/config_reader.h"
+#include "core/model.h"
+#include "sim/hardware.h"
+
+namespace metronome {
+
+// The model of that name; else the config.json at that path, or in that folder. Catalogue names
+// win over paths ("./qwen3-4b" means a folder). `where` is where the user wrote it.
+//
+// A config.json may be of Llama, Mistral, Qwen 3 or Gemma 3 (text part). Weights are taken as
+// they are stored; biases are neglected.
+//
+// Throws ConfigError: an unknown name (with the nearest one and the list), an unreadable or
+// malformed file, a missing or ill-typed key, an architecture that is not supported, a shape that
+// cannot be.
+ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where);
+
+// The GPU of that name, else the only entry of the YAML file at that path. Throws ConfigError
+// likewise.
+HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where);
+
+// In the order of the files.
+std::vector<ModelConfig> all_models();
+std::vector<HardwareSpec> all_hardware();
+
+// The keys of an entry.
+void visit_fields(FieldVisitor& visitor, ModelConfig& model);
+void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware);
+
+// Reads a catalogue, a mapping from names to entries. `file` is shown in messages.
+std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& file);
+std::vector<HardwareSpec> parse_hardware(std::string_view yaml, const std::string& file);
+
+// Reads the text of a config.json. `path` is shown in messages.
+ModelConfig parse_hugging_face_config(std::string_view json, const std::string& path,
+                                      const std::string& name);
+
+}  // namespace metronome

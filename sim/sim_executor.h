@@ -1,0 +1,32 @@
+// Executes plans on a cost model: a device that runs one step after another, and a host that needs
+// its gap before each.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/executor.h"
+#include "sim/cost_model.h"
+
+namespace metronome {
+
+// A step reaches the device host_gap after it was planned and starts when the device is free: with
+// one step in flight the gap lies between steps, with two it hides behind the step before.
+class SimExecutor final : public Executor {
+ public:
+  explicit SimExecutor(CostModel& cost_model) : cost_model_(cost_model) {}
+
+  void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
+  const StepResult& collect() override;
+
+ private:
+  static constexpr std::int64_t kMaxInFlight = 2;
+
+  CostModel& cost_model_;
+  TimeNs device_free_at_ = 0;
+  std::array<StepResult, kMaxInFlight> results_;
+  std::int64_t num_launched_ = 0;
+  std::int64_t num_collected_ = 0;
+};
+
+}  // namespace metronome

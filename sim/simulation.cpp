@@ -1,0 +1,39 @@
+#include "sim/simulation.h"
+
+#include "core/engine_setup.h"
+#include "sim/catalogue.h"
+#include "sim/roofline.h"
+#include "sim/sim_executor.h"
+#include "sim/virtual_clock.h"
+
+namespace metronome {
+
+Simulation prepare_simulation(const Scenario& scenario) {
+  Simulation simulation;
+  simulation.model = find_model(scenario.model, scenario.model_where);
+  simulation.hardware = find_hardware(scenario.hardware, scenario.hardware_where);
+  simulation.cost_model = std::make_unique<RooflineCostModel>(simulation.model, simulation.hardware,
+                                                              scenario.cost_model);
+  simulation.setup = make_engine_setup(scenario, simulation.model, [&](std::int64_t block_tokens) {
+    return simulation.cost_model->kv_capacity_blocks(block_tokens);
+  });
+  return simulation;
+}
+
+SimulationOutcome run_simulation(Simulation& simulation, const Workload& workload,
+                                 std::span<EventSink* const> sinks, const ProgressFn& progress) {
+  VirtualClock clock;
+  SimExecutor executor(*simulation.cost_model);
+  Engine engine(simulation.setup, executor, clock, sinks);
+  ArrivalSource arrivals(workload);
+  SimulationOutcome outcome;
+  outcome.completed = engine.run(arrivals, progress);
+  for (const EndReason reason :
+       {EndReason::NeverFits, EndReason::QueueFull, EndReason::StepFailed}) {
+    const std::string& message = engine.first_message(reason);
+    if (!message.empty()) outcome.messages.push_back(message);
+  }
+  return outcome;
+}
+
+}  // namespace metronome

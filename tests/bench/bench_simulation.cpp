@@ -1,0 +1,138 @@
+// Speed of the simulation loop, on the two workloads whose peer figures are in
+// data/peer_vidur/README.md of the shared data, and on synthetic ones that show how the cost of a
+// step grows.
+//
+//   build/release/metronome_bench
+#include <benchmark/benchmark.h>
+
+#include <string>
+
+#include "core/digest.h"
+#include "core/run_record.h"
+#include "core/summary.h"
+#include "core/workload_config.h"
+#include "sim/simulation.h"
+#include "tests/shared_data.h"
+
+namespace metronome {
+namespace {
+
+// Llama-2-7B on one A100, as the peer simulator was configured.
+Scenario peer_scenario() {
+  Scenario scenario;
+  scenario.model = "llama-2-7b";
+  scenario.hardware = "a100-80gb";
+  scenario.engine.max_num_seqs = 128;
+  scenario.engine.max_model_len = 4096;
+  scenario.kv_cache.num_blocks = 7424;
+  scenario.scheduler.policy = "token_budget";
+  scenario.scheduler.max_num_batched_tokens = 512;
+  return scenario;
+}
+
+// One run of the loop, events folded into record and digest on the way. Reading the catalogue
+// comes before it and bringing the record into its final form after.
+void run_loop(benchmark::State& state, const Scenario& scenario, const Workload& workload,
+              double peer_loop_seconds) {
+  std::size_t num_steps = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    Simulation simulation = prepare_simulation(scenario);
+    state.ResumeTiming();
+    RunRecorder recorder(workload.requests.size());
+    EventDigest digest;
+    EventSink* sinks[] = {&recorder, &digest};
+    run_simulation(simulation, workload, sinks);
+    benchmark::DoNotOptimize(digest.value());
+    state.PauseTiming();
+    num_steps = recorder.finish().steps.size();
+    state.ResumeTiming();
+  }
+  state.counters["steps"] = static_cast<double>(num_steps);
+  state.counters["s_per_step"] = benchmark::Counter(
+      static_cast<double>(num_steps),
+      benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  if (peer_loop_seconds > 0) {
+    state.counters["times_faster_than_peer"] =
+        benchmark::Counter(peer_loop_seconds, benchmark::Counter::kIsIterationInvariantRate);
+  }
+}
+
+Workload read_trace(const std::string& path) {
+  WorkloadConfig config;
+  config.trace.file = path;
+  config.trace.resolved_file = path;
+  config.trace.format = TraceFormat::Vidur;
+  config.arrivals.process = ArrivalProcess::Trace;
+  return make_workload(config, 0);
+}
+
+void peer_trace(benchmark::State& state, const std::string& file, double peer_loop_seconds) {
+  const auto path = testing::shared_path(file);
+  if (!path) {
+    state.SkipWithError("the shared trace is not here");
+    return;
+  }
+  run_loop(state, peer_scenario(), read_trace(*path), peer_loop_seconds);
+}
+
+void azure_conversation_replay(benchmark::State& state) {
+  peer_trace(state, "data/peer_vidur/azure_conv_replay_trace.csv", 22.8);
+}
+BENCHMARK(azure_conversation_replay)->Unit(benchmark::kMillisecond);
+
+void poisson_4096(benchmark::State& state) {
+  peer_trace(state, "data/peer_vidur/sarathi512_poisson3_4096/trace.csv", 8.2);
+}
+BENCHMARK(poisson_4096)->Unit(benchmark::kMillisecond);
+
+Workload equal_requests(std::size_t count, std::int32_t prompt, std::int32_t output) {
+  Workload workload;
+  workload.requests.assign(count, RequestSpec{0, prompt, output, 0});
+  return workload;
+}
+
+// Cost of a step against the batch: `batch` decodes, nothing else. At most linear.
+void decode_step(benchmark::State& state) {
+  const auto batch = static_cast<std::int32_t>(state.range(0));
+  Scenario scenario = peer_scenario();
+  scenario.engine.max_num_seqs = batch;
+  scenario.kv_cache.num_blocks = std::int64_t{batch} * 256;
+  scenario.scheduler.max_num_batched_tokens = std::max(512, batch);
+  run_loop(state, scenario, equal_requests(static_cast<std::size_t>(batch), 16, 4000), 0);
+}
+BENCHMARK(decode_step)->RangeMultiplier(4)->Range(1, 1024)->Unit(benchmark::kMillisecond);
+
+// Cost of a step against the number of requests that have already finished: none.
+void finished_requests(benchmark::State& state) {
+  const auto count = static_cast<std::size_t>(state.range(0));
+  Scenario scenario = peer_scenario();
+  scenario.engine.max_num_seqs = 16;
+  run_loop(state, scenario, equal_requests(count, 16, 16), 0);
+}
+BENCHMARK(finished_requests)
+    ->RangeMultiplier(10)
+    ->Range(1'000, 1'000'000)
+    ->Unit(benchmark::kMillisecond);
+
+// Everything after the loop: percentiles and the search for the longest stall.
+void summarize_azure(benchmark::State& state) {
+  const auto path = testing::shared_path("data/peer_vidur/azure_conv_replay_trace.csv");
+  if (!path) {
+    state.SkipWithError("the shared trace is not here");
+    return;
+  }
+  const Workload workload = read_trace(*path);
+  Simulation simulation = prepare_simulation(peer_scenario());
+  RunRecorder recorder;
+  EventSink* sinks[] = {&recorder};
+  run_simulation(simulation, workload, sinks);
+  const RunRecord record = recorder.finish();
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(summarize(record, {.slo = {}, .num_blocks = 7424}));
+  }
+}
+BENCHMARK(summarize_azure)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace metronome

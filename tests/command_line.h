@@ -1,0 +1,55 @@
+// Runs the built program as a user would.
+#pragma once
+
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "tests/scratch_folder.h"
+
+namespace metronome::testing {
+
+inline std::string read_text_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw std::runtime_error("cannot read " + path.string());
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// Every file below `folder`: relative path and content.
+inline std::map<std::string, std::string> folder_content(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    files[entry.path().lexically_relative(folder).string()] = read_text_file(entry.path());
+  }
+  return files;
+}
+
+struct CommandResult {
+  int exit_code = 0;
+  std::string out;
+  std::string err;
+};
+
+// Runs `metronome ARGUMENTS` in the repository's folder, without a terminal. `prefix` goes before
+// the program (`timeout 5`).
+inline CommandResult run_metronome(const std::string& arguments, const std::string& prefix = "") {
+  const ScratchFolder folder;
+  const std::string command = std::string("cd '") + METRONOME_SOURCE_DIR + "' && " + prefix +
+                              " '" METRONOME_BINARY "' " + arguments + " </dev/null >'" +
+                              folder.path() + "/out' 2>'" + folder.path() + "/err'";
+  const int status = std::system(command.c_str());
+  CommandResult result;
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  result.out = read_text_file(folder.path() + "/out");
+  result.err = read_text_file(folder.path() + "/err");
+  return result;
+}
+
+}  // namespace metronome::testing

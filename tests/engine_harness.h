@@ -1,0 +1,205 @@
+// An engine on a bench: a clock that jumps, an executor that checks what it is asked to compute,
+// and a record of everything the engine says.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/engine.h"
+#include "core/error.h"
+
+namespace metronome::testing {
+
+class TestClock final : public Clock {
+ public:
+  TimeNs now() const override { return now_; }
+  void wait_until(TimeNs t) override { now_ = std::max(now_, t); }
+
+ private:
+  TimeNs now_ = 0;
+};
+
+// Every step takes `step_time`. Tracks by itself how many tokens of each request are cached, and
+// checks every chunk against that, against the block tables, and against the other chunks.
+class CheckingExecutor final : public Executor {
+ public:
+  TimeNs step_time = kNsPerMs;
+  std::function<bool(std::int64_t step)> fails = [](std::int64_t) { return false; };
+  bool returns_tokens = false;
+  std::vector<StepPlan> plans;  // every plan launched
+
+  void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override {
+    check_plan(plan, requests);
+    plans.push_back(plan);
+    StepResult result;
+    result.step_index = plan.step_index;
+    result.started_at = std::max(now, free_at_);
+    result.finished_at = result.started_at + step_time;
+    result.failed = fails(plan.step_index);
+    if (result.failed) result.error = "injected failure of step " + std::to_string(plan.step_index);
+    free_at_ = result.finished_at;
+    if (returns_tokens && !result.failed) {
+      for (const ScheduledChunk& chunk : plan.chunks) {
+        if (!chunk.samples_token) continue;
+        result.sampled_tokens.push_back(token_after(chunk.request, chunk.end_position()));
+      }
+    }
+    in_flight_.push_back(std::move(result));
+  }
+
+  const StepResult& collect() override {
+    METRONOME_CHECK(!in_flight_.empty(), "collect without a step in flight");
+    last_ = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    return last_;
+  }
+
+  // The token this executor samples for a request whose KV covers `num_positions`.
+  static TokenId token_after(RequestId request, std::int32_t num_positions) {
+    return static_cast<TokenId>(static_cast<std::int32_t>(index(request)) * 100'000 +
+                                num_positions);
+  }
+
+ private:
+  void check_plan(const StepPlan& plan, const RequestTable& requests) {
+    std::int32_t expected_begin = 0;
+    for (const ForwardPass& pass : plan.passes) {
+      METRONOME_CHECK(pass.begin == expected_begin && pass.end > pass.begin, "passes have a gap");
+      expected_begin = pass.end;
+      std::map<RequestId, int> seen;
+      for (std::int32_t i = pass.begin; i < pass.end; ++i) {
+        const ScheduledChunk& chunk = plan.chunks[static_cast<std::size_t>(i)];
+        METRONOME_CHECK(++seen[chunk.request] == 1, "a request twice in one forward pass");
+        check_chunk(chunk, requests[chunk.request]);
+      }
+    }
+    METRONOME_CHECK(expected_begin == static_cast<std::int32_t>(plan.chunks.size()),
+                    "passes do not cover the plan");
+  }
+
+  void check_chunk(const ScheduledChunk& chunk, const Request& request) {
+    METRONOME_CHECK(!request.has_ended(), "an ended request is computed");
+    std::int32_t& cached = cached_[chunk.request];
+    if (chunk.first_position == 0) cached = 0;  // new, or recomputed after a preemption
+    METRONOME_CHECK(chunk.first_position == cached, "a chunk leaves a gap in the KV cache");
+    cached += chunk.num_tokens;
+    METRONOME_CHECK(!chunk.emitted, "no plan knows its outcome");
+    METRONOME_CHECK(cached <= request.kv_capacity_tokens, "a chunk has no room in its blocks");
+    if (chunk.kind == ChunkKind::Decode) METRONOME_CHECK(chunk.num_tokens == 1, "one token");
+  }
+
+  std::map<RequestId, std::int32_t> cached_;
+  std::deque<StepResult> in_flight_;
+  StepResult last_;
+  TimeNs free_at_ = 0;
+};
+
+// Everything the engine says, kept as it was said.
+class Journal final : public EventSink {
+ public:
+  struct Step {
+    StepRecord record;
+    std::vector<ScheduledChunk> chunks;
+
+    std::vector<bool> emitted() const {  // per chunk
+      std::vector<bool> flags;
+      for (const ScheduledChunk& chunk : chunks) flags.push_back(chunk.emitted);
+      return flags;
+    }
+  };
+  std::vector<Event> events;
+  std::vector<Step> steps;
+  std::map<RequestId, std::int64_t> end_step;  // the step whose commit ended it; -1 before any
+  std::map<RequestId, int> num_emitted;
+
+  void on_event(const Event& event, const Request&) override {
+    check_order(event.sequence, event.time);
+    events.push_back(event);
+    if (event.kind == EventKind::Ended) {
+      end_step[event.request] = steps.empty() ? -1 : steps.back().record.step_index;
+    }
+  }
+
+  void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
+               const RequestTable&) override {
+    check_order(step.sequence, step.finished_at);
+    steps.push_back({step, {chunks.begin(), chunks.end()}});
+    for (const ScheduledChunk& chunk : chunks) {
+      METRONOME_CHECK(!chunk.emitted || chunk.samples_token, "a token without a sample");
+      num_emitted[chunk.request] += chunk.emitted ? 1 : 0;
+    }
+  }
+
+  // Tokens computed in each step.
+  std::vector<int> tokens_per_step() const {
+    std::vector<int> tokens;
+    for (const Step& step : steps) {
+      tokens.push_back(step.record.num_prefill_tokens + step.record.num_decode_tokens);
+    }
+    return tokens;
+  }
+
+  // The sizes of the prefill chunks of one request, in order.
+  std::vector<int> prefill_chunks(RequestId request) const {
+    std::vector<int> sizes;
+    for (const Step& step : steps) {
+      for (const ScheduledChunk& chunk : step.chunks) {
+        if (chunk.request == request && chunk.kind == ChunkKind::Prefill) {
+          sizes.push_back(chunk.num_tokens);
+        }
+      }
+    }
+    return sizes;
+  }
+
+  std::vector<RequestId> admissions() const {
+    std::vector<RequestId> ids;
+    for (const Event& event : events) {
+      if (event.kind == EventKind::Admitted) ids.push_back(event.request);
+    }
+    return ids;
+  }
+
+ private:
+  void check_order(std::int64_t sequence, TimeNs time) {
+    METRONOME_CHECK(sequence == next_sequence_++, "events are numbered without gaps");
+    METRONOME_CHECK(time >= last_time_, "time runs backwards");
+    last_time_ = time;
+  }
+
+  std::int64_t next_sequence_ = 0;
+  TimeNs last_time_ = 0;
+};
+
+// A roomy default engine: paged, one step in flight, nothing limited.
+inline EngineSetup make_setup(const std::string& policy) {
+  EngineSetup setup;
+  setup.scheduler.policy = policy;
+  setup.kv_cache = {.num_blocks = 10'000, .block_size = 16};
+  setup.max_num_seqs = 64;
+  setup.max_model_len = 8192;
+  setup.step_shape = policy == "single_prefill" ? StepShape::Separate : StepShape::Mixed;
+  return setup;
+}
+
+struct Bench {
+  explicit Bench(const EngineSetup& setup) : engine(setup, executor, clock, sinks) {}
+
+  RequestId submit(std::int32_t prompt, std::int32_t output, std::int32_t priority = 0) {
+    return engine.submit({clock.now(), prompt, output, priority}).id;
+  }
+  const Request& operator[](RequestId id) const { return engine.requests()[id]; }
+
+  TestClock clock;
+  CheckingExecutor executor;
+  Journal journal;
+  std::vector<EventSink*> sinks{&journal};
+  Engine engine;
+};
+
+}  // namespace metronome::testing

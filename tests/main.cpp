@@ -1,0 +1,5 @@
+// Catch2 2.13 brings its main function in a header; 3.x in a library of its own.
+#if !__has_include(<catch2/catch_all.hpp>)
+#define CATCH_CONFIG_MAIN
+#include <catch2/catch.hpp>
+#endif

@@ -1,0 +1,224 @@
+// The command line as a user meets it: the built program is run, its output and exit code read.
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.h"
+#include "tests/command_line.h"
+
+namespace fs = std::filesystem;
+using namespace metronome::testing;
+
+namespace {
+
+constexpr const char* kScenario = R"(description: two ways to prefill
+seed: 3
+model: llama-3.2-1b
+hardware: h200
+engine: {max_num_seqs: 8, max_model_len: 4096}
+workload:
+  num_requests: 20
+  arrivals: {process: poisson, rate: 10}
+  prompt_tokens: {distribution: uniform, min: 10, max: 1500}
+  output_tokens: {distribution: fixed, value: 20}
+variants:
+  - {name: whole, scheduler: {policy: continuous}}
+  - {name: pieces, scheduler: {policy: chunked, prefill_chunk_size: 128}}
+)";
+
+struct Workplace {
+  ScratchFolder folder;
+  std::string scenario = folder.write("small.yaml", kScenario);
+  std::string out = folder.path() + "/out";
+
+  CommandResult run(const std::string& options, const std::string& prefix = "") const {
+    return run_metronome("run '" + scenario + "' --out '" + out + "' " + options, prefix);
+  }
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// One line, in the form that every error has.
+void check_error(const CommandResult& result, int exit_code, const std::string& message) {
+  INFO("stderr: " << result.err);
+  CHECK(result.exit_code == exit_code);
+  CHECK(result.out.empty());
+  CHECK(result.err.starts_with("metronome: error: "));
+  CHECK(result.err.find('\n') == result.err.size() - 1);
+  CHECK(contains(result.err, message));
+}
+
+}  // namespace
+
+TEST_CASE("help, version and unknown commands", "[cli]") {
+  const CommandResult help = run_metronome("--help");
+  CHECK(help.exit_code == 0);
+  CHECK(contains(help.out, "usage: metronome COMMAND"));
+  CHECK(contains(help.out, "examples:"));
+  CHECK(help.err.empty());
+
+  for (const char* command : {"run --help", "run -h", "list --help", "list models --help"}) {
+    const CommandResult result = run_metronome(command);
+    INFO(command);
+    CHECK(result.exit_code == 0);
+    CHECK(contains(result.out, "usage: metronome "));
+    CHECK(contains(result.out, "examples:"));
+  }
+  const CommandResult version = run_metronome("--version");
+  CHECK(version.exit_code == 0);
+  CHECK(version.out.starts_with("metronome "));
+
+  CHECK(run_metronome("").exit_code == 2);
+  check_error(run_metronome("lst"), 2, "unknown command 'lst', did you mean 'list'?");
+  check_error(run_metronome("list modles"), 2, "did you mean 'models'?");
+  check_error(run_metronome("run"), 2, "give one scenario file");
+  check_error(run_metronome("run a.yaml b.yaml"), 2, "give one scenario file");
+  check_error(run_metronome("run a.yaml --sett x=1"), 2, "--sett");
+  check_error(run_metronome("run a.yaml --seed -1"), 2, "--seed");
+}
+
+TEST_CASE("lists", "[cli]") {
+  CHECK(contains(run_metronome("list models").out, "qwen3-4b"));
+  CHECK(contains(run_metronome("list hardware").out, "h200"));
+  CHECK(contains(run_metronome("list policies").out, "single_prefill"));
+  CHECK(contains(run_metronome("list scenarios").out, "scenarios/quickstart.yaml"));
+  CHECK(contains(run_metronome("list keys").out, "engine.max_num_seqs"));
+  const CommandResult section = run_metronome("list keys slo");
+  CHECK(contains(section.out, "slo.itl_ms"));
+  CHECK_FALSE(contains(section.out, "engine."));
+  check_error(run_metronome("list keys nothing"), 2, "no scenario key 'nothing'");
+  check_error(run_metronome("list scenarios /no/such/folder"), 2, "/no/such/folder");
+}
+
+TEST_CASE("a run leaves its files and says where", "[cli]") {
+  const Workplace place;
+  const CommandResult result = place.run("");
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(contains(result.out, "seed        3\n"));
+  CHECK(contains(result.out, "whole: policy=continuous"));
+  CHECK(contains(result.out, "pieces"));
+  CHECK(result.out.ends_with("results: " + place.out + "\n"));
+
+  const auto files = folder_content(place.out);
+  for (const char* variant : {"whole", "pieces"}) {
+    for (const char* name : {"result.json", "requests.jsonl", "steps.jsonl"}) {
+      CHECK(files.count(std::string(variant) + "/" + name) == 1);
+    }
+  }
+  CHECK(files.size() == 7);
+  const auto summary = nlohmann::json::parse(files.at("summary.json"));
+  REQUIRE(summary.size() == 2);
+  CHECK(summary[0].at("completed") == 20);
+}
+
+TEST_CASE("the same run gives the same bytes", "[cli]") {
+  const Workplace a;
+  const Workplace b;
+  REQUIRE(a.run("--quiet").exit_code == 0);
+  REQUIRE(b.run("").exit_code == 0);
+  CHECK(folder_content(a.out) == folder_content(b.out));
+  // And again into the same folder, which holds a result now.
+  const auto before = folder_content(a.out);
+  REQUIRE(a.run("--quiet").exit_code == 0);
+  CHECK(folder_content(a.out) == before);
+  REQUIRE(a.run("--quiet --seed 4").exit_code == 0);
+  CHECK(folder_content(a.out) != before);
+}
+
+TEST_CASE("quiet, JSON, verbose and step log", "[cli]") {
+  const Workplace place;
+  const CommandResult quiet = place.run("--quiet");
+  CHECK(quiet.exit_code == 0);
+  CHECK(quiet.out.empty());
+  CHECK(quiet.err.empty());
+
+  const CommandResult json = place.run("--json");
+  CHECK(json.exit_code == 0);
+  CHECK(nlohmann::json::parse(json.out).size() == 2);
+  CHECK(json.out == folder_content(place.out).at("summary.json"));
+  CHECK(contains(json.err, "seed        3\n"));
+  const CommandResult quiet_json = place.run("--json --quiet");
+  CHECK(quiet_json.out == json.out);
+  CHECK(quiet_json.err.empty());
+
+  CHECK(contains(place.run("--verbose").out, "\"gpu_memory_utilization\": 0.9"));
+  const CommandResult log = place.run("--trace-steps --variant pieces");
+  CHECK(contains(log.out, "prefill 0..128"));
+  CHECK_FALSE(contains(log.out, "whole"));
+}
+
+TEST_CASE("overrides and variants", "[cli]") {
+  const Workplace place;
+  REQUIRE(place.run("--quiet --set workload.num_requests=5 --set engine.max_num_seqs=2 "
+                    "--set variants.pieces.scheduler.prefill_chunk_size=64 --seed 9")
+              .exit_code == 0);
+  const auto pieces = nlohmann::json::parse(folder_content(place.out).at("pieces/result.json"));
+  CHECK(pieces.at("num_prompts") == 5);
+  CHECK(pieces.at("config").at("seed") == 9);
+  CHECK(pieces.at("config").at("engine").at("max_num_seqs") == 2);
+  CHECK(pieces.at("config").at("scheduler").at("prefill_chunk_size") == 64);
+
+  REQUIRE(place.run("--quiet --variant whole").exit_code == 0);
+  CHECK_FALSE(fs::exists(place.out + "/pieces"));
+  CHECK(fs::exists(place.out + "/whole/result.json"));
+
+  check_error(place.run("--variant piece"), 2, "did you mean 'pieces'?");
+  check_error(place.run("--set engine.max_num_seq=1"), 2, "did you mean 'max_num_seqs'?");
+  check_error(place.run("--set engine.max_num_seqs=0"), 2, "engine.max_num_seqs");
+  check_error(place.run("--set engine"), 2, "--set");
+}
+
+TEST_CASE("bad scenarios name file, line and key", "[cli]") {
+  const Workplace place;
+  const auto check_bad = [&place](const std::string& from, const std::string& to,
+                                  const std::string& message) {
+    std::string text = kScenario;
+    text.replace(text.find(from), from.size(), to);
+    place.folder.write("small.yaml", text);
+    INFO(to);
+    check_error(place.run(""), 2, message);
+    CHECK_FALSE(fs::exists(place.out));
+  };
+  check_bad("max_num_seqs: 8", "max_num_sequences: 8", "small.yaml:5: engine.max_num_sequences");
+  check_bad("seed: 3", "seed: three", "small.yaml:2: seed");
+  check_bad("rate: 10", "rate: -1", "small.yaml:8: workload.arrivals.rate");
+  check_bad("policy: chunked", "policy: static", "small.yaml:13: scheduler.prefill_chunk_size");
+  check_bad("workload:", "workload: [", "small.yaml:");
+  check_error(run_metronome("run /no/such.yaml"), 2, "/no/such.yaml");
+}
+
+TEST_CASE("a folder that holds something else is left alone", "[cli]") {
+  const Workplace place;
+  place.folder.write("out/letter.txt", "keep me");
+  check_error(place.run(""), 2, place.out);
+  CHECK(folder_content(place.out) == std::map<std::string, std::string>{{"letter.txt", "keep me"}});
+
+  place.folder.write("file", "not a folder");
+  check_error(run_metronome("run '" + place.scenario + "' --out '" + place.folder.path() +
+                            "/file'"),
+              2, "/file");
+  check_error(run_metronome("run '" + place.scenario + "' --out /proc/nobody/results"), 2,
+              "/proc");
+}
+
+TEST_CASE("nothing half-written is left behind", "[cli]") {
+  const Workplace place;
+  const CommandResult interrupted =
+      place.run("--set workload.num_requests=300000 --set workload.output_tokens.value=2000",
+                "timeout --foreground --preserve-status --signal=INT 1");
+  INFO(interrupted.err);
+  CHECK(interrupted.exit_code == 130);
+  CHECK(contains(interrupted.err, "interrupted"));
+  // Neither the folder nor a temporary one: only the scenario is there.
+  CHECK(folder_content(place.folder.path()).size() == 1);
+
+  // A file size limit makes writing fail in the middle.
+  const CommandResult full = place.run("", "ulimit -f 8; trap '' XFSZ;");
+  INFO(full.err);
+  CHECK(full.exit_code == 1);
+  CHECK(contains(full.err, "metronome: error: "));
+  CHECK(folder_content(place.folder.path()).size() == 1);
+}

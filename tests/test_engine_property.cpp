@@ -1,0 +1,333 @@
+// At least 10,000 random scenarios (policies x caches x limits x failures x aborts), each driven
+// step by step while every invariant is checked. A violation prints the seed; setting
+// METRONOME_PROPERTY_SEED to it replays that one case.
+#include <cstdlib>
+#include <iostream>
+#include <set>
+
+#include "core/digest.h"
+#include "core/policy_registry.h"
+#include "core/rng.h"
+#include "tests/catch.h"
+#include "tests/engine_harness.h"
+
+namespace metronome::testing {
+namespace {
+
+constexpr std::uint64_t kNumCases = 12'000;
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+struct RandomCase {
+  EngineSetup setup;
+  std::vector<RequestSpec> specs;
+  std::vector<int> gap_before;  // engine steps taken before each submission
+  double abort_chance = 0;
+  double failure_chance = 0;
+};
+
+bool chance(Rng& rng, double p) { return rng.uniform() < p; }
+std::int32_t draw(Rng& rng, std::int32_t low, std::int32_t high) {
+  return static_cast<std::int32_t>(rng.uniform_int(low, high));
+}
+
+void draw_scheduler(Rng& rng, EngineSetup& setup) {
+  const auto policies = all_policies();
+  const PolicyInfo& policy = policies[static_cast<std::size_t>(
+      draw(rng, 0, static_cast<std::int32_t>(policies.size()) - 1))];
+  SchedulerConfig& config = setup.scheduler;
+  config.policy = policy.name;
+  if (policy.allows_order) config.order = static_cast<QueueOrder>(draw(rng, 0, 2));
+  config.max_num_batched_tokens = setup.max_num_seqs + draw(rng, 0, 60);
+  if (chance(rng, 0.7)) config.prefill_chunk_size = draw(rng, 1, 40);
+  if (chance(rng, 0.5)) config.max_prefill_chunks_per_step = draw(rng, 1, 3);
+  if (chance(rng, 0.5)) config.max_num_partial_prefills = draw(rng, 1, 3);
+  const std::int64_t largest =
+      std::min<std::int64_t>(config.max_num_batched_tokens,
+                             config.prefill_chunk_size.value_or(config.max_num_batched_tokens));
+  if (chance(rng, 0.3)) {
+    config.min_chunk_size = draw(rng, 1, static_cast<std::int32_t>(largest));
+  }
+  if (chance(rng, 0.3)) config.batch_wait_ms = draw(rng, 1, 20);
+  setup.step_shape =
+      policy.requires_separate || chance(rng, 0.4) ? StepShape::Separate : StepShape::Mixed;
+}
+
+RandomCase draw_case(std::uint64_t seed) {
+  Rng rng(seed, "property");
+  RandomCase random;
+  EngineSetup& setup = random.setup;
+  setup.max_num_seqs = draw(rng, 1, 8);
+  setup.max_model_len = draw(rng, 20, 200);
+  setup.max_waiting_requests = chance(rng, 0.3) ? draw(rng, 1, 6) : 0;
+  setup.async_depth = draw(rng, 1, 2);
+  if (chance(rng, 0.25)) {
+    setup.kv_cache = {.num_blocks = setup.max_num_seqs, .block_size = setup.max_model_len};
+  } else {
+    setup.kv_cache.block_size = draw(rng, 1, 20);
+    // Tight pools, so that requests fit one by one and crowd each other out together.
+    const auto blocks_of_longest =
+        static_cast<std::int32_t>(ceil_div(setup.max_model_len, setup.kv_cache.block_size));
+    setup.kv_cache.num_blocks =
+        chance(rng, 0.8) ? blocks_of_longest + draw(rng, 0, blocks_of_longest) : draw(rng, 1, 60);
+    setup.kv_cache.allocation = chance(rng, 0.5) ? KvAllocation::Eager : KvAllocation::Incremental;
+    if (chance(rng, 0.3)) {
+      setup.kv_cache.watermark_blocks =
+          draw(rng, 0, static_cast<std::int32_t>(setup.kv_cache.num_blocks));
+    }
+  }
+  draw_scheduler(rng, setup);
+  const int num_requests = draw(rng, 1, 20);
+  const std::int32_t longest_prompt = draw(rng, 1, setup.max_model_len);
+  const std::int32_t longest_output = draw(rng, 1, setup.max_model_len / 2);
+  const bool all_at_once = chance(rng, 0.3);
+  for (int i = 0; i < num_requests; ++i) {
+    random.specs.push_back(
+        {0, draw(rng, 1, longest_prompt), draw(rng, 1, longest_output), draw(rng, 0, 3)});
+    random.gap_before.push_back(all_at_once ? 0 : draw(rng, 0, 6));
+  }
+  random.abort_chance = chance(rng, 0.4) ? 0.05 : 0;
+  random.failure_chance = chance(rng, 0.4) ? 0.03 : 0;
+  return random;
+}
+
+// What the cases reached, so that the test notices when they stop reaching it.
+struct Coverage {
+  std::map<std::string, std::int64_t> counts;
+};
+
+// Drives one case and checks what must hold at every moment and at the end.
+class CaseRun {
+ public:
+  CaseRun(const RandomCase& random, std::uint64_t seed)
+      : random_(random), rng_(seed, "events"), engine_(random.setup, executor_, clock_, sinks_) {
+    executor_.returns_tokens = seed % 2 == 0;
+    executor_.fails = [this](std::int64_t step) {
+      const bool fails = chance(rng_, random_.failure_chance);
+      if (fails) failing_steps_.insert(step);
+      return fails;
+    };
+  }
+
+  std::uint64_t run(Coverage& coverage) {
+    for (std::size_t i = 0; i < random_.specs.size(); ++i) {
+      for (int gap = 0; gap < random_.gap_before[i]; ++gap) step();
+      submit(random_.specs[i]);
+    }
+    while (engine_.has_work()) step();
+    check_end();
+    for (const Event& event : journal_.events) {
+      if (event.kind == EventKind::Preempted) ++coverage.counts["preempted"];
+      if (event.kind == EventKind::Ended) ++coverage.counts[std::string(to_string(event.reason))];
+    }
+    coverage.counts[random_.setup.scheduler.policy] += journal_step();
+    return digest_.value();
+  }
+
+ private:
+  void submit(RequestSpec spec) {
+    spec.arrival = clock_.now();
+    const auto limit = static_cast<std::size_t>(random_.setup.max_waiting_requests);
+    const bool must_queue = num_waiting() < limit || limit == 0;
+    const std::int64_t tokens = spec.num_prompt_tokens + spec.max_output_tokens;
+    const bool fits = tokens <= random_.setup.max_model_len &&
+                      engine_.kv_cache().blocks_for(tokens - 1) <= engine_.kv_cache().num_blocks();
+    const Submission submission = engine_.submit(spec);
+    const EndReason expected = !fits         ? EndReason::NeverFits
+                               : !must_queue ? EndReason::QueueFull
+                                             : EndReason::None;
+    require(submission.refusal == expected, "a request was wrongly accepted or refused");
+    require(submission.accepted() == submission.message.empty(), "a refusal without a reason");
+  }
+
+  std::size_t num_waiting() const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < engine_.requests().size(); ++i) {
+      count += engine_.requests()[static_cast<RequestId>(i)].state == RequestState::Waiting ? 1 : 0;
+    }
+    return count;
+  }
+
+  void step() {
+    if (chance(rng_, random_.abort_chance) && engine_.requests().size() > 0) {
+      const auto last = static_cast<std::int64_t>(engine_.requests().size()) - 1;
+      const auto id = static_cast<RequestId>(rng_.uniform_int(0, last));
+      const bool had_ended = engine_.requests()[id].has_ended();
+      require(engine_.abort(id) != had_ended, "abort of a live request, and only that, succeeds");
+      require(engine_.requests()[id].block_table.empty(), "an aborted request keeps blocks");
+    }
+    const std::size_t num_plans = executor_.plans.size();
+    const bool worked = engine_.step();
+    if (executor_.plans.size() > num_plans) check_plan(executor_.plans.back());
+    engine_.check_integrity();
+    if (!worked) wait();
+    if (++num_steps_ > 20'000) throw std::runtime_error("the requests never end");
+  }
+
+  void wait() {
+    const TimeNs wake = engine_.wake_time();
+    require(!engine_.has_work() || wake != kNever, "work is left that can never be scheduled");
+    if (wake != kNever) clock_.wait_until(wake);
+  }
+
+  void check_plan(const StepPlan& plan) {
+    const SchedulerConfig& config = random_.setup.scheduler;
+    const bool has_budget = config.policy == "token_budget" || config.policy == "single_prefill";
+    const std::int32_t joins = config.policy == "single_prefill" ? 1 : 0;
+    require(!has_budget || plan.num_tokens() <= config.max_num_batched_tokens + joins,
+            "a step exceeds its token budget");
+    std::int32_t prefill_tokens = 0;
+    std::int32_t num_prefills = 0;
+    std::int32_t num_partial = 0;
+    std::set<RequestId> prefilling;
+    for (const ScheduledChunk& chunk : plan.chunks) {
+      if (chunk.kind == ChunkKind::Decode) {
+        require(joins > 0 || !prefilling.contains(chunk.request), "prefill and decode in one step");
+        continue;
+      }
+      prefilling.insert(chunk.request);
+      prefill_tokens += chunk.num_tokens;
+      ++num_prefills;
+      num_partial += chunk.samples_token ? 0 : 1;
+      check_prefill(chunk, config);
+    }
+    require(prefill_tokens == plan.num_prefill_tokens, "prefill tokens are miscounted");
+    check_limits(config, num_prefills, num_partial);
+  }
+
+  std::int64_t journal_step() const { return static_cast<std::int64_t>(journal_.steps.size()); }
+
+  void check_prefill(const ScheduledChunk& chunk, const SchedulerConfig& config) {
+    const bool whole = config.policy == "static" || config.policy == "continuous";
+    require(!whole || (chunk.first_position == 0 && chunk.samples_token), "a prompt was split");
+    const bool has_chunk = config.policy == "chunked" || config.policy == "token_budget";
+    if (has_chunk && config.prefill_chunk_size) {
+      require(chunk.num_tokens <= *config.prefill_chunk_size, "a chunk is too long");
+    }
+    if (config.policy == "token_budget" && !chunk.samples_token) {
+      require(chunk.num_tokens >= config.min_chunk_size, "a chunk is too short");
+    }
+  }
+
+  void check_limits(const SchedulerConfig& config, std::int32_t num_prefills,
+                    std::int32_t num_partial) {
+    if (config.policy == "chunked" && config.max_prefill_chunks_per_step > 0) {
+      require(num_prefills <= config.max_prefill_chunks_per_step, "too many chunks in a step");
+    }
+    if (config.policy == "token_budget" && config.max_num_partial_prefills > 0) {
+      require(num_partial <= config.max_num_partial_prefills, "too many unfinished prompts");
+    }
+    require(config.policy != "single_prefill" || num_prefills <= 1, "two prompts in one step");
+  }
+
+  void check_end() {
+    require(engine_.kv_cache().num_used_blocks() == 0, "blocks leaked");
+    require(engine_.num_ended() == engine_.requests().size(), "a request has not ended");
+    for (std::size_t i = 0; i < engine_.requests().size(); ++i) {
+      check_request(engine_.requests()[static_cast<RequestId>(i)]);
+    }
+    check_failures();
+    check_fcfs();
+  }
+
+  void check_request(const Request& request) {
+    require(request.has_ended(), "a request has not ended");
+    const int emitted = journal_.num_emitted[request.id];
+    require(emitted == request.num_output_tokens, "tokens emitted and counted differ");
+    if (request.state != RequestState::Finished) return;
+    require(request.num_output_tokens == request.max_output_tokens, "finished with tokens missing");
+    // A request that finished in the queue was preempted and has nothing cached.
+    const std::int32_t cached = request.num_prompt_tokens + request.max_output_tokens - 1;
+    require(request.num_cached_tokens == cached || request.num_cached_tokens == 0,
+            "cached length at the end is not prompt + output - 1");
+    if (!executor_.returns_tokens) return;
+    for (std::int32_t k = 0; k < request.num_output_tokens; ++k) {
+      require(request.output_token_ids.at(static_cast<std::size_t>(k)) ==
+                  CheckingExecutor::token_after(request.id, request.num_prompt_tokens + k),
+              "a token went to the wrong request or position");
+    }
+  }
+
+  // StepFailed ends exactly those that were alive in the plan of a failed step.
+  void check_failures() {
+    std::set<RequestId> in_failed_plans;
+    std::set<RequestId> ended_by_failure;
+    for (const Journal::Step& step : journal_.steps) {
+      require(step.record.failed == failing_steps_.contains(step.record.step_index),
+              "a failure went unnoticed");
+      if (!step.record.failed) continue;
+      for (const ScheduledChunk& chunk : step.chunks) {
+        in_failed_plans.insert(chunk.request);
+        require(!chunk.emitted, "a failed step emitted a token");
+      }
+    }
+    for (const Event& event : journal_.events) {
+      if (event.reason == EndReason::StepFailed) ended_by_failure.insert(event.request);
+    }
+    for (const RequestId id : ended_by_failure) {
+      require(in_failed_plans.contains(id), "a request failed that was in no failed step");
+    }
+    for (const RequestId id : in_failed_plans) {
+      require(engine_.requests()[id].state == RequestState::Failed ||
+                  journal_.end_step.at(id) < *failing_steps_.rbegin(),
+              "a request survived the failure of its step");
+    }
+  }
+
+  // Under fcfs nobody overtakes: first admissions are in order of submission.
+  void check_fcfs() {
+    if (random_.setup.scheduler.order != QueueOrder::Fcfs) return;
+    std::int64_t last = -1;
+    std::set<RequestId> seen;
+    for (const RequestId id : journal_.admissions()) {
+      if (!seen.insert(id).second) continue;  // came back after a preemption
+      require(static_cast<std::int64_t>(index(id)) > last, "a request was overtaken");
+      last = static_cast<std::int64_t>(index(id));
+    }
+  }
+
+  const RandomCase& random_;
+  Rng rng_;
+  TestClock clock_;
+  CheckingExecutor executor_;
+  Journal journal_;
+  EventDigest digest_;
+  std::vector<EventSink*> sinks_{&journal_, &digest_};
+  Engine engine_;
+  std::set<std::int64_t> failing_steps_;
+  std::int64_t num_steps_ = 0;
+};
+
+std::uint64_t run_case(std::uint64_t seed, Coverage& coverage) {
+  const RandomCase random = draw_case(seed);
+  return CaseRun(random, seed).run(coverage);
+}
+
+}  // namespace
+
+TEST_CASE("invariants hold over random scenarios", "[core][engine][property]") {
+  Coverage coverage;
+  if (const char* replay = std::getenv("METRONOME_PROPERTY_SEED")) {
+    CHECK_NOTHROW(run_case(std::strtoull(replay, nullptr, 10), coverage));
+    return;
+  }
+  for (std::uint64_t seed = 0; seed < kNumCases; ++seed) {
+    try {
+      const std::uint64_t digest = run_case(seed, coverage);
+      if (seed % 10 == 0 && run_case(seed, coverage) != digest)
+        throw std::runtime_error("not repeatable");
+    } catch (const std::exception& error) {
+      FAIL("METRONOME_PROPERTY_SEED=" << seed << ": " << error.what());
+    }
+  }
+  for (const char* reached :
+       {"preempted", "length", "aborted", "queue_full", "never_fits", "step_failed", "static",
+        "continuous", "chunked", "token_budget", "single_prefill"}) {
+    CAPTURE(reached);
+    CHECK(coverage.counts[reached] > 3'000);
+  }
+}
+
+}  // namespace metronome::testing

@@ -1,0 +1,153 @@
+// Every scenario that ships runs, and ends with every request finished.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <set>
+
+#include "core/run_record.h"
+#include "core/scenario.h"
+#include "core/summary.h"
+#include "sim/simulation.h"
+#include "tests/catch.h"
+#include "tests/command_line.h"
+
+namespace fs = std::filesystem;
+using namespace metronome;
+
+namespace {
+
+const fs::path kFolder = fs::path(METRONOME_SOURCE_DIR) / "scenarios";
+
+std::vector<std::string> shipped_scenarios() {
+  std::vector<std::string> paths;
+  for (const auto& entry : fs::recursive_directory_iterator(kFolder)) {
+    if (entry.is_regular_file()) paths.push_back(entry.path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+// Says so when it is not there: traces are not part of the repository.
+bool has_its_trace(const Scenario& scenario) {
+  const std::string& trace = scenario.workload.trace.resolved_file;
+  if (trace.empty() || fs::exists(trace)) return true;
+  std::cerr << "SKIPPED: " << scenario.name << ": no trace " << scenario.workload.trace.file
+            << '\n';
+  return false;
+}
+
+Summary simulate(const Scenario& scenario, const Workload& workload) {
+  Simulation simulation = prepare_simulation(scenario);
+  RunRecorder recorder(workload.requests.size());
+  EventSink* sinks[] = {&recorder};
+  REQUIRE(run_simulation(simulation, workload, sinks).completed);
+  return summarize(recorder.finish(), {scenario.slo, simulation.setup.kv_cache.num_blocks});
+}
+
+Summary simulate(const Scenario& scenario) {
+  return simulate(scenario, make_workload(scenario.workload, scenario.seed));
+}
+
+void check_whole(const std::string& path) {
+  INFO(path);
+  const ScenarioFile file = load_scenario(path, {}, std::nullopt);
+  CHECK_FALSE(file.description.empty());
+  for (const Scenario& scenario : file.variants) {
+    INFO(scenario.name);
+    if (!has_its_trace(scenario)) continue;
+    const Workload workload = make_workload(scenario.workload, scenario.seed);
+    const Summary summary = simulate(scenario, workload);
+    CHECK(summary.completed == static_cast<std::int64_t>(workload.requests.size()));
+    CHECK(summary.total_input_tokens == workload.total_prompt_tokens());
+    CHECK(summary.total_output_tokens == workload.total_output_tokens());
+  }
+}
+
+bool is_long(const std::string& path) {
+  return path.find("azure") != std::string::npos || path.find("/peer/") != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("synthetic scenarios run whole", "[scenarios]") {
+  const auto paths = shipped_scenarios();
+  CHECK(paths.size() >= 19);
+  for (const std::string& path : paths) {
+    if (!is_long(path)) check_whole(path);
+  }
+}
+
+TEST_CASE("scenarios over recorded traces run whole", "[scenarios][slow]") {
+  for (const std::string& path : shipped_scenarios()) {
+    if (is_long(path)) check_whole(path);
+  }
+}
+
+TEST_CASE("three models have the five workloads, with and without chunking", "[scenarios]") {
+  for (const char* model : {"llama-3.2-3b", "qwen3-4b", "gemma-3-1b"}) {
+    for (const char* workload : {"baseline", "continuous_batching", "paged_attention",
+                                 "chunked_prefill", "prefix_caching"}) {
+      const fs::path path = kFolder / model / (std::string(workload) + ".yaml");
+      INFO(path);
+      const ScenarioFile file = load_scenario(path.string(), {}, std::nullopt);
+      REQUIRE(file.variants.size() == 2);
+      CHECK(file.variants[0].name == "unchunked");
+      CHECK(file.variants[0].scheduler.policy == "continuous");
+      CHECK(file.variants[1].scheduler.policy == "chunked");
+      for (const Scenario& scenario : file.variants) CHECK(scenario.model == model);
+    }
+  }
+}
+
+TEST_CASE("chunking halves the p99 inter-token latency under long prompts", "[scenarios]") {
+  for (const char* model : {"llama-3.2-3b", "qwen3-4b", "gemma-3-1b"}) {
+    INFO(model);
+    const fs::path path = kFolder / model / "chunked_prefill.yaml";
+    const ScenarioFile file = load_scenario(path.string(), {}, std::nullopt);
+    const Summary unchunked = simulate(file.variants[0]);
+    const Summary chunked = simulate(file.variants[1]);
+    CHECK(unchunked.itl.p99_ms >= 2 * chunked.itl.p99_ms);
+    CHECK(chunked.ttft.p50_ms > unchunked.ttft.p50_ms);  // what it costs
+  }
+}
+
+TEST_CASE("the quickstart shows what chunking is for", "[scenarios]") {
+  const ScenarioFile file =
+      load_scenario((kFolder / "quickstart.yaml").string(), {}, std::nullopt);
+  REQUIRE(file.variants.size() == 3);
+  const Summary unchunked = simulate(file.variants[0]);
+  for (std::size_t i = 1; i < 3; ++i) {
+    const Summary chunked = simulate(file.variants[i]);
+    CHECK(unchunked.itl.p99_ms > 5 * chunked.itl.p99_ms);
+    CHECK(unchunked.itl.max_ms > 5 * chunked.itl.max_ms);
+    CHECK(*chunked.slo_attainment > 5 * *unchunked.slo_attainment);
+  }
+}
+
+TEST_CASE("policies.yaml and azure_conversation.yaml compare every policy", "[scenarios]") {
+  for (const char* name : {"policies.yaml", "azure_conversation.yaml"}) {
+    std::set<std::string> compared;
+    for (const Scenario& s : load_scenario((kFolder / name).string(), {}, {}).variants) {
+      compared.insert(s.scheduler.policy);
+    }
+    for (const char* policy :
+         {"static", "continuous", "chunked", "token_budget", "single_prefill"}) {
+      CHECK(compared.count(policy) == 1);
+    }
+  }
+}
+
+TEST_CASE("the scenario in README.md is valid and runs", "[scenarios]") {
+  const std::string readme =
+      testing::read_text_file(fs::path(METRONOME_SOURCE_DIR) / "README.md");
+  const std::string fence = "```yaml\n";
+  const std::size_t begin = readme.find(fence);
+  REQUIRE(begin != std::string::npos);
+  const std::size_t end = readme.find("```", begin + fence.size());
+  const testing::ScratchFolder folder;
+  const std::string path = folder.write(
+      "readme.yaml", readme.substr(begin + fence.size(), end - begin - fence.size()));
+  for (const Scenario& scenario : load_scenario(path, {}, std::nullopt).variants) {
+    CHECK(simulate(scenario).completed == 512);
+  }
+}

@@ -1,0 +1,39 @@
+// The house rules that a program can check: sizes, include directions, determinism, words.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace metronome::testing {
+
+struct SourceFile {
+  std::string path;  // relative to the repository root, with forward slashes
+  std::string text;
+};
+
+struct Violation {
+  std::string path;
+  std::size_t line = 0;  // 1-based; 0 = the file as a whole
+  std::string what;
+};
+
+constexpr std::size_t kMaxFunctionLines = 70;
+constexpr std::size_t kMaxFileLines = 600;
+constexpr std::size_t kMaxColumns = 100;
+
+// The text with comments, string and character literals and preprocessor lines blanked out.
+// Line breaks stay where they are.
+std::string code_only(std::string_view text);
+
+std::vector<Violation> check_function_lengths(const SourceFile& file);
+std::vector<Violation> check_file_length(const SourceFile& file);
+std::vector<Violation> check_columns(const SourceFile& file);
+std::vector<Violation> check_includes(const SourceFile& file);
+std::vector<Violation> check_determinism(const SourceFile& file);  // core/ and sim/ only
+std::vector<Violation> check_words(const SourceFile& file);
+// A name at the top of the repository. Hidden names are not looked at.
+std::vector<Violation> check_top_level_name(std::string_view name);
+
+}  // namespace metronome::testing

@@ -1,0 +1,150 @@
+// `metronome list`: what scenarios can name, and which keys they may hold.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "core/config_reader.h"
+#include "core/error.h"
+#include "core/policy_registry.h"
+#include "core/scenario.h"
+#include "reports/number_text.h"
+#include "sim/catalogue.h"
+#include "tools/cli.h"
+#include "tools/text.h"
+
+namespace metronome {
+namespace {
+
+using Row = std::vector<std::string>;
+
+void list_models(const Arguments&) {
+  std::vector<Row> rows = {
+      {"model", "parameters", "layers", "heads/kv", "weights GB", "KV kB/token", "context"}};
+  for (const ModelConfig& model : all_models()) {
+    rows.push_back({model.name, fixed_text(static_cast<double>(model.n_params()) / 1e9, 2) + " B",
+                    std::to_string(model.n_layers),
+                    std::to_string(model.n_heads) + "/" + std::to_string(model.n_kv_heads),
+                    fixed_text(static_cast<double>(model.weight_bytes()) / 1e9, 1),
+                    fixed_text(static_cast<double>(model.kv_bytes_per_token()) / 1e3, 1),
+                    std::to_string(model.max_position_embeddings)});
+  }
+  std::cout << aligned_rows(rows);
+  std::cout << "\n`model:` may also be the path of a Hugging Face config.json or its folder.\n";
+}
+
+void list_hardware(const Arguments&) {
+  std::vector<Row> rows = {{"hardware", "bf16 TFLOP/s", "memory GB/s", "memory GiB", "link GB/s"}};
+  for (const HardwareSpec& hardware : all_hardware()) {
+    rows.push_back({hardware.name, fixed_text(hardware.peak_flops / 1e12, 0),
+                    fixed_text(hardware.peak_bandwidth / 1e9, 0),
+                    fixed_text(static_cast<double>(hardware.memory_bytes) / (1 << 30), 1),
+                    fixed_text(hardware.link_bandwidth / 1e9, 0)});
+  }
+  std::cout << aligned_rows(rows);
+}
+
+void list_policies(const Arguments&) {
+  for (const PolicyInfo& policy : all_policies()) {
+    std::cout << policy.name << "\n    " << policy.summary << "\n    reproduces: " << policy.source
+              << "\n    keys: " << join_names(policy.keys) << '\n';
+  }
+}
+
+void list_scenarios(const Arguments& arguments) {
+  namespace fs = std::filesystem;
+  const fs::path folder = arguments.empty() ? "scenarios" : arguments.front();
+  std::error_code error;
+  std::vector<fs::path> paths;
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().extension() == ".yaml") paths.push_back(it->path());
+  }
+  if (error) {
+    throw UsageError("list scenarios: cannot read folder '" + folder.string() +
+                     "': " + error.message());
+  }
+  std::sort(paths.begin(), paths.end());
+  std::vector<Row> rows;
+  for (const fs::path& path : paths) {
+    const ScenarioFile file = load_scenario(path.string(), {}, std::nullopt);
+    rows.push_back({path.string(), file.description});
+  }
+  std::cout << aligned_rows(rows);
+}
+
+void list_keys(const Arguments& arguments) {
+  const std::string section = arguments.empty() ? "" : arguments.front();
+  std::vector<DocumentedKey> keys = documented_scenario_keys();
+  std::erase_if(keys, [&section](const DocumentedKey& key) {
+    return !section.empty() && key.key != section && !key.key.starts_with(section + ".");
+  });
+  if (keys.empty()) {
+    throw UsageError("list keys: no scenario key '" + section + "' (see `metronome list keys`)");
+  }
+  std::size_t width = 0;
+  for (const DocumentedKey& key : keys) width = std::max(width, key.key.size());
+  for (const DocumentedKey& key : keys) {
+    std::cout << key.key << std::string(width - key.key.size() + 2, ' ')
+              << wrapped(key.doc, width + 2) << std::string(width + 2, ' ')
+              << wrapped(key.type + ": " + key.allowed + "; default " + key.default_value,
+                         width + 2);
+  }
+}
+
+struct Topic {
+  std::string_view name;
+  std::string_view summary;
+  std::string_view argument;  // what may follow the name
+  void (*print)(const Arguments& arguments);
+};
+
+constexpr Topic kTopics[] = {
+    {"models", "models by name", "", list_models},
+    {"hardware", "GPUs by name", "", list_hardware},
+    {"policies", "scheduling policies and the keys they read", "", list_policies},
+    {"scenarios", "scenario files below a folder (default: scenarios)", "[FOLDER]",
+     list_scenarios},
+    {"keys", "scenario keys, all or those of a section", "[SECTION]", list_keys},
+};
+
+void print_help(std::ostream& out) {
+  out << "usage: metronome list TOPIC\n\ntopics:\n";
+  for (const Topic& topic : kTopics) {
+    const std::string name = std::string(topic.name) + " " + std::string(topic.argument);
+    out << "  " << name << std::string(21 - name.size(), ' ') << topic.summary << '\n';
+  }
+  out << "\nexamples:\n"
+         "  metronome list models\n"
+         "  metronome list keys scheduler\n";
+}
+
+}  // namespace
+
+int list_command(const Arguments& arguments) {
+  if (arguments.empty()) {
+    print_help(std::cerr);
+    return kExitBadInput;
+  }
+  if (std::any_of(arguments.begin(), arguments.end(),
+                  [](const std::string& word) { return word == "--help" || word == "-h"; })) {
+    print_help(std::cout);
+    return kExitDone;
+  }
+  std::vector<std::string_view> known;
+  for (const Topic& topic : kTopics) {
+    if (topic.name != arguments.front()) {
+      known.push_back(topic.name);
+      continue;
+    }
+    const Arguments rest(arguments.begin() + 1, arguments.end());
+    if (rest.size() > (topic.argument.empty() ? 0u : 1u)) {
+      throw UsageError("list " + arguments.front() + ": unexpected argument '" + rest.back() + "'");
+    }
+    topic.print(rest);
+    return kExitDone;
+  }
+  throw UsageError("list: unknown topic '" + arguments.front() + "'" +
+                   did_you_mean(arguments.front(), known) + " (see `metronome list --help`)");
+}
+
+}  // namespace metronome

@@ -1,0 +1,276 @@
+// `metronome run`: simulates every variant of a scenario and writes the results.
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/error.h"
+#include "core/scenario.h"
+#include "reports/number_text.h"
+#include "reports/result_folder.h"
+#include "reports/step_log.h"
+#include "reports/table.h"
+#include "tools/cli.h"
+#include "tools/progress.h"
+#include "tools/text.h"
+#include "tools/variant_run.h"
+
+namespace metronome {
+namespace {
+
+namespace po = boost::program_options;
+
+struct RunOptions {
+  std::string scenario;
+  std::vector<std::string> assignments;
+  std::vector<std::string> variants;  // names; empty = all
+  std::string out;                    // empty = results/<scenario name>
+  std::optional<std::uint64_t> seed;
+  bool is_quiet = false;
+  bool is_verbose = false;
+  bool wants_json = false;
+  bool wants_step_log = false;
+};
+
+constexpr const char* kExamples =
+    "examples:\n"
+    "  metronome run scenarios/quickstart.yaml\n"
+    "  metronome run scenarios/quickstart.yaml --set workload.arrivals.rate=20 --out results/fast\n"
+    "  metronome run scenarios/quickstart.yaml --variant unchunked --trace-steps\n"
+    "  metronome run scenarios/policies.yaml --set variants.static.scheduler.batch_wait_ms=200\n"
+    "  metronome run scenarios/policies.yaml --json | python3 -m json.tool\n"
+    "\n"
+    "exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted (no results are written)\n";
+
+po::options_description visible_options(RunOptions& options) {
+  po::options_description visible("options");
+  visible.add_options()
+      ("set", po::value(&options.assignments)->composing()->value_name("KEY=VALUE"),
+       "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable")
+      ("variant", po::value(&options.variants)->composing()->value_name("NAME"),
+       "run only this variant; repeatable")
+      ("out", po::value(&options.out)->value_name("DIR"),
+       "folder of the results; results/SCENARIO unless given")
+      ("seed", po::value<std::string>()->value_name("N"), "override the scenario's seed")
+      ("json", po::bool_switch(&options.wants_json),
+       "print the summary as JSON, and nothing else, on standard output")
+      ("trace-steps", po::bool_switch(&options.wants_step_log), "print every step as it is made")
+      ("quiet,q", po::bool_switch(&options.is_quiet), "print only errors")
+      ("verbose,v", po::bool_switch(&options.is_verbose), "print the resolved configuration")
+      ("help,h", "this text");
+  return visible;
+}
+
+std::uint64_t parse_seed(const std::string& text) {
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw UsageError("--seed: '" + text + "' is no seed; allowed: 0 to 18446744073709551615");
+  }
+  return seed;
+}
+
+// Nothing when help was asked for and printed.
+std::optional<RunOptions> parse(const Arguments& arguments) {
+  RunOptions options;
+  const po::options_description visible = visible_options(options);
+  po::options_description all;
+  all.add(visible).add_options()("scenario", po::value<std::vector<std::string>>());
+  po::positional_options_description positional;
+  positional.add("scenario", -1);
+
+  po::variables_map values;
+  try {
+    const int style = po::command_line_style::unix_style ^ po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(arguments).options(all).positional(positional).style(style)
+                  .run(), values);
+    po::notify(values);
+  } catch (const po::error& error) {
+    throw UsageError("run: " + std::string(error.what()) + " (see `metronome run --help`)");
+  }
+  if (values.count("help") != 0) {
+    std::cout << "usage: metronome run SCENARIO [OPTION...]\n\n"
+                 "Simulates every variant of a scenario file, prints a table that compares them,\n"
+                 "and writes their results.\n\n"
+              << visible << '\n' << kExamples;
+    return std::nullopt;
+  }
+  const auto scenarios = values.count("scenario") == 0
+                             ? std::vector<std::string>()
+                             : values["scenario"].as<std::vector<std::string>>();
+  if (scenarios.size() != 1) {
+    throw UsageError("run: give one scenario file, not " + std::to_string(scenarios.size()) +
+                     " (see `metronome run --help`)");
+  }
+  options.scenario = scenarios.front();
+  if (values.count("seed") != 0) options.seed = parse_seed(values["seed"].as<std::string>());
+  return options;
+}
+
+// The scenarios to run: all variants, or those that were asked for, in the file's order.
+std::vector<Scenario> chosen_variants(const ScenarioFile& file,
+                                      const std::vector<std::string>& names) {
+  std::vector<std::string_view> known;
+  for (const Scenario& scenario : file.variants) known.push_back(scenario.name);
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw UsageError("--variant: " + file.path + " has no variant '" + name + "'" +
+                     did_you_mean(name, known) + "; allowed: " + join_names(known));
+  }
+  std::vector<Scenario> chosen;
+  for (const Scenario& scenario : file.variants) {
+    const bool is_wanted = std::find(names.begin(), names.end(), scenario.name) != names.end();
+    if (names.empty() || is_wanted) chosen.push_back(scenario);
+  }
+  return chosen;
+}
+
+// A folder that cannot be made is found out before the run, and is the user's to change.
+ResultFolder open_result_folder(const std::string& path) {
+  try {
+    return ResultFolder(path);
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+// "policy=chunked order=fcfs prefill_chunk_size=512".
+std::string scheduler_text(const Scenario& scenario) {
+  const auto config = nlohmann::ordered_json::parse(scenario.to_json());
+  std::string text;
+  for (const auto& [key, value] : config.at("scheduler").items()) {
+    text += (text.empty() ? "" : " ") + key + "=";
+    text += value.is_string() ? value.get<std::string>() : value.dump();
+  }
+  return text;
+}
+
+// "llama-3.2-3b on h200, 64 sequences, 68,609 KV blocks of 16 tokens".
+std::string engine_text(const PreparedVariant& variant) {
+  const EngineSetup& setup = variant.simulation.setup;
+  return variant.simulation.model.name + " on " + variant.simulation.hardware.name + ", " +
+         std::to_string(setup.max_num_seqs) + " sequences, " +
+         grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
+         std::to_string(setup.kv_cache.block_size) + " tokens";
+}
+
+std::string workload_text(const PreparedVariant& variant) {
+  const Workload& workload = *variant.workload;
+  std::string text = grouped_text(static_cast<std::int64_t>(workload.requests.size())) +
+                     " requests, " + grouped_text(workload.total_prompt_tokens()) +
+                     " prompt tokens, " + grouped_text(workload.total_output_tokens()) +
+                     " output tokens";
+  if (workload.num_skipped > 0) {
+    text += "; " + grouped_text(workload.num_skipped) +
+            " rows of the trace record failed requests and are left out";
+  }
+  return text;
+}
+
+// What is about to run. Facts that all variants share are said once.
+void print_header(std::ostream& out, const ScenarioFile& file,
+                  const std::vector<PreparedVariant>& variants, bool is_verbose) {
+  const auto say = [&out](const std::string& name, const std::string& text) {
+    out << name << std::string(12 - name.size(), ' ') << wrapped(text, 12);
+  };
+  const auto say_of_all = [&](const std::string& name, auto text_of) {
+    const std::string first = text_of(variants.front());
+    const bool is_shared =
+        std::all_of(variants.begin(), variants.end(),
+                    [&](const PreparedVariant& variant) { return text_of(variant) == first; });
+    if (is_shared) return say(name, first);
+    for (const PreparedVariant& variant : variants) {
+      say(name, variant.scenario.name + ": " + text_of(variant));
+    }
+  };
+  say("scenario", file.path + (file.description.empty() ? "" : ": " + file.description));
+  say_of_all("seed", [](const PreparedVariant& v) { return std::to_string(v.scenario.seed); });
+  say_of_all("engine", engine_text);
+  say_of_all("workload", workload_text);
+  for (const PreparedVariant& variant : variants) {
+    say("run", variant.scenario.name + ": " + scheduler_text(variant.scenario));
+  }
+  if (is_verbose) {
+    for (const PreparedVariant& variant : variants) out << variant.scenario.to_json() << '\n';
+  }
+  out << '\n' << std::flush;
+}
+
+// Where text for people goes: nowhere when quiet, and never between JSON.
+std::ostream& text_stream(const RunOptions& options) {
+  static std::ostream nowhere(nullptr);
+  if (options.is_quiet) return nowhere;
+  return options.wants_json ? std::cerr : std::cout;
+}
+
+std::vector<RunResult> run_all(std::vector<PreparedVariant>& variants, bool has_subfolders,
+                               ResultFolder& folder, const RunOptions& options) {
+  std::ostream& text = text_stream(options);
+  ProgressBar bar(!options.is_quiet && !options.wants_step_log);
+  std::vector<RunResult> results;
+  for (PreparedVariant& variant : variants) {
+    const std::string& name = variant.scenario.name;
+    bar.start(name);
+    std::optional<StepLog> log;
+    if (options.wants_step_log && !options.is_quiet) {
+      text << "steps of " << name << '\n';
+      log.emplace(text);
+    }
+    VariantOutcome outcome = run_variant(variant, folder, has_subfolders ? name : std::string(),
+                                         log ? &*log : nullptr, [&bar](const RunProgress& now) {
+                                           bar.update(now.num_ended, now.num_total);
+                                           return !was_interrupted();
+                                         });
+    bar.clear();
+    if (was_interrupted()) throw Interrupted();
+    if (log) text << '\n';
+    if (!options.is_quiet) {
+      std::cerr << name << ": " << outcome.result.summary.num_steps << " steps simulated in "
+                << fixed_text(outcome.simulated_ms, 1) << " ms\n";
+      for (const std::string& message : outcome.messages) {
+        std::cerr << name << ": " << message << '\n';
+      }
+    }
+    results.push_back(std::move(outcome.result));
+  }
+  return results;
+}
+
+}  // namespace
+
+int run_command(const Arguments& arguments) {
+  const std::optional<RunOptions> parsed = parse(arguments);
+  if (!parsed) return kExitDone;
+  const RunOptions& options = *parsed;
+  catch_interrupt();
+
+  const ScenarioFile file = load_scenario(options.scenario, options.assignments, options.seed);
+  std::vector<PreparedVariant> variants =
+      prepare_variants(chosen_variants(file, options.variants));
+  const std::string out = options.out.empty() ? "results/" + file.name : options.out;
+  ResultFolder folder = open_result_folder(out);
+
+  std::ostream& text = text_stream(options);
+  print_header(text, file, variants, options.is_verbose);
+  const std::vector<RunResult> results = run_all(variants, file.has_variants, folder, options);
+  const std::string summary = summary_json(results);
+  if (file.has_variants) folder.write("summary.json", summary);
+  folder.commit();
+
+  if (options.wants_json) std::cout << summary;
+  const bool is_terminal = isatty(options.wants_json ? STDERR_FILENO : STDOUT_FILENO) == 1;
+  const bool use_color = is_terminal && std::getenv("NO_COLOR") == nullptr;
+  text << render_table(results, {use_color}) << "\nresults: " << out << '\n';
+  return kExitDone;
+}
+
+}  // namespace metronome

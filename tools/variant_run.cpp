@@ -1,0 +1,127 @@
+#include "tools/variant_run.h"
+
+#include <chrono>
+#include <utility>
+
+#include "core/digest.h"
+#include "core/run_record.h"
+#include "core/summary.h"
+#include "reports/file_writer.h"
+#include "tools/cli.h"
+
+namespace metronome {
+namespace {
+
+bool has_same_workload(const Scenario& a, const Scenario& b) {
+  const auto keys = [](const WorkloadConfig& config) {
+    WorkloadConfig copy = config;
+    return fields_to_json([&copy](FieldVisitor& visitor) { visit_fields(visitor, copy); });
+  };
+  return a.seed == b.seed && keys(a.workload) == keys(b.workload);
+}
+
+// Requests per second as they arrive; nullopt when they do not arrive by a clock.
+std::optional<double> request_rate(const WorkloadConfig& config, const Workload& workload) {
+  switch (config.arrivals.process) {
+    case ArrivalProcess::Poisson:
+    case ArrivalProcess::Gamma:
+    case ArrivalProcess::Constant:
+      return config.arrivals.rate;
+    case ArrivalProcess::Trace: {
+      const TimeNs span = workload.requests.empty() ? 0 : workload.requests.back().arrival;
+      if (span == 0) return std::nullopt;
+      return static_cast<double>(workload.requests.size()) / to_seconds(span);
+    }
+    case ArrivalProcess::Burst:
+    case ArrivalProcess::ClosedLoop:
+    case ArrivalProcess::Steps:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+RunInfo run_info(const PreparedVariant& variant, std::string digest) {
+  const Scenario& scenario = variant.scenario;
+  const Workload& workload = *variant.workload;
+  RunInfo info;
+  info.label = scenario.name;
+  info.model = variant.simulation.model.name;
+  info.hardware = variant.simulation.hardware.name;
+  info.policy = scenario.scheduler.policy;
+  info.seed = scenario.seed;
+  info.digest = std::move(digest);
+  info.num_prompts = static_cast<std::int64_t>(workload.requests.size());
+  info.request_rate = request_rate(scenario.workload, workload);
+  if (scenario.workload.arrivals.process == ArrivalProcess::Gamma) {
+    info.burstiness = scenario.workload.arrivals.burstiness;
+  }
+  if (workload.mode == ArrivalMode::ClosedLoop) info.max_concurrency = workload.concurrency;
+  info.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
+  info.num_blocks = variant.simulation.setup.kv_cache.num_blocks;
+  info.slo = scenario.slo;
+  info.config_json = scenario.to_json();
+  return info;
+}
+
+void write_files(const RunRecord& record, const RunResult& result, const ResultsConfig& wanted,
+                 ResultFolder& folder, const std::string& subfolder) {
+  const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
+  if (!subfolder.empty()) folder.make_subfolder(subfolder);
+  folder.write(prefix + "result.json", result_json(result));
+  if (wanted.requests) {
+    FileWriter file(folder.path(prefix + "requests.jsonl"));
+    write_requests_jsonl(record, file);
+    file.close();
+  }
+  if (wanted.steps) {
+    FileWriter file(folder.path(prefix + "steps.jsonl"));
+    write_steps_jsonl(record, file);
+    file.close();
+  }
+}
+
+}  // namespace
+
+std::vector<PreparedVariant> prepare_variants(std::vector<Scenario> scenarios) {
+  std::vector<PreparedVariant> variants;
+  for (Scenario& scenario : scenarios) {
+    Simulation simulation = prepare_simulation(scenario);
+    std::shared_ptr<const Workload> workload;
+    for (const PreparedVariant& earlier : variants) {
+      if (has_same_workload(earlier.scenario, scenario)) workload = earlier.workload;
+    }
+    if (workload == nullptr) {
+      workload = std::make_shared<const Workload>(make_workload(scenario.workload, scenario.seed));
+    }
+    variants.push_back({std::move(scenario), std::move(simulation), std::move(workload)});
+  }
+  return variants;
+}
+
+VariantOutcome run_variant(PreparedVariant& variant, ResultFolder& folder,
+                           const std::string& subfolder, EventSink* extra_sink,
+                           const ProgressFn& progress) {
+  EventDigest digest;
+  RunRecorder recorder(variant.workload->requests.size());
+  std::vector<EventSink*> sinks = {&digest, &recorder};
+  if (extra_sink != nullptr) sinks.push_back(extra_sink);
+
+  const auto started = std::chrono::steady_clock::now();
+  SimulationOutcome simulated =
+      run_simulation(variant.simulation, *variant.workload, sinks, progress);
+  const std::chrono::duration<double, std::milli> elapsed =
+      std::chrono::steady_clock::now() - started;
+  if (!simulated.completed) throw Interrupted();
+
+  const RunRecord record = recorder.finish();
+  VariantOutcome outcome;
+  outcome.messages = std::move(simulated.messages);
+  outcome.simulated_ms = elapsed.count();
+  outcome.result.info = run_info(variant, digest.hex());
+  outcome.result.summary =
+      summarize(record, {variant.scenario.slo, variant.simulation.setup.kv_cache.num_blocks});
+  write_files(record, outcome.result, variant.scenario.results, folder, subfolder);
+  return outcome;
+}
+
+}  // namespace metronome

@@ -1,0 +1,40 @@
+// Running one variant of a scenario and writing its files.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/event.h"
+#include "core/scenario.h"
+#include "core/workload.h"
+#include "reports/result_files.h"
+#include "reports/result_folder.h"
+#include "sim/simulation.h"
+
+namespace metronome {
+
+// Everything a run needs, looked up and drawn: what is wrong with it has been said by now.
+struct PreparedVariant {
+  Scenario scenario;
+  Simulation simulation;
+  std::shared_ptr<const Workload> workload;  // one for all variants that agree on it
+};
+
+// Throws ConfigError.
+std::vector<PreparedVariant> prepare_variants(std::vector<Scenario> scenarios);
+
+struct VariantOutcome {
+  RunResult result;
+  std::vector<std::string> messages;  // why requests failed, one a reason
+  double simulated_ms = 0;            // wall time of the simulation, without writing
+};
+
+// Simulates the variant and writes its files into `subfolder` of `folder` (empty: into the folder
+// itself). `extra_sink` may be nullptr. Throws Interrupted when `progress` ends the run.
+VariantOutcome run_variant(PreparedVariant& variant, ResultFolder& folder,
+                           const std::string& subfolder, EventSink* extra_sink,
+                           const ProgressFn& progress);
+
+}  // namespace metronome
