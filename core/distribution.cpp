@@ -39,9 +39,17 @@ void set_percentiles(Distribution& result, const std::array<double, 4>& percenti
   result.p99_ms = percentiles_ns[3] / kNsPerMsDouble;
 }
 
-// Sorts by value. A least significant digit radix sort, because the pooled gaps of a long run are
-// by far the largest sample and this is several times faster than comparing.
+// Sorts by value. A least significant digit radix sort, because the pooled gaps of a run are by far
+// its largest sample and this is several times faster than comparing. It needs a second copy of the
+// sample, so the very largest are sorted in place.
 void sort_by_value(std::vector<WeightedTime>& sample) {
+  constexpr std::size_t kMaxCopied = std::size_t{1} << 21;
+  if (sample.size() > kMaxCopied) {
+    std::sort(sample.begin(), sample.end(), [](const WeightedTime& a, const WeightedTime& b) {
+      return a.value_ns != b.value_ns ? a.value_ns < b.value_ns : a.count < b.count;
+    });
+    return;
+  }
   constexpr int kDigitBits = 11;
   constexpr std::size_t kBuckets = std::size_t{1} << kDigitBits;
   TimeNs low = sample.front().value_ns;

@@ -164,6 +164,8 @@ void RunRecorder::note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEn
 
 void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                           const RequestTable& requests) {
+  METRONOME_CHECK(static_cast<std::size_t>(step.step_index) == steps_.size(),
+                  "a step's index is its position");
   METRONOME_CHECK(steps_.empty() || step.finished_at >= steps_.back().finished_at,
                   "steps are committed in the order they finish");
   if (requests.size() > open_.size()) grow_to(requests.size());
@@ -192,16 +194,15 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   entry.planned_at = step.planned_at;
   entry.started_at = step.started_at;
   entry.finished_at = step.finished_at;
-  entry.step_index = static_cast<std::int32_t>(step.step_index);
   entry.num_prefill_tokens = step.num_prefill_tokens;
   entry.num_decode_tokens = step.num_decode_tokens;
   entry.num_running = step.num_running;
   entry.num_waiting = step.num_waiting;
   entry.num_used_blocks = step.num_used_blocks;
-  entry.num_preempted = step.num_preempted;
+  entry.num_preempted = static_cast<std::uint32_t>(step.num_preempted) & 0x7fffffffu;
   entry.num_emitted = static_cast<std::int32_t>(chunks.size()) - num_silent;
   entry.num_continued = entry.num_emitted - num_restarted;
-  entry.failed = step.failed;
+  entry.failed = step.failed ? 1 : 0;
   steps_.push_back(entry);
 }
 

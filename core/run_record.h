@@ -34,13 +34,13 @@ struct StepEntry {
   TimeNs planned_at = 0;
   TimeNs started_at = 0;
   TimeNs finished_at = 0;
-  std::int32_t step_index = 0;  // as the engine counts; the position unless a plan was dropped
   std::int32_t num_prefill_tokens = 0;
   std::int32_t num_decode_tokens = 0;
   std::int32_t num_running = 0;
   std::int32_t num_waiting = 0;
   std::int32_t num_used_blocks = 0;
-  std::int32_t num_preempted = 0;
+  std::uint32_t num_preempted : 31 = 0;
+  std::uint32_t failed : 1 = false;  // shares a word: there are millions of these
   std::int32_t num_prefill_chunks = 0;
   std::int32_t num_emitted = 0;    // tokens that reached their requests
   std::int32_t num_continued = 0;  // of those, the ones whose predecessor came with the step before
@@ -48,11 +48,10 @@ struct StepEntry {
   RequestId largest_prefill = kNoRequest;
   std::int32_t largest_prefill_position = 0;
   std::int32_t largest_prefill_tokens = 0;
-  bool failed = false;
 
   std::int32_t num_tokens() const { return num_prefill_tokens + num_decode_tokens; }
 };
-static_assert(sizeof(StepEntry) <= 80);
+static_assert(sizeof(StepEntry) == 72);
 
 struct RequestRecord {
   TimeNs arrival = 0;

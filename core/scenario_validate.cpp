@@ -1,5 +1,4 @@
 // What no single field of a scenario can tell.
-
 #include "core/error.h"
 #include "core/policy_registry.h"
 #include "core/scenario.h"

@@ -10,57 +10,65 @@ namespace {
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
 // What completed requests got from each step: the record's counts less the tokens that went to
-// requests which failed later.
-struct CompletedTokens {
-  std::vector<std::int32_t> emitted;    // [step]
-  std::vector<std::int32_t> continued;  // [step], of those with a predecessor in the step before
-  std::vector<std::int32_t> last;       // [step], last tokens
-};
+// requests which failed later. Most runs have none of those and need no correction.
+class CompletedTokens {
+ public:
+  explicit CompletedTokens(const RunRecord& record) : steps_(record.steps), last_(steps_.size()) {
+    for (std::size_t i = 0; i < record.requests.size(); ++i) {
+      const std::span<const TokenRun> runs = record.runs_of(i);
+      if (runs.empty()) continue;
+      if (record.requests[i].completed()) {
+        ++last_[static_cast<std::size_t>(runs.back().last_step())];
+      } else {
+        for (const TokenRun& run : runs) take_out(run);
+      }
+    }
+    for (std::size_t s = 1; s < corrections_.size(); ++s) {
+      corrections_[s].emitted += corrections_[s - 1].emitted;
+      corrections_[s].continued += corrections_[s - 1].continued;
+    }
+  }
 
-CompletedTokens completed_tokens(const RunRecord& record) {
-  const std::size_t num_steps = record.steps.size();
-  CompletedTokens tokens;
-  tokens.emitted.resize(num_steps);
-  tokens.continued.resize(num_steps);
-  tokens.last.resize(num_steps);
+  std::int32_t emitted(std::size_t s) const {
+    return steps_[s].num_emitted + (corrections_.empty() ? 0 : corrections_[s].emitted);
+  }
+  // Of those, the ones with a predecessor in the step before.
+  std::int32_t continued(std::size_t s) const {
+    return steps_[s].num_continued + (corrections_.empty() ? 0 : corrections_[s].continued);
+  }
+  std::int32_t last(std::size_t s) const { return last_[s]; }  // last tokens
+
+ private:
+  struct Correction {
+    std::int32_t emitted = 0;
+    std::int32_t continued = 0;
+  };
+
   // As differences between neighbouring steps, so that taking out a run costs the same however
   // long it is.
-  std::vector<std::int32_t> emitted_change(num_steps + 1);
-  std::vector<std::int32_t> continued_change(num_steps + 1);
-  for (std::size_t i = 0; i < record.requests.size(); ++i) {
-    const std::span<const TokenRun> runs = record.runs_of(i);
-    if (runs.empty()) continue;
-    if (record.requests[i].completed()) {
-      ++tokens.last[static_cast<std::size_t>(runs.back().last_step())];
-      continue;
-    }
-    for (const TokenRun& run : runs) {
-      const auto begin = static_cast<std::size_t>(run.first_step);
-      const auto end = begin + static_cast<std::size_t>(run.num_tokens);
-      --emitted_change[begin];
-      ++emitted_change[end];
-      --continued_change[begin + 1];
-      ++continued_change[end];
-    }
+  void take_out(const TokenRun& run) {
+    corrections_.resize(steps_.size() + 1);
+    const auto begin = static_cast<std::size_t>(run.first_step);
+    const auto end = begin + static_cast<std::size_t>(run.num_tokens);
+    --corrections_[begin].emitted;
+    ++corrections_[end].emitted;
+    --corrections_[begin + 1].continued;
+    ++corrections_[end].continued;
   }
-  std::int32_t emitted = 0;
-  std::int32_t continued = 0;
-  for (std::size_t s = 0; s < num_steps; ++s) {
-    emitted += emitted_change[s];
-    continued += continued_change[s];
-    tokens.emitted[s] = record.steps[s].num_emitted + emitted;
-    tokens.continued[s] = record.steps[s].num_continued + continued;
-  }
-  return tokens;
-}
+
+  const ChunkedVector<StepEntry>& steps_;
+  std::vector<std::int32_t> last_;
+  std::vector<Correction> corrections_;  // empty: none
+};
 
 // Every gap between two tokens of a completed request.
 Distribution pooled_itl(const RunRecord& record, const CompletedTokens& tokens) {
   std::vector<WeightedTime> gaps;
   gaps.reserve(record.steps.size());
   for (std::size_t s = 1; s < record.steps.size(); ++s) {
+    if (tokens.continued(s) == 0) continue;
     gaps.push_back({record.steps[s].finished_at - record.steps[s - 1].finished_at,
-                    tokens.continued[s]});
+                    tokens.continued(s)});
   }
   for (std::size_t i = 0; i < record.requests.size(); ++i) {
     if (!record.requests[i].completed()) continue;
@@ -190,9 +198,9 @@ void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Sum
   std::int64_t num_gone = 0;
   for (std::size_t s = 0; s < record.steps.size(); ++s) {
     const TimeNs time = record.steps[s].finished_at;
-    if (tokens.emitted[s] > 0) {
+    if (tokens.emitted(s) > 0) {
       const TimeNs second = (time - arrivals.front()) / kNsPerSecond;
-      in_bucket = (second == bucket ? in_bucket : 0) + tokens.emitted[s];
+      in_bucket = (second == bucket ? in_bucket : 0) + tokens.emitted(s);
       bucket = second;
       fullest = std::max(fullest, in_bucket);
     }
@@ -200,7 +208,7 @@ void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Sum
     while (num_arrived < arrivals.size() && arrivals[num_arrived] < time) ++num_arrived;
     summary.max_concurrent_requests = std::max(
         summary.max_concurrent_requests, static_cast<std::int64_t>(num_arrived) - num_gone);
-    num_gone += tokens.last[s];
+    num_gone += tokens.last(s);
   }
   summary.max_output_tokens_per_s = static_cast<double>(fullest);
 }
@@ -310,7 +318,7 @@ Stall longest_stall_of(const RunRecord& record, std::size_t i) {
 Summary summarize(const RunRecord& record, const SummaryOptions& options) {
   Summary summary;
   summary.duration_ns = run_duration(record);
-  const CompletedTokens tokens = completed_tokens(record);
+  const CompletedTokens tokens(record);
   summarize_latencies(record, tokens, summary);
   summarize_steps(record, options.num_blocks, summary);
   summarize_requests(record, options.slo, summary);

@@ -7,9 +7,9 @@ namespace {
 
 constexpr std::size_t kFlushBytes = std::size_t{1} << 18;  // stays in the cache
 
-void append_step(const StepEntry& step, JsonText& json) {
+void append_step(std::size_t position, const StepEntry& step, JsonText& json) {
   json.begin_object();
-  json.field("step", step.step_index);
+  json.field("step", position);
   json.field("planned_ns", step.planned_at);
   json.field("started_ns", step.started_at);
   json.field("finished_ns", step.finished_at);
@@ -20,8 +20,8 @@ void append_step(const StepEntry& step, JsonText& json) {
   json.field("running", step.num_running);
   json.field("waiting", step.num_waiting);
   json.field("used_blocks", step.num_used_blocks);
-  json.field("preempted", step.num_preempted);
-  json.field("failed", step.failed);
+  json.field("preempted", std::int64_t{step.num_preempted});
+  json.field("failed", step.failed != 0);
   // [request, first position, tokens]
   json.key("largest_prefill");
   if (step.largest_prefill == kNoRequest) {
@@ -41,8 +41,8 @@ void append_step(const StepEntry& step, JsonText& json) {
 
 void write_steps_jsonl(const RunRecord& record, FileWriter& file) {
   JsonText json;
-  for (const StepEntry& step : record.steps) {
-    append_step(step, json);
+  for (std::size_t s = 0; s < record.steps.size(); ++s) {
+    append_step(s, record.steps[s], json);
     if (json.size() >= kFlushBytes) {
       file.write(json.view());
       json.clear();

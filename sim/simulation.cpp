@@ -8,6 +8,20 @@
 
 namespace metronome {
 
+namespace {
+
+// A block count given by hand may exceed the device's memory: a what-if, but not a silent one.
+std::string memory_warning(const Scenario& scenario, const Simulation& simulation) {
+  if (!scenario.kv_cache.num_blocks) return {};
+  const KvCacheLayout& cache = simulation.setup.kv_cache;
+  const std::int64_t capacity = simulation.cost_model->kv_capacity_blocks(cache.block_size);
+  if (cache.num_blocks <= capacity) return {};
+  return "kv_cache.num_blocks: " + std::to_string(cache.num_blocks) + " are more than the " +
+         std::to_string(capacity) + " that " + simulation.hardware.name + " has memory for";
+}
+
+}  // namespace
+
 Simulation prepare_simulation(const Scenario& scenario) {
   Simulation simulation;
   simulation.model = find_model(scenario.model, scenario.model_where);
@@ -17,6 +31,7 @@ Simulation prepare_simulation(const Scenario& scenario) {
   simulation.setup = make_engine_setup(scenario, simulation.model, [&](std::int64_t block_tokens) {
     return simulation.cost_model->kv_capacity_blocks(block_tokens);
   });
+  simulation.warning = memory_warning(scenario, simulation);
   return simulation;
 }
 

@@ -21,6 +21,7 @@ struct Simulation {
   HardwareSpec hardware;
   EngineSetup setup;
   std::unique_ptr<CostModel> cost_model;
+  std::string warning;  // what is allowed but could not run on this hardware; empty: nothing
 };
 
 // Resolves names, cost model and KV capacity. Throws ConfigError.

@@ -198,6 +198,8 @@ void print_header(std::ostream& out, const ScenarioFile& file,
   say_of_all("workload", workload_text);
   for (const PreparedVariant& variant : variants) {
     say("run", variant.scenario.name + ": " + scheduler_text(variant.scenario));
+    const std::string& warning = variant.simulation.warning;
+    if (!warning.empty()) say("warning", variant.scenario.name + ": " + warning);
   }
   if (is_verbose) {
     for (const PreparedVariant& variant : variants) out << variant.scenario.to_json() << '\n';
