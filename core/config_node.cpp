@@ -98,14 +98,14 @@ class TreeBuilder final : public YAML::EventHandler {
   // yaml-cpp takes a quote that is never closed for one that closes at the end of the file.
   void refuse_open_quote(const YAML::Mark& mark) const {
     if (static_cast<std::size_t>(mark.line) >= line_begins_.size()) return;
-    std::size_t at_char = line_begins_[static_cast<std::size_t>(mark.line)] +
-                          static_cast<std::size_t>(mark.column);
+    std::size_t at_char =
+        line_begins_[static_cast<std::size_t>(mark.line)] + static_cast<std::size_t>(mark.column);
     const char quote = at_char < text_.size() ? text_[at_char] : '\0';
     if (quote != '\'' && quote != '"') return;  // a block scalar
     for (++at_char; at_char < text_.size(); ++at_char) {
       const bool is_quote = text_[at_char] == quote;
-      const bool is_doubled = quote == '\'' && at_char + 1 < text_.size() &&
-                              text_[at_char + 1] == quote;
+      const bool is_doubled =
+          quote == '\'' && at_char + 1 < text_.size() && text_[at_char + 1] == quote;
       if (is_quote && !is_doubled) return;
       if (is_quote || (quote == '"' && text_[at_char] == '\\')) ++at_char;  // an escaped one
     }
@@ -210,18 +210,20 @@ ConfigNode& step_into(ConfigNode& node, const std::string& segment, const std::s
     return node.entries.back().value;
   }
   if (node.kind == ConfigNode::Kind::Scalar) {
-    fail_config(where, "", "'" + above + "' is " + node.describe() + ", which has no keys" +
-                               "; allowed: a key of a mapping or a position in a list");
+    fail_config(where, "",
+                "'" + above + "' is " + node.describe() + ", which has no keys" +
+                    "; allowed: a key of a mapping or a position in a list");
   }
   std::size_t position = 0;
   const char* end = segment.data() + segment.size();
   const auto [rest, error] = std::from_chars(segment.data(), end, position);
   if (error != std::errc() || rest != end || position >= node.items.size()) {
-    const std::string allowed =
-        node.items.empty() ? "none, the list is empty"
-                           : "0 to " + std::to_string(node.items.size() - 1);
-    fail_config(where, "", "'" + segment + "' is no position in the list '" + above +
-                               "'; allowed: " + allowed);
+    const std::string allowed = node.items.empty()
+                                    ? "none, the list is empty"
+                                    : "0 to " + std::to_string(node.items.size() - 1);
+    fail_config(
+        where, "",
+        "'" + segment + "' is no position in the list '" + above + "'; allowed: " + allowed);
   }
   return node.items[position];
 }
@@ -269,14 +271,10 @@ void ConfigNode::erase(std::string_view key) {
 std::string ConfigNode::describe() const {
   constexpr std::size_t kMaxShown = 60;
   switch (kind) {
-    case Kind::Null:
-      return "nothing";
-    case Kind::Sequence:
-      return "a list";
-    case Kind::Map:
-      return "a mapping";
-    case Kind::Scalar:
-      break;
+    case Kind::Null: return "nothing";
+    case Kind::Sequence: return "a list";
+    case Kind::Map: return "a mapping";
+    case Kind::Scalar: break;
   }
   std::string shown = scalar;
   if (shown.size() > kMaxShown) {

@@ -26,10 +26,10 @@ class ConfigNode {
 
   Kind kind = Kind::Null;
   std::string scalar;
-  bool is_quoted = false;           // a quoted scalar is a string even when it looks like a number
-  std::vector<ConfigNode> items;    // Sequence
-  std::vector<Entry> entries;       // Map, in file order, keys unique
-  SourceLocation where;             // of the key for an entry of a mapping, else of the value
+  bool is_quoted = false;         // a quoted scalar is a string even when it looks like a number
+  std::vector<ConfigNode> items;  // Sequence
+  std::vector<Entry> entries;     // Map, in file order, keys unique
+  SourceLocation where;           // of the key for an entry of a mapping, else of the value
 
   const ConfigNode* find(std::string_view key) const;
   ConfigNode* find(std::string_view key);
@@ -47,8 +47,7 @@ struct ConfigNode::Entry {
   std::string key;
   ConfigNode value;
 
-  Entry(std::string key_text, ConfigNode node)
-      : key(std::move(key_text)), value(std::move(node)) {}
+  Entry(std::string key_text, ConfigNode node) : key(std::move(key_text)), value(std::move(node)) {}
 };
 
 // Both throw ConfigError: unreadable file, malformed YAML, duplicate key, more than one document,

@@ -50,8 +50,8 @@ double read_number(const ConfigNode& node, std::string_view key, double min, dou
   double value = 0;
   Parse parse = parse_plain(node, value);
   // YAML's spelling, and how a resolved config shows it: JSON has no number for it.
-  const bool is_infinity = node.is_quoted ? node.scalar == "inf" && std::isinf(max)
-                                          : node.scalar == ".inf";
+  const bool is_infinity =
+      node.is_quoted ? node.scalar == "inf" && std::isinf(max) : node.scalar == ".inf";
   if (parse == Parse::WrongType && node.kind == ConfigNode::Kind::Scalar && is_infinity) {
     value = std::numeric_limits<double>::infinity();
     parse = Parse::Ok;
@@ -148,8 +148,8 @@ std::string ConfigReader::dotted(std::string_view key) const {
   return path.empty() ? std::string(key) : path + "." + std::string(key);
 }
 
-void ConfigReader::integer(const char* key, std::int64_t& value, std::int64_t min,
-                           std::int64_t max, const char*) {
+void ConfigReader::integer(const char* key, std::int64_t& value, std::int64_t min, std::int64_t max,
+                           const char*) {
   if (const ConfigNode* node = lookup(key)) value = read_integer(*node, dotted(key), min, max);
 }
 
@@ -268,8 +268,7 @@ void ConfigReader::refuse_unknown_keys(const Level& level) const {
       continue;
     }
     const std::vector<std::string_view> names(level.known.begin(), level.known.end());
-    fail_config(entry.value.where, dotted(entry.key),
-                unknown_message("key", entry.key, names));
+    fail_config(entry.value.where, dotted(entry.key), unknown_message("key", entry.key, names));
   }
 }
 

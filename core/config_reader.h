@@ -21,8 +21,7 @@ class FieldVisitor {
   // Integers are in [min, max]. `doc` is one line: meaning and unit.
   virtual void integer(const char* key, std::int64_t& value, std::int64_t min, std::int64_t max,
                        const char* doc) = 0;
-  virtual void number(const char* key, double& value, double min, double max,
-                      const char* doc) = 0;
+  virtual void number(const char* key, double& value, double min, double max, const char* doc) = 0;
   virtual void boolean(const char* key, bool& value, const char* doc) = 0;
   virtual void text(const char* key, std::string& value, const char* doc) = 0;
   // value indexes names.
@@ -86,8 +85,7 @@ class ConfigReader final : public FieldVisitor {
   void close_section() override;
   void integer_or_auto(const char*, std::optional<std::int64_t>&, std::int64_t, std::int64_t,
                        const char*) override;
-  void optional_number(const char*, std::optional<double>&, double, double,
-                       const char*) override;
+  void optional_number(const char*, std::optional<double>&, double, double, const char*) override;
   void optional_integer(const char*, std::optional<std::int64_t>&, std::int64_t, std::int64_t,
                         const char*) override;
 

@@ -83,8 +83,7 @@ class JsonWriter final : public FieldVisitor {
                 const char*) override {
     put(key, value);
   }
-  void numbers(const char* key, std::vector<double>& value, double, double,
-               const char*) override {
+  void numbers(const char* key, std::vector<double>& value, double, double, const char*) override {
     put(key, to_json(value));
   }
   bool open_section(const char* key, const char*) override {
@@ -156,8 +155,7 @@ class KeyDocumenter final : public FieldVisitor {
   void numbers(const char* key, std::vector<double>& value, double min, double max,
                const char* doc) override {
     const double item = other_number(value.empty() ? min : value.front(), min, max);
-    add(key, "list of numbers", describe_range(min, max), to_json(value), Json::array({item}),
-        doc);
+    add(key, "list of numbers", describe_range(min, max), to_json(value), Json::array({item}), doc);
   }
   bool open_section(const char* key, const char*) override {
     sections_.emplace_back(key);
@@ -194,8 +192,8 @@ class KeyDocumenter final : public FieldVisitor {
 
   void add(const char* key, const char* type, std::string allowed, const Json& value,
            const Json& example, const char* doc) {
-    keys_.push_back({dotted_key(sections_, key), type, std::move(allowed), dump(value), doc,
-                     dump(example)});
+    keys_.push_back(
+        {dotted_key(sections_, key), type, std::move(allowed), dump(value), doc, dump(example)});
   }
 
   std::vector<std::string> sections_;

@@ -103,9 +103,8 @@ Distribution describe(std::vector<double>& sample_ns) {
     const Rank rank = rank_of(kQuantiles[q], result.count);
     const auto low_at = sample_ns.begin() + static_cast<std::ptrdiff_t>(rank.low);
     std::nth_element(begin, low_at, sample_ns.end());
-    const double above = rank.high == rank.low
-                             ? *low_at
-                             : *std::min_element(low_at + 1, sample_ns.end());
+    const double above =
+        rank.high == rank.low ? *low_at : *std::min_element(low_at + 1, sample_ns.end());
     percentiles[q] = interpolate(*low_at, above, rank.fraction);
     begin = low_at;
   }

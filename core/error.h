@@ -27,9 +27,9 @@ class InvariantError : public std::logic_error {
 }  // namespace metronome
 
 // Throws InvariantError when `condition` is false. `message` is evaluated only then.
-#define METRONOME_CHECK(condition, message)                                                 \
-  do {                                                                                      \
-    if (!(condition)) [[unlikely]] {                                                        \
-      ::metronome::throw_invariant_error(#condition, __FILE__, __LINE__, (message));        \
-    }                                                                                       \
+#define METRONOME_CHECK(condition, message)                                          \
+  do {                                                                               \
+    if (!(condition)) [[unlikely]] {                                                 \
+      ::metronome::throw_invariant_error(#condition, __FILE__, __LINE__, (message)); \
+    }                                                                                \
   } while (false)

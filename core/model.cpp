@@ -59,8 +59,8 @@ std::string ModelConfig::shape_error() const {
   };
   for (const Bound& bound : bounds) {
     if (bound.value >= bound.min && bound.value <= bound.max) continue;
-    return std::string(bound.key) + ": is " + std::to_string(bound.value) + "; allowed: " +
-           std::to_string(bound.min) + " to " + std::to_string(bound.max);
+    return std::string(bound.key) + ": is " + std::to_string(bound.value) +
+           "; allowed: " + std::to_string(bound.min) + " to " + std::to_string(bound.max);
   }
   if (n_heads % n_kv_heads != 0) {
     return "n_kv_heads: " + std::to_string(n_kv_heads) + " does not divide n_heads " +

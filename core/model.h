@@ -19,15 +19,15 @@ struct ModelConfig {
   std::int64_t max_position_embeddings = 0;
   bool has_tied_embeddings = false;
   bool has_qk_norm = false;
-  bool has_post_norms = false;     // Gemma: four norms a layer instead of two
+  bool has_post_norms = false;      // Gemma: four norms a layer instead of two
   std::int64_t sliding_window = 0;  // tokens; 0 = every layer attends to everything
   // With a window: layer i (from 0) is global when (i + 1) % global_layer_interval == 0.
   std::int64_t global_layer_interval = 0;
   std::int64_t bytes_per_weight = 2;
   std::int64_t bytes_per_kv_element = 2;
 
-  std::int64_t n_global_layers() const;   // layers that attend to the whole context
-  std::int64_t n_window_layers() const;   // n_layers - n_global_layers()
+  std::int64_t n_global_layers() const;  // layers that attend to the whole context
+  std::int64_t n_window_layers() const;  // n_layers - n_global_layers()
   // Weights multiplied with every token: QKV, output, gate, up and down projections, all layers.
   std::int64_t n_linear_params() const;
   std::int64_t n_embedding_params() const;  // one table; the output head has as many

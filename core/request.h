@@ -58,7 +58,7 @@ struct alignas(64) Request {
   // Tokens whose KV collected steps have written. Equals num_computed_tokens when nothing of the
   // request is in flight.
   std::int32_t num_cached_tokens = 0;
-  std::int32_t num_output_tokens = 0;  // returned by collected steps
+  std::int32_t num_output_tokens = 0;   // returned by collected steps
   std::int32_t kv_capacity_tokens = 0;  // positions the owned blocks can hold
   std::int32_t num_preemptions = 0;
   TimeNs arrival = 0;

@@ -92,10 +92,10 @@ struct PreemptionRecord {
 };
 
 struct RunRecord {
-  ChunkedVector<StepEntry> steps;              // in order of commit
-  std::vector<RequestRecord> requests;         // by RequestId
-  std::vector<TokenRun> runs;                  // by request, in order of time
-  std::vector<PreemptionRecord> preemptions;   // in order of time
+  ChunkedVector<StepEntry> steps;             // in order of commit
+  std::vector<RequestRecord> requests;        // by RequestId
+  std::vector<TokenRun> runs;                 // by request, in order of time
+  std::vector<PreemptionRecord> preemptions;  // in order of time
 
   // The runs of request i: concatenated they list the steps of its tokens in order.
   std::span<const TokenRun> runs_of(std::size_t i) const;

@@ -14,9 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kVariantPrefix = "variants.";
 
-std::string variant_path(std::size_t position) {
-  return "variants." + std::to_string(position);
-}
+std::string variant_path(std::size_t position) { return "variants." + std::to_string(position); }
 
 // The top-level keys of a scenario, `description` and `variants` excepted.
 std::vector<std::string> section_keys() {
@@ -32,10 +30,10 @@ std::vector<std::string> section_keys() {
 void require_mapping(const ConfigNode& root) {
   if (root.kind == ConfigNode::Kind::Map) return;
   const bool is_empty = root.kind == ConfigNode::Kind::Null;
-  fail_config(root.where, "",
-              (is_empty ? "the scenario is empty" : "a scenario is a mapping, not " +
-                                                        root.describe()) +
-                  "; allowed: keys such as model, hardware, scheduler, workload");
+  fail_config(
+      root.where, "",
+      (is_empty ? "the scenario is empty" : "a scenario is a mapping, not " + root.describe()) +
+          "; allowed: keys such as model, hardware, scheduler, workload");
 }
 
 // ---- overrides ----
@@ -69,9 +67,9 @@ VariantMatch match_variant(ConfigNode& root, std::string_view key) {
       if (const ConfigNode* name = variant.find("name")) names.push_back(name->scalar);
     }
   }
-  const std::string allowed =
-      names.empty() ? "a key of a scenario without variants"
-                    : "variants.NAME.KEY with a NAME of " + join_names(names);
+  const std::string allowed = names.empty()
+                                  ? "a key of a scenario without variants"
+                                  : "variants.NAME.KEY with a NAME of " + join_names(names);
   fail_config(assignment_location(key), "", "no such variant; allowed: " + allowed);
 }
 
@@ -112,8 +110,8 @@ std::string read_variant_name(const ConfigNode& variant, const std::string& path
     fail_config(variant.where, key, std::string("required key is missing") + kAllowed);
   }
   const bool is_word = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '.' || c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
   });
   // The dots alone would name a folder other than the variant's.
   if (name.empty() || !is_word || name == "." || name == "..") {
@@ -209,7 +207,8 @@ void refuse_idle_overrides(const std::vector<ConfigNode>& merged,
     if (is_used) continue;
     fail_config(where, "",
                 "has no effect, every variant overrides or drops this key; allowed: "
-                "variants.NAME." + key + " for one variant");
+                "variants.NAME." +
+                    key + " for one variant");
   }
 }
 

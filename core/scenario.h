@@ -20,19 +20,19 @@ enum class QueueOrder : std::uint8_t { Fcfs, Priority, ShortestPrefillFirst };
 enum class Batching : std::uint8_t { Ragged, Padded };
 
 struct EngineConfig {
-  std::int32_t max_num_seqs = 256;      // requests running at once
+  std::int32_t max_num_seqs = 256;            // requests running at once
   std::optional<std::int64_t> max_model_len;  // prompt + output tokens; auto = the model's limit
   StepShape step_shape = StepShape::Auto;     // auto = mixed, separate for single_prefill
-  std::int32_t async_depth = 1;         // steps in flight: 1 or 2
-  std::int32_t max_waiting_requests = 0;  // refuse beyond this many in the queue; 0 = no limit
+  std::int32_t async_depth = 1;               // steps in flight: 1 or 2
+  std::int32_t max_waiting_requests = 0;      // refuse beyond this many in the queue; 0 = no limit
 };
 
 struct KvCacheConfig {
   KvBackend backend = KvBackend::Paged;
-  std::int32_t block_size = 16;               // tokens; paged only
-  std::optional<std::int64_t> num_blocks;     // auto = what the executor has room for
+  std::int32_t block_size = 16;            // tokens; paged only
+  std::optional<std::int64_t> num_blocks;  // auto = what the executor has room for
   KvAllocation allocation = KvAllocation::Incremental;
-  double watermark = 0.0;                     // share of blocks kept free when admitting
+  double watermark = 0.0;  // share of blocks kept free when admitting
   bool enable_prefix_caching = false;
 };
 
@@ -46,16 +46,16 @@ struct SchedulerConfig {
   std::int32_t max_prefill_chunks_per_step = 0;  // 0 = no limit
   std::int32_t max_num_partial_prefills = 0;     // 0 = no limit
   std::int32_t min_chunk_size = 1;
-  double batch_wait_ms = 0;                      // static: wait this long for the batch to fill
+  double batch_wait_ms = 0;  // static: wait this long for the batch to fill
 };
 
 struct CostModelConfig {
   std::string kind = "roofline";
   Batching batching = Batching::Ragged;
-  bool gather_kv = false;              // KV is copied out of its blocks before attention
+  bool gather_kv = false;  // KV is copied out of its blocks before attention
   std::int32_t tensor_parallel_size = 1;
-  std::optional<double> host_gap_us;   // overrides the hardware's
-  double gpu_memory_utilization = 0.9; // share of device memory for weights and KV
+  std::optional<double> host_gap_us;    // overrides the hardware's
+  double gpu_memory_utilization = 0.9;  // share of device memory for weights and KV
 };
 
 // Latency limits of MLPerf Inference's LLM benchmarks (p99 TTFT and TPOT). Source: mlcommons
@@ -74,11 +74,11 @@ enum class SloPreset : std::uint8_t {
   GptOss120bInteractive,
 };
 
-struct SloConfig {  // a request is good when it meets every limit that is set
+struct SloConfig {                     // a request is good when it meets every limit that is set
   SloPreset preset = SloPreset::None;  // sets ttft_ms and tpot_ms; keys given beside it win
   std::optional<double> ttft_ms;
   std::optional<double> tpot_ms;
-  std::optional<double> itl_ms;   // every inter-token gap of the request
+  std::optional<double> itl_ms;  // every inter-token gap of the request
   std::optional<double> e2el_ms;
 };
 
@@ -88,10 +88,10 @@ struct ResultsConfig {
 };
 
 struct Scenario {
-  std::string name;              // variant name, or the file's stem
+  std::string name;  // variant name, or the file's stem
   std::uint64_t seed = 0;
-  std::string model;             // catalogue name, config.json, or model folder
-  std::string hardware;          // catalogue name
+  std::string model;     // catalogue name, config.json, or model folder
+  std::string hardware;  // catalogue name
   EngineConfig engine;
   KvCacheConfig kv_cache;
   SchedulerConfig scheduler;

@@ -34,7 +34,8 @@ std::string policy_complaint(const PolicyInfo& policy, std::string_view key) {
   const std::string readers = policies_that_read(key);
   if (policy.name == "static" && is_about_chunks(key)) {
     return "static batching cannot prefill in chunks, it forms a batch once and prefills whole "
-           "prompts; allowed: policy " + readers;
+           "prompts; allowed: policy " +
+           readers;
   }
   return "policy '" + std::string(policy.name) + "' has no use for this key (it belongs to " +
          readers + "); allowed: policy, " + join_names(policy.keys);

@@ -130,8 +130,7 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
   choose_name(visitor, "kind", config.kind, kCostModels, "where step times come from");
   visitor.choice("batching", config.batching, kBatchings,
                  "sequences packed, or padded to the longest of the batch");
-  visitor.boolean("gather_kv", config.gather_kv,
-                  "copy KV out of its blocks before attention");
+  visitor.boolean("gather_kv", config.gather_kv, "copy KV out of its blocks before attention");
   visitor.integer("tensor_parallel_size", config.tensor_parallel_size, 1, 64,
                   "GPUs that share each layer");
   visitor.optional_number("host_gap_us", config.host_gap_us, 0, 1e6,

@@ -26,8 +26,8 @@ void require_key(const ConfigNode& source, const std::string& key, const std::st
 // The workload, which is read later, checks itself.
 void check_choices(const Scenario& scenario, const ConfigNode& source) {
   Scenario shown = scenario;
-  const ConfigNode chosen = fields_to_node(
-      [&shown](FieldVisitor& visitor) { visit_before_workload(visitor, shown); });
+  const ConfigNode chosen =
+      fields_to_node([&shown](FieldVisitor& visitor) { visit_before_workload(visitor, shown); });
   refuse_unused_keys(source, chosen, scenario_choices(), "");
 }
 

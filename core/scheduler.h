@@ -115,7 +115,7 @@ class Scheduler {
   // In service order: admission order, or under `priority` by priority and then submission. The
   // tail is the first to be preempted. Ended requests are dropped at the next plan.
   std::vector<Request*> running_;
-  std::vector<Request*> prefilling_;  // those of them in state Prefill, in order of admission
+  std::vector<Request*> prefilling_;        // those of them in state Prefill, in order of admission
   std::vector<Request*> ordered_prefills_;  // scratch of unfinished_prefills()
   std::vector<ScheduledChunk> decodes_;     // scratch of plan_decodes()
   std::size_t num_ended_running_ = 0;

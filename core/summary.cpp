@@ -67,8 +67,8 @@ Distribution pooled_itl(const RunRecord& record, const CompletedTokens& tokens) 
   gaps.reserve(record.steps.size());
   for (std::size_t s = 1; s < record.steps.size(); ++s) {
     if (tokens.continued(s) == 0) continue;
-    gaps.push_back({record.steps[s].finished_at - record.steps[s - 1].finished_at,
-                    tokens.continued(s)});
+    gaps.push_back(
+        {record.steps[s].finished_at - record.steps[s - 1].finished_at, tokens.continued(s)});
   }
   for (std::size_t i = 0; i < record.requests.size(); ++i) {
     if (!record.requests[i].completed()) continue;
@@ -95,21 +95,20 @@ Distribution over_completed(const RunRecord& record, std::vector<double>& sample
   return describe(sample);
 }
 
-void summarize_latencies(const RunRecord& record, const CompletedTokens& tokens,
-                         Summary& summary) {
+void summarize_latencies(const RunRecord& record, const CompletedTokens& tokens, Summary& summary) {
   std::vector<double> sample;
   sample.reserve(record.requests.size());
   const auto has_token = [](const RequestRecord& r) { return r.first_token != kNoTime; };
   const auto was_scheduled = [](const RequestRecord& r) { return r.first_scheduled != kNoTime; };
   const auto has_itl = [](const RequestRecord& r) { return r.has_itl(); };
-  summary.ttft = over_completed(record, sample, has_token,
-                                [](const RequestRecord& r) { return r.ttft_ns(); });
-  summary.e2el = over_completed(record, sample, has_token,
-                                [](const RequestRecord& r) { return r.e2el_ns(); });
-  summary.tpot = over_completed(record, sample, has_itl,
-                                [](const RequestRecord& r) { return r.tpot_ns(); });
-  summary.jitter = over_completed(record, sample, has_itl,
-                                  [](const RequestRecord& r) { return r.jitter_ns(); });
+  summary.ttft =
+      over_completed(record, sample, has_token, [](const RequestRecord& r) { return r.ttft_ns(); });
+  summary.e2el =
+      over_completed(record, sample, has_token, [](const RequestRecord& r) { return r.e2el_ns(); });
+  summary.tpot =
+      over_completed(record, sample, has_itl, [](const RequestRecord& r) { return r.tpot_ns(); });
+  summary.jitter =
+      over_completed(record, sample, has_itl, [](const RequestRecord& r) { return r.jitter_ns(); });
   summary.queue = over_completed(record, sample, was_scheduled,
                                  [](const RequestRecord& r) { return r.queue_ns(); });
   summary.itl = pooled_itl(record, tokens);
@@ -206,8 +205,8 @@ void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Sum
     }
     // Whoever arrives at the very moment another gets its last token does not overlap with it.
     while (num_arrived < arrivals.size() && arrivals[num_arrived] < time) ++num_arrived;
-    summary.max_concurrent_requests = std::max(
-        summary.max_concurrent_requests, static_cast<std::int64_t>(num_arrived) - num_gone);
+    summary.max_concurrent_requests = std::max(summary.max_concurrent_requests,
+                                               static_cast<std::int64_t>(num_arrived) - num_gone);
     num_gone += tokens.last(s);
   }
   summary.max_output_tokens_per_s = static_cast<double>(fullest);
@@ -224,9 +223,8 @@ void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& 
   TimeNs busy_ns = 0;
   for (std::size_t s = 0; s < steps.size(); ++s) {
     const StepEntry& step = steps[s];
-    const TimeNs until =
-        s + 1 < steps.size() ? std::min(steps[s + 1].planned_at, step.finished_at)
-                             : step.finished_at;
+    const TimeNs until = s + 1 < steps.size() ? std::min(steps[s + 1].planned_at, step.finished_at)
+                                              : step.finished_at;
     const auto held = static_cast<double>(std::max<TimeNs>(until - step.planned_at, 0));
     block_time += held * step.num_used_blocks;
     running_time += held * step.num_running;
@@ -239,8 +237,7 @@ void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& 
     summary.num_failed_steps += step.failed ? 1 : 0;
   }
   if (!steps.empty()) {
-    summary.mean_batch_tokens =
-        static_cast<double>(num_tokens) / static_cast<double>(steps.size());
+    summary.mean_batch_tokens = static_cast<double>(num_tokens) / static_cast<double>(steps.size());
   }
   if (summary.duration_ns > 0) {
     const auto duration = static_cast<double>(summary.duration_ns);

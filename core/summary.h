@@ -56,12 +56,12 @@ struct Summary {
   TimeNs duration_ns = 0;
   std::int64_t num_requests = 0;  // that reached the engine
   std::int64_t completed = 0;
-  std::int64_t failed = 0;  // every request that ended without completing; split below
-  std::int64_t refused = 0;      // queue full
+  std::int64_t failed = 0;   // every request that ended without completing; split below
+  std::int64_t refused = 0;  // queue full
   std::int64_t never_fits = 0;
   std::int64_t aborted = 0;
   std::int64_t step_failed = 0;
-  std::int64_t unfinished = 0;   // neither: the run was cut short
+  std::int64_t unfinished = 0;  // neither: the run was cut short
   std::int64_t total_input_tokens = 0;
   std::int64_t total_output_tokens = 0;
 
@@ -71,9 +71,9 @@ struct Summary {
   // A request is good when it completed and meets every limit that is set (TPOT is 0 for a
   // single token; itl_ms, Metronome's, holds every gap to its limit). nullopt without limits.
   std::optional<std::int64_t> good;
-  std::optional<double> request_goodput;  // good / duration, 1/s
-  std::optional<double> slo_attainment;   // good / (completed + failed)
-  double max_output_tokens_per_s = 0;     // fullest one-second bucket from the first arrival on
+  std::optional<double> request_goodput;     // good / duration, 1/s
+  std::optional<double> slo_attainment;      // good / (completed + failed)
+  double max_output_tokens_per_s = 0;        // fullest one-second bucket from the first arrival on
   std::int64_t max_concurrent_requests = 0;  // over half-open [arrival, last token)
 
   std::int64_t num_steps = 0;

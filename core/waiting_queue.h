@@ -18,7 +18,7 @@ class WaitingQueue {
 
   void push(Request& request);
   Request* front() const { return heap_.empty() ? nullptr : heap_.front().request; }
-  void pop();                        // requires a request
+  void pop();                           // requires a request
   void remove(const Request& request);  // requires that it waits here; O(n), for rare aborts
 
   std::size_t size() const { return heap_.size(); }

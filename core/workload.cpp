@@ -51,9 +51,9 @@ void Workload::prompt_token_ids(std::size_t i, std::uint64_t seed, std::int64_t 
     append_drawn_ids({content_id(ContentKind::Request, i), requests[i].num_prompt_tokens}, seed,
                      vocab_size, out);
   }
-  METRONOME_CHECK(out.size() == static_cast<std::size_t>(requests[i].num_prompt_tokens),
-                  "segments or token ids of request " + std::to_string(i) +
-                      " do not add up to its prompt");
+  METRONOME_CHECK(
+      out.size() == static_cast<std::size_t>(requests[i].num_prompt_tokens),
+      "segments or token ids of request " + std::to_string(i) + " do not add up to its prompt");
 }
 
 std::int64_t Workload::total_prompt_tokens() const {

@@ -35,10 +35,10 @@ constexpr std::uint64_t content_id(ContentKind kind, std::uint64_t id) {
 class Workload {
  public:
   ArrivalMode mode = ArrivalMode::Timed;
-  std::int32_t concurrency = 0;  // ClosedLoop
-  TimeNs think_time = 0;         // ClosedLoop
+  std::int32_t concurrency = 0;       // ClosedLoop
+  TimeNs think_time = 0;              // ClosedLoop
   std::vector<RequestSpec> requests;  // by arrival; RequestId i is requests[i]
-  std::int64_t num_skipped = 0;  // rows of a trace that record failed requests, left out
+  std::int64_t num_skipped = 0;       // rows of a trace that record failed requests, left out
 
   // Prompts that share prefixes: segments of request i are
   // segments[segment_begin[i] .. segment_begin[i + 1]). Empty: every prompt is unique.

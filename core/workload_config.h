@@ -37,25 +37,25 @@ constexpr std::int64_t kMaxArrivalSeconds = 1'000'000'000;
 // The first request therefore comes one gap after the start. A rate of .inf: all at 0.
 struct ArrivalConfig {
   ArrivalProcess process = ArrivalProcess::Poisson;
-  double rate = 1.0;             // requests/s: poisson, gamma, constant
-  double burstiness = 1.0;       // gamma: vLLM's, 1 = Poisson, below 1 burstier
-  std::int64_t burst_size = 0;   // burst: requests at once; 0 = all of them
-  double burst_interval_s = 0;   // burst: between bursts
-  std::int32_t concurrency = 1;  // closed_loop
-  double think_time_ms = 0;      // closed_loop
+  double rate = 1.0;                // requests/s: poisson, gamma, constant
+  double burstiness = 1.0;          // gamma: vLLM's, 1 = Poisson, below 1 burstier
+  std::int64_t burst_size = 0;      // burst: requests at once; 0 = all of them
+  double burst_interval_s = 0;      // burst: between bursts
+  std::int32_t concurrency = 1;     // closed_loop
+  double think_time_ms = 0;         // closed_loop
   std::vector<std::int64_t> steps;  // steps: arrival step of each request, never decreasing
   SourceLocation where;             // for messages; not a key
 };
 
 struct LengthConfig {
   LengthDistribution distribution = LengthDistribution::Fixed;
-  std::int64_t value = 512;             // fixed
-  std::int64_t min = 1;                 // uniform (inclusive); clamp for lognormal
-  std::int64_t max = 1 << 20;           // uniform (inclusive); clamp for lognormal
-  double median = 0;                    // lognormal
-  double p99 = 0;                       // lognormal
-  std::vector<std::int64_t> values;     // empirical
-  std::vector<double> weights;          // empirical; empty = equal
+  std::int64_t value = 512;          // fixed
+  std::int64_t min = 1;              // uniform (inclusive); clamp for lognormal
+  std::int64_t max = 1 << 20;        // uniform (inclusive); clamp for lognormal
+  double median = 0;                 // lognormal
+  double p99 = 0;                    // lognormal
+  std::vector<std::int64_t> values;  // empirical
+  std::vector<double> weights;       // empirical; empty = equal
 };
 
 struct PriorityConfig {
@@ -68,10 +68,10 @@ struct PriorityConfig {
 // follows one path down, every child equally likely.
 struct PrefixConfig {
   PrefixKind kind = PrefixKind::None;
-  std::int64_t num_groups = 1;         // groups: requests of a group share one prefix
-  std::int64_t prefix_tokens = 0;      // groups: length of it; tree: tokens per level
-  std::int64_t depth = 1;              // tree: levels
-  std::int64_t branching = 2;          // tree: children per node
+  std::int64_t num_groups = 1;     // groups: requests of a group share one prefix
+  std::int64_t prefix_tokens = 0;  // groups: length of it; tree: tokens per level
+  std::int64_t depth = 1;          // tree: levels
+  std::int64_t branching = 2;      // tree: children per node
 };
 
 // Recorded requests. A trace brings its own lengths and arrival times (shifted so that the first
@@ -81,22 +81,22 @@ struct PrefixConfig {
 // `trace: FILE` is short for `trace: {file: FILE}`, `trace: null` for `trace: {file: ""}`: no
 // trace, which a variant says to get rid of an inherited one.
 struct TraceConfig {
-  std::string file;                    // as written in the scenario; empty = synthetic
-  std::string resolved_file;           // what is opened; not a key
+  std::string file;           // as written in the scenario; empty = synthetic
+  std::string resolved_file;  // what is opened; not a key
   TraceFormat format = TraceFormat::Auto;
-  std::int64_t limit = 0;              // first N requests; 0 = all
-  double rate_scale = 1.0;             // 2 = arrivals twice as dense
-  bool jitter = false;                 // mooncake: spread arrivals over their 3 s bucket
-  SourceLocation where;                // of `file`, for messages; not a key
+  std::int64_t limit = 0;   // first N requests; 0 = all
+  double rate_scale = 1.0;  // 2 = arrivals twice as dense
+  bool jitter = false;      // mooncake: spread arrivals over their 3 s bucket
+  SourceLocation where;     // of `file`, for messages; not a key
 };
 
 struct WorkloadConfig {
-  std::int64_t num_requests = 0;       // synthetic workloads
+  std::int64_t num_requests = 0;  // synthetic workloads
   ArrivalConfig arrivals;
   LengthConfig prompt_tokens;
   LengthConfig output_tokens;
   PriorityConfig priority;
-  PrefixConfig prefix;                 // prepended to the drawn prompt
+  PrefixConfig prefix;  // prepended to the drawn prompt
   TraceConfig trace;
 };
 

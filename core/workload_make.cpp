@@ -21,8 +21,8 @@ constexpr double kNormalQuantile99 = 2.3263478740408408;  // of the standard nor
 void check_last_arrival(const ArrivalConfig& config, const char* key, double last_s) {
   if (last_s <= static_cast<double>(kMaxArrivalSeconds)) return;
   fail_config(config.where, std::string("workload.arrivals.") + key,
-                "the last request would arrive after " + std::to_string(last_s) +
-                    " s; at most " + std::to_string(kMaxArrivalSeconds) + " s");
+              "the last request would arrive after " + std::to_string(last_s) + " s; at most " +
+                  std::to_string(kMaxArrivalSeconds) + " s");
 }
 
 void set_constant_arrivals(const ArrivalConfig& config, std::span<RequestSpec> requests) {
@@ -78,8 +78,8 @@ void set_burst_arrivals(const ArrivalConfig& config, std::span<RequestSpec> requ
 void set_step_arrivals(const ArrivalConfig& config, std::span<RequestSpec> requests) {
   if (config.steps.size() != requests.size()) {
     fail_config(config.where, "workload.arrivals.steps",
-                  std::to_string(config.steps.size()) + " steps for " +
-                      std::to_string(requests.size()) + " requests; one step per request");
+                std::to_string(config.steps.size()) + " steps for " +
+                    std::to_string(requests.size()) + " requests; one step per request");
   }
   for (std::size_t i = 0; i < requests.size(); ++i) requests[i].arrival = config.steps[i];
 }
@@ -90,10 +90,8 @@ void set_arrivals(const ArrivalConfig& config, std::uint64_t seed, Workload& wor
   switch (config.process) {
     case ArrivalProcess::Poisson:
     case ArrivalProcess::Gamma:
-    case ArrivalProcess::Constant:
-      return set_rate_arrivals(config, seed, workload.requests);
-    case ArrivalProcess::Burst:
-      return set_burst_arrivals(config, workload.requests);
+    case ArrivalProcess::Constant: return set_rate_arrivals(config, seed, workload.requests);
+    case ArrivalProcess::Burst: return set_burst_arrivals(config, workload.requests);
     case ArrivalProcess::ClosedLoop:
       workload.mode = ArrivalMode::ClosedLoop;
       workload.concurrency = config.concurrency;
@@ -102,8 +100,7 @@ void set_arrivals(const ArrivalConfig& config, std::uint64_t seed, Workload& wor
     case ArrivalProcess::Steps:
       workload.mode = ArrivalMode::Steps;
       return set_step_arrivals(config, workload.requests);
-    case ArrivalProcess::Trace:
-      break;
+    case ArrivalProcess::Trace: break;
   }
   METRONOME_CHECK(false, "arrivals of a trace are read, not drawn");
 }
@@ -183,11 +180,11 @@ void append_tree_path(const PrefixConfig& config, Rng& rng, std::vector<PromptSe
   for (std::int64_t level = 0; level < config.depth; ++level) {
     if (level > 0) {
       const std::int64_t child = rng.uniform_int(1, config.branching);
-      node = node * static_cast<std::uint64_t>(config.branching) +
-             static_cast<std::uint64_t>(child);
+      node =
+          node * static_cast<std::uint64_t>(config.branching) + static_cast<std::uint64_t>(child);
     }
-    segments.push_back({content_id(ContentKind::TreeNode, node),
-                        static_cast<std::int32_t>(config.prefix_tokens)});
+    segments.push_back(
+        {content_id(ContentKind::TreeNode, node), static_cast<std::int32_t>(config.prefix_tokens)});
   }
 }
 

@@ -63,16 +63,12 @@ TraceFormat detect_format(TraceLines lines) {
 
 void parse_trace(TraceLines& lines, TraceFormat format, Workload& workload) {
   switch (format) {
-    case TraceFormat::Mooncake:
-      return parse_mooncake_trace(lines, workload);
-    case TraceFormat::ShareGpt:
-      return parse_sharegpt_trace(lines, workload);
+    case TraceFormat::Mooncake: return parse_mooncake_trace(lines, workload);
+    case TraceFormat::ShareGpt: return parse_sharegpt_trace(lines, workload);
     case TraceFormat::Azure:
     case TraceFormat::Vidur:
-    case TraceFormat::BurstGpt:
-      return parse_csv_trace(lines, format, workload);
-    case TraceFormat::Auto:
-      break;
+    case TraceFormat::BurstGpt: return parse_csv_trace(lines, format, workload);
+    case TraceFormat::Auto: break;
   }
   METRONOME_CHECK(false, "the format is known by now");
 }
@@ -103,9 +99,8 @@ void sort_by_arrival(Workload& workload) {
   if (std::is_sorted(requests.begin(), requests.end(), earlier)) return;
   std::vector<std::size_t> order(requests.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return earlier(requests[a], requests[b]);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return earlier(requests[a], requests[b]); });
   std::vector<RequestSpec> sorted;
   sorted.reserve(requests.size());
   for (const std::size_t i : order) sorted.push_back(requests[i]);
@@ -180,12 +175,12 @@ std::int64_t parse_trace_integer(const TraceLines& lines, std::string_view text,
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   const bool is_malformed = rest != end || error == std::errc::invalid_argument;
   if (is_malformed) {
-    lines.fail(field, quote_for_message(text) + " is not a whole number; allowed: " +
-                          describe_range(min, max));
+    lines.fail(field, quote_for_message(text) +
+                          " is not a whole number; allowed: " + describe_range(min, max));
   }
   if (error != std::errc() || number < min || number > max) {
-    lines.fail(field, quote_for_message(text) + " is out of range; allowed: " +
-                          describe_range(min, max));
+    lines.fail(field,
+               quote_for_message(text) + " is out of range; allowed: " + describe_range(min, max));
   }
   return number;
 }
@@ -196,14 +191,14 @@ TimeNs parse_trace_time(const TraceLines& lines, std::string_view text, std::str
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   if (rest != end || error == std::errc::invalid_argument) {
-    lines.fail(field, quote_for_message(text) + " is not a number; allowed: " +
-                          describe_range(0, max_value));
+    lines.fail(field, quote_for_message(text) +
+                          " is not a number; allowed: " + describe_range(0, max_value));
   }
   // Written so that NaN fails.
   const bool is_in_range = number >= 0 && number <= static_cast<double>(max_value);
   if (error != std::errc() || !is_in_range) {
-    lines.fail(field, quote_for_message(text) + " is out of range; allowed: " +
-                          describe_range(0, max_value));
+    lines.fail(field, quote_for_message(text) +
+                          " is out of range; allowed: " + describe_range(0, max_value));
   }
   return std::llround(number * static_cast<double>(ns_per_unit));
 }
@@ -242,8 +237,8 @@ void place_recorded_arrivals(const TraceConfig& config, std::uint64_t seed, Work
   const double last_s = to_seconds(requests.back().arrival - first) / config.rate_scale;
   if (last_s > static_cast<double>(kMaxArrivalSeconds)) {
     fail_config(config.where, "workload.trace.rate_scale",
-                "the last request would arrive after " + std::to_string(last_s) +
-                    " s; at most " + std::to_string(kMaxArrivalSeconds) + " s");
+                "the last request would arrive after " + std::to_string(last_s) + " s; at most " +
+                    std::to_string(kMaxArrivalSeconds) + " s");
   }
   for (RequestSpec& request : requests) {
     request.arrival -= first;

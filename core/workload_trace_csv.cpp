@@ -51,8 +51,8 @@ struct CsvHeader {
   static constexpr std::size_t kMissing = SIZE_MAX;
 
   std::size_t num_found() const {
-    return kNumRoles - static_cast<std::size_t>(
-                           std::count(position.begin(), position.end(), kMissing));
+    return kNumRoles -
+           static_cast<std::size_t>(std::count(position.begin(), position.end(), kMissing));
   }
 };
 
@@ -194,8 +194,8 @@ std::array<std::string_view, kNumRoles> split_row(const TraceLines& lines, const
       });
   if (num_fields == header.num_columns) return fields;
   const std::string counts = "the line has " + std::to_string(num_fields) +
-                             " fields; the first line names " +
-                             std::to_string(header.num_columns) + " columns";
+                             " fields; the first line names " + std::to_string(header.num_columns) +
+                             " columns";
   for (std::size_t role = 0; role < kNumRoles; ++role) {
     if (header.position[role] >= num_fields) lines.fail(schema.columns[role], "missing, " + counts);
   }
@@ -205,8 +205,8 @@ std::array<std::string_view, kNumRoles> split_row(const TraceLines& lines, const
 void append_row(const TraceLines& lines, const CsvSchema& schema,
                 const std::array<std::string_view, kNumRoles>& fields, Workload& workload) {
   const auto parse_tokens = [&](Role role, std::int64_t min) {
-    return static_cast<std::int32_t>(parse_trace_integer(lines, fields[role], schema.columns[role],
-                                                         min, kMaxLengthTokens));
+    return static_cast<std::int32_t>(
+        parse_trace_integer(lines, fields[role], schema.columns[role], min, kMaxLengthTokens));
   };
   const bool skips_failed = schema.format == TraceFormat::BurstGpt;
   RequestSpec request;
@@ -238,9 +238,8 @@ void parse_csv_trace(TraceLines& lines, TraceFormat format, Workload& workload) 
   const CsvHeader header = match_header(lines.line(), *schema);
   for (std::size_t role = 0; role < kNumRoles; ++role) {
     if (header.position[role] != CsvHeader::kMissing) continue;
-    lines.fail(schema->columns[role],
-               "missing column; " + std::string(schema->article_and_name) + " trace has " +
-                   join_names(schema->columns));
+    lines.fail(schema->columns[role], "missing column; " + std::string(schema->article_and_name) +
+                                          " trace has " + join_names(schema->columns));
   }
   while (lines.next()) append_row(lines, *schema, split_row(lines, *schema, header), workload);
 }

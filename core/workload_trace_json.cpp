@@ -197,10 +197,9 @@ void parse_mooncake_trace(TraceLines& lines, Workload& workload) {
     const auto num_ids = static_cast<std::int64_t>(segments.size() - begin);
     const std::int64_t num_blocks = ceil_div(request.num_prompt_tokens, kTraceBlockTokens);
     if (num_ids != num_blocks) {
-      lines.fail("hash_ids", std::to_string(num_ids) + " ids for " +
-                                 std::to_string(request.num_prompt_tokens) +
-                                 " prompt tokens; allowed: one per 512 tokens, " +
-                                 std::to_string(num_blocks));
+      lines.fail("hash_ids",
+                 std::to_string(num_ids) + " ids for " + std::to_string(request.num_prompt_tokens) +
+                     " prompt tokens; allowed: one per 512 tokens, " + std::to_string(num_blocks));
     }
     segments.back().num_tokens -=
         static_cast<std::int32_t>(num_blocks * kTraceBlockTokens - request.num_prompt_tokens);

@@ -73,8 +73,7 @@ class JsonText {
   }
   // The bulk of every JSON Lines file: a literal key and an integer, in one go.
   template <std::size_t kSize, std::integral Int>
-    requires(!std::same_as<Int, bool>)
-  void field(const char (&name)[kSize], const Int& number) {
+  requires(!std::same_as<Int, bool>) void field(const char (&name)[kSize], const Int& number) {
     if (is_indented_) return key(name).value(number);
     char* out = reserve(kSize + 28);
     *out = ',';

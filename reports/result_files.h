@@ -22,7 +22,7 @@ constexpr std::string_view kResultSchemaKey = "metronome_schema";
 
 // Who ran: everything a result says that is not measured.
 struct RunInfo {
-  std::string label;                    // the variant's name
+  std::string label;  // the variant's name
   std::string backend = "sim";
   // YYYYmmdd-HHMMSS of the clock's start. A virtual clock starts at the epoch, so that the same
   // scenario gives the same bytes at any time of day.
@@ -33,13 +33,13 @@ struct RunInfo {
   std::uint64_t seed = 0;
   std::string digest;
   std::int64_t num_prompts = 0;
-  std::optional<double> request_rate;   // 1/s; absent or infinite: "inf", as vLLM writes it
+  std::optional<double> request_rate;  // 1/s; absent or infinite: "inf", as vLLM writes it
   double burstiness = 1.0;
   std::optional<std::int64_t> max_concurrency;
   std::int32_t tensor_parallel_size = 1;
-  std::int64_t num_blocks = 0;          // of the KV cache
+  std::int64_t num_blocks = 0;  // of the KV cache
   SloConfig slo;
-  std::string config_json;              // the resolved scenario; empty: null
+  std::string config_json;  // the resolved scenario; empty: null
 };
 
 struct RunResult {

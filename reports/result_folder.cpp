@@ -53,8 +53,7 @@ bool holds_result(const fs::path& folder) {
 
 }  // namespace
 
-ResultFolder::ResultFolder(const std::string& target)
-    : target_(absolute_target(target).string()) {
+ResultFolder::ResultFolder(const std::string& target) : target_(absolute_target(target).string()) {
   check_replaceable();
   try {
     make_parents();

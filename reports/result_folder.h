@@ -39,8 +39,8 @@ class ResultFolder {
   void exchange_with_target();
 
   std::string target_;
-  std::string partial_;                     // empty once committed
-  std::vector<std::string> made_parents_;   // outermost first
+  std::string partial_;                    // empty once committed
+  std::vector<std::string> made_parents_;  // outermost first
 };
 
 }  // namespace metronome

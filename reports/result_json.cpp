@@ -15,20 +15,25 @@ namespace {
 using Formula = std::pair<std::string_view, std::string_view>;
 constexpr std::array<Formula, 15> kFormulas = {{
     {"ttft", "first token - arrival, of completed requests"},
-    {"tpot", "(last token - first token) / (output tokens - 1), of completed requests with more "
-             "than one; AIPerf and guidellm call this inter-token latency"},
-    {"itl", "every gap between two tokens of a request, pooled over completed requests; AIPerf "
-            "calls this inter-chunk latency"},
+    {"tpot",
+     "(last token - first token) / (output tokens - 1), of completed requests with more "
+     "than one; AIPerf and guidellm call this inter-token latency"},
+    {"itl",
+     "every gap between two tokens of a request, pooled over completed requests; AIPerf "
+     "calls this inter-chunk latency"},
     {"e2el", "last token - arrival, of completed requests"},
     {"queue", "first admission - arrival, of completed requests"},
     {"itl_jitter", "longest - shortest gap of one request, of completed requests with a gap"},
-    {"percentiles", "linear between neighbours at rank p * (n - 1), over every value; std is of "
-                    "the population"},
+    {"percentiles",
+     "linear between neighbours at rank p * (n - 1), over every value; std is of "
+     "the population"},
     {"duration", "seconds from the clock's start to the end of the last request"},
-    {"failed", "requests that ended without completing: refused + never_fits + aborted + "
-               "step_failed"},
-    {"request_goodput", "completed requests within every limit of slo / duration; tpot counts as "
-                        "0 for a single token, itl limits the longest gap of a request"},
+    {"failed",
+     "requests that ended without completing: refused + never_fits + aborted + "
+     "step_failed"},
+    {"request_goodput",
+     "completed requests within every limit of slo / duration; tpot counts as "
+     "0 for a single token, itl limits the longest gap of a request"},
     {"slo_attainment", "good requests / (completed + failed)"},
     {"max_output_tokens_per_s", "most tokens in one second, counted from the first arrival"},
     {"max_concurrent_requests", "most requests between arrival and last token, half-open"},
@@ -38,9 +43,15 @@ constexpr std::array<Formula, 15> kFormulas = {{
 
 void append_distribution(JsonText& json, std::string_view name, const Distribution& values) {
   const std::array<std::pair<std::string_view, double>, 9> figures = {{
-      {"mean_", values.mean_ms}, {"median_", values.p50_ms}, {"std_", values.std_ms},
-      {"p50_", values.p50_ms}, {"p90_", values.p90_ms}, {"p95_", values.p95_ms},
-      {"p99_", values.p99_ms}, {"min_", values.min_ms}, {"max_", values.max_ms},
+      {"mean_", values.mean_ms},
+      {"median_", values.p50_ms},
+      {"std_", values.std_ms},
+      {"p50_", values.p50_ms},
+      {"p90_", values.p90_ms},
+      {"p95_", values.p95_ms},
+      {"p99_", values.p99_ms},
+      {"min_", values.min_ms},
+      {"max_", values.max_ms},
   }};
   for (const auto& [prefix, figure] : figures) {
     json.field(std::string(prefix).append(name).append("_ms"), figure);

@@ -34,9 +34,7 @@ void StepLog::on_event(const Event& event, const Request& request) {
     case EventKind::Submitted:
       out_ << name << " arrived, " << request.num_prompt_tokens << " prompt tokens," << when;
       break;
-    case EventKind::Preempted:
-      out_ << name << " preempted," << when;
-      break;
+    case EventKind::Preempted: out_ << name << " preempted," << when; break;
     case EventKind::Ended:
       if (event.reason == EndReason::QueueFull || event.reason == EndReason::NeverFits) {
         out_ << name << " refused (" << to_string(event.reason) << ")," << when;
@@ -46,8 +44,7 @@ void StepLog::on_event(const Event& event, const Request& request) {
       }
       break;
     case EventKind::Admitted:
-    case EventKind::FirstToken:
-      break;  // the step shows it
+    case EventKind::FirstToken: break;  // the step shows it
   }
 }
 
@@ -56,8 +53,7 @@ void StepLog::on_step(const StepRecord& step, std::span<const ScheduledChunk> ch
   std::string line = "step " + std::to_string(step.step_index) +
                      "  t=" + fixed_text(to_seconds(step.started_at), 3) + " s  " +
                      fixed_text(to_ms(step.finished_at - step.started_at), 3) + " ms  " +
-                     std::to_string(step.num_prefill_tokens + step.num_decode_tokens) +
-                     " tokens ";
+                     std::to_string(step.num_prefill_tokens + step.num_decode_tokens) + " tokens ";
   if (step.failed) line += " FAILED";
   std::int32_t num_decodes = 0;
   for (const ScheduledChunk& chunk : chunks) {

@@ -205,14 +205,12 @@ void add_cadence(std::span<const RunResult> results, TableText& table) {
     largest = std::max(largest, largest_ms(result.summary.itl));
   }
   const int decimals = decimals_for(largest);
-  table.block(
-      "cadence, ms",
-      {column(results, "jitter mean", Better::Lower, decimals,
-              [](const Summary& s) { return s.jitter.mean_ms; }),
-       column(results, "jitter p99", Better::Lower, decimals,
-              [](const Summary& s) { return s.jitter.p99_ms; }),
-       column(results, "longest gap", Better::Lower, decimals,
-              [](const Summary& s) { return s.itl.max_ms; })});
+  table.block("cadence, ms", {column(results, "jitter mean", Better::Lower, decimals,
+                                     [](const Summary& s) { return s.jitter.mean_ms; }),
+                              column(results, "jitter p99", Better::Lower, decimals,
+                                     [](const Summary& s) { return s.jitter.p99_ms; }),
+                              column(results, "longest gap", Better::Lower, decimals,
+                                     [](const Summary& s) { return s.itl.max_ms; })});
   table.heading("longest stall");
   for (const RunResult& result : results) {
     table.sentence(result.info.label, describe_stall(result.summary.longest_stall));
@@ -220,15 +218,14 @@ void add_cadence(std::span<const RunResult> results, TableText& table) {
 }
 
 void add_throughput(std::span<const RunResult> results, TableText& table) {
-  std::vector<Column> columns = {
-      column(results, "duration s", Better::Lower, 1,
-             [](const Summary& s) { return to_seconds(s.duration_ns); }),
-      column(results, "req/s", Better::Higher, 3,
-             [](const Summary& s) { return s.request_throughput; }),
-      column(results, "out tok/s", Better::Higher, 1,
-             [](const Summary& s) { return s.output_throughput; }),
-      column(results, "total tok/s", Better::Higher, 1,
-             [](const Summary& s) { return s.total_token_throughput; })};
+  std::vector<Column> columns = {column(results, "duration s", Better::Lower, 1,
+                                        [](const Summary& s) { return to_seconds(s.duration_ns); }),
+                                 column(results, "req/s", Better::Higher, 3,
+                                        [](const Summary& s) { return s.request_throughput; }),
+                                 column(results, "out tok/s", Better::Higher, 1,
+                                        [](const Summary& s) { return s.output_throughput; }),
+                                 column(results, "total tok/s", Better::Higher, 1,
+                                        [](const Summary& s) { return s.total_token_throughput; })};
   const bool has_slo = std::any_of(results.begin(), results.end(), [](const RunResult& result) {
     return result.summary.slo_attainment.has_value();
   });
@@ -244,19 +241,18 @@ void add_throughput(std::span<const RunResult> results, TableText& table) {
 }
 
 void add_device(std::span<const RunResult> results, TableText& table) {
-  table.block("device and cache",
-              {column(results, "steps", Better::Neither, 0,
-                      [](const Summary& s) { return s.num_steps; }),
-               column(results, "tokens/step", Better::Neither, 1,
-                      [](const Summary& s) { return s.mean_batch_tokens; }),
-               column(results, "busy %", Better::Neither, 1,
-                      [](const Summary& s) { return 100 * s.busy_share; }),
-               column(results, "KV mean %", Better::Neither, 1,
-                      [](const Summary& s) { return 100 * s.mean_kv_use; }),
-               column(results, "KV peak %", Better::Neither, 1,
-                      [](const Summary& s) { return 100 * s.peak_kv_use; }),
-               column(results, "preemptions", Better::Lower, 0,
-                      [](const Summary& s) { return s.num_preemptions; })});
+  table.block("device and cache", {column(results, "steps", Better::Neither, 0,
+                                          [](const Summary& s) { return s.num_steps; }),
+                                   column(results, "tokens/step", Better::Neither, 1,
+                                          [](const Summary& s) { return s.mean_batch_tokens; }),
+                                   column(results, "busy %", Better::Neither, 1,
+                                          [](const Summary& s) { return 100 * s.busy_share; }),
+                                   column(results, "KV mean %", Better::Neither, 1,
+                                          [](const Summary& s) { return 100 * s.mean_kv_use; }),
+                                   column(results, "KV peak %", Better::Neither, 1,
+                                          [](const Summary& s) { return 100 * s.peak_kv_use; }),
+                                   column(results, "preemptions", Better::Lower, 0,
+                                          [](const Summary& s) { return s.num_preemptions; })});
 }
 
 void add_requests(std::span<const RunResult> results, TableText& table) {
@@ -290,9 +286,8 @@ std::string slo_text(const SloConfig& slo) {
 
 bool have_same_slo(std::span<const RunResult> results) {
   const std::string first = slo_text(results.front().info.slo);
-  return std::all_of(results.begin(), results.end(), [&](const RunResult& result) {
-    return slo_text(result.info.slo) == first;
-  });
+  return std::all_of(results.begin(), results.end(),
+                     [&](const RunResult& result) { return slo_text(result.info.slo) == first; });
 }
 
 }  // namespace

@@ -155,9 +155,7 @@ std::vector<HardwareSpec> parse_hardware(std::string_view yaml, const std::strin
 
 std::vector<ModelConfig> all_models() { return parse_models(kModelsYaml, "models.yaml"); }
 
-std::vector<HardwareSpec> all_hardware() {
-  return parse_hardware(kHardwareYaml, "hardware.yaml");
-}
+std::vector<HardwareSpec> all_hardware() { return parse_hardware(kHardwareYaml, "hardware.yaml"); }
 
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where) {
   const std::vector<ModelConfig> models = all_models();

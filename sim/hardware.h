@@ -8,17 +8,17 @@ namespace metronome {
 
 struct HardwareSpec {
   std::string name;
-  double peak_flops = 0;             // dense bf16 matrix product, FLOP/s
-  double peak_bandwidth = 0;         // device memory, bytes/s
-  std::int64_t memory_bytes = 0;     // usable device memory
-  double matmul_efficiency = 1;      // reachable share of peak_flops in projections
-  double attention_efficiency = 1;   // reachable share of peak_flops in attention over a chunk
-  double bandwidth_efficiency = 1;   // reachable share of peak_bandwidth
-  double launch_overhead_us = 0;     // per forward pass: kernel launches not hidden
-  double kernel_overhead_us = 0;     // per layer: gaps between dependent kernels
-  double host_gap_us = 0;            // between steps: scheduling, sampling, detokenising
-  double link_bandwidth = 0;         // GPU to GPU, bytes/s each direction
-  double allreduce_latency_us = 0;   // per all-reduce
+  double peak_flops = 0;            // dense bf16 matrix product, FLOP/s
+  double peak_bandwidth = 0;        // device memory, bytes/s
+  std::int64_t memory_bytes = 0;    // usable device memory
+  double matmul_efficiency = 1;     // reachable share of peak_flops in projections
+  double attention_efficiency = 1;  // reachable share of peak_flops in attention over a chunk
+  double bandwidth_efficiency = 1;  // reachable share of peak_bandwidth
+  double launch_overhead_us = 0;    // per forward pass: kernel launches not hidden
+  double kernel_overhead_us = 0;    // per layer: gaps between dependent kernels
+  double host_gap_us = 0;           // between steps: scheduling, sampling, detokenising
+  double link_bandwidth = 0;        // GPU to GPU, bytes/s each direction
+  double allreduce_latency_us = 0;  // per all-reduce
 
   bool operator==(const HardwareSpec&) const = default;
 };

@@ -1,11 +1,10 @@
 // The shape of a model from the config.json it is published with.
 #include <cstdint>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
-
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "sim/catalogue.h"
@@ -138,9 +137,8 @@ const Family& find_family(const Section& root) {
   for (const Family& family : kFamilies) {
     if (family.architecture == name) return family;
   }
-  root.fail("architectures",
-            Section::excerpt(names->front()) + " is not supported; allowed: " +
-                supported_architectures());
+  root.fail("architectures", Section::excerpt(names->front()) +
+                                 " is not supported; allowed: " + supported_architectures());
 }
 
 std::int64_t bytes_per_weight(const Section& root, const Section& text) {

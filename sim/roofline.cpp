@@ -91,8 +91,8 @@ PaddingWaste padding_waste(std::span<const ScheduledChunk> chunks) {
 std::int64_t gathered_positions(std::span<const ScheduledChunk> chunks) {
   std::int64_t positions = 0;
   for (const ScheduledChunk& chunk : chunks) {
-    const bool is_whole_prompt = chunk.kind == ChunkKind::Prefill && chunk.first_position == 0 &&
-                                 chunk.samples_token;
+    const bool is_whole_prompt =
+        chunk.kind == ChunkKind::Prefill && chunk.first_position == 0 && chunk.samples_token;
     if (!is_whole_prompt) positions += chunk.end_position();
   }
   return positions;
@@ -112,9 +112,9 @@ struct RooflineCostModel::PassSums {
   struct Group {
     std::int64_t num_chunks = 0;
     std::int64_t num_tokens = 0;
-    std::int64_t pairs = 0;            // in a layer that attends to everything
-    std::int64_t context = 0;          // positions whose KV moves, same layer
-    std::int64_t window_pairs = 0;     // in a layer with a window
+    std::int64_t pairs = 0;         // in a layer that attends to everything
+    std::int64_t context = 0;       // positions whose KV moves, same layer
+    std::int64_t window_pairs = 0;  // in a layer with a window
     std::int64_t window_context = 0;
     std::int64_t max_tokens = 0;
     std::int64_t max_context = 0;
@@ -142,14 +142,12 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   // Query times key and weight times value: a multiply and an add per element of each.
   attention_flops_per_pair_ = 4 * real(model.n_heads * model.head_dim) / shards;
   const std::int64_t device_kv_heads = std::max<std::int64_t>(model.n_kv_heads / tp, 1);
-  kv_bytes_per_position_ =
-      2 * real(device_kv_heads * model.head_dim * model.bytes_per_kv_element);
+  kv_bytes_per_position_ = 2 * real(device_kv_heads * model.head_dim * model.bytes_per_kv_element);
 
   ns_per_matmul_flop_ = kNsPerSec / (hardware.peak_flops * hardware.matmul_efficiency);
   ns_per_attention_flop_ = kNsPerSec / (hardware.peak_flops * hardware.attention_efficiency);
   ns_per_byte_ = kNsPerSec / (hardware.peak_bandwidth * hardware.bandwidth_efficiency);
-  launch_ns_ =
-      (hardware.launch_overhead_us + layers * hardware.kernel_overhead_us) * kNsPerMicro;
+  launch_ns_ = (hardware.launch_overhead_us + layers * hardware.kernel_overhead_us) * kNsPerMicro;
   if (tp > 1) {
     allreduce_ns_ = kAllreducesPerLayer * layers * hardware.allreduce_latency_us * kNsPerMicro;
     ns_per_allreduce_byte_ = kNsPerSec / hardware.link_bandwidth;

@@ -105,8 +105,8 @@ class RooflineCostModel final : public CostModel {
   double ns_per_matmul_flop_ = 0;
   double ns_per_attention_flop_ = 0;
   double ns_per_byte_ = 0;
-  double launch_ns_ = 0;          // per pass
-  double allreduce_ns_ = 0;       // per pass
+  double launch_ns_ = 0;     // per pass
+  double allreduce_ns_ = 0;  // per pass
   double ns_per_allreduce_byte_ = 0;
 };
 

@@ -27,20 +27,18 @@ std::string error_of(Action action) {
   return "no error";
 }
 
-SourceLocation somewhere() {
-  return {std::make_shared<const std::string>("scenario.yaml"), 3};
-}
+SourceLocation somewhere() { return {std::make_shared<const std::string>("scenario.yaml"), 3}; }
 
 TEST_CASE("every model is sound and as large as published", "[sim][catalogue]") {
   // Elements of the checkpoints on Hugging Face. Gemma-3-4B: the language model as keras-hub
   // counts it (gemma3_4b_text), with 64 rows less in its embedding table.
   const std::map<std::string, std::int64_t> published = {
-      {"llama-3.2-1b", 1'235'814'400},  {"llama-3.2-3b", 3'212'749'824},
-      {"llama-3.1-8b", 8'030'261'248},  {"llama-3.1-70b", 70'553'706'496},
-      {"llama-2-7b", 6'738'415'616},    {"qwen3-0.6b", 596'049'920},
-      {"qwen3-4b", 4'022'468'096},      {"qwen3-8b", 8'190'735'360},
-      {"qwen3-14b", 14'768'307'200},    {"qwen3-32b", 32'762'123'264},
-      {"gemma-3-1b", 999'885'952},      {"gemma-3-4b", 3'880'099'328 + 64 * 2560},
+      {"llama-3.2-1b", 1'235'814'400}, {"llama-3.2-3b", 3'212'749'824},
+      {"llama-3.1-8b", 8'030'261'248}, {"llama-3.1-70b", 70'553'706'496},
+      {"llama-2-7b", 6'738'415'616},   {"qwen3-0.6b", 596'049'920},
+      {"qwen3-4b", 4'022'468'096},     {"qwen3-8b", 8'190'735'360},
+      {"qwen3-14b", 14'768'307'200},   {"qwen3-32b", 32'762'123'264},
+      {"gemma-3-1b", 999'885'952},     {"gemma-3-4b", 3'880'099'328 + 64 * 2560},
   };
   const std::vector<ModelConfig> models = all_models();
   CHECK(models.size() == published.size());
@@ -115,14 +113,16 @@ TEST_CASE("catalogue GPUs come near published decode times", "[sim][catalogue]")
 
 TEST_CASE("unknown names", "[sim][catalogue]") {
   const std::string model = error_of([] { find_model("lama-3.2-3b", somewhere()); });
-  CHECK(model.starts_with("scenario.yaml:3: model: unknown name 'lama-3.2-3b' "
-                          "(did you mean 'llama-3.2-3b'?); allowed: llama-3.2-1b, "));
+  CHECK(
+      model.starts_with("scenario.yaml:3: model: unknown name 'lama-3.2-3b' "
+                        "(did you mean 'llama-3.2-3b'?); allowed: llama-3.2-1b, "));
   CHECK(contains(model, "gemma-3-4b, or the path of a config.json"));
   CHECK(!contains(error_of([] { find_model("gpt-4", somewhere()); }), "did you mean"));
 
   const std::string hardware = error_of([] { find_hardware("h-200", somewhere()); });
-  CHECK(hardware.starts_with("scenario.yaml:3: hardware: unknown name 'h-200' "
-                             "(did you mean 'h200'?); allowed: h200, h100-sxm, "));
+  CHECK(
+      hardware.starts_with("scenario.yaml:3: hardware: unknown name 'h-200' "
+                           "(did you mean 'h200'?); allowed: h200, h100-sxm, "));
   CHECK(contains(hardware, "rtx-pro-6000, or the path of a YAML file"));
   CHECK(contains(error_of([] { find_model("", somewhere()); }), "unknown name ''"));
 }
@@ -254,7 +254,9 @@ TEST_CASE("layer types of newer config files", "[sim][catalogue]") {
   CHECK(parse(with_types(list({s, s, f, s, s, f}))).global_layer_interval == 3);
   CHECK(parse(with_types(list({s, s, s, s, s, s}))).n_global_layers() == 0);
   CHECK(parse(with_types(list({f, f, f, f, f, f}))).n_global_layers() == 6);
-  CHECK(contains(error_of([&] { parse(with_types(list({s, f, s, s, f, s}))); }),
+  CHECK(contains(error_of([&] {
+                   parse(with_types(list({s, f, s, s, f, s})));
+                 }),
                  "config.json: layer_types: entry 3 is \"sliding_attention\" and breaks"));
   CHECK(contains(error_of([&] { parse(with_types(list({s, f}))); }), "layer_types: "));
 }
@@ -298,22 +300,20 @@ TEST_CASE("malformed config.json", "[sim][catalogue]") {
                  "quantization_config: quantised weights are not supported"));
   const std::string unknown = error_with("LlamaForCausalLM", "GPT2LMHeadModel");
   CHECK(contains(unknown, "architectures: \"GPT2LMHeadModel\" is not supported; allowed: "));
-  CHECK(contains(unknown, "LlamaForCausalLM, MistralForCausalLM, Qwen3ForCausalLM, "
-                          "Gemma3ForCausalLM, Gemma3ForConditionalGeneration"));
+  CHECK(contains(unknown,
+                 "LlamaForCausalLM, MistralForCausalLM, Qwen3ForCausalLM, "
+                 "Gemma3ForCausalLM, Gemma3ForConditionalGeneration"));
   CHECK(contains(error_with("[\"LlamaForCausalLM\"]", "[]"), "architectures: must be a list"));
   CHECK(contains(error_with("\"architectures\": [\"LlamaForCausalLM\"],", ""),
                  "architectures: is missing; allowed: LlamaForCausalLM"));
   CHECK(error_with("3072,", "3072") ==
         "config.json:6: is not JSON; allowed: the config.json of a model");
   CHECK(contains(error_of([] { parse("[1, 2]"); }), "config.json: must be an object"));
-  CHECK(contains(error_of([] {
-                   parse(replaced(kGemmaNestedJson, "\"hidden_size\": 2560,", ""));
-                 }),
+  CHECK(contains(error_of([] { parse(replaced(kGemmaNestedJson, "\"hidden_size\": 2560,", "")); }),
                  "config.json: text_config.hidden_size: is missing"));
-  CHECK(contains(error_of([] {
-                   parse(R"({"architectures": ["Gemma3ForConditionalGeneration"]})");
-                 }),
-                 "config.json: text_config: is missing"));
+  CHECK(
+      contains(error_of([] { parse(R"({"architectures": ["Gemma3ForConditionalGeneration"]})"); }),
+               "config.json: text_config: is missing"));
   CHECK(contains(error_of([] {
                    parse(replaced(kQwenJson, "\"use_sliding_window\": false",
                                   "\"use_sliding_window\": true"));
@@ -352,9 +352,10 @@ TEST_CASE("catalogue files", "[sim][catalogue]") {
   CHECK(mine.name == "mine");
   CHECK(mine.peak_flops == 1e14);
   CHECK(mine.matmul_efficiency == 1);
-  const std::string two = folder.write(
-      "two.yaml", "a: {peak_flops: 1e14, peak_bandwidth: 1e12, memory_bytes: 1}\n"
-                  "b: {peak_flops: 1e14, peak_bandwidth: 1e12, memory_bytes: 1}\n");
+  const std::string two =
+      folder.write("two.yaml",
+                   "a: {peak_flops: 1e14, peak_bandwidth: 1e12, memory_bytes: 1}\n"
+                   "b: {peak_flops: 1e14, peak_bandwidth: 1e12, memory_bytes: 1}\n");
   CHECK(contains(error_of([&] { find_hardware(two, somewhere()); }),
                  "scenario.yaml:3: hardware: " + two + " has 2 entries"));
   const std::string missing = folder.write("missing.yaml", "a: {peak_flops: 1e14}\n");

@@ -157,7 +157,8 @@ const std::vector<std::string> kArrivals = {
     "{process: closed_loop, concurrency: 9, think_time_ms: 4}",
     "{process: steps, steps: [0, 1, 1, 7]}"};
 const std::vector<std::string> kLengths = {
-    "{distribution: fixed, value: 7}", "{distribution: uniform, min: 3, max: 9}",
+    "{distribution: fixed, value: 7}",
+    "{distribution: uniform, min: 3, max: 9}",
     "{distribution: lognormal, median: 10, p99: 90.5}",
     "{distribution: lognormal, median: 10, p99: 90.5, min: 2, max: 80}",
     "{distribution: empirical, values: [3, 4]}",
@@ -166,8 +167,7 @@ const std::vector<std::string> kPrefixes = {
     "{kind: none}", "{kind: groups, num_groups: 3, prefix_tokens: 5}",
     "{kind: tree, prefix_tokens: 7, depth: 3, branching: 5}"};
 const std::vector<std::string> kTraces = {
-    "trace: a.csv",
-    "trace: {file: /t/a.csv, format: azure, limit: 3, rate_scale: 2}",
+    "trace: a.csv", "trace: {file: /t/a.csv, format: azure, limit: 3, rate_scale: 2}",
     "trace: {file: m.jsonl, format: mooncake, jitter: true}",
     "trace: {file: m.jsonl, limit: 5}, arrivals: {process: closed_loop, concurrency: 4}",
     "trace: a.csv, arrivals: {process: trace}, priority: {values: [1, 2], weights: [0, 1]}"};
@@ -292,10 +292,10 @@ TEST_CASE("another arrival process keeps the keys it shares with the old one", "
         json::parse(R"({"process": "gamma", "rate": 20.0, "burstiness": 0.5})"));
   const ScenarioFile file =
       load(base +
-           "variants:\n"
-           "  - {name: a, workload: {arrivals: {process: poisson}}}\n"
-           "  - {name: b, workload: {arrivals: {process: closed_loop, concurrency: 3}}}\n"
-           "  - {name: c, workload: {arrivals: {burstiness: 4}}}\n",
+               "variants:\n"
+               "  - {name: a, workload: {arrivals: {process: poisson}}}\n"
+               "  - {name: b, workload: {arrivals: {process: closed_loop, concurrency: 3}}}\n"
+               "  - {name: c, workload: {arrivals: {burstiness: 4}}}\n",
            {"workload.arrivals.rate=20"});
   CHECK(file.variants[0].workload.arrivals.process == ArrivalProcess::Poisson);
   CHECK(file.variants[0].workload.arrivals.rate == 20);
@@ -424,8 +424,7 @@ TEST_CASE("a base with variants is right by itself", "[core][scenario]") {
                       "workload: {trace: a.csv}") ==
         "case.yaml:3: workload.arrivals.burstiness: not used by process poisson; it belongs to "
         "gamma");
-  CHECK(error_in_base("trace: a.csv, num_requests: 3",
-                      "workload: {trace: null, " + kDrawn + "}")
+  CHECK(error_in_base("trace: a.csv, num_requests: 3", "workload: {trace: null, " + kDrawn + "}")
             .starts_with("case.yaml:3: workload.num_requests: not used with a trace"));
   CHECK(error_in_base(kDrawn + "}\nkv_cache: {backend: slotted, block_size: 8",
                       "kv_cache: {backend: paged}")

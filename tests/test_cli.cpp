@@ -152,8 +152,9 @@ TEST_CASE("quiet, JSON, verbose and step log", "[cli]") {
 
 TEST_CASE("overrides and variants", "[cli]") {
   const Workplace place;
-  REQUIRE(place.run("--quiet --set workload.num_requests=5 --set engine.max_num_seqs=2 "
-                    "--set variants.pieces.scheduler.prefill_chunk_size=64 --seed 9")
+  REQUIRE(place
+              .run("--quiet --set workload.num_requests=5 --set engine.max_num_seqs=2 "
+                   "--set variants.pieces.scheduler.prefill_chunk_size=64 --seed 9")
               .exit_code == 0);
   const auto pieces = nlohmann::json::parse(folder_content(place.out).at("pieces/result.json"));
   CHECK(pieces.at("num_prompts") == 5);
@@ -197,11 +198,10 @@ TEST_CASE("a folder that holds something else is left alone", "[cli]") {
   CHECK(folder_content(place.out) == std::map<std::string, std::string>{{"letter.txt", "keep me"}});
 
   place.folder.write("file", "not a folder");
-  check_error(run_metronome("run '" + place.scenario + "' --out '" + place.folder.path() +
-                            "/file'"),
-              2, "/file");
-  check_error(run_metronome("run '" + place.scenario + "' --out /proc/nobody/results"), 2,
-              "/proc");
+  check_error(
+      run_metronome("run '" + place.scenario + "' --out '" + place.folder.path() + "/file'"), 2,
+      "/file");
+  check_error(run_metronome("run '" + place.scenario + "' --out /proc/nobody/results"), 2, "/proc");
 }
 
 TEST_CASE("nothing half-written is left behind", "[cli]") {

@@ -131,15 +131,13 @@ TEST_CASE("documents that are refused", "[core][config]") {
       {"a: !thing [1]\n", "f.yaml:1: tags (!name) are not supported; allowed: plain values"},
       {"a: 1\n---\nb: 2\n",
        "f.yaml:3: more text after the end of the document; allowed: one document"},
-      {"- a\nb: 1\n",
-       "f.yaml:2: more text after the end of the document; allowed: one document"},
+      {"- a\nb: 1\n", "f.yaml:2: more text after the end of the document; allowed: one document"},
   };
   for (const Case& c : cases) {
     INFO("text: " << c.text);
     CHECK(error_of([&] { parse_config_text(c.text, "f.yaml"); }) == c.expected);
   }
-  for (const char* text :
-       {"\n[a, b]: 1\n", "\n{a: 1}: 1\n", "a: 1\n~: 1\n", "\n\"\": 1\n"}) {
+  for (const char* text : {"\n[a, b]: 1\n", "\n{a: 1}: 1\n", "a: 1\n~: 1\n", "\n\"\": 1\n"}) {
     INFO("text: " << text);
     CHECK(error_of([&] { parse_config_text(text, "f.yaml"); }) ==
           "f.yaml:2: a key must be a word, or a bracket is not closed; allowed: KEY: VALUE");
@@ -154,10 +152,10 @@ TEST_CASE("malformed YAML names the line", "[core][config]") {
     const char* text;
     int line;
   };
-  const Case cases[] = {{"a: 1\nb: [1, 2\n", 3}, {"a: 1\nb: {c: 1\n", 3}, {"a: 'open\n", 1},
-                        {"a: 1\n\tb: 2\n", 2},   {"a: *unknown\n", 1},     {"a: b: c\n", 1},
-                        {"a: 1\n  b: 2\n", 2},   {"a: 'it''s\n", 1},
-                        {"a: 1\nb: \"x\\\"\nc: 2\n", 2}};
+  const Case cases[] = {
+      {"a: 1\nb: [1, 2\n", 3}, {"a: 1\nb: {c: 1\n", 3}, {"a: 'open\n", 1},
+      {"a: 1\n\tb: 2\n", 2},   {"a: *unknown\n", 1},    {"a: b: c\n", 1},
+      {"a: 1\n  b: 2\n", 2},   {"a: 'it''s\n", 1},      {"a: 1\nb: \"x\\\"\nc: 2\n", 2}};
   for (const Case& c : cases) {
     const std::string error = error_of([&] { parse_config_text(c.text, "f.yaml"); });
     INFO("text: " << c.text << "\nerror: " << error);
@@ -175,8 +173,7 @@ TEST_CASE("files that cannot be read", "[core][config]") {
   const ScratchFolder folder;
   const std::string missing = folder.path() + "/missing.yaml";
   CHECK(error_of([&] { load_config_file(missing); }) ==
-        missing +
-            ": cannot be read (No such file or directory); allowed: a readable YAML file");
+        missing + ": cannot be read (No such file or directory); allowed: a readable YAML file");
   CHECK(error_of([&] { load_config_file(folder.path()); }) ==
         folder.path() + ": is a folder; allowed: a readable YAML file");
   const std::string file = folder.write("good.yaml", "a: 1\r\nb: 2\r\n");
@@ -247,10 +244,12 @@ TEST_CASE("assignments that are refused", "[core][config]") {
     CHECK(error_of([&] { apply_assignment(root, c.assignment); }) == c.expected);
   }
   ConfigNode root = parse_config_text("a: 1\n", "f.yaml");
-  CHECK(error_of([&] { apply_assignment(root, "a={b: [1}"); })
-            .starts_with("--set a: malformed YAML: "));
-  CHECK(error_of([&] { apply_assignment(root, "a=[1"); })
-            .starts_with("--set a: a key must be a word, or a bracket is not closed; "));
+  CHECK(error_of([&] {
+          apply_assignment(root, "a={b: [1}");
+        }).starts_with("--set a: malformed YAML: "));
+  CHECK(error_of([&] {
+          apply_assignment(root, "a=[1");
+        }).starts_with("--set a: a key must be a word, or a bracket is not closed; "));
 }
 
 TEST_CASE("reading fills what is given and leaves the rest", "[core][config]") {
@@ -290,8 +289,7 @@ constexpr TypeCase kWrongTypes[] = {
     {"whole: 1_0", "whole: must be an integer, got '1_0'; allowed: -5 to 100"},
     {"whole: 0x5", "whole: must be an integer, got '0x5'; allowed: -5 to 100"},
     {"whole: +5", "whole: must be an integer, got '+5'; allowed: -5 to 100"},
-    {"whole: \"5\"",
-     "whole: must be an integer, got the quoted text \"5\"; allowed: -5 to 100"},
+    {"whole: \"5\"", "whole: must be an integer, got the quoted text \"5\"; allowed: -5 to 100"},
     {"whole: ''", "whole: must be an integer, got the quoted text \"\"; allowed: -5 to 100"},
     {"whole:", "whole: must be an integer, got nothing; allowed: -5 to 100"},
     {"whole: [1]", "whole: must be an integer, got a list; allowed: -5 to 100"},
@@ -359,8 +357,7 @@ TEST_CASE("wrong types and ranges of every field type", "[core][config]") {
   }
 }
 
-TEST_CASE("unknown keys are found at every depth, with the nearest known one",
-          "[core][config]") {
+TEST_CASE("unknown keys are found at every depth, with the nearest known one", "[core][config]") {
   CHECK(error_of([] { read("flog: true\n"); }) ==
         "f.yaml:1: flog: unknown key (did you mean 'flag'?); allowed: whole, small, real, flag, "
         "inner, sized, limit, count, endless");
@@ -381,15 +378,15 @@ TEST_CASE("a reader of a subtree shows its path and takes keys", "[core][config]
   CHECK_NOTHROW(reader.finish());
   ConfigReader partial(node, "top.sub");
   partial.integer("a", a, 0, 9, "");
-  CHECK(error_of([&] { partial.finish(); }) ==
-        "f.yaml:2: top.sub.b: unknown key; allowed: a");
+  CHECK(error_of([&] { partial.finish(); }) == "f.yaml:2: top.sub.b: unknown key; allowed: a");
   CHECK(error_of([&] { ConfigReader(*node.find("a"), "top.a"); }) ==
         "f.yaml:1: top.a: must be a mapping, got '1'; allowed: KEY: VALUE");
 }
 
 TEST_CASE("a message stays one line whatever the input", "[core][config]") {
-  CHECK(error_of([] { read("\"a\\nb\\x1b[31m\\t\": 1\n"); })
-            .starts_with("f.yaml:1: a\\nb\\x1b[31m\\t: unknown key; "));
+  CHECK(error_of([] {
+          read("\"a\\nb\\x1b[31m\\t\": 1\n");
+        }).starts_with("f.yaml:1: a\\nb\\x1b[31m\\t: unknown key; "));
   const std::string long_word(500, 'x');
   const std::string error = error_of([&] { read("whole: " + long_word + "\n"); });
   CHECK(error == "f.yaml:1: whole: must be an integer, got '" + std::string(60, 'x') +

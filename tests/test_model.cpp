@@ -11,9 +11,9 @@ namespace {
 struct Known {
   ModelConfig model;
   double params_billion;
-  double gflop_per_token;      // projections
+  double gflop_per_token;  // projections
   double head_gflop_per_row;
-  double kflop_per_pair;       // attention, all layers
+  double kflop_per_pair;  // attention, all layers
   std::int64_t kv_bytes_per_token;
 };
 
@@ -43,8 +43,8 @@ std::vector<Known> known_models() {
   gemma.sliding_window = 512;
   gemma.global_layer_interval = 6;
   return {
-      {shape("Llama-3.2-3B", 3072, 28, 24, 8, 128, 8192, 128256, true), 3.2127, 5.637, 0.788,
-       344.1, 114688},
+      {shape("Llama-3.2-3B", 3072, 28, 24, 8, 128, 8192, 128256, true), 3.2127, 5.637, 0.788, 344.1,
+       114688},
       {qwen_4b, 4.0225, 7.267, 0.778, 589.8, 147456},
       {gemma, 0.9999, 1.396, 0.604, 106.5, 26624},
       {shape("Llama-3.1-8B", 4096, 32, 32, 8, 128, 14336, 128256, false), 8.0303, 13.959, 1.051,
@@ -64,8 +64,7 @@ TEST_CASE("counts of known models", "[core][model]") {
     const ModelConfig& model = known.model;
     INFO(model.name);
     CHECK(rounds_to(static_cast<double>(model.n_params()) / 1e9, known.params_billion, 4));
-    CHECK(rounds_to(2e-9 * static_cast<double>(model.n_linear_params()), known.gflop_per_token,
-                    3));
+    CHECK(rounds_to(2e-9 * static_cast<double>(model.n_linear_params()), known.gflop_per_token, 3));
     CHECK(rounds_to(2e-9 * static_cast<double>(model.n_embedding_params()),
                     known.head_gflop_per_row, 3));
     const std::int64_t flop_per_pair = 4 * model.n_layers * model.n_heads * model.head_dim;
@@ -114,10 +113,12 @@ TEST_CASE("impossible shapes name the key", "[core][model]") {
   CHECK(error_of([](ModelConfig& m) { m.n_layers = 0; }).starts_with("n_layers: is 0; "));
   CHECK(error_of([](ModelConfig& m) { m.hidden_dim = -1; }).starts_with("hidden_dim: "));
   CHECK(error_of([](ModelConfig& m) { m.vocab_size = 1 << 25; }).starts_with("vocab_size: "));
-  CHECK(error_of([](ModelConfig& m) { m.n_kv_heads = 7; })
-            .starts_with("n_kv_heads: 7 does not divide n_heads 24; allowed: "));
-  CHECK(error_of([](ModelConfig& m) { m.global_layer_interval = 6; })
-            .starts_with("global_layer_interval: "));
+  CHECK(error_of([](ModelConfig& m) {
+          m.n_kv_heads = 7;
+        }).starts_with("n_kv_heads: 7 does not divide n_heads 24; allowed: "));
+  CHECK(error_of([](ModelConfig& m) {
+          m.global_layer_interval = 6;
+        }).starts_with("global_layer_interval: "));
   CHECK(error_of([](ModelConfig& m) { m.bytes_per_weight = 8; }).starts_with("bytes_per_weight: "));
 }
 

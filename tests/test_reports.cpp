@@ -157,12 +157,31 @@ TEST_CASE("JSON text: the indented style moves raw JSON in with its place", "[re
 
 TEST_CASE("result.json begins with vLLM's keys in vLLM's order", "[reports][result]") {
   const Json json = Json::parse(result_json(small_result("unchunked")));
-  const std::vector<std::string> expected = {
-      "date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts",
-      "request_rate", "burstiness", "max_concurrency", "duration", "completed", "failed",
-      "total_input_tokens", "total_output_tokens", "request_throughput", "request_goodput",
-      "output_throughput", "total_token_throughput", "max_output_tokens_per_s",
-      "max_concurrent_requests", "rtfx", "mean_ttft_ms", "median_ttft_ms", "std_ttft_ms"};
+  const std::vector<std::string> expected = {"date",
+                                             "endpoint_type",
+                                             "backend",
+                                             "label",
+                                             "model_id",
+                                             "tokenizer_id",
+                                             "num_prompts",
+                                             "request_rate",
+                                             "burstiness",
+                                             "max_concurrency",
+                                             "duration",
+                                             "completed",
+                                             "failed",
+                                             "total_input_tokens",
+                                             "total_output_tokens",
+                                             "request_throughput",
+                                             "request_goodput",
+                                             "output_throughput",
+                                             "total_token_throughput",
+                                             "max_output_tokens_per_s",
+                                             "max_concurrent_requests",
+                                             "rtfx",
+                                             "mean_ttft_ms",
+                                             "median_ttft_ms",
+                                             "std_ttft_ms"};
   std::vector<std::string> keys;
   for (const auto& item : json.items()) keys.push_back(item.key());
   REQUIRE(keys.size() > expected.size());
@@ -227,9 +246,9 @@ TEST_CASE("summary.json lists the runs, flat", "[reports][result]") {
     INFO(item.key());
     CHECK(item.value().is_primitive());
   }
-  for (const char* key : {"request_throughput", "p99_e2el_ms", "output_throughput", "run_number",
-                          "max_concurrency", "request_rate", "max_concurrent_requests",
-                          "tensor_parallel_size"}) {
+  for (const char* key :
+       {"request_throughput", "p99_e2el_ms", "output_throughput", "run_number", "max_concurrency",
+        "request_rate", "max_concurrent_requests", "tensor_parallel_size"}) {
     CHECK(json[0].contains(key));
   }
 }
@@ -244,8 +263,8 @@ TEST_CASE("every gap can be rebuilt from requests.jsonl and steps.jsonl", "[repo
   for (std::size_t i = 0; i < requests.size(); ++i) {
     for (const Json& run : requests[i]["runs"]) {
       for (int t = 0; t < run[1]; ++t) {
-        times[i].push_back(steps[run[0].get<std::size_t>() + static_cast<std::size_t>(t)]
-                                ["finished_ns"]);
+        times[i].push_back(
+            steps[run[0].get<std::size_t>() + static_cast<std::size_t>(t)]["finished_ns"]);
       }
     }
   }
@@ -361,8 +380,7 @@ TEST_CASE("a folder that cannot be made is an error with its path", "[reports][f
         missing + ": cannot write: No such file or directory");
   if (fs::exists("/dev/full")) {
     FileWriter full("/dev/full");
-    CHECK(error_of([&] { full.write("x"); }) ==
-          "/dev/full: cannot write: No space left on device");
+    CHECK(error_of([&] { full.write("x"); }) == "/dev/full: cannot write: No space left on device");
   }
 }
 

@@ -57,8 +57,7 @@ bool contains(const std::string& text, const char* part) {
 }
 
 bool parts_add_up(const StepCost& cost) {
-  return cost.total_ns ==
-         cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
+  return cost.total_ns == cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
 }
 
 const char* const kTableModels[] = {"llama-3.2-3b", "qwen3-4b", "gemma-3-1b", "llama-3.1-8b",
@@ -111,8 +110,8 @@ TEST_CASE("prefill chunk floors", "[sim][roofline]") {
 
         const bool is_memory_bound = work.total_bytes() / 4.3e12 > work.total_flops() / 790e12;
         const bool is_gemma = m == 2;
-        CHECK(is_memory_bound == (chunk_tokens[c] == 128 || (is_gemma && prefix == 0 &&
-                                                             chunk_tokens[c] == 256)));
+        CHECK(is_memory_bound ==
+              (chunk_tokens[c] == 128 || (is_gemma && prefix == 0 && chunk_tokens[c] == 256)));
 
         const StepCost cost = cost_model.step_cost(plan);
         const double sum_ns = (work.total_bytes() / 4.3e12 + work.total_flops() / 790e12) * 1e9;
@@ -205,8 +204,8 @@ TEST_CASE("padding waste of prefills at different progress", "[sim][roofline]") 
   CHECK(28 * layer_bytes == 84 << 20);
   CHECK(waste.kv_positions * llama.kv_bytes_per_token() == 2 * 28 * layer_bytes);
 
-  const PaddingWaste uneven = padding_waste(
-      std::vector<ScheduledChunk>{prefill(0, 512, false), prefill(512, 100, true)});
+  const PaddingWaste uneven =
+      padding_waste(std::vector<ScheduledChunk>{prefill(0, 512, false), prefill(512, 100, true)});
   CHECK(uneven.query_positions == 412);
   CHECK(uneven.kv_positions == 100);
   CHECK(padding_waste({}).query_positions == 0);
@@ -332,8 +331,8 @@ TEST_CASE("work equals the sum over tokens, counted one by one", "[sim][roofline
       const std::vector<ScheduledChunk> chunks = random_chunks(rng);
       double flops = 0;
       for (std::int64_t layer = 0; layer < shape.n_layers; ++layer) {
-        const bool is_global = shape.sliding_window == 0 ||
-                               (layer + 1) % shape.global_layer_interval == 0;
+        const bool is_global =
+            shape.sliding_window == 0 || (layer + 1) % shape.global_layer_interval == 0;
         for (const ScheduledChunk& chunk : chunks) {
           for (std::int64_t p = chunk.first_position; p < chunk.end_position(); ++p) {
             const std::int64_t visible = is_global ? p + 1 : std::min(p + 1, shape.sliding_window);
@@ -369,8 +368,8 @@ TEST_CASE("more work is never cheaper", "[sim][roofline]") {
     RooflineCostModel ragged_cost(model(name), bare_hardware(), ragged);
     REQUIRE(before.total_ns >= ragged_cost.step_cost(one_pass(chunks)).total_ns);
 
-    const auto at = static_cast<std::size_t>(
-        rng.uniform_int(0, static_cast<std::int64_t>(chunks.size()) - 1));
+    const auto at =
+        static_cast<std::size_t>(rng.uniform_int(0, static_cast<std::int64_t>(chunks.size()) - 1));
     std::vector<ScheduledChunk> later = chunks;
     later[at].first_position += static_cast<std::int32_t>(rng.uniform_int(1, 500));
     REQUIRE(cost_model.step_cost(one_pass(later)).total_ns >= before.total_ns);

@@ -192,9 +192,9 @@ TEST_CASE("every documented key works in a scenario", "[core][scenario]") {
 // ---- overrides ----
 
 TEST_CASE("assignments set nested keys, sections and workload keys", "[core][scenario]") {
-  const Scenario scenario = load_one(
-      minimal(), {"scheduler.prefill_chunk_size=256", "slo={ttft_ms: 500, itl_ms: 30}",
-                  "workload.num_requests=7", "seed=12", "engine.max_model_len=auto"});
+  const Scenario scenario =
+      load_one(minimal(), {"scheduler.prefill_chunk_size=256", "slo={ttft_ms: 500, itl_ms: 30}",
+                           "workload.num_requests=7", "seed=12", "engine.max_model_len=auto"});
   CHECK(scenario.scheduler.prefill_chunk_size == 256);
   CHECK(scenario.slo.ttft_ms == 500.0);
   CHECK(scenario.slo.itl_ms == 30.0);
@@ -266,11 +266,11 @@ TEST_CASE("variants inherit, override and drop what another policy has no use fo
 }
 
 TEST_CASE("variants may change the workload and the hardware", "[core][scenario]") {
-  const ScenarioFile file = load(
-      minimal() +
-      "variants:\n"
-      "  - {name: a, hardware: a100, workload: {num_requests: 9, arrivals: {rate: 3}}}\n"
-      "  - {name: b, slo: {ttft_ms: 100}, results: {steps: false}}\n");
+  const ScenarioFile file =
+      load(minimal() +
+           "variants:\n"
+           "  - {name: a, hardware: a100, workload: {num_requests: 9, arrivals: {rate: 3}}}\n"
+           "  - {name: b, slo: {ttft_ms: 100}, results: {steps: false}}\n");
   CHECK(file.variants[0].hardware == "a100");
   CHECK(file.variants[0].workload.num_requests == 9);
   CHECK(file.variants[0].workload.arrivals.rate == 3);
@@ -280,10 +280,10 @@ TEST_CASE("variants may change the workload and the hardware", "[core][scenario]
 }
 
 TEST_CASE("an assignment addresses the base or one variant", "[core][scenario]") {
-  const ScenarioFile file = load(
-      minimal() + kVariants,
-      {"scheduler.prefill_chunk_size=256", "variants.own.chunk.engine.async_depth=1",
-       "variants.static.scheduler.batch_wait_ms=7", "variants.inherits.seed=5"});
+  const ScenarioFile file =
+      load(minimal() + kVariants,
+           {"scheduler.prefill_chunk_size=256", "variants.own.chunk.engine.async_depth=1",
+            "variants.static.scheduler.batch_wait_ms=7", "variants.inherits.seed=5"});
   CHECK(file.variants[0].scheduler.prefill_chunk_size == 256);
   CHECK(file.variants[0].seed == 5);
   CHECK(file.variants[1].scheduler.prefill_chunk_size == 64);  // its own comes after the base
@@ -295,8 +295,8 @@ TEST_CASE("an assignment addresses the base or one variant", "[core][scenario]")
 TEST_CASE("an assigned policy drops the keys of the old one", "[core][scenario]") {
   const std::string text =
       minimal() + "scheduler: {policy: token_budget, prefill_chunk_size: 64, min_chunk_size: 8}\n";
-  const Scenario chunked = load_one(
-      text, {"scheduler.max_prefill_chunks_per_step=3", "scheduler.policy=chunked"});
+  const Scenario chunked =
+      load_one(text, {"scheduler.max_prefill_chunks_per_step=3", "scheduler.policy=chunked"});
   CHECK(chunked.scheduler.policy == "chunked");
   CHECK(chunked.scheduler.prefill_chunk_size == 64);
   CHECK(chunked.scheduler.max_prefill_chunks_per_step == 3);
@@ -326,8 +326,7 @@ TEST_CASE("an assignment that every variant overrides is a mistake", "[core][sce
   const std::string text =
       minimal() + "variants: [{name: a, seed: 1}, {name: b, scheduler: {policy: static}}]\n";
   CHECK(load(text, {"seed=4"}).variants[1].seed == 4);
-  CHECK(error_of(minimal() + "variants: [{name: a, seed: 1}, {name: b, seed: 2}]\n",
-                 {"seed=4"}) ==
+  CHECK(error_of(minimal() + "variants: [{name: a, seed: 1}, {name: b, seed: 2}]\n", {"seed=4"}) ==
         "--set seed: has no effect, every variant overrides or drops this key; allowed: "
         "variants.NAME.seed for one variant");
   CHECK(error_of(minimal() + "variants: [{name: b, scheduler: {policy: static}}]\n",
@@ -339,8 +338,7 @@ TEST_CASE("an assignment that every variant overrides is a mistake", "[core][sce
 // ---- SLO presets and paths ----
 
 TEST_CASE("an SLO preset sets limits that keys beside it override", "[core][scenario]") {
-  const SloConfig plain =
-      load_one(minimal() + "slo: {preset: llama3.1-8b-conversational}\n").slo;
+  const SloConfig plain = load_one(minimal() + "slo: {preset: llama3.1-8b-conversational}\n").slo;
   CHECK(plain.ttft_ms == 2000.0);
   CHECK(plain.tpot_ms == 100.0);
   CHECK_FALSE(plain.itl_ms.has_value());
@@ -357,8 +355,8 @@ TEST_CASE("an SLO preset sets limits that keys beside it override", "[core][scen
     double tpot_ms;
   };
   const Limits all[] = {
-      {"llama3.1-8b-interactive", 500, 30}, {"llama2-70b-server", 2000, 200},
-      {"llama2-70b-interactive", 450, 40},  {"llama3.1-405b-server", 6000, 175},
+      {"llama3.1-8b-interactive", 500, 30},    {"llama2-70b-server", 2000, 200},
+      {"llama2-70b-interactive", 450, 40},     {"llama3.1-405b-server", 6000, 175},
       {"llama3.1-405b-interactive", 4500, 80}, {"deepseek-r1-server", 2000, 80},
       {"deepseek-r1-interactive", 1500, 15},   {"gpt-oss-120b-server", 3000, 80},
       {"gpt-oss-120b-interactive", 2000, 20}};

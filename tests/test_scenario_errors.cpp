@@ -94,10 +94,8 @@ TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
 
 TEST_CASE("wrong types of scenario keys", "[core][scenario]") {
   const Case cases[] = {
-      {"seed: abc\n",
-       "bad.yaml:1: seed: must be an integer, got 'abc'; allowed: at least 0"},
-      {"seed: 1.5\n",
-       "bad.yaml:1: seed: must be an integer, got '1.5'; allowed: at least 0"},
+      {"seed: abc\n", "bad.yaml:1: seed: must be an integer, got 'abc'; allowed: at least 0"},
+      {"seed: 1.5\n", "bad.yaml:1: seed: must be an integer, got '1.5'; allowed: at least 0"},
       {"description: [a]\n",
        "bad.yaml:1: description: must be text, got a list; allowed: one word or a quoted text"},
       {"engine: fast\n", "bad.yaml:1: engine: must be a mapping, got 'fast'; allowed: KEY: VALUE"},
@@ -138,8 +136,7 @@ TEST_CASE("wrong types of scenario keys", "[core][scenario]") {
 
 TEST_CASE("scenario values out of range", "[core][scenario]") {
   const Case cases[] = {
-      {"seed: -1\n",
-       "bad.yaml:1: seed: -1 is out of range; allowed: at least 0"},
+      {"seed: -1\n", "bad.yaml:1: seed: -1 is out of range; allowed: at least 0"},
       {"engine: {max_num_seqs: 0}\n",
        "bad.yaml:1: engine.max_num_seqs: 0 is out of range; allowed: 1 to 1048576"},
       {"engine: {async_depth: 3}\n",
@@ -218,9 +215,9 @@ TEST_CASE("slots have no use for the settings of blocks", "[core][scenario]") {
               ": the slotted backend has max_num_seqs slots of max_model_len tokens and no use "
               "for this key; allowed: backend paged, or the key left out");
   }
-  CHECK(error_of(std::string("kv_cache: {backend: slotted, enable_prefix_caching: false}\n") +
-                 kRest)
-            .empty());
+  CHECK(
+      error_of(std::string("kv_cache: {backend: slotted, enable_prefix_caching: false}\n") + kRest)
+          .empty());
 }
 
 TEST_CASE("what one scenario must have", "[core][scenario]") {
@@ -322,8 +319,7 @@ TEST_CASE("files that are no scenario", "[core][scenario]") {
     }
     return "";
   };
-  CHECK(load(folder.path()) ==
-        folder.path() + ": is a folder; allowed: a readable YAML file");
+  CHECK(load(folder.path()) == folder.path() + ": is a folder; allowed: a readable YAML file");
   CHECK(load(folder.path() + "/none.yaml") ==
         folder.path() +
             "/none.yaml: cannot be read (No such file or directory); allowed: a readable YAML "
@@ -349,8 +345,9 @@ TEST_CASE("bad assignments name the option", "[core][scenario]") {
        "--set variants.none.seed: no such variant; allowed: variants.NAME.KEY with a NAME of a, b"},
       {"variants.a=3",
        "--set variants.a: no such variant; allowed: variants.NAME.KEY with a NAME of a, b"},
-      {"variants.2.seed=3", "--set variants.2.seed: '2' is no position in the list 'variants'; "
-                            "allowed: 0 to 1"},
+      {"variants.2.seed=3",
+       "--set variants.2.seed: '2' is no position in the list 'variants'; "
+       "allowed: 0 to 1"},
       {"variants.b.engine.asynch_depth=2",
        "--set variants.b.engine.asynch_depth: unknown key (did you mean 'async_depth'?); allowed: "
        "max_num_seqs, max_model_len, step_shape, async_depth, max_waiting_requests"},
@@ -358,8 +355,9 @@ TEST_CASE("bad assignments name the option", "[core][scenario]") {
        "--set variants.b.kv_cache.enable_prefix_caching: policy 'token_budget' does not reuse "
        "cached prefixes; allowed: false"},
       {"seed", "--set seed: malformed assignment; allowed: KEY=VALUE, as in slo.ttft_ms=500"},
-      {"model.name=x", "--set model.name: 'model' is 'llama-3.2-3b', which has no keys; allowed: "
-                       "a key of a mapping or a position in a list"},
+      {"model.name=x",
+       "--set model.name: 'model' is 'llama-3.2-3b', which has no keys; allowed: "
+       "a key of a mapping or a position in a list"},
   };
   const std::string text = std::string(kRest) + "variants: [{name: a}, {name: b}]\n";
   for (const AssignmentCase& c : cases) {
@@ -393,26 +391,20 @@ void damage(std::string& text, Rng& rng) {
   const std::size_t at = below(text.size());
   const char byte = kBytes[below(kBytes.size())];
   switch (below(4)) {
-    case 0:
-      text[at] = byte;
-      break;
-    case 1:
-      text.insert(at, 1, byte);
-      break;
-    case 2:
-      text.erase(at, 1 + below(8));
-      break;
-    default:
-      text.resize(at);
+    case 0: text[at] = byte; break;
+    case 1: text.insert(at, 1, byte); break;
+    case 2: text.erase(at, 1 + below(8)); break;
+    default: text.resize(at);
   }
 }
 
 // Whatever a file holds, it loads or ends in one line that begins with its path.
 TEST_CASE("damaged scenarios load or are refused in one line", "[core][scenario]") {
   const std::string whole =
-      std::string("scheduler:\n  policy: chunked\n  prefill_chunk_size: 64\n"
-                  "kv_cache: {backend: paged, num_blocks: auto}\nslo: {ttft_ms: 5e2}\n"
-                  "variants:\n  - name: \"a\"\n  - {name: 'b', scheduler: {policy: static}}\n") +
+      std::string(
+          "scheduler:\n  policy: chunked\n  prefill_chunk_size: 64\n"
+          "kv_cache: {backend: paged, num_blocks: auto}\nslo: {ttft_ms: 5e2}\n"
+          "variants:\n  - name: \"a\"\n  - {name: 'b', scheduler: {policy: static}}\n") +
       kRest;
   const ScratchFolder folder;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {

@@ -112,8 +112,7 @@ TEST_CASE("chunking halves the p99 inter-token latency under long prompts", "[sc
 }
 
 TEST_CASE("the quickstart shows what chunking is for", "[scenarios]") {
-  const ScenarioFile file =
-      load_scenario((kFolder / "quickstart.yaml").string(), {}, std::nullopt);
+  const ScenarioFile file = load_scenario((kFolder / "quickstart.yaml").string(), {}, std::nullopt);
   REQUIRE(file.variants.size() == 3);
   const Summary unchunked = simulate(file.variants[0]);
   for (std::size_t i = 1; i < 3; ++i) {
@@ -138,15 +137,14 @@ TEST_CASE("policies.yaml and azure_conversation.yaml compare every policy", "[sc
 }
 
 TEST_CASE("the scenario in README.md is valid and runs", "[scenarios]") {
-  const std::string readme =
-      testing::read_text_file(fs::path(METRONOME_SOURCE_DIR) / "README.md");
+  const std::string readme = testing::read_text_file(fs::path(METRONOME_SOURCE_DIR) / "README.md");
   const std::string fence = "```yaml\n";
   const std::size_t begin = readme.find(fence);
   REQUIRE(begin != std::string::npos);
   const std::size_t end = readme.find("```", begin + fence.size());
   const testing::ScratchFolder folder;
-  const std::string path = folder.write(
-      "readme.yaml", readme.substr(begin + fence.size(), end - begin - fence.size()));
+  const std::string path =
+      folder.write("readme.yaml", readme.substr(begin + fence.size(), end - begin - fence.size()));
   for (const Scenario& scenario : load_scenario(path, {}, std::nullopt).variants) {
     CHECK(simulate(scenario).completed == 512);
   }

@@ -13,7 +13,7 @@ using namespace metronome::testing;
 
 namespace {
 
-constexpr const char* kFolders[] = {"core", "sim",     "cpu",   "gpu",
+constexpr const char* kFolders[] = {"core",    "sim",       "cpu",   "gpu",
                                     "reports", "scenarios", "tools", "tests"};
 
 std::string read_text(const fs::path& path) {
@@ -26,8 +26,8 @@ const std::vector<SourceFile>& repository() {
   static const std::vector<SourceFile> files = [] {
     const fs::path root = METRONOME_SOURCE_DIR;
     std::vector<fs::path> paths;
-    for (const char* name : {"CMakeLists.txt", "CMakePresets.json", "README.md",
-                             "ARCHITECTURE.md", ".ci/run"}) {
+    for (const char* name :
+         {"CMakeLists.txt", "CMakePresets.json", "README.md", "ARCHITECTURE.md", ".ci/run"}) {
       paths.push_back(root / name);
     }
     for (const char* folder : kFolders) {
@@ -201,10 +201,15 @@ TEST_CASE("checker: determinism", "[tidy][checker]") {
 
 TEST_CASE("checker: words and layout", "[tidy][checker]") {
   CHECK(check_words({"core/x.h", "// fine\n"}).empty());
-  const auto found = check_words({"core/x.h", "\n// TO" "DO: later\n"});
+  const auto found = check_words({"core/x.h",
+                                  "\n// TO"
+                                  "DO: later\n"});
   REQUIRE(found.size() == 1);
   CHECK(found[0].line == 2);
-  CHECK(check_words({"README.md", "not " "implemented"}).size() == 1);
+  CHECK(check_words({"README.md",
+                     "not "
+                     "implemented"})
+            .size() == 1);
   CHECK(check_top_level_name("core").empty());
   CHECK(check_top_level_name(".git").empty());
   CHECK(check_top_level_name("src").size() == 1);

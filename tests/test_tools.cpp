@@ -6,14 +6,10 @@
 using namespace metronome;
 
 TEST_CASE("progress is a bar, a share and a count", "[tools]") {
-  CHECK(progress_text("run", 0, 10) ==
-        "run [..............................]   0% 0/10 requests");
-  CHECK(progress_text("run", 5, 10) ==
-        "run [###############...............]  50% 5/10 requests");
-  CHECK(progress_text("run", 10, 10) ==
-        "run [##############################] 100% 10/10 requests");
-  CHECK(progress_text("run", 0, 0) ==
-        "run [..............................]   0% 0/0 requests");
+  CHECK(progress_text("run", 0, 10) == "run [..............................]   0% 0/10 requests");
+  CHECK(progress_text("run", 5, 10) == "run [###############...............]  50% 5/10 requests");
+  CHECK(progress_text("run", 10, 10) == "run [##############################] 100% 10/10 requests");
+  CHECK(progress_text("run", 0, 0) == "run [..............................]   0% 0/0 requests");
 }
 
 TEST_CASE("rows are aligned and end without spaces", "[tools]") {

@@ -74,8 +74,7 @@ std::string vidur_row(const std::string& row) {
 
 TEST_CASE("azure traces", "[core][trace]") {
   TraceText trace;
-  CHECK(summary(trace.load(kAzure)) ==
-        "0/374/44 1499999900/396/109 1749999900/879/55 ");
+  CHECK(summary(trace.load(kAzure)) == "0/374/44 1499999900/396/109 1749999900/879/55 ");
   CHECK(summary(trace.load(kAzure, ", format: azure")) == summary(trace.load(kAzure)));
   // The 2024 release: an offset from UTC, decimals only where there are any.
   CHECK(summary(trace.load("TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -95,8 +94,7 @@ TEST_CASE("vidur traces", "[core][trace]") {
                            "109\n\n")) == "0/374/44 4314579000/396/109 ");
   // Columns are found by name.
   CHECK(summary(trace.load("num_decode_tokens,model,arrived_at,num_prefill_tokens\n"
-                           "7,llama,2.5,100\n8,llama,3,200\n")) ==
-        "0/100/7 500000000/200/8 ");
+                           "7,llama,2.5,100\n8,llama,3,200\n")) == "0/100/7 500000000/200/8 ");
 }
 
 TEST_CASE("burstgpt traces leave failed requests out", "[core][trace]") {
@@ -153,17 +151,15 @@ TEST_CASE("mooncake jitter spreads a bucket over its three seconds", "[core][tra
   REQUIRE(workload.requests.size() == 4000);
   const TimeNs last = workload.requests.back().arrival;
   CHECK(workload.requests.front().arrival == 0);
-  CHECK(std::is_sorted(workload.requests.begin(), workload.requests.end(),
-                       [](const RequestSpec& a, const RequestSpec& b) {
-                         return a.arrival < b.arrival;
-                       }));
+  CHECK(std::is_sorted(
+      workload.requests.begin(), workload.requests.end(),
+      [](const RequestSpec& a, const RequestSpec& b) { return a.arrival < b.arrival; }));
   CHECK(to_seconds(last) == Approx(12.0).margin(0.05));
   // 1,000 requests uniform over each three seconds: a second holds 333, give or take four sigma.
   for (int second = 0; second < 12; ++second) {
     const auto count = std::count_if(
-        workload.requests.begin(), workload.requests.end(), [second](const RequestSpec& r) {
-          return r.arrival / kNsPerSecond == second;
-        });
+        workload.requests.begin(), workload.requests.end(),
+        [second](const RequestSpec& r) { return r.arrival / kNsPerSecond == second; });
     CAPTURE(second);
     CHECK(std::abs(static_cast<double>(count) - 333) < 4 * 15);
   }
@@ -204,8 +200,7 @@ TEST_CASE("traces are sorted by arrival, equal times in file order", "[core][tra
   swapped.replace(swapped.find("500"), 3, "5000");
   const Workload sharegpt = trace.load(swapped);
   CHECK(summary(sharegpt) == "0/1/8 3500/3/2 ");
-  CHECK(sharegpt.token_ids ==
-        std::vector<TokenId>{TokenId(9), TokenId(5), TokenId(6), TokenId(7)});
+  CHECK(sharegpt.token_ids == std::vector<TokenId>{TokenId(9), TokenId(5), TokenId(6), TokenId(7)});
 }
 
 TEST_CASE("limit, rate_scale and replaced arrivals", "[core][trace]") {
@@ -250,11 +245,12 @@ TEST_CASE("trace files that cannot be read", "[core][trace]") {
 
 TEST_CASE("files of another kind", "[core][trace]") {
   TraceText trace;
-  CHECK(trace.error("time,tokens\n1,2\n").starts_with(
-      "PATH:1: unknown trace format: 'time,tokens'; allowed: CSV with a header of azure "
-      "(TIMESTAMP, ContextTokens, GeneratedTokens), vidur"));
-  CHECK(trace.error("[{\"conversations\": []}]").starts_with(
-      "PATH:1: unknown trace format: '[{\"conversations\": []}]'; allowed: "));
+  CHECK(trace.error("time,tokens\n1,2\n")
+            .starts_with(
+                "PATH:1: unknown trace format: 'time,tokens'; allowed: CSV with a header of azure "
+                "(TIMESTAMP, ContextTokens, GeneratedTokens), vidur"));
+  CHECK(trace.error("[{\"conversations\": []}]")
+            .starts_with("PATH:1: unknown trace format: '[{\"conversations\": []}]'; allowed: "));
   CHECK(trace.error("{\"id\": 1}\n").starts_with("PATH:1: unknown trace format: '{\"id\": 1}'"));
   CHECK(trace.error(std::string(100, '\1')).find('\1') == std::string::npos);
   CHECK(trace.error("TIMESTAMP,ContextTokens\n1,2\n") ==
@@ -277,8 +273,7 @@ TEST_CASE("files of another kind", "[core][trace]") {
 
 TEST_CASE("malformed CSV lines", "[core][trace]") {
   TraceText trace;
-  const std::string counts =
-      " fields; the first line names 3 columns";
+  const std::string counts = " fields; the first line names 3 columns";
   CHECK(trace.error(azure_row("2023-11-16 18:15")) ==
         "PATH:3: ContextTokens: missing, the line has 1" + counts);
   CHECK(trace.error(azure_row("2023-11-16 18:15:50.9,3")) ==
@@ -294,16 +289,15 @@ TEST_CASE("malformed CSV lines", "[core][trace]") {
   CHECK(tokens_error("1.5") == "PATH:3: ContextTokens: '1.5' is not a whole number" + tokens);
   CHECK(tokens_error("-5") == "PATH:3: ContextTokens: '-5' is out of range" + tokens);
   CHECK(tokens_error("0") == "PATH:3: ContextTokens: '0' is out of range" + tokens);
-  CHECK(tokens_error("100000001") ==
-        "PATH:3: ContextTokens: '100000001' is out of range" + tokens);
+  CHECK(tokens_error("100000001") == "PATH:3: ContextTokens: '100000001' is out of range" + tokens);
   CHECK(tokens_error("99999999999999999999") ==
         "PATH:3: ContextTokens: '99999999999999999999' is out of range" + tokens);
   CHECK(trace.error(azure_row("2023-11-16 18:15:50.9,3,0")) ==
         "PATH:3: GeneratedTokens: '0' is out of range" + tokens);
-  for (const char* time : {"x", "2023-11-16", "2023-13-16 18:15:50", "2023-02-29 18:15:50",
-                           "2023-11-16 24:15:50", "2023-11-16 18:60:50", "2023-11-16 18:15:60",
-                           "2023-11-16 18:15:50.", "2023-11-16 18:15:50+1", "1969-11-16 18:15:50",
-                           "2023-11-16 18:15:50 ?"}) {
+  for (const char* time :
+       {"x", "2023-11-16", "2023-13-16 18:15:50", "2023-02-29 18:15:50", "2023-11-16 24:15:50",
+        "2023-11-16 18:60:50", "2023-11-16 18:15:60", "2023-11-16 18:15:50.",
+        "2023-11-16 18:15:50+1", "1969-11-16 18:15:50", "2023-11-16 18:15:50 ?"}) {
     CHECK(trace.error(azure_row(std::string(time) + ",3,4")) ==
           "PATH:3: TIMESTAMP: '" + std::string(time) +
               "' is not a time; allowed: YYYY-MM-DD HH:MM:SS, 1970 to 2095, with decimals and "
@@ -334,8 +328,9 @@ TEST_CASE("malformed JSON lines", "[core][trace]") {
         "PATH:4: character 15: not JSON; allowed: one object per line");
   CHECK(mooncake("{} {}") == "PATH:4: character 4: not JSON; allowed: one object per line");
   CHECK(mooncake("{\"other\": " + std::string(200, '[') + "}").starts_with("PATH:4: character "));
-  const std::string names = "a line of a mooncake trace has timestamp, input_length, "
-                            "output_length, hash_ids";
+  const std::string names =
+      "a line of a mooncake trace has timestamp, input_length, "
+      "output_length, hash_ids";
   CHECK(mooncake("{}") == "PATH:4: timestamp: missing; " + names);
   CHECK(mooncake("{\"timestamp\": 1, \"input_length\": 10, \"output_length\": 3}") ==
         "PATH:4: hash_ids: missing; " + names);
@@ -381,8 +376,8 @@ TEST_CASE("a damaged trace is loaded or refused with its line", "[core][trace]")
     std::string text = originals[seed % 5];
     const std::int64_t num_edits = rng.uniform_int(1, 4);
     for (std::int64_t i = 0; i < num_edits && !text.empty(); ++i) {
-      const auto at = static_cast<std::size_t>(
-          rng.uniform_int(0, static_cast<std::int64_t>(text.size()) - 1));
+      const auto at =
+          static_cast<std::size_t>(rng.uniform_int(0, static_cast<std::int64_t>(text.size()) - 1));
       const auto byte = static_cast<std::size_t>(
           rng.uniform_int(0, static_cast<std::int64_t>(kBytes.size()) - 1));
       switch (rng.uniform_int(0, 3)) {

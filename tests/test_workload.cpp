@@ -181,10 +181,8 @@ TEST_CASE("rates are met exactly: the last arrival is n / rate", "[core][workloa
 
 TEST_CASE("gaps have the coefficient of variation of their burstiness", "[core][workload]") {
   for (const double burstiness : {0.25, 1.0, 4.0}) {
-    const Workload workload =
-        make(with_arrivals("{process: gamma, rate: 10, burstiness: " +
-                               std::to_string(burstiness) + "}",
-                           100'000));
+    const Workload workload = make(with_arrivals(
+        "{process: gamma, rate: 10, burstiness: " + std::to_string(burstiness) + "}", 100'000));
     TimeNs previous = 0;
     std::size_t next = 0;
     const Moments m = moments_of(workload.requests.size(), [&] {
@@ -202,8 +200,7 @@ TEST_CASE("poisson is gamma with burstiness 1, constant its limit", "[core][work
   const auto times = [](const std::string& arrivals) {
     return arrivals_of(make(with_arrivals(arrivals, 50)));
   };
-  CHECK(times("{process: poisson, rate: 3}") ==
-        times("{process: gamma, burstiness: 1, rate: 3}"));
+  CHECK(times("{process: poisson, rate: 3}") == times("{process: gamma, burstiness: 1, rate: 3}"));
   CHECK(times("{process: constant, rate: 8}") ==
         times("{process: gamma, burstiness: .inf, rate: 8}"));
   const std::vector<TimeNs> constant = times("{process: constant, rate: 8}");
@@ -219,16 +216,15 @@ TEST_CASE("poisson is gamma with burstiness 1, constant its limit", "[core][work
 
 TEST_CASE("bursts, closed loop and steps", "[core][workload]") {
   SECTION("bursts") {
-    const Workload workload = make(with_arrivals(
-        "{process: burst, burst_size: 3, burst_interval_s: 0.5}", 7));
+    const Workload workload =
+        make(with_arrivals("{process: burst, burst_size: 3, burst_interval_s: 0.5}", 7));
     const TimeNs half = 500 * kNsPerMs;
-    CHECK(arrivals_of(workload) ==
-          std::vector<TimeNs>{0, 0, 0, half, half, half, 2 * half});
+    CHECK(arrivals_of(workload) == std::vector<TimeNs>{0, 0, 0, half, half, half, 2 * half});
     CHECK(arrivals_of(make(with_arrivals("{process: burst}", 3))) == std::vector<TimeNs>{0, 0, 0});
   }
   SECTION("closed loop") {
-    const Workload workload = make(with_arrivals(
-        "{process: closed_loop, concurrency: 16, think_time_ms: 2.5}", 40));
+    const Workload workload =
+        make(with_arrivals("{process: closed_loop, concurrency: 16, think_time_ms: 2.5}", 40));
     CHECK(workload.mode == ArrivalMode::ClosedLoop);
     CHECK(workload.concurrency == 16);
     CHECK(workload.think_time == 2'500'000);
@@ -274,8 +270,8 @@ TEST_CASE("lengths follow their distribution", "[core][workload]") {
     CHECK(lengths.front() >= 1);
   }
   SECTION("lognormal is clamped") {
-    const Workload workload = make(
-        with_prompts("{distribution: lognormal, median: 100, p99: 1000, min: 50, max: 300}"));
+    const Workload workload =
+        make(with_prompts("{distribution: lognormal, median: 100, p99: 1000, min: 50, max: 300}"));
     const std::vector<std::int64_t> lengths = prompts_of(workload);
     const auto [low, high] = std::minmax_element(lengths.begin(), lengths.end());
     CHECK(*low == 50);
@@ -436,8 +432,8 @@ TEST_CASE("prompt token ids come from content and seed", "[core][workload]") {
   }
   SECTION("given ids") {
     workload.requests.resize(2);
-    workload.token_ids = {TokenId(5), TokenId(6), TokenId(7), TokenId(8), TokenId(9), TokenId(1),
-                          TokenId(3), TokenId(3), TokenId(3), TokenId(31'999)};
+    workload.token_ids = {TokenId(5), TokenId(6), TokenId(7), TokenId(8), TokenId(9),
+                          TokenId(1), TokenId(3), TokenId(3), TokenId(3), TokenId(31'999)};
     workload.token_begin = {0, 6, 10};
     CHECK(prompt(workload, 1) ==
           std::vector<TokenId>{TokenId(3), TokenId(3), TokenId(3), TokenId(31'999)});

@@ -21,8 +21,10 @@ std::string error_with_arrivals(const std::string& arrivals) {
 }
 
 std::string error_with_prompts(const std::string& prompt_tokens) {
-  return error_in("{num_requests: 4, arrivals: {rate: 1}, output_tokens: {value: 5}, "
-                  "prompt_tokens: " + prompt_tokens + "}");
+  return error_in(
+      "{num_requests: 4, arrivals: {rate: 1}, output_tokens: {value: 5}, "
+      "prompt_tokens: " +
+      prompt_tokens + "}");
 }
 
 std::string error_with_prefix(const std::string& prefix) {
@@ -39,9 +41,7 @@ class KeyLister final : public FieldVisitor {
                const char* doc) override {
     add(key, doc);
   }
-  void number(const char* key, double&, double, double, const char* doc) override {
-    add(key, doc);
-  }
+  void number(const char* key, double&, double, double, const char* doc) override { add(key, doc); }
   void boolean(const char* key, bool&, const char* doc) override { add(key, doc); }
   void text(const char* key, std::string&, const char* doc) override { add(key, doc); }
   void choice(const char* key, int&, std::span<const std::string_view>, const char* doc) override {
@@ -133,8 +133,7 @@ TEST_CASE("every synthetic key can be set", "[core][config]") {
   const ArrivalConfig loop = arrivals("{process: closed_loop, concurrency: 9, think_time_ms: 4}");
   CHECK(loop.concurrency == 9);
   CHECK(loop.think_time_ms == 4);
-  CHECK(arrivals("{process: steps, steps: [0, 1, 1]}").steps ==
-        std::vector<std::int64_t>{0, 1, 1});
+  CHECK(arrivals("{process: steps, steps: [0, 1, 1]}").steps == std::vector<std::int64_t>{0, 1, 1});
   CHECK(arrivals("{process: constant, rate: .inf}").rate ==
         std::numeric_limits<double>::infinity());
 }
@@ -189,7 +188,8 @@ TEST_CASE("mistakes of type, range and spelling name file, line and key", "[core
 }
 
 TEST_CASE("required keys", "[core][config]") {
-  CHECK(error_in("arrivals: {rate: 1}\n" "prompt_tokens: {value: 1}\n") ==
+  CHECK(error_in("arrivals: {rate: 1}\n"
+                 "prompt_tokens: {value: 1}\n") ==
         "w.yaml:1: workload.num_requests: missing; a workload without a trace needs at least 1");
   CHECK(error_in("{num_requests: 1, prompt_tokens: {value: 1}, output_tokens: {value: 1}}") ==
         "w.yaml:1: workload.arrivals.rate: missing; process poisson needs it");

@@ -228,12 +228,34 @@ constexpr Ban kDeterminismBans[] = {
 
 // Written in halves, so that the rule does not find itself.
 constexpr std::array<std::string_view, 5> kBannedWords = {
-    "TO" "DO", "FIX" "ME", "XX" "X", "not " "implemented", "place" "holder"};
+    "TO"
+    "DO",
+    "FIX"
+    "ME",
+    "XX"
+    "X",
+    "not "
+    "implemented",
+    "place"
+    "holder"};
 
-constexpr std::string_view kTopLevel[] = {
-    "core",           "sim",       "cpu",   "gpu",     "scenarios",      "reports",
-    "tools",          "tests",     "build", "results", "CMakeLists.txt", "CMakePresets.json",
-    "CMakeUserPresets.json", "README.md", "ARCHITECTURE.md", "LICENSE", "compile_commands.json"};
+constexpr std::string_view kTopLevel[] = {"core",
+                                          "sim",
+                                          "cpu",
+                                          "gpu",
+                                          "scenarios",
+                                          "reports",
+                                          "tools",
+                                          "tests",
+                                          "build",
+                                          "results",
+                                          "CMakeLists.txt",
+                                          "CMakePresets.json",
+                                          "CMakeUserPresets.json",
+                                          "README.md",
+                                          "ARCHITECTURE.md",
+                                          "LICENSE",
+                                          "compile_commands.json"};
 
 bool occurs_as_word(std::string_view line, std::string_view text) {
   for (std::size_t at = line.find(text); at != std::string_view::npos;
@@ -292,8 +314,8 @@ std::vector<Violation> check_function_lengths(const SourceFile& file) {
 std::vector<Violation> check_file_length(const SourceFile& file) {
   const std::size_t lines = split_lines(file.text).size();
   if (!is_source(file.path) || lines <= kMaxFileLines) return {};
-  return {{file.path, 0,
-           std::to_string(lines) + " lines, at most " + std::to_string(kMaxFileLines)}};
+  return {
+      {file.path, 0, std::to_string(lines) + " lines, at most " + std::to_string(kMaxFileLines)}};
 }
 
 std::vector<Violation> check_columns(const SourceFile& file) {
@@ -301,13 +323,14 @@ std::vector<Violation> check_columns(const SourceFile& file) {
   const std::vector<std::string_view> lines = split_lines(file.text);
   for (std::size_t i = 0; i < lines.size(); ++i) {
     // Continuation bytes of UTF-8 take no column.
-    const auto columns = static_cast<std::size_t>(
-        std::count_if(lines[i].begin(), lines[i].end(),
-                      [](char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u; }));
+    const auto columns =
+        static_cast<std::size_t>(std::count_if(lines[i].begin(), lines[i].end(), [](char c) {
+          return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u;
+        }));
     if (columns <= kMaxColumns) continue;
-    violations.push_back({file.path, i + 1,
-                          std::to_string(columns) + " columns, at most " +
-                              std::to_string(kMaxColumns)});
+    violations.push_back(
+        {file.path, i + 1,
+         std::to_string(columns) + " columns, at most " + std::to_string(kMaxColumns)});
   }
   return violations;
 }

@@ -102,8 +102,7 @@ constexpr Topic kTopics[] = {
     {"models", "models by name", "", list_models},
     {"hardware", "GPUs by name", "", list_hardware},
     {"policies", "scheduling policies and the keys they read", "", list_policies},
-    {"scenarios", "scenario files below a folder (default: scenarios)", "[FOLDER]",
-     list_scenarios},
+    {"scenarios", "scenario files below a folder (default: scenarios)", "[FOLDER]", list_scenarios},
     {"keys", "scenario keys, all or those of a section", "[SECTION]", list_keys},
 };
 

@@ -51,20 +51,19 @@ constexpr const char* kExamples =
 
 po::options_description visible_options(RunOptions& options) {
   po::options_description visible("options");
-  visible.add_options()
-      ("set", po::value(&options.assignments)->composing()->value_name("KEY=VALUE"),
-       "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable")
-      ("variant", po::value(&options.variants)->composing()->value_name("NAME"),
-       "run only this variant; repeatable")
-      ("out", po::value(&options.out)->value_name("DIR"),
-       "folder of the results; results/SCENARIO unless given")
-      ("seed", po::value<std::string>()->value_name("N"), "override the scenario's seed")
-      ("json", po::bool_switch(&options.wants_json),
-       "print the summary as JSON, and nothing else, on standard output")
-      ("trace-steps", po::bool_switch(&options.wants_step_log), "print every step as it is made")
-      ("quiet,q", po::bool_switch(&options.is_quiet), "print only errors")
-      ("verbose,v", po::bool_switch(&options.is_verbose), "print the resolved configuration")
-      ("help,h", "this text");
+  visible.add_options()(
+      "set", po::value(&options.assignments)->composing()->value_name("KEY=VALUE"),
+      "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable")(
+      "variant", po::value(&options.variants)->composing()->value_name("NAME"),
+      "run only this variant; repeatable")("out", po::value(&options.out)->value_name("DIR"),
+                                           "folder of the results; results/SCENARIO unless given")(
+      "seed", po::value<std::string>()->value_name("N"), "override the scenario's seed")(
+      "json", po::bool_switch(&options.wants_json),
+      "print the summary as JSON, and nothing else, on standard output")(
+      "trace-steps", po::bool_switch(&options.wants_step_log), "print every step as it is made")(
+      "quiet,q", po::bool_switch(&options.is_quiet), "print only errors")(
+      "verbose,v", po::bool_switch(&options.is_verbose), "print the resolved configuration")(
+      "help,h", "this text");
   return visible;
 }
 
@@ -89,8 +88,9 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
   po::variables_map values;
   try {
     const int style = po::command_line_style::unix_style ^ po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(arguments).options(all).positional(positional).style(style)
-                  .run(), values);
+    po::store(
+        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
+        values);
     po::notify(values);
   } catch (const po::error& error) {
     throw UsageError("run: " + std::string(error.what()) + " (see `metronome run --help`)");
@@ -99,7 +99,8 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
     std::cout << "usage: metronome run SCENARIO [OPTION...]\n\n"
                  "Simulates every variant of a scenario file, prints a table that compares them,\n"
                  "and writes their results.\n\n"
-              << visible << '\n' << kExamples;
+              << visible << '\n'
+              << kExamples;
     return std::nullopt;
   }
   const auto scenarios = values.count("scenario") == 0
@@ -256,8 +257,7 @@ int run_command(const Arguments& arguments) {
   catch_interrupt();
 
   const ScenarioFile file = load_scenario(options.scenario, options.assignments, options.seed);
-  std::vector<PreparedVariant> variants =
-      prepare_variants(chosen_variants(file, options.variants));
+  std::vector<PreparedVariant> variants = prepare_variants(chosen_variants(file, options.variants));
   const std::string out = options.out.empty() ? "results/" + file.name : options.out;
   ResultFolder folder = open_result_folder(out);
 

@@ -25,8 +25,7 @@ std::optional<double> request_rate(const WorkloadConfig& config, const Workload&
   switch (config.arrivals.process) {
     case ArrivalProcess::Poisson:
     case ArrivalProcess::Gamma:
-    case ArrivalProcess::Constant:
-      return config.arrivals.rate;
+    case ArrivalProcess::Constant: return config.arrivals.rate;
     case ArrivalProcess::Trace: {
       const TimeNs span = workload.requests.empty() ? 0 : workload.requests.back().arrival;
       if (span == 0) return std::nullopt;
@@ -34,8 +33,7 @@ std::optional<double> request_rate(const WorkloadConfig& config, const Workload&
     }
     case ArrivalProcess::Burst:
     case ArrivalProcess::ClosedLoop:
-    case ArrivalProcess::Steps:
-      return std::nullopt;
+    case ArrivalProcess::Steps: return std::nullopt;
   }
   return std::nullopt;
 }
