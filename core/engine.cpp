@@ -1,6 +1,7 @@
 #include "core/engine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "core/policy_registry.h"
@@ -98,7 +99,9 @@ bool Engine::plan_and_launch() {
   ++arrival_step_;
   for (const RequestId id : plan.preempted) emit(EventKind::Preempted, requests_[id]);
   for (const RequestId id : plan.admitted) emit(EventKind::Admitted, requests_[id]);
+  num_unrecorded_preemptions_ += static_cast<std::int32_t>(plan.preempted.size());
   if (plan.empty()) return false;
+  plan.num_preempted = std::exchange(num_unrecorded_preemptions_, 0);
   executor_.launch(plan, requests_, now);
   ++next_step_index_;
   ++num_in_flight_;
@@ -132,14 +135,10 @@ void Engine::drain() {
 }
 
 bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress) {
-  std::size_t num_reported = 0;
   std::int64_t next_progress = kStepsPerProgress;
   while (true) {
-    while (const auto spec = arrivals.take_due(clock_.now(), arrival_step_)) submit(*spec);
-    const bool worked = step();
-    // Clients of a closed loop whose requests ended (also refused ones) send their next.
-    for (; num_reported < num_ended_; ++num_reported) arrivals.on_ended(clock_.now());
-    if (!worked && !wait_for_work(arrivals)) break;
+    submit_due(arrivals);
+    if (!step() && !wait_for_work(arrivals)) break;
     if (progress && next_step_index_ >= next_progress) {
       next_progress = next_step_index_ + kStepsPerProgress;
       if (!progress({num_ended_, arrivals.num_total(), clock_.now()})) return false;
@@ -149,13 +148,25 @@ bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress) {
   return true;
 }
 
+// Clients of a closed loop whose requests have ended, also by refusal, send their next at once.
+void Engine::submit_due(ArrivalSource& arrivals) {
+  do {
+    for (; num_reported_ < num_ended_; ++num_reported_) arrivals.on_ended(clock_.now());
+    while (const auto spec = arrivals.take_due(clock_.now(), arrival_step_)) submit(*spec);
+  } while (num_reported_ < num_ended_);
+}
+
 // Nothing can be planned and nothing is in flight. False when everything is over.
 bool Engine::wait_for_work(ArrivalSource& arrivals) {
-  if (const auto step = arrivals.next_step()) {
-    arrival_step_ = std::max(arrival_step_, *step);
+  if (num_reported_ < num_ended_) return true;  // a client may send its next request now
+  const TimeNs wake = scheduler_->wake_time();
+  const auto next_step = arrivals.next_step();
+  // Steps do not pass while the scheduler waits for time to pass.
+  if (next_step && wake == kNever) {
+    arrival_step_ = std::max(arrival_step_, *next_step);
     return true;
   }
-  const TimeNs next = std::min(arrivals.next_time(), scheduler_->wake_time());
+  const TimeNs next = std::min(arrivals.next_time(), wake);
   if (next != kNever) {
     clock_.wait_until(next);
     return true;
@@ -189,7 +200,7 @@ void Engine::emit_step(const StepPlan& plan, const StepResult& result) {
                           .num_running = plan.num_running,
                           .num_waiting = plan.num_waiting,
                           .num_used_blocks = plan.num_used_blocks,
-                          .num_preempted = static_cast<std::int32_t>(plan.preempted.size()),
+                          .num_preempted = plan.num_preempted,
                           .failed = result.failed};
   for (EventSink* sink : sinks_) sink->on_step(record, plan.chunks, requests_);
 }

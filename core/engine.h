@@ -96,6 +96,7 @@ class Engine {
   void emit(EventKind kind, const Request& request, EndReason reason = EndReason::None);
   void emit_ended(const Request& request, const std::string& message);
   void emit_step(const StepPlan& plan, const StepResult& result);
+  void submit_due(ArrivalSource& arrivals);
   bool wait_for_work(ArrivalSource& arrivals);
 
   EngineSetup setup_;
@@ -114,7 +115,9 @@ class Engine {
   std::int64_t next_sequence_ = 0;
   std::int64_t arrival_step_ = 0;  // counts plans, for workloads that arrive by step
   std::size_t num_ended_ = 0;
-  std::array<std::string, 7> first_messages_;
+  std::size_t num_reported_ = 0;                 // of those, known to the clients of a closed loop
+  std::int32_t num_unrecorded_preemptions_ = 0;  // by plans with nothing to compute
+  std::array<std::string, kNumEndReasons> first_messages_;
 };
 
 }  // namespace metronome

@@ -9,17 +9,13 @@
 namespace metronome {
 namespace {
 
-KvCacheLayout paged_layout(const Scenario& scenario, std::int32_t max_model_len,
-                           const KvCapacityFn& kv_capacity) {
+KvCacheLayout paged_layout(const Scenario& scenario, const KvCapacityFn& kv_capacity) {
   const KvCacheConfig& config = scenario.kv_cache;
   std::int64_t num_blocks = 0;
   if (config.num_blocks) {
     num_blocks = *config.num_blocks;
   } else {
-    // More blocks than every running request could fill are of no use.
-    const std::int64_t useful =
-        std::int64_t{scenario.engine.max_num_seqs} * ceil_div(max_model_len, config.block_size);
-    num_blocks = std::min(kv_capacity(config.block_size), useful);
+    num_blocks = std::min(kv_capacity(config.block_size), kMaxBlocks);
   }
   const double watermark = config.watermark * static_cast<double>(num_blocks);
   return {.num_blocks = num_blocks,
@@ -33,12 +29,26 @@ KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_le
   const std::int64_t num_slots = scenario.engine.max_num_seqs;
   const std::int64_t capacity = kv_capacity(max_model_len);
   if (num_slots > capacity) {
-    throw ConfigError(
-        "kv_cache.backend: slotted needs engine.max_num_seqs = " + std::to_string(num_slots) +
-        " slots of engine.max_model_len = " + std::to_string(max_model_len) +
-        " tokens, the memory holds " + std::to_string(capacity) + "; lower either, or use paged");
+    throw UnplacedConfigError("kv_cache.backend",
+                              "slotted needs engine.max_num_seqs = " + std::to_string(num_slots) +
+                                  " slots of engine.max_model_len = " +
+                                  std::to_string(max_model_len) + " tokens, the memory holds " +
+                                  std::to_string(capacity) + "; allowed: less of either, or paged");
   }
   return {.num_blocks = num_slots, .block_size = max_model_len};
+}
+
+// Without a token budget a step can hold every prompt at once, and its tokens must be countable.
+void check_step_size(const Scenario& scenario, const PolicyInfo& policy,
+                     std::int64_t max_model_len) {
+  const bool has_budget = std::find(policy.keys.begin(), policy.keys.end(),
+                                    "max_num_batched_tokens") != policy.keys.end();
+  const std::int64_t num_seqs = scenario.engine.max_num_seqs;
+  if (has_budget || num_seqs * max_model_len <= INT32_MAX) return;
+  throw UnplacedConfigError("engine.max_num_seqs",
+                            std::to_string(num_seqs) + " prompts of engine.max_model_len = " +
+                                std::to_string(max_model_len) + " tokens do not fit in a step of " +
+                                std::string(policy.name) + "; allowed: a product below 2^31");
 }
 
 }  // namespace
@@ -48,12 +58,14 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   const std::int64_t max_model_len =
       scenario.engine.max_model_len.value_or(model.max_position_embeddings);
   if (max_model_len > model.max_position_embeddings) {
-    throw ConfigError("engine.max_model_len: " + std::to_string(max_model_len) + " is more than " +
-                      model.name + " was made for; at most " +
-                      std::to_string(model.max_position_embeddings));
+    throw UnplacedConfigError("engine.max_model_len",
+                              std::to_string(max_model_len) + " is more than " + model.name +
+                                  " was made for; at most " +
+                                  std::to_string(model.max_position_embeddings));
   }
   const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "the policy was validated before");
+  check_step_size(scenario, *policy, max_model_len);
 
   EngineSetup setup;
   setup.scheduler = scenario.scheduler;
@@ -65,7 +77,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
                                                                    : scenario.engine.step_shape;
   setup.kv_cache = scenario.kv_cache.backend == KvBackend::Slotted
                        ? slotted_layout(scenario, setup.max_model_len, kv_capacity)
-                       : paged_layout(scenario, setup.max_model_len, kv_capacity);
+                       : paged_layout(scenario, kv_capacity);
   return setup;
 }
 

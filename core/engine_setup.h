@@ -14,7 +14,7 @@ namespace metronome {
 // How many blocks of `block_tokens` tokens the executor has memory for.
 using KvCapacityFn = std::function<std::int64_t(std::int64_t block_tokens)>;
 
-// Throws ConfigError when the scenario asks for more than the model or the memory allows.
+// Throws UnplacedConfigError when the scenario asks for more than model or memory allow.
 EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model,
                               const KvCapacityFn& kv_capacity);
 

@@ -15,6 +15,19 @@ class ConfigError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Bad input found where only the key is known. Whoever knows the file adds the place.
+class UnplacedConfigError : public ConfigError {
+ public:
+  UnplacedConfigError(const std::string& key, const std::string& message)
+      : ConfigError(key + ": " + message), key_(key), message_(message) {}
+  const std::string& key() const { return key_; }
+  const std::string& message() const { return message_; }
+
+ private:
+  std::string key_;
+  std::string message_;
+};
+
 // A bug in Metronome itself.
 class InvariantError : public std::logic_error {
  public:

@@ -22,17 +22,15 @@ bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
   return true;
 }
 
-bool KvCacheManager::admit(Request& request, std::int32_t chunk_tokens, bool keep_watermark) {
+bool KvCacheManager::admit(Request& request, std::int32_t chunk_tokens, std::int64_t num_kept) {
   METRONOME_CHECK(request.block_table.empty(), "an admitted request owns no blocks yet");
-  const std::int32_t num_positions =
-      allocation_ == KvAllocation::Eager ? request.num_tokens() : chunk_tokens;
-  const std::int64_t num_kept = keep_watermark ? watermark_blocks_ : 0;
-  if (blocks_for(num_positions) + num_kept > pool_.num_free()) return false;
+  if (blocks_for(request.num_tokens()) + num_kept > pool_.num_free()) return false;
   if (!spare_tables_.empty()) {
     request.block_table = std::move(spare_tables_.back());
     spare_tables_.pop_back();
   }
-  return grow_slowly(request, num_positions);
+  const bool is_eager = allocation_ == KvAllocation::Eager;
+  return grow_slowly(request, is_eager ? request.num_tokens() : chunk_tokens);
 }
 
 void KvCacheManager::release(Request& request) {

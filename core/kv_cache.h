@@ -31,9 +31,14 @@ class KvCacheManager {
   }
 
   // Room for the first chunk of a request that owns nothing: for its `chunk_tokens`, or under
-  // eager allocation for all tokens it has. False when the pool lacks the blocks or, with
-  // `keep_watermark`, would fall below the watermark; nothing is taken then.
-  [[nodiscard]] bool admit(Request& request, std::int32_t chunk_tokens, bool keep_watermark);
+  // eager allocation for all tokens it has. False when the blocks of all its tokens would not leave
+  // `num_kept` free (a prompt that is begun must be able to go on); nothing is taken then.
+  [[nodiscard]] bool admit(Request& request, std::int32_t chunk_tokens, std::int64_t num_kept);
+
+  // Blocks that a running request still needs for the tokens it has.
+  std::int64_t num_missing_blocks(const Request& request) const {
+    return blocks_for(request.num_tokens()) - static_cast<std::int64_t>(request.block_table.size());
+  }
 
   // Returns every block of the request to the pool.
   void release(Request& request);
@@ -45,6 +50,7 @@ class KvCacheManager {
   std::int64_t num_blocks() const { return pool_.num_blocks(); }
   std::int64_t num_free_blocks() const { return pool_.num_free(); }
   std::int64_t num_used_blocks() const { return pool_.num_used(); }
+  std::int64_t watermark_blocks() const { return watermark_blocks_; }
 
   // Throws InvariantError unless pool and tables agree and every request's capacity and cached
   // length lie within its table. Cost: O(blocks + requests).

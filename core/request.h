@@ -31,6 +31,7 @@ enum class EndReason : std::uint8_t {
   NeverFits,   // Failed at submission: longer than max_model_len or the whole KV cache
   StepFailed,  // Failed: a step that computed it failed
 };
+constexpr std::size_t kNumEndReasons = 7;
 
 std::string_view to_string(RequestState state);
 std::string_view to_string(EndReason reason);

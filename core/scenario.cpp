@@ -180,8 +180,7 @@ Scenario read_scenario(const ConfigNode& source, const std::string& base_dir) {
   }
   scenario.workload = read_workload_config(*workload, "workload", base_dir);
   scenario.model = resolve_model(scenario.model, base_dir);
-  scenario.model_where = source.find("model")->where;
-  scenario.hardware_where = source.find("hardware")->where;
+  scenario.source = std::make_shared<const ConfigNode>(source);
   return scenario;
 }
 
@@ -249,6 +248,19 @@ ConfigNode load_with_overrides(const std::string& path,
 }
 
 }  // namespace
+
+SourceLocation Scenario::location_of(std::string_view key) const {
+  if (source == nullptr) return {};
+  const ConfigNode* node = source.get();
+  while (!key.empty()) {
+    const std::size_t length = std::min(key.find('.'), key.size());
+    const ConfigNode* child = node->find(key.substr(0, length));
+    if (child == nullptr) break;
+    node = child;
+    key.remove_prefix(std::min(length + 1, key.size()));
+  }
+  return node->where;
+}
 
 ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
                            std::optional<std::uint64_t> seed) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,8 @@ struct EngineConfig {
   std::int32_t async_depth = 1;               // steps in flight: 1 or 2
   std::int32_t max_waiting_requests = 0;      // refuse beyond this many in the queue; 0 = no limit
 };
+
+constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 26;
 
 struct KvCacheConfig {
   KvBackend backend = KvBackend::Paged;
@@ -100,9 +103,10 @@ struct Scenario {
   SloConfig slo;
   ResultsConfig results;
 
-  // Where model and hardware were named, for messages; not keys.
-  SourceLocation model_where;
-  SourceLocation hardware_where;
+  // The tree it was read from, variants merged; null for a scenario put together by hand.
+  std::shared_ptr<const ConfigNode> source;
+  // Where a key ("engine.max_num_seqs") was given, or the section or file that it is missing from.
+  SourceLocation location_of(std::string_view key) const;
 
   // The resolved config as JSON: every key that applies, defaults included, two-space indent. Keys
   // that a choice (policy, KV backend, arrival process, ...) has no use for are left out. JSON is

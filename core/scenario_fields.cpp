@@ -20,7 +20,6 @@ constexpr std::string_view kBatchings[] = {"ragged", "padded"};
 // Far above any real setting; they keep products of two settings inside 64 bits.
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxSeqs = std::int64_t{1} << 20;
-constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 26;
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 constexpr double kHourMs = 3'600'000;
 constexpr double kShortestLimitMs = 0.001;
@@ -89,7 +88,7 @@ void visit_fields(FieldVisitor& visitor, EngineConfig& config) {
   visitor.integer("async_depth", config.async_depth, 1, 2,
                   "steps in flight; 2 plans the next step while the device works");
   visitor.integer("max_waiting_requests", config.max_waiting_requests, 0, kMaxInt32,
-                  "requests that may wait, more are refused; 0: no limit");
+                  "requests that may wait between steps, more are refused; 0: no limit");
 }
 
 void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
@@ -121,7 +120,7 @@ void visit_fields(FieldVisitor& visitor, SchedulerConfig& config) {
   visitor.integer("max_num_partial_prefills", config.max_num_partial_prefills, 0, kMaxSeqs,
                   "prompts begun and not finished; 0: no limit");
   visitor.integer("min_chunk_size", config.min_chunk_size, 1, kMaxTokens,
-                  "a prompt is not cut into chunks smaller than this, in tokens");
+                  "tokens at least in a chunk that does not complete its prompt");
   visitor.number("batch_wait_ms", config.batch_wait_ms, 0, kHourMs,
                  "wait this long for the batch to fill");
 }

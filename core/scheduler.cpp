@@ -27,6 +27,7 @@ void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
   plan.num_prefill_tokens = 0;
   plan.num_decode_tokens = 0;
   plan_ = &plan;
+  has_evicted_ = false;
   retire();
   fill_plan();
   build_passes();
@@ -98,7 +99,11 @@ bool Scheduler::plan_prefill(Request& request, std::int32_t num_tokens) {
   const std::int32_t num_positions = request.num_computed_tokens + num_tokens;
   METRONOME_CHECK(num_tokens >= 1 && num_tokens <= request.num_uncomputed_tokens(),
                   "a chunk covers uncomputed tokens only");
-  if (!kv_cache_.grow(request, num_positions) && !make_room(request, num_positions)) return false;
+  if (!kv_cache_.grow(request, num_positions)) {
+    if (!can_make_room(request, num_positions)) return false;
+    const bool has_room = make_room(request, num_positions);
+    METRONOME_CHECK(has_room, "preempting those behind gives the room that was counted");
+  }
   const bool completes = num_tokens == request.num_uncomputed_tokens();
   plan_->chunks.push_back({.request = request.id,
                            .first_position = request.num_computed_tokens,
@@ -117,14 +122,18 @@ bool Scheduler::plan_prefill(Request& request, std::int32_t num_tokens) {
 
 Request* Scheduler::next_waiting() {
   if (running_.size() >= static_cast<std::size_t>(max_num_seqs_)) return nullptr;
-  if (!plan_->preempted.empty()) return nullptr;
+  if (has_evicted_) return nullptr;
   return waiting_.front();
 }
 
 bool Scheduler::admit(Request& request, std::int32_t num_tokens) {
   METRONOME_CHECK(&request == waiting_.front(), "only the head of the queue is admitted");
-  // With nobody running there is nobody the watermark could protect, and waiting would be forever.
-  if (!kv_cache_.admit(request, num_tokens, /*keep_watermark=*/!running_.empty())) return false;
+  // What begun prompts still need is kept for them: taken by a newcomer, it would have to be
+  // preempted back. With nobody running there is nobody the watermark could protect, and waiting
+  // would be forever.
+  std::int64_t num_kept = running_.empty() ? 0 : kv_cache_.watermark_blocks();
+  for (const Request* begun : prefilling_) num_kept += kv_cache_.num_missing_blocks(*begun);
+  if (!kv_cache_.admit(request, num_tokens, num_kept)) return false;
   waiting_.pop();
   request.transition_to(RequestState::Prefill);
   insert_running(request);
@@ -146,6 +155,17 @@ void Scheduler::insert_running(Request& request) {
   running_.insert(position, &request);
 }
 
+// Whether preempting everyone behind `request` would give it room. If not, nobody should lose what
+// it has computed for nothing.
+bool Scheduler::can_make_room(const Request& request, std::int32_t num_positions) const {
+  std::int64_t num_available =
+      kv_cache_.num_free_blocks() + static_cast<std::int64_t>(request.block_table.size());
+  for (auto it = running_.rbegin(); *it != &request; ++it) {
+    num_available += static_cast<std::int64_t>((*it)->block_table.size());
+  }
+  return num_available >= kv_cache_.blocks_for(num_positions);
+}
+
 // Preempts from the tail of the running list until `request` has room or is the tail itself.
 bool Scheduler::make_room(Request& request, std::int32_t num_positions) {
   while (running_.back() != &request) {
@@ -163,10 +183,13 @@ void Scheduler::preempt(Request& victim) {
   kv_cache_.release(victim);
   victim.num_computed_tokens = 0;
   victim.num_cached_tokens = 0;
-  ++victim.num_preemptions;
   ++victim.generation;
   victim.transition_to(RequestState::Waiting);
   waiting_.push(victim);
+  has_evicted_ = true;
+  // Admitted by this very plan, it has lost nothing: it just goes on waiting.
+  if (std::erase(plan_->admitted, victim.id) > 0) return;
+  ++victim.num_preemptions;
   plan_->preempted.push_back(victim.id);
 }
 
@@ -176,10 +199,8 @@ void Scheduler::unschedule(Request& request) {
     if (chunk.request != request.id) return false;
     const bool is_decode = chunk.kind == ChunkKind::Decode;
     (is_decode ? plan_->num_decode_tokens : plan_->num_prefill_tokens) -= chunk.num_tokens;
-    request.num_computed_tokens -= chunk.num_tokens;
     return true;
   });
-  std::erase(plan_->admitted, request.id);
 }
 
 void Scheduler::build_passes() {
@@ -209,7 +230,8 @@ void Scheduler::commit(StepPlan& plan, const StepResult& result, CommitReport& r
   } else {
     std::size_t next = 0;
     const auto take = [&](Request& request) {
-      request.output_token_ids.push_back(result.sampled_tokens.at(next++));
+      METRONOME_CHECK(next < result.sampled_tokens.size(), "the executor returned too few tokens");
+      request.output_token_ids.push_back(result.sampled_tokens[next++]);
     };
     commit_chunks(
         plan, take, [&next] { ++next; }, report);

@@ -74,15 +74,15 @@ class Scheduler {
   std::int32_t num_unfinished_prefills() const {
     return static_cast<std::int32_t>(prefilling_.size());
   }
-  // The next `num_tokens` of a running prompt. False when the pool has no room even after
-  // preempting everyone behind it: it keeps what it has and waits a step.
+  // The next `num_tokens` of a running prompt. False when even preempting everyone behind it would
+  // not give it room: nobody is preempted, it keeps what it has and waits a step.
   bool plan_prefill(Request& request, std::int32_t num_tokens);
 
   // The request that would be admitted next; nullptr when the running list is full, nobody waits,
   // or this plan has preempted (admitting now would take from whom room was made).
   Request* next_waiting();
-  // Admits next_waiting() with a first chunk of `num_tokens`. False when its blocks are not free;
-  // it stays at the head of the queue.
+  // Admits next_waiting() with a first chunk of `num_tokens`. False when the blocks of its whole
+  // prompt are not free beside what begun prompts still need; it stays at the head of the queue.
   bool admit(Request& request, std::int32_t num_tokens);
 
   const StepPlan& current_plan() const { return *plan_; }
@@ -94,6 +94,7 @@ class Scheduler {
 
  private:
   void retire();
+  bool can_make_room(const Request& request, std::int32_t num_positions) const;
   bool make_room(Request& request, std::int32_t num_positions);
   void preempt(Request& victim);
   void unschedule(Request& request);
@@ -120,6 +121,7 @@ class Scheduler {
   std::vector<ScheduledChunk> decodes_;     // scratch of plan_decodes()
   std::size_t num_ended_running_ = 0;
   StepPlan* plan_ = nullptr;  // while planning
+  bool has_evicted_ = false;  // this plan sent somebody back to the queue
 };
 
 }  // namespace metronome

@@ -48,6 +48,7 @@ struct StepPlan {
   std::int32_t num_running = 0;
   std::int32_t num_waiting = 0;
   std::int32_t num_used_blocks = 0;
+  std::int32_t num_preempted = 0;  // by this plan and by empty ones since the step before
 
   bool empty() const { return chunks.empty(); }
   std::int32_t num_tokens() const { return num_prefill_tokens + num_decode_tokens; }

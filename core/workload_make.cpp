@@ -44,9 +44,10 @@ void set_gamma_arrivals(const ArrivalConfig& config, double burstiness, std::uin
   }
   // Without the scaling the realised rate would differ from the configured one by some percent.
   const double last_ns = static_cast<double>(requests.size()) / config.rate * kNsPerSecondF;
-  const double ns_per_s = time_s > 0 ? last_ns / time_s : kNsPerSecondF;
+  // Shares of the whole stay in [0, 1] even where very bursty gaps are too small to divide by.
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    requests[i].arrival = std::llround(times_s[i] * ns_per_s);
+    const double share = time_s > 0 ? times_s[i] / time_s : 1.0;
+    requests[i].arrival = std::llround(share * last_ns);
   }
 }
 
@@ -96,6 +97,11 @@ void set_arrivals(const ArrivalConfig& config, std::uint64_t seed, Workload& wor
       workload.mode = ArrivalMode::ClosedLoop;
       workload.concurrency = config.concurrency;
       workload.think_time = std::llround(config.think_time_ms * 1e6);
+      check_last_arrival(
+          config, "think_time_ms",
+          static_cast<double>(
+              ceil_div(static_cast<std::int64_t>(workload.requests.size()), config.concurrency)) *
+              config.think_time_ms / 1e3);
       return;
     case ArrivalProcess::Steps:
       workload.mode = ArrivalMode::Steps;

@@ -33,20 +33,22 @@ bool can_split(const ModelConfig& model, std::int64_t tp) {
 
 void check_tensor_parallel(const ModelConfig& model, const HardwareSpec& hardware,
                            std::int64_t tp) {
-  const std::string key =
-      "cost_model.tensor_parallel_size: " + std::to_string(tp) + " cannot be used with ";
+  const char* const key = "cost_model.tensor_parallel_size";
+  const std::string what = std::to_string(tp) + " cannot be used with ";
   if (tp < 1 || !can_split(model, tp)) {
     std::string allowed;
     for (std::int64_t size = 1; size <= kMaxTensorParallel; ++size) {
       if (can_split(model, size)) allowed += (size == 1 ? "" : ", ") + std::to_string(size);
     }
-    throw ConfigError(key + model.name + ", which it does not split evenly (n_heads " +
-                      std::to_string(model.n_heads) + ", n_kv_heads " +
-                      std::to_string(model.n_kv_heads) + ", ffn_dim " +
-                      std::to_string(model.ffn_dim) + "); allowed: " + allowed);
+    throw UnplacedConfigError(key, what + model.name +
+                                       ", which it does not split evenly (n_heads " +
+                                       std::to_string(model.n_heads) + ", n_kv_heads " +
+                                       std::to_string(model.n_kv_heads) + ", ffn_dim " +
+                                       std::to_string(model.ffn_dim) + "); allowed: " + allowed);
   }
   if (tp > 1 && hardware.link_bandwidth <= 0) {
-    throw ConfigError(key + hardware.name + ", which has no link_bandwidth; allowed: 1");
+    throw UnplacedConfigError(key,
+                              what + hardware.name + ", which has no link_bandwidth; allowed: 1");
   }
 }
 
@@ -331,11 +333,12 @@ std::int64_t RooflineCostModel::kv_capacity_blocks(std::int64_t block_tokens) co
   const double room = usable - weights - kActivationReserveBytes;
   const double block = real(model_.n_layers) * kv_bytes_per_position_ * real(block_tokens);
   if (room < block) {
-    throw ConfigError("model: " + model_.name + " does not fit on " + hardware_.name + ": " +
-                      gigabytes(weights) + " of weights and " + gigabytes(kActivationReserveBytes) +
-                      " for activations leave no KV block in " + gigabytes(usable) +
-                      "; allowed: a smaller model, more memory, a higher "
-                      "cost_model.gpu_memory_utilization or cost_model.tensor_parallel_size");
+    throw UnplacedConfigError(
+        "model", model_.name + " does not fit on " + hardware_.name + ": " + gigabytes(weights) +
+                     " of weights and " + gigabytes(kActivationReserveBytes) +
+                     " for activations leave no KV block in " + gigabytes(usable) +
+                     "; allowed: a smaller model, more memory, a higher "
+                     "cost_model.gpu_memory_utilization or cost_model.tensor_parallel_size");
   }
   return static_cast<std::int64_t>(room / block);
 }

@@ -67,14 +67,14 @@ struct StepWork {
 
 class RooflineCostModel final : public CostModel {
  public:
-  // Throws ConfigError when the tensor parallel size cannot split the model, or when several
-  // devices have no link.
+  // Throws UnplacedConfigError when the tensor parallel size cannot split the model, or when
+  // several devices have no link.
   RooflineCostModel(const ModelConfig& model, const HardwareSpec& hardware,
                     const CostModelConfig& config);
 
   StepCost step_cost(const StepPlan& plan) override;
   TimeNs host_gap_ns() const override;
-  // Throws ConfigError when the weights leave no room for a single block.
+  // Throws UnplacedConfigError when the weights leave no room for a single block.
   std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override;
 
   // Summed over the plan's passes.

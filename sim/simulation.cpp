@@ -1,6 +1,7 @@
 #include "sim/simulation.h"
 
 #include "core/engine_setup.h"
+#include "core/error.h"
 #include "sim/catalogue.h"
 #include "sim/roofline.h"
 #include "sim/sim_executor.h"
@@ -10,7 +11,8 @@ namespace metronome {
 
 namespace {
 
-// A block count given by hand may exceed the device's memory: a what-if, but not a silent one.
+// A block count given by hand may exceed what the device has memory for beside the weights: a
+// what-if, but not a silent one.
 std::string memory_warning(const Scenario& scenario, const Simulation& simulation) {
   if (!scenario.kv_cache.num_blocks) return {};
   const KvCacheLayout& cache = simulation.setup.kv_cache;
@@ -22,10 +24,10 @@ std::string memory_warning(const Scenario& scenario, const Simulation& simulatio
 
 }  // namespace
 
-Simulation prepare_simulation(const Scenario& scenario) {
+Simulation prepare_simulation(const Scenario& scenario) try {
   Simulation simulation;
-  simulation.model = find_model(scenario.model, scenario.model_where);
-  simulation.hardware = find_hardware(scenario.hardware, scenario.hardware_where);
+  simulation.model = find_model(scenario.model, scenario.location_of("model"));
+  simulation.hardware = find_hardware(scenario.hardware, scenario.location_of("hardware"));
   simulation.cost_model = std::make_unique<RooflineCostModel>(simulation.model, simulation.hardware,
                                                               scenario.cost_model);
   simulation.setup = make_engine_setup(scenario, simulation.model, [&](std::int64_t block_tokens) {
@@ -33,6 +35,8 @@ Simulation prepare_simulation(const Scenario& scenario) {
   });
   simulation.warning = memory_warning(scenario, simulation);
   return simulation;
+} catch (const UnplacedConfigError& error) {
+  fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }
 
 SimulationOutcome run_simulation(Simulation& simulation, const Workload& workload,

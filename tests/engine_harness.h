@@ -119,6 +119,7 @@ class Journal final : public EventSink {
 
   void on_event(const Event& event, const Request&) override {
     check_order(event.sequence, event.time);
+    check_residence(event);
     events.push_back(event);
     if (event.kind == EventKind::Ended) {
       end_step[event.request] = steps.empty() ? -1 : steps.back().record.step_index;
@@ -166,12 +167,22 @@ class Journal final : public EventSink {
   }
 
  private:
+  // Admitted and Preempted alternate, and nobody is computed who was not admitted.
+  void check_residence(const Event& event) {
+    bool& is_running = is_running_[event.request];
+    if (event.kind == EventKind::Admitted || event.kind == EventKind::Preempted) {
+      METRONOME_CHECK(is_running == (event.kind == EventKind::Preempted), "no residence to change");
+      is_running = !is_running;
+    }
+  }
+
   void check_order(std::int64_t sequence, TimeNs time) {
     METRONOME_CHECK(sequence == next_sequence_++, "events are numbered without gaps");
     METRONOME_CHECK(time >= last_time_, "time runs backwards");
     last_time_ = time;
   }
 
+  std::map<RequestId, bool> is_running_;
   std::int64_t next_sequence_ = 0;
   TimeNs last_time_ = 0;
 };

@@ -77,7 +77,7 @@ TEST_CASE("grow takes blocks only at their borders", "[core][kv]") {
   KvCacheManager kv({.num_blocks = 4, .block_size = 16});
   RequestTable requests;
   Request& request = requests.add({0, 40, 10, 0});
-  REQUIRE(kv.admit(request, 16, false));
+  REQUIRE(kv.admit(request, 16, 0));
   CHECK(request.block_table.size() == 1);
   CHECK(request.kv_capacity_tokens == 16);
   REQUIRE(kv.grow(request, 16));

@@ -209,6 +209,37 @@ TEST_CASE("closed loop: a client sends its next request when it has its answer",
   }
 }
 
+TEST_CASE("closed loop: a refused client sends its next request at once", "[core][engine]") {
+  Workload workload;
+  workload.mode = ArrivalMode::ClosedLoop;
+  workload.concurrency = 3;
+  workload.requests.assign(6, RequestSpec{0, 10, 2, 0});
+  EngineSetup setup = make_setup("continuous");
+  setup.max_num_seqs = 1;
+  setup.max_waiting_requests = 1;
+  Bench bench(setup);
+  ArrivalSource arrivals(workload);
+  CHECK(bench.engine.run(arrivals));
+  // At time 0 one of three is accepted; the refused ones come again at 0, and so on to the last.
+  for (std::uint32_t i = 0; i < 6; ++i) CHECK(bench[RequestId{i}].arrival == 0);
+  CHECK(bench[RequestId{0}].state == RequestState::Finished);
+  CHECK(bench[RequestId{5}].end_reason == EndReason::QueueFull);
+}
+
+TEST_CASE("arrivals by step stand still while a static batch waits for time", "[core][engine]") {
+  Workload workload;
+  workload.mode = ArrivalMode::Steps;
+  for (const TimeNs step : {0, 100}) workload.requests.push_back({step, 4, 1, 0});
+  EngineSetup setup = make_setup("static");
+  setup.scheduler.batch_wait_ms = 5;
+  Bench bench(setup);
+  ArrivalSource arrivals(workload);
+  CHECK(bench.engine.run(arrivals));
+  CHECK(bench[RequestId{0}].arrival == 0);
+  CHECK(bench.journal.steps.at(0).record.planned_at == 5 * kNsPerMs);
+  CHECK(bench[RequestId{1}].arrival >= 6 * kNsPerMs);
+}
+
 TEST_CASE("arrivals by step and by time", "[core][engine]") {
   Workload workload;
   workload.mode = ArrivalMode::Steps;

@@ -250,30 +250,30 @@ class CaseRun {
     }
   }
 
-  // StepFailed ends exactly those that were alive in the plan of a failed step.
+  // A failed step ends exactly those in its plan that were alive when it came back.
   void check_failures() {
-    std::set<RequestId> in_failed_plans;
+    std::set<RequestId> expected;
     std::set<RequestId> ended_by_failure;
+    std::int64_t num_preempted = 0;
     for (const Journal::Step& step : journal_.steps) {
-      require(step.record.failed == failing_steps_.contains(step.record.step_index),
-              "a failure went unnoticed");
+      const std::int64_t position = step.record.step_index;
+      num_preempted += step.record.num_preempted;
+      require(step.record.failed == failing_steps_.contains(position), "a failure went unnoticed");
       if (!step.record.failed) continue;
       for (const ScheduledChunk& chunk : step.chunks) {
-        in_failed_plans.insert(chunk.request);
         require(!chunk.emitted, "a failed step emitted a token");
+        require(journal_.end_step.at(chunk.request) <= position, "a request survived its step");
+        if (journal_.end_step.at(chunk.request) == position) expected.insert(chunk.request);
       }
     }
     for (const Event& event : journal_.events) {
       if (event.reason == EndReason::StepFailed) ended_by_failure.insert(event.request);
+      num_preempted -= event.kind == EventKind::Preempted ? 1 : 0;
+      // Aborts between steps count to the step before; they are not failures.
+      if (event.reason == EndReason::Aborted) expected.erase(event.request);
     }
-    for (const RequestId id : ended_by_failure) {
-      require(in_failed_plans.contains(id), "a request failed that was in no failed step");
-    }
-    for (const RequestId id : in_failed_plans) {
-      require(engine_.requests()[id].state == RequestState::Failed ||
-                  journal_.end_step.at(id) < *failing_steps_.rbegin(),
-              "a request survived the failure of its step");
-    }
+    require(ended_by_failure == expected, "others failed than those of the failed steps");
+    require(num_preempted == 0, "steps and events count different preemptions");
   }
 
   // Under fcfs nobody overtakes: first admissions are in order of submission.
@@ -327,6 +327,45 @@ TEST_CASE("invariants hold over random scenarios", "[core][engine][property]") {
         "continuous", "chunked", "token_budget", "single_prefill"}) {
     CAPTURE(reached);
     CHECK(coverage.counts[reached] > 3'000);
+  }
+}
+
+// Whole runs as the simulator makes them: arrivals by time, by step and in a closed loop, through
+// Engine::run. The journal and the executor check every event and step.
+TEST_CASE("invariants hold over random runs", "[core][engine][property]") {
+  for (std::uint64_t seed = 0; seed < 3'000; ++seed) {
+    RandomCase random = draw_case(seed);
+    Rng rng(seed, "runs");
+    Workload workload;
+    workload.mode = static_cast<ArrivalMode>(rng.uniform_int(0, 2));
+    workload.concurrency = draw(rng, 1, 4);
+    workload.think_time = rng.uniform_int(0, 3) * kNsPerMs;
+    TimeNs arrival = 0;
+    const TimeNs longest_gap = workload.mode == ArrivalMode::Timed ? 8 * kNsPerMs : 8;
+    for (RequestSpec spec : random.specs) {
+      arrival += rng.uniform_int(0, longest_gap);
+      spec.arrival = arrival;
+      workload.requests.push_back(spec);
+    }
+    try {
+      Bench bench(random.setup);
+      ArrivalSource arrivals(workload);
+      require(bench.engine.run(arrivals), "the run ended early");
+      require(bench.engine.num_ended() == workload.requests.size(), "a request is missing");
+      require(bench.engine.kv_cache().num_used_blocks() == 0, "blocks leaked");
+      for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+        const Request& request = bench[static_cast<RequestId>(i)];
+        const EndReason reason = request.end_reason;
+        require(reason == EndReason::Length || reason == EndReason::NeverFits ||
+                    reason == EndReason::QueueFull,
+                "a request ended without a cause");
+        require(
+            workload.mode != ArrivalMode::Timed || request.arrival == workload.requests[i].arrival,
+            "an arrival moved");
+      }
+    } catch (const std::exception& error) {
+      FAIL("seed " << seed << ": " << error.what());
+    }
   }
 }
 

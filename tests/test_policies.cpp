@@ -382,6 +382,57 @@ TEST_CASE("under priority the worst is preempted, whenever it was admitted", "[c
   contended.engine.drain();
 }
 
+TEST_CASE("a begun prompt keeps its way to the end", "[core][policies]") {
+  // Ten blocks of 4. The first prompt needs six in all; beside it the second's six are not free, so
+  // it waits, though its first chunk alone would fit: taken now, it would be preempted later.
+  EngineSetup setup = chunked(8);
+  setup.kv_cache = {.num_blocks = 10, .block_size = 4};
+  Bench bench(setup);
+  const RequestId a = bench.submit(24, 2);
+  const RequestId b = bench.submit(24, 2);
+  for (int i = 0; i < 3; ++i) {
+    bench.engine.step();
+    CHECK(bench[b].state == RequestState::Waiting);
+  }
+  CHECK(bench[a].state == RequestState::Decode);
+  bench.engine.drain();
+  CHECK(bench[a].num_preemptions + bench[b].num_preemptions == 0);
+  CHECK(bench.journal.prefill_chunks(b) == Ints{8, 8, 8});
+}
+
+TEST_CASE("nobody is preempted where it would not help", "[core][policies]") {
+  // Seven blocks of 4. The elder prompt stands first and holds two; a decode behind it holds one.
+  // When decodes have eaten the rest, the prompt waits for them instead of evicting in vain.
+  EngineSetup setup = chunked(4);
+  setup.kv_cache = {.num_blocks = 7, .block_size = 4};
+  Bench bench(setup);
+  const RequestId decoding = bench.submit(4, 18);  // grows to six blocks
+  bench.engine.step();
+  const RequestId prompt = bench.submit(16, 2);
+  bench.engine.drain();
+  CHECK(bench[decoding].num_preemptions == 0);
+  CHECK(bench[decoding].num_output_tokens == 18);
+  CHECK(bench[prompt].num_output_tokens == 2);
+  CHECK(bench[prompt].num_preemptions <= 1);
+}
+
+TEST_CASE("a request admitted and crowded out in one plan was not preempted", "[core][policies]") {
+  // Three blocks of 4. The newcomer's prompt is planned first, then the decodes need its block.
+  EngineSetup setup = single_prefill(64);
+  setup.kv_cache = {.num_blocks = 3, .block_size = 4};
+  Bench bench(setup);
+  const RequestId a = bench.submit(7, 5);
+  bench.engine.step();  // a: 7 positions and its first decode, two blocks full
+  const RequestId b = bench.submit(4, 1);
+  bench.engine.step();  // b takes the last block, a's decode takes it back
+  CHECK(bench[b].state == RequestState::Waiting);
+  CHECK(bench[b].num_preemptions == 0);
+  CHECK(bench.journal.admissions() == std::vector{a});
+  CHECK(bench.journal.steps.back().record.num_preempted == 0);
+  bench.engine.drain();
+  CHECK(bench[b].state == RequestState::Finished);
+}
+
 TEST_CASE("eager allocation takes the whole prompt's blocks with the first chunk",
           "[core][policies]") {
   for (const KvAllocation allocation : {KvAllocation::Eager, KvAllocation::Incremental}) {

@@ -196,6 +196,33 @@ TEST_CASE("gaps have the coefficient of variation of their burstiness", "[core][
   }
 }
 
+TEST_CASE("even the burstiest arrivals are in order and end at n / rate", "[core][workload]") {
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    WorkloadConfig config;
+    config.num_requests = 1 + static_cast<std::int64_t>(seed % 3);
+    config.arrivals.process = ArrivalProcess::Gamma;
+    config.arrivals.rate = 2;
+    config.arrivals.burstiness = 0.001;
+    const Workload workload = make_workload(config, seed);
+    CAPTURE(seed);
+    TimeNs last = 0;
+    for (const RequestSpec& request : workload.requests) {
+      REQUIRE(request.arrival >= last);
+      last = request.arrival;
+    }
+    REQUIRE(last == config.num_requests * kNsPerSecond / 2);
+  }
+}
+
+TEST_CASE("a closed loop must end within the clock's range", "[core][workload]") {
+  WorkloadConfig config;
+  config.num_requests = 12'000;
+  config.arrivals.process = ArrivalProcess::ClosedLoop;
+  config.arrivals.concurrency = 1;
+  config.arrivals.think_time_ms = 1e9;
+  CHECK_THROWS_AS(make_workload(config, 0), ConfigError);
+}
+
 TEST_CASE("poisson is gamma with burstiness 1, constant its limit", "[core][workload]") {
   const auto times = [](const std::string& arrivals) {
     return arrivals_of(make(with_arrivals(arrivals, 50)));
@@ -349,7 +376,7 @@ TEST_CASE("draws are the same on every compiler", "[core][workload]") {
       " output_tokens: {distribution: uniform, min: 1, max: 500},"
       " priority: {values: [0, 1, 2], weights: [3, 2, 1]},"
       " prefix: {kind: tree, prefix_tokens: 64, depth: 3, branching: 4}}");
-  CHECK(digest_of(workload) == 7730981749535011086u);
+  CHECK(digest_of(workload) == 15610091253976142343u);
 }
 
 // ---- Shared prefixes and prompts ----
