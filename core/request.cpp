@@ -56,6 +56,7 @@ Request& RequestTable::add(const RequestSpec& spec) {
   request.id = id;
   request.num_prompt_tokens = spec.num_prompt_tokens;
   request.max_output_tokens = spec.max_output_tokens;
+  request.num_final_tokens = spec.num_prompt_tokens + spec.max_output_tokens - 1;
   request.priority = spec.priority;
   request.arrival = spec.arrival;
   return request;

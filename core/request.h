@@ -52,6 +52,8 @@ struct alignas(64) Request {
   std::int32_t num_prompt_tokens = 0;
   std::int32_t max_output_tokens = 0;
   std::int32_t priority = 0;
+  // What will be cached when the request finishes: its last token is sampled, never computed.
+  std::int32_t num_final_tokens = 0;
 
   // Tokens whose KV a launched step computes or has computed. Advances when a plan is made, so a
   // decode can be planned while the token it computes is still in flight.
@@ -69,11 +71,9 @@ struct alignas(64) Request {
   std::int32_t num_tokens() const { return num_prompt_tokens + num_output_tokens; }
   // What is left of a prompt (after a preemption: of prompt and output).
   std::int32_t num_uncomputed_tokens() const { return num_tokens() - num_computed_tokens; }
-  // What will be cached when the request finishes: its last token is sampled, never computed.
-  std::int32_t num_final_tokens() const { return num_prompt_tokens + max_output_tokens - 1; }
   // Its prompt is done and its last token is neither here nor in flight.
   bool is_decodable() const {
-    return state == RequestState::Decode && num_computed_tokens < num_final_tokens();
+    return state == RequestState::Decode && num_computed_tokens < num_final_tokens;
   }
   bool has_ended() const {
     return state == RequestState::Finished || state == RequestState::Failed;

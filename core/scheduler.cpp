@@ -278,7 +278,7 @@ void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
 
 void Scheduler::finish(Request& request, CommitReport& report) {
   METRONOME_CHECK(request.state == RequestState::Waiting ||
-                      request.num_cached_tokens == request.num_final_tokens(),
+                      request.num_cached_tokens == request.num_final_tokens,
                   "a finished request has all tokens but its last one cached");
   end(request, RequestState::Finished, EndReason::Length);
   report.ended.push_back(request.id);
