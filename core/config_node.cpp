@@ -199,6 +199,14 @@ void relocate(ConfigNode& node, const SourceLocation& where) {
   for (ConfigNode::Entry& entry : node.entries) relocate(entry.value, where);
 }
 
+bool is_tab_indented(std::string_view text, int line) {
+  for (; line > 0 && !text.empty(); --line) {
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  }
+  const std::size_t end = text.find_first_not_of(" \t");
+  return text.substr(0, end).find('\t') != std::string_view::npos;
+}
+
 // The child that `segment` names, made when a mapping has none.
 ConfigNode& step_into(ConfigNode& node, const std::string& segment, const std::string& above,
                       const SourceLocation& where) {
@@ -302,7 +310,11 @@ ConfigNode parse_config_text(std::string_view text, const std::string& name) {
     }
     return root;
   } catch (const YAML::Exception& error) {
-    const SourceLocation where{file, is_file && !error.mark.is_null() ? error.mark.line + 1 : 0};
+    const bool has_line = is_file && !error.mark.is_null();
+    const SourceLocation where{file, has_line ? error.mark.line + 1 : 0};
+    if (has_line && is_tab_indented(text, error.mark.line)) {
+      fail_config(where, "", "malformed YAML: tabs cannot indent YAML; allowed: spaces");
+    }
     fail_config(where, "", "malformed YAML: " + error.msg + "; allowed: YAML 1.2");
   }
 }

@@ -40,7 +40,10 @@ std::int64_t read_integer(const ConfigNode& node, std::string_view key, std::int
   std::int64_t value = 0;
   const Parse parse = parse_plain(node, value);
   if (parse == Parse::WrongType) fail_type(node, key, "an integer", allowed);
-  if (parse == Parse::OutOfRange || value < min || value > max) fail_range(node, key, allowed);
+  if (parse == Parse::OutOfRange || value < min || value > max) {
+    // A limit that went without saying is said to who met it.
+    fail_range(node, key, std::to_string(min) + " to " + std::to_string(max) + also_allowed);
+  }
   return value;
 }
 
@@ -110,25 +113,36 @@ std::string unknown_message(const std::string& what, std::string_view word,
   return message + "; allowed: " + join_names(names);
 }
 
-// A name that came from a file must not break a message over lines or drive a terminal.
-std::string printable(std::string_view text) {
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7f) {
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else {
-      out += "\\x";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    }
+// Bytes of the printable UTF-8 character that `text` begins with; 0 if it begins with none. The
+// second byte's ranges leave out overlong forms, surrogates, and U+0080 to U+009F, which are
+// control characters (Unicode 15, table 3-7).
+std::size_t printable_length(std::string_view text) {
+  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  const std::size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if (text.size() < length) return 0;
+  const unsigned char low = first == 0xc2 || first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const unsigned char high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  if (byte(1) < low || byte(1) > high) return 0;
+  for (std::size_t i = 2; i < length; ++i) {
+    if ((byte(i) & 0xc0u) != 0x80u) return 0;
   }
-  return out;
+  return length;
+}
+
+bool ends_with_key(std::string_view assignment, std::string_view key) {
+  if (key.empty() || !assignment.ends_with(key)) return false;
+  assignment.remove_suffix(key.size());
+  return assignment.ends_with(' ') || assignment.ends_with('.');
+}
+
+// "variants.0.seed" is "seed", which `--set variants.NAME.seed` names as well.
+std::string_view below_variant(std::string_view key) {
+  constexpr std::string_view kPrefix = "variants.";
+  const std::size_t dot = key.starts_with(kPrefix) ? key.find('.', kPrefix.size()) : key.npos;
+  return dot == key.npos ? std::string_view() : key.substr(dot + 1);
 }
 
 }  // namespace
@@ -274,12 +288,33 @@ void ConfigReader::refuse_unknown_keys(const Level& level) const {
 
 void fail_config(const SourceLocation& where, std::string_view key, std::string_view message) {
   std::string text = where.to_string();
-  const bool repeats_key =
-      where.is_assignment() && !key.empty() &&
-      (text.ends_with(" " + std::string(key)) || text.ends_with("." + std::string(key)));
+  const bool repeats_key = where.is_assignment() &&
+                           (ends_with_key(text, key) || ends_with_key(text, below_variant(key)));
   if (!text.empty()) text += ": ";
   if (!key.empty() && !repeats_key) text.append(key).append(": ");
   throw ConfigError(printable(text.append(message)));
+}
+
+std::string printable(std::string_view text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t length = printable_length(text);
+    const auto byte = static_cast<unsigned char>(text.front());
+    if (length > 0) {
+      out += text.substr(0, length);
+    } else if (byte == '\n') {
+      out += "\\n";
+    } else if (byte == '\t') {
+      out += "\\t";
+    } else {
+      out += "\\x";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return out;
 }
 
 std::string describe_range(std::int64_t min, std::int64_t max) {
@@ -302,6 +337,10 @@ std::string join_names(std::span<const std::string_view> names) {
 }
 
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> names) {
+  const auto continues = [word](std::string_view name) { return name.starts_with(word); };
+  if (word.size() >= 3 && std::count_if(names.begin(), names.end(), continues) == 1) {
+    return *std::find_if(names.begin(), names.end(), continues);
+  }
   // A third of the letters wrong is a slip of the hand; more, or all of them, is another word.
   std::size_t best_distance = std::min((word.size() + 2) / 3 + 1, word.size());
   std::string_view best;
@@ -311,10 +350,7 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
     best_distance = distance;
     best = name;
   }
-  if (!best.empty() || word.size() < 3) return best;
-  const auto continues = [word](std::string_view name) { return name.starts_with(word); };
-  const auto only = std::find_if(names.begin(), names.end(), continues);
-  return std::count_if(names.begin(), names.end(), continues) == 1 ? *only : best;
+  return best;
 }
 
 }  // namespace metronome

@@ -115,6 +115,7 @@ RequestRecord& RunRecorder::mention(const Request& request) {
   if (record.num_prompt_tokens == 0) {
     record.arrival = request.arrival;
     record.num_prompt_tokens = request.num_prompt_tokens;
+    record.max_output_tokens = request.max_output_tokens;
     record.priority = request.priority;
   }
   return record;

@@ -65,7 +65,8 @@ struct RequestRecord {
   TimeNs max_itl_ns = 0;
   std::int32_t max_itl_step = -1;  // position of the step that ended the first longest gap
   std::int32_t num_prompt_tokens = 0;
-  std::int32_t num_output_tokens = 0;
+  std::int32_t max_output_tokens = 0;  // asked for
+  std::int32_t num_output_tokens = 0;  // got
   std::int32_t num_preemptions = 0;
   std::int32_t num_prefill_chunks = 0;
   std::int32_t priority = 0;
@@ -84,7 +85,7 @@ struct RequestRecord {
            static_cast<double>(num_output_tokens - 1);
   }
 };
-static_assert(sizeof(RequestRecord) <= 96);
+static_assert(sizeof(RequestRecord) <= 104);
 
 struct PreemptionRecord {
   TimeNs time = 0;

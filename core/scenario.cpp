@@ -102,7 +102,9 @@ std::string read_variant_name(const ConfigNode& variant, const std::string& path
   ConfigReader reader(variant, path);
   std::string name;
   reader.text("name", name, "");
-  for (const std::string& key : section_keys()) reader.take(key.c_str());
+  // Mistakes in single keys are found here, where their path in the file is known.
+  Scenario unused;
+  visit_fields(reader, unused);
   reader.finish();
   const std::string key = path + ".name";
   const ConfigNode* given = variant.find("name");
@@ -116,6 +118,14 @@ std::string read_variant_name(const ConfigNode& variant, const std::string& path
   // The dots alone would name a folder other than the variant's.
   if (name.empty() || !is_word || name == "." || name == "..") {
     fail_config(given->where, key, given->describe() + " is no variant name" + kAllowed);
+  }
+  if (is_result_file_name(name)) {
+    fail_config(given->where, key, "'" + name + "' is the name of a result file; allowed: another");
+  }
+  if (name.size() > kMaxVariantNameLength) {
+    fail_config(given->where, key,
+                given->describe() + " is too long; allowed: at most " +
+                    std::to_string(kMaxVariantNameLength) + " characters");
   }
   return name;
 }
@@ -160,9 +170,10 @@ std::string read_description(const ConfigNode& root) {
   return description;
 }
 
-std::string resolve_model(const std::string& model, const std::string& base_dir) {
+std::string resolve_model(const std::string& model, const SourceLocation& where,
+                          const std::string& base_dir) {
   const bool is_path = model.find('/') != std::string::npos || model.ends_with(".json");
-  if (!is_path || fs::path(model).is_absolute()) return model;
+  if (!is_path || where.is_assignment() || fs::path(model).is_absolute()) return model;
   return (fs::path(base_dir) / model).lexically_normal().string();
 }
 
@@ -179,8 +190,8 @@ Scenario read_scenario(const ConfigNode& source, const std::string& base_dir) {
                 "required key is missing; allowed: arrivals and lengths, or a trace");
   }
   scenario.workload = read_workload_config(*workload, "workload", base_dir);
-  scenario.model = resolve_model(scenario.model, base_dir);
   scenario.source = std::make_shared<const ConfigNode>(source);
+  scenario.model = resolve_model(scenario.model, scenario.location_of("model"), base_dir);
   return scenario;
 }
 
@@ -225,8 +236,8 @@ std::vector<ConfigNode> merge_variants(const ConfigNode& base, const ConfigNode&
 
 void override_seed(ScenarioFile& file, std::uint64_t seed) {
   if (seed > static_cast<std::uint64_t>(kMaxSeed)) {
-    throw ConfigError("--seed: " + std::to_string(seed) +
-                      " is out of range; allowed: " + describe_range(0, kMaxSeed));
+    throw ConfigError("--seed: " + std::to_string(seed) + " is out of range; allowed: 0 to " +
+                      std::to_string(kMaxSeed));
   }
   for (Scenario& scenario : file.variants) scenario.seed = seed;
 }
@@ -276,7 +287,7 @@ ScenarioFile load_scenario(const std::string& path, const std::vector<std::strin
   base.erase("description");
   base.erase("variants");
   std::vector<ConfigNode> merged = {base};
-  std::vector<std::string> names = {file.name};
+  std::vector<std::string> names = {printable(file.name)};
   if (file.has_variants) {
     names = read_variant_names(*variants);
     refuse_unused_keys(base, base, scenario_choices(), "");

@@ -85,13 +85,22 @@ struct SloConfig {                     // a request is good when it meets every 
   std::optional<double> e2el_ms;
 };
 
+// The files of a result. Those of a variant stand in a subfolder, named after it, beside them.
+constexpr std::string_view kResultFile = "result.json";
+constexpr std::string_view kRequestsFile = "requests.jsonl";
+constexpr std::string_view kStepsFile = "steps.jsonl";
+constexpr std::string_view kSummaryFile = "summary.json";
+constexpr bool is_result_file_name(std::string_view name) {
+  return name == kResultFile || name == kRequestsFile || name == kStepsFile || name == kSummaryFile;
+}
+
 struct ResultsConfig {
   bool steps = true;     // write steps.jsonl
   bool requests = true;  // write requests.jsonl
 };
 
 struct Scenario {
-  std::string name;  // variant name, or the file's stem
+  std::string name;  // variant name, or the file's stem made printable
   std::uint64_t seed = 0;
   std::string model;     // catalogue name, config.json, or model folder
   std::string hardware;  // catalogue name
@@ -110,8 +119,8 @@ struct Scenario {
 
   // The resolved config as JSON: every key that applies, defaults included, two-space indent. Keys
   // that a choice (policy, KV backend, arrival process, ...) has no use for are left out. JSON is
-  // YAML: saved in the scenario file's folder, to which the trace's path stays relative, it is a
-  // scenario that resolves to itself.
+  // YAML: saved in the folder to which the trace's path stays relative (the scenario file's, or
+  // the current one if `--set` gave the path), it is a scenario that resolves to itself.
   std::string to_json() const;
 };
 
@@ -136,7 +145,8 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source);
 
 // A scenario file after overrides: one entry per variant (one named after the file if it has
 // none). A relative model path (a name with a '/' or ending in .json) or trace path is relative to
-// the scenario file's folder.
+// the scenario file's folder; one that `--set` gave, to the current folder, where shells complete
+// paths.
 struct ScenarioFile {
   std::string path;
   std::string name;  // the file's stem
@@ -144,6 +154,9 @@ struct ScenarioFile {
   bool has_variants = false;
   std::vector<Scenario> variants;
 };
+
+// A variant's name becomes a folder's: at most this long, and no result file's.
+constexpr std::size_t kMaxVariantNameLength = 64;
 
 // Reads, applies `--set` assignments (to the base, before variants; a prefix `variants.NAME.`
 // addresses one variant), merges variants, validates. `seed` overrides every `seed` key. Throws

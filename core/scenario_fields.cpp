@@ -160,7 +160,8 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
   visitor.integer("seed", seed, 0, kMaxSeed, "of every random draw");
   scenario.seed = static_cast<std::uint64_t>(seed);
   visitor.text("model", scenario.model,
-               "catalogue name, or path of a Hugging Face config.json or model folder");
+               "catalogue name, or path of a Hugging Face config.json or model folder, relative to "
+               "the scenario's folder; by --set, to the current one");
   visitor.text("hardware", scenario.hardware, "catalogue name");
   visit_section(visitor, "engine", scenario.engine, "the serving engine");
   visit_section(visitor, "kv_cache", scenario.kv_cache, "key-value cache");

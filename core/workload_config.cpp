@@ -82,7 +82,9 @@ void visit_prefix(FieldVisitor& v, PrefixConfig& c) {
 
 void visit_trace(FieldVisitor& v, TraceConfig& c) {
   if (!v.open_section("trace", "recorded requests instead of drawn ones")) return;
-  v.text("file", c.file, "trace file, relative to the scenario's folder; empty = none");
+  v.text("file", c.file,
+         "trace file, relative to the scenario's folder; by --set, to the current one; "
+         "empty = none");
   v.choice("format", c.format, kFormatNames, "format of the file; auto = by its first line");
   v.integer("limit", c.limit, 0, kMaxRequests, "keep the first N requests; 0 = all");
   v.number("rate_scale", c.rate_scale, 1e-6, 1e6,
@@ -437,7 +439,8 @@ WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& p
   check_priority(Section(expanded, path, "priority"), config.priority);
   if (has_trace) {
     config.trace.where = trace.get("file")->where;
-    config.trace.resolved_file = resolve_path(config.trace.file, base_dir);
+    const bool is_assigned = config.trace.where.is_assignment();
+    config.trace.resolved_file = resolve_path(config.trace.file, is_assigned ? "" : base_dir);
   } else {
     check_synthetic(expanded, path, config);
   }

@@ -102,7 +102,8 @@ struct WorkloadConfig {
 
 class Workload;
 
-// Reads one `workload` mapping. `base_dir` resolves a relative trace path. Throws ConfigError for
+// Reads one `workload` mapping. `base_dir` resolves a relative trace path, unless `--set` gave it:
+// that one is relative to the current folder. Throws ConfigError for
 // unknown keys, wrong types, required keys that are missing, and keys that the chosen process,
 // distribution or trace has no use for. Whether the trace can be read is found out by
 // make_workload.

@@ -17,7 +17,8 @@ namespace {
 
 }  // namespace
 
-FileWriter::FileWriter(std::string path) : path_(std::move(path)) {
+FileWriter::FileWriter(std::string path, std::function<void()> before_write)
+    : path_(std::move(path)), before_write_(std::move(before_write)) {
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail_write(path_, errno);
 }
@@ -27,6 +28,7 @@ FileWriter::~FileWriter() {
 }
 
 void FileWriter::write(std::string_view bytes) {
+  if (before_write_) before_write_();
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
     if (written < 0) {

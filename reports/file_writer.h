@@ -1,6 +1,7 @@
 // Writes one file with plain write(2) calls and says what went wrong.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -8,8 +9,9 @@ namespace metronome {
 
 class FileWriter {
  public:
-  // Creates the file, or empties it. Throws std::runtime_error naming the path.
-  explicit FileWriter(std::string path);
+  // Creates the file, or empties it. Throws std::runtime_error naming the path. `before_write` is
+  // called at each write; what it throws ends the writing.
+  explicit FileWriter(std::string path, std::function<void()> before_write = {});
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
   ~FileWriter();  // closes without a check: call close() to learn of late errors
@@ -20,6 +22,7 @@ class FileWriter {
 
  private:
   std::string path_;
+  std::function<void()> before_write_;
   int descriptor_ = -1;
 };
 

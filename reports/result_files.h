@@ -34,7 +34,7 @@ struct RunInfo {
   std::string digest;
   std::int64_t num_prompts = 0;
   std::optional<double> request_rate;  // 1/s; absent or infinite: "inf", as vLLM writes it
-  double burstiness = 1.0;
+  double burstiness = 1.0;             // vLLM's: 1 = Poisson; infinite = constant, "inf"
   std::optional<std::int64_t> max_concurrency;
   std::int32_t tensor_parallel_size = 1;
   std::int64_t num_blocks = 0;  // of the KV cache
@@ -54,7 +54,8 @@ std::string result_json(const RunResult& result);
 // summary.json: a list of flat runs, as `vllm bench sweep plot` reads them.
 std::string summary_json(std::span<const RunResult> results);
 
-// requests.jsonl: one line per request. `runs` lists [first step, tokens]: the request got one
+// requests.jsonl: one line per request. `max_tokens` is what it asked for, `output_tokens` what it
+// got. `runs` lists [first step, tokens]: the request got one
 // token in each of so many consecutive lines of steps.jsonl, counted from 0, whose finished_ns
 // is the token's time.
 void write_requests_jsonl(const RunRecord& record, FileWriter& file);

@@ -1,11 +1,15 @@
 #include "reports/result_folder.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -14,6 +18,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/scenario.h"
 #include "reports/file_writer.h"
 #include "reports/result_files.h"
 
@@ -21,6 +26,8 @@ namespace fs = std::filesystem;
 
 namespace metronome {
 namespace {
+
+constexpr const char* kEarlier = ".earlier";
 
 [[noreturn]] void fail_folder(const std::string& path, const char* what, int error) {
   throw std::runtime_error(path + ": " + what + ": " + std::generic_category().message(error));
@@ -38,17 +45,70 @@ fs::path absolute_target(const std::string& target) {
   return path;
 }
 
-// Whether a result file in the folder carries Metronome's mark.
-bool holds_result(const fs::path& folder) {
-  const std::string mark = '"' + std::string(kResultSchemaKey) + '"';
-  for (const char* name : {"result.json", "summary.json"}) {
-    std::ifstream file(folder / name, std::ios::binary);
-    if (!file) continue;
-    std::ostringstream content;
-    content << file.rdbuf();
-    if (content.str().find(mark) != std::string::npos) return true;
+// Whether the file carries Metronome's mark.
+bool is_marked(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  if (file) content << file.rdbuf();
+  return content.str().find('"' + std::string(kResultSchemaKey) + '"') != std::string::npos;
+}
+
+std::vector<fs::directory_entry> sorted_entries(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::directory_entry> entries;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    entries.push_back(*it);
   }
-  return false;
+  if (error) fail_folder(folder.string(), "cannot read the folder", error.value());
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+// A variant's subfolder: a marked result.json, and nothing but the files that go with it. One with
+// a summary.json is a result of its own.
+bool is_variant_folder(const fs::path& folder) {
+  const std::vector<fs::directory_entry> entries = sorted_entries(folder);
+  const bool has_foreign = std::any_of(entries.begin(), entries.end(), [](const auto& entry) {
+    return !entry.is_regular_file() || entry.is_symlink() ||
+           entry.path().filename() == kSummaryFile ||
+           !is_result_file_name(entry.path().filename().string());
+  });
+  return !has_foreign && is_marked(folder / kResultFile);
+}
+
+// Whether a run of Metronome could have put the entry into its result folder.
+bool is_of_result(const fs::directory_entry& entry) {
+  if (entry.is_symlink()) return false;
+  if (entry.is_directory()) return is_variant_folder(entry.path());
+  const std::string name = entry.path().filename().string();
+  if (!entry.is_regular_file() || !is_result_file_name(name)) return false;
+  // Lines have no mark of their own: they belong to the result beside them.
+  const bool has_mark = name == kResultFile || name == kSummaryFile;
+  return is_marked(has_mark ? entry.path() : entry.path().parent_path() / kResultFile);
+}
+
+// Runs that were killed leave their temporary folders behind: `stem` and the id of the process,
+// which means something only on the machine that `stem` names. An ".earlier" result (see
+// exchange_with_target) may be the only copy, and stays.
+void remove_abandoned(const fs::path& parent, const std::string& stem) {
+  std::error_code ignored;  // what cannot be listed or removed does no harm
+  std::vector<fs::path> abandoned;
+  for (fs::directory_iterator it(parent, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with(stem) || name.ends_with(kEarlier)) continue;
+    pid_t process = 0;
+    const char* last = name.data() + name.size();
+    const auto [rest, error] = std::from_chars(name.data() + stem.size(), last, process);
+    if (error != std::errc() || rest == last || *rest != '-' || process <= 0) continue;
+    if (::kill(process, 0) != 0 && errno == ESRCH) abandoned.push_back(it->path());
+  }
+  for (const fs::path& path : abandoned) fs::remove_all(path, ignored);
+}
+
+std::string machine_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
 
 }  // namespace
@@ -72,21 +132,33 @@ ResultFolder::~ResultFolder() {
   for (std::size_t i = made_parents_.size(); i-- > 0;) ::rmdir(made_parents_[i].c_str());
 }
 
-void ResultFolder::check_replaceable() const {
+void ResultFolder::check_replaceable() {
   std::error_code error;
-  const fs::file_status status = fs::status(target_, error);
+  const fs::file_status status = fs::symlink_status(target_, error);
   if (status.type() == fs::file_type::not_found) return;
   if (error) fail_folder(target_, "cannot look at the result folder", error.value());
+  if (fs::is_symlink(status)) {  // one that leads somewhere has been followed
+    throw ConfigError(target_ + ": is a link to nothing; name a folder for the results");
+  }
   if (!fs::is_directory(status)) {
     throw ConfigError(target_ + ": is not a folder; name a folder for the results");
   }
-  const bool is_empty = fs::is_empty(target_, error);
-  if (error) fail_folder(target_, "cannot read the result folder", error.value());
-  if (!is_empty && !holds_result(target_)) {
-    throw ConfigError(target_ +
-                      ": is not empty and holds no Metronome result; name a folder that does "
-                      "not exist, is empty, or holds an earlier result");
+  for (fs::path here = fs::current_path(error); !error; here = here.parent_path()) {
+    if (here == target_) {
+      throw ConfigError(target_ +
+                        ": is the current folder or one above it, which a result folder would "
+                        "replace; name a folder below the current one");
+    }
+    if (!here.has_relative_path()) break;
   }
+  const std::vector<fs::directory_entry> entries = sorted_entries(target_);
+  for (const fs::directory_entry& entry : entries) {
+    if (is_of_result(entry)) continue;
+    throw ConfigError(target_ + ": holds '" + entry.path().filename().string() +
+                      "', which is not of an earlier result; name a folder that does not exist, "
+                      "is empty, or holds nothing but an earlier result");
+  }
+  replaces_result_ = !entries.empty();
 }
 
 void ResultFolder::make_parents() {
@@ -109,10 +181,11 @@ void ResultFolder::make_parents() {
 
 void ResultFolder::make_partial() {
   const fs::path target(target_);
-  const std::string stem = (target.parent_path() / ("." + target.filename().string())).string() +
-                           ".partial-" + std::to_string(::getpid()) + "-";
+  const std::string stem = "." + target.filename().string() + ".partial-" + machine_name() + "-";
+  remove_abandoned(target.parent_path(), stem);
+  const std::string own = (target.parent_path() / stem).string() + std::to_string(::getpid()) + "-";
   for (int attempt = 0;; ++attempt) {
-    const std::string candidate = stem + std::to_string(attempt);
+    const std::string candidate = own + std::to_string(attempt);
     if (::mkdir(candidate.c_str(), 0777) == 0) {
       partial_ = candidate;
       return;
@@ -145,7 +218,7 @@ void ResultFolder::exchange_with_target() {
     fail_folder(target_, "cannot replace the result folder", errno);
   }
   // A file system that cannot exchange: two renames, and back again if the second one fails.
-  const std::string earlier = partial_ + ".earlier";
+  const std::string earlier = partial_ + kEarlier;
   if (::rename(target_.c_str(), earlier.c_str()) != 0) {
     fail_folder(target_, "cannot replace the result folder", errno);
   }

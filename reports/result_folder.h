@@ -10,10 +10,11 @@ namespace metronome {
 
 class ResultFolder {
  public:
-  // Creates missing parent folders and the temporary folder. A target that exists is accepted
-  // when it is an empty folder or holds an earlier result of Metronome, which commit() replaces;
-  // for anything else throws ConfigError. Throws std::runtime_error naming the path when the
-  // folder cannot be made.
+  // Creates missing parent folders and the temporary folder, and removes temporary folders for the
+  // same target whose process on this machine is gone. A target that exists is accepted when it is
+  // an empty folder or holds an earlier result of Metronome and nothing else, which commit()
+  // replaces; for anything else, and for the current folder or one above it, throws ConfigError.
+  // Throws std::runtime_error naming the path when the folder cannot be made.
   explicit ResultFolder(const std::string& target);
   ResultFolder(const ResultFolder&) = delete;
   ResultFolder& operator=(const ResultFolder&) = delete;
@@ -21,6 +22,8 @@ class ResultFolder {
   ~ResultFolder();
 
   const std::string& target() const { return target_; }  // absolute
+  // Whether the target holds (before commit()) or held an earlier result.
+  bool replaces_result() const { return replaces_result_; }
 
   // Where to write a file (or "subfolder/file") until commit().
   std::string path(std::string_view name) const;
@@ -35,12 +38,13 @@ class ResultFolder {
  private:
   void make_parents();
   void make_partial();
-  void check_replaceable() const;
+  void check_replaceable();
   void exchange_with_target();
 
   std::string target_;
   std::string partial_;                    // empty once committed
   std::vector<std::string> made_parents_;  // outermost first
+  bool replaces_result_ = false;
 };
 
 }  // namespace metronome

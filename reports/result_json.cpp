@@ -2,6 +2,7 @@
 // key of ours ends in _ms only when it holds a duration, because readers convert by that suffix.
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -68,6 +69,16 @@ void append_optional(JsonText& json, std::string_view name, const std::optional<
   }
 }
 
+// JSON has no infinity: vLLM writes the word.
+void append_or_inf(JsonText& json, std::string_view name, double number) {
+  json.key(name);
+  if (std::isinf(number)) {
+    json.value("inf");
+  } else {
+    json.value(number);
+  }
+}
+
 void append_benchmark_fields(const RunInfo& info, const Summary& summary, JsonText& json) {
   json.field("date", info.date);
   json.field("endpoint_type", "metronome");
@@ -76,13 +87,9 @@ void append_benchmark_fields(const RunInfo& info, const Summary& summary, JsonTe
   json.field("model_id", info.model);
   json.field("tokenizer_id", info.model);
   json.field("num_prompts", info.num_prompts);
-  json.key("request_rate");
-  if (info.request_rate && std::isfinite(*info.request_rate)) {
-    json.value(*info.request_rate);
-  } else {
-    json.value("inf");
-  }
-  json.field("burstiness", info.burstiness);
+  append_or_inf(json, "request_rate",
+                info.request_rate.value_or(std::numeric_limits<double>::infinity()));
+  append_or_inf(json, "burstiness", info.burstiness);
   append_optional(json, "max_concurrency", info.max_concurrency);
   json.field("duration", to_seconds(summary.duration_ns));
   json.field("completed", summary.completed);

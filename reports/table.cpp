@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "reports/number_text.h"
+#include "reports/wrapped_text.h"
 
 namespace metronome {
 namespace {
 
-constexpr std::size_t kCellWidth = 12;
-constexpr std::size_t kMinNameWidth = 20;
+constexpr std::size_t kLineWidth = 80;
+constexpr std::size_t kMinCellWidth = 10;
+constexpr std::size_t kMinNameWidth = 12;  // titles of blocks are shorter
 constexpr std::string_view kBold = "\x1b[1m";
 constexpr std::string_view kGreen = "\x1b[1;32m";
 constexpr std::string_view kPlain = "\x1b[0m";
@@ -32,48 +34,48 @@ struct Column {
 
 class TableText {
  public:
-  TableText(std::vector<std::string> names, const TableOptions& options)
-      : names_(std::move(names)), options_(options) {
+  TableText(std::vector<std::string> names, bool marks_best, const TableOptions& options)
+      : names_(std::move(names)), marks_best_(marks_best), options_(options) {
     for (const std::string& name : names_) {
       name_width_ = std::max(name_width_, name.size() + 1);
     }
   }
 
   void block(std::string_view title, const std::vector<Column>& columns) {
-    rows(title, names_, columns, names_.size() > 1);
+    rows(title, names_, columns);
   }
-  // A block whose rows are not the runs.
+  // A block whose rows need not be the runs.
   void rows(std::string_view title, const std::vector<std::string>& row_names,
-            const std::vector<Column>& columns, bool marks_best) {
+            const std::vector<Column>& columns) {
     if (!text_.empty()) text_ += '\n';
     std::string header = left(title);
-    for (const Column& column : columns) header += right(column.title, kCellWidth - 1) + ' ';
+    std::vector<std::size_t> widths;
+    std::vector<std::string> best;
+    for (const Column& column : columns) {
+      widths.push_back(width_of(column));
+      best.push_back(marks_best_ ? best_text(column) : "");
+      header += right(column.title, widths.back() - 1) + ' ';
+    }
     paint(trimmed(std::move(header)), kBold);
     text_ += '\n';
-    std::vector<std::string> best;
-    for (const Column& column : columns) best.push_back(marks_best ? best_text(column) : "");
     for (std::size_t row = 0; row < row_names.size(); ++row) {
       text_ += left(row_names[row]);
       for (std::size_t c = 0; c < columns.size(); ++c) {
-        cell(cell_text(columns[c], row), best[c], c + 1 == columns.size());
+        cell(right(cell_text(columns[c], row), widths[c] - 1), best[c], c + 1 == columns.size());
       }
       text_ += '\n';
     }
   }
   void sentence(std::string_view name, std::string_view words) {
     text_ += left(name);
-    text_ += words;
-    text_ += '\n';
+    text_ += wrapped(std::string(words), name_width_, std::max(kLineWidth, 2 * name_width_));
   }
   void heading(std::string_view words) {
     text_ += '\n';
     paint(words, kBold);
     text_ += '\n';
   }
-  void line(std::string_view words) {
-    text_ += words;
-    text_ += '\n';
-  }
+  void line(std::string_view words) { text_ += wrapped(std::string(words), 0, kLineWidth); }
   std::string take() { return std::move(text_); }
 
  private:
@@ -89,6 +91,14 @@ class TableText {
   static std::string trimmed(std::string words) {
     words.erase(words.find_last_not_of(' ') + 1);
     return words;
+  }
+  // Room for the title, for the widest cell, and for what keeps neighbours and marks apart.
+  static std::size_t width_of(const Column& column) {
+    std::size_t width = std::max(kMinCellWidth, column.title.size() + 2);
+    for (std::size_t row = 0; row < column.cells.size(); ++row) {
+      width = std::max(width, cell_text(column, row).size() + 2);
+    }
+    return width;
   }
   static std::string cell_text(const Column& column, std::size_t row) {
     return grouped_text(column.cells[row].value, column.cells[row].decimals);
@@ -113,14 +123,13 @@ class TableText {
     return differ ? cell_text(column, best) : "";
   }
 
-  void cell(const std::string& words, const std::string& best, bool is_last) {
-    const bool is_best = !best.empty() && words == best;
-    const std::size_t width = kCellWidth - 1;
-    text_.append(words.size() < width ? width - words.size() : 0, ' ');
-    if (is_best) {
-      paint(words + '*', kGreen);
+  void cell(const std::string& padded, const std::string& best, bool is_last) {
+    const std::size_t start = padded.find_first_not_of(' ');
+    if (!best.empty() && padded.substr(start) == best) {
+      text_.append(start, ' ');
+      paint(best + '*', kGreen);
     } else {
-      text_ += words;
+      text_ += padded;
       if (!is_last) text_ += ' ';
     }
   }
@@ -131,6 +140,7 @@ class TableText {
   }
 
   std::vector<std::string> names_;
+  bool marks_best_;
   TableOptions options_;
   std::size_t name_width_ = kMinNameWidth;
   std::string text_;
@@ -183,7 +193,7 @@ void add_latencies(std::span<const RunResult> results, TableText& table) {
       names.emplace_back(name);
       add_latency_row(values, decimals_for(largest_ms(values)), columns);
     }
-    table.rows("latency, ms", names, columns, false);
+    table.rows("latency, ms", names, columns);
     return;
   }
   for (const auto& [name, member] : kMetrics) {
@@ -218,7 +228,7 @@ void add_cadence(std::span<const RunResult> results, TableText& table) {
 }
 
 void add_throughput(std::span<const RunResult> results, TableText& table) {
-  std::vector<Column> columns = {column(results, "duration s", Better::Lower, 1,
+  std::vector<Column> columns = {column(results, "seconds", Better::Lower, 1,
                                         [](const Summary& s) { return to_seconds(s.duration_ns); }),
                                  column(results, "req/s", Better::Higher, 3,
                                         [](const Summary& s) { return s.request_throughput; }),
@@ -233,7 +243,7 @@ void add_throughput(std::span<const RunResult> results, TableText& table) {
     columns.push_back(column(results, "goodput/s", Better::Higher, 3, [](const Summary& s) {
       return s.request_goodput.value_or(std::nan(""));
     }));
-    columns.push_back(column(results, "SLO met %", Better::Higher, 2, [](const Summary& s) {
+    columns.push_back(column(results, "in SLO %", Better::Higher, 2, [](const Summary& s) {
       return 100 * s.slo_attainment.value_or(std::nan(""));
     }));
   }
@@ -241,33 +251,36 @@ void add_throughput(std::span<const RunResult> results, TableText& table) {
 }
 
 void add_device(std::span<const RunResult> results, TableText& table) {
-  table.block("device and cache", {column(results, "steps", Better::Neither, 0,
-                                          [](const Summary& s) { return s.num_steps; }),
-                                   column(results, "tokens/step", Better::Neither, 1,
-                                          [](const Summary& s) { return s.mean_batch_tokens; }),
-                                   column(results, "busy %", Better::Neither, 1,
-                                          [](const Summary& s) { return 100 * s.busy_share; }),
-                                   column(results, "KV mean %", Better::Neither, 1,
-                                          [](const Summary& s) { return 100 * s.mean_kv_use; }),
-                                   column(results, "KV peak %", Better::Neither, 1,
-                                          [](const Summary& s) { return 100 * s.peak_kv_use; }),
-                                   column(results, "preemptions", Better::Lower, 0,
-                                          [](const Summary& s) { return s.num_preemptions; })});
+  table.block("device", {column(results, "steps", Better::Neither, 0,
+                                [](const Summary& s) { return s.num_steps; }),
+                         column(results, "tokens/step", Better::Neither, 1,
+                                [](const Summary& s) { return s.mean_batch_tokens; }),
+                         column(results, "busy %", Better::Neither, 1,
+                                [](const Summary& s) { return 100 * s.busy_share; }),
+                         column(results, "KV mean %", Better::Neither, 1,
+                                [](const Summary& s) { return 100 * s.mean_kv_use; }),
+                         column(results, "KV peak %", Better::Neither, 1,
+                                [](const Summary& s) { return 100 * s.peak_kv_use; })});
 }
 
 void add_requests(std::span<const RunResult> results, TableText& table) {
   table.block(
       "requests",
-      {column(results, "completed", Better::Higher, 0,
+      {column(results, "completed", Better::Neither, 0,
               [](const Summary& s) { return s.completed; }),
-       column(results, "failed", Better::Lower, 0, [](const Summary& s) { return s.failed; }),
-       column(results, "refused", Better::Lower, 0, [](const Summary& s) { return s.refused; }),
-       column(results, "run mean", Better::Neither, 1,
-              [](const Summary& s) { return s.mean_running; }),
-       column(results, "wait mean", Better::Lower, 1,
-              [](const Summary& s) { return s.mean_waiting; }),
-       column(results, "wait peak", Better::Lower, 0,
-              [](const Summary& s) { return s.peak_waiting; })});
+       column(results, "refused", Better::Neither, 0, [](const Summary& s) { return s.refused; }),
+       column(results, "never fit", Better::Neither, 0,
+              [](const Summary& s) { return s.never_fits; }),
+       column(results, "failed", Better::Neither, 0,
+              [](const Summary& s) { return s.failed - s.refused - s.never_fits; })});
+  table.block("queue", {column(results, "run mean", Better::Neither, 1,
+                               [](const Summary& s) { return s.mean_running; }),
+                        column(results, "wait mean", Better::Lower, 1,
+                               [](const Summary& s) { return s.mean_waiting; }),
+                        column(results, "wait peak", Better::Lower, 0,
+                               [](const Summary& s) { return s.peak_waiting; }),
+                        column(results, "preemptions", Better::Lower, 0,
+                               [](const Summary& s) { return s.num_preemptions; })});
 }
 
 std::string slo_text(const SloConfig& slo) {
@@ -284,10 +297,59 @@ std::string slo_text(const SloConfig& slo) {
   return text;
 }
 
+bool have_same_workload(const RunInfo& a, const RunInfo& b) {
+  return a.num_prompts == b.num_prompts && a.request_rate == b.request_rate &&
+         a.burstiness == b.burstiness && a.max_concurrency == b.max_concurrency;
+}
+
+bool completed_the_same(const Summary& a, const Summary& b) {
+  return a.completed == b.completed && a.total_input_tokens == b.total_input_tokens &&
+         a.total_output_tokens == b.total_output_tokens;
+}
+
+// Why the figures of the runs do not compare; empty when they do.
+std::string_view incomparable_because(std::span<const RunResult> results) {
+  const RunResult& first = results.front();
+  for (const RunResult& result : results) {
+    if (!have_same_workload(result.info, first.info)) return "the runs had different workloads";
+  }
+  for (const RunResult& result : results) {
+    if (!completed_the_same(result.summary, first.summary)) {
+      return "the runs did not complete the same requests";
+    }
+  }
+  return {};
+}
+
 bool have_same_slo(std::span<const RunResult> results) {
   const std::string first = slo_text(results.front().info.slo);
   return std::all_of(results.begin(), results.end(),
                      [&](const RunResult& result) { return slo_text(result.info.slo) == first; });
+}
+
+void add_notes(std::span<const RunResult> results, std::string_view incomparable,
+               TableText& table) {
+  if (have_same_slo(results)) {
+    const std::string slo = slo_text(results.front().info.slo);
+    if (!slo.empty()) table.line(slo);
+  } else {
+    for (const RunResult& result : results) {
+      table.sentence(result.info.label, slo_text(result.info.slo));
+    }
+  }
+  if (!incomparable.empty()) {
+    table.line("no value is marked as the best: " + std::string(incomparable));
+  } else if (results.size() > 1) {
+    table.line("* best of its column");
+  }
+  const bool has_single_prefill =
+      std::any_of(results.begin(), results.end(),
+                  [](const RunResult& result) { return result.info.policy == "single_prefill"; });
+  if (has_single_prefill) {
+    table.line(
+        "single_prefill gives two tokens in the step that completes a prompt: a request's first "
+        "gap is 0, so its jitter equals its longest gap");
+  }
 }
 
 }  // namespace
@@ -302,30 +364,29 @@ std::string describe_stall(const Stall& stall) {
     case StallCause::Preemption: return what + " was preempted and computed again";
     case StallCause::Prefill: break;
   }
+  const std::string chunk = grouped_text(std::int64_t{stall.prefill_tokens});
+  if (stall.num_prefill_tokens > stall.prefill_tokens) {
+    return what + " waited while " + grouped_text(stall.num_prefill_tokens) +
+           " tokens were prefilled, " + chunk + " of them in one chunk of request " +
+           std::to_string(index(stall.prefill_request));
+  }
   return what + " waited while request " + std::to_string(index(stall.prefill_request)) +
-         " prefilled " + grouped_text(std::int64_t{stall.prefill_tokens}) + " tokens";
+         " prefilled " + chunk + " tokens";
 }
 
 std::string render_table(std::span<const RunResult> results, const TableOptions& options) {
   if (results.empty()) return "";
   std::vector<std::string> names;
   for (const RunResult& result : results) names.push_back(result.info.label);
-  TableText table(std::move(names), options);
+  const std::string_view incomparable = incomparable_because(results);
+  TableText table(std::move(names), results.size() > 1 && incomparable.empty(), options);
   add_latencies(results, table);
   add_cadence(results, table);
   add_throughput(results, table);
   add_device(results, table);
   add_requests(results, table);
   table.line("");
-  if (have_same_slo(results)) {
-    const std::string slo = slo_text(results.front().info.slo);
-    if (!slo.empty()) table.line(slo);
-  } else {
-    for (const RunResult& result : results) {
-      table.sentence(result.info.label, slo_text(result.info.slo));
-    }
-  }
-  if (results.size() > 1) table.line("* best of its column");
+  add_notes(results, incomparable, table);
   for (const RunResult& result : results) {
     table.sentence(result.info.label, "digest " + result.info.digest);
   }

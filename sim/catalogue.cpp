@@ -60,10 +60,18 @@ const Entry* find_entry(const std::vector<Entry>& entries, std::string_view name
   return nullptr;
 }
 
+bool looks_like_path(const std::string& name) {
+  return name.find('/') != std::string::npos || name.ends_with(".json") || name.ends_with(".yaml");
+}
+
 template <class Entry>
 [[noreturn]] void fail_unknown(const std::vector<Entry>& entries, const std::string& name,
                                const char* key, const char* file_kind,
                                const SourceLocation& where) {
+  if (looks_like_path(name)) {
+    fail_config(where, key,
+                "no such file: " + name + "; allowed: a name of the catalogue, or " + file_kind);
+  }
   std::vector<std::string_view> names;
   std::string list;
   for (const Entry& entry : entries) {
@@ -81,10 +89,14 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-std::string read_text(const std::string& path, const SourceLocation& where) {
+bool is_folder(const std::string& path) {
   std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+std::string read_text(const std::string& path, const SourceLocation& where) {
   std::ifstream in(path, std::ios::binary);
-  if (!in || fs::is_directory(path, ignored)) {
+  if (!in || is_folder(path)) {
     fail_config(where, "model", "cannot read " + path + "; allowed: a readable file");
   }
   return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
@@ -94,7 +106,8 @@ std::string read_text(const std::string& path, const SourceLocation& where) {
 std::string model_name_of(const std::string& path) {
   const fs::path folder = fs::path(path).lexically_normal().parent_path().filename();
   const std::string name = folder.string();
-  return name.empty() || name == "." || name == ".." ? fs::path(path).stem().string() : name;
+  return printable(name.empty() || name == "." || name == ".." ? fs::path(path).stem().string()
+                                                               : name);
 }
 
 }  // namespace
@@ -165,8 +178,7 @@ ModelConfig find_model(const std::string& name_or_path, const SourceLocation& wh
                  where);
   }
   std::string path = name_or_path;
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) path = (fs::path(path) / "config.json").string();
+  if (is_folder(path)) path = (fs::path(path) / "config.json").string();
   return parse_hugging_face_config(read_text(path, where), path, model_name_of(path));
 }
 
@@ -175,6 +187,12 @@ HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation
   if (const HardwareSpec* hardware = find_entry(known, name_or_path)) return *hardware;
   if (!exists(name_or_path)) {
     fail_unknown(known, name_or_path, "hardware", "the path of a YAML file with one entry", where);
+  }
+  if (is_folder(name_or_path)) {
+    fail_config(where, "hardware",
+                name_or_path +
+                    " is a folder; allowed: a name of the catalogue, or the path of a "
+                    "YAML file with one entry");
   }
   const std::vector<HardwareSpec> entries =
       parse_entries<HardwareSpec>(load_config_file(name_or_path), "hardware", hardware_error);

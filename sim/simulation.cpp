@@ -50,7 +50,7 @@ SimulationOutcome run_simulation(Simulation& simulation, const Workload& workloa
   for (const EndReason reason :
        {EndReason::NeverFits, EndReason::QueueFull, EndReason::StepFailed}) {
     const std::string& message = engine.first_message(reason);
-    if (!message.empty()) outcome.messages.push_back(message);
+    if (!message.empty()) outcome.messages.push_back({reason, message});
   }
   return outcome;
 }

@@ -8,6 +8,7 @@
 
 #include "core/engine.h"
 #include "core/model.h"
+#include "core/request.h"
 #include "core/scenario.h"
 #include "core/workload.h"
 #include "sim/cost_model.h"
@@ -27,10 +28,15 @@ struct Simulation {
 // Resolves names, cost model and KV capacity. Throws ConfigError.
 Simulation prepare_simulation(const Scenario& scenario);
 
+// Of the requests that failed or were refused for one reason: the first of them, and why.
+struct FailureMessage {
+  EndReason reason = EndReason::None;
+  std::string text;  // "request 3: needs 900 prompt + 200 output tokens; max_model_len is 1024"
+};
+
 struct SimulationOutcome {
-  bool completed = false;  // false: `progress` ended the run early
-  // One per reason for which requests failed or were refused: the first such request and why.
-  std::vector<std::string> messages;
+  bool completed = false;                // false: `progress` ended the run early
+  std::vector<FailureMessage> messages;  // one a reason
 };
 
 // Runs the workload on a virtual clock that starts at 0. Every event goes to every sink, in order.

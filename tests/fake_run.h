@@ -37,8 +37,9 @@ class FakeRun {
   std::vector<std::vector<std::int32_t>> token_steps;
 
   // A request that the engine knows but has not accepted.
-  RequestId arrive(TimeNs arrival, std::int32_t num_prompt_tokens, std::int32_t priority = 0) {
-    const Request& request = table_.add({arrival, num_prompt_tokens, 1, priority});
+  RequestId arrive(TimeNs arrival, std::int32_t num_prompt_tokens, std::int32_t priority = 0,
+                   std::int32_t max_output_tokens = 1) {
+    const Request& request = table_.add({arrival, num_prompt_tokens, max_output_tokens, priority});
     token_times.emplace_back();
     token_steps.emplace_back();
     return request.id;

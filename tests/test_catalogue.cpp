@@ -125,6 +125,15 @@ TEST_CASE("unknown names", "[sim][catalogue]") {
                            "(did you mean 'h200'?); allowed: h200, h100-sxm, "));
   CHECK(contains(hardware, "rtx-pro-6000, or the path of a YAML file"));
   CHECK(contains(error_of([] { find_model("", somewhere()); }), "unknown name ''"));
+  CHECK(error_of([] {
+          find_model("./nope/config.json", somewhere());
+        }).starts_with("scenario.yaml:3: model: no such file: ./nope/config.json; allowed: "));
+  CHECK(error_of([] {
+          find_hardware("nope.yaml", somewhere());
+        }).starts_with("scenario.yaml:3: hardware: no such file: nope.yaml; allowed: "));
+  CHECK(error_of([] {
+          find_hardware(".", somewhere());
+        }).starts_with("scenario.yaml:3: hardware: . is a folder; allowed: "));
 }
 
 const char* const kLlamaJson = R"({

@@ -1,4 +1,5 @@
 // The command line as a user meets it: the built program is run, its output and exit code read.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -148,6 +149,52 @@ TEST_CASE("quiet, JSON, verbose and step log", "[cli]") {
   const CommandResult log = place.run("--trace-steps --variant pieces");
   CHECK(contains(log.out, "prefill 0..128"));
   CHECK_FALSE(contains(log.out, "whole"));
+}
+
+TEST_CASE("lost requests are warned of, even when quiet", "[cli]") {
+  const Workplace place;
+  const CommandResult result =
+      place.run("--quiet --set kv_cache.num_blocks=2 --set workload.output_tokens.value=40");
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.empty());
+  for (const std::string variant : {"whole", "pieces"}) {
+    CHECK(contains(result.err, "warning: " + variant +
+                                   ": 20 of 20 requests can never fit; first: request 0: needs "));
+  }
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 2);
+
+  const CommandResult refused = place.run(
+      "--quiet --variant whole --set engine.max_num_seqs=1 --set engine.max_waiting_requests=1");
+  INFO(refused.err);
+  CHECK(contains(refused.err, " of 20 requests were refused; first: request "));
+  CHECK(contains(refused.err, "max_waiting_requests = 1\n"));
+}
+
+TEST_CASE("results say how requests arrived in the words of vLLM's benchmark", "[cli]") {
+  const Workplace place;
+  const auto result_with = [&place](const std::string& arrivals) {
+    const std::string written = "{process: poisson, rate: 10}";
+    std::string text = kScenario;
+    text.replace(text.find(written), written.size(), arrivals);
+    place.folder.write("small.yaml", text);
+    const CommandResult run = place.run("--quiet --variant whole");
+    INFO(arrivals << run.err);
+    REQUIRE(run.exit_code == 0);
+    return nlohmann::json::parse(folder_content(place.out).at("whole/result.json"));
+  };
+  CHECK(result_with("{process: poisson, rate: 10}").at("burstiness") == 1);
+  const auto constant = result_with("{process: constant, rate: 10}");
+  CHECK(constant.at("burstiness") == "inf");
+  CHECK(constant.at("request_rate") == 10);
+  CHECK(result_with("{process: gamma, rate: 10, burstiness: .inf}").at("burstiness") == "inf");
+  CHECK(result_with("{process: gamma, rate: 10, burstiness: 0.5}").at("burstiness") == 0.5);
+  const auto bursts = result_with("{process: burst, burst_size: 5, burst_interval_s: 2}");
+  CHECK(bursts.at("request_rate") == 2.5);
+  CHECK(bursts.at("burstiness") == 1);
+  CHECK(result_with("{process: burst}").at("request_rate") == "inf");
+  // One burst is all there is.
+  CHECK(result_with("{process: burst, burst_size: 20, burst_interval_s: 2}").at("request_rate") ==
+        "inf");
 }
 
 TEST_CASE("overrides and variants", "[cli]") {

@@ -152,15 +152,25 @@ TEST_CASE("malformed YAML names the line", "[core][config]") {
     const char* text;
     int line;
   };
-  const Case cases[] = {
-      {"a: 1\nb: [1, 2\n", 3}, {"a: 1\nb: {c: 1\n", 3}, {"a: 'open\n", 1},
-      {"a: 1\n\tb: 2\n", 2},   {"a: *unknown\n", 1},    {"a: b: c\n", 1},
-      {"a: 1\n  b: 2\n", 2},   {"a: 'it''s\n", 1},      {"a: 1\nb: \"x\\\"\nc: 2\n", 2}};
+  const Case cases[] = {{"a: 1\nb: [1, 2\n", 3},
+                        {"a: 1\nb: {c: 1\n", 3},
+                        {"a: 'open\n", 1},
+                        {"a: *unknown\n", 1},
+                        {"a: b: c\n", 1},
+                        {"a: 1\n  b: 2\n", 2},
+                        {"a: 'it''s\n", 1},
+                        {"a: 1\nb: \"x\\\"\nc: 2\n", 2},
+                        {"a: {b: 1,\n\tc: 2}\nd: [\n", 4}};
   for (const Case& c : cases) {
     const std::string error = error_of([&] { parse_config_text(c.text, "f.yaml"); });
     INFO("text: " << c.text << "\nerror: " << error);
     CHECK(error.starts_with("f.yaml:" + std::to_string(c.line) + ": malformed YAML: "));
     CHECK(error.ends_with("; allowed: YAML 1.2"));
+  }
+  for (const char* text : {"a:\n\tb: 2\n", "a: 1\n\tb: 2\n", "a:\n  \tb: 2\n", "a:\n\t- b\n"}) {
+    INFO("text: " << text);
+    CHECK(error_of([&] { parse_config_text(text, "f.yaml"); }) ==
+          "f.yaml:2: malformed YAML: tabs cannot indent YAML; allowed: spaces");
   }
   const ConfigNode quotes = parse_config_text("a: 'it''s'\nb: \"\\\\\"\nc: |\n  'x\n", "f.yaml");
   CHECK(quotes.find("a")->scalar == "it's");
@@ -399,7 +409,31 @@ TEST_CASE("an assignment is named once in a message", "[core][config]") {
         "--set variants.a.scheduler.chunk: bad");
   CHECK(error_of([&] { fail_config(where, "cheduler.chunk", "bad"); }) ==
         "--set variants.a.scheduler.chunk: cheduler.chunk: bad");
+  CHECK(error_of([&] { fail_config(where, "variants.0.scheduler.chunk", "bad"); }) ==
+        "--set variants.a.scheduler.chunk: bad");
+  CHECK(error_of([&] { fail_config(where, "variants.0.chunk.size", "bad"); }) ==
+        "--set variants.a.scheduler.chunk: variants.0.chunk.size: bad");
   CHECK(error_of([&] { fail_config({}, "key", "bad"); }) == "key: bad");
+}
+
+TEST_CASE("printable text breaks no line and drives no terminal", "[core][config]") {
+  CHECK(printable("plain, \"quoted\" \\ ~") == "plain, \"quoted\" \\ ~");
+  CHECK(printable("a\x1b[31m\n\t\r\x7f") == "a\\x1b[31m\\n\\t\\x0d\\x7f");
+  CHECK(printable(std::string_view("\0", 1)) == "\\x00");
+  const char* const kWhole[] = {"\xc3\xa9",         "\xe2\x82\xac",     "\xed\x9f\xbf",
+                                "\xf0\x9f\x8e\xbc", "\xf4\x8f\xbf\xbf", "\xc2\xa0"};
+  for (const char* text : kWhole) CHECK(printable(text) == text);
+  CHECK(printable("\xe9t\xe9") == "\\xe9t\\xe9");  // Latin-1
+  CHECK(printable("\xc2\x9b"
+                  "31m") ==
+        "\\xc2\\x9b"
+        "31m");                                                    // a control character
+  CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");                    // overlong
+  CHECK(printable("\xe0\x9f\xbf") == "\\xe0\\x9f\\xbf");           // overlong
+  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");           // a surrogate
+  CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // beyond Unicode
+  CHECK(printable("\xe2\x82") == "\\xe2\\x82");                    // cut off
+  CHECK(printable("\xe2\x82 x") == "\\xe2\\x82 x");
 }
 
 TEST_CASE("the nearest name is near", "[core][config]") {
@@ -412,6 +446,11 @@ TEST_CASE("the nearest name is near", "[core][config]") {
   CHECK(nearest_name("p95", names) == "p99");
   CHECK(nearest_name("xyz", names).empty());
   CHECK(nearest_name("", names).empty());
+  // The beginning of one name rather than a slip in another.
+  const std::string_view gpus[] = {"h200", "h100-sxm", "a100-80gb"};
+  CHECK(nearest_name("a100", gpus) == "a100-80gb");
+  CHECK(nearest_name("h100", gpus) == "h100-sxm");
+  CHECK(nearest_name("h20", gpus) == "h200");
 }
 
 TEST_CASE("fields are written as JSON in order", "[core][config]") {

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
@@ -52,7 +53,7 @@ RunRecord small_record() {
   FakeRun run({&recorder});
   const RequestId a = run.submit(0, 100, 1);
   const RequestId b = run.submit(15 * kMs, 6144);
-  const RequestId c = run.arrive(16 * kMs, 50);
+  const RequestId c = run.arrive(16 * kMs, 50, 0, 77);
   run.end(c, 20 * kMs, EndReason::QueueFull);
   run.admit(a, 0);
   run.step(0, 10 * kMs, {prefill(a, 0, 100, true)});
@@ -231,8 +232,12 @@ TEST_CASE("figures that do not exist are null", "[reports][result]") {
   CHECK(json["longest_stall_ms"].is_null());
   CHECK(json["config"].is_null());
   CHECK(json["request_rate"] == 4.5);
+  CHECK(json["burstiness"] == 1);
   CHECK(json["max_concurrency"] == 8);
   CHECK(text.find("nan") == std::string::npos);
+
+  result.info.burstiness = std::numeric_limits<double>::infinity();  // constant arrivals
+  CHECK(Json::parse(result_json(result))["burstiness"] == "inf");
 }
 
 TEST_CASE("summary.json lists the runs, flat", "[reports][result]") {
@@ -279,6 +284,7 @@ TEST_CASE("every gap can be rebuilt from requests.jsonl and steps.jsonl", "[repo
   CHECK(requests[1]["queue_ms"] == 5);
   CHECK(requests[1]["end"] == "stop");
   CHECK(requests[2]["end"] == "queue_full");
+  CHECK(requests[2]["max_tokens"] == 77);
   CHECK(requests[2]["ttft_ms"].is_null());
   CHECK(requests[2]["first_scheduled_ns"].is_null());
   CHECK(steps[2]["largest_prefill"] == Json::array({1, 0, 6144}));
@@ -293,6 +299,7 @@ TEST_CASE("a result folder appears whole", "[reports][folder]") {
     ResultFolder folder(target + "/");
     folder.write("result.json", "{\"metronome_schema\": 1, \"n\": 1}");
     folder.make_subfolder("chunked");
+    folder.write("chunked/result.json", "{\"metronome_schema\": 1}");
     folder.write("chunked/steps.jsonl", "{}\n");
     CHECK_FALSE(fs::exists(target));
     folder.commit();
@@ -405,37 +412,101 @@ TEST_CASE("a stall is told in one sentence", "[reports][table]") {
   stall.cause = StallCause::Prefill;
   stall.prefill_request = RequestId{91};
   stall.prefill_tokens = 6144;
+  stall.num_prefill_tokens = 6144;
   CHECK(describe_stall(stall) ==
         "412.3 ms at 12.08 s: request 57 waited while request 91 prefilled 6,144 tokens");
+  stall.num_prefill_tokens = 24150;
+  CHECK(describe_stall(stall) ==
+        "412.3 ms at 12.08 s: request 57 waited while 24,150 tokens were prefilled, 6,144 of them "
+        "in one chunk of request 91");
   stall.cause = StallCause::Preemption;
   CHECK(describe_stall(stall) ==
         "412.3 ms at 12.08 s: request 57 was preempted and computed again");
 }
 
-TEST_CASE("the table compares variants within 100 columns", "[reports][table]") {
+TEST_CASE("the table compares variants within 80 columns", "[reports][table]") {
   std::vector<RunResult> results = {small_result("unchunked"), small_result("chunk-512")};
   results[1].summary.ttft.mean_ms = 1234.56;
   results[1].summary.ttft.max_ms = 1300;
+  results[1].summary.longest_stall.num_prefill_tokens = 24150;
   results[1].info.digest = "fedcba9876543210";
   const std::string table = render_table(results, {});
   INFO('\n' << table);
-  CHECK(table.find("TTFT, ms                   mean         p50         p90         p99         "
-                   "max\n") != std::string::npos);
-  CHECK(table.find("unchunked                  27.5*       27.5 ") != std::string::npos);
-  CHECK(table.find("chunk-512               1,234.6        27.5 ") != std::string::npos);
-  CHECK(table.find("unchunked           40.0 ms at 0.02 s: request 0 waited while request 1 "
-                   "prefilled 6,144 tokens\n") != std::string::npos);
+  CHECK(table.find("TTFT, ms         mean       p50       p90       p99       max\n") !=
+        std::string::npos);
+  CHECK(table.find("unchunked        27.5*     27.5 ") != std::string::npos);
+  CHECK(table.find("chunk-512     1,234.6      27.5 ") != std::string::npos);
+  CHECK(table.find("unchunked   40.0 ms at 0.02 s: request 0 waited while request 1 prefilled "
+                   "6,144\n            tokens\n"
+                   "chunk-512   40.0 ms at 0.02 s: request 0 waited while 24,150 tokens were\n"
+                   "            prefilled, 6,144 of them in one chunk of request 1\n") !=
+        std::string::npos);
+  CHECK(table.find("requests     completed   refused  never fit    failed\n"
+                   "unchunked            2         1          0         0\n") != std::string::npos);
+  CHECK(table.find("\n* best of its column\n") != std::string::npos);
   CHECK(table.find("SLO: TTFT <= 500 ms, every ITL <= 30 ms\n") != std::string::npos);
   CHECK(table.find("digest fedcba9876543210\n") != std::string::npos);
   CHECK(table.find("nan") == std::string::npos);
   std::istringstream lines(table);
   for (std::string line; std::getline(lines, line);) {
     INFO(line);
-    CHECK(line.size() <= 100);
+    CHECK(line.size() <= 80);
     CHECK((line.empty() || line.back() != ' '));
     for (const char c : line) CHECK((c >= ' ' && c <= '~'));
   }
   CHECK(render_table(results, {true}).find("\x1b[1;32m27.5*\x1b[0m") != std::string::npos);
+}
+
+TEST_CASE("a table's columns widen for their figures", "[reports][table]") {
+  std::vector<RunResult> results = {small_result("a"), small_result("b")};
+  results[0].summary.num_steps = 1'234'567'890;
+  results[1].summary.num_steps = 7;
+  const std::string table = render_table(results, {});
+  INFO('\n' << table);
+  CHECK(table.find("device               steps  tokens/step ") != std::string::npos);
+  CHECK(table.find("a            1,234,567,890      1,562.0 ") != std::string::npos);
+  CHECK(table.find("b                        7      1,562.0 ") != std::string::npos);
+}
+
+TEST_CASE("nothing is best among runs that did not do the same", "[reports][table]") {
+  std::vector<RunResult> results = {small_result("a"), small_result("b")};
+  results[1].summary.ttft.mean_ms = 1234.56;
+  std::string reason;
+  SECTION("another number of requests") {
+    results[1].info.num_prompts = 4;
+    reason = "the runs had different workloads";
+  }
+  SECTION("another rate") {
+    results[1].info.request_rate = 3;
+    reason = "the runs had different workloads";
+  }
+  SECTION("fewer of them completed") {
+    results[1].summary.completed = 1;
+    results[1].summary.never_fits = 1;
+    results[1].summary.step_failed = 1;
+    results[1].summary.failed = 3;
+    reason = "the runs did not complete the same requests";
+  }
+  SECTION("others completed") {
+    results[1].summary.total_output_tokens += 1;
+    reason = "the runs did not complete the same requests";
+  }
+  const std::string table = render_table(results, {});
+  INFO('\n' << table);
+  CHECK(table.find('*') == std::string::npos);
+  CHECK(table.find("\nno value is marked as the best: " + reason + "\n") != std::string::npos);
+  if (results[1].summary.failed == 3) {  // each of them is in one column
+    CHECK(table.find("b                    1         1          1         1\n") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("a table with single_prefill says what its double tokens do", "[reports][table]") {
+  std::vector<RunResult> results = {small_result("a"), small_result("b")};
+  CHECK(render_table(results, {}).find("two tokens") == std::string::npos);
+  results[1].info.policy = "single_prefill";
+  CHECK(render_table(results, {}).find("\nsingle_prefill gives two tokens in the step") !=
+        std::string::npos);
 }
 
 TEST_CASE("a single run's table has no best values, an empty run's no numbers",
@@ -446,7 +517,7 @@ TEST_CASE("a single run's table has no best values, an empty run's no numbers",
   const std::string table = render_table(std::vector<RunResult>{result}, {});
   INFO('\n' << table);
   CHECK(table.find('*') == std::string::npos);
-  CHECK(table.find("TTFT                          -           -") != std::string::npos);
+  CHECK(table.find("TTFT                -         -") != std::string::npos);
   CHECK(table.find("nan") == std::string::npos);
   CHECK(render_table({}, {}).empty());
 }

@@ -368,6 +368,29 @@ TEST_CASE("an SLO preset sets limits that keys beside it override", "[core][scen
   }
 }
 
+TEST_CASE("paths given by --set are relative to the current folder", "[core][scenario]") {
+  const auto set_model = [](const std::string& path) {
+    return load_one(minimal(), {"model=" + path}).model;
+  };
+  CHECK(set_model("./x/config.json") == "./x/config.json");
+  CHECK(set_model("/abs/config.json") == "/abs/config.json");
+  const std::string text = "model: llama-3.2-3b\nhardware: h200\nworkload: {trace: in_file.csv}\n";
+  const auto trace_of = [&text](const std::vector<std::string>& assignments) {
+    return load_one(text, assignments).workload.trace.resolved_file;
+  };
+  CHECK(trace_of({}).ends_with("/in_file.csv"));
+  CHECK(trace_of({"workload.trace.file=x.csv"}) == "x.csv");
+  CHECK(trace_of({"workload.trace=../x.csv"}) == "../x.csv");
+  CHECK(trace_of({"workload.trace.limit=5"}).ends_with("/in_file.csv"));
+}
+
+TEST_CASE("a scenario's name is printable whatever its file is called", "[core][scenario]") {
+  const ScratchFolder folder;
+  const ScenarioFile file = load_scenario(folder.write("caf\xe9.yaml", minimal()), {}, {});
+  CHECK(file.name == "caf\xe9");
+  CHECK(file.variants[0].name == "caf\\xe9");
+}
+
 TEST_CASE("model paths are relative to the scenario's folder", "[core][scenario]") {
   const ScratchFolder folder;
   const auto model_of = [&](const std::string& model) {

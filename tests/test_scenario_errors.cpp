@@ -83,7 +83,7 @@ TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
        "bad.yaml:3: variants.0.sheduler: unknown key (did you mean 'scheduler'?); allowed: name, "
        "seed, model, hardware, engine, kv_cache, scheduler, cost_model, workload, slo, results"},
       {"variants:\n  - name: a\n  - name: b\n    engine:\n      async: 2\n",
-       "bad.yaml:5: engine.async: unknown key (did you mean 'async_depth'?); allowed: "
+       "bad.yaml:5: variants.1.engine.async: unknown key (did you mean 'async_depth'?); allowed: "
        "max_num_seqs, max_model_len, step_shape, async_depth, max_waiting_requests"},
       {"variants: [{name: a, variants: []}]\n",
        "bad.yaml:1: variants.0.variants: unknown key; allowed: name, seed, model, hardware, "
@@ -136,7 +136,7 @@ TEST_CASE("wrong types of scenario keys", "[core][scenario]") {
 
 TEST_CASE("scenario values out of range", "[core][scenario]") {
   const Case cases[] = {
-      {"seed: -1\n", "bad.yaml:1: seed: -1 is out of range; allowed: at least 0"},
+      {"seed: -1\n", "bad.yaml:1: seed: -1 is out of range; allowed: 0 to 9223372036854775807"},
       {"engine: {max_num_seqs: 0}\n",
        "bad.yaml:1: engine.max_num_seqs: 0 is out of range; allowed: 1 to 1048576"},
       {"engine: {async_depth: 3}\n",
@@ -265,6 +265,14 @@ TEST_CASE("bad variants", "[core][scenario]") {
       {"variants: [{name: a/b}]\n",
        "bad.yaml:1: variants.0.name: 'a/b' is no variant name; allowed: letters, digits, '.', "
        "'_' and '-'"},
+      {"variants: [{name: summary.json}]\n",
+       "bad.yaml:1: variants.0.name: 'summary.json' is the name of a result file; allowed: "
+       "another"},
+      {"variants: [{name: a}, {name: result.json}]\n",
+       "bad.yaml:1: variants.1.name: 'result.json' is the name of a result file; allowed: another"},
+      {"variants: [{name: 65-characters-are-one-too-many.23456789.123456789.123456789.12345}]\n",
+       "bad.yaml:1: variants.0.name: '65-characters-are-one-too-many.23456789.123456789.1234567"
+       "89....' is too long; allowed: at most 64 characters"},
       {"variants: [{name: ..}]\n",
        "bad.yaml:1: variants.0.name: '..' is no variant name; allowed: letters, digits, '.', '_' "
        "and '-'"},
@@ -339,6 +347,11 @@ TEST_CASE("bad assignments name the option", "[core][scenario]") {
       {"slo={ttft: 5}",
        "--set slo: slo.ttft: unknown key (did you mean 'ttft_ms'?); allowed: preset, ttft_ms, "
        "tpot_ms, itl_ms, e2el_ms"},
+      {"seed=18446744073709551615",
+       "--set seed: 18446744073709551615 is out of range; allowed: 0 to 9223372036854775807"},
+      {"variants.b.engine={max_seqs: 2}",
+       "--set variants.b.engine: variants.1.engine.max_seqs: unknown key; allowed: max_num_seqs, "
+       "max_model_len, step_shape, async_depth, max_waiting_requests"},
       {"seed=x", "--set seed: must be an integer, got 'x'; allowed: at least 0"},
       {"engine.async_depth=3", "--set engine.async_depth: 3 is out of range; allowed: 1 to 2"},
       {"variants.none.seed=3",
@@ -372,7 +385,8 @@ TEST_CASE("the seed argument has a range", "[core][scenario]") {
   const ScratchFolder folder;
   const std::string path = folder.write("good.yaml", kRest);
   CHECK_THROWS_WITH(load_scenario(path, {}, 18446744073709551615u),
-                    "--seed: 18446744073709551615 is out of range; allowed: at least 0");
+                    "--seed: 18446744073709551615 is out of range; allowed: 0 to "
+                    "9223372036854775807");
 }
 
 TEST_CASE("the policies of these tests are those that exist", "[core][scenario]") {

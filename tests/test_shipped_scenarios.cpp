@@ -77,6 +77,13 @@ TEST_CASE("synthetic scenarios run whole", "[scenarios]") {
   }
 }
 
+TEST_CASE("the scenario that memory is measured on is valid", "[scenarios]") {
+  const std::string path = std::string(METRONOME_SOURCE_DIR) + "/tests/bench/million.yaml";
+  const Scenario scenario = load_scenario(path, {}, std::nullopt).variants.front();
+  CHECK(scenario.workload.num_requests == 1'000'000);
+  CHECK_NOTHROW(prepare_simulation(scenario));
+}
+
 TEST_CASE("scenarios over recorded traces run whole", "[scenarios][slow]") {
   for (const std::string& path : shipped_scenarios()) {
     if (is_long(path)) check_whole(path);

@@ -1,4 +1,5 @@
 // The pieces of the command line that need no running program.
+#include "reports/wrapped_text.h"
 #include "tests/catch.h"
 #include "tools/progress.h"
 #include "tools/text.h"
@@ -16,6 +17,10 @@ TEST_CASE("rows are aligned and end without spaces", "[tools]") {
   CHECK(aligned_rows({{"a", "bb", "c"}, {"dddd", "e", ""}, {}}) == "a     bb  c\ndddd  e\n\n");
 }
 
+TEST_CASE("a line of text is one line", "[tools]") {
+  CHECK(one_line("two\nlines\tand \x1b[31mred") == "two lines and \\x1b[31mred");
+}
+
 TEST_CASE("text is broken at spaces", "[tools]") {
   CHECK(wrapped("", 4) == "\n");
   CHECK(wrapped("one  two", 4) == "one two\n");
@@ -24,4 +29,5 @@ TEST_CASE("text is broken at spaces", "[tools]") {
         word + " " + word + "\n" + std::string(10, ' ') + word + "\n");
   const std::string wide(120, 'y');
   CHECK(wrapped("a " + wide, 2) == "a\n  " + wide + "\n");
+  CHECK(wrapped("aa bb cc", 4, 9) == "aa bb\n    cc\n");
 }

@@ -13,7 +13,7 @@ enum ExitCode : int {
   kExitDone = 0,
   kExitRunFailed = 1,
   kExitBadInput = 2,
-  kExitInterrupted = 130,  // 128 + SIGINT, as shells report it
+  kExitSignal = 128,  // + the number of the signal, as shells report it
 };
 
 // A command line that cannot be understood. what() is one line.
@@ -22,10 +22,16 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The user pressed Ctrl-C.
+// The user pressed Ctrl-C, or another signal asked the program to end.
 class Interrupted : public std::runtime_error {
  public:
   Interrupted() : std::runtime_error("interrupted") {}
+};
+
+// Standard output takes no more text.
+class OutputFailed : public std::runtime_error {
+ public:
+  OutputFailed() : std::runtime_error("cannot write to standard output") {}
 };
 
 using Arguments = std::vector<std::string>;

@@ -8,6 +8,7 @@
 #include "core/policy_registry.h"
 #include "core/scenario.h"
 #include "reports/number_text.h"
+#include "reports/wrapped_text.h"
 #include "sim/catalogue.h"
 #include "tools/cli.h"
 #include "tools/text.h"
@@ -50,6 +51,15 @@ void list_policies(const Arguments&) {
   }
 }
 
+// One that cannot be read does not hide the others.
+std::string scenario_summary(const std::string& path) {
+  try {
+    return one_line(load_scenario(path, {}, std::nullopt).description);
+  } catch (const ConfigError& error) {
+    return std::string("(no scenario: ") + error.what() + ")";
+  }
+}
+
 void list_scenarios(const Arguments& arguments) {
   namespace fs = std::filesystem;
   const fs::path folder = arguments.empty() ? "scenarios" : arguments.front();
@@ -66,8 +76,7 @@ void list_scenarios(const Arguments& arguments) {
   std::sort(paths.begin(), paths.end());
   std::vector<Row> rows;
   for (const fs::path& path : paths) {
-    const ScenarioFile file = load_scenario(path.string(), {}, std::nullopt);
-    rows.push_back({path.string(), file.description});
+    rows.push_back({printable(path.string()), scenario_summary(path.string())});
   }
   std::cout << aligned_rows(rows);
 }

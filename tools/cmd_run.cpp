@@ -17,6 +17,7 @@
 #include "reports/result_folder.h"
 #include "reports/step_log.h"
 #include "reports/table.h"
+#include "reports/wrapped_text.h"
 #include "tools/cli.h"
 #include "tools/progress.h"
 #include "tools/text.h"
@@ -31,7 +32,7 @@ struct RunOptions {
   std::string scenario;
   std::vector<std::string> assignments;
   std::vector<std::string> variants;  // names; empty = all
-  std::string out;                    // empty = results/<scenario name>
+  std::string out;                    // empty = default_folder()
   std::optional<std::uint64_t> seed;
   bool is_quiet = false;
   bool is_verbose = false;
@@ -47,7 +48,8 @@ constexpr const char* kExamples =
     "  metronome run scenarios/policies.yaml --set variants.static.scheduler.batch_wait_ms=200\n"
     "  metronome run scenarios/policies.yaml --json | python3 -m json.tool\n"
     "\n"
-    "exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted (no results are written)\n";
+    "exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted (129 by SIGHUP, 143 by\n"
+    "SIGTERM); results are written whole, with exit code 0, or not at all\n";
 
 po::options_description visible_options(RunOptions& options) {
   po::options_description visible("options");
@@ -55,9 +57,12 @@ po::options_description visible_options(RunOptions& options) {
       "set", po::value(&options.assignments)->composing()->value_name("KEY=VALUE"),
       "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable")(
       "variant", po::value(&options.variants)->composing()->value_name("NAME"),
-      "run only this variant; repeatable")("out", po::value(&options.out)->value_name("DIR"),
-                                           "folder of the results; results/SCENARIO unless given")(
-      "seed", po::value<std::string>()->value_name("N"), "override the scenario's seed")(
+      "run only this variant; repeatable")(
+      "out", po::value(&options.out)->value_name("DIR"),
+      "folder of the results, replaced if it holds nothing but an earlier one; unless given "
+      "results/SCENARIO, its path below the last folder named scenarios or else its name, with "
+      ".NAME for each --variant")("seed", po::value<std::string>()->value_name("N"),
+                                  "override the scenario's seed")(
       "json", po::bool_switch(&options.wants_json),
       "print the summary as JSON, and nothing else, on standard output")(
       "trace-steps", po::bool_switch(&options.wants_step_log), "print every step as it is made")(
@@ -71,7 +76,7 @@ std::uint64_t parse_seed(const std::string& text) {
   std::uint64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
   if (error != std::errc() || end != text.data() + text.size()) {
-    throw UsageError("--seed: '" + text + "' is no seed; allowed: 0 to 18446744073709551615");
+    throw UsageError("--seed: '" + text + "' is no seed; allowed: 0 to 9223372036854775807");
   }
   return seed;
 }
@@ -111,6 +116,15 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
                      " (see `metronome run --help`)");
   }
   options.scenario = scenarios.front();
+  if (options.scenario.empty()) {
+    throw UsageError("run: SCENARIO is empty; allowed: the path of a scenario file");
+  }
+  if (values.count("out") != 0 && options.out.empty()) {
+    throw UsageError("--out: is empty; allowed: a folder for the results");
+  }
+  if (options.wants_step_log && options.is_quiet) {
+    throw UsageError("--trace-steps: prints what --quiet forbids; allowed: one of them");
+  }
   if (values.count("seed") != 0) options.seed = parse_seed(values["seed"].as<std::string>());
   return options;
 }
@@ -131,6 +145,28 @@ std::vector<Scenario> chosen_variants(const ScenarioFile& file,
     if (names.empty() || is_wanted) chosen.push_back(scenario);
   }
   return chosen;
+}
+
+// The scenario's path below the innermost folder named `scenarios`, or else its stem. Results of
+// some of the variants do not take the place of those of all.
+std::string default_folder(const std::string& scenario, const std::vector<Scenario>& variants,
+                           bool has_all) {
+  namespace fs = std::filesystem;
+  fs::path below;
+  bool is_below = false;
+  const fs::path whole = fs::absolute(scenario).lexically_normal();
+  for (const fs::path& part : whole.parent_path()) {
+    if (part == "scenarios") {
+      is_below = true;
+      below.clear();
+    } else if (is_below) {
+      below /= part;
+    }
+  }
+  std::string folder = ("results" / below / whole.stem()).string();
+  if (has_all) return folder;
+  for (const Scenario& variant : variants) folder += "." + variant.name;
+  return folder;
 }
 
 // A folder that cannot be made is found out before the run, and is the user's to change.
@@ -181,7 +217,7 @@ std::string workload_text(const PreparedVariant& variant) {
 void print_header(std::ostream& out, const ScenarioFile& file,
                   const std::vector<PreparedVariant>& variants, bool is_verbose) {
   const auto say = [&out](const std::string& name, const std::string& text) {
-    out << name << std::string(12 - name.size(), ' ') << wrapped(text, 12);
+    out << name << std::string(12 - name.size(), ' ') << wrapped(text, 12, output_columns());
   };
   const auto say_of_all = [&](const std::string& name, auto text_of) {
     const std::string first = text_of(variants.front());
@@ -193,7 +229,7 @@ void print_header(std::ostream& out, const ScenarioFile& file,
       say(name, variant.scenario.name + ": " + text_of(variant));
     }
   };
-  say("scenario", file.path + (file.description.empty() ? "" : ": " + file.description));
+  say("scenario", one_line(file.path + (file.description.empty() ? "" : ": " + file.description)));
   say_of_all("seed", [](const PreparedVariant& v) { return std::to_string(v.scenario.seed); });
   say_of_all("engine", engine_text);
   say_of_all("workload", workload_text);
@@ -231,17 +267,19 @@ std::vector<RunResult> run_all(std::vector<PreparedVariant>& variants, bool has_
     VariantOutcome outcome = run_variant(variant, folder, has_subfolders ? name : std::string(),
                                          log ? &*log : nullptr, [&bar](const RunProgress& now) {
                                            bar.update(now.num_ended, now.num_total);
-                                           return !was_interrupted();
+                                           throw_if_interrupted();
+                                           throw_if_output_failed();
+                                           return true;
                                          });
     bar.clear();
-    if (was_interrupted()) throw Interrupted();
+    throw_if_interrupted();
     if (log) text << '\n';
     if (!options.is_quiet) {
       std::cerr << name << ": " << outcome.result.summary.num_steps << " steps simulated in "
                 << fixed_text(outcome.simulated_ms, 1) << " ms\n";
-      for (const std::string& message : outcome.messages) {
-        std::cerr << name << ": " << message << '\n';
-      }
+    }
+    for (const std::string& warning : outcome.warnings) {
+      std::cerr << "warning: " << name << ": " << warning << '\n';
     }
     results.push_back(std::move(outcome.result));
   }
@@ -254,24 +292,32 @@ int run_command(const Arguments& arguments) {
   const std::optional<RunOptions> parsed = parse(arguments);
   if (!parsed) return kExitDone;
   const RunOptions& options = *parsed;
-  catch_interrupt();
-
   const ScenarioFile file = load_scenario(options.scenario, options.assignments, options.seed);
-  std::vector<PreparedVariant> variants = prepare_variants(chosen_variants(file, options.variants));
-  const std::string out = options.out.empty() ? "results/" + file.name : options.out;
+  std::vector<Scenario> chosen = chosen_variants(file, options.variants);
+  const std::string out = !options.out.empty()
+                              ? options.out
+                              : default_folder(options.scenario, chosen, options.variants.empty());
+  std::vector<PreparedVariant> variants = prepare_variants(std::move(chosen));
+  // From here on there is something to remove.
+  catch_signals();
   ResultFolder folder = open_result_folder(out);
 
   std::ostream& text = text_stream(options);
   print_header(text, file, variants, options.is_verbose);
+  throw_if_output_failed();
   const std::vector<RunResult> results = run_all(variants, file.has_variants, folder, options);
   const std::string summary = summary_json(results);
-  if (file.has_variants) folder.write("summary.json", summary);
+  folder.write(kSummaryFile, summary);
+  throw_if_interrupted();
   folder.commit();
+  if (folder.replaces_result() && !options.is_quiet) {
+    std::cerr << printable(out) << ": an earlier result was replaced\n";
+  }
 
   if (options.wants_json) std::cout << summary;
-  const bool is_terminal = isatty(options.wants_json ? STDERR_FILENO : STDOUT_FILENO) == 1;
+  const bool is_terminal = is_capable_terminal(options.wants_json ? STDERR_FILENO : STDOUT_FILENO);
   const bool use_color = is_terminal && std::getenv("NO_COLOR") == nullptr;
-  text << render_table(results, {use_color}) << "\nresults: " << out << '\n';
+  text << render_table(results, {use_color}) << "\nresults: " << printable(out) << '\n';
   return kExitDone;
 }
 

@@ -1,10 +1,12 @@
 // metronome: the command line.
 #include <exception>
 #include <iostream>
+#include <new>
 
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "tools/cli.h"
+#include "tools/progress.h"
 
 namespace metronome {
 namespace {
@@ -54,8 +56,8 @@ int dispatch(const Arguments& arguments) {
                    " (see `metronome --help`)");
 }
 
-int report_failure(const std::exception& error, ExitCode code) {
-  std::cerr << "metronome: error: " << error.what() << '\n';
+int report_failure(std::string_view message, ExitCode code) {
+  std::cerr << "metronome: error: " << printable(message) << '\n';
   return code;
 }
 
@@ -74,16 +76,22 @@ int main(int argc, char** argv) {
   try {
     const int code = dispatch(Arguments(argv + 1, argv + argc));
     std::cout.flush();
-    if (!std::cout) throw std::runtime_error("cannot write to standard output");
+    // Who closes the pipe has seen enough of what is done.
+    if (!std::cout && !is_reader_gone()) throw OutputFailed();
     return code;
   } catch (const UsageError& error) {
-    return report_failure(error, kExitBadInput);
+    return report_failure(error.what(), kExitBadInput);
   } catch (const ConfigError& error) {
-    return report_failure(error, kExitBadInput);
+    return report_failure(error.what(), kExitBadInput);
   } catch (const Interrupted&) {
+    std::cerr.clear();  // the signal may have ended a write
     std::cerr << "metronome: interrupted, no results written\n";
-    return kExitInterrupted;
+    return kExitSignal + interrupting_signal();
+  } catch (const OutputFailed& error) {
+    return is_reader_gone() ? kExitRunFailed : report_failure(error.what(), kExitRunFailed);
+  } catch (const std::bad_alloc&) {
+    return report_failure("out of memory", kExitRunFailed);
   } catch (const std::exception& error) {
-    return report_failure(error, kExitRunFailed);
+    return report_failure(error.what(), kExitRunFailed);
   }
 }

@@ -1,10 +1,13 @@
 #include "tools/progress.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
+#include <string_view>
 #include <utility>
 
 #include "tools/cli.h"
@@ -15,20 +18,34 @@ namespace {
 constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
 constexpr std::size_t kBarWidth = 30;
 
-// The run ends in order, without results, at the first Ctrl-C; who insists ends it at once.
-constexpr int kInterruptsToExit = 3;
+volatile std::sig_atomic_t first_signal = 0;
 
-volatile std::sig_atomic_t num_interrupts = 0;
+extern "C" void on_signal(int signal) {
+  if (first_signal == 0) first_signal = signal;
+}
 
-extern "C" void on_interrupt(int) {
-  num_interrupts = num_interrupts + 1;
-  if (num_interrupts >= kInterruptsToExit) _exit(kExitInterrupted);
+bool is_ignored(int signal) {
+  struct sigaction action = {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Without SA_RESTART: a write to a pipe that nobody empties ends as well.
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
 }
 
 }  // namespace
 
+bool is_capable_terminal(int descriptor) {
+  const char* kind = std::getenv("TERM");
+  return isatty(descriptor) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
+}
+
 ProgressBar::ProgressBar(bool is_wanted)
-    : is_enabled_(is_wanted && isatty(STDERR_FILENO) == 1), next_draw_(WallClock::now()) {}
+    : is_enabled_(is_wanted && is_capable_terminal(STDERR_FILENO)), next_draw_(WallClock::now()) {}
 
 ProgressBar::~ProgressBar() { clear(); }
 
@@ -62,13 +79,27 @@ std::string progress_text(const std::string& label, std::size_t done, std::size_
          std::to_string(total) + " requests";
 }
 
-void catch_interrupt() {
-  struct sigaction action = {};
-  action.sa_handler = on_interrupt;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
+void catch_signals() {
+  handle(SIGINT, on_signal);
+  handle(SIGTERM, on_signal);
+  if (!is_ignored(SIGHUP)) handle(SIGHUP, on_signal);
+  handle(SIGPIPE, SIG_IGN);
+  handle(SIGXFSZ, SIG_IGN);
 }
 
-bool was_interrupted() { return num_interrupts != 0; }
+int interrupting_signal() { return first_signal; }
+
+void throw_if_interrupted() {
+  if (first_signal != 0) throw Interrupted();
+}
+
+void throw_if_output_failed() {
+  if (!std::cout) throw OutputFailed();
+}
+
+bool is_reader_gone() {
+  pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+  return poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
 
 }  // namespace metronome

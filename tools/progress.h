@@ -1,4 +1,4 @@
-// What a person sees and does while a run goes on: a progress bar, and Ctrl-C.
+// What a person sees and does while a run goes on: a progress bar, Ctrl-C, a closed terminal.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,11 @@
 
 namespace metronome {
 
+// A terminal that knows colours and cursor movements (TERM=dumb has neither).
+bool is_capable_terminal(int descriptor);
+
 // One line on standard error that is redrawn a few times a second. Draws nothing unless standard
-// error is a terminal.
+// error is a capable terminal.
 class ProgressBar {
  public:
   explicit ProgressBar(bool is_wanted);
@@ -32,8 +35,17 @@ class ProgressBar {
 // The text of the bar, without control characters: "label [####....]  50% 200/400 requests".
 std::string progress_text(const std::string& label, std::size_t done, std::size_t total);
 
-// From now on Ctrl-C only sets a flag; the third one ends the process at once.
-void catch_interrupt();
-bool was_interrupted();
+// From now on SIGINT (Ctrl-C), SIGTERM and SIGHUP only leave a note, and a pipe whose reader has
+// gone or a file that may not grow fails the write instead of ending the process: a run that owns a
+// half-written folder always gets to remove it. SIGHUP stays ignored where it was (nohup).
+void catch_signals();
+// The first of these signals that came; 0 if none did.
+int interrupting_signal();
+// Throws Interrupted when one came.
+void throw_if_interrupted();
+// Throws OutputFailed when standard output has failed.
+void throw_if_output_failed();
+// Whether standard output is a pipe whose reader has gone (`| head`): nothing to complain about.
+bool is_reader_gone();
 
 }  // namespace metronome

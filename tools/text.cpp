@@ -1,9 +1,28 @@
 #include "tools/text.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <sstream>
+
+#include "core/config_reader.h"
+#include "reports/wrapped_text.h"
 
 namespace metronome {
+
+std::size_t output_columns() {
+  winsize size{};
+  // Terminals that do not know their width say 0.
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kMaxColumns;
+  return std::min<std::size_t>(kMaxColumns, size.ws_col);
+}
+
+std::string one_line(std::string_view text) {
+  std::string line(text);
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  return printable(line);
+}
 
 std::string aligned_rows(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
@@ -20,25 +39,6 @@ std::string aligned_rows(const std::vector<std::vector<std::string>>& rows) {
     text += '\n';
   }
   return text;
-}
-
-std::string wrapped(const std::string& text, std::size_t indent) {
-  std::string lines;
-  std::size_t column = indent;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    const bool is_first_of_line = column == indent;
-    if (!is_first_of_line && column + 1 + word.size() > kTerminalColumns) {
-      lines += '\n' + std::string(indent, ' ');
-      column = indent;
-    } else if (!is_first_of_line) {
-      lines += ' ';
-      ++column;
-    }
-    lines += word;
-    column += word.size();
-  }
-  return lines + '\n';
 }
 
 }  // namespace metronome

@@ -3,17 +3,18 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace metronome {
 
-constexpr std::size_t kTerminalColumns = 100;
+// How wide text on standard output may be: kMaxColumns, or what a narrower terminal has.
+std::size_t output_columns();
+
+// Printable text: line breaks and tabs become spaces, other control characters are escaped.
+std::string one_line(std::string_view text);
 
 // Rows of cells in aligned columns, two spaces apart. Cells are ASCII.
 std::string aligned_rows(const std::vector<std::vector<std::string>>& rows);
-
-// `text` broken at spaces into lines that fit beside `indent` columns; every line but the first is
-// indented. Ends with a line break. A word that is too long gets a line of its own.
-std::string wrapped(const std::string& text, std::size_t indent);
 
 }  // namespace metronome

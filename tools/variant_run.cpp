@@ -1,13 +1,17 @@
 #include "tools/variant_run.h"
 
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "core/digest.h"
+#include "core/error.h"
 #include "core/run_record.h"
 #include "core/summary.h"
 #include "reports/file_writer.h"
+#include "reports/number_text.h"
 #include "tools/cli.h"
+#include "tools/progress.h"
 
 namespace metronome {
 namespace {
@@ -31,11 +35,46 @@ std::optional<double> request_rate(const WorkloadConfig& config, const Workload&
       if (span == 0) return std::nullopt;
       return static_cast<double>(workload.requests.size()) / to_seconds(span);
     }
-    case ArrivalProcess::Burst:
+    case ArrivalProcess::Burst: {
+      const auto size = static_cast<double>(config.arrivals.burst_size);
+      const bool is_one_burst = size == 0 || size >= static_cast<double>(workload.requests.size());
+      if (is_one_burst || config.arrivals.burst_interval_s == 0) return std::nullopt;
+      return size / config.arrivals.burst_interval_s;
+    }
     case ArrivalProcess::ClosedLoop:
     case ArrivalProcess::Steps: return std::nullopt;
   }
   return std::nullopt;
+}
+
+double burstiness(const ArrivalConfig& arrivals) {
+  switch (arrivals.process) {
+    case ArrivalProcess::Gamma: return arrivals.burstiness;
+    case ArrivalProcess::Constant: return std::numeric_limits<double>::infinity();
+    default: return 1.0;  // Poisson; the other processes have none, and vLLM writes this default
+  }
+}
+
+std::string warning_text(const FailureMessage& message, const Summary& summary) {
+  std::int64_t num_requests = 0;
+  std::string what;
+  switch (message.reason) {
+    case EndReason::NeverFits:
+      num_requests = summary.never_fits;
+      what = "can never fit";
+      break;
+    case EndReason::QueueFull:
+      num_requests = summary.refused;
+      what = "were refused";
+      break;
+    case EndReason::StepFailed:
+      num_requests = summary.step_failed;
+      what = "failed with their step";
+      break;
+    default: METRONOME_CHECK(false, "the reason has no messages");
+  }
+  return grouped_text(num_requests) + " of " + grouped_text(summary.num_requests) + " requests " +
+         what + "; first: " + message.text;
 }
 
 RunInfo run_info(const PreparedVariant& variant, std::string digest) {
@@ -50,9 +89,7 @@ RunInfo run_info(const PreparedVariant& variant, std::string digest) {
   info.digest = std::move(digest);
   info.num_prompts = static_cast<std::int64_t>(workload.requests.size());
   info.request_rate = request_rate(scenario.workload, workload);
-  if (scenario.workload.arrivals.process == ArrivalProcess::Gamma) {
-    info.burstiness = scenario.workload.arrivals.burstiness;
-  }
+  info.burstiness = burstiness(scenario.workload.arrivals);
   if (workload.mode == ArrivalMode::ClosedLoop) info.max_concurrency = workload.concurrency;
   info.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
   info.num_blocks = variant.simulation.setup.kv_cache.num_blocks;
@@ -67,12 +104,12 @@ void write_files(const RunRecord& record, const RunResult& result, const Results
   if (!subfolder.empty()) folder.make_subfolder(subfolder);
   folder.write(prefix + "result.json", result_json(result));
   if (wanted.requests) {
-    FileWriter file(folder.path(prefix + "requests.jsonl"));
+    FileWriter file(folder.path(prefix + "requests.jsonl"), throw_if_interrupted);
     write_requests_jsonl(record, file);
     file.close();
   }
   if (wanted.steps) {
-    FileWriter file(folder.path(prefix + "steps.jsonl"));
+    FileWriter file(folder.path(prefix + "steps.jsonl"), throw_if_interrupted);
     write_steps_jsonl(record, file);
     file.close();
   }
@@ -105,7 +142,7 @@ VariantOutcome run_variant(PreparedVariant& variant, ResultFolder& folder,
   if (extra_sink != nullptr) sinks.push_back(extra_sink);
 
   const auto started = std::chrono::steady_clock::now();
-  SimulationOutcome simulated =
+  const SimulationOutcome simulated =
       run_simulation(variant.simulation, *variant.workload, sinks, progress);
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - started;
@@ -113,11 +150,13 @@ VariantOutcome run_variant(PreparedVariant& variant, ResultFolder& folder,
 
   const RunRecord record = recorder.finish();
   VariantOutcome outcome;
-  outcome.messages = std::move(simulated.messages);
   outcome.simulated_ms = elapsed.count();
   outcome.result.info = run_info(variant, digest.hex());
   outcome.result.summary =
       summarize(record, {variant.scenario.slo, variant.simulation.setup.kv_cache.num_blocks});
+  for (const FailureMessage& message : simulated.messages) {
+    outcome.warnings.push_back(warning_text(message, outcome.result.summary));
+  }
   write_files(record, outcome.result, variant.scenario.results, folder, subfolder);
   return outcome;
 }

@@ -27,8 +27,9 @@ std::vector<PreparedVariant> prepare_variants(std::vector<Scenario> scenarios);
 
 struct VariantOutcome {
   RunResult result;
-  std::vector<std::string> messages;  // why requests failed, one a reason
-  double simulated_ms = 0;            // wall time of the simulation, without writing
+  // "5 of 5 requests can never fit; first: request 0: needs ...", one a reason.
+  std::vector<std::string> warnings;
+  double simulated_ms = 0;  // wall time of the simulation, without writing
 };
 
 // Simulates the variant and writes its files into `subfolder` of `folder` (empty: into the folder
