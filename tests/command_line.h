@@ -15,6 +15,22 @@
 
 namespace metronome::testing {
 
+// A scenario that runs in a moment, and two variants to append to it.
+constexpr const char* kSmallScenario = R"(seed: 3
+model: llama-3.2-1b
+hardware: h200
+engine: {max_num_seqs: 8, max_model_len: 4096}
+workload:
+  num_requests: 20
+  arrivals: {process: poisson, rate: 10}
+  prompt_tokens: {distribution: uniform, min: 10, max: 1500}
+  output_tokens: {distribution: fixed, value: 20}
+)";
+constexpr const char* kTwoVariants = R"(variants:
+  - {name: whole, scheduler: {policy: continuous}}
+  - {name: pieces, scheduler: {policy: chunked, prefill_chunk_size: 128}}
+)";
+
 inline std::string read_text_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw std::runtime_error("cannot read " + path.string());

@@ -8,23 +8,16 @@
 #include "sim/catalogue.h"
 #include "sim/roofline.h"
 #include "tests/catch.h"
+#include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
 namespace metronome {
 namespace {
 
+using testing::error_of;
+
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
-}
-
-template <class Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 SourceLocation somewhere() { return {std::make_shared<const std::string>("scenario.yaml"), 3}; }

@@ -12,20 +12,8 @@ using namespace metronome::testing;
 
 namespace {
 
-constexpr const char* kScenario = R"(description: two ways to prefill
-seed: 3
-model: llama-3.2-1b
-hardware: h200
-engine: {max_num_seqs: 8, max_model_len: 4096}
-workload:
-  num_requests: 20
-  arrivals: {process: poisson, rate: 10}
-  prompt_tokens: {distribution: uniform, min: 10, max: 1500}
-  output_tokens: {distribution: fixed, value: 20}
-variants:
-  - {name: whole, scheduler: {policy: continuous}}
-  - {name: pieces, scheduler: {policy: chunked, prefill_chunk_size: 128}}
-)";
+const std::string kScenario =
+    std::string("description: two ways to prefill\n") + kSmallScenario + kTwoVariants;
 
 struct Workplace {
   ScratchFolder folder;

@@ -11,20 +11,6 @@ using namespace metronome::testing;
 
 namespace {
 
-constexpr const char* kBase = R"(seed: 3
-model: llama-3.2-1b
-hardware: h200
-engine: {max_num_seqs: 8, max_model_len: 4096}
-workload:
-  num_requests: 20
-  arrivals: {process: poisson, rate: 10}
-  prompt_tokens: {distribution: uniform, min: 10, max: 1500}
-  output_tokens: {distribution: fixed, value: 20}
-)";
-constexpr const char* kVariants = R"(variants:
-  - {name: whole, scheduler: {policy: continuous}}
-  - {name: pieces, scheduler: {policy: chunked, prefill_chunk_size: 128}}
-)";
 // Runs for much longer than it takes to send a signal.
 constexpr const char* kLong =
     "--set workload.num_requests=300000 --set workload.output_tokens.value=2000";
@@ -32,7 +18,7 @@ constexpr const char* kLong =
 // A folder to run in, with a scenario.
 struct Workplace {
   ScratchFolder folder;
-  std::string scenario = folder.write("small.yaml", std::string(kBase) + kVariants);
+  std::string scenario = folder.write("small.yaml", std::string(kSmallScenario) + kTwoVariants);
   std::string out = folder.path() + "/out";
 
   CommandResult run_here(const std::string& arguments) const {
@@ -63,7 +49,7 @@ TEST_CASE("results of different scenarios go to different folders", "[cli]") {
   const Workplace place;
   for (const char* path : {"scenarios/m1/x.yaml", "scenarios/m2/x.yaml", "scenarios/x.yaml",
                            "old/scenarios/m1/scenarios/m3/x.yaml"}) {
-    place.folder.write(path, std::string(kBase) + kVariants);
+    place.folder.write(path, std::string(kSmallScenario) + kTwoVariants);
     const CommandResult result = place.run_here(path);
     REQUIRE(result.exit_code == 0);
     CHECK_FALSE(contains(result.err, "replaced"));
@@ -93,7 +79,7 @@ TEST_CASE("a result that is replaced is spoken of", "[cli]") {
 
 TEST_CASE("a scenario without variants has a summary too", "[cli]") {
   const Workplace place;
-  place.folder.write("small.yaml", kBase);
+  place.folder.write("small.yaml", kSmallScenario);
   REQUIRE(place.run("--quiet").exit_code == 0);
   const auto files = folder_content(place.out);
   CHECK(files.size() == 4);
@@ -119,7 +105,7 @@ TEST_CASE("folders and options that make no sense are refused first", "[cli]") {
 
 TEST_CASE("file names and descriptions do not drive the terminal", "[cli]") {
   const Workplace place;
-  const std::string text = "description: \"red \\e[31m\"\n" + std::string(kBase);
+  const std::string text = "description: \"red \\e[31m\"\n" + std::string(kSmallScenario);
   const std::string path = place.folder.write("caf\xe9\x1b[2J.yaml", text);
   const CommandResult result = place.run_here("'" + path + "'");
   INFO(result.err);

@@ -7,23 +7,14 @@
 #include "core/config_writer.h"
 #include "core/error.h"
 #include "tests/catch.h"
+#include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
 namespace metronome {
 namespace {
 
+using testing::error_of;
 using testing::ScratchFolder;
-
-// The message of the ConfigError that `action` throws; "" when it throws none.
-template <class Action>
-std::string error_of(const Action& action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 struct Sample {
   std::int64_t whole = 3;

@@ -20,11 +20,13 @@
 #include "reports/step_log.h"
 #include "reports/table.h"
 #include "tests/catch.h"
+#include "tests/error_of.h"
 #include "tests/fake_run.h"
 #include "tests/scratch_folder.h"
 
 using namespace metronome;
 using metronome::testing::decode;
+using metronome::testing::error_of;
 using metronome::testing::FakeRun;
 using metronome::testing::prefill;
 using metronome::testing::ScratchFolder;
@@ -92,17 +94,6 @@ std::string written(void (*write)(const RunRecord&, FileWriter&), const RunRecor
   write(record, file);
   file.close();
   return read_file(scratch.path() + "/lines.jsonl");
-}
-
-// What the std::runtime_error of `action` says; empty when it throws none.
-template <class Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const std::runtime_error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace
@@ -382,12 +373,15 @@ TEST_CASE("a folder that cannot be made is an error with its path", "[reports][f
   scratch.write("file", "");
   const std::string target = scratch.path() + "/file/out";
   const std::string missing = scratch.path() + "/none/x";
-  CHECK(error_of([&] { ResultFolder folder(target); }).starts_with(scratch.path() + "/file"));
-  CHECK(error_of([&] { FileWriter file(missing); }) ==
+  CHECK(error_of<std::runtime_error>([&] {
+          ResultFolder folder(target);
+        }).starts_with(scratch.path() + "/file"));
+  CHECK(error_of<std::runtime_error>([&] { FileWriter file(missing); }) ==
         missing + ": cannot write: No such file or directory");
   if (fs::exists("/dev/full")) {
     FileWriter full("/dev/full");
-    CHECK(error_of([&] { full.write("x"); }) == "/dev/full: cannot write: No space left on device");
+    CHECK(error_of<std::runtime_error>([&] { full.write("x"); }) ==
+          "/dev/full: cannot write: No space left on device");
   }
 }
 

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/workload.h"
 #include "core/workload_config.h"
+#include "tests/error_of.h"
 
 namespace metronome::testing {
 
@@ -18,17 +19,6 @@ inline WorkloadConfig read_config(const std::string& yaml, const std::string& ba
 
 inline Workload make(const std::string& yaml, std::uint64_t seed = 7) {
   return make_workload(read_config(yaml), seed);
-}
-
-// What the ConfigError thrown by `action` says; empty when there is none.
-template <class Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace metronome::testing
