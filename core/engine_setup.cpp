@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/policy_registry.h"
+#include "core/scenario_keys.h"
 
 namespace metronome {
 namespace {
@@ -41,8 +42,7 @@ KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_le
 // Without a token budget a step can hold every prompt at once, and its tokens must be countable.
 void check_step_size(const Scenario& scenario, const PolicyInfo& policy,
                      std::int64_t max_model_len) {
-  const bool has_budget = std::find(policy.keys.begin(), policy.keys.end(),
-                                    "max_num_batched_tokens") != policy.keys.end();
+  const bool has_budget = reads_key(policy, "max_num_batched_tokens");
   const std::int64_t num_seqs = scenario.engine.max_num_seqs;
   if (has_budget || num_seqs * max_model_len <= INT32_MAX) return;
   throw UnplacedConfigError("engine.max_num_seqs",

@@ -53,22 +53,25 @@ constexpr const char* kExamples =
 
 po::options_description visible_options(RunOptions& options) {
   po::options_description visible("options");
-  visible.add_options()(
-      "set", po::value(&options.assignments)->composing()->value_name("KEY=VALUE"),
-      "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable")(
-      "variant", po::value(&options.variants)->composing()->value_name("NAME"),
-      "run only this variant; repeatable")(
-      "out", po::value(&options.out)->value_name("DIR"),
-      "folder of the results, replaced if it holds nothing but an earlier one; unless given "
-      "results/SCENARIO, its path below the last folder named scenarios or else its name, with "
-      ".NAME for each --variant")("seed", po::value<std::string>()->value_name("N"),
-                                  "override the scenario's seed")(
-      "json", po::bool_switch(&options.wants_json),
-      "print the summary as JSON, and nothing else, on standard output")(
-      "trace-steps", po::bool_switch(&options.wants_step_log), "print every step as it is made")(
-      "quiet,q", po::bool_switch(&options.is_quiet), "print only errors")(
-      "verbose,v", po::bool_switch(&options.is_verbose), "print the resolved configuration")(
-      "help,h", "this text");
+  // One option a line; the formatter takes the chain of calls for one expression.
+  // clang-format off
+  visible.add_options()
+      ("set", po::value(&options.assignments)->composing()->value_name("KEY=VALUE"),
+       "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable")
+      ("variant", po::value(&options.variants)->composing()->value_name("NAME"),
+       "run only this variant; repeatable")
+      ("out", po::value(&options.out)->value_name("DIR"),
+       "folder of the results, replaced if it holds nothing but an earlier one; unless given "
+       "results/SCENARIO, its path below the last folder named scenarios or else its name, with "
+       ".NAME for each --variant")
+      ("seed", po::value<std::string>()->value_name("N"), "override the scenario's seed")
+      ("json", po::bool_switch(&options.wants_json),
+       "print the summary as JSON, and nothing else, on standard output")
+      ("trace-steps", po::bool_switch(&options.wants_step_log), "print every step as it is made")
+      ("quiet,q", po::bool_switch(&options.is_quiet), "print only errors")
+      ("verbose,v", po::bool_switch(&options.is_verbose), "print the resolved configuration")
+      ("help,h", "this text");
+  // clang-format on
   return visible;
 }
 
