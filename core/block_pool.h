@@ -1,43 +1,86 @@
-// A fixed set of equal-sized KV blocks, shared by reference count. Block ids are the only KV fact
-// that scheduler and executors share; the memory belongs to the executor.
+// A fixed set of equal-sized KV blocks, shared by reference count, and what free ones still hold.
+// Block ids are the only KV fact that scheduler and executors share; the memory belongs to the
+// executor.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "core/prefix_index.h"
 #include "core/request.h"
 #include "core/types.h"
 
 namespace metronome {
 
+// Where engines differ.
+struct BlockPoolOptions {
+  std::int64_t num_blocks = 0;  // > 0, the null block included
+  // Block 0 stands in tables for a block that is not needed (vLLM): never free, never counted used.
+  bool has_null_block = false;
+  // Full blocks can be hashed; a free block keeps its content until it is handed out again.
+  bool caches_prefixes = false;
+  DuplicateRule duplicates = DuplicateRule::KeepAll;
+  // Freed blocks without a hash, which nobody can find again, are handed out before all others
+  // (vLLM from 0.25 on); needs caches_prefixes.
+  bool reuses_unhashed_first = false;
+};
+constexpr BlockId kNullBlock{0};
+
 class BlockPool {
  public:
-  explicit BlockPool(std::int64_t num_blocks);  // requires num_blocks > 0
+  explicit BlockPool(const BlockPoolOptions& options);
 
-  // Appends the `count` blocks free for longest to `table`, each with ref_count 1. Returns false
-  // and takes nothing when fewer are free: ordinary back-pressure, so the caller waits or preempts.
+  // Appends the `count` blocks free for longest to `table`, each with ref_count 1; they lose what
+  // they held. Returns false and takes nothing when fewer are free: ordinary back-pressure, so the
+  // caller waits or preempts.
   [[nodiscard]] bool allocate(std::int64_t count, BlockTable& table);
 
-  void retain(BlockId id);  // requires ref_count(id) > 0
+  // One more reference. A free block leaves the free list and keeps its content. Not the null
+  // block.
+  void retain(BlockId id);
   // Drops one reference of each block, last block first, so that of blocks freed together the
-  // tail of a sequence is reused first. Requires ref_count > 0 for each. Leaves `table` empty.
+  // tail of a sequence is reused first. Null blocks are passed over. Requires ref_count > 0 for
+  // each. Leaves `table` empty.
   void release(BlockTable& table);
+  // The same for one block.
+  void release(BlockId id);
 
+  bool is_free(BlockId id) const { return ref_count(id) == 0 && !is_null(id); }
+  bool is_null(BlockId id) const { return has_null_block_ && id == kNullBlock; }
   std::int32_t ref_count(BlockId id) const { return ref_counts_[index(id)]; }
   std::int64_t num_blocks() const { return static_cast<std::int64_t>(ref_counts_.size()); }
+  std::int64_t num_usable() const { return num_blocks() - (has_null_block_ ? 1 : 0); }
   std::int64_t num_free() const { return num_free_; }
-  std::int64_t num_used() const { return num_blocks() - num_free_; }
+  std::int64_t num_used() const { return num_usable() - num_free_; }
+
+  // Which blocks hold which content. Requires caches_prefixes.
+  bool caches_prefixes() const { return contents_.has_value(); }
+  const PrefixIndex& contents() const { return *contents_; }
+  PrefixIndex& contents() { return *contents_; }
+
+  // The free blocks in the order they will be handed out. Cost: O(free blocks).
+  std::vector<BlockId> free_blocks() const;
 
   // Throws InvariantError unless the free list holds exactly the blocks without a reference, each
   // once, and the references are exactly those of `tables`. Cost: O(blocks + table entries).
   void check_integrity(const std::vector<const BlockTable*>& tables) const;
 
  private:
-  std::vector<std::int32_t> ref_counts_;  // [num_blocks], 0 = free
-  // A ring of the free blocks, oldest first: num_free_ of them from free_begin_ on.
-  std::vector<BlockId> free_ring_;  // [num_blocks]
-  std::int64_t free_begin_ = 0;
+  struct Link {  // neighbours in the free list; the list's own ends are links_[num_blocks]
+    std::int32_t previous;
+    std::int32_t next;
+  };
+  void link_before(std::int32_t position, BlockId id);
+  void unlink(BlockId id);
+  void forget_next(std::int64_t count);
+
+  bool has_null_block_;
+  bool reuses_unhashed_first_;
+  std::vector<std::int32_t> ref_counts_;  // [num_blocks], 0 = free or null
+  std::vector<Link> links_;               // [num_blocks + 1]
   std::int64_t num_free_ = 0;
+  std::optional<PrefixIndex> contents_;
 };
 
 }  // namespace metronome

@@ -138,6 +138,15 @@ bool ends_with_key(std::string_view assignment, std::string_view key) {
   return assignment.ends_with(' ') || assignment.ends_with('.');
 }
 
+bool read_boolean(const ConfigNode& node, const std::string& key, const std::string& type,
+                  const std::string& allowed) {
+  const bool is_plain = node.kind == ConfigNode::Kind::Scalar && !node.is_quoted;
+  if (!is_plain || (node.scalar != "true" && node.scalar != "false")) {
+    fail_type(node, key, type, allowed);
+  }
+  return node.scalar == "true";
+}
+
 // "variants.0.seed" is "seed", which `--set variants.NAME.seed` names as well.
 std::string_view below_variant(std::string_view key) {
   constexpr std::string_view kPrefix = "variants.";
@@ -174,11 +183,17 @@ void ConfigReader::number(const char* key, double& value, double min, double max
 void ConfigReader::boolean(const char* key, bool& value, const char*) {
   const ConfigNode* node = lookup(key);
   if (node == nullptr) return;
-  const bool is_plain = node->kind == ConfigNode::Kind::Scalar && !node->is_quoted;
-  if (!is_plain || (node->scalar != "true" && node->scalar != "false")) {
-    fail_type(*node, dotted(key), "true or false", "true, false");
+  value = read_boolean(*node, dotted(key), "true or false", "true, false");
+}
+
+void ConfigReader::boolean_or_auto(const char* key, std::optional<bool>& value, const char*) {
+  const ConfigNode* node = lookup(key);
+  if (node == nullptr) return;
+  const bool is_auto = node->kind == ConfigNode::Kind::Scalar && node->scalar == "auto";
+  value.reset();
+  if (!is_auto) {
+    value = read_boolean(*node, dotted(key), "true, false or auto", "true, false, auto");
   }
-  value = node->scalar == "true";
 }
 
 void ConfigReader::text(const char* key, std::string& value, const char*) {

@@ -39,6 +39,8 @@ class FieldVisitor {
   // An integer that may also be the word `auto`, stored as nullopt.
   virtual void integer_or_auto(const char* key, std::optional<std::int64_t>& value,
                                std::int64_t min, std::int64_t max, const char* doc) = 0;
+  // A boolean that may also be the word `auto`, stored as nullopt.
+  virtual void boolean_or_auto(const char* key, std::optional<bool>& value, const char* doc) = 0;
   // A number that may be absent (or null), stored as nullopt.
   virtual void optional_number(const char* key, std::optional<double>& value, double min,
                                double max, const char* doc) = 0;
@@ -85,6 +87,7 @@ class ConfigReader final : public FieldVisitor {
   void close_section() override;
   void integer_or_auto(const char*, std::optional<std::int64_t>&, std::int64_t, std::int64_t,
                        const char*) override;
+  void boolean_or_auto(const char*, std::optional<bool>&, const char*) override;
   void optional_number(const char*, std::optional<double>&, double, double, const char*) override;
   void optional_integer(const char*, std::optional<std::int64_t>&, std::int64_t, std::int64_t,
                         const char*) override;

@@ -102,6 +102,9 @@ class JsonWriter final : public FieldVisitor {
                        std::int64_t, const char*) override {
     put(key, to_json(value, "auto"));
   }
+  void boolean_or_auto(const char* key, std::optional<bool>& value, const char*) override {
+    put(key, value.has_value() ? Json(*value) : Json("auto"));
+  }
   void optional_number(const char* key, std::optional<double>& value, double, double,
                        const char*) override {
     put(key, value.has_value() ? to_json(*value) : Json());
@@ -166,6 +169,10 @@ class KeyDocumenter final : public FieldVisitor {
                        std::int64_t max, const char* doc) override {
     add(key, "integer", describe_range(min, max) + ", or auto", to_json(value, "auto"),
         other_integer(value.value_or(min), min, max), doc);
+  }
+  void boolean_or_auto(const char* key, std::optional<bool>& value, const char* doc) override {
+    add(key, "boolean", "true, false, auto", value.has_value() ? Json(*value) : Json("auto"),
+        !value.value_or(false), doc);
   }
   void optional_number(const char* key, std::optional<double>& value, double min, double max,
                        const char* doc) override {

@@ -14,18 +14,19 @@ constexpr std::int64_t kStepsPerProgress = 1024;
 }  // namespace
 
 Engine::Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
-               std::span<EventSink* const> sinks)
+               std::span<EventSink* const> sinks, const PrefixHasher* hasher)
     : setup_(setup),
       executor_(executor),
       clock_(clock),
       sinks_(sinks.begin(), sinks.end()),
-      kv_cache_(setup.kv_cache) {
+      kv_cache_(setup.kv_cache, hasher) {
   METRONOME_CHECK(setup.async_depth >= 1 && setup.async_depth <= kMaxInFlight,
                   "one or two steps in flight");
   const PolicyInfo* policy = find_policy(setup.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "the policy was validated before");
   scheduler_ = policy->make(SchedulerContext{.config = setup_.scheduler,
                                              .max_num_seqs = setup.max_num_seqs,
+                                             .max_model_len = setup.max_model_len,
                                              .step_shape = setup.step_shape,
                                              .kv_cache = kv_cache_,
                                              .requests = requests_});
@@ -42,11 +43,8 @@ EndReason Engine::refusal_for(const RequestSpec& spec, std::string& message) con
     message = needs() + "; max_model_len is " + std::to_string(setup_.max_model_len);
     return EndReason::NeverFits;
   }
-  // The last token is sampled but never cached.
-  const std::int64_t num_blocks = kv_cache_.blocks_for(num_tokens - 1);
-  if (num_blocks > kv_cache_.num_blocks()) {
-    message = needs() + ", that is " + std::to_string(num_blocks) + " KV blocks; the cache has " +
-              std::to_string(kv_cache_.num_blocks());
+  if (const std::string reason = scheduler_->refusal(spec); !reason.empty()) {
+    message = needs() + ", " + reason;
     return EndReason::NeverFits;
   }
   const auto limit = static_cast<std::size_t>(setup_.max_waiting_requests);
@@ -98,6 +96,11 @@ bool Engine::plan_and_launch() {
   scheduler_->plan(plan, next_step_index_, now);
   ++arrival_step_;
   for (const RequestId id : plan.preempted) emit(EventKind::Preempted, requests_[id]);
+  for (const RequestId id : plan.refused) {
+    emit_ended(requests_[id], requests_[id].end_reason == EndReason::NeverFits
+                                  ? "preempted and grown beyond what can be served again"
+                                  : "the KV cache has no room for the running requests");
+  }
   for (const RequestId id : plan.admitted) emit(EventKind::Admitted, requests_[id]);
   num_unrecorded_preemptions_ += static_cast<std::int32_t>(plan.preempted.size());
   if (plan.empty()) return false;
@@ -126,7 +129,7 @@ void Engine::collect_and_commit() {
 
 void Engine::drain() {
   while (has_work()) {
-    if (step()) continue;
+    if (step() || !has_work()) continue;  // a plan that computes nothing may end the last ones
     const TimeNs wake = scheduler_->wake_time();
     METRONOME_CHECK(wake != kNever, "requests are left that can never be scheduled");
     clock_.wait_until(wake);

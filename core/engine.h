@@ -50,9 +50,9 @@ using ProgressFn = std::function<bool(const RunProgress&)>;
 
 class Engine {
  public:
-  // `executor`, `clock` and `sinks` outlive the engine.
+  // `executor`, `clock`, `sinks` and `hasher` outlive the engine. Prefix caching needs the hasher.
   Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
-         std::span<EventSink* const> sinks);
+         std::span<EventSink* const> sinks, const PrefixHasher* hasher = nullptr);
 
   // Hands in a request that arrived at spec.arrival <= clock.now(). A full queue or a request that
   // can never fit is refused: it ends at once, with the reason.

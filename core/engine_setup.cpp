@@ -10,7 +10,8 @@
 namespace metronome {
 namespace {
 
-KvCacheLayout paged_layout(const Scenario& scenario, const KvCapacityFn& kv_capacity) {
+KvCacheLayout paged_layout(const Scenario& scenario, const PolicyInfo& policy,
+                           const KvCapacityFn& kv_capacity) {
   const KvCacheConfig& config = scenario.kv_cache;
   std::int64_t num_blocks = 0;
   if (config.num_blocks) {
@@ -18,11 +19,14 @@ KvCacheLayout paged_layout(const Scenario& scenario, const KvCapacityFn& kv_capa
   } else {
     num_blocks = std::min(kv_capacity(config.block_size), kMaxBlocks);
   }
-  const double watermark = config.watermark * static_cast<double>(num_blocks);
-  return {.num_blocks = num_blocks,
-          .block_size = config.block_size,
-          .allocation = config.allocation,
-          .watermark_blocks = static_cast<std::int64_t>(watermark)};
+  const double watermark = config.watermark.value_or(policy.default_watermark);
+  return {
+      .num_blocks = num_blocks,
+      .block_size = config.block_size,
+      .allocation = config.allocation,
+      .watermark_blocks = static_cast<std::int64_t>(watermark * static_cast<double>(num_blocks)),
+      .enable_prefix_caching = caches_prefixes(policy, config),
+      .sliding_window = config.sliding_window};
 }
 
 KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_len,
@@ -75,9 +79,14 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   setup.async_depth = scenario.engine.async_depth;
   setup.step_shape = scenario.engine.step_shape == StepShape::Auto ? policy->natural_shape
                                                                    : scenario.engine.step_shape;
-  setup.kv_cache = scenario.kv_cache.backend == KvBackend::Slotted
-                       ? slotted_layout(scenario, setup.max_model_len, kv_capacity)
-                       : paged_layout(scenario, kv_capacity);
+  if (scenario.kv_cache.backend == KvBackend::Slotted) {
+    setup.kv_cache = slotted_layout(scenario, setup.max_model_len, kv_capacity);
+    return setup;
+  }
+  setup.kv_cache = paged_layout(scenario, *policy, kv_capacity);
+  if (policy->arrange_cache != nullptr) {
+    policy->arrange_cache(setup.scheduler, setup.max_model_len, setup.kv_cache);
+  }
   return setup;
 }
 

@@ -61,11 +61,16 @@ struct alignas(64) Request {
   // Tokens whose KV collected steps have written. Equals num_computed_tokens when nothing of the
   // request is in flight.
   std::int32_t num_cached_tokens = 0;
-  std::int32_t num_output_tokens = 0;   // returned by collected steps
-  std::int32_t kv_capacity_tokens = 0;  // positions the owned blocks can hold
+  std::int32_t num_output_tokens = 0;  // returned by collected steps
+  // Positions it may compute without asking the cache again; never more than its blocks hold.
+  std::int32_t kv_ready_tokens = 0;
   std::int32_t num_preemptions = 0;
+  // Prompt tokens found in the cache when it was first admitted (OpenAI's cached_tokens).
+  std::int32_t num_prefix_hit_tokens = 0;
   TimeNs arrival = 0;
   BlockTable block_table;
+  // Blocks of the sliding-window layers of a hybrid model; null blocks behind the window.
+  BlockTable window_table;
   std::vector<TokenId> output_token_ids;  // empty when the executor returns lengths only
 
   std::int32_t num_tokens() const { return num_prompt_tokens + num_output_tokens; }

@@ -129,6 +129,7 @@ void RunRecorder::on_event(const Event& event, const Request& request) {
       break;  // the arrival comes with the request, the token with its step
     case EventKind::Admitted:
       if (record.first_scheduled == kNoTime) record.first_scheduled = event.time;
+      record.num_prefix_hit_tokens = request.num_prefix_hit_tokens;
       record.last_scheduled = event.time;
       break;
     case EventKind::Preempted:

@@ -70,7 +70,8 @@ struct RequestRecord {
   std::int32_t num_preemptions = 0;
   std::int32_t num_prefill_chunks = 0;
   std::int32_t priority = 0;
-  std::uint32_t first_run = 0;  // into RunRecord::runs
+  std::int32_t num_prefix_hit_tokens = 0;  // of the prompt, cached when it was first admitted
+  std::uint32_t first_run = 0;             // into RunRecord::runs
   EndReason reason = EndReason::None;
 
   bool completed() const { return reason == EndReason::Length || reason == EndReason::Stop; }

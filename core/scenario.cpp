@@ -178,12 +178,14 @@ std::string resolve_model(const std::string& model, const SourceLocation& where,
 }
 
 Scenario read_scenario(const ConfigNode& source, const std::string& base_dir) {
+  refuse_unknown_policy_keys(source);
   Scenario scenario;
   ConfigReader reader(source, "");
   visit_before_workload(reader, scenario);
   const ConfigNode* workload = reader.take("workload");
   visit_after_workload(reader, scenario);
   reader.finish();
+  resolve_policy_defaults(scenario);
   validate_scenario(scenario, source);
   if (workload == nullptr) {
     fail_config(source.where, "workload",

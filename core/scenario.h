@@ -10,6 +10,7 @@
 
 #include "core/config_reader.h"
 #include "core/config_writer.h"
+#include "core/scheduler_config.h"
 #include "core/workload_config.h"
 
 namespace metronome {
@@ -17,7 +18,6 @@ namespace metronome {
 enum class StepShape : std::uint8_t { Auto, Mixed, Separate };
 enum class KvBackend : std::uint8_t { Paged, Slotted };
 enum class KvAllocation : std::uint8_t { Incremental, Eager };
-enum class QueueOrder : std::uint8_t { Fcfs, Priority, ShortestPrefillFirst };
 enum class Batching : std::uint8_t { Ragged, Padded };
 
 struct EngineConfig {
@@ -35,21 +35,10 @@ struct KvCacheConfig {
   std::int32_t block_size = 16;            // tokens; paged only
   std::optional<std::int64_t> num_blocks;  // auto = what the executor has room for
   KvAllocation allocation = KvAllocation::Incremental;
-  double watermark = 0.0;  // share of blocks kept free when admitting
-  bool enable_prefix_caching = false;
-};
-
-struct SchedulerConfig {
-  std::string policy = "token_budget";
-  QueueOrder order = QueueOrder::Fcfs;
-  std::int32_t max_num_batched_tokens = 2048;
-  // Prompt tokens a request may advance in one step. auto = the policy's default: chunked 512,
-  // token_budget as much as the budget leaves.
-  std::optional<std::int64_t> prefill_chunk_size;
-  std::int32_t max_prefill_chunks_per_step = 0;  // 0 = no limit
-  std::int32_t max_num_partial_prefills = 0;     // 0 = no limit
-  std::int32_t min_chunk_size = 1;
-  double batch_wait_ms = 0;  // static: wait this long for the batch to fill
+  // Share of blocks kept free when a request is admitted; null = the policy's.
+  std::optional<double> watermark;
+  std::optional<bool> enable_prefix_caching;  // auto = what the policy's engine does
+  std::int32_t sliding_window = 0;            // tokens; a second group of layers, vllm
 };
 
 struct CostModelConfig {
@@ -127,7 +116,6 @@ struct Scenario {
 // Keys, ranges and meaning of each section. Shown an unknown policy, they break an invariant.
 void visit_fields(FieldVisitor& visitor, EngineConfig& config);
 void visit_fields(FieldVisitor& visitor, KvCacheConfig& config);
-void visit_fields(FieldVisitor& visitor, SchedulerConfig& config);
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config);
 void visit_fields(FieldVisitor& visitor, SloConfig& config);
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config);

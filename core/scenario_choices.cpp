@@ -54,8 +54,8 @@ Unused unused_by_policy(std::string_view name) {
 Unused unused_by_backend(std::string_view name) {
   if (name != "slotted") return {};
   Unused unused;
-  for (const std::string_view key :
-       {"block_size", "num_blocks", "allocation", "watermark", "enable_prefix_caching"}) {
+  for (const std::string_view key : {"block_size", "num_blocks", "allocation", "watermark",
+                                     "enable_prefix_caching", "sliding_window"}) {
     unused.keys.push_back({key,
                            "the slotted backend has max_num_seqs slots of max_model_len tokens "
                            "and no use for this key; allowed: backend paged, or the key left out"});
@@ -74,6 +74,27 @@ std::vector<Choice> list_choices() {
 }
 
 }  // namespace
+
+void refuse_unknown_policy_keys(const ConfigNode& source) {
+  const ConfigNode* section = source.find("scheduler");
+  if (section == nullptr || section->kind != ConfigNode::Kind::Map) return;
+  const ConfigNode* chosen = section->find("policy");
+  const PolicyInfo* policy =
+      find_policy(chosen == nullptr ? SchedulerConfig().policy : chosen->scalar);
+  if (policy == nullptr) return;  // reading will say so
+  std::vector<std::string_view> known = all_policy_keys();
+  known.push_back("policy");
+  for (const ConfigNode::Entry& entry : section->entries) {
+    if (std::find(known.begin(), known.end(), entry.key) != known.end()) continue;
+    const std::string_view nearest = nearest_name(entry.key, known);
+    const std::string hint =
+        nearest.empty() ? "" : " (did you mean '" + std::string(nearest) + "'?)";
+    std::vector<std::string_view> allowed = {"policy"};
+    allowed.insert(allowed.end(), policy->keys.begin(), policy->keys.end());
+    fail_config(entry.value.where, "scheduler." + entry.key,
+                "unknown key" + hint + "; allowed: " + join_names(allowed));
+  }
+}
 
 bool reads_key(const PolicyInfo& policy, std::string_view key) {
   return std::find(policy.keys.begin(), policy.keys.end(), key) != policy.keys.end();

@@ -13,15 +13,10 @@ namespace {
 constexpr std::string_view kStepShapes[] = {"auto", "mixed", "separate"};
 constexpr std::string_view kBackends[] = {"paged", "slotted"};
 constexpr std::string_view kAllocations[] = {"incremental", "eager"};
-constexpr std::string_view kOrders[] = {"fcfs", "priority", "shortest_prefill_first"};
 constexpr std::string_view kCostModels[] = {"roofline"};
 constexpr std::string_view kBatchings[] = {"ragged", "padded"};
 
-// Far above any real setting; they keep products of two settings inside 64 bits.
-constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
-constexpr std::int64_t kMaxSeqs = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
-constexpr double kHourMs = 3'600'000;
 constexpr double kShortestLimitMs = 0.001;
 
 struct PresetLimits {
@@ -44,16 +39,6 @@ constexpr PresetLimits kPresets[] = {
     {"gpt-oss-120b-server", 3000, 80},
     {"gpt-oss-120b-interactive", 2000, 20},
 };
-
-// A choice whose value is kept as its name.
-void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
-                 std::span<const std::string_view> names, const char* doc) {
-  const auto found = std::find(names.begin(), names.end(), value);
-  METRONOME_CHECK(found != names.end(), "the struct holds a name that exists");
-  int chosen = static_cast<int>(found - names.begin());
-  visitor.choice(key, chosen, names, doc);
-  value = names[static_cast<std::size_t>(chosen)];
-}
 
 void choose_preset(FieldVisitor& visitor, SloConfig& config) {
   std::vector<std::string_view> names;
@@ -79,6 +64,15 @@ void visit_section(FieldVisitor& visitor, const char* key, Config& config, const
 
 }  // namespace
 
+void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
+                 std::span<const std::string_view> names, const char* doc) {
+  const auto found = std::find(names.begin(), names.end(), value);
+  METRONOME_CHECK(found != names.end(), "the struct holds a name that exists");
+  int chosen = static_cast<int>(found - names.begin());
+  visitor.choice(key, chosen, names, doc);
+  value = names[static_cast<std::size_t>(chosen)];
+}
+
 void visit_fields(FieldVisitor& visitor, EngineConfig& config) {
   visitor.integer("max_num_seqs", config.max_num_seqs, 1, kMaxSeqs, "requests running at once");
   visitor.integer_or_auto("max_model_len", config.max_model_len, 1, kMaxTokens,
@@ -99,30 +93,15 @@ void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
                           "blocks in the pool; auto: what device memory has room for; paged");
   visitor.choice("allocation", config.allocation, kAllocations,
                  "blocks chunk by chunk, or the whole prompt's with its first chunk; paged");
-  visitor.number("watermark", config.watermark, 0, 0.99,
-                 "share of blocks kept free when a request is admitted; paged");
-  visitor.boolean("enable_prefix_caching", config.enable_prefix_caching,
-                  "share the blocks of equal prefixes; paged");
-}
-
-void visit_fields(FieldVisitor& visitor, SchedulerConfig& config) {
-  std::vector<std::string_view> policies;
-  for (const PolicyInfo& policy : all_policies()) policies.push_back(policy.name);
-  choose_name(visitor, "policy", config.policy, policies, "who computes what in a step");
-  visitor.choice("order", config.order, kOrders, "who leaves the waiting queue first");
-  visitor.integer("max_num_batched_tokens", config.max_num_batched_tokens, 1, kMaxTokens,
-                  "token budget of a step");
-  visitor.integer_or_auto("prefill_chunk_size", config.prefill_chunk_size, 1, kMaxTokens,
-                          "prompt tokens a request advances in a step at most; "
-                          "auto: chunked 512, token_budget the budget");
-  visitor.integer("max_prefill_chunks_per_step", config.max_prefill_chunks_per_step, 0, kMaxSeqs,
-                  "prefill chunks in a step; 0: no limit");
-  visitor.integer("max_num_partial_prefills", config.max_num_partial_prefills, 0, kMaxSeqs,
-                  "prompts begun and not finished; 0: no limit");
-  visitor.integer("min_chunk_size", config.min_chunk_size, 1, kMaxTokens,
-                  "tokens at least in a chunk that does not complete its prompt");
-  visitor.number("batch_wait_ms", config.batch_wait_ms, 0, kHourMs,
-                 "wait this long for the batch to fill");
+  visitor.optional_number("watermark", config.watermark, 0, 0.99,
+                          "share of blocks kept free when a request is admitted; "
+                          "null: sarathi's kin 0.01, others 0; paged");
+  visitor.boolean_or_auto("enable_prefix_caching", config.enable_prefix_caching,
+                          "share the blocks of equal prefixes; auto: as the engine does that the "
+                          "policy reproduces; paged");
+  visitor.integer("sliding_window", config.sliding_window, 0, kMaxTokens,
+                  "window of a second group of layers with blocks of its own, tokens; 0: none; "
+                  "policy vllm");
 }
 
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {

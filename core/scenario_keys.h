@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "core/policy_registry.h"
@@ -14,9 +15,21 @@ namespace metronome {
 // Seeds are written as YAML integers.
 constexpr std::int64_t kMaxSeed = std::numeric_limits<std::int64_t>::max();
 
+// Far above any real setting; they keep products of two settings inside 64 bits.
+constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxSeqs = std::int64_t{1} << 20;
+constexpr double kHourMs = 3'600'000;
+
+// A choice whose value is kept as its name.
+void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
+                 std::span<const std::string_view> names, const char* doc);
+
 // Every choice of a scenario with the keys that each of its values has no use for: policy, KV
 // backend, and those of workload_choices().
 std::span<const Choice> scenario_choices();
+
+// Throws ConfigError for a key of `scheduler` that no policy reads; names those of the chosen one.
+void refuse_unknown_policy_keys(const ConfigNode& source);
 
 bool reads_key(const PolicyInfo& policy, std::string_view key);
 

@@ -41,16 +41,30 @@ void check_policy(const Scenario& scenario, const ConfigNode& source, const Poli
     fail_at(source, "engine.step_shape",
             "policy '" + name + "' prefills and decodes in two passes; allowed: auto, separate");
   }
-  if (scenario.kv_cache.enable_prefix_caching && !policy.allows_prefix_caching) {
+  const bool caches = scenario.kv_cache.enable_prefix_caching.value_or(false);
+  if (caches && policy.prefix_caching == PrefixCaching::Never) {
     fail_at(source, "kv_cache.enable_prefix_caching",
             "policy '" + name + "' does not reuse cached prefixes; allowed: false");
+  }
+  const bool is_paged = scenario.kv_cache.backend == KvBackend::Paged;
+  if (!is_paged && policy.requires_paged) {
+    fail_at(source, "kv_cache.backend",
+            "policy '" + name + "' needs a free block beside those in use; allowed: paged");
+  }
+  if (is_paged && !caches && policy.prefix_caching == PrefixCaching::Always) {
+    fail_at(source, "kv_cache.enable_prefix_caching",
+            "policy '" + name + "' always reuses cached prefixes; allowed: true");
+  }
+  if (scenario.kv_cache.sliding_window > 0 && !policy.allows_sliding_window) {
+    fail_at(source, "kv_cache.sliding_window",
+            "policy '" + name + "' keeps one group of layers; allowed: 0");
   }
 }
 
 void check_token_budget(const Scenario& scenario, const ConfigNode& source,
                         const PolicyInfo& policy) {
   if (!reads_key(policy, "max_num_batched_tokens")) return;
-  const std::int64_t budget = scenario.scheduler.max_num_batched_tokens;
+  const std::int64_t budget = token_budget(scenario.scheduler);
   const std::int64_t seqs = scenario.engine.max_num_seqs;
   if (budget >= seqs) return;
   const std::string reason = ", but every running request needs a token of its own in each step";
@@ -62,6 +76,36 @@ void check_token_budget(const Scenario& scenario, const ConfigNode& source,
   fail_at(source, "engine.max_num_seqs",
           std::to_string(seqs) + " is more than scheduler.max_num_batched_tokens " +
               std::to_string(budget) + reason + "; allowed: at most " + std::to_string(budget));
+}
+
+// Sarathi's chunk holds the decodes too, and what they leave must not be less than nothing.
+void check_sarathi_chunks(const Scenario& scenario, const ConfigNode& source,
+                          const PolicyInfo& policy) {
+  if (policy.name != "sarathi") return;
+  const SarathiConfig& config = scenario.scheduler.sarathi;
+  const auto require_room = [&](const std::string& key, std::int64_t chunk) {
+    const std::int64_t seqs = scenario.engine.max_num_seqs;
+    if (chunk >= seqs) return;
+    fail_at(source, "scheduler." + key,
+            std::to_string(chunk) + " is less than engine.max_num_seqs " + std::to_string(seqs) +
+                ", but every decode takes a token of the chunk; allowed: at least " +
+                std::to_string(seqs));
+  };
+  if (!config.enable_dynamic_chunking_schedule) {
+    return require_room("chunk_size", config.chunk_size);
+  }
+  const auto require_multiple = [&](const std::string& key, std::int64_t chunk) {
+    if (chunk % 32 == 0) return;
+    fail_at(source, "scheduler." + key,
+            std::to_string(chunk) + " is not a multiple of 32; allowed: 32, 64, 96, ...");
+  };
+  require_multiple("low_chunk_size", config.low_chunk_size);
+  require_multiple("high_chunk_size", config.high_chunk_size);
+  require_room("low_chunk_size", config.low_chunk_size);
+  if (config.high_chunk_size >= config.low_chunk_size) return;
+  fail_at(source, "scheduler.high_chunk_size",
+          std::to_string(config.high_chunk_size) + " is less than scheduler.low_chunk_size " +
+              std::to_string(config.low_chunk_size) + "; allowed: at least as much");
 }
 
 void check_chunk_sizes(const Scenario& scenario, const ConfigNode& source,
@@ -77,7 +121,7 @@ void check_chunk_sizes(const Scenario& scenario, const ConfigNode& source,
   if (config.prefill_chunk_size.has_value()) {
     require_at_most(*config.prefill_chunk_size, "prefill_chunk_size");
   }
-  require_at_most(config.max_num_batched_tokens, "max_num_batched_tokens");
+  require_at_most(token_budget(config), "max_num_batched_tokens");
 }
 
 }  // namespace
@@ -91,6 +135,7 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   check_choices(scenario, source);
   check_policy(scenario, source, *policy);
   check_token_budget(scenario, source, *policy);
+  check_sarathi_chunks(scenario, source, *policy);
   check_chunk_sizes(scenario, source, *policy);
 }
 

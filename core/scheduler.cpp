@@ -10,6 +10,7 @@ namespace metronome {
 Scheduler::Scheduler(const SchedulerContext& context)
     : config_(context.config),
       max_num_seqs_(context.max_num_seqs),
+      max_model_len_(context.max_model_len),
       step_shape_(context.step_shape),
       kv_cache_(context.kv_cache),
       requests_(context.requests),
@@ -24,6 +25,7 @@ void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
   plan.passes.clear();
   plan.admitted.clear();
   plan.preempted.clear();
+  plan.refused.clear();
   plan.num_prefill_tokens = 0;
   plan.num_decode_tokens = 0;
   plan_ = &plan;
@@ -32,12 +34,21 @@ void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
   fill_plan();
   build_passes();
   METRONOME_CHECK(plan.num_tokens() <= max_tokens_per_step(), "a step exceeds its token budget");
-  METRONOME_CHECK(running_.size() <= static_cast<std::size_t>(max_num_seqs_),
+  METRONOME_CHECK(static_cast<std::int64_t>(running_.size()) <= max_running(),
                   "more requests run than max_num_seqs");
   plan.num_running = static_cast<std::int32_t>(running_.size());
   plan.num_waiting = static_cast<std::int32_t>(waiting_.size());
   plan.num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());
   plan_ = nullptr;
+}
+
+std::string Scheduler::refusal(const RequestSpec& spec) const {
+  // The last token is sampled but never cached.
+  const std::int64_t num_tokens = std::int64_t{spec.num_prompt_tokens} + spec.max_output_tokens - 1;
+  const std::int64_t num_blocks = kv_cache_.max_blocks_of(num_tokens);
+  if (num_blocks <= kv_cache_.num_blocks()) return {};
+  return "that is " + std::to_string(num_blocks) + " KV blocks; the cache has " +
+         std::to_string(kv_cache_.num_blocks());
 }
 
 void Scheduler::retire() {
@@ -104,20 +115,35 @@ bool Scheduler::plan_prefill(Request& request, std::int32_t num_tokens) {
     const bool has_room = make_room(request, num_positions);
     METRONOME_CHECK(has_room, "preempting those behind gives the room that was counted");
   }
-  const bool completes = num_tokens == request.num_uncomputed_tokens();
+  add_chunk(request, num_tokens);
+  return true;
+}
+
+void Scheduler::add_chunk(Request& request, std::int32_t num_tokens) {
+  const bool is_decode = request.state == RequestState::Decode;
+  const bool completes = is_decode || num_tokens == request.num_uncomputed_tokens();
   plan_->chunks.push_back({.request = request.id,
                            .first_position = request.num_computed_tokens,
                            .num_tokens = num_tokens,
-                           .kind = ChunkKind::Prefill,
+                           .kind = is_decode ? ChunkKind::Decode : ChunkKind::Prefill,
                            .samples_token = completes,
                            .generation = request.generation});
-  plan_->num_prefill_tokens += num_tokens;
-  request.num_computed_tokens = num_positions;
-  if (completes) {
-    request.transition_to(RequestState::Decode);
-    std::erase(prefilling_, &request);
+  request.num_computed_tokens += num_tokens;
+  if (is_decode) {
+    ++plan_->num_decode_tokens;
+    return;
   }
-  return true;
+  plan_->num_prefill_tokens += num_tokens;
+  if (!completes) return;
+  request.transition_to(RequestState::Decode);
+  std::erase(prefilling_, &request);
+}
+
+std::int32_t Scheduler::num_planned_tokens(const Request& request) const {
+  for (const ScheduledChunk& chunk : plan_->chunks) {
+    if (chunk.request == request.id) return chunk.num_tokens;
+  }
+  return 0;
 }
 
 Request* Scheduler::next_waiting() {
@@ -134,25 +160,50 @@ bool Scheduler::admit(Request& request, std::int32_t num_tokens) {
   std::int64_t num_kept = running_.empty() ? 0 : kv_cache_.watermark_blocks();
   for (const Request* begun : prefilling_) num_kept += kv_cache_.num_missing_blocks(*begun);
   if (!kv_cache_.admit(request, num_tokens, num_kept)) return false;
-  waiting_.pop();
-  request.transition_to(RequestState::Prefill);
-  insert_running(request);
-  prefilling_.push_back(&request);
-  plan_->admitted.push_back(request.id);
+  join(request, config_.order == QueueOrder::Priority);
   const bool planned = plan_prefill(request, num_tokens);
   METRONOME_CHECK(planned, "an admitted request has room for its first chunk");
   return true;
 }
 
-void Scheduler::insert_running(Request& request) {
+void Scheduler::start(Request& request, const PrefixHit& hit, std::int32_t num_positions) {
+  if (request.num_preemptions == 0) request.num_prefix_hit_tokens = hit.num_tokens;
+  kv_cache_.take(request, hit, num_positions);
+  join(request, false);
+}
+
+// From the queue to the running list, whose blocks it has taken already.
+void Scheduler::join(Request& request, bool by_priority) {
+  if (waiting_.front() == &request) {
+    waiting_.pop();
+  } else {
+    waiting_.remove(request);
+  }
+  request.transition_to(RequestState::Prefill);
   auto position = running_.end();
-  if (config_.order == QueueOrder::Priority) {
+  if (by_priority) {
     position = std::upper_bound(
         running_.begin(), running_.end(), &request, [](const Request* a, const Request* b) {
           return a->priority != b->priority ? a->priority < b->priority : a->id < b->id;
         });
   }
   running_.insert(position, &request);
+  prefilling_.push_back(&request);
+  plan_->admitted.push_back(request.id);
+}
+
+void Scheduler::refuse(Request& request) {
+  METRONOME_CHECK(&request == waiting_.front(), "only the head of the queue is refused");
+  waiting_.pop();
+  close(request, RequestState::Failed, EndReason::NeverFits);
+  plan_->refused.push_back(request.id);
+}
+
+void Scheduler::give_up(Request& request) {
+  leave_running(request);
+  close(request, RequestState::Failed, EndReason::StepFailed);
+  std::erase(plan_->admitted, request.id);  // if this plan admitted it, it never ran
+  plan_->refused.push_back(request.id);
 }
 
 // Whether preempting everyone behind `request` would give it room. If not, nobody should lose what
@@ -176,16 +227,13 @@ bool Scheduler::make_room(Request& request, std::int32_t num_positions) {
 }
 
 void Scheduler::preempt(Request& victim) {
-  METRONOME_CHECK(running_.back() == &victim, "the victim is the tail of the running list");
-  unschedule(victim);
-  if (victim.state == RequestState::Prefill) std::erase(prefilling_, &victim);
-  running_.pop_back();
+  leave_running(victim);
   kv_cache_.release(victim);
   victim.num_computed_tokens = 0;
   victim.num_cached_tokens = 0;
   ++victim.generation;
   victim.transition_to(RequestState::Waiting);
-  waiting_.push(victim);
+  requeue(victim);
   has_evicted_ = true;
   // Admitted by this very plan, it has lost nothing: it just goes on waiting.
   if (std::erase(plan_->admitted, victim.id) > 0) return;
@@ -193,10 +241,20 @@ void Scheduler::preempt(Request& victim) {
   plan_->preempted.push_back(victim.id);
 }
 
+// Takes a running request out of the running list and out of the plan being made.
+void Scheduler::leave_running(Request& request) {
+  unschedule(request);
+  if (request.state == RequestState::Prefill) std::erase(prefilling_, &request);
+  const auto place = std::find(running_.rbegin(), running_.rend(), &request);  // mostly the tail
+  METRONOME_CHECK(place != running_.rend(), "the request runs");
+  running_.erase(std::next(place).base());
+}
+
 // Takes the chunks of `request`, if there are any, back out of the plan being made.
 void Scheduler::unschedule(Request& request) {
   std::erase_if(plan_->chunks, [&](const ScheduledChunk& chunk) {
     if (chunk.request != request.id) return false;
+    kv_cache_.unplan(request, chunk.first_position);
     const bool is_decode = chunk.kind == ChunkKind::Decode;
     (is_decode ? plan_->num_decode_tokens : plan_->num_prefill_tokens) -= chunk.num_tokens;
     return true;
@@ -208,12 +266,21 @@ void Scheduler::build_passes() {
   if (num_chunks == 0) return;
   std::int32_t begin = 0;
   if (step_shape_ == StepShape::Separate) {
-    // Policies plan decodes and prefills each in one go, so the kinds form at most two runs.
-    const ChunkKind first = plan_->chunks.front().kind;
-    const auto boundary =
-        std::find_if(plan_->chunks.begin(), plan_->chunks.end(),
-                     [first](const ScheduledChunk& chunk) { return chunk.kind != first; });
-    begin = static_cast<std::int32_t>(boundary - plan_->chunks.begin());
+    const auto is_decode = [](const ScheduledChunk& chunk) {
+      return chunk.kind == ChunkKind::Decode;
+    };
+    std::vector<ScheduledChunk>& chunks = plan_->chunks;
+    const bool decodes_first = is_decode(chunks.front());
+    auto boundary = std::find_if(chunks.begin(), chunks.end(), [&](const ScheduledChunk& chunk) {
+      return is_decode(chunk) != decodes_first;
+    });
+    // Most policies plan decodes and prefills each in one go. For those that mix them the decodes
+    // come first.
+    const bool is_mixed = std::any_of(boundary, chunks.end(), [&](const ScheduledChunk& chunk) {
+      return is_decode(chunk) == decodes_first;
+    });
+    if (is_mixed) boundary = std::stable_partition(chunks.begin(), chunks.end(), is_decode);
+    begin = static_cast<std::int32_t>(boundary - chunks.begin());
     plan_->passes.push_back({0, begin});
   }
   if (begin < num_chunks) plan_->passes.push_back({begin, num_chunks});
@@ -242,12 +309,15 @@ void Scheduler::commit(StepPlan& plan, const StepResult& result, CommitReport& r
 template <class TakeToken, class DropToken>
 void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
                               const DropToken& drop_token, CommitReport& report) {
+  const bool hashes_at_commit = kv_cache_.hashes_at_commit();
   for (ScheduledChunk& chunk : plan.chunks) {
     Request& request = requests_[chunk.request];
     if (chunk.generation == request.generation) [[likely]] {
       METRONOME_CHECK(request.num_cached_tokens == chunk.first_position,
                       "chunks of a request are computed without gaps");
       request.num_cached_tokens = chunk.end_position();
+      if (hashes_at_commit) [[unlikely]]
+        kv_cache_.commit(request);
     } else if (request.has_ended()) {
       if (chunk.samples_token) drop_token();
       continue;
@@ -268,11 +338,28 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
 }
 
 void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
-  for (const ScheduledChunk& chunk : plan.chunks) {
-    Request& request = requests_[chunk.request];
-    if (request.has_ended()) continue;
+  std::vector<BlockId> invalid;
+  const auto fail_one = [&](Request& request) {
+    const auto unfilled = kv_cache_.forget_from(request, request.num_cached_tokens);
+    invalid.insert(invalid.end(), unfilled.begin(), unfilled.end());
     end(request, RequestState::Failed, EndReason::StepFailed);
     report.ended.push_back(request.id);
+  };
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    Request& request = requests_[chunk.request];
+    if (!request.has_ended()) fail_one(request);
+  }
+  kv_cache_.forget_free_blocks();
+  // A step in flight may have been planned on blocks that this one should have filled.
+  const auto is_invalid = [&](BlockId block) {
+    return std::find(invalid.begin(), invalid.end(), block) != invalid.end();
+  };
+  for (Request* request : running_) {
+    const auto& blocks = request->block_table;
+    if (!invalid.empty() && !request->has_ended() &&
+        std::any_of(blocks.begin(), blocks.end(), is_invalid)) {
+      fail_one(*request);
+    }
   }
 }
 
@@ -284,7 +371,11 @@ void Scheduler::finish(Request& request, CommitReport& report) {
   report.ended.push_back(request.id);
 }
 
-void Scheduler::abort(Request& request) { end(request, RequestState::Failed, EndReason::Aborted); }
+void Scheduler::abort(Request& request) {
+  // Should the step in flight fail, nobody would remember these blocks.
+  kv_cache_.unplan(request, request.num_cached_tokens);
+  end(request, RequestState::Failed, EndReason::Aborted);
+}
 
 void Scheduler::end(Request& request, RequestState state, EndReason reason) {
   METRONOME_CHECK(plan_ == nullptr, "requests end between plans");
@@ -294,7 +385,12 @@ void Scheduler::end(Request& request, RequestState state, EndReason reason) {
     if (request.state == RequestState::Prefill) std::erase(prefilling_, &request);
     ++num_ended_running_;
   }
-  kv_cache_.release(request);
+  close(request, state, reason);
+}
+
+void Scheduler::close(Request& request, RequestState state, EndReason reason) {
+  on_end(request, reason);
+  kv_cache_.release_ended(request);
   ++request.generation;
   request.transition_to(state);
   request.end_reason = reason;

@@ -1,10 +1,12 @@
 // What every scheduling policy shares: the queue, the running list, admission, chunks, preemption,
 // and taking back the result of a step. A policy adds one function: in which order it hands out a
-// step (fill_plan).
+// step (fill_plan). It is made of the building blocks that keep the books (start, add_chunk,
+// preempt, refuse, give_up), or of the decode-first helpers on top of them.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/kv_cache.h"
@@ -18,6 +20,7 @@ namespace metronome {
 struct SchedulerContext {
   const SchedulerConfig& config;
   std::int32_t max_num_seqs;
+  std::int32_t max_model_len;
   StepShape step_shape;  // Mixed or Separate
   KvCacheManager& kv_cache;
   RequestTable& requests;
@@ -36,7 +39,10 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  void enqueue(Request& request) { waiting_.push(request); }
+  void enqueue(Request& request) { waiting_.push_back(request); }
+
+  // Why a request like this could never be served, however empty the cache; empty if it could.
+  virtual std::string refusal(const RequestSpec& spec) const;
 
   // Decides one step and advances the counts of the requests in it. Leaves the plan empty when
   // nothing can be computed now.
@@ -52,8 +58,13 @@ class Scheduler {
 
   // The earliest time at which plan() may have something to do though nothing else happens;
   // kNever when only arrivals or results can change that.
-  virtual TimeNs wake_time() const { return kNever; }
+  virtual TimeNs wake_time() const {
+    return has_evicted_ ? 0 : kNever;  // a plan that could only preempt has made room for the next
+  }
 
+  const WaitingQueue& waiting() const { return waiting_; }
+  // In service order. Those that ended since the last plan are still among them.
+  const std::vector<Request*>& running() const { return running_; }
   std::size_t num_waiting() const { return waiting_.size(); }
   std::size_t num_running() const { return running_.size() - num_ended_running_; }
   bool has_work() const { return num_running() > 0 || !waiting_.empty(); }
@@ -62,6 +73,26 @@ class Scheduler {
   virtual void fill_plan() = 0;
   // Checked against every plan.
   virtual std::int64_t max_tokens_per_step() const { return INT64_MAX; }
+  virtual std::int64_t max_running() const { return max_num_seqs_; }
+  // The request is about to end for this reason and still has its blocks.
+  virtual void on_end(const Request&, EndReason) {}
+  // Where a preempted request joins the queue.
+  virtual void requeue(Request& request) { waiting_.push_front(request); }
+
+  // The head of the queue starts to run, last in service order: it takes the blocks of `hit`, whose
+  // tokens count as computed, and new ones for positions [0, num_positions). They have to be free.
+  void start(Request& request, const PrefixHit& hit, std::int32_t num_positions);
+  // The next `num_tokens` tokens of a running request are computed in this step. They have room.
+  void add_chunk(Request& request, std::int32_t num_tokens);
+  // A running request loses its blocks, and its chunk if this plan has one, and goes back to the
+  // queue to be recomputed.
+  void preempt(Request& victim);
+  // The head of the queue ends: it can never be served.
+  void refuse(Request& request);
+  // A running request ends as a failed step would end it: there is no room for it.
+  void give_up(Request& request);
+  // Tokens of the chunk that this plan has for `request`; 0 when it has none.
+  std::int32_t num_planned_tokens(const Request& request) const;
 
   // One token for every running request whose prompt is done, in service order. Preempts when
   // the pool runs out.
@@ -88,19 +119,25 @@ class Scheduler {
   const StepPlan& current_plan() const { return *plan_; }
   TimeNs now() const { return plan_->planned_at; }
   const SchedulerConfig& config() const { return config_; }
-  const WaitingQueue& waiting() const { return waiting_; }
+  WaitingQueue& queue() { return waiting_; }
+  std::vector<Request*>& running_list() { return running_; }  // a policy may change its order
+  KvCacheManager& kv_cache() { return kv_cache_; }
+  const KvCacheManager& kv_cache() const { return kv_cache_; }
   std::int32_t max_num_seqs() const { return max_num_seqs_; }
+  std::int32_t max_model_len() const { return max_model_len_; }
   bool nothing_runs() const { return running_.empty(); }
+  bool has_preempted() const { return has_evicted_; }  // this plan
 
  private:
   void retire();
   bool can_make_room(const Request& request, std::int32_t num_positions) const;
   bool make_room(Request& request, std::int32_t num_positions);
-  void preempt(Request& victim);
   void unschedule(Request& request);
-  void insert_running(Request& request);
+  void join(Request& request, bool by_priority);
   void build_passes();
+  void leave_running(Request& request);
   void end(Request& request, RequestState state, EndReason reason);
+  void close(Request& request, RequestState state, EndReason reason);
   template <class TakeToken, class DropToken>
   void commit_chunks(StepPlan& plan, const TakeToken& take_token, const DropToken& drop_token,
                      CommitReport& report);
@@ -109,6 +146,7 @@ class Scheduler {
 
   SchedulerConfig config_;
   std::int32_t max_num_seqs_;
+  std::int32_t max_model_len_;
   StepShape step_shape_;
   KvCacheManager& kv_cache_;
   RequestTable& requests_;

@@ -42,6 +42,7 @@ struct StepPlan {
   std::vector<ForwardPass> passes;   // in execution order; together they cover all chunks
   std::vector<RequestId> admitted;   // taken from the queue by this plan, in order
   std::vector<RequestId> preempted;  // sent back to the queue by this plan, in order
+  std::vector<RequestId> refused;    // ended by this plan: they can never be served, or not now
   std::int32_t num_prefill_tokens = 0;
   std::int32_t num_decode_tokens = 0;  // equals the number of decode chunks
   // State right after planning, for the step record.

@@ -148,12 +148,20 @@ TimeNs run_duration(const RunRecord& record) {
 void summarize_requests(const RunRecord& record, const SloConfig& slo, Summary& summary) {
   const bool has_slo = slo.ttft_ms || slo.tpot_ms || slo.itl_ms || slo.e2el_ms;
   std::int64_t good = 0;
+  std::int64_t num_admitted_tokens = 0;
+  std::int64_t num_hit_tokens = 0;
   for (const RequestRecord& request : record.requests) {
     if (request.num_prompt_tokens == 0) continue;  // never reached the engine
+    if (request.first_scheduled != kNoTime) num_admitted_tokens += request.num_prompt_tokens;
+    num_hit_tokens += request.num_prefix_hit_tokens;
     ++summary.num_requests;
     count_request(request, summary);
     summary.num_preemptions += request.num_preemptions;
     if (has_slo && meets_slo(request, slo)) ++good;
+  }
+  if (num_admitted_tokens > 0) {
+    summary.prefix_hit_rate =
+        static_cast<double>(num_hit_tokens) / static_cast<double>(num_admitted_tokens);
   }
   const double duration_s = to_seconds(summary.duration_ns);
   const auto per_second = [&](std::int64_t amount) {

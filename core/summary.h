@@ -79,6 +79,9 @@ struct Summary {
   std::int64_t num_steps = 0;
   std::int64_t num_failed_steps = 0;
   std::int64_t num_preemptions = 0;
+  // Prompt tokens found in the prefix cache / prompt tokens, of all requests ever admitted; each
+  // counts once, whatever became of it.
+  double prefix_hit_rate = 0;
   double mean_batch_tokens = std::numeric_limits<double>::quiet_NaN();  // tokens a step
   double busy_share = 0;  // sum of step durations / duration
   // Weighted by time, each step's count holding until the next plan; zero while idle. Shares of

@@ -20,6 +20,7 @@ constexpr std::size_t index(BlockId id) { return static_cast<std::size_t>(id); }
 constexpr std::int32_t value(TokenId id) { return static_cast<std::int32_t>(id); }
 
 constexpr RequestId kNoRequest{0xffffffffu};
+constexpr BlockId kNoBlock{-1};
 
 // Time is integer nanoseconds since the clock's start: integers need no epsilon to compare.
 using TimeNs = std::int64_t;

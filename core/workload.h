@@ -26,8 +26,9 @@ struct PromptSegment {
   std::int32_t num_tokens = 0;
 };
 
-// Content ids of the sources of segments; they never collide. `id` < 2^56.
-enum class ContentKind : std::uint8_t { Request = 1, Group, TreeNode, TraceBlock };
+// Content ids of the sources of tokens; they never collide. `id` < 2^56. Output is what a request
+// generates; the others are sources of prompt segments.
+enum class ContentKind : std::uint8_t { Request = 1, Group, TreeNode, TraceBlock, Output };
 constexpr std::uint64_t content_id(ContentKind kind, std::uint64_t id) {
   return (static_cast<std::uint64_t>(kind) << 56) | id;
 }

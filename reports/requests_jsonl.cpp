@@ -31,6 +31,7 @@ void append_request(const RunRecord& record, std::size_t i, JsonText& json) {
   json.field("end", to_string(request.reason));
   json.field("priority", request.priority);
   json.field("prompt_tokens", request.num_prompt_tokens);
+  json.field("cached_tokens", request.num_prefix_hit_tokens);
   json.field("max_tokens", request.max_output_tokens);
   json.field("output_tokens", request.num_output_tokens);
   json.field("prefill_chunks", request.num_prefill_chunks);

@@ -183,6 +183,7 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   json.field("mean_kv_use", summary.mean_kv_use);
   json.field("peak_kv_use", summary.peak_kv_use);
   json.field("num_preemptions", summary.num_preemptions);
+  json.field("prefix_hit_rate", summary.prefix_hit_rate);
   json.field("mean_running", summary.mean_running);
   json.field("peak_running", summary.peak_running);
   json.field("mean_waiting", summary.mean_waiting);

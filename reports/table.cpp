@@ -251,16 +251,24 @@ void add_throughput(std::span<const RunResult> results, TableText& table) {
 }
 
 void add_device(std::span<const RunResult> results, TableText& table) {
-  table.block("device", {column(results, "steps", Better::Neither, 0,
-                                [](const Summary& s) { return s.num_steps; }),
-                         column(results, "tokens/step", Better::Neither, 1,
-                                [](const Summary& s) { return s.mean_batch_tokens; }),
-                         column(results, "busy %", Better::Neither, 1,
-                                [](const Summary& s) { return 100 * s.busy_share; }),
-                         column(results, "KV mean %", Better::Neither, 1,
-                                [](const Summary& s) { return 100 * s.mean_kv_use; }),
-                         column(results, "KV peak %", Better::Neither, 1,
-                                [](const Summary& s) { return 100 * s.peak_kv_use; })});
+  std::vector<Column> columns = {
+      column(results, "steps", Better::Neither, 0, [](const Summary& s) { return s.num_steps; }),
+      column(results, "tokens/step", Better::Neither, 1,
+             [](const Summary& s) { return s.mean_batch_tokens; }),
+      column(results, "busy %", Better::Neither, 1,
+             [](const Summary& s) { return 100 * s.busy_share; }),
+      column(results, "KV mean %", Better::Neither, 1,
+             [](const Summary& s) { return 100 * s.mean_kv_use; }),
+      column(results, "KV peak %", Better::Neither, 1,
+             [](const Summary& s) { return 100 * s.peak_kv_use; })};
+  const bool reuses = std::any_of(results.begin(), results.end(), [](const RunResult& result) {
+    return result.summary.prefix_hit_rate > 0;
+  });
+  if (reuses) {
+    columns.push_back(column(results, "prefix hit %", Better::Higher, 1,
+                             [](const Summary& s) { return 100 * s.prefix_hit_rate; }));
+  }
+  table.block("device", columns);
 }
 
 void add_requests(std::span<const RunResult> results, TableText& table) {

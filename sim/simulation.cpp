@@ -43,7 +43,8 @@ SimulationOutcome run_simulation(Simulation& simulation, const Workload& workloa
                                  std::span<EventSink* const> sinks, const ProgressFn& progress) {
   VirtualClock clock;
   SimExecutor executor(*simulation.cost_model);
-  Engine engine(simulation.setup, executor, clock, sinks);
+  const PrefixHasher hasher(&workload);
+  Engine engine(simulation.setup, executor, clock, sinks, &hasher);
   ArrivalSource arrivals(workload);
   SimulationOutcome outcome;
   outcome.completed = engine.run(arrivals, progress);

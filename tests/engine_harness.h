@@ -12,6 +12,8 @@
 
 #include "core/engine.h"
 #include "core/error.h"
+#include "core/policy_registry.h"
+#include "tests/kv_oracle.h"
 
 namespace metronome::testing {
 
@@ -28,13 +30,17 @@ class TestClock final : public Clock {
 // checks every chunk against that, against the block tables, and against the other chunks.
 class CheckingExecutor final : public Executor {
  public:
+  std::int32_t block_size = 16;
   TimeNs step_time = kNsPerMs;
   std::function<bool(std::int64_t step)> fails = [](std::int64_t) { return false; };
   bool returns_tokens = false;
+  KvOracle* oracle = nullptr;   // checks the contents of blocks, where given
   std::vector<StepPlan> plans;  // every plan launched
 
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override {
     check_plan(plan, requests);
+    if (oracle != nullptr) oracle->compute(plan, requests);
+    requests_ = &requests;
     plans.push_back(plan);
     StepResult result;
     result.step_index = plan.step_index;
@@ -56,6 +62,9 @@ class CheckingExecutor final : public Executor {
     METRONOME_CHECK(!in_flight_.empty(), "collect without a step in flight");
     last_ = std::move(in_flight_.front());
     in_flight_.pop_front();
+    if (oracle != nullptr && last_.failed) {
+      oracle->spoil(plans.at(static_cast<std::size_t>(last_.step_index)), *requests_);
+    }
     return last_;
   }
 
@@ -85,17 +94,24 @@ class CheckingExecutor final : public Executor {
   void check_chunk(const ScheduledChunk& chunk, const Request& request) {
     METRONOME_CHECK(!request.has_ended(), "an ended request is computed");
     std::int32_t& cached = cached_[chunk.request];
-    if (chunk.first_position == 0) cached = 0;  // new, or recomputed after a preemption
+    std::uint8_t& generation = generations_[chunk.request];
+    if (cached == 0 || chunk.generation != generation) {  // new, or resumed after a preemption
+      generation = chunk.generation;
+      cached = chunk.first_position;  // a cached prefix counts as computed
+    }
     METRONOME_CHECK(chunk.first_position == cached, "a chunk leaves a gap in the KV cache");
     cached += chunk.num_tokens;
     METRONOME_CHECK(!chunk.emitted, "no plan knows its outcome");
-    METRONOME_CHECK(cached <= request.kv_capacity_tokens, "a chunk has no room in its blocks");
+    METRONOME_CHECK(cached <= static_cast<std::int64_t>(request.block_table.size()) * block_size,
+                    "a chunk has no room in its blocks");
     if (chunk.kind == ChunkKind::Decode) METRONOME_CHECK(chunk.num_tokens == 1, "one token");
   }
 
   std::map<RequestId, std::int32_t> cached_;
+  std::map<RequestId, std::uint8_t> generations_;
   std::deque<StepResult> in_flight_;
   StepResult last_;
+  const RequestTable* requests_ = nullptr;
   TimeNs free_at_ = 0;
 };
 
@@ -198,14 +214,30 @@ inline EngineSetup make_setup(const std::string& policy) {
   return setup;
 }
 
+// Keeps the cache as the policy's engine does, prefix caching included. For after num_blocks,
+// block_size, max_model_len and the scheduler's settings are chosen.
+inline void arrange_cache(EngineSetup& setup) {
+  const PolicyInfo* policy = find_policy(setup.scheduler.policy);
+  METRONOME_CHECK(policy != nullptr, "the policy exists");
+  setup.kv_cache.enable_prefix_caching = policy->prefix_caching != PrefixCaching::Never;
+  if (policy->arrange_cache != nullptr) {
+    policy->arrange_cache(setup.scheduler, setup.max_model_len, setup.kv_cache);
+  }
+}
+
 struct Bench {
-  explicit Bench(const EngineSetup& setup) : engine(setup, executor, clock, sinks) {}
+  // `hasher`: what the prompts are made of, for policies that cache prefixes; all unique if absent.
+  explicit Bench(const EngineSetup& setup, const PrefixHasher* hasher = nullptr)
+      : engine(setup, executor, clock, sinks, hasher != nullptr ? hasher : &unique_prompts) {
+    executor.block_size = setup.kv_cache.block_size;
+  }
 
   RequestId submit(std::int32_t prompt, std::int32_t output, std::int32_t priority = 0) {
     return engine.submit({clock.now(), prompt, output, priority}).id;
   }
   const Request& operator[](RequestId id) const { return engine.requests()[id]; }
 
+  PrefixHasher unique_prompts;
   TestClock clock;
   CheckingExecutor executor;
   Journal journal;

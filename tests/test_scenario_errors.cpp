@@ -24,7 +24,10 @@ constexpr const char* kRest =
     "  prompt_tokens: {distribution: fixed, value: 100}\n"
     "  output_tokens: {distribution: fixed, value: 10}\n";
 
-constexpr const char* kPolicies = "static, continuous, chunked, token_budget, single_prefill";
+constexpr const char* kPolicies =
+    "static, continuous, chunked, token_budget, single_prefill, vllm, sglang, tensorrt_llm, "
+    "sarathi, "
+    "fastgen, llama_cpp, nano_vllm, vllm_prefill_first, orca, simple_chunking";
 
 // The message for a file of this text, its path shortened to its name.
 std::string error_of(const std::string& text, const std::vector<std::string>& assignments = {}) {
@@ -66,11 +69,15 @@ TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
        "max_num_seqs, max_model_len, step_shape, async_depth, max_waiting_requests"},
       {"kv_cache: {page_size: 4}\n",
        "bad.yaml:1: kv_cache.page_size: unknown key; allowed: backend, block_size, num_blocks, "
-       "allocation, watermark, enable_prefix_caching"},
+       "allocation, watermark, enable_prefix_caching, sliding_window"},
       {"scheduler: {chunk: 4}\n",
        "bad.yaml:1: scheduler.chunk: unknown key; allowed: policy, order, "
-       "max_num_batched_tokens, prefill_chunk_size, max_prefill_chunks_per_step, "
-       "max_num_partial_prefills, min_chunk_size, batch_wait_ms"},
+       "max_num_batched_tokens, prefill_chunk_size, max_num_partial_prefills, min_chunk_size"},
+      {"scheduler: {policy: vllm, long_prefill_token_treshold: 4}\n",
+       "bad.yaml:1: scheduler.long_prefill_token_treshold: unknown key (did you mean "
+       "'long_prefill_token_threshold'?); allowed: policy, max_num_batched_tokens, "
+       "scheduling_policy, enable_chunked_prefill, long_prefill_token_threshold, "
+       "scheduler_reserve_full_isl, evict_unhashed_first"},
       {"cost_model: {kinds: roofline}\n",
        "bad.yaml:1: cost_model.kinds: unknown key (did you mean 'kind'?); allowed: kind, "
        "batching, gather_kv, tensor_parallel_size, host_gap_us, gpu_memory_utilization"},
@@ -104,19 +111,23 @@ TEST_CASE("wrong types of scenario keys", "[core][scenario]") {
        "bad.yaml:1: engine.max_num_seqs: must be an integer, got the quoted text \"8\"; allowed: "
        "1 to 1048576"},
       {"kv_cache: {watermark: low}\n",
-       "bad.yaml:1: kv_cache.watermark: must be a number, got 'low'; allowed: 0 to 0.99"},
+       "bad.yaml:1: kv_cache.watermark: must be a number, got 'low'; allowed: 0 to 0.99, or null"},
       {"kv_cache: {enable_prefix_caching: on}\n",
-       "bad.yaml:1: kv_cache.enable_prefix_caching: must be true or false, got 'on'; allowed: "
-       "true, false"},
+       "bad.yaml:1: kv_cache.enable_prefix_caching: must be true, false or auto, got 'on'; "
+       "allowed: true, false, auto"},
       {"kv_cache: {num_blocks: all}\n",
        "bad.yaml:1: kv_cache.num_blocks: must be an integer, got 'all'; allowed: 1 to 67108864, "
        "or auto"},
       {"scheduler: {policy: [chunked]}\n",
        "bad.yaml:1: scheduler.policy: must be a name, got a list; allowed: static, continuous, "
-       "chunked, token_budget, single_prefill"},
+       "chunked, token_budget, single_prefill, "
+       "vllm, sglang, tensorrt_llm, sarathi, fastgen, llama_cpp, nano_vllm, vllm_prefill_first, "
+       "orca, simple_chunking"},
       {"scheduler: {policy: chunkd}\n",
        "bad.yaml:1: scheduler.policy: unknown value 'chunkd' (did you mean 'chunked'?); allowed: "
-       "static, continuous, chunked, token_budget, single_prefill"},
+       "static, continuous, chunked, token_budget, single_prefill, "
+       "vllm, sglang, tensorrt_llm, sarathi, fastgen, llama_cpp, nano_vllm, vllm_prefill_first, "
+       "orca, simple_chunking"},
       {"cost_model: {batching: packed}\n",
        "bad.yaml:1: cost_model.batching: unknown value 'packed' (did you mean 'padded'?); "
        "allowed: ragged, padded"},
@@ -145,7 +156,7 @@ TEST_CASE("scenario values out of range", "[core][scenario]") {
        "bad.yaml:2: engine.max_model_len: 16777217 is out of range; allowed: 1 to 16777216, or "
        "auto"},
       {"kv_cache: {watermark: 1}\n",
-       "bad.yaml:1: kv_cache.watermark: 1 is out of range; allowed: 0 to 0.99"},
+       "bad.yaml:1: kv_cache.watermark: 1 is out of range; allowed: 0 to 0.99, or null"},
       {"scheduler: {prefill_chunk_size: 0}\n",
        "bad.yaml:1: scheduler.prefill_chunk_size: 0 is out of range; allowed: 1 to 16777216, or "
        "auto"},
@@ -200,6 +211,31 @@ TEST_CASE("impossible combinations", "[core][scenario]") {
       {"kv_cache:\n  enable_prefix_caching: true\n",
        "bad.yaml:2: kv_cache.enable_prefix_caching: policy 'token_budget' does not reuse cached "
        "prefixes; allowed: false"},
+      {"scheduler: {policy: nano_vllm}\nkv_cache: {enable_prefix_caching: false}\n",
+       "bad.yaml:2: kv_cache.enable_prefix_caching: policy 'nano_vllm' always reuses cached "
+       "prefixes; allowed: true"},
+      {"kv_cache: {sliding_window: 512}\n",
+       "bad.yaml:1: kv_cache.sliding_window: policy 'token_budget' keeps one group of layers; "
+       "allowed: 0"},
+      {"scheduler: {policy: sarathi}\nkv_cache: {backend: slotted}\n",
+       "bad.yaml:2: kv_cache.backend: policy 'sarathi' needs a free block beside those in use; "
+       "allowed: paged"},
+      {"scheduler: {policy: sarathi, chunk_size: 64}\n",
+       "bad.yaml:1: scheduler.chunk_size: 64 is less than engine.max_num_seqs 256, but every "
+       "decode "
+       "takes a token of the chunk; allowed: at least 256"},
+      {"scheduler: {policy: sarathi, enable_dynamic_chunking_schedule: true, low_chunk_size: "
+       "300}\n",
+       "bad.yaml:1: scheduler.low_chunk_size: 300 is not a multiple of 32; allowed: 32, 64, 96, "
+       "..."},
+      {"scheduler: {policy: sarathi, enable_dynamic_chunking_schedule: true, low_chunk_size: 512, "
+       "high_chunk_size: 256}\n",
+       "bad.yaml:1: scheduler.high_chunk_size: 256 is less than scheduler.low_chunk_size 512; "
+       "allowed: at least as much"},
+      {"scheduler: {policy: sarathi, enable_dynamic_chunking_schedule: true, low_chunk_size: "
+       "128}\n",
+       "bad.yaml:1: scheduler.low_chunk_size: 128 is less than engine.max_num_seqs 256, but every "
+       "decode takes a token of the chunk; allowed: at least 256"},
   };
   check_all(cases);
 }
@@ -282,8 +318,8 @@ TEST_CASE("bad variants", "[core][scenario]") {
       {"scheduler: {policy: chunked}\nvariants:\n"
        "  - {name: a, scheduler: {max_num_batched_tokens: 64}}\n",
        "bad.yaml:3: scheduler.max_num_batched_tokens: policy 'chunked' has no use for this key (it "
-       "belongs to token_budget, single_prefill); allowed: policy, order, prefill_chunk_size, "
-       "max_prefill_chunks_per_step"},
+       "belongs to token_budget, single_prefill, vllm, nano_vllm, vllm_prefill_first); allowed: "
+       "policy, order, prefill_chunk_size, max_prefill_chunks_per_step"},
       {"scheduler: {policy: chunked, batch_wait_ms: 5}\nvariants:\n"
        "  - {name: a, scheduler: {policy: static}}\n",
        "bad.yaml:1: scheduler.batch_wait_ms: policy 'chunked' has no use for this key (it belongs "
@@ -299,9 +335,7 @@ TEST_CASE("bad variants", "[core][scenario]") {
 TEST_CASE("a misspelt inherited key is not dropped with the others", "[core][scenario]") {
   const Case cases[] = {
       {"scheduler: {chunks: 5}\nvariants: [{name: a, scheduler: {policy: static}}]\n",
-       "bad.yaml:1: scheduler.chunks: unknown key; allowed: policy, order, "
-       "max_num_batched_tokens, prefill_chunk_size, max_prefill_chunks_per_step, "
-       "max_num_partial_prefills, min_chunk_size, batch_wait_ms"},
+       "bad.yaml:1: scheduler.chunks: unknown key; allowed: policy, batch_wait_ms"},
   };
   check_all(cases);
 }
@@ -342,8 +376,7 @@ TEST_CASE("bad assignments name the option", "[core][scenario]") {
   const AssignmentCase cases[] = {
       {"scheduler.chunk=5",
        "--set scheduler.chunk: unknown key; allowed: policy, order, max_num_batched_tokens, "
-       "prefill_chunk_size, max_prefill_chunks_per_step, max_num_partial_prefills, "
-       "min_chunk_size, batch_wait_ms"},
+       "prefill_chunk_size, max_num_partial_prefills, min_chunk_size"},
       {"slo={ttft: 5}",
        "--set slo: slo.ttft: unknown key (did you mean 'ttft_ms'?); allowed: preset, ttft_ms, "
        "tpot_ms, itl_ms, e2el_ms"},

@@ -64,6 +64,9 @@ class KeyLister final : public FieldVisitor {
                        const char* doc) override {
     add(key, doc);
   }
+  void boolean_or_auto(const char* key, std::optional<bool>&, const char* doc) override {
+    add(key, doc);
+  }
   void optional_number(const char* key, std::optional<double>&, double, double,
                        const char* doc) override {
     add(key, doc);

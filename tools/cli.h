@@ -44,6 +44,7 @@ struct Command {
 
 int run_command(const Arguments& arguments);
 int list_command(const Arguments& arguments);
+int decisions_command(const Arguments& arguments);
 
 // `, did you mean 'x'?` for the known word nearest to `word`, or nothing.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> known);

@@ -44,11 +44,58 @@ void list_hardware(const Arguments&) {
   std::cout << aligned_rows(rows);
 }
 
-void list_policies(const Arguments&) {
-  for (const PolicyInfo& policy : all_policies()) {
-    std::cout << policy.name << "\n    " << policy.summary << "\n    reproduces: " << policy.source
-              << "\n    keys: " << join_names(policy.keys) << '\n';
+// The default that a scenario with this policy gets.
+std::string default_of(const DocumentedKey& key, const PolicyInfo& policy) {
+  if (key.key == "scheduler.max_num_batched_tokens") {
+    return policy.default_token_budget == kWholeModelLength
+               ? "auto: max_model_len"
+               : std::to_string(policy.default_token_budget);
   }
+  std::string text = key.default_value;
+  std::erase(text, '"');
+  return text;
+}
+
+std::string prefix_caching_text(PrefixCaching caching) {
+  switch (caching) {
+    case PrefixCaching::Never: return "no";
+    case PrefixCaching::Optional: return "yes, unless kv_cache.enable_prefix_caching is false";
+    case PrefixCaching::Always: return "always";
+  }
+  return {};
+}
+
+void print_policy(const PolicyInfo& policy, const std::vector<DocumentedKey>& documented) {
+  constexpr std::size_t kIndent = 4;
+  const std::string indent(kIndent, ' ');
+  std::cout << policy.name << '\n' << indent << wrapped(std::string(policy.summary), kIndent);
+  std::cout << indent << wrapped("reproduces: " + std::string(policy.source), kIndent);
+  std::cout << indent << "prefix caching: " << prefix_caching_text(policy.prefix_caching) << '\n';
+  std::vector<Row> rows;
+  for (const std::string_view key : policy.keys) {
+    const auto found = std::find_if(
+        documented.begin(), documented.end(),
+        [&](const DocumentedKey& entry) { return entry.key == "scheduler." + std::string(key); });
+    METRONOME_CHECK(found != documented.end(), "a policy reads keys that exist");
+    rows.push_back({indent + "  " + std::string(key), default_of(*found, policy)});
+  }
+  if (!rows.empty()) std::cout << indent << "keys of scheduler, and their defaults:\n";
+  std::cout << aligned_rows(rows);
+}
+
+void list_policies(const Arguments& arguments) {
+  const std::vector<DocumentedKey> documented = documented_scenario_keys();
+  std::vector<std::string_view> names;
+  bool is_found = false;
+  for (const PolicyInfo& policy : all_policies()) {
+    names.push_back(policy.name);
+    if (!arguments.empty() && arguments.front() != policy.name) continue;
+    print_policy(policy, documented);
+    is_found = true;
+  }
+  if (is_found) return;
+  throw UsageError("list policies: unknown policy '" + arguments.front() + "'" +
+                   did_you_mean(arguments.front(), names) + " (see `metronome list policies`)");
 }
 
 // One that cannot be read does not hide the others.
@@ -110,7 +157,8 @@ struct Topic {
 constexpr Topic kTopics[] = {
     {"models", "models by name", "", list_models},
     {"hardware", "GPUs by name", "", list_hardware},
-    {"policies", "scheduling policies and the keys they read", "", list_policies},
+    {"policies", "scheduling policies, what they reproduce, their keys and defaults", "[POLICY]",
+     list_policies},
     {"scenarios", "scenario files below a folder (default: scenarios)", "[FOLDER]", list_scenarios},
     {"keys", "scenario keys, all or those of a section", "[SECTION]", list_keys},
 };
@@ -123,6 +171,7 @@ void print_help(std::ostream& out) {
   }
   out << "\nexamples:\n"
          "  metronome list models\n"
+         "  metronome list policies vllm\n"
          "  metronome list keys scheduler\n";
 }
 

@@ -14,6 +14,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"run", "simulate a scenario and write its results", run_command},
     {"list", "models, hardware, policies, scenarios and scenario keys", list_command},
+    {"decisions", "compare scheduling decisions with logs of real engines", decisions_command},
 };
 
 void print_help(std::ostream& out) {
@@ -21,7 +22,7 @@ void print_help(std::ostream& out) {
          "Which scheduler and which prefill chunk size keep the token cadence of an LLM server\n"
          "steady, and at what cost?\n\ncommands:\n";
   for (const Command& command : kCommands) {
-    out << "  " << command.name << std::string(8 - command.name.size(), ' ') << command.summary
+    out << "  " << command.name << std::string(11 - command.name.size(), ' ') << command.summary
         << '\n';
   }
   out << "\noptions:\n"

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
 
+#include "core/error.h"
 #include "core/policies/policies.h"
 #include "core/policy_registry.h"
+#include "core/scenario_keys.h"
 #include "core/scheduler.h"
 
 namespace metronome {
@@ -16,6 +18,31 @@ constexpr Keys kChunkedKeys[] = {"order", "prefill_chunk_size", "max_prefill_chu
 constexpr Keys kTokenBudgetKeys[] = {"order", "max_num_batched_tokens", "prefill_chunk_size",
                                      "max_num_partial_prefills", "min_chunk_size"};
 constexpr Keys kSinglePrefillKeys[] = {"order", "max_num_batched_tokens"};
+constexpr Keys kVllmKeys[] = {"max_num_batched_tokens",     "scheduling_policy",
+                              "enable_chunked_prefill",     "long_prefill_token_threshold",
+                              "scheduler_reserve_full_isl", "evict_unhashed_first"};
+constexpr Keys kSarathiKeys[] = {
+    "chunk_size",      "enable_dynamic_chunking_schedule", "low_chunk_size",
+    "high_chunk_size", "chunk_schedule_max_tokens",        "chunk_schedule_stages"};
+constexpr Keys kSimpleChunkingKeys[] = {"chunk_size"};
+constexpr Keys kVllmPrefillFirstKeys[] = {"max_num_batched_tokens"};
+constexpr Keys kNanoVllmKeys[] = {"max_num_batched_tokens"};
+constexpr Keys kTensorRtLlmKeys[] = {"capacity_scheduler_policy", "context_chunking_policy",
+                                     "enable_chunked_context", "max_num_tokens", "chunk_unit_size"};
+constexpr Keys kFastGenKeys[] = {"max_ragged_batch_size", "max_ragged_sequence_count",
+                                 "max_tracked_sequences"};
+constexpr Keys kLlamaCppKeys[] = {"n_batch", "cont_batching", "slot_prompt_similarity"};
+constexpr Keys kSglangKeys[] = {"schedule_policy",
+                                "chunked_prefill_size",
+                                "max_prefill_tokens",
+                                "enable_mixed_chunk",
+                                "schedule_conservativeness",
+                                "init_new_token_ratio",
+                                "min_new_token_ratio_factor",
+                                "new_token_ratio_decay_steps",
+                                "retract_decode_steps",
+                                "clip_max_new_tokens",
+                                "max_consecutive_prefill_batches"};
 
 constexpr std::array kPolicies = {
     PolicyInfo{.name = "static",
@@ -49,11 +76,96 @@ constexpr std::array kPolicies = {
                .natural_shape = StepShape::Separate,
                .requires_separate = true,
                .make = make_single_prefill},
+    PolicyInfo{.name = "vllm",
+               .summary = "running requests in order of admission, then waiting ones, in a budget",
+               .source = "vLLM V1 4ff865c38 (May 2026); from 0.25 on: evict_unhashed_first",
+               .keys = kVllmKeys,
+               .prefix_caching = PrefixCaching::Optional,
+               .allows_sliding_window = true,
+               .arrange_cache = arrange_vllm_cache,
+               .make = make_vllm},
+    PolicyInfo{.name = "sglang",
+               .summary = "prompts while any can be taken, otherwise decodes; output estimated",
+               .source = "SGLang 0003215c; max_consecutive_prefill_batches: its pull request 32775",
+               .keys = kSglangKeys,
+               .prefix_caching = PrefixCaching::Optional,
+               .arrange_cache = arrange_sglang_cache,
+               .make = make_sglang},
+    PolicyInfo{.name = "tensorrt_llm",
+               .summary = "requests whose KV blocks fit, then chunks of prompts beside the decodes",
+               .source = "TensorRT-LLM: capacityScheduler 02a10fed, microBatchScheduler 0a949d31",
+               .keys = kTensorRtLlmKeys,
+               .prefix_caching = PrefixCaching::Optional,
+               .arrange_cache = arrange_tensorrt_llm_cache,
+               .make = make_tensorrt_llm},
+    PolicyInfo{.name = "sarathi",
+               .summary = "decodes, then begun prompts, then new ones, in one chunk of tokens",
+               .source = "Sarathi-Serve 96f9911",
+               .keys = kSarathiKeys,
+               .requires_paged = true,
+               .default_watermark = 0.01,
+               .make = make_sarathi},
+    PolicyInfo{.name = "fastgen",
+               .summary = "decodes, then whole or split prompts until the step is full",
+               .source = "DeepSpeed-FastGen: Dynamic SplitFuse, DeepSpeed-MII 8abdd987",
+               .keys = kFastGenKeys,
+               .make = make_fastgen},
+    PolicyInfo{.name = "llama_cpp",
+               .summary = "slots that keep their cache, decodes, then prompts up to n_batch tokens",
+               .source = "llama.cpp server: slots over one unified KV cache, block_size 1",
+               .keys = kLlamaCppKeys,
+               .prefix_caching = PrefixCaching::Optional,
+               .arrange_cache = arrange_llama_cpp_cache,
+               .make = make_llama_cpp},
+    PolicyInfo{.name = "nano_vllm",
+               .summary = "prompts while any can run, otherwise decodes; one chunked at a time",
+               .source = "nano-vllm bb823b3e",
+               .keys = kNanoVllmKeys,
+               .prefix_caching = PrefixCaching::Always,
+               .default_token_budget = 16384,
+               .arrange_cache = arrange_nano_vllm_cache,
+               .make = make_nano_vllm},
+    PolicyInfo{.name = "vllm_prefill_first",
+               .summary = "a batch of whole prompts while any fit, otherwise all decodes",
+               .source = "the vLLM scheduler of Sarathi-Serve 96f9911",
+               .keys = kVllmPrefillFirstKeys,
+               .requires_paged = true,
+               .default_token_budget = kWholeModelLength,
+               .default_watermark = 0.01,
+               .make = make_vllm_prefill_first},
+    PolicyInfo{.name = "orca",
+               .summary = "decodes and whole prompts together, max_model_len reserved for each",
+               .source = "the Orca scheduler of Sarathi-Serve 96f9911",
+               .keys = {},
+               .make = make_orca},
+    PolicyInfo{.name = "simple_chunking",
+               .summary = "steps of prompt chunks and steps of decodes take turns",
+               .source = "the simple chunking scheduler of Sarathi-Serve 96f9911",
+               .keys = kSimpleChunkingKeys,
+               .requires_paged = true,
+               .default_watermark = 0.01,
+               .make = make_simple_chunking},
 };
 
 }  // namespace
 
 std::span<const PolicyInfo> all_policies() { return kPolicies; }
+
+bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config) {
+  if (config.backend == KvBackend::Slotted) return false;
+  return config.enable_prefix_caching.value_or(policy.prefix_caching != PrefixCaching::Never);
+}
+
+void resolve_policy_defaults(Scenario& scenario) {
+  const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
+  METRONOME_CHECK(policy != nullptr, "reading refuses unknown policies");
+  if (policy->default_token_budget != kWholeModelLength) {
+    scenario.scheduler.max_num_batched_tokens = token_budget(scenario.scheduler);
+  }
+  KvCacheConfig& cache = scenario.kv_cache;
+  cache.watermark = cache.watermark.value_or(policy->default_watermark);
+  cache.enable_prefix_caching = caches_prefixes(*policy, cache);
+}
 
 const PolicyInfo* find_policy(std::string_view name) {
   const auto it = std::find_if(kPolicies.begin(), kPolicies.end(),

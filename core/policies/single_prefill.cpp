@@ -12,7 +12,7 @@ namespace {
 class SinglePrefillScheduler final : public Scheduler {
  public:
   explicit SinglePrefillScheduler(const SchedulerContext& context)
-      : Scheduler(context), budget_(context.config.max_num_batched_tokens) {}
+      : Scheduler(context), budget_(token_budget(context.config)) {}
 
  private:
   // The budget is shared out before the step; the request that joins the decodes adds its one

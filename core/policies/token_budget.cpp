@@ -12,9 +12,8 @@ class TokenBudgetScheduler final : public Scheduler {
  public:
   explicit TokenBudgetScheduler(const SchedulerContext& context)
       : Scheduler(context),
-        budget_(context.config.max_num_batched_tokens),
-        chunk_size_(static_cast<std::int32_t>(
-            context.config.prefill_chunk_size.value_or(context.config.max_num_batched_tokens))),
+        budget_(token_budget(context.config)),
+        chunk_size_(static_cast<std::int32_t>(context.config.prefill_chunk_size.value_or(budget_))),
         min_chunk_size_(context.config.min_chunk_size),
         max_partial_(context.config.max_num_partial_prefills > 0
                          ? context.config.max_num_partial_prefills

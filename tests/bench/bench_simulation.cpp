@@ -58,11 +58,11 @@ void run_loop(benchmark::State& state, const Scenario& scenario, const Workload&
   }
 }
 
-Workload read_trace(const std::string& path) {
+Workload read_trace(const std::string& path, TraceFormat format = TraceFormat::Vidur) {
   WorkloadConfig config;
   config.trace.file = path;
   config.trace.resolved_file = path;
-  config.trace.format = TraceFormat::Vidur;
+  config.trace.format = format;
   config.arrivals.process = ArrivalProcess::Trace;
   return make_workload(config, 0);
 }
@@ -85,6 +85,29 @@ void poisson_4096(benchmark::State& state) {
   peer_trace(state, "data/peer_vidur/sarathi512_poisson3_4096/trace.csv", 8.2);
 }
 BENCHMARK(poisson_4096)->Unit(benchmark::kMillisecond);
+
+// Long prompts that share prefixes, through vLLM's scheduler with prefix caching: 145 M prompt
+// tokens in blocks of 16. The peer has no prefix caching; its step is taken from the Azure replay,
+// 22.8 s for 57,557 steps.
+void mooncake_conversation(benchmark::State& state) {
+  const auto path = testing::shared_path("data/traces/mooncake_conversation.jsonl");
+  if (!path) {
+    state.SkipWithError("the shared trace is not here");
+    return;
+  }
+  Scenario scenario;
+  scenario.model = "llama-3.1-8b";
+  scenario.hardware = "h100-sxm";
+  scenario.engine.max_num_seqs = 256;
+  scenario.scheduler.policy = "vllm";
+  scenario.scheduler.max_num_batched_tokens = state.range(0);
+  constexpr double kPeerSecondsPerStep = 22.8 / 57'557;
+  run_loop(state, scenario, read_trace(*path, TraceFormat::Mooncake), 0);
+  state.counters["peer_step_over_ours"] = benchmark::Counter(
+      kPeerSecondsPerStep * static_cast<double>(state.counters["steps"]),
+      benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(mooncake_conversation)->Arg(512)->Arg(2048)->Arg(8192)->Unit(benchmark::kMillisecond);
 
 Workload equal_requests(std::size_t count, std::int32_t prompt, std::int32_t output) {
   Workload workload;

@@ -1,0 +1,98 @@
+// The `scheduler` section of a scenario: which policy decides, and its settings. Keys are named as
+// the engine names them that a policy reproduces.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/config_reader.h"
+
+namespace metronome {
+
+enum class QueueOrder : std::uint8_t { Fcfs, Priority, ShortestPrefillFirst };
+
+struct VllmConfig {
+  enum class Policy : std::uint8_t { Fcfs, Priority };
+  Policy scheduling_policy = Policy::Fcfs;
+  bool enable_chunked_prefill = true;
+  std::int32_t long_prefill_token_threshold = 0;  // tokens of a request in a step; 0 = no limit
+  bool scheduler_reserve_full_isl = true;         // admit when the whole prompt has room
+  // From 0.25 on: freed blocks without a hash are handed out before those with one.
+  bool evict_unhashed_first = false;
+};
+
+// Sarathi-Serve and the schedulers it carries for comparison.
+struct SarathiConfig {
+  std::int32_t chunk_size = 512;
+  bool enable_dynamic_chunking_schedule = false;  // the chunk shrinks as a prompt advances
+  std::int32_t low_chunk_size = 256;
+  std::int32_t high_chunk_size = 1024;
+  std::int32_t chunk_schedule_max_tokens = 8192;
+  std::int32_t chunk_schedule_stages = 4;
+};
+
+struct SglangConfig {
+  enum class SchedulePolicy : std::uint8_t { Fcfs, Lpm };
+  SchedulePolicy schedule_policy = SchedulePolicy::Fcfs;
+  std::int64_t chunked_prefill_size = 8192;  // -1 = prompts are not chunked
+  std::int32_t max_prefill_tokens = 16384;
+  bool enable_mixed_chunk = false;
+  double schedule_conservativeness = 1.0;
+  double init_new_token_ratio = 0.7;
+  double min_new_token_ratio_factor = 0.14;
+  std::int32_t new_token_ratio_decay_steps = 600;
+  std::int32_t retract_decode_steps = 20;
+  std::int32_t clip_max_new_tokens = 4096;
+  std::int32_t max_consecutive_prefill_batches = 0;  // 0 = no limit
+};
+
+struct TensorRtLlmConfig {
+  enum class Capacity : std::uint8_t { GuaranteedNoEvict, MaxUtilization, StaticBatch };
+  enum class Chunking : std::uint8_t { FirstComeFirstServed, EqualProgress };
+  Capacity capacity_scheduler_policy = Capacity::GuaranteedNoEvict;
+  Chunking context_chunking_policy = Chunking::FirstComeFirstServed;
+  bool enable_chunked_context = true;
+  std::int32_t max_num_tokens = 8192;
+  std::int32_t chunk_unit_size = 0;  // 0 = a KV block
+};
+
+struct FastGenConfig {
+  std::int32_t max_ragged_batch_size = 768;
+  std::int32_t max_ragged_sequence_count = 512;
+  std::int32_t max_tracked_sequences = 2048;
+};
+
+struct LlamaCppConfig {
+  std::int32_t n_batch = 2048;
+  bool cont_batching = true;
+  double slot_prompt_similarity = 0.1;
+};
+
+struct SchedulerConfig {
+  std::string policy = "token_budget";
+  QueueOrder order = QueueOrder::Fcfs;
+  // Tokens of a step; auto = the policy's default, see token_budget().
+  std::optional<std::int64_t> max_num_batched_tokens;
+  // Prompt tokens a request may advance in one step. auto = the policy's default: chunked 512,
+  // token_budget as much as the budget leaves.
+  std::optional<std::int64_t> prefill_chunk_size;
+  std::int32_t max_prefill_chunks_per_step = 0;  // 0 = no limit
+  std::int32_t max_num_partial_prefills = 0;     // 0 = no limit
+  std::int32_t min_chunk_size = 1;
+  double batch_wait_ms = 0;  // static: wait this long for the batch to fill
+
+  VllmConfig vllm;
+  SarathiConfig sarathi;
+  SglangConfig sglang;
+  TensorRtLlmConfig tensorrt_llm;
+  FastGenConfig fastgen;
+  LlamaCppConfig llama_cpp;
+};
+
+// max_num_batched_tokens, or the default of the policy.
+std::int32_t token_budget(const SchedulerConfig& config);
+
+void visit_fields(FieldVisitor& visitor, SchedulerConfig& config);
+
+}  // namespace metronome

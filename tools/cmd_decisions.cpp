@@ -1,0 +1,140 @@
+// `metronome decisions`: what the core decides on recorded workloads, written or compared.
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <iostream>
+#include <optional>
+
+#include "core/config_reader.h"
+#include "core/decisions.h"
+#include "tools/cli.h"
+
+namespace metronome {
+namespace {
+
+namespace po = boost::program_options;
+
+struct DecisionOptions {
+  std::string engine;
+  std::string cases;
+  bool is_check = false;
+};
+
+constexpr const char* kExamples =
+    "examples:\n"
+    "  metronome decisions --engine vllm tests/goldens/vllm_v1_sync.jsonl --check\n"
+    "  metronome decisions --engine nano_vllm tests/goldens/nano_vllm.jsonl > own.jsonl\n"
+    "\n"
+    "A case is one line of JSON: {\"seed\", \"config\", \"requests\", \"steps\"}; without --check "
+    "the\n"
+    "steps may be left out. tests/goldens/README.md tells more.\n"
+    "\n"
+    "exit codes: 0 done, or all cases identical; 1 some differ; 2 bad input\n";
+
+po::options_description visible_options(DecisionOptions& options) {
+  po::options_description visible("options");
+  // One option a line; the formatter takes the chain of calls for one expression.
+  // clang-format off
+  visible.add_options()
+      ("engine", po::value(&options.engine)->value_name("NAME"),
+       ("whose decisions: " + join_names(decision_engines())).c_str())
+      ("check", po::bool_switch(&options.is_check),
+       "compare with the recorded steps, and print where a case first differs")
+      ("help,h", "this text");
+  // clang-format on
+  return visible;
+}
+
+void require_engine(const std::string& engine) {
+  const auto known = decision_engines();
+  const std::string allowed = "; allowed: " + join_names(known);
+  if (engine.empty()) throw UsageError("decisions: give an engine with --engine" + allowed);
+  if (std::find(known.begin(), known.end(), engine) != known.end()) return;
+  throw UsageError("--engine: unknown engine '" + engine + "'" + did_you_mean(engine, known) +
+                   allowed);
+}
+
+// Nothing when help was asked for and printed.
+std::optional<DecisionOptions> parse(const Arguments& arguments) {
+  DecisionOptions options;
+  const po::options_description visible = visible_options(options);
+  po::options_description all;
+  all.add(visible).add_options()("cases", po::value<std::vector<std::string>>());
+  po::positional_options_description positional;
+  positional.add("cases", -1);
+
+  po::variables_map values;
+  try {
+    const int style = po::command_line_style::unix_style ^ po::command_line_style::allow_guessing;
+    po::store(
+        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
+        values);
+    po::notify(values);
+  } catch (const po::error& error) {
+    throw UsageError("decisions: " + std::string(error.what()) +
+                     " (see `metronome decisions --help`)");
+  }
+  if (values.count("help") != 0) {
+    std::cout << "usage: metronome decisions --engine NAME CASES.jsonl [--check]\n\n"
+                 "Runs the scheduling policy that reproduces an engine on recorded cases, and\n"
+                 "writes each case with its own steps, or compares them with the engine's.\n\n"
+              << visible << '\n'
+              << kExamples;
+    return std::nullopt;
+  }
+  require_engine(options.engine);
+  const auto cases = values.count("cases") == 0 ? std::vector<std::string>()
+                                                : values["cases"].as<std::vector<std::string>>();
+  if (cases.size() != 1) {
+    throw UsageError("decisions: give one file of cases, not " + std::to_string(cases.size()) +
+                     " (see `metronome decisions --help`)");
+  }
+  options.cases = cases.front();
+  if (options.cases.empty()) {
+    throw UsageError("decisions: CASES.jsonl is empty; allowed: the path of a file of cases");
+  }
+  return options;
+}
+
+// A text of at most 200 characters: all of it, or what is around `position`.
+std::string excerpt(const std::string& text, std::size_t position) {
+  constexpr std::size_t kMaxLength = 200;
+  if (text.empty()) return "nothing";
+  if (text.size() <= kMaxLength) return text;
+  const std::size_t half = kMaxLength / 2;
+  const std::size_t begin =
+      std::min(position > half ? position - half : 0, text.size() - kMaxLength);
+  const bool is_end = begin + kMaxLength == text.size();
+  return (begin > 0 ? "..." : "") + text.substr(begin, kMaxLength) + (is_end ? "" : "...");
+}
+
+void print_difference(const std::string& file, const DecisionDifference& difference) {
+  const std::string& expected = difference.expected;
+  const std::string& got = difference.got;
+  const auto first = std::mismatch(expected.begin(), expected.end(), got.begin(), got.end()).first;
+  const auto position = static_cast<std::size_t>(first - expected.begin());
+  std::cout << printable(file + ":" + std::to_string(difference.line) + ": seed " +
+                         std::to_string(difference.seed) + ", step " +
+                         std::to_string(difference.step) + ", " + difference.field + ": expected " +
+                         excerpt(expected, position) + ", got " + excerpt(got, position))
+            << '\n';
+}
+
+}  // namespace
+
+int decisions_command(const Arguments& arguments) {
+  const std::optional<DecisionOptions> options = parse(arguments);
+  if (!options) return kExitDone;
+  if (!options->is_check) {
+    write_decisions(options->engine, options->cases, std::cout);
+    return kExitDone;
+  }
+  const DecisionCheck check = check_decisions(options->engine, options->cases);
+  for (const DecisionDifference& difference : check.differences) {
+    print_difference(options->cases, difference);
+  }
+  std::cout << check.num_cases - check.differences.size() << " of " << check.num_cases
+            << " cases identical\n";
+  return check.differences.empty() ? kExitDone : kExitRunFailed;
+}
+
+}  // namespace metronome
