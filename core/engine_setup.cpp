@@ -84,9 +84,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
     return setup;
   }
   setup.kv_cache = paged_layout(scenario, *policy, kv_capacity);
-  if (policy->arrange_cache != nullptr) {
-    policy->arrange_cache(setup.scheduler, setup.max_model_len, setup.kv_cache);
-  }
+  arrange_cache(*policy, setup.scheduler, setup.max_model_len, setup.kv_cache);
   return setup;
 }
 

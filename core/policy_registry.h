@@ -5,18 +5,26 @@
 #include <span>
 #include <string_view>
 
+#include "core/kv_cache.h"
 #include "core/scenario.h"
 
 namespace metronome {
 
 class Scheduler;
 struct SchedulerContext;
-struct KvCacheLayout;
 
 enum class PrefixCaching : std::uint8_t {
   Never,
   Optional,  // on unless switched off
   Always,
+};
+
+// How an engine keeps its cache; KvCacheLayout tells what each means.
+struct CacheRules {
+  bool has_null_block = false;
+  HashTime hash_time = HashTime::Plan;
+  DuplicateRule duplicates = DuplicateRule::KeepAll;
+  bool shares_used_blocks = true;
 };
 
 constexpr std::int32_t kWholeModelLength = std::int32_t{1} << 24;  // a budget of max_model_len
@@ -35,11 +43,16 @@ struct PolicyInfo {
   bool requires_separate = false;              // step_shape mixed is impossible
   std::int32_t default_token_budget = 2048;    // max_num_batched_tokens: auto
   double default_watermark = 0;                // kv_cache.watermark: null
-  // How the engine keeps its cache; `layout` is filled in as far as the scenario says.
-  void (*arrange_cache)(const SchedulerConfig&, std::int32_t max_model_len,
-                        KvCacheLayout& layout) = nullptr;
+  CacheRules cache = {};
+  // Rules that depend on settings: changes a layout that is filled in otherwise.
+  void (*adjust_cache)(const SchedulerConfig&, std::int32_t max_model_len,
+                       KvCacheLayout& layout) = nullptr;
   std::unique_ptr<Scheduler> (*make)(const SchedulerContext&) = nullptr;
 };
+
+// Gives `layout`, whose sizes are filled in, the rules of the policy's engine.
+void arrange_cache(const PolicyInfo& policy, const SchedulerConfig& config,
+                   std::int32_t max_model_len, KvCacheLayout& layout);
 
 bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config);
 

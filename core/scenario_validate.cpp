@@ -108,6 +108,18 @@ void check_sarathi_chunks(const Scenario& scenario, const ConfigNode& source,
               std::to_string(config.low_chunk_size) + "; allowed: at least as much");
 }
 
+// TensorRT-LLM's chunks end where KV blocks do.
+void check_chunk_unit(const Scenario& scenario, const ConfigNode& source,
+                      const PolicyInfo& policy) {
+  if (!reads_key(policy, "chunk_unit_size")) return;
+  const std::int64_t unit = scenario.scheduler.tensorrt_llm.chunk_unit_size;
+  const std::int64_t block = scenario.kv_cache.block_size;
+  if (scenario.kv_cache.backend == KvBackend::Slotted || unit % block == 0) return;
+  fail_at(source, "scheduler.chunk_unit_size",
+          std::to_string(unit) + " is not a multiple of kv_cache.block_size " +
+              std::to_string(block) + "; allowed: 0 (a block), or a multiple of it");
+}
+
 void check_chunk_sizes(const Scenario& scenario, const ConfigNode& source,
                        const PolicyInfo& policy) {
   if (!reads_key(policy, "min_chunk_size")) return;
@@ -136,6 +148,7 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   check_policy(scenario, source, *policy);
   check_token_budget(scenario, source, *policy);
   check_sarathi_chunks(scenario, source, *policy);
+  check_chunk_unit(scenario, source, *policy);
   check_chunk_sizes(scenario, source, *policy);
 }
 

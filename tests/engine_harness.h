@@ -220,9 +220,7 @@ inline void arrange_cache(EngineSetup& setup) {
   const PolicyInfo* policy = find_policy(setup.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "the policy exists");
   setup.kv_cache.enable_prefix_caching = policy->prefix_caching != PrefixCaching::Never;
-  if (policy->arrange_cache != nullptr) {
-    policy->arrange_cache(setup.scheduler, setup.max_model_len, setup.kv_cache);
-  }
+  metronome::arrange_cache(*policy, setup.scheduler, setup.max_model_len, setup.kv_cache);
 }
 
 struct Bench {

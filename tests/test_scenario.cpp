@@ -202,6 +202,7 @@ TEST_CASE("every documented key works in a scenario", "[core][scenario]") {
     if (key.example.empty() || key.key.starts_with("workload.")) continue;
     std::vector<std::string> assignments = {key.key + "=" + key.example};
     assignments.push_back("scheduler.policy=" + policy_for(key));
+    if (key.key == "scheduler.chunk_unit_size") assignments.push_back("kv_cache.block_size=1");
     // A step has to have a token for every running request.
     if (key.key == "scheduler.max_num_batched_tokens")
       assignments.push_back("engine.max_num_seqs=1");

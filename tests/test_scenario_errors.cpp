@@ -220,6 +220,9 @@ TEST_CASE("impossible combinations", "[core][scenario]") {
       {"scheduler: {policy: sarathi}\nkv_cache: {backend: slotted}\n",
        "bad.yaml:2: kv_cache.backend: policy 'sarathi' needs a free block beside those in use; "
        "allowed: paged"},
+      {"scheduler: {policy: tensorrt_llm, chunk_unit_size: 24}\n",
+       "bad.yaml:1: scheduler.chunk_unit_size: 24 is not a multiple of kv_cache.block_size 16; "
+       "allowed: 0 (a block), or a multiple of it"},
       {"scheduler: {policy: sarathi, chunk_size: 64}\n",
        "bad.yaml:1: scheduler.chunk_size: 64 is less than engine.max_num_seqs 256, but every "
        "decode "

@@ -7,6 +7,7 @@
 #include "core/config_reader.h"
 #include "core/decisions.h"
 #include "tools/cli.h"
+#include "tools/command_options.h"
 
 namespace metronome {
 namespace {
@@ -53,45 +54,24 @@ void require_engine(const std::string& engine) {
                    allowed);
 }
 
+constexpr CommandText kText = {
+    .name = "decisions",
+    .arguments = "--engine NAME CASES.jsonl [--check]",
+    .summary =
+        "Runs the scheduling policy that reproduces an engine on recorded cases, and\n"
+        "writes each case with its own steps, or compares them with the engine's.\n",
+    .examples = kExamples,
+    .file_name = "CASES.jsonl",
+    .file_kind = "file of cases"};
+
 // Nothing when help was asked for and printed.
 std::optional<DecisionOptions> parse(const Arguments& arguments) {
   DecisionOptions options;
-  const po::options_description visible = visible_options(options);
-  po::options_description all;
-  all.add(visible).add_options()("cases", po::value<std::vector<std::string>>());
-  po::positional_options_description positional;
-  positional.add("cases", -1);
-
   po::variables_map values;
-  try {
-    const int style = po::command_line_style::unix_style ^ po::command_line_style::allow_guessing;
-    po::store(
-        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
-        values);
-    po::notify(values);
-  } catch (const po::error& error) {
-    throw UsageError("decisions: " + std::string(error.what()) +
-                     " (see `metronome decisions --help`)");
-  }
-  if (values.count("help") != 0) {
-    std::cout << "usage: metronome decisions --engine NAME CASES.jsonl [--check]\n\n"
-                 "Runs the scheduling policy that reproduces an engine on recorded cases, and\n"
-                 "writes each case with its own steps, or compares them with the engine's.\n\n"
-              << visible << '\n'
-              << kExamples;
-    return std::nullopt;
-  }
+  const auto file = parse_command(kText, visible_options(options), arguments, values);
+  if (!file) return std::nullopt;
   require_engine(options.engine);
-  const auto cases = values.count("cases") == 0 ? std::vector<std::string>()
-                                                : values["cases"].as<std::vector<std::string>>();
-  if (cases.size() != 1) {
-    throw UsageError("decisions: give one file of cases, not " + std::to_string(cases.size()) +
-                     " (see `metronome decisions --help`)");
-  }
-  options.cases = cases.front();
-  if (options.cases.empty()) {
-    throw UsageError("decisions: CASES.jsonl is empty; allowed: the path of a file of cases");
-  }
+  options.cases = *file;
   return options;
 }
 

@@ -19,6 +19,7 @@
 #include "reports/table.h"
 #include "reports/wrapped_text.h"
 #include "tools/cli.h"
+#include "tools/command_options.h"
 #include "tools/progress.h"
 #include "tools/text.h"
 #include "tools/variant_run.h"
@@ -84,51 +85,32 @@ std::uint64_t parse_seed(const std::string& text) {
   return seed;
 }
 
+constexpr CommandText kText = {
+    .name = "run",
+    .arguments = "SCENARIO [OPTION...]",
+    .summary =
+        "Simulates every variant of a scenario file, prints a table that compares them,\n"
+        "and writes their results.\n",
+    .examples = kExamples,
+    .file_name = "SCENARIO",
+    .file_kind = "scenario file"};
+
 // Nothing when help was asked for and printed.
 std::optional<RunOptions> parse(const Arguments& arguments) {
   RunOptions options;
-  const po::options_description visible = visible_options(options);
-  po::options_description all;
-  all.add(visible).add_options()("scenario", po::value<std::vector<std::string>>());
-  po::positional_options_description positional;
-  positional.add("scenario", -1);
-
   po::variables_map values;
-  try {
-    const int style = po::command_line_style::unix_style ^ po::command_line_style::allow_guessing;
-    po::store(
-        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
-        values);
-    po::notify(values);
-  } catch (const po::error& error) {
-    throw UsageError("run: " + std::string(error.what()) + " (see `metronome run --help`)");
-  }
-  if (values.count("help") != 0) {
-    std::cout << "usage: metronome run SCENARIO [OPTION...]\n\n"
-                 "Simulates every variant of a scenario file, prints a table that compares them,\n"
-                 "and writes their results.\n\n"
-              << visible << '\n'
-              << kExamples;
-    return std::nullopt;
-  }
-  const auto scenarios = values.count("scenario") == 0
-                             ? std::vector<std::string>()
-                             : values["scenario"].as<std::vector<std::string>>();
-  if (scenarios.size() != 1) {
-    throw UsageError("run: give one scenario file, not " + std::to_string(scenarios.size()) +
-                     " (see `metronome run --help`)");
-  }
-  options.scenario = scenarios.front();
-  if (options.scenario.empty()) {
-    throw UsageError("run: SCENARIO is empty; allowed: the path of a scenario file");
-  }
+  const auto file = parse_command(kText, visible_options(options), arguments, values);
+  if (!file) return std::nullopt;
+  options.scenario = *file;
   if (values.count("out") != 0 && options.out.empty()) {
     throw UsageError("--out: is empty; allowed: a folder for the results");
   }
   if (options.wants_step_log && options.is_quiet) {
     throw UsageError("--trace-steps: prints what --quiet forbids; allowed: one of them");
   }
-  if (values.count("seed") != 0) options.seed = parse_seed(values["seed"].as<std::string>());
+  if (values.count("seed") != 0) {
+    options.seed = parse_seed(values["seed"].as<std::string>());
+  }
   return options;
 }
 

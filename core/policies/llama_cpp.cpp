@@ -181,9 +181,4 @@ std::unique_ptr<Scheduler> make_llama_cpp(const SchedulerContext& context) {
   return std::make_unique<LlamaCppScheduler>(context);
 }
 
-void arrange_llama_cpp_cache(const SchedulerConfig&, std::int32_t, KvCacheLayout& layout) {
-  layout.hash_time = HashTime::Commit;
-  layout.shares_used_blocks = false;
-}
-
 }  // namespace metronome

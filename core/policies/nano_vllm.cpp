@@ -68,9 +68,4 @@ std::unique_ptr<Scheduler> make_nano_vllm(const SchedulerContext& context) {
   return std::make_unique<NanoVllmScheduler>(context);
 }
 
-void arrange_nano_vllm_cache(const SchedulerConfig&, std::int32_t, KvCacheLayout& layout) {
-  layout.hash_time = HashTime::Commit;
-  layout.duplicates = DuplicateRule::KeepLatest;
-}
-
 }  // namespace metronome

@@ -27,16 +27,8 @@ std::unique_ptr<Scheduler> make_fastgen(const SchedulerContext& context);
 std::unique_ptr<Scheduler> make_llama_cpp(const SchedulerContext& context);
 std::unique_ptr<Scheduler> make_sglang(const SchedulerContext& context);
 
-// How the engines keep their caches; see PolicyInfo::arrange_cache.
-void arrange_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len,
-                        KvCacheLayout& layout);
-void arrange_nano_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len,
-                             KvCacheLayout& layout);
-void arrange_tensorrt_llm_cache(const SchedulerConfig& config, std::int32_t max_model_len,
-                                KvCacheLayout& layout);
-void arrange_llama_cpp_cache(const SchedulerConfig& config, std::int32_t max_model_len,
-                             KvCacheLayout& layout);
-void arrange_sglang_cache(const SchedulerConfig& config, std::int32_t max_model_len,
-                          KvCacheLayout& layout);
+// vLLM's rules that depend on its settings; see PolicyInfo::adjust_cache.
+void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len,
+                       KvCacheLayout& layout);
 
 }  // namespace metronome

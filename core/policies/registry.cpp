@@ -82,21 +82,22 @@ constexpr std::array kPolicies = {
                .keys = kVllmKeys,
                .prefix_caching = PrefixCaching::Optional,
                .allows_sliding_window = true,
-               .arrange_cache = arrange_vllm_cache,
+               .cache = {.has_null_block = true},
+               .adjust_cache = adjust_vllm_cache,
                .make = make_vllm},
     PolicyInfo{.name = "sglang",
                .summary = "prompts while any can be taken, otherwise decodes; output estimated",
                .source = "SGLang 0003215c; max_consecutive_prefill_batches: its pull request 32775",
                .keys = kSglangKeys,
                .prefix_caching = PrefixCaching::Optional,
-               .arrange_cache = arrange_sglang_cache,
+               .cache = {.hash_time = HashTime::CommitPrompt, .duplicates = DuplicateRule::Share},
                .make = make_sglang},
     PolicyInfo{.name = "tensorrt_llm",
                .summary = "requests whose KV blocks fit, then chunks of prompts beside the decodes",
                .source = "TensorRT-LLM: capacityScheduler 02a10fed, microBatchScheduler 0a949d31",
                .keys = kTensorRtLlmKeys,
                .prefix_caching = PrefixCaching::Optional,
-               .arrange_cache = arrange_tensorrt_llm_cache,
+               .cache = {.hash_time = HashTime::Commit},
                .make = make_tensorrt_llm},
     PolicyInfo{.name = "sarathi",
                .summary = "decodes, then begun prompts, then new ones, in one chunk of tokens",
@@ -115,7 +116,7 @@ constexpr std::array kPolicies = {
                .source = "llama.cpp server: slots over one unified KV cache, block_size 1",
                .keys = kLlamaCppKeys,
                .prefix_caching = PrefixCaching::Optional,
-               .arrange_cache = arrange_llama_cpp_cache,
+               .cache = {.hash_time = HashTime::Commit, .shares_used_blocks = false},
                .make = make_llama_cpp},
     PolicyInfo{.name = "nano_vllm",
                .summary = "prompts while any can run, otherwise decodes; one chunked at a time",
@@ -123,7 +124,7 @@ constexpr std::array kPolicies = {
                .keys = kNanoVllmKeys,
                .prefix_caching = PrefixCaching::Always,
                .default_token_budget = 16384,
-               .arrange_cache = arrange_nano_vllm_cache,
+               .cache = {.hash_time = HashTime::Commit, .duplicates = DuplicateRule::KeepLatest},
                .make = make_nano_vllm},
     PolicyInfo{.name = "vllm_prefill_first",
                .summary = "a batch of whole prompts while any fit, otherwise all decodes",
@@ -150,6 +151,15 @@ constexpr std::array kPolicies = {
 }  // namespace
 
 std::span<const PolicyInfo> all_policies() { return kPolicies; }
+
+void arrange_cache(const PolicyInfo& policy, const SchedulerConfig& config,
+                   std::int32_t max_model_len, KvCacheLayout& layout) {
+  layout.has_null_block = policy.cache.has_null_block;
+  layout.hash_time = policy.cache.hash_time;
+  layout.duplicates = policy.cache.duplicates;
+  layout.shares_used_blocks = policy.cache.shares_used_blocks;
+  if (policy.adjust_cache != nullptr) policy.adjust_cache(config, max_model_len, layout);
+}
 
 bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config) {
   if (config.backend == KvBackend::Slotted) return false;

@@ -331,9 +331,4 @@ std::unique_ptr<Scheduler> make_sglang(const SchedulerContext& context) {
 }
 
 // Free blocks that hold content are the evictable part of the radix tree.
-void arrange_sglang_cache(const SchedulerConfig&, std::int32_t, KvCacheLayout& layout) {
-  layout.hash_time = HashTime::CommitPrompt;
-  layout.duplicates = DuplicateRule::Share;
-}
-
 }  // namespace metronome

@@ -293,8 +293,4 @@ std::unique_ptr<Scheduler> make_tensorrt_llm(const SchedulerContext& context) {
   return std::make_unique<TensorRtLlmScheduler>(context);
 }
 
-void arrange_tensorrt_llm_cache(const SchedulerConfig&, std::int32_t, KvCacheLayout& layout) {
-  layout.hash_time = HashTime::Commit;
-}
-
 }  // namespace metronome

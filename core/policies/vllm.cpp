@@ -125,9 +125,8 @@ std::unique_ptr<Scheduler> make_vllm(const SchedulerContext& context) {
   return std::make_unique<VllmScheduler>(with_vllm_order(context, config));
 }
 
-void arrange_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len,
-                        KvCacheLayout& layout) {
-  layout.has_null_block = true;
+void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len,
+                       KvCacheLayout& layout) {
   layout.reuses_unhashed_first = config.vllm.evict_unhashed_first;
   if (layout.sliding_window == 0) return;
   // One request holds the window and what a step computes beyond it, and one block more when they
