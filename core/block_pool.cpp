@@ -1,100 +1,119 @@
 #include "core/block_pool.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/error.h"
 
 namespace metronome {
+
+namespace {
+
+constexpr std::int64_t kNowhere = INT64_MIN;
+
+}  // namespace
 
 BlockPool::BlockPool(const BlockPoolOptions& options)
     : has_null_block_(options.has_null_block),
       reuses_unhashed_first_(options.caches_prefixes && options.reuses_unhashed_first) {
   const std::int64_t num_blocks = options.num_blocks;
   METRONOME_CHECK(num_blocks > 0 && num_blocks < INT32_MAX, "a pool has 1 to 2^31 - 2 blocks");
-  ref_counts_.assign(static_cast<std::size_t>(num_blocks), 0);
-  links_.resize(static_cast<std::size_t>(num_blocks) + 1);
-  const auto end = static_cast<std::int32_t>(num_blocks);
-  links_.back() = {end, end};
-  for (std::int32_t block = has_null_block_ ? 1 : 0; block < end; ++block) {
-    link_before(end, BlockId{block});
+  const auto count = static_cast<std::size_t>(num_blocks);
+  ref_counts_.assign(count, 0);
+  // Room for as many stale entries as there are blocks, so that dropping them pays.
+  ring_.resize(std::bit_ceil(options.caches_prefixes ? 2 * count : count));
+  mask_ = ring_.size() - 1;
+  if (options.caches_prefixes) {
+    places_.assign(count, kNowhere);
+    contents_.emplace(num_blocks, options.duplicates);
+  }
+  for (std::int32_t block = has_null_block_ ? 1 : 0; block < num_blocks; ++block) {
+    put(end_++, BlockId{block});
   }
   num_free_ = num_usable();
-  if (options.caches_prefixes) contents_.emplace(num_blocks, options.duplicates);
-}
-
-// Before `position`, a block in the list or its end.
-void BlockPool::link_before(std::int32_t position, BlockId id) {
-  const auto block = static_cast<std::int32_t>(id);
-  Link& after = links_[static_cast<std::size_t>(position)];
-  links_[index(id)] = {after.previous, position};
-  links_[static_cast<std::size_t>(after.previous)].next = block;
-  after.previous = block;
-}
-
-void BlockPool::unlink(BlockId id) {
-  const Link link = links_[index(id)];
-  links_[static_cast<std::size_t>(link.previous)].next = link.next;
-  links_[static_cast<std::size_t>(link.next)].previous = link.previous;
 }
 
 bool BlockPool::allocate(std::int64_t count, BlockTable& table) {
   if (count > num_free_) return false;
   num_free_ -= count;
-  Link& ends = links_.back();
-  if (contents_) forget_next(count);
-  std::int32_t block = ends.next;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const BlockId id{block};
-    ref_counts_[index(id)] = 1;
-    table.push_back(id);
-    block = links_[index(id)].next;
+  if (contents_) {
+    take_cached(count, table);
+  } else {
+    take_plain(count, table);
   }
-  ends.next = block;
-  links_[static_cast<std::size_t>(block)].previous = static_cast<std::int32_t>(num_blocks());
   return true;
 }
 
-// The next `count` free blocks lose what they hold. A hash's place in the index is a random one, so
-// those of the blocks to come are fetched ahead.
-void BlockPool::forget_next(std::int64_t count) {
-  constexpr std::int64_t kAhead = 8;
-  const auto after = [this](std::int32_t block) {
-    return links_[static_cast<std::size_t>(block)].next;
-  };
-  std::int32_t ahead = links_.back().next;
-  std::int32_t block = ahead;
-  for (std::int64_t i = -kAhead; i < count; ++i) {
-    if (i + kAhead < count) {
-      contents_->prefetch(contents_->hash_of(BlockId{ahead}));
-      ahead = after(ahead);
+void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
+  while (count > 0) {  // in one piece, or in two around the end of the ring
+    const std::size_t first = static_cast<std::size_t>(begin_) & mask_;
+    const auto num_taken = std::min(count, static_cast<std::int64_t>(ring_.size() - first));
+    const BlockId* const taken = ring_.data() + first;
+    if (num_taken == 1) {
+      table.push_back(*taken);
+    } else {
+      table.insert(table.end(), taken, taken + num_taken);
     }
-    if (i < 0) continue;
-    contents_->erase(BlockId{block});
-    block = after(block);
+    for (std::int64_t i = 0; i < num_taken; ++i) ref_counts_[index(taken[i])] = 1;
+    begin_ += num_taken;
+    count -= num_taken;
+  }
+}
+
+// A hash's place in the index is a random one, so those of the blocks to come are fetched ahead.
+void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
+  constexpr std::int64_t kAhead = 8;
+  const auto fetch = [this](std::int64_t position) {
+    if (position < end_) contents_->prefetch(contents_->hash_of(entry(position)));
+  };
+  for (std::int64_t i = 0; i < std::min(count, kAhead); ++i) fetch(begin_ + i);
+  while (count > 0) {
+    if (count > kAhead) fetch(begin_ + kAhead);
+    const std::int64_t position = begin_++;
+    if (is_stale(position)) continue;
+    const BlockId id = entry(position);
+    contents_->erase(id);
+    places_[index(id)] = kNowhere;
+    ref_counts_[index(id)] = 1;
+    table.push_back(id);
+    --count;
   }
 }
 
 void BlockPool::retain(BlockId id) {
   METRONOME_CHECK(!is_null(id), "the null block has no references");
   if (ref_counts_[index(id)]++ > 0) return;
-  unlink(id);
+  METRONOME_CHECK(!places_.empty(), "only prefix caching brings a free block back");
+  places_[index(id)] = kNowhere;
   --num_free_;
 }
 
+void BlockPool::drop_stale() {
+  std::int64_t kept = begin_;
+  for (std::int64_t position = begin_; position < end_; ++position) {
+    if (!is_stale(position)) put(kept++, entry(position));
+  }
+  end_ = kept;
+}
+
 void BlockPool::release(BlockTable& table) {
-  const auto end = static_cast<std::int32_t>(num_blocks());
-  // Blocks put at the front keep the order in which they are freed.
-  std::int32_t front = links_.back().next;
+  const auto capacity = static_cast<std::int64_t>(ring_.size());
+  if (end_ - begin_ + static_cast<std::int64_t>(table.size()) > capacity) drop_stale();
+  unhashed_.clear();
   for (auto it = table.rbegin(); it != table.rend(); ++it) {
     if (is_null(*it)) continue;
     const std::int32_t num_left = --ref_counts_[index(*it)];
     METRONOME_CHECK(num_left >= 0, "release of a free block");
     if (num_left > 0) continue;
-    const bool goes_first = reuses_unhashed_first_ && contents_->hash_of(*it) == kNoHash;
-    link_before(goes_first ? front : end, *it);
-    if (front == end && !goes_first) front = static_cast<std::int32_t>(*it);
     ++num_free_;
+    if (reuses_unhashed_first_ && contents_->hash_of(*it) == kNoHash) {
+      unhashed_.push_back(*it);
+    } else {
+      put(end_++, *it);
+    }
   }
+  // In front they keep the order in which they were freed.
+  for (auto it = unhashed_.rbegin(); it != unhashed_.rend(); ++it) put(--begin_, *it);
   table.clear();
 }
 
@@ -105,10 +124,8 @@ void BlockPool::release(BlockId id) {
 
 std::vector<BlockId> BlockPool::free_blocks() const {
   std::vector<BlockId> blocks;
-  for (std::int32_t i = links_.back().next; i != num_blocks();
-       i = links_[static_cast<std::size_t>(i)].next) {
-    blocks.push_back(BlockId{i});
-    METRONOME_CHECK(static_cast<std::int64_t>(blocks.size()) <= num_free_, "the free list is long");
+  for (std::int64_t position = begin_; position < end_; ++position) {
+    if (!is_stale(position)) blocks.push_back(entry(position));
   }
   return blocks;
 }

@@ -67,19 +67,36 @@ class BlockPool {
   void check_integrity(const std::vector<const BlockTable*>& tables) const;
 
  private:
-  struct Link {  // neighbours in the free list; the list's own ends are links_[num_blocks]
-    std::int32_t previous;
-    std::int32_t next;
-  };
-  void link_before(std::int32_t position, BlockId id);
-  void unlink(BlockId id);
-  void forget_next(std::int64_t count);
+  BlockId& entry(std::int64_t position) {
+    return ring_[static_cast<std::size_t>(position) & mask_];
+  }
+  BlockId entry(std::int64_t position) const {
+    return ring_[static_cast<std::size_t>(position) & mask_];
+  }
+  // With prefix caching a block can leave the middle of the list; its entry stays behind.
+  bool is_stale(std::int64_t position) const {
+    return !places_.empty() && places_[index(entry(position))] != position;
+  }
+  void put(std::int64_t position, BlockId id) {
+    entry(position) = id;
+    if (!places_.empty()) places_[index(id)] = position;
+  }
+  void take_plain(std::int64_t count, BlockTable& table);
+  void take_cached(std::int64_t count, BlockTable& table);
+  void drop_stale();
 
   bool has_null_block_;
   bool reuses_unhashed_first_;
   std::vector<std::int32_t> ref_counts_;  // [num_blocks], 0 = free or null
-  std::vector<Link> links_;               // [num_blocks + 1]
+  // The free list, oldest first: positions [begin_, end_) of a ring, so that blocks freed together
+  // lie together.
+  std::vector<BlockId> ring_;  // [a power of two]
+  std::size_t mask_ = 0;
+  std::int64_t begin_ = 0;
+  std::int64_t end_ = 0;
+  std::vector<std::int64_t> places_;  // [num_blocks] with prefix caching: position, or kNowhere
   std::int64_t num_free_ = 0;
+  std::vector<BlockId> unhashed_;  // scratch of release()
   std::optional<PrefixIndex> contents_;
 };
 

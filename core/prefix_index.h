@@ -2,6 +2,9 @@
 // it. Part of BlockPool; one entry per block at most.
 #pragma once
 
+#include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -35,9 +38,12 @@ class PrefixIndex {
   }
 
   // The block hashed first (KeepLatest: last) among those with this content; kNoBlock when none.
-  BlockId find(BlockHash hash) const { return slots_[slot_of(hash)].first; }
+  BlockId find(BlockHash hash) const {
+    const Slot* slot = locate(hash);
+    return slot == nullptr ? kNoBlock : slot->first;
+  }
   // Brings a hash's place into the processor's cache, for a find, insert or erase soon after.
-  void prefetch(BlockHash hash) const { __builtin_prefetch(&slots_[home_of(hash)], 1); }
+  void prefetch(BlockHash hash) const { __builtin_prefetch(&buckets_[home_of(hash)], 1); }
   BlockHash hash_of(BlockId block) const { return hashes_[index(block)]; }
   std::int64_t size() const { return size_; }  // hashed blocks
 
@@ -51,6 +57,16 @@ class PrefixIndex {
     BlockId first = kNoBlock;
     BlockId last = kNoBlock;
   };
+  // One cache line. A hash lives in its home bucket, or, when that was full, in one behind it: then
+  // `num_away` of the home counts it, and `reach` says how many buckets on it may be.
+  static constexpr std::size_t kSlots = 4;
+  struct alignas(64) Bucket {
+    std::array<Slot, kSlots> slots;
+  };
+  struct Overflow {
+    std::uint16_t num_away = 0;
+    std::uint16_t reach = 0;
+  };
   struct Neighbours {  // blocks of the same hash, in order of insertion
     BlockId previous;  // not set for the first
     BlockId next;      // not set for the last
@@ -58,22 +74,40 @@ class PrefixIndex {
 
   // Hashes are well mixed already. The high bits serve, since a caller may have forced a low one.
   std::size_t home_of(BlockHash hash) const {
-    return static_cast<std::size_t>(static_cast<std::uint64_t>(hash) >> shift_);
+    return static_cast<std::size_t>(static_cast<std::uint64_t>(hash) >> shift_) & mask_;
   }
-  std::size_t after(std::size_t slot) const { return (slot + 1) & mask_; }
-  // Where it is, or the empty slot where it belongs.
-  std::size_t slot_of(BlockHash hash) const {
-    std::size_t slot = home_of(hash);
-    while (slots_[slot].hash != hash && slots_[slot].hash != kNoHash) slot = after(slot);
-    return slot;
+  // Bit i: slot i of the bucket holds `hash`. Without branches: which slot it is cannot be
+  // foreseen.
+  static unsigned matches(const Bucket& bucket, BlockHash hash) {
+    unsigned bits = 0;
+    for (std::size_t i = 0; i < kSlots; ++i) {
+      bits |= static_cast<unsigned>(bucket.slots[i].hash == hash) << i;
+    }
+    return bits;
+  }
+  const Slot* locate(BlockHash hash) const {
+    const std::size_t home = home_of(hash);
+    for (std::size_t distance = 0;; ++distance) {
+      const Bucket& bucket = buckets_[(home + distance) & mask_];
+      if (const unsigned bits = matches(bucket, hash)) {
+        return &bucket.slots[static_cast<std::size_t>(std::countr_zero(bits))];
+      }
+      if (distance >= overflows_[home].reach) return nullptr;
+    }
+  }
+  Slot* locate(BlockHash hash) {
+    return const_cast<Slot*>(static_cast<const PrefixIndex*>(this)->locate(hash));
   }
   void erase_hashed(BlockId block);
+  void occupy(BlockHash hash, BlockId block);
+  void vacate(Slot& slot);
   void unlink(BlockId block, Slot& slot);
-  void vacate(std::size_t slot);
+  std::size_t bucket_of(const Slot& slot) const;
   std::int64_t check_blocks_of(const Slot& slot) const;
 
   DuplicateRule rule_;
-  std::vector<Slot> slots_;  // open addressing, linear probing, at most half full
+  std::vector<Bucket> buckets_;  // a power of two, at most half full
+  std::vector<Overflow> overflows_;
   std::size_t mask_;
   int shift_;
   std::vector<BlockHash> hashes_;       // [num_blocks]
