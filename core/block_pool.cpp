@@ -15,7 +15,7 @@ constexpr std::int64_t kNowhere = INT64_MIN;
 
 BlockPool::BlockPool(const BlockPoolOptions& options)
     : has_null_block_(options.has_null_block),
-      reuses_unhashed_first_(options.caches_prefixes && options.reuses_unhashed_first) {
+      reuses_unhashed_first_(options.reuses_unhashed_first) {
   const std::int64_t num_blocks = options.num_blocks;
   METRONOME_CHECK(num_blocks > 0 && num_blocks < INT32_MAX, "a pool has 1 to 2^31 - 2 blocks");
   const auto count = static_cast<std::size_t>(num_blocks);
@@ -106,7 +106,7 @@ void BlockPool::release(BlockTable& table) {
     METRONOME_CHECK(num_left >= 0, "release of a free block");
     if (num_left > 0) continue;
     ++num_free_;
-    if (reuses_unhashed_first_ && contents_->hash_of(*it) == kNoHash) {
+    if (reuses_unhashed_first_ && (!contents_ || contents_->hash_of(*it) == kNoHash)) {
       unhashed_.push_back(*it);
     } else {
       put(end_++, *it);

@@ -22,7 +22,7 @@ struct BlockPoolOptions {
   bool caches_prefixes = false;
   DuplicateRule duplicates = DuplicateRule::KeepAll;
   // Freed blocks without a hash, which nobody can find again, are handed out before all others
-  // (vLLM from 0.25 on); needs caches_prefixes.
+  // (vLLM from 0.25 on). Without prefix caching that is every block.
   bool reuses_unhashed_first = false;
 };
 constexpr BlockId kNullBlock{0};

@@ -324,6 +324,7 @@ void complete_setup(std::optional<double> watermark, DecisionCase& result) {
   layout.watermark_blocks = static_cast<std::int64_t>(
       watermark.value_or(policy->default_watermark) * static_cast<double>(layout.num_blocks));
   setup.step_shape = policy->natural_shape;
+  layout.plans_ahead = setup.async_depth > 1;
   arrange_cache(*policy, setup.scheduler, setup.max_model_len, layout);
 }
 

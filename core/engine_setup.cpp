@@ -84,6 +84,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
     return setup;
   }
   setup.kv_cache = paged_layout(scenario, *policy, kv_capacity);
+  setup.kv_cache.plans_ahead = setup.async_depth > 1;
   arrange_cache(*policy, setup.scheduler, setup.max_model_len, setup.kv_cache);
   return setup;
 }

@@ -47,7 +47,8 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
       watermark_blocks_(layout.watermark_blocks),
       hash_time_(layout.hash_time),
       hashes_at_plan_(layout.enable_prefix_caching && hash_time_ == HashTime::Plan),
-      hashes_at_commit_(layout.enable_prefix_caching && hash_time_ != HashTime::Plan),
+      hashes_at_commit_(layout.enable_prefix_caching &&
+                        (hash_time_ != HashTime::Plan || layout.plans_ahead)),
       shares_duplicates_(layout.duplicates == DuplicateRule::Share),
       shares_used_blocks_(layout.shares_used_blocks),
       forgets_unfilled_blocks_(layout.forgets_unfilled_blocks),
@@ -69,11 +70,13 @@ void KvCacheManager::slide_window(Request& request) {
   const auto num_skipped = std::min(num_skipped_blocks(request.num_computed_tokens),
                                     static_cast<std::int64_t>(table.size()));
   // Whatever lies before a null block was given back earlier.
-  for (std::int64_t i = num_skipped - 1; i >= 0; --i) {
-    BlockId& block = table[static_cast<std::size_t>(i)];
-    if (pool_.is_null(block)) return;
-    pool_.release(std::exchange(block, kNullBlock));
-  }
+  std::int64_t first = num_skipped;
+  while (first > 0 && !pool_.is_null(table[static_cast<std::size_t>(first - 1)])) --first;
+  if (first == num_skipped) return;
+  // At once, since the pool keeps the order of blocks that are given back together.
+  BlockTable skipped(table.begin() + first, table.begin() + num_skipped);
+  std::fill(table.begin() + first, table.begin() + num_skipped, kNullBlock);
+  pool_.release(skipped);
 }
 
 bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
@@ -142,7 +145,8 @@ std::int64_t KvCacheManager::find_window(const HashChain& chain, std::int64_t nu
       num_contiguous = 0;
       continue;
     }
-    found[at] = id;
+    // A window of one token looks at no cached block, though one must be there.
+    if (num_in_window > 0) found[at] = id;
     if (++num_contiguous >= num_in_window) {
       found.resize(at + static_cast<std::size_t>(num_contiguous));
       return i + num_contiguous;

@@ -37,6 +37,10 @@ struct KvCacheLayout {
   HashTime hash_time = HashTime::Plan;
   DuplicateRule duplicates = DuplicateRule::KeepAll;
   bool reuses_unhashed_first = false;
+  // A step is planned while another is in flight. Under HashTime::Plan a block whose last token was
+  // not known when it was planned is hashed when its step's result is taken (vLLM's
+  // AsyncScheduler).
+  bool plans_ahead = false;
   // Blocks in use can be shared. Without it only free ones are hit (llama.cpp: the content of an
   // idle slot moves to its next request).
   bool shares_used_blocks = true;

@@ -350,16 +350,15 @@ void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
     if (!request.has_ended()) fail_one(request);
   }
   kv_cache_.forget_free_blocks();
+  if (invalid.empty()) return;
   // A step in flight may have been planned on blocks that this one should have filled.
-  const auto is_invalid = [&](BlockId block) {
-    return std::find(invalid.begin(), invalid.end(), block) != invalid.end();
+  const auto has_invalid = [&](const BlockTable& blocks) {
+    return std::find_first_of(blocks.begin(), blocks.end(), invalid.begin(), invalid.end()) !=
+           blocks.end();
   };
   for (Request* request : running_) {
-    const auto& blocks = request->block_table;
-    if (!invalid.empty() && !request->has_ended() &&
-        std::any_of(blocks.begin(), blocks.end(), is_invalid)) {
-      fail_one(*request);
-    }
+    if (request->has_ended()) continue;
+    if (has_invalid(request->block_table) || has_invalid(request->window_table)) fail_one(*request);
   }
 }
 

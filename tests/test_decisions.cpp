@@ -201,6 +201,15 @@ TEST_CASE("vLLM's recorded decisions, hybrid model with a sliding window", "[dec
   check_golden("vllm", "vllm_v1_hybrid_swa.jsonl", 75);
 }
 
+// Prompts that repeat earlier outputs, a window of one token, chunks undone in their own step.
+TEST_CASE("vLLM 0.22's recorded decisions in rare situations", "[decisions]") {
+  check_golden("vllm", "vllm_0.22.jsonl", 96);
+}
+
+TEST_CASE("vLLM 0.25's recorded decisions", "[decisions]") {
+  check_golden("vllm", "vllm_0.25.jsonl", 96);
+}
+
 TEST_CASE("nano-vllm's recorded decisions", "[decisions]") {
   check_golden("nano_vllm", "nano_vllm.jsonl", 75);
 }
