@@ -95,8 +95,8 @@ class KvCacheManager {
     return chain_of(request, request.num_tokens() / block_size_);
   }
 
-  // Names the first `num_tokens` tokens of a request: equal names mean equal tokens. kNoHash when
-  // it has fewer, or without prefix caching.
+  // Names the first `num_tokens` tokens of a request: among prefixes of one length, equal names
+  // mean equal tokens. kNoHash when it has fewer, or without prefix caching.
   BlockHash name_of_prefix(const Request& request, std::int32_t num_tokens) const;
 
   // Free blocks that positions [0, num_positions) of a request that owns nothing would take beside

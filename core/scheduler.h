@@ -126,7 +126,6 @@ class Scheduler {
   std::int32_t max_num_seqs() const { return max_num_seqs_; }
   std::int32_t max_model_len() const { return max_model_len_; }
   bool nothing_runs() const { return running_.empty(); }
-  bool has_preempted() const { return has_evicted_; }  // this plan
 
  private:
   void retire();

@@ -98,7 +98,6 @@ void draw_prefix_caching(Rng& rng, EngineSetup& setup) {
     setup.kv_cache.num_blocks *= 2;
   }
   arrange_cache(setup);
-  setup.kv_cache.plans_ahead = setup.async_depth > 1;
   setup.kv_cache.forgets_unfilled_blocks = true;  // the oracle compares contents
   if (policy.prefix_caching == PrefixCaching::Optional && chance(rng, 0.3)) {
     setup.kv_cache.enable_prefix_caching = false;

@@ -38,8 +38,7 @@ class VllmScheduler final : public Scheduler {
   void fill_plan() override {
     left_ = budget_;
     continue_running();
-    // Whoever was preempted would come back at once and take the room that was made.
-    if (!has_preempted()) admit_waiting();
+    admit_waiting();  // nobody, if this plan has preempted
   }
 
   std::int32_t wanted_tokens(std::int32_t num_tokens) const {
