@@ -333,7 +333,7 @@ std::optional<DecisionDifference> check_case(const DecisionCase& c) {
     if (difference) break;
   }
   if (!difference && step != c.steps_json.size()) {
-    difference = {.field = "steps",
+    difference = {.field = "number of steps",
                   .expected = std::to_string(c.steps_json.size()),
                   .got = std::to_string(step)};
     step = std::min(step, c.steps_json.size());

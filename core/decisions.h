@@ -30,9 +30,9 @@ struct DecisionDifference {
   std::size_t line = 0;   // of the case in the file, from 1
   std::int64_t seed = 0;  // of the case
   std::size_t step = 0;   // from 0
-  std::string field;      // "scheduled", "block_tables", ...; "steps" when one log is longer
-  std::string expected;   // JSON; empty: the record has no such field
-  std::string got;        // JSON; empty: the replay has no such field
+  std::string field;  // "scheduled", "block_tables", ...; "number of steps" when one log is longer
+  std::string expected;  // JSON; empty: the record has no such field
+  std::string got;       // JSON; empty: the replay has no such field
 };
 
 struct DecisionCheck {

@@ -46,13 +46,28 @@ KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_le
 // Without a token budget a step can hold every prompt at once, and its tokens must be countable.
 void check_step_size(const Scenario& scenario, const PolicyInfo& policy,
                      std::int64_t max_model_len) {
-  const bool has_budget = reads_key(policy, "max_num_batched_tokens");
+  const bool has_budget = policy.has_token_budget || reads_key(policy, "max_num_batched_tokens");
   const std::int64_t num_seqs = scenario.engine.max_num_seqs;
   if (has_budget || num_seqs * max_model_len <= INT32_MAX) return;
   throw UnplacedConfigError("engine.max_num_seqs",
                             std::to_string(num_seqs) + " prompts of engine.max_model_len = " +
                                 std::to_string(max_model_len) + " tokens do not fit in a step of " +
                                 std::string(policy.name) + "; allowed: a product below 2^31");
+}
+
+// vLLM refuses to start otherwise: a prompt longer than the budget would wait for ever.
+void check_whole_prompts(const Scenario& scenario, const PolicyInfo& policy,
+                         std::int64_t max_model_len) {
+  if (!reads_key(policy, "enable_chunked_prefill")) return;
+  if (scenario.scheduler.vllm.enable_chunked_prefill) return;
+  const std::int64_t budget = token_budget(scenario.scheduler);
+  if (budget >= max_model_len) return;
+  throw UnplacedConfigError("scheduler.max_num_batched_tokens",
+                            std::to_string(budget) + " is less than engine.max_model_len " +
+                                std::to_string(max_model_len) +
+                                ", but without enable_chunked_prefill a prompt is computed at "
+                                "once; allowed: at least " +
+                                std::to_string(max_model_len));
 }
 
 }  // namespace
@@ -70,6 +85,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "the policy was validated before");
   check_step_size(scenario, *policy, max_model_len);
+  check_whole_prompts(scenario, *policy, max_model_len);
 
   EngineSetup setup;
   setup.scheduler = scenario.scheduler;

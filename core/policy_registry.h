@@ -35,7 +35,10 @@ struct PolicyInfo {
   std::string_view source;   // what it reproduces: engine, version
   // Keys of `scheduler:` it reads, besides `policy`.
   std::span<const std::string_view> keys = {};
-  bool allows_order = false;  // `order` other than fcfs
+  bool allows_order = false;       // `order` other than fcfs
+  bool allows_allocation = false;  // kv_cache.allocation; engines have their own
+  bool allows_watermark = false;   // kv_cache.watermark
+  bool has_token_budget = false;   // of a step, under a key of its own
   PrefixCaching prefix_caching = PrefixCaching::Never;
   bool requires_paged = false;                 // kv_cache.backend slotted is impossible
   bool allows_sliding_window = false;          // kv_cache.sliding_window

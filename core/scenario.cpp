@@ -103,6 +103,7 @@ std::string read_variant_name(const ConfigNode& variant, const std::string& path
   std::string name;
   reader.text("name", name, "");
   // Mistakes in single keys are found here, where their path in the file is known.
+  refuse_unknown_policy_keys(variant, path + ".");
   Scenario unused;
   visit_fields(reader, unused);
   reader.finish();
@@ -178,7 +179,7 @@ std::string resolve_model(const std::string& model, const SourceLocation& where,
 }
 
 Scenario read_scenario(const ConfigNode& source, const std::string& base_dir) {
-  refuse_unknown_policy_keys(source);
+  refuse_unknown_policy_keys(source, "");
   Scenario scenario;
   ConfigReader reader(source, "");
   visit_before_workload(reader, scenario);

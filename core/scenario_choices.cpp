@@ -30,6 +30,51 @@ bool is_about_chunks(std::string_view key) {
          key == "max_num_partial_prefills" || key == "min_chunk_size";
 }
 
+std::vector<std::string_view> keys_of(const PolicyInfo& policy) {
+  std::vector<std::string_view> keys = {"policy"};
+  keys.insert(keys.end(), policy.keys.begin(), policy.keys.end());
+  return keys;
+}
+
+// Where options stand that engines give to their scheduler, and we elsewhere.
+struct Elsewhere {
+  std::string_view option;
+  std::string_view place;
+};
+constexpr Elsewhere kElsewhere[] = {
+    {"max_num_seqs", "engine.max_num_seqs"},
+    {"max_running_requests", "engine.max_num_seqs"},
+    {"max_batch_size", "engine.max_num_seqs"},
+    {"n_parallel", "engine.max_num_seqs"},
+    {"parallel", "engine.max_num_seqs"},
+    {"max_model_len", "engine.max_model_len"},
+    {"context_length", "engine.max_model_len"},
+    {"async_scheduling", "engine.async_depth: 2"},
+    {"disable_overlap_schedule", "engine.async_depth: 1"},
+    {"block_size", "kv_cache.block_size"},
+    {"page_size", "kv_cache.block_size"},
+    {"tokens_per_block", "kv_cache.block_size"},
+    {"num_gpu_blocks_override", "kv_cache.num_blocks"},
+    {"watermark", "kv_cache.watermark"},
+    {"enable_prefix_caching", "kv_cache.enable_prefix_caching"},
+    {"disable_radix_cache", "kv_cache.enable_prefix_caching: false"},
+    {"gpu_memory_utilization", "cost_model.gpu_memory_utilization"},
+    {"mem_fraction_static", "cost_model.gpu_memory_utilization"},
+};
+
+// What to say of a key that no policy reads.
+std::string unknown_policy_key(const PolicyInfo& policy, std::string_view key) {
+  const std::vector<std::string_view> allowed = keys_of(policy);
+  for (const Elsewhere& elsewhere : kElsewhere) {
+    if (elsewhere.option != key) continue;
+    return "unknown key (here it is " + std::string(elsewhere.place) +
+           "); allowed: " + join_names(allowed);
+  }
+  const std::string_view nearest = nearest_name(key, allowed);
+  const std::string hint = nearest.empty() ? "" : " (did you mean '" + std::string(nearest) + "'?)";
+  return "unknown key" + hint + "; allowed: " + join_names(allowed);
+}
+
 std::string policy_complaint(const PolicyInfo& policy, std::string_view key) {
   const std::string readers = policies_that_read(key);
   if (policy.name == "static" && is_about_chunks(key)) {
@@ -38,7 +83,7 @@ std::string policy_complaint(const PolicyInfo& policy, std::string_view key) {
            readers;
   }
   return "policy '" + std::string(policy.name) + "' has no use for this key (it belongs to " +
-         readers + "); allowed: policy, " + join_names(policy.keys);
+         readers + "); allowed: " + join_names(keys_of(policy));
 }
 
 Unused unused_by_policy(std::string_view name) {
@@ -75,7 +120,7 @@ std::vector<Choice> list_choices() {
 
 }  // namespace
 
-void refuse_unknown_policy_keys(const ConfigNode& source) {
+void refuse_unknown_policy_keys(const ConfigNode& source, const std::string& path) {
   const ConfigNode* section = source.find("scheduler");
   if (section == nullptr || section->kind != ConfigNode::Kind::Map) return;
   const ConfigNode* chosen = section->find("policy");
@@ -86,13 +131,8 @@ void refuse_unknown_policy_keys(const ConfigNode& source) {
   known.push_back("policy");
   for (const ConfigNode::Entry& entry : section->entries) {
     if (std::find(known.begin(), known.end(), entry.key) != known.end()) continue;
-    const std::string_view nearest = nearest_name(entry.key, known);
-    const std::string hint =
-        nearest.empty() ? "" : " (did you mean '" + std::string(nearest) + "'?)";
-    std::vector<std::string_view> allowed = {"policy"};
-    allowed.insert(allowed.end(), policy->keys.begin(), policy->keys.end());
-    fail_config(entry.value.where, "scheduler." + entry.key,
-                "unknown key" + hint + "; allowed: " + join_names(allowed));
+    fail_config(entry.value.where, path + "scheduler." + entry.key,
+                unknown_policy_key(*policy, entry.key));
   }
 }
 

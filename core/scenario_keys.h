@@ -29,7 +29,8 @@ void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
 std::span<const Choice> scenario_choices();
 
 // Throws ConfigError for a key of `scheduler` that no policy reads; names those of the chosen one.
-void refuse_unknown_policy_keys(const ConfigNode& source);
+// `path` is the dotted prefix of the tree, empty or ending in a dot.
+void refuse_unknown_policy_keys(const ConfigNode& source, const std::string& path);
 
 bool reads_key(const PolicyInfo& policy, std::string_view key);
 

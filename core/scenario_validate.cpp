@@ -55,6 +55,14 @@ void check_policy(const Scenario& scenario, const ConfigNode& source, const Poli
     fail_at(source, "kv_cache.enable_prefix_caching",
             "policy '" + name + "' always reuses cached prefixes; allowed: true");
   }
+  if (!policy.allows_allocation && scenario.kv_cache.allocation != KvAllocation::Incremental) {
+    fail_at(source, "kv_cache.allocation",
+            "policy '" + name + "' takes blocks when its engine does; allowed: incremental");
+  }
+  if (!policy.allows_watermark && *scenario.kv_cache.watermark > 0) {
+    fail_at(source, "kv_cache.watermark",
+            "policy '" + name + "' keeps no blocks free, as its engine; allowed: 0, or null");
+  }
   if (scenario.kv_cache.sliding_window > 0 && !policy.allows_sliding_window) {
     fail_at(source, "kv_cache.sliding_window",
             "policy '" + name + "' keeps one group of layers; allowed: 0");

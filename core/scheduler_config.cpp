@@ -51,7 +51,7 @@ void visit_fields(FieldVisitor& visitor, SglangConfig& config) {
                  "sglang: first come first served, or longest cached prefix first");
   visitor.integer("chunked_prefill_size", config.chunked_prefill_size, -1, kMaxTokens,
                   "sglang: prompt tokens of a prefill step, rounded up to whole KV blocks; "
-                  "-1: prompts are not chunked");
+                  "0 or -1: prompts are not chunked, and not mixed");
   visitor.integer("max_prefill_tokens", config.max_prefill_tokens, 1, kMaxTokens,
                   "sglang: prompt tokens after which a prefill step takes no further request");
   visitor.boolean("enable_mixed_chunk", config.enable_mixed_chunk,

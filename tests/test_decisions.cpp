@@ -240,7 +240,7 @@ TEST_CASE("a log that is longer or shorter than the replay", "[decisions]") {
   check_found("vllm", cut, line,
               {.seed = 1,
                .step = num_steps - 1,
-               .field = "steps",
+               .field = "number of steps",
                .expected = std::to_string(num_steps - 1),
                .got = std::to_string(num_steps)});
   Json longer = recorded;
@@ -248,7 +248,7 @@ TEST_CASE("a log that is longer or shorter than the replay", "[decisions]") {
   check_found("vllm", longer, line,
               {.seed = 1,
                .step = num_steps,
-               .field = "steps",
+               .field = "number of steps",
                .expected = std::to_string(num_steps + 1),
                .got = std::to_string(num_steps)});
 }

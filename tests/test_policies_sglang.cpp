@@ -134,6 +134,10 @@ TEST_CASE("sglang: enable_mixed_chunk decodes beside a prefill", "[core][policie
     CHECK(run(setup, {{10, 5}}, {{100, 3}}) ==
           Steps{"p0:10", "p1:63 d0", "p1:37 d0", "d1 d0", "d1 d0"});
   }
+  SECTION("whole prompts are never mixed") {
+    setup.scheduler.sglang.chunked_prefill_size = -1;
+    CHECK(run(setup, {{10, 3}}, {{100, 2}}) == Steps{"p0:10", "p1:100", "d0 d1", "d0"});
+  }
   SECTION("a prompt begins with whole pages, and goes on with what there is") {
     setup.kv_cache.num_blocks = 1000;
     setup.kv_cache.block_size = 16;

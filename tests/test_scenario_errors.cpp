@@ -73,6 +73,15 @@ TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
       {"scheduler: {chunk: 4}\n",
        "bad.yaml:1: scheduler.chunk: unknown key; allowed: policy, order, "
        "max_num_batched_tokens, prefill_chunk_size, max_num_partial_prefills, min_chunk_size"},
+      {"scheduler: {policy: sglang, max_running_requests: 4}\n",
+       "bad.yaml:1: scheduler.max_running_requests: unknown key (here it is engine.max_num_seqs); "
+       "allowed: policy, schedule_policy, chunked_prefill_size, max_prefill_tokens, "
+       "enable_mixed_chunk, schedule_conservativeness, init_new_token_ratio, "
+       "min_new_token_ratio_factor, new_token_ratio_decay_steps, retract_decode_steps, "
+       "clip_max_new_tokens, max_consecutive_prefill_batches"},
+      {"variants: [{name: a, scheduler: {policy: static, page_size: 4}}]\n",
+       "bad.yaml:1: variants.0.scheduler.page_size: unknown key (here it is kv_cache.block_size); "
+       "allowed: policy, batch_wait_ms"},
       {"scheduler: {policy: vllm, long_prefill_token_treshold: 4}\n",
        "bad.yaml:1: scheduler.long_prefill_token_treshold: unknown key (did you mean "
        "'long_prefill_token_threshold'?); allowed: policy, max_num_batched_tokens, "
@@ -211,6 +220,12 @@ TEST_CASE("impossible combinations", "[core][scenario]") {
       {"kv_cache:\n  enable_prefix_caching: true\n",
        "bad.yaml:2: kv_cache.enable_prefix_caching: policy 'token_budget' does not reuse cached "
        "prefixes; allowed: false"},
+  };
+  check_all(cases);
+}
+
+TEST_CASE("settings that an engine's policy cannot have", "[core][scenario]") {
+  const Case cases[] = {
       {"scheduler: {policy: nano_vllm}\nkv_cache: {enable_prefix_caching: false}\n",
        "bad.yaml:2: kv_cache.enable_prefix_caching: policy 'nano_vllm' always reuses cached "
        "prefixes; allowed: true"},
@@ -220,6 +235,15 @@ TEST_CASE("impossible combinations", "[core][scenario]") {
       {"scheduler: {policy: sarathi}\nkv_cache: {backend: slotted}\n",
        "bad.yaml:2: kv_cache.backend: policy 'sarathi' needs a free block beside those in use; "
        "allowed: paged"},
+      {"scheduler: {policy: sglang}\nkv_cache: {watermark: 0.1}\n",
+       "bad.yaml:2: kv_cache.watermark: policy 'sglang' keeps no blocks free, as its engine; "
+       "allowed: 0, or null"},
+      {"scheduler: {policy: vllm}\nkv_cache: {allocation: eager}\n",
+       "bad.yaml:2: kv_cache.allocation: policy 'vllm' takes blocks when its engine does; allowed: "
+       "incremental"},
+      {"scheduler: {policy: orca, chunk_size: 8}\n",
+       "bad.yaml:1: scheduler.chunk_size: policy 'orca' has no use for this key (it belongs to "
+       "sarathi, simple_chunking); allowed: policy"},
       {"scheduler: {policy: tensorrt_llm, chunk_unit_size: 24}\n",
        "bad.yaml:1: scheduler.chunk_unit_size: 24 is not a multiple of kv_cache.block_size 16; "
        "allowed: 0 (a block), or a multiple of it"},

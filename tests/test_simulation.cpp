@@ -113,6 +113,12 @@ TEST_CASE("what only model or memory can refuse names file, line and key", "[sim
             .starts_with("s.yaml:6: engine.max_num_seqs: 32768 prompts of engine.max_model_len"));
   CHECK(refusal_of(base + "engine: {max_num_seqs: 32768}\nscheduler: {policy: token_budget, "
                           "max_num_batched_tokens: 40000}\n") == "accepted");
+  CHECK(refusal_of(base + "engine: {max_num_seqs: 32768}\nscheduler: {policy: tensorrt_llm}\n") ==
+        "accepted");
+  CHECK(refusal_of(base + "engine: {max_model_len: 4096}\n"
+                          "scheduler: {policy: vllm, enable_chunked_prefill: false}\n") ==
+        "s.yaml:7: scheduler.max_num_batched_tokens: 2048 is less than engine.max_model_len 4096, "
+        "but without enable_chunked_prefill a prompt is computed at once; allowed: at least 4096");
   // The key of a variant, and a key left out: the place of its section or file.
   CHECK(refusal_of(base + "variants:\n  - name: a\n    engine: {max_model_len: 1000000}\n")
             .starts_with("s.yaml:8: engine.max_model_len: 1000000 is more"));

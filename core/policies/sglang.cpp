@@ -1,4 +1,4 @@
-// SGLang, decision for decision: a step prefills whenever a prompt can be taken, and decodes
+// SGLang: a step prefills whenever a prompt can be taken, and decodes
 // otherwise. Of a prompt that does not fit the step a chunk is computed; at most one request is in
 // the middle of its prompt at a time. Output is reserved by an estimate, the new-token ratio; when
 // it was too low, requests are retracted. Names are SGLang's where it has one.
@@ -74,6 +74,7 @@ class SglangScheduler final : public Scheduler {
         settings_(context.config.sglang),
         page_size_(context.kv_cache.block_size()),
         chunks_(settings_.chunked_prefill_size > 0),
+        mixes_(chunks_ && settings_.enable_mixed_chunk),  // whole prompts are never mixed
         // SGLang wants whole pages: a chunk below one would never begin.
         chunk_size_(ceil_div(settings_.chunked_prefill_size, page_size_) * page_size_),
         init_ratio_(
@@ -152,14 +153,14 @@ class SglangScheduler final : public Scheduler {
     }
     if (verdict == Verdict::NoToken) batch_is_full_ = true;
     if (last_batch_.empty()) return false;
-    if (settings_.enable_mixed_chunk) mix_with_running();
+    if (mixes_) mix_with_running();
     ++num_consecutive_prefills_;
     if (current_plan().num_decode_tokens > 0) num_consecutive_prefills_ = 0;
     return true;
   }
 
   PrefillAdder make_adder() const {
-    const std::int64_t mixed = settings_.enable_mixed_chunk ? std::ssize(running_batch_) : 0;
+    const std::int64_t mixed = mixes_ ? std::ssize(running_batch_) : 0;
     double expected = 0;
     for (const Request* request : running_batch_) {
       const std::int64_t left = request->max_output_tokens - request->num_output_tokens;
@@ -312,6 +313,7 @@ class SglangScheduler final : public Scheduler {
   SglangConfig settings_;
   std::int64_t page_size_;
   bool chunks_;
+  bool mixes_;
   std::int64_t chunk_size_;
   double init_ratio_;
   double min_ratio_;
