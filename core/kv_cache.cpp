@@ -50,7 +50,7 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
       hashes_at_commit_(layout.enable_prefix_caching &&
                         (hash_time_ != HashTime::Plan || layout.plans_ahead)),
       shares_duplicates_(layout.duplicates == DuplicateRule::Share),
-      shares_used_blocks_(layout.shares_used_blocks),
+      reuses_unhashed_first_(layout.reuses_unhashed_first),
       forgets_unfilled_blocks_(layout.forgets_unfilled_blocks),
       sliding_window_(layout.sliding_window),
       max_window_blocks_(layout.max_window_blocks) {
@@ -117,15 +117,11 @@ bool KvCacheManager::admit(Request& request, std::int32_t chunk_tokens, std::int
   return true;
 }
 
-bool KvCacheManager::is_hit(BlockId id) const {
-  return id != kNoBlock && (shares_used_blocks_ || pool_.is_free(id));
-}
-
 // Leading blocks of the chain that are cached, into hit_.blocks. Returns how many.
 std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_blocks) {
   for (std::int64_t i = 0; i < num_blocks; ++i) {
     const BlockId id = pool_.contents().find(chain[static_cast<std::size_t>(i)]);
-    if (!is_hit(id)) return i;
+    if (id == kNoBlock) return i;
     hit_.blocks.push_back(id);
   }
   return num_blocks;
@@ -141,7 +137,7 @@ std::int64_t KvCacheManager::find_window(const HashChain& chain, std::int64_t nu
   for (std::int64_t i = num_blocks - 1; i >= 0; --i) {
     const auto at = static_cast<std::size_t>(i);
     const BlockId id = pool_.contents().find(in_group(chain[at], kWindowGroup));
-    if (!is_hit(id)) {
+    if (id == kNoBlock) {
       num_contiguous = 0;
       continue;
     }
@@ -315,7 +311,11 @@ void KvCacheManager::forget_free_blocks() {
 
 void KvCacheManager::forget(const BlockTable& blocks) {
   for (const BlockId id : blocks) {
-    if (pool_.is_free(id)) pool_.contents().erase(id);
+    if (!pool_.is_free(id)) continue;
+    pool_.contents().erase(id);
+    if (!reuses_unhashed_first_) continue;
+    pool_.retain(id);
+    pool_.release(id);
   }
 }
 

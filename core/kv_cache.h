@@ -41,9 +41,6 @@ struct KvCacheLayout {
   // not known when it was planned is hashed when its step's result is taken (vLLM's
   // AsyncScheduler).
   bool plans_ahead = false;
-  // Blocks in use can be shared. Without it only free ones are hit (llama.cpp: the content of an
-  // idle slot moves to its next request).
-  bool shares_used_blocks = true;
 
   // Blocks are hashed when a step is planned. If that step is not computed after all, because its
   // request is preempted by the same plan or aborted, vLLM leaves the hashes: a later request may
@@ -169,7 +166,6 @@ class KvCacheManager {
   const HashChain& chain_of(const Request& request, std::int64_t num_blocks);
   PrefixState& state_of(const Request& request);
   std::int64_t num_skipped_blocks(std::int64_t num_computed) const;
-  bool is_hit(BlockId id) const;
   std::int64_t find_full(const HashChain& chain, std::int64_t num_blocks);
   std::int64_t find_window(const HashChain& chain, std::int64_t num_blocks);
 
@@ -182,7 +178,7 @@ class KvCacheManager {
   bool hashes_at_plan_;
   bool hashes_at_commit_;
   bool shares_duplicates_;
-  bool shares_used_blocks_;
+  bool reuses_unhashed_first_;
   bool forgets_unfilled_blocks_;
   std::int32_t sliding_window_;
   std::int64_t max_window_blocks_;

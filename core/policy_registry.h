@@ -24,7 +24,7 @@ struct CacheRules {
   bool has_null_block = false;
   HashTime hash_time = HashTime::Plan;
   DuplicateRule duplicates = DuplicateRule::KeepAll;
-  bool shares_used_blocks = true;
+  bool reuses_unhashed_first = false;
 };
 
 constexpr std::int32_t kWholeModelLength = std::int32_t{1} << 24;  // a budget of max_model_len

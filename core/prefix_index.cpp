@@ -10,7 +10,8 @@ namespace metronome {
 PrefixIndex::PrefixIndex(std::int64_t num_blocks, DuplicateRule rule) : rule_(rule) {
   METRONOME_CHECK(num_blocks > 0 && num_blocks <= INT32_MAX, "an index is of 1 to 2^31 - 1 blocks");
   const auto count = static_cast<std::size_t>(num_blocks);
-  buckets_.resize(std::bit_ceil((2 * count + kSlots - 1) / kSlots));
+  const std::size_t num_slots = rule == DuplicateRule::Unlisted ? kSlots : 2 * count;
+  buckets_.resize(std::bit_ceil((num_slots + kSlots - 1) / kSlots));
   overflows_.resize(buckets_.size());
   mask_ = buckets_.size() - 1;
   shift_ = std::min(63, 64 - std::countr_zero(buckets_.size()));
@@ -22,6 +23,10 @@ void PrefixIndex::insert(BlockId block, BlockHash hash) {
   METRONOME_CHECK(hash != kNoHash, "a block's content has a hash");
   METRONOME_CHECK(hash_of(block) == kNoHash, "a block is hashed once");
   hashes_[index(block)] = hash;
+  if (rule_ == DuplicateRule::Unlisted) {
+    ++size_;
+    return;
+  }
   Slot* const slot = locate(hash);
   if (slot == nullptr) {
     occupy(hash, block);
@@ -70,12 +75,14 @@ void PrefixIndex::vacate(Slot& slot) {
 }
 
 void PrefixIndex::erase_hashed(BlockId block) {
-  Slot* const slot = locate(hash_of(block));
-  METRONOME_CHECK(slot != nullptr, "a hashed block is found through its hash");
-  if (slot->first == slot->last) {
-    vacate(*slot);
-  } else {
-    unlink(block, *slot);
+  if (rule_ != DuplicateRule::Unlisted) {
+    Slot* const slot = locate(hash_of(block));
+    METRONOME_CHECK(slot != nullptr, "a hashed block is found through its hash");
+    if (slot->first == slot->last) {
+      vacate(*slot);
+    } else {
+      unlink(block, *slot);
+    }
   }
   hashes_[index(block)] = kNoHash;
   --size_;
@@ -112,6 +119,7 @@ void PrefixIndex::check_integrity() const {
   const auto num_hashed = static_cast<std::int64_t>(hashes_.size()) -
                           std::count(hashes_.begin(), hashes_.end(), kNoHash);
   METRONOME_CHECK(num_hashed == size_, "the hashed blocks differ from their count");
+  if (rule_ == DuplicateRule::Unlisted) return;
   std::int64_t num_listed = 0;
   std::vector<std::uint16_t> num_away(buckets_.size(), 0);
   for (const Bucket& bucket : buckets_) {

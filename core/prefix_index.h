@@ -22,6 +22,7 @@ enum class DuplicateRule : std::uint8_t {
   KeepAll,     // both stay; a lookup finds the one hashed first (vLLM)
   KeepLatest,  // the older one is forgotten (nano-vllm)
   Share,       // the newcomer gives its copy back and joins the first (SGLang's radix tree)
+  Unlisted,    // no block is found by its content, whose hash is kept all the same (llama.cpp)
 };
 
 class PrefixIndex {

@@ -269,17 +269,17 @@ TEST_CASE("a second copy of a block", "[core][kv][prefix]") {
   }
 }
 
-TEST_CASE("without sharing only free blocks are hit", "[core][kv][prefix]") {
-  KvCacheLayout layout = caching(10, 4, HashTime::Commit);
-  layout.shares_used_blocks = false;
-  CacheBench bench(layout, {{{kA, 12}}, {{kA, 12}}, {{kA, 12}}});
+TEST_CASE("unlisted blocks are known by what they hold, and not found", "[core][kv][prefix]") {
+  CacheBench bench(caching(10, 4, HashTime::Commit, DuplicateRule::Unlisted),
+                   {{{kA, 12}}, {{kA, 12}}});
   bench.compute(0, 12);
   CHECK(bench.hit(1) == 0);
+  const HashChain& hashes = bench.kv.block_hashes(bench[1]);
+  CHECK(bench.kv.pool().contents().hash_of(bench[0].block_table[0]) == hashes[0]);
   bench.release(0);
-  CHECK(bench.hit(1) == 8);
-  bench.compute(1, 12);  // takes them up
-  CHECK(bench[1].block_table == table_of({0, 1, 3}));
-  CHECK(bench.hit(2) == 0);
+  bench.kv.forget(table_of({0}));
+  CHECK(bench.kv.pool().contents().hash_of(BlockId{0}) == kNoHash);
+  bench.kv.check_integrity(bench.requests);
 }
 
 TEST_CASE("free blocks can be forgotten, those in use cannot", "[core][kv][prefix]") {

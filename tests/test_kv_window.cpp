@@ -237,7 +237,6 @@ class Twins {
     const std::int64_t last_rule = layout_.hash_time == HashTime::Plan ? 1 : 2;
     layout_.duplicates = static_cast<DuplicateRule>(draw(0, last_rule));
     layout_.reuses_unhashed_first = draw(0, 1) == 1;
-    layout_.shares_used_blocks = draw(0, 3) > 0;
     layout_.has_null_block = true;
     layout_.plans_ahead = draw(0, 1) == 1;
     if (layout_.hash_time == HashTime::Plan && draw(0, 1) == 1) {

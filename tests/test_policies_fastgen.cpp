@@ -110,6 +110,26 @@ TEST_CASE("fastgen: when nothing can be scheduled, the last in the buffer is evi
   }
 }
 
+TEST_CASE("fastgen: a split prompt stands at the front of the buffer, so a decode is evicted first",
+          "[policies]") {
+  Bench bench(fastgen(7, 12));
+  bench.submit(4, 16);
+  bench.submit(4, 16);
+  bench.submit(20, 2);
+  CHECK(step(bench) == Planned{{0, 4}, {1, 4}, {2, 4}});
+  // Positions 5 to 12 of 0 and 1 take the four blocks left, two each; the rest of the prompt, 16
+  // tokens, needs four.
+  for (int i = 0; i < 8; ++i) CHECK(step(bench) == Planned{{0, 1}, {1, 1}});
+  // Positions 13 need a block each, and there is none. The buffer is 2, 0, 1: request 1 gives up
+  // its three, of which request 0 takes one. Two are left for a prompt that needs four.
+  CHECK(step(bench) == Planned{{0, 1}});
+  CHECK(preempted_last(bench) == Ints{1});
+  CHECK(bench[RequestId{2}].block_table.size() == 1);
+  bench.engine.drain();
+  CHECK(bench[RequestId{1}].num_output_tokens == 16);
+  CHECK(bench[RequestId{2}].num_preemptions == 0);
+}
+
 TEST_CASE("fastgen: a step holds max_ragged_sequence_count requests", "[policies]") {
   EngineSetup setup = fastgen(100, 64);
   setup.scheduler.fastgen.max_ragged_sequence_count = 2;

@@ -47,6 +47,22 @@ TEST_CASE("llama_cpp: generating slots, then prompts up to n_batch tokens", "[po
   }
 }
 
+// 21 cells: 8 of the first prompt in slot 1, 13 of the second and its first token in slot 0. The
+// third takes over slot 0, keeps 4 and drops 8; those it fills, and not the cells of slot 1.
+TEST_CASE("llama_cpp: cells that a slot drops are filled before those of idle slots",
+          "[policies]") {
+  const SharedPrompts prompts({{{1, 8}}, {{2, 12}}, {{2, 4}, {3, 8}}, {{1, 8}}});
+  Bench bench(llama_cpp(2, 21), prompts.hasher());
+  bench.submit(8, 1);
+  bench.submit(12, 2);
+  CHECK(step(bench) == Planned{{1, 12}, {0, 8}});
+  bench.engine.drain();
+  bench.submit(12, 1);
+  CHECK(step(bench) == Planned{{2, 8}});
+  bench.submit(8, 1);
+  CHECK(step(bench) == Planned{{3, 1}});
+}
+
 TEST_CASE("llama_cpp: a slot keeps the common prefix of its next prompt", "[policies]") {
   const SharedPrompts prompts({{{7, 6}}, {{7, 6}}, {{7, 4}, {8, 3}}, {{9, 5}}, {{7, 6}}});
   Bench bench(llama_cpp(1, 100), prompts.hasher());

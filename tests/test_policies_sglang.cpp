@@ -125,6 +125,16 @@ TEST_CASE("sglang: a batch marked full stays so until somebody has left it", "[c
   }
 }
 
+TEST_CASE("sglang: the last chunk reserves no more output than clip_max_new_tokens",
+          "[core][policies]") {
+  // 50 are free beside the first chunk of request 0: 50 - 10 - 1 - 20 = 19 > 12 + 5 + 1.
+  EngineSetup setup = sglang(100);
+  setup.scheduler.sglang.chunked_prefill_size = 50;
+  setup.scheduler.sglang.clip_max_new_tokens = 20;
+  CHECK(run(setup, {{60, 30}, {12, 5}})[1] == "p0:10 p1:12");
+  CHECK(run(setup, {{60, 30}, {13, 5}})[1] == "p0:10");
+}
+
 TEST_CASE("sglang: enable_mixed_chunk decodes beside a prefill", "[core][policies]") {
   EngineSetup setup = sglang();
   setup.scheduler.sglang.enable_mixed_chunk = true;
@@ -267,8 +277,42 @@ TEST_CASE("sglang: a retraction estimates the ratio from those that stay", "[cor
   // 62 are free, and 45 * 0.7327 = 32.97 reserved: 29.03 > 27 + 2.
   CHECK(next_after(false, 27) == "p2:27");
   CHECK(next_after(false, 28) == "d0");
+  // Never more than 1, though (54 + 1000) / 101 is: 62 - 45 = 17 > 14 + 2.
+  setup.scheduler.sglang.retract_decode_steps = 1000;
+  CHECK(next_after(false, 14) == "p2:14");
+  CHECK(next_after(false, 15) == "d0");
+  // 54 / 101 = 0.5347: 62 - 24.06 = 37.94 > 35 + 2.
+  setup.scheduler.sglang.retract_decode_steps = 0;
+  CHECK(next_after(false, 35) == "p2:35");
+  CHECK(next_after(false, 36) == "d0");
   // Of its 64 tokens the retracted one finds its prompt: output is found only of those that ended.
   CHECK(next_after(true, 100) == "p1:54");
+}
+
+TEST_CASE("sglang: a retracted request is asked for the rest of its output and reserves all of it",
+          "[core][policies]") {
+  // 126 tokens, twice 10 + 100, of which 50 are reserved: 126 - 61 = 65 > 61, so both begin. After
+  // 53 decodes the 126 are taken, and request 1 is retracted with 54 outputs. Request 0 is aborted.
+  // Of its 64 tokens request 1 finds ten: 126 - 10 = 116 > 54 + 46 + 1.
+  EngineSetup setup = sglang(126);
+  setup.scheduler.sglang.init_new_token_ratio = 0;
+  setup.scheduler.sglang.clip_max_new_tokens = 50;
+  const auto next_with = [&](int prompt) {
+    Bench bench(setup);
+    submit(bench, {{10, 100}, {10, 100}});
+    CHECK(next_step(bench) == "p0:10 p1:10");
+    run_steps(bench, 53);
+    CHECK(next_step(bench) == "d0");
+    CHECK(bench[RequestId{1}].num_preemptions == 1);
+    bench.engine.abort(RequestId{0});
+    bench.submit(prompt, 1);
+    const std::string next = next_step(bench);
+    bench.engine.drain();
+    return next;
+  };
+  // It reserves 54 + 1 + 50, though no more than 46 are to come: 11 are left.
+  CHECK(next_with(8) == "p1:54 p2:8");  // 8 + 1 + 1 < 11
+  CHECK(next_with(9) == "p1:54");
 }
 
 TEST_CASE("sglang: who is retracted, and where it goes", "[core][policies]") {

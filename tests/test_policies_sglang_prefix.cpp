@@ -47,6 +47,18 @@ TEST_CASE("sglang: prefixes are found once computed, in whole pages", "[core][po
   }
 }
 
+// Ten pages. Request 0 leaves four cached ones, request 1 two and a partly filled, free one.
+// Request 2 needs four: the three never used and that one, and no cached one.
+TEST_CASE("sglang: free pages are used before cached ones are evicted", "[core][policies]") {
+  Prompts prompts({{{kA, 64}}, {own(40)}, {own(64)}, {{kA, 64}, own(16)}});
+  Bench bench(sglang(10, 16), prompts.hasher());
+  for (const char* expected : {"p0:64", "p1:40", "p2:64", "p3:16"}) {
+    prompts.submit(bench, 1);
+    CHECK(next_step(bench) == expected);
+    bench.engine.drain();
+  }
+}
+
 TEST_CASE("sglang: lpm admits the longest cached prefix first", "[core][policies]") {
   using Policy = SglangConfig::SchedulePolicy;
   EngineSetup setup = sglang(1000, 16);

@@ -191,6 +191,23 @@ TEST_CASE("tensorrt_llm: no more than max_num_seqs are let through", "[policies]
   }
 }
 
+TEST_CASE("tensorrt_llm: a request whose last token is in flight keeps its seat", "[policies]") {
+  for (const Capacity capacity : {Capacity::GuaranteedNoEvict, Capacity::MaxUtilization}) {
+    EngineSetup setup = without_reuse(tensorrt_llm(capacity, 100));
+    setup.async_depth = 2;
+    setup.max_num_seqs = 2;
+    Bench bench(setup);
+    bench.submit(4, 2);
+    bench.submit(4, 9);
+    bench.submit(4, 2);
+    CHECK(step(bench) == Planned{{0, 4}, {1, 4}});
+    CHECK(step(bench) == Planned{{0, 1}, {1, 1}});
+    CHECK(step(bench) == Planned{{1, 1}});  // the second token of 0 is in flight: 0 and 1 are two
+    CHECK(step(bench) == Planned{{2, 4}, {1, 1}});
+    bench.engine.drain();
+  }
+}
+
 TEST_CASE("tensorrt_llm: FIRST_COME_FIRST_SERVED rounds truncated chunks down", "[policies]") {
   EngineSetup setup = roomy(Chunking::FirstComeFirstServed, 16);
   SECTION("to KV blocks") {
@@ -225,6 +242,12 @@ TEST_CASE("tensorrt_llm: EQUAL_PROGRESS hands out units in turn", "[policies]") 
   // One decode leaves 17 for 2 + 5.
   CHECK(step(bench) == Planned{{0, 2}, {1, 5}, {2, 1}});
   bench.engine.drain();
+
+  // 5 left after the first round, 1 after the four of request 0: just enough to complete request 2.
+  Bench full(roomy(Chunking::EqualProgress, 17));
+  for (const int prompt : {10, 9, 5}) full.submit(prompt, 3);
+  CHECK(step(full) == Planned{{0, 8}, {1, 4}, {2, 5}});
+  full.engine.drain();
 }
 
 TEST_CASE("tensorrt_llm: generation comes before contexts in max_num_tokens", "[policies]") {

@@ -247,7 +247,7 @@ TEST_CASE("vllm: among equal priorities the earlier arrival wins", "[core][polic
   };
   CHECK(preempted(2 * kNsPerMs, 1 * kNsPerMs) == Ints{0});
   CHECK(preempted(1 * kNsPerMs, 2 * kNsPerMs) == Ints{1});
-  CHECK(preempted(1 * kNsPerMs, 1 * kNsPerMs) == Ints{0});  // max() takes the first of equals
+  CHECK(preempted(1 * kNsPerMs, 1 * kNsPerMs) == Ints{1});  // of equals the one submitted last
 
   EngineSetup setup = by_priority(vllm(100, 64));
   setup.max_num_seqs = 1;
@@ -448,6 +448,22 @@ TEST_CASE("vllm: a window's share of the admission is capped", "[core][policies]
   Bench refused(hybrid(10, 8192));
   const RequestId never = refused.submit(24, 1);
   CHECK(refused[never].end_reason == EndReason::NeverFits);
+}
+
+// Five usable blocks of 16 and three requests that outgrow them together, of one arrival and one
+// priority. Were the victim the first of equals, the second and the third would evict each other
+// for ever.
+TEST_CASE("vllm: equal priorities do not evict each other for ever", "[core][policies]") {
+  EngineSetup setup = by_priority(vllm(5, 32, 16));
+  setup.kv_cache.enable_prefix_caching = false;
+  setup.scheduler.vllm.scheduler_reserve_full_isl = false;
+  setup.scheduler.vllm.long_prefill_token_threshold = 8;
+  Bench bench(setup);
+  bench.submit(50, 12);
+  bench.submit(41, 20);
+  bench.submit(33, 18);
+  for (int i = 0; i < 1000 && bench.engine.has_work(); ++i) bench.engine.step();
+  CHECK_FALSE(bench.engine.has_work());
 }
 
 }  // namespace metronome::testing

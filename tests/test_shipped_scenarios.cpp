@@ -64,7 +64,8 @@ void check_whole(const std::string& path) {
 }
 
 bool is_long(const std::string& path) {
-  return path.find("azure") != std::string::npos || path.find("/peer/") != std::string::npos;
+  return path.find("azure") != std::string::npos || path.find("mooncake") != std::string::npos ||
+         path.find("/peer/") != std::string::npos;
 }
 
 }  // namespace
@@ -97,7 +98,8 @@ TEST_CASE("three models have the five workloads, with and without chunking", "[s
       const fs::path path = kFolder / model / (std::string(workload) + ".yaml");
       INFO(path);
       const ScenarioFile file = load_scenario(path.string(), {}, std::nullopt);
-      REQUIRE(file.variants.size() == 2);
+      const bool has_cache = std::string(workload) == "prefix_caching";
+      REQUIRE(file.variants.size() == (has_cache ? 3 : 2));
       CHECK(file.variants[0].name == "unchunked");
       CHECK(file.variants[0].scheduler.policy == "continuous");
       CHECK(file.variants[1].scheduler.policy == "chunked");
@@ -115,6 +117,19 @@ TEST_CASE("chunking halves the p99 inter-token latency under long prompts", "[sc
     const Summary chunked = simulate(file.variants[1]);
     CHECK(unchunked.itl.p99_ms >= 2 * chunked.itl.p99_ms);
     CHECK(chunked.ttft.p50_ms > unchunked.ttft.p50_ms);  // what it costs
+  }
+}
+
+TEST_CASE("caching a shared system prompt shortens the time to first token", "[scenarios]") {
+  for (const char* model : {"llama-3.2-3b", "qwen3-4b", "gemma-3-1b"}) {
+    INFO(model);
+    const fs::path path = kFolder / model / "prefix_caching.yaml";
+    const ScenarioFile file = load_scenario(path.string(), {}, std::nullopt);
+    const Summary computed = simulate(file.variants[1]);
+    const Summary cached = simulate(file.variants[2]);
+    CHECK(cached.ttft.p50_ms < computed.ttft.p50_ms / 2);
+    CHECK(computed.prefix_hit_rate == 0);
+    CHECK(cached.prefix_hit_rate > 0.8);
   }
 }
 

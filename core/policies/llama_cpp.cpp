@@ -60,9 +60,19 @@ class LlamaCppScheduler final : public Scheduler {
       kept.blocks.assign(slot->content.begin(), slot->content.begin() + num_blocks);
       kept.num_tokens = num_blocks * kv_cache().block_size();
       start(*request, kept, kept.num_tokens);
+      forget_rest(*slot, num_blocks);
       slot->request = request;
       slot->content.clear();
     }
+  }
+
+  // What a slot does not keep of its old content are empty cells, the first to be filled.
+  void forget_rest(const Slot& slot, std::int32_t num_kept) {
+    BlockTable rest;
+    for (auto it = slot.content.begin() + num_kept; it != slot.content.end(); ++it) {
+      if (owners_[index(*it)] == &slot) rest.push_back(*it);
+    }
+    kv_cache().forget(rest);
   }
 
   // The idle slot that shares the longest prefix with the prompt, if that is enough of it, else the

@@ -101,7 +101,9 @@ constexpr std::array kPolicies = {
                .source = "SGLang 0003215c; max_consecutive_prefill_batches: its pull request 32775",
                .keys = kSglangKeys,
                .prefix_caching = PrefixCaching::Optional,
-               .cache = {.hash_time = HashTime::CommitPrompt, .duplicates = DuplicateRule::Share},
+               .cache = {.hash_time = HashTime::CommitPrompt,
+                         .duplicates = DuplicateRule::Share,
+                         .reuses_unhashed_first = true},
                .make = make_sglang},
     PolicyInfo{.name = "tensorrt_llm",
                .summary = "requests whose KV blocks fit, then chunks of prompts beside the decodes",
@@ -132,7 +134,9 @@ constexpr std::array kPolicies = {
                .keys = kLlamaCppKeys,
                .has_token_budget = true,
                .prefix_caching = PrefixCaching::Optional,
-               .cache = {.hash_time = HashTime::Commit, .shares_used_blocks = false},
+               .cache = {.hash_time = HashTime::Commit,
+                         .duplicates = DuplicateRule::Unlisted,
+                         .reuses_unhashed_first = true},
                .make = make_llama_cpp},
     PolicyInfo{.name = "nano_vllm",
                .summary = "prompts while any can run, otherwise decodes; one chunked at a time",
@@ -176,7 +180,7 @@ void arrange_cache(const PolicyInfo& policy, const SchedulerConfig& config,
   layout.has_null_block = policy.cache.has_null_block;
   layout.hash_time = policy.cache.hash_time;
   layout.duplicates = policy.cache.duplicates;
-  layout.shares_used_blocks = policy.cache.shares_used_blocks;
+  layout.reuses_unhashed_first = policy.cache.reuses_unhashed_first;
   if (policy.adjust_cache != nullptr) policy.adjust_cache(config, max_model_len, layout);
 }
 

@@ -332,5 +332,4 @@ std::unique_ptr<Scheduler> make_sglang(const SchedulerContext& context) {
   return std::make_unique<SglangScheduler>(context);
 }
 
-// Free blocks that hold content are the evictable part of the radix tree.
 }  // namespace metronome

@@ -78,7 +78,10 @@ class VllmScheduler final : public Scheduler {
   Request& last_in_priority() const {
     return **std::max_element(
         running().begin(), running().end(), [](const Request* a, const Request* b) {
-          return a->priority != b->priority ? a->priority < b->priority : a->arrival < b->arrival;
+          if (a->priority != b->priority) return a->priority < b->priority;
+          // vLLM's arrival times hardly tie. Ours do, and without an order of their own two
+          // requests could evict each other for ever.
+          return a->arrival != b->arrival ? a->arrival < b->arrival : a->id < b->id;
         });
   }
 
