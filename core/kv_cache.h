@@ -6,6 +6,7 @@
 // block table of their own over the same pool, whose blocks behind the window are given back.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -104,9 +105,14 @@ class KvCacheManager {
   // request owns nothing and that num_blocks_to_take(hit, num_positions) blocks are free.
   void take(Request& request, const PrefixHit& hit, std::int32_t num_positions);
 
-  // Blocks that a running request still needs for the tokens it has.
+  // Blocks that a request does not own of those for positions [0, num_positions), or for the tokens
+  // it has. Full attention only.
+  std::int64_t num_missing_blocks(const Request& request, std::int64_t num_positions) const {
+    const auto num_owned = static_cast<std::int64_t>(request.block_table.size());
+    return std::max<std::int64_t>(0, blocks_for(num_positions) - num_owned);
+  }
   std::int64_t num_missing_blocks(const Request& request) const {
-    return blocks_for(request.num_tokens()) - static_cast<std::int64_t>(request.block_table.size());
+    return num_missing_blocks(request, request.num_tokens());
   }
 
   // Makes the full blocks among the cached tokens visible, under HashTime::Commit and CommitPrompt.

@@ -80,6 +80,9 @@ struct alignas(64) Request {
   bool is_decodable() const {
     return state == RequestState::Decode && num_computed_tokens < num_final_tokens;
   }
+  bool has_last_token_in_flight() const {
+    return state == RequestState::Decode && num_computed_tokens == num_final_tokens;
+  }
   bool has_ended() const {
     return state == RequestState::Finished || state == RequestState::Failed;
   }

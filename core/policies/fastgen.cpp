@@ -82,7 +82,7 @@ class FastGenScheduler final : public Scheduler {
     Request* last = nullptr;
     for (Request* request : running()) {
       const bool is_prompt = request->state == RequestState::Prefill;
-      if (!is_prompt && !request->is_decodable()) return false;
+      if (request->has_last_token_in_flight()) return false;
       if (!is_prompt || last == nullptr) last = request;
     }
     if (last == nullptr) return false;

@@ -38,7 +38,7 @@ class LlamaCppScheduler final : public Scheduler {
       fill_slots();
       fill_batch();
       if (has_room()) break;
-      if (has_last_token_in_flight()) return;  // its cells will be free without that
+      if (waits_for_last_token()) return;  // its cells will be free without that
       fail_all_slots();
     }
     for (const auto& [request, num_tokens] : batch_) {
@@ -141,18 +141,15 @@ class LlamaCppScheduler final : public Scheduler {
   bool has_room() const {
     std::int64_t num_blocks = 0;
     for (const auto& [request, num_tokens] : batch_) {
-      const auto num_owned = static_cast<std::int64_t>(request->block_table.size());
-      const std::int64_t num_needed =
-          kv_cache().blocks_for(request->num_computed_tokens + num_tokens) - num_owned;
-      num_blocks += std::max<std::int64_t>(0, num_needed);
+      num_blocks +=
+          kv_cache().num_missing_blocks(*request, request->num_computed_tokens + num_tokens);
     }
     return num_blocks <= kv_cache().num_free_blocks();
   }
 
-  bool has_last_token_in_flight() const {
-    return std::any_of(running().begin(), running().end(), [](const Request* request) {
-      return request->state == RequestState::Decode && !request->is_decodable();
-    });
+  bool waits_for_last_token() const {
+    return std::any_of(running().begin(), running().end(),
+                       [](const Request* request) { return request->has_last_token_in_flight(); });
   }
 
   void fail_all_slots() {

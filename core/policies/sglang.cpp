@@ -245,8 +245,7 @@ class SglangScheduler final : public Scheduler {
     std::int64_t num_pages = 0;
     for (const Request* request : running_batch_) {
       if (!request->is_decodable()) continue;
-      num_pages += kv_cache().blocks_for(request->num_computed_tokens + 1) -
-                   std::ssize(request->block_table);
+      num_pages += kv_cache().num_missing_blocks(*request, request->num_computed_tokens + 1);
     }
     return num_pages <= kv_cache().num_free_blocks();
   }

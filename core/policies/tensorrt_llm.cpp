@@ -14,10 +14,6 @@ namespace {
 using Capacity = TensorRtLlmConfig::Capacity;
 using Chunking = TensorRtLlmConfig::Chunking;
 
-bool has_last_token_in_flight(const Request& request) {
-  return request.state == RequestState::Decode && !request.is_decodable();
-}
-
 class TensorRtLlmScheduler final : public Scheduler {
  public:
   explicit TensorRtLlmScheduler(const SchedulerContext& context)
@@ -113,14 +109,9 @@ class TensorRtLlmScheduler final : public Scheduler {
     return false;
   }
 
-  std::int64_t num_missing_blocks(const Request& request, std::int64_t num_positions) const {
-    const auto num_owned = static_cast<std::int64_t>(request.block_table.size());
-    return std::max<std::int64_t>(0, kv_cache().blocks_for(num_positions) - num_owned);
-  }
-
   std::int64_t num_blocks_to_completion(const Request& request) const {
-    return num_missing_blocks(request,
-                              std::int64_t{request.num_prompt_tokens} + request.max_output_tokens);
+    return kv_cache().num_missing_blocks(
+        request, std::int64_t{request.num_prompt_tokens} + request.max_output_tokens);
   }
 
   // GUARANTEED_NO_EVICT and STATIC_BATCH: whoever has started goes on, and what it needs to the end
@@ -128,7 +119,7 @@ class TensorRtLlmScheduler final : public Scheduler {
   void fit_to_completion() {
     std::int64_t num_free = kv_cache().num_free_blocks();
     for (Request* request : running()) {
-      if (has_last_token_in_flight(*request)) continue;
+      if (request->has_last_token_in_flight()) continue;
       fitting_.push_back(request);
       num_free -= num_blocks_to_completion(*request);
     }
@@ -151,13 +142,13 @@ class TensorRtLlmScheduler final : public Scheduler {
   void fit_next_step() {
     num_promised_ = 0;
     num_seqs_ = std::count_if(running().begin(), running().end(), [](const Request* request) {
-      return has_last_token_in_flight(*request);
+      return request->has_last_token_in_flight();
     });
     std::size_t next = 0;
     const auto fit_started_before = [&](RequestId id) {  // pausing only shortens the list
       while (next < running().size() && running()[next]->id < id) {
         Request& request = *running()[next++];
-        if (!has_last_token_in_flight(request) && !fit_or_pause(request)) return false;
+        if (!request.has_last_token_in_flight() && !fit_or_pause(request)) return false;
       }
       return true;
     };
@@ -179,7 +170,7 @@ class TensorRtLlmScheduler final : public Scheduler {
     while (!fits_next_step(request)) {
       const auto& started = running();
       const auto victim = std::find_if(started.rbegin(), started.rend(), [](const Request* last) {
-        return !has_last_token_in_flight(*last);
+        return !last->has_last_token_in_flight();
       });
       if (victim == started.rend() || (*victim)->id < request.id) return false;
       last_id_ = (*victim)->id;
@@ -191,7 +182,7 @@ class TensorRtLlmScheduler final : public Scheduler {
 
   bool fits_next_step(Request& request) {
     const bool is_generating = request.state == RequestState::Decode;
-    const std::int64_t num_blocks = num_missing_blocks(
+    const std::int64_t num_blocks = kv_cache().num_missing_blocks(
         request, is_generating ? request.num_computed_tokens + 1 : request.num_tokens());
     if (num_seqs_ >= max_num_seqs() || num_promised_ + num_blocks > kv_cache().num_free_blocks()) {
       return false;
