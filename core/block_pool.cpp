@@ -122,6 +122,14 @@ void BlockPool::release(BlockId id) {
   release(table);
 }
 
+void BlockPool::forget(BlockId id) {
+  METRONOME_CHECK(is_free(id), "only free blocks are forgotten");
+  contents_->erase(id);
+  if (!reuses_unhashed_first_) return;
+  retain(id);  // and back, to where blocks without a hash belong
+  release(id);
+}
+
 std::vector<BlockId> BlockPool::free_blocks() const {
   std::vector<BlockId> blocks;
   for (std::int64_t position = begin_; position < end_; ++position) {

@@ -46,6 +46,9 @@ class BlockPool {
   // The same for one block.
   void release(BlockId id);
 
+  // A free block loses what it holds, as if it had been overwritten. Requires caches_prefixes.
+  void forget(BlockId id);
+
   bool is_free(BlockId id) const { return ref_count(id) == 0 && !is_null(id); }
   bool is_null(BlockId id) const { return has_null_block_ && id == kNullBlock; }
   std::int32_t ref_count(BlockId id) const { return ref_counts_[index(id)]; }

@@ -320,12 +320,9 @@ void complete_setup(std::optional<double> watermark, DecisionCase& result) {
   }
   const PolicyInfo* policy = find_policy(setup.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "the registry has no policy " + setup.scheduler.policy);
-  KvCacheLayout& layout = setup.kv_cache;
-  layout.watermark_blocks = static_cast<std::int64_t>(
-      watermark.value_or(policy->default_watermark) * static_cast<double>(layout.num_blocks));
+  setup.kv_cache.watermark_blocks = watermark_blocks(*policy, watermark, setup.kv_cache.num_blocks);
   setup.step_shape = policy->natural_shape;
-  layout.plans_ahead = setup.async_depth > 1;
-  arrange_cache(*policy, setup.scheduler, setup.max_model_len, layout);
+  arrange_cache(*policy, setup);
 }
 
 DecisionCase read_case(DecisionEngine engine, const std::string& line,

@@ -19,14 +19,12 @@ KvCacheLayout paged_layout(const Scenario& scenario, const PolicyInfo& policy,
   } else {
     num_blocks = std::min(kv_capacity(config.block_size), kMaxBlocks);
   }
-  const double watermark = config.watermark.value_or(policy.default_watermark);
-  return {
-      .num_blocks = num_blocks,
-      .block_size = config.block_size,
-      .allocation = config.allocation,
-      .watermark_blocks = static_cast<std::int64_t>(watermark * static_cast<double>(num_blocks)),
-      .enable_prefix_caching = caches_prefixes(policy, config),
-      .sliding_window = config.sliding_window};
+  return {.num_blocks = num_blocks,
+          .block_size = config.block_size,
+          .allocation = config.allocation,
+          .watermark_blocks = watermark_blocks(policy, config.watermark, num_blocks),
+          .enable_prefix_caching = caches_prefixes(policy, config),
+          .sliding_window = config.sliding_window};
 }
 
 KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_len,
@@ -100,8 +98,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
     return setup;
   }
   setup.kv_cache = paged_layout(scenario, *policy, kv_capacity);
-  setup.kv_cache.plans_ahead = setup.async_depth > 1;
-  arrange_cache(*policy, setup.scheduler, setup.max_model_len, setup.kv_cache);
+  arrange_cache(*policy, setup);
   return setup;
 }
 

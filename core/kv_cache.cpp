@@ -50,7 +50,6 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
       hashes_at_commit_(layout.enable_prefix_caching &&
                         (hash_time_ != HashTime::Plan || layout.plans_ahead)),
       shares_duplicates_(layout.duplicates == DuplicateRule::Share),
-      reuses_unhashed_first_(layout.reuses_unhashed_first),
       forgets_unfilled_blocks_(layout.forgets_unfilled_blocks),
       sliding_window_(layout.sliding_window),
       max_window_blocks_(layout.max_window_blocks) {
@@ -311,11 +310,7 @@ void KvCacheManager::forget_free_blocks() {
 
 void KvCacheManager::forget(const BlockTable& blocks) {
   for (const BlockId id : blocks) {
-    if (!pool_.is_free(id)) continue;
-    pool_.contents().erase(id);
-    if (!reuses_unhashed_first_) continue;
-    pool_.retain(id);
-    pool_.release(id);
+    if (pool_.is_free(id)) pool_.forget(id);
   }
 }
 

@@ -115,7 +115,8 @@ class KvCacheManager {
     return num_missing_blocks(request, request.num_tokens());
   }
 
-  // Makes the full blocks among the cached tokens visible, under HashTime::Commit and CommitPrompt.
+  // Makes the full blocks among the cached tokens visible, where that is for the commit to do:
+  // under HashTime::Commit and CommitPrompt, and with plans_ahead.
   bool hashes_at_commit() const { return hashes_at_commit_; }
   void commit(Request& request);
 
@@ -184,7 +185,6 @@ class KvCacheManager {
   bool hashes_at_plan_;
   bool hashes_at_commit_;
   bool shares_duplicates_;
-  bool reuses_unhashed_first_;
   bool forgets_unfilled_blocks_;
   std::int32_t sliding_window_;
   std::int64_t max_window_blocks_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -12,6 +13,7 @@ namespace metronome {
 
 class Scheduler;
 struct SchedulerContext;
+struct EngineSetup;
 
 enum class PrefixCaching : std::uint8_t {
   Never,
@@ -53,9 +55,11 @@ struct PolicyInfo {
   std::unique_ptr<Scheduler> (*make)(const SchedulerContext&) = nullptr;
 };
 
-// Gives `layout`, whose sizes are filled in, the rules of the policy's engine.
-void arrange_cache(const PolicyInfo& policy, const SchedulerConfig& config,
-                   std::int32_t max_model_len, KvCacheLayout& layout);
+// Gives the cache of `setup`, which is filled in otherwise, the rules of the policy's engine.
+void arrange_cache(const PolicyInfo& policy, EngineSetup& setup);
+// Blocks that `share` of the pool is, as engines round it; nullopt: the policy's own share.
+std::int64_t watermark_blocks(const PolicyInfo& policy, std::optional<double> share,
+                              std::int64_t num_blocks);
 
 bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config);
 

@@ -220,8 +220,7 @@ inline void arrange_cache(EngineSetup& setup) {
   const PolicyInfo* policy = find_policy(setup.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "the policy exists");
   setup.kv_cache.enable_prefix_caching = policy->prefix_caching != PrefixCaching::Never;
-  setup.kv_cache.plans_ahead = setup.async_depth > 1;
-  metronome::arrange_cache(*policy, setup.scheduler, setup.max_model_len, setup.kv_cache);
+  metronome::arrange_cache(*policy, setup);
 }
 
 struct Bench {

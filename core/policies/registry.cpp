@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/engine.h"
 #include "core/error.h"
 #include "core/policies/policies.h"
 #include "core/policy_registry.h"
@@ -175,13 +176,22 @@ constexpr std::array kPolicies = {
 
 std::span<const PolicyInfo> all_policies() { return kPolicies; }
 
-void arrange_cache(const PolicyInfo& policy, const SchedulerConfig& config,
-                   std::int32_t max_model_len, KvCacheLayout& layout) {
+void arrange_cache(const PolicyInfo& policy, EngineSetup& setup) {
+  KvCacheLayout& layout = setup.kv_cache;
+  layout.plans_ahead = setup.async_depth > 1;
   layout.has_null_block = policy.cache.has_null_block;
   layout.hash_time = policy.cache.hash_time;
   layout.duplicates = policy.cache.duplicates;
   layout.reuses_unhashed_first = policy.cache.reuses_unhashed_first;
-  if (policy.adjust_cache != nullptr) policy.adjust_cache(config, max_model_len, layout);
+  if (policy.adjust_cache != nullptr) {
+    policy.adjust_cache(setup.scheduler, setup.max_model_len, layout);
+  }
+}
+
+std::int64_t watermark_blocks(const PolicyInfo& policy, std::optional<double> share,
+                              std::int64_t num_blocks) {
+  const double watermark = share.value_or(policy.default_watermark);
+  return static_cast<std::int64_t>(watermark * static_cast<double>(num_blocks));
 }
 
 bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config) {
