@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "core/engine.h"
-#include "core/model.h"
+#include "core/model/model_config.h"
 #include "core/scenario.h"
 
 namespace metronome {

@@ -1,4 +1,4 @@
-// What a roofline needs to know of a GPU. Figures and their sources: sim/catalogue/hardware.yaml.
+// What a roofline needs to know of a GPU. Figures and their sources: sim/hardware.yaml.
 #pragma once
 
 #include <cstdint>

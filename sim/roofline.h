@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/model.h"
+#include "core/model/model_config.h"
 #include "core/scenario.h"
 #include "core/step_plan.h"
 #include "sim/cost_model.h"

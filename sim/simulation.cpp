@@ -2,7 +2,8 @@
 
 #include "core/engine_setup.h"
 #include "core/error.h"
-#include "sim/catalogue.h"
+#include "core/model/model_catalogue.h"
+#include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
 #include "sim/sim_executor.h"
 #include "sim/virtual_clock.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/engine.h"
-#include "core/model.h"
+#include "core/model/model_config.h"
 #include "core/request.h"
 #include "core/scenario.h"
 #include "core/workload.h"

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "sim/catalogue.h"
+#include "core/model/model_catalogue.h"
+#include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model.h"
+#include "core/model/model_config.h"
 #include "tests/catch.h"
 
 namespace metronome {

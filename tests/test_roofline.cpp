@@ -5,7 +5,8 @@
 
 #include "core/error.h"
 #include "core/rng.h"
-#include "sim/catalogue.h"
+#include "core/model/model_catalogue.h"
+#include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
 #include "sim/virtual_clock.h"
 #include "tests/catch.h"

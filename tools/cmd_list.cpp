@@ -9,7 +9,8 @@
 #include "core/scenario.h"
 #include "reports/number_text.h"
 #include "reports/wrapped_text.h"
-#include "sim/catalogue.h"
+#include "core/model/model_catalogue.h"
+#include "sim/hardware_catalogue.h"
 #include "tools/cli.h"
 #include "tools/text.h"
 

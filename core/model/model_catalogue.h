@@ -1,5 +1,5 @@
-// Models and GPUs by name. The entries are sim/catalogue/*.yaml, built into the program; a model
-// may also be a Hugging Face config.json and a GPU a YAML file with one entry.
+// Models by name. The entries are core/model/models.yaml, built into the program; a model may also
+// be a Hugging Face config.json.
 #pragma once
 
 #include <string>
@@ -8,8 +8,7 @@
 
 #include "core/config_node.h"
 #include "core/config_reader.h"
-#include "core/model.h"
-#include "sim/hardware.h"
+#include "core/model/model_config.h"
 
 namespace metronome {
 
@@ -24,21 +23,14 @@ namespace metronome {
 // cannot be.
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where);
 
-// The GPU of that name, else the only entry of the YAML file at that path. Throws ConfigError
-// likewise.
-HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where);
-
-// In the order of the files.
+// In the order of the file.
 std::vector<ModelConfig> all_models();
-std::vector<HardwareSpec> all_hardware();
 
 // The keys of an entry.
 void visit_fields(FieldVisitor& visitor, ModelConfig& model);
-void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware);
 
 // Reads a catalogue, a mapping from names to entries. `file` is shown in messages.
 std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& file);
-std::vector<HardwareSpec> parse_hardware(std::string_view yaml, const std::string& file);
 
 // Reads the text of a config.json. `path` is shown in messages.
 ModelConfig parse_hugging_face_config(std::string_view json, const std::string& path,

@@ -1,4 +1,4 @@
-#include "core/model.h"
+#include "core/model/model_config.h"
 
 namespace metronome {
 

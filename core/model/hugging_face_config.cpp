@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "sim/catalogue.h"
+#include "core/model/model_catalogue.h"
 
 namespace metronome {
 namespace {

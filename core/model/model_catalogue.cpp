@@ -1,0 +1,80 @@
+#include "core/model/model_catalogue.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "core/catalogue.h"
+
+namespace metronome {
+
+extern const std::string_view kModelsYaml;  // core/model/models.yaml
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMaxDim = 1 << 24;
+
+std::string model_error(const ModelConfig& model) { return model.shape_error(); }
+
+std::string read_text(const std::string& path, const SourceLocation& where) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in || is_folder(path)) {
+    fail_config(where, "model", "cannot read " + path + "; allowed: a readable file");
+  }
+  return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+}
+
+// ".../Llama-3.2-3B/config.json" is Llama-3.2-3B.
+std::string model_name_of(const std::string& path) {
+  const fs::path folder = fs::path(path).lexically_normal().parent_path().filename();
+  const std::string name = folder.string();
+  return printable(name.empty() || name == "." || name == ".." ? fs::path(path).stem().string()
+                                                               : name);
+}
+
+}  // namespace
+
+void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
+  visitor.text("architecture", model.architecture, "Hugging Face class name");
+  visitor.integer("n_layers", model.n_layers, 1, kMaxDim, "transformer layers");
+  visitor.integer("hidden_dim", model.hidden_dim, 1, kMaxDim, "width of the residual stream");
+  visitor.integer("n_heads", model.n_heads, 1, kMaxDim, "query heads");
+  visitor.integer("n_kv_heads", model.n_kv_heads, 1, kMaxDim, "key and value heads");
+  visitor.integer("head_dim", model.head_dim, 1, kMaxDim, "elements of a head");
+  visitor.integer("ffn_dim", model.ffn_dim, 1, kMaxDim, "width of gate and up projections");
+  visitor.integer("vocab_size", model.vocab_size, 1, kMaxDim, "rows of the embedding table");
+  visitor.integer("max_position_embeddings", model.max_position_embeddings, 1, 1 << 30,
+                  "longest sequence, tokens");
+  visitor.boolean("has_tied_embeddings", model.has_tied_embeddings,
+                  "the head shares the embedding table");
+  visitor.boolean("has_qk_norm", model.has_qk_norm, "queries and keys are normalised");
+  visitor.boolean("has_post_norms", model.has_post_norms, "four norms a layer instead of two");
+  visitor.integer("sliding_window", model.sliding_window, 0, 1 << 30,
+                  "tokens a window layer attends to; 0 = no window");
+  visitor.integer("global_layer_interval", model.global_layer_interval, 0, kMaxDim,
+                  "every n-th layer attends to everything; 0 = none does");
+  visitor.integer("bytes_per_weight", model.bytes_per_weight, 1, 4, "bytes");
+  visitor.integer("bytes_per_kv_element", model.bytes_per_kv_element, 1, 4, "bytes");
+}
+
+std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& file) {
+  return parse_entries<ModelConfig>(parse_config_text(yaml, file), "models", model_error);
+}
+
+std::vector<ModelConfig> all_models() { return parse_models(kModelsYaml, "models.yaml"); }
+
+ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where) {
+  const std::vector<ModelConfig> models = all_models();
+  if (const ModelConfig* model = find_entry(models, name_or_path)) return *model;
+  if (!path_exists(name_or_path)) {
+    fail_unknown(models, name_or_path, "model", "the path of a config.json or of its folder",
+                 where);
+  }
+  std::string path = name_or_path;
+  if (is_folder(path)) path = (fs::path(path) / "config.json").string();
+  return parse_hugging_face_config(read_text(path, where), path, model_name_of(path));
+}
+
+}  // namespace metronome
