@@ -33,6 +33,9 @@ TEST_CASE("every model is sound and as large as published", "[sim][catalogue]") 
       {"qwen3-4b", 4'022'468'096},     {"qwen3-8b", 8'190'735'360},
       {"qwen3-14b", 14'768'307'200},   {"qwen3-32b", 32'762'123'264},
       {"gemma-3-1b", 999'885'952},     {"gemma-3-4b", 3'880'099'328 + 64 * 2560},
+      {"smollm-135m", 134'515'008},    {"tiny-llama", 1'311'872},
+      {"mini-llama", 21'895'680},      {"tiny-qwen3", 1'312'128},
+      {"tiny-gemma3", 1'707'520},
   };
   const std::vector<ModelConfig> models = all_models();
   CHECK(models.size() == published.size());
@@ -41,6 +44,8 @@ TEST_CASE("every model is sound and as large as published", "[sim][catalogue]") 
     CHECK(model.shape_error().empty());
     REQUIRE(published.count(model.name) == 1);
     CHECK(model.n_params() == published.at(model.name));
+    CHECK(model.unsupported.empty());
+    CHECK(model.eos_token_ids.size() >= 1);
     CHECK(find_model(model.name, {}) == model);
   }
 }
@@ -110,7 +115,7 @@ TEST_CASE("unknown names", "[sim][catalogue]") {
   CHECK(
       model.starts_with("scenario.yaml:3: model: unknown name 'lama-3.2-3b' "
                         "(did you mean 'llama-3.2-3b'?); allowed: llama-3.2-1b, "));
-  CHECK(contains(model, "gemma-3-4b, or the path of a config.json"));
+  CHECK(contains(model, "tiny-gemma3, or the path of a config.json"));
   CHECK(!contains(error_of([] { find_model("gpt-4", somewhere()); }), "did you mean"));
 
   const std::string hardware = error_of([] { find_hardware("h-200", somewhere()); });
@@ -133,14 +138,23 @@ TEST_CASE("unknown names", "[sim][catalogue]") {
 const char* const kLlamaJson = R"({
   "architectures": ["LlamaForCausalLM"],
   "attention_bias": false,
+  "eos_token_id": 128001,
   "head_dim": 128,
+  "hidden_act": "silu",
   "hidden_size": 3072,
   "intermediate_size": 8192,
   "max_position_embeddings": 131072,
   "num_attention_heads": 24,
   "num_hidden_layers": 28,
   "num_key_value_heads": 8,
-  "rope_scaling": {"factor": 32.0, "rope_type": "llama3"},
+  "rms_norm_eps": 1e-05,
+  "rope_scaling": {
+    "factor": 32.0,
+    "high_freq_factor": 4.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192,
+    "rope_type": "llama3"
+  },
   "rope_theta": 500000.0,
   "tie_word_embeddings": true,
   "torch_dtype": "bfloat16",
@@ -149,6 +163,7 @@ const char* const kLlamaJson = R"({
 
 const char* const kQwenJson = R"({
   "architectures": ["Qwen3ForCausalLM"],
+  "eos_token_id": 151645,
   "head_dim": 128,
   "hidden_size": 4096,
   "intermediate_size": 12288,
@@ -156,7 +171,9 @@ const char* const kQwenJson = R"({
   "num_attention_heads": 32,
   "num_hidden_layers": 36,
   "num_key_value_heads": 8,
+  "rms_norm_eps": 1e-06,
   "rope_scaling": null,
+  "rope_theta": 1000000,
   "sliding_window": null,
   "tie_word_embeddings": false,
   "torch_dtype": "bfloat16",
@@ -166,7 +183,10 @@ const char* const kQwenJson = R"({
 
 const char* const kGemmaJson = R"({
   "architectures": ["Gemma3ForCausalLM"],
+  "eos_token_id": [1, 106],
+  "final_logit_softcapping": null,
   "head_dim": 256,
+  "hidden_activation": "gelu_pytorch_tanh",
   "hidden_size": 1152,
   "intermediate_size": 6912,
   "max_position_embeddings": 32768,
@@ -174,6 +194,10 @@ const char* const kGemmaJson = R"({
   "num_hidden_layers": 26,
   "num_key_value_heads": 1,
   "query_pre_attn_scalar": 256,
+  "rms_norm_eps": 1e-06,
+  "rope_local_base_freq": 10000,
+  "rope_scaling": null,
+  "rope_theta": 1000000,
   "sliding_window": 512,
   "sliding_window_pattern": 6,
   "torch_dtype": "bfloat16",
@@ -183,6 +207,7 @@ const char* const kGemmaJson = R"({
 // As published: what equals the architecture's defaults is left out.
 const char* const kGemmaNestedJson = R"({
   "architectures": ["Gemma3ForConditionalGeneration"],
+  "eos_token_id": [1, 106],
   "text_config": {
     "hidden_size": 2560,
     "intermediate_size": 10240,
@@ -203,6 +228,7 @@ const char* const kLlama2Json = R"({
   "max_position_embeddings": 4096,
   "num_attention_heads": 32,
   "num_hidden_layers": 32,
+  "rms_norm_eps": 1e-05,
   "tie_word_embeddings": false,
   "torch_dtype": "float16",
   "vocab_size": 32000
@@ -238,6 +264,12 @@ TEST_CASE("config.json of each architecture", "[sim][catalogue]") {
   std::string mistral = replaced(kLlamaJson, "LlamaForCausalLM", "MistralForCausalLM");
   mistral = replaced(mistral, R"("rope_theta": 500000.0)", R"("sliding_window": 4096)");
   CHECK(parse(mistral).n_window_layers() == 28);
+  CHECK(parse(mistral).rope_theta == 10000);
+  // Without the key, transformers has a window of 4096; only a null turns it off.
+  mistral = replaced(mistral, R"("sliding_window": 4096)", R"("max_window_layers": 28)");
+  CHECK(parse(mistral).sliding_window == 4096);
+  mistral = replaced(mistral, R"("max_window_layers": 28)", R"("sliding_window": null)");
+  CHECK(parse(mistral).sliding_window == 0);
   CHECK(parse(replaced(kLlamaJson, "bfloat16", "float32")).bytes_per_weight == 4);
 }
 
@@ -310,7 +342,7 @@ TEST_CASE("malformed config.json", "[sim][catalogue]") {
   CHECK(contains(error_with("\"architectures\": [\"LlamaForCausalLM\"],", ""),
                  "architectures: is missing; allowed: LlamaForCausalLM"));
   CHECK(error_with("3072,", "3072") ==
-        "config.json:6: is not JSON; allowed: the config.json of a model");
+        "config.json:8: is not JSON; allowed: the config.json of a model");
   CHECK(contains(error_of([] { parse("[1, 2]"); }), "config.json: must be an object"));
   CHECK(contains(error_of([] { parse(replaced(kGemmaNestedJson, "\"hidden_size\": 2560,", "")); }),
                  "config.json: text_config.hidden_size: is missing"));
@@ -322,6 +354,164 @@ TEST_CASE("malformed config.json", "[sim][catalogue]") {
                                   "\"use_sliding_window\": true"));
                  }),
                  "use_sliding_window: true is not supported"));
+}
+
+TEST_CASE("rotary parameters in either spelling", "[sim][catalogue]") {
+  // transformers 5 has one object where 4 has three keys.
+  std::string llama = replaced(kLlamaJson, R"("rope_scaling": {)", R"("rope_parameters": {
+    "rope_theta": 500000.0,)");
+  llama = replaced(llama, R"("rope_theta": 500000.0,
+  "tie)",
+                   R"("tie)");
+  llama = replaced(llama, "torch_dtype", "dtype");
+  CHECK(parse(llama) == parse(kLlamaJson));
+
+  std::string gemma = replaced(kGemmaJson, R"("rope_local_base_freq": 10000,
+  "rope_scaling": null,
+  "rope_theta": 1000000,)",
+                               R"("rope_parameters": {
+    "full_attention": {"factor": 8.0, "rope_theta": 500000, "rope_type": "linear"},
+    "sliding_attention": {"rope_theta": 2000.0, "rope_type": "default"}
+  },)");
+  ModelConfig model = parse(gemma);
+  CHECK(model.rope_theta == 500000);
+  CHECK(model.rope_local_theta == 2000);
+  CHECK(model.rope_scaling == RopeScaling{RopeScaling::Kind::Linear, 8, 1, 4, 8192});
+  CHECK(model.unsupported.empty());
+  model =
+      parse(replaced(gemma, R"("rope_type": "default")", R"("rope_type": "linear", "factor": 2)"));
+  CHECK(model.unsupported ==
+        "rope_parameters.sliding_attention.rope_type: scaled window layers are not computed; "
+        "allowed: default");
+  CHECK(contains(error_of([&] { parse(replaced(gemma, R"("factor": 8.0, )", "")); }),
+                 "rope_parameters.full_attention.factor: is missing"));
+
+  // "type" is the older name of "rope_type"; original positions default to the model's.
+  model = parse(replaced(kQwenJson, R"("rope_scaling": null)",
+                         R"("rope_scaling": {"type": "linear", "factor": 2})"));
+  CHECK(model.rope_scaling == RopeScaling{RopeScaling::Kind::Linear, 2, 1, 4, 8192});
+  model = parse(replaced(kLlamaJson, R"("original_max_position_embeddings": 8192,)", ""));
+  CHECK(model.rope_scaling.original_max_positions == 131072);
+}
+
+TEST_CASE("arithmetic that a config.json leaves out", "[sim][catalogue]") {
+  const ModelConfig llama = parse(replaced(kLlama2Json, R"("rms_norm_eps": 1e-05,)", ""));
+  CHECK(llama.norm_eps == 1e-6);
+  CHECK(llama.rope_theta == 10000);
+  CHECK(llama.rope_local_theta == 0);
+  CHECK(llama.rope_scaling.kind == RopeScaling::Kind::None);
+  CHECK(llama.query_pre_attn_scalar == 0);
+  CHECK(llama.activation == Activation::Silu);
+  CHECK(llama.eos_token_ids == std::vector<std::int32_t>{2});
+  CHECK(!llama.has_unit_offset_norms);
+  CHECK(!llama.scales_embeddings);
+  CHECK(parse(replaced(kQwenJson, R"("eos_token_id": 151645,)", "")).eos_token_ids.empty());
+
+  const ModelConfig gemma = parse(replaced(kGemmaNestedJson, R"("eos_token_id": [1, 106],)", ""));
+  CHECK(gemma.rope_theta == 1e6);
+  CHECK(gemma.rope_local_theta == 1e4);
+  CHECK(gemma.query_pre_attn_scalar == 256);
+  CHECK(gemma.activation == Activation::GeluTanh);
+  CHECK(gemma.eos_token_ids == std::vector<std::int32_t>{1});
+  CHECK(gemma.has_unit_offset_norms);
+  CHECK(gemma.scales_embeddings);
+
+  // Absent means the default of the class, null means none.
+  CHECK(parse(replaced(kGemmaJson, "[1, 106]", "null")).eos_token_ids.empty());
+  CHECK(parse(replaced(kGemmaJson, "[1, 106]", "[]")).eos_token_ids.empty());
+  const std::string silent = replaced(kQwenJson, R"("num_key_value_heads": 8,)", "");
+  CHECK(parse(silent).n_kv_heads == 32);
+  CHECK(parse(replaced(kQwenJson, R"("num_key_value_heads": 8)", R"("num_key_value_heads": null)"))
+            .n_kv_heads == 32);
+  const std::string mistral = replaced(kLlamaJson, "LlamaForCausalLM", "MistralForCausalLM");
+  CHECK(parse(replaced(mistral, R"("num_key_value_heads": 8,)", "")).n_kv_heads == 8);
+}
+
+TEST_CASE("what no executor computes is noted and changes nothing else", "[sim][catalogue]") {
+  const auto unsupported = [](const char* base, const std::string& from, const std::string& to) {
+    ModelConfig model = parse(replaced(base, from, to));
+    const std::string note = std::exchange(model.unsupported, "");
+    CHECK(model == parse(base));
+    return note;
+  };
+  const std::string hidden = R"("hidden_size": )";
+  const auto with = [&](const char* base, const std::string& pair) {
+    return unsupported(base, hidden, pair + ", " + hidden);
+  };
+  CHECK(unsupported(kLlamaJson, R"("attention_bias": false)", R"("attention_bias": true)") ==
+        "attention_bias: biases are not computed; allowed: false");
+  CHECK(with(kLlamaJson, R"("mlp_bias": true)") ==
+        "mlp_bias: biases are not computed; allowed: false");
+  CHECK(unsupported(kLlamaJson, R"("silu")", R"("relu")") ==
+        "hidden_act: \"relu\" is not computed; allowed: silu, swish, gelu_pytorch_tanh, gelu_new");
+  CHECK(unsupported(kQwenJson, R"("rope_scaling": null)",
+                    R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0})") ==
+        "rope_scaling.rope_type: \"yarn\" is not computed; allowed: default, linear, llama3");
+  CHECK(with(kQwenJson, R"("partial_rotary_factor": 0.5)") ==
+        "partial_rotary_factor: rotating part of a head is not computed; allowed: 1");
+  CHECK(with(kGemmaJson, R"("attn_logit_softcapping": 50.0)") ==
+        "attn_logit_softcapping: capping is not computed; allowed: null");
+  CHECK(unsupported(kGemmaJson, R"("final_logit_softcapping": null)",
+                    R"("final_logit_softcapping": 30)") ==
+        "final_logit_softcapping: capping is not computed; allowed: null");
+  CHECK(with(kGemmaNestedJson, R"("use_bidirectional_attention": true)") ==
+        "text_config.use_bidirectional_attention: only causal attention is computed; "
+        "allowed: false");
+  CHECK(contains(with(kGemmaJson, R"("rope_parameters": {"rope_type": "default"})"),
+                 "rope_parameters: are not by type of layer"));
+  CHECK(with(kQwenJson, R"("rope_parameters": {"full_attention": {}})") ==
+        "rope_parameters.full_attention: parameters by type of layer are not computed; "
+        "allowed: one set for all");
+
+  CHECK(parse(replaced(kLlamaJson, R"("head_dim": 128)", R"("head_dim": 5)")).unsupported ==
+        "head_dim: 5 is odd, and RoPE turns pairs; allowed: an even number");
+  const ModelConfig gelu = parse(replaced(kLlamaJson, R"("silu")", R"("gelu_pytorch_tanh")"));
+  CHECK(gelu.activation == Activation::GeluTanh);
+  CHECK(gelu.unsupported.empty());
+}
+
+TEST_CASE("malformed arithmetic in a config.json", "[sim][catalogue]") {
+  const auto error_with = [](const std::string& from, const std::string& to) {
+    return error_of([&] { parse(replaced(kLlamaJson, from, to)); });
+  };
+  CHECK(error_with("1e-05", "\"1e-05\"") ==
+        "config.json: rms_norm_eps: must be a number, got \"1e-05\"; allowed: a number");
+  CHECK(error_with("1e-05", "0") == "config.json: norm_eps: is 0; allowed: 1e-20 to 1");
+  CHECK(error_with("500000.0", "-1") == "config.json: rope_theta: is -1; allowed: 1 to 1e+18");
+  CHECK(contains(error_with("500000.0", "true"), "rope_theta: must be a number, got true"));
+  CHECK(contains(error_with("500000.0", "1e400"), "config.json: has a number too large"));
+  CHECK(contains(error_with("500000.0", "1e300"), "rope_theta: is 1e+300; allowed: 1 to 1e+18"));
+  CHECK(contains(error_with("\"factor\": 32.0", "\"factor\": 0.5"),
+                 "rope_scaling.factor: is 0.5; allowed: 1 to"));
+  CHECK(contains(error_with("\"factor\": 32.0,", ""), "rope_scaling.factor: is missing"));
+  CHECK(contains(error_with("\"low_freq_factor\": 1.0", "\"low_freq_factor\": 4"),
+                 "rope_scaling.low_freq_factor: is not below high_freq_factor"));
+  CHECK(contains(error_with("\"low_freq_factor\": 1.0", "\"low_freq_factor\": 0"),
+                 "rope_scaling.low_freq_factor: is 0"));
+  CHECK(contains(error_with("8192,\n    \"rope_type\"", "0,\n    \"rope_type\""),
+                 "rope_scaling.original_max_positions: is 0"));
+  CHECK(contains(error_with("\"llama3\"", "7"), "rope_scaling.rope_type: must be text, got 7"));
+  CHECK(contains(error_with("\"attention_bias\": false", "\"attention_bias\": \"no\""),
+                 "attention_bias: must be true or false"));
+  CHECK(contains(error_with("\"silu\"", "[1]"), "hidden_act: must be text, got [1]"));
+  for (const char* id : {"-1", "1.5", "4294967296", "\"2\"", "[1, -1]", "[[1]]"}) {
+    INFO(id);
+    CHECK(contains(error_with("\"eos_token_id\": 128001", std::string("\"eos_token_id\": ") + id),
+                   "eos_token_id: must be a token id or a list of them"));
+  }
+  CHECK(contains(
+      error_of([] { parse(replaced(kQwenJson, "\"rope_scaling\": null", "\"rope_scaling\": 2")); }),
+      "rope_scaling: must be an object, got 2"));
+  CHECK(contains(error_of([] {
+                   parse(replaced(kGemmaJson, "\"query_pre_attn_scalar\": 256",
+                                  "\"query_pre_attn_scalar\": -8"));
+                 }),
+                 "query_pre_attn_scalar: is -8; allowed: "));
+  CHECK(contains(error_of([] {
+                   parse(replaced(kGemmaJson, "\"final_logit_softcapping\": null",
+                                  "\"final_logit_softcapping\": \"on\""));
+                 }),
+                 "final_logit_softcapping: must be a number"));
 }
 
 TEST_CASE("catalogue files", "[sim][catalogue]") {
@@ -347,6 +537,17 @@ TEST_CASE("catalogue files", "[sim][catalogue]") {
   CHECK(contains(model_error(replaced(entry, "n_kv_heads: 2", "n_kv_heads: 3")),
                  "m.yaml:1: tiny.n_kv_heads: 3 does not divide"));
   CHECK(contains(model_error(""), "m.yaml"));
+  CHECK(contains(model_error(entry + "  norm_eps: 0\n"), "m.yaml:1: tiny.norm_eps: is 0; "));
+  CHECK(contains(model_error(entry + "  rope_scaling: {factor: 2}\n"),
+                 "tiny.rope_scaling.factor: has no meaning without a kind of scaling"));
+  CHECK(contains(model_error(entry + "  rope_scaling: {kind: yarn}\n"),
+                 "m.yaml:11: tiny.rope_scaling.kind"));
+  CHECK(contains(model_error(entry + "  eos_token_ids: [-2]\n"), "tiny.eos_token_ids.0"));
+  CHECK(parse_models(entry + "  eos_token_ids: [7, 8]\n", "m.yaml").front().eos_token_ids ==
+        std::vector<std::int32_t>{7, 8});
+  CHECK(
+      contains(parse_models(replaced(entry, "LlamaFor", "OtherFor"), "m.yaml").front().unsupported,
+               "architecture: 'OtherForCausalLM' is not computed"));
 
   const testing::ScratchFolder folder;
   const std::string path = folder.write(

@@ -1,10 +1,11 @@
-// The shape of a model from the config.json it is published with.
+// A model from the config.json it is published with, as transformers 4 or 5 writes it.
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
@@ -23,18 +24,21 @@ struct Family {
   bool has_post_norms = false;
   bool is_tied_by_default = false;
   bool is_gemma = false;
-  bool is_nested = false;  // the language model stands under text_config
+  bool is_nested = false;          // the language model stands under text_config
+  std::int32_t eos_token_id = -1;  // -1 = none
+  std::int64_t n_kv_heads = 0;     // where the file is silent; 0 = as many as query heads
 };
 
 constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", "llama", false, false, false, false, false},
-    {"MistralForCausalLM", "mistral", false, false, false, false, false},
-    {"Qwen3ForCausalLM", "qwen3", true, false, false, false, false},
-    {"Gemma3ForCausalLM", "gemma3_text", true, true, true, true, false},
-    {"Gemma3ForConditionalGeneration", "gemma3", true, true, true, true, true},
+    {"LlamaForCausalLM", "llama", false, false, false, false, false, 2, 0},
+    {"MistralForCausalLM", "mistral", false, false, false, false, false, 2, 8},
+    {"Qwen3ForCausalLM", "qwen3", true, false, false, false, false, -1, 32},
+    {"Gemma3ForCausalLM", "gemma3_text", true, true, true, true, false, 1, 4},
+    {"Gemma3ForConditionalGeneration", "gemma3", true, true, true, true, true, 1, 4},
 };
 
-// One JSON object of the file. A key that is null counts as absent, as in transformers.
+// One JSON object of the file. A key that is null counts as absent, which is what it means to
+// transformers for all keys but a few (see has).
 class Section {
  public:
   Section(const Json& object, std::string path, std::string prefix)
@@ -48,6 +52,9 @@ class Section {
     const auto found = object_.find(key);
     return found == object_.end() || found->is_null() ? nullptr : &*found;
   }
+
+  // Whether the key is there, null included.
+  bool has(const char* key) const { return object_.contains(key); }
 
   std::optional<std::int64_t> integer(const char* key) const {
     const Json* value = find(key);
@@ -73,6 +80,21 @@ class Section {
     return integer(key).value_or(otherwise);
   }
 
+  double number_or(const char* key, double otherwise) const {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    // The shape check knows the limits.
+    if (!value->is_number()) {
+      fail(key, "must be a number, got " + excerpt(*value) + "; allowed: a number");
+    }
+    return value->get<double>();
+  }
+
+  double required_number(const char* key) const {
+    if (find(key) == nullptr) fail(key, "is missing; allowed: a number");
+    return number_or(key, 0);
+  }
+
   bool boolean_or(const char* key, bool otherwise) const {
     const Json* value = find(key);
     if (value == nullptr) return otherwise;
@@ -89,14 +111,22 @@ class Section {
     return value->get<std::string>();
   }
 
-  Section section(const char* key) const {
+  std::optional<Section> section(const char* key) const {
     const Json* value = find(key);
-    if (value == nullptr) fail(key, "is missing; allowed: an object");
+    if (value == nullptr) return std::nullopt;
     if (!value->is_object()) {
       fail(key, "must be an object, got " + excerpt(*value) + "; allowed: an object");
     }
     return Section(*value, path_, prefix_ + key + ".");
   }
+
+  Section required_section(const char* key) const {
+    std::optional<Section> found = section(key);
+    if (!found) fail(key, "is missing; allowed: an object");
+    return *found;
+  }
+
+  std::string dotted(const char* key) const { return prefix_ + key; }
 
   static std::string excerpt(const Json& value) {
     constexpr std::size_t kMaxShown = 40;
@@ -185,14 +215,197 @@ void read_window(const Section& text, const Family& family, ModelConfig& model) 
       model.global_layer_interval = interval_of_layer_types(text, *types, model.n_layers);
     }
   } else if (family.architecture == "MistralForCausalLM") {
-    model.sliding_window = text.integer_or("sliding_window", 0);
+    // Only a null turns the window off.
+    model.sliding_window = text.integer_or("sliding_window", text.has("sliding_window") ? 0 : 4096);
   } else if (text.boolean_or("use_sliding_window", false)) {
     text.fail("use_sliding_window", "true is not supported; allowed: false");
   }
 }
 
+// Notes what an executor cannot compute; the first thing found stands.
+void set_unsupported(ModelConfig& model, const std::string& key, const std::string& message) {
+  if (model.unsupported.empty()) model.unsupported = key + ": " + message;
+}
+
+void read_activation(const Section& text, const Family& family, ModelConfig& model) {
+  const char* key = family.is_gemma ? "hidden_activation" : "hidden_act";
+  const std::string name = text.text_or(key, family.is_gemma ? "gelu_pytorch_tanh" : "silu");
+  // transformers' activations.py has several names for one function.
+  if (name == "silu" || name == "swish") {
+    model.activation = Activation::Silu;
+  } else if (name == "gelu_pytorch_tanh" || name == "gelu_python_tanh" || name == "gelu_new") {
+    model.activation = Activation::GeluTanh;
+  } else {
+    set_unsupported(model, text.dotted(key),
+                    Section::excerpt(Json(name)) +
+                        " is not computed; allowed: silu, swish, gelu_pytorch_tanh, gelu_new");
+  }
+}
+
+// An object that says how the frequencies of some layers stretch: `rope_scaling`, or one of
+// `rope_parameters`, which may hold the base as well.
+RopeScaling read_scaling(const Section& rope, std::int64_t max_positions, ModelConfig& model) {
+  const char* key = rope.find("rope_type") != nullptr ? "rope_type" : "type";
+  const std::string type = rope.text_or(key, "default");
+  if (rope.number_or("partial_rotary_factor", 1) != 1) {
+    set_unsupported(model, rope.dotted("partial_rotary_factor"),
+                    "rotating part of a head is not computed; allowed: 1");
+  }
+  RopeScaling scaling;
+  if (type == "linear") {
+    scaling.kind = RopeScaling::Kind::Linear;
+    scaling.factor = rope.required_number("factor");
+  } else if (type == "llama3") {
+    scaling.kind = RopeScaling::Kind::Llama3;
+    scaling.factor = rope.required_number("factor");
+    scaling.low_freq_factor = rope.required_number("low_freq_factor");
+    scaling.high_freq_factor = rope.required_number("high_freq_factor");
+    scaling.original_max_positions =
+        rope.integer_or("original_max_position_embeddings", max_positions);
+  } else if (type != "default") {
+    set_unsupported(
+        model, rope.dotted(key),
+        Section::excerpt(Json(type)) + " is not computed; allowed: default, linear, llama3");
+  }
+  return scaling;
+}
+
+// Gemma's window layers turn by frequencies of their own, which are never scaled.
+void read_gemma_rope(const Section& text, ModelConfig& model) {
+  constexpr double kGlobalTheta = 1e6;
+  constexpr double kLocalTheta = 1e4;
+  model.rope_theta = text.number_or("rope_theta", kGlobalTheta);
+  model.rope_local_theta = text.number_or("rope_local_base_freq", kLocalTheta);
+  const std::int64_t max_positions = model.max_position_embeddings;
+  if (const std::optional<Section> by_layer = text.section("rope_parameters")) {
+    if (by_layer->find("rope_theta") != nullptr || by_layer->find("rope_type") != nullptr) {
+      set_unsupported(model, text.dotted("rope_parameters"),
+                      "are not by type of layer; allowed: full_attention, sliding_attention");
+    }
+    if (const std::optional<Section> full = by_layer->section("full_attention")) {
+      model.rope_theta = full->number_or("rope_theta", model.rope_theta);
+      model.rope_scaling = read_scaling(*full, max_positions, model);
+    }
+    if (const std::optional<Section> local = by_layer->section("sliding_attention")) {
+      model.rope_local_theta = local->number_or("rope_theta", model.rope_local_theta);
+      if (read_scaling(*local, max_positions, model).kind != RopeScaling::Kind::None) {
+        set_unsupported(model, local->dotted("rope_type"),
+                        "scaled window layers are not computed; allowed: default");
+      }
+    }
+  }
+  if (const std::optional<Section> scaling = text.section("rope_scaling")) {
+    model.rope_scaling = read_scaling(*scaling, max_positions, model);
+  }
+}
+
+void read_rope(const Section& text, ModelConfig& model) {
+  model.rope_theta = text.number_or("rope_theta", model.rope_theta);
+  // Files of transformers 4 win where a file has both, as in transformers 5.
+  const bool is_old = text.find("rope_scaling") != nullptr;
+  const std::optional<Section> rope = text.section(is_old ? "rope_scaling" : "rope_parameters");
+  if (!rope) return;
+  for (const char* key : {"full_attention", "sliding_attention"}) {
+    if (rope->find(key) != nullptr) {
+      set_unsupported(model, rope->dotted(key),
+                      "parameters by type of layer are not computed; allowed: one set for all");
+    }
+  }
+  model.rope_theta = rope->number_or("rope_theta", model.rope_theta);
+  model.rope_scaling = read_scaling(
+      *rope, text.integer_or("original_max_position_embeddings", model.max_position_embeddings),
+      model);
+}
+
+std::vector<std::int32_t> read_eos_token_ids(const Section& section) {
+  const Json* value = section.find("eos_token_id");
+  if (value == nullptr) return {};
+  std::vector<std::int32_t> ids;
+  const std::vector<Json> items =
+      value->is_array() ? value->get<std::vector<Json>>() : std::vector<Json>{*value};
+  for (const Json& item : items) {
+    constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
+    if (!item.is_number_unsigned() || item.get<std::uint64_t>() > std::uint64_t{kMax}) {
+      section.fail("eos_token_id", "must be a token id or a list of them, got " +
+                                       Section::excerpt(*value) + "; allowed: 0 to 2^31 - 1");
+    }
+    ids.push_back(item.get<std::int32_t>());
+  }
+  return ids;
+}
+
+// What the config of every family may ask for and no executor computes.
+void find_unsupported(const Section& text, ModelConfig& model) {
+  for (const char* key : {"attention_bias", "mlp_bias"}) {
+    if (text.boolean_or(key, false)) {
+      set_unsupported(model, text.dotted(key), "biases are not computed; allowed: false");
+    }
+  }
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    if (text.find(key) == nullptr) continue;
+    text.required_number(key);
+    set_unsupported(model, text.dotted(key), "capping is not computed; allowed: null");
+  }
+  if (text.boolean_or("use_bidirectional_attention", false)) {
+    set_unsupported(model, text.dotted("use_bidirectional_attention"),
+                    "only causal attention is computed; allowed: false");
+  }
+  if (text.number_or("partial_rotary_factor", 1) != 1) {
+    set_unsupported(model, text.dotted("partial_rotary_factor"),
+                    "rotating part of a head is not computed; allowed: 1");
+  }
+}
+
+void read_arithmetic(const Section& root, const Section& text, const Family& family,
+                     ModelConfig& model) {
+  apply_architecture(model);
+  model.norm_eps = text.number_or("rms_norm_eps", model.norm_eps);
+  if (family.is_gemma) {
+    model.query_pre_attn_scalar = text.number_or("query_pre_attn_scalar", 256);
+    read_gemma_rope(text, model);
+  } else {
+    read_rope(text, model);
+  }
+  read_activation(text, family, model);
+  if (root.find("eos_token_id") != nullptr || text.has("eos_token_id")) {
+    model.eos_token_ids = read_eos_token_ids(root.find("eos_token_id") != nullptr ? root : text);
+  } else if (family.eos_token_id >= 0) {
+    model.eos_token_ids = {family.eos_token_id};
+  }
+  find_unsupported(text, model);
+}
+
+void read_shape(const Section& text, const Family& family, ModelConfig& model) {
+  model.hidden_dim = text.required_integer("hidden_size");
+  model.n_layers = text.required_integer("num_hidden_layers");
+  model.ffn_dim = text.required_integer("intermediate_size");
+  if (family.is_gemma) {
+    model.n_heads = text.integer_or("num_attention_heads", 8);
+    model.head_dim = text.integer_or("head_dim", 256);
+    model.vocab_size = text.integer_or("vocab_size", 262208);
+    model.max_position_embeddings = text.integer_or("max_position_embeddings", 131072);
+    model.n_kv_heads = text.integer_or("num_key_value_heads", family.n_kv_heads);
+    return;
+  }
+  model.n_heads = text.required_integer("num_attention_heads");
+  const bool is_silent = family.n_kv_heads != 0 && !text.has("num_key_value_heads");
+  model.n_kv_heads =
+      text.integer_or("num_key_value_heads", is_silent ? family.n_kv_heads : model.n_heads);
+  model.vocab_size = text.required_integer("vocab_size");
+  model.max_position_embeddings = text.required_integer("max_position_embeddings");
+  if (const std::optional<std::int64_t> head_dim = text.integer("head_dim")) {
+    model.head_dim = *head_dim;
+  } else if (family.model_type == "qwen3") {
+    model.head_dim = 128;
+  } else if (model.n_heads > 0 && model.hidden_dim % model.n_heads == 0) {
+    model.head_dim = model.hidden_dim / model.n_heads;
+  } else {
+    text.fail("num_attention_heads", "does not divide hidden_size; allowed: a divisor of it");
+  }
+}
+
 ModelConfig read_model(const Section& root, const Family& family) {
-  const Section text = family.is_nested ? root.section("text_config") : root;
+  const Section text = family.is_nested ? root.required_section("text_config") : root;
   for (const Section* section : {&root, &text}) {
     if (section->find("quantization_config") != nullptr) {
       section->fail("quantization_config",
@@ -203,34 +416,12 @@ ModelConfig read_model(const Section& root, const Family& family) {
   model.architecture = family.architecture;
   model.has_qk_norm = family.has_qk_norm;
   model.has_post_norms = family.has_post_norms;
-  model.hidden_dim = text.required_integer("hidden_size");
-  model.n_layers = text.required_integer("num_hidden_layers");
-  model.ffn_dim = text.required_integer("intermediate_size");
-  if (family.is_gemma) {
-    model.n_heads = text.integer_or("num_attention_heads", 8);
-    model.n_kv_heads = text.integer_or("num_key_value_heads", 4);
-    model.head_dim = text.integer_or("head_dim", 256);
-    model.vocab_size = text.integer_or("vocab_size", 262208);
-    model.max_position_embeddings = text.integer_or("max_position_embeddings", 131072);
-  } else {
-    model.n_heads = text.required_integer("num_attention_heads");
-    model.n_kv_heads = text.integer_or("num_key_value_heads", model.n_heads);
-    model.vocab_size = text.required_integer("vocab_size");
-    model.max_position_embeddings = text.required_integer("max_position_embeddings");
-    if (const std::optional<std::int64_t> head_dim = text.integer("head_dim")) {
-      model.head_dim = *head_dim;
-    } else if (family.model_type == "qwen3") {
-      model.head_dim = 128;
-    } else if (model.n_heads > 0 && model.hidden_dim % model.n_heads == 0) {
-      model.head_dim = model.hidden_dim / model.n_heads;
-    } else {
-      text.fail("num_attention_heads", "does not divide hidden_size; allowed: a divisor of it");
-    }
-  }
+  read_shape(text, family, model);
   const bool is_tied = text.boolean_or("tie_word_embeddings", family.is_tied_by_default);
   model.has_tied_embeddings = root.boolean_or("tie_word_embeddings", is_tied);
   model.bytes_per_weight = bytes_per_weight(root, text);
   read_window(text, family, model);
+  read_arithmetic(root, text, family, model);
   return model;
 }
 

@@ -15,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kMaxDim = 1 << 24;
+constexpr double kMaxNumber = 1e18;  // shape_error() knows the real limits
 
 std::string model_error(const ModelConfig& model) { return model.shape_error(); }
 
@@ -32,6 +33,18 @@ std::string model_name_of(const std::string& path) {
   const std::string name = folder.string();
   return printable(name.empty() || name == "." || name == ".." ? fs::path(path).stem().string()
                                                                : name);
+}
+
+void visit_scaling(FieldVisitor& visitor, RopeScaling& scaling) {
+  constexpr std::string_view kKinds[] = {"none", "linear", "llama3"};
+  visitor.choice("kind", scaling.kind, kKinds, "which frequencies are divided");
+  visitor.number("factor", scaling.factor, 0, kMaxNumber, "what they are divided by");
+  visitor.number("low_freq_factor", scaling.low_freq_factor, 0, kMaxNumber,
+                 "llama3: below so many turns in the original positions all is divided");
+  visitor.number("high_freq_factor", scaling.high_freq_factor, 0, kMaxNumber,
+                 "llama3: above so many turns nothing is");
+  visitor.integer("original_max_positions", scaling.original_max_positions, 1, 1 << 30,
+                  "llama3: positions before stretching");
 }
 
 }  // namespace
@@ -55,12 +68,29 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
                   "tokens a window layer attends to; 0 = no window");
   visitor.integer("global_layer_interval", model.global_layer_interval, 0, kMaxDim,
                   "every n-th layer attends to everything; 0 = none does");
+  visitor.number("norm_eps", model.norm_eps, 0, 1, "added to the mean square under the root");
+  visitor.number("rope_theta", model.rope_theta, 0, kMaxNumber, "base of the rotary frequencies");
+  visitor.number("rope_local_theta", model.rope_local_theta, 0, kMaxNumber,
+                 "base in window layers; 0 = rope_theta, scaled alike");
+  if (visitor.open_section("rope_scaling", "how rotary frequencies stretch")) {
+    visit_scaling(visitor, model.rope_scaling);
+    visitor.close_section();
+  }
+  visitor.number("query_pre_attn_scalar", model.query_pre_attn_scalar, 0, kMaxNumber,
+                 "scores are divided by its square root; 0 = head_dim");
+  std::vector<std::int64_t> ids(model.eos_token_ids.begin(), model.eos_token_ids.end());
+  visitor.integers("eos_token_ids", ids, 0, kMaxDim, "tokens that end a text");
+  model.eos_token_ids.clear();
+  for (const std::int64_t id : ids) model.eos_token_ids.push_back(static_cast<std::int32_t>(id));
   visitor.integer("bytes_per_weight", model.bytes_per_weight, 1, 4, "bytes");
   visitor.integer("bytes_per_kv_element", model.bytes_per_kv_element, 1, 4, "bytes");
 }
 
 std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& file) {
-  return parse_entries<ModelConfig>(parse_config_text(yaml, file), "models", model_error);
+  std::vector<ModelConfig> models =
+      parse_entries<ModelConfig>(parse_config_text(yaml, file), "models", model_error);
+  for (ModelConfig& model : models) apply_architecture(model);
+  return models;
 }
 
 std::vector<ModelConfig> all_models() { return parse_models(kModelsYaml, "models.yaml"); }

@@ -15,8 +15,10 @@ namespace metronome {
 // The model of that name; else the config.json at that path, or in that folder. Catalogue names
 // win over paths ("./qwen3-4b" means a folder). `where` is where the user wrote it.
 //
-// A config.json may be of Llama, Mistral, Qwen 3 or Gemma 3 (text part). Weights are taken as
-// they are stored; biases are neglected.
+// A config.json may be of Llama, Mistral, Qwen 3 or Gemma 3 (text part), written by transformers 4
+// or 5; what it leaves out has the defaults of transformers' classes. Weights are taken as they are
+// stored. What no executor computes (biases, other RoPE scalings, ...) is noted in `unsupported`
+// and neglected in the counts.
 //
 // Throws ConfigError: an unknown name (with the nearest one and the list), an unreadable or
 // malformed file, a missing or ill-typed key, an architecture that is not supported, a shape that

@@ -1,6 +1,60 @@
 #include "core/model/model_config.h"
 
+#include <cstdio>
+
 namespace metronome {
+namespace {
+
+// Empty, or what is wrong with the first number out of its bounds.
+std::string number_error(const ModelConfig& model) {
+  struct Bound {
+    const char* key;
+    double value;
+    double min;
+    double max;
+  };
+  // Wide enough for any model, and every bound is a normal float.
+  constexpr double kMaxTheta = 1e18;
+  constexpr double kMaxFactor = 1e6;
+  const RopeScaling& scaling = model.rope_scaling;
+  const Bound bounds[] = {
+      {"norm_eps", model.norm_eps, 1e-20, 1},
+      {"rope_theta", model.rope_theta, 1, kMaxTheta},
+      {"rope_local_theta", model.rope_local_theta == 0 ? 1 : model.rope_local_theta, 1, kMaxTheta},
+      {"query_pre_attn_scalar", model.query_pre_attn_scalar == 0 ? 1 : model.query_pre_attn_scalar,
+       1e-6, 1e9},
+      {"rope_scaling.factor", scaling.factor, 1, kMaxFactor},
+      {"rope_scaling.low_freq_factor", scaling.low_freq_factor, 1e-6, kMaxFactor},
+      {"rope_scaling.high_freq_factor", scaling.high_freq_factor, 1e-6, kMaxFactor},
+  };
+  for (const Bound& bound : bounds) {
+    // Written so that NaN fails.
+    if (bound.value >= bound.min && bound.value <= bound.max) continue;
+    char text[128];
+    std::snprintf(text, sizeof text, ": is %g; allowed: %g to %g", bound.value, bound.min,
+                  bound.max);
+    return std::string(bound.key) + text;
+  }
+  return {};
+}
+
+std::string scaling_error(const RopeScaling& scaling) {
+  if (scaling.kind == RopeScaling::Kind::None && scaling.factor != 1) {
+    return "rope_scaling.factor: has no meaning without a kind of scaling; allowed: 1";
+  }
+  if (scaling.low_freq_factor >= scaling.high_freq_factor) {
+    return "rope_scaling.low_freq_factor: is not below high_freq_factor; allowed: a number below "
+           "it";
+  }
+  return {};
+}
+
+}  // namespace
+
+bool ModelConfig::is_window_layer(std::int64_t layer) const {
+  if (sliding_window == 0) return false;
+  return global_layer_interval == 0 || (layer + 1) % global_layer_interval != 0;
+}
 
 std::int64_t ModelConfig::n_global_layers() const {
   if (sliding_window == 0) return n_layers;
@@ -56,6 +110,7 @@ std::string ModelConfig::shape_error() const {
       {"global_layer_interval", global_layer_interval, 0, 4096},
       {"bytes_per_weight", bytes_per_weight, 1, 4},
       {"bytes_per_kv_element", bytes_per_kv_element, 1, 4},
+      {"rope_scaling.original_max_positions", rope_scaling.original_max_positions, 1, 1 << 30},
   };
   for (const Bound& bound : bounds) {
     if (bound.value >= bound.min && bound.value <= bound.max) continue;
@@ -69,7 +124,31 @@ std::string ModelConfig::shape_error() const {
   if (sliding_window == 0 && global_layer_interval != 0) {
     return "global_layer_interval: has no meaning without sliding_window; allowed: 0";
   }
-  return {};
+  for (const std::int32_t id : eos_token_ids) {
+    if (id < 0) {
+      return "eos_token_ids: has " + std::to_string(id) + "; allowed: token ids, at least 0";
+    }
+  }
+  const std::string error = number_error(*this);
+  return error.empty() ? scaling_error(rope_scaling) : error;
+}
+
+void apply_architecture(ModelConfig& model) {
+  const bool is_gemma = model.architecture == "Gemma3ForCausalLM" ||
+                        model.architecture == "Gemma3ForConditionalGeneration";
+  const bool is_known = is_gemma || model.architecture == "LlamaForCausalLM" ||
+                        model.architecture == "MistralForCausalLM" ||
+                        model.architecture == "Qwen3ForCausalLM";
+  model.activation = is_gemma ? Activation::GeluTanh : Activation::Silu;
+  model.has_unit_offset_norms = is_gemma;
+  model.scales_embeddings = is_gemma;
+  if (!is_known) {
+    model.unsupported = "architecture: '" + model.architecture +
+                        "' is not computed; allowed: Llama, Mistral, Qwen 3 and Gemma 3";
+  } else if (model.head_dim % 2 != 0) {
+    model.unsupported = "head_dim: " + std::to_string(model.head_dim) +
+                        " is odd, and RoPE turns pairs; allowed: an even number";
+  }
 }
 
 }  // namespace metronome

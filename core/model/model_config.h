@@ -3,8 +3,33 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace metronome {
+
+// How rotary embeddings stretch beyond the positions a model was first trained on. Formulas:
+// transformers' modeling_rope_utils.py.
+struct RopeScaling {
+  enum class Kind : std::uint8_t {
+    None,
+    Linear,  // every frequency divided by `factor`
+    Llama3,  // only long wavelengths, with a smooth passage
+  };
+  Kind kind = Kind::None;
+  double factor = 1;
+  // Llama3: wavelengths above original_max_positions / low_freq_factor are scaled, those below
+  // original_max_positions / high_freq_factor are not.
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  std::int64_t original_max_positions = 8192;
+
+  bool operator==(const RopeScaling&) const = default;
+};
+
+enum class Activation : std::uint8_t {
+  Silu,
+  GeluTanh,  // the tanh approximation
+};
 
 struct ModelConfig {
   std::string name;
@@ -23,9 +48,25 @@ struct ModelConfig {
   std::int64_t sliding_window = 0;  // tokens; 0 = every layer attends to everything
   // With a window: layer i (from 0) is global when (i + 1) % global_layer_interval == 0.
   std::int64_t global_layer_interval = 0;
+
+  // What the arithmetic needs beyond the shape; the cost models do not read it.
+  double norm_eps = 1e-6;
+  double rope_theta = 10000;         // base of the layers that attend to everything
+  double rope_local_theta = 0;       // base of the window layers; 0 = as all others
+  RopeScaling rope_scaling;          // not of window layers with a base of their own
+  double query_pre_attn_scalar = 0;  // scores are divided by its square root; 0 = head_dim
+  Activation activation = Activation::Silu;
+  bool has_unit_offset_norms = false;       // Gemma: norms scale by 1 + weight
+  bool scales_embeddings = false;           // Gemma: embeddings times sqrt(hidden_dim)
+  std::vector<std::int32_t> eos_token_ids;  // end of text; empty = not known
+  // What an executor that computes cannot do, as "key: what; what is allowed"; empty: nothing.
+  std::string unsupported;
+
   std::int64_t bytes_per_weight = 2;
   std::int64_t bytes_per_kv_element = 2;
 
+  // Whether a layer (from 0) attends to sliding_window tokens only.
+  bool is_window_layer(std::int64_t layer) const;
   std::int64_t n_global_layers() const;  // layers that attend to the whole context
   std::int64_t n_window_layers() const;  // n_layers - n_global_layers()
   // Weights multiplied with every token: QKV, output, gate, up and down projections, all layers.
@@ -36,10 +77,16 @@ struct ModelConfig {
   std::int64_t weight_bytes() const { return n_params() * bytes_per_weight; }
   std::int64_t kv_bytes_per_token() const;  // all layers, K and V
 
-  // What makes the shape impossible, as "key: what is wrong; what is allowed". Empty when sound.
+  // What makes the shape or a number impossible, as "key: what is wrong; what is allowed". Empty
+  // when sound: then every count above fits in 64 bits and every number is finite.
   std::string shape_error() const;
 
   bool operator==(const ModelConfig&) const = default;
 };
+
+// Sets what the model code of `architecture` fixes whatever its files say: activation, unit-offset
+// norms and the scale of embeddings, and in `unsupported` what no executor computes of that
+// architecture or shape.
+void apply_architecture(ModelConfig& model);
 
 }  // namespace metronome

@@ -1,0 +1,21 @@
+// Which positions a query attends to: the one rule behind every mask and every attention loop.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace metronome {
+
+constexpr std::int32_t kNoWindow = INT32_MAX;
+
+// Causal, and at most `window` tokens back, the query's own included. Requires window >= 1.
+constexpr bool attends(std::int32_t q_pos, std::int32_t kv_pos, std::int32_t window) {
+  return kv_pos <= q_pos && q_pos - kv_pos < window;
+}
+
+// attends(q_pos, kv_pos, window) holds for kv_pos in [first_attended(q_pos, window), q_pos].
+constexpr std::int32_t first_attended(std::int32_t q_pos, std::int32_t window) {
+  return std::max(0, q_pos - (window - 1));
+}
+
+}  // namespace metronome

@@ -1,0 +1,24 @@
+// The two 16-bit floating-point formats that weights are stored in, as bits.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace metronome {
+
+// bfloat16 is the upper half of a float: every value is exact.
+constexpr float float_of_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+// The nearest bfloat16, ties to even; a NaN stays a NaN.
+constexpr std::uint16_t bf16_of_float(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+// IEEE binary16 (HF's float16): every value is exact, subnormals, infinities and NaN included.
+float float_of_half(std::uint16_t bits);
+
+}  // namespace metronome

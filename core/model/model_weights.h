@@ -1,0 +1,69 @@
+// The weights of a model, whatever they come from: a folder as Hugging Face writes it, or a seeded
+// draw. Executors read them once and lay them out as they like.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/model_config.h"
+#include "core/model/safetensors.h"
+
+namespace metronome {
+
+enum class WeightRole : std::uint8_t { Linear, Embedding, Norm };
+
+// One tensor of a model. A linear layer maps `cols` inputs to `rows` outputs; an embedding has one
+// row a token; a norm is one row.
+struct WeightSpec {
+  std::string name;  // Hugging Face's: "model.layers.0.self_attn.q_proj.weight"
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  WeightRole role = WeightRole::Linear;
+
+  bool operator==(const WeightSpec&) const = default;
+};
+
+// Every tensor of a model in order of use. With tied embeddings there is no "lm_head.weight".
+std::vector<WeightSpec> weight_specs(const ModelConfig& model);
+
+// One tensor of weight_specs(model), by its name behind "model.layers.LAYER." ("mlp.up_proj"), or
+// by its whole name without ".weight" for layer -1 ("model.norm", "lm_head").
+WeightSpec weight_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  // How the tensor is stored: Float32, Float16 or BFloat16.
+  virtual TensorType type(const WeightSpec& spec) const = 0;
+  // Writes rows [row_begin, row_end) to out, (row_end - row_begin) * cols values, exactly. Safe
+  // from several threads at once.
+  virtual void read(const WeightSpec& spec, std::int64_t row_begin, std::int64_t row_end,
+                    float* out) const = 0;
+};
+
+// The weights in a model folder: model.safetensors, or else the files that
+// model.safetensors.index.json names, all of them. Throws ConfigError naming the file, and the
+// tensor where it is one that is missing, of another shape, or of a dtype other than F32, F16 and
+// BF16. Tensors the model has no use for are ignored, as transformers does. Gemma 3's multimodal
+// files prefix the names of their language model ("language_model.model." or
+// "model.language_model."): both are understood.
+std::unique_ptr<WeightSource> open_model_folder(const std::string& folder,
+                                                const ModelConfig& model);
+
+// Weights drawn from a seed: bfloat16, or float32 with bytes_per_weight 4. Element i of a tensor
+// (row-major) is random_weight(key, i, scale) with key = random_weight_key(seed, name), so that any
+// executor can draw any part of it, on any device, to the bit. Linear layers and embeddings are
+// uniform with variance 1/cols; norms scale by one (weight 1, or 0 with unit-offset norms).
+std::unique_ptr<WeightSource> random_weights(const ModelConfig& model, std::uint64_t seed);
+
+// The first draw of Rng(seed, name).
+std::uint64_t random_weight_key(std::uint64_t seed, const std::string& name);
+// sqrt(3 / cols), in float: the bound of a uniform draw whose variance is 1/cols.
+float random_weight_scale(std::int64_t cols);
+// In [-scale, scale), before rounding to the stored type: the upper 24 bits of
+// mix64(key + element), as a signed fraction, times scale.
+float random_weight(std::uint64_t key, std::uint64_t element, float scale);
+
+}  // namespace metronome
