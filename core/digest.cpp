@@ -86,11 +86,10 @@ std::uint64_t EventDigest::value() const {
   return hash;
 }
 
-std::string EventDigest::hex() const {
+std::string hex_digits(std::uint64_t number) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string text(16, '0');
-  std::uint64_t rest = value();
-  for (std::size_t i = text.size(); i-- > 0; rest >>= 4) text[i] = kDigits[rest & 15];
+  for (std::size_t i = text.size(); i-- > 0; number >>= 4) text[i] = kDigits[number & 15];
   return text;
 }
 

@@ -11,6 +11,8 @@
 
 namespace metronome {
 
+std::string hex_digits(std::uint64_t number);  // 16 lower-case digits
+
 class EventDigest final : public EventSink {
  public:
   EventDigest();
@@ -20,7 +22,7 @@ class EventDigest final : public EventSink {
                const RequestTable& requests) override;
 
   std::uint64_t value() const;  // of everything so far
-  std::string hex() const;      // value() as 16 lower-case digits
+  std::string hex() const { return hex_digits(value()); }
 
  private:
   // Four independent chains keep the multiplier busy; chunk i of a step goes to chain i % 4.

@@ -7,11 +7,6 @@
 #include "core/policy_registry.h"
 
 namespace metronome {
-namespace {
-
-constexpr std::int64_t kStepsPerProgress = 1024;
-
-}  // namespace
 
 Engine::Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
                std::span<EventSink* const> sinks, const PrefixHasher* hasher)
@@ -137,13 +132,14 @@ void Engine::drain() {
   check_integrity();
 }
 
-bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress) {
-  std::int64_t next_progress = kStepsPerProgress;
+bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress,
+                 std::int64_t steps_per_progress) {
+  std::int64_t next_progress = steps_per_progress;
   while (true) {
     submit_due(arrivals);
     if (!step() && !wait_for_work(arrivals)) break;
     if (progress && next_step_index_ >= next_progress) {
-      next_progress = next_step_index_ + kStepsPerProgress;
+      next_progress = next_step_index_ + steps_per_progress;
       if (!progress({num_ended_, arrivals.num_total(), clock_.now()})) return false;
     }
   }
@@ -204,7 +200,8 @@ void Engine::emit_step(const StepPlan& plan, const StepResult& result) {
                           .num_waiting = plan.num_waiting,
                           .num_used_blocks = plan.num_used_blocks,
                           .num_preempted = plan.num_preempted,
-                          .failed = result.failed};
+                          .failed = result.failed,
+                          .result = &result};
   for (EventSink* sink : sinks_) sink->on_step(record, plan.chunks, requests_);
 }
 

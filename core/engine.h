@@ -70,9 +70,11 @@ class Engine {
   // Steps until every request has ended.
   void drain();
 
-  // Submits the arrivals when they are due and steps until all have ended. False when `progress`
-  // ended it early. Throws InvariantError if requests are left that can never be scheduled.
-  bool run(ArrivalSource& arrivals, const ProgressFn& progress = {});
+  // Submits the arrivals when they are due and steps until all have ended. False when `progress`,
+  // which is called every `steps_per_progress` steps, ended it early. Throws InvariantError if
+  // requests are left that can never be scheduled.
+  bool run(ArrivalSource& arrivals, const ProgressFn& progress = {},
+           std::int64_t steps_per_progress = 1024);
 
   bool has_work() const { return scheduler_->has_work() || num_in_flight_ > 0; }
   TimeNs wake_time() const { return scheduler_->wake_time(); }

@@ -42,6 +42,7 @@ struct StepRecord {
   std::int32_t num_used_blocks = 0;  // after planning
   std::int32_t num_preempted = 0;
   bool failed = false;
+  const StepResult* result = nullptr;  // as long as on_step() runs
 };
 
 class EventSink {

@@ -293,19 +293,31 @@ void Scheduler::commit(StepPlan& plan, const StepResult& result, CommitReport& r
     fail(plan, report);
   } else if (result.sampled_tokens.empty()) {
     commit_chunks(
-        plan, [](Request&) {}, [] {}, report);
+        plan, [](Request&) { return false; }, [] {}, report);
   } else {
-    std::size_t next = 0;
-    const auto take = [&](Request& request) {
-      METRONOME_CHECK(next < result.sampled_tokens.size(), "the executor returned too few tokens");
-      request.output_token_ids.push_back(result.sampled_tokens[next++]);
-    };
-    commit_chunks(
-        plan, take, [&next] { ++next; }, report);
+    commit_tokens(plan, result, report);
   }
 }
 
-// Calls `take_token` for every token that counts, and `drop_token` for every one that does not.
+void Scheduler::commit_tokens(StepPlan& plan, const StepResult& result, CommitReport& report) {
+  const std::vector<TokenId>& tokens = result.sampled_tokens;
+  const std::vector<std::uint8_t>& ends = result.ends_request;
+  METRONOME_CHECK(ends.empty() || ends.size() == tokens.size(), "one mark for each token, or none");
+  std::size_t next = 0;
+  const auto take = [&](Request& request) {
+    METRONOME_CHECK(next < tokens.size(), "the executor returned too few tokens");
+    request.output_token_ids.push_back(tokens[next]);
+    const bool is_stop = !ends.empty() && ends[next] != 0;
+    ++next;
+    return is_stop;
+  };
+  commit_chunks(
+      plan, take, [&next] { ++next; }, report);
+  METRONOME_CHECK(next == tokens.size(), "the executor returned other tokens than were asked for");
+}
+
+// Calls `take_token` for every token that counts, which says whether the request ends with it, and
+// `drop_token` for every one that does not count.
 template <class TakeToken, class DropToken>
 void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
                               const DropToken& drop_token, CommitReport& report) {
@@ -327,13 +339,15 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
     if (!chunk.samples_token) continue;
     chunk.emitted = true;
     ++request.num_output_tokens;
-    take_token(request);
+    const bool is_stop = take_token(request);
     const bool is_first = request.num_output_tokens == 1;
     const bool is_last = request.num_output_tokens == request.max_output_tokens;
     if (is_first) [[unlikely]]
       report.first_tokens.push_back(request.id);
-    if (is_last) [[unlikely]]
-      finish(request, report);
+    if (is_stop) [[unlikely]]
+      finish(request, EndReason::Stop, report);
+    else if (is_last) [[unlikely]]
+      finish(request, EndReason::Length, report);
   }
 }
 
@@ -362,11 +376,11 @@ void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
   }
 }
 
-void Scheduler::finish(Request& request, CommitReport& report) {
+void Scheduler::finish(Request& request, EndReason reason, CommitReport& report) {
   METRONOME_CHECK(request.state == RequestState::Waiting ||
-                      request.num_cached_tokens == request.num_final_tokens,
+                      request.num_cached_tokens == request.num_tokens() - 1,
                   "a finished request has all tokens but its last one cached");
-  end(request, RequestState::Finished, EndReason::Length);
+  end(request, RequestState::Finished, reason);
   report.ended.push_back(request.id);
 }
 

@@ -49,8 +49,10 @@ class Scheduler {
   void plan(StepPlan& plan, std::int64_t step_index, TimeNs now);
 
   // Takes the result of a plan made earlier: appends tokens, ends requests, frees their blocks, and
-  // marks the chunks that gave a token. A failed step ends exactly the requests of its plan. Plans
-  // are committed in the order made.
+  // marks the chunks that gave a token. Tokens behind one that ends its request are dropped, in
+  // this step and in the one in flight: that step may still write to the blocks, but steps execute
+  // in order, so whoever gets them next writes later. A failed step ends exactly the requests of
+  // its plan. Plans are committed in the order made.
   void commit(StepPlan& plan, const StepResult& result, CommitReport& report);
 
   // Ends a request that has not ended, wherever it is. Tokens of its steps in flight are dropped.
@@ -137,11 +139,12 @@ class Scheduler {
   void leave_running(Request& request);
   void end(Request& request, RequestState state, EndReason reason);
   void close(Request& request, RequestState state, EndReason reason);
+  void commit_tokens(StepPlan& plan, const StepResult& result, CommitReport& report);
   template <class TakeToken, class DropToken>
   void commit_chunks(StepPlan& plan, const TakeToken& take_token, const DropToken& drop_token,
                      CommitReport& report);
   void fail(const StepPlan& plan, CommitReport& report);
-  void finish(Request& request, CommitReport& report);
+  void finish(Request& request, EndReason reason, CommitReport& report);
 
   SchedulerConfig config_;
   std::int32_t max_num_seqs_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/sampling.h"
 #include "core/types.h"
 
 namespace metronome {
@@ -64,6 +65,12 @@ struct StepResult {
   // One per chunk with samples_token, in plan order. Empty when the executor produces lengths
   // only (simulation): a request then ends at max_output_tokens.
   std::vector<TokenId> sampled_tokens;
+  // One per sampled token, of no entries where its request asked for none; or empty.
+  std::vector<std::vector<TokenLogprob>> logprobs;
+  // Parallel to sampled_tokens: 1 where the token is an end-of-text or a stop token and its request
+  // ends with it, as EndReason::Stop also where it is the last that was asked for (vLLM's
+  // check_stop). Empty: none does.
+  std::vector<std::uint8_t> ends_request;
 };
 
 }  // namespace metronome

@@ -34,13 +34,15 @@ class CheckingExecutor final : public Executor {
   TimeNs step_time = kNsPerMs;
   std::function<bool(std::int64_t step)> fails = [](std::int64_t) { return false; };
   bool returns_tokens = false;
+  // Whether the token that follows `num_positions` of a request is a stop token; those returned
+  // only.
+  std::function<bool(RequestId, std::int32_t num_positions)> stops;
   KvOracle* oracle = nullptr;   // checks the contents of blocks, where given
   std::vector<StepPlan> plans;  // every plan launched
 
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override {
     check_plan(plan, requests);
     if (oracle != nullptr) oracle->compute(plan, requests);
-    requests_ = &requests;
     plans.push_back(plan);
     StepResult result;
     result.step_index = plan.step_index;
@@ -53,6 +55,8 @@ class CheckingExecutor final : public Executor {
       for (const ScheduledChunk& chunk : plan.chunks) {
         if (!chunk.samples_token) continue;
         result.sampled_tokens.push_back(token_after(chunk.request, chunk.end_position()));
+        if (stops)
+          result.ends_request.push_back(stops(chunk.request, chunk.end_position()) ? 1 : 0);
       }
     }
     in_flight_.push_back(std::move(result));
@@ -62,9 +66,7 @@ class CheckingExecutor final : public Executor {
     METRONOME_CHECK(!in_flight_.empty(), "collect without a step in flight");
     last_ = std::move(in_flight_.front());
     in_flight_.pop_front();
-    if (oracle != nullptr && last_.failed) {
-      oracle->spoil(plans.at(static_cast<std::size_t>(last_.step_index)), *requests_);
-    }
+    if (oracle != nullptr && last_.failed) oracle->spoil(last_.step_index);
     return last_;
   }
 
@@ -111,7 +113,6 @@ class CheckingExecutor final : public Executor {
   std::map<RequestId, std::uint8_t> generations_;
   std::deque<StepResult> in_flight_;
   StepResult last_;
-  const RequestTable* requests_ = nullptr;
   TimeNs free_at_ = 0;
 };
 

@@ -3,6 +3,7 @@
 // nothing of block hashes: it compares tokens.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -25,6 +26,8 @@ class KvOracle {
   // A step writes the KV of all its chunks and reads that of everything before them. Requests that
   // run on from an earlier step are read in full every 16th time only.
   void compute(const StepPlan& plan, const RequestTable& requests) {
+    step_ = plan.step_index;
+    written_by(step_).clear();
     for (const ScheduledChunk& chunk : plan.chunks) write(chunk, requests[chunk.request]);
     for (const ScheduledChunk& chunk : plan.chunks) {
       std::uint8_t& generation = generations_.try_emplace(chunk.request, 255).first->second;
@@ -34,21 +37,24 @@ class KvOracle {
     }
   }
 
-  // The step failed: what it wrote is garbage.
-  void spoil(const StepPlan& plan, const RequestTable& requests) {
-    for (const ScheduledChunk& chunk : plan.chunks) {
-      const Request& request = requests[chunk.request];
-      for (std::int32_t p = chunk.first_position; p < chunk.end_position(); ++p) {
-        for (const BlockTable* table : tables_of(request)) {
-          if (index_of(p) < table->size()) slot(*table, p) = 0;
-        }
-      }
+  // The step failed: what it wrote is garbage, also where its request has ended meanwhile. Blocks
+  // handed out again since then hold what the step after it wrote.
+  void spoil(std::int64_t step) {
+    for (const Place& place : written_by(step)) {
+      Slot& slot = slots_.at(place);
+      if (slot.step == step) slot.prefix = 0;
     }
   }
 
   std::int64_t num_tokens_reused() const { return num_tokens_reused_; }
 
  private:
+  using Place = std::pair<BlockId, std::int32_t>;  // a slot of a block
+  struct Slot {
+    std::uint64_t prefix = 0;  // names the tokens up to the one whose KV it holds
+    std::int64_t step = -1;    // that wrote it
+  };
+
   std::vector<const BlockTable*> tables_of(const Request& request) const {
     if (sliding_window_ == 0) return {&request.block_table};
     return {&request.block_table, &request.window_table};
@@ -56,8 +62,16 @@ class KvOracle {
   std::size_t index_of(std::int32_t position) const {
     return static_cast<std::size_t>(position / block_size_);
   }
-  std::uint64_t& slot(const BlockTable& table, std::int32_t position) {
-    return slots_[{table.at(index_of(position)), position % block_size_}];
+  Place place_of(const BlockTable& table, std::int32_t position) const {
+    return {table.at(index_of(position)), position % block_size_};
+  }
+  bool holds(const BlockTable& table, std::int32_t position, std::uint64_t prefix) const {
+    const auto slot = slots_.find(place_of(table, position));
+    return slot != slots_.end() && slot->second.prefix == prefix;
+  }
+  // Of the two steps that can be in flight.
+  std::vector<Place>& written_by(std::int64_t step) {
+    return written_[static_cast<std::size_t>(step % 2)];
   }
 
   // Names tokens [0, position] of the request.
@@ -83,17 +97,21 @@ class KvOracle {
 
   void write(const ScheduledChunk& chunk, const Request& request) {
     for (std::int32_t p = chunk.first_position; p < chunk.end_position(); ++p) {
-      for (const BlockTable* table : tables_of(request)) slot(*table, p) = prefix_of(request, p);
+      for (const BlockTable* table : tables_of(request)) {
+        const Place place = place_of(*table, p);
+        slots_[place] = {prefix_of(request, p), step_};
+        written_by(step_).push_back(place);
+      }
     }
   }
 
   void read(const ScheduledChunk& chunk, const Request& request) {
     for (std::int32_t p = 0; p < chunk.end_position(); ++p) {
-      METRONOME_CHECK(slot(request.block_table, p) == prefix_of(request, p),
+      METRONOME_CHECK(holds(request.block_table, p, prefix_of(request, p)),
                       "a block holds other tokens than its request takes it for");
       // The first token of the chunk looks back furthest.
       if (sliding_window_ == 0 || p <= chunk.first_position - sliding_window_) continue;
-      METRONOME_CHECK(slot(request.window_table, p) == prefix_of(request, p),
+      METRONOME_CHECK(holds(request.window_table, p, prefix_of(request, p)),
                       "a block within the window holds other tokens");
     }
   }
@@ -101,7 +119,9 @@ class KvOracle {
   const Workload& workload_;
   std::int32_t block_size_;
   std::int32_t sliding_window_;
-  std::map<std::pair<BlockId, std::int32_t>, std::uint64_t> slots_;
+  std::map<Place, Slot> slots_;
+  std::array<std::vector<Place>, 2> written_;
+  std::int64_t step_ = -1;
   std::map<RequestId, std::vector<std::uint64_t>> prefixes_;
   std::map<RequestId, std::uint8_t> generations_;
   std::int64_t num_reads_ = 0;

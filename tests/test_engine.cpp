@@ -1,5 +1,6 @@
 // The engine's promises: states, refusals, failures, aborts, asynchronous steps, arrivals.
 #include "core/arrivals.h"
+#include "core/run_record.h"
 #include "tests/catch.h"
 #include "tests/engine_harness.h"
 
@@ -191,6 +192,136 @@ TEST_CASE("a request preempted while its last token is in flight finishes from t
   CHECK(bench[b].num_output_tokens == 1);
   bench.engine.drain();
   CHECK(bench[a].num_output_tokens == 6);
+}
+
+TEST_CASE("a stop token ends its request, whichever token it is", "[core][engine]") {
+  // Prompts of 10 tokens: the first token follows 10 positions, the fifth and last follows 14.
+  for (const std::int32_t stop_after : {10, 12, 14}) {
+    CAPTURE(stop_after);
+    Bench bench(make_setup("continuous"));
+    bench.executor.returns_tokens = true;
+    bench.executor.stops = [&](RequestId request, std::int32_t num_positions) {
+      return request == RequestId{0} && num_positions == stop_after;
+    };
+    const RequestId stopped = bench.submit(10, 5);
+    const RequestId other = bench.submit(10, 5);
+    for (std::int32_t k = 10; k <= stop_after; ++k) {
+      CHECK_FALSE(bench[stopped].has_ended());
+      bench.engine.step();
+    }
+    CHECK(bench[stopped].state == RequestState::Finished);
+    CHECK(bench[stopped].end_reason == EndReason::Stop);  // also where the limit ends it too
+    CHECK(bench[stopped].num_output_tokens == stop_after - 9);
+    CHECK(bench[stopped].output_token_ids.back() ==
+          CheckingExecutor::token_after(stopped, stop_after));
+    CHECK(bench[stopped].block_table.empty());
+    CHECK(bench.engine.kv_cache().num_used_blocks() == (stop_after == 14 ? 0 : 1));
+    bench.engine.check_integrity();
+    bench.engine.drain();
+    CHECK(bench[other].end_reason == EndReason::Length);
+    CHECK(bench[other].num_output_tokens == 5);
+    CHECK(bench.journal.num_emitted.at(stopped) == stop_after - 9);
+  }
+}
+
+TEST_CASE("the step in flight computes a stopped request for nobody", "[core][engine]") {
+  EngineSetup setup = chunked_setup(16);
+  setup.async_depth = 2;
+  setup.kv_cache = {.num_blocks = 3, .block_size = 16};
+  Bench bench(setup);
+  bench.executor.returns_tokens = true;
+  bench.executor.stops = [](RequestId request, std::int32_t num_positions) {
+    return request == RequestId{0} && num_positions == 41;  // its second token
+  };
+  const RequestId stopped = bench.submit(40, 6);
+  const RequestId next = bench.submit(40, 2);  // has to wait for the same three blocks
+  for (int i = 0; i < 5; ++i) bench.engine.step();
+  // Steps 0 to 4 are launched, 16 + 16 + 8 + 1 + 1 tokens; step 3 brought the stop token.
+  CHECK(bench.executor.plans.size() == 5);
+  CHECK(bench[stopped].end_reason == EndReason::Stop);
+  CHECK(bench.engine.kv_cache().num_used_blocks() == 0);
+  bench.engine.step();  // its blocks are taken while step 4 still writes to them
+  CHECK(bench.executor.plans.at(5).chunks.front().request == next);
+  CHECK(bench.journal.steps.at(4).emitted() == std::vector<bool>{false});
+  bench.engine.drain();
+  CHECK(bench.journal.tokens_per_step() == std::vector<int>{16, 16, 8, 1, 1, 16, 16, 8, 1});
+  CHECK(bench[stopped].num_output_tokens == 2);
+  CHECK(bench[stopped].output_token_ids.size() == 2);
+  CHECK(bench[next].output_token_ids ==
+        std::vector<TokenId>{CheckingExecutor::token_after(next, 40),
+                             CheckingExecutor::token_after(next, 41)});
+}
+
+TEST_CASE("a request preempted while its stop token is in flight finishes from the queue",
+          "[core][engine]") {
+  EngineSetup setup = make_setup("continuous");
+  setup.async_depth = 2;
+  setup.kv_cache = {.num_blocks = 4, .block_size = 4};
+  Bench bench(setup);
+  bench.executor.returns_tokens = true;
+  bench.executor.stops = [](RequestId request, std::int32_t) { return request == RequestId{1}; };
+  const RequestId a = bench.submit(8, 6);
+  const RequestId b = bench.submit(8, 6);
+  bench.engine.step();  // launches both prompts
+  bench.engine.step();  // a's first decode needs a block: b is preempted, then its token arrives
+  CHECK(bench[b].state == RequestState::Finished);
+  CHECK(bench[b].end_reason == EndReason::Stop);
+  CHECK(bench[b].num_preemptions == 1);
+  CHECK(bench[b].num_output_tokens == 1);
+  bench.engine.drain();
+  CHECK(bench[a].num_output_tokens == 6);
+  CHECK(bench.journal.num_emitted.at(b) == 1);
+}
+
+TEST_CASE("a request stopped by the first pass of a step gets nothing from the second",
+          "[core][engine]") {
+  for (const std::int32_t depth : {1, 2}) {
+    CAPTURE(depth);
+    EngineSetup setup = make_setup("single_prefill");
+    setup.scheduler.max_num_batched_tokens = 64;
+    setup.async_depth = depth;
+    Bench bench(setup);
+    bench.executor.returns_tokens = true;
+    bench.executor.stops = [](RequestId request, std::int32_t num_positions) {
+      return request == RequestId{0} && num_positions == 10;
+    };
+    const RequestId stopped = bench.submit(10, 5);
+    const RequestId other = bench.submit(10, 3);
+    bench.engine.drain();
+    // Step 0 computes the prompt and then the first decode; with two in flight, step 1 one more
+    // beside the other's prompt and first decode.
+    const Journal::Step& first = bench.journal.steps.at(0);
+    CHECK(first.record.num_prefill_tokens == 10);
+    CHECK(first.record.num_decode_tokens == 1);
+    CHECK(first.emitted() == std::vector<bool>{true, false});
+    CHECK(bench.journal.steps.at(1).record.num_decode_tokens == depth);
+    CHECK(bench[stopped].end_reason == EndReason::Stop);
+    CHECK(bench[stopped].output_token_ids ==
+          std::vector<TokenId>{CheckingExecutor::token_after(stopped, 10)});
+    CHECK(bench[other].output_token_ids ==
+          std::vector<TokenId>{CheckingExecutor::token_after(other, 10),
+                               CheckingExecutor::token_after(other, 11),
+                               CheckingExecutor::token_after(other, 12)});
+  }
+}
+
+TEST_CASE("a stopped request counts as completed, with the tokens it has", "[core][engine]") {
+  TestClock clock;
+  CheckingExecutor executor;
+  executor.returns_tokens = true;
+  executor.stops = [](RequestId, std::int32_t num_positions) { return num_positions == 12; };
+  RunRecorder recorder(1);
+  EventSink* const sinks[] = {&recorder};
+  Engine engine(make_setup("continuous"), executor, clock, sinks);
+  engine.submit({0, 10, 50, 0});
+  engine.drain();
+  const RunRecord record = recorder.finish();
+  const RequestRecord& request = record.requests.at(0);
+  CHECK(request.reason == EndReason::Stop);
+  CHECK(request.completed());
+  CHECK(request.max_output_tokens == 50);
+  CHECK(request.num_output_tokens == 3);
+  CHECK(request.ended == 3 * kNsPerMs);
 }
 
 TEST_CASE("closed loop: a client sends its next request when it has its answer", "[core][engine]") {

@@ -1,5 +1,5 @@
-// At least 10,000 random scenarios (policies x caches x limits x failures x aborts), each driven
-// step by step while every invariant is checked. A violation prints the seed; setting
+// At least 10,000 random scenarios (policies x caches x limits x failures x aborts x stop tokens),
+// each driven step by step while every invariant is checked. A violation prints the seed; setting
 // METRONOME_PROPERTY_SEED to it replays that one case.
 #include <cstdlib>
 #include <iostream>
@@ -26,6 +26,7 @@ struct RandomCase {
   std::vector<int> gap_before;  // engine steps taken before each submission
   double abort_chance = 0;
   double failure_chance = 0;
+  double stop_chance = 0;  // of each token
 };
 
 bool chance(Rng& rng, double p) { return rng.uniform() < p; }
@@ -156,7 +157,16 @@ RandomCase draw_case(std::uint64_t seed) {
   draw_requests(rng, random);
   random.abort_chance = chance(rng, 0.4) ? 0.05 : 0;
   random.failure_chance = chance(rng, 0.4) ? 0.03 : 0;
+  random.stop_chance = chance(rng, 0.6) ? rng.uniform() * 0.3 : 0;
   return random;
+}
+
+// Like a model that computes, it says the same of a token however often that is computed.
+auto stop_tokens(const RandomCase& random, std::uint64_t seed) {
+  return [chance = random.stop_chance, seed](RequestId request, std::int32_t num_positions) {
+    const std::uint64_t token = index(request) << 32 | static_cast<std::uint32_t>(num_positions);
+    return static_cast<double>(mix64(mix64(seed) ^ token) >> 11) * 0x1p-53 < chance;
+  };
 }
 
 // What the cases reached, so that the test notices when they stop reaching it.
@@ -175,6 +185,7 @@ class CaseRun {
                 random.setup.kv_cache.sliding_window),
         engine_(random.setup, executor_, clock_, sinks_, &hasher_) {
     executor_.returns_tokens = seed % 2 == 0;
+    if (random.stop_chance > 0) executor_.stops = stop_tokens(random, seed);
     executor_.block_size = random.setup.kv_cache.block_size;
     executor_.oracle = &oracle_;
     executor_.fails = [this](std::int64_t step) {
@@ -315,17 +326,32 @@ class CaseRun {
     const int emitted = journal_.num_emitted[request.id];
     require(emitted == request.num_output_tokens, "tokens emitted and counted differ");
     if (request.state != RequestState::Finished) return;
-    require(request.num_output_tokens == request.max_output_tokens, "finished with tokens missing");
     // A request that finished in the queue was preempted and has nothing cached.
-    const std::int32_t cached = request.num_prompt_tokens + request.max_output_tokens - 1;
-    require(request.num_cached_tokens == cached || request.num_cached_tokens == 0,
+    require(request.num_cached_tokens == request.num_tokens() - 1 || request.num_cached_tokens == 0,
             "cached length at the end is not prompt + output - 1");
+    check_last_token(request);
     if (!executor_.returns_tokens) return;
     for (std::int32_t k = 0; k < request.num_output_tokens; ++k) {
       require(request.output_token_ids.at(static_cast<std::size_t>(k)) ==
                   CheckingExecutor::token_after(request.id, request.num_prompt_tokens + k),
               "a token went to the wrong request or position");
     }
+  }
+
+  // It ends with its first stop token, or else with the last that it asked for.
+  void check_last_token(const Request& request) {
+    const auto is_stop = [&](std::int32_t k) {
+      return executor_.returns_tokens && executor_.stops &&
+             executor_.stops(request.id, request.num_prompt_tokens + k);
+    };
+    for (std::int32_t k = 0; k + 1 < request.num_output_tokens; ++k) {
+      require(!is_stop(k), "a request outlived its stop token");
+    }
+    const bool was_stopped = is_stop(request.num_output_tokens - 1);
+    require(request.end_reason == (was_stopped ? EndReason::Stop : EndReason::Length),
+            "finished for another reason than its last token");
+    require(was_stopped || request.num_output_tokens == request.max_output_tokens,
+            "finished with tokens missing");
   }
 
   // A failed step ends exactly those in its plan that were alive when it came back.
@@ -416,7 +442,7 @@ TEST_CASE("invariants hold over random scenarios", "[core][engine][property]") {
     }
   }
   for (const char* reached :
-       {"preempted", "length", "aborted", "queue_full", "never_fits", "step_failed"}) {
+       {"preempted", "length", "stop", "aborted", "queue_full", "never_fits", "step_failed"}) {
     CAPTURE(reached);
     CHECK(coverage.counts[reached] > 3'000);
   }
@@ -451,6 +477,8 @@ TEST_CASE("invariants hold over random runs", "[core][engine][property]") {
                       random.setup.kv_cache.sliding_window);
       Bench bench(random.setup, &hasher);
       bench.executor.oracle = &oracle;
+      bench.executor.returns_tokens = random.stop_chance > 0;
+      bench.executor.stops = stop_tokens(random, seed);
       ArrivalSource arrivals(workload);
       require(bench.engine.run(arrivals), "the run ended early");
       require(bench.engine.num_ended() == workload.requests.size(), "a request is missing");
@@ -459,8 +487,9 @@ TEST_CASE("invariants hold over random runs", "[core][engine][property]") {
         const Request& request = bench[static_cast<RequestId>(i)];
         const EndReason reason = request.end_reason;
         const bool gives_up = random.setup.scheduler.policy == "llama_cpp";
-        require(reason == EndReason::Length || reason == EndReason::NeverFits ||
-                    reason == EndReason::QueueFull || (gives_up && reason == EndReason::StepFailed),
+        require(reason == EndReason::Length || reason == EndReason::Stop ||
+                    reason == EndReason::NeverFits || reason == EndReason::QueueFull ||
+                    (gives_up && reason == EndReason::StepFailed),
                 "a request ended without a cause");
         require(
             workload.mode != ArrivalMode::Timed || request.arrival == workload.requests[i].arrival,
