@@ -1,0 +1,125 @@
+#include "cpu/cpu_executor.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "core/error.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::int64_t kStepsPerSweep = 256;
+
+}  // namespace
+
+CpuExecutor::CpuExecutor(Transformer& model, KvStore& kv, const RequestInput& input,
+                         const Clock& clock)
+    : model_(model), kv_(kv), input_(input), clock_(clock) {}
+
+void CpuExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs) {
+  METRONOME_CHECK(num_launched_ - num_collected_ < kMaxInFlight, "too many steps in flight");
+  Step& step = steps_[static_cast<std::size_t>(num_launched_++) % steps_.size()];
+  step.result.step_index = plan.step_index;
+  step.num_passes = plan.passes.size();
+  if (step.passes.size() < step.num_passes) step.passes.resize(step.num_passes);
+  for (std::size_t i = 0; i < step.num_passes; ++i) {
+    flatten_pass(plan, plan.passes[i], requests, kv_.shape().block_size, step.passes[i]);
+  }
+  if (plan.step_index % kStepsPerSweep == 0) forget_ended(requests);
+}
+
+void CpuExecutor::forget_ended(const RequestTable& requests) {
+  std::erase_if(remembered_, [&](RequestId id) {
+    if (!requests[id].has_ended()) return false;
+    Text& text = text_of(id);
+    text.is_over = true;
+    std::vector<TokenId>().swap(text.token_ids);
+    return true;
+  });
+}
+
+const StepResult& CpuExecutor::collect() {
+  METRONOME_CHECK(num_collected_ < num_launched_, "no step is in flight");
+  Step& step = steps_[static_cast<std::size_t>(num_collected_++) % steps_.size()];
+  StepResult& result = step.result;
+  result.sampled_tokens.clear();
+  result.ends_request.clear();
+  result.logprobs.clear();
+  result.failed = false;
+  result.error.clear();
+  result.started_at = clock_.now();
+  try {
+    for (std::size_t i = 0; i < step.num_passes; ++i) run_pass(step.passes[i], result);
+  } catch (const InvariantError&) {
+    throw;  // a defect of the program is not a step that failed
+  } catch (const std::exception& error) {
+    result.failed = true;
+    result.error = error.what();
+  }
+  result.finished_at = clock_.now();
+  return result;
+}
+
+void CpuExecutor::run_pass(ForwardBatch& batch, StepResult& result) {
+  if (pass_hook_) pass_hook_(batch);
+  look_up_tokens(batch);
+  model_.forward(batch, kv_, logits_);
+  sample(batch, result);
+}
+
+CpuExecutor::Text& CpuExecutor::text_of(RequestId request) {
+  if (texts_.size() <= index(request)) texts_.resize(index(request) + 1);
+  return texts_[index(request)];
+}
+
+// Only now: the pass before may have sampled one of them.
+void CpuExecutor::look_up_tokens(ForwardBatch& batch) {
+  for (std::int32_t s = 0; s < batch.num_sequences(); ++s) {
+    const auto i = static_cast<std::size_t>(s);
+    Text& text = text_of(batch.requests[i]);
+    // It may have ended with this step in flight: nobody takes the result.
+    if (text.is_over) continue;
+    if (text.token_ids.empty()) {
+      remembered_.push_back(batch.requests[i]);
+      input_.prompt(batch.requests[i], text.token_ids);
+      text.sampling = input_.sampling(batch.requests[i]);
+    }
+    for (auto t = static_cast<std::size_t>(batch.query_start[i]);
+         t < static_cast<std::size_t>(batch.query_start[i + 1]); ++t) {
+      const auto position = static_cast<std::size_t>(batch.positions[t]);
+      METRONOME_CHECK(position < text.token_ids.size(), "a token is computed before it is sampled");
+      batch.token_ids[t] = text.token_ids[position];
+    }
+  }
+}
+
+void CpuExecutor::sample(const ForwardBatch& batch, StepResult& result) {
+  const auto vocab_size = static_cast<std::size_t>(model_.model().vocab_size);
+  std::size_t sequence = 0;
+  for (std::size_t row = 0; row < batch.logit_tokens.size(); ++row) {
+    while (batch.query_start[sequence + 1] <= batch.logit_tokens[row]) ++sequence;
+    const RequestId request = batch.requests[sequence];
+    Text& text = text_of(request);
+    const std::span<const float> logits(logits_.data() + row * vocab_size, vocab_size);
+    const std::int32_t position = batch.context_lens[sequence];
+    if (logits_sink_) logits_sink_(batch, sequence, logits);
+    SampledToken sampled = sampler_.sample(logits, text.sampling, position);
+    result.sampled_tokens.push_back(sampled.token);
+    result.ends_request.push_back(ends_request(text, sampled.token) ? 1 : 0);
+    result.logprobs.push_back(std::move(sampled.logprobs));
+    if (text.is_over) continue;
+    METRONOME_CHECK(static_cast<std::size_t>(position) == text.token_ids.size(),
+                    "a token is sampled once");
+    text.token_ids.push_back(sampled.token);
+  }
+}
+
+bool CpuExecutor::ends_request(const Text& text, TokenId token) const {
+  const std::vector<TokenId>& stops = text.sampling.stop_token_ids;
+  if (std::find(stops.begin(), stops.end(), token) != stops.end()) return true;
+  const std::vector<std::int32_t>& eos = model_.model().eos_token_ids;
+  return !text.sampling.ignore_eos && std::find(eos.begin(), eos.end(), value(token)) != eos.end();
+}
+
+}  // namespace metronome

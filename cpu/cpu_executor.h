@@ -1,0 +1,79 @@
+// Runs the steps of an engine for real: a transformer on this machine's processors.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/executor.h"
+#include "core/forward_batch.h"
+#include "core/request_input.h"
+#include "core/sampling.h"
+#include "cpu/kv_store.h"
+#include "cpu/transformer.h"
+
+namespace metronome {
+
+// Steps are computed when they are collected: the processors that would compute them meanwhile are
+// the ones the host needs. With async_depth 2 the next step is planned, as on a GPU, before the
+// tokens of this one are known. A step that throws fails, with the message; the next one goes on.
+class CpuExecutor final : public Executor {
+ public:
+  // All are used as long as the executor lives. `clock` is the engine's: steps start and end by it.
+  CpuExecutor(Transformer& model, KvStore& kv, const RequestInput& input, const Clock& clock);
+
+  void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
+  const StepResult& collect() override;
+
+  // Called with the logits of every token that is sampled, before it is: for tests and dumps. The
+  // token's position is batch.context_lens[sequence].
+  using LogitsFn = std::function<void(const ForwardBatch& batch, std::size_t sequence,
+                                      std::span<const float> logits)>;
+  void set_logits_sink(LogitsFn sink) { logits_sink_ = std::move(sink); }
+  // Called before each forward pass; what it throws fails the step: for tests.
+  using PassFn = std::function<void(const ForwardBatch& batch)>;
+  void set_pass_hook(PassFn hook) { pass_hook_ = std::move(hook); }
+
+ private:
+  static constexpr std::int64_t kMaxInFlight = 2;
+
+  struct Step {
+    std::vector<ForwardBatch> passes;  // the first num_passes of them
+    std::size_t num_passes = 0;
+    StepResult result;
+  };
+  // What is known of a request's text.
+  struct Text {
+    std::vector<TokenId> token_ids;  // prompt and output; empty: not seen yet, or over
+    SamplingParams sampling;
+    bool is_over = false;
+  };
+
+  void forget_ended(const RequestTable& requests);
+  void run_pass(ForwardBatch& batch, StepResult& result);
+  void look_up_tokens(ForwardBatch& batch);
+  void sample(const ForwardBatch& batch, StepResult& result);
+  bool ends_request(const Text& text, TokenId token) const;
+  Text& text_of(RequestId request);
+
+  Transformer& model_;
+  KvStore& kv_;
+  const RequestInput& input_;
+  const Clock& clock_;
+  LogitsFn logits_sink_;
+  PassFn pass_hook_;
+
+  std::array<Step, kMaxInFlight + 1> steps_;  // one more: the result handed out
+  std::int64_t num_launched_ = 0;
+  std::int64_t num_collected_ = 0;
+  std::vector<Text> texts_;            // by request id
+  std::vector<RequestId> remembered_;  // whose texts are kept
+  std::vector<float> logits_;
+  Sampler sampler_;
+};
+
+}  // namespace metronome

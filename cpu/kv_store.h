@@ -1,0 +1,51 @@
+// The memory behind the block ids of core: keys and values of every layer, in float32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/types.h"
+#include "cpu/mapped_memory.h"
+
+namespace metronome {
+
+struct KvShape {
+  std::int64_t n_layers = 0;
+  std::int64_t n_kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t num_blocks = 0;
+  std::int32_t block_size = 0;  // tokens; a slotted cache is the same with blocks of max_model_len
+};
+
+// A block is cut into tiles of 16 slots, the last one padded, so that a position's place in its
+// block decides its tile and lane. Keys of a tile are [head_dim][16], values [16][head_dim]. Pages
+// nobody wrote take no memory.
+class KvStore {
+ public:
+  explicit KvStore(const KvShape& shape);  // throws std::bad_alloc
+
+  const KvShape& shape() const { return shape_; }
+  std::int32_t tiles_per_block() const { return tiles_per_block_; }
+  static std::size_t num_bytes(const KvShape& shape);
+
+  const float* key_tile(std::int64_t layer, BlockId block, std::int64_t head,
+                        std::int32_t tile) const;
+  const float* value_tile(std::int64_t layer, BlockId block, std::int64_t head,
+                          std::int32_t tile) const;
+
+  // Stores the key and value [head_dim] of the token at `offset` of a block.
+  void write(std::int64_t layer, BlockId block, std::int32_t offset, std::int64_t head,
+             const float* key, const float* value);
+  // Reads them back.
+  void read(std::int64_t layer, BlockId block, std::int32_t offset, std::int64_t head, float* key,
+            float* value) const;
+
+ private:
+  float* tile_base(std::int64_t layer, BlockId block, std::int64_t head, std::int32_t tile) const;
+
+  KvShape shape_;
+  std::int32_t tiles_per_block_ = 0;
+  MappedMemory memory_;  // [n_layers][num_blocks][n_kv_heads][tiles_per_block_][keys, values]
+};
+
+}  // namespace metronome

@@ -1,0 +1,33 @@
+// Large memory straight from the system.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace metronome {
+
+struct UnmapMemory {
+  std::size_t num_bytes = 0;
+  void operator()(void* memory) const;
+};
+
+// Zeros, page-aligned, in huge pages where asked for and to be had. A page takes memory once it is
+// written to.
+class MappedMemory {
+ public:
+  enum class Pages { Small, Huge };
+
+  MappedMemory() = default;
+  MappedMemory(std::size_t num_bytes, Pages pages);  // throws std::bad_alloc
+
+  std::size_t num_bytes() const { return memory_.get_deleter().num_bytes; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(memory_.get());
+  }
+
+ private:
+  std::unique_ptr<void, UnmapMemory> memory_;
+};
+
+}  // namespace metronome

@@ -1,0 +1,49 @@
+// A linear layer's weights as the kernels read them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/model_weights.h"
+#include "cpu/kernels.h"
+#include "cpu/mapped_memory.h"
+#include "cpu/thread_pool.h"
+
+namespace metronome {
+
+// Weights of shape [num_outputs, num_inputs], several tensors one below the other (a fused
+// projection), in panels of 64 outputs. bfloat16 stays bfloat16 when every tensor is stored so;
+// anything else becomes float32.
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;
+  // Reads and packs on all threads. The specs agree in `cols`.
+  PackedMatrix(const WeightSource& source, const std::vector<WeightSpec>& specs, ThreadPool& pool);
+
+  std::int64_t num_outputs() const { return num_outputs_; }
+  std::int64_t num_inputs() const { return num_inputs_; }
+  bool is_bfloat16() const { return is_bfloat16_; }
+  std::int64_t num_bytes() const { return static_cast<std::int64_t>(panels_.num_bytes()); }
+
+  // out[m] = weights * x[m] for num_rows rows; strides in floats. On all threads.
+  void multiply(const float* x, std::int64_t x_stride, std::int64_t num_rows, float* out,
+                std::int64_t out_stride, ThreadPool& pool) const;
+
+  // Row `output` of the weights, num_inputs values: an embedding.
+  void row(std::int64_t output, float* out) const;
+
+ private:
+  template <class Weight>
+  void pack_panel(std::int64_t panel, const float* rows, std::int64_t num_rows);
+  template <class Weight>
+  Weight* panel(std::int64_t index) const {
+    return panels_.as<Weight>() + index * num_inputs_ * kPanelOutputs;
+  }
+
+  std::int64_t num_outputs_ = 0;
+  std::int64_t num_inputs_ = 0;
+  bool is_bfloat16_ = false;
+  MappedMemory panels_;  // as kernels.h has them; outputs behind the last are 0
+};
+
+}  // namespace metronome

@@ -1,0 +1,118 @@
+// A decoder-only transformer, executed: Llama, Qwen 3 and Gemma 3 over ragged batches and a KV
+// cache in blocks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/forward_batch.h"
+#include "core/model/model_config.h"
+#include "core/model/model_weights.h"
+#include "cpu/kernels.h"
+#include "cpu/kv_store.h"
+#include "cpu/packed_matrix.h"
+#include "cpu/rope_table.h"
+#include "cpu/thread_pool.h"
+
+namespace metronome {
+
+// The logits and the KV of a token depend on the tokens before it and on nothing else, to the bit:
+// not on the chunk it is computed in, its neighbours, the layout of the cache or the threads.
+class Transformer {
+ public:
+  // Reads and packs the weights. `pool` outlives the model. Throws ConfigError "key: what; what is
+  // allowed" for a model it cannot compute, and what `weights` throws.
+  Transformer(const ModelConfig& model, const WeightSource& weights, ThreadPool& pool);
+
+  const ModelConfig& model() const { return model_; }
+  std::int64_t weight_bytes() const;
+
+  // One forward pass: writes the keys and values of the batch's tokens into `kv`, and the logits of
+  // batch.logit_tokens to `logits`, [num_logit_tokens, vocab_size]. Requires token ids below
+  // vocab_size and block ids of `kv`.
+  void forward(const ForwardBatch& batch, KvStore& kv, std::vector<float>& logits);
+
+ private:
+  struct Layer {
+    PackedMatrix qkv;  // query heads, key heads and value heads, one below the other
+    PackedMatrix attention_output;
+    PackedMatrix gate_up;  // gate, then up
+    PackedMatrix down;
+    // Weights of norms as they are multiplied with. Empty: the model has no such norm.
+    std::vector<float> attention_norm;
+    std::vector<float> query_norm;
+    std::vector<float> key_norm;
+    std::vector<float> attention_post_norm;
+    std::vector<float> mlp_norm;
+    std::vector<float> mlp_post_norm;
+    bool is_window = false;
+  };
+  // Tokens [begin, end) of a batch, that go through a layer together.
+  struct Tile {
+    std::int32_t begin = 0;
+    std::int32_t end = 0;
+    std::int32_t num_tokens() const { return end - begin; }
+  };
+  // Query tokens [begin, end) of one sequence against one KV head.
+  struct AttentionItem {
+    std::int32_t sequence;
+    std::int32_t head;
+    std::int32_t begin;
+    std::int32_t end;
+  };
+  // What a thread needs to set up an AttentionTask.
+  struct AttentionScratch {
+    std::vector<const float*> queries;
+    std::vector<float*> outputs;
+    std::vector<std::int32_t> positions;
+    std::vector<const float*> key_tiles;
+    std::vector<const float*> value_tiles;
+    std::vector<std::int32_t> tile_positions;
+    std::vector<float> kernel;
+  };
+
+  Layer load_layer(const WeightSource& weights, std::int64_t layer);
+  std::vector<float> load_norm(const WeightSource& weights, std::int64_t layer,
+                               const std::string& name) const;
+
+  void embed(const ForwardBatch& batch);
+  void run_layer(const Layer& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
+                 KvStore& kv);
+  void place_heads(const Layer& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
+                   KvStore& kv);
+  void attend(const Layer& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
+              const KvStore& kv);
+  void attend_item(const Layer& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
+                   const KvStore& kv, const AttentionItem& item, AttentionScratch& scratch);
+  void run_mlp(const Layer& layer, Tile tile);
+  void add_to_residual(const std::vector<float>& post_norm, Tile tile);
+  void project_logits(const ForwardBatch& batch, std::vector<float>& logits);
+
+  template <class Work>
+  void for_rows(std::int64_t num_rows, const Work& work);
+  float* residual(std::int64_t token) { return residual_.data() + token * model_.hidden_dim; }
+  std::int64_t query_dim() const { return model_.n_heads * model_.head_dim; }
+  std::int64_t kv_dim() const { return model_.n_kv_heads * model_.head_dim; }
+
+  ModelConfig model_;
+  ThreadPool& pool_;
+  const Kernels& kernels_;
+  float query_scale_ = 1;
+  PackedMatrix embedding_;
+  PackedMatrix head_;  // empty with tied embeddings
+  std::vector<Layer> layers_;
+  std::vector<float> final_norm_;
+  RopeTable global_rope_;
+  RopeTable window_rope_;
+
+  // Activations, reused from pass to pass.
+  std::vector<float> residual_;  // [num_tokens, hidden_dim]
+  std::vector<float> hidden_;    // [tile or logit tokens, hidden_dim]
+  std::vector<float> qkv_;       // [tile, (n_heads + 2 n_kv_heads) * head_dim]
+  std::vector<float> attended_;  // [tile, n_heads * head_dim]
+  std::vector<float> gate_up_;   // [tile, 2 * ffn_dim]
+  std::vector<AttentionItem> items_;
+  std::vector<AttentionScratch> scratch_;  // one a thread
+};
+
+}  // namespace metronome
