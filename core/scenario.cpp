@@ -16,7 +16,7 @@ constexpr std::string_view kVariantPrefix = "variants.";
 
 std::string variant_path(std::size_t position) { return "variants." + std::to_string(position); }
 
-// The top-level keys of a scenario, `description` and `variants` excepted.
+// The top-level keys of a scenario, those of the file alone excepted.
 std::vector<std::string> section_keys() {
   std::vector<std::string> keys;
   for (const DocumentedKey& key : documented_scenario_keys()) {
@@ -93,20 +93,27 @@ void expand_shorthands(ConfigNode& root) {
   if (ConfigNode* variants = root.find("variants")) {
     for (ConfigNode& variant : variants->items) expand_shorthands(variant);
   }
+  if (ConfigNode* backends = root.find("backends")) {
+    for (ConfigNode::Entry& entry : backends->entries) expand_shorthands(entry.value);
+  }
 }
 
 // ---- variants ----
+
+// Mistakes in single keys of what is merged later are found where their path in the file is known.
+void check_single_keys(const ConfigNode& overlay, const std::string& path, ConfigReader& reader) {
+  refuse_unknown_policy_keys(overlay, path + ".");
+  Scenario unused;
+  visit_fields(reader, unused);
+  reader.finish();
+}
 
 std::string read_variant_name(const ConfigNode& variant, const std::string& path) {
   constexpr const char* kAllowed = "; allowed: letters, digits, '.', '_' and '-'";
   ConfigReader reader(variant, path);
   std::string name;
   reader.text("name", name, "");
-  // Mistakes in single keys are found here, where their path in the file is known.
-  refuse_unknown_policy_keys(variant, path + ".");
-  Scenario unused;
-  visit_fields(reader, unused);
-  reader.finish();
+  check_single_keys(variant, path, reader);
   const std::string key = path + ".name";
   const ConfigNode* given = variant.find("name");
   if (given == nullptr) {
@@ -166,6 +173,7 @@ std::string read_description(const ConfigNode& root) {
   ConfigReader reader(root, "");
   reader.text("description", description, "");
   for (const std::string& key : section_keys()) reader.take(key.c_str());
+  reader.take("backends");
   reader.take("variants");
   reader.finish();
   return description;
@@ -245,11 +253,38 @@ void override_seed(ScenarioFile& file, std::uint64_t seed) {
   for (Scenario& scenario : file.variants) scenario.seed = seed;
 }
 
-ConfigNode load_with_overrides(const std::string& path,
-                               const std::vector<std::string>& assignments) {
+// Merges what the file has for this backend, and takes the section away: it has done its work.
+void merge_backend(ConfigNode& root, std::string_view backend) {
+  const ConfigNode* given = root.find("backends");
+  if (given == nullptr) return;
+  const ConfigNode backends = *given;
+  const std::string allowed = join_names(kBackendNames);
+  if (backends.kind != ConfigNode::Kind::Map) {
+    fail_config(backends.where, "backends",
+                "must be a mapping, got " + backends.describe() + "; allowed: keys " + allowed);
+  }
+  for (const ConfigNode::Entry& entry : backends.entries) {
+    const std::string path = "backends." + entry.key;
+    if (std::find(std::begin(kBackendNames), std::end(kBackendNames), entry.key) ==
+        std::end(kBackendNames)) {
+      fail_config(entry.value.where, path, "no such backend; allowed: " + allowed);
+    }
+    ConfigReader reader(entry.value, path);
+    check_single_keys(entry.value, path, reader);
+  }
+  const ConfigNode* own = backends.find(backend);
+  root.erase("backends");
+  if (own == nullptr) return;
+  drop_inherited_keys(root, *own, scenario_choices());
+  merge_into(root, *own);
+}
+
+ConfigNode load_with_overrides(const std::string& path, const std::vector<std::string>& assignments,
+                               std::string_view backend) {
   ConfigNode root = load_config_file(path);
   require_mapping(root);
   expand_shorthands(root);
+  merge_backend(root, backend);
   for (const std::string& assignment : assignments) {
     apply_override(root, assignment);
     expand_shorthands(root);
@@ -277,8 +312,8 @@ SourceLocation Scenario::location_of(std::string_view key) const {
 }
 
 ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
-                           std::optional<std::uint64_t> seed) {
-  const ConfigNode root = load_with_overrides(path, assignments);
+                           std::optional<std::uint64_t> seed, std::string_view backend) {
+  const ConfigNode root = load_with_overrides(path, assignments, backend);
   const std::string base_dir = fs::path(path).parent_path().string();
   ScenarioFile file;
   file.path = path;

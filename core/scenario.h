@@ -50,6 +50,30 @@ struct CostModelConfig {
   double gpu_memory_utilization = 0.9;  // share of device memory for weights and KV
 };
 
+// Where the weights come from that a backend computes with.
+enum class Weights : std::uint8_t {
+  Auto,    // the files of the model folder; drawn where `model` names a shape only
+  Random,  // drawn from the seed
+};
+
+// How a backend that computes chooses tokens: core/sampling.h. The simulator's have no content.
+struct SamplingConfig {
+  double temperature = 0;
+  std::int32_t top_k = 0;
+  double top_p = 1;
+  double min_p = 0;
+  std::optional<std::int64_t> seed;  // null = the scenario's; each request has its own from it
+  std::vector<std::int64_t> stop_token_ids;
+  // Outputs are as long as the workload says, so that a measured run compares with a simulated one.
+  bool ignore_eos = true;
+  std::optional<std::int64_t> logprobs;  // likeliest tokens to write beside the sampled one
+};
+
+struct CpuConfig {
+  std::optional<std::int64_t> threads;  // auto = the processors this process may use
+  std::optional<double> kv_cache_gib;   // memory for KV where num_blocks is auto
+};
+
 // Latency limits of MLPerf Inference's LLM benchmarks (p99 TTFT and TPOT). Source: mlcommons
 // inference_policies, inference_rules.adoc.
 enum class SloPreset : std::uint8_t {
@@ -78,25 +102,31 @@ struct SloConfig {                     // a request is good when it meets every 
 constexpr std::string_view kResultFile = "result.json";
 constexpr std::string_view kRequestsFile = "requests.jsonl";
 constexpr std::string_view kStepsFile = "steps.jsonl";
+constexpr std::string_view kOutputsFile = "outputs.jsonl";
 constexpr std::string_view kSummaryFile = "summary.json";
 constexpr bool is_result_file_name(std::string_view name) {
-  return name == kResultFile || name == kRequestsFile || name == kStepsFile || name == kSummaryFile;
+  return name == kResultFile || name == kRequestsFile || name == kStepsFile ||
+         name == kOutputsFile || name == kSummaryFile;
 }
 
 struct ResultsConfig {
   bool steps = true;     // write steps.jsonl
   bool requests = true;  // write requests.jsonl
+  bool outputs = false;  // write outputs.jsonl, where the backend computes tokens
 };
 
 struct Scenario {
   std::string name;  // variant name, or the file's stem made printable
   std::uint64_t seed = 0;
-  std::string model;     // catalogue name, config.json, or model folder
-  std::string hardware;  // catalogue name
+  std::string model;  // catalogue name, config.json, or model folder
+  Weights weights = Weights::Auto;
+  std::string hardware;  // simulation only: catalogue name, or a YAML file; may be empty
   EngineConfig engine;
   KvCacheConfig kv_cache;
   SchedulerConfig scheduler;
   CostModelConfig cost_model;
+  SamplingConfig sampling;
+  CpuConfig cpu;
   WorkloadConfig workload;
   SloConfig slo;
   ResultsConfig results;
@@ -117,12 +147,14 @@ struct Scenario {
 void visit_fields(FieldVisitor& visitor, EngineConfig& config);
 void visit_fields(FieldVisitor& visitor, KvCacheConfig& config);
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config);
+void visit_fields(FieldVisitor& visitor, SamplingConfig& config);
+void visit_fields(FieldVisitor& visitor, CpuConfig& config);
 void visit_fields(FieldVisitor& visitor, SloConfig& config);
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config);
 void visit_fields(FieldVisitor& visitor, Scenario& scenario);
 
-// Every key a scenario file may hold, in the order of the documentation. `description` and
-// `variants` belong to the file, not to a Scenario, and have no example.
+// Every key a scenario file may hold, in the order of the documentation. `description`, `backends`
+// and `variants` belong to the file, not to a Scenario, and have no example.
 std::vector<DocumentedKey> documented_scenario_keys();
 
 // Throws ConfigError for what no single field can tell: a missing required key, keys that
@@ -146,9 +178,12 @@ struct ScenarioFile {
 // A variant's name becomes a folder's: at most this long, and no result file's.
 constexpr std::size_t kMaxVariantNameLength = 64;
 
-// Reads, applies `--set` assignments (to the base, before variants; a prefix `variants.NAME.`
-// addresses one variant), merges variants, validates. `seed` overrides every `seed` key. Throws
-// ConfigError at the first mistake.
+// What `backends` may name, and --backend.
+constexpr std::string_view kBackendNames[] = {"sim", "cpu", "cuda"};
+
+// Reads, merges the keys under `backends.BACKEND` into the base, applies `--set` assignments (to
+// the base, before variants; a prefix `variants.NAME.` addresses one variant), merges variants,
+// validates. `seed` overrides every `seed` key. Throws ConfigError at the first mistake.
 //
 // A variant (or --set) that names another policy, KV backend, arrival process, length
 // distribution, kind of prefix or trace format drops inherited keys which that choice has no use
@@ -158,6 +193,7 @@ constexpr std::size_t kMaxVariantNameLength = 64;
 // is an error there even if every variant drops it. Another error is a --set whose value every
 // variant overrides or drops: it would change nothing.
 ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
-                           std::optional<std::uint64_t> seed);
+                           std::optional<std::uint64_t> seed,
+                           std::string_view backend = kBackendNames[0]);
 
 }  // namespace metronome

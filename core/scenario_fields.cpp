@@ -14,6 +14,7 @@ constexpr std::string_view kStepShapes[] = {"auto", "mixed", "separate"};
 constexpr std::string_view kBackends[] = {"paged", "slotted"};
 constexpr std::string_view kAllocations[] = {"incremental", "eager"};
 constexpr std::string_view kCostModels[] = {"roofline"};
+constexpr std::string_view kWeights[] = {"auto", "random"};
 constexpr std::string_view kBatchings[] = {"ragged", "padded"};
 
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
@@ -117,6 +118,32 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
                  "share of device memory for weights and KV");
 }
 
+void visit_fields(FieldVisitor& visitor, SamplingConfig& config) {
+  visitor.number("temperature", config.temperature, 0, 100, "0: greedy");
+  visitor.integer("top_k", config.top_k, 0, kMaxInt32, "keep the k likeliest tokens; 0: all");
+  visitor.number("top_p", config.top_p, 1e-6, 1,
+                 "keep the likeliest tokens that together reach this share");
+  visitor.number("min_p", config.min_p, 0, 1,
+                 "keep tokens at least this share as likely as the likeliest");
+  visitor.optional_integer("seed", config.seed, 0, kMaxSeed,
+                           "each request draws from its own seed made of it; null: the scenario's");
+  visitor.integers("stop_token_ids", config.stop_token_ids, 0, kMaxInt32,
+                   "a request ends with the first of them");
+  visitor.boolean("ignore_eos", config.ignore_eos,
+                  "outputs are as long as the workload says, end-of-text tokens or not");
+  visitor.optional_integer("logprobs", config.logprobs, 0, 1024,
+                           "likeliest tokens written to outputs.jsonl beside the sampled; null: "
+                           "no logprobs");
+}
+
+void visit_fields(FieldVisitor& visitor, CpuConfig& config) {
+  visitor.integer_or_auto("threads", config.threads, 1, 1024,
+                          "threads that compute; auto: the processors this process may use");
+  visitor.optional_number("kv_cache_gib", config.kv_cache_gib, 0.001, 1e6,
+                          "memory for KV blocks with kv_cache.num_blocks auto, GiB; null: half of "
+                          "what is available");
+}
+
 void visit_fields(FieldVisitor& visitor, SloConfig& config) {
   choose_preset(visitor, config);
   visitor.optional_number("ttft_ms", config.ttft_ms, kShortestLimitMs, kHourMs,
@@ -132,6 +159,8 @@ void visit_fields(FieldVisitor& visitor, SloConfig& config) {
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config) {
   visitor.boolean("steps", config.steps, "write steps.jsonl");
   visitor.boolean("requests", config.requests, "write requests.jsonl");
+  visitor.boolean("outputs", config.outputs,
+                  "write outputs.jsonl, the tokens; backends that compute");
 }
 
 void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
@@ -141,11 +170,17 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
   visitor.text("model", scenario.model,
                "catalogue name, or path of a Hugging Face config.json or model folder, relative to "
                "the scenario's folder; by --set, to the current one");
-  visitor.text("hardware", scenario.hardware, "catalogue name");
+  visitor.choice("weights", scenario.weights, kWeights,
+                 "backends that compute: the files of the model folder, or drawn from the seed; "
+                 "auto: files where the model is a folder");
+  visitor.text("hardware", scenario.hardware,
+               "simulation: catalogue name, or the path of a YAML file with one entry");
   visit_section(visitor, "engine", scenario.engine, "the serving engine");
   visit_section(visitor, "kv_cache", scenario.kv_cache, "key-value cache");
   visit_section(visitor, "scheduler", scenario.scheduler, "the policy and its settings");
   visit_section(visitor, "cost_model", scenario.cost_model, "step times in simulation");
+  visit_section(visitor, "sampling", scenario.sampling, "tokens; backends that compute");
+  visit_section(visitor, "cpu", scenario.cpu, "backend cpu");
 }
 
 void visit_after_workload(FieldVisitor& visitor, Scenario& scenario) {
@@ -166,6 +201,8 @@ std::vector<DocumentedKey> documented_scenario_keys() {
   for (DocumentedKey& key : document_fields([&](FieldVisitor& v) { visit_fields(v, defaults); })) {
     keys.push_back(std::move(key));
   }
+  keys.push_back({"backends", "mapping", "sim, cpu, cuda: each with any other keys", "none",
+                  "what is different where that backend runs the scenario", ""});
   keys.push_back({"variants", "list of mappings", "each with a unique `name` and any other keys",
                   "none", "settings to run side by side on the same workload", ""});
   return keys;

@@ -149,7 +149,6 @@ void check_chunk_sizes(const Scenario& scenario, const ConfigNode& source,
 void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   require_key(source, "model", scenario.model,
               "a name of the catalogue, or a path to a config.json or model folder");
-  require_key(source, "hardware", scenario.hardware, "a name of the catalogue");
   const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "reading refuses unknown policies");
   check_choices(scenario, source);

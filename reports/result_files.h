@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "core/output_log.h"
 #include "core/run_record.h"
 #include "core/scenario.h"
 #include "core/summary.h"
@@ -32,6 +33,7 @@ struct RunInfo {
   std::string policy;
   std::uint64_t seed = 0;
   std::string digest;
+  std::string output_digest;  // of all tokens, see OutputLog; empty: none were computed, null
   std::int64_t num_prompts = 0;
   std::optional<double> request_rate;  // 1/s; absent or infinite: "inf", as vLLM writes it
   double burstiness = 1.0;             // vLLM's: 1 = Poisson; infinite = constant, "inf"
@@ -62,6 +64,10 @@ void write_requests_jsonl(const RunRecord& record, FileWriter& file);
 
 // steps.jsonl: one line per step.
 void write_steps_jsonl(const RunRecord& record, FileWriter& file);
+
+// outputs.jsonl: one line per request that got tokens: their ids and, where asked for, log
+// probabilities, the sampled token's first.
+void write_outputs_jsonl(const OutputLog& outputs, FileWriter& file);
 
 // The keys result.json and summary.json share, into an open object.
 void append_flat_fields(const RunResult& result, JsonText& json);

@@ -165,6 +165,12 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   json.field("tensor_parallel_size", info.tensor_parallel_size);
   json.field("seed", info.seed);
   json.field("digest", info.digest);
+  json.key("output_digest");
+  if (info.output_digest.empty()) {
+    json.null();
+  } else {
+    json.value(info.output_digest);
+  }
   json.field("refused", summary.refused);
   json.field("never_fits", summary.never_fits);
   json.field("aborted", summary.aborted);

@@ -6,7 +6,6 @@
 #include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
 #include "sim/sim_executor.h"
-#include "sim/virtual_clock.h"
 
 namespace metronome {
 
@@ -28,7 +27,13 @@ std::string memory_warning(const Scenario& scenario, const Simulation& simulatio
 Simulation prepare_simulation(const Scenario& scenario) try {
   Simulation simulation;
   simulation.model = find_model(scenario.model, scenario.location_of("model"));
+  if (scenario.hardware.empty()) {
+    throw UnplacedConfigError("hardware",
+                              "required key is missing; allowed: a name of the catalogue, or the "
+                              "path of a YAML file with one entry");
+  }
   simulation.hardware = find_hardware(scenario.hardware, scenario.location_of("hardware"));
+  simulation.device = simulation.hardware.name;
   simulation.cost_model = std::make_unique<RooflineCostModel>(simulation.model, simulation.hardware,
                                                               scenario.cost_model);
   simulation.setup = make_engine_setup(scenario, simulation.model, [&](std::int64_t block_tokens) {
@@ -40,21 +45,16 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }
 
-SimulationOutcome run_simulation(Simulation& simulation, const Workload& workload,
-                                 std::span<EventSink* const> sinks, const ProgressFn& progress) {
-  VirtualClock clock;
-  SimExecutor executor(*simulation.cost_model);
-  const PrefixHasher hasher(&workload);
-  Engine engine(simulation.setup, executor, clock, sinks, &hasher);
-  ArrivalSource arrivals(workload);
-  SimulationOutcome outcome;
-  outcome.completed = engine.run(arrivals, progress);
-  for (const EndReason reason :
-       {EndReason::NeverFits, EndReason::QueueFull, EndReason::StepFailed}) {
-    const std::string& message = engine.first_message(reason);
-    if (!message.empty()) outcome.messages.push_back({reason, message});
-  }
-  return outcome;
+RunOutcome Simulation::run(const Workload& workload, Clock& clock,
+                           std::span<EventSink* const> sinks, const ProgressFn& progress) {
+  // Steps are far cheaper than a look at the progress.
+  constexpr std::int64_t kStepsPerProgress = 1024;
+  SimExecutor executor(*cost_model);
+  return run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress);
+}
+
+std::unique_ptr<PreparedRun> SimulatedBackend::prepare(const Scenario& scenario) {
+  return std::make_unique<Simulation>(prepare_simulation(scenario));
 }
 
 }  // namespace metronome

@@ -25,9 +25,10 @@ constexpr const char* kWorkload =
 std::string minimal() { return std::string("model: llama-3.2-3b\nhardware: h200\n") + kWorkload; }
 
 ScenarioFile load(const std::string& text, const std::vector<std::string>& assignments = {},
-                  std::optional<std::uint64_t> seed = std::nullopt) {
+                  std::optional<std::uint64_t> seed = std::nullopt,
+                  std::string_view backend = "sim") {
   const ScratchFolder folder;
-  return load_scenario(folder.write("case.yaml", text), assignments, seed);
+  return load_scenario(folder.write("case.yaml", text), assignments, seed, backend);
 }
 
 Scenario load_one(const std::string& text, const std::vector<std::string>& assignments = {}) {
@@ -63,7 +64,7 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
   json shown = json::parse(scenario.to_json());
   shown.erase("workload");
   const json expected = json::parse(R"({
-    "seed": 0, "model": "llama-3.2-3b", "hardware": "h200",
+    "seed": 0, "model": "llama-3.2-3b", "weights": "auto", "hardware": "h200",
     "engine": {"max_num_seqs": 256, "max_model_len": "auto", "step_shape": "auto",
                "async_depth": 1, "max_waiting_requests": 0},
     "kv_cache": {"backend": "paged", "block_size": 16, "num_blocks": "auto",
@@ -75,9 +76,12 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
     "cost_model": {"kind": "roofline", "batching": "ragged", "gather_kv": false,
                    "tensor_parallel_size": 1, "host_gap_us": null,
                    "gpu_memory_utilization": 0.9},
+    "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": null,
+                 "stop_token_ids": [], "ignore_eos": true, "logprobs": null},
+    "cpu": {"threads": "auto", "kv_cache_gib": null},
     "slo": {"preset": "none", "ttft_ms": null, "tpot_ms": null, "itl_ms": null,
             "e2el_ms": null},
-    "results": {"steps": true, "requests": true}})");
+    "results": {"steps": true, "requests": true, "outputs": false}})");
   CHECK(shown == expected);
 }
 
@@ -125,9 +129,12 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [m1, m2, m3] = m;
   [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6] = CostModelConfig{};
   [[maybe_unused]] const auto& [l1, l2, l3, l4, l5] = SloConfig{};
-  [[maybe_unused]] const auto& [r1, r2] = ResultsConfig{};
-  return {{"engine.", 5},     {"kv_cache.", 7}, {"scheduler.", 8 + 5 + 6 + 11 + 5 + 3 + 3},
-          {"cost_model.", 6}, {"slo.", 5},      {"results.", 2}};
+  [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8] = SamplingConfig{};
+  [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
+  [[maybe_unused]] const auto& [r1, r2, r3] = ResultsConfig{};
+  return {{"engine.", 5},   {"kv_cache.", 7}, {"scheduler.", 8 + 5 + 6 + 11 + 5 + 3 + 3},
+          {"slo.", 5},      {"results.", 3},  {"cost_model.", 6},
+          {"sampling.", 8}, {"cpu.", 2}};
 }
 
 TEST_CASE("every field of every section has a documented key", "[core][scenario]") {
@@ -223,6 +230,33 @@ TEST_CASE("assignments set nested keys, sections and workload keys", "[core][sce
   CHECK(scenario.slo.itl_ms == 30.0);
   CHECK(scenario.workload.num_requests == 7);
   CHECK(scenario.seed == 12);
+}
+
+TEST_CASE("a backend's keys are merged where it runs the scenario", "[core][scenario]") {
+  const std::string text = minimal() +
+                           "scheduler: {policy: chunked, prefill_chunk_size: 64}\n"
+                           "backends:\n"
+                           "  cpu:\n"
+                           "    model: tiny-llama\n"
+                           "    workload: {num_requests: 2, prompt_tokens: {value: 7}}\n"
+                           "    scheduler: {policy: continuous}\n"
+                           "variants: [{name: a}, {name: b, model: tiny-qwen3}]\n";
+  const ScenarioFile simulated = load(text);
+  CHECK(simulated.variants[0].model == "llama-3.2-3b");
+  CHECK(simulated.variants[0].workload.num_requests == 4);
+  CHECK(simulated.variants[0].scheduler.prefill_chunk_size == 64);
+  CHECK(load(text, {}, std::nullopt, "cuda").variants[0].model == "llama-3.2-3b");
+
+  const ScenarioFile measured = load(text, {}, std::nullopt, "cpu");
+  CHECK(measured.variants[0].model == "tiny-llama");
+  CHECK(measured.variants[0].workload.num_requests == 2);
+  CHECK(measured.variants[0].workload.prompt_tokens.value == 7);
+  CHECK(measured.variants[0].workload.output_tokens.value == 10);
+  CHECK(measured.variants[0].scheduler.policy == "continuous");  // has no use for the chunk size
+  CHECK(measured.variants[0].hardware == "h200");
+  CHECK(measured.variants[1].model == "tiny-qwen3");
+  // What the command line says comes last.
+  CHECK(load(text, {"model=tiny-gemma3"}, std::nullopt, "cpu").variants[0].model == "tiny-gemma3");
 }
 
 TEST_CASE("a later assignment wins", "[core][scenario]") {

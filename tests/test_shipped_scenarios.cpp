@@ -8,6 +8,7 @@
 #include "core/scenario.h"
 #include "core/summary.h"
 #include "sim/simulation.h"
+#include "sim/virtual_clock.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
@@ -40,7 +41,8 @@ Summary simulate(const Scenario& scenario, const Workload& workload) {
   Simulation simulation = prepare_simulation(scenario);
   RunRecorder recorder(workload.requests.size());
   EventSink* sinks[] = {&recorder};
-  REQUIRE(run_simulation(simulation, workload, sinks).completed);
+  VirtualClock clock;
+  REQUIRE(simulation.run(workload, clock, sinks).completed);
   return summarize(recorder.finish(), {scenario.slo, simulation.setup.kv_cache.num_blocks});
 }
 

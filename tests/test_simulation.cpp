@@ -3,6 +3,7 @@
 #include "sim/sim_executor.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
+#include "sim/virtual_clock.h"
 #include "tests/catch.h"
 #include "tests/engine_harness.h"
 #include "tests/scratch_folder.h"
@@ -144,7 +145,8 @@ TEST_CASE("a tight cache does not make chunked prefill thrash", "[sim][policies]
     const Workload workload = make_workload(scenario.workload, scenario.seed);
     RunRecorder recorder;
     EventSink* sinks[] = {&recorder};
-    REQUIRE(run_simulation(simulation, workload, sinks).completed);
+    VirtualClock clock;
+    REQUIRE(simulation.run(workload, clock, sinks).completed);
     const RunRecord record = recorder.finish();
     std::int64_t num_computed = 0;
     for (const StepEntry& step : record.steps) num_computed += step.num_prefill_tokens;

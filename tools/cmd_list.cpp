@@ -5,11 +5,11 @@
 
 #include "core/config_reader.h"
 #include "core/error.h"
+#include "core/model/model_catalogue.h"
 #include "core/policy_registry.h"
 #include "core/scenario.h"
 #include "reports/number_text.h"
 #include "reports/wrapped_text.h"
-#include "core/model/model_catalogue.h"
 #include "sim/hardware_catalogue.h"
 #include "tools/cli.h"
 #include "tools/text.h"
@@ -19,14 +19,20 @@ namespace {
 
 using Row = std::vector<std::string>;
 
+// "3.21 G", "134.5 M": three digits or a little more.
+std::string scaled_text(std::int64_t number, const char* giga, const char* mega) {
+  const auto value = static_cast<double>(number);
+  return value >= 1e9 ? fixed_text(value / 1e9, 2) + giga : fixed_text(value / 1e6, 1) + mega;
+}
+
 void list_models(const Arguments&) {
   std::vector<Row> rows = {
-      {"model", "parameters", "layers", "heads/kv", "weights GB", "KV kB/token", "context"}};
+      {"model", "parameters", "layers", "heads/kv", "weights", "KV kB/token", "context"}};
   for (const ModelConfig& model : all_models()) {
-    rows.push_back({model.name, fixed_text(static_cast<double>(model.n_params()) / 1e9, 2) + " B",
+    rows.push_back({model.name, scaled_text(model.n_params(), " B", " M"),
                     std::to_string(model.n_layers),
                     std::to_string(model.n_heads) + "/" + std::to_string(model.n_kv_heads),
-                    fixed_text(static_cast<double>(model.weight_bytes()) / 1e9, 1),
+                    scaled_text(model.weight_bytes(), " GB", " MB"),
                     fixed_text(static_cast<double>(model.kv_bytes_per_token()) / 1e3, 1),
                     std::to_string(model.max_position_embeddings)});
   }

@@ -1,4 +1,4 @@
-// `metronome run`: simulates every variant of a scenario and writes the results.
+// `metronome run`: runs every variant of a scenario on a backend and writes the results.
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,11 +13,13 @@
 
 #include "core/error.h"
 #include "core/scenario.h"
+#include "cpu/cpu_backend.h"
 #include "reports/number_text.h"
 #include "reports/result_folder.h"
 #include "reports/step_log.h"
 #include "reports/table.h"
 #include "reports/wrapped_text.h"
+#include "sim/simulation.h"
 #include "tools/cli.h"
 #include "tools/command_options.h"
 #include "tools/progress.h"
@@ -35,6 +37,7 @@ struct RunOptions {
   std::vector<std::string> variants;  // names; empty = all
   std::string out;                    // empty = default_folder()
   std::optional<std::uint64_t> seed;
+  std::string backend = "sim";
   bool is_quiet = false;
   bool is_verbose = false;
   bool wants_json = false;
@@ -48,6 +51,7 @@ constexpr const char* kExamples =
     "  metronome run scenarios/quickstart.yaml --variant unchunked --trace-steps\n"
     "  metronome run scenarios/policies.yaml --set variants.static.scheduler.batch_wait_ms=200\n"
     "  metronome run scenarios/policies.yaml --json | python3 -m json.tool\n"
+    "  metronome run scenarios/quickstart.yaml --backend=cpu\n"
     "\n"
     "exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted (129 by SIGHUP, 143 by\n"
     "SIGTERM); results are written whole, with exit code 0, or not at all\n";
@@ -59,6 +63,9 @@ po::options_description visible_options(RunOptions& options) {
   visible.add_options()
       ("set", po::value(&options.assignments)->composing()->value_name("KEY=VALUE"),
        "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable")
+      ("backend", po::value(&options.backend)->value_name("NAME"),
+       "what runs it: sim (a cost model of `hardware`, the default), cpu (the model itself, on "
+       "this machine's processors) or cuda")
       ("variant", po::value(&options.variants)->composing()->value_name("NAME"),
        "run only this variant; repeatable")
       ("out", po::value(&options.out)->value_name("DIR"),
@@ -89,11 +96,22 @@ constexpr CommandText kText = {
     .name = "run",
     .arguments = "SCENARIO [OPTION...]",
     .summary =
-        "Simulates every variant of a scenario file, prints a table that compares them,\n"
-        "and writes their results.\n",
+        "Runs every variant of a scenario file, simulated or for real, prints a table that\n"
+        "compares them, and writes their results.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
+
+void check_backend(const std::string& name) {
+  const auto known = std::find(std::begin(kBackendNames), std::end(kBackendNames), name);
+  if (known == std::end(kBackendNames)) {
+    throw UsageError("--backend: '" + name + "' is no backend" + did_you_mean(name, kBackendNames) +
+                     "; allowed: " + join_names(kBackendNames));
+  }
+  if (name == "cuda") {
+    throw UsageError("--backend: this build has no CUDA executor; allowed: sim, cpu");
+  }
+}
 
 // Nothing when help was asked for and printed.
 std::optional<RunOptions> parse(const Arguments& arguments) {
@@ -102,6 +120,7 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
   const auto file = parse_command(kText, visible_options(options), arguments, values);
   if (!file) return std::nullopt;
   options.scenario = *file;
+  check_backend(options.backend);
   if (values.count("out") != 0 && options.out.empty()) {
     throw UsageError("--out: is empty; allowed: a folder for the results");
   }
@@ -112,6 +131,11 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
     options.seed = parse_seed(values["seed"].as<std::string>());
   }
   return options;
+}
+
+std::unique_ptr<Backend> make_backend(const std::string& name) {
+  if (name == "cpu") return std::make_unique<CpuBackend>();
+  return std::make_unique<SimulatedBackend>();
 }
 
 // The scenarios to run: all variants, or those that were asked for, in the file's order.
@@ -178,8 +202,8 @@ std::string scheduler_text(const Scenario& scenario) {
 
 // "llama-3.2-3b on h200, 64 sequences, 68,609 KV blocks of 16 tokens".
 std::string engine_text(const PreparedVariant& variant) {
-  const EngineSetup& setup = variant.simulation.setup;
-  return variant.simulation.model.name + " on " + variant.simulation.hardware.name + ", " +
+  const EngineSetup& setup = variant.run->setup;
+  return variant.run->model.name + " on " + variant.run->device + ", " +
          std::to_string(setup.max_num_seqs) + " sequences, " +
          grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
          std::to_string(setup.kv_cache.block_size) + " tokens";
@@ -217,10 +241,12 @@ void print_header(std::ostream& out, const ScenarioFile& file,
   say("scenario", one_line(file.path + (file.description.empty() ? "" : ": " + file.description)));
   say_of_all("seed", [](const PreparedVariant& v) { return std::to_string(v.scenario.seed); });
   say_of_all("engine", engine_text);
+  const auto weights = [](const PreparedVariant& variant) { return variant.run->weights_text; };
+  if (!weights(variants.front()).empty()) say_of_all("weights", weights);
   say_of_all("workload", workload_text);
   for (const PreparedVariant& variant : variants) {
     say("run", variant.scenario.name + ": " + scheduler_text(variant.scenario));
-    const std::string& warning = variant.simulation.warning;
+    const std::string& warning = variant.run->warning;
     if (!warning.empty()) say("warning", variant.scenario.name + ": " + warning);
   }
   if (is_verbose) {
@@ -236,8 +262,27 @@ std::ostream& text_stream(const RunOptions& options) {
   return options.wants_json ? std::cerr : std::cout;
 }
 
-std::vector<RunResult> run_all(std::vector<PreparedVariant>& variants, bool has_subfolders,
-                               ResultFolder& folder, const RunOptions& options) {
+// Whether the variants' requests got the same tokens, where there are any.
+std::string output_text(const std::vector<RunResult>& results) {
+  const std::string& first = results.front().info.output_digest;
+  if (first.empty()) return {};
+  const auto is_equal = [&first](const RunResult& result) {
+    return result.info.output_digest == first;
+  };
+  if (std::all_of(results.begin(), results.end(), is_equal)) {
+    return "\noutput tokens: " + first +
+           (results.size() > 1 ? ", the same in every variant\n" : "\n");
+  }
+  std::string text = "\noutput tokens differ:\n";
+  for (const RunResult& result : results) {
+    text += "  " + result.info.label + ": " + result.info.output_digest + '\n';
+  }
+  return text;
+}
+
+std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVariant>& variants,
+                               bool has_subfolders, ResultFolder& folder,
+                               const RunOptions& options) {
   std::ostream& text = text_stream(options);
   ProgressBar bar(!options.is_quiet && !options.wants_step_log);
   std::vector<RunResult> results;
@@ -249,19 +294,21 @@ std::vector<RunResult> run_all(std::vector<PreparedVariant>& variants, bool has_
       text << "steps of " << name << '\n';
       log.emplace(text);
     }
-    VariantOutcome outcome = run_variant(variant, folder, has_subfolders ? name : std::string(),
-                                         log ? &*log : nullptr, [&bar](const RunProgress& now) {
-                                           bar.update(now.num_ended, now.num_total);
-                                           throw_if_interrupted();
-                                           throw_if_output_failed();
-                                           return true;
-                                         });
+    VariantOutcome outcome =
+        run_variant(backend, variant, folder, has_subfolders ? name : std::string(),
+                    log ? &*log : nullptr, [&bar](const RunProgress& now) {
+                      bar.update(now.num_ended, now.num_total);
+                      throw_if_interrupted();
+                      throw_if_output_failed();
+                      return true;
+                    });
     bar.clear();
     throw_if_interrupted();
     if (log) text << '\n';
     if (!options.is_quiet) {
-      std::cerr << name << ": " << outcome.result.summary.num_steps << " steps simulated in "
-                << fixed_text(outcome.simulated_ms, 1) << " ms\n";
+      std::cerr << name << ": " << outcome.result.summary.num_steps
+                << (backend.is_measured() ? " steps computed in " : " steps simulated in ")
+                << fixed_text(outcome.elapsed_ms, 1) << " ms\n";
     }
     for (const std::string& warning : outcome.warnings) {
       std::cerr << "warning: " << name << ": " << warning << '\n';
@@ -277,12 +324,14 @@ int run_command(const Arguments& arguments) {
   const std::optional<RunOptions> parsed = parse(arguments);
   if (!parsed) return kExitDone;
   const RunOptions& options = *parsed;
-  const ScenarioFile file = load_scenario(options.scenario, options.assignments, options.seed);
+  const ScenarioFile file =
+      load_scenario(options.scenario, options.assignments, options.seed, options.backend);
   std::vector<Scenario> chosen = chosen_variants(file, options.variants);
   const std::string out = !options.out.empty()
                               ? options.out
                               : default_folder(options.scenario, chosen, options.variants.empty());
-  std::vector<PreparedVariant> variants = prepare_variants(std::move(chosen));
+  const std::unique_ptr<Backend> backend = make_backend(options.backend);
+  std::vector<PreparedVariant> variants = prepare_variants(*backend, std::move(chosen));
   // From here on there is something to remove.
   catch_signals();
   ResultFolder folder = open_result_folder(out);
@@ -290,7 +339,8 @@ int run_command(const Arguments& arguments) {
   std::ostream& text = text_stream(options);
   print_header(text, file, variants, options.is_verbose);
   throw_if_output_failed();
-  const std::vector<RunResult> results = run_all(variants, file.has_variants, folder, options);
+  const std::vector<RunResult> results =
+      run_all(*backend, variants, file.has_variants, folder, options);
   const std::string summary = summary_json(results);
   folder.write(kSummaryFile, summary);
   throw_if_interrupted();
@@ -302,7 +352,8 @@ int run_command(const Arguments& arguments) {
   if (options.wants_json) std::cout << summary;
   const bool is_terminal = is_capable_terminal(options.wants_json ? STDERR_FILENO : STDOUT_FILENO);
   const bool use_color = is_terminal && std::getenv("NO_COLOR") == nullptr;
-  text << render_table(results, {use_color}) << "\nresults: " << printable(out) << '\n';
+  text << render_table(results, {use_color}) << output_text(results)
+       << "\nresults: " << printable(out) << '\n';
   return kExitDone;
 }
 

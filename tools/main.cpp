@@ -12,7 +12,7 @@ namespace metronome {
 namespace {
 
 constexpr Command kCommands[] = {
-    {"run", "simulate a scenario and write its results", run_command},
+    {"run", "run a scenario, simulated or for real, and write its results", run_command},
     {"list", "models, hardware, policies, scenarios and scenario keys", list_command},
     {"decisions", "compare scheduling decisions with logs of real engines", decisions_command},
 };

@@ -6,12 +6,15 @@
 
 #include "core/digest.h"
 #include "core/error.h"
+#include "core/output_log.h"
 #include "core/run_record.h"
 #include "core/summary.h"
 #include "reports/file_writer.h"
 #include "reports/number_text.h"
+#include "sim/virtual_clock.h"
 #include "tools/cli.h"
 #include "tools/progress.h"
+#include "tools/wall_clock.h"
 
 namespace metronome {
 namespace {
@@ -77,29 +80,31 @@ std::string warning_text(const FailureMessage& message, const Summary& summary) 
          what + "; first: " + message.text;
 }
 
-RunInfo run_info(const PreparedVariant& variant, std::string digest) {
+RunInfo run_info(const Backend& backend, const PreparedVariant& variant) {
   const Scenario& scenario = variant.scenario;
   const Workload& workload = *variant.workload;
   RunInfo info;
   info.label = scenario.name;
-  info.model = variant.simulation.model.name;
-  info.hardware = variant.simulation.hardware.name;
+  info.backend = backend.name();
+  if (backend.is_measured()) info.date = date_text();
+  info.model = variant.run->model.name;
+  info.hardware = variant.run->device;
   info.policy = scenario.scheduler.policy;
   info.seed = scenario.seed;
-  info.digest = std::move(digest);
   info.num_prompts = static_cast<std::int64_t>(workload.requests.size());
   info.request_rate = request_rate(scenario.workload, workload);
   info.burstiness = burstiness(scenario.workload.arrivals);
   if (workload.mode == ArrivalMode::ClosedLoop) info.max_concurrency = workload.concurrency;
-  info.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
-  info.num_blocks = variant.simulation.setup.kv_cache.num_blocks;
+  // Only the simulator has more than one device.
+  if (!backend.is_measured()) info.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
+  info.num_blocks = variant.run->setup.kv_cache.num_blocks;
   info.slo = scenario.slo;
   info.config_json = scenario.to_json();
   return info;
 }
 
-void write_files(const RunRecord& record, const RunResult& result, const ResultsConfig& wanted,
-                 ResultFolder& folder, const std::string& subfolder) {
+void write_files(const RunRecord& record, const OutputLog& outputs, const RunResult& result,
+                 const ResultsConfig& wanted, ResultFolder& folder, const std::string& subfolder) {
   const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
   if (!subfolder.empty()) folder.make_subfolder(subfolder);
   folder.write(prefix + "result.json", result_json(result));
@@ -113,14 +118,24 @@ void write_files(const RunRecord& record, const RunResult& result, const Results
     write_steps_jsonl(record, file);
     file.close();
   }
+  if (wanted.outputs) {
+    FileWriter file(folder.path(prefix + std::string(kOutputsFile)), throw_if_interrupted);
+    write_outputs_jsonl(outputs, file);
+    file.close();
+  }
+}
+
+std::unique_ptr<Clock> make_clock(const Backend& backend) {
+  if (backend.is_measured()) return std::make_unique<WallClock>(throw_if_interrupted);
+  return std::make_unique<VirtualClock>();
 }
 
 }  // namespace
 
-std::vector<PreparedVariant> prepare_variants(std::vector<Scenario> scenarios) {
+std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scenario> scenarios) {
   std::vector<PreparedVariant> variants;
   for (Scenario& scenario : scenarios) {
-    Simulation simulation = prepare_simulation(scenario);
+    std::unique_ptr<PreparedRun> run = backend.prepare(scenario);
     std::shared_ptr<const Workload> workload;
     for (const PreparedVariant& earlier : variants) {
       if (has_same_workload(earlier.scenario, scenario)) workload = earlier.workload;
@@ -128,36 +143,40 @@ std::vector<PreparedVariant> prepare_variants(std::vector<Scenario> scenarios) {
     if (workload == nullptr) {
       workload = std::make_shared<const Workload>(make_workload(scenario.workload, scenario.seed));
     }
-    variants.push_back({std::move(scenario), std::move(simulation), std::move(workload)});
+    variants.push_back({std::move(scenario), std::move(run), std::move(workload)});
   }
   return variants;
 }
 
-VariantOutcome run_variant(PreparedVariant& variant, ResultFolder& folder,
+VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, ResultFolder& folder,
                            const std::string& subfolder, EventSink* extra_sink,
                            const ProgressFn& progress) {
   EventDigest digest;
   RunRecorder recorder(variant.workload->requests.size());
+  OutputLog outputs;
   std::vector<EventSink*> sinks = {&digest, &recorder};
+  if (backend.is_measured()) sinks.push_back(&outputs);
   if (extra_sink != nullptr) sinks.push_back(extra_sink);
 
+  VariantOutcome outcome;
+  outcome.result.info = run_info(backend, variant);  // its date is that of the start
   const auto started = std::chrono::steady_clock::now();
-  const SimulationOutcome simulated =
-      run_simulation(variant.simulation, *variant.workload, sinks, progress);
+  const std::unique_ptr<Clock> clock = make_clock(backend);
+  const RunOutcome run = variant.run->run(*variant.workload, *clock, sinks, progress);
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - started;
-  if (!simulated.completed) throw Interrupted();
+  if (!run.completed) throw Interrupted();
 
   const RunRecord record = recorder.finish();
-  VariantOutcome outcome;
-  outcome.simulated_ms = elapsed.count();
-  outcome.result.info = run_info(variant, digest.hex());
+  outcome.elapsed_ms = elapsed.count();
+  outcome.result.info.digest = digest.hex();
+  outcome.result.info.output_digest = outputs.digest();
   outcome.result.summary =
-      summarize(record, {variant.scenario.slo, variant.simulation.setup.kv_cache.num_blocks});
-  for (const FailureMessage& message : simulated.messages) {
+      summarize(record, {variant.scenario.slo, variant.run->setup.kv_cache.num_blocks});
+  for (const FailureMessage& message : run.messages) {
     outcome.warnings.push_back(warning_text(message, outcome.result.summary));
   }
-  write_files(record, outcome.result, variant.scenario.results, folder, subfolder);
+  write_files(record, outputs, outcome.result, variant.scenario.results, folder, subfolder);
   return outcome;
 }
 

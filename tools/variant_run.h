@@ -7,34 +7,34 @@
 #include <vector>
 
 #include "core/event.h"
+#include "core/run.h"
 #include "core/scenario.h"
 #include "core/workload.h"
 #include "reports/result_files.h"
 #include "reports/result_folder.h"
-#include "sim/simulation.h"
 
 namespace metronome {
 
 // Everything a run needs, looked up and drawn: what is wrong with it has been said by now.
 struct PreparedVariant {
   Scenario scenario;
-  Simulation simulation;
+  std::unique_ptr<PreparedRun> run;
   std::shared_ptr<const Workload> workload;  // one for all variants that agree on it
 };
 
 // Throws ConfigError.
-std::vector<PreparedVariant> prepare_variants(std::vector<Scenario> scenarios);
+std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scenario> scenarios);
 
 struct VariantOutcome {
   RunResult result;
   // "5 of 5 requests can never fit; first: request 0: needs ...", one a reason.
   std::vector<std::string> warnings;
-  double simulated_ms = 0;  // wall time of the simulation, without writing
+  double elapsed_ms = 0;  // wall time of the engine's loop, without writing
 };
 
-// Simulates the variant and writes its files into `subfolder` of `folder` (empty: into the folder
+// Runs the variant and writes its files into `subfolder` of `folder` (empty: into the folder
 // itself). `extra_sink` may be nullptr. Throws Interrupted when `progress` ends the run.
-VariantOutcome run_variant(PreparedVariant& variant, ResultFolder& folder,
+VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, ResultFolder& folder,
                            const std::string& subfolder, EventSink* extra_sink,
                            const ProgressFn& progress);
 

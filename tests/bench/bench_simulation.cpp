@@ -12,6 +12,7 @@
 #include "core/summary.h"
 #include "core/workload_config.h"
 #include "sim/simulation.h"
+#include "sim/virtual_clock.h"
 #include "tests/shared_data.h"
 
 namespace metronome {
@@ -42,7 +43,8 @@ void run_loop(benchmark::State& state, const Scenario& scenario, const Workload&
     RunRecorder recorder(workload.requests.size());
     EventDigest digest;
     EventSink* sinks[] = {&recorder, &digest};
-    run_simulation(simulation, workload, sinks);
+    VirtualClock clock;
+    simulation.run(workload, clock, sinks);
     benchmark::DoNotOptimize(digest.value());
     state.PauseTiming();
     num_steps = recorder.finish().steps.size();
@@ -149,7 +151,8 @@ void summarize_azure(benchmark::State& state) {
   Simulation simulation = prepare_simulation(peer_scenario());
   RunRecorder recorder;
   EventSink* sinks[] = {&recorder};
-  run_simulation(simulation, workload, sinks);
+  VirtualClock clock;
+  simulation.run(workload, clock, sinks);
   const RunRecord record = recorder.finish();
   for (auto _ : state) {
     benchmark::DoNotOptimize(summarize(record, {.slo = {}, .num_blocks = 7424}));

@@ -1,0 +1,62 @@
+// One run of a scenario on some backend: prepared first, so that whatever is wrong with it is said
+// before anything runs; then executed, events out.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/engine.h"
+#include "core/model/model_config.h"
+#include "core/scenario.h"
+#include "core/workload.h"
+
+namespace metronome {
+
+// Of the requests that failed or were refused for one reason: the first of them, and why.
+struct FailureMessage {
+  EndReason reason = EndReason::None;
+  std::string text;  // "request 3: needs 900 prompt + 200 output tokens; max_model_len is 1024"
+};
+
+struct RunOutcome {
+  bool completed = false;                // false: `progress` ended the run early
+  std::vector<FailureMessage> messages;  // one a reason
+};
+
+// A scenario with everything looked up: what will run, before it runs.
+class PreparedRun {
+ public:
+  virtual ~PreparedRun() = default;
+
+  ModelConfig model;
+  std::string device;  // what it runs on: "h200", "AMD EPYC 9654, 8 threads"
+  EngineSetup setup;
+  std::string warning;       // what is allowed but worth knowing; empty: nothing
+  std::string weights_text;  // where the weights come from; empty: there are none
+
+  // Runs the workload to its end. Every event goes to every sink, in order. `clock` is virtual for
+  // the simulator, real for what computes, and starts at 0.
+  virtual RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
+                         const ProgressFn& progress) = 0;
+};
+
+// What executes scenarios. Prepares several runs in turn, which may share what is costly to set up.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;
+  virtual bool is_measured() const = 0;  // times are real: clock, date and results vary
+  // Throws ConfigError.
+  virtual std::unique_ptr<PreparedRun> prepare(const Scenario& scenario) = 0;
+};
+
+// The engine's loop over a workload, on an executor.
+RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clock,
+                        const Workload& workload, std::span<EventSink* const> sinks,
+                        const ProgressFn& progress, std::int64_t steps_per_progress);
+
+}  // namespace metronome

@@ -1,0 +1,34 @@
+#include "cpu/machine.h"
+
+#include <cstdlib>
+#include <fstream>
+
+namespace metronome {
+namespace {
+
+// What stands behind "KEY ... :" in a file of /proc; empty when no line has the key.
+std::string proc_value(const char* file, const std::string& key) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t colon = line.find(':');
+    if (!line.starts_with(key) || colon == std::string::npos) continue;
+    const std::size_t begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? std::string() : line.substr(begin);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string processor_name() {
+  const std::string name = proc_value("/proc/cpuinfo", "model name");
+  return name.empty() ? "cpu" : name;
+}
+
+std::int64_t available_memory_bytes() {
+  const std::string text = proc_value("/proc/meminfo", "MemAvailable");
+  if (text.empty()) return INT64_MAX;
+  return std::strtoll(text.c_str(), nullptr, 10) * 1024;  // "23456789 kB"
+}
+
+}  // namespace metronome

@@ -1,0 +1,200 @@
+// `metronome run --backend=cpu`, from the command line to the files it writes.
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/model/safetensors.h"
+#include "tests/catch.h"
+#include "tests/command_line.h"
+
+namespace fs = std::filesystem;
+using namespace metronome::testing;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kScenario = R"(seed: 3
+model: tiny-llama
+engine: {max_num_seqs: 4, max_model_len: 256}
+workload:
+  num_requests: 6
+  arrivals: {process: poisson, rate: 200}
+  prompt_tokens: {distribution: uniform, min: 10, max: 150}
+  output_tokens: {distribution: fixed, value: 8}
+results: {outputs: true}
+)";
+constexpr const char* kVariants = R"(variants:
+  - {name: whole, scheduler: {policy: continuous}}
+  - {name: pieces, scheduler: {policy: chunked, prefill_chunk_size: 16}}
+  - {name: slots, kv_cache: {backend: slotted}, engine: {async_depth: 2}}
+)";
+
+struct Workplace {
+  ScratchFolder folder;
+  std::string out = folder.path() + "/out";
+
+  CommandResult run(const std::string& scenario, const std::string& options = "") const {
+    return run_metronome("run '" + folder.write("case.yaml", scenario) + "' --out '" + out +
+                         "' --backend=cpu " + options);
+  }
+  json result(const std::string& variant = "") const {
+    return json::parse(read_text_file(fs::path(out) / variant / "result.json"));
+  }
+  std::vector<json> lines(const std::string& file) const {
+    std::istringstream in(read_text_file(fs::path(out) / file));
+    std::vector<json> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+    return lines;
+  }
+};
+
+void check_refused(const CommandResult& result, const std::string& message) {
+  INFO("stderr: " << result.err);
+  CHECK(result.exit_code == 2);
+  CHECK(result.out.empty());
+  CHECK(result.err.find(message) != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("a measured run writes the files of a simulated one", "[cpu][cli]") {
+  const Workplace place;
+  const CommandResult run = place.run(std::string(kScenario) + kVariants);
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(run.out.find("output tokens: ") != std::string::npos);
+  CHECK(run.out.find("the same in every variant") != std::string::npos);
+  CHECK(run.out.find("random, from seed 3") != std::string::npos);
+
+  const json whole = place.result("whole");
+  CHECK(whole["backend"] == "cpu");
+  CHECK(whole["date"] != "19700101-000000");
+  CHECK(whole["completed"] == 6);
+  CHECK(whole["mean_ttft_ms"] > 0.0);
+  CHECK(whole["output_digest"].get<std::string>().size() == 16);
+  CHECK(whole["output_digest"] == place.result("pieces")["output_digest"]);
+  CHECK(whole["output_digest"] == place.result("slots")["output_digest"]);
+  CHECK(place.lines("whole/requests.jsonl").size() == 6);
+  CHECK(place.lines("whole/steps.jsonl").size() == whole["num_steps"]);
+  for (const json& step : place.lines("whole/steps.jsonl")) {
+    CHECK(step["started_ns"] < step["finished_ns"]);
+  }
+  const std::vector<json> outputs = place.lines("whole/outputs.jsonl");
+  REQUIRE(outputs.size() == 6);
+  CHECK(outputs[5]["request"] == 5);
+  CHECK(outputs[5]["token_ids"].size() == 8);
+  CHECK(outputs == place.lines("slots/outputs.jsonl"));
+}
+
+TEST_CASE("a model folder, through the command line, says what transformers says", "[cpu][cli]") {
+  const fs::path models = fs::path(METRONOME_SOURCE_DIR) / "tests/fixtures/models";
+  for (const char* name : {"llama-gqa2-llama3", "qwen3-gqa2", "gemma3-every6-window16"}) {
+    INFO(name);
+    const metronome::SafetensorsFile expected((models / name / "expected.safetensors").string());
+    const auto ids_of = [&](const char* tensor) {
+      const auto bytes = expected.find(tensor)->bytes;
+      std::vector<std::int32_t> ids(bytes.size() / sizeof(std::int32_t));
+      std::memcpy(ids.data(), bytes.data(), bytes.size());
+      return ids;
+    };
+    const std::vector<std::int32_t> prompt = ids_of("prompt");
+    const std::vector<std::int32_t> greedy = ids_of("greedy");
+    const Workplace place;
+    place.folder.write("trace.jsonl", json({{"input_toks", prompt.size()},
+                                            {"output_toks", greedy.size()},
+                                            {"arrival_time_ns", 0},
+                                            {"input_tok_ids", prompt}})
+                                              .dump() +
+                                          "\n");
+    const CommandResult run = place.run(
+        "model: " + (models / name).string() +
+        "\nengine: {max_num_seqs: 1, max_model_len: 256}\n"
+        "scheduler: {policy: vllm, max_num_batched_tokens: 16}\n"
+        "workload: {trace: trace.jsonl}\nresults: {outputs: true}\nsampling: {logprobs: 2}\n");
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    const json output = place.lines("outputs.jsonl").at(0);
+    CHECK(output["token_ids"] == json(greedy));
+    REQUIRE(output["logprobs"].size() == greedy.size());
+    // Greedy: the sampled token is the likeliest.
+    CHECK(output["logprobs"][0].size() == 3);
+    CHECK(output["logprobs"][0][0] == output["logprobs"][0][1]);
+    CHECK(output["logprobs"][0][1][1] > output["logprobs"][0][2][1]);
+  }
+}
+
+TEST_CASE("every architecture of the catalogue runs on drawn weights", "[cpu][cli]") {
+  for (const char* model : {"tiny-llama", "tiny-qwen3", "tiny-gemma3"}) {
+    INFO(model);
+    const Workplace place;
+    const CommandResult run = place.run(kScenario, "--set model=" + std::string(model));
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    CHECK(place.result()["completed"] == 6);
+  }
+}
+
+TEST_CASE("a hybrid model's window layers may have block tables of their own", "[cpu][cli]") {
+  const Workplace place;
+  const std::string gemma =
+      "--set model=tiny-gemma3 --set scheduler.policy=vllm --set engine.max_model_len=512 "
+      "--set workload.prompt_tokens='{distribution: fixed, value: 300}' ";
+  REQUIRE(place.run(kScenario, gemma).exit_code == 0);
+  const json one_table = place.result();
+  const CommandResult hybrid = place.run(kScenario, gemma + "--set kv_cache.sliding_window=128");
+  INFO(hybrid.err);
+  REQUIRE(hybrid.exit_code == 0);
+  CHECK(place.result()["output_digest"] == one_table["output_digest"]);
+  CHECK(place.result()["peak_kv_use"] != one_table["peak_kv_use"]);
+
+  check_refused(place.run(kScenario, gemma + "--set kv_cache.sliding_window=64"),
+                "--set kv_cache.sliding_window: 64 is not the window of tiny-gemma3, 128; allowed: "
+                "0 or 128");
+  check_refused(
+      place.run(kScenario, "--set scheduler.policy=vllm --set kv_cache.sliding_window=64"),
+      "64 is not the window of tiny-llama, which has none; allowed: 0");
+}
+
+TEST_CASE("stop tokens end requests early", "[cpu][cli]") {
+  const Workplace place;
+  REQUIRE(place.run(kScenario).exit_code == 0);
+  const json output = place.lines("outputs.jsonl").at(2);
+  const std::string stop = output["token_ids"][3].dump();
+  REQUIRE(place.run(kScenario, "--set sampling.stop_token_ids=[" + stop + "]").exit_code == 0);
+  const json stopped = place.lines("outputs.jsonl").at(2)["token_ids"];
+  CHECK(stopped.size() <= 4);
+  CHECK(stopped.back().dump() == stop);
+  CHECK(place.lines("requests.jsonl").at(2)["end"] == "stop");
+  CHECK(place.result()["completed"] == 6);
+}
+
+TEST_CASE("what a backend that computes cannot do", "[cpu][cli]") {
+  const Workplace place;
+  const auto refused = [&](const std::string& options, const std::string& message) {
+    INFO(options);
+    check_refused(place.run(kScenario, options), message);
+  };
+  const std::string folder = place.folder.path();
+  const std::string config = read_text_file(fs::path(METRONOME_SOURCE_DIR) /
+                                            "tests/fixtures/models/llama-mha/config.json");
+  place.folder.write("bare/config.json", config);
+  refused("--set model='" + folder + "/bare'", "/bare: has no weights; allowed: model.safetensors");
+  json biased = json::parse(config);
+  biased["attention_bias"] = true;
+  place.folder.write("biased/config.json", biased.dump());
+  refused("--set model='" + folder + "/biased' --set weights=random",
+          "--set model: cannot be computed here: attention_bias: ");
+  refused("--set model=llama-3.1-70b",
+          "--set model: the weights of llama-3.1-70b take 131.4 GiB, the machine has ");
+  refused("--set kv_cache.num_blocks=60000000",
+          "--set kv_cache.num_blocks: the KV cache takes 1831.1 GiB, the machine has ");
+  CHECK_FALSE(fs::exists(place.out));
+
+  const CommandResult cuda = run_metronome("run scenarios/quickstart.yaml --backend=cuda");
+  check_refused(cuda, "--backend: this build has no CUDA executor; allowed: sim, cpu\n");
+  CHECK(std::count(cuda.err.begin(), cuda.err.end(), '\n') == 1);
+  check_refused(run_metronome("run scenarios/quickstart.yaml --backend=gpu"),
+                "--backend: 'gpu' is no backend, did you mean 'cpu'?; allowed: sim, cpu, cuda");
+}
