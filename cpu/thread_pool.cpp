@@ -45,72 +45,93 @@ void wait_for_change(const std::atomic<T>& value, T old, bool spins) {
 
 struct ThreadPool::State {
   explicit State(int num_threads)
-      : spins(num_threads <= num_usable_processors()),
+      : num_parts(num_threads),
+        spins(num_threads <= num_usable_processors()),
         errors(static_cast<std::size_t>(num_threads)) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
   ~State() {
-    work = nullptr;
-    start();
+    is_over = true;
+    open_parts(0);
     for (std::thread& thread : threads) thread.join();
   }
 
-  void start() {
-    generation.fetch_add(1);
-    generation.notify_all();
+  // A new generation of parts: [0, num_open) are there to be taken.
+  void open_parts(int num_open) {
+    const std::uint64_t generation = (ticket.load() >> 32) + 1;
+    const auto first = static_cast<std::uint64_t>(num_parts - num_open);
+    ticket.store(generation << 32 | first);
+    ticket.notify_all();
   }
 
-  void call(int thread) {
+  // Takes parts until none is left. Whoever gets one keeps the loop it belongs to from ending, so
+  // that `work` is that loop's.
+  void take_parts() {
+    const auto end = static_cast<std::uint32_t>(num_parts);
+    std::uint64_t next = ticket.load();
+    while (static_cast<std::uint32_t>(next) < end) {
+      if (!ticket.compare_exchange_weak(next, next + 1)) continue;
+      call(static_cast<int>(static_cast<std::uint32_t>(next)));
+      if (num_left.fetch_sub(1) == 1) num_left.notify_one();
+      next = ticket.load();
+    }
+  }
+
+  void call(int part) {
     try {
-      (*work)(thread);
+      (*work)(part);
     } catch (...) {
-      errors[static_cast<std::size_t>(thread)] = std::current_exception();
+      errors[static_cast<std::size_t>(part)] = std::current_exception();
     }
   }
 
-  void serve(int thread) {
-    for (std::uint32_t seen = 0;; ++seen) {
-      wait_for_change(generation, seen, spins);
-      if (work == nullptr) return;
-      call(thread);
-      if (num_running.fetch_sub(1) == 1) num_running.notify_one();
+  void serve() {
+    while (true) {
+      const std::uint64_t seen = ticket.load();
+      if (is_over) return;
+      take_parts();
+      wait_for_change(ticket, seen, spins);
     }
   }
 
+  const int num_parts;
   // More threads than processors would only spin in each other's way.
   const bool spins;
-  // Written by the caller before it counts up `generation`, read by the others after.
+  // Written by the caller before it opens the parts, read by whoever took one.
   const std::function<void(int)>* work = nullptr;
-  std::vector<std::exception_ptr> errors;  // one a thread
+  std::vector<std::exception_ptr> errors;  // one a part
   std::vector<std::thread> threads;
   bool is_running = false;
-  alignas(64) std::atomic<std::uint32_t> generation{0};
-  alignas(64) std::atomic<int> num_running{0};
+  std::atomic<bool> is_over{false};
+  // The generation in the upper half, the next part in the lower: both change at once.
+  alignas(64) std::atomic<std::uint64_t> ticket;
+  alignas(64) std::atomic<int> num_left{0};
 };
 
 ThreadPool::ThreadPool(int num_threads) {
   METRONOME_CHECK(num_threads >= 1, "a thread pool needs a thread");
   state_ = std::make_unique<State>(num_threads);
+  state_->ticket = static_cast<std::uint64_t>(num_threads);  // nothing to take
   state_->threads.reserve(static_cast<std::size_t>(num_threads - 1));
   for (int thread = 1; thread < num_threads; ++thread) {
-    state_->threads.emplace_back([state = state_.get(), thread] { state->serve(thread); });
+    state_->threads.emplace_back([state = state_.get()] { state->serve(); });
   }
 }
 
 ThreadPool::~ThreadPool() = default;
 
-int ThreadPool::num_threads() const { return static_cast<int>(state_->errors.size()); }
+int ThreadPool::num_threads() const { return state_->num_parts; }
 
-void ThreadPool::run(const std::function<void(int thread)>& work) {
+void ThreadPool::run(const std::function<void(int part)>& work) {
   METRONOME_CHECK(!state_->is_running, "a loop inside a loop of the same thread pool");
   state_->is_running = true;
   state_->work = &work;
-  state_->num_running.store(num_threads() - 1);
-  if (num_threads() > 1) state_->start();
-  state_->call(0);
-  for (int left = state_->num_running.load(); left > 0; left = state_->num_running.load()) {
-    wait_for_change(state_->num_running, left, state_->spins);
+  state_->num_left.store(num_threads());
+  state_->open_parts(num_threads());
+  state_->take_parts();
+  for (int left = state_->num_left.load(); left > 0; left = state_->num_left.load()) {
+    wait_for_change(state_->num_left, left, state_->spins);
   }
   state_->is_running = false;
   std::exception_ptr first;
@@ -125,9 +146,9 @@ void ThreadPool::for_range(std::int64_t num_items,
                            const std::function<void(std::int64_t, std::int64_t)>& work) {
   if (num_items <= 0) return;
   if (num_items == 1 || num_threads() == 1) return work(0, num_items);
-  run([&work, num_items, threads = num_threads()](int thread) {
-    const std::int64_t begin = num_items * thread / threads;
-    const std::int64_t end = num_items * (thread + 1) / threads;
+  run([&work, num_items, num_parts = num_threads()](int part) {
+    const std::int64_t begin = num_items * part / num_parts;
+    const std::int64_t end = num_items * (part + 1) / num_parts;
     if (begin < end) work(begin, end);
   });
 }
@@ -135,8 +156,8 @@ void ThreadPool::for_range(std::int64_t num_items,
 void ThreadPool::for_each(std::int64_t num_items, const std::function<void(std::int64_t)>& work) {
   if (num_items <= 0) return;
   if (num_items == 1) return work(0);
-  run([&work, num_items, threads = num_threads()](int thread) {
-    for (std::int64_t i = thread; i < num_items; i += threads) work(i);
+  run([&work, num_items, num_parts = num_threads()](int part) {
+    for (std::int64_t i = part; i < num_items; i += num_parts) work(i);
   });
 }
 

@@ -7,8 +7,9 @@
 
 namespace metronome {
 
-// Work is cut by index, never by who comes first, so that each item is computed by the same code
-// whatever the number of threads.
+// A loop is cut into as many parts as there are threads, by index alone: who computes a part
+// changes nothing. A thread that has done one takes the next that nobody has begun, so that a loop
+// does not wait for a thread the system has taken the processor from.
 class ThreadPool {
  public:
   // The caller's thread counts as one of `num_threads` (>= 1).
@@ -19,15 +20,15 @@ class ThreadPool {
 
   int num_threads() const;
 
-  // Calls work(thread) once for every thread in [0, num_threads) and waits for all. An exception
-  // of one of them is rethrown here (of several, the lowest thread's) when all have ended. Not
+  // Calls work(part) once for every part in [0, num_threads()) and waits for all. An exception of
+  // one of them is rethrown here (of several, the lowest part's) when all have ended. Not
   // reentrant. Between calls that follow each other closely the threads spin, later they sleep.
-  void run(const std::function<void(int thread)>& work);
+  void run(const std::function<void(int part)>& work);
 
-  // Calls work(begin, end) with contiguous, nearly equal parts of [0, num_items), one a thread.
+  // Calls work(begin, end) with contiguous, nearly equal parts of [0, num_items).
   void for_range(std::int64_t num_items,
                  const std::function<void(std::int64_t begin, std::int64_t end)>& work);
-  // Calls work(i) for every i in [0, num_items), thread t taking t, t + num_threads, ...: for items
+  // Calls work(i) for every i in [0, num_items), part p being p, p + num_threads(), ...: for items
   // whose cost grows along the index.
   void for_each(std::int64_t num_items, const std::function<void(std::int64_t i)>& work);
 

@@ -219,11 +219,11 @@ void Transformer::attend(const Layer& layer, std::int64_t index, const ForwardBa
     begin = end;
   }
   const auto num_items = static_cast<std::int64_t>(items_.size());
-  const int num_threads = pool_.num_threads();
-  pool_.run([&](int thread) {
-    for (std::int64_t i = thread; i < num_items; i += num_threads) {
+  const int num_parts = pool_.num_threads();
+  pool_.run([&](int part) {
+    for (std::int64_t i = part; i < num_items; i += num_parts) {
       attend_item(layer, index, batch, tile, kv, items_[static_cast<std::size_t>(i)],
-                  scratch_[static_cast<std::size_t>(thread)]);
+                  scratch_[static_cast<std::size_t>(part)]);
     }
   });
 }

@@ -60,7 +60,7 @@ class Transformer {
     std::int32_t begin;
     std::int32_t end;
   };
-  // What a thread needs to set up an AttentionTask.
+  // What it takes to set up an AttentionTask.
   struct AttentionScratch {
     std::vector<const float*> queries;
     std::vector<float*> outputs;
@@ -112,7 +112,7 @@ class Transformer {
   std::vector<float> attended_;  // [tile, n_heads * head_dim]
   std::vector<float> gate_up_;   // [tile, 2 * ffn_dim]
   std::vector<AttentionItem> items_;
-  std::vector<AttentionScratch> scratch_;  // one a thread
+  std::vector<AttentionScratch> scratch_;  // one a part of a loop
 };
 
 }  // namespace metronome

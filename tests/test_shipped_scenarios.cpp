@@ -7,6 +7,7 @@
 #include "core/run_record.h"
 #include "core/scenario.h"
 #include "core/summary.h"
+#include "cpu/cpu_backend.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 #include "tests/catch.h"
@@ -90,6 +91,34 @@ TEST_CASE("the scenario that memory is measured on is valid", "[scenarios]") {
 TEST_CASE("scenarios over recorded traces run whole", "[scenarios][slow]") {
   for (const std::string& path : shipped_scenarios()) {
     if (is_long(path)) check_whole(path);
+  }
+}
+
+TEST_CASE("every scenario runs with real arithmetic", "[scenarios][slow]") {
+  CpuBackend backend;
+  for (const std::string& path : shipped_scenarios()) {
+    INFO(path);
+    const bool has_trace =
+        !load_scenario(path, {}, std::nullopt, "cpu").variants.front().workload.trace.file.empty();
+    const ScenarioFile file =
+        load_scenario(path,
+                      {"model=tiny-llama", "engine.max_model_len=16384",
+                       has_trace ? "workload.trace.limit=2" : "workload.num_requests=2"},
+                      std::nullopt, "cpu");
+    for (const Scenario& scenario : file.variants) {
+      INFO(scenario.name);
+      if (!has_its_trace(scenario)) continue;
+      const Workload workload = make_workload(scenario.workload, scenario.seed);
+      const std::unique_ptr<PreparedRun> run = backend.prepare(scenario);
+      RunRecorder recorder(workload.requests.size());
+      EventSink* sinks[] = {&recorder};
+      VirtualClock clock;  // no waiting for arrivals
+      REQUIRE(run->run(workload, clock, sinks, {}).completed);
+      const Summary summary =
+          summarize(recorder.finish(), {scenario.slo, run->setup.kv_cache.num_blocks});
+      CHECK(summary.completed == static_cast<std::int64_t>(workload.requests.size()));
+      CHECK(summary.total_output_tokens == workload.total_output_tokens());
+    }
   }
 }
 

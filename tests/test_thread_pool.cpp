@@ -1,4 +1,6 @@
-// The thread pool: every item once, errors by thread, whatever the number of threads.
+// The thread pool: every item once, errors by part, whatever the number of threads.
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <stdexcept>
@@ -14,12 +16,12 @@ using namespace metronome;
 
 namespace {
 
-// What run() rethrows when each of `failing` threads throws its number.
+// What run() rethrows when each of `failing` parts throws its number.
 std::string error_of_run(ThreadPool& pool, const std::vector<int>& failing) {
   try {
-    pool.run([&](int thread) {
+    pool.run([&](int part) {
       for (const int number : failing) {
-        if (number == thread) throw std::runtime_error(std::to_string(thread));
+        if (number == part) throw std::runtime_error(std::to_string(part));
       }
     });
   } catch (const std::runtime_error& error) {
@@ -30,22 +32,34 @@ std::string error_of_run(ThreadPool& pool, const std::vector<int>& failing) {
 
 }  // namespace
 
-TEST_CASE("run calls every thread once and waits for all", "[thread_pool]") {
+TEST_CASE("run calls every part once and waits for all", "[thread_pool]") {
   for (const int num_threads : {1, 2, 3, 8}) {
     ThreadPool pool(num_threads);
     CHECK(pool.num_threads() == num_threads);
-    // Plain integers: run() alone orders the threads' writes before the caller's reads.
+    // Plain integers: run() alone orders the parts' writes before the caller's reads.
     std::vector<int> calls(static_cast<std::size_t>(num_threads), 0);
-    std::vector<std::thread::id> ids(calls.size());
     for (int round = 1; round <= 200; ++round) {
-      pool.run([&](int thread) {
-        ++calls[static_cast<std::size_t>(thread)];
-        ids[static_cast<std::size_t>(thread)] = std::this_thread::get_id();
-      });
+      pool.run([&](int part) { ++calls[static_cast<std::size_t>(part)]; });
       REQUIRE(calls == std::vector<int>(calls.size(), round));
     }
-    CHECK(ids[0] == std::this_thread::get_id());
-    for (std::size_t i = 1; i < ids.size(); ++i) CHECK(ids[i] != ids[i - 1]);
+  }
+}
+
+TEST_CASE("every thread takes part", "[thread_pool]") {
+  for (const int num_threads : {2, 3, 5}) {
+    ThreadPool pool(num_threads);
+    for (int round = 0; round < 20; ++round) {
+      // Each part waits for all others to have begun: fewer threads than parts would never end.
+      std::atomic<int> num_begun{0};
+      std::vector<std::thread::id> ids(static_cast<std::size_t>(num_threads));
+      pool.run([&](int part) {
+        ids[static_cast<std::size_t>(part)] = std::this_thread::get_id();
+        ++num_begun;
+        while (num_begun < num_threads) std::this_thread::yield();
+      });
+      std::sort(ids.begin(), ids.end());
+      CHECK(std::adjacent_find(ids.begin(), ids.end()) == ids.end());
+    }
   }
 }
 
@@ -82,6 +96,7 @@ TEST_CASE("for_each deals the items out in turn", "[thread_pool]") {
         ids[static_cast<std::size_t>(i)] = std::this_thread::get_id();
       });
       CHECK(calls == std::vector<int>(calls.size(), 1));
+      // The items of a part are one thread's.
       for (std::size_t i = static_cast<std::size_t>(num_threads); i < ids.size(); ++i) {
         CHECK(ids[i] == ids[i - static_cast<std::size_t>(num_threads)]);
       }
@@ -89,7 +104,7 @@ TEST_CASE("for_each deals the items out in turn", "[thread_pool]") {
   }
 }
 
-TEST_CASE("the lowest thread's error comes out when all have ended", "[thread_pool]") {
+TEST_CASE("the lowest part's error comes out when all have ended", "[thread_pool]") {
   ThreadPool pool(4);
   CHECK(error_of_run(pool, {2}) == "2");
   CHECK(error_of_run(pool, {3, 1}) == "1");
@@ -97,9 +112,9 @@ TEST_CASE("the lowest thread's error comes out when all have ended", "[thread_po
   CHECK(error_of_run(pool, {}) == "none");
 
   int num_ended = 0;
-  CHECK_THROWS_AS(pool.run([&](int thread) {
-    if (thread == 0) throw std::runtime_error("early");
-    if (thread == 3) {
+  CHECK_THROWS_AS(pool.run([&](int part) {
+    if (part == 0) throw std::runtime_error("early");
+    if (part == 3) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       num_ended = 1;
     }
@@ -110,8 +125,8 @@ TEST_CASE("the lowest thread's error comes out when all have ended", "[thread_po
 
 TEST_CASE("a loop inside a loop is refused, and the pool lives on", "[thread_pool]") {
   ThreadPool pool(2);
-  CHECK_THROWS_AS(pool.run([&](int thread) {
-    if (thread == 0) pool.run([](int) {});
+  CHECK_THROWS_AS(pool.run([&](int part) {
+    if (part == 0) pool.run([](int) {});
   }),
                   InvariantError);
   CHECK(error_of_run(pool, {1}) == "1");
@@ -122,10 +137,10 @@ TEST_CASE("threads that went to sleep wake up", "[thread_pool]") {
   ThreadPool pool(3);
   for (int round = 0; round < 5; ++round) {
     std::vector<int> calls(3, 0);
-    pool.run([&](int thread) {
+    pool.run([&](int part) {
       // The caller sleeps too, where it waits for the others.
-      if (thread == round % 3) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      calls[static_cast<std::size_t>(thread)] = 1;
+      if (part == round % 3) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      calls[static_cast<std::size_t>(part)] = 1;
     });
     CHECK(calls == std::vector<int>(3, 1));
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -136,7 +151,7 @@ TEST_CASE("many short loops on more threads than processors", "[thread_pool]") {
   ThreadPool pool(2 * num_usable_processors() + 1);
   std::vector<std::int64_t> sums(static_cast<std::size_t>(pool.num_threads()), 0);
   for (int round = 0; round < 2000; ++round) {
-    pool.run([&](int thread) { sums[static_cast<std::size_t>(thread)] += round; });
+    pool.run([&](int part) { sums[static_cast<std::size_t>(part)] += round; });
   }
   CHECK(sums == std::vector<std::int64_t>(sums.size(), 1999 * 1000));
 }
