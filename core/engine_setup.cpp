@@ -18,6 +18,12 @@ KvCacheLayout paged_layout(const Scenario& scenario, const PolicyInfo& policy,
     num_blocks = *config.num_blocks;
   } else {
     num_blocks = std::min(kv_capacity(config.block_size), kMaxBlocks);
+    if (num_blocks < 1) {
+      throw UnplacedConfigError("kv_cache.num_blocks",
+                                "auto finds no memory for a block of " +
+                                    std::to_string(config.block_size) +
+                                    " tokens; allowed: smaller blocks, a smaller model");
+    }
   }
   return {.num_blocks = num_blocks,
           .block_size = config.block_size,

@@ -38,6 +38,12 @@ class PreparedRun {
   std::string warning;       // what is allowed but worth knowing; empty: nothing
   std::string weights_text;  // where the weights come from; empty: there are none
 
+  // Throws ConfigError for a workload that cannot be run.
+  virtual void check_workload(const Workload&) const {}
+
+  // Brings into memory what run() needs, before its clock starts. Throws ConfigError.
+  virtual void load() {}
+
   // Runs the workload to its end. Every event goes to every sink, in order. `clock` is virtual for
   // the simulator, real for what computes, and starts at 0.
   virtual RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,

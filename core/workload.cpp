@@ -1,5 +1,7 @@
 #include "core/workload.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/rng.h"
 
@@ -19,19 +21,18 @@ void append_drawn_ids(const PromptSegment& segment, std::uint64_t seed, std::int
   }
 }
 
-void append_given_ids(std::span<const TokenId> given, std::size_t request, std::int64_t vocab_size,
-                      std::vector<TokenId>& out) {
-  for (const TokenId id : given) {
-    if (value(id) >= vocab_size) {
-      throw ConfigError("workload.trace: request " + std::to_string(request) + " has token id " +
-                        std::to_string(value(id)) + "; the model's ids are 0 to " +
-                        std::to_string(vocab_size - 1));
-    }
-    out.push_back(id);
-  }
-}
-
 }  // namespace
+
+std::string Workload::token_id_error(std::int64_t vocab_size) const {
+  const auto bad = std::find_if(token_ids.begin(), token_ids.end(),
+                                [vocab_size](TokenId id) { return value(id) >= vocab_size; });
+  if (bad == token_ids.end()) return {};
+  const auto position = static_cast<std::uint64_t>(bad - token_ids.begin());
+  const auto next = std::upper_bound(token_begin.begin(), token_begin.end(), position);
+  return "request " + std::to_string(next - token_begin.begin() - 1) + " has token id " +
+         std::to_string(value(*bad)) + "; allowed: the model's ids, 0 to " +
+         std::to_string(vocab_size - 1);
+}
 
 void Workload::prompt_token_ids(std::size_t i, std::uint64_t seed, std::int64_t vocab_size,
                                 std::vector<TokenId>& out) const {
@@ -40,9 +41,10 @@ void Workload::prompt_token_ids(std::size_t i, std::uint64_t seed, std::int64_t 
   out.clear();
   out.reserve(static_cast<std::size_t>(requests[i].num_prompt_tokens));
   if (!token_begin.empty()) {
-    const std::span<const TokenId> all(token_ids);
-    append_given_ids(all.subspan(token_begin[i], token_begin[i + 1] - token_begin[i]), i,
-                     vocab_size, out);
+    for (std::uint64_t k = token_begin[i]; k < token_begin[i + 1]; ++k) {
+      METRONOME_CHECK(value(token_ids[k]) < vocab_size, "given ids were checked before");
+      out.push_back(token_ids[k]);
+    }
   } else if (!segment_begin.empty()) {
     for (std::size_t s = segment_begin[i]; s < segment_begin[i + 1]; ++s) {
       append_drawn_ids(segments[s], seed, vocab_size, out);

@@ -49,9 +49,13 @@ class Workload {
   std::vector<TokenId> token_ids;
   std::vector<std::uint64_t> token_begin;
 
+  // What is wrong with the first given id that a vocabulary of this size does not have; empty:
+  // nothing.
+  std::string token_id_error(std::int64_t vocab_size) const;
+
   // Writes the prompt of request i: given ids where there are any, else ids drawn from the
   // content of its segments and the seed. Equal segments give equal ids. Ids < vocab_size.
-  // Throws ConfigError for a given id that the vocabulary does not have.
+  // Requires given ids without token_id_error(vocab_size).
   void prompt_token_ids(std::size_t i, std::uint64_t seed, std::int64_t vocab_size,
                         std::vector<TokenId>& out) const;
 

@@ -29,14 +29,23 @@ void CpuExecutor::launch(const StepPlan& plan, const RequestTable& requests, Tim
   if (plan.step_index % kStepsPerSweep == 0) forget_ended(requests);
 }
 
+// At the second look: no step in flight names a request that had ended at the first.
 void CpuExecutor::forget_ended(const RequestTable& requests) {
   std::erase_if(remembered_, [&](RequestId id) {
-    if (!requests[id].has_ended()) return false;
     Text& text = text_of(id);
-    text.is_over = true;
-    std::vector<TokenId>().swap(text.token_ids);
-    return true;
+    const bool is_forgotten = text.has_ended;
+    if (is_forgotten) text = Text();
+    text.has_ended = requests[id].has_ended();
+    return is_forgotten;
   });
+}
+
+// The requests of a failed step end with it. Those that have a chunk in the next step too are
+// computed there on anything, since nobody takes the result or finds the blocks.
+void CpuExecutor::lose(const Step& step) {
+  for (std::size_t i = 0; i < step.num_passes; ++i) {
+    for (const RequestId request : step.passes[i].requests) text_of(request).is_lost = true;
+  }
 }
 
 const StepResult& CpuExecutor::collect() {
@@ -56,6 +65,7 @@ const StepResult& CpuExecutor::collect() {
   } catch (const std::exception& error) {
     result.failed = true;
     result.error = error.what();
+    lose(step);
   }
   result.finished_at = clock_.now();
   return result;
@@ -78,9 +88,9 @@ void CpuExecutor::look_up_tokens(ForwardBatch& batch) {
   for (std::int32_t s = 0; s < batch.num_sequences(); ++s) {
     const auto i = static_cast<std::size_t>(s);
     Text& text = text_of(batch.requests[i]);
-    // It may have ended with this step in flight: nobody takes the result.
-    if (text.is_over) continue;
+    if (text.is_lost) continue;
     if (text.token_ids.empty()) {
+      METRONOME_CHECK(!text.has_ended, "a request that is forgotten is computed");
       remembered_.push_back(batch.requests[i]);
       input_.prompt(batch.requests[i], text.token_ids);
       text.sampling = input_.sampling(batch.requests[i]);
@@ -99,19 +109,20 @@ void CpuExecutor::sample(const ForwardBatch& batch, StepResult& result) {
   std::size_t sequence = 0;
   for (std::size_t row = 0; row < batch.logit_tokens.size(); ++row) {
     while (batch.query_start[sequence + 1] <= batch.logit_tokens[row]) ++sequence;
-    const RequestId request = batch.requests[sequence];
-    Text& text = text_of(request);
+    Text& text = text_of(batch.requests[sequence]);
     const std::span<const float> logits(logits_.data() + row * vocab_size, vocab_size);
     const std::int32_t position = batch.context_lens[sequence];
-    if (logits_sink_) logits_sink_(batch, sequence, logits);
-    SampledToken sampled = sampler_.sample(logits, text.sampling, position);
+    SampledToken sampled;
+    if (!text.is_lost) {  // else there is nothing to choose from, and nobody to take it
+      if (logits_sink_) logits_sink_(batch, sequence, logits);
+      sampled = sampler_.sample(logits, text.sampling, position);
+      METRONOME_CHECK(static_cast<std::size_t>(position) == text.token_ids.size(),
+                      "a token is sampled once");
+      text.token_ids.push_back(sampled.token);
+    }
     result.sampled_tokens.push_back(sampled.token);
     result.ends_request.push_back(ends_request(text, sampled.token) ? 1 : 0);
     result.logprobs.push_back(std::move(sampled.logprobs));
-    if (text.is_over) continue;
-    METRONOME_CHECK(static_cast<std::size_t>(position) == text.token_ids.size(),
-                    "a token is sampled once");
-    text.token_ids.push_back(sampled.token);
   }
 }
 

@@ -50,10 +50,12 @@ class CpuExecutor final : public Executor {
   struct Text {
     std::vector<TokenId> token_ids;  // prompt and output; empty: not seen yet, or over
     SamplingParams sampling;
-    bool is_over = false;
+    bool has_ended = false;  // when last looked at; its last step may still be in flight
+    bool is_lost = false;    // a step that was to sample one of its tokens failed
   };
 
   void forget_ended(const RequestTable& requests);
+  void lose(const Step& step);
   void run_pass(ForwardBatch& batch, StepResult& result);
   void look_up_tokens(ForwardBatch& batch);
   void sample(const ForwardBatch& batch, StepResult& result);

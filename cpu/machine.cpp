@@ -1,5 +1,6 @@
 #include "cpu/machine.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -26,9 +27,17 @@ std::string processor_name() {
 }
 
 std::int64_t available_memory_bytes() {
+  std::int64_t available = INT64_MAX;
   const std::string text = proc_value("/proc/meminfo", "MemAvailable");
-  if (text.empty()) return INT64_MAX;
-  return std::strtoll(text.c_str(), nullptr, 10) * 1024;  // "23456789 kB"
+  if (!text.empty()) available = std::strtoll(text.c_str(), nullptr, 10) * 1024;  // "23456789 kB"
+  // A container's limit, where control groups (version 2) set one: a number, or "max".
+  std::int64_t limit = 0;
+  std::int64_t used = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit &&
+      std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
+    available = std::min(available, std::max<std::int64_t>(0, limit - used));
+  }
+  return available;
 }
 
 }  // namespace metronome

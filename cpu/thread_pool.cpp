@@ -153,14 +153,6 @@ void ThreadPool::for_range(std::int64_t num_items,
   });
 }
 
-void ThreadPool::for_each(std::int64_t num_items, const std::function<void(std::int64_t)>& work) {
-  if (num_items <= 0) return;
-  if (num_items == 1) return work(0);
-  run([&work, num_items, num_parts = num_threads()](int part) {
-    for (std::int64_t i = part; i < num_items; i += num_parts) work(i);
-  });
-}
-
 int num_usable_processors() {
   cpu_set_t processors;
   CPU_ZERO(&processors);

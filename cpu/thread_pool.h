@@ -28,9 +28,6 @@ class ThreadPool {
   // Calls work(begin, end) with contiguous, nearly equal parts of [0, num_items).
   void for_range(std::int64_t num_items,
                  const std::function<void(std::int64_t begin, std::int64_t end)>& work);
-  // Calls work(i) for every i in [0, num_items), part p being p, p + num_threads(), ...: for items
-  // whose cost grows along the index.
-  void for_each(std::int64_t num_items, const std::function<void(std::int64_t i)>& work);
 
  private:
   struct State;

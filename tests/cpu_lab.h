@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "core/prefix_hash.h"
 #include "core/rng.h"
 #include "cpu/cpu_executor.h"
+#include "tests/catch.h"
 #include "tests/engine_harness.h"
 
 namespace metronome::testing {
@@ -107,8 +110,12 @@ struct LabSettings {
   std::int32_t max_num_seqs = 8;
   std::int32_t max_model_len = 128;
   bool caches_prefixes = false;
+  std::int32_t sliding_window = 0;  // of window layers with block tables of their own
   SamplingParams sampling = {.ignore_eos = true};
   CpuExecutor::PassFn hook = {};
+  std::function<void(Engine&)> between_steps = {};
+  // Of the engines' own keys, for policies that read them.
+  std::function<void(SchedulerConfig&)> adjust = {};
 };
 
 struct LabRun {
@@ -123,6 +130,7 @@ struct LabRun {
   std::int64_t num_free_blocks = 0;
   std::int64_t num_blocks = 0;
   std::vector<EndReason> ends;
+  std::string failure;  // of the first request that failed with its step
   std::vector<std::int32_t> prefix_hits;
   std::int32_t num_preemptions = 0;
 };
@@ -150,6 +158,7 @@ class Lab {
                 .head_dim = model().head_dim,
                 .num_blocks = setup.kv_cache.num_blocks,
                 .block_size = setup.kv_cache.block_size});
+    fill_with_nan(kv);  // whoever reads what nobody wrote shall notice
     const WorkloadInput input(workload, 0, model().vocab_size, settings.sampling);
     TestClock clock;
     CpuExecutor executor(transformer_, kv, input, clock);
@@ -165,7 +174,12 @@ class Lab {
     const PrefixHasher hasher(&workload);
     Engine engine(setup, executor, clock, sinks, &hasher);
     ArrivalSource arrivals(workload);
-    METRONOME_CHECK(engine.run(arrivals), "the run ends");
+    const ProgressFn between_steps = [&](const RunProgress&) {
+      if (settings.between_steps) settings.between_steps(engine);
+      return true;
+    };
+    METRONOME_CHECK(engine.run(arrivals, between_steps, 1), "the run ends");
+    run.failure = engine.first_message(EndReason::StepFailed);
     run.outputs = outputs.outputs();
     run.outputs.resize(prompts.size());
     for (const OutputLog::Output& output : run.outputs) run.tokens.push_back(output.token_ids);
@@ -181,6 +195,22 @@ class Lab {
   }
 
  private:
+  void fill_with_nan(KvStore& kv) const {
+    const KvShape& shape = kv.shape();
+    const std::vector<float> nan(static_cast<std::size_t>(shape.head_dim),
+                                 std::numeric_limits<float>::quiet_NaN());
+    for (std::int64_t layer = 0; layer < shape.n_layers; ++layer) {
+      for (std::int64_t block = 0; block < shape.num_blocks; ++block) {
+        for (std::int32_t offset = 0; offset < shape.block_size; ++offset) {
+          for (std::int64_t head = 0; head < shape.n_kv_heads; ++head) {
+            kv.write(layer, BlockId{static_cast<std::int32_t>(block)}, offset, head, nan.data(),
+                     nan.data());
+          }
+        }
+      }
+    }
+  }
+
   static Workload workload_of(const std::vector<LabPrompt>& prompts) {
     Workload workload;
     workload.mode = ArrivalMode::Steps;
@@ -204,11 +234,13 @@ class Lab {
     setup.async_depth = settings.async_depth;
     setup.max_num_seqs = settings.max_num_seqs;
     setup.max_model_len = settings.max_model_len;
+    if (settings.adjust) settings.adjust(setup.scheduler);
     if (settings.is_slotted) {
       setup.kv_cache = {.num_blocks = settings.max_num_seqs, .block_size = settings.max_model_len};
     } else {
       setup.kv_cache = {.num_blocks = settings.num_blocks, .block_size = settings.block_size};
       setup.kv_cache.enable_prefix_caching = settings.caches_prefixes;
+      setup.kv_cache.sliding_window = settings.sliding_window;
       metronome::arrange_cache(*find_policy(settings.policy), setup);
     }
     setup.kv_cache.forgets_unfilled_blocks = true;
@@ -237,6 +269,18 @@ class Lab {
   ThreadPool pool_;
   Transformer transformer_;
 };
+
+// Calls check(lab, settings) for every architecture with a paged and a slotted cache.
+template <class Check>
+void for_all_caches(const std::string& policy, const Check& check) {
+  for (const Family family : kFamilies) {
+    Lab lab(family);
+    for (const bool is_slotted : {false, true}) {
+      INFO(name_of(family) << (is_slotted ? ", slotted" : ", paged"));
+      check(lab, LabSettings{.policy = policy, .is_slotted = is_slotted});
+    }
+  }
+}
 
 inline bool has_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;

@@ -6,6 +6,8 @@
 #include <sstream>
 
 #include "core/model/safetensors.h"
+#include "core/scenario.h"
+#include "cpu/cpu_backend.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
@@ -170,6 +172,81 @@ TEST_CASE("stop tokens end requests early", "[cpu][cli]") {
   CHECK(place.result()["completed"] == 6);
 }
 
+TEST_CASE("the sampling keys reach the executor", "[cpu][cli]") {
+  const Workplace place;
+  const auto outputs = [&place](const std::string& options) {
+    const CommandResult run = place.run(kScenario, options);
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    return place.lines("outputs.jsonl");
+  };
+  const auto greedy = outputs("");
+  const std::string hot = "--set sampling.temperature=2 ";
+  const auto drawn = outputs(hot);
+  CHECK(drawn != greedy);
+  CHECK(outputs(hot) == drawn);
+  CHECK(outputs(hot + "--set sampling.seed=3") == drawn);  // the scenario's
+  CHECK(outputs(hot + "--set sampling.seed=4") != drawn);
+  // Each leaves nothing but the likeliest token.
+  CHECK(outputs(hot + "--set sampling.top_k=1") == greedy);
+  CHECK(outputs(hot + "--set sampling.top_p=1e-6") == greedy);
+  CHECK(outputs(hot + "--set sampling.min_p=1") == greedy);
+}
+
+TEST_CASE("variants have weights, threads and memory of their own", "[cpu][cli]") {
+  const Workplace place;
+  const CommandResult run = place.run(
+      std::string(kScenario) +
+      "variants:\n"
+      "  - {name: one, cpu: {threads: 1}}\n"
+      "  - {name: three, cpu: {threads: 3}}\n"
+      "  - {name: other, cpu: {threads: 1}, seed: 4}\n"
+      "  - {name: small, cpu: {threads: 1, kv_cache_gib: 0.001}, kv_cache: {block_size: 32}}\n");
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(run.out.find("output tokens differ") != std::string::npos);
+  const json one = place.result("one");
+  const json three = place.result("three");
+  CHECK(three["output_digest"] == one["output_digest"]);
+  CHECK(place.result("small")["output_digest"] == one["output_digest"]);
+  CHECK(place.result("other")["output_digest"] != one["output_digest"]);
+  CHECK(one["hardware"].get<std::string>().find(", 1 threads") != std::string::npos);
+  CHECK(three["hardware"].get<std::string>().find(", 3 threads") != std::string::npos);
+  CHECK(one["num_kv_blocks"] == 4 * 256 / 16);  // as many as max_num_seqs requests can use
+  // 4 layers, 2 heads of 32, keys and values in float32: 2,048 bytes a token.
+  CHECK(place.result("small")["num_kv_blocks"] == 1'073'741 / (2048 * 32));
+}
+
+TEST_CASE("blocks that were never filled are forgotten where there is arithmetic", "[cpu]") {
+  const ScratchFolder folder;
+  const auto file = metronome::load_scenario(folder.write("case.yaml", kScenario),
+                                             {"scheduler.policy=vllm"}, std::nullopt, "cpu");
+  metronome::CpuBackend backend;
+  CHECK(backend.prepare(file.variants[0])->setup.kv_cache.forgets_unfilled_blocks);
+}
+
+TEST_CASE("a model in the current folder is its files, however it is named", "[cpu][cli]") {
+  const fs::path fixture = fs::path(METRONOME_SOURCE_DIR) / "tests/fixtures/models/llama-mha";
+  std::vector<std::string> digests;
+  for (const char* name : {".", "./config.json", "config.json"}) {
+    INFO(name);
+    const Workplace place;
+    for (const char* file : {"config.json", "model.safetensors"}) {
+      fs::copy_file(fixture / file, fs::path(place.folder.path()) / file);
+    }
+    place.folder.write("case.yaml", kScenario);
+    const CommandResult run =
+        run_metronome("run case.yaml --backend=cpu --set model=" + std::string(name),
+                      "cd '" + place.folder.path() + "' &&");
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    CHECK(run.out.find("files in .") != std::string::npos);
+    digests.push_back(run.out.substr(run.out.find("output tokens: "), 31));
+  }
+  CHECK(digests[0] == digests[1]);
+  CHECK(digests[0] == digests[2]);
+}
+
 TEST_CASE("what a backend that computes cannot do", "[cpu][cli]") {
   const Workplace place;
   const auto refused = [&](const std::string& options, const std::string& message) {
@@ -190,6 +267,16 @@ TEST_CASE("what a backend that computes cannot do", "[cpu][cli]") {
           "--set model: the weights of llama-3.1-70b take 131.4 GiB, the machine has ");
   refused("--set kv_cache.num_blocks=60000000",
           "--set kv_cache.num_blocks: the KV cache takes 1831.1 GiB, the machine has ");
+  refused("--set kv_cache.block_size=1024 --set cpu.kv_cache_gib=0.001",
+          "kv_cache.num_blocks: auto finds no memory for a block of 1024 tokens; allowed: ");
+  refused("--set sampling.stop_token_ids=[5,4096]",
+          "--set sampling.stop_token_ids: 4096 is no token of the model; allowed: 0 to 4095");
+  place.folder.write("trace.jsonl",
+                     "{\"input_toks\": 2, \"output_toks\": 1, \"arrival_time_ns\": 0, "
+                     "\"input_tok_ids\": [7, 100000]}\n");
+  check_refused(
+      place.run("model: tiny-llama\nworkload: {trace: trace.jsonl}\n"),
+      "workload.trace: request 0 has token id 100000; allowed: the model's ids, 0 to 4095");
   CHECK_FALSE(fs::exists(place.out));
 
   const CommandResult cuda = run_metronome("run scenarios/quickstart.yaml --backend=cuda");

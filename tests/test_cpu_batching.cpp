@@ -1,27 +1,13 @@
 // What continuous batching must not change, on real arithmetic: a request's logits, KV and tokens
 // are its own, whoever it shares steps, blocks and threads with.
-#include <functional>
+#include <stdexcept>
 
 #include "tests/catch.h"
 #include "tests/cpu_lab.h"
 
 namespace metronome::testing {
-namespace {
-
-void for_all(const std::function<void(Lab&, LabSettings)>& check) {
-  for (const Family family : kFamilies) {
-    Lab lab(family);
-    for (const bool is_slotted : {false, true}) {
-      INFO(name_of(family) << (is_slotted ? ", slotted" : ", paged"));
-      check(lab, {.policy = "continuous", .is_slotted = is_slotted});
-    }
-  }
-}
-
-}  // namespace
-
 TEST_CASE("a batched decode gives what each request decodes alone", "[cpu][batching]") {
-  for_all([](Lab& lab, const LabSettings& settings) {
+  for_all_caches("continuous", [](Lab& lab, const LabSettings& settings) {
     // Decodes at positions 10 and 20 in one pass.
     const std::vector<LabPrompt> prompts = {{lab.ids(1, 10), 6}, {lab.ids(2, 20), 6}};
     const LabRun together = lab.run(settings, prompts);
@@ -33,7 +19,7 @@ TEST_CASE("a batched decode gives what each request decodes alone", "[cpu][batch
 }
 
 TEST_CASE("a decode is the prefill of one more token", "[cpu][batching]") {
-  for_all([](Lab& lab, const LabSettings& settings) {
+  for_all_caches("continuous", [](Lab& lab, const LabSettings& settings) {
     std::vector<TokenId> ids = lab.ids(3, 14);
     const LabRun decoded = lab.run(settings, {{ids, 9}});
     for (std::int32_t k = 0; k < 8; ++k) {
@@ -47,7 +33,7 @@ TEST_CASE("a decode is the prefill of one more token", "[cpu][batching]") {
 }
 
 TEST_CASE("a batched prefill then decodes at each request's own position", "[cpu][batching]") {
-  for_all([](Lab& lab, const LabSettings& settings) {
+  for_all_caches("continuous", [](Lab& lab, const LabSettings& settings) {
     const std::vector<LabPrompt> prompts = {
         {lab.ids(4, 5), 7}, {lab.ids(5, 10), 7}, {lab.ids(6, 1), 7}};
     const LabRun batched = lab.run(settings, prompts);
@@ -59,7 +45,7 @@ TEST_CASE("a batched prefill then decodes at each request's own position", "[cpu
 }
 
 TEST_CASE("requests that join and leave change nothing for the others", "[cpu][batching]") {
-  for_all([](Lab& lab, LabSettings settings) {
+  for_all_caches("continuous", [](Lab& lab, LabSettings settings) {
     settings.max_num_seqs = 3;
     const std::vector<LabPrompt> prompts = {{lab.ids(7, 9), 12, 0},  {lab.ids(8, 21), 2, 0},
                                             {lab.ids(9, 4), 20, 1},  {lab.ids(10, 30), 5, 3},
@@ -75,7 +61,7 @@ TEST_CASE("requests that join and leave change nothing for the others", "[cpu][b
 }
 
 TEST_CASE("a slot or block used before holds nothing of its last owner", "[cpu][batching]") {
-  for_all([](Lab& lab, LabSettings settings) {
+  for_all_caches("continuous", [](Lab& lab, LabSettings settings) {
     settings.max_num_seqs = 1;
     settings.num_blocks = 24;
     const std::vector<LabPrompt> prompts = {{lab.ids(13, 50), 10}, {lab.ids(14, 30), 10}};
@@ -85,7 +71,7 @@ TEST_CASE("a slot or block used before holds nothing of its last owner", "[cpu][
 }
 
 TEST_CASE("mixed and separate steps give the same bits", "[cpu][batching]") {
-  for_all([](Lab& lab, LabSettings settings) {
+  for_all_caches("continuous", [](Lab& lab, LabSettings settings) {
     settings.policy = "token_budget";
     settings.budget = 12;
     const std::vector<LabPrompt> prompts = {
@@ -165,8 +151,67 @@ TEST_CASE("every policy gives a request the same bits", "[cpu][batching]") {
   }
 }
 
+TEST_CASE("a step that fails with the next one in flight hurts its own requests only",
+          "[cpu][batching]") {
+  for_all_caches("continuous", [](Lab& lab, LabSettings settings) {
+    settings.async_depth = 2;
+    for (std::int32_t failing = 2; failing <= 8; ++failing) {
+      INFO("pass " << failing << " fails");
+      LabSettings faulty = settings;
+      std::int32_t num_passes = 0;
+      faulty.hook = [&](const ForwardBatch&) {
+        if (++num_passes == failing) throw std::runtime_error("injected");
+      };
+      // Decodes in both steps in flight; the last request comes when all is over.
+      const std::vector<LabPrompt> prompts = {
+          {lab.ids(60, 9), 12, 0}, {lab.ids(61, 20), 12, 0}, {lab.ids(62, 15), 6, 30}};
+      const LabRun run = lab.run(faulty, prompts);
+      CHECK(run.ends == std::vector<EndReason>{EndReason::StepFailed, EndReason::StepFailed,
+                                               EndReason::Length});
+      CHECK(run.num_free_blocks == run.num_blocks);
+      const LabRun alone = lab.run(settings, {{prompts[2].ids, 6}});
+      CHECK(is_same(run, 2, alone, 0));
+      const LabRun whole = lab.run(settings, prompts);
+      for (std::uint32_t i = 0; i < 2; ++i) {
+        REQUIRE(run.tokens[i].size() < 12);
+        CHECK(std::equal(run.tokens[i].begin(), run.tokens[i].end(), whole.tokens[i].begin()));
+      }
+    }
+  });
+}
+
+TEST_CASE("an aborted request's chunk in flight still fills what a neighbour shares",
+          "[cpu][batching]") {
+  // Texts of ended requests are forgotten every 256 steps: the abort comes at each step around.
+  Lab lab(Family::Llama);
+  std::vector<TokenId> aborted = lab.ids(70, 24);
+  std::vector<TokenId> sharing = aborted;
+  for (const TokenId id : lab.ids(71, 12)) aborted.push_back(id);
+  for (const TokenId id : lab.ids(72, 5)) sharing.push_back(id);
+  const LabRun alone = lab.run({.policy = "continuous"}, {{sharing, 8}});
+  for (std::int64_t arrival = 250; arrival <= 258; ++arrival) {
+    INFO("arrival at step " << arrival);
+    const std::vector<LabPrompt> prompts = {
+        {lab.ids(73, 4), 300, 0}, {aborted, 8, arrival}, {sharing, 8, arrival + 1}};
+    LabSettings settings = {.policy = "vllm",
+                            .budget = 20,
+                            .async_depth = 2,
+                            .max_model_len = 512,
+                            .caches_prefixes = true};
+    settings.between_steps = [](Engine& engine) {
+      const bool is_sharing = engine.requests().size() == 3 &&
+                              engine.requests()[RequestId{2}].num_prefix_hit_tokens > 0;
+      if (is_sharing) engine.abort(RequestId{1});
+    };
+    const LabRun run = lab.run(settings, prompts);
+    REQUIRE(run.ends[1] == EndReason::Aborted);
+    REQUIRE(run.prefix_hits[2] > 0);
+    CHECK(is_same(run, 2, alone, 0));
+  }
+}
+
 TEST_CASE("asynchronous scheduling gives the same bits", "[cpu][batching]") {
-  for_all([](Lab& lab, LabSettings settings) {
+  for_all_caches("continuous", [](Lab& lab, LabSettings settings) {
     settings.policy = "token_budget";
     settings.budget = 16;
     const std::vector<LabPrompt> prompts = {{lab.ids(30, 40), 15, 0}, {lab.ids(31, 9), 15, 1}};
@@ -220,8 +265,8 @@ TEST_CASE("a cached prefix gives the same bits as computing it", "[cpu][batching
   }
 }
 
-TEST_CASE("end-of-text as the first token ends a request in its prefill", "[cpu][batching]") {
-  for_all([](Lab& lab, LabSettings settings) {
+TEST_CASE("a stop token that comes first ends a request in its prefill", "[cpu][batching]") {
+  for_all_caches("continuous", [](Lab& lab, LabSettings settings) {
     const std::vector<LabPrompt> prompts = {{lab.ids(40, 9), 10}, {lab.ids(41, 14), 10}};
     const LabRun free_run = lab.run(settings, prompts);
     const TokenId first = free_run.tokens[0][0];
@@ -241,7 +286,7 @@ TEST_CASE("end-of-text as the first token ends a request in its prefill", "[cpu]
 }
 
 TEST_CASE("sampled tokens do not depend on the batch either", "[cpu][batching]") {
-  for_all([](Lab& lab, LabSettings settings) {
+  for_all_caches("continuous", [](Lab& lab, LabSettings settings) {
     settings.sampling = {
         .temperature = 1.5, .top_k = 40, .top_p = 0.95, .seed = 9, .ignore_eos = true};
     const std::vector<LabPrompt> prompts = {{lab.ids(42, 20), 25}, {lab.ids(43, 30), 25, 2}};

@@ -85,25 +85,6 @@ TEST_CASE("for_range cuts the items into contiguous, nearly equal parts", "[thre
   }
 }
 
-TEST_CASE("for_each deals the items out in turn", "[thread_pool]") {
-  for (const int num_threads : {1, 2, 3, 5}) {
-    ThreadPool pool(num_threads);
-    for (std::int64_t num_items = 0; num_items <= 17; ++num_items) {
-      std::vector<int> calls(static_cast<std::size_t>(num_items), 0);
-      std::vector<std::thread::id> ids(calls.size());
-      pool.for_each(num_items, [&](std::int64_t i) {
-        ++calls[static_cast<std::size_t>(i)];
-        ids[static_cast<std::size_t>(i)] = std::this_thread::get_id();
-      });
-      CHECK(calls == std::vector<int>(calls.size(), 1));
-      // The items of a part are one thread's.
-      for (std::size_t i = static_cast<std::size_t>(num_threads); i < ids.size(); ++i) {
-        CHECK(ids[i] == ids[i - static_cast<std::size_t>(num_threads)]);
-      }
-    }
-  }
-}
-
 TEST_CASE("the lowest part's error comes out when all have ended", "[thread_pool]") {
   ThreadPool pool(4);
   CHECK(error_of_run(pool, {2}) == "2");

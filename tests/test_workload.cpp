@@ -464,9 +464,11 @@ TEST_CASE("prompt token ids come from content and seed", "[core][workload]") {
     workload.token_begin = {0, 6, 10};
     CHECK(prompt(workload, 1) ==
           std::vector<TokenId>{TokenId(3), TokenId(3), TokenId(3), TokenId(31'999)});
-    std::vector<TokenId> ids;
-    CHECK(error_of([&] { workload.prompt_token_ids(1, 7, 1000, ids); }) ==
-          "workload.trace: request 1 has token id 31999; the model's ids are 0 to 999");
+    CHECK(workload.token_id_error(32'000).empty());
+    CHECK(workload.token_id_error(1000) ==
+          "request 1 has token id 31999; allowed: the model's ids, 0 to 999");
+    CHECK(workload.token_id_error(9) ==
+          "request 0 has token id 9; allowed: the model's ids, 0 to 8");
   }
 }
 

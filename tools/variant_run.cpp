@@ -118,7 +118,7 @@ void write_files(const RunRecord& record, const OutputLog& outputs, const RunRes
     write_steps_jsonl(record, file);
     file.close();
   }
-  if (wanted.outputs) {
+  if (wanted.outputs && !result.info.output_digest.empty()) {
     FileWriter file(folder.path(prefix + std::string(kOutputsFile)), throw_if_interrupted);
     write_outputs_jsonl(outputs, file);
     file.close();
@@ -143,6 +143,7 @@ std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scen
     if (workload == nullptr) {
       workload = std::make_shared<const Workload>(make_workload(scenario.workload, scenario.seed));
     }
+    run->check_workload(*workload);
     variants.push_back({std::move(scenario), std::move(run), std::move(workload)});
   }
   return variants;
@@ -160,6 +161,7 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Res
 
   VariantOutcome outcome;
   outcome.result.info = run_info(backend, variant);  // its date is that of the start
+  variant.run->load();
   const auto started = std::chrono::steady_clock::now();
   const std::unique_ptr<Clock> clock = make_clock(backend);
   const RunOutcome run = variant.run->run(*variant.workload, *clock, sinks, progress);

@@ -95,6 +95,14 @@ std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& 
 
 std::vector<ModelConfig> all_models() { return parse_models(kModelsYaml, "models.yaml"); }
 
+std::string find_model_folder(const std::string& name_or_path) {
+  const std::vector<ModelConfig> models = all_models();
+  if (find_entry(models, name_or_path) != nullptr) return {};
+  if (is_folder(name_or_path)) return name_or_path;
+  const std::string folder = fs::path(name_or_path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where) {
   const std::vector<ModelConfig> models = all_models();
   if (const ModelConfig* model = find_entry(models, name_or_path)) return *model;

@@ -25,6 +25,9 @@ namespace metronome {
 // cannot be.
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where);
 
+// The folder that holds the files of such a model; empty for one of the catalogue, which has none.
+std::string find_model_folder(const std::string& name_or_path);
+
 // In the order of the file.
 std::vector<ModelConfig> all_models();
 
