@@ -64,6 +64,17 @@ std::int64_t KvCacheManager::num_skipped_blocks(std::int64_t num_computed) const
   return std::max<std::int64_t>(0, num_computed - sliding_window_ + 1) / block_size_;
 }
 
+// Of blocks [first, last) of a table, those that no collected step has filled.
+void KvCacheManager::forget_unfilled(const Request& request, const BlockTable& table,
+                                     std::int64_t first, std::int64_t last) {
+  if (!hashes_at_plan_) return;
+  for (std::int64_t i = std::max(first, request.num_cached_tokens / std::int64_t{block_size_});
+       i < last; ++i) {
+    const BlockId block = table[static_cast<std::size_t>(i)];
+    if (pool_.contents().hash_of(block) != kNoHash) pool_.contents().erase(block);
+  }
+}
+
 void KvCacheManager::slide_window(Request& request) {
   BlockTable& table = request.window_table;
   const auto num_skipped = std::min(num_skipped_blocks(request.num_computed_tokens),
@@ -72,6 +83,8 @@ void KvCacheManager::slide_window(Request& request) {
   std::int64_t first = num_skipped;
   while (first > 0 && !pool_.is_null(table[static_cast<std::size_t>(first - 1)])) --first;
   if (first == num_skipped) return;
+  // With a step in flight they may not be filled yet. Should it fail, nobody would remember them.
+  if (forgets_unfilled_blocks_) forget_unfilled(request, table, first, num_skipped);
   // At once, since the pool keeps the order of blocks that are given back together.
   BlockTable skipped(table.begin() + first, table.begin() + num_skipped);
   std::fill(table.begin() + first, table.begin() + num_skipped, kNullBlock);

@@ -166,6 +166,8 @@ class KvCacheManager {
 
   bool grow_slowly(Request& request, std::int32_t num_positions);
   void slide_window(Request& request);
+  void forget_unfilled(const Request& request, const BlockTable& table, std::int64_t first,
+                       std::int64_t last);
   void settle(Request& request, std::int32_t num_positions);
   void hash_blocks(Request& request, std::int32_t num_tokens);
   void hash_table(BlockTable& table, const HashChain& chain, std::int32_t& num_hashed,

@@ -2,6 +2,7 @@
 // before anything runs; then executed, events out.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -41,11 +42,13 @@ class PreparedRun {
   // Throws ConfigError for a workload that cannot be run.
   virtual void check_workload(const Workload&) const {}
 
-  // Brings into memory what run() needs, before its clock starts. Throws ConfigError.
-  virtual void load() {}
+  // Brings into memory what run() needs, before its clock starts. Calls `poll` now and then; what
+  // that throws ends it. Throws ConfigError.
+  virtual void load(const std::function<void()>& poll) { poll(); }
 
   // Runs the workload to its end. Every event goes to every sink, in order. `clock` is virtual for
-  // the simulator, real for what computes, and starts at 0.
+  // the simulator, real for what computes, and starts at 0. `progress` is called now and then,
+  // where steps are long also in the middle of one; what it throws ends the run.
   virtual RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                          const ProgressFn& progress) = 0;
 };

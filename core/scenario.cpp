@@ -76,6 +76,11 @@ VariantMatch match_variant(ConfigNode& root, std::string_view key) {
 void apply_override(ConfigNode& root, const std::string& assignment) {
   const std::string_view key = assignment_key(assignment);
   const std::string_view value = std::string_view(assignment).substr(key.size() + 1);
+  if (key == "backends" || key.starts_with("backends.")) {
+    fail_config(assignment_location(key), "",
+                "what a backend has of its own stands in the file; allowed: the key itself, which "
+                "comes after it");
+  }
   const VariantMatch match = match_variant(root, key);
   if (match.node != nullptr) {
     assign_value(*match.node, key.substr(match.prefix_length), value, key);

@@ -1,6 +1,7 @@
 #include "cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <functional>
 #include <iomanip>
 #include <sstream>
 #include <system_error>
@@ -21,8 +22,9 @@ namespace metronome {
 
 // A model in memory, with the threads it runs on.
 struct LoadedModel {
-  LoadedModel(const ModelConfig& model, const WeightSource& weights, int num_threads)
-      : pool(num_threads), transformer(model, weights, pool) {}
+  LoadedModel(const ModelConfig& model, const WeightSource& weights, int num_threads,
+              const std::function<void()>& poll)
+      : pool(num_threads), transformer(model, weights, pool, poll) {}
 
   ThreadPool pool;
   Transformer transformer;
@@ -40,10 +42,11 @@ struct ModelSource {
 class LoadedModels {
  public:
   // The reference holds until the next call.
-  LoadedModel& get(const ModelSource& source) {
+  LoadedModel& get(const ModelSource& source, const std::function<void()>& poll = {}) {
     if (loaded_ != nullptr && key_ == source.key) return *loaded_;
     loaded_.reset();  // before the next one needs its memory
-    loaded_ = std::make_unique<LoadedModel>(source.config, *source.weights, source.num_threads);
+    loaded_ =
+        std::make_unique<LoadedModel>(source.config, *source.weights, source.num_threads, poll);
     key_ = source.key;
     return *loaded_;
   }
@@ -160,12 +163,26 @@ ModelSource find_source(const Scenario& scenario) {
   return source;
 }
 
+// What is allowed, and hardly meant.
+std::string warning_of(const ModelSource& source) {
+  const std::vector<std::string> unused = source.weights->unused_layer_tensors();
+  if (!unused.empty()) {
+    return std::to_string(unused.size()) + " tensors of layers are of no use to config.json, " +
+           printable(unused.front()) + " the first: is it of another model?";
+  }
+  const int num_processors = num_usable_processors();
+  if (source.num_threads <= num_processors) return {};
+  return "cpu.threads: " + std::to_string(source.num_threads) + " are more than the " +
+         std::to_string(num_processors) + " processors, and slower than as many";
+}
+
 class CpuRun final : public PreparedRun {
  public:
   CpuRun(const Scenario& scenario, ModelSource source, std::shared_ptr<LoadedModels> models)
       : scenario_(scenario), source_(std::move(source)), models_(std::move(models)) {
     model = source_.config;
     weights_text = source_.text;
+    warning = warning_of(source_);
     sampling_ = sampling_params(scenario, model.vocab_size);
   }
 
@@ -179,7 +196,9 @@ class CpuRun final : public PreparedRun {
     }
   }
 
-  void load() override try { models_->get(source_); } catch (const std::system_error& error) {
+  void load(const std::function<void()>& poll) override try {
+    models_->get(source_, poll);
+  } catch (const std::system_error& error) {
     fail_config(scenario_.location_of("cpu.threads"), "cpu.threads",
                 std::to_string(source_.num_threads) + " cannot be started (" + error.what() +
                     "); allowed: fewer");
@@ -190,7 +209,14 @@ class CpuRun final : public PreparedRun {
     KvStore kv(kv_shape(model, setup.kv_cache.num_blocks, setup.kv_cache.block_size));
     const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_);
     CpuExecutor executor(models_->get(source_).transformer, kv, input, clock);
-    return run_workload(setup, executor, clock, workload, sinks, progress, 1);
+    // A step can take seconds, and Ctrl-C is not to wait for it.
+    RunProgress latest{.num_total = workload.requests.size()};
+    if (progress) executor.set_poll([&] { progress(latest); });
+    const ProgressFn remember = [&](const RunProgress& now) {
+      latest = now;
+      return !progress || progress(now);
+    };
+    return run_workload(setup, executor, clock, workload, sinks, remember, 1);
   }
 
  private:

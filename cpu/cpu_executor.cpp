@@ -26,6 +26,7 @@ void CpuExecutor::launch(const StepPlan& plan, const RequestTable& requests, Tim
   for (std::size_t i = 0; i < step.num_passes; ++i) {
     flatten_pass(plan, plan.passes[i], requests, kv_.shape().block_size, step.passes[i]);
   }
+  requests_ = &requests;
   if (plan.step_index % kStepsPerSweep == 0) forget_ended(requests);
 }
 
@@ -38,14 +39,6 @@ void CpuExecutor::forget_ended(const RequestTable& requests) {
     text.has_ended = requests[id].has_ended();
     return is_forgotten;
   });
-}
-
-// The requests of a failed step end with it. Those that have a chunk in the next step too are
-// computed there on anything, since nobody takes the result or finds the blocks.
-void CpuExecutor::lose(const Step& step) {
-  for (std::size_t i = 0; i < step.num_passes; ++i) {
-    for (const RequestId request : step.passes[i].requests) text_of(request).is_lost = true;
-  }
 }
 
 const StepResult& CpuExecutor::collect() {
@@ -63,18 +56,29 @@ const StepResult& CpuExecutor::collect() {
   } catch (const InvariantError&) {
     throw;  // a defect of the program is not a step that failed
   } catch (const std::exception& error) {
+    if (interruption_ != nullptr) throw;
     result.failed = true;
     result.error = error.what();
-    lose(step);
   }
   result.finished_at = clock_.now();
   return result;
 }
 
+void CpuExecutor::set_poll(Transformer::PollFn poll) {
+  poll_ = [this, poll = std::move(poll)] {
+    try {
+      poll();
+    } catch (...) {
+      interruption_ = std::current_exception();
+      throw;
+    }
+  };
+}
+
 void CpuExecutor::run_pass(ForwardBatch& batch, StepResult& result) {
   if (pass_hook_) pass_hook_(batch);
   look_up_tokens(batch);
-  model_.forward(batch, kv_, logits_);
+  model_.forward(batch, kv_, logits_, poll_);
   sample(batch, result);
 }
 
@@ -88,7 +92,6 @@ void CpuExecutor::look_up_tokens(ForwardBatch& batch) {
   for (std::int32_t s = 0; s < batch.num_sequences(); ++s) {
     const auto i = static_cast<std::size_t>(s);
     Text& text = text_of(batch.requests[i]);
-    if (text.is_lost) continue;
     if (text.token_ids.empty()) {
       METRONOME_CHECK(!text.has_ended, "a request that is forgotten is computed");
       remembered_.push_back(batch.requests[i]);
@@ -98,8 +101,11 @@ void CpuExecutor::look_up_tokens(ForwardBatch& batch) {
     for (auto t = static_cast<std::size_t>(batch.query_start[i]);
          t < static_cast<std::size_t>(batch.query_start[i + 1]); ++t) {
       const auto position = static_cast<std::size_t>(batch.positions[t]);
-      METRONOME_CHECK(position < text.token_ids.size(), "a token is computed before it is sampled");
-      batch.token_ids[t] = text.token_ids[position];
+      const bool is_known = position < text.token_ids.size();
+      // The step that was to sample it failed: what is computed on it, nobody finds.
+      METRONOME_CHECK(is_known || has_ended(batch.requests[i]),
+                      "a token is computed before it is sampled");
+      batch.token_ids[t] = is_known ? text.token_ids[position] : TokenId{};
     }
   }
 }
@@ -109,11 +115,12 @@ void CpuExecutor::sample(const ForwardBatch& batch, StepResult& result) {
   std::size_t sequence = 0;
   for (std::size_t row = 0; row < batch.logit_tokens.size(); ++row) {
     while (batch.query_start[sequence + 1] <= batch.logit_tokens[row]) ++sequence;
-    Text& text = text_of(batch.requests[sequence]);
+    const RequestId request = batch.requests[sequence];
+    Text& text = text_of(request);
     const std::span<const float> logits(logits_.data() + row * vocab_size, vocab_size);
     const std::int32_t position = batch.context_lens[sequence];
     SampledToken sampled;
-    if (!text.is_lost) {  // else there is nothing to choose from, and nobody to take it
+    if (!has_ended(request)) {  // else nobody takes it, and it may be no number
       if (logits_sink_) logits_sink_(batch, sequence, logits);
       sampled = sampler_.sample(logits, text.sampling, position);
       METRONOME_CHECK(static_cast<std::size_t>(position) == text.token_ids.size(),

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <span>
 #include <string>
@@ -37,6 +38,9 @@ class CpuExecutor final : public Executor {
   // Called before each forward pass; what it throws fails the step: for tests.
   using PassFn = std::function<void(const ForwardBatch& batch)>;
   void set_pass_hook(PassFn hook) { pass_hook_ = std::move(hook); }
+  // Called many times in a long step. What it throws is no failure of the step: collect() throws
+  // it.
+  void set_poll(Transformer::PollFn poll);
 
  private:
   static constexpr std::int64_t kMaxInFlight = 2;
@@ -51,15 +55,15 @@ class CpuExecutor final : public Executor {
     std::vector<TokenId> token_ids;  // prompt and output; empty: not seen yet, or over
     SamplingParams sampling;
     bool has_ended = false;  // when last looked at; its last step may still be in flight
-    bool is_lost = false;    // a step that was to sample one of its tokens failed
   };
 
   void forget_ended(const RequestTable& requests);
-  void lose(const Step& step);
   void run_pass(ForwardBatch& batch, StepResult& result);
   void look_up_tokens(ForwardBatch& batch);
   void sample(const ForwardBatch& batch, StepResult& result);
   bool ends_request(const Text& text, TokenId token) const;
+  // It ended with this step in flight: aborted, stopped, or with a step that failed.
+  bool has_ended(RequestId request) const { return (*requests_)[request].has_ended(); }
   Text& text_of(RequestId request);
 
   Transformer& model_;
@@ -68,12 +72,15 @@ class CpuExecutor final : public Executor {
   const Clock& clock_;
   LogitsFn logits_sink_;
   PassFn pass_hook_;
+  Transformer::PollFn poll_;
+  std::exception_ptr interruption_;  // what poll_ threw
 
   std::array<Step, kMaxInFlight + 1> steps_;  // one more: the result handed out
   std::int64_t num_launched_ = 0;
   std::int64_t num_collected_ = 0;
-  std::vector<Text> texts_;            // by request id
-  std::vector<RequestId> remembered_;  // whose texts are kept
+  const RequestTable* requests_ = nullptr;  // the engine's
+  std::vector<Text> texts_;                 // by request id
+  std::vector<RequestId> remembered_;       // whose texts are kept
   std::vector<float> logits_;
   Sampler sampler_;
 };

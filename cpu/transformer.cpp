@@ -26,7 +26,8 @@ std::size_t count(std::int64_t a, std::int64_t b) { return static_cast<std::size
 
 }  // namespace
 
-Transformer::Transformer(const ModelConfig& model, const WeightSource& weights, ThreadPool& pool)
+Transformer::Transformer(const ModelConfig& model, const WeightSource& weights, ThreadPool& pool,
+                         const PollFn& poll)
     : model_((require_supported(model), model)),
       pool_(pool),
       kernels_(kernels()),
@@ -37,7 +38,10 @@ Transformer::Transformer(const ModelConfig& model, const WeightSource& weights, 
                                                         : static_cast<double>(model.head_dim);
   query_scale_ = static_cast<float>(1.0 / std::sqrt(scalar));
   embedding_ = PackedMatrix(weights, {weight_spec(model, -1, "model.embed_tokens")}, pool);
-  for (std::int64_t i = 0; i < model.n_layers; ++i) layers_.push_back(load_layer(weights, i));
+  for (std::int64_t i = 0; i < model.n_layers; ++i) {
+    if (poll) poll();
+    layers_.push_back(load_layer(weights, i));
+  }
   final_norm_ = load_norm(weights, -1, "model.norm");
   if (!model.has_tied_embeddings) {
     head_ = PackedMatrix(weights, {weight_spec(model, -1, "lm_head")}, pool);
@@ -103,7 +107,8 @@ void Transformer::for_rows(std::int64_t num_rows, const Work& work) {
   pool_.for_range(num_rows, all);
 }
 
-void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::vector<float>& logits) {
+void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::vector<float>& logits,
+                          const PollFn& poll) {
   METRONOME_CHECK(batch.num_tokens() > 0, "an empty batch");
   const std::int32_t num_positions =
       *std::max_element(batch.context_lens.begin(), batch.context_lens.end());
@@ -113,6 +118,7 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::vector<fl
   for (std::int64_t i = 0; i < model_.n_layers; ++i) {
     // A tile's attention needs the keys of the tiles before it in the same layer, and of no later.
     for (std::int32_t begin = 0; begin < batch.num_tokens(); begin += kTileTokens) {
+      if (poll) poll();
       const Tile tile = {begin, std::min(begin + kTileTokens, batch.num_tokens())};
       run_layer(layers_[static_cast<std::size_t>(i)], i, batch, tile, kv);
     }

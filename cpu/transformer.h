@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/forward_batch.h"
@@ -20,9 +21,13 @@ namespace metronome {
 // not on the chunk it is computed in, its neighbours, the layout of the cache or the threads.
 class Transformer {
  public:
+  // Called now and then where something takes long; what it throws ends that.
+  using PollFn = std::function<void()>;
+
   // Reads and packs the weights. `pool` outlives the model. Throws ConfigError "key: what; what is
   // allowed" for a model it cannot compute, and what `weights` throws.
-  Transformer(const ModelConfig& model, const WeightSource& weights, ThreadPool& pool);
+  Transformer(const ModelConfig& model, const WeightSource& weights, ThreadPool& pool,
+              const PollFn& poll = {});
 
   const ModelConfig& model() const { return model_; }
   std::int64_t weight_bytes() const;
@@ -30,7 +35,8 @@ class Transformer {
   // One forward pass: writes the keys and values of the batch's tokens into `kv`, and the logits of
   // batch.logit_tokens to `logits`, [num_logit_tokens, vocab_size]. Requires token ids below
   // vocab_size and block ids of `kv`.
-  void forward(const ForwardBatch& batch, KvStore& kv, std::vector<float>& logits);
+  void forward(const ForwardBatch& batch, KvStore& kv, std::vector<float>& logits,
+               const PollFn& poll = {});
 
  private:
   struct Layer {

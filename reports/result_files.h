@@ -30,6 +30,7 @@ struct RunInfo {
   std::string date = "19700101-000000";
   std::string model;
   std::string hardware;
+  std::string weights;  // what was computed with; empty: nothing was, null
   std::string policy;
   std::uint64_t seed = 0;
   std::string digest;

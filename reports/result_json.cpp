@@ -69,6 +69,15 @@ void append_optional(JsonText& json, std::string_view name, const std::optional<
   }
 }
 
+void append_or_null(JsonText& json, std::string_view name, const std::string& text) {
+  json.key(name);
+  if (text.empty()) {
+    json.null();
+  } else {
+    json.value(text);
+  }
+}
+
 // JSON has no infinity: vLLM writes the word.
 void append_or_inf(JsonText& json, std::string_view name, double number) {
   json.key(name);
@@ -162,15 +171,11 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   json.field("run_number", 0);
   json.field("policy", info.policy);
   json.field("hardware", info.hardware);
+  append_or_null(json, "weights", info.weights);
   json.field("tensor_parallel_size", info.tensor_parallel_size);
   json.field("seed", info.seed);
   json.field("digest", info.digest);
-  json.key("output_digest");
-  if (info.output_digest.empty()) {
-    json.null();
-  } else {
-    json.value(info.output_digest);
-  }
+  append_or_null(json, "output_digest", info.output_digest);
   json.field("refused", summary.refused);
   json.field("never_fits", summary.never_fits);
   json.field("aborted", summary.aborted);

@@ -247,6 +247,36 @@ TEST_CASE("a model in the current folder is its files, however it is named", "[c
   CHECK(digests[0] == digests[2]);
 }
 
+TEST_CASE("Ctrl-C does not wait for a long forward pass", "[cpu][cli]") {
+  const Workplace place;
+  const std::string scenario = place.folder.write(
+      "long.yaml",
+      "model: mini-llama\nengine: {max_model_len: 32768}\nscheduler: {policy: continuous}\n"
+      "workload: {num_requests: 1, arrivals: {process: burst},\n"
+      "  prompt_tokens: {distribution: fixed, value: 30000},\n"
+      "  output_tokens: {distribution: fixed, value: 2}}\n");
+  const CommandResult run =
+      run_metronome("run '" + scenario + "' --out '" + place.out + "' --backend=cpu",
+                    "timeout --preserve-status -s INT 1");
+  CHECK(run.exit_code == 130);
+  CHECK(run.err == "metronome: interrupted, no results written\n");
+  CHECK(std::distance(fs::directory_iterator(place.folder.path()), {}) == 1);
+}
+
+TEST_CASE("weights of another model are warned of", "[cpu][cli]") {
+  const Workplace place;
+  const fs::path fixture = fs::path(METRONOME_SOURCE_DIR) / "tests/fixtures/models/llama-mha";
+  json config = json::parse(read_text_file(fixture / "config.json"));
+  config["num_hidden_layers"] = 1;
+  place.folder.write("m/config.json", config.dump());
+  fs::copy_file(fixture / "model.safetensors",
+                fs::path(place.folder.path()) / "m/model.safetensors");
+  const CommandResult run = place.run(kScenario, "--set model='" + place.folder.path() + "/m'");
+  REQUIRE(run.exit_code == 0);
+  CHECK(run.out.find("9 tensors of layers") != std::string::npos);
+  CHECK(place.result()["weights"].get<std::string>().starts_with("files in "));
+}
+
 TEST_CASE("what a backend that computes cannot do", "[cpu][cli]") {
   const Workplace place;
   const auto refused = [&](const std::string& options, const std::string& message) {
@@ -277,6 +307,8 @@ TEST_CASE("what a backend that computes cannot do", "[cpu][cli]") {
   check_refused(
       place.run("model: tiny-llama\nworkload: {trace: trace.jsonl}\n"),
       "workload.trace: request 0 has token id 100000; allowed: the model's ids, 0 to 4095");
+  refused("--set backends.cpu.model=tiny-qwen3",
+          "--set backends.cpu.model: what a backend has of its own stands in the file; allowed: ");
   CHECK_FALSE(fs::exists(place.out));
 
   const CommandResult cuda = run_metronome("run scenarios/quickstart.yaml --backend=cuda");

@@ -112,7 +112,7 @@ TEST_CASE("every scenario runs with real arithmetic", "[scenarios][slow]") {
       const std::unique_ptr<PreparedRun> run = backend.prepare(scenario);
       RunRecorder recorder(workload.requests.size());
       EventSink* sinks[] = {&recorder};
-      run->load();
+      run->load([] {});
       VirtualClock clock;  // no waiting for arrivals
       REQUIRE(run->run(workload, clock, sinks, {}).completed);
       const Summary summary =

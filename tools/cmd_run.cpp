@@ -275,7 +275,8 @@ std::string output_text(const std::vector<RunResult>& results) {
   }
   std::string text = "\noutput tokens differ:\n";
   for (const RunResult& result : results) {
-    text += "  " + result.info.label + ": " + result.info.output_digest + '\n';
+    text += "  " + result.info.label + ": " + result.info.output_digest + ", " +
+            grouped_text(result.summary.total_output_tokens) + " tokens\n";
   }
   return text;
 }

@@ -89,6 +89,7 @@ RunInfo run_info(const Backend& backend, const PreparedVariant& variant) {
   if (backend.is_measured()) info.date = date_text();
   info.model = variant.run->model.name;
   info.hardware = variant.run->device;
+  info.weights = variant.run->weights_text;
   info.policy = scenario.scheduler.policy;
   info.seed = scenario.seed;
   info.num_prompts = static_cast<std::int64_t>(workload.requests.size());
@@ -161,7 +162,7 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Res
 
   VariantOutcome outcome;
   outcome.result.info = run_info(backend, variant);  // its date is that of the start
-  variant.run->load();
+  variant.run->load(throw_if_interrupted);
   const auto started = std::chrono::steady_clock::now();
   const std::unique_ptr<Clock> clock = make_clock(backend);
   const RunOutcome run = variant.run->run(*variant.workload, *clock, sinks, progress);

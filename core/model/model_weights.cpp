@@ -137,7 +137,24 @@ class FolderWeights final : public WeightSource {
     }
   }
 
+  std::vector<std::string> unused_layer_tensors() const override {
+    std::vector<std::string> unused;
+    for (const auto& [file, stored] : files_) {
+      for (const Tensor& tensor : stored.tensors()) {
+        // Old files carry RoPE's frequencies with each layer.
+        const bool is_of_layer = tensor.name.find("model.layers.") != std::string::npos &&
+                                 !tensor.name.ends_with("rotary_emb.inv_freq");
+        if (is_of_layer && !is_used(tensor)) unused.push_back(tensor.name);
+      }
+    }
+    return unused;
+  }
+
  private:
+  bool is_used(const Tensor& tensor) const {
+    return std::any_of(tensors_.begin(), tensors_.end(),
+                       [&tensor](const auto& entry) { return entry.second == &tensor; });
+  }
   std::string path_of(const std::string& file) const { return (fs::path(folder_) / file).string(); }
   std::string weights_path() const { return path_of(has_index_ ? kIndexFile : kSingleFile); }
 

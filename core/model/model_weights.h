@@ -41,6 +41,9 @@ class WeightSource {
   // from several threads at once.
   virtual void read(const WeightSpec& spec, std::int64_t row_begin, std::int64_t row_end,
                     float* out) const = 0;
+  // Stored tensors of decoder layers that the model has no use for, by name: a sign that its
+  // config.json is another model's.
+  virtual std::vector<std::string> unused_layer_tensors() const { return {}; }
 };
 
 // The weights in a model folder: model.safetensors, or else the files that
