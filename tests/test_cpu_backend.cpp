@@ -247,6 +247,23 @@ TEST_CASE("a model in the current folder is its files, however it is named", "[c
   CHECK(digests[0] == digests[2]);
 }
 
+TEST_CASE("measured results do not take the place of simulated ones", "[cpu][cli]") {
+  const ScratchFolder folder;
+  folder.write("case.yaml", std::string(kScenario) + "hardware: h200\n");
+  const auto run = [&folder](const std::string& options) {
+    const CommandResult result =
+        run_metronome("run case.yaml " + options, "cd '" + folder.path() + "' &&");
+    INFO(result.err);
+    REQUIRE(result.exit_code == 0);
+    CHECK(result.err.find("replaced") == std::string::npos);
+  };
+  run("");
+  run("--backend=cpu");
+  CHECK(fs::exists(folder.path() + "/results/case/result.json"));
+  CHECK_FALSE(fs::exists(folder.path() + "/results/case/outputs.jsonl"));
+  CHECK(fs::exists(folder.path() + "/results/case.cpu/outputs.jsonl"));
+}
+
 TEST_CASE("Ctrl-C does not wait for a long forward pass", "[cpu][cli]") {
   const Workplace place;
   const std::string scenario = place.folder.write(

@@ -71,7 +71,7 @@ po::options_description visible_options(RunOptions& options) {
       ("out", po::value(&options.out)->value_name("DIR"),
        "folder of the results, replaced if it holds nothing but an earlier one; unless given "
        "results/SCENARIO, its path below the last folder named scenarios or else its name, with "
-       ".NAME for each --variant")
+       ".BACKEND for a --backend other than sim and .NAME for each --variant")
       ("seed", po::value<std::string>()->value_name("N"), "override the scenario's seed")
       ("json", po::bool_switch(&options.wants_json),
        "print the summary as JSON, and nothing else, on standard output")
@@ -156,10 +156,10 @@ std::vector<Scenario> chosen_variants(const ScenarioFile& file,
   return chosen;
 }
 
-// The scenario's path below the innermost folder named `scenarios`, or else its stem. Results of
-// some of the variants do not take the place of those of all.
-std::string default_folder(const std::string& scenario, const std::vector<Scenario>& variants,
-                           bool has_all) {
+// The scenario's path below the innermost folder named `scenarios`, or else its stem. Measured
+// results do not take the place of simulated ones, nor those of some variants the place of all.
+std::string default_folder(const std::string& scenario, const Backend& backend,
+                           const std::vector<Scenario>& variants, bool has_all) {
   namespace fs = std::filesystem;
   fs::path below;
   bool is_below = false;
@@ -173,6 +173,7 @@ std::string default_folder(const std::string& scenario, const std::vector<Scenar
     }
   }
   std::string folder = ("results" / below / whole.stem()).string();
+  if (backend.is_measured()) folder += "." + std::string(backend.name());
   if (has_all) return folder;
   for (const Scenario& variant : variants) folder += "." + variant.name;
   return folder;
@@ -328,10 +329,10 @@ int run_command(const Arguments& arguments) {
   const ScenarioFile file =
       load_scenario(options.scenario, options.assignments, options.seed, options.backend);
   std::vector<Scenario> chosen = chosen_variants(file, options.variants);
-  const std::string out = !options.out.empty()
-                              ? options.out
-                              : default_folder(options.scenario, chosen, options.variants.empty());
   const std::unique_ptr<Backend> backend = make_backend(options.backend);
+  const std::string out = !options.out.empty() ? options.out
+                                               : default_folder(options.scenario, *backend, chosen,
+                                                                options.variants.empty());
   std::vector<PreparedVariant> variants = prepare_variants(*backend, std::move(chosen));
   // From here on there is something to remove.
   catch_signals();
