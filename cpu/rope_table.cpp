@@ -7,7 +7,8 @@ namespace metronome {
 
 void RopeTable::extend(std::int32_t num_positions) {
   const std::size_t n = frequencies_.size();
-  const auto known = static_cast<std::int32_t>(n == 0 ? num_positions : cos_.size() / n);
+  if (n == 0) return;
+  const auto known = static_cast<std::int32_t>(cos_.size() / n);
   if (num_positions <= known) return;
   // By doubling, so that a growing context costs a constant time a position.
   const std::int32_t end = std::max(num_positions, 2 * known);
