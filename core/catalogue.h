@@ -1,6 +1,7 @@
 // What the catalogues of models and of hardware share: YAML files that map names to entries.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,5 +59,8 @@ template <class Entry>
 // False also when the path cannot be looked at.
 bool path_exists(const std::string& path);
 bool is_folder(const std::string& path);
+
+// The bytes of a file; nullopt when it cannot be read, as a folder cannot.
+std::optional<std::string> read_file(const std::string& path);
 
 }  // namespace metronome

@@ -27,16 +27,16 @@ void CpuExecutor::launch(const StepPlan& plan, const RequestTable& requests, Tim
     flatten_pass(plan, plan.passes[i], requests, kv_.shape().block_size, step.passes[i]);
   }
   requests_ = &requests;
-  if (plan.step_index % kStepsPerSweep == 0) forget_ended(requests);
+  if (plan.step_index % kStepsPerSweep == 0) forget_ended();
 }
 
 // At the second look: no step in flight names a request that had ended at the first.
-void CpuExecutor::forget_ended(const RequestTable& requests) {
+void CpuExecutor::forget_ended() {
   std::erase_if(remembered_, [&](RequestId id) {
     Text& text = text_of(id);
     const bool is_forgotten = text.has_ended;
     if (is_forgotten) text = Text();
-    text.has_ended = requests[id].has_ended();
+    text.has_ended = has_ended(id);
     return is_forgotten;
   });
 }
@@ -56,7 +56,7 @@ const StepResult& CpuExecutor::collect() {
   } catch (const InvariantError&) {
     throw;  // a defect of the program is not a step that failed
   } catch (const std::exception& error) {
-    if (interruption_ != nullptr) throw;
+    if (is_interrupted_) throw;
     result.failed = true;
     result.error = error.what();
   }
@@ -69,7 +69,7 @@ void CpuExecutor::set_poll(Transformer::PollFn poll) {
     try {
       poll();
     } catch (...) {
-      interruption_ = std::current_exception();
+      is_interrupted_ = true;
       throw;
     }
   };

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <span>
 #include <string>
@@ -57,7 +56,7 @@ class CpuExecutor final : public Executor {
     bool has_ended = false;  // when last looked at; its last step may still be in flight
   };
 
-  void forget_ended(const RequestTable& requests);
+  void forget_ended();
   void run_pass(ForwardBatch& batch, StepResult& result);
   void look_up_tokens(ForwardBatch& batch);
   void sample(const ForwardBatch& batch, StepResult& result);
@@ -73,7 +72,7 @@ class CpuExecutor final : public Executor {
   LogitsFn logits_sink_;
   PassFn pass_hook_;
   Transformer::PollFn poll_;
-  std::exception_ptr interruption_;  // what poll_ threw
+  bool is_interrupted_ = false;  // poll_ threw
 
   std::array<Step, kMaxInFlight + 1> steps_;  // one more: the result handed out
   std::int64_t num_launched_ = 0;

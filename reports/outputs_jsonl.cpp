@@ -1,11 +1,8 @@
-#include "reports/file_writer.h"
-#include "reports/json_text.h"
+#include "reports/json_lines.h"
 #include "reports/result_files.h"
 
 namespace metronome {
 namespace {
-
-constexpr std::size_t kFlushBytes = std::size_t{1} << 18;  // stays in the cache
 
 void append_output(std::size_t request, const OutputLog::Output& output, JsonText& json) {
   json.begin_object();
@@ -36,17 +33,10 @@ void append_output(std::size_t request, const OutputLog::Output& output, JsonTex
 }  // namespace
 
 void write_outputs_jsonl(const OutputLog& outputs, FileWriter& file) {
-  JsonText json;
-  for (std::size_t i = 0; i < outputs.outputs().size(); ++i) {
-    const OutputLog::Output& output = outputs.outputs()[i];
-    if (output.token_ids.empty()) continue;
-    append_output(i, output, json);
-    if (json.size() >= kFlushBytes) {
-      file.write(json.view());
-      json.clear();
-    }
-  }
-  file.write(json.view());
+  const std::vector<OutputLog::Output>& all = outputs.outputs();
+  write_json_lines(all.size(), file, [&all](std::size_t i, JsonText& json) {
+    if (!all[i].token_ids.empty()) append_output(i, all[i], json);
+  });
 }
 
 }  // namespace metronome

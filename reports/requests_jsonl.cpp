@@ -1,13 +1,10 @@
 #include <cmath>
 
-#include "reports/file_writer.h"
-#include "reports/json_text.h"
+#include "reports/json_lines.h"
 #include "reports/result_files.h"
 
 namespace metronome {
 namespace {
-
-constexpr std::size_t kFlushBytes = std::size_t{1} << 18;  // stays in the cache
 
 // Templates on the literal keep its length known, which makes these lines cheap.
 template <std::size_t kSize>
@@ -70,15 +67,8 @@ void append_request(const RunRecord& record, std::size_t i, JsonText& json) {
 }  // namespace
 
 void write_requests_jsonl(const RunRecord& record, FileWriter& file) {
-  JsonText json;
-  for (std::size_t i = 0; i < record.requests.size(); ++i) {
-    append_request(record, i, json);
-    if (json.size() >= kFlushBytes) {
-      file.write(json.view());
-      json.clear();
-    }
-  }
-  file.write(json.view());
+  write_json_lines(record.requests.size(), file,
+                   [&record](std::size_t i, JsonText& json) { append_request(record, i, json); });
 }
 
 }  // namespace metronome

@@ -1,11 +1,8 @@
-#include "reports/file_writer.h"
-#include "reports/json_text.h"
+#include "reports/json_lines.h"
 #include "reports/result_files.h"
 
 namespace metronome {
 namespace {
-
-constexpr std::size_t kFlushBytes = std::size_t{1} << 18;  // stays in the cache
 
 void append_step(std::size_t position, const StepEntry& step, JsonText& json) {
   json.begin_object();
@@ -40,15 +37,9 @@ void append_step(std::size_t position, const StepEntry& step, JsonText& json) {
 }  // namespace
 
 void write_steps_jsonl(const RunRecord& record, FileWriter& file) {
-  JsonText json;
-  for (std::size_t s = 0; s < record.steps.size(); ++s) {
+  write_json_lines(record.steps.size(), file, [&record](std::size_t s, JsonText& json) {
     append_step(s, record.steps[s], json);
-    if (json.size() >= kFlushBytes) {
-      file.write(json.view());
-      json.clear();
-    }
-  }
-  file.write(json.view());
+  });
 }
 
 }  // namespace metronome

@@ -10,6 +10,7 @@
 #include "core/policy_registry.h"
 #include "tests/catch.h"
 #include "tests/cpu_lab.h"
+#include "tests/draws.h"
 
 namespace metronome::testing {
 namespace {
@@ -24,10 +25,6 @@ struct RandomCase {
   std::set<int> failing_passes;  // counted from 1
 };
 
-bool chance(Rng& rng, double p) { return rng.uniform() < p; }
-std::int32_t draw(Rng& rng, std::int32_t low, std::int32_t high) {
-  return static_cast<std::int32_t>(rng.uniform_int(low, high));
-}
 template <class Range>
 const auto& pick(Rng& rng, const Range& range) {
   return range[static_cast<std::size_t>(draw(rng, 0, static_cast<int>(std::size(range)) - 1))];

@@ -9,6 +9,7 @@
 #include "core/policy_registry.h"
 #include "core/rng.h"
 #include "tests/catch.h"
+#include "tests/draws.h"
 #include "tests/engine_harness.h"
 
 namespace metronome::testing {
@@ -28,11 +29,6 @@ struct RandomCase {
   double failure_chance = 0;
   double stop_chance = 0;  // of each token
 };
-
-bool chance(Rng& rng, double p) { return rng.uniform() < p; }
-std::int32_t draw(Rng& rng, std::int32_t low, std::int32_t high) {
-  return static_cast<std::int32_t>(rng.uniform_int(low, high));
-}
 
 // Settings of the policies that reproduce an engine; the others do not read them.
 void draw_engine_settings(Rng& rng, EngineSetup& setup) {

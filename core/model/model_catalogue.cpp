@@ -1,8 +1,6 @@
 #include "core/model/model_catalogue.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "core/catalogue.h"
 
@@ -18,14 +16,6 @@ constexpr std::int64_t kMaxDim = 1 << 24;
 constexpr double kMaxNumber = 1e18;  // shape_error() knows the real limits
 
 std::string model_error(const ModelConfig& model) { return model.shape_error(); }
-
-std::string read_text(const std::string& path, const SourceLocation& where) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in || is_folder(path)) {
-    fail_config(where, "model", "cannot read " + path + "; allowed: a readable file");
-  }
-  return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-}
 
 // ".../Llama-3.2-3B/config.json" is Llama-3.2-3B.
 std::string model_name_of(const std::string& path) {
@@ -112,7 +102,9 @@ ModelConfig find_model(const std::string& name_or_path, const SourceLocation& wh
   }
   std::string path = name_or_path;
   if (is_folder(path)) path = (fs::path(path) / "config.json").string();
-  return parse_hugging_face_config(read_text(path, where), path, model_name_of(path));
+  const std::optional<std::string> text = read_file(path);
+  if (!text) fail_config(where, "model", "cannot read " + path + "; allowed: a readable file");
+  return parse_hugging_face_config(*text, path, model_name_of(path));
 }
 
 }  // namespace metronome

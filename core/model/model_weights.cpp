@@ -5,9 +5,9 @@
 #include <bit>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "core/catalogue.h"
@@ -92,12 +92,6 @@ std::vector<std::string> stored_names(const std::string& architecture, const std
   return names;
 }
 
-std::string read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in || is_folder(path)) fail(path, "cannot be read; allowed: a readable file");
-  return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-}
-
 // Elements of 16 bits, at any alignment.
 template <class Convert>
 void read_halves(const std::byte* bytes, std::size_t count, float* out, Convert convert) {
@@ -168,7 +162,9 @@ class FolderWeights final : public WeightSource {
     has_index_ = path_exists(path_of(kIndexFile));
     if (!has_index_) fail_without_weights();
     const std::string index = weights_path();
-    file_of_tensor_ = parse_safetensors_index(read_text(index), index);
+    const std::optional<std::string> text = read_file(index);
+    if (!text) fail(index, "cannot be read; allowed: a readable file");
+    file_of_tensor_ = parse_safetensors_index(*text, index);
     for (const auto& [name, file] : file_of_tensor_) {
       if (files_.contains(file)) continue;
       if (!path_exists(path_of(file))) {

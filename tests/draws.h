@@ -1,0 +1,15 @@
+// What property tests draw their cases with.
+#pragma once
+
+#include <cstdint>
+
+#include "core/rng.h"
+
+namespace metronome::testing {
+
+inline bool chance(Rng& rng, double p) { return rng.uniform() < p; }
+inline std::int32_t draw(Rng& rng, std::int32_t low, std::int32_t high) {
+  return static_cast<std::int32_t>(rng.uniform_int(low, high));
+}
+
+}  // namespace metronome::testing
