@@ -15,7 +15,7 @@ constexpr std::int64_t kStepsPerSweep = 256;
 
 CpuExecutor::CpuExecutor(Transformer& model, KvStore& kv, const RequestInput& input,
                          const Clock& clock)
-    : model_(model), kv_(kv), input_(input), clock_(clock) {}
+    : model_(model), kv_(kv), clock_(clock), texts_(input, model.model().eos_token_ids) {}
 
 void CpuExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs) {
   METRONOME_CHECK(num_launched_ - num_collected_ < kMaxInFlight, "too many steps in flight");
@@ -27,18 +27,7 @@ void CpuExecutor::launch(const StepPlan& plan, const RequestTable& requests, Tim
     flatten_pass(plan, plan.passes[i], requests, kv_.shape().block_size, step.passes[i]);
   }
   requests_ = &requests;
-  if (plan.step_index % kStepsPerSweep == 0) forget_ended();
-}
-
-// At the second look: no step in flight names a request that had ended at the first.
-void CpuExecutor::forget_ended() {
-  std::erase_if(remembered_, [&](RequestId id) {
-    Text& text = text_of(id);
-    const bool is_forgotten = text.has_ended;
-    if (is_forgotten) text = Text();
-    text.has_ended = has_ended(id);
-    return is_forgotten;
-  });
+  if (plan.step_index % kStepsPerSweep == 0) texts_.forget_ended(requests);
 }
 
 const StepResult& CpuExecutor::collect() {
@@ -82,22 +71,11 @@ void CpuExecutor::run_pass(ForwardBatch& batch, StepResult& result) {
   sample(batch, result);
 }
 
-CpuExecutor::Text& CpuExecutor::text_of(RequestId request) {
-  if (texts_.size() <= index(request)) texts_.resize(index(request) + 1);
-  return texts_[index(request)];
-}
-
 // Only now: the pass before may have sampled one of them.
 void CpuExecutor::look_up_tokens(ForwardBatch& batch) {
   for (std::int32_t s = 0; s < batch.num_sequences(); ++s) {
     const auto i = static_cast<std::size_t>(s);
-    Text& text = text_of(batch.requests[i]);
-    if (text.token_ids.empty()) {
-      METRONOME_CHECK(!text.has_ended, "a request that is forgotten is computed");
-      remembered_.push_back(batch.requests[i]);
-      input_.prompt(batch.requests[i], text.token_ids);
-      text.sampling = input_.sampling(batch.requests[i]);
-    }
+    const RequestTexts::Text& text = texts_[batch.requests[i]];
     for (auto t = static_cast<std::size_t>(batch.query_start[i]);
          t < static_cast<std::size_t>(batch.query_start[i + 1]); ++t) {
       const auto position = static_cast<std::size_t>(batch.positions[t]);
@@ -116,7 +94,7 @@ void CpuExecutor::sample(const ForwardBatch& batch, StepResult& result) {
   for (std::size_t row = 0; row < batch.logit_tokens.size(); ++row) {
     while (batch.query_start[sequence + 1] <= batch.logit_tokens[row]) ++sequence;
     const RequestId request = batch.requests[sequence];
-    Text& text = text_of(request);
+    RequestTexts::Text& text = texts_[request];
     const std::span<const float> logits(logits_.data() + row * vocab_size, vocab_size);
     const std::int32_t position = batch.context_lens[sequence];
     SampledToken sampled;
@@ -128,16 +106,9 @@ void CpuExecutor::sample(const ForwardBatch& batch, StepResult& result) {
       text.token_ids.push_back(sampled.token);
     }
     result.sampled_tokens.push_back(sampled.token);
-    result.ends_request.push_back(ends_request(text, sampled.token) ? 1 : 0);
+    result.ends_request.push_back(texts_.ends_request(request, sampled.token) ? 1 : 0);
     result.logprobs.push_back(std::move(sampled.logprobs));
   }
-}
-
-bool CpuExecutor::ends_request(const Text& text, TokenId token) const {
-  const std::vector<TokenId>& stops = text.sampling.stop_token_ids;
-  if (std::find(stops.begin(), stops.end(), token) != stops.end()) return true;
-  const std::vector<std::int32_t>& eos = model_.model().eos_token_ids;
-  return !text.sampling.ignore_eos && std::find(eos.begin(), eos.end(), value(token)) != eos.end();
 }
 
 }  // namespace metronome

@@ -11,7 +11,7 @@
 #include "core/clock.h"
 #include "core/executor.h"
 #include "core/forward_batch.h"
-#include "core/request_input.h"
+#include "core/request_texts.h"
 #include "core/sampling.h"
 #include "cpu/kv_store.h"
 #include "cpu/transformer.h"
@@ -49,25 +49,14 @@ class CpuExecutor final : public Executor {
     std::size_t num_passes = 0;
     StepResult result;
   };
-  // What is known of a request's text.
-  struct Text {
-    std::vector<TokenId> token_ids;  // prompt and output; empty: not seen yet, or over
-    SamplingParams sampling;
-    bool has_ended = false;  // when last looked at; its last step may still be in flight
-  };
-
-  void forget_ended();
   void run_pass(ForwardBatch& batch, StepResult& result);
   void look_up_tokens(ForwardBatch& batch);
   void sample(const ForwardBatch& batch, StepResult& result);
-  bool ends_request(const Text& text, TokenId token) const;
   // It ended with this step in flight: aborted, stopped, or with a step that failed.
   bool has_ended(RequestId request) const { return (*requests_)[request].has_ended(); }
-  Text& text_of(RequestId request);
 
   Transformer& model_;
   KvStore& kv_;
-  const RequestInput& input_;
   const Clock& clock_;
   LogitsFn logits_sink_;
   PassFn pass_hook_;
@@ -78,8 +67,7 @@ class CpuExecutor final : public Executor {
   std::int64_t num_launched_ = 0;
   std::int64_t num_collected_ = 0;
   const RequestTable* requests_ = nullptr;  // the engine's
-  std::vector<Text> texts_;                 // by request id
-  std::vector<RequestId> remembered_;       // whose texts are kept
+  RequestTexts texts_;
   std::vector<float> logits_;
   Sampler sampler_;
 };
