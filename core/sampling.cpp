@@ -10,42 +10,10 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/rng.h"
+#include "core/sampling_math.h"
 
 namespace metronome {
 namespace {
-
-// The logarithm of 2 in two parts; the first has so few bits that its small multiples are exact.
-constexpr double kLn2High = 0x1.62e42feep-1;
-constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
-
-// exp(x) for x <= 0, to about one unit in the last place; 0 below e^-708, where doubles begin to
-// lose digits. exp(0) is 1. Without branches, so that a loop over it can be vectorised.
-inline double exp_of(double x) {
-  constexpr double kLog2E = 0x1.71547652b82fep+0;
-  constexpr double kRound = 0x1.8p52;  // added, it leaves the nearest integer in the low bits
-  constexpr double kLowest = -708;
-  const double in_range = x < kLowest ? kLowest : x;
-  const double shifted = in_range * kLog2E + kRound;
-  const double n = shifted - kRound;
-  const double r = (in_range - n * kLn2High) - n * kLn2Low;  // |r| <= ln(2) / 2
-  double sum = 1.0 / 6227020800;                             // the Taylor series, up to r^13 / 13!
-  sum = sum * r + 1.0 / 479001600;
-  sum = sum * r + 1.0 / 39916800;
-  sum = sum * r + 1.0 / 3628800;
-  sum = sum * r + 1.0 / 362880;
-  sum = sum * r + 1.0 / 40320;
-  sum = sum * r + 1.0 / 5040;
-  sum = sum * r + 1.0 / 720;
-  sum = sum * r + 1.0 / 120;
-  sum = sum * r + 1.0 / 24;
-  sum = sum * r + 1.0 / 6;
-  sum = sum * r + 1.0 / 2;
-  sum = sum * r + 1.0;
-  sum = sum * r + 1.0;
-  const double power = std::bit_cast<double>((std::bit_cast<std::uint64_t>(shifted) + 1023) << 52);
-  return x < kLowest ? 0.0 : sum * power;
-}
 
 // log(x) for finite x >= 1, to about one unit in the last place.
 double log_of(double x) {
@@ -63,14 +31,6 @@ double log_of(double x) {
   for (int k = 19; k >= 1; k -= 2) sum = sum * square + 1.0 / k;
   return exponent * kLn2High + (2 * s * sum + exponent * kLn2Low);
 }
-
-// Larger for likelier tokens; of equal logits (0 and -0 among them) for the lower index.
-inline std::uint64_t key_of(float logit, std::size_t index) {
-  const auto bits = std::bit_cast<std::uint32_t>(logit + 0.0f);
-  const std::uint32_t ordered = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-  return std::uint64_t{ordered} << 32 | static_cast<std::uint32_t>(~index);
-}
-inline std::size_t index_of(std::uint64_t key) { return static_cast<std::uint32_t>(~key); }
 
 // The keys of the `count` likeliest tokens into `keys`, in no certain order. What is gathered is
 // thinned out now and then, so that most tokens cost one comparison.
@@ -123,11 +83,7 @@ double sum_of(const std::vector<double>& weights) {
 }  // namespace
 
 double sampling_uniform(std::uint64_t seed, std::int64_t position) {
-  // Draw number `position` of the SplitMix64 generator that begins at the scattered seed: the
-  // streams of seeds that are near each other have nothing in common.
-  constexpr std::uint64_t kStep = 0x9e3779b97f4a7c15ull;
-  const std::uint64_t bits = mix64(mix64(seed) + kStep * static_cast<std::uint64_t>(position));
-  return static_cast<double>(bits >> 11) * 0x1p-53;
+  return uniform_of(seed, position);
 }
 
 SampledToken Sampler::sample(std::span<const float> logits, const SamplingParams& params,
@@ -142,7 +98,9 @@ SampledToken Sampler::sample(std::span<const float> logits, const SamplingParams
   sampled.token = params.temperature == 0
                       ? TokenId{static_cast<std::int32_t>(likeliest - logits.begin())}
                       : TokenId{draw(logits, *likeliest, params, position)};
-  if (params.num_logprobs >= 0) report(logits, *likeliest, params.num_logprobs, sampled);
+  if (params.num_logprobs >= 0) {
+    sampled.logprobs = logprobs(logits, sampled.token, params.num_logprobs);
+  }
   return sampled;
 }
 
@@ -208,21 +166,23 @@ void Sampler::drop_by_top_p(std::span<const float> logits, double top_p) {
   }
 }
 
-void Sampler::report(std::span<const float> logits, float largest, std::int32_t num_logprobs,
-                     SampledToken& sampled) {
+std::vector<TokenLogprob> Sampler::logprobs(std::span<const float> logits, TokenId token,
+                                            std::int32_t num_logprobs) {
+  const float largest = *std::max_element(logits.begin(), logits.end());
   weigh(logits, largest, 1, weights_);
   const double log_total = log_of(sum_of(weights_));
+  std::vector<TokenLogprob> logprobs;
   const auto add = [&](std::size_t id) {
     const double logprob = (static_cast<double>(logits[id]) - largest) - log_total;
-    sampled.logprobs.push_back(
-        {TokenId{static_cast<std::int32_t>(id)}, static_cast<float>(logprob)});
+    logprobs.push_back({TokenId{static_cast<std::int32_t>(id)}, static_cast<float>(logprob)});
   };
-  add(static_cast<std::size_t>(value(sampled.token)));
+  add(static_cast<std::size_t>(value(token)));
   const std::size_t count = std::min(static_cast<std::size_t>(num_logprobs), logits.size());
-  if (count == 0) return;
+  if (count == 0) return logprobs;
   select_likeliest(logits, count, keys_);
   std::sort(keys_.begin(), keys_.end(), std::greater<>());
   for (const std::uint64_t key : keys_) add(index_of(key));
+  return logprobs;
 }
 
 }  // namespace metronome

@@ -56,13 +56,16 @@ class Sampler {
   SampledToken sample(std::span<const float> logits, const SamplingParams& params,
                       std::int64_t position);
 
+  // What sample() reports beside `token`, where it was sampled elsewhere. Requires num_logprobs >=
+  // 0.
+  std::vector<TokenLogprob> logprobs(std::span<const float> logits, TokenId token,
+                                     std::int32_t num_logprobs);
+
  private:
   std::int32_t draw(std::span<const float> logits, float largest, const SamplingParams& params,
                     std::int64_t position);
   void collect_likeliest(std::span<const float> logits, std::size_t count);
   void drop_by_top_p(std::span<const float> logits, double top_p);
-  void report(std::span<const float> logits, float largest, std::int32_t num_logprobs,
-              SampledToken& sampled);
 
   // Scratch, kept from call to call.
   std::vector<std::int32_t> kept_ids_;  // by top_k, in order of id
