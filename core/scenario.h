@@ -74,6 +74,24 @@ struct CpuConfig {
   std::optional<double> kv_cache_gib;   // memory for KV where num_blocks is auto
 };
 
+// What a token's bits may depend on beside its own context, on one GPU and one build.
+enum class Invariance : std::uint8_t {
+  None,   // the batch it is computed in
+  Chunk,  // prompts: on nothing; they are computed alike however they are cut into chunks
+  Full,   // on nothing: decodes are computed like prompts of one token, so that a request that is
+          // preempted and computed anew gets the very same tokens
+};
+
+struct CudaConfig {
+  std::int32_t device = 0;              // of those the driver lists
+  double gpu_memory_utilization = 0.9;  // share of the GPU's memory for everything
+  std::optional<double> kv_cache_gib;   // memory for KV where num_blocks is auto
+  Invariance invariance = Invariance::Chunk;
+  bool graphs = true;  // decode steps are replayed as CUDA graphs
+  // Tokens of one forward pass at most: larger steps are computed in several, one behind the other.
+  std::int32_t max_pass_tokens = 8192;
+};
+
 // Latency limits of MLPerf Inference's LLM benchmarks (p99 TTFT and TPOT). Source: mlcommons
 // inference_policies, inference_rules.adoc.
 enum class SloPreset : std::uint8_t {
@@ -127,6 +145,7 @@ struct Scenario {
   CostModelConfig cost_model;
   SamplingConfig sampling;
   CpuConfig cpu;
+  CudaConfig cuda;
   WorkloadConfig workload;
   SloConfig slo;
   ResultsConfig results;
@@ -149,6 +168,7 @@ void visit_fields(FieldVisitor& visitor, KvCacheConfig& config);
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config);
 void visit_fields(FieldVisitor& visitor, SamplingConfig& config);
 void visit_fields(FieldVisitor& visitor, CpuConfig& config);
+void visit_fields(FieldVisitor& visitor, CudaConfig& config);
 void visit_fields(FieldVisitor& visitor, SloConfig& config);
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config);
 void visit_fields(FieldVisitor& visitor, Scenario& scenario);

@@ -15,6 +15,7 @@ constexpr std::string_view kBackends[] = {"paged", "slotted"};
 constexpr std::string_view kAllocations[] = {"incremental", "eager"};
 constexpr std::string_view kCostModels[] = {"roofline"};
 constexpr std::string_view kWeights[] = {"auto", "random"};
+constexpr std::string_view kInvariances[] = {"none", "chunk", "full"};
 constexpr std::string_view kBatchings[] = {"ragged", "padded"};
 
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
@@ -144,6 +145,21 @@ void visit_fields(FieldVisitor& visitor, CpuConfig& config) {
                           "what is available");
 }
 
+void visit_fields(FieldVisitor& visitor, CudaConfig& config) {
+  visitor.integer("device", config.device, 0, 63, "GPU, as the driver numbers them");
+  visitor.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1,
+                 "share of the GPU's memory for weights, activations and KV");
+  visitor.optional_number("kv_cache_gib", config.kv_cache_gib, 0.001, 1e6,
+                          "memory for KV blocks with kv_cache.num_blocks auto, GiB; null: what "
+                          "gpu_memory_utilization leaves");
+  visitor.choice("invariance", config.invariance, kInvariances,
+                 "chunk: a prompt's bits do not depend on how it is cut; full: no token's bits "
+                 "depend on its batch, slower; none: fastest");
+  visitor.boolean("graphs", config.graphs, "replay decode steps as CUDA graphs");
+  visitor.integer("max_pass_tokens", config.max_pass_tokens, 16, 131072,
+                  "tokens of a forward pass at most; larger steps take several");
+}
+
 void visit_fields(FieldVisitor& visitor, SloConfig& config) {
   choose_preset(visitor, config);
   visitor.optional_number("ttft_ms", config.ttft_ms, kShortestLimitMs, kHourMs,
@@ -181,6 +197,7 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
   visit_section(visitor, "cost_model", scenario.cost_model, "step times in simulation");
   visit_section(visitor, "sampling", scenario.sampling, "tokens; backends that compute");
   visit_section(visitor, "cpu", scenario.cpu, "backend cpu");
+  visit_section(visitor, "cuda", scenario.cuda, "backend cuda");
 }
 
 void visit_after_workload(FieldVisitor& visitor, Scenario& scenario) {

@@ -329,7 +329,9 @@ TEST_CASE("what a backend that computes cannot do", "[cpu][cli]") {
   CHECK_FALSE(fs::exists(place.out));
 
   const CommandResult cuda = run_metronome("run scenarios/quickstart.yaml --backend=cuda");
-  check_refused(cuda, "--backend: this build has no CUDA executor; allowed: sim, cpu\n");
+  check_refused(cuda,
+                "--backend: this build has no CUDA executor (tools/build cuda makes one, with the "
+                "CUDA toolkit); allowed: sim, cpu\n");
   CHECK(std::count(cuda.err.begin(), cuda.err.end(), '\n') == 1);
   check_refused(run_metronome("run scenarios/quickstart.yaml --backend=gpu"),
                 "--backend: 'gpu' is no backend, did you mean 'cpu'?; allowed: sim, cpu, cuda");

@@ -60,11 +60,11 @@ TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
       {"sceduler: {policy: chunked}\n",
        "bad.yaml:1: sceduler: unknown key (did you mean 'scheduler'?); allowed: description, "
        "seed, model, weights, hardware, engine, kv_cache, scheduler, cost_model, sampling, cpu, "
-       "workload, slo, results, backends, variants"},
+       "cuda, workload, slo, results, backends, variants"},
       {"name: x\n",
        "bad.yaml:1: name: unknown key; allowed: description, seed, model, weights, hardware, "
        "engine, "
-       "kv_cache, scheduler, cost_model, sampling, cpu, workload, slo, results, backends, "
+       "kv_cache, scheduler, cost_model, sampling, cpu, cuda, workload, slo, results, backends, "
        "variants"},
       {"engine:\n  max_num_seq: 4\n",
        "bad.yaml:2: engine.max_num_seq: unknown key (did you mean 'max_num_seqs'?); allowed: "
@@ -101,13 +101,14 @@ TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
       {"variants:\n  - name: a\n    sheduler: {policy: static}\n",
        "bad.yaml:3: variants.0.sheduler: unknown key (did you mean 'scheduler'?); allowed: name, "
        "seed, model, weights, hardware, engine, kv_cache, scheduler, cost_model, sampling, cpu, "
-       "workload, slo, results"},
+       "cuda, workload, slo, results"},
       {"variants:\n  - name: a\n  - name: b\n    engine:\n      async: 2\n",
        "bad.yaml:5: variants.1.engine.async: unknown key (did you mean 'async_depth'?); allowed: "
        "max_num_seqs, max_model_len, step_shape, async_depth, max_waiting_requests"},
       {"variants: [{name: a, variants: []}]\n",
        "bad.yaml:1: variants.0.variants: unknown key; allowed: name, seed, model, weights, "
-       "hardware, engine, kv_cache, scheduler, cost_model, sampling, cpu, workload, slo, results"},
+       "hardware, engine, kv_cache, scheduler, cost_model, sampling, cpu, cuda, workload, slo, "
+       "results"},
   };
   check_all(cases);
 }
@@ -295,7 +296,8 @@ TEST_CASE("what a backend has of its own", "[core][scenario]") {
        "bad.yaml:2: backends.gpu: no such backend; allowed: sim, cpu, cuda"},
       {"backends:\n  cuda: {seeed: 1}\n",
        "bad.yaml:2: backends.cuda.seeed: unknown key (did you mean 'seed'?); allowed: seed, model, "
-       "weights, hardware, engine, kv_cache, scheduler, cost_model, sampling, cpu, workload, slo, "
+       "weights, hardware, engine, kv_cache, scheduler, cost_model, sampling, cpu, cuda, workload, "
+       "slo, "
        "results"},
       {"backends:\n  cuda: {engine: {async_depth: 3}}\n",
        "bad.yaml:2: backends.cuda.engine.async_depth: 3 is out of range; allowed: 1 to 2"},

@@ -48,8 +48,8 @@ const std::vector<SourceFile>& repository() {
 
 bool is_code(const SourceFile& file) {
   const std::string extension = fs::path(file.path).extension().string();
-  return extension == ".h" || extension == ".cpp" || extension == ".cmake" ||
-         file.path.ends_with("CMakeLists.txt") ||
+  return extension == ".h" || extension == ".cpp" || extension == ".cu" || extension == ".cuh" ||
+         extension == ".cmake" || file.path.ends_with("CMakeLists.txt") ||
          (extension.empty() && file.path.starts_with("tools/"));
 }
 
@@ -181,6 +181,9 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
   CHECK(count_includes("core/x.h", "#include <Eigen/Dense>") == 1);
   CHECK(count_includes("core/x.h", "#include <unistd.h>") == 1);
   CHECK(count_includes("sim/x.cpp", "#include <cuda_runtime.h>") == 1);
+  CHECK(count_includes("gpu/x.cpp", "#include <cuda_runtime.h>") == 0);
+  CHECK(count_includes("tests/x.cpp", "#include <cuda_runtime.h>") == 1);
+  CHECK(count_includes("tests/gpu/x.cpp", "#include <cuda_runtime.h>") == 0);
   CHECK(check_includes({"core/x.h", "#include <vector>\n"}).size() == 1);  // no #pragma once
 }
 

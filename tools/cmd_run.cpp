@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/scenario.h"
 #include "cpu/cpu_backend.h"
+#include "gpu/cuda_backend.h"
 #include "reports/number_text.h"
 #include "reports/result_folder.h"
 #include "reports/step_log.h"
@@ -108,9 +109,6 @@ void check_backend(const std::string& name) {
     throw UsageError("--backend: '" + name + "' is no backend" + did_you_mean(name, kBackendNames) +
                      "; allowed: " + join_names(kBackendNames));
   }
-  if (name == "cuda") {
-    throw UsageError("--backend: this build has no CUDA executor; allowed: sim, cpu");
-  }
 }
 
 // Nothing when help was asked for and printed.
@@ -135,7 +133,14 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
 
 std::unique_ptr<Backend> make_backend(const std::string& name) {
   if (name == "cpu") return std::make_unique<CpuBackend>();
-  return std::make_unique<SimulatedBackend>();
+  if (name != "cuda") return std::make_unique<SimulatedBackend>();
+  std::unique_ptr<Backend> cuda = make_cuda_backend();
+  if (cuda == nullptr) {
+    throw UsageError(
+        "--backend: this build has no CUDA executor (tools/build cuda makes one, with the CUDA "
+        "toolkit); allowed: sim, cpu");
+  }
+  return cuda;
 }
 
 // The scenarios to run: all variants, or those that were asked for, in the file's order.

@@ -1,0 +1,254 @@
+#include "gpu/bench.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/error.h"
+#include "core/model/model_weights.h"
+#include "gpu/device_engine.h"
+#include "gpu/gpu_info.h"
+#include "gpu/kernels/draw.h"
+#include "gpu/model_loading.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::int32_t kWarmups = 2;
+constexpr std::int32_t kBlockSize = 16;
+
+double elapsed_us(const CudaEvent& from, const CudaEvent& to) {
+  float ms = 0;
+  check_cuda(cudaEventElapsedTime(&ms, from.get(), to.get()), "cudaEventElapsedTime");
+  return static_cast<double>(ms) * 1e3;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Runs `enqueue` alone on the stream, again and again; microseconds each.
+template <class Enqueue>
+std::vector<double> time_on(cudaStream_t stream, std::int32_t repeats, const Enqueue& enqueue) {
+  const CudaEvent begin = make_event();
+  const CudaEvent end = make_event();
+  std::vector<double> times;
+  for (std::int32_t i = 0; i < kWarmups + repeats; ++i) {
+    check_cuda(cudaEventRecord(begin.get(), stream), "cudaEventRecord");
+    enqueue();
+    check_cuda(cudaEventRecord(end.get(), stream), "cudaEventRecord");
+    check_cuda(cudaEventSynchronize(end.get()), "a timed step");
+    if (i >= kWarmups) times.push_back(elapsed_us(begin, end));
+  }
+  return times;
+}
+
+// Noise in all of an array: on zeros a GPU draws less power, and clocks higher.
+void fill_with_noise(const DeviceArray<__nv_bfloat16>& array, std::uint64_t key,
+                     cudaStream_t stream) {
+  launch_draw_weights(key, 0, static_cast<std::int64_t>(array.size()), 1.0f, array.data(), stream);
+}
+
+// Half of what is copied at a time is read, half written; as much as the L2 cache many times over.
+double copy_rate(const GpuInfo& gpu, std::int32_t repeats) {
+  const auto size = static_cast<std::size_t>(std::min<std::int64_t>(
+      gpu.free_bytes / 4, std::max<std::int64_t>(64 * gpu.l2_bytes, 1 << 20)));
+  const DeviceArray<std::byte> from(size);
+  const DeviceArray<std::byte> to(size);
+  const Stream stream = make_stream();
+  const std::vector<double> times = time_on(stream.get(), repeats, [&] {
+    check_cuda(
+        cudaMemcpyAsync(to.data(), from.data(), size, cudaMemcpyDeviceToDevice, stream.get()),
+        "cudaMemcpyAsync");
+  });
+  return 2 * static_cast<double>(size) / (median(times) * 1e-6);
+}
+
+double matrix_rate(std::int64_t size, std::int32_t repeats) {
+  const auto elements = static_cast<std::size_t>(size * size);
+  const DeviceArray<__nv_bfloat16> w(elements);
+  const DeviceArray<__nv_bfloat16> x(elements);
+  const DeviceArray<__nv_bfloat16> y(elements);
+  GemmStore store("the rate of this run");
+  Gemm gemm(store, kGemmWorkspaceBytes);
+  const GemmShape shape = {.n = size, .k = size};
+  gemm.prepare(shape, size);
+  const Stream stream = make_stream();
+  fill_with_noise(w, 1, stream.get());
+  fill_with_noise(x, 2, stream.get());
+  const std::vector<double> times = time_on(stream.get(), repeats, [&] {
+    gemm.run(shape, GemmMode::Fastest, size, w.data(), x.data(), y.data(), stream.get());
+  });
+  const auto side = static_cast<double>(size);
+  return 2 * side * side * side / (median(times) * 1e-6);
+}
+
+// A step as a scheduler would hand it over: every sequence has blocks of its own, one behind the
+// other.
+class BenchStep {
+ public:
+  BenchStep(const BenchCase& what, std::int64_t vocab_size) {
+    batch_.clear();
+    for (std::int32_t i = 0; i < what.num_decodes; ++i) {
+      append(what.context - 1, 1, ChunkKind::Decode, vocab_size);
+    }
+    if (what.chunk_size > 0) append(what.prefix, what.chunk_size, ChunkKind::Prefill, vocab_size);
+  }
+
+  static std::int64_t num_blocks(const BenchCase& what) {
+    return what.num_decodes * ceil_div(what.context, kBlockSize) +
+           ceil_div(what.prefix + what.chunk_size, kBlockSize);
+  }
+  const ForwardBatch& batch() const { return batch_; }
+  const std::vector<ScheduledChunk>& chunks() const { return chunks_; }
+
+ private:
+  void append(std::int32_t begin, std::int32_t count, ChunkKind kind, std::int64_t vocab_size) {
+    const auto request = static_cast<RequestId>(batch_.requests.size());
+    batch_.requests.push_back(request);
+    batch_.context_lens.push_back(begin + count);
+    for (std::int64_t i = 0; i < ceil_div(begin + count, kBlockSize); ++i) {
+      batch_.block_tables.push_back(static_cast<BlockId>(batch_.block_tables.size()));
+    }
+    batch_.table_start.push_back(static_cast<std::int32_t>(batch_.block_tables.size()));
+    for (std::int32_t p = begin; p < begin + count; ++p) {
+      batch_.positions.push_back(p);
+      batch_.token_ids.push_back(static_cast<TokenId>(
+          (7 * p + 13 * static_cast<std::int64_t>(index(request))) % vocab_size));
+    }
+    batch_.query_start.push_back(batch_.num_tokens());
+    batch_.logit_tokens.push_back(batch_.num_tokens() - 1);
+    chunks_.push_back({.request = request,
+                       .first_position = begin,
+                       .num_tokens = count,
+                       .kind = kind,
+                       .samples_token = true});
+  }
+
+  ForwardBatch batch_;
+  std::vector<ScheduledChunk> chunks_;
+};
+
+BenchPoint time_case(DeviceEngine& engine, const BenchCase& what, const MachineRates& rates,
+                     std::int32_t repeats) {
+  const ModelConfig& model = engine.model().config();
+  const BenchStep step(what, model.vocab_size);
+  DevicePass pass;
+  engine.lay_out(step.batch(), step.chunks(), pass);
+  for (SampleRow& row : pass.arrays.view<SampleRow>(pass.arrays.sample_rows)) {
+    row.out = engine.padding_sample();
+  }
+  const std::vector<double> times =
+      time_on(engine.stream(), repeats, [&] { engine.enqueue(pass); });
+  const StepWork work = step_work(model, step.chunks());
+  return {.what = what,
+          .median_us = median(times),
+          .fastest_us = *std::min_element(times.begin(), times.end()),
+          .floor_us = step_floor_s(work, rates) * 1e6,
+          .is_memory_bound =
+              work.bytes / rates.copy_bytes_per_s > work.flops / rates.matrix_flops_per_s};
+}
+
+// What a step of this run may be.
+struct Room {
+  PassLimits limits;
+  std::int32_t max_num_seqs = 0;
+  std::int64_t kv_blocks = 0;
+};
+
+// Empty: it may be run.
+std::string reason_to_skip(const BenchCase& what, const Room& room) {
+  const std::int32_t num_sequences = what.num_decodes + (what.chunk_size > 0 ? 1 : 0);
+  if (std::max(what.context, what.prefix + what.chunk_size) > room.limits.max_model_len) {
+    return "a context has at most " + std::to_string(room.limits.max_model_len) + " positions";
+  }
+  if (num_sequences > room.max_num_seqs) {
+    return "a step has at most " + std::to_string(room.max_num_seqs) + " sequences";
+  }
+  if (what.num_decodes + what.chunk_size > room.limits.max_tokens) {
+    return "a step has at most " + std::to_string(room.limits.max_tokens) + " tokens";
+  }
+  if (BenchStep::num_blocks(what) > room.kv_blocks) {
+    return "the GPU has memory for the KV of " + std::to_string(room.kv_blocks * kBlockSize) +
+           " tokens";
+  }
+  return {};
+}
+
+Room find_room(const Scenario& scenario, const ModelConfig& model, const GpuInfo& gpu) {
+  Room room;
+  room.limits = pass_limits(scenario, model);
+  room.max_num_seqs = scenario.engine.max_num_seqs;
+  const MemoryPlan plan = plan_run(scenario, model, room.limits);
+  const std::int64_t usable = usable_bytes(gpu, scenario);
+  check_memory(scenario, "model", "weights and activations of " + model.name + " take", gpu.name,
+               plan.total(), usable);
+  room.kv_blocks = kv_blocks_that_fit(model, plan, usable, kBlockSize);
+  return room;
+}
+
+MachineRates measure_rates(const GpuInfo& gpu, std::int32_t repeats,
+                           const std::function<void()>& poll) {
+  // A GPU of this many processors is a real one; the product keeps all of them busy.
+  const std::int64_t matrix_size = gpu.num_processors >= 16 ? 8192 : 64;
+  MachineRates rates;
+  rates.copy_bytes_per_s = copy_rate(gpu, repeats);
+  if (poll) poll();
+  rates.matrix_flops_per_s = matrix_rate(matrix_size, repeats);
+  if (poll) poll();
+  return rates;
+}
+
+BenchReport run_bench(const Scenario& given, const std::vector<BenchCase>& cases,
+                      std::int32_t repeats, const std::function<void()>& poll) {
+  const GpuInfo gpu = open_gpu(given.cuda.device);
+  const ModelSource source = find_model_source(given);
+  const ModelConfig& model = source.config;
+  const std::string unsupported = unsupported_on_gpu(model);
+  if (!unsupported.empty()) throw UnplacedConfigError("model", unsupported);
+  Scenario scenario = given;
+  scenario.engine.max_model_len =
+      std::min(given.engine.max_model_len.value_or(model.max_position_embeddings),
+               model.max_position_embeddings);
+  const Room room = find_room(scenario, model, gpu);
+  BenchReport report;
+  report.model = model;
+  report.device = gpu.text();
+  report.rates = measure_rates(gpu, repeats, poll);
+
+  std::int64_t num_blocks = 1;
+  for (const BenchCase& what : cases) {
+    if (reason_to_skip(what, room).empty()) {
+      num_blocks = std::max(num_blocks, BenchStep::num_blocks(what));
+    }
+  }
+  report.kv_tokens = num_blocks * kBlockSize;
+  LoadedDeviceModel loaded(source, room.limits, poll);
+  const DeviceEngineOptions options = {.kv = {.n_layers = model.n_layers,
+                                              .n_kv_heads = model.n_kv_heads,
+                                              .head_dim = model.head_dim,
+                                              .num_blocks = num_blocks,
+                                              .block_size = kBlockSize},
+                                       .max_num_seqs = room.max_num_seqs,
+                                       .invariance = scenario.cuda.invariance,
+                                       .uses_graphs = scenario.cuda.graphs};
+  DeviceEngine engine(loaded.model(), options, poll);
+  fill_with_noise(engine.kv().memory(), 3, engine.stream());
+  for (const BenchCase& what : cases) {
+    if (poll) poll();
+    const std::string why = reason_to_skip(what, room);
+    if (why.empty()) {
+      report.points.push_back(time_case(engine, what, report.rates, repeats));
+    } else {
+      report.skipped.push_back({what, why});
+    }
+  }
+  return report;
+}
+
+}  // namespace
+
+BenchFn make_gpu_bench() { return run_bench; }
+
+}  // namespace metronome

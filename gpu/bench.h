@@ -1,0 +1,59 @@
+// Step times of a model on a GPU beside what the machine's memory and arithmetic allow.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/model_config.h"
+#include "core/scenario.h"
+#include "gpu/plan/step_floor.h"
+
+namespace metronome {
+
+// A step of `num_decodes` decodes at context `context` and, with chunk_size > 0, a prefill chunk
+// behind `prefix` tokens.
+struct BenchCase {
+  std::int32_t num_decodes = 0;
+  std::int32_t context = 0;  // of a decode, its own token included
+  std::int32_t chunk_size = 0;
+  std::int32_t prefix = 0;
+};
+
+struct BenchPoint {
+  BenchCase what;
+  double median_us = 0;  // on the device, from the copy of the step's arrays to its tokens
+  double fastest_us = 0;
+  double floor_us = 0;
+  bool is_memory_bound = false;  // its floor is
+};
+
+struct SkippedCase {
+  BenchCase what;
+  std::string why;  // "a context has at most 2048 positions"
+};
+
+struct BenchReport {
+  ModelConfig model;
+  std::string device;
+  MachineRates rates;  // measured in the same run
+  std::int64_t kv_tokens = 0;
+  std::vector<BenchPoint> points;
+  std::vector<SkippedCase> skipped;
+};
+
+// Loads scenario.model with weights as the scenario says, fills the KV cache with noise, and times
+// every case `repeats` times after two warm-up steps, in order; each becomes a point or is skipped,
+// with the reason. No context is longer than the model's positions, whatever the scenario allows.
+// `poll` is called now and then. Throws ConfigError, also for a model the GPU has no memory for;
+// CudaError when the GPU fails.
+using BenchFn =
+    std::function<BenchReport(const Scenario& scenario, const std::vector<BenchCase>& cases,
+                              std::int32_t repeats, const std::function<void()>& poll)>;
+
+// Empty in a build without CUDA.
+BenchFn make_gpu_bench();
+
+}  // namespace metronome

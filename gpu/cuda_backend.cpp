@@ -1,0 +1,165 @@
+#include "gpu/cuda_backend.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/computed_run.h"
+#include "core/engine_setup.h"
+#include "core/error.h"
+#include "gpu/cuda_executor.h"
+#include "gpu/device_engine.h"
+#include "gpu/device_model.h"
+#include "gpu/gpu_info.h"
+#include "gpu/model_loading.h"
+#include "gpu/self_test.h"
+
+namespace metronome {
+namespace {
+
+// One model is on the GPU at a time, and stays for the next run that needs the same.
+class LoadedModel {
+ public:
+  DeviceModel& get(std::int32_t device, const ModelSource& source, const PassLimits& limits,
+                   const std::function<void()>& poll) {
+    const std::string key = "GPU " + std::to_string(device) + ", " + source.key + ", " +
+                            std::to_string(limits.max_tokens) + " tokens, " +
+                            std::to_string(limits.max_rows) + " rows, " +
+                            std::to_string(limits.max_model_len) + " positions";
+    if (model_ && key_ == key) return model_->model();
+    model_.reset();  // before the next one needs its memory
+    model_.emplace(source, limits, poll);
+    key_ = key;
+    return model_->model();
+  }
+
+ private:
+  std::string key_;
+  std::optional<LoadedDeviceModel> model_;
+};
+
+class CudaRun final : public PreparedRun {
+ public:
+  CudaRun(const Scenario& scenario, ModelSource source, const PassLimits& limits,
+          std::shared_ptr<LoadedModel> loaded)
+      : scenario_(scenario),
+        source_(std::move(source)),
+        limits_(limits),
+        loaded_(std::move(loaded)) {
+    model = source_.config;
+    weights_text = source_.text;
+    warning = source_.warning;
+    sampling_ = sampling_params(scenario, model.vocab_size);
+  }
+
+  void check_workload(const Workload& workload) const override {
+    check_token_ids(scenario_, workload, model.vocab_size);
+  }
+
+  void load(const std::function<void()>& poll) override try {
+    engine_.reset();
+    check_cuda(cudaSetDevice(scenario_.cuda.device), "cudaSetDevice");
+    DeviceModel& device_model = loaded_->get(scenario_.cuda.device, source_, limits_, poll);
+    DeviceEngineOptions options = engine_options(scenario_, limits_);
+    options.kv = {.n_layers = model.n_layers,
+                  .n_kv_heads = model.n_kv_heads,
+                  .head_dim = model.head_dim,
+                  .num_blocks = setup.kv_cache.num_blocks,
+                  .block_size = setup.kv_cache.block_size};
+    refuse_invariance(device_model.invariant_fault());
+    engine_ = std::make_unique<DeviceEngine>(device_model, options, poll);
+    if (options.invariance != Invariance::None) refuse_invariance(chunking_fault(*engine_, poll));
+  } catch (const CudaError& error) {
+    fail_config(scenario_.location_of("model"), "model",
+                model.name + " cannot be set up on the GPU (" + error.what() +
+                    "); allowed: a smaller model, fewer KV blocks, less gpu_memory_utilization");
+  }
+
+  RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
+                 const ProgressFn& progress) override {
+    METRONOME_CHECK(engine_ != nullptr, "a run is loaded before it begins");
+    check_cuda(cudaSetDevice(scenario_.cuda.device), "cudaSetDevice");
+    const std::unique_ptr<DeviceEngine> engine = std::move(engine_);
+    const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_);
+    CudaExecutor executor(*engine, input, clock);
+    return run_workload(setup, executor, clock, workload, sinks, progress, 1);
+  }
+
+ private:
+  // Nothing runs that would not keep what it promises.
+  void refuse_invariance(const std::string& fault) const {
+    if (fault.empty() || scenario_.cuda.invariance == Invariance::None) return;
+    fail_config(
+        scenario_.location_of("cuda.invariance"), "cuda.invariance",
+        "does not hold on this GPU with this version of cuBLASLt: " + fault + "; allowed: none");
+  }
+
+  Scenario scenario_;
+  ModelSource source_;
+  PassLimits limits_;
+  std::shared_ptr<LoadedModel> loaded_;
+  SamplingParams sampling_;
+  std::unique_ptr<DeviceEngine> engine_;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  std::string_view name() const override { return "cuda"; }
+  bool is_measured() const override { return true; }
+  std::unique_ptr<PreparedRun> prepare(const Scenario& scenario) override;
+
+ private:
+  const GpuInfo& gpu(std::int32_t device) {
+    // Looked up once, so that the variants of a scenario get caches of one size.
+    if (!gpu_ || gpu_->device != device) gpu_ = open_gpu(device);
+    return *gpu_;
+  }
+
+  std::optional<GpuInfo> gpu_;
+  std::shared_ptr<LoadedModel> loaded_ = std::make_shared<LoadedModel>();
+};
+
+std::unique_ptr<PreparedRun> CudaBackend::prepare(const Scenario& scenario) try {
+  const GpuInfo& gpu = this->gpu(scenario.cuda.device);
+  ModelSource source = find_model_source(scenario);
+  const ModelConfig model = source.config;
+  const std::string unsupported = unsupported_on_gpu(model);
+  if (!unsupported.empty()) {
+    fail_config(scenario.location_of("model"), "model", "cannot be computed here: " + unsupported);
+  }
+  check_cache_window(scenario, model);
+  const PassLimits limits = pass_limits(scenario, model);
+  const MemoryPlan plan = plan_run(scenario, model, limits);
+  const std::int64_t usable = usable_bytes(gpu, scenario);
+  check_memory(scenario, "model", "weights and activations of " + model.name + " take", gpu.name,
+               plan.total(), usable);
+
+  auto run = std::make_unique<CudaRun>(scenario, std::move(source), limits, loaded_);
+  run->device = gpu.text();
+  run->weights_text += ", " + bytes_text(plan.weights);
+  const auto capacity = [&](std::int64_t block_size) {
+    const std::int64_t budget =
+        scenario.cuda.kv_cache_gib
+            ? std::min(usable, plan.total() + bytes_of_gib(*scenario.cuda.kv_cache_gib))
+            : usable;
+    return useful_kv_blocks(scenario, model, block_size,
+                            kv_blocks_that_fit(model, plan, budget, block_size));
+  };
+  run->setup = make_engine_setup(scenario, model, capacity);
+  // What a step was to compute and did not must not be found as a prefix.
+  run->setup.kv_cache.forgets_unfilled_blocks = true;
+  const KvCacheLayout& cache = run->setup.kv_cache;
+  check_memory(scenario, "kv_cache.num_blocks", "the KV cache takes", gpu.name,
+               cache.num_blocks * cache.block_size * model.kv_bytes_per_token(),
+               usable - plan.total());
+  return run;
+} catch (const UnplacedConfigError& error) {
+  fail_config(scenario.location_of(error.key()), error.key(), error.message());
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend() { return std::make_unique<CudaBackend>(); }
+
+}  // namespace metronome

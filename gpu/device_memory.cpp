@@ -1,0 +1,17 @@
+#include "gpu/device_memory.h"
+
+namespace metronome {
+
+Stream make_stream() {
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return Stream(stream);
+}
+
+CudaEvent make_event() {
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreate(&event), "cudaEventCreate");
+  return CudaEvent(event);
+}
+
+}  // namespace metronome

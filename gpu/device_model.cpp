@@ -1,0 +1,320 @@
+#include "gpu/device_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/model/attention_mask.h"
+#include "gpu/gemm_tuning.h"
+#include "gpu/profile_range.h"
+
+namespace metronome {
+namespace {
+
+static_assert(kGemmRows == kActivationRows);
+
+std::size_t padded_rows(std::int64_t rows) {
+  return static_cast<std::size_t>(ceil_div(rows, kGemmRows) * kGemmRows);
+}
+
+}  // namespace
+
+AttentionShape attention_shape_of(const ModelConfig& model, bool is_window) {
+  const double scalar = model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar
+                                                        : static_cast<double>(model.head_dim);
+  return {.n_heads = static_cast<std::int32_t>(model.n_heads),
+          .n_kv_heads = static_cast<std::int32_t>(model.n_kv_heads),
+          .head_dim = static_cast<std::int32_t>(model.head_dim),
+          .window = is_window ? static_cast<std::int32_t>(model.sliding_window) : kNoWindow,
+          .scale = static_cast<float>(1.0 / std::sqrt(scalar))};
+}
+
+MemoryDemand memory_demand(const ModelConfig& model, const PassLimits& limits) {
+  const AttentionShape shape = attention_shape_of(model, false);
+  return {.max_tokens = limits.max_tokens,
+          .max_rows = limits.max_rows,
+          .max_model_len = limits.max_model_len,
+          .max_items = limits.max_items,
+          .workspace_bytes = kGemmWorkspaceBytes,
+          .partial_floats = can_split_decode(shape) ? decode_partial_floats(shape) : 0,
+          .sample_scratch_bytes =
+              sample_scratch_bytes(limits.max_rows, static_cast<std::int32_t>(model.vocab_size))};
+}
+
+struct DeviceModel::Pass {
+  const StepArrays& arrays;
+  const std::byte* block;
+  const DeviceKvCache& kv;
+  GemmMode mode;
+  std::int32_t* sampled;
+  cudaStream_t stream;
+
+  template <class T>
+  const T* at(const ArraySpan& span) const {
+    return reinterpret_cast<const T*>(block + span.offset);
+  }
+};
+
+DeviceModel::DeviceModel(const ModelSource& source, const PassLimits& limits, GemmStore& store,
+                         const std::function<void()>& poll)
+    : model_(source.config),
+      limits_(limits),
+      weights_(load_weights(source, limits.max_model_len, poll)),
+      gemm_(store, kGemmWorkspaceBytes) {
+  const std::size_t rows = padded_rows(limits.max_tokens);
+  const auto activations = [rows](std::int64_t cols) {
+    return DeviceArray<__nv_bfloat16>(rows * static_cast<std::size_t>(cols));
+  };
+  const std::int64_t query_dim = model_.n_heads * model_.head_dim;
+  residual_ = activations(model_.hidden_dim);
+  normed_ = activations(model_.hidden_dim);
+  qkv_ = activations(qkv_shape().n);
+  queries_ = activations(query_dim);
+  attended_ = activations(query_dim);
+  gate_up_ = activations(2 * model_.ffn_dim);
+  activated_ = activations(model_.ffn_dim);
+  if (model_.has_post_norms) update_ = activations(model_.hidden_dim);
+  logits_ = DeviceArray<float>(padded_rows(limits.max_rows) *
+                               static_cast<std::size_t>(model_.vocab_size));
+  const MemoryDemand demand = memory_demand(model_, limits);
+  partials_ = DeviceArray<float>(static_cast<std::size_t>(limits.max_items) *
+                                 static_cast<std::size_t>(demand.partial_floats));
+  sample_scratch_ = DeviceArray<std::byte>(static_cast<std::size_t>(demand.sample_scratch_bytes));
+  const AttentionShape shape = attention_shape_of(model_, false);
+  if (can_split_decode(shape)) decode_ctas_ = decode_attention_ctas(shape);
+  prepare_gemms(poll);
+}
+
+GemmShape DeviceModel::qkv_shape() const {
+  return {.n = (model_.n_heads + 2 * model_.n_kv_heads) * model_.head_dim, .k = model_.hidden_dim};
+}
+// Without post norms a projection adds to the residual stream itself.
+GemmShape DeviceModel::output_shape() const {
+  return {.n = model_.hidden_dim,
+          .k = model_.n_heads * model_.head_dim,
+          .adds_output = !model_.has_post_norms};
+}
+GemmShape DeviceModel::gate_up_shape() const {
+  return {.n = 2 * model_.ffn_dim, .k = model_.hidden_dim};
+}
+GemmShape DeviceModel::down_shape() const {
+  return {.n = model_.hidden_dim, .k = model_.ffn_dim, .adds_output = !model_.has_post_norms};
+}
+GemmShape DeviceModel::head_shape() const {
+  return {.n = model_.vocab_size, .k = model_.hidden_dim, .has_float_output = true};
+}
+
+void DeviceModel::prepare_gemms(const std::function<void()>& poll) {
+  for (const GemmShape& shape : {qkv_shape(), output_shape(), gate_up_shape(), down_shape()}) {
+    if (poll) poll();
+    gemm_.prepare(shape, limits_.max_tokens);
+  }
+  gemm_.prepare(head_shape(), limits_.max_rows);
+}
+
+void DeviceModel::warm_up(const std::function<void()>& poll) {
+  const Stream stream = make_stream();
+  const DeviceLayer& layer = weights_.layers.front();
+  const bool is_invariant_too = invariant_fault().empty();
+  const auto run = [&](const GemmShape& shape, std::int64_t rows, const __nv_bfloat16* w,
+                       const DeviceArray<__nv_bfloat16>& x, void* y) {
+    gemm_.run(shape, GemmMode::Fastest, rows, w, x.data(), y, stream.get());
+    if (!is_invariant_too) return;
+    gemm_.run(shape, GemmMode::Invariant, rows, w, x.data(), y, stream.get());
+  };
+  __nv_bfloat16* hidden = model_.has_post_norms ? update_.data() : residual_.data();
+  for (const std::int64_t bucket : gemm_buckets(limits_.max_tokens)) {
+    if (poll) poll();
+    const std::int64_t rows = std::min<std::int64_t>(bucket, limits_.max_tokens);
+    run(qkv_shape(), rows, layer.qkv.data(), normed_, qkv_.data());
+    run(output_shape(), rows, layer.output.data(), attended_, hidden);
+    run(gate_up_shape(), rows, layer.gate_up.data(), normed_, gate_up_.data());
+    run(down_shape(), rows, layer.down.data(), activated_, hidden);
+    if (rows <= limits_.max_rows) run(head_shape(), rows, weights_.head(), normed_, logits_.data());
+  }
+  check_cuda(cudaStreamSynchronize(stream.get()), "warming up");
+}
+
+void DeviceModel::forward(const StepArrays& arrays, const std::byte* block, const DeviceKvCache& kv,
+                          GemmMode mode, std::int32_t* sampled, cudaStream_t stream) {
+  METRONOME_CHECK(0 < arrays.num_tokens && arrays.num_tokens <= limits_.max_tokens &&
+                      arrays.num_rows <= limits_.max_rows,
+                  "a pass fits the memory for activations");
+  const Pass pass = {arrays, block, kv, mode, sampled, stream};
+  embed(pass);
+  for (std::int64_t layer = 0; layer < model_.n_layers; ++layer) {
+    const ProfileRange range("layer");
+    run_attention(pass, layer);
+    run_mlp(pass, layer);
+  }
+  if (model_.has_post_norms) {
+    normalise(pass, weights_.layers.back().mlp_post_norm.data(), nullptr);
+  }
+  if (arrays.num_rows == 0) return;
+  project_logits(pass);
+  sample(pass);
+}
+
+void DeviceModel::embed(const Pass& pass) {
+  const ProfileRange range("embed");
+  // transformers keeps the factor in the type of the weights.
+  const float scale =
+      model_.scales_embeddings
+          ? __bfloat162float(__float2bfloat16_rn(std::sqrt(static_cast<float>(model_.hidden_dim))))
+          : 1.0f;
+  launch_embed({.table = weights_.embedding.data(),
+                .token_ids = pass.at<std::int32_t>(pass.arrays.token_ids),
+                .sampled = pass.sampled,
+                .num_tokens = pass.arrays.num_tokens,
+                .hidden_dim = static_cast<std::int32_t>(model_.hidden_dim),
+                .vocab_size = static_cast<std::int32_t>(model_.vocab_size),
+                .scale = scale,
+                .out = residual_.data()},
+               pass.stream);
+}
+
+void DeviceModel::normalise(const Pass& pass, const __nv_bfloat16* post_weight,
+                            const __nv_bfloat16* weight) {
+  launch_norm({.update = post_weight != nullptr ? update_.data() : nullptr,
+               .post_weight = post_weight,
+               .residual = residual_.data(),
+               .weight = weight,
+               .out = normed_.data(),
+               .num_rows = pass.arrays.num_tokens,
+               .hidden_dim = static_cast<std::int32_t>(model_.hidden_dim),
+               .eps = static_cast<float>(model_.norm_eps),
+               .unit_offset = model_.has_unit_offset_norms},
+              pass.stream);
+}
+
+void DeviceModel::multiply(const Pass& pass, const GemmShape& shape, std::int64_t num_rows,
+                           const DeviceArray<__nv_bfloat16>& weights, const __nv_bfloat16* x,
+                           void* y) const {
+  gemm_.run(shape, pass.mode, num_rows, weights.data(), x, y, pass.stream);
+}
+
+void DeviceModel::run_attention(const Pass& pass, std::int64_t i) {
+  const DeviceLayer& layer = weights_.layers[static_cast<std::size_t>(i)];
+  // The MLP of the layer before is not in the residual stream yet where there are post norms.
+  const bool has_update = model_.has_post_norms && i > 0;
+  const __nv_bfloat16* post_weight =
+      has_update ? weights_.layers[static_cast<std::size_t>(i) - 1].mlp_post_norm.data() : nullptr;
+  const StepArrays& arrays = pass.arrays;
+  {
+    const ProfileRange range("qkv");
+    normalise(pass, post_weight, layer.attention_norm.data());
+    multiply(pass, qkv_shape(), arrays.num_tokens, layer.qkv, normed_.data(), qkv_.data());
+  }
+  const bool has_own_blocks = layer.is_window && arrays.window_slots.count > 0;
+  launch_heads({.qkv = qkv_.data(),
+                .query_norm = layer.query_norm.data(),
+                .key_norm = layer.key_norm.data(),
+                .cos_sin = layer.is_window ? weights_.window_rope.data() : weights_.rope.data(),
+                .positions = pass.at<std::int32_t>(arrays.positions),
+                .slots = pass.at<std::int32_t>(has_own_blocks ? arrays.window_slots : arrays.slots),
+                .queries = queries_.data(),
+                .keys = pass.kv.keys(i),
+                .values = pass.kv.values(i),
+                .num_tokens = arrays.num_tokens,
+                .n_heads = static_cast<std::int32_t>(model_.n_heads),
+                .n_kv_heads = static_cast<std::int32_t>(model_.n_kv_heads),
+                .head_dim = static_cast<std::int32_t>(model_.head_dim),
+                .block_size = static_cast<std::int32_t>(pass.kv.shape().block_size),
+                .eps = static_cast<float>(model_.norm_eps),
+                .unit_offset = model_.has_unit_offset_norms},
+               pass.stream);
+  attend(pass, i);
+  const ProfileRange range("attention output");
+  multiply(pass, output_shape(), arrays.num_tokens, layer.output, attended_.data(),
+           model_.has_post_norms ? update_.data() : residual_.data());
+}
+
+void DeviceModel::attend(const Pass& pass, std::int64_t i) {
+  const ProfileRange range("attention");
+  const bool is_window = weights_.layers[static_cast<std::size_t>(i)].is_window;
+  const StepArrays& arrays = pass.arrays;
+  const bool has_own_blocks = is_window && arrays.window_slots.count > 0;
+  const PagedKv kv = {
+      .keys = pass.kv.keys(i),
+      .values = pass.kv.values(i),
+      .block_tables =
+          pass.at<std::int32_t>(has_own_blocks ? arrays.window_block_tables : arrays.block_tables),
+      .table_start =
+          pass.at<std::int32_t>(has_own_blocks ? arrays.window_table_start : arrays.table_start),
+      .block_size = static_cast<std::int32_t>(pass.kv.shape().block_size)};
+  const AttentionShape shape = attention_shape_of(model_, is_window);
+  if (arrays.tiles.count > 0) {
+    launch_prefill_attention({.shape = shape,
+                              .kv = kv,
+                              .queries = queries_.data(),
+                              .query_start = pass.at<std::int32_t>(arrays.query_start),
+                              .context_lens = pass.at<std::int32_t>(arrays.context_lens),
+                              .tiles = pass.at<PrefillTile>(arrays.tiles),
+                              .num_tiles = static_cast<std::int32_t>(arrays.tiles.count),
+                              .out = attended_.data()},
+                             pass.stream);
+  }
+  if (arrays.num_decodes == 0) return;
+  launch_decode_attention(
+      {.shape = shape,
+       .kv = kv,
+       .queries = queries_.data(),
+       .query_start = pass.at<std::int32_t>(arrays.query_start),
+       .context_lens = pass.at<std::int32_t>(arrays.context_lens),
+       .sequences = pass.at<std::int32_t>(arrays.decodes),
+       .item_start =
+           pass.at<std::int32_t>(is_window ? arrays.window_item_start : arrays.item_start),
+       .item_decode =
+           pass.at<std::int32_t>(is_window ? arrays.window_item_decode : arrays.item_decode),
+       .num_decodes = arrays.num_decodes,
+       .split_size = arrays.split_size,
+       .num_ctas = decode_ctas_,
+       .partials = partials_.data(),
+       .out = attended_.data()},
+      pass.stream);
+}
+
+void DeviceModel::run_mlp(const Pass& pass, std::int64_t i) {
+  const ProfileRange range("mlp");
+  const DeviceLayer& layer = weights_.layers[static_cast<std::size_t>(i)];
+  const std::int32_t num_tokens = pass.arrays.num_tokens;
+  normalise(pass, model_.has_post_norms ? layer.attention_post_norm.data() : nullptr,
+            layer.mlp_norm.data());
+  multiply(pass, gate_up_shape(), num_tokens, layer.gate_up, normed_.data(), gate_up_.data());
+  launch_gated_activation({.gate_up = gate_up_.data(),
+                           .out = activated_.data(),
+                           .num_tokens = num_tokens,
+                           .dim = static_cast<std::int32_t>(model_.ffn_dim),
+                           .is_gelu = model_.activation == Activation::GeluTanh},
+                          pass.stream);
+  multiply(pass, down_shape(), num_tokens, layer.down, activated_.data(),
+           model_.has_post_norms ? update_.data() : residual_.data());
+}
+
+void DeviceModel::project_logits(const Pass& pass) {
+  const ProfileRange range("logits");
+  launch_norm({.residual = residual_.data(),
+               .weight = weights_.final_norm.data(),
+               .rows = pass.at<std::int32_t>(pass.arrays.logit_tokens),
+               .out = normed_.data(),
+               .num_rows = pass.arrays.num_rows,
+               .hidden_dim = static_cast<std::int32_t>(model_.hidden_dim),
+               .eps = static_cast<float>(model_.norm_eps),
+               .unit_offset = model_.has_unit_offset_norms},
+              pass.stream);
+  gemm_.run(head_shape(), pass.mode, pass.arrays.num_rows, weights_.head(), normed_.data(),
+            logits_.data(), pass.stream);
+}
+
+void DeviceModel::sample(const Pass& pass) {
+  const ProfileRange range("sample");
+  launch_sample({.logits = logits_.data(),
+                 .rows = pass.at<SampleRow>(pass.arrays.sample_rows),
+                 .num_rows = pass.arrays.num_rows,
+                 .vocab_size = static_cast<std::int32_t>(model_.vocab_size),
+                 .scratch = sample_scratch_.data(),
+                 .tokens = pass.sampled},
+                pass.stream);
+}
+
+}  // namespace metronome

@@ -1,0 +1,94 @@
+// A transformer on a GPU: one forward pass over a ragged batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "gpu/device_kv_cache.h"
+#include "gpu/device_weights.h"
+#include "gpu/gemm.h"
+#include "gpu/kernels/kernels.h"
+#include "gpu/plan/memory_plan.h"
+#include "gpu/plan/step_arrays.h"
+
+namespace metronome {
+
+// Of cuBLASLt: what NVIDIA recommends for Hopper, and enough for split sums elsewhere.
+constexpr std::int64_t kGemmWorkspaceBytes = 32 << 20;
+
+// The largest pass a model has memory for.
+struct PassLimits {
+  std::int32_t max_tokens = 0;
+  std::int32_t max_rows = 0;  // of logits
+  std::int32_t max_items = 0;
+  std::int32_t max_model_len = 0;
+};
+
+AttentionShape attention_shape_of(const ModelConfig& model, bool is_window);
+
+// What beside the weights a run takes of the GPU's memory; for plan_memory().
+MemoryDemand memory_demand(const ModelConfig& model, const PassLimits& limits);
+
+class DeviceModel {
+ public:
+  // Loads the weights and chooses algorithms for the linear layers (see Gemm). Throws ConfigError
+  // and CudaError. `store` outlives this.
+  DeviceModel(const ModelSource& source, const PassLimits& limits, GemmStore& store,
+              const std::function<void()>& poll);
+
+  const ModelConfig& config() const { return model_; }
+  const PassLimits& limits() const { return limits_; }
+
+  // Enqueues a pass: keys and values go to `kv`, logits to logits(), and the token of row i to
+  // sampled[sample_rows[i].out], where also token ids < 0 are looked up. `block` is arrays.bytes in
+  // device memory. Every pointer a kernel gets follows from arrays' offsets and from `block`, `kv`
+  // and `sampled`, so that a pass which was captured can be replayed with other contents.
+  // Passes of a model are on one stream.
+  void forward(const StepArrays& arrays, const std::byte* block, const DeviceKvCache& kv,
+               GemmMode mode, std::int32_t* sampled, cudaStream_t stream);
+
+  // Why no pass can be computed in mode Invariant; empty where all can.
+  std::string invariant_fault() const { return gemm_.invariant_fault(); }
+
+  // Runs every product once for every choice of an algorithm, on what the activations hold: the
+  // driver loads a kernel when it is first launched, which takes milliseconds. Waits.
+  void warm_up(const std::function<void()>& poll);
+
+  // [num_rows][vocab_size] of the latest pass.
+  const float* logits() const { return logits_.data(); }
+
+ private:
+  struct Pass;  // the arguments of forward()
+
+  GemmShape qkv_shape() const;
+  GemmShape output_shape() const;
+  GemmShape gate_up_shape() const;
+  GemmShape down_shape() const;
+  GemmShape head_shape() const;
+  void prepare_gemms(const std::function<void()>& poll);
+  void embed(const Pass& pass);
+  void run_attention(const Pass& pass, std::int64_t layer);
+  void attend(const Pass& pass, std::int64_t layer);
+  void run_mlp(const Pass& pass, std::int64_t layer);
+  void project_logits(const Pass& pass);
+  void sample(const Pass& pass);
+  // normed = norm(residual), after update went into residual if there is one.
+  void normalise(const Pass& pass, const __nv_bfloat16* post_weight, const __nv_bfloat16* weight);
+  void multiply(const Pass& pass, const GemmShape& shape, std::int64_t num_rows,
+                const DeviceArray<__nv_bfloat16>& weights, const __nv_bfloat16* x, void* y) const;
+
+  ModelConfig model_;
+  PassLimits limits_;
+  DeviceWeights weights_;
+  Gemm gemm_;
+  std::int32_t decode_ctas_ = 0;
+  // Activations of all tokens; one row a token.
+  DeviceArray<__nv_bfloat16> residual_, normed_, qkv_, queries_, attended_, gate_up_, activated_;
+  DeviceArray<__nv_bfloat16> update_;  // with post norms: what they are applied to
+  DeviceArray<float> logits_;          // [max_rows]
+  DeviceArray<float> partials_;
+  DeviceArray<std::byte> sample_scratch_;
+};
+
+}  // namespace metronome

@@ -1,0 +1,61 @@
+// The gate of SwiGLU and GeGLU.
+#include "gpu/kernels/kernels.h"
+#include "gpu/kernels/launch.h"
+#include "gpu/kernels/vector.cuh"
+
+namespace metronome {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kVectors = 2;  // of a thread: four loads in flight
+
+// The tanh form of GELU, x / 2 * (1 + tanh(u)) with u = sqrt(2 / pi) * (x + 0.044715 * x^3)
+// (Hendrycks and Gimpel, arXiv 1606.08415), is x * sigmoid(2 * u); so written, it has no 1 + tanh
+// that cancels.
+template <bool kIsGelu>
+__device__ __forceinline__ float gate(float x) {
+  constexpr float kTwiceRootTwoOverPi = 1.5957691216057308f;
+  const float z = kIsGelu ? kTwiceRootTwoOverPi * (x + 0.044715f * x * x * x) : x;
+  // Where exp(-z) is beyond 2^126 this division gives 0: no bf16 of normal size is lost.
+  return __fdividef(x, 1.0f + __expf(-z));
+}
+
+// Blocks along x are tokens, along y parts of the row.
+template <bool kIsGelu>
+__global__ void __launch_bounds__(kThreads) gated_activation_kernel(GatedActivationArgs args) {
+  const std::int64_t token = blockIdx.x;
+  const bf16* gates = args.gate_up + token * 2 * args.dim;
+  const bf16* ups = gates + args.dim;
+  bf16* out = args.out + token * args.dim;
+  const int num_vectors = args.dim / kVectorSize;
+  const int first = static_cast<int>(blockIdx.y * kVectors * kThreads + threadIdx.x);
+  uint4 gate_vectors[kVectors] = {};
+  uint4 up_vectors[kVectors] = {};
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    const int i = first + v * kThreads;
+    if (i < num_vectors) gate_vectors[v] = load_vector(gates, i);
+    if (i < num_vectors) up_vectors[v] = load_vector(ups, i);
+  }
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    const int i = first + v * kThreads;
+    Float8 values = unpack(gate_vectors[v]);
+    const Float8 up = unpack(up_vectors[v]);
+#pragma unroll
+    for (int j = 0; j < kVectorSize; ++j) values.x[j] = gate<kIsGelu>(values.x[j]) * up.x[j];
+    if (i < num_vectors) store_vector(out, i, pack(values));
+  }
+}
+
+}  // namespace
+
+void launch_gated_activation(const GatedActivationArgs& args, cudaStream_t stream) {
+  constexpr std::int32_t kElements = kThreads * kVectors * kVectorSize;
+  const dim3 grid(static_cast<unsigned>(args.num_tokens),
+                  static_cast<unsigned>((args.dim + kElements - 1) / kElements));
+  launch(args.is_gelu ? gated_activation_kernel<true> : gated_activation_kernel<false>,
+         {grid, dim3(kThreads)}, stream, args);
+}
+
+}  // namespace metronome

@@ -1,0 +1,448 @@
+// Attention of whole chunks: FlashAttention-2 (Dao 2023, arXiv:2307.08691) over a paged cache.
+//
+// A CTA computes 64 packed rows (token x query heads of one KV head) against the KV tiles that they
+// attend to. Each of its four warps has 16 rows for itself; all share the tiles, which come in
+// through cp.async, one tile ahead. Scores and outputs are accumulators of mma.m16n8k16.
+//
+// Why a row's bits depend on nothing but its query, its position and what it attends to:
+// - Tiles are at absolute positions, and a position has its column in the tile. Sums run over
+//   columns, k-steps and tiles in ascending order; nothing depends on the row's place in the CTA.
+// - The tiles a CTA visits are those of all its rows, so a row sees tiles that are masked for it.
+//   Those change nothing. Behind the row's position its maximum stays, so the correction is exp2 of
+//   an exact 0, and the weights are 0. In front of its window the maximum stays -infinity, weights
+//   and correction are 0, and so are the row's sums, as they were at the start.
+// - A weight of 0 times a value is 0 as long as the value is finite. Positions that some row of the
+//   CTA attends to hold finite values; all others are not read, but zeros.
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/model/attention_mask.h"
+#include "gpu/kernels/kernels.h"
+#include "gpu/kernels/launch.h"
+#include "gpu/kernels/ptx.h"
+
+namespace metronome {
+
+namespace {
+
+constexpr int kRows = kPrefillTileRows;
+constexpr int kWarpRows = 16;
+constexpr int kThreads = kRows / kWarpRows * 32;
+constexpr int kChunkElements = 8;  // of 16 bytes, the unit of copies and of ldmatrix
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+// Shared memory: keys of stages 0 and 1, values of stages 0 and 1, queries, row offsets.
+template <int kHeadDim>
+struct Layout {
+  static constexpr int kKvTile = kHeadDim == 256 ? 32 : 64;
+  static constexpr int kChunks = kHeadDim / kChunkElements;  // of a row
+  static constexpr int kRowsAtOnce = kThreads / kChunks;     // that the CTA's threads copy
+  static constexpr int kStageBytes = kKvTile * kHeadDim * 2;
+  static constexpr int kValueBytes = 2 * kStageBytes;
+  static constexpr int kEndOfStages = 4 * kStageBytes;
+  // Queries stay in registers where there is room for them. Then they come in through the keys of
+  // stage 1, which are not needed before.
+  static constexpr bool kHasQueryRegisters = kHeadDim <= 128;
+  static constexpr int kQueryBytes = kHasQueryRegisters ? kStageBytes : kEndOfStages;
+  static constexpr int kOffsetBytes =
+      kEndOfStages + (kHasQueryRegisters ? 0 : kRows * kHeadDim * 2);
+  static constexpr int kSharedBytes =
+      kOffsetBytes + 2 * kKvTile * static_cast<int>(sizeof(std::int64_t));
+  static_assert(!kHasQueryRegisters || kRows * kHeadDim * 2 <= kStageBytes);
+  static_assert(kSharedBytes <= 99 * 1024, "what a CTA may have on sm_86 and sm_89");
+};
+
+// Bytes from the start of a tile in shared memory to a chunk of 16 bytes. Eight rows' chunks of one
+// column lie in eight different groups of four banks, so ldmatrix meets no bank conflict.
+template <int kHeadDim>
+__device__ __forceinline__ int swizzled(int row, int chunk) {
+  return (row * Layout<kHeadDim>::kChunks + (chunk ^ (row & 7))) * 16;
+}
+
+// Where a lane reads its row of 16 x 16 elements with ldmatrix: lanes 0 to 7 the left halves of
+// rows 0 to 7, 8 to 15 their right halves, then rows 8 to 15 alike.
+template <int kHeadDim>
+__device__ __forceinline__ int lane_place() {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  return swizzled<kHeadDim>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+}
+
+// lane_place() of the 16 x 16 elements that begin at a row (a multiple of 8) and a chunk (an even
+// one), cheaper than swizzled() in a loop: the lane's chunk is 0 or 1, and so the exclusive or can
+// be split.
+template <int kHeadDim>
+__device__ __forceinline__ int moved(int place, int row, int chunk) {
+  return (place ^ (chunk % 8 * 16)) + chunk / 8 * 128 + row * kHeadDim * 2;
+}
+
+// What a CTA works on: rows [first_row, first_row + kRows) of one sequence, for one KV head.
+struct RowTile {
+  std::int32_t kv_head = 0;
+  std::int32_t group = 0;
+  std::int32_t first_row = 0;
+  std::int32_t num_rows = 0;        // of the sequence; rows behind them are zeros and not stored
+  std::int32_t row_0_position = 0;  // the rest of a row's position is row / group
+  std::int32_t first_token = 0;     // of the sequence in the batch
+  std::int32_t kv_begin = 0;        // the positions that some row attends to
+  std::int32_t kv_end = 0;
+  std::int32_t table_start = 0;
+
+  __device__ __forceinline__ std::int32_t position(std::int32_t row) const {
+    return row_0_position + min(row, num_rows - 1) / group;
+  }
+  // Elements from the start of queries and outputs.
+  __device__ __forceinline__ std::int64_t query_offset(std::int32_t row, int head_dim,
+                                                       std::int32_t n_heads) const {
+    const std::int64_t token = first_token + row / group;
+    return (token * n_heads + kv_head * group + row % group) * head_dim;
+  }
+};
+
+// CTAs of one tile stand next to each other, one for every KV head: so the host's order of tiles,
+// the long ones first, is the order in which all CTAs start.
+__device__ __forceinline__ RowTile row_tile(const PrefillAttentionArgs& args) {
+  const auto cta = static_cast<std::int32_t>(blockIdx.x);
+  const PrefillTile tile = args.tiles[cta / args.shape.n_kv_heads];
+  const std::int32_t first_token = args.query_start[tile.sequence];
+  const std::int32_t num_tokens = args.query_start[tile.sequence + 1] - first_token;
+  RowTile rows;
+  rows.kv_head = cta % args.shape.n_kv_heads;
+  rows.group = args.shape.n_heads / args.shape.n_kv_heads;
+  rows.first_row = tile.first_row;
+  rows.num_rows = num_tokens * rows.group;
+  rows.row_0_position = args.context_lens[tile.sequence] - num_tokens;
+  rows.first_token = first_token;
+  rows.kv_begin = first_attended(rows.position(tile.first_row), args.shape.window);
+  rows.kv_end = rows.position(tile.first_row + kRows - 1) + 1;
+  rows.table_start = args.kv.table_start[tile.sequence];
+  return rows;
+}
+
+// Elements from the start of keys and values to a position's row; -1 where no row of the tile
+// attends to it. Requires that none attends to a position before `begin`.
+__device__ __forceinline__ std::int64_t kv_row_offset(const PrefillAttentionArgs& args,
+                                                      const RowTile& rows, std::int32_t begin,
+                                                      std::int32_t position) {
+  if (position < begin || position >= rows.kv_end) return -1;
+  const std::int32_t block_size = args.kv.block_size;
+  const std::int32_t entry = position / block_size;
+  const std::int64_t block = args.kv.block_tables[rows.table_start + entry];
+  const std::int64_t head = block * args.shape.n_kv_heads + rows.kv_head;
+  return (head * block_size + (position - entry * block_size)) * args.shape.head_dim;
+}
+
+// Starts the copy of a KV tile, by all threads.
+template <int kHeadDim>
+__device__ __forceinline__ void load_kv(const PagedKv& kv, const std::int64_t* row_offsets,
+                                        unsigned char* keys, unsigned char* values) {
+  using L = Layout<kHeadDim>;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int chunk = thread % L::kChunks;
+#pragma unroll
+  for (int i = 0; i < L::kKvTile / L::kRowsAtOnce; ++i) {
+    const int row = i * L::kRowsAtOnce + thread / L::kChunks;
+    const std::int64_t row_offset = row_offsets[row];
+    const bool is_read = row_offset >= 0;
+    const std::int64_t offset = (is_read ? row_offset : 0) + chunk * kChunkElements;
+    const int to = swizzled<kHeadDim>(row, chunk);
+    cp_async_16(keys + to, kv.keys + offset, is_read);
+    cp_async_16(values + to, kv.values + offset, is_read);
+  }
+}
+
+// Starts the copy of the query rows, by all threads.
+template <int kHeadDim>
+__device__ __forceinline__ void load_queries(const PrefillAttentionArgs& args, const RowTile& rows,
+                                             unsigned char* queries) {
+  using L = Layout<kHeadDim>;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int chunk = thread % L::kChunks;
+#pragma unroll 1
+  for (int row = thread / L::kChunks; row < kRows; row += L::kRowsAtOnce) {
+    const std::int32_t from = rows.first_row + row;
+    const bool is_read = from < rows.num_rows;
+    const std::int64_t offset = is_read ? rows.query_offset(from, kHeadDim, args.shape.n_heads) : 0;
+    cp_async_16(queries + swizzled<kHeadDim>(row, chunk),
+                args.queries + offset + chunk * kChunkElements, is_read);
+  }
+}
+
+// A warp's queries as operands of mma, 16 rows x 16 elements a step: all of them in registers, or
+// none.
+template <int kHeadDim>
+struct Queries {
+  static constexpr int kSteps = kHeadDim / 16;
+  static constexpr bool kHasRegisters = Layout<kHeadDim>::kHasQueryRegisters;
+
+  std::uint32_t fragments[kHasRegisters ? kSteps : 1][4];
+  const unsigned char* rows;  // in shared memory
+
+  __device__ __forceinline__ Queries(const unsigned char* queries, int place)
+      : rows(queries + static_cast<int>(threadIdx.x) / 32 * kWarpRows * kHeadDim * 2) {
+    if constexpr (kHasRegisters) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) load(fragments[step], place, step);
+    }
+  }
+  __device__ __forceinline__ const std::uint32_t (&fragment(int place, int step))[4] {
+    if constexpr (kHasRegisters) return fragments[step];
+    load(fragments[0], place, step);
+    return fragments[0];
+  }
+
+ private:
+  __device__ __forceinline__ void load(std::uint32_t (&a)[4], int place, int step) const {
+    std::uint32_t r[4];
+    ldmatrix_x4(r, rows + moved<kHeadDim>(place, 0, step * 2));
+    a[0] = r[0];  // in an operand, rows 8 to 15 of the left half come second
+    a[1] = r[2];
+    a[2] = r[1];
+    a[3] = r[3];
+  }
+};
+
+// Of two rows of a warp, lane / 4 and that + 8, the columns that the lane has: (lane % 4) * 2 and
+// + 1 of every eight. Elements 0 and 1 of an accumulator belong to the first row, 2 and 3 to the
+// second.
+template <int kColumns>
+using Accumulators = float[kColumns / 8][4];
+
+__device__ __forceinline__ std::int32_t lane_row(std::int32_t first_row, int i) {
+  const int thread = static_cast<int>(threadIdx.x);
+  return first_row + thread / 32 * kWarpRows + thread % 32 / 4 + i * 8;
+}
+
+// scores = queries * keys^T, not yet scaled.
+template <int kHeadDim>
+__device__ __forceinline__ void multiply_keys(Accumulators<Layout<kHeadDim>::kKvTile>& scores,
+                                              Queries<kHeadDim>& queries, const unsigned char* keys,
+                                              int place) {
+  constexpr int kKvTile = Layout<kHeadDim>::kKvTile;
+#pragma unroll
+  for (int n = 0; n < kKvTile / 8; ++n) {
+    for (float& score : scores[n]) score = 0;
+  }
+#pragma unroll
+  for (int step = 0; step < kHeadDim / 16; ++step) {
+    const std::uint32_t(&a)[4] = queries.fragment(place, step);
+#pragma unroll
+    for (int n = 0; n < kKvTile / 8; n += 2) {
+      std::uint32_t b[4];
+      ldmatrix_x4(b, keys + moved<kHeadDim>(place, n * 8, step * 2));
+      mma_m16n8k16(scores[n], a, {b[0], b[1]});
+      mma_m16n8k16(scores[n + 1], a, {b[2], b[3]});
+    }
+  }
+}
+
+__device__ __forceinline__ std::uint32_t packed_bf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  std::uint32_t bits;
+  std::memcpy(&bits, &pair, sizeof bits);
+  return bits;
+}
+
+// out += weights * values, the weights rounded to bfloat16.
+template <int kHeadDim>
+__device__ __forceinline__ void multiply_values(
+    Accumulators<kHeadDim>& out, const Accumulators<Layout<kHeadDim>::kKvTile>& weights,
+    const unsigned char* values, int place) {
+#pragma unroll
+  for (int step = 0; step < Layout<kHeadDim>::kKvTile / 16; ++step) {
+    const auto& left = weights[2 * step];
+    const auto& right = weights[2 * step + 1];
+    const std::uint32_t a[4] = {packed_bf16(left[0], left[1]), packed_bf16(left[2], left[3]),
+                                packed_bf16(right[0], right[1]), packed_bf16(right[2], right[3])};
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 8; n += 2) {
+      std::uint32_t b[4];
+      ldmatrix_x4_trans(b, values + moved<kHeadDim>(place, step * 16, n));
+      mma_m16n8k16(out[n], a, {b[0], b[2]});
+      mma_m16n8k16(out[n + 1], a, {b[1], b[3]});
+    }
+  }
+}
+
+// The online softmax of the lane's two rows.
+template <int kHeadDim>
+struct RowSums {
+  static constexpr int kKvTile = Layout<kHeadDim>::kKvTile;
+
+  Accumulators<kHeadDim> out;  // sum of weights * values, weights relative to the maximum
+  float maximum[2];            // of the unscaled scores
+  float sum[2];                // of the weights in the lane's columns
+
+  __device__ __forceinline__ RowSums() {
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 8; ++n) {
+      for (float& element : out[n]) element = 0;
+    }
+    for (int r = 0; r < 2; ++r) {
+      maximum[r] = -INFINITY;
+      sum[r] = 0;
+    }
+  }
+
+  // Turns a tile's scores into weights, and what was summed before to the new maximum.
+  // 2^(score * scale_log2) is e^(scaled score).
+  __device__ __forceinline__ void step(Accumulators<kKvTile>& scores, float scale_log2) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float peak = maximum[r];
+#pragma unroll
+      for (int n = 0; n < kKvTile / 8; ++n) {
+        peak = fmaxf(peak, fmaxf(scores[n][2 * r], scores[n][2 * r + 1]));
+      }
+      peak = fmaxf(peak, __shfl_xor_sync(kAllLanes, peak, 1));
+      peak = fmaxf(peak, __shfl_xor_sync(kAllLanes, peak, 2));
+      const float shift = peak == -INFINITY ? 0.0f : peak;  // -inf - -inf would be NaN
+      // The difference first: of equal maxima it is exactly 0, which one fused multiply-add of the
+      // products would not give.
+      const float correction = exp2_fast((maximum[r] - shift) * scale_log2);
+      const float shift_log2 = shift * scale_log2;
+      float tile_sum = 0;
+#pragma unroll
+      for (int n = 0; n < kKvTile / 8; ++n) {
+        for (int i = 2 * r; i < 2 * r + 2; ++i) {
+          scores[n][i] = exp2_fast(fmaf(scores[n][i], scale_log2, -shift_log2));
+          tile_sum += scores[n][i];
+        }
+      }
+      sum[r] = fmaf(sum[r], correction, tile_sum);
+      maximum[r] = peak;
+#pragma unroll
+      for (int n = 0; n < kHeadDim / 8; ++n) {
+        out[n][2 * r] *= correction;
+        out[n][2 * r + 1] *= correction;
+      }
+    }
+  }
+};
+
+// -infinity where a row does not attend. `position` is that of the tile's column 0.
+template <int kKvTile>
+__device__ __forceinline__ void mask(Accumulators<kKvTile>& scores, std::int32_t position,
+                                     const std::int32_t (&row_positions)[2], std::int32_t window) {
+  const bool is_seen_whole = position + kKvTile - 1 <= row_positions[0] &&
+                             position >= first_attended(row_positions[1], window);
+  if (__all_sync(kAllLanes, is_seen_whole)) return;
+  const std::int32_t first = position + static_cast<std::int32_t>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < kKvTile / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (!attends(row_positions[i / 2], first + n * 8 + i % 2, window)) scores[n][i] = -INFINITY;
+    }
+  }
+}
+
+template <int kHeadDim>
+__device__ __forceinline__ void store_rows(const PrefillAttentionArgs& args, const RowTile& rows,
+                                           const RowSums<kHeadDim>& sums) {
+  const int column = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float total = sums.sum[r];
+    total += __shfl_xor_sync(kAllLanes, total, 1);
+    total += __shfl_xor_sync(kAllLanes, total, 2);
+    const std::int32_t row = lane_row(rows.first_row, r);
+    if (row >= rows.num_rows) continue;
+    const float factor = 1.0f / total;
+    bf16* out = args.out + rows.query_offset(row, kHeadDim, args.shape.n_heads) + column;
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 8; ++n) {
+      // Adding 0 turns -0 into 0. A sum that a correction brought down to -0 stays so or not,
+      // depending on whether a tile of weights 0 follows.
+      const std::uint32_t pair = packed_bf16(fmaf(sums.out[n][2 * r], factor, 0.0f),
+                                             fmaf(sums.out[n][2 * r + 1], factor, 0.0f));
+      std::memcpy(out + n * 8, &pair, sizeof pair);
+    }
+  }
+}
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(kThreads)
+    prefill_attention_kernel(const PrefillAttentionArgs args) {
+  using L = Layout<kHeadDim>;
+  constexpr int kKvTile = L::kKvTile;
+  unsigned char* const keys = dynamic_shared_memory();
+  unsigned char* const values = keys + L::kValueBytes;
+  // Of a stage's rows. They are looked up two tiles ahead.
+  auto* const row_offsets = reinterpret_cast<std::int64_t*>(keys + L::kOffsetBytes);
+
+  const RowTile rows = row_tile(args);
+  if (rows.num_rows == 0) return;  // padding
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int32_t first_position = rows.kv_begin / kKvTile * kKvTile;
+
+  load_queries<kHeadDim>(args, rows, keys + L::kQueryBytes);
+  cp_async_commit();
+  if (thread < 2 * kKvTile) {
+    row_offsets[thread] = kv_row_offset(args, rows, rows.kv_begin, first_position + thread);
+  }
+  __syncthreads();
+  load_kv<kHeadDim>(args.kv, row_offsets, keys, values);
+  cp_async_commit();
+  cp_async_wait<1>();
+  __syncthreads();
+  const int place = lane_place<kHeadDim>();
+  Queries<kHeadDim> queries(keys + L::kQueryBytes, place);
+
+  const std::int32_t row_positions[2] = {rows.position(lane_row(rows.first_row, 0)),
+                                         rows.position(lane_row(rows.first_row, 1))};
+  const float scale_log2 = args.shape.scale * 1.4426950408889634f;  // log2(e)
+  RowSums<kHeadDim> sums;
+
+  int stage = 0;
+#pragma unroll 1
+  for (std::int32_t position = first_position; position < rows.kv_end; position += kKvTile) {
+    // The tile is there for all, and all have done with what the other stage held.
+    cp_async_wait<0>();
+    __syncthreads();
+    if (position + kKvTile < rows.kv_end) {
+      load_kv<kHeadDim>(args.kv, row_offsets + (1 - stage) * kKvTile,
+                        keys + (1 - stage) * L::kStageBytes, values + (1 - stage) * L::kStageBytes);
+      cp_async_commit();
+    }
+    Accumulators<kKvTile> scores;
+    multiply_keys<kHeadDim>(scores, queries, keys + stage * L::kStageBytes, place);
+    mask<kKvTile>(scores, position, row_positions, args.shape.window);
+    sums.step(scores, scale_log2);
+    // The table is read while the values are multiplied.
+    std::int64_t next_offset = -1;
+    if (thread < kKvTile) {
+      next_offset = kv_row_offset(args, rows, 0, position + 2 * kKvTile + thread);
+    }
+    multiply_values<kHeadDim>(sums.out, scores, values + stage * L::kStageBytes, place);
+    if (thread < kKvTile) row_offsets[stage * kKvTile + thread] = next_offset;
+    stage = 1 - stage;
+  }
+  // Made again, so that the loop does not keep registers for it.
+  store_rows<kHeadDim>(args, row_tile(args), sums);
+}
+
+template <int kHeadDim>
+void launch_of(const PrefillAttentionArgs& args, cudaStream_t stream) {
+  const std::int64_t num_ctas = std::int64_t{args.num_tiles} * args.shape.n_kv_heads;
+  launch(prefill_attention_kernel<kHeadDim>,
+         {dim3(static_cast<unsigned>(num_ctas)), dim3(kThreads), Layout<kHeadDim>::kSharedBytes},
+         stream, args);
+}
+
+}  // namespace
+
+void launch_prefill_attention(const PrefillAttentionArgs& args, cudaStream_t stream) {
+  switch (args.shape.head_dim) {
+    case 64: launch_of<64>(args, stream); break;
+    case 128: launch_of<128>(args, stream); break;
+    case 256: launch_of<256>(args, stream); break;
+    default: METRONOME_CHECK(false, "head_dim must be 64, 128 or 256");
+  }
+}
+
+}  // namespace metronome

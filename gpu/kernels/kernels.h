@@ -1,0 +1,170 @@
+// The kernels of a forward pass, as functions that enqueue them on a stream.
+//
+// Activations are bfloat16, row-major, one row a token; arithmetic inside a kernel is float. Every
+// kernel computes a row from that row's inputs alone, in an order that depends on nothing else: not
+// on the number of rows, on the row's place among them, or on the size of the grid. All pointers
+// are device memory, 16-byte aligned where they begin; row lengths are multiples of 8 elements.
+// Functions return when the kernel is enqueued; they throw CudaError if it cannot be.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "gpu/kernels/step_types.h"
+
+namespace metronome {
+
+using bf16 = __nv_bfloat16;
+
+// out[t] = table[id of t] * scale, rounded once. An id >= 0 is a token; an id < 0 stands for
+// sampled[-1 - id], a token the host does not know yet.
+struct EmbedArgs {
+  const bf16* table = nullptr;              // [vocab_size][hidden_dim]
+  const std::int32_t* token_ids = nullptr;  // [num_tokens]
+  const std::int32_t* sampled = nullptr;
+  std::int32_t num_tokens = 0;
+  std::int32_t hidden_dim = 0;
+  std::int32_t vocab_size = 0;  // an id outside of it (a sample that failed) counts as token 0
+  float scale = 1;
+  bf16* out = nullptr;  // [num_tokens][hidden_dim]
+};
+void launch_embed(const EmbedArgs& args, cudaStream_t stream);
+
+// RMSNorm, with what is added to the residual stream before it.
+//
+//   if (update)  residual[r] = bf16(residual[r] + (post_weight ? norm(update[r], post_weight)
+//                                                              : update[r]))
+//   if (weight)  out[i] = norm(residual[r], weight)         for r = rows ? rows[i] : i
+//
+// norm(x, w) of a row, in float: y = x * rsqrt(mean(x^2) + eps); bf16(w * bf16(y)) as Llama and
+// Qwen 3 round, or bf16(y * (1 + w)) with unit_offset as Gemma does.
+// Requires rows to be null where there is an update.
+struct NormArgs {
+  const bf16* update = nullptr;        // [num_rows][hidden_dim] or null
+  const bf16* post_weight = nullptr;   // [hidden_dim] or null
+  bf16* residual = nullptr;            // [*][hidden_dim]
+  const bf16* weight = nullptr;        // [hidden_dim] or null
+  const std::int32_t* rows = nullptr;  // [num_rows] or null
+  bf16* out = nullptr;                 // [num_rows][hidden_dim]
+  std::int32_t num_rows = 0;
+  std::int32_t hidden_dim = 0;  // at most 16384
+  float eps = 0;
+  bool unit_offset = false;
+};
+void launch_norm(const NormArgs& args, cudaStream_t stream);
+
+// Takes the fused projections apart: queries and keys are normalised and rounded (as above, over
+// head_dim; where there are weights), turned by RoPE in float and rounded again; keys and values go
+// to the cache. Pair i of a head is elements i and i + head_dim / 2.
+struct HeadsArgs {
+  const bf16* qkv = nullptr;         // [num_tokens][(n_heads + 2 * n_kv_heads) * head_dim]
+  const bf16* query_norm = nullptr;  // [head_dim] or null
+  const bf16* key_norm = nullptr;    // [head_dim] or null
+  const float* cos_sin = nullptr;    // [max_position][head_dim]: head_dim / 2 cosines, then sines
+  const std::int32_t* positions = nullptr;  // [num_tokens]
+  // [num_tokens]: block * block_size + offset in it; < 0: padding, not stored.
+  const std::int32_t* slots = nullptr;
+  bf16* queries = nullptr;  // [num_tokens][n_heads][head_dim]
+  bf16* keys = nullptr;     // of this layer: [num_blocks][n_kv_heads][block_size][head_dim]
+  bf16* values = nullptr;   // the same
+  std::int32_t num_tokens = 0;
+  std::int32_t n_heads = 0;
+  std::int32_t n_kv_heads = 0;
+  std::int32_t head_dim = 0;  // 64, 128 or 256
+  std::int32_t block_size = 0;
+  float eps = 0;
+  bool unit_offset = false;
+};
+void launch_heads(const HeadsArgs& args, cudaStream_t stream);
+
+// out[t][i] = bf16(act(gate_up[t][i]) * gate_up[t][dim + i]), act in float: x * sigmoid(x), or the
+// tanh form of GELU.
+struct GatedActivationArgs {
+  const bf16* gate_up = nullptr;  // [num_tokens][2 * dim]
+  bf16* out = nullptr;            // [num_tokens][dim]
+  std::int32_t num_tokens = 0;
+  std::int32_t dim = 0;
+  bool is_gelu = false;
+};
+void launch_gated_activation(const GatedActivationArgs& args, cudaStream_t stream);
+
+// What attention reads of the cache: the pools of one layer, and which blocks are whose.
+struct PagedKv {
+  const bf16* keys = nullptr;  // [num_blocks][n_kv_heads][block_size][head_dim]
+  const bf16* values = nullptr;
+  const std::int32_t* block_tables = nullptr;
+  const std::int32_t* table_start =
+      nullptr;                  // [num_sequences]: of a sequence's ids in block_tables
+  std::int32_t block_size = 0;  // any size >= 1
+};
+
+// The shape of attention in one layer. A query at position p attends to the positions kv <= p with
+// p - kv < window (core/model/attention_mask.h). Scores are scaled in float.
+struct AttentionShape {
+  std::int32_t n_heads = 0;
+  std::int32_t n_kv_heads = 0;
+  std::int32_t head_dim = 0;        // 64, 128 or 256
+  std::int32_t window = INT32_MAX;  // kNoWindow: all positions
+  float scale = 0;
+};
+
+// Attention of whole chunks, keys and values in the cache before. Chunk-invariant: a row goes over
+// KV tiles at absolute positions (multiples of 64, of 32 with head_dim 256) in ascending order,
+// each with one full step of the online softmax; a tile that is masked for a row does not change
+// its bits. So a row's result depends neither on its chunk nor on its tile.
+struct PrefillAttentionArgs {
+  AttentionShape shape;
+  PagedKv kv;
+  const bf16* queries = nullptr;               // [num_tokens][n_heads][head_dim]
+  const std::int32_t* query_start = nullptr;   // [num_sequences + 1]
+  const std::int32_t* context_lens = nullptr;  // [num_sequences]; the last query is at len - 1
+  const PrefillTile* tiles = nullptr;          // [num_tiles], each for every KV head
+  std::int32_t num_tiles = 0;
+  bf16* out = nullptr;  // [num_tokens][n_heads][head_dim]
+};
+void launch_prefill_attention(const PrefillAttentionArgs& args, cudaStream_t stream);
+
+// Attention of sequences with one query each, their context cut into splits at absolute positions:
+// split i holds positions [i * split_size, (i + 1) * split_size). The splits that decode d attends
+// to, from first_attended(p, window) / split_size to p / split_size, are the items
+// [item_start[d], item_start[d + 1]) in that order. A second kernel merges the parts of a decode in
+// ascending order. A decode's result depends on split_size, not on its neighbours.
+struct DecodeAttentionArgs {
+  AttentionShape shape;
+  PagedKv kv;
+  const bf16* queries = nullptr;               // [num_tokens][n_heads][head_dim]
+  const std::int32_t* query_start = nullptr;   // [num_sequences]: the sequence's token
+  const std::int32_t* context_lens = nullptr;  // [num_sequences]
+  const std::int32_t* sequences = nullptr;     // [num_decodes]; < 0: padding, nothing is computed
+  const std::int32_t* item_start = nullptr;    // [num_decodes + 1]; the last is the number of items
+  const std::int32_t* item_decode = nullptr;   // [number of items]
+  std::int32_t num_decodes = 0;
+  std::int32_t split_size = 0;  // a multiple of 64
+  std::int32_t num_ctas = 0;    // of the first kernel, which walk over the items
+  // Scratch, decode_partial_floats() for every item.
+  float* partials = nullptr;
+  bf16* out = nullptr;  // [num_tokens][n_heads][head_dim]
+};
+void launch_decode_attention(const DecodeAttentionArgs& args, cudaStream_t stream);
+// Whether launch_decode_attention takes the shape: at most 16 query heads to a KV head.
+bool can_split_decode(const AttentionShape& shape);
+std::int64_t decode_partial_floats(const AttentionShape& shape);
+// How many CTAs of the first kernel the device runs at once.
+std::int32_t decode_attention_ctas(const AttentionShape& shape);
+
+// The same token as Sampler (core/sampling.h) from the same logits; see sampling.cu for the one
+// exception, draws within the rounding of a sum from a border between two tokens.
+struct SampleArgs {
+  const float* logits = nullptr;    // [num_rows][vocab_size]
+  const SampleRow* rows = nullptr;  // [num_rows]
+  std::int32_t num_rows = 0;
+  std::int32_t vocab_size = 0;
+  void* scratch = nullptr;  // sample_scratch_bytes(num_rows, vocab_size)
+  std::int32_t* tokens = nullptr;
+};
+void launch_sample(const SampleArgs& args, cudaStream_t stream);
+std::int64_t sample_scratch_bytes(std::int32_t num_rows, std::int32_t vocab_size);
+
+}  // namespace metronome

@@ -1,0 +1,89 @@
+// The instructions that CUDA C++ has no words for. Where no device compiler is at work, the tests'
+// emulator defines the same functions (tests/cuda_emulator/emulated_ptx.h).
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#ifndef __CUDACC__
+#include <emulated_ptx.h>
+#else
+
+namespace metronome {
+
+// The dynamic shared memory of the kernel, 128-byte aligned.
+__device__ __forceinline__ unsigned char* dynamic_shared_memory() {
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  return shared_memory;
+}
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// d += a * b of a warp: a is 16 x 16 row-major, b 16 x 8 column-major, d 16 x 8 (PTX ISA,
+// mma.m16n8k16 with .bf16: fragment layouts there).
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4],
+                                             const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Four 8 x 8 matrices of 16-bit elements from shared memory: lane i gives the address of row i % 8
+// of matrix i / 8 (16 bytes, aligned). Register j of lane i holds elements (i % 4) * 2 and + 1 of
+// row i / 4 of matrix j.
+__device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// The same, each matrix transposed.
+__device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// Copies 16 bytes from global to shared memory, in the background; zeros instead, and no access to
+// global memory, where `is_valid` is false. Both addresses are 16-byte aligned.
+__device__ __forceinline__ void cp_async_16(void* shared, const void* global, bool is_valid) {
+  asm volatile(
+      "{\n"
+      ".reg .pred ignores_source;\n"
+      "setp.eq.u32 ignores_source, %2, 0;\n"
+      "cp.async.cg.shared.global [%0], [%1], 16, ignores_source;\n"
+      "}\n" ::"r"(shared_address(shared)),
+      "l"(global), "r"(static_cast<std::uint32_t>(is_valid))
+      : "memory");
+}
+
+// Closes a group of the thread's copies.
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+}
+
+// Waits until at most `kPending` of the thread's latest groups are on their way. Other threads see
+// what was copied after a barrier.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+}
+
+// 2^x, to about two units in the last place of a float; 0 for -infinity.
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace metronome
+
+#endif

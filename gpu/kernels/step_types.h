@@ -1,0 +1,29 @@
+// What host and device both know of a step. No CUDA in here.
+#pragma once
+
+#include <cstdint>
+
+namespace metronome {
+
+// Rows of query tiles: the query heads of one KV head stand next to each other, so row r of a
+// sequence is its query token r / group, query head r % group (group = n_heads / n_kv_heads).
+constexpr std::int32_t kPrefillTileRows = 64;
+struct PrefillTile {
+  std::int32_t sequence = 0;
+  std::int32_t first_row = 0;  // a multiple of kPrefillTileRows
+};
+
+// How a row of logits becomes a token: SamplingParams of core/sampling.h, without what it reports.
+struct SampleRow {
+  double temperature = 0;  // 0 = greedy
+  double top_p = 1;
+  double min_p = 0;
+  std::uint64_t seed = 0;
+  std::int64_t position = 0;  // of the new token in its request
+  std::int32_t top_k = 0;
+  std::int32_t out = 0;  // the token goes to tokens[out]
+};
+
+constexpr std::int32_t kSampleFailed = -1;  // a logit of the row is not finite
+
+}  // namespace metronome

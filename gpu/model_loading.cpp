@@ -1,0 +1,88 @@
+#include "gpu/model_loading.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "core/error.h"
+#include "gpu/gemm.h"
+#include "gpu/plan/graph_buckets.h"
+
+namespace metronome {
+namespace {
+
+// Where chosen algorithms are kept; empty where the system names no place.
+std::string gemm_store_path() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  if (cache != nullptr && *cache != '\0') return std::string(cache) + "/metronome/gemm.json";
+  if (home != nullptr && *home != '\0') return std::string(home) + "/.cache/metronome/gemm.json";
+  return {};
+}
+
+// It only saves time: where it cannot be kept, the next run chooses again.
+void keep_choices(const GemmStore& store, const std::string& path) {
+  if (path.empty() || !store.has_changed()) return;
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  if (error) return;
+  try {
+    store.write(path);
+  } catch (const ConfigError&) {
+    return;
+  }
+}
+
+}  // namespace
+
+PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model) {
+  const std::int64_t max_model_len =
+      scenario.engine.max_model_len.value_or(model.max_position_embeddings);
+  const std::int32_t max_num_seqs = scenario.engine.max_num_seqs;
+  constexpr std::int32_t kItems = 8192;
+  const std::int64_t most =
+      std::min<std::int64_t>(scenario.cuda.max_pass_tokens, max_num_seqs * max_model_len);
+  const std::int64_t bucket = graph_buckets(max_num_seqs).back();
+  return {.max_tokens = static_cast<std::int32_t>(std::max(most, bucket)),
+          .max_rows = static_cast<std::int32_t>(std::max<std::int64_t>(max_num_seqs, bucket)),
+          .max_items = std::max(kItems, max_num_seqs),
+          .max_model_len = static_cast<std::int32_t>(max_model_len)};
+}
+
+DeviceEngineOptions engine_options(const Scenario& scenario, const PassLimits& limits) {
+  DeviceEngineOptions options;
+  const bool is_slotted = scenario.kv_cache.backend == KvBackend::Slotted;
+  options.kv.block_size = is_slotted ? limits.max_model_len : scenario.kv_cache.block_size;
+  options.has_window_tables = scenario.kv_cache.sliding_window > 0;
+  options.max_num_seqs = scenario.engine.max_num_seqs;
+  options.invariance = scenario.cuda.invariance;
+  options.uses_graphs = scenario.cuda.graphs;
+  return options;
+}
+
+MemoryPlan plan_run(const Scenario& scenario, const ModelConfig& model, const PassLimits& limits) {
+  MemoryDemand demand = memory_demand(model, limits);
+  demand.max_sequences = limits.max_rows;
+  demand.step_bytes = step_block_bytes(model, limits, engine_options(scenario, limits));
+  return plan_memory(model, demand);
+}
+
+std::int64_t usable_bytes(const GpuInfo& gpu, const Scenario& scenario) {
+  const auto share = static_cast<std::int64_t>(scenario.cuda.gpu_memory_utilization *
+                                               static_cast<double>(gpu.memory_bytes));
+  return std::max<std::int64_t>(share - (gpu.memory_bytes - gpu.free_bytes), 0);
+}
+
+LoadedDeviceModel::LoadedDeviceModel(const ModelSource& source, const PassLimits& limits,
+                                     const std::function<void()>& poll)
+    : store_(gemm_machine_key(kGemmWorkspaceBytes)) {
+  const std::string path = gemm_store_path();
+  if (!path.empty()) store_.read(path);
+  model_ = std::make_unique<DeviceModel>(source, limits, store_, poll);
+  keep_choices(store_, path);
+  model_->warm_up(poll);
+}
+
+}  // namespace metronome

@@ -1,0 +1,45 @@
+// A scenario's model on a GPU: how much memory it may take, and the algorithms it was tuned with.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "core/computed_run.h"
+#include "core/scenario.h"
+#include "gpu/device_engine.h"
+#include "gpu/device_model.h"
+#include "gpu/gpu_info.h"
+#include "gpu/plan/gemm_store.h"
+
+namespace metronome {
+
+// The largest pass that the scenario's settings allow.
+PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model);
+
+// Of the engine that runs the scenario, but for the size of its cache.
+DeviceEngineOptions engine_options(const Scenario& scenario, const PassLimits& limits);
+
+// Everything but KV blocks.
+MemoryPlan plan_run(const Scenario& scenario, const ModelConfig& model, const PassLimits& limits);
+
+// What a run may take of the GPU: a share of all memory, less what others have taken of it.
+std::int64_t usable_bytes(const GpuInfo& gpu, const Scenario& scenario);
+
+// A model with the algorithms its linear layers use. These are kept from run to run in
+// $XDG_CACHE_HOME/metronome/gemm.json (else ~/.cache/...), so that equal runs compute equal bits;
+// where that cannot be written, the next run chooses anew.
+class LoadedDeviceModel {
+ public:
+  // Throws ConfigError (a malformed gemm.json, too) and CudaError.
+  LoadedDeviceModel(const ModelSource& source, const PassLimits& limits,
+                    const std::function<void()>& poll);
+
+  DeviceModel& model() { return *model_; }
+
+ private:
+  GemmStore store_;
+  std::unique_ptr<DeviceModel> model_;
+};
+
+}  // namespace metronome

@@ -1,0 +1,265 @@
+#include "gpu/plan/gemm_store.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <system_error>
+#include <tuple>
+
+#include "core/error.h"
+
+namespace metronome {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Of the file's layout and of how choices are made: another number, and all are made anew.
+constexpr std::int64_t kVersion = 1;
+constexpr const char* kAllowed = "; allowed: a file that Metronome wrote";
+constexpr std::size_t kHexDigits = 16;
+
+[[noreturn]] void fail(const std::string& path, const std::string& message) {
+  throw ConfigError(path + ": " + message + kAllowed);
+}
+
+// Complains about one place of a file.
+struct Place {
+  std::string path;
+  std::string where;  // "choices 3: "
+  [[noreturn]] void fail(const std::string& key, const std::string& message) const {
+    metronome::fail(path, where + key + ": " + message);
+  }
+};
+
+const Json& member(const Json& object, const char* key, const Place& place) {
+  const auto found = object.find(key);
+  if (found == object.end()) place.fail(key, "is missing");
+  return *found;
+}
+
+std::int64_t positive(const Json& object, const char* key, const Place& place) {
+  const Json& value = member(object, key, place);
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() == 0 ||
+      value.get<std::uint64_t>() > kMost) {
+    place.fail(key, "must be a count");
+  }
+  return value.get<std::int64_t>();
+}
+
+bool truth(const Json& object, const char* key, const Place& place) {
+  const Json& value = member(object, key, place);
+  if (!value.is_boolean()) place.fail(key, "must be true or false");
+  return value.get<bool>();
+}
+
+// Words are written in hexadecimal: readers of JSON need not keep 64 bits of a number.
+std::string to_hex(std::uint64_t word) {
+  char digits[kHexDigits + 1];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(word));
+  return digits;
+}
+
+GemmAlgorithm parse_algorithm(const Json& choice, const Place& place) {
+  const Json& words = member(choice, "algorithm", place);
+  GemmAlgorithm algorithm{};
+  const char* const kWanted = "must be 8 words of 16 hexadecimal digits";
+  if (!words.is_array() || words.size() != algorithm.size()) place.fail("algorithm", kWanted);
+  for (std::size_t i = 0; i < algorithm.size(); ++i) {
+    if (!words[i].is_string()) place.fail("algorithm", kWanted);
+    const std::string& digits = words[i].get_ref<const std::string&>();
+    const char* const end = digits.data() + digits.size();
+    const auto [stop, error] = std::from_chars(digits.data(), end, algorithm[i], 16);
+    if (digits.size() != kHexDigits || error != std::errc() || stop != end) {
+      place.fail("algorithm", kWanted);
+    }
+  }
+  return algorithm;
+}
+
+std::pair<GemmKey, GemmChoice> parse_choice(const Json& json, const Place& place) {
+  GemmKey key;
+  key.n = positive(json, "n", place);
+  key.k = positive(json, "k", place);
+  key.rows = positive(json, "rows", place);
+  key.adds_output = truth(json, "adds_output", place);
+  key.has_float_output = truth(json, "has_float_output", place);
+  key.is_invariant = truth(json, "is_invariant", place);
+  GemmChoice choice;
+  choice.algorithm = parse_algorithm(json, place);
+  const Json& microseconds = member(json, "microseconds", place);
+  if (!microseconds.is_number() || microseconds.get<double>() < 0) {
+    place.fail("microseconds", "must be a number that is not negative");
+  }
+  choice.microseconds = microseconds.get<double>();
+  const Json& name = member(json, "name", place);
+  if (!name.is_string()) place.fail("name", "must be text");
+  choice.name = name.get<std::string>();
+  return {key, choice};
+}
+
+Json to_json(const GemmKey& key, const GemmChoice& choice) {
+  Json words = Json::array();
+  for (const std::uint64_t word : choice.algorithm) words.push_back(to_hex(word));
+  return {{"n", key.n},
+          {"k", key.k},
+          {"rows", key.rows},
+          {"adds_output", key.adds_output},
+          {"has_float_output", key.has_float_output},
+          {"is_invariant", key.is_invariant},
+          {"algorithm", std::move(words)},
+          {"microseconds", choice.microseconds},
+          {"name", choice.name}};
+}
+
+Json parse_json(const std::string& path, const std::string& text) {
+  // The parser takes a NUL byte for the end of its input.
+  if (text.find('\0') != std::string::npos) fail(path, "is not JSON");
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception&) {
+    fail(path, "is not JSON");
+  }
+}
+
+// What the file says of each machine: an object of arrays. Empty where there is no file, or one of
+// another version.
+Json read_machines(const std::string& path) {
+  std::error_code ignored;
+  if (path.empty() || !std::filesystem::exists(path, ignored)) return Json::object();
+  if (std::filesystem::is_directory(path, ignored)) fail(path, "cannot be read");
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!in.is_open() || in.bad()) fail(path, "cannot be read");
+  const Json document = parse_json(path, text);
+  const Place place{path, ""};
+  if (!document.is_object()) fail(path, "must be an object");
+  const Json& version = member(document, "version", place);
+  if (!version.is_number_integer()) place.fail("version", "must be a number");
+  if (version != kVersion) return Json::object();
+  const Json& machines = member(document, "machines", place);
+  if (!machines.is_object()) place.fail("machines", "must be an object");
+  for (const auto& [machine, choices] : machines.items()) {
+    if (!choices.is_array()) place.fail("machines", "'" + machine + "' must be an array");
+  }
+  return machines;
+}
+
+[[noreturn]] void fail_write(const std::string& path, int error) {
+  throw ConfigError(path + ": cannot be written: " + std::generic_category().message(error) +
+                    "; allowed: a file in a folder that can be written to");
+}
+
+// A file beside its final place; removed unless it was put there.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& path) : final_path_(path), path_(path) {
+    path_.append(".").append(6, 'X');  // mkstemp fills them in
+    descriptor_ = ::mkstemp(path_.data());
+    if (descriptor_ < 0) fail_write(final_path_, errno);
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (!is_in_place_) ::unlink(path_.c_str());
+  }
+
+  void write(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+      if (written < 0 && errno != EINTR) fail_write(final_path_, errno);
+      if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+  }
+
+  // On the disk before it has its name: a crash leaves the old file or the new one.
+  void put_in_place() {
+    if (::fsync(descriptor_) != 0) fail_write(final_path_, errno);
+    if (::close(std::exchange(descriptor_, -1)) != 0) fail_write(final_path_, errno);
+    if (::rename(path_.c_str(), final_path_.c_str()) != 0) fail_write(final_path_, errno);
+    is_in_place_ = true;
+  }
+
+ private:
+  std::string final_path_;
+  std::string path_;
+  int descriptor_ = -1;
+  bool is_in_place_ = false;
+};
+
+}  // namespace
+
+void GemmStore::read(const std::string& path) {
+  const Json machines = read_machines(path);
+  const auto found = machines.find(machine_);
+  std::map<GemmKey, GemmChoice> parsed;
+  for (std::size_t i = 0; found != machines.end() && i < found->size(); ++i) {
+    const Place place{path, "choice " + std::to_string(i) + " of '" + machine_ + "': "};
+    const Json& json = (*found)[i];
+    if (!json.is_object()) fail(path, place.where + "must be an object");
+    if (!parsed.insert(parse_choice(json, place)).second) {
+      place.fail("rows", "the same product and rows twice");
+    }
+  }
+  parsed.merge(choices_);  // keeps what was parsed
+  choices_ = std::move(parsed);
+  has_changed_ = false;
+}
+
+void GemmStore::write(const std::string& path) const {
+  if (path.empty()) return;
+  Json machines = read_machines(path);
+  Json& mine = machines[machine_] = Json::array();
+  for (const auto& [key, choice] : choices_) mine.push_back(to_json(key, choice));
+  const Json document = {{"version", kVersion}, {"machines", std::move(machines)}};
+  TemporaryFile file(path);
+  // Names of GPUs come from drivers: bytes that are not UTF-8 are replaced.
+  file.write(document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  file.put_in_place();
+}
+
+const GemmChoice* GemmStore::find(const GemmKey& key) const {
+  const auto found = choices_.find(key);
+  return found == choices_.end() ? nullptr : &found->second;
+}
+
+void GemmStore::put(const GemmKey& key, const GemmChoice& choice) {
+  choices_[key] = choice;
+  has_changed_ = true;
+}
+
+void GemmStore::erase(const GemmKey& key) {
+  if (choices_.erase(key) > 0) has_changed_ = true;
+}
+
+std::string describe_gemm_choices(const GemmStore& store) {
+  std::map<std::tuple<std::int64_t, std::int64_t, bool, bool>, std::string> shapes;
+  for (const auto& [key, choice] : store.choices()) {
+    std::string& lines = shapes[{key.n, key.k, key.adds_output, key.has_float_output}];
+    if (lines.empty()) {
+      lines = "n " + std::to_string(key.n) + ", k " + std::to_string(key.k) + ", " +
+              (key.has_float_output ? "float32" : "bfloat16") + " out" +
+              (key.adds_output ? ", added" : "") + "\n";
+    }
+    char columns[64];
+    std::snprintf(columns, sizeof columns, "  %6lld rows %-9s %9.1f us  ",
+                  static_cast<long long>(key.rows), key.is_invariant ? "invariant" : "fastest",
+                  choice.microseconds);
+    lines += columns + choice.name + "\n";
+  }
+  std::string text;
+  for (const auto& [shape, lines] : shapes) text += lines;
+  return text;
+}
+
+}  // namespace metronome

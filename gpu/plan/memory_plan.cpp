@@ -1,0 +1,80 @@
+#include "gpu/plan/memory_plan.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/types.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::int64_t kBf16Bytes = 2;
+constexpr std::int64_t kFloatBytes = 4;
+constexpr std::int64_t kTokenBytes = 4;
+
+std::int64_t padded_rows(std::int64_t num_rows) {
+  return ceil_div(num_rows, kActivationRows) * kActivationRows;
+}
+
+std::int64_t num_rope_tables(const ModelConfig& model) {
+  return (model.n_global_layers() > 0 ? 1 : 0) + (model.n_window_layers() > 0 ? 1 : 0);
+}
+
+// Elements of the activations of one token.
+std::int64_t activation_elements(const ModelConfig& model) {
+  const std::int64_t query_dim = model.n_heads * model.head_dim;
+  const std::int64_t kv_dim = model.n_kv_heads * model.head_dim;
+  const std::int64_t residual_and_normalised = 2 * model.hidden_dim;
+  const std::int64_t qkv = query_dim + 2 * kv_dim;
+  const std::int64_t queries_and_attended = 2 * query_dim;
+  const std::int64_t gate_up_and_mlp = 3 * model.ffn_dim;
+  const std::int64_t update = model.has_post_norms ? model.hidden_dim : 0;
+  return residual_and_normalised + update + qkv + queries_and_attended + gate_up_and_mlp;
+}
+
+std::string of_eight(const std::string& key, std::int64_t dim) {
+  if (dim % 8 == 0) return {};
+  return key + ": is " + std::to_string(dim) + "; allowed: multiples of 8";
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const ModelConfig& model, const MemoryDemand& demand) {
+  MemoryPlan plan;
+  const std::int64_t rope_floats = num_rope_tables(model) * demand.max_model_len * model.head_dim;
+  plan.weights = model.n_params() * kBf16Bytes + rope_floats * kFloatBytes;
+  plan.activations = padded_rows(demand.max_tokens) * activation_elements(model) * kBf16Bytes;
+  plan.logits = padded_rows(demand.max_rows) * model.vocab_size * kFloatBytes;
+  plan.scratch = demand.workspace_bytes + demand.max_items * demand.partial_floats * kFloatBytes +
+                 demand.sample_scratch_bytes + demand.step_bytes +
+                 demand.max_sequences * kTokenBytes;
+  return plan;
+}
+
+std::int64_t kv_blocks_that_fit(const ModelConfig& model, const MemoryPlan& plan,
+                                std::int64_t usable_bytes, std::int64_t block_size) {
+  METRONOME_CHECK(block_size >= 1, "a block holds tokens");
+  const std::int64_t token_bytes =
+      2 * model.n_layers * model.n_kv_heads * model.head_dim * kBf16Bytes;
+  const std::int64_t free_bytes = std::max<std::int64_t>(usable_bytes - plan.total(), 0);
+  // Slots are numbered in 32 bits. In tokens first: the bytes of a block may be no number.
+  const std::int64_t num_tokens = std::min<std::int64_t>(free_bytes / token_bytes, INT32_MAX);
+  return num_tokens / block_size;
+}
+
+std::string unsupported_on_gpu(const ModelConfig& model) {
+  if (model.head_dim != 64 && model.head_dim != 128 && model.head_dim != 256) {
+    return "head_dim: is " + std::to_string(model.head_dim) + "; allowed: 64, 128 or 256";
+  }
+  constexpr std::int64_t kMaxHiddenDim = 16384;
+  if (model.hidden_dim > kMaxHiddenDim) {
+    return "hidden_dim: is " + std::to_string(model.hidden_dim) + "; allowed: at most " +
+           std::to_string(kMaxHiddenDim);
+  }
+  std::string error = of_eight("hidden_dim", model.hidden_dim);
+  if (error.empty()) error = of_eight("ffn_dim", model.ffn_dim);
+  if (error.empty()) error = of_eight("vocab_size", model.vocab_size);
+  return error;
+}
+
+}  // namespace metronome

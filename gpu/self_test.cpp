@@ -1,0 +1,193 @@
+#include "gpu/self_test.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "core/rng.h"
+
+namespace metronome {
+namespace {
+
+// A prompt past the window of the models that have one, in chunks that take products of several
+// sizes; and one just past a tile of keys, so that it does not take long token by token.
+struct Cutting {
+  std::int32_t num_tokens;
+  std::array<std::int32_t, 2> chunk_sizes;
+};
+constexpr Cutting kCuttings[] = {{600, {257, 64}}, {67, {7, 1}}};
+constexpr std::int32_t kWhole = INT32_MAX;
+
+// Blocks [first, ...) in order, as many as the tokens need.
+struct Sequence {
+  std::vector<TokenId> token_ids;
+  std::int32_t first_block = 0;
+};
+
+void append(const Sequence& sequence, RequestId id, std::int32_t begin, std::int32_t end,
+            std::int64_t block_size, bool has_window_tables, ForwardBatch& batch) {
+  batch.requests.push_back(id);
+  batch.context_lens.push_back(end);
+  for (std::int64_t i = 0; i < ceil_div(end, block_size); ++i) {
+    const auto block = static_cast<BlockId>(sequence.first_block + static_cast<std::int32_t>(i));
+    batch.block_tables.push_back(block);
+    if (has_window_tables) batch.window_block_tables.push_back(block);
+  }
+  const auto table_end = static_cast<std::int32_t>(batch.block_tables.size());
+  batch.table_start.push_back(table_end);
+  if (has_window_tables) batch.window_table_start.push_back(table_end);
+  for (std::int32_t p = begin; p < end; ++p) {
+    batch.positions.push_back(p);
+    batch.token_ids.push_back(sequence.token_ids[static_cast<std::size_t>(p)]);
+  }
+  batch.query_start.push_back(batch.num_tokens());
+}
+
+// What a prompt left behind.
+struct Outcome {
+  std::vector<float> logits;
+  std::vector<__nv_bfloat16> kv;
+};
+
+class ChunkingTest {
+ public:
+  ChunkingTest(DeviceEngine& engine, std::int32_t num_tokens) : engine_(engine) {
+    const DeviceKvShape& kv = engine.kv().shape();
+    const PassLimits& limits = engine.model().limits();
+    has_neighbour_ = engine.max_num_seqs() >= 2 && limits.max_tokens >= 2 && kv.num_blocks >= 2;
+    const std::int64_t num_blocks = has_neighbour_ ? kv.num_blocks - 1 : kv.num_blocks;
+    const std::int64_t room =
+        std::min<std::int64_t>(limits.max_model_len, num_blocks * kv.block_size);
+    prompt_ = draw_sequence(std::min<std::int64_t>(num_tokens, room), 1, 0);
+    neighbour_ = draw_sequence(1, 2, static_cast<std::int32_t>(num_blocks));
+  }
+
+  bool has_room() const { return prompt_.token_ids.size() >= 2; }
+
+  // In a cache of NaN: what is read must have been written in this run.
+  Outcome run(std::int32_t chunk_size) {
+    const auto& memory = engine_.kv().memory();
+    check_cuda(cudaMemsetAsync(memory.data(), 0xff, memory.num_bytes(), engine_.stream()),
+               "cudaMemsetAsync");
+    const auto num_tokens = static_cast<std::int32_t>(prompt_.token_ids.size());
+    const std::int32_t room = engine_.model().limits().max_tokens - (has_neighbour_ ? 1 : 0);
+    const std::int32_t largest = std::min(chunk_size, room);
+    for (std::int32_t begin = 0; begin < num_tokens; begin += largest) {
+      run_step(begin, std::min(begin + largest, num_tokens));
+    }
+    return {last_logits(), prompt_kv()};
+  }
+
+ private:
+  Sequence draw_sequence(std::int64_t num_tokens, std::uint64_t seed, std::int32_t first_block) {
+    Rng rng(seed, "chunking test");
+    Sequence sequence;
+    sequence.first_block = first_block;
+    const std::int64_t last_id = engine_.model().config().vocab_size - 1;
+    for (std::int64_t i = 0; i < num_tokens; ++i) {
+      sequence.token_ids.push_back(static_cast<TokenId>(rng.uniform_int(0, last_id)));
+    }
+    return sequence;
+  }
+
+  // A chunk of the prompt behind a decode of the neighbour, which stays at its first token. Where
+  // only one request has room, it is alone.
+  void run_step(std::int32_t begin, std::int32_t end) {
+    const std::int64_t block_size = engine_.kv().shape().block_size;
+    ForwardBatch batch;
+    batch.clear();
+    std::vector<ScheduledChunk> chunks;
+    const auto add = [&](const Sequence& sequence, std::uint32_t id, std::int32_t from,
+                         std::int32_t to, ChunkKind kind) {
+      append(sequence, RequestId{id}, from, to, block_size, engine_.has_window_tables(), batch);
+      chunks.push_back({.request = RequestId{id},
+                        .first_position = from,
+                        .num_tokens = to - from,
+                        .kind = kind,
+                        .samples_token = true});
+      batch.logit_tokens.push_back(batch.num_tokens() - 1);
+    };
+    if (has_neighbour_) add(neighbour_, 1, 0, 1, ChunkKind::Decode);
+    add(prompt_, 0, begin, end, ChunkKind::Prefill);
+    engine_.lay_out(batch, chunks, pass_);
+    for (SampleRow& row : pass_.arrays.view<SampleRow>(pass_.arrays.sample_rows)) {
+      row.out += engine_.padding_sample();
+    }
+    engine_.enqueue(pass_);
+    check_cuda(cudaStreamSynchronize(engine_.stream()), "a step of the self-test");
+  }
+
+  std::vector<float> last_logits() const {
+    const auto vocab_size = static_cast<std::size_t>(engine_.model().config().vocab_size);
+    std::vector<float> logits(vocab_size);
+    const float* row = engine_.model().logits() + (has_neighbour_ ? vocab_size : 0);
+    check_cuda(cudaMemcpy(logits.data(), row, vocab_size * sizeof(float), cudaMemcpyDeviceToHost),
+               "cudaMemcpy");
+    return logits;
+  }
+
+  // Full blocks whole, of the last one what the prompt has of every head.
+  std::vector<__nv_bfloat16> prompt_kv() const {
+    const DeviceKvShape& shape = engine_.kv().shape();
+    const auto num_tokens = static_cast<std::int64_t>(prompt_.token_ids.size());
+    const std::int64_t head_elements = shape.block_size * shape.head_dim;
+    const std::int64_t full_elements =
+        num_tokens / shape.block_size * shape.n_kv_heads * head_elements;
+    std::vector<__nv_bfloat16> kv;
+    for (std::int64_t layer = 0; layer < shape.n_layers; ++layer) {
+      for (const __nv_bfloat16* pool : {engine_.kv().keys(layer), engine_.kv().values(layer)}) {
+        append_elements(pool, full_elements, kv);
+        for (std::int64_t head = 0; head < shape.n_kv_heads; ++head) {
+          append_elements(pool + full_elements + head * head_elements,
+                          num_tokens % shape.block_size * shape.head_dim, kv);
+        }
+      }
+    }
+    return kv;
+  }
+
+  static void append_elements(const __nv_bfloat16* from, std::int64_t count,
+                              std::vector<__nv_bfloat16>& out) {
+    if (count == 0) return;
+    const std::size_t size = out.size();
+    out.resize(size + static_cast<std::size_t>(count));
+    check_cuda(
+        cudaMemcpy(out.data() + size, from, static_cast<std::size_t>(count) * sizeof(__nv_bfloat16),
+                   cudaMemcpyDeviceToHost),
+        "cudaMemcpy");
+  }
+
+  DeviceEngine& engine_;
+  Sequence prompt_;
+  Sequence neighbour_;
+  bool has_neighbour_ = false;
+  DevicePass pass_;
+};
+
+template <class T>
+bool has_same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+}  // namespace
+
+std::string chunking_fault(DeviceEngine& engine, const std::function<void()>& poll) {
+  for (const Cutting& cutting : kCuttings) {
+    ChunkingTest test(engine, cutting.num_tokens);
+    if (!test.has_room()) return {};  // no prompt here can be cut
+    const Outcome whole = test.run(kWhole);
+    for (const std::int32_t chunk_size : cutting.chunk_sizes) {
+      if (poll) poll();
+      const Outcome cut = test.run(chunk_size);
+      const bool has_same_kv = has_same_bits(cut.kv, whole.kv);
+      if (has_same_kv && has_same_bits(cut.logits, whole.logits)) continue;
+      return std::string(has_same_kv ? "logits" : "keys and values") +
+             " of a prompt in chunks of " + std::to_string(chunk_size) +
+             " differ from those of the whole prompt";
+    }
+  }
+  return {};
+}
+
+}  // namespace metronome

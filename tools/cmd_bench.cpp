@@ -1,0 +1,230 @@
+// `metronome bench`: step times of a model on this GPU beside the machine's floor.
+#include <boost/program_options.hpp>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/error.h"
+#include "gpu/bench.h"
+#include "reports/file_writer.h"
+#include "reports/number_text.h"
+#include "tools/cli.h"
+#include "tools/command_options.h"
+#include "tools/progress.h"
+#include "tools/text.h"
+
+namespace metronome {
+namespace {
+
+namespace po = boost::program_options;
+using Json = nlohmann::ordered_json;
+
+struct BenchOptions {
+  std::string model;
+  std::string json;  // file; empty: none
+  std::int32_t device = 0;
+  std::int32_t repeats = 10;
+  std::string invariance = "chunk";
+  bool has_no_graphs = false;
+};
+
+constexpr const char* kExamples =
+    "examples:\n"
+    "  metronome bench llama-3.2-3b\n"
+    "  metronome bench qwen3-4b --json bench.json --invariance none\n"
+    "\n"
+    "The floor of a step is the longer of two times: its weights, keys and values through memory\n"
+    "once, at the rate of a large copy; its multiply-adds at the rate of a large product. Both\n"
+    "rates are measured first.\n"
+    "\n"
+    "exit codes: 0 done; 1 the GPU failed; 2 bad input, or no GPU to run on\n";
+
+po::options_description visible_options(BenchOptions& options) {
+  po::options_description visible("options");
+  // One option a line; the formatter takes the chain of calls for one expression.
+  // clang-format off
+  visible.add_options()
+      ("json", po::value(&options.json)->value_name("FILE"), "write the report there, too")
+      ("device", po::value(&options.device)->value_name("N"), "GPU, as the driver numbers them")
+      ("repeats", po::value(&options.repeats)->value_name("N"),
+       "timed steps of each case (default: 10)")
+      ("invariance", po::value(&options.invariance)->value_name("NAME"),
+       "none, chunk or full, as cuda.invariance has it (default: chunk)")
+      ("no-graphs", po::bool_switch(&options.has_no_graphs), "launch the kernels of decode steps")
+      ("help,h", "this text");
+  // clang-format on
+  return visible;
+}
+
+constexpr CommandText kText = {
+    .name = "bench",
+    .arguments = "MODEL [OPTION...]",
+    .summary =
+        "Times the steps of a model on an NVIDIA GPU, by batch, context and chunk, beside\n"
+        "the least time this machine could take. Weights are drawn at random: MODEL is a name\n"
+        "of the catalogue, or a Hugging Face config.json or its folder.\n",
+    .examples = kExamples,
+    .file_name = "MODEL",
+    .file_kind = "model"};
+
+// Nothing when help was asked for and printed.
+std::optional<BenchOptions> parse(const Arguments& arguments) {
+  BenchOptions options;
+  po::variables_map values;
+  const auto model = parse_command(kText, visible_options(options), arguments, values);
+  if (!model) return std::nullopt;
+  options.model = *model;
+  if (options.device < 0) throw UsageError("--device: is negative; allowed: 0 and more");
+  if (options.repeats < 1 || options.repeats > 1000) {
+    throw UsageError("--repeats: " + std::to_string(options.repeats) +
+                     " is out of range; allowed: 1 to 1000");
+  }
+  return options;
+}
+
+Invariance invariance_of(const std::string& name) {
+  if (name == "none") return Invariance::None;
+  if (name == "chunk") return Invariance::Chunk;
+  if (name == "full") return Invariance::Full;
+  throw UsageError("--invariance: '" + name + "' is no invariance; allowed: none, chunk, full");
+}
+
+// "64 decodes at 2,048", "chunk 512 behind 2,048", or both.
+std::string case_text(const BenchCase& what) {
+  std::string text;
+  if (what.num_decodes > 0) {
+    text = std::to_string(what.num_decodes) + (what.num_decodes == 1 ? " decode" : " decodes") +
+           " at " + grouped_text(what.context);
+  }
+  if (what.chunk_size == 0) return text;
+  return text + (text.empty() ? "" : ", ") + "chunk " + std::to_string(what.chunk_size) +
+         " behind " + grouped_text(what.prefix);
+}
+
+// From a single decode to mixed steps.
+std::vector<BenchCase> standard_cases() {
+  std::vector<BenchCase> cases;
+  for (const std::int32_t context : {128, 2048, 8192}) {
+    for (const std::int32_t batch : {1, 8, 32, 64, 128}) {
+      cases.push_back({.num_decodes = batch, .context = context});
+    }
+  }
+  for (const std::int32_t prefix : {0, 2048, 8192}) {
+    for (const std::int32_t chunk : {128, 256, 512, 1024, 2048}) {
+      cases.push_back({.chunk_size = chunk, .prefix = prefix});
+    }
+  }
+  for (const std::int32_t chunk : {128, 512, 2048}) {
+    cases.push_back({.num_decodes = 32, .context = 2048, .chunk_size = chunk, .prefix = 2048});
+    cases.push_back({.num_decodes = 128, .context = 1024, .chunk_size = chunk, .prefix = 0});
+  }
+  return cases;
+}
+
+void print_report(std::ostream& out, const BenchReport& report) {
+  out << "model       " << report.model.name << '\n' << "device      " << report.device << '\n';
+  out << "copy        " << fixed_text(report.rates.copy_bytes_per_s / 1e12, 2) << " TB/s\n";
+  out << "product     " << fixed_text(report.rates.matrix_flops_per_s / 1e12, 0)
+      << " TFLOP/s, bfloat16\n\n";
+  std::vector<std::vector<std::string>> rows = {
+      {"step", "median ms", "fastest ms", "floor ms", "bound by", "floor/median"}};
+  for (const BenchPoint& point : report.points) {
+    rows.push_back({case_text(point.what), fixed_text(point.median_us / 1e3, 3),
+                    fixed_text(point.fastest_us / 1e3, 3), fixed_text(point.floor_us / 1e3, 3),
+                    point.is_memory_bound ? "memory" : "arithmetic",
+                    fixed_text(point.floor_us / point.median_us, 2)});
+  }
+  out << aligned_rows(rows);
+  for (const SkippedCase& skipped : report.skipped) {
+    out << case_text(skipped.what) << ": skipped, " << skipped.why << '\n';
+  }
+}
+
+Json to_json(const BenchCase& what) {
+  return {{"decodes", what.num_decodes},
+          {"context", what.context},
+          {"chunk", what.chunk_size},
+          {"prefix", what.prefix}};
+}
+
+// What another program needs to build the same step.
+Json to_json(const ModelConfig& model) {
+  return {{"n_layers", model.n_layers},
+          {"hidden_dim", model.hidden_dim},
+          {"n_heads", model.n_heads},
+          {"n_kv_heads", model.n_kv_heads},
+          {"head_dim", model.head_dim},
+          {"ffn_dim", model.ffn_dim},
+          {"vocab_size", model.vocab_size},
+          {"has_tied_embeddings", model.has_tied_embeddings},
+          {"has_qk_norm", model.has_qk_norm},
+          {"has_post_norms", model.has_post_norms},
+          {"has_unit_offset_norms", model.has_unit_offset_norms},
+          {"scales_embeddings", model.scales_embeddings},
+          {"sliding_window", model.sliding_window},
+          {"global_layer_interval", model.global_layer_interval},
+          {"is_gelu", model.activation == Activation::GeluTanh},
+          {"norm_eps", model.norm_eps},
+          {"rope_theta", model.rope_theta},
+          {"rope_local_theta", model.rope_local_theta},
+          {"query_pre_attn_scalar", model.query_pre_attn_scalar}};
+}
+
+Json to_json(const BenchReport& report, const BenchOptions& options) {
+  Json json = {{"metronome_bench", 1},
+               {"model", report.model.name},
+               {"shape", to_json(report.model)},
+               {"device", report.device},
+               {"invariance", options.invariance},
+               {"graphs", !options.has_no_graphs},
+               {"repeats", options.repeats},
+               {"copy_bytes_per_s", report.rates.copy_bytes_per_s},
+               {"matrix_flops_per_s", report.rates.matrix_flops_per_s},
+               {"points", Json::array()},
+               {"skipped", Json::array()}};
+  for (const BenchPoint& point : report.points) {
+    Json entry = to_json(point.what);
+    entry["median_us"] = point.median_us;
+    entry["fastest_us"] = point.fastest_us;
+    entry["floor_us"] = point.floor_us;
+    entry["bound"] = point.is_memory_bound ? "memory" : "arithmetic";
+    json["points"].push_back(entry);
+  }
+  for (const SkippedCase& skipped : report.skipped) {
+    Json entry = to_json(skipped.what);
+    entry["why"] = skipped.why;
+    json["skipped"].push_back(entry);
+  }
+  return json;
+}
+
+}  // namespace
+
+int bench_command(const Arguments& arguments) {
+  const std::optional<BenchOptions> options = parse(arguments);
+  if (!options) return kExitDone;
+  const BenchFn bench = make_gpu_bench();
+  if (!bench) {
+    throw UsageError(
+        "bench: this build has no CUDA executor (tools/build cuda makes one, with the CUDA "
+        "toolkit)");
+  }
+  Scenario scenario;
+  scenario.model = options->model;
+  scenario.weights = Weights::Random;
+  scenario.engine.max_num_seqs = 256;
+  scenario.engine.max_model_len = 16384;  // more than any case has; a model may have less
+  scenario.cuda.device = options->device;
+  scenario.cuda.invariance = invariance_of(options->invariance);
+  scenario.cuda.graphs = !options->has_no_graphs;
+  catch_signals();
+  const BenchReport report =
+      bench(scenario, standard_cases(), options->repeats, throw_if_interrupted);
+  print_report(std::cout, report);
+  if (!options->json.empty()) {
+    write_file(options->json, to_json(report, *options).dump(2) + "\n");
+  }
+  return kExitDone;
+}
+
+}  // namespace metronome
