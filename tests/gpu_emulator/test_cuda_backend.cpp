@@ -178,7 +178,8 @@ void check_shipped(const std::string& family, const std::string& workload,
   const std::string arguments = shrunk(family, workload, model);
   const std::string measured = place.folder.path() + "/cuda";
   const std::string simulated = place.folder.path() + "/sim";
-  const CommandResult cuda = run_metronome(arguments + " --backend=cuda --out " + measured);
+  const CommandResult cuda =
+      run_metronome(arguments + " --backend=cuda --set cuda.kv_cache_gib=0.05 --out " + measured);
   REQUIRE(cuda.err == "");
   REQUIRE(cuda.exit_code == 0);
   std::vector<std::string> variants = {"unchunked", "chunked-512"};
