@@ -407,7 +407,7 @@ TEST_CASE("random serving on the GPU gives every request what it gets alone", "[
 
 TEST_CASE("more random serving on the GPU gives every request what it gets alone",
           "[gpu][property][slow]") {
-  check_random_cases(30, 230);
+  check_random_cases(30, 110);
 }
 
 TEST_CASE("ten thousand requests under memory pressure: no block lost, no token wrong",
