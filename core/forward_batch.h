@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/request.h"
@@ -27,7 +28,15 @@ struct ForwardBatch {
 
   std::int32_t num_sequences() const { return static_cast<std::int32_t>(requests.size()); }
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(positions.size()); }
+  // The sequence that a token of the batch belongs to.
+  std::int32_t sequence_of(std::int32_t token) const;
+
   void clear();
+  // Appends a sequence, whose tokens at positions [begin, end) get id 0. `blocks` are those of
+  // `end` positions; `window_blocks` as many, or none. Requires clear() before the first.
+  void append(RequestId request, std::int32_t begin, std::int32_t end,
+              std::span<const BlockId> blocks, std::span<const BlockId> window_blocks,
+              bool needs_logits);
 };
 
 // Flattens one pass of a plan; of the block tables as many entries as the context needs. Token ids

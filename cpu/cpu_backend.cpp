@@ -1,9 +1,6 @@
 #include "cpu/cpu_backend.h"
 
-#include <algorithm>
 #include <functional>
-#include <iomanip>
-#include <sstream>
 #include <system_error>
 #include <utility>
 

@@ -90,9 +90,8 @@ void CpuExecutor::look_up_tokens(ForwardBatch& batch) {
 
 void CpuExecutor::sample(const ForwardBatch& batch, StepResult& result) {
   const auto vocab_size = static_cast<std::size_t>(model_.model().vocab_size);
-  std::size_t sequence = 0;
   for (std::size_t row = 0; row < batch.logit_tokens.size(); ++row) {
-    while (batch.query_start[sequence + 1] <= batch.logit_tokens[row]) ++sequence;
+    const auto sequence = static_cast<std::size_t>(batch.sequence_of(batch.logit_tokens[row]));
     const RequestId request = batch.requests[sequence];
     RequestTexts::Text& text = texts_[request];
     const std::span<const float> logits(logits_.data() + row * vocab_size, vocab_size);

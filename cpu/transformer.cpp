@@ -163,12 +163,6 @@ void Transformer::run_layer(const Layer& layer, std::int64_t index, const Forwar
 
 namespace {
 
-// The sequence that a token of the batch belongs to.
-std::int32_t sequence_of(const ForwardBatch& batch, std::int32_t token) {
-  const auto next = std::upper_bound(batch.query_start.begin(), batch.query_start.end(), token);
-  return static_cast<std::int32_t>(next - batch.query_start.begin()) - 1;
-}
-
 // The blocks of a sequence in a kind of layer: where a hybrid model's window layers have tables of
 // their own, theirs.
 const BlockId* blocks_of(const ForwardBatch& batch, std::int32_t sequence, bool is_window) {
@@ -202,7 +196,7 @@ void Transformer::place_heads(const Layer& layer, std::int64_t index, const Forw
       turn(query + head * head_dim, layer.query_norm);
     }
     for (std::int64_t k = 0; k < query_dim(); ++k) query[k] *= query_scale_;
-    const BlockId* blocks = blocks_of(batch, sequence_of(batch, token), layer.is_window);
+    const BlockId* blocks = blocks_of(batch, batch.sequence_of(token), layer.is_window);
     for (std::int64_t head = 0; head < model_.n_kv_heads; ++head) {
       turn(key + head * head_dim, layer.key_norm);
       kv.write(index, blocks[position / block_size], position % block_size, head,
@@ -215,7 +209,7 @@ void Transformer::attend(const Layer& layer, std::int64_t index, const ForwardBa
                          Tile tile, const KvStore& kv) {
   items_.clear();
   for (std::int32_t begin = tile.begin; begin < tile.end;) {
-    const std::int32_t sequence = sequence_of(batch, begin);
+    const std::int32_t sequence = batch.sequence_of(begin);
     const std::int32_t end =
         std::min({tile.end, batch.query_start[static_cast<std::size_t>(sequence) + 1],
                   begin + kAttentionTokens});

@@ -1,10 +1,8 @@
 #include "gpu/bench.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "core/error.h"
-#include "core/model/model_weights.h"
 #include "gpu/device_engine.h"
 #include "gpu/gpu_info.h"
 #include "gpu/kernels/draw.h"
@@ -15,12 +13,6 @@ namespace {
 
 constexpr std::int32_t kWarmups = 2;
 constexpr std::int32_t kBlockSize = 16;
-
-double elapsed_us(const CudaEvent& from, const CudaEvent& to) {
-  float ms = 0;
-  check_cuda(cudaEventElapsedTime(&ms, from.get(), to.get()), "cudaEventElapsedTime");
-  return static_cast<double>(ms) * 1e3;
-}
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -39,7 +31,7 @@ std::vector<double> time_on(cudaStream_t stream, std::int32_t repeats, const Enq
     enqueue();
     check_cuda(cudaEventRecord(end.get(), stream), "cudaEventRecord");
     check_cuda(cudaEventSynchronize(end.get()), "a timed step");
-    if (i >= kWarmups) times.push_back(elapsed_us(begin, end));
+    if (i >= kWarmups) times.push_back(elapsed_ms(begin, end) * 1e3);
   }
   return times;
 }
@@ -106,19 +98,16 @@ class BenchStep {
  private:
   void append(std::int32_t begin, std::int32_t count, ChunkKind kind, std::int64_t vocab_size) {
     const auto request = static_cast<RequestId>(batch_.requests.size());
-    batch_.requests.push_back(request);
-    batch_.context_lens.push_back(begin + count);
+    blocks_.clear();
     for (std::int64_t i = 0; i < ceil_div(begin + count, kBlockSize); ++i) {
-      batch_.block_tables.push_back(static_cast<BlockId>(batch_.block_tables.size()));
+      blocks_.push_back(static_cast<BlockId>(num_blocks_++));
     }
-    batch_.table_start.push_back(static_cast<std::int32_t>(batch_.block_tables.size()));
-    for (std::int32_t p = begin; p < begin + count; ++p) {
-      batch_.positions.push_back(p);
-      batch_.token_ids.push_back(static_cast<TokenId>(
-          (7 * p + 13 * static_cast<std::int64_t>(index(request))) % vocab_size));
+    batch_.append(request, begin, begin + count, blocks_, {}, true);
+    for (auto t = batch_.positions.size() - static_cast<std::size_t>(count);
+         t < batch_.positions.size(); ++t) {
+      batch_.token_ids[t] = static_cast<TokenId>(
+          (7 * batch_.positions[t] + 13 * static_cast<std::int64_t>(index(request))) % vocab_size);
     }
-    batch_.query_start.push_back(batch_.num_tokens());
-    batch_.logit_tokens.push_back(batch_.num_tokens() - 1);
     chunks_.push_back({.request = request,
                        .first_position = begin,
                        .num_tokens = count,
@@ -128,6 +117,8 @@ class BenchStep {
 
   ForwardBatch batch_;
   std::vector<ScheduledChunk> chunks_;
+  std::vector<BlockId> blocks_;  // of the sequence appended last
+  std::int32_t num_blocks_ = 0;
 };
 
 BenchPoint time_case(DeviceEngine& engine, const BenchCase& what, const MachineRates& rates,
@@ -225,14 +216,8 @@ BenchReport run_bench(const Scenario& given, const std::vector<BenchCase>& cases
   }
   report.kv_tokens = num_blocks * kBlockSize;
   LoadedDeviceModel loaded(source, room.limits, poll);
-  const DeviceEngineOptions options = {.kv = {.n_layers = model.n_layers,
-                                              .n_kv_heads = model.n_kv_heads,
-                                              .head_dim = model.head_dim,
-                                              .num_blocks = num_blocks,
-                                              .block_size = kBlockSize},
-                                       .max_num_seqs = room.max_num_seqs,
-                                       .invariance = scenario.cuda.invariance,
-                                       .uses_graphs = scenario.cuda.graphs};
+  DeviceEngineOptions options = engine_options(scenario, model, room.limits);
+  options.kv.num_blocks = num_blocks;
   DeviceEngine engine(loaded.model(), options, poll);
   fill_with_noise(engine.kv().memory(), 3, engine.stream());
   for (const BenchCase& what : cases) {

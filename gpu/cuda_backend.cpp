@@ -61,12 +61,8 @@ class CudaRun final : public PreparedRun {
     engine_.reset();
     check_cuda(cudaSetDevice(scenario_.cuda.device), "cudaSetDevice");
     DeviceModel& device_model = loaded_->get(scenario_.cuda.device, source_, limits_, poll);
-    DeviceEngineOptions options = engine_options(scenario_, limits_);
-    options.kv = {.n_layers = model.n_layers,
-                  .n_kv_heads = model.n_kv_heads,
-                  .head_dim = model.head_dim,
-                  .num_blocks = setup.kv_cache.num_blocks,
-                  .block_size = setup.kv_cache.block_size};
+    DeviceEngineOptions options = engine_options(scenario_, model, limits_);
+    options.kv.num_blocks = setup.kv_cache.num_blocks;
     refuse_invariance(device_model.invariant_fault());
     engine_ = std::make_unique<DeviceEngine>(device_model, options, poll);
     if (options.invariance != Invariance::None) refuse_invariance(chunking_fault(*engine_, poll));

@@ -120,9 +120,8 @@ void CudaExecutor::fill_sample_rows(Step& step, Pass& pass) {
   const std::size_t num_rows = batch.logit_tokens.size();
   METRONOME_CHECK(step.num_rows + static_cast<std::int32_t>(num_rows) <= engine_.sample_region(),
                   "a step samples at most twice for a sequence");
-  std::size_t sequence = 0;
   for (std::size_t i = 0; i < num_rows; ++i) {
-    while (batch.query_start[sequence + 1] <= batch.logit_tokens[i]) ++sequence;
+    const auto sequence = static_cast<std::size_t>(batch.sequence_of(batch.logit_tokens[i]));
     const RequestId request = batch.requests[sequence];
     const SamplingParams& sampling = texts_[request].sampling;
     const std::int32_t position = batch.context_lens[sequence];
@@ -179,16 +178,16 @@ void CudaExecutor::take_tokens(Step& step) {
   const auto* tokens = reinterpret_cast<const std::int32_t*>(tokens_.data()) + step.first_row;
   for (std::size_t p = 0; p < step.num_passes && !step.result.failed; ++p) {
     const Pass& pass = step.passes[p];
-    std::size_t sequence = 0;
     for (std::size_t row = 0; row < pass.batch.logit_tokens.size(); ++row) {
-      while (pass.batch.query_start[sequence + 1] <= pass.batch.logit_tokens[row]) ++sequence;
-      take_token(pass, row, sequence, *tokens++, step.result);
+      take_token(pass, row, *tokens++, step.result);
     }
   }
 }
 
-void CudaExecutor::take_token(const Pass& pass, std::size_t row, std::size_t sequence,
-                              std::int32_t token, StepResult& result) {
+void CudaExecutor::take_token(const Pass& pass, std::size_t row, std::int32_t token,
+                              StepResult& result) {
+  const auto sequence =
+      static_cast<std::size_t>(pass.batch.sequence_of(pass.batch.logit_tokens[row]));
   const RequestId request = pass.batch.requests[sequence];
   const std::int32_t position = pass.batch.context_lens[sequence];
   RequestTexts::Text& text = texts_[request];

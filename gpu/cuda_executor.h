@@ -70,8 +70,7 @@ class CudaExecutor final : public Executor {
   void fill_sample_rows(Step& step, Pass& pass);
   void copy_logits(Pass& pass);
   void take_tokens(Step& step);
-  void take_token(const Pass& pass, std::size_t row, std::size_t sequence, std::int32_t token,
-                  StepResult& result);
+  void take_token(const Pass& pass, std::size_t row, std::int32_t token, StepResult& result);
   bool wants_logits(const ForwardBatch& batch);
   bool has_ended(RequestId request) const { return (*requests_)[request].has_ended(); }
 

@@ -102,18 +102,10 @@ void DeviceEngine::enqueue(DevicePass& pass) {
 void DeviceEngine::capture(std::int32_t bucket) {
   ForwardBatch batch;
   batch.clear();
-  batch.requests.push_back(RequestId{0});
-  batch.context_lens.push_back(1);
-  batch.query_start.push_back(1);
-  batch.block_tables.push_back(BlockId{0});
-  batch.table_start.push_back(1);
-  if (options_.has_window_tables) {
-    batch.window_block_tables.push_back(BlockId{0});
-    batch.window_table_start.push_back(1);
-  }
-  batch.token_ids.push_back(TokenId{0});
-  batch.positions.push_back(0);
-  batch.logit_tokens.push_back(0);
+  const BlockId block{0};
+  const std::span<const BlockId> blocks(&block, 1);
+  batch.append(RequestId{0}, 0, 1, blocks,
+               options_.has_window_tables ? blocks : std::span<const BlockId>(), true);
   const ScheduledChunk chunk = {.request = RequestId{0},
                                 .first_position = 0,
                                 .num_tokens = 1,

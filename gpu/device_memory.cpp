@@ -14,4 +14,10 @@ CudaEvent make_event() {
   return CudaEvent(event);
 }
 
+double elapsed_ms(const CudaEvent& from, const CudaEvent& to) {
+  float ms = 0;
+  check_cuda(cudaEventElapsedTime(&ms, from.get(), to.get()), "cudaEventElapsedTime");
+  return static_cast<double>(ms);
+}
+
 }  // namespace metronome

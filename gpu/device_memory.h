@@ -40,6 +40,8 @@ using GraphExec = CudaHandle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 Stream make_stream();
 CudaEvent make_event();  // with timing
+// Between two events that the device has passed.
+double elapsed_ms(const CudaEvent& from, const CudaEvent& to);
 
 // Copies and waits: of memory that is not page-locked, cudaMemcpy alone may return when the bytes
 // are staged, and streams that do not block know nothing of it.

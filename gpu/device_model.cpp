@@ -130,7 +130,11 @@ void DeviceModel::warm_up(const std::function<void()>& poll) {
     run(output_shape(), rows, layer.output.data(), attended_, hidden);
     run(gate_up_shape(), rows, layer.gate_up.data(), normed_, gate_up_.data());
     run(down_shape(), rows, layer.down.data(), activated_, hidden);
-    if (rows <= limits_.max_rows) run(head_shape(), rows, weights_.head(), normed_, logits_.data());
+  }
+  for (const std::int64_t bucket : gemm_buckets(limits_.max_rows)) {
+    const std::int64_t rows =
+        std::min<std::int64_t>({bucket, limits_.max_rows, limits_.max_tokens});
+    run(head_shape(), rows, weights_.head(), normed_, logits_.data());
   }
   check_cuda(cudaStreamSynchronize(stream.get()), "warming up");
 }

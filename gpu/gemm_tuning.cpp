@@ -165,10 +165,7 @@ class Bench {
     for (int i = 0; i < num_runs; ++i) run_next(mode, rows, algorithm);
     check_cuda(cudaEventRecord(stop_.get(), stream_.get()), "cudaEventRecord");
     check_cuda(cudaEventSynchronize(stop_.get()), "cudaEventSynchronize");
-    float milliseconds = 0;
-    check_cuda(cudaEventElapsedTime(&milliseconds, start_.get(), stop_.get()),
-               "cudaEventElapsedTime");
-    return 1000.0 * static_cast<double>(milliseconds) / num_runs;
+    return 1000.0 * elapsed_ms(start_, stop_) / num_runs;
   }
 
   const GemmLibrary& library_;

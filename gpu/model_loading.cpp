@@ -51,9 +51,13 @@ PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model) {
           .max_model_len = static_cast<std::int32_t>(max_model_len)};
 }
 
-DeviceEngineOptions engine_options(const Scenario& scenario, const PassLimits& limits) {
+DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& model,
+                                   const PassLimits& limits) {
   DeviceEngineOptions options;
   const bool is_slotted = scenario.kv_cache.backend == KvBackend::Slotted;
+  options.kv.n_layers = model.n_layers;
+  options.kv.n_kv_heads = model.n_kv_heads;
+  options.kv.head_dim = model.head_dim;
   options.kv.block_size = is_slotted ? limits.max_model_len : scenario.kv_cache.block_size;
   options.has_window_tables = scenario.kv_cache.sliding_window > 0;
   options.max_num_seqs = scenario.engine.max_num_seqs;
@@ -65,7 +69,7 @@ DeviceEngineOptions engine_options(const Scenario& scenario, const PassLimits& l
 MemoryPlan plan_run(const Scenario& scenario, const ModelConfig& model, const PassLimits& limits) {
   MemoryDemand demand = memory_demand(model, limits);
   demand.max_sequences = limits.max_rows;
-  demand.step_bytes = step_block_bytes(model, limits, engine_options(scenario, limits));
+  demand.step_bytes = step_block_bytes(model, limits, engine_options(scenario, model, limits));
   return plan_memory(model, demand);
 }
 

@@ -17,8 +17,9 @@ namespace metronome {
 // The largest pass that the scenario's settings allow.
 PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model);
 
-// Of the engine that runs the scenario, but for the size of its cache.
-DeviceEngineOptions engine_options(const Scenario& scenario, const PassLimits& limits);
+// Of the engine that runs the scenario, but for the number of its blocks.
+DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& model,
+                                   const PassLimits& limits);
 
 // Everything but KV blocks.
 MemoryPlan plan_run(const Scenario& scenario, const ModelConfig& model, const PassLimits& limits);

@@ -25,25 +25,6 @@ struct Sequence {
   std::int32_t first_block = 0;
 };
 
-void append(const Sequence& sequence, RequestId id, std::int32_t begin, std::int32_t end,
-            std::int64_t block_size, bool has_window_tables, ForwardBatch& batch) {
-  batch.requests.push_back(id);
-  batch.context_lens.push_back(end);
-  for (std::int64_t i = 0; i < ceil_div(end, block_size); ++i) {
-    const auto block = static_cast<BlockId>(sequence.first_block + static_cast<std::int32_t>(i));
-    batch.block_tables.push_back(block);
-    if (has_window_tables) batch.window_block_tables.push_back(block);
-  }
-  const auto table_end = static_cast<std::int32_t>(batch.block_tables.size());
-  batch.table_start.push_back(table_end);
-  if (has_window_tables) batch.window_table_start.push_back(table_end);
-  for (std::int32_t p = begin; p < end; ++p) {
-    batch.positions.push_back(p);
-    batch.token_ids.push_back(sequence.token_ids[static_cast<std::size_t>(p)]);
-  }
-  batch.query_start.push_back(batch.num_tokens());
-}
-
 // What a prompt left behind.
 struct Outcome {
   std::vector<float> logits;
@@ -100,13 +81,19 @@ class ChunkingTest {
     std::vector<ScheduledChunk> chunks;
     const auto add = [&](const Sequence& sequence, std::uint32_t id, std::int32_t from,
                          std::int32_t to, ChunkKind kind) {
-      append(sequence, RequestId{id}, from, to, block_size, engine_.has_window_tables(), batch);
+      std::vector<BlockId> blocks;
+      for (std::int32_t i = 0; i < ceil_div(to, block_size); ++i) {
+        blocks.push_back(static_cast<BlockId>(sequence.first_block + i));
+      }
+      batch.append(RequestId{id}, from, to, blocks,
+                   engine_.has_window_tables() ? blocks : std::vector<BlockId>(), true);
+      std::copy(sequence.token_ids.begin() + from, sequence.token_ids.begin() + to,
+                batch.token_ids.end() - (to - from));
       chunks.push_back({.request = RequestId{id},
                         .first_position = from,
                         .num_tokens = to - from,
                         .kind = kind,
                         .samples_token = true});
-      batch.logit_tokens.push_back(batch.num_tokens() - 1);
     };
     if (has_neighbour_) add(neighbour_, 1, 0, 1, ChunkKind::Decode);
     add(prompt_, 0, begin, end, ChunkKind::Prefill);

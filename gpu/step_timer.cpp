@@ -7,9 +7,7 @@ namespace metronome {
 namespace {
 
 TimeNs elapsed_ns(const CudaEvent& from, const CudaEvent& to) {
-  float ms = 0;
-  check_cuda(cudaEventElapsedTime(&ms, from.get(), to.get()), "cudaEventElapsedTime");
-  return std::llround(static_cast<double>(ms) * static_cast<double>(kNsPerMs));
+  return std::llround(elapsed_ms(from, to) * static_cast<double>(kNsPerMs));
 }
 
 }  // namespace
