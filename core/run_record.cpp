@@ -72,8 +72,8 @@ class StepGaps {
 };
 
 // Token count, first and last token, extremes of the gaps: all from the request's runs.
-void derive_token_facts(const RunRecord& record, const StepGaps& gaps, std::size_t i,
-                        RequestRecord& request) {
+void derive_request_facts(const RunRecord& record, const StepGaps& gaps, std::size_t i,
+                          RequestRecord& request) {
   const std::span<const TokenRun> runs = record.runs_of(i);
   if (runs.empty()) return;
   const auto finished_at = [&](std::int32_t step) {
@@ -92,6 +92,36 @@ void derive_token_facts(const RunRecord& record, const StepGaps& gaps, std::size
 }
 
 }  // namespace
+
+const PrefillChunk* RunRecord::largest_prefill(const StepEntry& step) const {
+  const PrefillChunk* largest = nullptr;
+  for (std::int32_t i = 0; i < step.num_prefill_chunks; ++i) {
+    const PrefillChunk& chunk = prefills[static_cast<std::size_t>(step.first_prefill_chunk + i)];
+    if (largest == nullptr || chunk.num_tokens > largest->num_tokens) largest = &chunk;
+  }
+  return largest;
+}
+
+void derive_token_facts(RunRecord& record) {
+  const StepGaps gaps(record.steps);
+  // By how much a step continues more requests than the step before it.
+  std::vector<std::int32_t> changes(record.steps.size() + 1);
+  for (std::size_t i = 0; i < record.requests.size(); ++i) {
+    RequestRecord& request = record.requests[i];
+    request.num_output_tokens = 0;
+    request.max_itl_step = -1;
+    derive_request_facts(record, gaps, i, request);
+    for (const TokenRun& run : record.runs_of(i)) {
+      ++changes[static_cast<std::size_t>(run.first_step) + 1];
+      --changes[static_cast<std::size_t>(run.last_step()) + 1];
+    }
+  }
+  std::int32_t num_continued = 0;
+  for (std::size_t s = 0; s < record.steps.size(); ++s) {
+    num_continued += changes[s];
+    record.steps[s].num_continued = num_continued;
+  }
+}
 
 std::span<const TokenRun> RunRecord::runs_of(std::size_t i) const {
   const std::size_t begin = requests[i].first_run;
@@ -157,11 +187,7 @@ void RunRecorder::restart_run(OpenRun& open, std::int32_t step) {
 void RunRecorder::note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEntry& entry) {
   ++run.num_prefill_chunks;
   ++entry.num_prefill_chunks;
-  if (chunk.num_tokens > entry.largest_prefill_tokens) {
-    entry.largest_prefill = chunk.request;
-    entry.largest_prefill_position = chunk.first_position;
-    entry.largest_prefill_tokens = chunk.num_tokens;
-  }
+  prefills_.push_back({chunk.request, chunk.first_position, chunk.num_tokens});
 }
 
 void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
@@ -174,8 +200,8 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   const auto position = static_cast<std::int32_t>(steps_.size());
   OpenRun* const open = open_.data();
   StepEntry entry;
+  entry.first_prefill_chunk = static_cast<std::int32_t>(prefills_.size());
   std::int32_t num_silent = 0;
-  std::int32_t num_restarted = 0;
   for (const ScheduledChunk& chunk : chunks) {
     OpenRun& run = open[index(chunk.request)];
     const bool is_decode = chunk.kind == ChunkKind::Decode;
@@ -189,7 +215,6 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
     } else if (run.last_step == position - 1) {  // recomputed within one step of its last token
       run.last_step = position;
     } else {
-      ++num_restarted;
       restart_run(run, position);
     }
   }
@@ -203,8 +228,8 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   entry.num_used_blocks = step.num_used_blocks;
   entry.num_preempted = static_cast<std::uint32_t>(step.num_preempted) & 0x7fffffffu;
   entry.num_emitted = static_cast<std::int32_t>(chunks.size()) - num_silent;
-  entry.num_continued = entry.num_emitted - num_restarted;
   entry.failed = step.failed ? 1 : 0;
+  if (step.result != nullptr) entry.decode_only_ns = step.result->decode_only_ns;
   steps_.push_back(entry);
 }
 
@@ -234,15 +259,13 @@ void RunRecorder::gather_runs(RunRecord& record) {
 RunRecord RunRecorder::finish() {
   RunRecord record;
   record.steps = std::exchange(steps_, {});
+  record.prefills = std::exchange(prefills_, {});
   record.requests = std::exchange(requests_, {});
   record.preemptions = std::exchange(preemptions_, {});
   gather_runs(record);
   open_ = {};
   closed_runs_ = {};
-  const StepGaps gaps(record.steps);
-  for (std::size_t i = 0; i < record.requests.size(); ++i) {
-    derive_token_facts(record, gaps, i, record.requests[i]);
-  }
+  derive_token_facts(record);
   return record;
 }
 

@@ -16,8 +16,6 @@
 
 namespace metronome {
 
-constexpr TimeNs kNoTime = -1;  // it has not happened
-
 // One token in each of the steps [first_step, first_step + num_tokens). Steps are counted by
 // their position in RunRecord::steps.
 struct TokenRun {
@@ -41,17 +39,28 @@ struct StepEntry {
   std::int32_t num_used_blocks = 0;
   std::uint32_t num_preempted : 31 = 0;
   std::uint32_t failed : 1 = false;  // shares a word: there are millions of these
-  std::int32_t num_prefill_chunks = 0;
-  std::int32_t num_emitted = 0;    // tokens that reached their requests
+  std::int32_t num_emitted = 0;      // tokens that reached their requests
   std::int32_t num_continued = 0;  // of those, the ones whose predecessor came with the step before
-  // The largest prefill chunk, the first of equals; kNoRequest when there is none.
-  RequestId largest_prefill = kNoRequest;
-  std::int32_t largest_prefill_position = 0;
-  std::int32_t largest_prefill_tokens = 0;
+  // Prefill chunks [first_prefill_chunk, first_prefill_chunk + num_prefill_chunks) of RunRecord.
+  std::int32_t first_prefill_chunk = 0;
+  std::int32_t num_prefill_chunks = 0;
+  // StepResult::decode_only_ns; kNoTime: the executor does not know.
+  TimeNs decode_only_ns = kNoTime;
 
   std::int32_t num_tokens() const { return num_prefill_tokens + num_decode_tokens; }
+  TimeNs duration_ns() const { return finished_at - started_at; }
 };
 static_assert(sizeof(StepEntry) == 72);
+
+// A chunk of a prompt, or of what a preempted request computes anew, in one step.
+struct PrefillChunk {
+  RequestId request = kNoRequest;
+  std::int32_t first_position = 0;
+  std::int32_t num_tokens = 0;
+
+  std::int32_t end_position() const { return first_position + num_tokens; }
+  bool operator==(const PrefillChunk&) const = default;
+};
 
 struct RequestRecord {
   TimeNs arrival = 0;
@@ -95,16 +104,24 @@ struct PreemptionRecord {
 
 struct RunRecord {
   ChunkedVector<StepEntry> steps;             // in order of commit
+  ChunkedVector<PrefillChunk> prefills;       // by step, in the order of its plan
   std::vector<RequestRecord> requests;        // by RequestId
   std::vector<TokenRun> runs;                 // by request, in order of time
   std::vector<PreemptionRecord> preemptions;  // in order of time
 
+  // The largest prefill chunk of a step, the first of equals; nullptr when it has none.
+  const PrefillChunk* largest_prefill(const StepEntry& step) const;
   // The runs of request i: concatenated they list the steps of its tokens in order.
   std::span<const TokenRun> runs_of(std::size_t i) const;
 };
 
+// Fills in what follows from steps, requests' runs and reasons alone: num_output_tokens,
+// first_token, last_token, the extremes of each request's gaps, and num_continued of each step.
+void derive_token_facts(RunRecord& record);
+
 // Builds a RunRecord. on_step costs about a nanosecond a chunk; memory is constant per step and
-// per request, plus eight bytes for every interruption of a request's cadence.
+// per request, plus eight bytes for every interruption of a request's cadence and twelve for every
+// prefill chunk.
 class RunRecorder final : public EventSink {
  public:
   // Reserves room for that many requests; any number may come.
@@ -138,10 +155,11 @@ class RunRecorder final : public EventSink {
   RequestRecord& mention(const Request& request);
   void grow_to(std::size_t num_requests);
   void restart_run(OpenRun& open, std::int32_t step);
-  static void note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEntry& entry);
+  void note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEntry& entry);
   void gather_runs(RunRecord& record);
 
   ChunkedVector<StepEntry> steps_;
+  ChunkedVector<PrefillChunk> prefills_;
   std::vector<RequestRecord> requests_;
   std::vector<OpenRun> open_;
   std::vector<ClosedRun> closed_runs_;

@@ -60,6 +60,9 @@ struct StepResult {
   std::int64_t step_index = 0;
   TimeNs started_at = 0;   // the device began; the host gap lies before it
   TimeNs finished_at = 0;  // tokens are available; >= started_at
+  // What the step would have taken with its decodes alone; finished_at - started_at where it has no
+  // prefill chunk, kNoTime where the executor does not know.
+  TimeNs decode_only_ns = kNoTime;
   bool failed = false;     // the requests of the plan get no tokens and end as Failed
   std::string error;       // why, when failed
   // One per chunk with samples_token, in plan order. Empty when the executor produces lengths

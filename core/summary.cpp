@@ -300,10 +300,11 @@ Stall longest_stall_of(const RunRecord& record, std::size_t i) {
   for (std::int32_t s = stall.step_before + 1; s <= stall.step_after; ++s) {
     const StepEntry& step = record.steps[static_cast<std::size_t>(s)];
     stall.num_prefill_tokens += step.num_prefill_tokens;
-    if (step.largest_prefill_tokens > stall.prefill_tokens) {
-      stall.prefill_request = step.largest_prefill;
-      stall.prefill_position = step.largest_prefill_position;
-      stall.prefill_tokens = step.largest_prefill_tokens;
+    const PrefillChunk* largest = record.largest_prefill(step);
+    if (largest != nullptr && largest->num_tokens > stall.prefill_tokens) {
+      stall.prefill_request = largest->request;
+      stall.prefill_position = largest->first_position;
+      stall.prefill_tokens = largest->num_tokens;
       stall.prefill_step = s;
     }
   }

@@ -25,6 +25,7 @@ constexpr BlockId kNoBlock{-1};
 // Time is integer nanoseconds since the clock's start: integers need no epsilon to compare.
 using TimeNs = std::int64_t;
 constexpr TimeNs kNever = INT64_MAX;
+constexpr TimeNs kNoTime = -1;  // it has not happened, or is not known
 constexpr TimeNs kNsPerUs = 1'000;
 constexpr TimeNs kNsPerMs = 1'000'000;
 constexpr TimeNs kNsPerSecond = 1'000'000'000;

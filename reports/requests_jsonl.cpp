@@ -1,4 +1,6 @@
 #include <cmath>
+#include <span>
+#include <vector>
 
 #include "reports/json_lines.h"
 #include "reports/result_files.h"
@@ -19,7 +21,27 @@ void append_ms(JsonText& json, const char (&name)[kSize], bool exists, TimeNs ns
   json.key(name).ms(ns);
 }
 
-void append_request(const RunRecord& record, std::size_t i, JsonText& json) {
+// The times at which each request was preempted.
+class PreemptionTimes {
+ public:
+  explicit PreemptionTimes(const RunRecord& record) : first_(record.requests.size() + 1) {
+    for (const PreemptionRecord& p : record.preemptions) ++first_[index(p.request) + 1];
+    for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
+    times_.resize(record.preemptions.size());
+    std::vector<std::size_t> next = first_;
+    for (const PreemptionRecord& p : record.preemptions) times_[next[index(p.request)]++] = p.time;
+  }
+  std::span<const TimeNs> of(std::size_t i) const {
+    return std::span(times_).subspan(first_[i], first_[i + 1] - first_[i]);
+  }
+
+ private:
+  std::vector<std::size_t> first_;
+  std::vector<TimeNs> times_;
+};
+
+void append_request(const RunRecord& record, std::size_t i, std::span<const TimeNs> preempted,
+                    JsonText& json) {
   const RequestRecord& request = record.requests[i];
   const bool has_token = request.first_token != kNoTime;
   const bool has_itl = request.has_itl();
@@ -51,6 +73,10 @@ void append_request(const RunRecord& record, std::size_t i, JsonText& json) {
   } else {
     json.key("max_itl_step").null();
   }
+  json.key("preempted_ns");
+  json.begin_array();
+  for (const TimeNs time : preempted) json.value(time);
+  json.end_array();
   json.key("runs");
   json.begin_array();
   for (const TokenRun& run : record.runs_of(i)) {
@@ -67,8 +93,10 @@ void append_request(const RunRecord& record, std::size_t i, JsonText& json) {
 }  // namespace
 
 void write_requests_jsonl(const RunRecord& record, FileWriter& file) {
-  write_json_lines(record.requests.size(), file,
-                   [&record](std::size_t i, JsonText& json) { append_request(record, i, json); });
+  const PreemptionTimes preemptions(record);
+  write_json_lines(record.requests.size(), file, [&](std::size_t i, JsonText& json) {
+    append_request(record, i, preemptions.of(i), json);
+  });
 }
 
 }  // namespace metronome

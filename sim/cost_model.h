@@ -8,13 +8,15 @@
 
 namespace metronome {
 
-// Where the time of a step goes, in nanoseconds on the device. Parts add up to total_ns.
+// Where the time of a step goes, in nanoseconds on the device. The four parts add up to total_ns.
 struct StepCost {
   TimeNs total_ns = 0;
   TimeNs linear_ns = 0;     // projections and head, whichever of compute and bytes is slower
   TimeNs attention_ns = 0;  // prefill chunks and decodes
   TimeNs comm_ns = 0;       // all-reduces of tensor parallelism
   TimeNs overhead_ns = 0;   // launches, gather copies
+  // What the step would cost without its prefill chunks; 0 where it has no decode.
+  TimeNs decode_only_ns = 0;
 };
 
 class CostModel {

@@ -120,13 +120,36 @@ struct RooflineCostModel::PassSums {
     std::int64_t window_context = 0;
     std::int64_t max_tokens = 0;
     std::int64_t max_context = 0;
+    std::int64_t num_rows = 0;  // logits
+    // What gather_kv copies; padding is not copied.
+    std::int64_t gathered = 0;
+    std::int64_t window_gathered = 0;
   };
   Group prefill;
   Group decode;
-  std::int64_t num_rows = 0;  // logits
-  // What gather_kv copies; padding is not copied.
-  std::int64_t gathered = 0;
-  std::int64_t window_gathered = 0;
+};
+
+struct RooflineCostModel::PassCost {
+  double linear_ns = 0;
+  double attention_ns = 0;
+  double comm_ns = 0;
+  double overhead_ns = 0;
+
+  void operator+=(const PassCost& pass) {
+    linear_ns += pass.linear_ns;
+    attention_ns += pass.attention_ns;
+    comm_ns += pass.comm_ns;
+    overhead_ns += pass.overhead_ns;
+  }
+  StepCost rounded() const {
+    StepCost cost;
+    cost.linear_ns = round_ns(linear_ns);
+    cost.attention_ns = round_ns(attention_ns);
+    cost.comm_ns = round_ns(comm_ns);
+    cost.overhead_ns = round_ns(overhead_ns);
+    cost.total_ns = cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
+    return cost;
+  }
 };
 
 RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpec& hardware,
@@ -161,12 +184,11 @@ void RooflineCostModel::add_chunks(std::span<const ScheduledChunk> chunks, PassS
   const std::int64_t window = model_.sliding_window;
   PassSums::Group prefill;
   PassSums::Group decode;
-  std::int64_t num_rows = 0;
   for (const ScheduledChunk& chunk : chunks) {
     const std::int64_t first = chunk.first_position;
-    num_rows += chunk.samples_token ? 1 : 0;
     if (chunk.kind == ChunkKind::Decode) {
       decode.num_chunks += 1;
+      decode.num_rows += chunk.samples_token ? 1 : 0;
       decode.context += first + 1;
       if constexpr (kHasWindow) decode.window_context += std::min(first + 1, window);
       if constexpr (kIsPadded) decode.max_context = std::max(decode.max_context, first + 1);
@@ -176,14 +198,15 @@ void RooflineCostModel::add_chunks(std::span<const ScheduledChunk> chunks, PassS
     const bool is_gathered = first > 0 || !chunk.samples_token;
     prefill.num_chunks += 1;
     prefill.num_tokens += n;
+    prefill.num_rows += chunk.samples_token ? 1 : 0;
     prefill.pairs += attention_pairs(first, n, 0);
     prefill.context += first + n;
-    if (is_gathered) sums.gathered += first + n;
+    if (is_gathered) prefill.gathered += first + n;
     if constexpr (kHasWindow) {
       const std::int64_t attended = attended_positions(first, n, window);
       prefill.window_pairs += attention_pairs(first, n, window);
       prefill.window_context += attended;
-      if (is_gathered) sums.window_gathered += attended;
+      if (is_gathered) prefill.window_gathered += attended;
     }
     if constexpr (kIsPadded) {
       prefill.max_tokens = std::max(prefill.max_tokens, n);
@@ -195,11 +218,10 @@ void RooflineCostModel::add_chunks(std::span<const ScheduledChunk> chunks, PassS
   decode.max_tokens = 1;
   decode.pairs = decode.context;
   decode.window_pairs = decode.window_context;
+  decode.gathered = decode.context;
+  decode.window_gathered = decode.window_context;
   sums.prefill = prefill;
   sums.decode = decode;
-  sums.num_rows = num_rows;
-  sums.gathered += decode.context;
-  sums.window_gathered += decode.window_context;
 }
 
 // Chunks and decodes are two batches. In each, every sequence costs as much as one with the
@@ -235,7 +257,7 @@ RooflineCostModel::PassSums RooflineCostModel::sum_pass(
 StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
   const double weight = real(model_.bytes_per_weight);
   const double tokens = real(sums.prefill.num_tokens + sums.decode.num_tokens);
-  const double rows = real(sums.num_rows);
+  const double rows = real(sums.prefill.num_rows + sums.decode.num_rows);
   const auto attention = [this](const PassSums::Group& group) {
     const double pairs =
         global_layers_ * real(group.pairs) + window_layers_ * real(group.window_pairs);
@@ -246,13 +268,14 @@ StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
 
   StepWork work;
   work.projections = {2 * tokens * projection_params_, projection_params_ * weight};
-  if (sums.num_rows > 0) work.head = {2 * rows * head_params_, head_params_ * weight};
+  if (rows > 0) work.head = {2 * rows * head_params_, head_params_ * weight};
   work.prefill_attention = attention(sums.prefill);
   work.decode_attention = attention(sums.decode);
   work.other_bytes = (real(model_.n_norm_params()) + tokens * real(model_.hidden_dim)) * weight;
   if (config_.gather_kv) {
     const double positions =
-        global_layers_ * real(sums.gathered) + window_layers_ * real(sums.window_gathered);
+        global_layers_ * real(sums.prefill.gathered + sums.decode.gathered) +
+        window_layers_ * real(sums.prefill.window_gathered + sums.decode.window_gathered);
     work.gather_bytes = 2 * positions * kv_bytes_per_position_;
   }
   const double tp = real(config_.tensor_parallel_size);
@@ -264,33 +287,42 @@ StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
   return work;
 }
 
+RooflineCostModel::PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
+  const StepWork work = pass_work(sums);
+  const auto slower = [this](const OperationWork& operation, double ns_per_flop) {
+    return std::max(operation.flops * ns_per_flop, operation.bytes * ns_per_byte_);
+  };
+  PassCost cost;
+  cost.linear_ns = slower(work.projections, ns_per_matmul_flop_) +
+                   slower(work.head, ns_per_matmul_flop_) + work.other_bytes * ns_per_byte_;
+  cost.attention_ns = slower(work.prefill_attention, ns_per_attention_flop_) +
+                      slower(work.decode_attention, ns_per_attention_flop_);
+  cost.comm_ns = allreduce_ns_ + work.allreduce_bytes * ns_per_allreduce_byte_;
+  cost.overhead_ns = launch_ns_ + work.gather_bytes * ns_per_byte_;
+  return cost;
+}
+
 StepCost RooflineCostModel::step_cost(const StepPlan& plan) {
   METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
-  double linear_ns = 0;
-  double attention_ns = 0;
-  double comm_ns = 0;
-  double overhead_ns = 0;
+  PassCost all;
+  PassCost decodes;
   const std::span<const ScheduledChunk> chunks(plan.chunks);
   for (const ForwardPass& pass : plan.passes) {
     const auto begin = static_cast<std::size_t>(pass.begin);
     const auto end = static_cast<std::size_t>(pass.end);
-    const StepWork work = pass_work(sum_pass(chunks.subspan(begin, end - begin)));
-    const auto slower = [this](const OperationWork& operation, double ns_per_flop) {
-      return std::max(operation.flops * ns_per_flop, operation.bytes * ns_per_byte_);
-    };
-    linear_ns += slower(work.projections, ns_per_matmul_flop_) +
-                 slower(work.head, ns_per_matmul_flop_) + work.other_bytes * ns_per_byte_;
-    attention_ns += slower(work.prefill_attention, ns_per_attention_flop_) +
-                    slower(work.decode_attention, ns_per_attention_flop_);
-    comm_ns += allreduce_ns_ + work.allreduce_bytes * ns_per_allreduce_byte_;
-    overhead_ns += launch_ns_ + work.gather_bytes * ns_per_byte_;
+    PassSums sums = sum_pass(chunks.subspan(begin, end - begin));
+    const PassCost cost = pass_cost(sums);
+    all += cost;
+    if (sums.decode.num_chunks == 0) continue;
+    if (sums.prefill.num_chunks == 0) {
+      decodes += cost;
+    } else {
+      sums.prefill = {};
+      decodes += pass_cost(sums);
+    }
   }
-  StepCost cost;
-  cost.linear_ns = round_ns(linear_ns);
-  cost.attention_ns = round_ns(attention_ns);
-  cost.comm_ns = round_ns(comm_ns);
-  cost.overhead_ns = round_ns(overhead_ns);
-  cost.total_ns = cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
+  StepCost cost = all.rounded();
+  cost.decode_only_ns = decodes.rounded().total_ns;
   return cost;
 }
 

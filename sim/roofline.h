@@ -85,11 +85,13 @@ class RooflineCostModel final : public CostModel {
 
  private:
   struct PassSums;
+  struct PassCost;
   template <bool kHasWindow, bool kIsPadded>
   void add_chunks(std::span<const ScheduledChunk> chunks, PassSums& sums) const;
   PassSums sum_pass(std::span<const ScheduledChunk> chunks) const;
   void pad(PassSums& sums) const;
   StepWork pass_work(const PassSums& sums) const;
+  PassCost pass_cost(const PassSums& sums) const;
 
   ModelConfig model_;
   HardwareSpec hardware_;

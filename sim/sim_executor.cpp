@@ -13,6 +13,7 @@ void SimExecutor::launch(const StepPlan& plan, const RequestTable&, TimeNs now) 
   result.step_index = plan.step_index;
   result.started_at = std::max(now + cost_model_.host_gap_ns(), device_free_at_);
   result.finished_at = result.started_at + cost.total_ns;
+  result.decode_only_ns = cost.decode_only_ns;
   device_free_at_ = result.finished_at;
   ++num_launched_;
 }

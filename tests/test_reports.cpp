@@ -278,8 +278,9 @@ TEST_CASE("every gap can be rebuilt from requests.jsonl and steps.jsonl", "[repo
   CHECK(requests[2]["max_tokens"] == 77);
   CHECK(requests[2]["ttft_ms"].is_null());
   CHECK(requests[2]["first_scheduled_ns"].is_null());
-  CHECK(steps[2]["largest_prefill"] == Json::array({1, 0, 6144}));
-  CHECK(steps[3]["largest_prefill"].is_null());
+  CHECK(steps[2]["prefills"] == Json::array({Json::array({1, 0, 6144})}));
+  CHECK(steps[3]["prefills"].empty());
+  CHECK(steps[2]["decode_only_ns"].is_null());
   CHECK(steps[2]["emitted"] == 3);
 }
 

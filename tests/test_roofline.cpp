@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/rng.h"
 #include "core/model/model_catalogue.h"
+#include "core/rng.h"
 #include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
 #include "sim/virtual_clock.h"
@@ -387,6 +387,35 @@ TEST_CASE("more work is never cheaper", "[sim][roofline]") {
     }
     chunks.push_back(decode(static_cast<std::int32_t>(rng.uniform_int(1, 6000))));
     REQUIRE(cost_model.step_cost(one_pass(chunks)).total_ns >= before.total_ns);
+  }
+}
+
+TEST_CASE("a step is told apart from its decodes alone", "[sim][roofline]") {
+  const std::uint64_t seed = 515;
+  INFO("seed " << seed);
+  Rng rng(seed, "chunks");
+  const auto is_decode = [](const ScheduledChunk& chunk) {
+    return chunk.kind == ChunkKind::Decode;
+  };
+  for (int round = 0; round < 200; ++round) {
+    CostModelConfig config;
+    config.batching = rng.uniform_int(0, 1) == 0 ? Batching::Ragged : Batching::Padded;
+    config.gather_kv = rng.uniform_int(0, 1) == 1;
+    RooflineCostModel cost_model(model(round % 2 == 0 ? "gemma-3-4b" : "qwen3-8b"), bare_hardware(),
+                                 config);
+    const std::vector<ScheduledChunk> chunks = random_chunks(rng);
+    std::vector<ScheduledChunk> decodes;
+    std::vector<ScheduledChunk> prefills;
+    for (const ScheduledChunk& chunk : chunks) {
+      (is_decode(chunk) ? decodes : prefills).push_back(chunk);
+    }
+    INFO("round " << round);
+    const TimeNs alone = decodes.empty() ? 0 : cost_model.step_cost(one_pass(decodes)).total_ns;
+    REQUIRE(cost_model.step_cost(one_pass(chunks)).decode_only_ns == alone);
+    StepPlan separate;
+    if (!decodes.empty()) add_pass(separate, decodes);
+    if (!prefills.empty()) add_pass(separate, prefills);
+    REQUIRE(cost_model.step_cost(separate).decode_only_ns == alone);
   }
 }
 

@@ -198,7 +198,7 @@ TEST_CASE("a failed step gives no tokens and interrupts the others' runs", "[cor
   CHECK(record.requests[0].max_itl_ns == 20);
 }
 
-TEST_CASE("the largest prefill of a step is kept, the first of equals", "[core][record]") {
+TEST_CASE("the prefill chunks of every step are kept, in the order planned", "[core][record]") {
   RunRecorder recorder;
   FakeRun run({&recorder});
   const RequestId a = run.submit(0, 500);
@@ -206,11 +206,21 @@ TEST_CASE("the largest prefill of a step is kept, the first of equals", "[core][
   const RequestId c = run.submit(0, 900);
   run.step(0, 10,
            {prefill(a, 0, 100, false), prefill(b, 64, 300, false), prefill(c, 0, 300, false)});
+  run.step(10, 20, {decode(a)});
+  run.step(20, 30, {prefill(c, 300, 600, true)});
   const RunRecord record = recorder.finish();
   CHECK(record.steps[0].num_prefill_chunks == 3);
-  CHECK(record.steps[0].largest_prefill == b);
-  CHECK(record.steps[0].largest_prefill_position == 64);
-  CHECK(record.steps[0].largest_prefill_tokens == 300);
+  CHECK(record.steps[1].num_prefill_chunks == 0);
+  CHECK(record.steps[2].first_prefill_chunk == 3);
+  REQUIRE(record.prefills.size() == 4);
+  CHECK(record.prefills[0] == PrefillChunk{a, 0, 100});
+  CHECK(record.prefills[1] == PrefillChunk{b, 64, 300});
+  CHECK(record.prefills[2] == PrefillChunk{c, 0, 300});
+  CHECK(record.prefills[3] == PrefillChunk{c, 300, 600});
+  // Of equals, the first is the largest.
+  REQUIRE(record.largest_prefill(record.steps[0]) != nullptr);
+  CHECK(record.largest_prefill(record.steps[0])->request == b);
+  CHECK(record.largest_prefill(record.steps[1]) == nullptr);
 }
 
 TEST_CASE("a refused request is on record without ever being accepted", "[core][record]") {

@@ -302,13 +302,13 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
       log.emplace(text);
     }
     VariantOutcome outcome =
-        run_variant(backend, variant, folder, has_subfolders ? name : std::string(),
-                    log ? &*log : nullptr, [&bar](const RunProgress& now) {
-                      bar.update(now.num_ended, now.num_total);
-                      throw_if_interrupted();
-                      throw_if_output_failed();
-                      return true;
-                    });
+        run_variant(backend, variant, log ? &*log : nullptr, [&bar](const RunProgress& now) {
+          bar.update(now.num_ended, now.num_total);
+          throw_if_interrupted();
+          throw_if_output_failed();
+          return true;
+        });
+    write_variant(outcome, variant.scenario.results, folder, has_subfolders ? name : std::string());
     bar.clear();
     throw_if_interrupted();
     if (log) text << '\n';

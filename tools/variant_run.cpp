@@ -104,28 +104,6 @@ RunInfo run_info(const Backend& backend, const PreparedVariant& variant) {
   return info;
 }
 
-void write_files(const RunRecord& record, const OutputLog& outputs, const RunResult& result,
-                 const ResultsConfig& wanted, ResultFolder& folder, const std::string& subfolder) {
-  const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
-  if (!subfolder.empty()) folder.make_subfolder(subfolder);
-  folder.write(prefix + "result.json", result_json(result));
-  if (wanted.requests) {
-    FileWriter file(folder.path(prefix + "requests.jsonl"), throw_if_interrupted);
-    write_requests_jsonl(record, file);
-    file.close();
-  }
-  if (wanted.steps) {
-    FileWriter file(folder.path(prefix + "steps.jsonl"), throw_if_interrupted);
-    write_steps_jsonl(record, file);
-    file.close();
-  }
-  if (wanted.outputs && !result.info.output_digest.empty()) {
-    FileWriter file(folder.path(prefix + std::string(kOutputsFile)), throw_if_interrupted);
-    write_outputs_jsonl(outputs, file);
-    file.close();
-  }
-}
-
 std::unique_ptr<Clock> make_clock(const Backend& backend) {
   if (backend.is_measured()) return std::make_unique<WallClock>(throw_if_interrupted);
   return std::make_unique<VirtualClock>();
@@ -150,17 +128,15 @@ std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scen
   return variants;
 }
 
-VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, ResultFolder& folder,
-                           const std::string& subfolder, EventSink* extra_sink,
+VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, EventSink* extra_sink,
                            const ProgressFn& progress) {
+  VariantOutcome outcome;
   EventDigest digest;
   RunRecorder recorder(variant.workload->requests.size());
-  OutputLog outputs;
   std::vector<EventSink*> sinks = {&digest, &recorder};
-  if (backend.is_measured()) sinks.push_back(&outputs);
+  if (backend.is_measured()) sinks.push_back(&outcome.outputs);
   if (extra_sink != nullptr) sinks.push_back(extra_sink);
 
-  VariantOutcome outcome;
   outcome.result.info = run_info(backend, variant);  // its date is that of the start
   variant.run->load(throw_if_interrupted);
   const auto started = std::chrono::steady_clock::now();
@@ -170,17 +146,38 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Res
       std::chrono::steady_clock::now() - started;
   if (!run.completed) throw Interrupted();
 
-  const RunRecord record = recorder.finish();
+  outcome.record = recorder.finish();
   outcome.elapsed_ms = elapsed.count();
   outcome.result.info.digest = digest.hex();
-  outcome.result.info.output_digest = outputs.digest();
+  outcome.result.info.output_digest = outcome.outputs.digest();
   outcome.result.summary =
-      summarize(record, {variant.scenario.slo, variant.run->setup.kv_cache.num_blocks});
+      summarize(outcome.record, {variant.scenario.slo, variant.run->setup.kv_cache.num_blocks});
   for (const FailureMessage& message : run.messages) {
     outcome.warnings.push_back(warning_text(message, outcome.result.summary));
   }
-  write_files(record, outputs, outcome.result, variant.scenario.results, folder, subfolder);
   return outcome;
+}
+
+void write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted, ResultFolder& folder,
+                   const std::string& subfolder) {
+  const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
+  if (!subfolder.empty()) folder.make_subfolder(subfolder);
+  folder.write(prefix + "result.json", result_json(outcome.result));
+  if (wanted.requests) {
+    FileWriter file(folder.path(prefix + "requests.jsonl"), throw_if_interrupted);
+    write_requests_jsonl(outcome.record, file);
+    file.close();
+  }
+  if (wanted.steps) {
+    FileWriter file(folder.path(prefix + "steps.jsonl"), throw_if_interrupted);
+    write_steps_jsonl(outcome.record, file);
+    file.close();
+  }
+  if (wanted.outputs && !outcome.result.info.output_digest.empty()) {
+    FileWriter file(folder.path(prefix + std::string(kOutputsFile)), throw_if_interrupted);
+    write_outputs_jsonl(outcome.outputs, file);
+    file.close();
+  }
 }
 
 }  // namespace metronome

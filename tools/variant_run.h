@@ -1,4 +1,4 @@
-// Running one variant of a scenario and writing its files.
+// Running one variant of a scenario, and writing its files.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "core/event.h"
+#include "core/output_log.h"
 #include "core/run.h"
+#include "core/run_record.h"
 #include "core/scenario.h"
 #include "core/workload.h"
 #include "reports/result_files.h"
@@ -27,15 +29,19 @@ std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scen
 
 struct VariantOutcome {
   RunResult result;
+  RunRecord record;
+  OutputLog outputs;
   // "5 of 5 requests can never fit; first: request 0: needs ...", one a reason.
   std::vector<std::string> warnings;
   double elapsed_ms = 0;  // wall time of the engine's loop, without writing
 };
 
-// Runs the variant and writes its files into `subfolder` of `folder` (empty: into the folder
-// itself). `extra_sink` may be nullptr. Throws Interrupted when `progress` ends the run.
-VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, ResultFolder& folder,
-                           const std::string& subfolder, EventSink* extra_sink,
+// `extra_sink` may be nullptr. Throws Interrupted when `progress` ends the run.
+VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, EventSink* extra_sink,
                            const ProgressFn& progress);
+
+// Writes the files of a run into `subfolder` of `folder` (empty: into the folder itself).
+void write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted, ResultFolder& folder,
+                   const std::string& subfolder);
 
 }  // namespace metronome

@@ -147,7 +147,9 @@ std::vector<json> decisions_of(const std::string& folder) {
   std::istringstream lines(read_text_file(folder + "/steps.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     json step = json::parse(line);
-    for (const char* time : {"planned_ns", "started_ns", "finished_ns"}) step.erase(time);
+    for (const char* time : {"planned_ns", "started_ns", "finished_ns", "decode_only_ns"}) {
+      step.erase(time);
+    }
     decisions.push_back(step);
   }
   return decisions;
