@@ -1,0 +1,311 @@
+#include "reports/result_reader.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+
+#include "core/error.h"
+
+namespace metronome {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// A value inside a result file, which knows where it stands.
+class Place {
+ public:
+  Place(std::string where, const Json& json) : where_(std::move(where)), json_(json) {}
+
+  // The file is not what Metronome writes.
+  [[noreturn]] void fail(const std::string& message) const {
+    throw ConfigError(where_ + ": " + message);
+  }
+  Place at(const std::string& key) const {
+    if (!json_.is_object() || !json_.contains(key)) {
+      throw ConfigError(where_ + ": " + key + ": is missing; allowed: a file that metronome wrote");
+    }
+    return Place(where_ + ": " + key, json_.at(key));
+  }
+  bool is_null() const { return json_.is_null(); }
+  const Json& json() const { return json_; }
+
+  std::int64_t integer(std::int64_t min, std::int64_t max) const {
+    if (!json_.is_number_integer()) fail("is no whole number");
+    const auto number = json_.get<std::int64_t>();
+    if (number < min || number > max) {
+      fail(std::to_string(number) + " is out of range; allowed: " + std::to_string(min) + " to " +
+           std::to_string(max));
+    }
+    return number;
+  }
+  std::int32_t count() const {
+    return static_cast<std::int32_t>(integer(0, std::numeric_limits<std::int32_t>::max()));
+  }
+  TimeNs time() const { return integer(0, kNever - 1); }
+  TimeNs time_or_none() const { return is_null() ? kNoTime : time(); }
+  double number() const {
+    if (!json_.is_number()) fail("is no number");
+    return json_.get<double>();
+  }
+  std::string text() const {
+    if (!json_.is_string()) fail("is no text");
+    return json_.get<std::string>();
+  }
+  std::string text_or_empty() const { return is_null() ? std::string() : text(); }
+  bool truth() const {
+    if (!json_.is_boolean()) fail("is neither true nor false");
+    return json_.get<bool>();
+  }
+  // Calls visit(place) for each entry of a list.
+  template <class Visit>
+  void for_each(Visit visit) const {
+    if (!json_.is_array()) fail("is no list");
+    std::size_t i = 0;
+    for (const Json& entry : json_) visit(Place(where_ + "[" + std::to_string(i++) + "]", entry));
+  }
+  // A list of exactly `size` counts.
+  std::vector<std::int32_t> counts(std::size_t size) const {
+    std::vector<std::int32_t> numbers;
+    for_each([&](const Place& entry) { numbers.push_back(entry.count()); });
+    if (numbers.size() != size) fail("is no list of " + std::to_string(size) + " numbers");
+    return numbers;
+  }
+
+ private:
+  std::string where_;
+  const Json& json_;
+};
+
+Json parse_json(const std::string& text, const std::string& where) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw ConfigError(where + ": is no JSON: " + error.what());
+  }
+}
+
+std::ifstream open_file(const std::string& path, const std::string& advice) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError(path + ": cannot be read; allowed: " + advice);
+  return file;
+}
+
+// Calls visit(place, line number from 0) for each line of a JSON Lines file.
+void for_each_line(const std::string& path, const std::string& advice,
+                   const std::function<void(const Place&, std::size_t)>& visit) {
+  std::ifstream file = open_file(path, advice);
+  std::string line;
+  for (std::size_t i = 0; std::getline(file, line); ++i) {
+    const std::string where = path + ":" + std::to_string(i + 1);
+    const Json json = parse_json(line, where);
+    visit(Place(where, json), i);
+  }
+  if (file.bad()) throw ConfigError(path + ": cannot be read to its end");
+}
+
+std::optional<double> number_or_none(const Place& place) {
+  if (place.is_null()) return std::nullopt;
+  return place.number();
+}
+
+RunInfo read_info(const Place& result) {
+  if (result.at(std::string(kResultSchemaKey)).integer(0, INT32_MAX) != kResultSchema) {
+    result.at(std::string(kResultSchemaKey))
+        .fail("is another version's; allowed: " + std::to_string(kResultSchema));
+  }
+  RunInfo info;
+  info.label = result.at("label").text();
+  info.backend = result.at("backend").text();
+  info.date = result.at("date").text();
+  info.model = result.at("model_id").text();
+  info.hardware = result.at("hardware").text();
+  info.weights = result.at("weights").text_or_empty();
+  info.policy = result.at("policy").text();
+  info.seed = static_cast<std::uint64_t>(result.at("seed").integer(0, kNever));
+  info.digest = result.at("digest").text();
+  info.output_digest = result.at("output_digest").text_or_empty();
+  info.num_prompts = result.at("num_prompts").integer(0, kNever);
+  const Place rate = result.at("request_rate");
+  if (rate.json() != "inf") info.request_rate = rate.number();
+  const Place burstiness = result.at("burstiness");
+  info.burstiness =
+      burstiness.json() == "inf" ? std::numeric_limits<double>::infinity() : burstiness.number();
+  const Place concurrency = result.at("max_concurrency");
+  if (!concurrency.is_null()) info.max_concurrency = concurrency.integer(0, kNever);
+  info.tensor_parallel_size = result.at("tensor_parallel_size").count();
+  info.num_blocks = result.at("num_kv_blocks").integer(0, kMaxBlocks);
+  const Place slo = result.at("slo");
+  info.slo.ttft_ms = number_or_none(slo.at("ttft_ms"));
+  info.slo.tpot_ms = number_or_none(slo.at("tpot_ms"));
+  info.slo.itl_ms = number_or_none(slo.at("itl_ms"));
+  info.slo.e2el_ms = number_or_none(slo.at("e2el_ms"));
+  if (const Place config = result.at("config"); !config.is_null()) {
+    info.config_json = config.json().dump(2);
+  }
+  return info;
+}
+
+EndReason read_reason(const Place& place) {
+  const std::string name = place.text();
+  for (std::size_t i = 0; i < kNumEndReasons; ++i) {
+    const auto reason = static_cast<EndReason>(i);
+    if (to_string(reason) == name) return reason;
+  }
+  place.fail("'" + name + "' is no way for a request to end");
+}
+
+StepEntry read_step(const Place& line, RunRecord& record) {
+  StepEntry step;
+  step.planned_at = line.at("planned_ns").time();
+  step.started_at = line.at("started_ns").integer(step.planned_at, kNever - 1);
+  step.finished_at = line.at("finished_ns").integer(step.started_at, kNever - 1);
+  if (!record.steps.empty() && step.finished_at < record.steps.back().finished_at) {
+    line.at("finished_ns").fail("is before the end of the step before");
+  }
+  step.num_prefill_tokens = line.at("prefill_tokens").count();
+  step.num_decode_tokens = line.at("decode_tokens").count();
+  step.num_emitted = line.at("emitted").count();
+  step.num_running = line.at("running").count();
+  step.num_waiting = line.at("waiting").count();
+  step.num_used_blocks = line.at("used_blocks").count();
+  step.num_preempted = static_cast<std::uint32_t>(line.at("preempted").count()) & 0x7fffffffu;
+  step.failed = line.at("failed").truth() ? 1 : 0;
+  step.decode_only_ns = line.at("decode_only_ns").time_or_none();
+  step.first_prefill_chunk = static_cast<std::int32_t>(record.prefills.size());
+  line.at("prefills").for_each([&](const Place& entry) {
+    const std::vector<std::int32_t> chunk = entry.counts(3);
+    record.prefills.push_back({static_cast<RequestId>(chunk[0]), chunk[1], chunk[2]});
+    ++step.num_prefill_chunks;
+  });
+  return step;
+}
+
+RequestRecord read_request(const Place& line) {
+  RequestRecord request;
+  request.reason = read_reason(line.at("end"));
+  request.priority = static_cast<std::int32_t>(line.at("priority").integer(INT32_MIN, INT32_MAX));
+  request.num_prompt_tokens = line.at("prompt_tokens").count();
+  request.num_prefix_hit_tokens = line.at("cached_tokens").count();
+  request.max_output_tokens = line.at("max_tokens").count();
+  request.num_output_tokens = line.at("output_tokens").count();
+  request.num_prefill_chunks = line.at("prefill_chunks").count();
+  request.num_preemptions = line.at("preemptions").count();
+  request.arrival = line.at("arrival_ns").time();
+  request.first_scheduled = line.at("first_scheduled_ns").time_or_none();
+  request.last_scheduled = line.at("last_scheduled_ns").time_or_none();
+  request.first_token = line.at("first_token_ns").time_or_none();
+  request.last_token = line.at("last_token_ns").time_or_none();
+  request.ended = line.at("ended_ns").time_or_none();
+  return request;
+}
+
+// The runs of one request: steps that exist, in order.
+void read_runs(const Place& line, RunRecord& record, RequestRecord& request) {
+  request.first_run = static_cast<std::uint32_t>(record.runs.size());
+  std::int64_t last_step = 0;
+  std::int64_t num_tokens = 0;
+  const Place runs = line.at("runs");
+  runs.for_each([&](const Place& entry) {
+    const std::vector<std::int32_t> run = entry.counts(2);
+    const std::int64_t end = std::int64_t{run[0]} + run[1];
+    if (run[1] < 1 || run[0] < last_step || end > static_cast<std::int64_t>(record.steps.size())) {
+      entry.fail("does not lie behind the run before, within the lines of steps.jsonl");
+    }
+    last_step = end - 1;
+    num_tokens += run[1];
+    record.runs.push_back({run[0], run[1]});
+  });
+  if (num_tokens != request.num_output_tokens) {
+    runs.fail("has " + std::to_string(num_tokens) + " tokens, output_tokens says " +
+              std::to_string(request.num_output_tokens));
+  }
+}
+
+void check_chunks(const RunRecord& record, const std::string& path) {
+  for (std::size_t s = 0; s < record.steps.size(); ++s) {
+    const StepEntry& step = record.steps[s];
+    for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
+      const auto chunk = static_cast<std::size_t>(step.first_prefill_chunk + c);
+      if (index(record.prefills[chunk].request) < record.requests.size()) continue;
+      throw ConfigError(path + ":" + std::to_string(s + 1) +
+                        ": prefills: names a request that requests.jsonl does not have");
+    }
+  }
+}
+
+RunRecord read_record(const std::string& folder) {
+  RunRecord record;
+  const std::string steps = folder + "/" + std::string(kStepsFile);
+  for_each_line(steps, "a run with `results: {steps: true}`", [&](const Place& line, std::size_t) {
+    record.steps.push_back(read_step(line, record));
+  });
+  for_each_line(folder + "/" + std::string(kRequestsFile), "a run with `results: {requests: true}`",
+                [&](const Place& line, std::size_t i) {
+                  RequestRecord& request = record.requests.emplace_back(read_request(line));
+                  read_runs(line, record, request);
+                  line.at("preempted_ns").for_each([&](const Place& time) {
+                    record.preemptions.push_back({time.time(), static_cast<RequestId>(i)});
+                  });
+                });
+  check_chunks(record, steps);
+  std::sort(record.preemptions.begin(), record.preemptions.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.time, a.request) < std::tie(b.time, b.request);
+  });
+  derive_token_facts(record);
+  return record;
+}
+
+}  // namespace
+
+std::vector<std::string> result_folders(const std::string& path) {
+  if (fs::exists(fs::path(path) / kResultFile)) return {path};
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (fs::exists(entry.path() / kResultFile)) names.push_back(entry.path().filename().string());
+  }
+  if (error || names.empty()) {
+    throw ConfigError(path +
+                      ": holds no result; allowed: a folder that `metronome run` or `metronome "
+                      "sweep` wrote");
+  }
+  std::sort(names.begin(), names.end());
+  if (const fs::path summary = fs::path(path) / kSummaryFile; fs::exists(summary)) {
+    std::ifstream file = open_file(summary.string(), "a file that can be read");
+    const Json runs =
+        parse_json(std::string(std::istreambuf_iterator<char>(file), {}), summary.string());
+    const auto rank = [&runs](const std::string& name) {
+      std::size_t i = 0;
+      for (const Json& run : runs) {
+        if (run.is_object() && run.value("label", "") == name) break;
+        ++i;
+      }
+      return i;
+    };
+    std::stable_sort(names.begin(), names.end(),
+                     [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
+  }
+  std::vector<std::string> folders;
+  for (const std::string& name : names) folders.push_back((fs::path(path) / name).string());
+  return folders;
+}
+
+StoredRun read_result(const std::string& folder) {
+  StoredRun run;
+  run.folder = folder;
+  const std::string path = folder + "/" + std::string(kResultFile);
+  std::ifstream file = open_file(path, "a folder that metronome wrote");
+  const Json json = parse_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  run.result.info = read_info(Place(path, json));
+  run.record = read_record(folder);
+  run.result.summary = summarize(run.record, {run.result.info.slo, run.result.info.num_blocks});
+  return run;
+}
+
+}  // namespace metronome

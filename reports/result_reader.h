@@ -1,0 +1,29 @@
+// Result folders read back: what a run recorded, to look at again without running it again.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/run_record.h"
+#include "reports/result_files.h"
+
+namespace metronome {
+
+struct StoredRun {
+  std::string folder;
+  RunResult result;  // summarized anew from the record
+  RunRecord record;
+};
+
+// Folders with a result.json: `path` itself, or those directly below it, by the order of its
+// summary.json where it has one, else by name. Throws ConfigError when there is none.
+std::vector<std::string> result_folders(const std::string& path);
+
+// Reads result.json, requests.jsonl and steps.jsonl of one run. The record is the run's own, but
+// for preemptions planned at the same instant, which are in order of their requests. Throws
+// ConfigError naming the file, the line and the key where a file is missing or is not what
+// Metronome writes.
+StoredRun read_result(const std::string& folder);
+
+}  // namespace metronome
