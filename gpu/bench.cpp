@@ -1,6 +1,7 @@
 #include "gpu/bench.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "core/error.h"
 #include "gpu/device_engine.h"
@@ -20,20 +21,33 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Runs `enqueue` alone on the stream, again and again; microseconds each.
+// Microseconds, one entry a run.
+struct Timings {
+  std::vector<double> device;
+  std::vector<double> host;  // until it was enqueued
+};
+
+// Runs `enqueue` again and again, each time behind a run that is not counted and keeps the device
+// busy while the host enqueues the one that is.
 template <class Enqueue>
-std::vector<double> time_on(cudaStream_t stream, std::int32_t repeats, const Enqueue& enqueue) {
+Timings time_on(cudaStream_t stream, std::int32_t repeats, const Enqueue& enqueue) {
+  using Clock = std::chrono::steady_clock;
   const CudaEvent begin = make_event();
   const CudaEvent end = make_event();
-  std::vector<double> times;
+  Timings timings;
   for (std::int32_t i = 0; i < kWarmups + repeats; ++i) {
-    check_cuda(cudaEventRecord(begin.get(), stream), "cudaEventRecord");
     enqueue();
+    check_cuda(cudaEventRecord(begin.get(), stream), "cudaEventRecord");
+    const Clock::time_point before = Clock::now();
+    enqueue();
+    const std::chrono::duration<double, std::micro> host = Clock::now() - before;
     check_cuda(cudaEventRecord(end.get(), stream), "cudaEventRecord");
     check_cuda(cudaEventSynchronize(end.get()), "a timed step");
-    if (i >= kWarmups) times.push_back(elapsed_ms(begin, end) * 1e3);
+    if (i < kWarmups) continue;
+    timings.device.push_back(elapsed_ms(begin, end) * 1e3);
+    timings.host.push_back(host.count());
   }
-  return times;
+  return timings;
 }
 
 // Noise in all of an array: on zeros a GPU draws less power, and clocks higher.
@@ -49,12 +63,12 @@ double copy_rate(const GpuInfo& gpu, std::int32_t repeats) {
   const DeviceArray<std::byte> from(size);
   const DeviceArray<std::byte> to(size);
   const Stream stream = make_stream();
-  const std::vector<double> times = time_on(stream.get(), repeats, [&] {
+  const Timings times = time_on(stream.get(), repeats, [&] {
     check_cuda(
         cudaMemcpyAsync(to.data(), from.data(), size, cudaMemcpyDeviceToDevice, stream.get()),
         "cudaMemcpyAsync");
   });
-  return 2 * static_cast<double>(size) / (median(times) * 1e-6);
+  return 2 * static_cast<double>(size) / (median(times.device) * 1e-6);
 }
 
 double matrix_rate(std::int64_t size, std::int32_t repeats) {
@@ -69,11 +83,11 @@ double matrix_rate(std::int64_t size, std::int32_t repeats) {
   const Stream stream = make_stream();
   fill_with_noise(w, 1, stream.get());
   fill_with_noise(x, 2, stream.get());
-  const std::vector<double> times = time_on(stream.get(), repeats, [&] {
+  const Timings times = time_on(stream.get(), repeats, [&] {
     gemm.run(shape, GemmMode::Fastest, size, w.data(), x.data(), y.data(), stream.get());
   });
   const auto side = static_cast<double>(size);
-  return 2 * side * side * side / (median(times) * 1e-6);
+  return 2 * side * side * side / (median(times.device) * 1e-6);
 }
 
 // A step as a scheduler would hand it over: every sequence has blocks of its own, one behind the
@@ -130,12 +144,12 @@ BenchPoint time_case(DeviceEngine& engine, const BenchCase& what, const MachineR
   for (SampleRow& row : pass.arrays.view<SampleRow>(pass.arrays.sample_rows)) {
     row.out = engine.padding_sample();
   }
-  const std::vector<double> times =
-      time_on(engine.stream(), repeats, [&] { engine.enqueue(pass); });
+  const Timings times = time_on(engine.stream(), repeats, [&] { engine.enqueue(pass); });
   const StepWork work = step_work(model, step.chunks());
   return {.what = what,
-          .median_us = median(times),
-          .fastest_us = *std::min_element(times.begin(), times.end()),
+          .median_us = median(times.device),
+          .fastest_us = *std::min_element(times.device.begin(), times.device.end()),
+          .enqueue_us = median(times.host),
           .floor_us = step_floor_s(work, rates) * 1e6,
           .is_memory_bound =
               work.bytes / rates.copy_bytes_per_s > work.flops / rates.matrix_flops_per_s};
@@ -185,14 +199,18 @@ MachineRates measure_rates(const GpuInfo& gpu, std::int32_t repeats,
   const std::int64_t matrix_size = gpu.num_processors >= 16 ? 8192 : 64;
   MachineRates rates;
   rates.copy_bytes_per_s = copy_rate(gpu, repeats);
-  if (poll) poll();
+  poll();
   rates.matrix_flops_per_s = matrix_rate(matrix_size, repeats);
-  if (poll) poll();
+  poll();
   return rates;
 }
 
 BenchReport run_bench(const Scenario& given, const std::vector<BenchCase>& cases,
-                      std::int32_t repeats, const std::function<void()>& poll) {
+                      std::int32_t repeats, const BenchProgressFn& progress) {
+  BenchReport report;
+  const auto poll = [&] {
+    if (progress) progress(report);
+  };
   const GpuInfo gpu = open_gpu(given.cuda.device);
   const ModelSource source = find_model_source(given);
   const ModelConfig& model = source.config;
@@ -203,7 +221,6 @@ BenchReport run_bench(const Scenario& given, const std::vector<BenchCase>& cases
       std::min(given.engine.max_model_len.value_or(model.max_position_embeddings),
                model.max_position_embeddings);
   const Room room = find_room(scenario, model, gpu);
-  BenchReport report;
   report.model = model;
   report.device = gpu.text();
   report.rates = measure_rates(gpu, repeats, poll);
@@ -218,17 +235,18 @@ BenchReport run_bench(const Scenario& given, const std::vector<BenchCase>& cases
   LoadedDeviceModel loaded(source, room.limits, poll);
   DeviceEngineOptions options = engine_options(scenario, model, room.limits);
   options.kv.num_blocks = num_blocks;
-  DeviceEngine engine(loaded.model(), options, poll);
-  fill_with_noise(engine.kv().memory(), 3, engine.stream());
+  const std::unique_ptr<DeviceEngine> engine = make_engine(loaded.model(), options, poll);
+  fill_with_noise(engine->kv().memory(), 3, engine->stream());
   for (const BenchCase& what : cases) {
-    if (poll) poll();
+    poll();
     const std::string why = reason_to_skip(what, room);
     if (why.empty()) {
-      report.points.push_back(time_case(engine, what, report.rates, repeats));
+      report.points.push_back(time_case(*engine, what, report.rates, repeats));
     } else {
       report.skipped.push_back({what, why});
     }
   }
+  poll();
   return report;
 }
 

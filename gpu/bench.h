@@ -23,8 +23,11 @@ struct BenchCase {
 
 struct BenchPoint {
   BenchCase what;
-  double median_us = 0;  // on the device, from the copy of the step's arrays to its tokens
+  // From the copy of the step's arrays to its tokens, behind another such step: where the host
+  // enqueues slower than the device computes, this is the host's time.
+  double median_us = 0;
   double fastest_us = 0;
+  double enqueue_us = 0;  // what the host needs to enqueue it; median
   double floor_us = 0;
   bool is_memory_bound = false;  // its floor is
 };
@@ -43,14 +46,17 @@ struct BenchReport {
   std::vector<SkippedCase> skipped;
 };
 
+// Called with the report so far: now and then, and behind each case. What it throws ends the bench.
+using BenchProgressFn = std::function<void(const BenchReport&)>;
+
 // Loads scenario.model with weights as the scenario says, fills the KV cache with noise, and times
 // every case `repeats` times after two warm-up steps, in order; each becomes a point or is skipped,
 // with the reason. No context is longer than the model's positions, whatever the scenario allows.
-// `poll` is called now and then. Throws ConfigError, also for a model the GPU has no memory for;
-// CudaError when the GPU fails.
+// Throws ConfigError, also for a model the GPU has no memory for and for an invariance that does
+// not hold; CudaError when the GPU fails.
 using BenchFn =
     std::function<BenchReport(const Scenario& scenario, const std::vector<BenchCase>& cases,
-                              std::int32_t repeats, const std::function<void()>& poll)>;
+                              std::int32_t repeats, const BenchProgressFn& progress)>;
 
 // Empty in a build without CUDA.
 BenchFn make_gpu_bench();

@@ -13,7 +13,6 @@
 #include "gpu/device_model.h"
 #include "gpu/gpu_info.h"
 #include "gpu/model_loading.h"
-#include "gpu/self_test.h"
 
 namespace metronome {
 namespace {
@@ -63,9 +62,9 @@ class CudaRun final : public PreparedRun {
     DeviceModel& device_model = loaded_->get(scenario_.cuda.device, source_, limits_, poll);
     DeviceEngineOptions options = engine_options(scenario_, model, limits_);
     options.kv.num_blocks = setup.kv_cache.num_blocks;
-    refuse_invariance(device_model.invariant_fault());
-    engine_ = std::make_unique<DeviceEngine>(device_model, options, poll);
-    if (options.invariance != Invariance::None) refuse_invariance(chunking_fault(*engine_, poll));
+    engine_ = make_engine(device_model, options, poll);
+  } catch (const UnplacedConfigError& error) {
+    fail_config(scenario_.location_of(error.key()), error.key(), error.message());
   } catch (const CudaError& error) {
     fail_config(scenario_.location_of("model"), "model",
                 model.name + " cannot be set up on the GPU (" + error.what() +
@@ -83,14 +82,6 @@ class CudaRun final : public PreparedRun {
   }
 
  private:
-  // Nothing runs that would not keep what it promises.
-  void refuse_invariance(const std::string& fault) const {
-    if (fault.empty() || scenario_.cuda.invariance == Invariance::None) return;
-    fail_config(
-        scenario_.location_of("cuda.invariance"), "cuda.invariance",
-        "does not hold on this GPU with this version of cuBLASLt: " + fault + "; allowed: none");
-  }
-
   Scenario scenario_;
   ModelSource source_;
   PassLimits limits_;

@@ -62,4 +62,13 @@ GpuInfo open_gpu(std::int32_t device) {
   return gpu;
 }
 
+int num_processors() {
+  int device = 0;
+  int number = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, device),
+             "cudaDeviceGetAttribute");
+  return number;
+}
+
 }  // namespace metronome

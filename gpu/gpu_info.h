@@ -28,4 +28,7 @@ constexpr int kOldestCapability = 80;
 // driver, no such GPU, or one older than kOldestCapability.
 GpuInfo open_gpu(std::int32_t device);
 
+// Of the device that this thread uses.
+int num_processors();
+
 }  // namespace metronome

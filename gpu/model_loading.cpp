@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "gpu/gemm.h"
 #include "gpu/plan/graph_buckets.h"
+#include "gpu/self_test.h"
 
 namespace metronome {
 namespace {
@@ -33,6 +34,14 @@ void keep_choices(const GemmStore& store, const std::string& path) {
   } catch (const ConfigError&) {
     return;
   }
+}
+
+// Nothing runs that would not keep what it promises.
+void refuse_invariance(const std::string& fault) {
+  if (fault.empty()) return;
+  throw UnplacedConfigError(
+      "cuda.invariance",
+      "does not hold on this GPU with this version of cuBLASLt: " + fault + "; allowed: none");
 }
 
 }  // namespace
@@ -87,6 +96,15 @@ LoadedDeviceModel::LoadedDeviceModel(const ModelSource& source, const PassLimits
   model_ = std::make_unique<DeviceModel>(source, limits, store_, poll);
   keep_choices(store_, path);
   model_->warm_up(poll);
+}
+
+std::unique_ptr<DeviceEngine> make_engine(DeviceModel& model, const DeviceEngineOptions& options,
+                                          const std::function<void()>& poll) {
+  const bool is_invariant = options.invariance != Invariance::None;
+  if (is_invariant) refuse_invariance(model.invariant_fault());
+  auto engine = std::make_unique<DeviceEngine>(model, options, poll);
+  if (is_invariant) refuse_invariance(chunking_fault(*engine, poll));
+  return engine;
 }
 
 }  // namespace metronome

@@ -43,4 +43,9 @@ class LoadedDeviceModel {
   std::unique_ptr<DeviceModel> model_;
 };
 
+// An engine that has shown that it keeps options.invariance. Throws UnplacedConfigError, naming
+// cuda.invariance, where that does not hold on this GPU; CudaError.
+std::unique_ptr<DeviceEngine> make_engine(DeviceModel& model, const DeviceEngineOptions& options,
+                                          const std::function<void()>& poll);
+
 }  // namespace metronome

@@ -6,17 +6,27 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "gpu/gpu_info.h"
 
 namespace metronome {
 namespace {
 
-// A prompt past the window of the models that have one, in chunks that take products of several
-// sizes; and one just past a tile of keys, so that it does not take long token by token.
 struct Cutting {
   std::int32_t num_tokens;
   std::array<std::int32_t, 2> chunk_sizes;
 };
-constexpr Cutting kCuttings[] = {{600, {257, 64}}, {67, {7, 1}}};
+
+// A prompt past the window of the models that have one, in chunks that take products of several
+// sizes; one just past a tile of keys, so that it does not take long token by token; and one for
+// the largest products, which fills a pass, or what so many processors compute in about a second.
+std::vector<Cutting> cuttings(std::int32_t max_pass_tokens) {
+  constexpr std::int32_t kTokensPerProcessor = 64;
+  const std::int32_t most = std::min(max_pass_tokens - 1, kTokensPerProcessor * num_processors());
+  std::vector<Cutting> all = {{600, {257, 64}}, {67, {7, 1}}};
+  if (most > all.front().num_tokens) all.push_back({most, {2049, 1024}});
+  return all;
+}
+
 constexpr std::int32_t kWhole = INT32_MAX;
 
 // Blocks [first, ...) in order, as many as the tokens need.
@@ -44,7 +54,7 @@ class ChunkingTest {
     neighbour_ = draw_sequence(1, 2, static_cast<std::int32_t>(num_blocks));
   }
 
-  bool has_room() const { return prompt_.token_ids.size() >= 2; }
+  std::size_t num_tokens() const { return prompt_.token_ids.size(); }
 
   // In a cache of NaN: what is read must have been written in this run.
   Outcome run(std::int32_t chunk_size) {
@@ -160,11 +170,11 @@ bool has_same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 }  // namespace
 
 std::string chunking_fault(DeviceEngine& engine, const std::function<void()>& poll) {
-  for (const Cutting& cutting : kCuttings) {
+  for (const Cutting& cutting : cuttings(engine.model().limits().max_tokens)) {
     ChunkingTest test(engine, cutting.num_tokens);
-    if (!test.has_room()) return {};  // no prompt here can be cut
     const Outcome whole = test.run(kWhole);
     for (const std::int32_t chunk_size : cutting.chunk_sizes) {
+      if (static_cast<std::size_t>(chunk_size) >= test.num_tokens()) continue;  // nothing to cut
       if (poll) poll();
       const Outcome cut = test.run(chunk_size);
       const bool has_same_kv = has_same_bits(cut.kv, whole.kv);

@@ -8,10 +8,11 @@
 
 namespace metronome {
 
-// Prompts are computed whole and in chunks of 257, 64, 7 and 1 tokens, beside the decodes of
-// another request (where two have room), with the engine's own model and cache, whose contents it
-// overwrites. Their keys, values and last logits must be the same to the bit each time. Returns
-// what differs, or an empty string. `poll` is called now and then.
+// Prompts of up to the largest pass are computed whole and in chunks of 2049, 1024, 257, 64, 7 and
+// 1 tokens, beside the decodes of another request (where two have room), with the engine's own
+// model and cache, whose contents it overwrites. Their keys, values and last logits must be the
+// same to the bit each time. Returns what differs, or an empty string. `poll` is called now and
+// then.
 std::string chunking_fault(DeviceEngine& engine, const std::function<void()>& poll = {});
 
 }  // namespace metronome

@@ -47,25 +47,38 @@ inline std::map<std::string, std::string> folder_content(const std::filesystem::
   return files;
 }
 
+// Where something is: where it was when this was built, or where the environment says that it was
+// carried.
+inline std::string place_of(const char* variable, const char* when_built) {
+  const char* const carried = std::getenv(variable);
+  return carried != nullptr && *carried != '\0' ? carried : when_built;
+}
+inline std::string source_dir() { return place_of("METRONOME_SOURCE_DIR", METRONOME_SOURCE_DIR); }
+
 struct CommandResult {
   int exit_code = 0;
   std::string out;
   std::string err;
 };
 
-// Runs `metronome ARGUMENTS` in the repository's folder, without a terminal. `prefix` goes before
-// the program (`timeout 5`).
-inline CommandResult run_metronome(const std::string& arguments, const std::string& prefix = "") {
+// Runs `program ARGUMENTS` in the repository's folder, without a terminal. `prefix` goes before the
+// program (`timeout 5`).
+inline CommandResult run_program(const std::string& program, const std::string& arguments,
+                                 const std::string& prefix = "") {
   const ScratchFolder folder;
-  const std::string command = std::string("cd '") + METRONOME_SOURCE_DIR + "' && " + prefix +
-                              " '" METRONOME_BINARY "' " + arguments + " </dev/null >'" +
-                              folder.path() + "/out' 2>'" + folder.path() + "/err'";
+  const std::string command = "cd '" + source_dir() + "' && " + prefix + " '" + program + "' " +
+                              arguments + " </dev/null >'" + folder.path() + "/out' 2>'" +
+                              folder.path() + "/err'";
   const int status = std::system(command.c_str());
   CommandResult result;
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   result.out = read_text_file(folder.path() + "/out");
   result.err = read_text_file(folder.path() + "/err");
   return result;
+}
+
+inline CommandResult run_metronome(const std::string& arguments, const std::string& prefix = "") {
+  return run_program(place_of("METRONOME_BINARY", METRONOME_BINARY), arguments, prefix);
 }
 
 }  // namespace metronome::testing

@@ -127,12 +127,13 @@ void print_report(std::ostream& out, const BenchReport& report) {
   out << "product     " << fixed_text(report.rates.matrix_flops_per_s / 1e12, 0)
       << " TFLOP/s, bfloat16\n\n";
   std::vector<std::vector<std::string>> rows = {
-      {"step", "median ms", "fastest ms", "floor ms", "bound by", "floor/median"}};
+      {"step", "median ms", "fastest ms", "floor ms", "bound by", "floor/median", "to enqueue ms"}};
   for (const BenchPoint& point : report.points) {
     rows.push_back({case_text(point.what), fixed_text(point.median_us / 1e3, 3),
                     fixed_text(point.fastest_us / 1e3, 3), fixed_text(point.floor_us / 1e3, 3),
                     point.is_memory_bound ? "memory" : "arithmetic",
-                    fixed_text(point.floor_us / point.median_us, 2)});
+                    fixed_text(point.floor_us / point.median_us, 2),
+                    fixed_text(point.enqueue_us / 1e3, 3)});
   }
   out << aligned_rows(rows);
   for (const SkippedCase& skipped : report.skipped) {
@@ -186,6 +187,7 @@ Json to_json(const BenchReport& report, const BenchOptions& options) {
     Json entry = to_json(point.what);
     entry["median_us"] = point.median_us;
     entry["fastest_us"] = point.fastest_us;
+    entry["enqueue_us"] = point.enqueue_us;
     entry["floor_us"] = point.floor_us;
     entry["bound"] = point.is_memory_bound ? "memory" : "arithmetic";
     json["points"].push_back(entry);
@@ -196,6 +198,12 @@ Json to_json(const BenchReport& report, const BenchOptions& options) {
     json["skipped"].push_back(entry);
   }
   return json;
+}
+
+void hand_over(const BenchReport& report, const BenchOptions& options) {
+  print_report(std::cout, report);
+  if (options.json.empty()) return;
+  write_file(options.json, to_json(report, options).dump(2) + "\n");
 }
 
 }  // namespace
@@ -218,12 +226,18 @@ int bench_command(const Arguments& arguments) {
   scenario.cuda.invariance = invariance_of(options->invariance);
   scenario.cuda.graphs = !options->has_no_graphs;
   catch_signals();
-  const BenchReport report =
-      bench(scenario, standard_cases(), options->repeats, throw_if_interrupted);
-  print_report(std::cout, report);
-  if (!options->json.empty()) {
-    write_file(options->json, to_json(report, *options).dump(2) + "\n");
+  // What has been measured is there even if a later case fails.
+  BenchReport report;
+  try {
+    bench(scenario, standard_cases(), options->repeats, [&report](const BenchReport& so_far) {
+      report = so_far;
+      throw_if_interrupted();
+    });
+  } catch (...) {
+    if (!report.points.empty()) hand_over(report, *options);
+    throw;
   }
+  hand_over(report, *options);
   return kExitDone;
 }
 

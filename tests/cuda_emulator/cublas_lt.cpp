@@ -48,6 +48,7 @@ constexpr Algorithm kAlgorithms[] = {
     {kSliced, 66, 13, 1, kNoReduction, Parts::Contiguous, 2, 64},
     {kSmallTile, 66, 15, 1, kNoReduction, Parts::Contiguous, 1, 112},
     {kLargeTile, 66, 20, 1, kNoReduction, Parts::Contiguous, 1, 0},
+    {kUneven, 24, 19, 1, kNoReduction, Parts::Contiguous, 1, 0},
 };
 std::uint32_t available = kAllGemmAlgorithms;
 
@@ -175,15 +176,15 @@ struct Operands {
 };
 
 // The sums of one row of B with kBlock rows of A: [kBlock] floats.
-void sum_row(const Algorithm& algorithm, std::int64_t k, const float* x, const float* packed,
-             bool rounds_parts, float* sums) {
-  for (std::int64_t part = 0; part < algorithm.num_parts; ++part) {
+void sum_row(const Algorithm& algorithm, std::int64_t row, std::int64_t k, const float* x,
+             const float* packed, bool rounds_parts, float* sums) {
+  const std::int64_t num_parts = algorithm.bit == kUneven && row >= 16 ? 2 : algorithm.num_parts;
+  for (std::int64_t part = 0; part < num_parts; ++part) {
     float partial[kBlock];
     if (algorithm.parts == Parts::Strided) {
-      sum_part(x, packed, part, k, algorithm.num_parts, partial);
+      sum_part(x, packed, part, k, num_parts, partial);
     } else {
-      sum_part(x, packed, k * part / algorithm.num_parts, k * (part + 1) / algorithm.num_parts, 1,
-               partial);
+      sum_part(x, packed, k * part / num_parts, k * (part + 1) / num_parts, 1, partial);
     }
     for (std::int64_t j = 0; j < kBlock; ++j) {
       if (rounds_parts) partial[j] = to_float(to_bf16(partial[j]));
@@ -229,7 +230,7 @@ void multiply(const Algorithm& algorithm, const Product& product, const Operands
     }
     for (std::int64_t row = 0; row < product.m; ++row) {
       float sums[kBlock];
-      sum_row(algorithm, k, x.data() + row * k, packed.data(), rounds_parts, sums);
+      sum_row(algorithm, row, k, x.data() + row * k, packed.data(), rounds_parts, sums);
       write_outputs(product, operands, row, first, num_outputs, sums);
     }
   }

@@ -20,7 +20,10 @@ enum GemmAlgorithmBit : std::uint32_t {
   // rows to nobody.
   kSmallTile = 32,
   kLargeTile = 64,
-  kAllGemmAlgorithms = 127
+  kAllGemmAlgorithms = 127,
+  // Not among all: algo 24, in order for the first sixteen rows, and by halves of k behind them. No
+  // comparison of a few rows finds that out.
+  kUneven = 128
 };
 
 // The library proposes and runs only these, all unless set.

@@ -89,6 +89,7 @@ void check_point(const BenchReport& report, const BenchPoint& point, const Bench
   CHECK(is_same(point.what, what));
   CHECK(point.fastest_us > 0);
   CHECK(point.median_us >= point.fastest_us);
+  CHECK(point.enqueue_us > 0);
   const StepWork work = step_work(report.model, chunks_of(what));
   CHECK(point.floor_us == Approx(step_floor_s(work, report.rates) * 1e6));
   const double memory_us = work.bytes / report.rates.copy_bytes_per_s * 1e6;
@@ -126,7 +127,8 @@ TEST_CASE("every case gives a point with its floor, or is skipped for a reason",
     Scenario scenario = scenario_of(folder);
     scenario.cuda.graphs = uses_graphs;
     std::int32_t num_polls = 0;
-    const BenchReport report = bench(scenario, cases, 2, [&num_polls] { ++num_polls; });
+    const BenchReport report =
+        bench(scenario, cases, 2, [&num_polls](const BenchReport&) { ++num_polls; });
     CHECK(report.model.name == "tiny");
     CHECK(report.model.n_window_layers() == 1);
     CHECK(!report.device.empty());
@@ -208,7 +210,7 @@ TEST_CASE("a bench refuses what cannot be computed, in one sentence", "[gpu][ben
 TEST_CASE("what poll throws ends a bench", "[gpu][bench]") {
   const BenchFolder folder(kTinyModel);
   std::int32_t num_polls = 0;
-  const auto stop_late = [&num_polls] {
+  const auto stop_late = [&num_polls](const BenchReport&) {
     if (++num_polls == 4) throw ConfigError("stopped");
   };
   CHECK(error_of([&] {

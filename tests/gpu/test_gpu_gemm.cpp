@@ -275,30 +275,6 @@ TEST_CASE("stored choices are taken as they are", "[gpu][gemm]") {
   }
 }
 
-TEST_CASE("stored algorithms that are none, or not allowed, are replaced", "[gpu][gemm]") {
-  const GemmShape shape{64, 128, false, false};
-  GemmStore good("test");
-  Gemm(good, kWorkspaceBytes).prepare(shape, 64);
-  Rng rng(5, "gemm");
-  const Product product = random_product(rng, shape, 50);
-  for (const bool is_invariant : {false, true}) {
-    const GemmKey key{64, 128, 64, false, false, is_invariant};
-    REQUIRE(good.find(key) != nullptr);
-    GemmStore store("test");
-    for (const auto& [other, choice] : good.choices()) store.put(other, choice);
-    GemmChoice broken = *good.find(key);
-    broken.algorithm.fill(0xdeadbeefdeadbeef);
-    store.put(key, broken);
-    Gemm gemm(store, kWorkspaceBytes);
-    gemm.prepare(shape, 64);
-    REQUIRE(store.find(key) != nullptr);
-    CHECK(store.find(key)->algorithm != broken.algorithm);
-    for (const GemmMode mode : kBothModes) {
-      CHECK(first_wrong(product, run(gemm, mode, product)) == -1);
-    }
-  }
-}
-
 TEST_CASE("a captured product is that of its inputs at each launch", "[gpu][gemm]") {
   GemmStore store("test");
   Gemm gemm(store, kWorkspaceBytes);

@@ -14,6 +14,7 @@
 #include "core/model/model_catalogue.h"
 #include "core/model/model_weights.h"
 #include "tests/catch.h"
+#include "tests/command_line.h"
 #include "tests/gpu/gpu_lab.h"
 
 namespace metronome::testing {
@@ -259,8 +260,7 @@ void check_fixture(const std::string& folder, GemmStore& store) {
 TEST_CASE("logits are as near to the exact ones as transformers' in bfloat16",
           "[gpu][hf_parity][model]") {
   const char* other = std::getenv("METRONOME_FIXTURES_BF16");
-  const std::string root =
-      other != nullptr ? other : METRONOME_SOURCE_DIR "/tests/fixtures/models_bf16";
+  const std::string root = other != nullptr ? other : source_dir() + "/tests/fixtures/models_bf16";
   std::vector<std::string> folders;
   REQUIRE(fs::is_directory(root));
   for (const fs::directory_entry& entry : fs::directory_iterator(root)) {

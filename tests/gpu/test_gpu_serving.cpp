@@ -9,6 +9,7 @@
 #include "core/scenario.h"
 #include "sim/sim_executor.h"
 #include "tests/catch.h"
+#include "tests/command_line.h"
 #include "tests/gpu/gpu_lab.h"
 
 namespace metronome::testing {
@@ -72,7 +73,7 @@ class FixedCost final : public CostModel {
 std::vector<Scenario> shipped_variants() {
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(
-           std::filesystem::path(METRONOME_SOURCE_DIR) / "scenarios")) {
+           std::filesystem::path(source_dir()) / "scenarios")) {
     if (entry.is_regular_file()) paths.push_back(entry.path());
   }
   std::sort(paths.begin(), paths.end());

@@ -136,6 +136,12 @@ TEST_CASE("invariance that cannot hold is refused, and may be given up", "[gpu_b
                  "cuda.invariance: does not hold on this GPU with this version of cuBLASLt: "
                  "cuBLASLt has no algorithm that sums in the same order"));
   CHECK(contains(error, "; allowed: none"));
+  // What the choice of algorithms cannot see, the self-test finds.
+  emulator::set_gemm_algorithms(emulator::kUneven);
+  const auto uneven = make_cuda_backend()->prepare(place.scenario(kSmall, "mini-llama"));
+  CHECK(
+      contains(error_of<ConfigError>([&] { uneven->load([] {}); }), " of a prompt in chunks of "));
+  emulator::set_gemm_algorithms(emulator::kSplitInFloat);
   const auto none = make_cuda_backend()->prepare(
       place.scenario(std::string(kSmall) + "\ncuda: {invariance: none}", "mini-llama"));
   CHECK_NOTHROW(none->load([] {}));

@@ -235,3 +235,23 @@ TEST_CASE("an algorithm that needs more workspace than there is is not taken", "
   Gemm(store, 0).prepare(kShape, 200);
   for (const auto& [key, choice] : store.choices()) CHECK(contains(choice.name, "algo 24"));
 }
+
+// Not a test for hardware: what the library makes of words that are no algorithm, its manual does
+// not say.
+TEST_CASE("stored algorithms that are none are replaced", "[gemm]") {
+  GemmStore good("test");
+  invariant_names(good);
+  for (const bool is_invariant : {false, true}) {
+    const GemmKey key{64, 256, 64, false, false, is_invariant};
+    REQUIRE(good.find(key) != nullptr);
+    GemmStore store("test");
+    for (const auto& [other, choice] : good.choices()) store.put(other, choice);
+    GemmChoice broken = *good.find(key);
+    broken.algorithm.fill(0xdeadbeefdeadbeef);
+    store.put(key, broken);
+    const std::vector<std::string> names = invariant_names(store);
+    REQUIRE(store.find(key) != nullptr);
+    CHECK(store.find(key)->algorithm != broken.algorithm);
+    CHECK(names.size() == 8);
+  }
+}
