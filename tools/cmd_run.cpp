@@ -3,27 +3,23 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
-#include <charconv>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/error.h"
 #include "core/scenario.h"
-#include "cpu/cpu_backend.h"
-#include "gpu/cuda_backend.h"
 #include "reports/number_text.h"
 #include "reports/result_folder.h"
 #include "reports/step_log.h"
 #include "reports/table.h"
 #include "reports/wrapped_text.h"
-#include "sim/simulation.h"
 #include "tools/cli.h"
 #include "tools/command_options.h"
 #include "tools/progress.h"
+#include "tools/run_choice.h"
 #include "tools/text.h"
 #include "tools/variant_run.h"
 
@@ -84,15 +80,6 @@ po::options_description visible_options(RunOptions& options) {
   return visible;
 }
 
-std::uint64_t parse_seed(const std::string& text) {
-  std::uint64_t seed = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    throw UsageError("--seed: '" + text + "' is no seed; allowed: 0 to 9223372036854775807");
-  }
-  return seed;
-}
-
 constexpr CommandText kText = {
     .name = "run",
     .arguments = "SCENARIO [OPTION...]",
@@ -102,14 +89,6 @@ constexpr CommandText kText = {
     .examples = kExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
-
-void check_backend(const std::string& name) {
-  const auto known = std::find(std::begin(kBackendNames), std::end(kBackendNames), name);
-  if (known == std::end(kBackendNames)) {
-    throw UsageError("--backend: '" + name + "' is no backend" + did_you_mean(name, kBackendNames) +
-                     "; allowed: " + join_names(kBackendNames));
-  }
-}
 
 // Nothing when help was asked for and printed.
 std::optional<RunOptions> parse(const Arguments& arguments) {
@@ -129,59 +108,6 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
     options.seed = parse_seed(values["seed"].as<std::string>());
   }
   return options;
-}
-
-std::unique_ptr<Backend> make_backend(const std::string& name) {
-  if (name == "cpu") return std::make_unique<CpuBackend>();
-  if (name != "cuda") return std::make_unique<SimulatedBackend>();
-  std::unique_ptr<Backend> cuda = make_cuda_backend();
-  if (cuda == nullptr) {
-    throw UsageError(
-        "--backend: this build has no CUDA executor (tools/build cuda makes one, with the CUDA "
-        "toolkit); allowed: sim, cpu");
-  }
-  return cuda;
-}
-
-// The scenarios to run: all variants, or those that were asked for, in the file's order.
-std::vector<Scenario> chosen_variants(const ScenarioFile& file,
-                                      const std::vector<std::string>& names) {
-  std::vector<std::string_view> known;
-  for (const Scenario& scenario : file.variants) known.push_back(scenario.name);
-  for (const std::string& name : names) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    throw UsageError("--variant: " + file.path + " has no variant '" + name + "'" +
-                     did_you_mean(name, known) + "; allowed: " + join_names(known));
-  }
-  std::vector<Scenario> chosen;
-  for (const Scenario& scenario : file.variants) {
-    const bool is_wanted = std::find(names.begin(), names.end(), scenario.name) != names.end();
-    if (names.empty() || is_wanted) chosen.push_back(scenario);
-  }
-  return chosen;
-}
-
-// The scenario's path below the innermost folder named `scenarios`, or else its stem. Measured
-// results do not take the place of simulated ones, nor those of some variants the place of all.
-std::string default_folder(const std::string& scenario, const Backend& backend,
-                           const std::vector<Scenario>& variants, bool has_all) {
-  namespace fs = std::filesystem;
-  fs::path below;
-  bool is_below = false;
-  const fs::path whole = fs::absolute(scenario).lexically_normal();
-  for (const fs::path& part : whole.parent_path()) {
-    if (part == "scenarios") {
-      is_below = true;
-      below.clear();
-    } else if (is_below) {
-      below /= part;
-    }
-  }
-  std::string folder = ("results" / below / whole.stem()).string();
-  if (backend.is_measured()) folder += "." + std::string(backend.name());
-  if (has_all) return folder;
-  for (const Scenario& variant : variants) folder += "." + variant.name;
-  return folder;
 }
 
 // A folder that cannot be made is found out before the run, and is the user's to change.

@@ -4,9 +4,17 @@
 #include <iostream>
 #include <vector>
 
+#include "core/config_reader.h"
+
 namespace metronome {
 
 namespace po = boost::program_options;
+
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> known) {
+  const std::string_view nearest = nearest_name(word, known);
+  if (nearest.empty()) return {};
+  return ", did you mean '" + std::string(nearest) + "'?";
+}
 
 std::optional<std::string> parse_command(const CommandText& text,
                                          const po::options_description& options,

@@ -65,12 +65,6 @@ int report_failure(std::string_view message, ExitCode code) {
 
 }  // namespace
 
-std::string did_you_mean(std::string_view word, std::span<const std::string_view> known) {
-  const std::string_view nearest = nearest_name(word, known);
-  if (nearest.empty()) return {};
-  return ", did you mean '" + std::string(nearest) + "'?";
-}
-
 }  // namespace metronome
 
 int main(int argc, char** argv) {

@@ -1,0 +1,82 @@
+#include "tools/run_choice.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "core/config_reader.h"
+#include "cpu/cpu_backend.h"
+#include "gpu/cuda_backend.h"
+#include "sim/simulation.h"
+#include "tools/cli.h"
+
+namespace metronome {
+
+std::uint64_t parse_seed(const std::string& text) {
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw UsageError("--seed: '" + text + "' is no seed; allowed: 0 to 9223372036854775807");
+  }
+  return seed;
+}
+
+void check_backend(const std::string& name) {
+  const auto known = std::find(std::begin(kBackendNames), std::end(kBackendNames), name);
+  if (known == std::end(kBackendNames)) {
+    throw UsageError("--backend: '" + name + "' is no backend" + did_you_mean(name, kBackendNames) +
+                     "; allowed: " + join_names(kBackendNames));
+  }
+}
+
+std::unique_ptr<Backend> make_backend(const std::string& name) {
+  if (name == "cpu") return std::make_unique<CpuBackend>();
+  if (name != "cuda") return std::make_unique<SimulatedBackend>();
+  std::unique_ptr<Backend> cuda = make_cuda_backend();
+  if (cuda == nullptr) {
+    throw UsageError(
+        "--backend: this build has no CUDA executor (tools/build cuda makes one, with the CUDA "
+        "toolkit); allowed: sim, cpu");
+  }
+  return cuda;
+}
+
+std::vector<Scenario> chosen_variants(const ScenarioFile& file,
+                                      const std::vector<std::string>& names) {
+  std::vector<std::string_view> known;
+  for (const Scenario& scenario : file.variants) known.push_back(scenario.name);
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw UsageError("--variant: " + file.path + " has no variant '" + name + "'" +
+                     did_you_mean(name, known) + "; allowed: " + join_names(known));
+  }
+  std::vector<Scenario> chosen;
+  for (const Scenario& scenario : file.variants) {
+    const bool is_wanted = std::find(names.begin(), names.end(), scenario.name) != names.end();
+    if (names.empty() || is_wanted) chosen.push_back(scenario);
+  }
+  return chosen;
+}
+
+std::string default_folder(const std::string& scenario, const Backend& backend,
+                           const std::vector<Scenario>& variants, bool has_all) {
+  namespace fs = std::filesystem;
+  fs::path below;
+  bool is_below = false;
+  const fs::path whole = fs::absolute(scenario).lexically_normal();
+  for (const fs::path& part : whole.parent_path()) {
+    if (part == "scenarios") {
+      is_below = true;
+      below.clear();
+    } else if (is_below) {
+      below /= part;
+    }
+  }
+  std::string folder = ("results" / below / whole.stem()).string();
+  if (backend.is_measured()) folder += "." + std::string(backend.name());
+  if (has_all) return folder;
+  for (const Scenario& variant : variants) folder += "." + variant.name;
+  return folder;
+}
+
+}  // namespace metronome
