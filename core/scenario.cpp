@@ -81,6 +81,11 @@ void apply_override(ConfigNode& root, const std::string& assignment) {
                 "what a backend has of its own stands in the file; allowed: the key itself, which "
                 "comes after it");
   }
+  if (key == "sweep" || key.starts_with("sweep.")) {
+    fail_config(
+        assignment_location(key), "",
+        "what a sweep varies stands in the file; allowed: metronome sweep --over KEY=VALUES");
+  }
   const VariantMatch match = match_variant(root, key);
   if (match.node != nullptr) {
     assign_value(*match.node, key.substr(match.prefix_length), value, key);
@@ -180,6 +185,7 @@ std::string read_description(const ConfigNode& root) {
   for (const std::string& key : section_keys()) reader.take(key.c_str());
   reader.take("backends");
   reader.take("variants");
+  reader.take("sweep");
   reader.finish();
   return description;
 }
@@ -325,10 +331,12 @@ ScenarioFile load_scenario(const std::string& path, const std::vector<std::strin
   file.name = fs::path(path).stem().string();
   file.description = read_description(root);
   const ConfigNode* variants = root.find("variants");
+  if (const ConfigNode* sweep = root.find("sweep")) file.sweep = *sweep;
   file.has_variants = variants != nullptr;
   ConfigNode base = root;
   base.erase("description");
   base.erase("variants");
+  base.erase("sweep");
   std::vector<ConfigNode> merged = {base};
   std::vector<std::string> names = {printable(file.name)};
   if (file.has_variants) {

@@ -193,6 +193,7 @@ struct ScenarioFile {
   std::string description;
   bool has_variants = false;
   std::vector<Scenario> variants;
+  ConfigNode sweep;  // what `metronome sweep` varies, as it stands in the file; Null: nothing
 };
 
 // A variant's name becomes a folder's: at most this long, and no result file's.

@@ -222,6 +222,8 @@ std::vector<DocumentedKey> documented_scenario_keys() {
                   "what is different where that backend runs the scenario", ""});
   keys.push_back({"variants", "list of mappings", "each with a unique `name` and any other keys",
                   "none", "settings to run side by side on the same workload", ""});
+  keys.push_back({"sweep", "mapping", "over: {KEY: [VALUE, ...]}, points: [{KEY: VALUE, ...}]",
+                  "none", "the settings that `metronome sweep` runs the scenario at", ""});
   return keys;
 }
 

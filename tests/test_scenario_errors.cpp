@@ -60,12 +60,12 @@ TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
       {"sceduler: {policy: chunked}\n",
        "bad.yaml:1: sceduler: unknown key (did you mean 'scheduler'?); allowed: description, "
        "seed, model, weights, hardware, engine, kv_cache, scheduler, cost_model, sampling, cpu, "
-       "cuda, workload, slo, results, backends, variants"},
+       "cuda, workload, slo, results, backends, variants, sweep"},
       {"name: x\n",
        "bad.yaml:1: name: unknown key; allowed: description, seed, model, weights, hardware, "
        "engine, "
        "kv_cache, scheduler, cost_model, sampling, cpu, cuda, workload, slo, results, backends, "
-       "variants"},
+       "variants, sweep"},
       {"engine:\n  max_num_seq: 4\n",
        "bad.yaml:2: engine.max_num_seq: unknown key (did you mean 'max_num_seqs'?); allowed: "
        "max_num_seqs, max_model_len, step_shape, async_depth, max_waiting_requests"},

@@ -55,11 +55,15 @@ void ProgressBar::start(std::string label) {
 }
 
 void ProgressBar::update(std::size_t done, std::size_t total) {
+  if (is_enabled_) show(progress_text(label_, done, total));
+}
+
+void ProgressBar::show(const std::string& text) {
   if (!is_enabled_) return;
   const auto now = WallClock::now();
   if (now < next_draw_) return;
   next_draw_ = now + kRedrawInterval;
-  std::cerr << "\r\033[K" << progress_text(label_, done, total) << std::flush;
+  std::cerr << "\r\033[K" << text << std::flush;
   is_drawn_ = true;
 }
 
@@ -70,13 +74,17 @@ void ProgressBar::clear() {
 }
 
 std::string progress_text(const std::string& label, std::size_t done, std::size_t total) {
+  return progress_bar_text(label, done, total) + " requests";
+}
+
+std::string progress_bar_text(const std::string& label, std::size_t done, std::size_t total) {
   const std::size_t all = std::max<std::size_t>(total, 1);
   const std::size_t part = std::min(done, all);
   const std::size_t filled = part * kBarWidth / all;
   const std::string percent = std::to_string(part * 100 / all);
   return label + " [" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "] " +
          std::string(3 - percent.size(), ' ') + percent + "% " + std::to_string(done) + "/" +
-         std::to_string(total) + " requests";
+         std::to_string(total);
 }
 
 void catch_signals() {

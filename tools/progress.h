@@ -21,6 +21,7 @@ class ProgressBar {
 
   void start(std::string label);
   void update(std::size_t done, std::size_t total);
+  void show(const std::string& text);
   void clear();  // wipes the line
 
  private:
@@ -34,6 +35,8 @@ class ProgressBar {
 
 // The text of the bar, without control characters: "label [####....]  50% 200/400 requests".
 std::string progress_text(const std::string& label, std::size_t done, std::size_t total);
+// The same without the last word.
+std::string progress_bar_text(const std::string& label, std::size_t done, std::size_t total);
 
 // From now on SIGINT (Ctrl-C), SIGTERM and SIGHUP only leave a note, and a pipe whose reader has
 // gone or a file that may not grow fails the write instead of ending the process: a run that owns a

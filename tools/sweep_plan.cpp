@@ -1,0 +1,210 @@
+#include "tools/sweep_plan.h"
+
+#include <algorithm>
+#include <boost/uuid/name_generator_sha1.hpp>
+#include <boost/uuid/uuid.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "core/config_writer.h"
+#include "core/error.h"
+#include "core/model/model_catalogue.h"
+#include "reports/result_files.h"
+#include "sim/hardware_catalogue.h"
+#include "tools/parallel.h"
+#include "tools/run_choice.h"
+
+namespace metronome {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Raised when the meaning of an id changes.
+constexpr int kIdVersion = 1;
+
+// 32 hexadecimal digits of the name-based (SHA-1) UUID of a text.
+std::string content_id_text(std::string_view text) {
+  constexpr boost::uuids::uuid kNamespace = {{0x6d, 0x65, 0x74, 0x72, 0x6f, 0x6e, 0x6f, 0x6d, 0x65,
+                                              0x2d, 0x73, 0x77, 0x65, 0x65, 0x70, 0x73}};
+  boost::uuids::name_generator_sha1 generate(kNamespace);
+  std::string digits;
+  for (const std::uint8_t byte : generate(text.data(), text.size())) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    digits += kDigits[byte >> 4u];
+    digits += kDigits[byte & 15u];
+  }
+  return digits;
+}
+
+// What stands in files and catalogues, read once for all points and threads.
+class Contents {
+ public:
+  std::string model_text(const Scenario& scenario, bool is_measured) {
+    return memo(models_, scenario.model + (is_measured ? "\n" : ""), [&] {
+      ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
+      std::string text = fields_to_json([&model](FieldVisitor& v) { visit_fields(v, model); });
+      if (is_measured) text += weight_files(find_model_folder(scenario.model));
+      return text;
+    });
+  }
+  std::string hardware_text(const Scenario& scenario) {
+    if (scenario.hardware.empty()) return {};
+    return memo(hardware_, scenario.hardware, [&] {
+      HardwareSpec hardware = find_hardware(scenario.hardware, scenario.location_of("hardware"));
+      return fields_to_json([&hardware](FieldVisitor& v) { visit_fields(v, hardware); });
+    });
+  }
+  std::string trace_id(const TraceConfig& trace) {
+    if (trace.file.empty()) return {};
+    return memo(traces_, trace.resolved_file, [&] {
+      std::ifstream file(trace.resolved_file, std::ios::binary);
+      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      if (!file || fs::is_directory(trace.resolved_file)) {
+        fail_config(trace.where, "workload.trace.file",
+                    "'" + trace.resolved_file + "' cannot be read; it must be a readable file");
+      }
+      return content_id_text(text);
+    });
+  }
+
+ private:
+  using Texts = std::map<std::string, std::string>;
+
+  template <class Make>
+  std::string memo(Texts& texts, const std::string& key, Make make) {
+    const std::lock_guard lock(mutex_);
+    const auto known = texts.find(key);
+    if (known != texts.end()) return known->second;
+    return texts.emplace(key, make()).first->second;
+  }
+  // Names and sizes stand for the content of files too large to read for this.
+  static std::string weight_files(const std::string& folder) {
+    std::vector<std::string> files;
+    std::error_code ignored;
+    for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
+         it.increment(ignored)) {
+      if (!it->is_regular_file(ignored)) continue;
+      files.push_back(it->path().filename().string() + " " +
+                      std::to_string(it->file_size(ignored)) + "\n");
+    }
+    std::sort(files.begin(), files.end());
+    std::string text;
+    for (const std::string& file : files) text += file;
+    return text;
+  }
+
+  std::mutex mutex_;
+  Texts models_;
+  Texts hardware_;
+  Texts traces_;
+};
+
+std::string workload_text(const Scenario& scenario) {
+  WorkloadConfig copy = scenario.workload;
+  return fields_to_json([&copy](FieldVisitor& visitor) { visit_fields(visitor, copy); }) + "\n" +
+         copy.trace.resolved_file + "\n" + std::to_string(scenario.seed);
+}
+
+std::int64_t estimated_cost(const Scenario& scenario) {
+  const WorkloadConfig& workload = scenario.workload;
+  if (workload.trace.file.empty()) return workload.num_requests;
+  return workload.trace.limit == 0 ? kMaxRequests : workload.trace.limit;
+}
+
+SweepRun resolve_run(Scenario scenario, int run_number, const SweepRequest& request,
+                     Contents& contents) {
+  const bool is_measured = request.backend != kBackendNames[0];
+  const auto is_given = [&scenario](const char* key) {
+    return scenario.source != nullptr && scenario.source->find_path(key) != nullptr;
+  };
+  if (!is_given("results.steps")) scenario.results.steps = false;
+  if (!is_given("results.requests")) scenario.results.requests = false;
+
+  SweepRun run;
+  run.run_number = run_number;
+  run.workload_key = workload_text(scenario);
+  run.cost = estimated_cost(scenario);
+  std::string everything;
+  for (const std::string& part :
+       {std::to_string(kIdVersion), std::to_string(kResultSchema), request.backend, scenario.name,
+        std::to_string(run_number), scenario.to_json(), contents.model_text(scenario, is_measured),
+        contents.hardware_text(scenario), contents.trace_id(scenario.workload.trace)}) {
+    everything += std::to_string(part.size()) + "\n" + part + "\n";
+  }
+  run.id = content_id_text(everything);
+  run.scenario = std::move(scenario);
+  return run;
+}
+
+std::string point_text(const std::vector<Assignment>& point) {
+  std::string text;
+  for (const auto& [key, value] : point) text += " " + key + "=" + value;
+  return printable(text);
+}
+
+// Says where the point comes from instead of the `--set` that it was made into.
+[[noreturn]] void fail_point(const SweepSpec& spec, const std::vector<Assignment>& point,
+                             std::string message) {
+  std::string where = spec.points.empty() ? "" : spec.points_where;
+  for (const SweptKey& swept : spec.over) {
+    const std::string prefix = "--set " + printable(swept.key) + ": ";
+    if (where.empty() || message.starts_with(prefix)) where = swept.where;
+    if (message.starts_with(prefix)) message.erase(0, prefix.size());
+  }
+  throw ConfigError(where + ": at the point" + point_text(point) + ": " + message);
+}
+
+// The runs of one point, in order.
+std::vector<SweepRun> resolve_point(const std::vector<Assignment>& point, const SweepSpec& spec,
+                                    const SweepRequest& request, Contents& contents) {
+  std::vector<std::string> assignments = request.assignments;
+  for (const auto& [key, value] : point) assignments.push_back(key + "=" + value);
+  std::vector<SweepRun> runs;
+  try {
+    const ScenarioFile file =
+        load_scenario(request.scenario, assignments, request.seed, request.backend);
+    for (const Scenario& scenario : chosen_variants(file, request.variants)) {
+      for (int run_number = 0; run_number < request.num_runs; ++run_number) {
+        runs.push_back(resolve_run(scenario, run_number, request, contents));
+      }
+    }
+  } catch (const ConfigError& error) {
+    fail_point(spec, point, error.what());
+  }
+  return runs;
+}
+
+}  // namespace
+
+SweepPlan plan_sweep(const SweepRequest& request, const SweepSpec& spec, int num_threads) {
+  std::vector<std::vector<Assignment>> points = expand_points(spec);
+  std::vector<std::vector<SweepRun>> resolved(points.size());
+  Contents contents;
+  for_each_index(points.size(), num_threads, [&](std::size_t i) {
+    resolved[i] = resolve_point(points[i], spec, request, contents);
+  });
+  SweepPlan plan;
+  plan.keys = swept_keys(spec);
+  plan.num_points = points.size();
+  std::map<std::string, std::size_t> known;  // id -> run
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    for (SweepRun& run : resolved[i]) {
+      const auto [entry, is_new] = known.emplace(run.id, plan.runs.size());
+      if (is_new) plan.runs.push_back(std::move(run));
+      plan.rows.push_back({entry->second, points[i]});
+    }
+  }
+  return plan;
+}
+
+std::string plan_id(const SweepPlan& plan) {
+  std::string all;
+  for (const SweepRun& run : plan.runs) all += run.id;
+  return content_id_text(all);
+}
+
+}  // namespace metronome

@@ -1,0 +1,36 @@
+// Running the runs of a sweep, several at once, each of them once.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tools/sweep_folder.h"
+#include "tools/sweep_plan.h"
+
+namespace metronome {
+
+struct SweepRunOptions {
+  std::string backend;
+  int num_jobs = 1;
+  bool is_quiet = false;
+  std::string log;  // file that gets a line when a run starts and when it is done; empty: none
+};
+
+struct SweepOutcome {
+  std::size_t num_run = 0;          // by this process
+  std::vector<std::size_t> failed;  // indices into the plan's runs, in order
+  // Those of `failed` that say nothing about the run itself (a full disk): worth another try.
+  std::vector<std::string> errors;
+  std::vector<std::string> warnings;
+};
+
+// Runs those of plan.runs[i], i in `chosen`, whose folder is not there. A run that throws
+// ConfigError has failed by itself, which is recorded in the folder; the others go on. Throws
+// Interrupted when a signal came: runs that are done stay, and no folder is half-written.
+SweepOutcome run_sweep(const SweepPlan& plan, std::span<const std::size_t> chosen,
+                       SweepFolder& folder, const SweepRunOptions& options);
+
+}  // namespace metronome

@@ -1,0 +1,53 @@
+// What a sweep comes to: its summary files and the table in the terminal, made from the files of
+// its runs, so that they do not depend on who ran what, when, or in which order.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/sweep_folder.h"
+#include "tools/sweep_plan.h"
+
+namespace metronome {
+
+class SweepSummary {
+ public:
+  // Reads the result of every run of the plan that is there.
+  SweepSummary(const SweepPlan& plan, const SweepFolder& folder, int num_threads);
+
+  // A list of flat objects, one a row of the plan whose run is there: the keys of `metronome run`'s
+  // summary.json, with the run's number, then every key that varies, then `point`, the run's
+  // folder. A key that a row's point does not set is what the row's configuration says, or null.
+  std::string json() const;
+  // The same as RFC 4180, with a line of names; null is an empty field.
+  std::string csv() const;
+  // The best rows first: by goodput where there is an SLO, else by p99 ITL. Best values are marked.
+  std::string table(std::size_t max_rows) const;
+
+  std::size_t num_rows() const { return rows_.size(); }
+  // Runs that are not there, as indices into the plan's runs.
+  const std::vector<std::size_t>& missing() const { return missing_; }
+
+ private:
+  // A value as JSON text; text keeps its quotes.
+  using Field = std::pair<std::string, std::string>;
+  struct Row {
+    std::vector<Field> fields;
+    std::string label;
+    std::vector<std::string> values;  // of the plan's keys, for people
+    std::vector<double> metrics;      // of the table's columns; NaN: none
+  };
+
+  Row make_row(const SweepRow& row, const std::string& result_text) const;
+  std::vector<double> best_metrics() const;
+  std::vector<std::size_t> order_by(std::size_t metric) const;
+
+  const SweepPlan& plan_;
+  std::vector<Row> rows_;
+  std::vector<std::size_t> missing_;
+};
+
+}  // namespace metronome
