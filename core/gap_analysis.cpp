@@ -240,15 +240,51 @@ void GapAnalysis::correct_swift_returns() {
         if (is_counted || !is_preempted(gap)) continue;
         last = gap;
         --victims_[at(s)];
-        const TimeNs whole =
-            record_.steps[at(s)].finished_at - record_.steps[at(s - 1)].finished_at;
-        total_.decode_ns -= decode_ns(s);
-        total_.prefill_ns -= prefill_ns(s);
-        total_.host_ns -= whole - decode_ns(s) - prefill_ns(s);
-        total_.preemption_ns += whole;
+        swift_returns_.push_back(gap);
+        move_to_preemption(s, total_);
       }
     }
   }
+}
+
+// Of one request.
+void GapAnalysis::move_to_preemption(std::int32_t step, GapParts& sum) const {
+  const TimeNs whole =
+      record_.steps[at(step)].finished_at - record_.steps[at(step - 1)].finished_at;
+  sum.decode_ns -= decode_ns(step);
+  sum.prefill_ns -= prefill_ns(step);
+  sum.host_ns -= whole - decode_ns(step) - prefill_ns(step);
+  sum.preemption_ns += whole;
+}
+
+GapSum GapAnalysis::beyond(TimeNs limit_ns) const {
+  GapSum sum;
+  for (std::size_t i = 0; i < record_.requests.size(); ++i) {
+    const auto runs = record_.runs_of(i);
+    for (std::size_t r = 1; r < runs.size(); ++r) {
+      const GapParts parts_of_gap =
+          parts({static_cast<RequestId>(i), runs[r - 1].last_step(), runs[r].first_step, 0});
+      if (parts_of_gap.total_ns() <= limit_ns) continue;
+      sum.parts += parts_of_gap;
+      ++sum.num_gaps;
+    }
+  }
+  for (std::size_t s = 1; s < record_.steps.size(); ++s) {
+    const std::int32_t num_continued = record_.steps[s].num_continued;
+    const TimeNs whole = record_.steps[s].finished_at - record_.steps[s - 1].finished_at;
+    if (num_continued == 0 || whole <= limit_ns) continue;
+    const auto step = static_cast<std::int32_t>(s);
+    sum.parts.decode_ns += num_continued * decode_ns(step);
+    sum.parts.prefill_ns += num_continued * prefill_ns(step);
+    sum.parts.host_ns += num_continued * (whole - decode_ns(step) - prefill_ns(step));
+    sum.num_gaps += num_continued;
+  }
+  for (const TokenGap& gap : swift_returns_) {
+    const TimeNs whole = record_.steps[at(gap.step_after)].finished_at -
+                         record_.steps[at(gap.step_before)].finished_at;
+    if (whole > limit_ns) move_to_preemption(gap.step_after, sum.parts);
+  }
+  return sum;
 }
 
 // Every gap that closes with one of the steps of greatest gaps, up to `max_per_step` of each.
@@ -309,18 +345,32 @@ std::vector<TokenGap> GapAnalysis::longest_gaps(std::size_t max_gaps,
 }
 
 template <class Visit>
+void GapAnalysis::for_each_chunk(std::int32_t position, Visit visit) const {
+  const StepEntry& step = record_.steps[at(position)];
+  for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
+    const std::int32_t chunk = step.first_prefill_chunk + c;
+    const std::int32_t num_tokens = record_.prefills[at(chunk)].num_tokens;
+    const TimeNs added_ns = prefill_ns(position) * num_tokens / step.num_prefill_tokens;
+    if (added_ns > 0) visit(Culprit{chunk, position, added_ns, victims_[at(position)]});
+  }
+}
+
+template <class Visit>
 void GapAnalysis::for_each_culprit(Visit visit) const {
   for (std::size_t s = 0; s < record_.steps.size(); ++s) {
-    const StepEntry& step = record_.steps[s];
-    if (victims_[s] == 0) continue;
-    const auto position = static_cast<std::int32_t>(s);
-    for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
-      const std::int32_t chunk = step.first_prefill_chunk + c;
-      const std::int32_t num_tokens = record_.prefills[at(chunk)].num_tokens;
-      const TimeNs added_ns = prefill_ns(position) * num_tokens / step.num_prefill_tokens;
-      if (added_ns > 0) visit(Culprit{chunk, position, added_ns, victims_[s]});
-    }
+    if (victims_[s] > 0) for_each_chunk(static_cast<std::int32_t>(s), visit);
   }
+}
+
+Culprit GapAnalysis::worst_chunk(const TokenGap& gap) const {
+  Culprit worst;
+  if (is_preempted(gap)) return worst;
+  for (std::int32_t s = gap.step_before + 1; s <= gap.step_after; ++s) {
+    for_each_chunk(s, [&worst](const Culprit& culprit) {
+      if (culprit.added_ns > worst.added_ns) worst = culprit;
+    });
+  }
+  return worst;
 }
 
 std::vector<Culprit> GapAnalysis::culprits(std::size_t max_culprits) const {

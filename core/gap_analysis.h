@@ -51,6 +51,12 @@ struct CulpritRequest {
   TimeNs victim_ns = 0;  // summed over its chunks
 };
 
+// Many gaps together.
+struct GapSum {
+  GapParts parts;
+  std::int64_t num_gaps = 0;
+};
+
 class GapAnalysis {
  public:
   // Keeps the record. What a step's decodes would have taken alone is the executor's word where it
@@ -71,6 +77,12 @@ class GapAnalysis {
   GapParts parts(const TokenGap& gap) const;
   // Over all gaps of all requests.
   const GapParts& total() const { return total_; }
+  // Over the gaps longer than `limit_ns`; -1: all.
+  GapSum beyond(TimeNs limit_ns) const;
+
+  // The chunk that took most of the gap's prefill time, the first of equals; `chunk` is -1 when
+  // none did, or the request itself was preempted.
+  Culprit worst_chunk(const TokenGap& gap) const;
 
   // The longest gaps, longest first; of equals the earlier, then the lower request. Of each step at
   // most `max_per_step`: a stall usually hits everybody.
@@ -87,7 +99,10 @@ class GapAnalysis {
   void sum_steps();
   void walk_gaps();
   void correct_swift_returns();
+  void move_to_preemption(std::int32_t step, GapParts& sum) const;
   std::vector<TokenGap> gaps_in_runs(std::size_t max_steps, std::int32_t max_per_step) const;
+  template <class Visit>
+  void for_each_chunk(std::int32_t step, Visit visit) const;
   template <class Visit>
   void for_each_culprit(Visit visit) const;
 
@@ -97,6 +112,7 @@ class GapAnalysis {
   std::vector<TimeNs> prefill_sum_;  // over steps [0, s]
   std::vector<std::int32_t> victims_;
   std::vector<PreemptionRecord> preemptions_;  // by request, then time
+  std::vector<TokenGap> swift_returns_;        // preempted, between tokens of neighbouring steps
   GapParts total_;
 };
 

@@ -121,15 +121,17 @@ constexpr std::string_view kResultFile = "result.json";
 constexpr std::string_view kRequestsFile = "requests.jsonl";
 constexpr std::string_view kStepsFile = "steps.jsonl";
 constexpr std::string_view kOutputsFile = "outputs.jsonl";
+constexpr std::string_view kTraceFile = "trace.json";
 constexpr std::string_view kSummaryFile = "summary.json";
 constexpr bool is_result_file_name(std::string_view name) {
   return name == kResultFile || name == kRequestsFile || name == kStepsFile ||
-         name == kOutputsFile || name == kSummaryFile;
+         name == kOutputsFile || name == kTraceFile || name == kSummaryFile;
 }
 
 struct ResultsConfig {
   bool steps = true;     // write steps.jsonl
   bool requests = true;  // write requests.jsonl
+  bool trace = true;     // write trace.json
   bool outputs = false;  // write outputs.jsonl, where the backend computes tokens
 };
 

@@ -175,6 +175,9 @@ void visit_fields(FieldVisitor& visitor, SloConfig& config) {
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config) {
   visitor.boolean("steps", config.steps, "write steps.jsonl");
   visitor.boolean("requests", config.requests, "write requests.jsonl");
+  visitor.boolean("trace", config.trace,
+                  "write trace.json, for ui.perfetto.dev; of a long run the part around its "
+                  "longest stall");
   visitor.boolean("outputs", config.outputs,
                   "write outputs.jsonl, the tokens; backends that compute");
 }

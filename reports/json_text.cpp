@@ -76,21 +76,21 @@ void JsonText::value(std::string_view text) {
   follows_value_ = true;
 }
 
-void JsonText::ms(TimeNs ns) {
+void JsonText::scaled(TimeNs ns, TimeNs ns_per_unit, int num_decimals) {
   separate();
   char* out = reserve(32);
   if (ns < 0) *out++ = '-';
   const std::uint64_t magnitude =
       ns < 0 ? ~static_cast<std::uint64_t>(ns) + 1 : static_cast<std::uint64_t>(ns);
-  constexpr std::uint64_t kPerMs = static_cast<std::uint64_t>(kNsPerMs);
-  out = std::to_chars(out, out + 24, magnitude / kPerMs).ptr;
-  auto rest = static_cast<std::uint32_t>(magnitude % kPerMs);
+  const auto per_unit = static_cast<std::uint64_t>(ns_per_unit);
+  out = std::to_chars(out, out + 24, magnitude / per_unit).ptr;
+  auto rest = static_cast<std::uint32_t>(magnitude % per_unit);
   if (rest != 0) {
     *out++ = '.';
-    for (int digit = 5; digit >= 0; --digit, rest /= 10) {
+    for (int digit = num_decimals - 1; digit >= 0; --digit, rest /= 10) {
       out[digit] = static_cast<char>('0' + rest % 10);
     }
-    out += 6;
+    out += num_decimals;
     while (out[-1] == '0') --out;
   }
   advance_to(out);

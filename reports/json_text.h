@@ -63,7 +63,9 @@ class JsonText {
   void value(const std::string& text) { value(std::string_view(text)); }
   void null() { token("null"); }
   // Nanoseconds written as milliseconds, exactly.
-  void ms(TimeNs ns);
+  void ms(TimeNs ns) { scaled(ns, kNsPerMs, 6); }
+  // And as microseconds.
+  void us(TimeNs ns) { scaled(ns, kNsPerUs, 3); }
   // Text that is JSON already; in the indented style its lines move in with their place.
   void raw(std::string_view json);
 
@@ -92,6 +94,13 @@ class JsonText {
     *reserve(1) = '\n';
     ++size_;
     follows_value_ = false;
+  }
+
+  // Inside an array, so that its items stand on lines of their own. A value lies before.
+  void break_line() {
+    *reserve(1) = '\n';
+    ++size_;
+    follows_value_ = true;
   }
 
   std::string_view view() const { return {buffer_.get(), size_}; }
@@ -128,6 +137,7 @@ class JsonText {
     append(text);
     follows_value_ = true;
   }
+  void scaled(TimeNs ns, TimeNs ns_per_unit, int num_decimals);
   void open(char bracket);
   void close(char bracket);
 

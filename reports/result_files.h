@@ -66,6 +66,17 @@ void write_requests_jsonl(const RunRecord& record, FileWriter& file);
 // steps.jsonl: one line per step.
 void write_steps_jsonl(const RunRecord& record, FileWriter& file);
 
+// trace.json, in Chrome's trace event format, for Perfetto. A process "GPU" has a track with a
+// slice for each step, another that marks the longest stalls, and counters; a process "requests"
+// has a track for each request, or, with more than kMaxRequestTracks of them, lanes that requests
+// use in turn. Arrows lead from a request's prefill chunks to their steps. Of a run whose trace
+// would be larger than about `max_bytes` it has the steps around the longest stall; "otherData"
+// says which.
+constexpr std::size_t kMaxRequestTracks = 200;
+constexpr std::size_t kMaxTraceBytes = std::size_t{48} << 20;
+void write_trace_json(const RunRecord& record, const RunInfo& info, FileWriter& file,
+                      std::size_t max_bytes = kMaxTraceBytes);
+
 // outputs.jsonl: one line per request that got tokens: their ids and, where asked for, log
 // probabilities, the sampled token's first.
 void write_outputs_jsonl(const OutputLog& outputs, FileWriter& file);

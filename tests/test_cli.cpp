@@ -93,11 +93,11 @@ TEST_CASE("a run leaves its files and says where", "[cli]") {
 
   const auto files = folder_content(place.out);
   for (const char* variant : {"whole", "pieces"}) {
-    for (const char* name : {"result.json", "requests.jsonl", "steps.jsonl"}) {
+    for (const char* name : {"result.json", "requests.jsonl", "steps.jsonl", "trace.json"}) {
       CHECK(files.count(std::string(variant) + "/" + name) == 1);
     }
   }
-  CHECK(files.size() == 7);
+  CHECK(files.size() == 9);
   const auto summary = nlohmann::json::parse(files.at("summary.json"));
   REQUIRE(summary.size() == 2);
   CHECK(summary[0].at("completed") == 20);

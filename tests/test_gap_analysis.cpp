@@ -57,6 +57,8 @@ TEST_CASE("a gap is split among decodes, prefills and the host", "[core][gaps]")
   CHECK((culprits[0].chunk == 2 && culprits[0].step == 2 && culprits[0].added_ns == 29 * kMs));
   CHECK(culprits[0].num_victims == 2);
   CHECK(culprits[1].victim_ns() == 40 * kMs);  // b, passed over, suffers as a does
+  CHECK(gaps.worst_chunk({b, 2, 4, 0}).chunk == 3);
+  CHECK(gaps.worst_chunk({a, 1, 2, 0}).added_ns == 29 * kMs);
   const std::vector<CulpritRequest> requests = gaps.culprit_requests(9);
   REQUIRE(requests.size() == 1);
   CHECK((requests[0].request == c && requests[0].num_chunks == 2));
@@ -197,6 +199,24 @@ RunRecord random_record(Rng& rng, std::vector<std::vector<std::int32_t>>& token_
   return bench.recorder.finish();
 }
 
+// `all` are the gaps there are: ten longest, at most two of a step.
+void check_longest(const GapAnalysis& gaps, std::vector<TokenGap> all) {
+  std::sort(all.begin(), all.end(), [](const TokenGap& a, const TokenGap& b) {
+    return std::tuple(-a.gap_ns, a.step_after, a.request) <
+           std::tuple(-b.gap_ns, b.step_after, b.request);
+  });
+  std::map<std::int32_t, int> num_taken;
+  std::erase_if(all, [&](const TokenGap& gap) { return ++num_taken[gap.step_after] > 2; });
+  all.resize(std::min<std::size_t>(all.size(), 10));
+  const std::vector<TokenGap> longest = gaps.longest_gaps(10, 2);
+  REQUIRE(longest.size() == all.size());
+  for (std::size_t g = 0; g < all.size(); ++g) {
+    REQUIRE(longest[g].gap_ns == all[g].gap_ns);
+    REQUIRE(longest[g].request == all[g].request);
+    REQUIRE(longest[g].step_after == all[g].step_after);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the sums agree with a walk over every gap", "[core][gaps][property]") {
@@ -209,7 +229,9 @@ TEST_CASE("the sums agree with a walk over every gap", "[core][gaps][property]")
     std::vector<std::vector<std::int32_t>> token_steps;
     const RunRecord record = random_record(rng, token_steps);
     const GapAnalysis gaps(record);
-    GapParts total;
+    GapParts total, long_gaps;
+    std::int64_t num_long = 0;
+    constexpr TimeNs kLimit = 70;
     std::vector<std::int32_t> victims(record.steps.size());
     std::vector<TokenGap> all;
     for (std::size_t i = 0; i < token_steps.size(); ++i) {
@@ -240,27 +262,20 @@ TEST_CASE("the sums agree with a walk over every gap", "[core][gaps][property]")
         REQUIRE(gaps.parts(gap) == parts);
         REQUIRE(parts.total_ns() == gap_ns);
         total += parts;
+        if (gap_ns > kLimit) long_gaps += parts;
+        num_long += gap_ns > kLimit ? 1 : 0;
         all.push_back(gap);
       }
     }
     REQUIRE(gaps.total() == total);
+    REQUIRE(gaps.beyond(-1).parts == total);
+    REQUIRE(gaps.beyond(-1).num_gaps == static_cast<std::int64_t>(all.size()));
+    REQUIRE(gaps.beyond(kLimit).parts == long_gaps);
+    REQUIRE(gaps.beyond(kLimit).num_gaps == num_long);
     for (std::size_t s = 0; s < victims.size(); ++s) {
       REQUIRE(gaps.num_victims(static_cast<std::int32_t>(s)) == victims[s]);
     }
-    std::sort(all.begin(), all.end(), [](const TokenGap& a, const TokenGap& b) {
-      return std::tuple(-a.gap_ns, a.step_after, a.request) <
-             std::tuple(-b.gap_ns, b.step_after, b.request);
-    });
-    std::map<std::int32_t, int> num_taken;
-    std::erase_if(all, [&](const TokenGap& gap) { return ++num_taken[gap.step_after] > 2; });
-    all.resize(std::min<std::size_t>(all.size(), 10));
-    const std::vector<TokenGap> longest = gaps.longest_gaps(10, 2);
-    REQUIRE(longest.size() == all.size());
-    for (std::size_t g = 0; g < all.size(); ++g) {
-      REQUIRE(longest[g].gap_ns == all[g].gap_ns);
-      REQUIRE(longest[g].request == all[g].request);
-      REQUIRE(longest[g].step_after == all[g].step_after);
-    }
+    check_longest(gaps, std::move(all));
   }
   CHECK(num_preempted_gaps > 100);
 }

@@ -173,6 +173,11 @@ void write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted, R
     write_steps_jsonl(outcome.record, file);
     file.close();
   }
+  if (wanted.trace) {
+    FileWriter file(folder.path(prefix + std::string(kTraceFile)), throw_if_interrupted);
+    write_trace_json(outcome.record, outcome.result.info, file);
+    file.close();
+  }
   if (wanted.outputs && !outcome.result.info.output_digest.empty()) {
     FileWriter file(folder.path(prefix + std::string(kOutputsFile)), throw_if_interrupted);
     write_outputs_jsonl(outcome.outputs, file);
