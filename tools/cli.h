@@ -46,6 +46,7 @@ int run_command(const Arguments& arguments);
 int sweep_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int list_command(const Arguments& arguments);
+int diagnose_command(const Arguments& arguments);
 int decisions_command(const Arguments& arguments);
 
 // `, did you mean 'x'?` for the known word nearest to `word`, or nothing.

@@ -1,0 +1,244 @@
+// `metronome diagnose`: why tokens of a run came late, and which prefill kept others waiting.
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "core/error.h"
+#include "reports/diagnosis.h"
+#include "reports/iteration_log.h"
+#include "reports/json_text.h"
+#include "reports/number_text.h"
+#include "reports/result_reader.h"
+#include "reports/wrapped_text.h"
+#include "tools/cli.h"
+#include "tools/command_options.h"
+#include "tools/text.h"
+
+namespace metronome {
+namespace {
+
+namespace po = boost::program_options;
+
+struct DiagnoseOptions {
+  std::string run;
+  std::size_t max_entries = 5;
+  std::optional<double> target_itl_ms;
+  bool wants_json = false;
+};
+
+constexpr const char* kExamples =
+    "RUN is a folder that `metronome run` wrote (every variant in it is diagnosed), or a log of\n"
+    "vLLM with --enable-logging-iteration-details, whose iterations are all it knows.\n"
+    "\n"
+    "A gap between two tokens of a request is made of: decode, the decodes of the step that gave\n"
+    "the token; prefill, chunks of prompts beside them or in steps before; host, time the device\n"
+    "stood idle; waiting, decodes of steps that passed the request over; preempted, the whole of\n"
+    "a gap in which the request lost its cache.\n"
+    "\n"
+    "examples:\n"
+    "  metronome diagnose results/quickstart/unchunked\n"
+    "  metronome diagnose results/quickstart --top 3 --target-itl 30\n"
+    "  metronome diagnose vllm.log --json | python3 -m json.tool\n"
+    "\n"
+    "exit codes: 0 done, 2 bad input\n";
+
+constexpr CommandText kText = {
+    .name = "diagnose",
+    .arguments = "RUN [OPTION...]",
+    .summary =
+        "Splits every gap between two tokens of a run into its causes, lists the longest\n"
+        "stalls, and ranks the prefill that kept other requests waiting.\n",
+    .examples = kExamples,
+    .file_name = "RUN",
+    .file_kind = "result folder or iteration log"};
+
+po::options_description visible_options(DiagnoseOptions& options) {
+  po::options_description visible("options");
+  // One option a line; the formatter takes the chain of calls for one expression.
+  // clang-format off
+  visible.add_options()
+      ("top", po::value<std::string>()->value_name("N"),
+       "stalls, chunks and requests to list (default: 5)")
+      ("target-itl", po::value<std::string>()->value_name("MS"),
+       "the longest gap that is acceptable (default: slo.itl_ms of the run)")
+      ("json", po::bool_switch(&options.wants_json), "print JSON: a list with an object a run")
+      ("help,h", "this text");
+  // clang-format on
+  return visible;
+}
+
+template <class Number>
+Number parse_number(const std::string& option, const std::string& text, Number min, Number max,
+                    const std::string& allowed) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  if (!is_number || !(number >= min && number <= max)) {
+    throw UsageError(option + ": '" + text + "' is out of place; allowed: " + allowed);
+  }
+  return number;
+}
+
+// Nothing when help was asked for and printed.
+std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
+  DiagnoseOptions options;
+  po::variables_map values;
+  const auto run = parse_command(kText, visible_options(options), arguments, values);
+  if (!run) return std::nullopt;
+  options.run = *run;
+  if (values.count("top") != 0) {
+    options.max_entries =
+        parse_number<std::size_t>("--top", values["top"].as<std::string>(), 1, 10000, "1 to 10000");
+  }
+  if (values.count("target-itl") != 0) {
+    options.target_itl_ms =
+        parse_number<double>("--target-itl", values["target-itl"].as<std::string>(), 0.001, 3.6e6,
+                             "milliseconds, 0.001 to 3600000");
+  }
+  return options;
+}
+
+std::string itl_text(const Distribution& itl) {
+  if (itl.count == 0) return "no request got a second token";
+  return "ITL p50 " + grouped_text(itl.p50_ms, 1) + " ms, p99 " + grouped_text(itl.p99_ms, 1) +
+         " ms, longest " + grouped_text(itl.max_ms, 1) + " ms";
+}
+
+// "Of the time in gaps over the p99, 97.5 % is prefill."
+std::string verdict(const Diagnosis& diagnosis) {
+  const auto row = std::find_if(diagnosis.rows.begin(), diagnosis.rows.end(),
+                                [](const GapRow& r) { return r.name == kOverP99; });
+  if (row == diagnosis.rows.end() || row->sum.num_gaps == 0) return {};
+  const GapParts& parts = row->sum.parts;
+  const std::pair<TimeNs, const char*> shares[] = {
+      {parts.decode_ns, "decode"},
+      {parts.prefill_ns, "prefill"},
+      {parts.host_ns, "the host's"},
+      {parts.waiting_ns, "waiting for steps that passed the request over"},
+      {parts.preemption_ns, "preemption"}};
+  const auto largest = std::max_element(std::begin(shares), std::end(shares));
+  const double share =
+      100 * static_cast<double>(largest->first) / static_cast<double>(parts.total_ns());
+  return "of the time in gaps over the p99, " + fixed_text(share, 1) + " % is " + largest->second;
+}
+
+// One run or log: who it is, what it shows, and what to know about the figures.
+struct Finding {
+  std::string title;
+  std::vector<std::string> facts;
+  Diagnosis diagnosis;
+  std::vector<std::string> notes;
+  Distribution itl;
+  std::optional<double> limit_ms;
+};
+
+Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
+  const RunInfo& info = run.result.info;
+  const Summary& summary = run.result.summary;
+  Finding finding;
+  finding.title = info.label;
+  finding.facts = {info.model + " on " + info.hardware + ", policy " + info.policy + ", backend " +
+                       info.backend + ", " + grouped_text(summary.num_requests) + " requests, " +
+                       grouped_text(summary.num_steps) + " steps",
+                   itl_text(summary.itl)};
+  finding.itl = summary.itl;
+  finding.limit_ms = options.target_itl_ms ? options.target_itl_ms : info.slo.itl_ms;
+  finding.diagnosis = diagnose(run.record, summary.itl, finding.limit_ms, options.max_entries);
+  if (finding.diagnosis.is_estimated) {
+    finding.notes.push_back(
+        "How a step with both divides into decode and prefill is an estimate, from the steps "
+        "without prefill.");
+  }
+  if (const std::int64_t lost = summary.failed + summary.unfinished; lost > 0) {
+    finding.notes.push_back(grouped_text(lost) +
+                            " requests did not complete; percentiles leave their gaps out, the "
+                            "tables do not.");
+  }
+  return finding;
+}
+
+Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
+  Finding finding;
+  finding.title = log.path;
+  finding.limit_ms = options.target_itl_ms;
+  finding.diagnosis = diagnose(log, options.target_itl_ms, options.max_entries, finding.itl);
+  finding.facts = {"iteration log of vLLM, " +
+                       grouped_text(static_cast<std::int64_t>(log.iterations.size())) +
+                       " iterations",
+                   itl_text(finding.itl)};
+  finding.notes = {
+      "The log has no requests: the generation requests of an iteration are taken to have waited "
+      "for all of it. The time between iterations is not in it.",
+      "How an iteration with both divides into decode and prefill is an estimate, from the "
+      "iterations without context tokens."};
+  if (log.num_implausible > 0) {
+    finding.notes.push_back(
+        grouped_text(log.num_implausible) +
+        " iterations took less than 0.2 ms, which no GPU does. With asynchronous scheduling vLLM "
+        "logs how long it waited for a result, which may have been there already: log once more "
+        "with --no-async-scheduling.");
+  }
+  return finding;
+}
+
+std::string finding_text(const Finding& finding) {
+  std::string text = printable(finding.title) + "\n";
+  std::vector<std::string> facts = finding.facts;
+  if (std::string words = verdict(finding.diagnosis); !words.empty()) facts.push_back(words);
+  for (const std::string& fact : facts) {
+    text += "  " + wrapped(printable(fact), 2, output_columns());
+  }
+  text += "\n" + diagnosis_text(finding.diagnosis);
+  if (!finding.notes.empty()) text += '\n';
+  for (const std::string& note : finding.notes) text += wrapped(note, 0, output_columns());
+  return text;
+}
+
+void append_finding(const Finding& finding, JsonText& json) {
+  json.begin_object();
+  json.field("label", finding.title);
+  json.key("itl_limit_ms");
+  if (finding.limit_ms) {
+    json.value(*finding.limit_ms);
+  } else {
+    json.null();
+  }
+  json.field("p50_itl_ms", finding.itl.p50_ms);
+  json.field("p99_itl_ms", finding.itl.p99_ms);
+  json.field("max_itl_ms", finding.itl.max_ms);
+  append_diagnosis(finding.diagnosis, json);
+  json.key("notes").begin_array();
+  for (const std::string& note : finding.notes) json.value(note);
+  json.end_array();
+  json.end_object();
+}
+
+}  // namespace
+
+int diagnose_command(const Arguments& arguments) {
+  const std::optional<DiagnoseOptions> options = parse(arguments);
+  if (!options) return kExitDone;
+  JsonText json(JsonText::Style::Indented);
+  json.begin_array();
+  bool is_first = true;
+  const auto report = [&](const Finding& finding) {
+    if (options->wants_json) return append_finding(finding, json);
+    std::cout << (is_first ? "" : "\n\n") << finding_text(finding) << std::flush;
+    is_first = false;
+  };
+  if (std::filesystem::is_regular_file(options->run)) {
+    report(examine_log(read_iteration_log(options->run), *options));
+  } else {
+    for (const std::string& folder : result_folders(options->run)) {
+      report(examine_run(read_result(folder), *options));
+    }
+  }
+  json.end_array();
+  if (options->wants_json) std::cout << json.view() << '\n';
+  return kExitDone;
+}
+
+}  // namespace metronome
