@@ -24,7 +24,8 @@ Engine::Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
                                              .max_model_len = setup.max_model_len,
                                              .step_shape = setup.step_shape,
                                              .kv_cache = kv_cache_,
-                                             .requests = requests_});
+                                             .requests = requests_,
+                                             .predictor = setup.predictor});
 }
 
 EndReason Engine::refusal_for(const RequestSpec& spec, std::string& message) const {

@@ -29,6 +29,7 @@ struct EngineSetup {
   std::int32_t max_waiting_requests = 0;  // 0 = no limit
   std::int32_t async_depth = 1;           // steps in flight: 1 or 2
   StepShape step_shape = StepShape::Mixed;
+  StepTimePredictor* predictor = nullptr;  // outlives the engine; for policies that ask for one
 };
 
 // What became of a submission.
@@ -82,6 +83,8 @@ class Engine {
   const KvCacheManager& kv_cache() const { return kv_cache_; }
   std::size_t num_ended() const { return num_ended_; }
   std::int64_t num_steps() const { return next_step_index_; }
+  // See Scheduler::remark().
+  std::string remark() const { return scheduler_->remark(); }
   // The message of the first request that ended for `reason`; empty if none did.
   const std::string& first_message(EndReason reason) const {
     return first_messages_[static_cast<std::size_t>(reason)];

@@ -42,8 +42,9 @@ struct PolicyInfo {
   bool allows_watermark = false;   // kv_cache.watermark
   bool has_token_budget = false;   // of a step, under a key of its own
   PrefixCaching prefix_caching = PrefixCaching::Never;
-  bool requires_paged = false;                 // kv_cache.backend slotted is impossible
-  bool allows_sliding_window = false;          // kv_cache.sliding_window
+  bool requires_paged = false;         // kv_cache.backend slotted is impossible
+  bool allows_sliding_window = false;  // kv_cache.sliding_window
+  bool predicts_steps = false;  // asks how long a step would take: SchedulerContext::predictor
   StepShape natural_shape = StepShape::Mixed;  // what step_shape `auto` means
   bool requires_separate = false;              // step_shape mixed is impossible
   std::int32_t default_token_budget = 2048;    // max_num_batched_tokens: auto

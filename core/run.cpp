@@ -17,6 +17,7 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
     const std::string& message = engine.first_message(reason);
     if (!message.empty()) outcome.messages.push_back({reason, message});
   }
+  outcome.remark = engine.remark();
   return outcome;
 }
 

@@ -7,12 +7,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
 #include "core/engine.h"
 #include "core/model/model_config.h"
 #include "core/scenario.h"
+#include "core/step_predictor.h"
 #include "core/workload.h"
 
 namespace metronome {
@@ -26,6 +28,7 @@ struct FailureMessage {
 struct RunOutcome {
   bool completed = false;                // false: `progress` ended the run early
   std::vector<FailureMessage> messages;  // one a reason
+  std::string remark;                    // of the policy on its decisions; empty: nothing
 };
 
 // A scenario with everything looked up: what will run, before it runs.
@@ -36,8 +39,14 @@ class PreparedRun {
   ModelConfig model;
   std::string device;  // what it runs on: "h200", "AMD EPYC 9654, 8 threads"
   EngineSetup setup;
+  std::shared_ptr<StepTimePredictor> predictor;  // that of `setup`, where the policy asks for one
   std::string warning;       // what is allowed but worth knowing; empty: nothing
   std::string weights_text;  // where the weights come from; empty: there are none
+
+  void predict_with(std::shared_ptr<StepTimePredictor> made) {
+    predictor = std::move(made);
+    setup.predictor = predictor.get();
+  }
 
   // Throws ConfigError for a workload that cannot be run.
   virtual void check_workload(const Workload&) const {}

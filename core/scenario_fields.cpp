@@ -19,7 +19,6 @@ constexpr std::string_view kInvariances[] = {"none", "chunk", "full"};
 constexpr std::string_view kBatchings[] = {"ragged", "padded"};
 
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
-constexpr double kShortestLimitMs = 0.001;
 
 struct PresetLimits {
   std::string_view name;

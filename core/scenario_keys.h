@@ -19,6 +19,7 @@ constexpr std::int64_t kMaxSeed = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxSeqs = std::int64_t{1} << 20;
 constexpr double kHourMs = 3'600'000;
+constexpr double kShortestLimitMs = 0.001;
 
 // A choice whose value is kept as its name.
 void choose_name(FieldVisitor& visitor, const char* key, std::string& value,

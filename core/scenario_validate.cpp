@@ -128,6 +128,15 @@ void check_chunk_unit(const Scenario& scenario, const ConfigNode& source,
               std::to_string(block) + "; allowed: 0 (a block), or a multiple of it");
 }
 
+void check_targets(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
+  const SloPolicyConfig& targets = scenario.scheduler.slo;
+  if (!policy.predicts_steps || targets.itl_target_ms || targets.tpot_target_ms) return;
+  fail_at(source, "scheduler.itl_target_ms",
+          "policy '" + std::string(policy.name) +
+              "' chooses chunks by a time between tokens; allowed: a number, or slo.itl_ms, "
+              "slo.tpot_ms or scheduler.tpot_target_ms in its place");
+}
+
 void check_chunk_sizes(const Scenario& scenario, const ConfigNode& source,
                        const PolicyInfo& policy) {
   if (!reads_key(policy, "min_chunk_size")) return;
@@ -157,6 +166,7 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   check_sarathi_chunks(scenario, source, *policy);
   check_chunk_unit(scenario, source, *policy);
   check_chunk_sizes(scenario, source, *policy);
+  check_targets(scenario, source, *policy);
 }
 
 }  // namespace metronome

@@ -153,7 +153,7 @@ Request* Scheduler::next_waiting() {
 }
 
 bool Scheduler::admit(Request& request, std::int32_t num_tokens) {
-  METRONOME_CHECK(&request == waiting_.front(), "only the head of the queue is admitted");
+  METRONOME_CHECK(request.state == RequestState::Waiting, "who waits is admitted");
   // What begun prompts still need is kept for them: taken by a newcomer, it would have to be
   // preempted back. With nobody running there is nobody the watermark could protect, and waiting
   // would be forever.
@@ -297,6 +297,7 @@ void Scheduler::commit(StepPlan& plan, const StepResult& result, CommitReport& r
   } else {
     commit_tokens(plan, result, report);
   }
+  on_commit(plan, result, report);
 }
 
 void Scheduler::commit_tokens(StepPlan& plan, const StepResult& result, CommitReport& report) {

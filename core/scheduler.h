@@ -13,6 +13,7 @@
 #include "core/request.h"
 #include "core/scenario.h"
 #include "core/step_plan.h"
+#include "core/step_predictor.h"
 #include "core/waiting_queue.h"
 
 namespace metronome {
@@ -24,6 +25,7 @@ struct SchedulerContext {
   StepShape step_shape;  // Mixed or Separate
   KvCacheManager& kv_cache;
   RequestTable& requests;
+  StepTimePredictor* predictor = nullptr;  // for policies that choose by time
 };
 
 // What committing a step did; buffers are reused from step to step.
@@ -64,6 +66,9 @@ class Scheduler {
     return has_evicted_ ? 0 : kNever;  // a plan that could only preempt has made room for the next
   }
 
+  // What somebody who reads the results should know of the policy's decisions; mostly nothing.
+  virtual std::string remark() const { return {}; }
+
   const WaitingQueue& waiting() const { return waiting_; }
   // In service order. Those that ended since the last plan are still among them.
   const std::vector<Request*>& running() const { return running_; }
@@ -76,6 +81,8 @@ class Scheduler {
   // Checked against every plan.
   virtual std::int64_t max_tokens_per_step() const { return INT64_MAX; }
   virtual std::int64_t max_running() const { return max_num_seqs_; }
+  // The result of a plan has been taken in. Before the next plan.
+  virtual void on_commit(const StepPlan&, const StepResult&, const CommitReport&) {}
   // The request is about to end for this reason and still has its blocks.
   virtual void on_end(const Request&, EndReason) {}
   // Where a preempted request joins the queue.
@@ -114,13 +121,15 @@ class Scheduler {
   // The request that would be admitted next; nullptr when the running list is full, nobody waits,
   // or this plan has preempted (admitting now would take from whom room was made).
   Request* next_waiting();
-  // Admits next_waiting() with a first chunk of `num_tokens`. False when the blocks of its whole
-  // prompt are not free beside what begun prompts still need; it stays at the head of the queue.
+  // Admits a request of the queue, while next_waiting() is not nullptr, with a first chunk of
+  // `num_tokens`. False when the blocks of its whole prompt are not free beside what begun prompts
+  // still need; it stays where it is. O(queue) when it is not the head.
   bool admit(Request& request, std::int32_t num_tokens);
 
   const StepPlan& current_plan() const { return *plan_; }
   TimeNs now() const { return plan_->planned_at; }
   const SchedulerConfig& config() const { return config_; }
+  RequestTable& requests() { return requests_; }
   WaitingQueue& queue() { return waiting_; }
   std::vector<Request*>& running_list() { return running_; }  // a policy may change its order
   KvCacheManager& kv_cache() { return kv_cache_; }

@@ -18,6 +18,25 @@ constexpr std::string_view kCapacityPolicies[] = {"GUARANTEED_NO_EVICT", "MAX_UT
                                                   "STATIC_BATCH"};
 constexpr std::string_view kChunkingPolicies[] = {"FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"};
 
+void visit_fields(FieldVisitor& visitor, SloPolicyConfig& config) {
+  visitor.optional_number("itl_target_ms", config.itl_target_ms, kShortestLimitMs, kHourMs,
+                          "slo: every gap between tokens stays below, milliseconds; null: "
+                          "slo.itl_ms");
+  visitor.optional_number("tpot_target_ms", config.tpot_target_ms, kShortestLimitMs, kHourMs,
+                          "slo: the mean gap of a request stays below at each of its tokens, "
+                          "milliseconds; null: slo.tpot_ms");
+  visitor.optional_number("ttft_deadline_ms", config.ttft_deadline_ms, kShortestLimitMs, kHourMs,
+                          "slo: first tokens are due this long after arrival, milliseconds; null: "
+                          "slo.ttft_ms");
+  visitor.integer("tile_tokens", config.tile_tokens, 1, kMaxTokens,
+                  "slo: the tokens of a forward pass end on a multiple of it");
+  visitor.number("headroom", config.headroom, 0, 0.9, "slo: share of the target that is kept free");
+  visitor.number("late_share", config.late_share, 0.001, 1,
+                 "slo: share of the steps with prompts that begin with one whose deadline is lost");
+  visitor.integer("max_held_steps", config.max_held_steps, 0, 1 << 20,
+                  "slo: steps without prompts at most, while no chunk keeps the target");
+}
+
 void visit_fields(FieldVisitor& visitor, VllmConfig& config) {
   visitor.choice("scheduling_policy", config.scheduling_policy, kVllmPolicies,
                  "vllm: who leaves the queue first, and who is preempted last");
@@ -119,8 +138,8 @@ void visit_fields(FieldVisitor& visitor, SchedulerConfig& config) {
   choose_name(visitor, "policy", config.policy, policies, "who computes what in a step");
   visitor.choice("order", config.order, kOrders, "who leaves the waiting queue first");
   visitor.integer_or_auto("max_num_batched_tokens", config.max_num_batched_tokens, 1, kMaxTokens,
-                          "token budget of a step; auto: nano_vllm 16384, vllm_prefill_first "
-                          "max_model_len, others 2048");
+                          "token budget of a step; auto: nano_vllm 16384, slo 8192, "
+                          "vllm_prefill_first max_model_len, others 2048");
   visitor.integer_or_auto("prefill_chunk_size", config.prefill_chunk_size, 1, kMaxTokens,
                           "prompt tokens a request advances in a step at most; "
                           "auto: chunked 512, token_budget the budget");
@@ -132,6 +151,7 @@ void visit_fields(FieldVisitor& visitor, SchedulerConfig& config) {
                   "tokens at least in a chunk that does not complete its prompt");
   visitor.number("batch_wait_ms", config.batch_wait_ms, 0, kHourMs,
                  "wait this long for the batch to fill");
+  visit_fields(visitor, config.slo);
   visit_fields(visitor, config.vllm);
   visit_fields(visitor, config.sarathi);
   visit_fields(visitor, config.sglang);

@@ -12,6 +12,16 @@ namespace metronome {
 
 enum class QueueOrder : std::uint8_t { Fcfs, Priority, ShortestPrefillFirst };
 
+struct SloPolicyConfig {
+  std::optional<double> itl_target_ms;     // null = slo.itl_ms
+  std::optional<double> tpot_target_ms;    // null = slo.tpot_ms
+  std::optional<double> ttft_deadline_ms;  // null = slo.ttft_ms
+  std::int32_t tile_tokens = 128;
+  double headroom = 0;               // share of the target that is kept free
+  double late_share = 0.1;           // of the steps, for prompts that are late
+  std::int32_t max_held_steps = 16;  // prompts wait that long for a step with room
+};
+
 struct VllmConfig {
   enum class Policy : std::uint8_t { Fcfs, Priority };
   Policy scheduling_policy = Policy::Fcfs;
@@ -82,6 +92,7 @@ struct SchedulerConfig {
   std::int32_t min_chunk_size = 1;
   double batch_wait_ms = 0;  // static: wait this long for the batch to fill
 
+  SloPolicyConfig slo;
   VllmConfig vllm;
   SarathiConfig sarathi;
   SglangConfig sglang;

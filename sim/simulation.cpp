@@ -3,6 +3,8 @@
 #include "core/engine_setup.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
+#include "core/policy_registry.h"
+#include "sim/cost_model_predictor.h"
 #include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
 #include "sim/sim_executor.h"
@@ -10,6 +12,24 @@
 namespace metronome {
 
 namespace {
+
+HardwareSpec find_scenario_hardware(const Scenario& scenario) {
+  if (scenario.hardware.empty()) {
+    const std::string why = find_policy(scenario.scheduler.policy)->predicts_steps
+                                ? "required key is missing, policy '" + scenario.scheduler.policy +
+                                      "' predicts step times"
+                                : "required key is missing";
+    throw UnplacedConfigError(
+        "hardware",
+        why + "; allowed: a name of the catalogue, or the path of a YAML file with one entry");
+  }
+  return find_hardware(scenario.hardware, scenario.location_of("hardware"));
+}
+
+std::unique_ptr<CostModel> make_cost_model(const Scenario& scenario, const ModelConfig& model,
+                                           const HardwareSpec& hardware) {
+  return std::make_unique<RooflineCostModel>(model, hardware, scenario.cost_model);
+}
 
 // A block count given by hand may exceed what the device has memory for beside the weights: a
 // what-if, but not a silent one.
@@ -24,21 +44,28 @@ std::string memory_warning(const Scenario& scenario, const Simulation& simulatio
 
 }  // namespace
 
+std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
+                                                       const ModelConfig& model) try {
+  return std::make_unique<CostModelPredictor>(
+      make_cost_model(scenario, model, find_scenario_hardware(scenario)));
+} catch (const UnplacedConfigError& error) {
+  fail_config(scenario.location_of(error.key()), error.key(), error.message());
+}
+
 Simulation prepare_simulation(const Scenario& scenario) try {
   Simulation simulation;
   simulation.model = find_model(scenario.model, scenario.location_of("model"));
-  if (scenario.hardware.empty()) {
-    throw UnplacedConfigError("hardware",
-                              "required key is missing; allowed: a name of the catalogue, or the "
-                              "path of a YAML file with one entry");
-  }
-  simulation.hardware = find_hardware(scenario.hardware, scenario.location_of("hardware"));
+  simulation.hardware = find_scenario_hardware(scenario);
   simulation.device = simulation.hardware.name;
-  simulation.cost_model = std::make_unique<RooflineCostModel>(simulation.model, simulation.hardware,
-                                                              scenario.cost_model);
+  simulation.cost_model = make_cost_model(scenario, simulation.model, simulation.hardware);
   simulation.setup = make_engine_setup(scenario, simulation.model, [&](std::int64_t block_tokens) {
     return simulation.cost_model->kv_capacity_blocks(block_tokens);
   });
+  if (find_policy(scenario.scheduler.policy)->predicts_steps) {
+    // One of its own: a model that counts what it is asked is asked here what does not come true.
+    simulation.predict_with(std::make_unique<CostModelPredictor>(
+        make_cost_model(scenario, simulation.model, simulation.hardware)));
+  }
   simulation.warning = memory_warning(scenario, simulation);
   return simulation;
 } catch (const UnplacedConfigError& error) {

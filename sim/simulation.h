@@ -19,6 +19,11 @@ struct Simulation final : PreparedRun {
                  const ProgressFn& progress = {}) override;
 };
 
+// What a scenario's `hardware` and `cost_model` say of step times, for a policy that predicts them.
+// Throws ConfigError.
+std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
+                                                       const ModelConfig& model);
+
 // Resolves names, cost model and KV capacity. Throws ConfigError.
 Simulation prepare_simulation(const Scenario& scenario);
 

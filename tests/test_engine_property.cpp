@@ -30,6 +30,30 @@ struct RandomCase {
   double stop_chance = 0;  // of each token
 };
 
+// Thinks that a step's time is that of its tokens; the executor has another opinion.
+class TokenPredictor final : public StepTimePredictor {
+ public:
+  TimeNs step_ns(const StepPlan& plan) override {
+    TimeNs ns = 100'000;
+    for (const ScheduledChunk& chunk : plan.chunks) ns += 20'000 * chunk.num_tokens;
+    return ns;
+  }
+  TimeNs host_gap_ns() const override { return 30'000; }
+};
+
+void draw_targets(Rng& rng, EngineSetup& setup) {
+  static TokenPredictor predictor;
+  SloPolicyConfig& config = setup.scheduler.slo;
+  if (chance(rng, 0.8)) config.itl_target_ms = 4 * rng.uniform();
+  if (chance(rng, 0.4)) config.tpot_target_ms = 4 * rng.uniform();
+  if (chance(rng, 0.6)) config.ttft_deadline_ms = draw(rng, 1, 40);
+  config.tile_tokens = draw(rng, 1, 40);
+  config.headroom = chance(rng, 0.3) ? 0.5 * rng.uniform() : 0;
+  config.late_share = chance(rng, 0.5) ? 0.1 : 0.001 + 0.999 * rng.uniform();
+  config.max_held_steps = draw(rng, 0, 20);
+  if (chance(rng, 0.9)) setup.predictor = &predictor;
+}
+
 // Settings of the policies that reproduce an engine; the others do not read them.
 void draw_engine_settings(Rng& rng, EngineSetup& setup) {
   SchedulerConfig& config = setup.scheduler;
@@ -84,6 +108,7 @@ void draw_scheduler(Rng& rng, EngineSetup& setup) {
   }
   if (chance(rng, 0.3)) config.batch_wait_ms = draw(rng, 1, 20);
   draw_engine_settings(rng, setup);
+  if (policy.predicts_steps) draw_targets(rng, setup);
   setup.step_shape =
       policy.requires_separate || chance(rng, 0.4) ? StepShape::Separate : StepShape::Mixed;
 }

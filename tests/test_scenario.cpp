@@ -115,14 +115,30 @@ TEST_CASE("a resolved config reads back as itself", "[core][scenario]") {
   }
 }
 
+TEST_CASE("policy slo takes the targets of the SLO where it is given none", "[core][scenario]") {
+  const std::string text = minimal() + "slo: {preset: llama3.1-8b-interactive, itl_ms: 40}\n";
+  const auto shown = [&](const char* scheduler) {
+    return json::parse(load_one(text + scheduler).to_json())["scheduler"];
+  };
+  CHECK(shown("scheduler: {policy: slo, headroom: 0.05}\n") == json::parse(R"(
+      {"policy": "slo", "max_num_batched_tokens": 8192, "itl_target_ms": 40.0,
+       "tpot_target_ms": 30.0, "ttft_deadline_ms": 500.0, "tile_tokens": 128, "headroom": 0.05,
+       "late_share": 0.1, "max_held_steps": 16})"));
+  const json own = shown("scheduler: {policy: slo, itl_target_ms: 20, ttft_deadline_ms: 300}\n");
+  CHECK(own["itl_target_ms"] == 20.0);
+  CHECK(own["tpot_target_ms"] == 30.0);
+  CHECK(own["ttft_deadline_ms"] == 300.0);
+}
+
 // ---- every key ----
 
 // A new field breaks this function until it is counted, and the test until it is documented.
 std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [e1, e2, e3, e4, e5] = EngineConfig{};
   [[maybe_unused]] const auto& [k1, k2, k3, k4, k5, k6, k7] = KvCacheConfig{};
-  [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, v, s, g, t, f, m] =
+  [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, o, v, s, g, t, f, m] =
       SchedulerConfig{};
+  [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7] = o;
   [[maybe_unused]] const auto& [v1, v2, v3, v4, v5] = v;
   [[maybe_unused]] const auto& [sa1, sa2, sa3, sa4, sa5, sa6] = s;
   [[maybe_unused]] const auto& [g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11] = g;
@@ -135,7 +151,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4] = ResultsConfig{};
-  return {{"engine.", 5},   {"kv_cache.", 7}, {"scheduler.", 8 + 5 + 6 + 11 + 5 + 3 + 3},
+  return {{"engine.", 5},   {"kv_cache.", 7}, {"scheduler.", 8 + 7 + 5 + 6 + 11 + 5 + 3 + 3},
           {"slo.", 5},      {"results.", 4},  {"cost_model.", 6},
           {"sampling.", 8}, {"cpu.", 2},      {"cuda.", 6}};
 }
@@ -212,6 +228,7 @@ TEST_CASE("every documented key works in a scenario", "[core][scenario]") {
     if (key.example.empty() || key.key.starts_with("workload.")) continue;
     std::vector<std::string> assignments = {key.key + "=" + key.example};
     assignments.push_back("scheduler.policy=" + policy_for(key));
+    if (assignments.back() == "scheduler.policy=slo") assignments.push_back("slo.tpot_ms=30");
     if (key.key == "scheduler.chunk_unit_size") assignments.push_back("kv_cache.block_size=1");
     // A step has to have a token for every running request.
     if (key.key == "scheduler.max_num_batched_tokens")

@@ -25,7 +25,7 @@ constexpr const char* kRest =
     "  output_tokens: {distribution: fixed, value: 10}\n";
 
 constexpr const char* kPolicies =
-    "static, continuous, chunked, token_budget, single_prefill, vllm, sglang, tensorrt_llm, "
+    "static, continuous, chunked, token_budget, single_prefill, slo, vllm, sglang, tensorrt_llm, "
     "sarathi, "
     "fastgen, llama_cpp, nano_vllm, vllm_prefill_first, orca, simple_chunking";
 
@@ -134,12 +134,12 @@ TEST_CASE("wrong types of scenario keys", "[core][scenario]") {
        "or auto"},
       {"scheduler: {policy: [chunked]}\n",
        "bad.yaml:1: scheduler.policy: must be a name, got a list; allowed: static, continuous, "
-       "chunked, token_budget, single_prefill, "
+       "chunked, token_budget, single_prefill, slo, "
        "vllm, sglang, tensorrt_llm, sarathi, fastgen, llama_cpp, nano_vllm, vllm_prefill_first, "
        "orca, simple_chunking"},
       {"scheduler: {policy: chunkd}\n",
        "bad.yaml:1: scheduler.policy: unknown value 'chunkd' (did you mean 'chunked'?); allowed: "
-       "static, continuous, chunked, token_budget, single_prefill, "
+       "static, continuous, chunked, token_budget, single_prefill, slo, "
        "vllm, sglang, tensorrt_llm, sarathi, fastgen, llama_cpp, nano_vllm, vllm_prefill_first, "
        "orca, simple_chunking"},
       {"cost_model: {batching: packed}\n",
@@ -249,6 +249,14 @@ TEST_CASE("settings that an engine's policy cannot have", "[core][scenario]") {
       {"scheduler: {policy: orca, chunk_size: 8}\n",
        "bad.yaml:1: scheduler.chunk_size: policy 'orca' has no use for this key (it belongs to "
        "sarathi, simple_chunking); allowed: policy"},
+      {"scheduler: {policy: slo}\nslo: {ttft_ms: 500}\n",
+       "bad.yaml:1: scheduler.itl_target_ms: policy 'slo' chooses chunks by a time between tokens; "
+       "allowed: a number, or slo.itl_ms, slo.tpot_ms or scheduler.tpot_target_ms in its place"},
+      {"scheduler: {policy: slo, itl_target_ms: 20, late_share: 0}\n",
+       "bad.yaml:1: scheduler.late_share: 0 is out of range; allowed: 0.001 to 1"},
+      {"scheduler: {policy: chunked, tile_tokens: 64}\n",
+       "bad.yaml:1: scheduler.tile_tokens: policy 'chunked' has no use for this key (it belongs to "
+       "slo); allowed: policy, order, prefill_chunk_size, max_prefill_chunks_per_step"},
       {"scheduler: {policy: tensorrt_llm, chunk_unit_size: 24}\n",
        "bad.yaml:1: scheduler.chunk_unit_size: 24 is not a multiple of kv_cache.block_size 16; "
        "allowed: 0 (a block), or a multiple of it"},
@@ -366,7 +374,8 @@ TEST_CASE("bad variants", "[core][scenario]") {
       {"scheduler: {policy: chunked}\nvariants:\n"
        "  - {name: a, scheduler: {max_num_batched_tokens: 64}}\n",
        "bad.yaml:3: scheduler.max_num_batched_tokens: policy 'chunked' has no use for this key (it "
-       "belongs to token_budget, single_prefill, vllm, nano_vllm, vllm_prefill_first); allowed: "
+       "belongs to token_budget, single_prefill, slo, vllm, nano_vllm, vllm_prefill_first); "
+       "allowed: "
        "policy, order, prefill_chunk_size, max_prefill_chunks_per_step"},
       {"scheduler: {policy: chunked, batch_wait_ms: 5}\nvariants:\n"
        "  - {name: a, scheduler: {policy: static}}\n",

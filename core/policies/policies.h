@@ -16,6 +16,7 @@ std::unique_ptr<Scheduler> make_continuous(const SchedulerContext& context);
 std::unique_ptr<Scheduler> make_chunked(const SchedulerContext& context);
 std::unique_ptr<Scheduler> make_token_budget(const SchedulerContext& context);
 std::unique_ptr<Scheduler> make_single_prefill(const SchedulerContext& context);
+std::unique_ptr<Scheduler> make_slo(const SchedulerContext& context);
 std::unique_ptr<Scheduler> make_vllm(const SchedulerContext& context);
 std::unique_ptr<Scheduler> make_sarathi(const SchedulerContext& context);
 std::unique_ptr<Scheduler> make_orca(const SchedulerContext& context);

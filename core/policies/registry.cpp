@@ -19,6 +19,14 @@ constexpr Keys kChunkedKeys[] = {"order", "prefill_chunk_size", "max_prefill_chu
 constexpr Keys kTokenBudgetKeys[] = {"order", "max_num_batched_tokens", "prefill_chunk_size",
                                      "max_num_partial_prefills", "min_chunk_size"};
 constexpr Keys kSinglePrefillKeys[] = {"order", "max_num_batched_tokens"};
+constexpr Keys kSloKeys[] = {"max_num_batched_tokens",
+                             "itl_target_ms",
+                             "tpot_target_ms",
+                             "ttft_deadline_ms",
+                             "tile_tokens",
+                             "headroom",
+                             "late_share",
+                             "max_held_steps"};
 constexpr Keys kVllmKeys[] = {"max_num_batched_tokens",     "scheduling_policy",
                               "enable_chunked_prefill",     "long_prefill_token_threshold",
                               "scheduler_reserve_full_isl", "evict_unhashed_first"};
@@ -87,6 +95,15 @@ constexpr std::array kPolicies = {
                .natural_shape = StepShape::Separate,
                .requires_separate = true,
                .make = make_single_prefill},
+    PolicyInfo{.name = "slo",
+               .summary = "the largest chunk whose predicted time keeps the ITL target",
+               .source = "a cost model, corrected by measured steps; deadlines order the prompts",
+               .keys = kSloKeys,
+               .allows_allocation = true,
+               .allows_watermark = true,
+               .predicts_steps = true,
+               .default_token_budget = 8192,
+               .make = make_slo},
     PolicyInfo{.name = "vllm",
                .summary = "running requests in order of admission, then waiting ones, in a budget",
                .source = "vLLM V1 4ff865c38 (May 2026); from 0.25 on: evict_unhashed_first",
@@ -204,6 +221,12 @@ void resolve_policy_defaults(Scenario& scenario) {
   METRONOME_CHECK(policy != nullptr, "reading refuses unknown policies");
   if (policy->default_token_budget != kWholeModelLength) {
     scenario.scheduler.max_num_batched_tokens = token_budget(scenario.scheduler);
+  }
+  if (policy->predicts_steps) {
+    SloPolicyConfig& targets = scenario.scheduler.slo;
+    if (!targets.itl_target_ms) targets.itl_target_ms = scenario.slo.itl_ms;
+    if (!targets.tpot_target_ms) targets.tpot_target_ms = scenario.slo.tpot_ms;
+    if (!targets.ttft_deadline_ms) targets.ttft_deadline_ms = scenario.slo.ttft_ms;
   }
   KvCacheConfig& cache = scenario.kv_cache;
   cache.watermark = cache.watermark.value_or(policy->default_watermark);

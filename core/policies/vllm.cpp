@@ -19,7 +19,8 @@ SchedulerContext with_vllm_order(SchedulerContext context, SchedulerConfig& conf
           .max_model_len = context.max_model_len,
           .step_shape = context.step_shape,
           .kv_cache = context.kv_cache,
-          .requests = context.requests};
+          .requests = context.requests,
+          .predictor = context.predictor};
 }
 
 class VllmScheduler final : public Scheduler {

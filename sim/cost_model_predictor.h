@@ -1,0 +1,24 @@
+// A cost model asked before a step is made.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "core/step_predictor.h"
+#include "sim/cost_model.h"
+
+namespace metronome {
+
+class CostModelPredictor final : public StepTimePredictor {
+ public:
+  explicit CostModelPredictor(std::unique_ptr<CostModel> cost_model)
+      : cost_model_(std::move(cost_model)) {}
+
+  TimeNs step_ns(const StepPlan& plan) override { return cost_model_->step_cost(plan).total_ns; }
+  TimeNs host_gap_ns() const override { return cost_model_->host_gap_ns(); }
+
+ private:
+  std::unique_ptr<CostModel> cost_model_;
+};
+
+}  // namespace metronome
