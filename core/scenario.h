@@ -123,9 +123,10 @@ constexpr std::string_view kStepsFile = "steps.jsonl";
 constexpr std::string_view kOutputsFile = "outputs.jsonl";
 constexpr std::string_view kTraceFile = "trace.json";
 constexpr std::string_view kSummaryFile = "summary.json";
+constexpr std::string_view kReportFile = "report.html";
 constexpr bool is_result_file_name(std::string_view name) {
   return name == kResultFile || name == kRequestsFile || name == kStepsFile ||
-         name == kOutputsFile || name == kTraceFile || name == kSummaryFile;
+         name == kOutputsFile || name == kTraceFile || name == kSummaryFile || name == kReportFile;
 }
 
 struct ResultsConfig {
@@ -133,6 +134,7 @@ struct ResultsConfig {
   bool requests = true;  // write requests.jsonl
   bool trace = true;     // write trace.json
   bool outputs = false;  // write outputs.jsonl, where the backend computes tokens
+  bool report = true;    // show the run in report.html, beside summary.json
 };
 
 struct Scenario {

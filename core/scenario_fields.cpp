@@ -179,6 +179,7 @@ void visit_fields(FieldVisitor& visitor, ResultsConfig& config) {
                   "longest stall");
   visitor.boolean("outputs", config.outputs,
                   "write outputs.jsonl, the tokens; backends that compute");
+  visitor.boolean("report", config.report, "show the run in report.html");
 }
 
 void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {

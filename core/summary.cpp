@@ -61,8 +61,7 @@ class CompletedTokens {
   std::vector<Correction> corrections_;  // empty: none
 };
 
-// Every gap between two tokens of a completed request.
-Distribution pooled_itl(const RunRecord& record, const CompletedTokens& tokens) {
+std::vector<WeightedTime> pooled_gaps(const RunRecord& record, const CompletedTokens& tokens) {
   std::vector<WeightedTime> gaps;
   gaps.reserve(record.steps.size());
   for (std::size_t s = 1; s < record.steps.size(); ++s) {
@@ -79,7 +78,7 @@ Distribution pooled_itl(const RunRecord& record, const CompletedTokens& tokens) 
       gaps.push_back({record.steps[after].finished_at - record.steps[before].finished_at, 1});
     }
   }
-  return describe(gaps);
+  return gaps;
 }
 
 // The distribution of one figure over the completed requests that have it.
@@ -111,7 +110,8 @@ void summarize_latencies(const RunRecord& record, const CompletedTokens& tokens,
       over_completed(record, sample, has_itl, [](const RequestRecord& r) { return r.jitter_ns(); });
   summary.queue = over_completed(record, sample, was_scheduled,
                                  [](const RequestRecord& r) { return r.queue_ns(); });
-  summary.itl = pooled_itl(record, tokens);
+  std::vector<WeightedTime> gaps = pooled_gaps(record, tokens);
+  summary.itl = describe(gaps);
 }
 
 void count_request(const RequestRecord& request, Summary& summary) {
@@ -319,6 +319,10 @@ Stall longest_stall_of(const RunRecord& record, std::size_t i) {
     }
   }
   return stall;
+}
+
+std::vector<WeightedTime> pooled_gaps(const RunRecord& record) {
+  return pooled_gaps(record, CompletedTokens(record));
 }
 
 Summary summarize(const RunRecord& record, const SummaryOptions& options) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "core/distribution.h"
 #include "core/run_record.h"
@@ -94,6 +95,9 @@ struct Summary {
 };
 
 Summary summarize(const RunRecord& record, const SummaryOptions& options);
+
+// The sample behind Summary::itl: every gap between two tokens of a completed request.
+std::vector<WeightedTime> pooled_gaps(const RunRecord& record);
 
 // The longest gap of request i. Stall::request is kNoRequest when it has fewer than two tokens.
 Stall longest_stall_of(const RunRecord& record, std::size_t i);

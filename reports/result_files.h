@@ -23,7 +23,9 @@ constexpr std::string_view kResultSchemaKey = "metronome_schema";
 
 // Who ran: everything a result says that is not measured.
 struct RunInfo {
-  std::string label;  // the variant's name
+  std::string label;        // the variant's name
+  std::string scenario;     // the scenario's name; empty: unknown, null
+  std::string description;  // the scenario's; empty: none, null
   std::string backend = "sim";
   // YYYYmmdd-HHMMSS of the clock's start. A virtual clock starts at the epoch, so that the same
   // scenario gives the same bytes at any time of day.

@@ -211,6 +211,8 @@ std::string result_json(const RunResult& result) {
   append_flat_fields(result, json);
   append_stall(result.summary.longest_stall, json);
   append_slo(result.info.slo, json);
+  append_or_null(json, "scenario", result.info.scenario);
+  append_or_null(json, "description", result.info.description);
   json.key("formulas");
   json.begin_object();
   for (const auto& [name, formula] : kFormulas) json.field(name, formula);

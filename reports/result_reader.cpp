@@ -32,6 +32,7 @@ class Place {
     }
     return Place(where_ + ": " + key, json_.at(key));
   }
+  bool has(const std::string& key) const { return json_.is_object() && json_.contains(key); }
   bool is_null() const { return json_.is_null(); }
   const Json& json() const { return json_; }
 
@@ -121,6 +122,8 @@ RunInfo read_info(const Place& result) {
   }
   RunInfo info;
   info.label = result.at("label").text();
+  if (result.has("scenario")) info.scenario = result.at("scenario").text_or_empty();
+  if (result.has("description")) info.description = result.at("description").text_or_empty();
   info.backend = result.at("backend").text();
   info.date = result.at("date").text();
   info.model = result.at("model_id").text();
@@ -296,13 +299,17 @@ std::vector<std::string> result_folders(const std::string& path) {
   return folders;
 }
 
-StoredRun read_result(const std::string& folder) {
-  StoredRun run;
-  run.folder = folder;
+RunInfo read_result_info(const std::string& folder) {
   const std::string path = folder + "/" + std::string(kResultFile);
   std::ifstream file = open_file(path, "a folder that metronome wrote");
   const Json json = parse_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
-  run.result.info = read_info(Place(path, json));
+  return read_info(Place(path, json));
+}
+
+StoredRun read_result(const std::string& folder) {
+  StoredRun run;
+  run.folder = folder;
+  run.result.info = read_result_info(folder);
   run.record = read_record(folder);
   run.result.summary = summarize(run.record, {run.result.info.slo, run.result.info.num_blocks});
   return run;

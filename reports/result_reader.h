@@ -20,6 +20,9 @@ struct StoredRun {
 // summary.json where it has one, else by name. Throws ConfigError when there is none.
 std::vector<std::string> result_folders(const std::string& path);
 
+// Who ran, from result.json alone. Throws ConfigError as read_result does.
+RunInfo read_result_info(const std::string& folder);
+
 // Reads result.json, requests.jsonl and steps.jsonl of one run. The record is the run's own, but
 // for preemptions planned at the same instant, which are in order of their requests. Throws
 // ConfigError naming the file, the line and the key where a file is missing or is not what

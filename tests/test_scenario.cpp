@@ -150,9 +150,9 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8] = SamplingConfig{};
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6] = CudaConfig{};
-  [[maybe_unused]] const auto& [r1, r2, r3, r4] = ResultsConfig{};
+  [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
   return {{"engine.", 5},   {"kv_cache.", 7}, {"scheduler.", 8 + 7 + 5 + 6 + 11 + 5 + 3 + 3},
-          {"slo.", 5},      {"results.", 4},  {"cost_model.", 6},
+          {"slo.", 5},      {"results.", 5},  {"cost_model.", 6},
           {"sampling.", 8}, {"cpu.", 2},      {"cuda.", 6}};
 }
 

@@ -45,6 +45,7 @@ struct Command {
 int run_command(const Arguments& arguments);
 int sweep_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
+int report_command(const Arguments& arguments);
 int list_command(const Arguments& arguments);
 int diagnose_command(const Arguments& arguments);
 int decisions_command(const Arguments& arguments);

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/scenario.h"
 #include "reports/number_text.h"
+#include "reports/report_html.h"
 #include "reports/result_folder.h"
 #include "reports/step_log.h"
 #include "reports/table.h"
@@ -214,11 +215,12 @@ std::string output_text(const std::vector<RunResult>& results) {
 }
 
 std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVariant>& variants,
-                               bool has_subfolders, ResultFolder& folder,
+                               const ScenarioFile& file, ResultFolder& folder,
                                const RunOptions& options) {
   std::ostream& text = text_stream(options);
   ProgressBar bar(!options.is_quiet && !options.wants_step_log);
   std::vector<RunResult> results;
+  ReportBuilder report(variants.size());
   for (PreparedVariant& variant : variants) {
     const std::string& name = variant.scenario.name;
     bar.start(name);
@@ -234,7 +236,13 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
           throw_if_output_failed();
           return true;
         });
-    write_variant(outcome, variant.scenario.results, folder, has_subfolders ? name : std::string());
+    outcome.result.info.scenario = file.name;
+    outcome.result.info.description = file.description;
+    write_variant(outcome, variant.scenario.results, folder,
+                  file.has_variants ? name : std::string());
+    if (variant.scenario.results.report) {
+      report.add(outcome.result.info, result_json(outcome.result), &outcome.record);
+    }
     bar.clear();
     throw_if_interrupted();
     if (log) text << '\n';
@@ -248,6 +256,7 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
     }
     results.push_back(std::move(outcome.result));
   }
+  if (!report.empty()) folder.write(kReportFile, report.html());
   return results;
 }
 
@@ -272,8 +281,7 @@ int run_command(const Arguments& arguments) {
   std::ostream& text = text_stream(options);
   print_header(text, file, variants, options.is_verbose);
   throw_if_output_failed();
-  const std::vector<RunResult> results =
-      run_all(*backend, variants, file.has_variants, folder, options);
+  const std::vector<RunResult> results = run_all(*backend, variants, file, folder, options);
   const std::string summary = summary_json(results);
   folder.write(kSummaryFile, summary);
   throw_if_interrupted();

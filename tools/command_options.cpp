@@ -16,9 +16,9 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
   return ", did you mean '" + std::string(nearest) + "'?";
 }
 
-std::optional<std::string> parse_command(const CommandText& text,
-                                         const po::options_description& options,
-                                         const Arguments& arguments, po::variables_map& values) {
+std::optional<std::vector<std::string>> parse_command_with_files(
+    const CommandText& text, const po::options_description& options, const Arguments& arguments,
+    po::variables_map& values) {
   const std::string name(text.name);
   const std::string hint = " (see `metronome " + name + " --help`)";
   po::options_description all;
@@ -44,16 +44,28 @@ std::optional<std::string> parse_command(const CommandText& text,
   }
   const auto files = values.count("file") == 0 ? std::vector<std::string>()
                                                : values["file"].as<std::vector<std::string>>();
-  if (files.size() != 1) {
-    throw UsageError(name + ": give one " + std::string(text.file_kind) + ", not " +
-                     std::to_string(files.size()) + hint);
+  if (files.empty()) {
+    throw UsageError(name + ": give one " + std::string(text.file_kind) + ", not 0" + hint);
   }
-  const std::string& file = files.front();
-  if (file.empty()) {
+  for (const std::string& file : files) {
+    if (!file.empty()) continue;
     throw UsageError(name + ": " + std::string(text.file_name) +
                      " is empty; allowed: the path of a " + std::string(text.file_kind));
   }
-  return file;
+  return files;
+}
+
+std::optional<std::string> parse_command(const CommandText& text,
+                                         const po::options_description& options,
+                                         const Arguments& arguments, po::variables_map& values) {
+  const auto files = parse_command_with_files(text, options, arguments, values);
+  if (!files) return std::nullopt;
+  if (files->size() != 1) {
+    const std::string name(text.name);
+    throw UsageError(name + ": give one " + std::string(text.file_kind) + ", not " +
+                     std::to_string(files->size()) + " (see `metronome " + name + " --help`)");
+  }
+  return files->front();
 }
 
 }  // namespace metronome

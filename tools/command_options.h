@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tools/cli.h"
 
@@ -22,6 +23,11 @@ struct CommandText {
   std::string_view file_name;  // "SCENARIO"
   std::string_view file_kind;  // "scenario file"
 };
+
+// As parse_command, for a command that takes one or more files. Returns them, none empty.
+std::optional<std::vector<std::string>> parse_command_with_files(
+    const CommandText& text, const boost::program_options::options_description& options,
+    const Arguments& arguments, boost::program_options::variables_map& values);
 
 // Reads `arguments` into the variables that `options` names, and into `values`. Returns the file,
 // which is not empty; nothing when --help was asked for and printed. Throws UsageError.

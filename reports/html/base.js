@@ -1,0 +1,143 @@
+'use strict';
+// What every figure uses: reading the data, colours of the theme, texts of numbers.
+
+// Base64 VLQ, as VlqText in reports/report_data.h writes it. With `isDelta`, each number is the
+// difference to the one before.
+function decodeVlq(text, isDelta = false) {
+  const digits = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
+  const valueOf = decodeVlq.table || (decodeVlq.table = new Int8Array(128));
+  if (valueOf[66] === 0) for (let i = 0; i < 64; ++i) valueOf[digits.charCodeAt(i)] = i;
+  const numbers = new Float64Array(text.length);
+  let size = 0, value = 0, weight = 1, last = 0;
+  for (let i = 0; i < text.length; ++i) {
+    const digit = valueOf[text.charCodeAt(i)];
+    value += (digit & 31) * weight;
+    weight *= 32;
+    if (digit & 32) continue;
+    const half = Math.floor(value / 2);
+    const number = value % 2 ? -half : half;
+    last = isDelta ? last + number : number;
+    numbers[size++] = last;
+    value = 0;
+    weight = 1;
+  }
+  return numbers.slice(0, size);
+}
+
+// Okabe and Ito's colours, which people tell apart whatever their colour vision; lighter on dark.
+const kLight = {
+  name: 'light', panel: '#ffffff', text: '#1b2430', muted: '#5b6675', grid: '#e3e7ec',
+  axis: '#8b96a5',
+  runs: ['#d55e00', '#0072b2', '#009e73', '#b8609a', '#c78500', '#3f97cc', '#6b5fb5', '#444444'],
+  decode: '#0072b2', prefill: '#d55e00', host: '#9aa3ad', waiting: '#e0a100',
+  preemption: '#b8609a', slo: '#b00020', queue: '#c9d0d8', late: '#e69f00', tooLate: '#c2200a',
+};
+const kDark = {
+  name: 'dark', panel: '#171e27', text: '#e6ebf1', muted: '#9aa7b6', grid: '#263040',
+  axis: '#66758a',
+  runs: ['#ff8b3d', '#56b4e9', '#2bc79b', '#e79ac4', '#f2c14e', '#9bd5f7', '#b3a7f5', '#d0d0d0'],
+  decode: '#56b4e9', prefill: '#ff8b3d', host: '#7c8896', waiting: '#f2c14e',
+  preemption: '#e79ac4', slo: '#ff6b6b', queue: '#414e5e', late: '#f2c14e', tooLate: '#ff5a45',
+};
+const kDashes = ['', '7 3', '2 3', '9 3 2 3', '4 2', '1 3', '12 4', '6 2 1 2 1 2'];
+const kMarkers = [d3.symbolCircle, d3.symbolSquare, d3.symbolTriangle, d3.symbolDiamond,
+  d3.symbolCross, d3.symbolStar, d3.symbolWye, d3.symbolCircle];
+const kFont = 'system-ui, "Segoe UI", "Helvetica Neue", Arial, "DejaVu Sans", sans-serif';
+const kParts = [
+  ['decode', 'decode'], ['prefill', 'prefill chunks'], ['host', 'host gap'],
+  ['waiting', 'waiting'], ['preemption', 'preempted']];
+
+let isPrinting = false;
+function theme() {
+  if (isPrinting) return kLight;
+  const chosen = document.documentElement.dataset.theme;
+  const isDark = chosen ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+  return isDark ? kDark : kLight;
+}
+
+const grouped = d3.format(',');
+function formatNumber(number, decimals = 0) {
+  return Number.isFinite(number) ? d3.format(`,.${decimals}f`)(number) : '-';
+}
+// Milliseconds with as many decimals as people read.
+function formatMs(ms) {
+  if (!Number.isFinite(ms)) return '-';
+  if (ms >= 10000) return `${formatNumber(ms / 1000, 1)} s`;
+  return `${formatNumber(ms, ms < 1 ? 3 : ms < 100 ? 1 : 0)} ms`;
+}
+const formatUs = (us) => formatMs(us / 1000);
+const formatSeconds = (us) => `${formatNumber(us / 1e6, us < 1e8 ? 3 : 1)} s`;
+const plural = (count, word) => `${grouped(count)} ${word}${count === 1 ? '' : 's'}`;
+
+function element(tag, properties = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
+    else if (name === 'class') node.className = value;
+    else node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+// The value at a dotted path, or undefined.
+function at(object, path) {
+  return path.split('.').reduce((inner, key) => (inner == null ? undefined : inner[key]), object);
+}
+
+// Columns of one run, decoded when somebody asks for them.
+class Columns {
+  constructor(texts, deltas) {
+    for (const [name, text] of Object.entries(texts)) {
+      if (typeof text !== 'string') {
+        this[name] = text;
+        continue;
+      }
+      let decoded = null;
+      Object.defineProperty(this, name, {
+        enumerable: true,
+        get: () => (decoded = decoded || decodeVlq(text, deltas.includes(name))),
+      });
+    }
+  }
+}
+
+function decodeDetail(detail) {
+  const requests = new Columns(detail.requests, ['id', 'arrival']);
+  requests.prefills = new Columns(detail.requests.prefills, ['row', 'end']);
+  requests.late = new Columns(detail.requests.late, ['row', 'end']);
+  const curve = (name) => new Columns(detail[name], ['ns', 'below']);
+  return {
+    isEstimated: detail.is_estimated,
+    itl: curve('itl_curve'), ttft: curve('ttft_curve'), e2el: curve('e2el_curve'),
+    gaps: new Columns(detail.gaps, ['after']),
+    steps: new Columns(detail.steps,
+      ['position', 'end', 'decode', 'running', 'waiting', 'blocks', 'preempted']),
+    stalls: detail.stalls, culprits: detail.culprits, culpritRequests: detail.culprit_requests,
+    totalParts: detail.total_parts, requests,
+    ttftParts: new Columns(detail.ttft_parts, []),
+  };
+}
+
+// The runs, with what figures need to tell them apart.
+function readRuns() {
+  const data = JSON.parse(document.getElementById('report-data').textContent);
+  return data.runs.map((run, i) => ({
+    index: i, name: run.name, result: run.result, config: run.result.config || {},
+    detail: run.detail ? decodeDetail(run.detail) : null,
+    isHidden: false,
+    get color() { return theme().runs[i % theme().runs.length]; },
+    dash: kDashes[i % kDashes.length], marker: kMarkers[i % kMarkers.length],
+    slo: (metric) => at(run.result, `slo.${metric}_ms`),
+  }));
+}
+
+// First index whose value is not less.
+const lowerBound = (sorted, value) => d3.bisector((x) => x).left(sorted, value);
+
+function detailed(runs) { return runs.filter((run) => run.detail && !run.isHidden); }
+
+function sharedSlo(runs, metric) {
+  const limits = new Set(runs.map((run) => run.slo(metric)).filter((limit) => limit != null));
+  return limits.size === 1 ? [...limits][0] : null;
+}

@@ -1,0 +1,3 @@
+function chunkFigure() { return null; }
+function loadFigure() { return null; }
+function paretoFigure() { return null; }

@@ -1,0 +1,173 @@
+// Puts the report together: figures that have data, one line for those that have none, the theme,
+// and saving pictures.
+
+const kFigures = [];
+
+function toggleRun(run) {
+  run.isHidden = !run.isHidden;
+  renderAll();
+}
+
+function renderAll() {
+  for (const figure of kFigures) {
+    if (figure.onTheme) figure.onTheme();
+    figure.render();
+  }
+  markRuns();
+}
+
+// Swatches of the runs in the summary table, as in the figures.
+function markRuns() {
+  for (const cell of document.querySelectorAll('th[data-run]')) {
+    const run = markRuns.runs[Number(cell.dataset.run)];
+    const old = cell.querySelector('.swatch');
+    if (old) old.remove();
+    const svg = d3.create('svg').attr('width', 24).attr('height', 10).attr('class', 'swatch')
+      .attr('aria-hidden', 'true');
+    svg.append('line').attr('x2', 24).attr('y1', 5).attr('y2', 5).attr('stroke', run.color)
+      .attr('stroke-width', 3).attr('stroke-dasharray', run.dash);
+    cell.prepend(svg.node());
+  }
+}
+
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+  document.getElementById('theme').textContent = name === 'dark' ? 'light' : 'dark';
+  renderAll();
+}
+
+function prepareTheme() {
+  const button = document.getElementById('theme');
+  button.hidden = false;
+  button.textContent = theme().name === 'dark' ? 'light' : 'dark';
+  button.setAttribute('aria-label', 'switch between light and dark');
+  button.addEventListener('click', () => setTheme(theme().name === 'dark' ? 'light' : 'dark'));
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => renderAll());
+  const print = (isOn) => {
+    if (isPrinting === isOn) return;
+    isPrinting = isOn;
+    const root = document.documentElement;
+    if (isOn) {
+      prepareTheme.before = root.dataset.theme;
+      root.dataset.theme = 'light';
+    } else if (prepareTheme.before) {
+      root.dataset.theme = prepareTheme.before;
+    } else {
+      delete root.dataset.theme;
+    }
+    renderAll();
+  };
+  addEventListener('beforeprint', () => print(true));
+  addEventListener('afterprint', () => print(false));
+}
+
+// The figure as one SVG: background, canvas as a picture, then the lines and texts.
+function figureSvg(figure) {
+  if (figure.overlay) figure.overlay.selectAll('*').remove();
+  const {width, height} = figure;
+  const head = 34;
+  const svg = d3.create('svg').attr('xmlns', 'http://www.w3.org/2000/svg')
+    .attr('width', width).attr('height', height + head)
+    .attr('viewBox', `0 ${-head} ${width} ${height + head}`).attr('font-family', kFont)
+    .attr('font-size', 12);
+  svg.append('rect').attr('y', -head).attr('width', width).attr('height', height + head)
+    .attr('fill', theme().panel);
+  svg.append('text').attr('x', 12).attr('y', -12).attr('font-size', 15).attr('font-weight', 700)
+    .attr('fill', theme().text).text(`${document.querySelector('h1').textContent}: ${figure.title}`);
+  svg.append('image').attr('width', width).attr('height', height)
+    .attr('href', figure.canvas.toDataURL('image/png'));
+  svg.node().append(figure.svg.node().cloneNode(true));
+  return {text: new XMLSerializer().serializeToString(svg.node()), width, height: height + head};
+}
+
+function download(blob, name) {
+  const url = URL.createObjectURL(blob);
+  const link = element('a', {href: url, download: name});
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+function fileName(figure, extension) {
+  const title = document.querySelector('h1').textContent.replace(/[^\w.-]+/g, '_');
+  return `${title}-${figure.id}.${extension}`;
+}
+
+function saveSvg(figure) {
+  download(new Blob([figureSvg(figure).text], {type: 'image/svg+xml'}), fileName(figure, 'svg'));
+}
+
+// Resolves with the PNG at twice the size on screen.
+function figurePng(figure) {
+  const {text, width, height} = figureSvg(figure);
+  const image = new Image();
+  return new Promise((resolve, reject) => {
+    image.onload = () => {
+      const canvas = element('canvas', {width: width * 2, height: height * 2});
+      canvas.getContext('2d').drawImage(image, 0, 0, width * 2, height * 2);
+      canvas.toBlob((blob) => resolve(blob), 'image/png');
+    };
+    image.onerror = () => reject(new Error(`cannot draw ${figure.id}`));
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+  });
+}
+
+function savePng(figure) {
+  figurePng(figure).then((blob) => download(blob, fileName(figure, 'png')));
+}
+
+// What each figure needs, for those that cannot be drawn.
+const kMissing = {
+  timeline: ['ITL timeline', 'needs requests.jsonl and steps.jsonl of a run ' +
+    '(results.requests and results.steps)'],
+  distribution: ['Latency distribution', 'needs requests.jsonl and steps.jsonl of a run'],
+  chunks: ['Latency against chunk size', 'needs two runs that differ in one such setting, ' +
+    'for example scheduler.prefill_chunk_size'],
+  composition: ['Step composition', 'needs requests.jsonl and steps.jsonl of a run'],
+  requests: ['Request timeline', 'needs requests.jsonl and steps.jsonl of a run'],
+  breakdown: ['What first tokens waited for', 'needs requests.jsonl and steps.jsonl of a run'],
+  load: ['Goodput against load', 'needs an slo, and runs that differ in their arrival rate'],
+  pareto: ['Throughput against p99 ITL', 'needs two runs'],
+  memory: ['KV cache and queue over time', 'needs requests.jsonl and steps.jsonl of a run'],
+  measured: ['Simulated against measured', 'needs a simulated and a measured run of the same ' +
+    'variant, model and workload (metronome report SIMULATED MEASURED --out FILE)'],
+};
+
+function main() {
+  const runs = readRuns();
+  markRuns.runs = runs;
+  const end = d3.max(runs.filter((run) => run.detail), (run) => d3.max(run.detail.steps.end));
+  const time = new View([0, (end || 1) * 1.005]);
+  const makers = {
+    timeline: () => timelineFigure(runs, time), distribution: () => distributionFigure(runs),
+    chunks: () => chunkFigure(runs), composition: () => compositionFigure(runs, time),
+    requests: () => requestFigure(runs, time), breakdown: () => breakdownFigure(runs),
+    load: () => loadFigure(runs), pareto: () => paretoFigure(runs),
+    memory: () => memoryFigure(runs, time), measured: () => measuredFigure(runs),
+  };
+  const parent = document.getElementById('figures');
+  const contents = document.getElementById('contents');
+  const leftOut = document.getElementById('left-out');
+  for (const [id, make] of Object.entries(makers)) {
+    const figure = make();
+    if (!figure) {
+      leftOut.append(element('li', {}, `${kMissing[id][0]}: not drawn, ${kMissing[id][1]}.`));
+      continue;
+    }
+    kFigures.push(figure);
+    parent.append(figure.node);
+    contents.append(element('a', {href: `#${figure.id}`}, figure.title.split(':')[0]));
+  }
+  prepareTheme();
+  renderAll();
+  let width = innerWidth;
+  addEventListener('resize', () => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    for (const figure of kFigures) figure.schedule();
+  });
+  document.documentElement.dataset.reportDrawn = 'true';
+}
+
+main();

@@ -1,0 +1,1 @@
+function measuredFigure() { return null; }

@@ -1,0 +1,367 @@
+// A figure: a canvas for what is many, an SVG for what is few and read, zoom and hover.
+
+// A range of x values that figures look at; those that share one stay together.
+class View {
+  constructor(full) {
+    this.full = full;
+    this.now = full.slice();
+    this.listeners = [];
+  }
+  get isZoomed() { return this.now[0] !== this.full[0] || this.now[1] !== this.full[1]; }
+  set(domain) {
+    const [low, high] = this.full;
+    const a = Math.max(low, Math.min(...domain));
+    const b = Math.min(high, Math.max(...domain));
+    if (!(b > a) || (b - a) < (high - low) * 1e-7) return;
+    this.now = [a, b];
+    for (const listener of this.listeners) listener();
+  }
+  reset() { this.set(this.full); }
+}
+
+class Figure {
+  // `view`: the x range; null where there is nothing to zoom.
+  constructor({id, title, lead, view, draw, hover, caption}) {
+    Object.assign(this, {id, title, view, draw, hoverAt: hover});
+    this.panels = [];
+    this.stage = element('div', {class: 'stage', tabindex: '0', role: 'img', 'aria-label': title});
+    this.controls = element('div', {class: 'controls'});
+    this.caption = element('p', {class: 'caption'}, caption || '');
+    this.below = element('div');
+    this.node = element('section', {class: 'figure', id, 'data-figure': id},
+      element('h2', {}, title), element('p', {class: 'lead'}, lead), this.controls, this.stage,
+      this.caption, this.below);
+    this.canvas = element('canvas', {'aria-hidden': 'true'});
+    this.svg = d3.create('svg').attr('xmlns', 'http://www.w3.org/2000/svg');
+    this.stage.append(this.canvas, this.svg.node());
+    this.overlay = null;
+    this.addButtons();
+    this.listen();
+    if (view) view.listeners.push(() => this.schedule());
+  }
+
+  addButtons() {
+    const group = element('div', {class: 'push'});
+    if (this.view) {
+      this.resetButton = element('button', {type: 'button', onclick: () => this.view.reset()},
+        'reset zoom');
+      group.append(this.resetButton);
+    }
+    group.append(
+      element('button', {type: 'button', onclick: () => saveSvg(this)}, 'SVG'),
+      element('button', {type: 'button', onclick: () => savePng(this)}, 'PNG'));
+    this.buttons = group;
+    this.controls.append(group);
+  }
+
+  // A choice in front of the buttons. Calls `change` with the chosen value.
+  addChoice(label, options, change) {
+    const select = element('select', {onchange: () => { change(select.value); this.render(); }});
+    for (const [value, text] of options) select.append(element('option', {value}, text));
+    this.controls.insertBefore(element('label', {}, `${label} `, select), this.buttons);
+    return select;
+  }
+
+  schedule() {
+    if (this.isScheduled) return;
+    this.isScheduled = true;
+    requestAnimationFrame(() => { this.isScheduled = false; this.render(); });
+  }
+
+  // Sizes canvas and SVG, and paints.
+  render() {
+    const started = performance.now();
+    const width = Math.max(240, this.stage.clientWidth);
+    this.width = width;
+    this.panels = [];
+    this.svg.selectAll('*').remove();
+    const height = this.draw.height(width);
+    this.height = height;
+    this.stage.style.height = `${height}px`;
+    const ratio = Math.max(1, Math.min(3, window.devicePixelRatio || 1));
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(height * ratio);
+    this.canvas.style.width = `${width}px`;
+    this.canvas.style.height = `${height}px`;
+    this.svg.attr('width', width).attr('height', height).attr('viewBox', `0 0 ${width} ${height}`)
+      .attr('font-family', kFont).attr('font-size', 12);
+    const context = this.canvas.getContext('2d');
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    this.draw.paint(this, context, theme());
+    this.overlay = this.svg.append('g').attr('class', 'overlay');
+    if (this.resetButton) this.resetButton.disabled = !this.view.isZoomed;
+    this.node.dataset.drawMs = (performance.now() - started).toFixed(1);
+    this.node.dataset.drawn = 'true';
+  }
+
+  panelAt(x, y) {
+    return this.panels.find((p) => x >= p.left - 4 && x <= p.right + 4 &&
+                                   y >= p.top - 14 && y <= p.bottom + 4);
+  }
+
+  position(event) {
+    const box = this.stage.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  }
+
+  listen() {
+    const stage = this.stage;
+    stage.addEventListener('pointermove', (event) => this.onMove(event));
+    stage.addEventListener('pointerleave', () => { if (!this.drag) this.clearHover(); });
+    stage.addEventListener('pointerdown', (event) => this.onDown(event));
+    stage.addEventListener('pointerup', (event) => this.onUp(event));
+    stage.addEventListener('pointercancel', () => { this.drag = null; this.clearHover(); });
+    stage.addEventListener('dblclick', () => { if (this.view) this.view.reset(); });
+    stage.addEventListener('wheel', (event) => {
+      if (!this.view || !(event.ctrlKey || event.metaKey || event.shiftKey)) return;
+      event.preventDefault();
+      const delta = event.deltaY || event.deltaX;
+      this.zoom(delta > 0 ? 1.25 : 0.8, this.position(event)[0]);
+    }, {passive: false});
+    stage.addEventListener('keydown', (event) => this.onKey(event));
+  }
+
+  onKey(event) {
+    const panel = this.panels[0];
+    if (!this.view || !panel || event.ctrlKey || event.metaKey || event.altKey) return;
+    const actions = {
+      '+': () => this.zoom(0.7), '=': () => this.zoom(0.7), '-': () => this.zoom(1.4),
+      '0': () => this.view.reset(), 'Escape': () => this.view.reset(),
+      'ArrowLeft': () => this.pan(-0.15), 'ArrowRight': () => this.pan(0.15),
+    };
+    if (!actions[event.key]) return;
+    event.preventDefault();
+    actions[event.key]();
+  }
+
+  // Both work on pixels, so that they do the same on linear and logarithmic axes.
+  zoom(factor, x) {
+    const panel = this.panels[0];
+    const middle = x === undefined ? (panel.left + panel.right) / 2 : x;
+    this.view.set([panel.x.invert(middle - (middle - panel.left) * factor),
+                   panel.x.invert(middle + (panel.right - middle) * factor)]);
+  }
+  pan(share) {
+    const panel = this.panels[0];
+    const shift = (panel.right - panel.left) * share;
+    const [low, high] = this.view.full;
+    const left = panel.x.invert(panel.left + shift);
+    const right = panel.x.invert(panel.right + shift);
+    if (left >= low && right <= high) this.view.set([left, right]);
+  }
+
+  onDown(event) {
+    const [x, y] = this.position(event);
+    const panel = this.panelAt(x, y);
+    if (!this.view || !panel || event.button !== 0) return;
+    this.drag = {x, panel};
+    this.stage.setPointerCapture(event.pointerId);
+  }
+
+  onMove(event) {
+    const [x, y] = this.position(event);
+    if (this.drag && Math.abs(x - this.drag.x) > 3) {
+      hideTooltip();
+      this.overlay.selectAll('*').remove();
+      const {panel} = this.drag;
+      const clamp = (v) => Math.max(panel.left, Math.min(panel.right, v));
+      const [a, b] = [clamp(this.drag.x), clamp(x)].sort((p, q) => p - q);
+      const top = d3.min(this.panels, (p) => p.top);
+      const bottom = d3.max(this.panels, (p) => p.bottom);
+      this.overlay.append('rect').attr('x', a).attr('width', b - a).attr('y', top)
+        .attr('height', bottom - top).attr('fill', theme().decode).attr('fill-opacity', 0.18);
+      return;
+    }
+    const panel = this.panelAt(x, y);
+    if (!panel || !this.hoverAt) return this.clearHover();
+    const found = this.hoverAt(this, panel, x, y);
+    if (!found) return this.clearHover();
+    this.overlay.selectAll('*').remove();
+    for (const mark of found.marks || []) drawHoverMark(this.overlay, mark, panel);
+    showTooltip(found, event.clientX, event.clientY);
+  }
+
+  onUp(event) {
+    const drag = this.drag;
+    this.drag = null;
+    if (!drag) return;
+    const x = this.position(event)[0];
+    if (Math.abs(x - drag.x) < 6) return;
+    this.clearHover();
+    this.view.set([drag.panel.x.invert(drag.x), drag.panel.x.invert(x)]);
+  }
+
+  clearHover() {
+    hideTooltip();
+    if (this.overlay) this.overlay.selectAll('*').remove();
+  }
+}
+
+function drawHoverMark(overlay, mark, panel) {
+  const colors = theme();
+  if (mark.y === undefined) {
+    overlay.append('line').attr('x1', mark.x).attr('x2', mark.x).attr('y1', panel.top)
+      .attr('y2', panel.bottom).attr('stroke', colors.muted).attr('stroke-dasharray', '3 3');
+    return;
+  }
+  overlay.append('circle').attr('cx', mark.x).attr('cy', mark.y).attr('r', mark.r || 5)
+    .attr('fill', 'none').attr('stroke', mark.color || colors.text).attr('stroke-width', 2);
+}
+
+// {title, lines: [[label, value, color?]], note?}
+function showTooltip(found, x, y) {
+  let box = document.getElementById('tooltip');
+  if (!box) document.body.append(box = element('div', {id: 'tooltip', role: 'status'}));
+  box.replaceChildren(element('div', {class: 'title'}, found.title));
+  for (const [label, value, color] of found.lines) {
+    const name = element('span', {});
+    if (color) {
+      const key = element('span', {class: 'key'});
+      key.style.background = color;
+      name.append(key);
+    }
+    name.append(label);
+    box.append(element('div', {class: 'row'}, name, element('span', {}, value)));
+  }
+  if (found.note) box.append(element('div', {class: 'hint'}, found.note));
+  box.hidden = false;
+  const {width, height} = box.getBoundingClientRect();
+  const left = x + 16 + width > innerWidth ? x - width - 12 : x + 16;
+  const top = y + 16 + height > innerHeight ? y - height - 12 : y + 16;
+  box.style.left = `${Math.max(4, left)}px`;
+  box.style.top = `${Math.max(4, top)}px`;
+}
+function hideTooltip() {
+  const box = document.getElementById('tooltip');
+  if (box) box.hidden = true;
+}
+
+// Axes. `scale` knows its pixels; colours are attributes, so that a saved picture keeps them.
+function styleAxis(group, colors) {
+  group.attr('font-family', kFont).attr('font-size', 11.5);
+  group.selectAll('text').attr('fill', colors.muted);
+  group.selectAll('line').attr('stroke', colors.axis);
+  group.select('.domain').attr('stroke', colors.axis);
+}
+
+function gridLines(figure, panel, ticks, isX, colors) {
+  const scale = isX ? panel.x : panel.y;
+  const group = figure.svg.append('g').attr('stroke', colors.grid).attr('stroke-width', 1);
+  for (const tick of ticks) {
+    const p = Math.round(scale(tick)) + 0.5;
+    group.append('line')
+      .attr('x1', isX ? p : panel.left).attr('x2', isX ? p : panel.right)
+      .attr('y1', isX ? panel.top : p).attr('y2', isX ? panel.bottom : p);
+  }
+}
+
+// Powers of ten and, where there is room, their 2s and 5s.
+function logTicks(scale, pixels) {
+  const [low, high] = scale.domain();
+  const decades = Math.max(0.1, Math.log10(high / low));
+  const steps = pixels / decades > 130 ? [1, 2, 5] : pixels / decades > 38 ? [1] : [1];
+  const every = pixels / decades < 30 ? Math.ceil(30 * decades / pixels) : 1;
+  const ticks = [];
+  for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); ++e) {
+    if (((e % every) + every) % every !== 0) continue;
+    for (const s of steps) {
+      const tick = s * 10 ** e;
+      if (tick >= low * 0.999 && tick <= high * 1.001) ticks.push(tick);
+    }
+  }
+  return ticks.length >= 2 ? ticks : scale.ticks(4);
+}
+
+function axisBottom(figure, panel, {ticks, format, label}, colors) {
+  const values = ticks || panel.x.ticks(Math.max(3, (panel.right - panel.left) / 90));
+  gridLines(figure, panel, values, true, colors);
+  const axis = d3.axisBottom(panel.x).tickValues(values).tickFormat(format).tickSizeOuter(0);
+  const group = figure.svg.append('g').attr('transform', `translate(0,${panel.bottom})`).call(axis);
+  styleAxis(group, colors);
+  if (label) {
+    figure.svg.append('text').attr('x', (panel.left + panel.right) / 2)
+      .attr('y', panel.bottom + 36).attr('text-anchor', 'middle').attr('fill', colors.text)
+      .text(label);
+  }
+}
+
+function axisLeft(figure, panel, {ticks, format, label}, colors) {
+  const values = ticks || panel.y.ticks(Math.max(2, (panel.bottom - panel.top) / 42));
+  gridLines(figure, panel, values, false, colors);
+  const axis = d3.axisLeft(panel.y).tickValues(values).tickFormat(format).tickSizeOuter(0);
+  const group = figure.svg.append('g').attr('transform', `translate(${panel.left},0)`).call(axis);
+  styleAxis(group, colors);
+  if (label) {
+    figure.svg.append('text').attr('x', panel.left - 44).attr('y', panel.top - 9)
+      .attr('fill', colors.text).text(label);
+  }
+}
+
+function addPanel(figure, panel) {
+  figure.panels.push(panel);
+  return panel;
+}
+
+// A limit across a panel, with its name.
+function limitLine(figure, panel, {x, y, text}, colors) {
+  const group = figure.svg.append('g');
+  const isVertical = x !== undefined;
+  const p = isVertical ? panel.x(x) : panel.y(y);
+  const [low, high] = isVertical ? [panel.left, panel.right] : [panel.top, panel.bottom];
+  if (!(p >= low - 0.5 && p <= high + 0.5)) return;
+  group.append('line').attr('stroke', colors.slo).attr('stroke-width', 1.4)
+    .attr('stroke-dasharray', '5 4')
+    .attr('x1', isVertical ? p : panel.left).attr('x2', isVertical ? p : panel.right)
+    .attr('y1', isVertical ? panel.top : p).attr('y2', isVertical ? panel.bottom : p);
+  const isRight = isVertical && p > (panel.left + panel.right) / 2;
+  label(group, isVertical ? p + (isRight ? -5 : 5) : panel.right - 4,
+    isVertical ? panel.top + 12 : p - 4, text, colors.slo, colors,
+    isVertical ? (isRight ? 'end' : 'start') : 'end');
+}
+
+// Text with a halo, readable on anything.
+function label(group, x, y, text, fill, colors, anchor = 'start') {
+  return group.append('text').attr('x', x).attr('y', y).attr('text-anchor', anchor)
+    .attr('fill', fill).attr('stroke', colors.panel).attr('stroke-width', 3.5)
+    .attr('stroke-linejoin', 'round').attr('paint-order', 'stroke').attr('font-size', 11.5)
+    .text(text);
+}
+
+// Names of runs or parts in rows; returns the height they take. Clicking one hides or shows it.
+function legendLayout(items, width, left = 12) {
+  let x = left, y = 18;
+  const places = items.map((item) => {
+    const size = 34 + item.text.length * 6.9;
+    if (x > left && x + size > width - 6) { x = left; y += 19; }
+    const place = {x, y, item};
+    x += size;
+    return place;
+  });
+  return {places, height: y + 10};
+}
+
+function drawLegend(figure, items, colors, left = 12) {
+  const {places, height} = legendLayout(items, figure.width, left);
+  for (const {x, y, item} of places) {
+    const group = figure.svg.append('g').attr('transform', `translate(${x},${y})`)
+      .attr('opacity', item.isHidden ? 0.4 : 1);
+    if (item.box) {
+      group.append('rect').attr('y', -9).attr('width', 11).attr('height', 11).attr('rx', 2)
+        .attr('fill', item.color);
+    } else {
+      group.append('line').attr('x2', 22).attr('y1', -4).attr('y2', -4)
+        .attr('stroke', item.color).attr('stroke-width', 2.4).attr('stroke-dasharray', item.dash);
+    }
+    if (item.marker) {
+      group.append('path').attr('d', d3.symbol(item.marker, 46)()).attr('fill', item.color)
+        .attr('transform', 'translate(11,-4)');
+    }
+    group.append('text').attr('x', item.box ? 16 : 27).attr('fill', colors.text).text(item.text);
+    if (item.toggle) {
+      group.style('cursor', 'pointer').on('click', item.toggle).append('title')
+        .text('show or hide');
+    }
+  }
+  return height;
+}

@@ -1,0 +1,2 @@
+function requestFigure() { return null; }
+function breakdownFigure() { return null; }

@@ -1,0 +1,2 @@
+function compositionFigure() { return null; }
+function memoryFigure() { return null; }

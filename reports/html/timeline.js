@@ -1,0 +1,295 @@
+// The ITL timeline: every gap between tokens over the run, with the stalls and what caused them.
+
+const kTimelineState = {isLog: false};
+
+function timelineRows(runs) { return detailed(runs); }
+
+function stallCause(stall) {
+  if (stall.parts.preemption > 0) return 'it was preempted and computed anew';
+  if (!stall.chunk) return 'no prefill ran meanwhile';
+  const chunk = `${grouped(stall.chunk.tokens)} tokens of request ${stall.chunk.request}`;
+  return stall.chunk.tokens === stall.prefill_tokens
+    ? `prefill of ${chunk}`
+    : `${grouped(stall.prefill_tokens)} tokens prefilled, ${chunk} in one chunk`;
+}
+
+// The highest point of each pixel column, so that a hundred thousand gaps cost what a screen holds.
+function paintStems(context, gaps, panel, range, color) {
+  const [begin, end] = range;
+  const base = panel.bottom;
+  const tops = new Float64Array(Math.ceil(panel.right - panel.left) + 2).fill(base);
+  for (let i = begin; i < end; ++i) {
+    const column = Math.round(panel.x(gaps.after[i]) - panel.left);
+    if (column < 0 || column >= tops.length) continue;
+    const y = panel.y(Math.max(gaps.gap[i], panel.y.domain()[0]));
+    if (y < tops[column]) tops[column] = y;
+  }
+  context.fillStyle = color;
+  context.globalAlpha = 0.42;
+  for (let c = 0; c < tops.length; ++c) {
+    if (tops[c] < base) context.fillRect(panel.left + c - 0.5, tops[c], 1.15, base - tops[c]);
+  }
+  context.globalAlpha = 1;
+}
+
+function paintPoints(context, gaps, panel, range, colors, run, limitUs) {
+  const [begin, end] = range;
+  const floor = panel.y.domain()[0];
+  const isSparse = end - begin < 4000;
+  const size = isSparse ? 2.6 : 1.6;
+  const cells = new Uint8Array((Math.ceil(panel.right - panel.left) + 2) *
+                               (Math.ceil(panel.bottom - panel.top) + 2));
+  const rowLength = Math.ceil(panel.right - panel.left) + 2;
+  for (const isLate of [false, true]) {
+    context.fillStyle = isLate ? colors.slo : run.color;
+    for (let i = begin; i < end; ++i) {
+      if ((limitUs !== null && gaps.gap[i] > limitUs) !== isLate) continue;
+      const x = panel.x(gaps.after[i]);
+      const y = panel.y(Math.max(gaps.gap[i], floor));
+      const cell = Math.round(y - panel.top) * rowLength + Math.round(x - panel.left);
+      if (cells[cell] === (isLate ? 2 : 1)) continue;
+      cells[cell] = isLate ? 2 : 1;
+      context.fillRect(x - size / 2, y - size / 2, size, size);
+    }
+  }
+}
+
+// Numbered markers on the longest stalls in sight; the first ones say what caused them.
+function drawStallMarkers(figure, panel, run, colors) {
+  const [low, high] = panel.x.domain();
+  const stalls = run.detail.stalls
+    .map((stall, i) => ({stall, rank: i + 1, end: stall.began + stall.gap}))
+    .filter(({end}) => end >= low && end <= high);
+  const taken = [];
+  const texts = [];
+  const maxTexts = panel.right - panel.left > 600 ? 3 : 1;
+  for (const {stall, rank, end} of stalls) {
+    if (taken.length >= 8) break;
+    const x = panel.x(end);
+    const y = Math.max(panel.top + 9, panel.y(stall.gap) - 11);
+    if (taken.some((other) => Math.hypot(other.x - x, other.y - y) < 19)) continue;
+    if (texts.some((box) => x > box.left - 9 && x < box.right + 9 && Math.abs(y - box.y) < 17)) {
+      continue;
+    }
+    taken.push({x, y});
+    const group = figure.svg.append('g');
+    group.append('line').attr('x1', x).attr('x2', x).attr('y1', y + 8).attr('y2', panel.y(stall.gap))
+      .attr('stroke', colors.text);
+    group.append('circle').attr('cx', x).attr('cy', y).attr('r', 8.5).attr('fill', colors.text);
+    group.append('text').attr('x', x).attr('y', y + 3.8).attr('text-anchor', 'middle')
+      .attr('font-size', 10.5).attr('font-weight', 700).attr('fill', colors.panel).text(rank);
+    if (texts.length < maxTexts) addStallText(figure, panel, stall, x, y, taken, texts, colors);
+  }
+}
+
+function addStallText(figure, panel, stall, x, y, taken, texts, colors) {
+  const text = `${formatUs(stall.gap)}: ${shortCause(stall)}`;
+  const width = text.length * 6.3 + 4;
+  for (const side of [1, -1]) {
+    const left = side > 0 ? x + 13 : x - 13 - width;
+    const box = {left, right: left + width, y};
+    if (left < panel.left + 2 || box.right > panel.right - 2) continue;
+    const isClear = !texts.some((other) => Math.abs(other.y - y) < 17 && other.left < box.right &&
+                                           other.right > box.left) &&
+      !taken.some((other) => Math.abs(other.y - y) < 16 && other.x > left - 9 &&
+                             other.x < box.right + 9);
+    if (!isClear) continue;
+    texts.push(box);
+    label(figure.svg.append('g'), side > 0 ? left : box.right, y + 4, text, colors.text, colors,
+      side > 0 ? 'start' : 'end');
+    return;
+  }
+}
+
+function shortCause(stall) {
+  if (stall.parts.preemption > 0) return `request ${stall.request} was preempted`;
+  if (!stall.chunk) return 'no prefill';
+  return `${grouped(stall.chunk.tokens)}-token chunk of request ${stall.chunk.request}`;
+}
+
+function timelineScale(figure, runs, top, bottom) {
+  const rows = timelineRows(runs);
+  const most = d3.max(rows, (run) => d3.max(run.detail.gaps.gap)) || 1;
+  if (kTimelineState.isLog) {
+    const least = d3.min(rows, (run) => d3.min(run.detail.gaps.gap)) || 1;
+    return d3.scaleLog().domain([Math.max(1, least * 0.8), most * 1.6]).range([bottom, top]);
+  }
+  return d3.scaleLinear().domain([0, most * 1.12]).range([bottom, top]);
+}
+
+const kTimelineSpace = {left: 58, right: 14, head: 26, gap: 12, foot: 44};
+function timelineRowHeight(width, count) { return count > 5 ? 92 : width < 560 ? 118 : 148; }
+
+function paintTimeline(runs, figure, context, colors) {
+  const space = kTimelineSpace;
+  const rows = timelineRows(runs);
+  const height = timelineRowHeight(figure.width, rows.length);
+  rows.forEach((run, i) => {
+    const top = i * (height + space.gap + space.head) + space.head;
+    const panel = addPanel(figure, {
+      left: space.left, right: figure.width - space.right, top, bottom: top + height, run,
+      x: d3.scaleLinear().domain(figure.view.now)
+        .range([space.left, figure.width - space.right]),
+      y: timelineScale(figure, runs, top, top + height)});
+    const isLast = i === rows.length - 1;
+    const yTicks = kTimelineState.isLog ? logTicks(panel.y, height) : null;
+    axisLeft(figure, panel, {ticks: yTicks, format: (us) => formatNumber(us / 1000, us < 1000 ? 1 : 0)},
+      colors);
+    axisBottom(figure, panel, {
+      format: isLast ? (us) => `${us / 1e6}` : () => '',
+      label: isLast ? 'time of the token, s' : ''}, colors);
+    const {gaps} = run.detail;
+    const [low, high] = figure.view.now;
+    const range = [lowerBound(gaps.after, low), lowerBound(gaps.after, high + 1)];
+    const limit = run.slo('itl');
+    paintStems(context, gaps, panel, range, run.color);
+    paintPoints(context, gaps, panel, range, colors, run, limit == null ? null : limit * 1000);
+    if (limit != null) limitLine(figure, panel, {y: limit * 1000, text: `SLO ${limit} ms`}, colors);
+    const itl = run.result;
+    label(figure.svg.append('g'), space.left, top - 9,
+      `${run.name}`, run.color, colors).attr('font-weight', 700).attr('font-size', 14);
+    label(figure.svg.append('g'), figure.width - space.right, top - 9,
+      `p50 ${formatMs(itl.p50_itl_ms)}   p99 ${formatMs(itl.p99_itl_ms)}   ` +
+      `longest ${formatMs(itl.max_itl_ms)}`, colors.muted, colors, 'end');
+    drawStallMarkers(figure, panel, run, colors);
+  });
+  figure.svg.append('text').attr('transform', `translate(13,${figure.height / 2}) rotate(-90)`)
+    .attr('text-anchor', 'middle').attr('fill', colors.text).text('inter-token latency, ms');
+}
+
+function hoverTimeline(figure, panel, x, y) {
+  const {gaps} = panel.run.detail;
+  const from = lowerBound(gaps.after, panel.x.invert(x - 9));
+  const to = lowerBound(gaps.after, panel.x.invert(x + 9));
+  let best = -1, bestDistance = Infinity;
+  for (let i = from; i < to; ++i) {
+    const py = panel.y(Math.max(gaps.gap[i], panel.y.domain()[0]));
+    const distance = Math.hypot(panel.x(gaps.after[i]) - x, (py - y) * 0.6);
+    if (distance < bestDistance) { best = i; bestDistance = distance; }
+  }
+  if (best < 0) return null;
+  const colors = theme();
+  const gap = gaps.gap[best];
+  const waiting = gaps.waiting[best];
+  const parts = {decode: gaps.decode[best], prefill: gaps.prefill[best],
+    waiting: Math.max(0, waiting), preemption: Math.max(0, -waiting)};
+  parts.host = Math.max(0, gap - parts.decode - parts.prefill - parts.waiting - parts.preemption);
+  const lines = kParts.filter(([key]) => parts[key] > 0)
+    .map(([key, name]) => [name, formatUs(parts[key]), colors[key]]);
+  const request = gaps.request[best];
+  lines.push(['waited', request > 0 ? `request ${request - 1}` : plural(gaps.count[best], 'request')]);
+  if (gaps.cause[best] > 0 && parts.prefill > 0) {
+    lines.push(['largest chunk', `${grouped(gaps.cause_tokens[best])} of request ` +
+      `${gaps.cause[best] - 1}`]);
+  }
+  return {
+    title: `${formatUs(gap)} at ${formatSeconds(gaps.after[best])}`, lines,
+    marks: [{x: panel.x(gaps.after[best]), y: panel.y(Math.max(gap, panel.y.domain()[0]))}]};
+}
+
+// A bar of the parts of a gap.
+function splitBar(parts) {
+  const colors = theme();
+  const bar = element('span', {class: 'split'});
+  const total = d3.sum(kParts, ([key]) => parts[key]);
+  bar.setAttribute('title', kParts.filter(([key]) => parts[key] > 0)
+    .map(([key, name]) => `${name} ${formatUs(parts[key])}`).join(', '));
+  for (const [key] of kParts) {
+    if (!(parts[key] > 0)) continue;
+    const piece = element('i');
+    piece.style.width = `${100 * parts[key] / total}%`;
+    piece.style.background = colors[key];
+    bar.append(piece);
+  }
+  return bar;
+}
+
+function headRow(...names) {
+  return element('thead', {}, element('tr', {}, ...names.map((name) =>
+    element('th', {scope: 'col'}, name))));
+}
+
+function stallTable(run, view) {
+  const body = element('tbody');
+  run.detail.stalls.slice(0, 8).forEach((stall, i) => {
+    const show = () => view.set([stall.began - stall.gap * 2, stall.began + stall.gap * 3]);
+    body.append(element('tr', {},
+      element('th', {scope: 'row'}, element('button', {type: 'button', onclick: show,
+        'aria-label': `zoom to stall ${i + 1}`}, `${i + 1}`)),
+      element('td', {}, formatSeconds(stall.began)), element('td', {}, formatUs(stall.gap)),
+      element('td', {}, splitBar(stall.parts)), element('td', {}, grouped(stall.victims)),
+      element('td', {class: 'text'}, `request ${stall.request}: ${stallCause(stall)}`)));
+  });
+  return element('table', {}, headRow('#', 'began', 'gap', 'split', 'waited', 'who, and why'), body);
+}
+
+function culpritTable(run) {
+  const body = element('tbody');
+  for (const culprit of run.detail.culpritRequests.slice(0, 8)) {
+    body.append(element('tr', {}, element('th', {scope: 'row'}, `${culprit.request}`),
+      element('td', {}, grouped(culprit.prompt_tokens)), element('td', {}, grouped(culprit.chunks)),
+      element('td', {}, grouped(culprit.max_victims)),
+      element('td', {}, `${formatNumber(culprit.total / 1000, 0)}`)));
+  }
+  return element('table', {},
+    headRow('request', 'prompt tokens', 'chunks', 'held up at once', 'victim-ms'), body);
+}
+
+// Stalls and culprits of the chosen run, below the figure.
+function fillTimelineTables(figure, runs, chosen) {
+  const run = runs[chosen];
+  const colors = theme();
+  const keys = element('p', {class: 'hint'}, 'split: ');
+  for (const [key, name] of kParts) {
+    const swatch = element('span', {class: 'swatch'});
+    swatch.style.cssText = `width:11px;height:11px;border-radius:2px;background:${colors[key]}`;
+    keys.append(swatch, `${name}   `);
+  }
+  if (run.detail.isEstimated) {
+    keys.append('(what the decodes of mixed steps took alone is estimated from the other steps)');
+  }
+  const scroll = (table) => element('div', {class: 'scroll'}, table);
+  figure.below.replaceChildren(
+    element('h3', {}, `Longest stalls of ${run.name}`), scroll(stallTable(run, figure.view)), keys,
+    element('h3', {}, `Whose prompts held others up in ${run.name}`), scroll(culpritTable(run)));
+}
+
+function timelineFigure(runs, view) {
+  const rows = timelineRows(runs);
+  if (rows.length === 0 || !rows.some((run) => run.detail.gaps.after.length > 0)) return null;
+  const figure = new Figure({
+    id: 'timeline', title: 'ITL timeline: when tokens came late, and why', view,
+    lead: 'Each dot is a gap between two tokens of a request, at the time of the second. Numbers ' +
+      'mark the longest stalls and name the prefill chunk behind them.',
+    draw: {
+      height: (width) => {
+        const count = Math.max(1, timelineRows(runs).length);
+        return count * (timelineRowHeight(width, count) + kTimelineSpace.gap +
+          kTimelineSpace.head) - kTimelineSpace.gap + kTimelineSpace.foot;
+      },
+      paint: (self, context, colors) => paintTimeline(runs, self, context, colors),
+    },
+    hover: hoverTimeline,
+    caption: 'Drag to zoom in, double-click to go back; with the keyboard + - 0 and the arrows. ' +
+      'Figures over time move together.' + keptNote(rows, 'gaps'),
+  });
+  figure.addChoice('axis', [['linear', 'linear'], ['log', 'logarithmic']],
+    (value) => { kTimelineState.isLog = value === 'log'; });
+  let chosen = rows[0].index;
+  figure.addChoice('tables of', rows.map((run) => [run.index, run.name]), (value) => {
+    chosen = Number(value);
+    fillTimelineTables(figure, runs, chosen);
+  });
+  figure.onTheme = () => fillTimelineTables(figure, runs, chosen);
+  return figure;
+}
+
+// Says so when a long run was thinned out.
+function keptNote(rows, name) {
+  const thinned = rows.filter((run) => run.detail[name].num_kept < run.detail[name].num_points);
+  if (thinned.length === 0) return '';
+  const texts = thinned.map((run) => `${run.name}: ${grouped(run.detail[name].num_kept)} of ` +
+    `${grouped(run.detail[name].num_points)} points`);
+  return ` Of many neighbours, those with the least and the greatest values are drawn (` +
+    `${texts.join('; ')}).`;
+}

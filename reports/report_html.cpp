@@ -1,0 +1,341 @@
+#include "reports/report_html.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/error.h"
+#include "reports/number_text.h"
+
+namespace metronome {
+
+// The files of reports/html and D3, carried in the program.
+extern const std::string_view kReportTemplate;
+extern const std::string_view kReportStyle;
+extern const std::string_view kD3Script;
+extern const std::string_view kReportBaseScript;
+extern const std::string_view kReportPlotScript;
+extern const std::string_view kReportTimelineScript;
+extern const std::string_view kReportDistributionScript;
+extern const std::string_view kReportStepsScript;
+extern const std::string_view kReportRequestsScript;
+extern const std::string_view kReportComparisonScript;
+extern const std::string_view kReportMeasuredScript;
+extern const std::string_view kReportMainScript;
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A column of the summary table: a key of result.json and how it is shown.
+struct Column {
+  const char* group;  // shown above neighbours that share it
+  const char* title;
+  const char* key;
+  int decimals;
+  double scale;
+};
+
+constexpr std::array<Column, 13> kColumns = {{
+    {"TTFT, ms", "p50", "p50_ttft_ms", 1, 1},
+    {"TTFT, ms", "p99", "p99_ttft_ms", 1, 1},
+    {"ITL, ms", "p50", "p50_itl_ms", 1, 1},
+    {"ITL, ms", "p99", "p99_itl_ms", 1, 1},
+    {"ITL, ms", "max", "max_itl_ms", 1, 1},
+    {"throughput", "req/s", "request_throughput", 2, 1},
+    {"throughput", "output tok/s", "output_throughput", 0, 1},
+    {"goodput", "req/s", "request_goodput", 2, 1},
+    {"goodput", "in SLO, %", "slo_attainment", 1, 100},
+    {"requests", "completed", "completed", 0, 1},
+    {"requests", "failed", "failed", 0, 1},
+    {"requests", "preempted", "num_preemptions", 0, 1},
+    {"device", "busy, %", "busy_share", 1, 100},
+}};
+
+double number_at(const Json& result, const char* key) {
+  const auto found = result.find(key);
+  if (found == result.end() || !found->is_number()) return std::nan("");
+  return found->get<double>();
+}
+
+std::string text_at(const Json& result, const char* key) {
+  const auto found = result.find(key);
+  if (found == result.end() || found->is_null()) return {};
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+std::string dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+// JSON inside a script element: no '<' that could end it.
+std::string script_json(const Json& json) {
+  std::string safe;
+  for (const char c : dump(json, -1)) {
+    if (c == '<') {
+      safe += "\\u003c";
+    } else {
+      safe += c;
+    }
+  }
+  return safe;
+}
+
+std::string table_head() {
+  std::string groups = "<tr><th></th>";
+  std::string titles = "<tr><th scope=\"col\">run</th>";
+  for (std::size_t i = 0; i < kColumns.size();) {
+    std::size_t end = i;
+    while (end < kColumns.size() && std::string_view(kColumns[end].group) == kColumns[i].group) {
+      titles += "<th scope=\"col\">" + html_text(kColumns[end++].title) + "</th>";
+    }
+    groups += "<th scope=\"colgroup\" colspan=\"" + std::to_string(end - i) + "\">" +
+              html_text(kColumns[i].group) + "</th>";
+    i = end;
+  }
+  return "<thead>" + groups + "</tr>\n" + titles + "</tr></thead>\n";
+}
+
+std::string summary_table(std::span<const ReportRun> runs, const std::vector<Json>& results) {
+  std::string html = "<table class=\"summary\">\n" + table_head() + "<tbody>\n";
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    html += "<tr><th scope=\"row\" data-run=\"" + std::to_string(i) + "\">" +
+            html_text(runs[i].name) + "</th>";
+    for (const Column& column : kColumns) {
+      const double number = number_at(results[i], column.key) * column.scale;
+      html += "<td data-key=\"" + std::string(column.key) + "\">" +
+              grouped_text(number, column.decimals) + "</td>";
+    }
+    html += "</tr>\n";
+  }
+  return html + "</tbody></table>\n";
+}
+
+std::string slo_text(const Json& result) {
+  const auto slo = result.find("slo");
+  std::string text;
+  if (slo == result.end() || !slo->is_object()) return text;
+  constexpr std::array<std::pair<const char*, const char*>, 4> kLimits = {
+      {{"ttft_ms", "TTFT"}, {"tpot_ms", "TPOT"}, {"itl_ms", "every ITL"}, {"e2el_ms", "E2EL"}}};
+  for (const auto& [key, name] : kLimits) {
+    if (!slo->contains(key) || !slo->at(key).is_number()) continue;
+    text += (text.empty() ? "" : ", ") + std::string(name) + " <= " + slo->at(key).dump() + " ms";
+  }
+  return text;
+}
+
+// One line of facts; those that all runs share are said once.
+std::string facts(std::span<const ReportRun> runs, const std::vector<Json>& results) {
+  constexpr std::array<std::pair<const char*, const char*>, 5> kFacts = {
+      {{"model_id", "model"},
+       {"hardware", "hardware"},
+       {"backend", "backend"},
+       {"seed", "seed"},
+       {"num_prompts", "requests"}}};
+  std::string html = "<dl class=\"facts\">";
+  const auto add = [&](const char* name, auto text_of) {
+    std::string value = text_of(results.front());
+    const bool is_shared = std::all_of(results.begin(), results.end(),
+                                       [&](const Json& other) { return text_of(other) == value; });
+    if (!is_shared) value = "differs by run";
+    if (value.empty()) return;
+    html += "<div><dt>" + std::string(name) + "</dt><dd>" + html_text(value) + "</dd></div>";
+  };
+  for (const auto& [key, name] : kFacts) {
+    add(name, [key = key](const Json& result) { return text_at(result, key); });
+  }
+  add("SLO", slo_text);
+  html += "<div><dt>runs</dt><dd>" + std::to_string(runs.size()) + "</dd></div>";
+  return html + "</dl>\n";
+}
+
+std::string formula_list(const Json& formulas) {
+  std::string html = "<dl class=\"formulas\">\n";
+  if (!formulas.is_object()) return "";
+  for (const auto& [name, formula] : formulas.items()) {
+    html += "<dt>" + html_text(name) + "</dt><dd>" +
+            html_text(formula.is_string() ? formula.get<std::string>() : formula.dump()) +
+            "</dd>\n";
+  }
+  return html + "</dl>\n";
+}
+
+std::string run_details(std::span<const ReportRun> runs, const std::vector<Json>& results) {
+  std::string html =
+      "<table class=\"digests\"><thead><tr><th scope=\"col\">run</th>"
+      "<th scope=\"col\">backend</th><th scope=\"col\">policy</th><th scope=\"col\">seed</th>"
+      "<th scope=\"col\">digest</th><th scope=\"col\">output digest</th></tr></thead>\n<tbody>\n";
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    html += "<tr><th scope=\"row\">" + html_text(runs[i].name) + "</th>";
+    for (const char* key : {"backend", "policy", "seed"}) {
+      html += "<td>" + html_text(text_at(results[i], key)) + "</td>";
+    }
+    for (const char* key : {"digest", "output_digest"}) {
+      html += "<td><code>" + html_text(text_at(results[i], key)) + "</code></td>";
+    }
+    html += "</tr>\n";
+  }
+  html += "</tbody></table>\n";
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const auto config = results[i].find("config");
+    if (config == results[i].end() || config->is_null()) continue;
+    html += "<details><summary>resolved configuration of " + html_text(runs[i].name) +
+            "</summary><pre>" + html_text(dump(*config, 2)) + "</pre></details>\n";
+  }
+  return html;
+}
+
+std::string note_list(const std::vector<std::string>& notes) {
+  if (notes.empty()) return {};
+  std::string html = "<ul class=\"notes\">";
+  for (const std::string& note : notes) html += "<li>" + html_text(note) + "</li>";
+  return html + "</ul>\n";
+}
+
+Json parsed_result(const ReportRun& run) {
+  Json result = Json::parse(run.result_json, nullptr, false);
+  if (!result.is_object()) throw ConfigError(run.name + ": its result.json is no JSON object");
+  return result;
+}
+
+std::string report_data(const ReportText& text, std::span<const ReportRun> runs,
+                        const std::vector<Json>& results) {
+  Json data;
+  data["title"] = text.title;
+  Json list = Json::array();
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Json run;
+    run["name"] = runs[i].name;
+    run["result"] = results[i];
+    run["result"].erase("formulas");
+    run["detail"] = runs[i].detail_json.empty() ? Json() : Json::parse(runs[i].detail_json);
+    list.push_back(std::move(run));
+  }
+  data["runs"] = std::move(list);
+  return script_json(data);
+}
+
+// Replaces each {{name}} of the template.
+std::string fill(std::string_view page, const std::map<std::string_view, std::string>& parts) {
+  std::string html;
+  for (;;) {
+    const std::size_t open = page.find("{{");
+    html += page.substr(0, open);
+    if (open == std::string_view::npos) return html;
+    const std::size_t close = page.find("}}", open);
+    html += parts.at(page.substr(open + 2, close - open - 2));
+    page.remove_prefix(close + 2);
+  }
+}
+
+}  // namespace
+
+std::string html_text(std::string_view text) {
+  std::string html;
+  for (const char c : text) {
+    switch (c) {
+      case '&': html += "&amp;"; break;
+      case '<': html += "&lt;"; break;
+      case '>': html += "&gt;"; break;
+      case '"': html += "&quot;"; break;
+      case '\'': html += "&#39;"; break;
+      default: html += c;
+    }
+  }
+  return html;
+}
+
+void make_names_differ(std::vector<ReportRun>& runs) {
+  const auto count = [&runs](const std::string& name) {
+    return std::count_if(runs.begin(), runs.end(),
+                         [&](const ReportRun& run) { return run.name == name; });
+  };
+  std::vector<std::string> names;
+  for (const ReportRun& run : runs) {
+    std::string name = run.name;
+    if (count(name) > 1) name += " (" + text_at(parsed_result(run), "backend") + ")";
+    names.push_back(std::move(name));
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const auto same = std::count(names.begin(), names.end(), names[i]);
+    const auto before =
+        std::count(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]);
+    runs[i].name = same > 1 ? names[i] + " #" + std::to_string(before + 1) : names[i];
+  }
+}
+
+std::string report_html(const ReportText& text, std::span<const ReportRun> runs) {
+  METRONOME_CHECK(!runs.empty(), "a report has a run");
+  std::vector<Json> results;
+  for (const ReportRun& run : runs) results.push_back(parsed_result(run));
+  std::string scripts;
+  for (const std::string_view script :
+       {kReportBaseScript, kReportPlotScript, kReportTimelineScript, kReportDistributionScript,
+        kReportStepsScript, kReportRequestsScript, kReportComparisonScript, kReportMeasuredScript,
+        kReportMainScript}) {
+    scripts += script;
+  }
+  const auto formulas = results.front().find("formulas");
+  const std::map<std::string_view, std::string> parts = {
+      {"title", html_text(text.title)},
+      {"description", html_text(text.description)},
+      {"facts", facts(runs, results)},
+      {"notes", note_list(text.notes)},
+      {"summary", summary_table(runs, results)},
+      {"formulas", formulas == results.front().end() ? "" : formula_list(*formulas)},
+      {"runs", run_details(runs, results)},
+      {"style", std::string(kReportStyle)},
+      {"d3", std::string(kD3Script)},
+      {"data", report_data(text, runs, results)},
+      {"scripts", std::move(scripts)},
+  };
+  return fill(kReportTemplate, parts);
+}
+
+void ReportBuilder::add(const RunInfo& info, std::string result_json, const RunRecord* record) {
+  const std::string scenario = info.scenario.empty() ? info.label : info.scenario;
+  if (std::find(scenarios_.begin(), scenarios_.end(), scenario) == scenarios_.end()) {
+    scenarios_.push_back(scenario);
+  }
+  if (runs_.empty()) description_ = info.description;
+  if (info.description != description_) description_.clear();
+  ReportRun run{info.label, std::move(result_json), {}};
+  if (record != nullptr && wants_detail()) {
+    run.detail_json = report_detail(*record, info.slo, limits_);
+    ++num_detailed_;
+  }
+  runs_.push_back(std::move(run));
+}
+
+std::string ReportBuilder::html() {
+  make_names_differ(runs_);
+  ReportText text;
+  text.description = description_;
+  constexpr std::size_t kMaxNames = 3;
+  for (std::size_t i = 0; i < std::min(kMaxNames, scenarios_.size()); ++i) {
+    text.title += (i == 0 ? "" : ", ") + scenarios_[i];
+  }
+  if (scenarios_.size() > kMaxNames) {
+    text.title += " and " + std::to_string(scenarios_.size() - kMaxNames) + " more";
+  }
+  std::string without;
+  std::size_t num_without = 0;
+  for (const ReportRun& run : runs_) {
+    if (!run.detail_json.empty()) continue;
+    if (num_without++ < kMaxNames) without += (without.empty() ? "" : ", ") + run.name;
+  }
+  if (num_without > 0) {
+    if (num_without > kMaxNames) without += ", ...";
+    text.notes.push_back("Of " + grouped_text(static_cast<std::int64_t>(num_without)) + " of the " +
+                         grouped_text(static_cast<std::int64_t>(runs_.size())) +
+                         " runs only the figures of the summary are here (" + without +
+                         "): a report draws at most " + std::to_string(kMaxDetailed) +
+                         " in detail, and only where requests.jsonl and steps.jsonl were written.");
+  }
+  return report_html(text, runs_);
+}
+
+}  // namespace metronome

@@ -1,0 +1,61 @@
+// report.html: one file with figures, table, formulas and configurations of a run or of several
+// side by side. It needs no network, and without scripts it still shows everything but figures.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/run_record.h"
+#include "reports/report_data.h"
+#include "reports/result_files.h"
+
+namespace metronome {
+
+struct ReportRun {
+  std::string name;         // shown; the runs of a report should differ in it
+  std::string result_json;  // the text of its result.json
+  std::string detail_json;  // report_detail(); empty: its figures only
+};
+
+struct ReportText {
+  std::string title;
+  std::string description;  // may be empty
+  // Sentences about what the report leaves out or what was odd about its input.
+  std::vector<std::string> notes;
+};
+
+// Runs that share a name get their backend behind it, and a number where that is not enough.
+void make_names_differ(std::vector<ReportRun>& runs);
+
+// The file. Whatever stands in the runs' texts is shown as text. Throws ConfigError for a
+// result_json that is none.
+std::string report_html(const ReportText& text, std::span<const ReportRun> runs);
+
+// Collects the runs of a report one by one, so that no record has to be kept.
+class ReportBuilder {
+ public:
+  // Of so many runs; the first kMaxDetailed of them are drawn in detail, each within its share.
+  explicit ReportBuilder(std::size_t num_runs) : limits_(report_limits(num_runs)) {}
+  static constexpr std::size_t kMaxDetailed = 8;
+
+  bool wants_detail() const { return num_detailed_ < kMaxDetailed; }
+  bool empty() const { return runs_.empty(); }
+  // `record` may be nullptr: there is none.
+  void add(const RunInfo& info, std::string result_json, const RunRecord* record);
+  std::string html();
+
+ private:
+  ReportLimits limits_;
+  std::size_t num_detailed_ = 0;
+  std::vector<ReportRun> runs_;
+  std::vector<std::string> scenarios_;
+  std::string description_;  // what all runs say; empty where they differ
+};
+
+// `text` for HTML content and quoted attributes.
+std::string html_text(std::string_view text);
+
+}  // namespace metronome

@@ -1,0 +1,120 @@
+// `metronome report`: writes report.html again from result folders, also of several runs at once.
+#include <boost/program_options.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <system_error>
+
+#include "core/config_reader.h"
+#include "core/error.h"
+#include "reports/file_writer.h"
+#include "reports/report_html.h"
+#include "reports/result_reader.h"
+#include "tools/cli.h"
+#include "tools/command_options.h"
+#include "tools/progress.h"
+#include "tools/text.h"
+
+namespace metronome {
+namespace {
+
+namespace po = boost::program_options;
+namespace fs = std::filesystem;
+
+constexpr CommandText kText = {
+    .name = "report",
+    .arguments = "DIR... [OPTION...]",
+    .summary =
+        "Writes report.html from result folders: figures, table, formulas and configurations in\n"
+        "one file that needs no network. Several folders are compared in one report; a simulated\n"
+        "and a measured run of the same variant, model and workload are set side by side.\n",
+    .examples =
+        "examples:\n"
+        "  metronome report results/quickstart\n"
+        "  metronome report results/quickstart/chunked-512 results/policies --out both.html\n",
+    .file_name = "DIR",
+    .file_kind = "result folder"};
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// A report replaces a report, and nothing else.
+void check_replaceable(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    throw UsageError("--out: " + path + " is a folder; allowed: the path of a file");
+  }
+  if (!fs::exists(path, error)) return;
+  if (text_of(path).find('"' + std::string(kResultSchemaKey) + '"') == std::string::npos) {
+    throw UsageError("--out: " + path +
+                     " exists and is no report; allowed: a report, or a file that does not exist");
+  }
+}
+
+// Beside its target first, so that it is there whole or not at all.
+void write_report(const std::string& path, const std::string& html) {
+  const std::string partial = path + ".partial";
+  try {
+    write_file(partial, html);
+    fs::rename(partial, path);
+  } catch (const std::exception&) {
+    std::remove(partial.c_str());
+    throw;
+  }
+}
+
+bool has_record(const std::string& folder) {
+  return fs::exists(fs::path(folder) / kRequestsFile) && fs::exists(fs::path(folder) / kStepsFile);
+}
+
+}  // namespace
+
+int report_command(const Arguments& arguments) {
+  std::string out;
+  po::options_description visible("options");
+  // clang-format off
+  visible.add_options()
+      ("out", po::value(&out)->value_name("FILE"),
+       "the file to write, replaced if it is a report; unless given DIR/report.html, and for "
+       "several folders report.html in the current one")
+      ("help,h", "this text");
+  // clang-format on
+  po::variables_map values;
+  const auto paths = parse_command_with_files(kText, visible, arguments, values);
+  if (!paths) return kExitDone;
+  if (values.count("out") != 0 && out.empty()) {
+    throw UsageError("--out: is empty; allowed: a file for the report");
+  }
+  if (out.empty()) {
+    const std::string name(kReportFile);
+    out = paths->size() == 1 ? (fs::path(paths->front()) / name).string() : name;
+  }
+  std::vector<std::string> folders;
+  for (const std::string& path : *paths) {
+    for (std::string& folder : result_folders(path)) folders.push_back(std::move(folder));
+  }
+  check_replaceable(out);
+  catch_signals();
+  ReportBuilder report(folders.size());
+  for (const std::string& folder : folders) {
+    throw_if_interrupted();
+    const bool is_detailed = report.wants_detail() && has_record(folder);
+    if (is_detailed) {
+      const StoredRun run = read_result(folder);
+      report.add(run.result.info, result_json(run.result), &run.record);
+    } else {
+      const std::string path = (fs::path(folder) / kResultFile).string();
+      report.add(read_result_info(folder), text_of(path), nullptr);
+    }
+  }
+  write_report(out, report.html());
+  std::cout << "report: " << printable(out) << ", " << folders.size()
+            << (folders.size() == 1 ? " run\n" : " runs\n");
+  return kExitDone;
+}
+
+}  // namespace metronome
