@@ -1,3 +1,357 @@
-function chunkFigure() { return null; }
-function loadFigure() { return null; }
-function paretoFigure() { return null; }
+// Figures that compare runs: against chunk size, against load, throughput against latency.
+
+// {"scheduler.policy": "chunked", ...}; lists as JSON.
+function flattened(config, prefix = '', into = {}) {
+  for (const [key, value] of Object.entries(config)) {
+    const path = prefix ? `${prefix}.${key}` : key;
+    if (value !== null && typeof value === 'object' && !Array.isArray(value)) {
+      flattened(value, path, into);
+    } else {
+      into[path] = JSON.stringify(value);
+    }
+  }
+  return into;
+}
+
+// Runs with equal settings but for `keys`, in groups; each is named after what tells it from the
+// others. The runs' x come from `valueOf`; runs without one are left out.
+function groupRuns(runs, keys, valueOf) {
+  const groups = new Map();
+  for (const run of runs) {
+    const x = valueOf(run);
+    if (!Number.isFinite(x) || run.isHidden) continue;
+    const config = flattened(run.config);
+    for (const key of keys) delete config[key];
+    config.backend = run.result.backend;
+    const identity = JSON.stringify(Object.entries(config).sort());
+    if (!groups.has(identity)) groups.set(identity, {config, points: []});
+    groups.get(identity).points.push({x, run});
+  }
+  const all = [...groups.values()].filter((group) =>
+    new Set(group.points.map((point) => point.x)).size > 1);
+  const names = new Set(all.flatMap((group) => Object.keys(group.config)));
+  const differing = [...names].filter((key) =>
+    new Set(all.map((group) => group.config[key])).size > 1);
+  all.forEach((group, i) => {
+    group.points.sort((a, b) => a.x - b.x);
+    group.name = differing.filter((key) => group.config[key] !== undefined)
+      .map((key) => (key.endsWith('.policy') || key === 'backend'
+        ? JSON.parse(group.config[key]) : `${key.split('.').pop()} ${group.config[key]}`))
+      .map(String).join(', ').replaceAll('"', '') || 'all runs';
+    const colors = theme().runs;
+    group.color = colors[i % colors.length];
+    group.dash = kDashes[i % kDashes.length];
+    group.marker = kMarkers[i % kMarkers.length];
+  });
+  return all;
+}
+const colorOfGroup = (i) => theme().runs[i % theme().runs.length];
+
+// A scale over positive values: logarithmic where they span more than a factor of 12.
+function latencyScale(values, range) {
+  const positive = values.filter((v) => v > 0);
+  const low = d3.min(positive) || 0.1, high = d3.max(positive) || 1;
+  const isLog = high / low > 12;
+  const scale = isLog ? d3.scaleLog().domain([low / 1.4, high * 1.5])
+    : d3.scaleLinear().domain([0, high * 1.12]);
+  return {scale: scale.range(range), isLog};
+}
+
+// Panels side by side, below each other where it is narrow.
+function panelPlaces(figure, count, top, height) {
+  const isWide = figure.width > 700;
+  const cell = isWide ? figure.width / count : figure.width;
+  return d3.range(count).map((k) => {
+    const x = isWide ? k * cell : 0;
+    const y = top + (isWide ? 0 : k * (height + 84));
+    return {left: x + 60, right: x + cell - 16, top: y, bottom: y + height};
+  });
+}
+const panelsHeight = (width, count, height) =>
+  (width > 700 ? height : count * height + (count - 1) * 84) + 52;
+
+// Lines with markers of one quantity over x, a line a group.
+function paintGroupLines(figure, panel, groups, valueOf, style = {}) {
+  const line = d3.line().defined((p) => Number.isFinite(valueOf(p.run)))
+    .x((p) => panel.x(p.x)).y((p) => panel.y(valueOf(p.run)));
+  for (const group of groups) {
+    figure.svg.append('path').attr('d', line(group.points)).attr('fill', 'none')
+      .attr('stroke', style.color || group.color).attr('stroke-width', 2)
+      .attr('stroke-dasharray', style.dash === undefined ? group.dash : style.dash);
+    for (const point of group.points) {
+      const value = valueOf(point.run);
+      if (!Number.isFinite(value)) continue;
+      figure.svg.append('path').attr('d', d3.symbol(style.marker || group.marker, 52)())
+        .attr('transform', `translate(${panel.x(point.x)},${panel.y(value)})`)
+        .attr('fill', style.isHollow ? theme().panel : style.color || group.color)
+        .attr('stroke', style.color || group.color).attr('stroke-width', 1.6);
+      panel.points.push({x: panel.x(point.x), y: panel.y(value), run: point.run});
+    }
+  }
+}
+
+function runLines(run) {
+  const r = run.result;
+  return [
+    ['TTFT p50 / p99', `${formatMs(r.p50_ttft_ms)} / ${formatMs(r.p99_ttft_ms)}`],
+    ['ITL p50 / p99', `${formatMs(r.p50_itl_ms)} / ${formatMs(r.p99_itl_ms)}`],
+    ['longest gap', formatMs(r.max_itl_ms)],
+    ['output', `${formatNumber(r.output_throughput)} tok/s`],
+    ['goodput', r.request_goodput == null ? '-' : `${formatNumber(r.request_goodput, 2)} req/s`],
+    ['in SLO', r.slo_attainment == null ? '-' : `${formatNumber(100 * r.slo_attainment, 1)} %`]];
+}
+
+function hoverPoints(panel, x, y) {
+  let best = null, bestDistance = 28;
+  for (const point of panel.points) {
+    const distance = Math.hypot(point.x - x, point.y - y);
+    if (distance < bestDistance) { best = point; bestDistance = distance; }
+  }
+  return best && {title: best.run.name, lines: runLines(best.run), marks: [{...best, r: 8}]};
+}
+
+// ---- Against chunk size or budget ----
+
+const kChunkKeys = ['prefill_chunk_size', 'max_num_batched_tokens', 'long_prefill_token_threshold',
+  'chunked_prefill_size', 'chunk_size', 'max_num_tokens', 'n_batch', 'n_ubatch'];
+
+function sweptChunks(runs) {
+  let best = null;
+  for (const key of kChunkKeys) {
+    const path = `scheduler.${key}`;
+    const groups = groupRuns(runs, [path], (run) => at(run.config, path));
+    const count = d3.sum(groups, (group) => group.points.length);
+    if (count > 0 && (!best || count > best.count)) best = {key, path, groups, count};
+  }
+  return best;
+}
+
+function paintChunks(runs, swept, figure, colors) {
+  const groups = groupRuns(runs, [swept.path], (run) => at(run.config, swept.path));
+  const others = runs.filter((run) => !run.isHidden && at(run.config, swept.path) == null)
+    .slice(0, 3);
+  const items = groups.length > 1 ? groups.map((g) => ({text: g.name, ...g}))
+    : [{text: 'p99', color: colors.prefill, dash: '', marker: d3.symbolCircle},
+      {text: 'p50', color: colors.decode, dash: '6 3', marker: d3.symbolSquare}];
+  const legend = drawLegend(figure, items, colors, 60);
+  const places = panelPlaces(figure, 2, legend + 26, 260);
+  const xs = [...new Set(groups.flatMap((g) => g.points.map((p) => p.x)))].sort((a, b) => a - b);
+  ['ttft', 'itl'].forEach((metric, k) => {
+    const get = (name) => (run) => run.result[`${name}_${metric}_ms`];
+    const limit = sharedSlo(runs, metric);
+    const values = groups.flatMap((g) => g.points.flatMap((p) => [get('p50')(p.run),
+      get('p99')(p.run)])).concat(others.map(get('p99')), limit == null ? [] : [limit]);
+    const {scale, isLog} = latencyScale(values, [places[k].bottom, places[k].top]);
+    const panel = addPanel(figure, {...places[k], points: [], y: scale,
+      x: d3.scaleLog().base(2).domain(figure.view.now)
+        .range([places[k].left, places[k].right])});
+    const [low, high] = figure.view.now;
+    const ticks = xs.filter((v) => v >= low && v <= high);
+    axisBottom(figure, panel, {ticks, format: grouped, label: `${swept.key}, tokens`}, colors);
+    axisLeft(figure, panel, {ticks: isLog ? logTicks(scale, 260) : null, format: (v) => grouped(+v.toPrecision(3)),
+      label: `${kMetrics[metric].short}, ms${groups.length > 1 ? ' (p99 solid, p50 hollow)' : ''}`},
+      colors);
+    if (limit != null) limitLine(figure, panel, {y: limit, text: `SLO ${limit} ms`}, colors);
+    for (const run of others) {
+      const y = scale(get('p99')(run));
+      figure.svg.append('line').attr('x1', panel.left).attr('x2', panel.right).attr('y1', y)
+        .attr('y2', y).attr('stroke', run.color).attr('stroke-dasharray', '2 3');
+      label(figure.svg.append('g'), panel.left + 4, y - 4, `p99 of ${run.name}`, run.color, colors);
+    }
+    const isOne = groups.length === 1;
+    paintGroupLines(figure, panel, groups, get('p50'), isOne
+      ? {color: colors.decode, dash: '6 3', marker: d3.symbolSquare} : {isHollow: true});
+    paintGroupLines(figure, panel, groups, get('p99'), isOne
+      ? {color: colors.prefill, dash: '', marker: d3.symbolCircle} : {});
+    markBestGoodput(figure, panel, groups, get('p99'), k === 1, colors);
+  });
+}
+
+function markBestGoodput(figure, panel, groups, valueOf, isNamed, colors) {
+  const points = groups.flatMap((g) => g.points)
+    .filter((p) => p.run.result.request_goodput != null);
+  if (points.length < 2) return;
+  const best = d3.max(points, (p) => p.run.result.request_goodput);
+  const point = points.find((p) => p.run.result.request_goodput === best);
+  const x = panel.x(point.x), y = panel.y(valueOf(point.run));
+  figure.svg.append('circle').attr('cx', x).attr('cy', y).attr('r', 9).attr('fill', 'none')
+    .attr('stroke', colors.text).attr('stroke-width', 1.6);
+  if (!isNamed) return;
+  const isRight = x > (panel.left + panel.right) / 2;
+  label(figure.svg.append('g'), x + (isRight ? -13 : 13), y - 9,
+    `most goodput: ${grouped(point.x)}`, colors.text, colors, isRight ? 'end' : 'start');
+}
+
+function chunkFigure(runs) {
+  const swept = sweptChunks(runs);
+  if (!swept) return null;
+  const xs = swept.groups.flatMap((group) => group.points.map((point) => point.x));
+  return new Figure({
+    id: 'chunks', title: `Latency against ${swept.key}`,
+    view: new View([d3.min(xs) / 1.25, d3.max(xs) * 1.25]),
+    lead: 'What smaller steps buy in cadence and cost in first-token time. ' +
+      'Ringed: the setting with the most goodput.',
+    draw: {
+      height: (width) => legendLayout(swept.groups.map((g) => ({text: g.name})), width, 60).height +
+        26 + panelsHeight(width, 2, 260),
+      paint: (self, context, colors) => paintChunks(runs, swept, self, colors),
+    },
+    hover: (self, panel, x, y) => hoverPoints(panel, x, y),
+  });
+}
+
+// ---- Against load ----
+
+const kLoadKeys = ['workload.arrivals.rate', 'workload.arrivals.concurrency',
+  'workload.num_requests', 'workload.trace.rate_scale', 'workload.trace.speedup'];
+function loadOf(run) {
+  const rate = run.result.request_rate;
+  return typeof rate === 'number' ? rate : run.result.max_concurrency;
+}
+
+function paintLoad(runs, figure, colors) {
+  const groups = groupRuns(runs, kLoadKeys, loadOf);
+  const legend = drawLegend(figure, groups.map((g) => ({text: g.name, ...g})), colors, 60);
+  const places = panelPlaces(figure, 2, legend + 26, 260);
+  const isRate = runs.some((run) => typeof run.result.request_rate === 'number');
+  const name = isRate ? 'request rate, 1/s' : 'concurrent requests';
+  const goodputs = groups.flatMap((g) => g.points.map((p) => p.run.result.request_goodput || 0));
+  const quantities = [
+    {label: 'goodput, req/s', of: (run) => run.result.request_goodput,
+      domain: [0, (d3.max(goodputs) || 1) * 1.1], format: (v) => grouped(v)},
+    {label: 'requests within the SLO', of: (run) => run.result.slo_attainment,
+      domain: [0, 1.03], format: (v) => `${Math.round(v * 100)} %`}];
+  quantities.forEach((quantity, k) => {
+    const place = places[k];
+    const panel = addPanel(figure, {...place, points: [],
+      x: d3.scaleLinear().domain(figure.view.now).range([place.left, place.right]),
+      y: d3.scaleLinear().domain(quantity.domain).range([place.bottom, place.top])});
+    axisBottom(figure, panel, {format: (v) => grouped(v), label: name}, colors);
+    axisLeft(figure, panel, {ticks: k === 1 ? [0, 0.25, 0.5, 0.75, 1] : null,
+      format: quantity.format, label: quantity.label}, colors);
+    if (k === 0 && isRate) {
+      const end = Math.min(figure.view.now[1], quantity.domain[1]);
+      figure.svg.append('line').attr('stroke', colors.axis).attr('stroke-dasharray', '2 4')
+        .attr('x1', panel.x(figure.view.now[0])).attr('y1', panel.y(figure.view.now[0]))
+        .attr('x2', panel.x(end)).attr('y2', panel.y(end));
+      label(figure.svg.append('g'), panel.x(end) - 6, panel.y(end) + 14, 'every request good',
+        colors.muted, colors, 'end');
+    }
+    if (k === 1) limitLine(figure, panel, {y: 0.99, text: '99 %'}, colors);
+    paintGroupLines(figure, panel, groups, quantity.of);
+  });
+}
+
+function loadFigure(runs) {
+  const groups = groupRuns(runs.filter((run) => run.result.request_goodput != null), kLoadKeys,
+    loadOf);
+  if (groups.length === 0) return null;
+  const most = d3.max(groups, (group) => d3.max(group.points, (point) => point.x));
+  return new Figure({
+    id: 'load', title: 'Goodput against load', view: new View([0, most * 1.06]),
+    lead: 'Requests per second that meet every limit of the SLO, and their share. Where the line ' +
+      'leaves the diagonal, the server is past its capacity for this SLO.',
+    draw: {
+      height: (width) => legendLayout(groups.map((g) => ({text: g.name})), width, 60).height + 26 +
+        panelsHeight(width, 2, 260),
+      paint: (self, context, colors) => paintLoad(runs, self, colors),
+    },
+    hover: (self, panel, x, y) => hoverPoints(panel, x, y),
+  });
+}
+
+// ---- Throughput against p99 ITL ----
+
+const kRates = {
+  output_throughput: 'output tokens/s', total_token_throughput: 'input and output tokens/s',
+  request_throughput: 'requests/s', request_goodput: 'good requests/s'};
+
+// Runs that no other beats in both; lowest latency first.
+function paretoFront(runs, x, y) {
+  const front = [];
+  for (const run of [...runs].sort((a, b) => x(a) - x(b) || y(b) - y(a))) {
+    if (front.length === 0 || y(run) > y(front[front.length - 1])) front.push(run);
+  }
+  return front;
+}
+
+function nameParetoPoints(figure, panel, named, colors) {
+  const boxes = panel.points.map(({x, y}) => ({left: x - 7, right: x + 7, top: y - 7, bottom: y + 7}));
+  for (const {x, y, run} of named) {
+    const width = textWidth(run.name);
+    for (const [dx, dy, anchor] of [[11, 4, 'start'], [-11, 4, 'end'], [0, -13, 'middle'],
+      [0, 21, 'middle'], [11, -11, 'start'], [11, 19, 'start']]) {
+      const left = x + dx - (anchor === 'start' ? 0 : anchor === 'end' ? width : width / 2);
+      const box = {left, right: left + width, top: y + dy - 11, bottom: y + dy + 3};
+      if (box.left < panel.left || box.right > panel.right || box.top < panel.top - 8) continue;
+      if (boxes.some((other) => other.left < box.right && other.right > box.left &&
+                                other.top < box.bottom && other.bottom > box.top)) continue;
+      boxes.push(box);
+      label(figure.svg.append('g'), x + dx, y + dy, run.name, run.color, colors, anchor);
+      break;
+    }
+  }
+}
+
+function paintPareto(runs, state, figure, colors) {
+  const x = (run) => run.result.p99_itl_ms, y = (run) => run.result[state.rate];
+  const shown = runs.filter((run) => !run.isHidden && Number.isFinite(x(run)) && x(run) > 0 &&
+                                     Number.isFinite(y(run)));
+  const values = shown.map(y);
+  const high = d3.max(values) || 1, low = d3.min(values) || 0;
+  const pad = Math.max((high - low) * 0.15, high * 0.04);
+  const place = {left: 70, right: figure.width - 18, top: 34, bottom: figure.height - 48};
+  const panel = addPanel(figure, {...place, points: [],
+    x: d3.scaleLog().domain(figure.view.now).range([place.left, place.right]),
+    y: d3.scaleLinear().domain([Math.max(0, low - pad), high + pad])
+      .range([place.bottom, place.top])});
+  axisBottom(figure, panel, {ticks: logTicks(panel.x, place.right - place.left),
+    format: (ms) => grouped(+ms.toPrecision(3)), label: 'p99 ITL, ms (further left is steadier)'},
+    colors);
+  axisLeft(figure, panel, {format: (v) => grouped(+v.toPrecision(5)),
+    label: `${kRates[state.rate]} (higher is more)`}, colors);
+  const limit = sharedSlo(runs, 'itl');
+  if (limit != null) limitLine(figure, panel, {x: limit, text: `SLO ${limit} ms`}, colors);
+  const front = paretoFront(shown, x, y);
+  let path = '';
+  front.forEach((run, i) => {
+    path += i === 0 ? `M${panel.x(x(run))},${panel.y(y(run))}`
+      : `H${panel.x(x(run))}V${panel.y(y(run))}`;
+  });
+  if (front.length > 1) {
+    figure.svg.append('path').attr('d', path).attr('fill', 'none').attr('stroke', colors.axis)
+      .attr('stroke-width', 2).attr('stroke-dasharray', '6 4');
+  }
+  for (const run of shown) {
+    const px = panel.x(x(run)), py = panel.y(y(run));
+    if (px < panel.left - 1 || px > panel.right + 1) continue;
+    const isFront = front.includes(run);
+    figure.svg.append('path').attr('d', d3.symbol(run.marker, isFront ? 110 : 62)())
+      .attr('transform', `translate(${px},${py})`).attr('fill', run.color)
+      .attr('fill-opacity', isFront ? 1 : 0.55)
+      .attr('stroke', isFront ? colors.text : 'none').attr('stroke-width', 1.4);
+    panel.points.push({x: px, y: py, run});
+  }
+  const named = shown.length <= 24 ? panel.points
+    : panel.points.filter((point) => front.includes(point.run));
+  nameParetoPoints(figure, panel, named, colors);
+}
+
+function paretoFigure(runs) {
+  const usable = runs.filter((run) => run.result.p99_itl_ms > 0);
+  if (usable.length < 2) return null;
+  const state = {rate: 'output_throughput'};
+  const xs = usable.map((run) => run.result.p99_itl_ms);
+  const figure = new Figure({
+    id: 'pareto', title: 'Throughput against p99 ITL',
+    view: new View([d3.min(xs) / 1.5, d3.max(xs) * 1.6]),
+    lead: 'Outlined: runs that no other beats in both. The dashed line is their front.',
+    draw: {height: () => 380,
+      paint: (self, context, colors) => paintPareto(runs, state, self, colors)},
+    hover: (self, panel, x, y) => hoverPoints(panel, x, y),
+  });
+  const rates = Object.entries(kRates)
+    .filter(([key]) => usable.every((run) => Number.isFinite(run.result[key])));
+  figure.addChoice('throughput in', rates, (value) => { state.rate = value; });
+  return figure;
+}

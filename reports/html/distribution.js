@@ -92,7 +92,7 @@ function paintDistribution(runs, state, figure, context, colors) {
         .attr('fill', 'none').attr('stroke', run.color).attr('stroke-width', 2)
         .attr('stroke-dasharray', run.dash).attr('stroke-linejoin', 'round');
     }
-    if (limit != null) limitLine(figure, panel, {x: limit, text: `SLO ${limit} ms`}, colors);
+    if (limit != null) limitLine(figure, panel, {x: limit, text: `SLO ${limit} ms`, isLow: !isTail}, colors);
   });
 }
 

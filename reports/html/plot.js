@@ -21,14 +21,14 @@ class View {
 
 class Figure {
   // `view`: the x range; null where there is nothing to zoom.
-  constructor({id, title, lead, view, draw, hover, caption}) {
-    Object.assign(this, {id, title, view, draw, hoverAt: hover});
+  constructor({id, title, lead, view, draw, hover, caption, hasCanvas = false}) {
+    Object.assign(this, {id, title, view, draw, hoverAt: hover, hasCanvas});
     this.panels = [];
     this.stage = element('div', {class: 'stage', tabindex: '0', role: 'img', 'aria-label': title});
     this.controls = element('div', {class: 'controls'});
     this.caption = element('p', {class: 'caption'}, caption || '');
     this.below = element('div');
-    this.node = element('section', {class: 'figure', id, 'data-figure': id},
+    this.node = element('section', {class: 'figure', id, 'data-figure': id, 'data-canvas': hasCanvas},
       element('h2', {}, title), element('p', {class: 'lead'}, lead), this.controls, this.stage,
       this.caption, this.below);
     this.canvas = element('canvas', {'aria-hidden': 'true'});
@@ -86,6 +86,7 @@ class Figure {
     this.svg.attr('width', width).attr('height', height).attr('viewBox', `0 0 ${width} ${height}`)
       .attr('font-family', kFont).attr('font-size', 12);
     const context = this.canvas.getContext('2d');
+    this.context = context;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
     this.draw.paint(this, context, theme());
@@ -245,11 +246,20 @@ function styleAxis(group, colors) {
   group.select('.domain').attr('stroke', colors.axis);
 }
 
+// Behind the data: on the canvas where there is one, because the SVG lies above it.
 function gridLines(figure, panel, ticks, isX, colors) {
   const scale = isX ? panel.x : panel.y;
-  const group = figure.svg.append('g').attr('stroke', colors.grid).attr('stroke-width', 1);
+  const group = figure.hasCanvas ? null
+    : figure.svg.append('g').attr('stroke', colors.grid).attr('stroke-width', 1);
+  const context = figure.context;
+  context.fillStyle = colors.grid;
   for (const tick of ticks) {
     const p = Math.round(scale(tick)) + 0.5;
+    if (!group) {
+      if (isX) context.fillRect(p - 0.5, panel.top, 1, panel.bottom - panel.top);
+      else context.fillRect(panel.left, p - 0.5, panel.right - panel.left, 1);
+      continue;
+    }
     group.append('line')
       .attr('x1', isX ? p : panel.left).attr('x2', isX ? p : panel.right)
       .attr('y1', isX ? panel.top : p).attr('y2', isX ? panel.bottom : p);
@@ -304,7 +314,7 @@ function addPanel(figure, panel) {
 }
 
 // A limit across a panel, with its name.
-function limitLine(figure, panel, {x, y, text}, colors) {
+function limitLine(figure, panel, {x, y, text, isLow}, colors) {
   const group = figure.svg.append('g');
   const isVertical = x !== undefined;
   const p = isVertical ? panel.x(x) : panel.y(y);
@@ -316,7 +326,7 @@ function limitLine(figure, panel, {x, y, text}, colors) {
     .attr('y1', isVertical ? panel.top : p).attr('y2', isVertical ? panel.bottom : p);
   const isRight = isVertical && p > (panel.left + panel.right) / 2;
   label(group, isVertical ? p + (isRight ? -5 : 5) : panel.right - 4,
-    isVertical ? panel.top + 12 : p - 4, text, colors.slo, colors,
+    isVertical ? (isLow ? panel.bottom - 8 : panel.top + 12) : p - 4, text, colors.slo, colors,
     isVertical ? (isRight ? 'end' : 'start') : 'end');
 }
 
@@ -328,11 +338,19 @@ function label(group, x, y, text, fill, colors, anchor = 'start') {
     .text(text);
 }
 
+// How wide a text is in the figures' font.
+function textWidth(text, font = `12px ${kFont}`) {
+  const context = textWidth.context ||
+    (textWidth.context = document.createElement('canvas').getContext('2d'));
+  context.font = font;
+  return context.measureText(text).width;
+}
+
 // Names of runs or parts in rows; returns the height they take. Clicking one hides or shows it.
 function legendLayout(items, width, left = 12) {
   let x = left, y = 18;
   const places = items.map((item) => {
-    const size = 34 + item.text.length * 6.9;
+    const size = (item.box ? 34 : 47) + textWidth(item.text);
     if (x > left && x + size > width - 6) { x = left; y += 19; }
     const place = {x, y, item};
     x += size;

@@ -1,2 +1,245 @@
-function requestFigure() { return null; }
-function breakdownFigure() { return null; }
+// Figures of single requests: their lives over time, and what their first tokens waited for.
+
+const kReasons = ['not ended', 'length', 'stop', 'aborted', 'queue full', 'never fits',
+  'step failed'];
+const isFailed = (reason) => reason >= 3;
+
+// Indices of the drawn requests that were there between low and high.
+function requestsInSight(requests, low, high) {
+  const rows = [];
+  for (let i = 0; i < requests.id.length; ++i) {
+    const arrival = requests.arrival[i];
+    const end = arrival + Math.max(requests.ended[i], requests.last[i], 1) - 1;
+    if (arrival <= high && (end >= low || requests.ended[i] === 0)) rows.push(i);
+  }
+  return rows;
+}
+
+// Marks lie by row; the first of each row.
+function firstOfRows(marks, numRows) {
+  const first = new Int32Array(numRows + 1);
+  for (const row of marks.row) ++first[row + 1];
+  for (let i = 0; i < numRows; ++i) first[i + 1] += first[i];
+  return first;
+}
+
+function requestTimes(requests, i) {
+  const time = (column) => (column[i] > 0 ? requests.arrival[i] + column[i] - 1 : null);
+  return {arrival: requests.arrival[i], scheduled: time(requests.scheduled),
+    first: time(requests.first), last: time(requests.last), ended: time(requests.ended)};
+}
+
+function paintRequestBar(context, panel, state, i, y, height, colors) {
+  const {requests} = state.run.detail;
+  const {arrival, scheduled, first, last, ended} = requestTimes(requests, i);
+  const clamp = (us) => Math.max(panel.left, Math.min(panel.right, panel.x(us)));
+  const bar = (from, to, color) => {
+    if (from === null || to === null || to < from) return;
+    const x = clamp(from);
+    context.fillStyle = color;
+    context.fillRect(x, y, Math.max(0.8, clamp(to) - x), height);
+  };
+  const end = ended === null ? panel.x.domain()[1] : ended;
+  bar(arrival, scheduled === null ? end : scheduled, colors.queue);
+  if (scheduled !== null) {
+    context.globalAlpha = 0.28;
+    bar(scheduled, first === null ? end : first, colors.prefill);
+    context.globalAlpha = 0.75;
+    bar(first, last, colors.decode);
+    context.globalAlpha = 1;
+  }
+  const {prefills, late} = requests;
+  for (let k = state.firstChunk[i]; k < state.firstChunk[i + 1]; ++k) {
+    bar(prefills.end[k] - prefills.time[k], prefills.end[k], colors.prefill);
+  }
+  for (let k = state.firstLate[i]; k < state.firstLate[i + 1]; ++k) {
+    const isVery = late.time[k] > 2000 * requests.late_ms;
+    bar(late.end[k] - late.time[k], late.end[k], isVery ? colors.tooLate : colors.late);
+  }
+  if (isFailed(requests.reason[i])) {
+    context.fillStyle = colors.tooLate;
+    context.fillRect(clamp(end) - 1.5, y, 3, height);
+  }
+}
+
+function paintRequests(state, figure, context, colors) {
+  const {requests} = state.run.detail;
+  const limit = requests.late_ms;
+  const legend = drawLegend(figure, [
+    {text: 'queued', color: colors.queue, box: true},
+    {text: 'prefill (its chunks darker)', color: colors.prefill, box: true},
+    {text: 'decode', color: colors.decode, box: true},
+    {text: `gap > ${limit} ms`, color: colors.late, box: true},
+    {text: `gap > ${2 * limit} ms`, color: colors.tooLate, box: true}], colors, 58);
+  const left = 58, right = figure.width - 14, top = legend + 20, bottom = figure.height - 44;
+  const rows = requestsInSight(requests, ...figure.view.now);
+  const panel = addPanel(figure, {left, right, top, bottom, rows,
+    x: d3.scaleLinear().domain(figure.view.now).range([left, right]),
+    y: d3.scaleLinear().domain([0, Math.max(8, rows.length)]).range([top, bottom])});
+  timeAxis(figure, panel, true, colors);
+  const ticks = panel.y.ticks(6).filter((t) => Number.isInteger(t) && t < rows.length);
+  axisLeft(figure, panel, {ticks, format: (t) => grouped(requests.id[rows[t]]),
+    label: 'request, by arrival'}, colors);
+  const pitch = (bottom - top) / Math.max(8, rows.length);
+  const height = Math.max(0.6, pitch > 4 ? pitch - 1.2 : pitch);
+  rows.forEach((i, k) => paintRequestBar(context, panel, state, i, panel.y(k), height, colors));
+}
+
+function hoverRequests(state, figure, panel, x, y) {
+  const {requests} = state.run.detail;
+  const i = panel.rows[Math.floor(panel.y.invert(y))];
+  if (i === undefined) return null;
+  const colors = theme();
+  const {arrival, scheduled, first, last} = requestTimes(requests, i);
+  const lines = [['arrived', formatSeconds(arrival)],
+    ['prompt', plural(requests.prompt[i], 'token')]];
+  if (requests.cached[i] > 0) lines.push(['of it cached', grouped(requests.cached[i])]);
+  if (scheduled !== null) lines.push(['queued', formatUs(scheduled - arrival), colors.queue]);
+  if (first !== null) {
+    lines.push(['time to first token', formatUs(first - arrival), colors.prefill],
+      ['prefill chunks', grouped(requests.chunks[i])],
+      ['output', plural(requests.output[i], 'token')],
+      ['decoding', formatUs(last - first), colors.decode],
+      ['longest gap', formatUs(requests.max_gap[i]),
+        requests.max_gap[i] > 1000 * requests.late_ms ? colors.late : undefined]);
+  }
+  if (requests.preempted[i] > 0) lines.push(['preempted', plural(requests.preempted[i], 'time')]);
+  lines.push(['ended by', kReasons[requests.reason[i]]]);
+  return {title: `request ${grouped(requests.id[i])}`, lines, marks: [{x}]};
+}
+
+function drawnNote(run) {
+  const {requests} = run.detail;
+  const notes = [];
+  if (requests.num_drawn < requests.num_requests) {
+    notes.push(`${grouped(requests.num_drawn)} of ${grouped(requests.num_requests)} requests are ` +
+      'drawn, those around the longest stall.');
+  }
+  if (requests.prefills.row.length < requests.num_chunks) {
+    notes.push(`Of ${grouped(requests.num_chunks)} chunks the largest ` +
+      `${grouped(requests.prefills.row.length)} are drawn.`);
+  }
+  if (requests.late.row.length < requests.num_late) {
+    notes.push(`Of ${grouped(requests.num_late)} late gaps the longest ` +
+      `${grouped(requests.late.row.length)} are drawn.`);
+  }
+  return notes.join(' ');
+}
+
+function chooseRequests(state, run) {
+  state.run = run;
+  const {requests} = run.detail;
+  state.firstChunk = firstOfRows(requests.prefills, requests.id.length);
+  state.firstLate = firstOfRows(requests.late, requests.id.length);
+}
+
+function requestFigure(runs, view) {
+  const rows = detailed(runs).filter((run) => run.detail.requests.id.length > 0);
+  if (rows.length === 0) return null;
+  const state = {};
+  chooseRequests(state, rows[0]);
+  const figure = new Figure({
+    id: 'requests', title: 'Request timeline', view, hasCanvas: true,
+    lead: 'One bar a request, from its arrival to its last token. A late gap is as long as the ' +
+      'wait; columns of them are stalls that hit everybody at once.',
+    draw: {height: () => 460,
+      paint: (self, context, colors) => paintRequests(state, self, context, colors)},
+    hover: (self, panel, x, y) => hoverRequests(state, self, panel, x, y),
+    caption: drawnNote(state.run),
+  });
+  figure.addChoice('run', rows.map((run) => [run.index, run.name]), (value) => {
+    chooseRequests(state, runs[Number(value)]);
+    figure.caption.textContent = drawnNote(state.run);
+  });
+  return figure;
+}
+
+// ---- What first tokens waited for ----
+
+const kTtftParts = [['queue', 'queued', 'waiting'], ['own', 'steps with its own chunks', 'prefill'],
+  ['rest', 'steps without it, host gaps', 'decode']];
+
+// Groups of requests by TTFT: the share of requests up to each, and mean parts in ms.
+function ttftGroups(run) {
+  const {size, ttft, queue, own} = run.detail.ttftParts;
+  const total = d3.sum(size);
+  let before = 0;
+  return d3.range(size.length).map((g) => {
+    const mean = (sum) => sum / size[g] / 1000;
+    const group = {from: before / total, to: (before + size[g]) / total, ttft: mean(ttft[g]),
+      queue: mean(queue[g]), own: mean(own[g])};
+    group.rest = Math.max(0, group.ttft - group.queue - group.own);
+    before += size[g];
+    return group;
+  });
+}
+
+function breakdownColumns(width, count) {
+  return width < 560 ? 1 : Math.min(count, width < 900 ? 2 : 3);
+}
+
+function paintBreakdown(rows, figure, colors) {
+  const legend = drawLegend(figure, kTtftParts.map(([, text, color]) => ({text,
+    color: colors[color], box: true})), colors, 58);
+  const columns = breakdownColumns(figure.width, rows.length);
+  const cell = (figure.width - 14) / columns;
+  const most = d3.max(rows, (run) => d3.max(run.groups, (group) => group.ttft)) || 1;
+  rows.forEach(({run, groups}, k) => {
+    const left = (k % columns) * cell + 58, right = (k % columns + 1) * cell - 8;
+    const top = legend + 30 + Math.floor(k / columns) * 246, bottom = top + 168;
+    const panel = addPanel(figure, {left, right, top, bottom, run, groups,
+      x: d3.scaleLinear().domain(figure.view.now).range([left, right]),
+      y: d3.scaleLinear().domain([0, most * 1.05]).range([bottom, top])});
+    axisBottom(figure, panel, {ticks: panel.x.ticks(5), format: (p) => `${+(p * 100).toFixed(1)} %`,
+      label: 'requests, shortest TTFT first'}, colors);
+    axisLeft(figure, panel, {format: d3.format('~s')}, colors);
+    label(figure.svg.append('g'), left - 44, top - 11, `${run.name}: TTFT, ms`, run.color, colors)
+      .attr('font-weight', 700).attr('font-size', 12.5);
+    const [low, high] = figure.view.now;
+    for (const group of groups) {
+      if (group.to <= low || group.from >= high) continue;
+      const x0 = panel.x(Math.max(low, group.from)), x1 = panel.x(Math.min(high, group.to));
+      let base = 0;
+      for (const [key, , color] of kTtftParts) {
+        figure.svg.append('rect').attr('x', x0).attr('width', Math.max(0.5, x1 - x0 - 0.6))
+          .attr('y', panel.y(base + group[key]))
+          .attr('height', panel.y(base) - panel.y(base + group[key])).attr('fill', colors[color]);
+        base += group[key];
+      }
+    }
+    const limit = run.slo('ttft');
+    if (limit != null) limitLine(figure, panel, {y: limit, text: `SLO ${limit} ms`}, colors);
+  });
+}
+
+function hoverBreakdown(panel, x) {
+  const share = panel.x.invert(x);
+  const group = panel.groups.find(({from, to}) => share >= from && share < to);
+  if (!group) return null;
+  const colors = theme();
+  return {
+    title: `${panel.run.name}: ${formatNumber(group.from * 100, 1)} to ` +
+      `${formatNumber(group.to * 100, 1)} % of requests`,
+    lines: [['mean TTFT', formatMs(group.ttft)], ...kTtftParts.map(([key, text, color]) =>
+      [text, formatMs(group[key]), colors[color]])],
+    marks: [{x}]};
+}
+
+function breakdownFigure(runs) {
+  const shown = () => detailed(runs).filter((run) => run.detail.ttftParts.size.length > 0)
+    .map((run) => ({run, groups: run.groups || (run.groups = ttftGroups(run))}));
+  if (shown().length === 0) return null;
+  return new Figure({
+    id: 'breakdown', title: 'What first tokens waited for', view: new View([0, 1]),
+    lead: 'Time to first token, split into the queue, the steps that computed the request\'s own ' +
+      'chunks, and the rest. Requests in groups of equal size, by their TTFT.',
+    draw: {
+      height: (width) => {
+        const rows = Math.ceil(shown().length / breakdownColumns(width, shown().length));
+        return 66 + (width < 560 ? 19 : 0) + rows * 246 - 20;
+      },
+      paint: (self, context, colors) => paintBreakdown(shown(), self, colors),
+    },
+    hover: (self, panel, x) => hoverBreakdown(panel, x),
+  });
+}

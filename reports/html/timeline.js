@@ -84,7 +84,7 @@ function drawStallMarkers(figure, panel, run, colors) {
 
 function addStallText(figure, panel, stall, x, y, taken, texts, colors) {
   const text = `${formatUs(stall.gap)}: ${shortCause(stall)}`;
-  const width = text.length * 6.3 + 4;
+  const width = textWidth(text) + 4;
   for (const side of [1, -1]) {
     const left = side > 0 ? x + 13 : x - 13 - width;
     const box = {left, right: left + width, y};
@@ -258,7 +258,7 @@ function timelineFigure(runs, view) {
   const rows = timelineRows(runs);
   if (rows.length === 0 || !rows.some((run) => run.detail.gaps.after.length > 0)) return null;
   const figure = new Figure({
-    id: 'timeline', title: 'ITL timeline: when tokens came late, and why', view,
+    id: 'timeline', title: 'ITL timeline: when tokens came late, and why', view, hasCanvas: true,
     lead: 'Each dot is a gap between two tokens of a request, at the time of the second. Numbers ' +
       'mark the longest stalls and name the prefill chunk behind them.',
     draw: {
