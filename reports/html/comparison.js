@@ -13,6 +13,26 @@ function flattened(config, prefix = '', into = {}) {
   return into;
 }
 
+// What names have in common at their start, less a part of a number: "" when that says nothing.
+function commonName(names) {
+  let length = 0;
+  while (length < names[0].length && names.every((name) => name[length] === names[0][length])) {
+    ++length;
+  }
+  const start = names[0].slice(0, length);
+  const isCut = names.some((name) => /\d/.test(name[length] || ''));
+  const name = (isCut ? start.replace(/\d+$/, '') : start).replace(/[\s_.,=:-]+$/, '');
+  return name.length >= 3 ? name : '';
+}
+
+// The first settings that differ, in words.
+function settingsText(config, differing) {
+  const texts = differing.filter((key) => config[key] !== undefined).slice(0, 3)
+    .map((key) => (key.endsWith('.policy') || key === 'backend' ? config[key]
+      : `${key.split('.').pop()} ${config[key]}`));
+  return texts.join(', ').replaceAll('"', '') || 'all runs';
+}
+
 // Runs with equal settings but for `keys`, in groups; each is named after what tells it from the
 // others. The runs' x come from `valueOf`; runs without one are left out.
 function groupRuns(runs, keys, valueOf) {
@@ -32,12 +52,11 @@ function groupRuns(runs, keys, valueOf) {
   const names = new Set(all.flatMap((group) => Object.keys(group.config)));
   const differing = [...names].filter((key) =>
     new Set(all.map((group) => group.config[key])).size > 1);
+  for (const group of all) group.points.sort((a, b) => a.x - b.x);
+  const common = all.map((group) => commonName(group.points.map(({run}) => run.name)));
+  const isTelling = common.every(Boolean) && new Set(common).size === all.length;
   all.forEach((group, i) => {
-    group.points.sort((a, b) => a.x - b.x);
-    group.name = differing.filter((key) => group.config[key] !== undefined)
-      .map((key) => (key.endsWith('.policy') || key === 'backend'
-        ? JSON.parse(group.config[key]) : `${key.split('.').pop()} ${group.config[key]}`))
-      .map(String).join(', ').replaceAll('"', '') || 'all runs';
+    group.name = isTelling ? common[i] : settingsText(group.config, differing);
     const colors = theme().runs;
     group.color = colors[i % colors.length];
     group.dash = kDashes[i % kDashes.length];
@@ -45,7 +64,6 @@ function groupRuns(runs, keys, valueOf) {
   });
   return all;
 }
-const colorOfGroup = (i) => theme().runs[i % theme().runs.length];
 
 // A scale over positive values: logarithmic where they span more than a factor of 12.
 function latencyScale(values, range) {
@@ -81,7 +99,7 @@ function paintGroupLines(figure, panel, groups, valueOf, style = {}) {
     for (const point of group.points) {
       const value = valueOf(point.run);
       if (!Number.isFinite(value)) continue;
-      figure.svg.append('path').attr('d', d3.symbol(style.marker || group.marker, 52)())
+      figure.svg.append('path').attr('d', symbolPath(style.marker || group.marker, 56))
         .attr('transform', `translate(${panel.x(point.x)},${panel.y(value)})`)
         .attr('fill', style.isHollow ? theme().panel : style.color || group.color)
         .attr('stroke', style.color || group.color).attr('stroke-width', 1.6);
@@ -178,7 +196,7 @@ function markBestGoodput(figure, panel, groups, valueOf, isNamed, colors) {
     .attr('stroke', colors.text).attr('stroke-width', 1.6);
   if (!isNamed) return;
   const isRight = x > (panel.left + panel.right) / 2;
-  label(figure.svg.append('g'), x + (isRight ? -13 : 13), y - 9,
+  label(figure.svg.append('g'), x + (isRight ? -13 : 13), y + 22,
     `most goodput: ${grouped(point.x)}`, colors.text, colors, isRight ? 'end' : 'start');
 }
 
@@ -326,7 +344,7 @@ function paintPareto(runs, state, figure, colors) {
     const px = panel.x(x(run)), py = panel.y(y(run));
     if (px < panel.left - 1 || px > panel.right + 1) continue;
     const isFront = front.includes(run);
-    figure.svg.append('path').attr('d', d3.symbol(run.marker, isFront ? 110 : 62)())
+    figure.svg.append('path').attr('d', symbolPath(run.marker, isFront ? 110 : 66))
       .attr('transform', `translate(${px},${py})`).attr('fill', run.color)
       .attr('fill-opacity', isFront ? 1 : 0.55)
       .attr('stroke', isFront ? colors.text : 'none').attr('stroke-width', 1.4);

@@ -30,6 +30,51 @@ function markRuns() {
   }
 }
 
+// The best of a column is marked when all runs completed the same requests.
+function isFairComparison(runs) {
+  const facts = new Set(runs.map(({result}) => JSON.stringify([result.completed,
+    result.num_prompts, result.total_input_tokens, result.total_output_tokens])));
+  return runs.length > 1 && facts.size === 1;
+}
+
+function markBest(runs) {
+  if (!isFairComparison(runs)) return;
+  const more = ['request_throughput', 'output_throughput', 'request_goodput', 'slo_attainment'];
+  const less = ['p50_ttft_ms', 'p99_ttft_ms', 'p50_itl_ms', 'p99_itl_ms', 'max_itl_ms'];
+  for (const key of more.concat(less)) {
+    const cells = [...document.querySelectorAll(`.summary td[data-key="${key}"]`)];
+    const values = runs.map((run) => run.result[key]);
+    if (values.some((value) => !Number.isFinite(value))) continue;
+    const best = more.includes(key) ? d3.max(values) : d3.min(values);
+    const text = cells[values.indexOf(best)].textContent;
+    if (cells.every((cell) => cell.textContent === text)) continue;
+    for (const cell of cells) if (cell.textContent === text) cell.classList.add('best');
+  }
+}
+
+// What the comparison comes to, in a sentence or two.
+function findingsText(runs) {
+  if (!isFairComparison(runs) || runs.some((run) => !(run.result.p99_itl_ms > 0))) return '';
+  const worst = runs[d3.maxIndex(runs, (run) => run.result.p99_itl_ms)];
+  const hasSlo = runs.every((run) => Number.isFinite(run.result.request_goodput));
+  const best = runs[hasSlo ? d3.maxIndex(runs, (run) => run.result.request_goodput)
+    : d3.minIndex(runs, (run) => run.result.p99_itl_ms)];
+  const factor = worst.result.p99_itl_ms / best.result.p99_itl_ms;
+  if (factor < 1.2) return '';
+  const change = 100 * (best.result.output_throughput / worst.result.output_throughput - 1);
+  const changeText = Math.abs(change) < 0.05 ? 'the same throughput'
+    : `${formatNumber(Math.abs(change), 1)} % ${change > 0 ? 'more' : 'less'} throughput`;
+  let text = `${best.name} has a p99 ITL of ${formatMs(best.result.p99_itl_ms)}, ` +
+    `${formatNumber(factor, 1)} times less than ${worst.name} ` +
+    `(${formatMs(worst.result.p99_itl_ms)}), at ${changeText} and a p99 TTFT of ` +
+    `${formatMs(best.result.p99_ttft_ms)} against ${formatMs(worst.result.p99_ttft_ms)}.`;
+  if (hasSlo) {
+    text += ` ${formatNumber(100 * best.result.slo_attainment, 1)} % of its requests meet the ` +
+      `SLO, ${formatNumber(100 * worst.result.slo_attainment, 1)} % of the other's.`;
+  }
+  return text;
+}
+
 function setTheme(name) {
   document.documentElement.dataset.theme = name;
   document.getElementById('theme').textContent = name === 'dark' ? 'light' : 'dark';
@@ -159,6 +204,8 @@ function main() {
     parent.append(figure.node);
     contents.append(element('a', {href: `#${figure.id}`}, figure.title.split(':')[0]));
   }
+  markBest(runs);
+  document.getElementById('findings').textContent = findingsText(runs);
   prepareTheme();
   renderAll();
   let width = innerWidth;

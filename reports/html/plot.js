@@ -338,6 +338,8 @@ function label(group, x, y, text, fill, colors, anchor = 'start') {
     .text(text);
 }
 
+const symbolPath = (type, area) => d3.symbol().type(type).size(area)();
+
 // How wide a text is in the figures' font.
 function textWidth(text, font = `12px ${kFont}`) {
   const context = textWidth.context ||
@@ -372,7 +374,7 @@ function drawLegend(figure, items, colors, left = 12) {
         .attr('stroke', item.color).attr('stroke-width', 2.4).attr('stroke-dasharray', item.dash);
     }
     if (item.marker) {
-      group.append('path').attr('d', d3.symbol(item.marker, 46)()).attr('fill', item.color)
+      group.append('path').attr('d', symbolPath(item.marker, 46)).attr('fill', item.color)
         .attr('transform', 'translate(11,-4)');
     }
     group.append('text').attr('x', item.box ? 16 : 27).attr('fill', colors.text).text(item.text);

@@ -66,14 +66,6 @@ function budgetOf(run) {
   return null;
 }
 
-function chunkOf(run) {
-  for (const key of ['prefill_chunk_size', 'long_prefill_token_threshold', 'n_ubatch']) {
-    const value = at(run.config, `scheduler.${key}`);
-    if (typeof value === 'number' && value > 0) return {key, value};
-  }
-  return null;
-}
-
 // Stacked bars of every step in sight: the lower part over the whole.
 function paintStepBars(context, panel, steps, lower, upper, colors) {
   const [low, high] = panel.x.domain();
@@ -145,7 +137,7 @@ function hoverStep(run, panel, x) {
 function compositionFigure(runs, view) {
   const rows = detailed(runs).filter((run) => run.detail.steps.end.length > 0);
   if (rows.length === 0) return null;
-  const state = {run: rows[rows.length - 1]};
+  const state = {run: rows.find(budgetOf) || rows[rows.length - 1]};
   const figure = new Figure({
     id: 'composition', title: 'Step composition: what the device computed', view, hasCanvas: true,
     lead: 'One bar a step, as wide as the step was long. Above, its tokens and the budget; below, ' +
@@ -167,7 +159,7 @@ function memorySeries(rows) {
   const hasBlocks = rows.every((run) => run.result.num_kv_blocks > 0);
   const series = [
     {label: hasBlocks ? 'KV cache in use, %' : 'KV blocks in use',
-      text: (v) => (hasBlocks ? `${formatNumber(v, 1)} %` : grouped(v)),
+      isShare: hasBlocks, text: (v) => (hasBlocks ? `${formatNumber(v, 1)} %` : grouped(v)),
       of: (run) => (hasBlocks
         ? run.detail.steps.blocks.map((b) => 100 * b / run.result.num_kv_blocks)
         : run.detail.steps.blocks)},
@@ -191,9 +183,11 @@ function paintMemory(runs, series, figure, context, colors) {
   series.forEach((one, k) => {
     const most = d3.max(shown, (run) => d3.max(one.values.get(run))) || 1;
     const top = legend + 24 + k * (height + space);
-    const panel = timePanel(figure, top, height, d3.scaleLinear().domain([0, most * 1.06]).nice(3));
+    const panel = timePanel(figure, top, height,
+      d3.scaleLinear().domain([0, Math.max(most * 1.06, one.isShare ? 1 : 4)]).nice(3));
     timeAxis(figure, panel, k === series.length - 1, colors);
-    axisLeft(figure, panel, {format: d3.format('~s'), label: one.label}, colors);
+    axisLeft(figure, panel, {ticks: panel.y.ticks(3), format: d3.format('~s'), label: one.label},
+      colors);
     for (const run of shown) {
       paintStepLine(context, panel, run.detail.steps.end, one.values.get(run), run.color, run.dash);
     }

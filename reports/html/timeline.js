@@ -14,7 +14,8 @@ function stallCause(stall) {
 }
 
 // The highest point of each pixel column, so that a hundred thousand gaps cost what a screen holds.
-function paintStems(context, gaps, panel, range, color) {
+// What is above the limit is in its colour.
+function paintStems(context, gaps, panel, range, color, limitUs, colors) {
   const [begin, end] = range;
   const base = panel.bottom;
   const tops = new Float64Array(Math.ceil(panel.right - panel.left) + 2).fill(base);
@@ -24,10 +25,19 @@ function paintStems(context, gaps, panel, range, color) {
     const y = panel.y(Math.max(gaps.gap[i], panel.y.domain()[0]));
     if (y < tops[column]) tops[column] = y;
   }
-  context.fillStyle = color;
-  context.globalAlpha = 0.42;
+  const limit = limitUs === null ? panel.top
+    : Math.max(panel.top, Math.min(base, panel.y(Math.max(limitUs, panel.y.domain()[0]))));
   for (let c = 0; c < tops.length; ++c) {
-    if (tops[c] < base) context.fillRect(panel.left + c - 0.5, tops[c], 1.15, base - tops[c]);
+    if (tops[c] >= base) continue;
+    const x = panel.left + c - 0.5;
+    const knee = Math.max(limit, tops[c]);
+    context.globalAlpha = 0.5;
+    context.fillStyle = color;
+    context.fillRect(x, knee, 1.2, base - knee);
+    if (tops[c] >= limit) continue;
+    context.globalAlpha = 0.75;
+    context.fillStyle = colors.slo;
+    context.fillRect(x, tops[c], 1.4, limit - tops[c]);
   }
   context.globalAlpha = 1;
 }
@@ -57,14 +67,19 @@ function paintPoints(context, gaps, panel, range, colors, run, limitUs) {
 // Numbered markers on the longest stalls in sight; the first ones say what caused them.
 function drawStallMarkers(figure, panel, run, colors) {
   const [low, high] = panel.x.domain();
+  // Beside a limit, only what exceeds it is a stall, but for the longest.
+  const limit = run.slo('itl');
+  const least = Math.max(limit == null ? 0 : limit * 1000, 0.25 * d3.max(run.detail.stalls,
+    (stall) => stall.gap));
   const stalls = run.detail.stalls
     .map((stall, i) => ({stall, rank: i + 1, end: stall.began + stall.gap}))
-    .filter(({end}) => end >= low && end <= high);
+    .filter(({stall, rank, end}) => end >= low && end <= high &&
+                                    (rank === 1 || stall.gap > least || figure.view.isZoomed));
   const taken = [];
   const texts = [];
   const maxTexts = panel.right - panel.left > 600 ? 3 : 1;
   for (const {stall, rank, end} of stalls) {
-    if (taken.length >= 8) break;
+    if (taken.length >= (figure.width < 560 ? 4 : 8)) break;
     const x = panel.x(end);
     const y = Math.max(panel.top + 9, panel.y(stall.gap) - 11);
     if (taken.some((other) => Math.hypot(other.x - x, other.y - y) < 19)) continue;
@@ -117,8 +132,14 @@ function timelineScale(figure, runs, top, bottom) {
   return d3.scaleLinear().domain([0, most * 1.12]).range([bottom, top]);
 }
 
+function rowFigures({result}, width) {
+  const longest = `longest ${formatMs(result.max_itl_ms)}`;
+  if (width < 560) return longest;
+  return `p50 ${formatMs(result.p50_itl_ms)} · p99 ${formatMs(result.p99_itl_ms)} · ${longest}`;
+}
+
 const kTimelineSpace = {left: 58, right: 14, head: 26, gap: 12, foot: 44};
-function timelineRowHeight(width, count) { return count > 5 ? 92 : width < 560 ? 118 : 148; }
+function timelineRowHeight(width, count) { return count > 5 ? 92 : width < 560 ? 120 : 158; }
 
 function paintTimeline(runs, figure, context, colors) {
   const space = kTimelineSpace;
@@ -133,7 +154,7 @@ function paintTimeline(runs, figure, context, colors) {
       y: timelineScale(figure, runs, top, top + height)});
     const isLast = i === rows.length - 1;
     const yTicks = kTimelineState.isLog ? logTicks(panel.y, height) : null;
-    axisLeft(figure, panel, {ticks: yTicks, format: (us) => formatNumber(us / 1000, us < 1000 ? 1 : 0)},
+    axisLeft(figure, panel, {ticks: yTicks, format: (us) => `${+(us / 1000).toPrecision(3)}`},
       colors);
     axisBottom(figure, panel, {
       format: isLast ? (us) => `${us / 1e6}` : () => '',
@@ -142,15 +163,14 @@ function paintTimeline(runs, figure, context, colors) {
     const [low, high] = figure.view.now;
     const range = [lowerBound(gaps.after, low), lowerBound(gaps.after, high + 1)];
     const limit = run.slo('itl');
-    paintStems(context, gaps, panel, range, run.color);
-    paintPoints(context, gaps, panel, range, colors, run, limit == null ? null : limit * 1000);
+    const limitUs = limit == null ? null : limit * 1000;
+    paintStems(context, gaps, panel, range, run.color, limitUs, colors);
+    paintPoints(context, gaps, panel, range, colors, run, limitUs);
     if (limit != null) limitLine(figure, panel, {y: limit * 1000, text: `SLO ${limit} ms`}, colors);
-    const itl = run.result;
     label(figure.svg.append('g'), space.left, top - 9,
       `${run.name}`, run.color, colors).attr('font-weight', 700).attr('font-size', 14);
     label(figure.svg.append('g'), figure.width - space.right, top - 9,
-      `p50 ${formatMs(itl.p50_itl_ms)}   p99 ${formatMs(itl.p99_itl_ms)}   ` +
-      `longest ${formatMs(itl.max_itl_ms)}`, colors.muted, colors, 'end');
+      rowFigures(run, figure.width), colors.muted, colors, 'end');
     drawStallMarkers(figure, panel, run, colors);
   });
   figure.svg.append('text').attr('transform', `translate(13,${figure.height / 2}) rotate(-90)`)
@@ -220,7 +240,7 @@ function stallTable(run, view) {
       element('td', {}, splitBar(stall.parts)), element('td', {}, grouped(stall.victims)),
       element('td', {class: 'text'}, `request ${stall.request}: ${stallCause(stall)}`)));
   });
-  return element('table', {}, headRow('#', 'began', 'gap', 'split', 'waited', 'who, and why'), body);
+  return element('table', {class: 'wide'}, headRow('#', 'began', 'gap', 'split', 'waited', 'who, and why'), body);
 }
 
 function culpritTable(run) {
