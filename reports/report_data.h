@@ -36,7 +36,7 @@ class VlqText {
 // How much of one run a report keeps. Where there is more, neighbours share a bucket, of which
 // those with the least and the greatest value of each series stay.
 struct ReportLimits {
-  std::size_t max_gap_points = 100'000;  // of the ITL timeline
+  std::size_t max_gap_points = 200'000;  // of the ITL timeline
   std::size_t max_steps = 40'000;
   std::size_t max_requests = 2'000;        // of the request timeline
   std::size_t max_request_marks = 20'000;  // chunks, and late gaps, drawn into it

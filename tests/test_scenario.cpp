@@ -83,7 +83,8 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
              "invariance": "chunk", "graphs": true, "max_pass_tokens": 8192},
     "slo": {"preset": "none", "ttft_ms": null, "tpot_ms": null, "itl_ms": null,
             "e2el_ms": null},
-    "results": {"steps": true, "requests": true, "trace": true, "outputs": false}})");
+    "results": {"steps": true, "requests": true, "trace": true, "outputs": false,
+                "report": true}})");
   CHECK(shown == expected);
 }
 

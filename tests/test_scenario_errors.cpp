@@ -97,7 +97,7 @@ TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
        "ttft_ms, tpot_ms, itl_ms, e2el_ms"},
       {"results: {step: true}\n",
        "bad.yaml:1: results.step: unknown key (did you mean 'steps'?); allowed: steps, requests, "
-       "trace, outputs"},
+       "trace, outputs, report"},
       {"variants:\n  - name: a\n    sheduler: {policy: static}\n",
        "bad.yaml:3: variants.0.sheduler: unknown key (did you mean 'scheduler'?); allowed: name, "
        "seed, model, weights, hardware, engine, kv_cache, scheduler, cost_model, sampling, cpu, "

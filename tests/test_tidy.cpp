@@ -49,7 +49,8 @@ const std::vector<SourceFile>& repository() {
 bool is_code(const SourceFile& file) {
   const std::string extension = fs::path(file.path).extension().string();
   return extension == ".h" || extension == ".cpp" || extension == ".cu" || extension == ".cuh" ||
-         extension == ".cmake" || file.path.ends_with("CMakeLists.txt") ||
+         extension == ".cmake" || extension == ".js" || extension == ".css" ||
+         file.path.ends_with("CMakeLists.txt") ||
          (extension.empty() && file.path.starts_with("tools/"));
 }
 

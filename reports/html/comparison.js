@@ -166,7 +166,8 @@ function paintChunks(runs, swept, figure, colors) {
     const [low, high] = figure.view.now;
     const ticks = xs.filter((v) => v >= low && v <= high);
     axisBottom(figure, panel, {ticks, format: grouped, label: `${swept.key}, tokens`}, colors);
-    axisLeft(figure, panel, {ticks: isLog ? logTicks(scale, 260) : null, format: (v) => grouped(+v.toPrecision(3)),
+    axisLeft(figure, panel, {ticks: isLog ? logTicks(scale, 260) : null,
+      format: (v) => grouped(+v.toPrecision(3)),
       label: `${kMetrics[metric].short}, ms${groups.length > 1 ? ' (p99 solid, p50 hollow)' : ''}`},
       colors);
     if (limit != null) limitLine(figure, panel, {y: limit, text: `SLO ${limit} ms`}, colors);
@@ -294,7 +295,8 @@ function paretoFront(runs, x, y) {
 }
 
 function nameParetoPoints(figure, panel, named, colors) {
-  const boxes = panel.points.map(({x, y}) => ({left: x - 7, right: x + 7, top: y - 7, bottom: y + 7}));
+  const boxes = panel.points.map(({x, y}) =>
+    ({left: x - 7, right: x + 7, top: y - 7, bottom: y + 7}));
   for (const {x, y, run} of named) {
     const width = textWidth(run.name);
     for (const [dx, dy, anchor] of [[11, 4, 'start'], [-11, 4, 'end'], [0, -13, 'middle'],

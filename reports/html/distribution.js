@@ -92,7 +92,9 @@ function paintDistribution(runs, state, figure, context, colors) {
         .attr('fill', 'none').attr('stroke', run.color).attr('stroke-width', 2)
         .attr('stroke-dasharray', run.dash).attr('stroke-linejoin', 'round');
     }
-    if (limit != null) limitLine(figure, panel, {x: limit, text: `SLO ${limit} ms`, isLow: !isTail}, colors);
+    if (limit != null) {
+      limitLine(figure, panel, {x: limit, text: `SLO ${limit} ms`, isLow: !isTail}, colors);
+    }
   });
 }
 
@@ -127,8 +129,8 @@ function distributionFigure(runs) {
   const view = new View(range(state.metric));
   const figure = new Figure({
     id: 'distribution', title: 'Latency distribution and its tail', view,
-    lead: 'Left: how many are at most so long. Right: how many are longer, on a logarithmic axis, ' +
-      'where the stalls are that a median does not show.',
+    lead: 'Left: how many are at most so long. Right: how many are longer, on a logarithmic ' +
+      'axis, where the stalls are that a median does not show.',
     draw: {
       height: (width) => (width > 700 ? 400 : 640) +
         legendLayout(drawn.map((run) => ({text: run.name})), width, 58).height - 28,

@@ -92,6 +92,8 @@ function prepareTheme() {
     if (isPrinting === isOn) return;
     isPrinting = isOn;
     const root = document.documentElement;
+    document.body.classList.toggle('printing', isOn);
+    document.querySelector('#reference details').open = isOn;
     if (isOn) {
       prepareTheme.before = root.dataset.theme;
       root.dataset.theme = 'light';
@@ -118,7 +120,8 @@ function figureSvg(figure) {
   svg.append('rect').attr('y', -head).attr('width', width).attr('height', height + head)
     .attr('fill', theme().panel);
   svg.append('text').attr('x', 12).attr('y', -12).attr('font-size', 15).attr('font-weight', 700)
-    .attr('fill', theme().text).text(`${document.querySelector('h1').textContent}: ${figure.title}`);
+    .attr('fill', theme().text)
+    .text(`${document.querySelector('h1').textContent}: ${figure.title}`);
   svg.append('image').attr('width', width).attr('height', height)
     .attr('href', figure.canvas.toDataURL('image/png'));
   svg.node().append(figure.svg.node().cloneNode(true));

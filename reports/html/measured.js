@@ -33,7 +33,9 @@ function paintPairCurves(pair, figure, panel, colors) {
       .attr('fill', 'none').attr('stroke', color).attr('stroke-width', 2)
       .attr('stroke-dasharray', dash);
   }
-  if (limit != null) limitLine(figure, panel, {x: limit, text: `SLO ${limit} ms`, isLow: true}, colors);
+  if (limit != null) {
+    limitLine(figure, panel, {x: limit, text: `SLO ${limit} ms`, isLow: true}, colors);
+  }
 }
 
 function paintStepScatter(pair, figure, context, panel, colors) {
@@ -88,7 +90,8 @@ function paintMeasured(state, figure, context, colors) {
 
 const kRatioRows = [['mean_ttft_ms', 'TTFT mean'], ['p99_ttft_ms', 'TTFT p99'],
   ['p50_itl_ms', 'ITL p50'], ['p99_itl_ms', 'ITL p99'], ['max_itl_ms', 'ITL max'],
-  ['p99_e2el_ms', 'E2EL p99'], ['output_throughput', 'output tokens/s'], ['duration', 'duration, s']];
+  ['p99_e2el_ms', 'E2EL p99'], ['output_throughput', 'output tokens/s'],
+  ['duration', 'duration, s']];
 
 function ratioTable({simulated, measured}) {
   const body = element('tbody');
@@ -117,9 +120,11 @@ function measuredFigure(runs) {
     hover: (self, panel, x) => {
       if (panel.kind !== 'curves') return null;
       const ms = panel.x.invert(x);
-      const share = (run) => `${formatNumber(100 * shareAtMost(curveOf(run, 'itl'), ms * 1e6), 2)} %`;
+      const share = (run) =>
+        `${formatNumber(100 * shareAtMost(curveOf(run, 'itl'), ms * 1e6), 2)} %`;
       return {title: `at most ${formatMs(ms)}`, marks: [{x}],
-        lines: [['simulated', share(state.pair.simulated)], ['measured', share(state.pair.measured)]]};
+        lines: [['simulated', share(state.pair.simulated)],
+          ['measured', share(state.pair.measured)]]};
     },
   });
   const fill = () => {

@@ -21,16 +21,18 @@ class View {
 
 class Figure {
   // `view`: the x range; null where there is nothing to zoom.
-  constructor({id, title, lead, view, draw, hover, caption, hasCanvas = false}) {
+  constructor({id, title, lead, view, draw, hover, hint, caption, hasCanvas = false}) {
     Object.assign(this, {id, title, view, draw, hoverAt: hover, hasCanvas});
     this.panels = [];
     this.stage = element('div', {class: 'stage', tabindex: '0', role: 'img', 'aria-label': title});
     this.controls = element('div', {class: 'controls'});
     this.caption = element('p', {class: 'caption'}, caption || '');
+    this.hint = element('p', {class: 'hint tight'}, hint || '');
     this.below = element('div');
-    this.node = element('section', {class: 'figure', id, 'data-figure': id, 'data-canvas': hasCanvas},
+    this.node = element('section',
+      {class: 'figure', id, 'data-figure': id, 'data-canvas': hasCanvas},
       element('h2', {}, title), element('p', {class: 'lead'}, lead), this.controls, this.stage,
-      this.caption, this.below);
+      this.hint, this.caption, this.below);
     this.canvas = element('canvas', {'aria-hidden': 'true'});
     this.svg = d3.create('svg').attr('xmlns', 'http://www.w3.org/2000/svg');
     this.stage.append(this.canvas, this.svg.node());
@@ -314,7 +316,7 @@ function addPanel(figure, panel) {
 }
 
 // A limit across a panel, with its name.
-function limitLine(figure, panel, {x, y, text, isLow}, colors) {
+function limitLine(figure, panel, {x, y, text, isLow, isLeft}, colors) {
   const group = figure.svg.append('g');
   const isVertical = x !== undefined;
   const p = isVertical ? panel.x(x) : panel.y(y);
@@ -325,9 +327,9 @@ function limitLine(figure, panel, {x, y, text, isLow}, colors) {
     .attr('x1', isVertical ? p : panel.left).attr('x2', isVertical ? p : panel.right)
     .attr('y1', isVertical ? panel.top : p).attr('y2', isVertical ? panel.bottom : p);
   const isRight = isVertical && p > (panel.left + panel.right) / 2;
-  label(group, isVertical ? p + (isRight ? -5 : 5) : panel.right - 4,
+  label(group, isVertical ? p + (isRight ? -5 : 5) : isLeft ? panel.left + 5 : panel.right - 4,
     isVertical ? (isLow ? panel.bottom - 8 : panel.top + 12) : p - 4, text, colors.slo, colors,
-    isVertical ? (isRight ? 'end' : 'start') : 'end');
+    isVertical ? (isRight ? 'end' : 'start') : isLeft ? 'start' : 'end');
 }
 
 // Text with a halo, readable on anything.

@@ -1,7 +1,6 @@
 // Figures of a run's steps: what each was made of and took; cache, queue and preemptions.
 
-// Calls paint(x0, x1) for each point of sorted `times`, but for points within one pixel only with
-// the least and the greatest of `values`.
+// Calls paint(x, least, greatest, last) for each pixel column that has points of sorted `times`.
 function eachColumn(panel, times, values, paint) {
   const [low, high] = panel.x.domain();
   const begin = Math.max(0, lowerBound(times, low) - 1);
@@ -25,13 +24,16 @@ function paintStepLine(context, panel, times, values, color, dash, width = 1.6) 
   context.rect(panel.left, panel.top - 2, panel.right - panel.left, panel.bottom - panel.top + 4);
   context.clip();
   context.beginPath();
-  let isFirst = true;
+  let before = null;
   eachColumn(panel, times, values, (x, least, greatest, last) => {
-    if (isFirst) context.moveTo(x, panel.y(least));
-    else context.lineTo(x, panel.y(least));
-    isFirst = false;
-    if (greatest !== least) context.lineTo(x, panel.y(greatest));
-    context.lineTo(x, panel.y(last));
+    if (before === null) context.moveTo(x, panel.y(least));
+    else context.lineTo(x, before);
+    if (greatest !== least) {
+      context.lineTo(x, panel.y(least));
+      context.lineTo(x, panel.y(greatest));
+    }
+    before = panel.y(last);
+    context.lineTo(x, before);
   });
   context.strokeStyle = color;
   context.lineWidth = width;
@@ -40,8 +42,12 @@ function paintStepLine(context, panel, times, values, color, dash, width = 1.6) 
   context.restore();
 }
 
-// The last step that ended by `us`, or -1.
-function stepBefore(steps, us) { return d3.bisectRight(steps.end, us) - 1; }
+// When the steps began: what their plans say holds from there on.
+function startsOf(steps) {
+  return steps.start || (steps.start = steps.end.map((end, i) => end - steps.time[i]));
+}
+// The last step that had begun by `us`, or -1.
+function stepBefore(steps, us) { return d3.bisectRight(startsOf(steps), us) - 1; }
 
 function timePanel(figure, top, height, y, extra = {}) {
   const left = 58, right = figure.width - 14;
@@ -97,7 +103,8 @@ function paintComposition(state, figure, context, colors) {
   const height = (figure.height - 44 - 34 - 2 * 26) / 2;
   const mostTokens = d3.max(d3.range(steps.end.length), (i) => steps.prefill[i] + steps.decode[i]);
   const budget = budgetOf(run);
-  const topTokens = Math.max(mostTokens, budget && budget.value < mostTokens * 3 ? budget.value : 0);
+  const isNear = budget && budget.value < mostTokens * 3;
+  const topTokens = Math.max(mostTokens, isNear ? budget.value : 0);
   const tokens = timePanel(figure, 52, height, d3.scaleLinear().domain([0, topTokens * 1.08]),
     {kind: 'tokens'});
   timeAxis(figure, tokens, false, colors);
@@ -140,12 +147,12 @@ function compositionFigure(runs, view) {
   const state = {run: rows.find(budgetOf) || rows[rows.length - 1]};
   const figure = new Figure({
     id: 'composition', title: 'Step composition: what the device computed', view, hasCanvas: true,
-    lead: 'One bar a step, as wide as the step was long. Above, its tokens and the budget; below, ' +
-      'the time it took, and how much of that the decodes would have taken alone.',
+    lead: 'One bar a step, as wide as the step was long. Above, its tokens and the budget; ' +
+      'below, the time it took, and how much of that the decodes would have taken alone.',
     draw: {height: () => 440,
       paint: (self, context, colors) => paintComposition(state, self, context, colors)},
     hover: (self, panel, x) => hoverStep(state.run, panel, x),
-    caption: 'Zoom in until single steps show.' + keptNote(rows, 'steps'),
+    hint: 'Zoom in until single steps show.', caption: keptNote(rows, 'steps').trim(),
   });
   const select = figure.addChoice('run', rows.map((run) => [run.index, run.name]),
     (value) => { state.run = runs[Number(value)]; });
@@ -189,7 +196,8 @@ function paintMemory(runs, series, figure, context, colors) {
     axisLeft(figure, panel, {ticks: panel.y.ticks(3), format: d3.format('~s'), label: one.label},
       colors);
     for (const run of shown) {
-      paintStepLine(context, panel, run.detail.steps.end, one.values.get(run), run.color, run.dash);
+      paintStepLine(context, panel, startsOf(run.detail.steps), one.values.get(run), run.color,
+        run.dash);
     }
   });
 }

@@ -88,8 +88,8 @@ function drawStallMarkers(figure, panel, run, colors) {
     }
     taken.push({x, y});
     const group = figure.svg.append('g');
-    group.append('line').attr('x1', x).attr('x2', x).attr('y1', y + 8).attr('y2', panel.y(stall.gap))
-      .attr('stroke', colors.text);
+    group.append('line').attr('x1', x).attr('x2', x).attr('y1', y + 8)
+      .attr('y2', panel.y(stall.gap)).attr('stroke', colors.text);
     group.append('circle').attr('cx', x).attr('cy', y).attr('r', 8.5).attr('fill', colors.text);
     group.append('text').attr('x', x).attr('y', y + 3.8).attr('text-anchor', 'middle')
       .attr('font-size', 10.5).attr('font-weight', 700).attr('fill', colors.panel).text(rank);
@@ -166,7 +166,9 @@ function paintTimeline(runs, figure, context, colors) {
     const limitUs = limit == null ? null : limit * 1000;
     paintStems(context, gaps, panel, range, run.color, limitUs, colors);
     paintPoints(context, gaps, panel, range, colors, run, limitUs);
-    if (limit != null) limitLine(figure, panel, {y: limit * 1000, text: `SLO ${limit} ms`}, colors);
+    if (limit != null) {
+      limitLine(figure, panel, {y: limit * 1000, text: `SLO ${limit} ms`, isLeft: true}, colors);
+    }
     label(figure.svg.append('g'), space.left, top - 9,
       `${run.name}`, run.color, colors).attr('font-weight', 700).attr('font-size', 14);
     label(figure.svg.append('g'), figure.width - space.right, top - 9,
@@ -197,7 +199,8 @@ function hoverTimeline(figure, panel, x, y) {
   const lines = kParts.filter(([key]) => parts[key] > 0)
     .map(([key, name]) => [name, formatUs(parts[key]), colors[key]]);
   const request = gaps.request[best];
-  lines.push(['waited', request > 0 ? `request ${request - 1}` : plural(gaps.count[best], 'request')]);
+  lines.push(['waited',
+    request > 0 ? `request ${request - 1}` : plural(gaps.count[best], 'request')]);
   if (gaps.cause[best] > 0 && parts.prefill > 0) {
     lines.push(['largest chunk', `${grouped(gaps.cause_tokens[best])} of request ` +
       `${gaps.cause[best] - 1}`]);
@@ -240,7 +243,8 @@ function stallTable(run, view) {
       element('td', {}, splitBar(stall.parts)), element('td', {}, grouped(stall.victims)),
       element('td', {class: 'text'}, `request ${stall.request}: ${stallCause(stall)}`)));
   });
-  return element('table', {class: 'wide'}, headRow('#', 'began', 'gap', 'split', 'waited', 'who, and why'), body);
+  return element('table', {class: 'wide'},
+    headRow('#', 'began', 'gap', 'split', 'waited', 'who, and why'), body);
 }
 
 function culpritTable(run) {
@@ -290,8 +294,9 @@ function timelineFigure(runs, view) {
       paint: (self, context, colors) => paintTimeline(runs, self, context, colors),
     },
     hover: hoverTimeline,
-    caption: 'Drag to zoom in, double-click to go back; with the keyboard + - 0 and the arrows. ' +
-      'Figures over time move together.' + keptNote(rows, 'gaps'),
+    hint: 'Drag to zoom in, double-click to go back; with the keyboard + - 0 and the arrows. ' +
+      'Figures over time move together.',
+    caption: keptNote(rows, 'gaps').trim(),
   });
   figure.addChoice('axis', [['linear', 'linear'], ['log', 'logarithmic']],
     (value) => { kTimelineState.isLog = value === 'log'; });
