@@ -290,9 +290,8 @@ void merge_backend(ConfigNode& root, std::string_view backend) {
   merge_into(root, *own);
 }
 
-ConfigNode load_with_overrides(const std::string& path, const std::vector<std::string>& assignments,
-                               std::string_view backend) {
-  ConfigNode root = load_config_file(path);
+ConfigNode with_overrides(ConfigNode root, const std::vector<std::string>& assignments,
+                          std::string_view backend) {
   require_mapping(root);
   expand_shorthands(root);
   merge_backend(root, backend);
@@ -322,9 +321,11 @@ SourceLocation Scenario::location_of(std::string_view key) const {
   return node->where;
 }
 
-ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
-                           std::optional<std::uint64_t> seed, std::string_view backend) {
-  const ConfigNode root = load_with_overrides(path, assignments, backend);
+namespace {
+
+ScenarioFile read_file(const ConfigNode& root, const std::string& path,
+                       const std::vector<std::string>& assignments,
+                       std::optional<std::uint64_t> seed) {
   const std::string base_dir = fs::path(path).parent_path().string();
   ScenarioFile file;
   file.path = path;
@@ -351,6 +352,20 @@ ScenarioFile load_scenario(const std::string& path, const std::vector<std::strin
   }
   if (seed.has_value()) override_seed(file, *seed);
   return file;
+}
+
+}  // namespace
+
+ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
+                           std::optional<std::uint64_t> seed, std::string_view backend) {
+  return read_file(with_overrides(load_config_file(path), assignments, backend), path, assignments,
+                   seed);
+}
+
+ScenarioFile parse_scenario(std::string_view text, const std::string& path,
+                            const std::vector<std::string>& assignments) {
+  return read_file(with_overrides(parse_config_text(text, path), assignments, kBackendNames[0]),
+                   path, assignments, std::nullopt);
 }
 
 }  // namespace metronome

@@ -21,6 +21,8 @@ constexpr int kGpuProcess = 1;
 constexpr int kRequestProcess = 2;
 constexpr int kStepTrack = 1;
 constexpr int kStallTrack = 2;
+// Numbers of tracks are used once: viewers name threads by number, whatever their process.
+constexpr std::int64_t kBeforeRequests = 1000;
 constexpr std::size_t kMaxStalls = 50;
 
 std::size_t at(std::int32_t position) { return static_cast<std::size_t>(position); }
@@ -208,16 +210,17 @@ void TraceWriter::choose_tracks() {
   std::priority_queue<std::int64_t, std::vector<std::int64_t>, std::greater<>> free;
   for (DrawnRequest& drawn : drawn_) {
     if (!has_lanes_) {
-      drawn.track = static_cast<std::int64_t>(drawn.request) + 1;
+      drawn.track = kBeforeRequests + 1 + static_cast<std::int64_t>(drawn.request);
       continue;
     }
     for (; !busy.empty() && busy.top().first <= drawn.from; busy.pop()) {
       free.push(busy.top().second);
     }
     if (free.empty()) free.push(++num_lanes_);
-    drawn.track = free.top();
+    const std::int64_t lane = free.top();
     free.pop();
-    busy.push({drawn.until, drawn.track});
+    busy.push({drawn.until, lane});
+    drawn.track = kBeforeRequests + lane;
   }
 }
 
@@ -249,16 +252,17 @@ void TraceWriter::write_names() {
     steps += ", steps " + std::to_string(window_.begin) + " to " + std::to_string(window_.end - 1) +
              " of " + std::to_string(record_.steps.size());
   }
-  events_.name("process_name", kGpuProcess, 0, steps);
-  events_.order("process_sort_index", kGpuProcess, kGpuProcess);
+  events_.name("process_name", kGpuProcess, kStepTrack, steps);
+  events_.order("process_sort_index", kGpuProcess, kStepTrack);
   events_.name("thread_name", kGpuProcess, kStepTrack, "steps");
   events_.name("thread_name", kGpuProcess, kStallTrack, "longest stalls");
-  events_.name("process_name", kRequestProcess, 0, "requests");
-  events_.order("process_sort_index", kRequestProcess, kRequestProcess);
+  events_.name("process_name", kRequestProcess, kBeforeRequests, "requests");
+  events_.order("process_sort_index", kRequestProcess, kBeforeRequests);
   if (has_lanes_) {
     for (std::int64_t lane = 1; lane <= num_lanes_; ++lane) {
-      events_.name("thread_name", kRequestProcess, lane, "lane " + std::to_string(lane));
-      events_.order("thread_sort_index", kRequestProcess, lane);
+      const std::int64_t track = kBeforeRequests + lane;
+      events_.name("thread_name", kRequestProcess, track, "lane " + std::to_string(lane));
+      events_.order("thread_sort_index", kRequestProcess, track);
     }
     return;
   }
@@ -273,7 +277,7 @@ void TraceWriter::write_names() {
 void TraceWriter::write_counts(TimeNs time, std::int32_t num_running, std::int32_t num_waiting,
                                std::int32_t num_used_blocks) {
   if (num_running != num_running_ || num_waiting != num_waiting_) {
-    JsonText& json = events_.begin("C", "requests", kGpuProcess, 0);
+    JsonText& json = events_.begin("C", "requests", kGpuProcess, kStepTrack);
     json.key("ts").us(time);
     json.key("args").begin_object();
     json.field("running", num_running);
@@ -281,7 +285,7 @@ void TraceWriter::write_counts(TimeNs time, std::int32_t num_running, std::int32
     events_.end();
   }
   if (num_used_blocks != num_used_blocks_ && info_.num_blocks > 0) {
-    JsonText& json = events_.begin("C", "KV cache", kGpuProcess, 0);
+    JsonText& json = events_.begin("C", "KV cache", kGpuProcess, kStepTrack);
     json.key("ts").us(time);
     json.key("args").begin_object();
     json.field("used %", 100.0 * num_used_blocks / static_cast<double>(info_.num_blocks));

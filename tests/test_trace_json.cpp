@@ -66,6 +66,8 @@ struct Trace {
     const std::string phase = event.at("ph");
     REQUIRE(event.at("name").is_string());
     const Track track{event.at("pid").get<int>(), event.at("tid").get<std::int64_t>()};
+    // No number is a track of both processes.
+    REQUIRE((track.first == 2) == (track.second >= 1000));
     if (phase == "M") {
       REQUIRE(event.at("args").size() == 1);
       return;

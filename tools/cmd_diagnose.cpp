@@ -15,7 +15,9 @@
 #include "reports/wrapped_text.h"
 #include "tools/cli.h"
 #include "tools/command_options.h"
+#include "tools/progress.h"
 #include "tools/text.h"
+#include "tools/what_if.h"
 
 namespace metronome {
 namespace {
@@ -26,6 +28,8 @@ struct DiagnoseOptions {
   std::string run;
   std::size_t max_entries = 5;
   std::optional<double> target_itl_ms;
+  std::string hardware;  // to simulate; empty: the run's
+  bool wants_replay = true;
   bool wants_json = false;
 };
 
@@ -37,6 +41,14 @@ constexpr const char* kExamples =
     "the token; prefill, chunks of prompts beside them or in steps before; host, time the device\n"
     "stood idle; waiting, decodes of steps that passed the request over; preempted, the whole of\n"
     "a gap in which the request lost its cache.\n"
+    "\n"
+    "Where a gap is longer than the limit, the run's requests are replayed in the simulator under\n"
+    "other settings: first smaller token budgets or chunks of the same policy, in powers of two,\n"
+    "then its other settings, then other policies. Named is the smallest change that keeps every\n"
+    "gap within the limit: fewest keys first, then the nearest value; with its cost, and the\n"
+    "flags of vLLM and SGLang that say it. A change that loses requests or more than a tenth of\n"
+    "the throughput does not count. A run that was measured needs a GPU to simulate: the key\n"
+    "`hardware` of its scenario, or --hardware.\n"
     "\n"
     "examples:\n"
     "  metronome diagnose results/quickstart/unchunked\n"
@@ -50,7 +62,8 @@ constexpr CommandText kText = {
     .arguments = "RUN [OPTION...]",
     .summary =
         "Splits every gap between two tokens of a run into its causes, lists the longest\n"
-        "stalls, and ranks the prefill that kept other requests waiting.\n",
+        "stalls, ranks the prefill that kept other requests waiting, and finds the smallest\n"
+        "change of settings without such stalls.\n",
     .examples = kExamples,
     .file_name = "RUN",
     .file_kind = "result folder or iteration log"};
@@ -64,6 +77,9 @@ po::options_description visible_options(DiagnoseOptions& options) {
        "stalls, chunks and requests to list (default: 5)")
       ("target-itl", po::value<std::string>()->value_name("MS"),
        "the longest gap that is acceptable (default: slo.itl_ms of the run)")
+      ("hardware", po::value(&options.hardware)->value_name("NAME"),
+       "what the replay simulates (default: `hardware` of the run's scenario)")
+      ("no-replay", "do not look for settings without the stall")
       ("json", po::bool_switch(&options.wants_json), "print JSON: a list with an object a run")
       ("help,h", "this text");
   // clang-format on
@@ -93,6 +109,7 @@ std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
     options.max_entries =
         parse_number<std::size_t>("--top", values["top"].as<std::string>(), 1, 10000, "1 to 10000");
   }
+  options.wants_replay = values.count("no-replay") == 0;
   if (values.count("target-itl") != 0) {
     options.target_itl_ms =
         parse_number<double>("--target-itl", values["target-itl"].as<std::string>(), 0.001, 3.6e6,
@@ -133,7 +150,33 @@ struct Finding {
   std::vector<std::string> notes;
   Distribution itl;
   std::optional<double> limit_ms;
+  std::optional<WhatIf> what_if;
 };
+
+// Looks for better settings, or says why not.
+void replay(const StoredRun& run, const DiagnoseOptions& options, Finding& finding) {
+  if (!options.wants_replay || finding.itl.count == 0) return;
+  if (!finding.limit_ms) {
+    finding.notes.push_back(
+        "No gap is too long by itself: give --target-itl MS to look for settings that keep every "
+        "gap within it.");
+    return;
+  }
+  if (finding.itl.max_ms <= *finding.limit_ms) {
+    finding.notes.push_back("No gap is longer than " + grouped_text(*finding.limit_ms, 1) +
+                            " ms: there is nothing to change.");
+    return;
+  }
+  ProgressBar bar(true);
+  finding.what_if = find_smallest_change(
+      run, *finding.limit_ms, options.hardware,
+      [&bar](const std::string& name) { bar.start(name); },
+      [&bar](const RunProgress& now) {
+        bar.update(now.num_ended, now.num_total);
+        return true;
+      });
+  bar.clear();
+}
 
 Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   const RunInfo& info = run.result.info;
@@ -157,6 +200,7 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
                             " requests did not complete; percentiles leave their gaps out, the "
                             "tables do not.");
   }
+  replay(run, options, finding);
   return finding;
 }
 
@@ -181,10 +225,16 @@ Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
         "logs how long it waited for a result, which may have been there already: log once more "
         "with --no-async-scheduling.");
   }
+  if (options.wants_replay) {
+    finding.notes.push_back(
+        "Not replayed under other settings: that needs the requests, when they arrive and how long "
+        "prompts and outputs are, which the log does not have. Describe them in a scenario, with "
+        "model and hardware, and diagnose its run.");
+  }
   return finding;
 }
 
-std::string finding_text(const Finding& finding) {
+std::string finding_text(const Finding& finding, const StoredRun* run) {
   std::string text = printable(finding.title) + "\n";
   std::vector<std::string> facts = finding.facts;
   if (std::string words = verdict(finding.diagnosis); !words.empty()) facts.push_back(words);
@@ -194,10 +244,11 @@ std::string finding_text(const Finding& finding) {
   text += "\n" + diagnosis_text(finding.diagnosis);
   if (!finding.notes.empty()) text += '\n';
   for (const std::string& note : finding.notes) text += wrapped(note, 0, output_columns());
+  if (finding.what_if) text += "\n" + what_if_text(*finding.what_if, *run, output_columns());
   return text;
 }
 
-void append_finding(const Finding& finding, JsonText& json) {
+void append_finding(const Finding& finding, const StoredRun* run, JsonText& json) {
   json.begin_object();
   json.field("label", finding.title);
   json.key("itl_limit_ms");
@@ -213,6 +264,12 @@ void append_finding(const Finding& finding, JsonText& json) {
   json.key("notes").begin_array();
   for (const std::string& note : finding.notes) json.value(note);
   json.end_array();
+  json.key("what_if");
+  if (finding.what_if) {
+    append_what_if(*finding.what_if, *run, json);
+  } else {
+    json.null();
+  }
   json.end_object();
 }
 
@@ -224,16 +281,17 @@ int diagnose_command(const Arguments& arguments) {
   JsonText json(JsonText::Style::Indented);
   json.begin_array();
   bool is_first = true;
-  const auto report = [&](const Finding& finding) {
-    if (options->wants_json) return append_finding(finding, json);
-    std::cout << (is_first ? "" : "\n\n") << finding_text(finding) << std::flush;
+  const auto report = [&](const Finding& finding, const StoredRun* run) {
+    if (options->wants_json) return append_finding(finding, run, json);
+    std::cout << (is_first ? "" : "\n\n") << finding_text(finding, run) << std::flush;
     is_first = false;
   };
   if (std::filesystem::is_regular_file(options->run)) {
-    report(examine_log(read_iteration_log(options->run), *options));
+    report(examine_log(read_iteration_log(options->run), *options), nullptr);
   } else {
     for (const std::string& folder : result_folders(options->run)) {
-      report(examine_run(read_result(folder), *options));
+      const StoredRun run = read_result(folder);
+      report(examine_run(run, *options), &run);
     }
   }
   json.end_array();

@@ -285,11 +285,12 @@ void add_sglang_nearest(const Scenario& scenario, FlagList& list) {
   const SchedulerConfig& config = scenario.scheduler;
   const StepLimits limits = step_limits(config);
   const std::int64_t size = limits.budget > 0 ? limits.budget : limits.chunk;
-  list.add("--chunked-prefill-size", limits.takes_whole_prompts || size == 0 ? -1 : size);
+  const bool is_chunked = !limits.takes_whole_prompts && size > 0;
+  list.add("--chunked-prefill-size", is_chunked ? size : -1);
   if (limits.takes_whole_prompts && limits.budget > 0) {
     list.add("--max-prefill-tokens", limits.budget);
   }
-  if (!limits.prefills_apart) list.add("--enable-mixed-chunk");
+  if (!limits.prefills_apart && is_chunked) list.add("--enable-mixed-chunk");
   list.add("--schedule-policy", "fcfs");
   const bool has_priority =
       config.policy == "vllm"
