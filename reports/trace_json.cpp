@@ -391,6 +391,7 @@ void TraceWriter::write_slice(const RequestSlice& slice, const DrawnRequest& dra
   const TimeNs until = std::min(slice.end, drawn.until);
   if (from > until || (from == until && slice.begin < slice.end)) return;
   if (slice.chunk >= 0 && !has(slice.first_step)) return;
+  if (slice.kind == SliceKind::Queue && slice.begin == slice.end) return;  // it did not wait
   std::string name(to_string(slice.kind));
   if (slice.kind == SliceKind::Prefill) name += " chunk " + std::to_string(slice.number);
   JsonText& json = events_.begin_slice(name, kRequestProcess, drawn.track, from, until);

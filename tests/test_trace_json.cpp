@@ -349,6 +349,47 @@ TEST_CASE("slices of a request that was preempted and passed over", "[reports][t
   }
 }
 
+TEST_CASE("a step that was handed over early begins behind the one before", "[reports][trace]") {
+  RunRecorder recorder;
+  FakeRun run({&recorder});
+  const RequestId a = run.submit(0, 10);
+  const RequestId b = run.submit(0, 10);
+  run.admit(a, 0);
+  run.admit(b, 400);
+  run.step(0, 1000, {prefill(a, 0, 10, true)});
+  run.step(400, 2000, {decode(a), prefill(b, 0, 10, true)});
+  run.end(a, 2000);
+  run.end(b, 2000);
+  const RunRecord record = recorder.finish();
+  const Trace trace(trace_of(record, RunInfo()));
+  check_nesting(trace);
+  check_steps(trace, record);
+  check_arrows(trace, record);
+  CHECK(trace.json.at("otherData").at("decode_times_are_estimates") == true);
+}
+
+TEST_CASE("counters are zero while nobody is there, and only then", "[reports][trace]") {
+  RunRecorder recorder;
+  FakeRun run({&recorder});
+  const auto step = [&run](TimeNs from, TimeNs until, const std::vector<FakeChunk>& chunks) {
+    run.next.num_running = 1;
+    run.step(from, until, chunks);
+  };
+  const RequestId a = run.submit(0, 10);
+  step(0, 1000, {prefill(a, 0, 10, true)});
+  step(1500, 2000, {decode(a)});  // the host took its time: a is still there
+  run.end(a, 2000);
+  const RequestId b = run.submit(5000, 10);
+  step(5000, 6000, {prefill(b, 0, 10, true)});
+  run.end(b, 6000);
+  const Trace trace(trace_of(recorder.finish(), RunInfo()));
+  std::vector<std::pair<TimeNs, int>> running;
+  for (const Json* event : trace.counters) {
+    running.emplace_back(ns(event->at("ts")), event->at("args").at("running"));
+  }
+  CHECK(running == std::vector<std::pair<TimeNs, int>>{{0, 1}, {2000, 0}, {5000, 1}, {6000, 0}});
+}
+
 TEST_CASE("times in microseconds lose nothing", "[reports][trace]") {
   JsonText json;
   json.begin_array();

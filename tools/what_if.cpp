@@ -36,7 +36,7 @@ std::vector<std::int64_t> smaller_powers(std::int64_t from, std::int64_t least) 
   std::int64_t power = 1;
   while (power * 2 < from) power *= 2;
   std::vector<std::int64_t> powers;
-  for (; power >= least; power /= 2) powers.push_back(power);
+  for (; power >= least && power < from; power /= 2) powers.push_back(power);
   return powers;
 }
 
