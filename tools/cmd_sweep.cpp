@@ -226,16 +226,11 @@ std::string count_text(std::size_t count, const char* noun) {
 }
 
 // "scheduler.policy=vllm seed=3" of the first row of a run, with the variant where there are some.
-std::string run_text(const SweepPlan& plan, std::size_t run) {
-  for (const SweepRow& row : plan.rows) {
-    if (row.run != run) continue;
-    std::string text = plan.runs[run].scenario.name;
-    for (const auto& [key, value] : row.values) text += " " + key + "=" + value;
-    const int number = plan.runs[run].run_number;
-    if (number > 0) text += " run " + std::to_string(number);
-    return printable(text);
-  }
-  return {};
+std::string run_text(const SweepPlan& plan, const SweepRun& run) {
+  std::string text = run.scenario.name;
+  for (const auto& [key, value] : plan.rows[run.first_row].values) text += " " + key + "=" + value;
+  if (run.run_number > 0) text += " run " + std::to_string(run.run_number);
+  return printable(text);
 }
 
 void print_header(std::ostream& out, const SweepOptions& options, const ScenarioFile& file,
@@ -252,9 +247,7 @@ void print_header(std::ostream& out, const SweepOptions& options, const Scenario
 
 void print_plan(const SweepOptions& options, const SweepPlan& plan) {
   std::ostream& out = text_stream(options);
-  for (std::size_t i = 0; i < plan.runs.size(); ++i) {
-    out << plan.runs[i].id << "  " << run_text(plan, i) << '\n';
-  }
+  for (const SweepRun& run : plan.runs) out << run.id << "  " << run_text(plan, run) << '\n';
 }
 
 void print_failures(const SweepPlan& plan, const SweepFolder& folder, const SweepOutcome& outcome,
@@ -265,7 +258,7 @@ void print_failures(const SweepPlan& plan, const SweepFolder& folder, const Swee
   std::cerr << "metronome: error: " << count_text(missing.size(), "run") << " of "
             << plan.runs.size() << (missing.size() == 1 ? " is" : " are") << " not done:\n";
   for (const std::size_t i : missing) {
-    std::cerr << "  " << run_text(plan, i) << ": "
+    std::cerr << "  " << run_text(plan, plan.runs[i]) << ": "
               << folder.read_failure(plan.runs[i]).value_or("was not run") << '\n';
   }
 }
@@ -275,8 +268,8 @@ int finish_sweep(const SweepOptions& options, const SweepPlan& plan, SweepFolder
                  const SweepOutcome& outcome) {
   const SweepSummary summary(plan, folder, options.num_jobs);
   const std::string json = summary.json();
-  folder.write("summary.csv", summary.csv());
-  folder.write("summary.json", json);
+  folder.write_summary("summary.csv", summary.csv());
+  folder.write_summary("summary.json", json);
   if (options.wants_json) std::cout << json;
   std::ostream& text = text_stream(options);
   if (summary.num_rows() > 0) text << summary.table(kMaxTableRows) << '\n';

@@ -5,18 +5,21 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "reports/file_writer.h"
 #include "reports/result_files.h"
 #include "tools/cli.h"
+#include "tools/progress.h"
 
 namespace metronome {
 namespace {
@@ -28,6 +31,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kMark = ".metronome_sweep";
 constexpr std::string_view kFailureSuffix = ".failure.json";
 constexpr std::size_t kIdLength = 32;
+// Whose lock is held while a file that is no run's is written; no run has it.
+constexpr std::string_view kSummaryLock = "fffffffffffffff";
 
 bool is_id(std::string_view text) {
   return text.size() == kIdLength &&
@@ -172,13 +177,22 @@ std::optional<std::string> SweepFolder::read_failure(const SweepRun& run) const 
   return failure.value("error", "");
 }
 
+void SweepFolder::write_summary(std::string_view name, std::string_view content) {
+  while (!lock(kSummaryLock, true)) {
+    throw_if_interrupted();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  write(name, content);
+  lock(kSummaryLock, false);
+}
+
+// Under one temporary name, so that what a process that was killed has left is overwritten: the
+// caller holds the lock of whatever the file belongs to.
 void SweepFolder::write(std::string_view name, std::string_view content) {
-  const std::string target = path_ + "/" + std::string(name);
-  const std::string partial =
-      path_ + "/." + std::string(name) + ".partial-" + std::to_string(::getpid());
+  const std::string partial = path_ + "/." + std::string(name) + ".partial";
   try {
     write_file(partial, content);
-    fs::rename(partial, target);
+    fs::rename(partial, path_ + "/" + std::string(name));
   } catch (...) {
     std::error_code ignored;
     fs::remove(partial, ignored);

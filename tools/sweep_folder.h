@@ -48,10 +48,11 @@ class SweepFolder {
   void remove_failure(const SweepRun& run);
   std::optional<std::string> read_failure(const SweepRun& run) const;
 
-  // Writes a file of the folder whole or not at all.
-  void write(std::string_view name, std::string_view content);
+  // Writes a file that belongs to no run, whole or not at all, after another process that does.
+  void write_summary(std::string_view name, std::string_view content);
 
  private:
+  void write(std::string_view name, std::string_view content);
   bool lock(std::string_view id, bool is_wanted);
 
   std::string path_;

@@ -194,7 +194,10 @@ SweepPlan plan_sweep(const SweepRequest& request, const SweepSpec& spec, int num
   for (std::size_t i = 0; i < points.size(); ++i) {
     for (SweepRun& run : resolved[i]) {
       const auto [entry, is_new] = known.emplace(run.id, plan.runs.size());
-      if (is_new) plan.runs.push_back(std::move(run));
+      if (is_new) {
+        run.first_row = plan.rows.size();
+        plan.runs.push_back(std::move(run));
+      }
       plan.rows.push_back({entry->second, points[i]});
     }
   }

@@ -30,8 +30,9 @@ struct SweepRun {
   std::string id;
   Scenario scenario;
   int run_number = 0;
-  std::string workload_key;  // equal keys: equal workloads
-  std::int64_t cost = 0;     // larger runs longer, as far as can be told without running
+  std::size_t first_row = 0;  // the first of the plan's rows that shows it
+  std::string workload_key;   // equal keys: equal workloads
+  std::int64_t cost = 0;      // larger runs longer, as far as can be told without running
 };
 
 // One line of the summary. Rows that come out the same (a variant that overrides what varies) share
