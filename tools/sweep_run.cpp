@@ -112,7 +112,7 @@ class SweepWork {
   }
 
   SweepOutcome finish() {
-    bar_.start("points");
+    bar_.start("sweep");
     std::vector<std::thread> threads;
     const std::size_t num_threads =
         std::min(static_cast<std::size_t>(options_.num_jobs), pending_.size());
@@ -233,7 +233,7 @@ class SweepWork {
     const std::chrono::duration<double> elapsed = SteadyClock::now() - started_;
     const double left = elapsed.count() / static_cast<double>(num_ended_) *
                         static_cast<double>(num_pending_ - num_ended_);
-    bar_.show(progress_bar_text("points", num_ended_, num_pending_) + " points, " +
+    bar_.show(progress_bar_text("sweep", num_ended_, num_pending_) + " runs, " +
               clock_text(left) + " left");
   }
 
