@@ -190,6 +190,20 @@ TEST_CASE("processes that are killed or share a folder lose and repeat nothing",
   for (const std::string& name : place.run_folders()) CHECK_FALSE(name.starts_with("."));
 }
 
+TEST_CASE("two processes at once share the work", "[sweep]") {
+  const Workplace place, alone;
+  const std::string grid = "--over seed=1:60:1 --set workload.num_requests=500 -q ";
+  require_done(alone.sweep(grid));
+  const std::string both = "sh -c '\"$@\" & p=$!; \"$@\"; r=$?; wait $p && exit $r' sh";
+  require_done(place.sweep(grid + "-j 1", both));
+  CHECK(place.content() == alone.content());
+  std::vector<std::string> started = place.logged("start");
+  CHECK(started.size() == 60);
+  std::sort(started.begin(), started.end());
+  CHECK(std::adjacent_find(started.begin(), started.end()) == started.end());
+  CHECK(place.logged("done").size() == 60);
+}
+
 TEST_CASE("Ctrl-C leaves what is done", "[sweep]") {
   const Workplace place;
   const std::string grid = "--over seed=1:8:1 --over workload.num_requests=100,3000000 -j 2 ";
@@ -290,6 +304,16 @@ TEST_CASE("a damaged result is run again, another's is refused", "[sweep]") {
     CHECK(contains(result.err, folders[0] + ": was damaged, and is run again"));
     CHECK(contains(result.out, "1 run done now, 2 before"));
     CHECK(place.content() == before);
+  }
+  // A file that was asked for is missing.
+  const std::string detailed =
+      "--over seed=1,2,3 --set results.requests=true --set results.steps=true";
+  require_done(place.sweep(detailed));
+  for (const char* name : {"requests.jsonl", "steps.jsonl"}) {
+    const std::string id = place.summary()[1].at("point");
+    REQUIRE(fs::remove(place.out + "/" + id + "/" + name));
+    CHECK(contains(place.sweep(detailed).out, "1 run done now, 2 before"));
+    CHECK(fs::exists(place.out + "/" + id + "/" + name));
   }
   fs::remove(first);
   fs::copy(second, first);
