@@ -1,6 +1,7 @@
 #include "tools/sweep_run.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,6 +28,17 @@ namespace metronome {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+
+// Every run asks for as much memory as the one before gave back. Handing it to the system in
+// between costs a page fault for each page of it, which threads of one process wait for in turn.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLargestBlockBytes = 32 << 20;  // the most that mallopt accepts
+  constexpr int kKeptBytes = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, kLargestBlockBytes);
+  mallopt(M_TRIM_THRESHOLD, kKeptBytes);
+#endif
+}
 
 // The workloads that runs share. One is made when the first of its runs asks for it, and kept until
 // the last has.
@@ -233,8 +245,8 @@ class SweepWork {
     const std::chrono::duration<double> elapsed = SteadyClock::now() - started_;
     const double left = elapsed.count() / static_cast<double>(num_ended_) *
                         static_cast<double>(num_pending_ - num_ended_);
-    bar_.show(progress_bar_text("sweep", num_ended_, num_pending_) + " runs, " +
-              clock_text(left) + " left");
+    bar_.show(progress_bar_text("sweep", num_ended_, num_pending_) + " runs, " + clock_text(left) +
+              " left");
   }
 
   const SweepPlan& plan_;
@@ -258,6 +270,7 @@ class SweepWork {
 
 SweepOutcome run_sweep(const SweepPlan& plan, std::span<const std::size_t> chosen,
                        SweepFolder& folder, const SweepRunOptions& options) {
+  keep_freed_memory();
   return SweepWork(plan, chosen, folder, options).finish();
 }
 
