@@ -280,6 +280,32 @@ TEST_CASE("a point that is no scenario is said before anything runs", "[sweep]")
   refused("", "nothing to vary");
 }
 
+TEST_CASE("a key that changes no run is refused", "[sweep]") {
+  const Workplace place;
+  place.folder.write("small.yaml", std::string(kSmallScenario) + kTwoVariants);
+  const auto is_refused = [&place](const std::string& options) {
+    const CommandResult result = place.sweep(options + " --dry-run");
+    INFO(result.err);
+    CHECK((result.exit_code == 2) ==
+          contains(result.err, ": has no effect, every run is the same"));
+    return result.exit_code == 2;
+  };
+  const std::string chunk = "--over variants.pieces.scheduler.prefill_chunk_size=64,256 ";
+  CHECK(is_refused("--variant whole " + chunk));
+  CHECK(is_refused("--variant whole --over seed=1,2 " + chunk));
+  CHECK(is_refused("--variant whole " + chunk + "--over seed=1,2"));
+  CHECK(is_refused("--over description=a,b"));
+  CHECK_FALSE(is_refused(chunk));
+  CHECK_FALSE(is_refused(chunk + "--over seed=1,2,3 --over engine.max_num_seqs=2,4"));
+  CHECK_FALSE(
+      is_refused("--variant whole --over variants.pieces.scheduler.prefill_chunk_size=64 "
+                 "--over seed=1,2"));
+  place.folder.write("small.yaml", std::string(kSmallScenario) + kTwoVariants +
+                                       "sweep: {points: [{seed: 1}, {seed: 2}, {seed: 3}]}\n");
+  CHECK_FALSE(is_refused(chunk));
+  CHECK(is_refused("--variant whole " + chunk));
+}
+
 TEST_CASE("a folder of something else is left alone", "[sweep]") {
   const Workplace place;
   place.folder.write("out/notes.txt", "notes");

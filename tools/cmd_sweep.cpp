@@ -53,7 +53,7 @@ constexpr const char* kExamples =
     "examples:\n"
     "  metronome sweep scenarios/quickstart.yaml --over workload.arrivals.rate=2:16:2\n"
     "  metronome sweep scenarios/quickstart.yaml --variant chunked-512 \\\n"
-    "      --over scheduler.prefill_chunk_size=128:4096:x2 --over seed=1,2,3 --jobs 4\n"
+    "      --over variants.chunked-512.scheduler.prefill_chunk_size=128:4096:x2 --over seed=1,2,3\n"
     "  metronome sweep scenarios/quickstart.yaml --over model=llama-3.2-1b,llama-3.1-8b --dry-run\n"
     "\n"
     "A section `sweep` in the scenario says the same:\n"

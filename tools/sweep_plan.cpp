@@ -178,6 +178,26 @@ std::vector<SweepRun> resolve_point(const std::vector<Assignment>& point, const 
   return runs;
 }
 
+// A key that makes no difference to any run is a mistake better heard of: the variants that run may
+// all override it.
+void refuse_idle_keys(const SweepPlan& plan, const SweepSpec& spec) {
+  const std::size_t num_rows = plan.rows.size() / plan.num_points;  // of a point
+  std::size_t stride = plan.num_points;
+  if (!spec.points.empty()) stride /= spec.points.size();
+  for (const SweptKey& swept : spec.over) {
+    stride /= swept.values.size();
+    bool is_idle = swept.values.size() > 1;
+    for (std::size_t i = 0; is_idle && i < plan.rows.size(); ++i) {
+      const std::size_t value = i / num_rows / stride % swept.values.size();
+      is_idle = plan.rows[i].run == plan.rows[i - value * stride * num_rows].run;
+    }
+    if (!is_idle) continue;
+    throw ConfigError(swept.where +
+                      ": has no effect, every run is the same at all of its values; allowed: a key "
+                      "that no variant overrides, or variants.NAME.KEY for one variant");
+  }
+}
+
 }  // namespace
 
 SweepPlan plan_sweep(const SweepRequest& request, const SweepSpec& spec, int num_threads) {
@@ -201,6 +221,7 @@ SweepPlan plan_sweep(const SweepRequest& request, const SweepSpec& spec, int num
       plan.rows.push_back({entry->second, points[i]});
     }
   }
+  refuse_idle_keys(plan, spec);
   return plan;
 }
 
