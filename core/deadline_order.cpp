@@ -81,4 +81,25 @@ void LateMarker::mark_late(std::span<PromptJob> jobs, TimeNs now) {
   }
 }
 
+void let_short_jobs_pass(std::span<PromptJob> jobs, TimeNs now) {
+  // Those who pass are not served at once for sure: a step has room for few.
+  constexpr std::size_t kMaxPasses = 4;
+  constexpr TimeNs kSpareShare = 4;
+  for (std::size_t first = 0; first < std::min(jobs.size(), kMaxPasses); ++first) {
+    TimeNs end = now;
+    TimeNs spare = kNever;  // of those that would be passed
+    std::size_t chosen = first;
+    for (std::size_t i = first; i < jobs.size(); ++i) {
+      const bool may_pass = jobs[i].work_ns <= spare / kSpareShare;
+      if (may_pass && jobs[i].work_ns < jobs[chosen].work_ns) chosen = i;
+      end += jobs[i].work_ns;
+      spare = std::min(spare, jobs[i].deadline - end);
+    }
+    const auto begin = jobs.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto place = jobs.begin() + static_cast<std::ptrdiff_t>(chosen);
+    std::rotate(begin, place, place + 1);
+    now += jobs[first].work_ns;
+  }
+}
+
 }  // namespace metronome

@@ -52,4 +52,9 @@ class LateMarker {
   std::vector<PromptJob*> kept_;  // a heap, the longest first
 };
 
+// In order of deadline the first tokens of short prompts wait for those of long ones. Moves a few
+// short jobs to the front, each past jobs that have four times its work to spare, so that these
+// are in time all the same. `jobs` are all in time, one after the other from `now` on. O(n).
+void let_short_jobs_pass(std::span<PromptJob> jobs, TimeNs now);
+
 }  // namespace metronome

@@ -16,7 +16,7 @@ struct SloPolicyConfig {
   std::optional<double> itl_target_ms;     // null = slo.itl_ms
   std::optional<double> tpot_target_ms;    // null = slo.tpot_ms
   std::optional<double> ttft_deadline_ms;  // null = slo.ttft_ms
-  std::int32_t tile_tokens = 128;
+  std::int32_t tile_tokens = 64;
   double headroom = 0;               // share of the target that is kept free
   double late_share = 0.1;           // of the steps, for prompts that are late
   std::int32_t max_held_steps = 16;  // prompts wait that long for a step with room

@@ -88,6 +88,46 @@ TEST_CASE("as few stand back as possible", "[core][deadline_order]") {
   }
 }
 
+TEST_CASE("a short job passes whoever has time to spare", "[core][deadline_order]") {
+  Jobs jobs;
+  jobs.add(200, 50);
+  jobs.add(300, 50);
+  jobs.add(300, 20);
+  jobs.add(400, 30);
+  let_short_jobs_pass(jobs.jobs, 100);
+  // The first has 50 to spare, less than four times 20. The second has 100, which lets the 20 pass,
+  // and then 80, less than four times 30.
+  CHECK(ids_of(jobs.jobs) ==
+        std::vector<RequestId>{RequestId{0}, RequestId{2}, RequestId{1}, RequestId{3}});
+  let_short_jobs_pass({}, 100);
+}
+
+TEST_CASE("passing makes nobody late", "[core][deadline_order]") {
+  int num_moved = 0;
+  for (std::uint64_t seed = 0; seed < 3'000; ++seed) {
+    CAPTURE(seed);
+    Rng rng(seed, "passing");
+    Jobs jobs;
+    const int num_jobs = draw(rng, 1, 12);
+    TimeNs end = 0;
+    TimeNs deadline = 0;
+    for (int i = 0; i < num_jobs; ++i) {
+      const TimeNs work_ns = draw(rng, 0, 60);
+      end += work_ns;
+      deadline = std::max(deadline, end + draw(rng, 0, 400));
+      jobs.add(deadline, work_ns);
+    }
+    std::vector<RequestId> before = ids_of(jobs.jobs);
+    let_short_jobs_pass(jobs.jobs, 0);
+    REQUIRE(is_feasible(jobs.jobs, (1u << num_jobs) - 1, 0));
+    std::vector<RequestId> after = ids_of(jobs.jobs);
+    num_moved += before != after ? 1 : 0;
+    std::sort(after.begin(), after.end());
+    REQUIRE(before == after);
+  }
+  CHECK(num_moved > 1'000);
+}
+
 TEST_CASE("a line keeps the order of submission, and the lost apart", "[core][deadline_order]") {
   std::deque<Request> requests(400);
   for (std::size_t i = 0; i < requests.size(); ++i) {

@@ -123,7 +123,7 @@ TEST_CASE("policy slo takes the targets of the SLO where it is given none", "[co
   };
   CHECK(shown("scheduler: {policy: slo, headroom: 0.05}\n") == json::parse(R"(
       {"policy": "slo", "max_num_batched_tokens": 8192, "itl_target_ms": 40.0,
-       "tpot_target_ms": 30.0, "ttft_deadline_ms": 500.0, "tile_tokens": 128, "headroom": 0.05,
+       "tpot_target_ms": 30.0, "ttft_deadline_ms": 500.0, "tile_tokens": 64, "headroom": 0.05,
        "late_share": 0.1, "max_held_steps": 16})"));
   const json own = shown("scheduler: {policy: slo, itl_target_ms: 20, ttft_deadline_ms: 300}\n");
   CHECK(own["itl_target_ms"] == 20.0);

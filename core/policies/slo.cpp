@@ -7,13 +7,15 @@
 // before. A step that begins late has less time. Without decodes the first prompt is as long as
 // max_num_batched_tokens allows, and others join it within the target.
 //
-// Prompts go by deadline; those that cannot meet it, or had better stand back so that more others
-// can (core/deadline_order.h), come after all that can, the oldest first. They do not starve: each
-// `late_share` of the steps with prompts begins with the oldest of them, and whoever it is that
-// comes first and finds no room lets nobody else be admitted. When no chunk keeps the target,
-// prompts wait for at most `max_held_steps` steps and then advance by a tile; when the decodes
-// alone exceed it, by a tile in every step. Nobody is admitted whose decodes would push the step
-// beyond the target for good.
+// Prompts go by deadline, short ones a little earlier; those that cannot meet it, or had better
+// stand back so that more others can (core/deadline_order.h), come after all that can, the oldest
+// first. They do not starve: a `late_share` of the steps with prompts begins with the oldest of
+// them, and whoever comes first and finds no room lets nobody else be admitted.
+//
+// Nobody is admitted whose decodes would leave no room within the target for a tile of a prompt.
+// Where contexts grow until no chunk keeps the target, prompts wait for at most `max_held_steps`
+// steps and then advance by a tile; when the decodes alone exceed it, by a tile in every step. A
+// target that a single decode beside a tile would miss restrains nobody.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -201,6 +203,9 @@ class SloScheduler final : public Scheduler {
     late_marker_.mark_late(jobs_, start_);
     const auto is_on_time = [](const PromptJob& job) { return !job.is_late; };
     const auto late = std::stable_partition(jobs_.begin(), jobs_.end(), is_on_time);
+    const auto answers = [](const PromptJob& job) { return job.request->num_output_tokens > 0; };
+    const auto unanswered = std::find_if_not(jobs_.begin(), late, answers);
+    let_short_jobs_pass({unanswered, late}, start_);
     if (late == jobs_.end() || late == jobs_.begin()) return;
     late_credit_ = std::min(late_credit_ + late_share_, 2.0);
     if (late_credit_ < 1) return;
@@ -287,8 +292,13 @@ class SloScheduler final : public Scheduler {
     reset_trial();
     const bool has_decodes = current_plan().num_decode_tokens > 0;
     TimeNs base_ns = is_timed() && has_decodes ? predict_trial(0) : 0;
-    const bool must_advance =
-        has_decodes && (base_ns > limit_ns_ || num_held_steps_ >= max_held_steps_);
+    bool must_advance = has_decodes && (base_ns > limit_ns_ || num_held_steps_ >= max_held_steps_);
+    can_keep_target_ = !is_timed() || can_keep_target();
+    reset_trial();
+    if (has_decodes && !can_keep_target_) {
+      limit_ns_ = std::max(limit_ns_, 2 * least_step_ns());
+      must_advance = true;
+    }
     bool may_admit = true;
     for (const PromptJob& job : jobs_) {
       Request& request = *job.request;
@@ -323,7 +333,7 @@ class SloScheduler final : public Scheduler {
 
   // Whether the decodes of everybody begun, and of this one, leave room for a tile of a prompt.
   bool has_time_for(const Request& request) {
-    if (!is_timed() || nothing_runs() || !can_keep_target()) return true;
+    if (!is_timed() || nothing_runs() || !can_keep_target_) return true;
     trial_.chunks.clear();
     for (const ScheduledChunk& chunk : current_plan().chunks) {
       if (chunk.samples_token) add_decode(chunk.request, chunk.end_position());
@@ -358,7 +368,15 @@ class SloScheduler final : public Scheduler {
     return correction_.corrected_ns(predictor_->step_ns(trial_), tile_);
   }
 
-  // A target that one request alone would miss is no reason to keep the others out.
+  // The shortest step that serves a prompt.
+  TimeNs least_step_ns() {
+    reset_trial();
+    const Request& request = *jobs_.front().request;
+    return predict_with(request, least_chunk(request));
+  }
+
+  // Whether one decode alone leaves room for a tile. If not, no restraint helps: nobody is kept out
+  // or held, and steps with prompts may take twice the time of the shortest.
   bool can_keep_target() {
     trial_.chunks.clear();
     add_decode(kNoRequest, 0);
@@ -458,6 +476,7 @@ class SloScheduler final : public Scheduler {
   StepPlan trial_;
   TimeNs trial_ns_ = 0;   // as predicted, not corrected
   bool is_full_ = false;  // it ends in the middle of a prompt
+  bool can_keep_target_ = true;
 
   DeadlineLine line_;          // who waits
   std::size_t num_known_ = 0;  // requests submitted before the last plan
