@@ -193,7 +193,8 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
                  "backends that compute: the files of the model folder, or drawn from the seed; "
                  "auto: files where the model is a folder");
   visitor.text("hardware", scenario.hardware,
-               "simulation: catalogue name, or the path of a YAML file with one entry");
+               "simulation, and policy slo: catalogue name, or the path of a YAML file with one "
+               "entry");
   visit_section(visitor, "engine", scenario.engine, "the serving engine");
   visit_section(visitor, "kv_cache", scenario.kv_cache, "key-value cache");
   visit_section(visitor, "scheduler", scenario.scheduler, "the policy and its settings");

@@ -90,6 +90,24 @@ TEST_CASE("a measured run writes the files of a simulated one", "[cpu][cli]") {
   CHECK(outputs == place.lines("slots/outputs.jsonl"));
 }
 
+TEST_CASE("policy slo predicts steps that are computed from `hardware`", "[cpu][cli][slo]") {
+  const std::string slo =
+      "slo: {itl_ms: 50}\nvariants:\n"
+      "  - {name: whole, scheduler: {policy: continuous}}\n"
+      "  - {name: timed, scheduler: {policy: slo, tile_tokens: 8}}\n";
+  const Workplace place;
+  const CommandResult run = place.run(std::string(kScenario) + "hardware: h200\n" + slo);
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(run.out.find("the same in every variant") != std::string::npos);
+  CHECK(place.result("timed")["completed"] == 6);
+  CHECK(place.result("timed")["policy"] == "slo");
+
+  check_refused(Workplace().run(std::string(kScenario) + slo),
+                "hardware: required key is missing, policy 'slo' predicts step times; allowed: a "
+                "name of the catalogue, or the path of a YAML file with one entry");
+}
+
 TEST_CASE("a model folder, through the command line, says what transformers says", "[cpu][cli]") {
   const fs::path models = fs::path(METRONOME_SOURCE_DIR) / "tests/fixtures/models";
   for (const char* name : {"llama-gqa2-llama3", "qwen3-gqa2", "gemma3-every6-window16"}) {

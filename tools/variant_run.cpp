@@ -7,10 +7,12 @@
 #include "core/digest.h"
 #include "core/error.h"
 #include "core/output_log.h"
+#include "core/policy_registry.h"
 #include "core/run_record.h"
 #include "core/summary.h"
 #include "reports/file_writer.h"
 #include "reports/number_text.h"
+#include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 #include "tools/cli.h"
 #include "tools/progress.h"
@@ -115,6 +117,9 @@ std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scen
   std::vector<PreparedVariant> variants;
   for (Scenario& scenario : scenarios) {
     std::unique_ptr<PreparedRun> run = backend.prepare(scenario);
+    if (run->predictor == nullptr && find_policy(scenario.scheduler.policy)->predicts_steps) {
+      run->predict_with(make_step_predictor(scenario, run->model));
+    }
     std::shared_ptr<const Workload> workload;
     for (const PreparedVariant& earlier : variants) {
       if (has_same_workload(earlier.scenario, scenario)) workload = earlier.workload;
@@ -155,6 +160,7 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
   for (const FailureMessage& message : run.messages) {
     outcome.warnings.push_back(warning_text(message, outcome.result.summary));
   }
+  if (!run.remark.empty()) outcome.warnings.push_back(run.remark);
   return outcome;
 }
 
