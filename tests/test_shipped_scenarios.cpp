@@ -152,6 +152,25 @@ TEST_CASE("chunking halves the p99 inter-token latency under long prompts", "[sc
   }
 }
 
+// p99 ITL within the limit and more good requests a second than any fixed size.
+TEST_CASE("slo meets an SLO that no fixed chunk size meets", "[scenarios][slo]") {
+  const ScenarioFile file = load_scenario((kFolder / "slo.yaml").string(), {}, std::nullopt);
+  REQUIRE(file.variants.back().name == "slo");
+  const Summary slo = simulate(file.variants.back());
+  CHECK(slo.itl.p99_ms <= 15);
+  CHECK(slo.slo_attainment.value() > 0.95);
+  for (const Scenario& scenario : file.variants) {
+    if (scenario.name == "slo") continue;
+    INFO(scenario.name);
+    const Summary fixed = simulate(scenario);
+    CHECK(fixed.request_goodput.value() < 0.9 * slo.request_goodput.value());
+    if (scenario.name == "unchunked") {
+      CHECK(fixed.itl.p99_ms > 10 * slo.itl.p99_ms);
+      CHECK(slo.output_throughput > 0.97 * fixed.output_throughput);
+    }
+  }
+}
+
 TEST_CASE("caching a shared system prompt shortens the time to first token", "[scenarios]") {
   for (const char* model : {"llama-3.2-3b", "qwen3-4b", "gemma-3-1b"}) {
     INFO(model);
