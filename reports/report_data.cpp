@@ -94,7 +94,7 @@ void VlqText::append(std::int64_t number) {
 ReportLimits report_limits(std::size_t num_runs) {
   ReportLimits limits;
   const std::size_t shares = std::max<std::size_t>(num_runs, 1);
-  limits.max_gap_points = std::min<std::size_t>(limits.max_gap_points, 200'000 / shares);
+  if (shares > 1) limits.max_gap_points = 160'000 / shares;
   limits.max_steps = std::min<std::size_t>(limits.max_steps, 80'000 / shares);
   limits.max_requests = std::min<std::size_t>(limits.max_requests, 8'000 / shares);
   limits.max_request_marks = std::min<std::size_t>(limits.max_request_marks, 80'000 / shares);

@@ -129,12 +129,8 @@ std::string slo_text(const Json& result) {
 
 // One line of facts; those that all runs share are said once.
 std::string facts(std::span<const ReportRun> runs, const std::vector<Json>& results) {
-  constexpr std::array<std::pair<const char*, const char*>, 5> kFacts = {
-      {{"model_id", "model"},
-       {"hardware", "hardware"},
-       {"backend", "backend"},
-       {"seed", "seed"},
-       {"num_prompts", "requests"}}};
+  constexpr std::array<std::pair<const char*, const char*>, 4> kFacts = {
+      {{"model_id", "model"}, {"hardware", "hardware"}, {"backend", "backend"}, {"seed", "seed"}}};
   std::string html = "<dl class=\"facts\">";
   const auto add = [&](const char* name, auto text_of) {
     std::string value = text_of(results.front());
@@ -147,6 +143,8 @@ std::string facts(std::span<const ReportRun> runs, const std::vector<Json>& resu
   for (const auto& [key, name] : kFacts) {
     add(name, [key = key](const Json& result) { return text_at(result, key); });
   }
+  add("requests",
+      [](const Json& result) { return grouped_text(number_at(result, "num_prompts"), 0); });
   add("SLO", slo_text);
   html += "<div><dt>runs</dt><dd>" + std::to_string(runs.size()) + "</dd></div>";
   return html + "</dl>\n";

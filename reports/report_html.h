@@ -2,6 +2,7 @@
 // side by side. It needs no network, and without scripts it still shows everything but figures.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -38,7 +39,8 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
 class ReportBuilder {
  public:
   // Of so many runs; the first kMaxDetailed of them are drawn in detail, each within its share.
-  explicit ReportBuilder(std::size_t num_runs) : limits_(report_limits(num_runs)) {}
+  explicit ReportBuilder(std::size_t num_runs)
+      : limits_(report_limits(std::min(num_runs, kMaxDetailed))) {}
   static constexpr std::size_t kMaxDetailed = 8;
 
   bool wants_detail() const { return num_detailed_ < kMaxDetailed; }

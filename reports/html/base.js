@@ -137,6 +137,11 @@ const lowerBound = (sorted, value) => d3.bisector((x) => x).left(sorted, value);
 
 function detailed(runs) { return runs.filter((run) => run.detail && !run.isHidden); }
 
+// The run with the longest gap, which has most to show.
+function mostStalled(runs) {
+  return runs[Math.max(0, d3.maxIndex(runs, (run) => run.result.max_itl_ms || 0))];
+}
+
 function sharedSlo(runs, metric) {
   const limits = new Set(runs.map((run) => run.slo(metric)).filter((limit) => limit != null));
   return limits.size === 1 ? [...limits][0] : null;

@@ -30,10 +30,11 @@ function markRuns() {
   }
 }
 
-// The best of a column is marked when all runs completed the same requests.
+// The best of a column is marked when all runs completed the same requests at the same load.
 function isFairComparison(runs) {
   const facts = new Set(runs.map(({result}) => JSON.stringify([result.completed,
-    result.num_prompts, result.total_input_tokens, result.total_output_tokens])));
+    result.num_prompts, result.total_input_tokens, result.total_output_tokens,
+    result.request_rate, result.max_concurrency, result.model_id, result.backend])));
   return runs.length > 1 && facts.size === 1;
 }
 

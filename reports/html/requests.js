@@ -62,6 +62,20 @@ function paintRequestBar(context, panel, state, i, y, height, colors) {
   }
 }
 
+// Unless somebody zooms: the whole run, or what is around the longest stall where that would be
+// too many requests to tell apart.
+const kMostBars = 400;
+function requestRange(requests, view) {
+  const count = requests.id.length;
+  if (view.isZoomed || count <= kMostBars) return view.now;
+  const middle = d3.maxIndex(requests.max_gap);
+  const first = Math.max(0, Math.min(middle - kMostBars / 4, count - kMostBars / 2));
+  const last = Math.min(count - 1, first + kMostBars / 2);
+  const ends = d3.range(first, last).map((i) => requests.arrival[i] + requests.ended[i]);
+  const end = d3.quantile(ends.sort(d3.ascending), 0.9);
+  return [requests.arrival[first], Math.min(view.full[1], end)];
+}
+
 function paintRequests(state, figure, context, colors) {
   const {requests} = state.run.detail;
   const limit = requests.late_ms;
@@ -72,9 +86,10 @@ function paintRequests(state, figure, context, colors) {
     {text: `gap > ${limit} ms`, color: colors.late, box: true},
     {text: `gap > ${2 * limit} ms`, color: colors.tooLate, box: true}], colors, 58);
   const left = 58, right = figure.width - 14, top = legend + 20, bottom = figure.height - 44;
-  const rows = requestsInSight(requests, ...figure.view.now);
+  const range = requestRange(requests, figure.view);
+  const rows = requestsInSight(requests, ...range);
   const panel = addPanel(figure, {left, right, top, bottom, rows,
-    x: d3.scaleLinear().domain(figure.view.now).range([left, right]),
+    x: d3.scaleLinear().domain(range).range([left, right]),
     y: d3.scaleLinear().domain([0, Math.max(8, rows.length)]).range([top, bottom])});
   timeAxis(figure, panel, true, colors);
   const ticks = panel.y.ticks(6).filter((t) => Number.isInteger(t) && t < rows.length);
@@ -111,9 +126,12 @@ function hoverRequests(state, figure, panel, x, y) {
 function drawnNote(run) {
   const {requests} = run.detail;
   const notes = [];
+  if (requests.id.length > kMostBars) {
+    notes.push('Unless zoomed, the time around the longest stall is shown.');
+  }
   if (requests.num_drawn < requests.num_requests) {
     notes.push(`${grouped(requests.num_drawn)} of ${grouped(requests.num_requests)} requests are ` +
-      'drawn, those around the longest stall.');
+      'kept, those around the longest stall.');
   }
   if (requests.prefills.row.length < requests.num_chunks) {
     notes.push(`Of ${grouped(requests.num_chunks)} chunks the largest ` +
@@ -137,20 +155,22 @@ function requestFigure(runs, view) {
   const rows = detailed(runs).filter((run) => run.detail.requests.id.length > 0);
   if (rows.length === 0) return null;
   const state = {};
-  chooseRequests(state, rows[0]);
+  chooseRequests(state, mostStalled(rows));
   const figure = new Figure({
     id: 'requests', title: 'Request timeline', view, hasCanvas: true,
     lead: 'One bar a request, from its arrival to its last token. A late gap is as long as the ' +
       'wait; columns of them are stalls that hit everybody at once.',
+    hint: 'Zoom in until single requests show.',
     draw: {height: () => 460,
       paint: (self, context, colors) => paintRequests(state, self, context, colors)},
     hover: (self, panel, x, y) => hoverRequests(state, self, panel, x, y),
     caption: drawnNote(state.run),
   });
-  figure.addChoice('run', rows.map((run) => [run.index, run.name]), (value) => {
+  const select = figure.addChoice('run', rows.map((run) => [run.index, run.name]), (value) => {
     chooseRequests(state, runs[Number(value)]);
     figure.caption.textContent = drawnNote(state.run);
   });
+  select.value = String(state.run.index);
   return figure;
 }
 
@@ -183,13 +203,15 @@ function paintBreakdown(rows, figure, colors) {
     color: colors[color], box: true})), colors, 58);
   const columns = breakdownColumns(figure.width, rows.length);
   const cell = (figure.width - 14) / columns;
-  const most = d3.max(rows, (run) => d3.max(run.groups, (group) => group.ttft)) || 1;
+  const mostOf = ({groups}) => d3.max(groups, (group) => group.ttft) || 1;
+  const most = d3.max(rows, mostOf);
   rows.forEach(({run, groups}, k) => {
+    const highest = figure.isShared ? most : mostOf({groups});
     const left = (k % columns) * cell + 58, right = (k % columns + 1) * cell - 8;
     const top = legend + 30 + Math.floor(k / columns) * 246, bottom = top + 168;
     const panel = addPanel(figure, {left, right, top, bottom, run, groups,
       x: d3.scaleLinear().domain(figure.view.now).range([left, right]),
-      y: d3.scaleLinear().domain([0, most * 1.05]).range([bottom, top])});
+      y: d3.scaleLinear().domain([0, highest * 1.05]).range([bottom, top])});
     axisBottom(figure, panel, {ticks: panel.x.ticks(5), format: (p) => `${+(p * 100).toFixed(1)} %`,
       label: 'requests, shortest TTFT first'}, colors);
     axisLeft(figure, panel, {format: d3.format('~s')}, colors);
@@ -229,7 +251,8 @@ function breakdownFigure(runs) {
   const shown = () => detailed(runs).filter((run) => run.detail.ttftParts.size.length > 0)
     .map((run) => ({run, groups: run.groups || (run.groups = ttftGroups(run))}));
   if (shown().length === 0) return null;
-  return new Figure({
+  const heights = shown().map(({groups}) => d3.max(groups, (group) => group.ttft));
+  const figure = new Figure({
     id: 'breakdown', title: 'What first tokens waited for', view: new View([0, 1]),
     lead: 'Time to first token, split into the queue, the steps that computed the request\'s own ' +
       'chunks, and the rest. Requests in groups of equal size, by their TTFT.',
@@ -242,4 +265,11 @@ function breakdownFigure(runs) {
     },
     hover: (self, panel, x) => hoverBreakdown(panel, x),
   });
+  figure.isShared = d3.max(heights) < 5 * d3.min(heights);
+  if (heights.length > 1) {
+    const select = figure.addChoice('axes', [['shared', 'the same'], ['own', 'each its own']],
+      (value) => { figure.isShared = value === 'shared'; });
+    select.value = figure.isShared ? 'shared' : 'own';
+  }
+  return figure;
 }

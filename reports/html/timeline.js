@@ -122,11 +122,12 @@ function shortCause(stall) {
   return `${grouped(stall.chunk.tokens)}-token chunk of request ${stall.chunk.request}`;
 }
 
-function timelineScale(figure, runs, top, bottom) {
-  const rows = timelineRows(runs);
-  const most = d3.max(rows, (run) => d3.max(run.detail.gaps.gap)) || 1;
+const gapExtent = (run) => run.gapExtent || (run.gapExtent = d3.extent(run.detail.gaps.gap));
+
+function timelineScale(rows, top, bottom) {
+  const most = d3.max(rows, (run) => gapExtent(run)[1]) || 1;
   if (kTimelineState.isLog) {
-    const least = d3.min(rows, (run) => d3.min(run.detail.gaps.gap)) || 1;
+    const least = d3.min(rows, (run) => gapExtent(run)[0]) || 1;
     return d3.scaleLog().domain([Math.max(1, least * 0.8), most * 1.6]).range([bottom, top]);
   }
   return d3.scaleLinear().domain([0, most * 1.12]).range([bottom, top]);
@@ -151,7 +152,7 @@ function paintTimeline(runs, figure, context, colors) {
       left: space.left, right: figure.width - space.right, top, bottom: top + height, run,
       x: d3.scaleLinear().domain(figure.view.now)
         .range([space.left, figure.width - space.right]),
-      y: timelineScale(figure, runs, top, top + height)});
+      y: timelineScale(rows, top, top + height)});
     const isLast = i === rows.length - 1;
     const yTicks = kTimelineState.isLog ? logTicks(panel.y, height) : null;
     axisLeft(figure, panel, {ticks: yTicks, format: (us) => `${+(us / 1000).toPrecision(3)}`},
@@ -275,7 +276,9 @@ function fillTimelineTables(figure, runs, chosen) {
   const scroll = (table) => element('div', {class: 'scroll'}, table);
   figure.below.replaceChildren(
     element('h3', {}, `Longest stalls of ${run.name}`), scroll(stallTable(run, figure.view)), keys,
-    element('h3', {}, `Whose prompts held others up in ${run.name}`), scroll(culpritTable(run)));
+    element('h3', {}, `Whose prompts held others up in ${run.name}`),
+    run.detail.culpritRequests.length > 0 ? scroll(culpritTable(run))
+      : element('p', {class: 'hint'}, 'Nobody waited for the prompt of another.'));
 }
 
 function timelineFigure(runs, view) {
@@ -300,11 +303,12 @@ function timelineFigure(runs, view) {
   });
   figure.addChoice('axis', [['linear', 'linear'], ['log', 'logarithmic']],
     (value) => { kTimelineState.isLog = value === 'log'; });
-  let chosen = rows[0].index;
-  figure.addChoice('tables of', rows.map((run) => [run.index, run.name]), (value) => {
+  let chosen = mostStalled(rows).index;
+  const select = figure.addChoice('tables of', rows.map((run) => [run.index, run.name]), (value) => {
     chosen = Number(value);
     fillTimelineTables(figure, runs, chosen);
   });
+  select.value = String(chosen);
   figure.onTheme = () => fillTimelineTables(figure, runs, chosen);
   return figure;
 }
