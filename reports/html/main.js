@@ -8,10 +8,22 @@ function toggleRun(run) {
   renderAll();
 }
 
+// A figure that fails leaves the others alone.
+function attempt(name, action) {
+  try {
+    return action();
+  } catch (error) {
+    console.error(`figure ${name}: ${error.stack}`);
+    return null;
+  }
+}
+
 function renderAll() {
   for (const figure of kFigures) {
-    if (figure.onTheme) figure.onTheme();
-    figure.render();
+    attempt(figure.id, () => {
+      if (figure.onTheme) figure.onTheme();
+      figure.render();
+    });
   }
   markRuns();
 }
@@ -199,7 +211,7 @@ function main() {
   const contents = document.getElementById('contents');
   const leftOut = document.getElementById('left-out');
   for (const [id, make] of Object.entries(makers)) {
-    const figure = make();
+    const figure = attempt(id, make);
     if (!figure) {
       leftOut.append(element('li', {}, `${kMissing[id][0]}: not drawn, ${kMissing[id][1]}.`));
       continue;
