@@ -3,7 +3,10 @@
 
 const kFigures = [];
 
+// One run at least stays visible.
 function toggleRun(run) {
+  const isLast = markRuns.runs.every((other) => other === run || other.isHidden);
+  if (!run.isHidden && isLast) return;
   run.isHidden = !run.isHidden;
   renderAll();
 }
@@ -28,17 +31,22 @@ function renderAll() {
   markRuns();
 }
 
-// Swatches of the runs in the summary table, as in the figures.
+// Swatches of the runs in the summary table, as in the figures: buttons that hide their runs.
 function markRuns() {
   for (const cell of document.querySelectorAll('th[data-run]')) {
     const run = markRuns.runs[Number(cell.dataset.run)];
-    const old = cell.querySelector('.swatch');
-    if (old) old.remove();
+    let button = cell.querySelector('button');
+    if (!button) {
+      cell.prepend(button = element('button', {type: 'button', class: 'toggle',
+        title: 'show in the figures, or hide', onclick: () => toggleRun(run)}));
+    }
+    button.setAttribute('aria-label', `show ${run.name} in the figures`);
+    button.setAttribute('aria-pressed', String(!run.isHidden));
     const svg = d3.create('svg').attr('width', 24).attr('height', 10).attr('class', 'swatch')
       .attr('aria-hidden', 'true');
     svg.append('line').attr('x2', 24).attr('y1', 5).attr('y2', 5).attr('stroke', run.color)
       .attr('stroke-width', 3).attr('stroke-dasharray', run.dash);
-    cell.prepend(svg.node());
+    button.replaceChildren(svg.node());
   }
 }
 
@@ -224,6 +232,7 @@ function main() {
   document.getElementById('findings').textContent = findingsText(runs);
   prepareTheme();
   renderAll();
+  addEventListener('scroll', hideTooltip, {passive: true});
   let width = innerWidth;
   addEventListener('resize', () => {
     if (innerWidth === width) return;

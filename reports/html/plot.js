@@ -65,6 +65,7 @@ class Figure {
   }
 
   schedule() {
+    hideTooltip();
     if (this.isScheduled) return;
     this.isScheduled = true;
     requestAnimationFrame(() => { this.isScheduled = false; this.render(); });

@@ -195,7 +195,7 @@ function ttftGroups(run) {
 }
 
 function breakdownColumns(width, count) {
-  return width < 560 ? 1 : Math.min(count, width < 900 ? 2 : 3);
+  return width < 560 ? 1 : Math.max(1, Math.min(count, width < 900 ? 2 : 3));
 }
 
 function paintBreakdown(rows, figure, colors) {

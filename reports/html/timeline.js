@@ -124,8 +124,18 @@ function shortCause(stall) {
 
 const gapExtent = (run) => run.gapExtent || (run.gapExtent = d3.extent(run.detail.gaps.gap));
 
-function timelineScale(rows, top, bottom) {
-  const most = d3.max(rows, (run) => gapExtent(run)[1]) || 1;
+// The longest gap in sight, of all rows, so that they compare.
+function highestGap(rows, view) {
+  if (!view.isZoomed) return d3.max(rows, (run) => gapExtent(run)[1]) || 1;
+  const highest = d3.max(rows, ({detail: {gaps}, slo}) => {
+    const range = [lowerBound(gaps.after, view.now[0]), lowerBound(gaps.after, view.now[1] + 1)];
+    const limit = slo('itl');
+    return Math.max(d3.max(gaps.gap.subarray(...range)) || 1, limit == null ? 1 : limit * 1200);
+  });
+  return highest || 1;
+}
+
+function timelineScale(rows, most, top, bottom) {
   if (kTimelineState.isLog) {
     const least = d3.min(rows, (run) => gapExtent(run)[0]) || 1;
     return d3.scaleLog().domain([Math.max(1, least * 0.8), most * 1.6]).range([bottom, top]);
@@ -146,13 +156,14 @@ function paintTimeline(runs, figure, context, colors) {
   const space = kTimelineSpace;
   const rows = timelineRows(runs);
   const height = timelineRowHeight(figure.width, rows.length);
+  const most = highestGap(rows, figure.view);
   rows.forEach((run, i) => {
     const top = i * (height + space.gap + space.head) + space.head;
     const panel = addPanel(figure, {
       left: space.left, right: figure.width - space.right, top, bottom: top + height, run,
       x: d3.scaleLinear().domain(figure.view.now)
         .range([space.left, figure.width - space.right]),
-      y: timelineScale(rows, top, top + height)});
+      y: timelineScale(rows, most, top, top + height)});
     const isLast = i === rows.length - 1;
     const yTicks = kTimelineState.isLog ? logTicks(panel.y, height) : null;
     axisLeft(figure, panel, {ticks: yTicks, format: (us) => `${+(us / 1000).toPrecision(3)}`},
