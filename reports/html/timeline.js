@@ -315,7 +315,8 @@ function timelineFigure(runs, view) {
   figure.addChoice('axis', [['linear', 'linear'], ['log', 'logarithmic']],
     (value) => { kTimelineState.isLog = value === 'log'; });
   let chosen = mostStalled(rows).index;
-  const select = figure.addChoice('tables of', rows.map((run) => [run.index, run.name]), (value) => {
+  const names = rows.map((run) => [run.index, run.name]);
+  const select = figure.addChoice('tables of', names, (value) => {
     chosen = Number(value);
     fillTimelineTables(figure, runs, chosen);
   });
