@@ -199,6 +199,13 @@ TEST_CASE("diagnose reads a log of vLLM and says what it lacks", "[cli][diagnosi
   CHECK(contains(result.out, "iteration log of vLLM, 23 iterations"));
   CHECK(contains(result.out, "--no-async-scheduling"));
   CHECK(contains(result.out, "361.0"));
+  CHECK_FALSE(contains(result.out, "--max-num-batched-tokens"));
+  // 90.25 ms for 1024 tokens: 453 in the 40 ms that 10 ms of decodes leave.
+  const CommandResult target = run_metronome("diagnose '" + path + "' --target-itl 50");
+  CHECK(contains(target.out, "over the limit, 50.0 ms"));
+  CHECK(contains(target.out, "--max-num-batched-tokens 457"));
+  CHECK(contains(run_metronome("diagnose '" + path + "' --target-itl 9").out,
+                 "no token budget keeps it"));
 }
 
 TEST_CASE("what diagnose cannot take is one line and exit code 2", "[cli][diagnosis]") {

@@ -204,6 +204,29 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   return finding;
 }
 
+// How many tokens of an iteration keep the limit, going by the cost of a token in the longest.
+// Empty where no iteration with prefill is too long.
+std::string budget_note(const Diagnosis& diagnosis, double limit_ms) {
+  if (diagnosis.stalls.empty()) return {};
+  const DiagnosedStall& stall = diagnosis.stalls.front();
+  if (!stall.worst || to_ms(stall.gap_ns) <= limit_ms || stall.worst->added_ns <= 0) return {};
+  const double token_ms = to_ms(stall.worst->added_ns) / stall.worst->num_tokens;
+  const double room_ms = limit_ms - to_ms(stall.parts.decode_ns);
+  const auto num_tokens = static_cast<std::int64_t>(room_ms / token_ms);
+  if (num_tokens < 1) {
+    return "The decodes of iteration " + std::to_string(stall.step) + " alone take longer than " +
+           grouped_text(limit_ms, 1) +
+           " ms: no token budget keeps it, fewer requests at once "
+           "(vLLM: --max-num-seqs) might.";
+  }
+  return "In iteration " + std::to_string(stall.step) + " a context token cost " +
+         grouped_text(1000 * token_ms, 1) + " us, so about " + grouped_text(num_tokens) +
+         " of them fit beside its decodes within " + grouped_text(limit_ms, 1) +
+         " ms. In vLLM: --max-num-batched-tokens " +
+         std::to_string(num_tokens + stall.num_waiting) +
+         ". This is a rule of three, not a replay.";
+}
+
 Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
   Finding finding;
   finding.title = log.path;
@@ -224,6 +247,10 @@ Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
         " iterations took less than 0.2 ms, which no GPU does. With asynchronous scheduling vLLM "
         "logs how long it waited for a result, which may have been there already: log once more "
         "with --no-async-scheduling.");
+  }
+  if (options.target_itl_ms) {
+    std::string note = budget_note(finding.diagnosis, *options.target_itl_ms);
+    if (!note.empty()) finding.notes.push_back(std::move(note));
   }
   if (options.wants_replay) {
     finding.notes.push_back(
