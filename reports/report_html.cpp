@@ -55,6 +55,9 @@ constexpr std::array<Column, 13> kColumns = {{
     {"device", "busy, %", "busy_share", 1, 100},
 }};
 
+// Beyond so many runs, what is said of each stands behind a click.
+constexpr std::size_t kMaxListed = 12;
+
 double number_at(const Json& result, const char* key) {
   const auto found = result.find(key);
   if (found == result.end() || !found->is_number()) return std::nan("");
@@ -162,7 +165,12 @@ std::string formula_list(const Json& formulas) {
 }
 
 std::string run_details(std::span<const ReportRun> runs, const std::vector<Json>& results) {
-  std::string html =
+  const bool is_long = runs.size() > kMaxListed;
+  std::string html = is_long ? "<details><summary>seeds, digests and configurations of " +
+                                   std::to_string(runs.size()) + " runs</summary>\n"
+                             : "";
+  html +=
+      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Seeds and digests\">\n"
       "<table class=\"digests\"><thead><tr><th scope=\"col\">run</th>"
       "<th scope=\"col\">backend</th><th scope=\"col\">policy</th><th scope=\"col\">seed</th>"
       "<th scope=\"col\">digest</th><th scope=\"col\">output digest</th></tr></thead>\n<tbody>\n";
@@ -176,13 +184,14 @@ std::string run_details(std::span<const ReportRun> runs, const std::vector<Json>
     }
     html += "</tr>\n";
   }
-  html += "</tbody></table>\n";
+  html += "</tbody></table>\n</div>\n";
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto config = results[i].find("config");
     if (config == results[i].end() || config->is_null()) continue;
     html += "<details><summary>resolved configuration of " + html_text(runs[i].name) +
             "</summary><pre>" + html_text(dump(*config, 2)) + "</pre></details>\n";
   }
+  if (is_long) html += "</details>\n";
   return html;
 }
 

@@ -236,8 +236,8 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
           throw_if_output_failed();
           return true;
         });
-    outcome.result.info.scenario = file.name;
-    outcome.result.info.description = file.description;
+    outcome.result.info.scenario = printable(file.name);
+    outcome.result.info.description = printable(file.description);
     write_variant(outcome, variant.scenario.results, folder,
                   file.has_variants ? name : std::string());
     if (variant.scenario.results.report) {

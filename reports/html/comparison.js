@@ -33,6 +33,17 @@ function settingsText(config, differing) {
   return texts.join(', ').replaceAll('"', '') || 'all runs';
 }
 
+// At most so many groups as there are colours: those with the most goodput, else the first.
+function mostGoodGroups(groups) {
+  const goodput = (group) => d3.max(group.points, ({run}) => run.result.request_goodput || 0);
+  const kept = new Set([...groups].sort((a, b) => goodput(b) - goodput(a))
+    .slice(0, kLight.runs.length));
+  const shown = groups.filter((group) => kept.has(group));
+  shown.note = shown.length === groups.length ? ''
+    : `${shown.length} of ${groups.length} lines are drawn, those with the most goodput.`;
+  return shown;
+}
+
 // Runs with equal settings but for `keys`, in groups; each is named after what tells it from the
 // others. The runs' x come from `valueOf`; runs without one are left out.
 function groupRuns(runs, keys, valueOf) {
@@ -47,8 +58,8 @@ function groupRuns(runs, keys, valueOf) {
     if (!groups.has(identity)) groups.set(identity, {config, points: []});
     groups.get(identity).points.push({x, run});
   }
-  const all = [...groups.values()].filter((group) =>
-    new Set(group.points.map((point) => point.x)).size > 1);
+  const all = mostGoodGroups([...groups.values()].filter((group) =>
+    new Set(group.points.map((point) => point.x)).size > 1));
   const names = new Set(all.flatMap((group) => Object.keys(group.config)));
   const differing = [...names].filter((key) =>
     new Set(all.map((group) => group.config[key])).size > 1);
@@ -164,7 +175,10 @@ function paintChunks(runs, swept, figure, colors) {
       x: d3.scaleLog().base(2).domain(figure.view.now)
         .range([places[k].left, places[k].right])});
     const [low, high] = figure.view.now;
-    const ticks = xs.filter((v) => v >= low && v <= high);
+    const ticks = [];
+    for (const x of xs.filter((v) => v >= low && v <= high)) {
+      if (!ticks.length || panel.x(x) - panel.x(ticks[ticks.length - 1]) > 38) ticks.push(x);
+    }
     axisBottom(figure, panel, {ticks, format: grouped, label: `${swept.key}, tokens`}, colors);
     axisLeft(figure, panel, {ticks: isLog ? logTicks(scale, 260) : null,
       format: (v) => grouped(+v.toPrecision(3)),
@@ -216,6 +230,7 @@ function chunkFigure(runs) {
       paint: (self, context, colors) => paintChunks(runs, swept, self, colors),
     },
     hover: (self, panel, x, y) => hoverPoints(panel, x, y),
+    caption: swept.groups.note,
   });
 }
 
@@ -276,6 +291,7 @@ function loadFigure(runs) {
       paint: (self, context, colors) => paintLoad(runs, self, colors),
     },
     hover: (self, panel, x, y) => hoverPoints(panel, x, y),
+    caption: groups.note,
   });
 }
 
