@@ -258,7 +258,13 @@ TEST_CASE("the report's curves and gaps agree with the summary", "[reports][html
     CHECK(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == summary.itl.count);
     const Numbers sizes = column(detail["ttft_parts"], "size");
     CHECK(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == summary.completed);
-    CHECK(detail["stalls"][0]["gap"] == summary.longest_stall.gap_ns / 1000);
+    const Json& stall = detail["stalls"][0];
+    CHECK(stall["gap"] == summary.longest_stall.gap_ns / 1000);
+    CHECK(stall["request"] == index(summary.longest_stall.request));
+    CHECK(stall["prefill_tokens"] == summary.longest_stall.num_prefill_tokens);
+    if (!stall["chunk"].is_null()) {
+      CHECK(stall["chunk"]["tokens"] == summary.longest_stall.prefill_tokens);
+    }
 
     // Within limits, what is dropped are neither extremes nor sums.
     const Json thin = detail_of(record, {.max_gap_points = 60,
