@@ -268,8 +268,9 @@ function paintLoad(runs, figure, colors) {
       figure.svg.append('line').attr('stroke', colors.axis).attr('stroke-dasharray', '2 4')
         .attr('x1', panel.x(figure.view.now[0])).attr('y1', panel.y(figure.view.now[0]))
         .attr('x2', panel.x(end)).attr('y2', panel.y(end));
-      label(figure.svg.append('g'), panel.x(end) - 6, panel.y(end) + 14, 'every request good',
-        colors.muted, colors, 'end');
+      const isRight = panel.x(end) - panel.left > 140;
+      label(figure.svg.append('g'), panel.x(end) + (isRight ? -6 : 8), panel.y(end) + 14,
+        'every request good', colors.muted, colors, isRight ? 'end' : 'start');
     }
     if (k === 1) limitLine(figure, panel, {y: 0.99, text: '99 %'}, colors);
     paintGroupLines(figure, panel, groups, quantity.of);
