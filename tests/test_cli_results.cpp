@@ -82,7 +82,7 @@ TEST_CASE("a scenario without variants has a summary too", "[cli]") {
   place.folder.write("small.yaml", kSmallScenario);
   REQUIRE(place.run("--quiet").exit_code == 0);
   const auto files = folder_content(place.out);
-  CHECK(files.size() == 5);
+  CHECK(files.size() == 6);
   const auto summary = nlohmann::json::parse(files.at("summary.json"));
   REQUIRE(summary.size() == 1);
   CHECK(summary[0].at("label") == "small");
@@ -114,7 +114,7 @@ TEST_CASE("file names and descriptions do not drive the terminal", "[cli]") {
   CHECK_FALSE(contains(result.out + result.err, "\x1b"));
   CHECK_FALSE(contains(result.out + result.err, "\xe9"));
   const auto files = folder_content(place.folder.path() + "/results");
-  CHECK(files.size() == 5);
+  CHECK(files.size() == 6);
   for (const auto& [name, content] : files) {
     INFO(name);
     if (name.ends_with("result.json")) {

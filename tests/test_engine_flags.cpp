@@ -132,7 +132,8 @@ TEST_CASE("every policy has flags, all of them known to the engine", "[tools][fl
   for (const PolicyInfo& policy : all_policies()) {
     INFO(policy.name);
     const std::string name(policy.name);
-    for (const EngineFlags& flags : engine_flags(scenario_with({"scheduler.policy=" + name}))) {
+    for (const EngineFlags& flags :
+         engine_flags(scenario_with({"scheduler.policy=" + name, "slo.itl_ms=30"}))) {
       INFO(flags.engine);
       CHECK(flags.flags.size() >= 6);
       std::set<std::string> seen;

@@ -93,8 +93,9 @@ po::options_description visible_options(SweepOptions& options) {
       ("out", po::value(&options.out)->value_name("DIR"),
        "folder of the sweep; unless given that of `metronome run` with .sweep behind it")
       ("set", po::value(&options.request.assignments)->composing()->value_name("KEY=VALUE"),
-       "override a key at all points; repeatable. Points write requests.jsonl and steps.jsonl only "
-       "where results.requests and results.steps are given, here or in the scenario")
+       "override a key at all points; repeatable. Points write requests.jsonl, steps.jsonl and "
+       "trace.json only where results.requests, .steps and .trace are given, here or in the "
+       "scenario")
       ("backend", po::value(&options.request.backend)->default_value("sim")->value_name("NAME"),
        "what runs it: sim, cpu or cuda")
       ("variant", po::value(&options.request.variants)->composing()->value_name("NAME"),

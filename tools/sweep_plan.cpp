@@ -123,6 +123,8 @@ SweepRun resolve_run(Scenario scenario, int run_number, const SweepRequest& requ
   };
   if (!is_given("results.steps")) scenario.results.steps = false;
   if (!is_given("results.requests")) scenario.results.requests = false;
+  if (!is_given("results.trace")) scenario.results.trace = false;
+  scenario.results.report = false;  // there is none of a point
 
   SweepRun run;
   run.run_number = run_number;

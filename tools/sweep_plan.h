@@ -52,8 +52,8 @@ struct SweepPlan {
 // Throws ConfigError naming the point for the first that is no valid scenario. What only a run can
 // tell, such as a model that does not fit into the device, is not found out here.
 //
-// Several threads make the same plan sooner. Points write steps.jsonl and requests.jsonl only where
-// the scenario or `--set` says so.
+// Several threads make the same plan sooner. Points write steps.jsonl, requests.jsonl and
+// trace.json only where the scenario or `--set` says so.
 SweepPlan plan_sweep(const SweepRequest& request, const SweepSpec& spec, int num_threads);
 
 // 32 hexadecimal digits that stand for all runs of the plan.
