@@ -83,8 +83,10 @@ bool is_of_result(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename().string();
   if (!entry.is_regular_file() || !is_result_file_name(name)) return false;
   // Lines have no mark of their own: they belong to the result beside them.
-  const bool has_mark = name == kResultFile || name == kSummaryFile || name == kReportFile;
-  return is_marked(has_mark ? entry.path() : entry.path().parent_path() / kResultFile);
+  const bool has_mark =
+      name == kResultFile || name == kSummaryFile || name == kReportFile || name == kTuneFile;
+  const std::string_view marked = name == kBestFile ? kTuneFile : kResultFile;
+  return is_marked(has_mark ? entry.path() : entry.path().parent_path() / marked);
 }
 
 // Runs that were killed leave their temporary folders behind: `stem` and the id of the process,

@@ -44,6 +44,7 @@ struct Command {
 
 int run_command(const Arguments& arguments);
 int sweep_command(const Arguments& arguments);
+int tune_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int report_command(const Arguments& arguments);
 int list_command(const Arguments& arguments);

@@ -1,0 +1,135 @@
+// `metronome tune` on a machine whose best setting can be worked out by hand.
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.h"
+#include "tests/command_line.h"
+
+using namespace metronome::testing;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+// A step takes 2 ms, and 10 us for each token: memory and attention cost next to nothing. Every
+// request has 544 tokens to compute.
+constexpr const char* kHardware = R"(linear:
+  peak_flops: PEAK
+  peak_bandwidth: 1.0e+18
+  memory_bytes: 1000000000000
+  matmul_efficiency: 1
+  attention_efficiency: 1
+  bandwidth_efficiency: 1
+  launch_overhead_us: 2000
+  kernel_overhead_us: 0
+  host_gap_us: 0
+)";
+constexpr const char* kScenario = R"(
+seed: 5
+model: llama-3.2-1b
+hardware: HARDWARE
+engine: {max_num_seqs: 256, max_model_len: 4096}
+scheduler: {policy: token_budget}
+workload:
+  num_requests: 1500
+  arrivals: {process: poisson, rate: 40}
+  prompt_tokens: {distribution: fixed, value: 512}
+  output_tokens: {distribution: fixed, value: 32}
+slo: {ttft_ms: 2000, itl_ms: 14}
+)";
+
+struct Place {
+  ScratchFolder scratch;
+  std::string scenario;
+  std::string out = scratch.path() + "/out";
+
+  Place() {
+    std::string hardware = kHardware;
+    // Of llama-3.2-1b, 973,078,528 parameters multiply every token.
+    hardware.replace(hardware.find("PEAK"), 4, "1.946157056e+14");
+    std::string text = kScenario;
+    text.replace(text.find("HARDWARE"), 8, scratch.write("linear.yaml", hardware));
+    scenario = scratch.write("case.yaml", text);
+  }
+  CommandResult tune(const std::string& options) const {
+    return run_metronome("tune '" + scenario + "' --out '" + out + "' " + options);
+  }
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("tune finds the known optimum of a linear machine", "[tune][cli]") {
+  const Place place;
+  const CommandResult result =
+      place.tune("--over scheduler.max_num_batched_tokens=256:4096:x2 --seeds 2 --jobs 2 --json");
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  const Json json = Json::parse(result.out);
+  CHECK(result.out == read_text_file(place.out + "/tune.json"));
+  std::map<std::string, double> rates;
+  for (const Json& setting : json["settings"]) {
+    rates[setting["setting"].get<std::string>().substr(33)] = setting["highest_request_rate"];
+  }
+  // 1024 tokens take 12.2 ms, 2048 take 22.5: more than 14. A smaller budget pays the 2 ms more
+  // often: a step of 1024 tokens does 154 requests a second, of 512 132, of 256 103.
+  CHECK(json["settings"][0]["setting"] == "scheduler.max_num_batched_tokens=1024");
+  CHECK(rates["1024"] > 0.85 * 154);
+  CHECK(rates["1024"] < 154 * 1.05);
+  CHECK(rates["512"] > 0.85 * 132);
+  CHECK(rates["512"] < 132 * 1.05);
+  CHECK(rates["256"] > 0.85 * 103);
+  CHECK(rates["256"] < 103 * 1.05);
+  CHECK(rates["2048"] < rates["1024"]);
+  CHECK(rates["4096"] <= rates["2048"] * 1.02);
+  const Json& best = json["settings"][0];
+  CHECK(best["low"] <= best["highest_request_rate"].get<double>() * 1.01);
+  CHECK(best["high"] >= best["highest_request_rate"].get<double>() * 0.98);
+  CHECK(best["config"]["scheduler"]["max_num_batched_tokens"] == 1024);
+  for (const Json& trial : best["trials"]) {
+    if (trial["request_rate"] == best["highest_request_rate"]) {
+      CHECK(trial["slo_attainment"] >= 0.99);
+      CHECK(trial["p99_itl_ms"] < 14);
+    }
+  }
+}
+
+TEST_CASE("tune prints the winner as YAML and as flags, and leaves it as a scenario",
+          "[tune][cli]") {
+  const Place place;
+  const std::string arguments = "--over scheduler.max_num_batched_tokens=256,1024 --seeds 1";
+  const CommandResult result = place.tune(arguments);
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(contains(result.out, "best: scheduler.max_num_batched_tokens=1024\n"));
+  CHECK(contains(result.out, "  scheduler: {max_num_batched_tokens: 1024}\n"));
+  CHECK(contains(result.out, "vLLM "));
+  CHECK(contains(result.out, "--max-num-batched-tokens 1024"));
+  CHECK(contains(result.out, "SGLang "));
+  CHECK(place.tune(arguments + " --jobs 1").out == result.out);
+  place.scratch.write("best.yaml", read_text_file(place.out + "/best.yaml"));
+  const CommandResult again = run_metronome(
+      "run '" + place.scratch.path() + "/best.yaml' -q --out '" + place.scratch.path() + "/again'");
+  INFO(again.err);
+  CHECK(again.exit_code == 0);
+}
+
+TEST_CASE("tune says what it cannot do", "[tune][cli]") {
+  const Place place;
+  const auto error = [&place](const std::string& options, int exit_code = 2) {
+    const CommandResult result = place.tune(options);
+    CHECK(result.exit_code == exit_code);
+    return result.err;
+  };
+  CHECK(contains(error("--set slo.ttft_ms=null --set slo.itl_ms=null"),
+                 "has no limit that a growing queue would break"));
+  CHECK(contains(error("--slo nobody"), "slo.preset"));
+  CHECK(contains(error("--over workload.arrivals.rate=1,2"), "is no setting of an engine"));
+  CHECK(contains(
+      error("--set workload.arrivals.process=closed_loop --set workload.arrivals.concurrency=4"),
+      "no load to vary"));
+  CHECK(contains(error("--attainment 0"), "--attainment: is out of range"));
+  CHECK(contains(error("--seeds 0"), "--seeds: 0 is out of range"));
+  CHECK(contains(error("--set slo.itl_ms=1 --seeds 1", 1), "no setting keeps the SLO at any load"));
+}

@@ -1,0 +1,372 @@
+// `metronome tune`: the settings that carry the highest load within an SLO.
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "core/error.h"
+#include "reports/number_text.h"
+#include "reports/result_files.h"
+#include "reports/result_folder.h"
+#include "reports/wrapped_text.h"
+#include "tools/cli.h"
+#include "tools/command_options.h"
+#include "tools/engine_flags.h"
+#include "tools/progress.h"
+#include "tools/run_choice.h"
+#include "tools/sweep_plan.h"
+#include "tools/sweep_points.h"
+#include "tools/text.h"
+#include "tools/tune_run.h"
+#include "tools/tune_search.h"
+
+namespace metronome {
+namespace {
+
+namespace po = boost::program_options;
+using Json = nlohmann::ordered_json;
+
+struct CommandOptions {
+  SweepRequest request;
+  std::vector<std::string> over;
+  std::string slo;  // preset; empty: the scenario's
+  std::string out;
+  double attainment = 0.99;
+  int num_seeds = 3;
+  int num_jobs = 0;  // 0 = all processors
+  bool wants_json = false;
+  bool is_quiet = false;
+};
+
+constexpr const char* kExamples =
+    "examples:\n"
+    "  metronome tune scenarios/quickstart.yaml\n"
+    "  metronome tune scenarios/quickstart.yaml --set scheduler.policy=vllm --variant unchunked "
+    "\\\n"
+    "      --over scheduler.max_num_batched_tokens=256:8192:x2 --slo llama3.1-8b-interactive\n"
+    "  metronome tune scenarios/azure_conversation.yaml --set slo.itl_ms=30 --jobs 8\n"
+    "\n"
+    "The highest load within the SLO is found by bisection for each setting; settings that fall\n"
+    "behind on a part of the requests are dropped, and the best are compared on all of them. "
+    "Loads\n"
+    "stretch the arrivals that the scenario gives. Bands are the middle 90 % over resampled "
+    "requests.\n"
+    "\n"
+    "exit codes: 0 done, 1 no setting meets the SLO at any load, 2 bad input, 130 interrupted\n"
+    "(129 by SIGHUP, 143 by SIGTERM)\n";
+
+constexpr CommandText kText = {
+    .name = "tune",
+    .arguments = "SCENARIO [OPTION...]",
+    .summary =
+        "Finds, of a scenario's variants and of what --over varies, the settings that carry the\n"
+        "highest load within the scenario's SLO, and says how to set vLLM and SGLang so.\n",
+    .examples = kExamples,
+    .file_name = "SCENARIO",
+    .file_kind = "scenario file"};
+
+po::options_description visible_options(CommandOptions& options) {
+  po::options_description visible("options");
+  // One option a line; the formatter takes the chain of calls for one expression.
+  // clang-format off
+  visible.add_options()
+      ("over", po::value(&options.over)->composing()->value_name("KEY=A,B,C"),
+       "settings to choose from, as `metronome sweep` takes them; several make a grid; repeatable")
+      ("set", po::value(&options.request.assignments)->composing()->value_name("KEY=VALUE"),
+       "override a key of all settings; slo.ttft_ms, slo.tpot_ms, slo.itl_ms and slo.e2el_ms are "
+       "the limits; repeatable")
+      ("slo", po::value(&options.slo)->value_name("PRESET"),
+       "limits of MLPerf Inference, as slo.preset names them")
+      ("attainment", po::value(&options.attainment)->value_name("SHARE"),
+       "of requests that have to be within every limit (default: 0.99)")
+      ("variant", po::value(&options.request.variants)->composing()->value_name("NAME"),
+       "choose from this variant; repeatable")
+      ("seed", po::value<std::string>()->value_name("N"), "override the scenario's seed")
+      ("seeds", po::value(&options.num_seeds)->value_name("N"),
+       "workloads to draw and to average over, with seeds that follow the scenario's; a trace is "
+       "one (default: 3)")
+      ("jobs,j", po::value<int>()->value_name("N"),
+       "settings to try at once; unless given one for each processor")
+      ("out", po::value(&options.out)->value_name("DIR"),
+       "folder for tune.json and best.yaml; unless given that of `metronome run` with .tune behind "
+       "it")
+      ("json", po::bool_switch(&options.wants_json),
+       "print tune.json, and nothing else, on standard output")
+      ("quiet,q", po::bool_switch(&options.is_quiet), "print only errors")
+      ("help,h", "this text");
+  // clang-format on
+  return visible;
+}
+
+// Nothing when help was asked for and printed.
+std::optional<CommandOptions> parse(const Arguments& arguments) {
+  CommandOptions options;
+  po::variables_map values;
+  const auto file = parse_command(kText, visible_options(options), arguments, values);
+  if (!file) return std::nullopt;
+  options.request.scenario = *file;
+  options.request.backend = kBackendNames[0];
+  if (values.count("seed") != 0) {
+    options.request.seed = parse_seed(values["seed"].as<std::string>());
+  }
+  if (!options.slo.empty()) options.request.assignments.push_back("slo.preset=" + options.slo);
+  if (!(options.attainment > 0 && options.attainment <= 1)) {
+    throw UsageError("--attainment: is out of range; allowed: above 0, to 1");
+  }
+  if (options.num_seeds < 1 || options.num_seeds > 100) {
+    throw UsageError("--seeds: " + std::to_string(options.num_seeds) +
+                     " is out of range; allowed: 1 to 100");
+  }
+  options.num_jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (values.count("jobs") != 0) options.num_jobs = values["jobs"].as<int>();
+  if (options.num_jobs < 1 || options.num_jobs > 1024) {
+    throw UsageError("--jobs: " + std::to_string(options.num_jobs) +
+                     " is out of range; allowed: 1 to 1024");
+  }
+  return options;
+}
+
+// What can be chosen: settings that resolve to the same are one.
+struct Candidates {
+  SweepPlan plan;
+  std::vector<std::string> names;  // of plan.runs: "chunked-512 scheduler.order=fcfs"
+};
+
+Candidates find_candidates(const CommandOptions& options, const ScenarioFile& file) {
+  Candidates candidates;
+  SweepSpec spec;
+  if (!options.over.empty() || file.sweep.kind != ConfigNode::Kind::Null)
+    spec = read_sweep(file, options.over);
+  for (const std::string& key : swept_keys(spec)) {
+    if (key != "seed" && !key.starts_with("workload.") && !key.starts_with("slo.")) continue;
+    throw UsageError("--over: '" + key +
+                     "' is no setting of an engine: requests and limits are the same for all; "
+                     "allowed: any key but seed and those of workload and slo");
+  }
+  candidates.plan = plan_sweep(options.request, spec, options.num_jobs);
+  candidates.names.resize(candidates.plan.runs.size());
+  for (const SweepRow& row : candidates.plan.rows) {
+    std::string& name = candidates.names[row.run];
+    if (!name.empty()) continue;
+    if (file.has_variants) name = candidates.plan.runs[row.run].scenario.name;
+    for (const auto& [key, value] : row.values) {
+      name += (name.empty() ? "" : " ") + key + "=" + value;
+    }
+    if (name.empty()) name = candidates.plan.runs[row.run].scenario.name;
+  }
+  return candidates;
+}
+
+void check_slo(const Scenario& scenario) {
+  const SloConfig& slo = scenario.slo;
+  if (slo.ttft_ms || slo.e2el_ms) return;
+  throw UsageError(
+      "tune: " + printable(scenario.name) +
+      " has no limit that a growing queue would break; allowed: --slo PRESET, or --set "
+      "slo.ttft_ms=500 or slo.e2el_ms=20000");
+}
+
+std::string slo_text(const SloConfig& slo, double attainment) {
+  std::string text;
+  const auto add = [&text](const char* name, const std::optional<double>& limit) {
+    if (limit)
+      text += std::string(text.empty() ? "" : ", ") + name + " " + fixed_text(*limit, 0) + " ms";
+  };
+  add("TTFT", slo.ttft_ms);
+  add("TPOT", slo.tpot_ms);
+  add("every ITL", slo.itl_ms);
+  add("E2EL", slo.e2el_ms);
+  return text + ", of " + fixed_text(100 * attainment, 1) + " % of requests";
+}
+
+std::string note_text(const TuneFinding& finding, std::size_t place, bool is_on_front) {
+  std::string text;
+  if (finding.capacity == 0) return "never within the SLO";
+  if (place == 0) {
+    text = "best";
+  } else if (finding.is_equal_to_best) {
+    text = "equal";
+  } else if (!finding.is_finalist) {
+    text = "dropped after " + std::to_string(finding.num_requests) + " requests";
+  }
+  if (is_on_front) text += text.empty() ? "front" : ", front";
+  return text;
+}
+
+void print_table(std::ostream& out, const std::vector<TuneFinding>& findings,
+                 const std::vector<std::string>& names) {
+  const std::vector<std::size_t> front = pareto_front(findings);
+  std::vector<std::vector<std::string>> rows = {{"setting", "highest req/s", "90 % band",
+                                                 "goodput req/s", "output tok/s", "p99 TTFT ms",
+                                                 "p99 ITL ms", ""}};
+  for (std::size_t i = 0; i < findings.size(); ++i) {
+    const TuneFinding& finding = findings[i];
+    const bool is_on_front = std::find(front.begin(), front.end(), i) != front.end();
+    const std::string note = note_text(finding, i, is_on_front);
+    const TuneTrial* trial = finding.best_trial();
+    const std::string name = printable(names[finding.setting]);
+    if (trial == nullptr) {
+      rows.push_back({name, "0", "-", "-", "-", "-", "-", note});
+      continue;
+    }
+    rows.push_back({name, (finding.is_unbounded ? "over " : "") + fixed_text(finding.capacity, 2),
+                    finding.is_finalist
+                        ? fixed_text(finding.low, 2) + " to " + fixed_text(finding.high, 2)
+                        : "-",
+                    fixed_text(trial->goodput, 2), fixed_text(trial->output_throughput, 0),
+                    fixed_text(trial->p99_ttft_ms, 1), fixed_text(trial->p99_itl_ms, 1), note});
+  }
+  out << aligned_rows(rows);
+}
+
+void print_flags(std::ostream& out, const Scenario& scenario) {
+  for (const EngineFlags& flags : engine_flags(scenario)) {
+    out << '\n'
+        << flags.engine << ' ' << flags.version << ":\n  "
+        << wrapped(joined_flags(flags), 2, output_columns());
+    for (const std::string& note : flags.notes) out << "  - " << wrapped(note, 4, output_columns());
+  }
+}
+
+// {"scheduler.policy": "vllm"} as "scheduler: {policy: vllm}".
+void print_yaml(std::ostream& out, const SweepPlan& plan, std::size_t run,
+                const CommandOptions& options) {
+  std::map<std::string, std::vector<std::string>> sections;
+  const auto row = std::find_if(plan.rows.begin(), plan.rows.end(),
+                                [run](const SweepRow& r) { return r.run == run; });
+  for (const auto& [key, value] : row->values) {
+    const std::size_t dot = key.rfind('.');
+    const std::string section = dot == std::string::npos ? "" : key.substr(0, dot);
+    sections[section].push_back(key.substr(dot == std::string::npos ? 0 : dot + 1) + ": " + value);
+  }
+  if (sections.empty()) return;
+  out << "\nas YAML, in " << printable(options.request.scenario) << ":\n";
+  for (const auto& [section, entries] : sections) {
+    std::string text = section.empty() ? "" : section + ": {";
+    for (std::size_t i = 0; i < entries.size(); ++i) text += (i > 0 ? ", " : "") + entries[i];
+    out << "  " << printable(text) << (section.empty() ? "" : "}") << '\n';
+  }
+}
+
+Json to_json(const CommandOptions& options, const Candidates& candidates,
+             const std::vector<TuneFinding>& findings, const TuneWorkloads& workloads) {
+  const SloConfig& slo = candidates.plan.runs.front().scenario.slo;
+  const auto or_null = [](const std::optional<double>& limit) {
+    return limit ? Json(*limit) : Json(nullptr);
+  };
+  Json json = {{std::string(kResultSchemaKey), kResultSchema},
+               {"scenario", options.request.scenario},
+               {"slo",
+                {{"ttft_ms", or_null(slo.ttft_ms)},
+                 {"tpot_ms", or_null(slo.tpot_ms)},
+                 {"itl_ms", or_null(slo.itl_ms)},
+                 {"e2el_ms", or_null(slo.e2el_ms)}}},
+               {"attainment", options.attainment},
+               {"num_requests", workloads.num_requests()},
+               {"num_seeds", workloads.num_seeds()},
+               {"settings", Json::array()}};
+  const std::vector<std::size_t> front = pareto_front(findings);
+  for (std::size_t i = 0; i < findings.size(); ++i) {
+    const TuneFinding& finding = findings[i];
+    Json entry = {{"setting", candidates.names[finding.setting]},
+                  {"highest_request_rate", finding.capacity},
+                  {"is_unbounded", finding.is_unbounded},
+                  {"is_finalist", finding.is_finalist},
+                  {"num_requests", finding.num_requests},
+                  {"low", finding.is_finalist ? Json(finding.low) : Json(nullptr)},
+                  {"high", finding.is_finalist ? Json(finding.high) : Json(nullptr)},
+                  {"is_equal_to_best", finding.is_equal_to_best},
+                  {"is_on_front", std::find(front.begin(), front.end(), i) != front.end()},
+                  {"trials", Json::array()}};
+    for (const TuneTrial& trial : finding.trials) {
+      entry["trials"].push_back({{"request_rate", trial.load},
+                                 {"slo_attainment", trial.attainment},
+                                 {"request_goodput", trial.goodput},
+                                 {"output_throughput", trial.output_throughput},
+                                 {"p99_ttft_ms", trial.p99_ttft_ms},
+                                 {"p99_itl_ms", trial.p99_itl_ms}});
+    }
+    entry["config"] = Json::parse(candidates.plan.runs[finding.setting].scenario.to_json());
+    json["settings"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+std::vector<TuneFinding> search(const CommandOptions& options, const SweepPlan& plan,
+                                const TuneWorkloads& workloads) {
+  std::vector<std::unique_ptr<TuneSetting>> settings;
+  for (const SweepRun& run : plan.runs) {
+    settings.push_back(std::make_unique<TuneSetting>(run.scenario, workloads));
+  }
+  TuneOptions tuning;
+  tuning.attainment = options.attainment;
+  tuning.first_load = workloads.given_load();
+  tuning.num_requests = workloads.num_requests();
+  tuning.num_jobs = options.num_jobs;
+  tuning.seed = plan.runs.front().scenario.seed;
+  return tune(
+      settings.size(), tuning,
+      [&settings](std::size_t setting, double load, std::size_t num_requests) {
+        return settings[setting]->run(load, num_requests);
+      },
+      throw_if_interrupted);
+}
+
+std::ostream& text_stream(const CommandOptions& options) {
+  static std::ostream nowhere(nullptr);
+  if (options.is_quiet) return nowhere;
+  return options.wants_json ? std::cerr : std::cout;
+}
+
+}  // namespace
+
+int tune_command(const Arguments& arguments) {
+  const std::optional<CommandOptions> parsed = parse(arguments);
+  if (!parsed) return kExitDone;
+  const CommandOptions& options = *parsed;
+  const SweepRequest& request = options.request;
+  const ScenarioFile file =
+      load_scenario(request.scenario, request.assignments, request.seed, request.backend);
+  const std::vector<Scenario> chosen = chosen_variants(file, request.variants);
+  const Candidates candidates = find_candidates(options, file);
+  const Scenario& first = candidates.plan.runs.front().scenario;
+  for (const SweepRun& run : candidates.plan.runs) check_slo(run.scenario);
+  const TuneWorkloads workloads(first, options.num_seeds);
+  const std::string out = !options.out.empty()
+                              ? options.out
+                              : default_folder(request.scenario, *make_backend(request.backend),
+                                               chosen, request.variants.empty()) +
+                                    ".tune";
+  catch_signals();
+  ResultFolder folder(out);
+  std::ostream& text = text_stream(options);
+  text << "scenario    " << wrapped(one_line(file.path), 12, output_columns()) << "slo         "
+       << slo_text(first.slo, options.attainment) << '\n'
+       << "settings    " << candidates.names.size() << ", each with up to "
+       << grouped_text(static_cast<std::int64_t>(workloads.num_requests())) << " requests ("
+       << workloads.num_seeds() << (workloads.num_seeds() == 1 ? " workload" : " workloads")
+       << "), from " << fixed_text(workloads.given_load(), 2) << " a second up and down\n\n"
+       << std::flush;
+  const std::vector<TuneFinding> findings = search(options, candidates.plan, workloads);
+  const TuneFinding& best = findings.front();
+  const Scenario& winner = candidates.plan.runs[best.setting].scenario;
+  const std::string json = to_json(options, candidates, findings, workloads).dump(2) + "\n";
+  folder.write(kTuneFile, json);
+  folder.write(kBestFile, winner.to_json() + "\n");  // JSON is YAML
+  folder.commit();
+  if (options.wants_json) std::cout << json;
+  print_table(text, findings, candidates.names);
+  if (best.capacity == 0) {
+    throw std::runtime_error("no setting keeps the SLO at any load; see " + printable(out));
+  }
+  text << "\nbest: " << printable(candidates.names[best.setting]) << '\n';
+  print_yaml(text, candidates.plan, best.setting, options);
+  print_flags(text, winner);
+  text << "\nresults: " << printable(out) << '\n';
+  return kExitDone;
+}
+
+}  // namespace metronome

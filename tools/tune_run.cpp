@@ -1,0 +1,128 @@
+#include "tools/tune_run.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/config_node.h"
+#include "core/error.h"
+#include "core/run_record.h"
+#include "core/summary.h"
+#include "sim/simulation.h"
+#include "sim/virtual_clock.h"
+#include "tools/progress.h"
+
+namespace metronome {
+namespace {
+
+double requests_per_second(const Workload& workload) {
+  const TimeNs span = workload.requests.back().arrival;
+  return static_cast<double>(workload.requests.size()) / to_seconds(span);
+}
+
+// Of a per-request list that may be empty: what the first n requests have.
+template <class T, class Index>
+void keep_first(std::vector<T>& items, std::vector<Index>& begins, std::size_t num_requests) {
+  if (begins.empty()) return;
+  begins.resize(num_requests + 1);
+  items.resize(static_cast<std::size_t>(begins.back()));
+}
+
+// A trial lasts so many times the limit that a growing queue breaks.
+constexpr double kWindowLimits = 30;
+constexpr std::size_t kMaxListRequests = 100'000;  // of one list; reached at loads far too high
+
+}  // namespace
+
+TuneWorkloads::TuneWorkloads(const Scenario& scenario, int num_seeds)
+    : config_(scenario.workload),
+      seed_(scenario.seed),
+      is_trace_(!scenario.workload.trace.file.empty()),
+      num_seeds_(is_trace_ ? 1 : static_cast<std::size_t>(num_seeds)) {
+  const std::shared_ptr<const Workload> given = drawn(0, 0);
+  const bool has_span = given->mode == ArrivalMode::Timed && !given->requests.empty() &&
+                        given->requests.back().arrival > 0;
+  if (!has_span) {
+    fail_config(scenario.location_of("workload.arrivals.process"), "workload.arrivals.process",
+                "does not spread requests over time, so that there is no load to vary; allowed: "
+                "poisson, gamma, constant (with a finite rate), burst (of several), trace");
+  }
+  num_given_ = given->requests.size();
+  given_load_ = requests_per_second(*given);
+  const double limit_ms =
+      std::max(scenario.slo.ttft_ms.value_or(0), scenario.slo.e2el_ms.value_or(0));
+  window_s_ = kWindowLimits * limit_ms / 1e3;
+}
+
+std::shared_ptr<const Workload> TuneWorkloads::drawn(std::size_t seed,
+                                                     std::size_t num_requests) const {
+  // In powers of two, so that few lists are drawn.
+  std::size_t size = is_trace_ ? 0 : static_cast<std::size_t>(config_.num_requests);
+  while (!is_trace_ && size < std::min(num_requests, kMaxListRequests)) size *= 2;
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const Workload>& list = lists_[{seed, size}];
+  if (list == nullptr) {
+    WorkloadConfig config = config_;
+    if (!is_trace_) config.num_requests = static_cast<std::int64_t>(size);
+    list = std::make_shared<const Workload>(make_workload(config, seed_ + seed));
+  }
+  return list;
+}
+
+std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double load,
+                                                       double share) const {
+  const auto wanted = static_cast<std::size_t>(std::ceil(
+      share * std::max(static_cast<double>(num_given_),
+                       std::min(load * window_s_, static_cast<double>(kMaxListRequests)))));
+  const std::shared_ptr<const Workload> given = drawn(seed, wanted);
+  const double stretch = requests_per_second(*given) / load;
+  auto workload = std::make_shared<Workload>(*given);
+  workload->requests.resize(std::clamp<std::size_t>(wanted, 1, given->requests.size()));
+  const std::size_t size = workload->requests.size();
+  for (RequestSpec& request : workload->requests) {
+    request.arrival = std::llround(static_cast<double>(request.arrival) * stretch);
+  }
+  keep_first(workload->segments, workload->segment_begin, size);
+  keep_first(workload->token_ids, workload->token_begin, size);
+  return workload;
+}
+
+TuneSetting::TuneSetting(const Scenario& scenario, const TuneWorkloads& workloads)
+    : scenario_(scenario), workloads_(workloads), run_(SimulatedBackend().prepare(scenario)) {}
+
+TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
+  TuneTrial trial;
+  trial.load = load;
+  const std::size_t num_seeds = workloads_.num_seeds();
+  const double seed_share = 1.0 / static_cast<double>(num_seeds);
+  const double share =
+      static_cast<double>(num_requests) / static_cast<double>(workloads_.num_requests());
+  std::int64_t num_good = 0;
+  double duration_s = 0;
+  double output_tokens = 0;
+  for (std::size_t seed = 0; seed < num_seeds; ++seed) {
+    const auto workload = workloads_.at_load(seed, load, share);
+    RunRecorder recorder(workload->requests.size());
+    EventSink* const sink = &recorder;
+    VirtualClock clock;
+    run_->run(*workload, clock, {&sink, 1}, [](const RunProgress&) {
+      throw_if_interrupted();
+      return true;
+    });
+    const RunRecord record = recorder.finish();
+    const Summary summary = summarize(record, {scenario_.slo, 0});
+    for (const RequestRecord& request : record.requests) {
+      trial.good.push_back(meets_slo(request, scenario_.slo) ? 1 : 0);
+      num_good += trial.good.back();
+    }
+    duration_s += to_seconds(summary.duration_ns);
+    output_tokens += static_cast<double>(summary.total_output_tokens);
+    trial.p99_ttft_ms += seed_share * summary.ttft.p99_ms;
+    trial.p99_itl_ms += seed_share * summary.itl.p99_ms;
+  }
+  trial.attainment = static_cast<double>(num_good) / static_cast<double>(trial.good.size());
+  trial.goodput = static_cast<double>(num_good) / duration_s;
+  trial.output_throughput = output_tokens / duration_s;
+  return trial;
+}
+
+}  // namespace metronome
