@@ -47,6 +47,7 @@ struct StepLimits {
   std::int64_t chunk = 0;   // prompt tokens of one request in a step; 0 = no limit of its own
   bool takes_whole_prompts = false;
   bool prefills_apart = false;  // steps of prompts alone hold up the decodes
+  bool has_no_size = false;     // a step is bounded by its time
   std::string note;             // how the policy differs from such an engine
 };
 
@@ -69,8 +70,12 @@ StepLimits own_limits(const SchedulerConfig& config) {
   } else if (policy == "single_prefill") {
     limits.budget = token_budget(config);
     limits.note = "single_prefill prefills one request at a time, in a pass of its own";
+  } else if (policy == "slo") {
+    limits.has_no_size = true;
+    limits.note =
+        "no flag bounds a step by its time, as slo does: `metronome tune` finds the best budget";
   } else {
-    // A policy whose limits have no fixed value, or that is not known here.
+    // A policy that is not known here.
     limits.budget = token_budget(config);
     limits.note =
         policy + " has no counterpart in this engine; the budget is the nearest fixed one";
@@ -152,6 +157,7 @@ void note_common(const Scenario& scenario, FlagList& list) {
 void add_vllm_budget(const Scenario& scenario, const StepLimits& limits, FlagList& list) {
   // Beyond this a budget only costs memory for activations.
   constexpr std::int64_t kLargestBudget = 65536;
+  if (limits.has_no_size) return list.add("--enable-chunked-prefill");
   const std::int64_t num_seqs = scenario.engine.max_num_seqs;
   const std::int64_t model_len = scenario.engine.max_model_len.value_or(0);
   std::int64_t budget = limits.budget;
@@ -286,11 +292,13 @@ void add_sglang_nearest(const Scenario& scenario, FlagList& list) {
   const StepLimits limits = step_limits(config);
   const std::int64_t size = limits.budget > 0 ? limits.budget : limits.chunk;
   const bool is_chunked = !limits.takes_whole_prompts && size > 0;
-  list.add("--chunked-prefill-size", is_chunked ? size : -1);
+  if (!limits.has_no_size) list.add("--chunked-prefill-size", is_chunked ? size : -1);
   if (limits.takes_whole_prompts && limits.budget > 0) {
     list.add("--max-prefill-tokens", limits.budget);
   }
-  if (!limits.prefills_apart && is_chunked) list.add("--enable-mixed-chunk");
+  if (!limits.prefills_apart && (is_chunked || limits.has_no_size)) {
+    list.add("--enable-mixed-chunk");
+  }
   list.add("--schedule-policy", "fcfs");
   const bool has_priority =
       config.policy == "vllm"

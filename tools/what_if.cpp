@@ -89,15 +89,14 @@ class Candidates {
 
   std::vector<Family> other_policies() const {
     std::vector<Family> families;
-    if (find_policy("slo") != nullptr && scenario_.scheduler.policy != "slo") {
-      families.push_back({{{"scheduler.policy=slo"}}});
-    }
     // Of equals the first is named: best one that an engine has.
     add_policy("vllm", "scheduler.max_num_batched_tokens", {}, families);
     add_policy("token_budget", "scheduler.max_num_batched_tokens", {}, families);
     add_policy("chunked", "scheduler.prefill_chunk_size", {}, families);
     add_policy("sglang", "scheduler.chunked_prefill_size", {"scheduler.enable_mixed_chunk=true"},
                families);
+    // Shown, but never named: it is Metronome's alone.
+    if (scenario_.scheduler.policy != "slo") families.push_back({{{"scheduler.policy=slo"}}});
     return families;
   }
 
@@ -306,6 +305,9 @@ std::optional<Trial> walk_family(const Family& family, const Replays& replays,
   return best;
 }
 
+// Whether an engine can be set so: no flag makes one choose its chunks by time.
+bool has_counterpart(const Trial& trial) { return trial.scenario.scheduler.policy != "slo"; }
+
 std::vector<Ranked> walk(const std::vector<Family>& families, const Replays& replays,
                          WhatIf& what_if) {
   std::vector<Ranked> successes;
@@ -313,7 +315,9 @@ std::vector<Ranked> walk(const std::vector<Family>& families, const Replays& rep
     std::size_t position = 0;
     std::optional<Trial> best = walk_family(family, replays, what_if.baseline, position);
     if (!best) continue;
-    if (best->keeps_all) successes.push_back({what_if.trials.size(), position});
+    if (best->keeps_all && has_counterpart(*best)) {
+      successes.push_back({what_if.trials.size(), position});
+    }
     what_if.trials.push_back(std::move(*best));
   }
   return successes;
@@ -334,6 +338,7 @@ void choose(const std::vector<Ranked>& successes, WhatIf& what_if) {
 void choose_nearest(WhatIf& what_if) {
   const auto& trials = what_if.trials;
   for (std::size_t i = 0; i < trials.size(); ++i) {
+    if (!has_counterpart(trials[i])) continue;
     const double longest = what_if.chosen ? trials[*what_if.chosen].summary.itl.max_ms
                                           : what_if.baseline.summary.itl.max_ms;
     if (trials[i].keeps_p99 && !what_if.baseline.keeps_p99) {

@@ -37,7 +37,8 @@ struct WhatIf {
   // For each setting that was tried, the value nearest to the run's that keeps every gap within
   // the target; else the nearest that keeps the p99; else the one with the shortest stall.
   std::vector<Trial> trials;
-  std::optional<std::size_t> chosen;  // in trials: the smallest change, or the best there is
+  // In trials: the smallest change, or the best there is, of those that an engine can be set to.
+  std::optional<std::size_t> chosen;
 };
 
 // Replays the run's requests, with the arrivals and lengths of the record, on the simulator: first
