@@ -29,6 +29,10 @@ void keep_first(std::vector<T>& items, std::vector<Index>& begins, std::size_t n
 
 // A trial lasts so many times the limit that a growing queue breaks.
 constexpr double kWindowLimits = 30;
+// And so many times as long as a request stays.
+constexpr double kStays = 10;
+// One in so many requests arrives while the engine fills up.
+constexpr std::size_t kFillingShare = 5;
 constexpr std::size_t kMaxListRequests = 100'000;  // of one list; reached at loads far too high
 
 }  // namespace
@@ -68,11 +72,15 @@ std::shared_ptr<const Workload> TuneWorkloads::drawn(std::size_t seed,
   return list;
 }
 
-std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double load,
-                                                       double share) const {
-  const auto wanted = static_cast<std::size_t>(std::ceil(
-      share * std::max(static_cast<double>(num_given_),
-                       std::min(load * window_s_, static_cast<double>(kMaxListRequests)))));
+bool TuneWorkloads::can_be_longer(const Workload& workload) const {
+  return !is_trace_ && workload.requests.size() < kMaxListRequests;
+}
+
+std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double load, double share,
+                                                       double window_s) const {
+  const double arriving = std::min(load * window_s, static_cast<double>(kMaxListRequests));
+  const auto wanted = static_cast<std::size_t>(
+      std::ceil(std::max(share * static_cast<double>(num_given_), arriving)));
   const std::shared_ptr<const Workload> given = drawn(seed, wanted);
   const double stretch = requests_per_second(*given) / load;
   auto workload = std::make_shared<Workload>(*given);
@@ -89,6 +97,17 @@ std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double 
 TuneSetting::TuneSetting(const Scenario& scenario, const TuneWorkloads& workloads)
     : scenario_(scenario), workloads_(workloads), run_(SimulatedBackend().prepare(scenario)) {}
 
+RunRecord TuneSetting::run_once(const Workload& workload) {
+  RunRecorder recorder(workload.requests.size());
+  EventSink* const sink = &recorder;
+  VirtualClock clock;
+  run_->run(workload, clock, {&sink, 1}, [](const RunProgress&) {
+    throw_if_interrupted();
+    return true;
+  });
+  return recorder.finish();
+}
+
 TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   TuneTrial trial;
   trial.load = load;
@@ -99,28 +118,35 @@ TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   std::int64_t num_good = 0;
   double duration_s = 0;
   double output_tokens = 0;
-  for (std::size_t seed = 0; seed < num_seeds; ++seed) {
-    const auto workload = workloads_.at_load(seed, load, share);
-    RunRecorder recorder(workload->requests.size());
-    EventSink* const sink = &recorder;
-    VirtualClock clock;
-    run_->run(*workload, clock, {&sink, 1}, [](const RunProgress&) {
-      throw_if_interrupted();
-      return true;
-    });
-    const RunRecord record = recorder.finish();
+  double window_s = share * workloads_.window_s();
+  for (std::size_t seed = 0; seed < num_seeds;) {
+    const auto workload = workloads_.at_load(seed, load, share, window_s);
+    const RunRecord record = run_once(*workload);
     const Summary summary = summarize(record, {scenario_.slo, 0});
-    for (const RequestRecord& request : record.requests) {
-      trial.good.push_back(meets_slo(request, scenario_.slo) ? 1 : 0);
+    // Longer, and from the first seed on, where requests stay so long that the engine did not fill.
+    const double arriving_s = to_seconds(workload->requests.back().arrival);
+    const double stay_s = kStays * share * summary.e2el.mean_ms / 1e3;
+    if (stay_s > arriving_s && workloads_.can_be_longer(*workload)) {
+      trial = TuneTrial{};
+      trial.load = load;
+      num_good = 0;
+      duration_s = output_tokens = 0;
+      window_s = std::max(stay_s, 2 * window_s);
+      seed = 0;
+      continue;
+    }
+    for (std::size_t i = record.requests.size() / kFillingShare; i < record.requests.size(); ++i) {
+      trial.good.push_back(meets_slo(record.requests[i], scenario_.slo) ? 1 : 0);
       num_good += trial.good.back();
     }
+    trial.goodput += seed_share * summary.request_goodput.value_or(0);
     duration_s += to_seconds(summary.duration_ns);
     output_tokens += static_cast<double>(summary.total_output_tokens);
     trial.p99_ttft_ms += seed_share * summary.ttft.p99_ms;
     trial.p99_itl_ms += seed_share * summary.itl.p99_ms;
+    ++seed;
   }
   trial.attainment = static_cast<double>(num_good) / static_cast<double>(trial.good.size());
-  trial.goodput = static_cast<double>(num_good) / duration_s;
   trial.output_throughput = output_tokens / duration_s;
   return trial;
 }

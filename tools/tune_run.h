@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/run.h"
+#include "core/run_record.h"
 #include "core/scenario.h"
 #include "core/workload.h"
 #include "tools/tune_search.h"
@@ -19,9 +20,9 @@ namespace metronome {
 // load asked for.
 //
 // Under a load that is too high the queue grows until the limit on the first token is broken; in a
-// short trial that never happens. So a trial is as long as thirty times that limit, with more
-// requests than the scenario has if it takes more: then no load that is found is more than a
-// thirtieth too high. A trace has as many requests as it has.
+// short trial that never happens. So requests keep arriving for thirty times that limit, and for
+// ten times as long as a request stays, with more requests than the scenario has if it takes more.
+// A trace has as many requests as it has.
 class TuneWorkloads {
  public:
   // Draws for seeds scenario.seed, scenario.seed + 1, ...; a trace, which no seed changes, is one.
@@ -32,9 +33,14 @@ class TuneWorkloads {
   std::size_t num_requests() const { return num_seeds_ * num_given_; }  // that the scenario has
   double given_load() const { return given_load_; }                     // requests/s
 
-  // Of a trial with `share` of the scenario's requests, at `load` requests/s. Safe to call from
-  // several threads.
-  std::shared_ptr<const Workload> at_load(std::size_t seed, double load, double share) const;
+  // Of a trial with `share` of the scenario's requests or more, which arrive for `window_s` seconds
+  // or longer, at `load` requests/s. Safe to call from several threads.
+  std::shared_ptr<const Workload> at_load(std::size_t seed, double load, double share,
+                                          double window_s) const;
+  // For how long the limits want requests to arrive.
+  double window_s() const { return window_s_; }
+  // Whether a trial could have more requests than this one.
+  bool can_be_longer(const Workload& workload) const;
 
  private:
   // The list of a seed with at least so many requests; a trace's as it is.
@@ -57,11 +63,14 @@ class TuneSetting {
   // Throws ConfigError for what cannot be simulated.
   TuneSetting(const Scenario& scenario, const TuneWorkloads& workloads);
 
-  // With at least `num_requests` over all seeds. The good requests are in order of arrival, seed
-  // after seed. Percentiles are the mean over the seeds of those of each run.
+  // With at least `num_requests` over all seeds. Good or not are those that arrive behind the first
+  // fifth, while which the engine fills up; in order of arrival, seed after seed. Percentiles are
+  // the mean over the seeds of those of each run.
   TuneTrial run(double load, std::size_t num_requests);
 
  private:
+  RunRecord run_once(const Workload& workload);
+
   Scenario scenario_;
   const TuneWorkloads& workloads_;
   std::unique_ptr<PreparedRun> run_;

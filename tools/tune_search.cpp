@@ -18,16 +18,23 @@ constexpr double kCoarseTolerance = 0.05;   // of all rounds but the last
 constexpr double kLeastShare = 1.0 / 1024;  // of the first load: below, there is no capacity
 constexpr double kMostTimes = 1 << 20;      // of the first load: all requests at once
 constexpr int kNumResamples = 1000;
-constexpr std::int64_t kNumBlocks = 40;
+// As long as a request stays or longer: requests that are served together fail together.
+constexpr std::int64_t kNumBlocks = 20;
+// Of a finalist's capacity, tried for its band.
+constexpr double kAround[] = {0.6, 0.75, 0.85, 0.92, 0.97, 1.04, 1.1, 1.2, 1.35, 1.6};
 constexpr double kLowQuantile = 0.05;
 constexpr double kHighQuantile = 0.95;
 
 // The capacity of one setting with a given number of requests.
 class CapacitySearch {
  public:
-  CapacitySearch(const TuneOptions& options, std::size_t num_requests, double tolerance,
+  CapacitySearch(const TuneOptions& options, std::size_t num_requests, bool is_last_round,
                  const std::function<TuneTrial(double load)>& run)
-      : options_(options), num_requests_(num_requests), tolerance_(tolerance), run_(run) {}
+      : options_(options),
+        num_requests_(num_requests),
+        is_last_round_(is_last_round),
+        tolerance_(is_last_round ? options.tolerance : kCoarseTolerance),
+        run_(run) {}
 
   TuneFinding find(double first_load) {
     double low = 0;   // meets the SLO
@@ -49,6 +56,9 @@ class CapacitySearch {
       const double middle = std::sqrt(low * high);
       (meets(middle) ? low : high) = middle;
     }
+    if (is_last_round_ && low > 0 && high > 0) {
+      for (const double factor : kAround) meets(factor * low);
+    }
     finding_.num_requests = num_requests_;
     finding_.capacity = low;
     finding_.is_unbounded = high == 0;
@@ -65,6 +75,7 @@ class CapacitySearch {
 
   const TuneOptions& options_;
   std::size_t num_requests_;
+  bool is_last_round_;
   double tolerance_;
   const std::function<TuneTrial(double load)>& run_;
   TuneFinding finding_;
@@ -116,7 +127,7 @@ class Resampling {
       if (size == 0) continue;  // of fewer requests than blocks, none was drawn
       const double attained = static_cast<double>(good) / static_cast<double>(size);
       if (attained < target_) {
-        if (t == 0) return 0;  // nothing below was tried
+        if (t == 0) return loads_[t];  // nothing below was tried
         const double share = (attained_before - target_) / (attained_before - attained);
         return load_before + share * (loads_[t] - load_before);
       }
@@ -207,8 +218,7 @@ std::vector<TuneFinding> tune(std::size_t num_settings, const TuneOptions& optio
         return run(setting, load, sizes[round]);
       };
       const double begin = left[i].capacity > 0 ? left[i].capacity : options.first_load;
-      CapacitySearch search(options, sizes[round], is_last ? options.tolerance : kCoarseTolerance,
-                            run_at);
+      CapacitySearch search(options, sizes[round], is_last, run_at);
       left[i] = search.find(begin);
       left[i].setting = setting;
       left[i].is_finalist = is_last;

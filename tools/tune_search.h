@@ -58,9 +58,10 @@ struct TuneFinding {
 // load, and the better half goes on to a round with twice the requests, the last one with all of
 // them. Every setting faces the same requests, so that differences are those of the settings.
 //
-// Bands come from resampling: blocks of neighbouring requests, fortieths of a trial, are drawn with
-// replacement, the same for all settings and loads, and the capacity is read off the attainment of
-// what was drawn.
+// Bands come from resampling: blocks of neighbouring requests, twentieths of a trial, are drawn
+// with replacement, the same for all settings and loads, and the capacity is read off the
+// attainment of what was drawn. For that, finalists are tried at loads on both sides of their
+// capacity, too.
 //
 // Finalists come first, best capacity first; of equals the setting that was given first. The result
 // does not depend on num_jobs. `poll` is called between trials, from one thread at a time; what it
