@@ -103,7 +103,8 @@ TEST_CASE("tune prints the winner as YAML and as flags, and leaves it as a scena
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
   CHECK(contains(result.out, "best: scheduler.max_num_batched_tokens=1024\n"));
-  CHECK(contains(result.out, "  scheduler: {max_num_batched_tokens: 1024}\n"));
+  CHECK(contains(result.out, "  scheduler: {policy: token_budget, "));
+  CHECK(contains(result.out, "max_num_batched_tokens: 1024"));
   CHECK(contains(result.out, "vLLM "));
   CHECK(contains(result.out, "--max-num-batched-tokens 1024"));
   CHECK(contains(result.out, "SGLang "));

@@ -1,8 +1,8 @@
 // `metronome tune`: the settings that carry the highest load within an SLO.
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <filesystem>
 #include <iostream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -44,10 +44,10 @@ struct CommandOptions {
 constexpr const char* kExamples =
     "examples:\n"
     "  metronome tune scenarios/quickstart.yaml\n"
-    "  metronome tune scenarios/quickstart.yaml --set scheduler.policy=vllm --variant unchunked "
-    "\\\n"
-    "      --over scheduler.max_num_batched_tokens=256:8192:x2 --slo llama3.1-8b-interactive\n"
-    "  metronome tune scenarios/azure_conversation.yaml --set slo.itl_ms=30 --jobs 8\n"
+    "  metronome tune scenarios/quickstart.yaml --variant budget-1024 --slo "
+    "llama3.1-8b-interactive \\\n"
+    "      --over variants.budget-1024.scheduler.max_num_batched_tokens=256:8192:x2\n"
+    "  metronome tune scenarios/slo.yaml --variant slo --variant unchunked --jobs 8\n"
     "\n"
     "The highest load within the SLO is found by bisection for each setting; settings that fall\n"
     "behind on a part of the requests are dropped, and the best are compared on all of them. "
@@ -112,7 +112,10 @@ std::optional<CommandOptions> parse(const Arguments& arguments) {
   if (values.count("seed") != 0) {
     options.request.seed = parse_seed(values["seed"].as<std::string>());
   }
-  if (!options.slo.empty()) options.request.assignments.push_back("slo.preset=" + options.slo);
+  if (!options.slo.empty()) {  // in place of the scenario's limits; --set may add to them
+    options.request.assignments.insert(options.request.assignments.begin(),
+                                       "slo={preset: " + options.slo + "}");
+  }
   if (!(options.attainment > 0 && options.attainment <= 1)) {
     throw UsageError("--attainment: is out of range; allowed: above 0, to 1");
   }
@@ -158,6 +161,24 @@ Candidates find_candidates(const CommandOptions& options, const ScenarioFile& fi
     if (name.empty()) name = candidates.plan.runs[row.run].scenario.name;
   }
   return candidates;
+}
+
+// Requests and limits have to be the same for all.
+void check_alike(const SweepPlan& plan) {
+  const auto text = [](const Scenario& scenario) {
+    const Json config = Json::parse(scenario.to_json());
+    return config.at("workload").dump() + config.at("slo").dump() + config.at("seed").dump();
+  };
+  const Scenario& first = plan.runs.front().scenario;
+  for (const SweepRun& run : plan.runs) {
+    if (text(run.scenario) == text(first)) continue;
+    throw UsageError("tune: " + printable(run.scenario.name) +
+                     " has another workload, slo or seed "
+                     "than " +
+                     printable(first.name) +
+                     "; allowed: variants that agree on them, "
+                     "chosen by --variant");
+  }
 }
 
 void check_slo(const Scenario& scenario) {
@@ -231,23 +252,34 @@ void print_flags(std::ostream& out, const Scenario& scenario) {
   }
 }
 
-// {"scheduler.policy": "vllm"} as "scheduler: {policy: vllm}".
-void print_yaml(std::ostream& out, const SweepPlan& plan, std::size_t run,
-                const CommandOptions& options) {
-  std::map<std::string, std::vector<std::string>> sections;
-  const auto row = std::find_if(plan.rows.begin(), plan.rows.end(),
-                                [run](const SweepRow& r) { return r.run == run; });
-  for (const auto& [key, value] : row->values) {
-    const std::size_t dot = key.rfind('.');
-    const std::string section = dot == std::string::npos ? "" : key.substr(0, dot);
-    sections[section].push_back(key.substr(dot == std::string::npos ? 0 : dot + 1) + ": " + value);
+// The scenario as a file that stands anywhere: JSON is YAML.
+std::string scenario_text(const Scenario& scenario, const std::string& path) {
+  namespace fs = std::filesystem;
+  Json config = Json::parse(scenario.to_json());
+  Json& workload = config.at("workload");
+  if (!scenario.workload.trace.file.empty()) {
+    Json& file = workload.at("trace").at("file");
+    const fs::path beside = fs::absolute(path).parent_path() / file.get<std::string>();
+    file = (fs::exists(beside) ? beside : fs::absolute(file.get<std::string>()))
+               .lexically_normal()
+               .string();
   }
-  if (sections.empty()) return;
-  out << "\nas YAML, in " << printable(options.request.scenario) << ":\n";
-  for (const auto& [section, entries] : sections) {
-    std::string text = section.empty() ? "" : section + ": {";
-    for (std::size_t i = 0; i < entries.size(); ++i) text += (i > 0 ? ", " : "") + entries[i];
-    out << "  " << printable(text) << (section.empty() ? "" : "}") << '\n';
+  return config.dump(2) + "\n";
+}
+
+// What the winner's scheduler, engine and cache come to, as sections of a scenario.
+void print_yaml(std::ostream& out, const Scenario& winner) {
+  const Json config = Json::parse(winner.to_json());
+  out << "\nas YAML:\n";
+  for (const char* section : {"engine", "kv_cache", "scheduler"}) {
+    std::string text = std::string(section) + ": {";
+    bool is_first = true;
+    for (const auto& [key, value] : config.at(section).items()) {
+      text += (is_first ? "" : ", ") + key + ": ";
+      text += value.is_string() ? value.get<std::string>() : value.dump();
+      is_first = false;
+    }
+    out << "  " << wrapped(printable(text + "}"), 4, output_columns());
   }
 }
 
@@ -333,7 +365,8 @@ int tune_command(const Arguments& arguments) {
   const std::vector<Scenario> chosen = chosen_variants(file, request.variants);
   const Candidates candidates = find_candidates(options, file);
   const Scenario& first = candidates.plan.runs.front().scenario;
-  for (const SweepRun& run : candidates.plan.runs) check_slo(run.scenario);
+  check_slo(first);
+  check_alike(candidates.plan);
   const TuneWorkloads workloads(first, options.num_seeds);
   const std::string out = !options.out.empty()
                               ? options.out
@@ -355,7 +388,7 @@ int tune_command(const Arguments& arguments) {
   const Scenario& winner = candidates.plan.runs[best.setting].scenario;
   const std::string json = to_json(options, candidates, findings, workloads).dump(2) + "\n";
   folder.write(kTuneFile, json);
-  folder.write(kBestFile, winner.to_json() + "\n");  // JSON is YAML
+  folder.write(kBestFile, scenario_text(winner, request.scenario));
   folder.commit();
   if (options.wants_json) std::cout << json;
   print_table(text, findings, candidates.names);
@@ -363,7 +396,7 @@ int tune_command(const Arguments& arguments) {
     throw std::runtime_error("no setting keeps the SLO at any load; see " + printable(out));
   }
   text << "\nbest: " << printable(candidates.names[best.setting]) << '\n';
-  print_yaml(text, candidates.plan, best.setting, options);
+  print_yaml(text, winner);
   print_flags(text, winner);
   text << "\nresults: " << printable(out) << '\n';
   return kExitDone;

@@ -44,8 +44,8 @@ constexpr std::int64_t kLeastTokens = 64;
 
 class Candidates {
  public:
-  explicit Candidates(const Scenario& scenario)
-      : scenario_(scenario), config_(Json::parse(scenario.to_json())) {}
+  Candidates(const Scenario& scenario, double target_ms)
+      : scenario_(scenario), target_ms_(target_ms), config_(Json::parse(scenario.to_json())) {}
 
   // Tokens of a step, or of a chunk where the policy has no budget.
   std::vector<Family> sizes() const {
@@ -96,7 +96,10 @@ class Candidates {
     add_policy("sglang", "scheduler.chunked_prefill_size", {"scheduler.enable_mixed_chunk=true"},
                families);
     // Shown, but never named: it is Metronome's alone.
-    if (scenario_.scheduler.policy != "slo") families.push_back({{{"scheduler.policy=slo"}}});
+    if (scenario_.scheduler.policy != "slo") {
+      const std::string target = Json(target_ms_).dump();  // shortest digits
+      families.push_back({{{"scheduler.policy=slo", "scheduler.itl_target_ms=" + target}}});
+    }
     return families;
   }
 
@@ -156,6 +159,7 @@ class Candidates {
   }
 
   const Scenario& scenario_;
+  double target_ms_;
   Json config_;
 };
 
@@ -375,7 +379,7 @@ WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::s
   what_if.is_same_run = digest == run.result.info.digest;
   if (what_if.baseline.keeps_all) return what_if;
 
-  const Candidates candidates(scenario);
+  const Candidates candidates(scenario, target_ms);
   for (const auto& families :
        {candidates.sizes(), candidates.other_settings(), candidates.other_policies()}) {
     const std::vector<Ranked> successes = walk(families, replays, what_if);
