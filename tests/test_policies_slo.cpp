@@ -165,17 +165,21 @@ class StepOracle {
     return plan.passes.empty() ? 0 : costs_->step_cost(plan).total_ns;
   }
 
-  // Not even one decode alone leaves room for a tile.
-  bool is_hopeless() {
+  // Not even the step's decode of the longest context alone leaves room for a tile.
+  bool is_hopeless(const Journal::Step& real) {
     Journal::Step step;
-    const auto decode = [](RequestId id) {
+    std::int32_t longest = 0;
+    for (const ScheduledChunk& chunk : real.chunks) {
+      if (chunk.kind == ChunkKind::Decode) longest = std::max(longest, chunk.first_position);
+    }
+    const auto decode = [](RequestId id, std::int32_t position) {
       return ScheduledChunk{.request = id,
-                            .first_position = 0,
+                            .first_position = position,
                             .num_tokens = 1,
                             .kind = ChunkKind::Decode,
                             .samples_token = true};
     };
-    step.chunks = {decode(RequestId{0}), decode(RequestId{1})};
+    step.chunks = {decode(RequestId{0}, longest), decode(RequestId{1}, 0)};
     step.chunks.back().kind = ChunkKind::Prefill;
     step.record.num_decode_tokens = 1;
     return cost_with(step, setup_.scheduler.slo.tile_tokens, 1'000'000) > target() - host_gap();
@@ -202,13 +206,13 @@ class StepOracle {
         (num_tokens - last.num_tokens) / tile * tile + tile - (num_tokens - last.num_tokens);
     if (gap > target()) {
       ++num_forced;
-      require(step.record.num_prefill_tokens == last.num_tokens || is_hopeless(),
+      require(step.record.num_prefill_tokens == last.num_tokens || is_hopeless(step),
               "two chunks beyond the target");
-      require(last.num_tokens <= least + tile || (is_hopeless() && gap <= 2 * gap_with(least)),
+      require(last.num_tokens <= least + tile || (is_hopeless(step) && gap <= 2 * gap_with(least)),
               "a chunk beyond the target is larger than a tile");
       require(gap_with(std::min(least, last.num_tokens + num_left)) > target(),
               "a chunk beyond the target, though there is one within");
-    } else if (num_left > 0 && !is_hopeless()) {
+    } else if (num_left > 0 && !is_hopeless(step)) {
       ++num_full;
       const std::int32_t next = last.num_tokens + std::min(tile, num_left);
       const std::int64_t budget = *setup_.scheduler.max_num_batched_tokens;

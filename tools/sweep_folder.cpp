@@ -40,7 +40,8 @@ bool is_id(std::string_view text) {
 }
 
 void require_sweep_folder(const std::string& path) {
-  if (fs::exists(path + "/" + std::string(kMark)) || fs::is_empty(path)) return;
+  // In this order: the mark is the first thing in it, and another process may be about to make it.
+  if (fs::is_empty(path) || fs::exists(path + "/" + std::string(kMark))) return;
   throw UsageError(printable(path) +
                    ": holds something else than a sweep; allowed: a folder that is new, empty or "
                    "of an earlier sweep");
@@ -92,7 +93,8 @@ SweepFolder::State SweepFolder::state_of(const SweepRun& run) const {
     return fs::exists(folder + "/" + std::string(name));
   };
   const ResultsConfig& wanted = run.scenario.results;
-  if ((wanted.requests && !has(kRequestsFile)) || (wanted.steps && !has(kStepsFile))) {
+  if ((wanted.requests && !has(kRequestsFile)) || (wanted.steps && !has(kStepsFile)) ||
+      (wanted.trace && !has(kTraceFile))) {
     return State::Damaged;
   }
   const std::optional<std::string> text = read_text(folder + "/" + std::string(kResultFile));
@@ -148,9 +150,8 @@ void SweepFolder::release(const SweepRun& run) { lock(run.id, false); }
 
 void SweepFolder::remove_damaged(const SweepRun& run) {
   std::error_code ignored;  // what is left over, ResultFolder complains of
-  for (const std::string_view name :
-       {kResultFile, kRequestsFile, kStepsFile, kOutputsFile, kSummaryFile}) {
-    fs::remove(run_path(run) + "/" + std::string(name), ignored);
+  for (const fs::directory_entry& entry : fs::directory_iterator(run_path(run), ignored)) {
+    if (is_result_file_name(entry.path().filename().string())) fs::remove(entry.path(), ignored);
   }
   fs::remove(run_path(run), ignored);
 }

@@ -15,7 +15,8 @@
 // Nobody is admitted whose decodes would leave no room within the target for a tile of a prompt.
 // Where contexts grow until no chunk keeps the target, prompts wait for at most `max_held_steps`
 // steps and then advance by a tile; when the decodes alone exceed it, by a tile in every step. A
-// target that a single decode beside a tile would miss restrains nobody.
+// target that the decode of the longest context would miss beside a tile, even alone, restrains
+// nobody.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -375,11 +376,16 @@ class SloScheduler final : public Scheduler {
     return predict_with(request, least_chunk(request));
   }
 
-  // Whether one decode alone leaves room for a tile. If not, no restraint helps: nobody is kept out
-  // or held, and steps with prompts may take twice the time of the shortest.
+  // Whether the decode of the longest context alone leaves room for a tile. If not, no restraint
+  // helps: nobody is kept out or held, and steps with prompts may take twice the time of the
+  // shortest.
   bool can_keep_target() {
+    std::int32_t longest = 0;
+    for (const ScheduledChunk& chunk : current_plan().chunks) {
+      longest = std::max(longest, chunk.first_position);
+    }
     trial_.chunks.clear();
-    add_decode(kNoRequest, 0);
+    add_decode(kNoRequest, longest);
     return predict_beside_tile() <= steady_limit_ns_;
   }
 
