@@ -107,6 +107,17 @@ void GapParts::operator+=(const GapParts& other) {
   preemption_ns += other.preemption_ns;
 }
 
+std::vector<TimeNs> device_times(const RunRecord& record) {
+  std::vector<TimeNs> times;
+  times.reserve(record.steps.size());
+  TimeNs device_free_at = 0;
+  for (const StepEntry& step : record.steps) {
+    times.push_back(step.finished_at - std::max(step.started_at, device_free_at));
+    device_free_at = step.finished_at;
+  }
+  return times;
+}
+
 std::vector<TimeNs> estimate_decode_ns(const RunRecord& record) {
   constexpr std::int64_t kEnoughSteps = 16;
   std::int64_t num_pure = 0;
@@ -149,14 +160,12 @@ void GapAnalysis::sum_steps() {
   }
   std::vector<TimeNs> estimates;
   if (is_estimated_) estimates = estimate_decode_ns(record_);
+  const std::vector<TimeNs> durations = device_times(record_);
   TimeNs decode_sum = 0;
   TimeNs prefill_sum = 0;
-  TimeNs device_free_at = 0;
   for (std::size_t s = 0; s < record_.steps.size(); ++s) {
     const StepEntry& step = record_.steps[s];
-    // A step that was handed over while the one before still ran begins behind it.
-    const TimeNs duration = step.finished_at - std::max(step.started_at, device_free_at);
-    device_free_at = step.finished_at;
+    const TimeNs duration = durations[s];
     TimeNs decode_ns = step.num_prefill_tokens > 0 ? 0 : duration;
     if (is_mixed(step)) {
       const bool is_known = step.decode_only_ns != kNoTime;

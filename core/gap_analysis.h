@@ -116,6 +116,10 @@ class GapAnalysis {
   GapParts total_;
 };
 
+// How long the device worked on each step: from its start, or the end of the step before where that
+// is later (it was handed over while that still ran), to its end.
+std::vector<TimeNs> device_times(const RunRecord& record);
+
 // What the decodes of each step would have taken alone, by least squares of relative error over the
 // steps without prefill: a base, a part for each decode and one for each KV block in use, none
 // negative. With fewer than 16 such steps all steps count, with a part for each prefill token.

@@ -241,7 +241,7 @@ void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& 
     summary.peak_running = std::max<std::int64_t>(summary.peak_running, step.num_running);
     summary.peak_waiting = std::max<std::int64_t>(summary.peak_waiting, step.num_waiting);
     num_tokens += step.num_tokens();
-    busy_ns += step.finished_at - step.started_at;
+    busy_ns += step.duration_ns();
     summary.num_failed_steps += step.failed ? 1 : 0;
   }
   if (!steps.empty()) {

@@ -13,10 +13,6 @@ namespace metronome {
 // Inside report_data: microseconds, rounded down, so that ordered times stay ordered.
 constexpr std::int64_t to_us(TimeNs ns) { return ns / kNsPerUs; }
 
-// How long the device worked on each step: from its start, or the end of the step before where
-// that is later, to its end.
-std::vector<TimeNs> device_times(const RunRecord& record);
-
 // "itl_curve", "ttft_curve", "e2el_curve".
 void append_curves(const RunRecord& record, JsonText& json);
 // "gaps": the ITL timeline.

@@ -161,17 +161,6 @@ std::vector<CurvePoint> distribution_curve(std::vector<WeightedTime> sample) {
   return curve;
 }
 
-std::vector<TimeNs> device_times(const RunRecord& record) {
-  std::vector<TimeNs> times;
-  times.reserve(record.steps.size());
-  TimeNs device_free_at = 0;
-  for (const StepEntry& step : record.steps) {
-    times.push_back(step.finished_at - std::max(step.started_at, device_free_at));
-    device_free_at = step.finished_at;
-  }
-  return times;
-}
-
 void append_curves(const RunRecord& record, JsonText& json) {
   append_curve("itl_curve", pooled_gaps(record), json);
   const auto ttft = [](const RequestRecord& r) { return r.ttft_ns(); };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/gap_analysis.h"
 #include "reports/report_columns.h"
 
 namespace metronome {

@@ -188,13 +188,6 @@ void print_header(std::ostream& out, const ScenarioFile& file,
   out << '\n' << std::flush;
 }
 
-// Where text for people goes: nowhere when quiet, and never between JSON.
-std::ostream& text_stream(const RunOptions& options) {
-  static std::ostream nowhere(nullptr);
-  if (options.is_quiet) return nowhere;
-  return options.wants_json ? std::cerr : std::cout;
-}
-
 // Whether the variants' requests got the same tokens, where there are any.
 std::string output_text(const std::vector<RunResult>& results) {
   const std::string& first = results.front().info.output_digest;
@@ -217,7 +210,7 @@ std::string output_text(const std::vector<RunResult>& results) {
 std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVariant>& variants,
                                const ScenarioFile& file, ResultFolder& folder,
                                const RunOptions& options) {
-  std::ostream& text = text_stream(options);
+  std::ostream& text = text_stream(options.is_quiet, options.wants_json);
   ProgressBar bar(!options.is_quiet && !options.wants_step_log);
   std::vector<RunResult> results;
   ReportBuilder report(variants.size());
@@ -278,7 +271,7 @@ int run_command(const Arguments& arguments) {
   catch_signals();
   ResultFolder folder = open_result_folder(out);
 
-  std::ostream& text = text_stream(options);
+  std::ostream& text = text_stream(options.is_quiet, options.wants_json);
   print_header(text, file, variants, options.is_verbose);
   throw_if_output_failed();
   const std::vector<RunResult> results = run_all(*backend, variants, file, folder, options);

@@ -8,7 +8,6 @@
 #include <iostream>
 #include <numeric>
 #include <optional>
-#include <thread>
 
 #include "core/error.h"
 #include "reports/file_writer.h"
@@ -149,11 +148,7 @@ void check_options(const SweepOptions& options, const po::variables_map& values)
   if (values.count("out") != 0 && options.out.empty()) {
     throw UsageError("--out: is empty; allowed: a folder for the results");
   }
-  constexpr int kMaxJobs = 1024;
-  if (values.count("jobs") != 0 && (options.num_jobs < 1 || options.num_jobs > kMaxJobs)) {
-    throw UsageError("--jobs: " + std::to_string(options.num_jobs) +
-                     " is out of range; allowed: 1 to " + std::to_string(kMaxJobs));
-  }
+  if (values.count("jobs") != 0) check_jobs(options.num_jobs);
   constexpr int kMaxRuns = 1000;
   const int num_runs = options.request.num_runs;
   if (num_runs < 1 || num_runs > kMaxRuns) {
@@ -196,10 +191,7 @@ std::optional<SweepOptions> parse(const Arguments& arguments) {
     options.request.seed = parse_seed(values["seed"].as<std::string>());
   }
   check_options(options, values);
-  if (options.num_jobs == 0) {
-    const auto num_processors = static_cast<int>(std::thread::hardware_concurrency());
-    options.num_jobs = is_simulated(options) ? std::max(1, num_processors) : 1;
-  }
+  if (options.num_jobs == 0) options.num_jobs = is_simulated(options) ? default_jobs() : 1;
   return options;
 }
 
@@ -214,12 +206,6 @@ SweepSpec read_spec(const SweepOptions& options, const ScenarioFile& file) {
     }
   }
   return spec;
-}
-
-std::ostream& text_stream(const SweepOptions& options) {
-  static std::ostream nowhere(nullptr);
-  if (options.is_quiet) return nowhere;
-  return options.wants_json ? std::cerr : std::cout;
 }
 
 std::string count_text(std::size_t count, const char* noun) {
@@ -247,7 +233,7 @@ void print_header(std::ostream& out, const SweepOptions& options, const Scenario
 }
 
 void print_plan(const SweepOptions& options, const SweepPlan& plan) {
-  std::ostream& out = text_stream(options);
+  std::ostream& out = text_stream(options.is_quiet, options.wants_json);
   for (const SweepRun& run : plan.runs) out << run.id << "  " << run_text(plan, run) << '\n';
 }
 
@@ -272,7 +258,7 @@ int finish_sweep(const SweepOptions& options, const SweepPlan& plan, SweepFolder
   folder.write_summary("summary.csv", summary.csv());
   folder.write_summary("summary.json", json);
   if (options.wants_json) std::cout << json;
-  std::ostream& text = text_stream(options);
+  std::ostream& text = text_stream(options.is_quiet, options.wants_json);
   if (summary.num_rows() > 0) text << summary.table(kMaxTableRows) << '\n';
   const std::size_t num_done = plan.runs.size() - summary.missing().size();
   text << count_text(outcome.num_run, "run") << " done now, " << num_done - outcome.num_run
@@ -333,9 +319,9 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
   }
   write_file(options.slurm, slurm_script(sweep));
   fs::permissions(options.slurm, fs::perms::owner_exec, fs::perm_options::add);
-  text_stream(options) << sweep.num_tasks << " tasks over " << count_text(sweep.num_runs, "run")
-                       << "; to submit them: bash " << printable(shell_quoted(options.slurm))
-                       << '\n';
+  text_stream(options.is_quiet, options.wants_json)
+      << sweep.num_tasks << " tasks over " << count_text(sweep.num_runs, "run")
+      << "; to submit them: bash " << printable(shell_quoted(options.slurm)) << '\n';
   return kExitDone;
 }
 
@@ -389,7 +375,8 @@ int sweep_command(const Arguments& arguments) {
   if (!options.slurm.empty()) return write_slurm_script(options, plan, out);
   catch_signals();
   SweepFolder folder(out);
-  if (!options.is_merge) print_header(text_stream(options), options, file, plan);
+  if (!options.is_merge)
+    print_header(text_stream(options.is_quiet, options.wants_json), options, file, plan);
   throw_if_output_failed();
   try {
     return run_in_folder(options, plan, folder);

@@ -5,7 +5,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "core/error.h"
 #include "reports/number_text.h"
@@ -36,7 +35,7 @@ struct CommandOptions {
   std::string out;
   double attainment = 0.99;
   int num_seeds = 3;
-  int num_jobs = 0;  // 0 = all processors
+  int num_jobs = 1;
   bool wants_json = false;
   bool is_quiet = false;
 };
@@ -123,12 +122,8 @@ std::optional<CommandOptions> parse(const Arguments& arguments) {
     throw UsageError("--seeds: " + std::to_string(options.num_seeds) +
                      " is out of range; allowed: 1 to 100");
   }
-  options.num_jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  if (values.count("jobs") != 0) options.num_jobs = values["jobs"].as<int>();
-  if (options.num_jobs < 1 || options.num_jobs > 1024) {
-    throw UsageError("--jobs: " + std::to_string(options.num_jobs) +
-                     " is out of range; allowed: 1 to 1024");
-  }
+  options.num_jobs = values.count("jobs") != 0 ? values["jobs"].as<int>() : default_jobs();
+  check_jobs(options.num_jobs);
   return options;
 }
 
@@ -347,12 +342,6 @@ std::vector<TuneFinding> search(const CommandOptions& options, const SweepPlan& 
       throw_if_interrupted);
 }
 
-std::ostream& text_stream(const CommandOptions& options) {
-  static std::ostream nowhere(nullptr);
-  if (options.is_quiet) return nowhere;
-  return options.wants_json ? std::cerr : std::cout;
-}
-
 }  // namespace
 
 int tune_command(const Arguments& arguments) {
@@ -375,7 +364,7 @@ int tune_command(const Arguments& arguments) {
                                     ".tune";
   catch_signals();
   ResultFolder folder(out);
-  std::ostream& text = text_stream(options);
+  std::ostream& text = text_stream(options.is_quiet, options.wants_json);
   text << "scenario    " << wrapped(one_line(file.path), 12, output_columns()) << "slo         "
        << slo_text(first.slo, options.attainment) << '\n'
        << "settings    " << candidates.names.size() << ", each with up to "

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <iostream>
+#include <string>
+#include <thread>
 
 #include "core/config_reader.h"
 #include "cpu/cpu_backend.h"
@@ -11,6 +14,21 @@
 #include "tools/cli.h"
 
 namespace metronome {
+
+std::ostream& text_stream(bool is_quiet, bool wants_json) {
+  static std::ostream nowhere(nullptr);
+  if (is_quiet) return nowhere;
+  return wants_json ? std::cerr : std::cout;
+}
+
+int default_jobs() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+void check_jobs(int num_jobs) {
+  constexpr int kMaxJobs = 1024;
+  if (num_jobs >= 1 && num_jobs <= kMaxJobs) return;
+  throw UsageError("--jobs: " + std::to_string(num_jobs) + " is out of range; allowed: 1 to " +
+                   std::to_string(kMaxJobs));
+}
 
 std::uint64_t parse_seed(const std::string& text) {
   std::uint64_t seed = 0;

@@ -1,7 +1,9 @@
-// What the commands that run scenarios are asked for alike: backend, variants, seed, folder.
+// What the commands that run scenarios are asked for alike: backend, variants, seed, jobs, folder,
+// and where their text goes.
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +12,14 @@
 #include "core/scenario.h"
 
 namespace metronome {
+
+// Where text for people goes: nowhere when quiet, and never between JSON.
+std::ostream& text_stream(bool is_quiet, bool wants_json);
+
+// Simulations at once, one for each processor.
+int default_jobs();
+// Throws UsageError when `--jobs` has no such number.
+void check_jobs(int num_jobs);
 
 // The number in `--seed TEXT`. Throws UsageError.
 std::uint64_t parse_seed(const std::string& text);

@@ -310,7 +310,9 @@ std::optional<Trial> walk_family(const Family& family, const Replays& replays,
 }
 
 // Whether an engine can be set so: no flag makes one choose its chunks by time.
-bool has_counterpart(const Trial& trial) { return trial.scenario.scheduler.policy != "slo"; }
+bool has_counterpart(const Trial& trial) {
+  return !find_policy(trial.scenario.scheduler.policy)->predicts_steps;
+}
 
 std::vector<Ranked> walk(const std::vector<Family>& families, const Replays& replays,
                          WhatIf& what_if) {
