@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "tests/places.h"
 #include "tests/scratch_folder.h"
 
 namespace metronome::testing {
@@ -47,14 +48,6 @@ inline std::map<std::string, std::string> folder_content(const std::filesystem::
   return files;
 }
 
-// Where something is: where it was when this was built, or where the environment says that it was
-// carried.
-inline std::string place_of(const char* variable, const char* when_built) {
-  const char* const carried = std::getenv(variable);
-  return carried != nullptr && *carried != '\0' ? carried : when_built;
-}
-inline std::string source_dir() { return place_of("METRONOME_SOURCE_DIR", METRONOME_SOURCE_DIR); }
-
 struct CommandResult {
   int exit_code = 0;
   std::string out;
@@ -78,7 +71,7 @@ inline CommandResult run_program(const std::string& program, const std::string& 
 }
 
 inline CommandResult run_metronome(const std::string& arguments, const std::string& prefix = "") {
-  return run_program(place_of("METRONOME_BINARY", METRONOME_BINARY), arguments, prefix);
+  return run_program(metronome_program(), arguments, prefix);
 }
 
 }  // namespace metronome::testing

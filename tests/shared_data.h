@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "tests/places.h"
+
 namespace metronome::testing {
 
 // The path of a shared data file: $METRONOME_SHARED/relative, else <source>/../shared/relative.
@@ -16,7 +18,7 @@ inline std::optional<std::string> shared_path(std::string_view relative) {
   namespace fs = std::filesystem;
   const char* root = std::getenv("METRONOME_SHARED");
   const fs::path base =
-      root != nullptr ? fs::path(root) : fs::path(METRONOME_SOURCE_DIR).parent_path() / "shared";
+      root != nullptr ? fs::path(root) : fs::path(source_dir()).parent_path() / "shared";
   const fs::path path = base / relative;
   if (fs::exists(path)) return path.string();
   std::cerr << "SKIPPED: no shared data file " << relative << " (set METRONOME_SHARED)\n";

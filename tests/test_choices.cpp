@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/scenario.h"
 #include "tests/catch.h"
+#include "tests/places.h"
 #include "tests/scratch_folder.h"
 
 namespace metronome {
@@ -223,7 +224,7 @@ TEST_CASE("every workload's resolved config reads back as itself", "[core][scena
 
 TEST_CASE("the resolved config of every shipped scenario reads back as itself", "[scenarios]") {
   std::size_t num_files = 0;
-  const fs::path folder = fs::path(METRONOME_SOURCE_DIR) / "scenarios";
+  const fs::path folder = fs::path(testing::source_dir()) / "scenarios";
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (!entry.is_regular_file()) continue;
     ++num_files;

@@ -109,7 +109,7 @@ TEST_CASE("policy slo predicts steps that are computed from `hardware`", "[cpu][
 }
 
 TEST_CASE("a model folder, through the command line, says what transformers says", "[cpu][cli]") {
-  const fs::path models = fs::path(METRONOME_SOURCE_DIR) / "tests/fixtures/models";
+  const fs::path models = fs::path(source_dir()) / "tests/fixtures/models";
   for (const char* name : {"llama-gqa2-llama3", "qwen3-gqa2", "gemma3-every6-window16"}) {
     INFO(name);
     const metronome::SafetensorsFile expected((models / name / "expected.safetensors").string());
@@ -244,7 +244,7 @@ TEST_CASE("blocks that were never filled are forgotten where there is arithmetic
 }
 
 TEST_CASE("a model in the current folder is its files, however it is named", "[cpu][cli]") {
-  const fs::path fixture = fs::path(METRONOME_SOURCE_DIR) / "tests/fixtures/models/llama-mha";
+  const fs::path fixture = fs::path(source_dir()) / "tests/fixtures/models/llama-mha";
   std::vector<std::string> digests;
   for (const char* name : {".", "./config.json", "config.json"}) {
     INFO(name);
@@ -300,7 +300,7 @@ TEST_CASE("Ctrl-C does not wait for a long forward pass", "[cpu][cli]") {
 
 TEST_CASE("weights of another model are warned of", "[cpu][cli]") {
   const Workplace place;
-  const fs::path fixture = fs::path(METRONOME_SOURCE_DIR) / "tests/fixtures/models/llama-mha";
+  const fs::path fixture = fs::path(source_dir()) / "tests/fixtures/models/llama-mha";
   json config = json::parse(read_text_file(fixture / "config.json"));
   config["num_hidden_layers"] = 1;
   place.folder.write("m/config.json", config.dump());
@@ -319,8 +319,8 @@ TEST_CASE("what a backend that computes cannot do", "[cpu][cli]") {
     check_refused(place.run(kScenario, options), message);
   };
   const std::string folder = place.folder.path();
-  const std::string config = read_text_file(fs::path(METRONOME_SOURCE_DIR) /
-                                            "tests/fixtures/models/llama-mha/config.json");
+  const std::string config =
+      read_text_file(fs::path(source_dir()) / "tests/fixtures/models/llama-mha/config.json");
   place.folder.write("bare/config.json", config);
   refused("--set model='" + folder + "/bare'", "/bare: has no weights; allowed: model.safetensors");
   json biased = json::parse(config);

@@ -17,9 +17,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-std::string golden_path(const std::string& name) {
-  return std::string(METRONOME_SOURCE_DIR) + "/tests/goldens/" + name;
-}
+std::string golden_path(const std::string& name) { return source_dir() + "/tests/goldens/" + name; }
 
 std::string own_log(const std::string& engine, const std::string& path) {
   std::ostringstream out;

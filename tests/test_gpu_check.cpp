@@ -49,7 +49,7 @@ struct Place {
     return run_program("tools/gpu_check",
                        "--build '" + scratch.path() + "/build' --out '" + out +
                            "' --requests 6 --only " + only + " " + options,
-                       "FAULT='" + fault + "' REAL='" METRONOME_BINARY "'");
+                       "FAULT='" + fault + "' REAL='" + metronome_program() + "'");
   }
   std::string text(const std::string& name) const { return read_text_file(out + "/" + name); }
 };

@@ -17,6 +17,7 @@
 #include "cpu/padded_model.h"
 #include "cpu/transformer.h"
 #include "tests/catch.h"
+#include "tests/places.h"
 
 namespace metronome {
 namespace {
@@ -187,7 +188,8 @@ void check_fixture(const std::string& folder, ThreadPool& pool) {
 
 TEST_CASE("logits and greedy tokens are those of transformers", "[cpu][hf_parity]") {
   const char* other = std::getenv("METRONOME_FIXTURES");
-  const std::string root = other != nullptr ? other : METRONOME_SOURCE_DIR "/tests/fixtures/models";
+  const std::string root =
+      other != nullptr ? other : testing::source_dir() + "/tests/fixtures/models";
   std::vector<std::string> folders;
   REQUIRE(fs::is_directory(root));
   for (const fs::directory_entry& entry : fs::directory_iterator(root)) {

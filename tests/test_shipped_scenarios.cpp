@@ -18,7 +18,7 @@ using namespace metronome;
 
 namespace {
 
-const fs::path kFolder = fs::path(METRONOME_SOURCE_DIR) / "scenarios";
+const fs::path kFolder = fs::path(testing::source_dir()) / "scenarios";
 
 std::vector<std::string> shipped_scenarios() {
   std::vector<std::string> paths;
@@ -82,7 +82,7 @@ TEST_CASE("synthetic scenarios run whole", "[scenarios]") {
 }
 
 TEST_CASE("the scenario that memory is measured on is valid", "[scenarios]") {
-  const std::string path = std::string(METRONOME_SOURCE_DIR) + "/tests/bench/million.yaml";
+  const std::string path = testing::source_dir() + "/tests/bench/million.yaml";
   const Scenario scenario = load_scenario(path, {}, std::nullopt).variants.front();
   CHECK(scenario.workload.num_requests == 1'000'000);
   CHECK_NOTHROW(prepare_simulation(scenario));
@@ -210,7 +210,7 @@ TEST_CASE("policies.yaml and azure_conversation.yaml compare every policy", "[sc
 }
 
 TEST_CASE("the scenario in README.md is valid and runs", "[scenarios]") {
-  const std::string readme = testing::read_text_file(fs::path(METRONOME_SOURCE_DIR) / "README.md");
+  const std::string readme = testing::read_text_file(fs::path(testing::source_dir()) / "README.md");
   const std::string fence = "```yaml\n";
   const std::size_t begin = readme.find(fence);
   REQUIRE(begin != std::string::npos);

@@ -3,9 +3,9 @@
 #include "sim/sim_executor.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
-#include "sim/virtual_clock.h"
 #include "tests/catch.h"
 #include "tests/engine_harness.h"
+#include "tests/places.h"
 #include "tests/scratch_folder.h"
 
 namespace metronome::testing {
@@ -137,7 +137,7 @@ TEST_CASE("a block count beyond the device's memory runs, with a warning", "[sim
 }
 
 TEST_CASE("a tight cache does not make chunked prefill thrash", "[sim][policies]") {
-  const std::string path = std::string(METRONOME_SOURCE_DIR) + "/scenarios/quickstart.yaml";
+  const std::string path = source_dir() + "/scenarios/quickstart.yaml";
   const ScenarioFile file = load_scenario(path, {"kv_cache.num_blocks=1500"}, std::nullopt);
   for (const Scenario& scenario : file.variants) {
     CAPTURE(scenario.name);

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "tests/catch.h"
+#include "tests/places.h"
 #include "tests/tidy.h"
 
 namespace fs = std::filesystem;
@@ -24,7 +25,7 @@ std::string read_text(const fs::path& path) {
 // Every text file of the repository, in order of path.
 const std::vector<SourceFile>& repository() {
   static const std::vector<SourceFile> files = [] {
-    const fs::path root = METRONOME_SOURCE_DIR;
+    const fs::path root = source_dir();
     std::vector<fs::path> paths;
     for (const char* name :
          {"CMakeLists.txt", "CMakePresets.json", "README.md", "ARCHITECTURE.md", ".ci/run"}) {
@@ -115,7 +116,7 @@ TEST_CASE("core and sim use nothing that varies between runs or libraries", "[ti
 TEST_CASE("nothing is left unfinished", "[tidy]") { require_clean(check_words, false); }
 
 TEST_CASE("the top level holds what the layout names", "[tidy]") {
-  for (const auto& entry : fs::directory_iterator(METRONOME_SOURCE_DIR)) {
+  for (const auto& entry : fs::directory_iterator(source_dir())) {
     for (const Violation& violation : check_top_level_name(entry.path().filename().string())) {
       FAIL_CHECK(violation.path << ": " << violation.what);
     }

@@ -24,7 +24,7 @@ namespace {
 using namespace testing;
 using nlohmann::json;
 
-const std::string kModels = METRONOME_SOURCE_DIR "/tests/fixtures/models_bf16/";
+const std::string kModels = testing::source_dir() + "/tests/fixtures/models_bf16/";
 constexpr std::size_t kMiB = 1 << 20;
 
 // A folder for a scenario and for what the backend keeps; the device is as new.
