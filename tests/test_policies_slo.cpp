@@ -385,6 +385,48 @@ TEST_CASE("slo: a target out of reach does not bring the server down", "[core][p
   }
 }
 
+// Sixty prompts of 30,000 tokens, as fast as they can be served.
+struct LongContexts {
+  TimeNs end = 0;
+  TimeNs longest_gap = 0;
+
+  LongContexts(const std::string& policy, std::int64_t budget, double itl_target_ms) {
+    SloCase contexts;
+    contexts.setup.scheduler = make_setup(policy).scheduler;
+    contexts.setup.scheduler.max_num_batched_tokens = budget;
+    contexts.setup.scheduler.slo.itl_target_ms = itl_target_ms;
+    for (int i = 0; i < 60; ++i) contexts.add(400 * i, 30'000, 200);
+    const std::unique_ptr<CostModel> costs = h200_costs();
+    const TimedRun run(contexts.setup, contexts.workload, *costs);
+    end = run.journal.steps.back().record.finished_at;
+    for (const auto& [id, times] : token_times(run)) {
+      for (std::size_t i = 1; i < times.size(); ++i) {
+        longest_gap = std::max(longest_gap, times[i] - times[i - 1]);
+      }
+    }
+  }
+};
+
+TEST_CASE("slo: contexts that leave room for one decode at a time", "[core][policies][slo]") {
+  // Each target beside the fixed budget whose longest gap is about as long.
+  for (const auto& [target_ms, budget] : {std::pair{8, 128}, {15, 256}, {30, 512}}) {
+    CAPTURE(target_ms, budget);
+    const LongContexts fixed("token_budget", budget, target_ms);
+    const LongContexts slo("slo", 8'192, target_ms);
+    CHECK(slo.longest_gap <= target_ms * kNsPerMs);
+    CHECK(slo.end < fixed.end + fixed.end / 50);
+    CHECK(fixed.longest_gap > (target_ms - 1) * kNsPerMs);
+  }
+}
+
+TEST_CASE("slo: contexts that miss the target alone cost no throughput", "[core][policies][slo]") {
+  const LongContexts fixed("token_budget", 512, 1);
+  for (const double target_ms : {1.0, 5.0}) {
+    CAPTURE(target_ms);
+    CHECK(LongContexts("slo", 8'192, target_ms).end < fixed.end + fixed.end / 20);
+  }
+}
+
 TEST_CASE("slo: what steps really take is learned", "[core][policies][slo]") {
   for (const double factor : {0.5, 1.5, 40.0}) {
     for (const double scatter : {0.0, 0.05}) {
