@@ -419,6 +419,54 @@ TEST_CASE("slo: contexts that leave room for one decode at a time", "[core][poli
   }
 }
 
+TEST_CASE("slo: nobody is admitted whose decode there is no time for", "[core][policies][slo]") {
+  SloCase crowd;
+  crowd.setup.scheduler.slo.itl_target_ms = 12;
+  crowd.setup.max_num_seqs = 1'000;
+  crowd.setup.kv_cache.num_blocks = 400'000;
+  for (int i = 0; i < 500; ++i) crowd.add(0, 100, 2'000);
+  const std::unique_ptr<CostModel> costs = h200_costs();
+  const TimedRun run(crowd.setup, crowd.workload, *costs);
+  // Everybody begun, decoding beside a tile of a prompt.
+  std::map<RequestId, std::int32_t> num_tokens;
+  const auto step_beside_tile = [&] {
+    StepPlan plan;
+    for (const auto& [id, length] : num_tokens) {
+      plan.chunks.push_back({.request = id,
+                             .first_position = length - 1,
+                             .num_tokens = 1,
+                             .kind = ChunkKind::Decode,
+                             .samples_token = true});
+    }
+    plan.num_decode_tokens = static_cast<std::int32_t>(plan.chunks.size());
+    plan.num_prefill_tokens = crowd.setup.scheduler.slo.tile_tokens;
+    plan.chunks.push_back({.request = kNoRequest,
+                           .first_position = 0,
+                           .num_tokens = plan.num_prefill_tokens,
+                           .kind = ChunkKind::Prefill,
+                           .samples_token = false});
+    plan.passes = {{0, plan.num_decode_tokens + 1}};
+    return costs->step_cost(plan).total_ns;
+  };
+  int num_turned_away = 0;  // steps in which one more would have had no time
+  for (const Journal::Step& step : run.journal.steps) {
+    const std::size_t num_before = num_tokens.size();
+    for (const ScheduledChunk& chunk : step.chunks) num_tokens.try_emplace(chunk.request, 100);
+    if (num_tokens.size() > num_before && num_before > 0) {
+      REQUIRE(step_beside_tile() <= 12 * kNsPerMs);
+    } else if (!num_tokens.empty()) {
+      num_tokens.try_emplace(kNoRequest, 101);
+      num_turned_away += step_beside_tile() > 12 * kNsPerMs ? 1 : 0;
+      num_tokens.erase(kNoRequest);
+    }
+    for (const ScheduledChunk& chunk : step.chunks) {
+      if (!chunk.emitted) continue;
+      if (++num_tokens[chunk.request] == 100 + 2'000) num_tokens.erase(chunk.request);
+    }
+  }
+  CHECK(num_turned_away > 100);
+}
+
 TEST_CASE("slo: contexts that miss the target alone cost no throughput", "[core][policies][slo]") {
   const LongContexts fixed("token_budget", 512, 1);
   for (const double target_ms : {1.0, 5.0}) {

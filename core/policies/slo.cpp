@@ -12,11 +12,12 @@
 // first. They do not starve: a `late_share` of the steps with prompts begins with the oldest of
 // them, and whoever comes first and finds no room lets nobody else be admitted.
 //
-// Nobody is admitted whose decodes would leave no room within the target for a tile of a prompt.
-// Where contexts grow until no chunk keeps the target, prompts wait for at most `max_held_steps`
-// steps and then advance by a tile; when the decodes alone exceed it, by a tile in every step. A
-// target that the decode of the longest context would miss beside a tile, even alone, restrains
-// nobody.
+// Nobody is admitted whose decodes would, with the contexts of that moment, leave no room within
+// the target for a tile of a prompt. How long answers will be it does not know: max_num_seqs has to
+// keep contexts from growing out of the target. Where they grow until no chunk keeps the target,
+// prompts wait for at most `max_held_steps` steps and then advance by a tile; when the decodes
+// alone exceed it, by a tile in every step. A target that the decode of the longest context would
+// miss beside a tile, even alone, restrains nobody.
 #include <algorithm>
 #include <array>
 #include <cmath>
