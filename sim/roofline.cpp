@@ -1,6 +1,7 @@
 #include "sim/roofline.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <string>
 
@@ -28,7 +29,8 @@ TimeNs round_ns(double ns) { return static_cast<TimeNs>(ns + 0.5); }
 bool can_split(const ModelConfig& model, std::int64_t tp) {
   const bool splits_kv =
       tp <= model.n_kv_heads ? model.n_kv_heads % tp == 0 : tp % model.n_kv_heads == 0;
-  return splits_kv && model.n_heads % tp == 0 && model.ffn_dim % tp == 0;
+  const bool splits_mlp = model.ffn_dim % tp == 0 && model.expert_ffn_dim % tp == 0;
+  return splits_kv && splits_mlp && model.n_heads % tp == 0;
 }
 
 void check_tensor_parallel(const ModelConfig& model, const HardwareSpec& hardware,
@@ -40,11 +42,14 @@ void check_tensor_parallel(const ModelConfig& model, const HardwareSpec& hardwar
     for (std::int64_t size = 1; size <= kMaxTensorParallel; ++size) {
       if (can_split(model, size)) allowed += (size == 1 ? "" : ", ") + std::to_string(size);
     }
-    throw UnplacedConfigError(key, what + model.name +
-                                       ", which it does not split evenly (n_heads " +
-                                       std::to_string(model.n_heads) + ", n_kv_heads " +
-                                       std::to_string(model.n_kv_heads) + ", ffn_dim " +
-                                       std::to_string(model.ffn_dim) + "); allowed: " + allowed);
+    throw UnplacedConfigError(
+        key,
+        what + model.name + ", which it does not split evenly (n_heads " +
+            std::to_string(model.n_heads) + ", n_kv_heads " + std::to_string(model.n_kv_heads) +
+            ", ffn_dim " + std::to_string(model.ffn_dim) +
+            (model.n_experts == 0 ? ""
+                                  : ", expert_ffn_dim " + std::to_string(model.expert_ffn_dim)) +
+            "); allowed: " + allowed);
   }
   if (tp > 1 && hardware.link_bandwidth <= 0) {
     throw UnplacedConfigError(key,
@@ -101,12 +106,13 @@ std::int64_t gathered_positions(std::span<const ScheduledChunk> chunks) {
 }
 
 double StepWork::total_flops() const {
-  return projections.flops + head.flops + prefill_attention.flops + decode_attention.flops;
+  return projections.flops + experts.flops + head.flops + prefill_attention.flops +
+         decode_attention.flops;
 }
 
 double StepWork::total_bytes() const {
-  return projections.bytes + head.bytes + prefill_attention.bytes + decode_attention.bytes +
-         other_bytes + gather_bytes;
+  return projections.bytes + experts.bytes + head.bytes + prefill_attention.bytes +
+         decode_attention.bytes + other_bytes + gather_bytes;
 }
 
 // Integer sums over the chunks of a pass: everything its time depends on.
@@ -163,6 +169,7 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   window_layers_ = real(model.n_window_layers());
   global_layers_ = real(model.n_global_layers());
   projection_params_ = real(model.n_linear_params()) / shards;
+  expert_params_ = real(model.n_moe_layers() * model.n_expert_params()) / shards;
   head_params_ = real(model.n_embedding_params()) / shards;
   // Query times key and weight times value: a multiply and an add per element of each.
   attention_flops_per_pair_ = 4 * real(model.n_heads * model.head_dim) / shards;
@@ -254,6 +261,15 @@ RooflineCostModel::PassSums RooflineCostModel::sum_pass(
   return sums;
 }
 
+OperationWork RooflineCostModel::expert_work(double num_tokens) const {
+  if (model_.n_experts == 0) return {};
+  const double num_experts = real(model_.n_experts);
+  const double picked = real(model_.n_experts_per_token);
+  const double num_read = num_experts * (1 - std::pow(1 - picked / num_experts, num_tokens));
+  return {2 * num_tokens * picked * expert_params_,
+          num_read * expert_params_ * real(model_.bytes_per_weight)};
+}
+
 StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
   const double weight = real(model_.bytes_per_weight);
   const double tokens = real(sums.prefill.num_tokens + sums.decode.num_tokens);
@@ -268,6 +284,7 @@ StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
 
   StepWork work;
   work.projections = {2 * tokens * projection_params_, projection_params_ * weight};
+  work.experts = expert_work(tokens);
   if (rows > 0) work.head = {2 * rows * head_params_, head_params_ * weight};
   work.prefill_attention = attention(sums.prefill);
   work.decode_attention = attention(sums.decode);
@@ -294,6 +311,7 @@ RooflineCostModel::PassCost RooflineCostModel::pass_cost(const PassSums& sums) c
   };
   PassCost cost;
   cost.linear_ns = slower(work.projections, ns_per_matmul_flop_) +
+                   slower(work.experts, ns_per_matmul_flop_) +
                    slower(work.head, ns_per_matmul_flop_) + work.other_bytes * ns_per_byte_;
   cost.attention_ns = slower(work.prefill_attention, ns_per_attention_flop_) +
                       slower(work.decode_attention, ns_per_attention_flop_);
@@ -338,6 +356,7 @@ StepWork RooflineCostModel::step_work(const StepPlan& plan) const {
     const auto end = static_cast<std::size_t>(pass.end);
     const StepWork work = pass_work(sum_pass(chunks.subspan(begin, end - begin)));
     add(total.projections, work.projections);
+    add(total.experts, work.experts);
     add(total.head, work.head);
     add(total.prefill_attention, work.prefill_attention);
     add(total.decode_attention, work.decode_attention);

@@ -4,6 +4,8 @@
 // Per pass, on each of the `tensor_parallel_size` devices:
 //   projections  max(FLOPs, weight bytes). Activations are neglected, so QKV, output, gate, up and
 //                down share one crossover and the sum of their maxima is the maximum of their sums.
+//   experts      the same, of the experts that the pass reads: with n tokens, each routed to k of E
+//                experts evenly and independently, E (1 - (1 - k/E)^n) of a layer on average.
 //   head         max(FLOPs, weight bytes) for the rows that are sampled; nothing without rows.
 //   the rest     norm scales and embedding rows, bytes only; counted with the projections.
 //   attention    prefill chunks and decodes each max(FLOPs, KV bytes). Every position a chunk may
@@ -54,6 +56,7 @@ struct OperationWork {
 // What one device computes and moves.
 struct StepWork {
   OperationWork projections;
+  OperationWork experts;
   OperationWork head;
   OperationWork prefill_attention;
   OperationWork decode_attention;
@@ -92,6 +95,7 @@ class RooflineCostModel final : public CostModel {
   void pad(PassSums& sums) const;
   StepWork pass_work(const PassSums& sums) const;
   PassCost pass_cost(const PassSums& sums) const;
+  OperationWork expert_work(double num_tokens) const;
 
   ModelConfig model_;
   HardwareSpec hardware_;
@@ -101,6 +105,7 @@ class RooflineCostModel final : public CostModel {
   double window_layers_ = 0;
   double global_layers_ = 0;
   double projection_params_ = 0;
+  double expert_params_ = 0;  // one expert of every layer that has some
   double head_params_ = 0;
   double attention_flops_per_pair_ = 0;  // one layer
   double kv_bytes_per_position_ = 0;     // one layer

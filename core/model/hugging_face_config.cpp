@@ -1,8 +1,10 @@
 // A model from the config.json it is published with, as transformers 4 or 5 writes it.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +18,8 @@ namespace {
 using Json = nlohmann::json;
 
 // What the model code of an architecture implies and its config.json does not say, or may leave
-// out: transformers' configuration_{llama,mistral,qwen3,gemma3}.py hold these defaults.
+// out: transformers' configuration_{llama,mistral,mixtral,qwen3,qwen3_moe,gemma3}.py hold these
+// defaults.
 struct Family {
   std::string_view architecture;
   std::string_view model_type;  // names the family where "architectures" is missing
@@ -33,6 +36,8 @@ constexpr Family kFamilies[] = {
     {"LlamaForCausalLM", "llama", false, false, false, false, false, 2, 0},
     {"MistralForCausalLM", "mistral", false, false, false, false, false, 2, 8},
     {"Qwen3ForCausalLM", "qwen3", true, false, false, false, false, -1, 32},
+    {"MixtralForCausalLM", "mixtral", false, false, false, false, false, 2, 8},
+    {"Qwen3MoeForCausalLM", "qwen3_moe", true, false, false, false, false, -1, 4},
     {"Gemma3ForCausalLM", "gemma3_text", true, true, true, true, false, 1, 4},
     {"Gemma3ForConditionalGeneration", "gemma3", true, true, true, true, true, 1, 4},
 };
@@ -217,6 +222,8 @@ void read_window(const Section& text, const Family& family, ModelConfig& model) 
   } else if (family.architecture == "MistralForCausalLM") {
     // Only a null turns the window off.
     model.sliding_window = text.integer_or("sliding_window", text.has("sliding_window") ? 0 : 4096);
+  } else if (family.architecture == "MixtralForCausalLM") {
+    model.sliding_window = text.integer_or("sliding_window", 0);
   } else if (text.boolean_or("use_sliding_window", false)) {
     text.fail("use_sliding_window", "true is not supported; allowed: false");
   }
@@ -404,6 +411,42 @@ void read_shape(const Section& text, const Family& family, ModelConfig& model) {
   }
 }
 
+// Layers of a Qwen 3 mixture that have no experts: those listed, and all but every
+// `decoder_sparse_step`-th.
+std::int64_t num_dense_layers(const Section& text, const ModelConfig& model) {
+  const std::int64_t step = text.integer_or("decoder_sparse_step", 1);
+  if (step < 1) text.fail("decoder_sparse_step", "is 0; allowed: at least 1");
+  std::set<std::int64_t> listed;
+  if (const Json* layers = text.find("mlp_only_layers")) {
+    const auto is_layer = [&](const Json& layer) {
+      return layer.is_number_unsigned() &&
+             layer.get<std::uint64_t>() < static_cast<std::uint64_t>(model.n_layers);
+    };
+    if (!layers->is_array() || !std::all_of(layers->begin(), layers->end(), is_layer)) {
+      text.fail("mlp_only_layers", "must be a list of layers, got " + Section::excerpt(*layers) +
+                                       "; allowed: 0 to " + std::to_string(model.n_layers - 1));
+    }
+    for (const Json& layer : *layers) listed.insert(layer.get<std::int64_t>());
+  }
+  std::int64_t count = model.n_layers - model.n_layers / step;
+  for (const std::int64_t layer : listed) count += (layer + 1) % step == 0 ? 1 : 0;
+  return count;
+}
+
+void read_experts(const Section& text, const Family& family, ModelConfig& model) {
+  if (family.model_type == "mixtral") {
+    model.n_experts = text.integer_or("num_local_experts", 8);
+    model.n_experts_per_token = text.integer_or("num_experts_per_tok", 2);
+    model.expert_ffn_dim = model.ffn_dim;
+  } else if (family.model_type == "qwen3_moe") {
+    model.n_experts = text.integer_or("num_experts", 128);
+    if (model.n_experts == 0) return;
+    model.n_experts_per_token = text.integer_or("num_experts_per_tok", 8);
+    model.expert_ffn_dim = text.integer_or("moe_intermediate_size", 768);
+    model.n_dense_layers = num_dense_layers(text, model);
+  }
+}
+
 ModelConfig read_model(const Section& root, const Family& family) {
   const Section text = family.is_nested ? root.required_section("text_config") : root;
   for (const Section* section : {&root, &text}) {
@@ -417,6 +460,7 @@ ModelConfig read_model(const Section& root, const Family& family) {
   model.has_qk_norm = family.has_qk_norm;
   model.has_post_norms = family.has_post_norms;
   read_shape(text, family, model);
+  read_experts(text, family, model);
   const bool is_tied = text.boolean_or("tie_word_embeddings", family.is_tied_by_default);
   model.has_tied_embeddings = root.boolean_or("tie_word_embeddings", is_tied);
   model.bytes_per_weight = bytes_per_weight(root, text);

@@ -47,6 +47,13 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
   visitor.integer("n_kv_heads", model.n_kv_heads, 1, kMaxDim, "key and value heads");
   visitor.integer("head_dim", model.head_dim, 1, kMaxDim, "elements of a head");
   visitor.integer("ffn_dim", model.ffn_dim, 1, kMaxDim, "width of gate and up projections");
+  visitor.integer("n_experts", model.n_experts, 0, kMaxDim,
+                  "experts of a layer; 0 = one dense MLP");
+  visitor.integer("n_experts_per_token", model.n_experts_per_token, 0, kMaxDim,
+                  "experts that a token goes through");
+  visitor.integer("expert_ffn_dim", model.expert_ffn_dim, 0, kMaxDim, "width of an expert");
+  visitor.integer("n_dense_layers", model.n_dense_layers, 0, kMaxDim,
+                  "layers without experts, where there are experts");
   visitor.integer("vocab_size", model.vocab_size, 1, kMaxDim, "rows of the embedding table");
   visitor.integer("max_position_embeddings", model.max_position_embeddings, 1, 1 << 30,
                   "longest sequence, tokens");

@@ -49,6 +49,30 @@ std::string scaling_error(const RopeScaling& scaling) {
   return {};
 }
 
+std::string experts_error(const ModelConfig& model) {
+  if (model.n_experts == 0) {
+    const bool has_none =
+        model.n_experts_per_token == 0 && model.expert_ffn_dim == 0 && model.n_dense_layers == 0;
+    return has_none ? "" : "n_experts: is 0 beside other numbers of experts; allowed: at least 1";
+  }
+  if (model.n_experts_per_token < 1 || model.n_experts_per_token > model.n_experts) {
+    return "n_experts_per_token: is " + std::to_string(model.n_experts_per_token) +
+           "; allowed: 1 to n_experts, " + std::to_string(model.n_experts);
+  }
+  // With the bounds of the other dimensions no count overflows.
+  constexpr std::int64_t kMaxWidth = 1 << 24;
+  if (model.expert_ffn_dim < 1 || model.expert_ffn_dim > kMaxWidth / model.n_experts) {
+    return "expert_ffn_dim: is " + std::to_string(model.expert_ffn_dim) + "; allowed: 1 to " +
+           std::to_string(kMaxWidth / model.n_experts) + " with " +
+           std::to_string(model.n_experts) + " experts";
+  }
+  if (model.n_dense_layers >= model.n_layers) {
+    return "n_dense_layers: is " + std::to_string(model.n_dense_layers) +
+           "; allowed: fewer than n_layers, " + std::to_string(model.n_layers);
+  }
+  return {};
+}
+
 }  // namespace
 
 bool ModelConfig::is_window_layer(std::int64_t layer) const {
@@ -67,8 +91,12 @@ std::int64_t ModelConfig::n_linear_params() const {
   const std::int64_t qkv = hidden_dim * (n_heads + 2 * n_kv_heads) * head_dim;
   const std::int64_t output = n_heads * head_dim * hidden_dim;
   const std::int64_t gate_up_down = 3 * hidden_dim * ffn_dim;
-  return n_layers * (qkv + output + gate_up_down);
+  const std::int64_t router = hidden_dim * n_experts;
+  return n_layers * (qkv + output) + (n_layers - n_moe_layers()) * gate_up_down +
+         n_moe_layers() * router;
 }
+
+std::int64_t ModelConfig::n_expert_params() const { return 3 * hidden_dim * expert_ffn_dim; }
 
 std::int64_t ModelConfig::n_embedding_params() const { return vocab_size * hidden_dim; }
 
@@ -80,7 +108,8 @@ std::int64_t ModelConfig::n_norm_params() const {
 
 std::int64_t ModelConfig::n_params() const {
   const std::int64_t tables = has_tied_embeddings ? 1 : 2;
-  return n_linear_params() + tables * n_embedding_params() + n_norm_params();
+  return n_linear_params() + n_moe_layers() * n_experts * n_expert_params() +
+         tables * n_embedding_params() + n_norm_params();
 }
 
 std::int64_t ModelConfig::kv_bytes_per_token() const {
@@ -104,6 +133,10 @@ std::string ModelConfig::shape_error() const {
       {"n_kv_heads", n_kv_heads, 1, 4096},
       {"head_dim", head_dim, 1, 4096},
       {"ffn_dim", ffn_dim, 1, kMaxDim},
+      {"n_experts", n_experts, 0, 4096},
+      {"n_experts_per_token", n_experts_per_token, 0, 4096},
+      {"expert_ffn_dim", expert_ffn_dim, 0, kMaxDim},
+      {"n_dense_layers", n_dense_layers, 0, 4096},
       {"vocab_size", vocab_size, 1, kMaxVocab},
       {"max_position_embeddings", max_position_embeddings, 1, 1 << 30},
       {"sliding_window", sliding_window, 0, 1 << 30},
@@ -129,7 +162,8 @@ std::string ModelConfig::shape_error() const {
       return "eos_token_ids: has " + std::to_string(id) + "; allowed: token ids, at least 0";
     }
   }
-  const std::string error = number_error(*this);
+  std::string error = experts_error(*this);
+  if (error.empty()) error = number_error(*this);
   return error.empty() ? scaling_error(rope_scaling) : error;
 }
 
@@ -142,7 +176,9 @@ void apply_architecture(ModelConfig& model) {
   model.activation = is_gemma ? Activation::GeluTanh : Activation::Silu;
   model.has_unit_offset_norms = is_gemma;
   model.scales_embeddings = is_gemma;
-  if (!is_known) {
+  if (model.n_experts > 0) {
+    model.unsupported = "n_experts: a mixture of experts is not computed; allowed: 0";
+  } else if (!is_known) {
     model.unsupported = "architecture: '" + model.architecture +
                         "' is not computed; allowed: Llama, Mistral, Qwen 3 and Gemma 3";
   } else if (model.head_dim % 2 != 0) {

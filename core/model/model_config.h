@@ -40,6 +40,12 @@ struct ModelConfig {
   std::int64_t n_kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t ffn_dim = 0;
+  // Mixture of experts: every layer but `n_dense_layers` of them has, in place of one MLP of width
+  // ffn_dim, n_experts of width expert_ffn_dim, of which a router picks some for each token.
+  std::int64_t n_experts = 0;  // 0 = none
+  std::int64_t n_experts_per_token = 0;
+  std::int64_t expert_ffn_dim = 0;
+  std::int64_t n_dense_layers = 0;
   std::int64_t vocab_size = 0;
   std::int64_t max_position_embeddings = 0;
   bool has_tied_embeddings = false;
@@ -69,8 +75,11 @@ struct ModelConfig {
   bool is_window_layer(std::int64_t layer) const;
   std::int64_t n_global_layers() const;  // layers that attend to the whole context
   std::int64_t n_window_layers() const;  // n_layers - n_global_layers()
-  // Weights multiplied with every token: QKV, output, gate, up and down projections, all layers.
+  std::int64_t n_moe_layers() const { return n_experts > 0 ? n_layers - n_dense_layers : 0; }
+  // Weights multiplied with every token: QKV, output, gate, up and down projections and routers of
+  // all layers, without experts.
   std::int64_t n_linear_params() const;
+  std::int64_t n_expert_params() const;     // gate, up and down of one expert of one layer
   std::int64_t n_embedding_params() const;  // one table; the output head has as many
   std::int64_t n_norm_params() const;       // scales of all normalisations
   std::int64_t n_params() const;            // everything, norms included
