@@ -1,0 +1,344 @@
+// `metronome validate`: how far a simulated run is from a measured one.
+#include <boost/program_options.hpp>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/model/model_catalogue.h"
+#include "core/policy_registry.h"
+#include "reports/json_text.h"
+#include "reports/number_text.h"
+#include "reports/validation.h"
+#include "sim/simulation.h"
+#include "tools/cli.h"
+#include "tools/command_options.h"
+#include "tools/text.h"
+
+namespace metronome {
+namespace {
+
+namespace po = boost::program_options;
+using Rows = std::vector<std::vector<std::string>>;
+
+constexpr const char* kExamples =
+    "MEASURED is a result folder of one run (`--backend=cpu` or `--backend=cuda`), the JSON of\n"
+    "`vllm bench serve --save-result --save-detailed`, or a request log: JSON Lines with\n"
+    "input_toks, output_toks, queued_ts, first_token_ts and last_token_ts, in seconds. SIMULATED "
+    "is\n"
+    "a result folder of one run, which has to have served the same workload.\n"
+    "\n"
+    "Compared are: decisions, chunk by chunk where both runs recorded their steps, and otherwise "
+    "by\n"
+    "the instants of first and last tokens; the time of each measured step with what the cost\n"
+    "model of SIMULATED predicts for it; and TTFT, TPOT, ITL and E2EL at mean, p50, p90, p95 and\n"
+    "p99. An error is simulated / measured - 1. Its band holds 95 of 100 resamples of the "
+    "requests.\n"
+    "TTFT and E2EL begin with the arrival, but against a request log when the engine next looked "
+    "at\n"
+    "its input, as queued_ts does.\n"
+    "\n"
+    "examples:\n"
+    "  metronome run scenarios/cpu.yaml --backend=cpu --out results/real\n"
+    "  metronome run scenarios/cpu.yaml --out results/predicted\n"
+    "  metronome validate results/real/chunked results/predicted/chunked\n"
+    "\n"
+    "exit codes: 0 done, 1 decisions differ and --same-decisions was given, 2 bad input\n";
+
+constexpr CommandText kText = {
+    .name = "validate",
+    .arguments = "MEASURED SIMULATED [OPTION...]",
+    .summary = "Compares a measured run with a simulated one of the same workload.\n",
+    .examples = kExamples,
+    .file_name = "MEASURED SIMULATED",
+    .file_kind = "run"};
+
+struct ValidateOptions {
+  std::string measured;
+  std::string simulated;
+  bool needs_same_decisions = false;
+  bool wants_json = false;
+};
+
+// What was found; absent where the runs do not say enough.
+struct Validation {
+  std::optional<DecisionComparison> decisions;
+  std::optional<TimestampComparison> timestamps;
+  std::vector<RegimeError> step_times;
+  FigureComparison figures;
+
+  bool has_same_decisions() const {
+    return !(decisions && decisions->first_difference) &&
+           !(timestamps && timestamps->num_violated > 0);
+  }
+};
+
+std::optional<ValidateOptions> parse(const Arguments& arguments) {
+  ValidateOptions options;
+  po::options_description visible("options");
+  // clang-format off
+  visible.add_options()
+      ("same-decisions", po::bool_switch(&options.needs_same_decisions),
+       "exit with 1 when a decision differs")
+      ("json", po::bool_switch(&options.wants_json), "print JSON")
+      ("help,h", "this text");
+  // clang-format on
+  po::variables_map values;
+  const auto paths = parse_command_with_files(kText, visible, arguments, values);
+  if (!paths) return std::nullopt;
+  if (paths->size() != 2) {
+    throw UsageError("validate: got " + std::to_string(paths->size()) +
+                     " runs; allowed: MEASURED and SIMULATED (see `metronome validate --help`)");
+  }
+  options.measured = paths->front();
+  options.simulated = paths->back();
+  return options;
+}
+
+Scenario scenario_of(const StoredRun& run) {
+  const std::string where = run.folder + "/" + std::string(kResultFile) + ": config";
+  if (run.result.info.config_json.empty()) {
+    throw ConfigError(where + ": is null; allowed: a run of a scenario");
+  }
+  return parse_scenario(run.result.info.config_json, where, {}).variants.front();
+}
+
+StepShape shape_of(const Scenario& scenario) {
+  if (scenario.engine.step_shape != StepShape::Auto) return scenario.engine.step_shape;
+  return find_policy(scenario.scheduler.policy)->natural_shape;
+}
+
+Validation validate(const ValidateOptions& options, const ObservedRun& measured,
+                    const ObservedRun& simulated) {
+  if (!simulated.stored) {
+    throw UsageError("SIMULATED: " + options.simulated +
+                     " is no result folder; allowed: a folder that `metronome run` wrote");
+  }
+  Validation validation;
+  const Scenario scenario = scenario_of(*simulated.stored);
+  if (measured.stored) {
+    const RunRecord& record = measured.stored->record;
+    const StepShape shape = shape_of(scenario_of(*measured.stored));
+    validation.decisions =
+        compare_decisions(record, shape, simulated.stored->record, shape_of(scenario));
+    if (!scenario.hardware.empty()) {
+      const ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
+      const std::unique_ptr<StepTimePredictor> predictor = make_step_predictor(scenario, model);
+      validation.step_times = compare_step_times(record, shape, *predictor);
+    }
+  } else if (measured.format == RunFormat::RequestLog) {
+    validation.timestamps = compare_timestamps(measured, simulated);
+  }
+  validation.figures = compare_figures(measured, simulated);
+  return validation;
+}
+
+// ---- text ----
+
+std::string percent(double share) {
+  const std::string text = fixed_text(100 * share, 2) + " %";
+  return share > 0 ? "+" + text : text;
+}
+
+std::string run_text(const ObservedRun& run) {
+  std::string text = printable(run.path) + ", ";
+  switch (run.format) {
+    case RunFormat::Metronome:
+      text += run.stored->result.info.backend + ", policy " + run.stored->result.info.policy;
+      break;
+    case RunFormat::VllmBench: text += "vLLM's benchmark"; break;
+    case RunFormat::RequestLog: text += "request log"; break;
+  }
+  text += ", " + grouped_text(static_cast<std::int64_t>(run.requests.size())) + " requests";
+  if (run.num_incomplete > 0) {
+    text += " (" + grouped_text(run.num_incomplete) + " incomplete ones left out)";
+  }
+  return text;
+}
+
+void print_decisions(const DecisionComparison& decisions) {
+  if (!decisions.first_difference) {
+    std::cout << "decisions   the same in all " << grouped_text(decisions.num_equal) << " steps\n";
+    return;
+  }
+  const DecisionComparison::Difference& difference = *decisions.first_difference;
+  std::cout << "decisions   the same in " << grouped_text(decisions.num_equal) << " steps, of "
+            << grouped_text(decisions.num_steps_measured) << " measured and "
+            << grouped_text(decisions.num_steps_simulated) << " simulated; then, in step "
+            << difference.step << ":\n";
+  const auto print = [](const char* name, const std::string& text) {
+    std::cout << "  " << name << (text.empty() ? "no such step" : text) << '\n';
+  };
+  print("measured    ", difference.measured);
+  print("simulated   ", difference.simulated);
+}
+
+void print_timestamps(const TimestampComparison& timestamps) {
+  std::cout << "decisions   of " << grouped_text(timestamps.num_timestamps)
+            << " first and last tokens " << grouped_text(timestamps.num_linked)
+            << " came at an instant with others; "
+            << (timestamps.num_violated == 0 ? "all" : "all but ")
+            << (timestamps.num_violated == 0 ? "" : grouped_text(timestamps.num_violated))
+            << " lie in simulated steps of the same order\n";
+  for (const std::string& violation : timestamps.violations) {
+    std::cout << "  the " << violation << '\n';
+  }
+}
+
+void print_step_times(const std::vector<RegimeError>& regimes) {
+  if (regimes.empty()) return;
+  Rows rows = {{"step times", "steps", "mean ms", "error", "|error|", "p95", "worst", "in step"}};
+  for (const RegimeError& regime : regimes) {
+    rows.push_back({regime.regime, grouped_text(regime.num_steps), fixed_text(regime.mean_ms, 3),
+                    percent(regime.mean_error), fixed_text(100 * regime.mean_abs_error, 2) + " %",
+                    fixed_text(100 * regime.p95_abs_error, 2) + " %", percent(regime.worst_error),
+                    std::to_string(regime.worst_step)});
+  }
+  std::cout << '\n' << aligned_rows(rows);
+}
+
+std::string band_text(const FigureError& figure) {
+  if (!figure.low) return "-";
+  return percent(*figure.low) + " to " + percent(*figure.high);
+}
+
+void print_figures(const FigureComparison& figures) {
+  Rows rows = {{"figure", "", "measured", "simulated", "error", "95 % band"}};
+  std::string last;
+  for (const FigureError& figure : figures.latencies) {
+    rows.push_back({figure.metric == last ? "" : figure.metric + " ms", figure.statistic,
+                    fixed_text(figure.measured, 3), fixed_text(figure.simulated, 3),
+                    percent(figure.error), band_text(figure)});
+    last = figure.metric;
+  }
+  for (const FigureError& figure : figures.throughputs) {
+    rows.push_back({figure.metric, "1/s", fixed_text(figure.measured, 3),
+                    fixed_text(figure.simulated, 3), percent(figure.error), ""});
+  }
+  std::cout << '\n' << aligned_rows(rows) << '\n';
+  const FigureError& worst = figures.worst();
+  std::cout << "mean |error| of TTFT, TPOT and E2EL "
+            << fixed_text(100 * figures.mean_abs_error(), 2) << " %; worst: " << worst.metric << ' '
+            << worst.statistic << ' ' << percent(worst.error)
+            << "\ndistance of distributions (Kolmogorov-Smirnov):";
+  for (const MetricDistance& distance : figures.distances) {
+    std::cout << ' ' << distance.metric << ' ' << fixed_text(distance.distance, 3);
+  }
+  std::cout << '\n';
+  if (!figures.is_paired) {
+    std::cout
+        << "the requests of the two runs are not the same: bands are of independent samples\n";
+  }
+}
+
+void print_text(const Validation& validation, const ObservedRun& measured,
+                const ObservedRun& simulated) {
+  std::cout << "measured    " << run_text(measured) << "\nsimulated   " << run_text(simulated)
+            << '\n';
+  if (validation.decisions) print_decisions(*validation.decisions);
+  if (validation.timestamps) print_timestamps(*validation.timestamps);
+  print_step_times(validation.step_times);
+  print_figures(validation.figures);
+}
+
+// ---- JSON ----
+
+void append_figures(const char* key, const std::vector<FigureError>& figures, JsonText& json) {
+  json.key(key).begin_array();
+  for (const FigureError& figure : figures) {
+    json.begin_object();
+    json.field("metric", figure.metric);
+    if (!figure.statistic.empty()) json.field("statistic", figure.statistic);
+    json.field("measured", figure.measured);
+    json.field("simulated", figure.simulated);
+    json.field("error", figure.error);
+    if (figure.low) {
+      json.field("error_low", *figure.low);
+      json.field("error_high", *figure.high);
+    }
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void append_decisions(const Validation& validation, JsonText& json) {
+  if (const auto& decisions = validation.decisions) {
+    json.key("decisions").begin_object();
+    json.field("equal_steps", decisions->num_equal);
+    json.field("measured_steps", decisions->num_steps_measured);
+    json.field("simulated_steps", decisions->num_steps_simulated);
+    if (const auto& difference = decisions->first_difference) {
+      json.key("first_difference").begin_object();
+      json.field("step", difference->step);
+      json.field("measured", difference->measured);
+      json.field("simulated", difference->simulated);
+      json.end_object();
+    }
+    json.end_object();
+  }
+  if (const auto& timestamps = validation.timestamps) {
+    json.key("timestamps").begin_object();
+    json.field("events", timestamps->num_timestamps);
+    json.field("linked", timestamps->num_linked);
+    json.field("violated", timestamps->num_violated);
+    json.key("violations").begin_array();
+    for (const std::string& text : timestamps->violations) json.value(text);
+    json.end_array();
+    json.end_object();
+  }
+}
+
+std::string json_of(const Validation& validation, const ObservedRun& measured,
+                    const ObservedRun& simulated) {
+  JsonText json(JsonText::Style::Indented);
+  json.begin_object();
+  json.field("measured", measured.path);
+  json.field("simulated", simulated.path);
+  append_decisions(validation, json);
+  json.key("step_times").begin_array();
+  for (const RegimeError& regime : validation.step_times) {
+    json.begin_object();
+    json.field("regime", regime.regime);
+    json.field("steps", regime.num_steps);
+    json.field("mean_ms", regime.mean_ms);
+    json.field("mean_error", regime.mean_error);
+    json.field("mean_abs_error", regime.mean_abs_error);
+    json.field("p95_abs_error", regime.p95_abs_error);
+    json.field("worst_error", regime.worst_error);
+    json.field("worst_step", regime.worst_step);
+    json.end_object();
+  }
+  json.end_array();
+  json.field("same_requests", validation.figures.is_paired);
+  json.field("mean_abs_error", validation.figures.mean_abs_error());
+  append_figures("latencies", validation.figures.latencies, json);
+  append_figures("throughputs", validation.figures.throughputs, json);
+  json.key("distances").begin_object();
+  for (const MetricDistance& distance : validation.figures.distances) {
+    json.field(distance.metric, distance.distance);
+  }
+  json.end_object();
+  json.end_object();
+  json.end_line();
+  return std::string(json.view());
+}
+
+}  // namespace
+
+int validate_command(const Arguments& arguments) {
+  const auto options = parse(arguments);
+  if (!options) return kExitDone;
+  const ObservedRun measured = read_observed_run(options->measured);
+  const ObservedRun simulated = read_observed_run(options->simulated, measured.counts_from_queue);
+  const Validation validation = validate(*options, measured, simulated);
+  if (options->wants_json) {
+    std::cout << json_of(validation, measured, simulated);
+  } else {
+    print_text(validation, measured, simulated);
+  }
+  const bool has_failed = options->needs_same_decisions && !validation.has_same_decisions();
+  return has_failed ? kExitRunFailed : kExitDone;
+}
+
+}  // namespace metronome
