@@ -177,6 +177,7 @@ void GapAnalysis::sum_steps() {
 }
 
 bool GapAnalysis::is_preempted(const TokenGap& gap) const {
+  if (gap.request == kNoRequest) return false;
   if (record_.requests[index(gap.request)].num_preemptions == 0) return false;
   // With two steps in flight a preemption may be planned before the token that opens the gap is
   // there, but never before the plan of that token's own step.
@@ -380,6 +381,14 @@ Culprit GapAnalysis::worst_chunk(const TokenGap& gap) const {
     });
   }
   return worst;
+}
+
+std::int64_t GapAnalysis::num_prefill_tokens(const TokenGap& gap) const {
+  std::int64_t sum = 0;
+  for (std::int32_t s = gap.step_before + 1; s <= gap.step_after; ++s) {
+    sum += record_.steps[at(s)].num_prefill_tokens;
+  }
+  return sum;
 }
 
 std::vector<Culprit> GapAnalysis::culprits(std::size_t max_culprits) const {

@@ -26,7 +26,7 @@ struct GapParts {
 
 // Between two neighbouring tokens of a request, given with steps `step_before` and `step_after`.
 struct TokenGap {
-  RequestId request = kNoRequest;
+  RequestId request = kNoRequest;  // kNoRequest: any whose cadence went on, without preemption
   std::int32_t step_before = -1;
   std::int32_t step_after = -1;
   TimeNs gap_ns = 0;
@@ -80,9 +80,12 @@ class GapAnalysis {
   // Over the gaps longer than `limit_ns`; -1: all.
   GapSum beyond(TimeNs limit_ns) const;
 
-  // The chunk that took most of the gap's prefill time, the first of equals; `chunk` is -1 when
-  // none did, or the request itself was preempted.
+  // The cause of a gap, wherever one is named: the chunk that took most of its prefill time, over
+  // all of its steps, the first of equals. `chunk` is -1 when none took any, or the request itself
+  // was preempted.
   Culprit worst_chunk(const TokenGap& gap) const;
+  // Tokens of all chunks that were computed during the gap.
+  std::int64_t num_prefill_tokens(const TokenGap& gap) const;
 
   // The longest gaps, longest first; of equals the earlier, then the lower request. Of each step at
   // most `max_per_step`: a stall usually hits everybody.

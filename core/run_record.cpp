@@ -93,15 +93,6 @@ void derive_request_facts(const RunRecord& record, const StepGaps& gaps, std::si
 
 }  // namespace
 
-const PrefillChunk* RunRecord::largest_prefill(const StepEntry& step) const {
-  const PrefillChunk* largest = nullptr;
-  for (std::int32_t i = 0; i < step.num_prefill_chunks; ++i) {
-    const PrefillChunk& chunk = prefills[static_cast<std::size_t>(step.first_prefill_chunk + i)];
-    if (largest == nullptr || chunk.num_tokens > largest->num_tokens) largest = &chunk;
-  }
-  return largest;
-}
-
 void derive_token_facts(RunRecord& record) {
   const StepGaps gaps(record.steps);
   // By how much a step continues more requests than the step before it.

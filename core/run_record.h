@@ -109,8 +109,6 @@ struct RunRecord {
   std::vector<TokenRun> runs;                 // by request, in order of time
   std::vector<PreemptionRecord> preemptions;  // in order of time
 
-  // The largest prefill chunk of a step, the first of equals; nullptr when it has none.
-  const PrefillChunk* largest_prefill(const StepEntry& step) const;
   // The runs of request i: concatenated they list the steps of its tokens in order.
   std::span<const TokenRun> runs_of(std::size_t i) const;
 };

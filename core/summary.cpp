@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/gap_analysis.h"
+
 namespace metronome {
 namespace {
 
@@ -295,28 +297,19 @@ Stall longest_stall_of(const RunRecord& record, std::size_t i) {
   stall.gap_ns = request.max_itl_ns;
   stall.step_after = request.max_itl_step;
   stall.step_before = step_before_longest_gap(record, i);
-  const StepEntry& before = record.steps[static_cast<std::size_t>(stall.step_before)];
-  stall.began_at = before.finished_at;
-  for (std::int32_t s = stall.step_before + 1; s <= stall.step_after; ++s) {
-    const StepEntry& step = record.steps[static_cast<std::size_t>(s)];
-    stall.num_prefill_tokens += step.num_prefill_tokens;
-    const PrefillChunk* largest = record.largest_prefill(step);
-    if (largest != nullptr && largest->num_tokens > stall.prefill_tokens) {
-      stall.prefill_request = largest->request;
-      stall.prefill_position = largest->first_position;
-      stall.prefill_tokens = largest->num_tokens;
-      stall.prefill_step = s;
-    }
-  }
-  if (stall.prefill_tokens > 0) stall.cause = StallCause::Prefill;
-  // With a second step in flight the preemption may be planned before the token that opens the
-  // gap is there, but never before the plan of that token's own step.
-  const TimeNs until = stall.began_at + stall.gap_ns;
-  for (const PreemptionRecord& preemption : record.preemptions) {
-    if (preemption.request == stall.request && preemption.time >= before.planned_at &&
-        preemption.time < until) {
-      stall.cause = StallCause::Preemption;
-    }
+  stall.began_at = record.steps[static_cast<std::size_t>(stall.step_before)].finished_at;
+  const GapAnalysis gaps(record);
+  const TokenGap gap{stall.request, stall.step_before, stall.step_after, stall.gap_ns};
+  stall.num_prefill_tokens = gaps.num_prefill_tokens(gap);
+  if (const Culprit worst = gaps.worst_chunk(gap); worst.chunk >= 0) {
+    const PrefillChunk& chunk = record.prefills[static_cast<std::size_t>(worst.chunk)];
+    stall.cause = StallCause::Prefill;
+    stall.prefill_request = chunk.request;
+    stall.prefill_position = chunk.first_position;
+    stall.prefill_tokens = chunk.num_tokens;
+    stall.prefill_step = worst.step;
+  } else if (gaps.parts(gap).preemption_ns > 0) {
+    stall.cause = StallCause::Preemption;
   }
   return stall;
 }

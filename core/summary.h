@@ -30,12 +30,12 @@ struct Stall {
   std::int32_t step_after = -1;
   TimeNs began_at = 0;  // when the token before was available
   StallCause cause = StallCause::Unknown;
-  // The largest prefill chunk in the steps (step_before, step_after]; kNoRequest: none.
+  // The chunk that held it up (GapAnalysis::worst_chunk); kNoRequest: none.
   RequestId prefill_request = kNoRequest;
   std::int32_t prefill_position = 0;
   std::int32_t prefill_tokens = 0;
   std::int32_t prefill_step = -1;
-  std::int64_t num_prefill_tokens = 0;  // of all chunks in those steps
+  std::int64_t num_prefill_tokens = 0;  // of all chunks in the steps (step_before, step_after]
 };
 
 struct SummaryOptions {

@@ -48,15 +48,6 @@ std::vector<GapPoint> gap_points(const RunRecord& record) {
   return points;
 }
 
-GapParts parts_of(const GapAnalysis& analysis, const TokenGap& gap) {
-  if (gap.request != kNoRequest) return analysis.parts(gap);
-  GapParts parts;
-  parts.decode_ns = analysis.decode_ns(gap.step_after);
-  parts.prefill_ns = analysis.prefill_ns(gap.step_after);
-  parts.host_ns = gap.gap_ns - parts.decode_ns - parts.prefill_ns;
-  return parts;
-}
-
 void append_curve(std::string_view name, std::vector<WeightedTime> sample, JsonText& json) {
   VlqText values, below;
   for (const CurvePoint& point : distribution_curve(std::move(sample))) {
@@ -179,7 +170,7 @@ void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const Rep
   for (const std::size_t i : kept) {
     const auto& [gap, count] = points[i];
     const StepEntry& step = record.steps[static_cast<std::size_t>(gap.step_after)];
-    const GapParts parts = parts_of(analysis, gap);
+    const GapParts parts = analysis.parts(gap);
     after.append_delta(to_us(step.finished_at));
     gap_us.append(to_us(gap.gap_ns));
     num_gaps.append(count);
@@ -188,9 +179,12 @@ void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const Rep
     decode.append(to_us(parts.decode_ns));
     prefill.append(to_us(parts.prefill_ns));
     waiting.append(parts.preemption_ns > 0 ? -to_us(parts.preemption_ns) : to_us(parts.waiting_ns));
-    const PrefillChunk* chunk = record.largest_prefill(step);
-    cause.append(chunk == nullptr ? 0 : static_cast<std::int64_t>(index(chunk->request)) + 1);
-    cause_tokens.append(chunk == nullptr ? 0 : chunk->num_tokens);
+    PrefillChunk chunk;
+    if (const Culprit worst = analysis.worst_chunk(gap); worst.chunk >= 0) {
+      chunk = record.prefills[static_cast<std::size_t>(worst.chunk)];
+    }
+    cause.append(chunk.num_tokens == 0 ? 0 : static_cast<std::int64_t>(index(chunk.request)) + 1);
+    cause_tokens.append(chunk.num_tokens);
   }
   json.key("gaps");
   json.begin_object();
@@ -203,7 +197,7 @@ void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const Rep
   json.field("decode", decode.text());
   json.field("prefill", prefill.text());
   json.field("waiting", waiting.text());  // negative: preempted
-  json.field("cause", cause.text());      // request of the step's largest chunk + 1; 0: none
+  json.field("cause", cause.text());      // request of the worst chunk + 1; 0: none
   json.field("cause_tokens", cause_tokens.text());
   json.end_object();
 }

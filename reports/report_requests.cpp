@@ -28,29 +28,19 @@ void append_parts(const GapParts& parts, JsonText& json) {
   json.end_object();
 }
 
-// The largest chunk in the steps (gap.step_before, gap.step_after], and the tokens of all.
-void append_cause(const RunRecord& record, const TokenGap& gap, JsonText& json) {
-  const PrefillChunk* largest = nullptr;
-  std::int32_t largest_step = -1;
-  std::int64_t num_tokens = 0;
-  for (std::int32_t s = gap.step_before + 1; s <= gap.step_after; ++s) {
-    const StepEntry& step = record.steps[at(s)];
-    num_tokens += step.num_prefill_tokens;
-    const PrefillChunk* chunk = record.largest_prefill(step);
-    if (chunk == nullptr || (largest != nullptr && chunk->num_tokens <= largest->num_tokens)) {
-      continue;
-    }
-    largest = chunk;
-    largest_step = s;
-  }
-  json.field("prefill_tokens", num_tokens);
+// What held the request up, and the tokens that were prefilled meanwhile.
+void append_cause(const RunRecord& record, const GapAnalysis& analysis, const TokenGap& gap,
+                  JsonText& json) {
+  json.field("prefill_tokens", analysis.num_prefill_tokens(gap));
   json.key("chunk");
-  if (largest == nullptr) return json.null();
+  const Culprit worst = analysis.worst_chunk(gap);
+  if (worst.chunk < 0) return json.null();
+  const PrefillChunk& chunk = record.prefills[at(worst.chunk)];
   json.begin_object();
-  json.field("request", number(largest->request));
-  json.field("first_position", largest->first_position);
-  json.field("tokens", largest->num_tokens);
-  json.field("step", largest_step);
+  json.field("request", number(chunk.request));
+  json.field("first_position", chunk.first_position);
+  json.field("tokens", chunk.num_tokens);
+  json.field("step", worst.step);
   json.end_object();
 }
 
@@ -250,7 +240,7 @@ void append_stalls(const RunRecord& record, const GapAnalysis& analysis, const R
     json.field("victims", analysis.num_victims(gap.step_after));
     json.key("parts");
     append_parts(analysis.parts(gap), json);
-    append_cause(record, gap, json);
+    append_cause(record, analysis, gap, json);
     json.end_object();
   }
   json.end_array();

@@ -368,7 +368,7 @@ std::string describe_stall(const Stall& stall) {
   const std::string what = grouped_text(to_ms(stall.gap_ns), 1) + " ms at " +
                            grouped_text(to_seconds(stall.began_at), 2) + " s: " + who;
   switch (stall.cause) {
-    case StallCause::Unknown: return what + " waited, without a prefill in its steps";
+    case StallCause::Unknown: return what + " waited, and no prefill held it up";
     case StallCause::Preemption: return what + " was preempted and computed again";
     case StallCause::Prefill: break;
   }

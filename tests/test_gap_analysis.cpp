@@ -6,6 +6,7 @@
 
 #include "core/gap_analysis.h"
 #include "core/rng.h"
+#include "core/summary.h"
 #include "tests/catch.h"
 #include "tests/fake_run.h"
 
@@ -68,6 +69,36 @@ TEST_CASE("a gap is split among decodes, prefills and the host", "[core][gaps]")
   CHECK((longest[0].request == b && longest[0].gap_ns == 45 * kMs && longest[0].step_before == 2));
   CHECK((longest[1].request == a && longest[1].step_after == 2));
   CHECK((longest[2].request == a && longest[2].step_after == 3 && longest[2].gap_ns == 30 * kMs));
+}
+
+// Prompts run alone here, as in separate passes: a gap of a spans the steps of b, c and d.
+TEST_CASE("the cause of a gap is the chunk that took most of it, in whichever step",
+          "[core][gaps]") {
+  Bench bench;
+  const RequestId a = bench.run.submit(0, 10);
+  const RequestId b = bench.run.submit(0, 400);
+  const RequestId c = bench.run.submit(0, 300);
+  const RequestId d = bench.run.submit(0, 50);
+  bench.step(0, 10 * kMs, 0, {prefill(a, 0, 10, true)});
+  bench.step(10 * kMs, 30 * kMs, 0, {prefill(b, 0, 400, false)});                  // most tokens
+  bench.step(30 * kMs, 70 * kMs, 0, {prefill(c, 0, 300, false)});                  // most time
+  bench.step(70 * kMs, 85 * kMs, 0, {prefill(d, 0, 50, true)});                    // last
+  bench.step(85 * kMs, 91 * kMs, 6 * kMs, {decode(a), decode(d)});                 // no prefill
+  bench.step(91 * kMs, 99 * kMs, 8 * kMs, {decode(a), prefill(b, 400, 1, true)});  // in no time
+  bench.run.end(a, 99 * kMs);
+  const RunRecord record = bench.recorder.finish();
+  const GapAnalysis gaps(record);
+  const TokenGap gap{a, 0, 4, 81 * kMs};
+  CHECK(record.prefills[2].request == c);
+  CHECK((gaps.worst_chunk(gap).chunk == 2 && gaps.worst_chunk(gap).added_ns == 40 * kMs));
+  CHECK(gaps.num_prefill_tokens(gap) == 750);
+  CHECK(gaps.worst_chunk({a, 4, 5, 8 * kMs}).chunk == -1);
+  CHECK(gaps.num_prefill_tokens({a, 4, 5, 8 * kMs}) == 1);
+  // The summary names the same.
+  const Stall stall = longest_stall_of(record, index(a));
+  CHECK(stall.cause == StallCause::Prefill);
+  CHECK((stall.prefill_request == c && stall.prefill_tokens == 300 && stall.prefill_step == 2));
+  CHECK(stall.num_prefill_tokens == 750);
 }
 
 TEST_CASE("chunks share what their step took by their tokens", "[core][gaps]") {

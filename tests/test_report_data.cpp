@@ -198,8 +198,8 @@ TEST_CASE("the report's columns of a small run are known", "[reports][html]") {
   CHECK(column(gaps, "decode") == Numbers{10'000, 11'000, 10'000, 12'000, 12'000});
   CHECK(column(gaps, "prefill") == Numbers{0, 29'000, 20'000, 20'000, 0});
   CHECK(column(gaps, "waiting") == Numbers{0, 0, 0, 10'000, 0});
-  CHECK(column(gaps, "cause") == Numbers{0, 3, 3, 0, 0});
-  CHECK(column(gaps, "cause_tokens") == Numbers{0, 4000, 2000, 0, 0});
+  CHECK(column(gaps, "cause") == Numbers{0, 3, 3, 3, 0});
+  CHECK(column(gaps, "cause_tokens") == Numbers{0, 4000, 2000, 2000, 0});
   const Json& steps = detail["steps"];
   CHECK(column(steps, "end", true) == Numbers{10'000, 21'000, 62'000, 92'000, 107'000});
   CHECK(column(steps, "time") == Numbers{10'000, 10'000, 40'000, 30'000, 12'000});

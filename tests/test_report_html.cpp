@@ -1,10 +1,12 @@
 // report.html: whole without scripts, safe whatever the names are, and the commands that write it.
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "reports/report_html.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
+#include "tests/vlq_reader.h"
 
 using namespace metronome;
 using namespace metronome::testing;
@@ -43,6 +45,44 @@ nlohmann::json data_of(const std::string& html) {
   const std::string open = "id=\"report-data\">";
   const std::size_t begin = html.find(open) + open.size();
   return nlohmann::json::parse(html.substr(begin, html.find("</script>", begin) - begin));
+}
+
+std::vector<nlohmann::json> lines_of(const std::string& path) {
+  std::istringstream text(read_text_file(path));
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+// Of the chunks in the steps that end in (from_us, until_us], the one whose share of its step took
+// longest. From steps.jsonl alone, for steps without decodes beside their prefills.
+struct SlowestChunk {
+  std::int64_t request = -1, first_position = -1, num_tokens = 0, step = -1;
+  std::int64_t num_steps = 0, total_tokens = 0;  // of all prefill there
+};
+SlowestChunk slowest_chunk(const std::vector<nlohmann::json>& steps, std::int64_t from_us,
+                           std::int64_t until_us) {
+  SlowestChunk slowest;
+  double longest = 0;
+  for (const nlohmann::json& step : steps) {
+    const std::int64_t end_us = step["finished_ns"].get<std::int64_t>() / 1000;
+    // Times and lengths are rounded down one by one; steps are far longer than that.
+    if (end_us <= from_us + 2 || end_us > until_us + 2 || step["prefills"].empty()) continue;
+    REQUIRE(step["decode_tokens"] == 0);
+    ++slowest.num_steps;
+    const double time = step["finished_ns"].get<double>() - step["started_ns"].get<double>();
+    slowest.total_tokens += step["prefill_tokens"].get<std::int64_t>();
+    for (const nlohmann::json& chunk : step["prefills"]) {
+      const double share = time * chunk[2].get<double>() / step["prefill_tokens"].get<double>();
+      if (share <= longest + 1) continue;
+      longest = share;
+      slowest.request = chunk[0];
+      slowest.first_position = chunk[1];
+      slowest.num_tokens = chunk[2];
+      slowest.step = step["step"];
+    }
+  }
+  return slowest;
 }
 
 struct Finished {
@@ -129,6 +169,56 @@ TEST_CASE("run writes a report, and report writes the same again", "[cli][html]"
   const std::string rerun = "run '" + run.file + "' -q --out '" + run.out + "' ";
   CHECK(run_metronome(rerun + "--set results.report=false").exit_code == 0);
   CHECK_FALSE(std::filesystem::exists(run.out + "/report.html"));
+}
+
+// SGLang prefills in steps of their own: a gap spans as many of them as a prompt has chunks, and
+// the step that ends it has none.
+TEST_CASE("a gap over several prefill steps is put down to the slowest chunk in them",
+          "[cli][html]") {
+  const ScratchFolder scratch;
+  const std::string file = scratch.write("small.yaml", kSmallScenario);
+  const std::string out = scratch.path() + "/out";
+  const CommandResult run =
+      run_metronome("run '" + file + "' -q --out '" + out +
+                    "' --set scheduler.policy=sglang --set scheduler.chunked_prefill_size=512 "
+                    "--set scheduler.max_prefill_tokens=512 --set workload.arrivals.rate=40");
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  const nlohmann::json detail = data_of(read_text_file(out + "/report.html"))["runs"][0]["detail"];
+  const std::vector<nlohmann::json> steps = lines_of(out + "/steps.jsonl");
+  int num_long = 0;
+  for (const nlohmann::json& stall : detail["stalls"]) {
+    const auto began = stall["began"].get<std::int64_t>();
+    const auto gap = stall["gap"].get<std::int64_t>();
+    INFO(stall.dump());
+    const SlowestChunk slowest = slowest_chunk(steps, began, began + gap);
+    CHECK(stall["prefill_tokens"] == slowest.total_tokens);
+    if (slowest.num_steps == 0) {
+      CHECK(stall["chunk"].is_null());
+      continue;
+    }
+    num_long += slowest.num_steps > 1 ? 1 : 0;
+    CHECK(stall["chunk"]["request"] == slowest.request);
+    CHECK(stall["chunk"]["first_position"] == slowest.first_position);
+    CHECK(stall["chunk"]["tokens"] == slowest.num_tokens);
+    CHECK(stall["chunk"]["step"] == slowest.step);
+  }
+  CHECK(num_long > 3);
+  // And so it is in the timeline.
+  const auto column = [&](const char* name, bool is_delta = false) {
+    return read_vlq(detail["gaps"][name].get<std::string>(), is_delta);
+  };
+  const auto after = column("after", true), gaps = column("gap"), cause = column("cause"),
+             tokens = column("cause_tokens");
+  int num_caused = 0;
+  for (std::size_t i = 0; i < gaps.size(); ++i) {
+    const SlowestChunk slowest = slowest_chunk(steps, after[i] - gaps[i], after[i]);
+    INFO("gap of " << gaps[i] << " us until " << after[i]);
+    CHECK(cause[i] == slowest.request + 1);
+    CHECK(tokens[i] == slowest.num_tokens);
+    num_caused += cause[i] > 0 ? 1 : 0;
+  }
+  CHECK(num_caused > 20);
 }
 
 TEST_CASE("several folders are compared in one report", "[cli][html]") {

@@ -217,10 +217,6 @@ TEST_CASE("the prefill chunks of every step are kept, in the order planned", "[c
   CHECK(record.prefills[1] == PrefillChunk{b, 64, 300});
   CHECK(record.prefills[2] == PrefillChunk{c, 0, 300});
   CHECK(record.prefills[3] == PrefillChunk{c, 300, 600});
-  // Of equals, the first is the largest.
-  REQUIRE(record.largest_prefill(record.steps[0]) != nullptr);
-  CHECK(record.largest_prefill(record.steps[0])->request == b);
-  CHECK(record.largest_prefill(record.steps[1]) == nullptr);
 }
 
 TEST_CASE("a refused request is on record without ever being accepted", "[core][record]") {

@@ -6,7 +6,7 @@ function timelineRows(runs) { return detailed(runs); }
 
 function stallCause(stall) {
   if (stall.parts.preemption > 0) return 'it was preempted and computed anew';
-  if (!stall.chunk) return 'no prefill ran meanwhile';
+  if (!stall.chunk) return 'no prefill held it up';
   const chunk = `${grouped(stall.chunk.tokens)} tokens of request ${stall.chunk.request}`;
   return stall.chunk.tokens === stall.prefill_tokens
     ? `prefill of ${chunk}`
@@ -214,7 +214,7 @@ function hoverTimeline(figure, panel, x, y) {
   lines.push(['waited',
     request > 0 ? `request ${request - 1}` : plural(gaps.count[best], 'request')]);
   if (gaps.cause[best] > 0 && parts.prefill > 0) {
-    lines.push(['largest chunk', `${grouped(gaps.cause_tokens[best])} of request ` +
+    lines.push(['worst chunk', `${grouped(gaps.cause_tokens[best])} of request ` +
       `${gaps.cause[best] - 1}`]);
   }
   return {
