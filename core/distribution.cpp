@@ -75,6 +75,13 @@ void sort_by_value(std::vector<WeightedTime>& sample) {
 
 }  // namespace
 
+TimeNs longest_within(double limit_ms) {
+  TimeNs longest = std::llround(limit_ms * kNsPerMsDouble);  // one off at most
+  while (to_ms(longest) > limit_ms) --longest;
+  while (to_ms(longest + 1) <= limit_ms) ++longest;
+  return longest;
+}
+
 Distribution describe(std::vector<double>& sample_ns) {
   Distribution result;
   result.count = static_cast<std::int64_t>(sample_ns.size());

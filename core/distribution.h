@@ -23,6 +23,10 @@ struct Distribution {
   double max_ms = std::numeric_limits<double>::quiet_NaN();
 };
 
+// The longest duration that a limit in milliseconds allows: the last whose to_ms, what percentiles
+// are made of and SLOs compare, is not above it. `limit_ms` is between 0 and a month.
+TimeNs longest_within(double limit_ms);
+
 // A value that occurs `count` times in a sample.
 struct WeightedTime {
   TimeNs value_ns = 0;

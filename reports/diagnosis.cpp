@@ -1,7 +1,6 @@
 #include "reports/diagnosis.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -14,18 +13,14 @@ namespace {
 
 std::size_t at(std::int32_t position) { return static_cast<std::size_t>(position); }
 
-TimeNs limit_ns(double limit_ms) {
-  return static_cast<TimeNs>(std::floor(limit_ms * static_cast<double>(kNsPerMs)));
-}
-
 // All gaps, those beyond the p99, those beyond the limit; `beyond` gives the sum.
 template <class Beyond>
 std::vector<GapRow> make_rows(const Distribution& itl, std::optional<double> itl_limit_ms,
                               const Beyond& beyond) {
   std::vector<GapRow> rows = {{"all", std::nullopt, beyond(-1)}};
-  if (itl.count > 0) rows.push_back({kOverP99, itl.p99_ms, beyond(limit_ns(itl.p99_ms))});
+  if (itl.count > 0) rows.push_back({kOverP99, itl.p99_ms, beyond(longest_within(itl.p99_ms))});
   if (itl_limit_ms) {
-    rows.push_back({"over the limit", *itl_limit_ms, beyond(limit_ns(*itl_limit_ms))});
+    rows.push_back({"over the limit", *itl_limit_ms, beyond(longest_within(*itl_limit_ms))});
   }
   return rows;
 }

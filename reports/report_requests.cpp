@@ -1,9 +1,9 @@
 // The parts of a report's data that are about requests: stalls and who caused them, request bars,
 // what first tokens waited for.
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
+#include "core/distribution.h"
 #include "core/gap_analysis.h"
 #include "reports/report_columns.h"
 
@@ -270,8 +270,8 @@ void append_requests(const RunRecord& record, const SloConfig& slo, const Report
                      JsonText& json) {
   const std::vector<std::size_t> drawn = drawn_requests(record, limits.max_requests);
   const std::vector<TimeNs> times = device_times(record);
-  const auto late_ns = static_cast<TimeNs>(slo.itl_ms.value_or(kLateGapMs) * 1e6);
-  const std::vector<Mark> gaps = late_gaps(record, drawn, late_ns);
+  const double late_ms = slo.itl_ms.value_or(kLateGapMs);
+  const std::vector<Mark> gaps = late_gaps(record, drawn, longest_within(late_ms));
   const std::vector<Mark> chunks = chunk_marks(record, drawn);
   json.key("requests");
   json.begin_object();
@@ -279,7 +279,7 @@ void append_requests(const RunRecord& record, const SloConfig& slo, const Report
   json.field("num_drawn", drawn.size());
   json.field("num_chunks", chunks.size());
   json.field("num_late", gaps.size());
-  json.field("late_ms", slo.itl_ms.value_or(kLateGapMs));
+  json.field("late_ms", late_ms);
   append_request_columns(record, drawn, json);
   append_marks("prefills", record, times, longest_marks(chunks, limits.max_request_marks), true,
                json);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/summary.h"
 #include "reports/diagnosis.h"
 #include "reports/iteration_log.h"
 #include "reports/result_reader.h"
@@ -98,6 +99,29 @@ TEST_CASE("a record's diagnosis: shares, stalls, culprits", "[reports][diagnosis
   CHECK_FALSE(diagnosis.is_estimated);
   const std::string text = diagnosis_text(diagnosis);
   CHECK(contains(text, "request 2, 900 tokens from 0 (94.0)"));
+}
+
+TEST_CASE("a gap as long as the p99, or as the limit, is not beyond it", "[reports][diagnosis]") {
+  // Lengths that are no whole number once they are milliseconds in binary, and come back too small.
+  for (const TimeNs gap : {16'400'000, 4'100'000, 33'300'000}) {
+    INFO(gap << " ns");
+    RunRecorder recorder;
+    FakeRun run({&recorder});
+    const RequestId a = run.submit(0, 10);
+    run.step(0, kMs, {prefill(a, 0, 10, true)});
+    run.step(kMs, kMs + gap, {decode(a)});
+    run.step(kMs + gap, kMs + 2 * gap, {decode(a)});
+    run.end(a, kMs + 2 * gap);
+    const RunRecord record = recorder.finish();
+    const Distribution itl = summarize(record, {}).itl;
+    REQUIRE(itl.p99_ms == to_ms(gap));
+    const Diagnosis diagnosis = diagnose(record, itl, to_ms(gap), 3);
+    REQUIRE(diagnosis.rows.size() == 3);
+    CHECK(diagnosis.rows[0].sum.num_gaps == 2);
+    CHECK(diagnosis.rows[1].sum.num_gaps == 0);
+    CHECK(diagnosis.rows[2].sum.num_gaps == 0);
+    CHECK(diagnose(record, itl, to_ms(gap - 1), 3).rows[2].sum.num_gaps == 2);
+  }
 }
 
 TEST_CASE("an iteration log is read whatever surrounds its lines", "[reports][diagnosis]") {

@@ -84,6 +84,28 @@ TEST_CASE("a single value is every percentile, and none is NaN", "[core][distrib
   CHECK(std::isnan(describe(no_weight).mean_ms));
 }
 
+TEST_CASE("a limit allows what its milliseconds allow, to the nanosecond",
+          "[core][distribution][property]") {
+  // 16.4 ms x 1e6 is a little less than 16,400,000 in binary.
+  CHECK(longest_within(16.4) == 16'400'000);
+  CHECK(longest_within(4.1) == 4'100'000);
+  CHECK(longest_within(0.0000015) == 1);
+  CHECK(longest_within(0) == 0);
+  const std::uint64_t seed = 4711;
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 20'000; ++i) {
+    const auto time = static_cast<TimeNs>(random() >> (12 + random() % 40));
+    if (time > 30 * 24 * 3600 * kNsPerSecond) continue;
+    INFO(time << " ns");
+    // Between two times, as percentiles are.
+    const double between = to_ms(time) + 0.4 / 1e6;
+    REQUIRE(longest_within(to_ms(time)) == time);
+    REQUIRE(to_ms(longest_within(between)) <= between);
+    REQUIRE(to_ms(longest_within(between) + 1) > between);
+  }
+}
+
 TEST_CASE("weighted samples equal expanded ones", "[core][distribution][property]") {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     INFO("seed " << seed);
@@ -194,7 +216,7 @@ TEST_CASE("a small run's steps, computed by hand", "[core][summary]") {
   CHECK(stall.num_prefill_tokens == 300);
 }
 
-TEST_CASE("a stall over several steps blames the largest prefill among them", "[core][summary]") {
+TEST_CASE("a stall over several steps blames the slowest prefill among them", "[core][summary]") {
   RunRecorder recorder;
   FakeRun run({&recorder});
   const RequestId a = run.submit(0, 10);
