@@ -113,6 +113,8 @@ TEST_CASE("other policies have the nearest flags and say what is missing", "[too
   // vLLM counts its null block, which only the policy vllm has, too.
   CHECK(joined_flags(flags_of("vLLM", {"scheduler.policy=sarathi", "kv_cache.num_blocks=600"}))
             .find("--num-gpu-blocks-override 601") != std::string::npos);
+  CHECK(joined_flags(flags_of("SGLang", {"scheduler.policy=vllm", "kv_cache.num_blocks=601"}))
+            .find("--max-total-tokens 9600") != std::string::npos);
 }
 
 TEST_CASE("every policy has flags, all of them known to the engine", "[tools][flags]") {
@@ -148,4 +150,22 @@ TEST_CASE("every policy has flags, all of them known to the engine", "[tools][fl
       CHECK(flags.notes.empty() == is_own);
     }
   }
+}
+
+TEST_CASE("one set of flags becomes another by adding, changing and removing", "[tools][flags]") {
+  EngineFlags before, after;
+  before.flags = {"--max-num-seqs 64", "--no-enable-chunked-prefill", "--page-size 16", "--quiet"};
+  after.flags = {"--max-num-seqs 64", "--enable-chunked-prefill", "--page-size 1", "--port 80"};
+  after.engine = "E";
+  after.notes = {"note"};
+  const FlagChanges changes = flag_changes(before, after);
+  CHECK((changes.engine == "E" && changes.notes == after.notes));
+  CHECK(changes.added == std::vector<std::string>{"--port 80"});
+  CHECK(changes.removed == std::vector<std::string>{"--quiet"});
+  REQUIRE(changes.changed.size() == 2);
+  CHECK(changes.changed[0].before == "--no-enable-chunked-prefill");
+  CHECK(changes.changed[0].after == "--enable-chunked-prefill");
+  CHECK(changes.changed[1].after == "--page-size 1");
+  CHECK(flag_changes(after, after).empty());
+  CHECK_FALSE(changes.empty());
 }

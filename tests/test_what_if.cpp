@@ -49,12 +49,12 @@ TEST_CASE("the smallest change is what runs of the scenario itself show", "[tool
   const std::string options =
       std::string(kLongPrompts) + "--set scheduler.max_num_batched_tokens=4096 ";
   const StoredRun recorded = place.run(options);
-  // The largest power of two that keeps the target, by running one after the other.
+  // The largest multiple of 64 that keeps the target, by running one after the other.
   constexpr double kTargetMs = 12;
   REQUIRE(recorded.result.summary.itl.max_ms > kTargetMs);
-  int budget = 2048;
+  int budget = 4096 - 64;
   Summary better;
-  for (;; budget /= 2) {
+  for (;; budget -= 64) {
     REQUIRE(budget >= 64);
     const std::string smaller = "--set scheduler.max_num_batched_tokens=" + std::to_string(budget);
     better = place.run(kLongPrompts + smaller, "better").result.summary;
@@ -68,18 +68,27 @@ TEST_CASE("the smallest change is what runs of the scenario itself show", "[tool
   const Trial& chosen = what_if.trials[*what_if.chosen];
   CHECK(chosen.changes ==
         std::vector<std::string>{"scheduler.max_num_batched_tokens=" + std::to_string(budget)});
+  CHECK((budget & (budget - 1)) != 0);  // no power of two, which is tried first
+  CHECK(what_if.next_failing == budget + 64);
+  // As recorded, four powers of two, and five halvings of what lies between two of them.
+  CHECK(what_if.num_replays <= 1 + 6 + 5);
   CHECK(chosen.keeps_all);
   CHECK(chosen.summary.itl.max_ms == better.itl.max_ms);
   CHECK(chosen.summary.ttft.p99_ms == better.ttft.p99_ms);
   CHECK(chosen.summary.output_throughput == better.output_throughput);
-  const std::vector<EngineFlags> flags = changed_flags(what_if.baseline.scenario, chosen.scenario);
-  CHECK(flags[0].flags ==
-        std::vector<std::string>{"--max-num-batched-tokens " + std::to_string(budget)});
-  CHECK(flags[1].flags ==
-        std::vector<std::string>{"--chunked-prefill-size " + std::to_string(budget)});
-  const std::string text = what_if_text(what_if, recorded, 100);
+  const std::vector<FlagChanges> flags = changed_flags(what_if.baseline.scenario, chosen.scenario);
+  for (std::size_t e = 0; e < 2; ++e) {
+    const std::string flag = e == 0 ? "--max-num-batched-tokens " : "--chunked-prefill-size ";
+    CHECK((flags[e].added.empty() && flags[e].removed.empty()));
+    REQUIRE(flags[e].changed.size() == 1);
+    CHECK(flags[e].changed[0].before == flag + "4096");
+    CHECK(flags[e].changed[0].after == flag + std::to_string(budget));
+  }
+  const std::string text = what_if_text(what_if, 1000);
   CHECK(contains(text, "The simulator repeats the recorded run exactly.\n"));
-  CHECK(contains(text, "keeps every gap within 12.0 ms: " + chosen.changes[0] + "\n"));
+  CHECK(contains(text, "keeps every gap within 12.0 ms: " + chosen.changes[0]));
+  CHECK(contains(text, "(with " + std::to_string(budget + 64) + " it does not)"));
+  CHECK(contains(text, "tried, in " + std::to_string(what_if.num_replays) + " replays: "));
 }
 
 TEST_CASE("every kind of workload is replayed as it was", "[tools][whatif]") {
@@ -130,6 +139,48 @@ TEST_CASE("where the policy has no chunks, another policy is named", "[tools][wh
   for (const Trial& trial : what_if.trials) {  // none that keeps it has fewer keys
     if (trial.keeps_all) CHECK(trial.changes.size() >= 2);
   }
+  // vLLM counts its null block, continuous has none: that is no change of the cache's size.
+  for (const FlagChanges& flags : changed_flags(what_if.baseline.scenario, chosen.scenario)) {
+    INFO(flags.engine);
+    for (const std::string& flag : flags.added) CHECK_FALSE(contains(flag, "blocks"));
+    for (const auto& [before, after] : flags.changed) {
+      CHECK_FALSE((contains(after, "blocks") || contains(after, "total-tokens")));
+    }
+    CHECK(flags.removed.empty());
+  }
+}
+
+TEST_CASE("a count between two powers of two is found, too", "[tools][whatif]") {
+  // Whole prompts in bursts: what helps is how many requests run at once.
+  const Place place;
+  const std::string options =
+      "--set scheduler.policy=continuous --set workload.arrivals.process=gamma "
+      "--set workload.arrivals.burstiness=0.1 --set workload.num_requests=100 "
+      "--set engine.max_num_seqs=48 --set workload.prompt_tokens.min=1400 "
+      "--set workload.output_tokens.value=40 ";
+  const StoredRun run = place.run(options);
+  const double target = run.result.summary.itl.max_ms * 0.7;
+  const WhatIf what_if = find(run, target);
+  REQUIRE(what_if.chosen.has_value());
+  const Trial& chosen = what_if.trials[*what_if.chosen];
+  INFO(what_if_text(what_if, 100));
+  for (const Trial& trial : what_if.trials) {
+    INFO(trial.changes.back());
+    // Each is what a run with its settings shows.
+    std::string sets;
+    for (const std::string& change : trial.changes) sets += "--set " + change + " ";
+    const Summary summary = place.run(options + sets, "again").result.summary;
+    CHECK(summary.itl.max_ms == trial.summary.itl.max_ms);
+    CHECK(summary.output_throughput == trial.summary.output_throughput);
+  }
+  REQUIRE(what_if.next_failing.has_value());
+  CHECK(chosen.changes == std::vector<std::string>{"engine.max_num_seqs=" +
+                                                   std::to_string(*what_if.next_failing - 1)});
+  const std::string key = chosen.changes.back().substr(0, chosen.changes.back().find('='));
+  std::string sets;
+  for (const std::string& change : chosen.changes) sets += "--set " + change + " ";
+  sets += "--set " + key + "=" + std::to_string(*what_if.next_failing);
+  CHECK(place.run(options + sets, "next").result.summary.itl.max_ms > target);
 }
 
 TEST_CASE("what no change can do is said", "[tools][whatif]") {
@@ -138,12 +189,12 @@ TEST_CASE("what no change can do is said", "[tools][whatif]") {
   const WhatIf hopeless = find(run, 0.5);
   CHECK_FALSE(hopeless.baseline.keeps_all);
   for (const Trial& trial : hopeless.trials) CHECK_FALSE(trial.keeps_all);
-  CHECK(contains(what_if_text(hopeless, run, 100),
+  CHECK(contains(what_if_text(hopeless, 100),
                  "No change that was tried keeps every gap within 0.5 ms."));
   const WhatIf idle = find(run, 1e6);
   CHECK(idle.baseline.keeps_all);
   CHECK(idle.trials.empty());
-  CHECK(contains(what_if_text(idle, run, 100), "no gap is longer than 1,000,000.0 ms"));
+  CHECK(contains(what_if_text(idle, 100), "no gap is longer than 1,000,000.0 ms"));
 }
 
 TEST_CASE("a measured run needs hardware to be simulated", "[cli][whatif]") {
@@ -182,7 +233,8 @@ TEST_CASE("diagnose tells what to change, for people and programs", "[cli][whati
   const CommandResult text = run_metronome("diagnose '" + run.folder + "'");
   INFO(text.err);
   REQUIRE(text.exit_code == 0);
-  CHECK(contains(text.out, "\nflags that change\n  vLLM: --max-num-batched-tokens "));
+  CHECK(
+      contains(text.out, "present settings\n  vLLM\n    change --max-num-batched-tokens 4096 to "));
   const CommandResult json = run_metronome("diagnose '" + run.folder + "' --json");
   REQUIRE(json.exit_code == 0);
   const Json parsed = Json::parse(json.out);
@@ -193,10 +245,117 @@ TEST_CASE("diagnose tells what to change, for people and programs", "[cli][whati
   CHECK(what_if.at("change").at("max_itl_ms") <= 12.0);
   CHECK(what_if.at("flags").at(0).at("engine") == "vLLM");
   CHECK(what_if.at("flags").at(0).at("notes").empty());
+  CHECK(what_if.at("flags").at(0).at("add").empty());
+  CHECK(what_if.at("flags").at(0).at("remove").empty());
+  CHECK(what_if.at("flags").at(0).at("change").at(0).at("from") == "--max-num-batched-tokens 4096");
+  CHECK(what_if.at("scenario").is_null());
+  CHECK(what_if.at("replays") >= 3);
   CHECK(json.out == run_metronome("diagnose '" + run.folder + "' --json").out);
   // No limit is known, or none is broken.
   const StoredRun calm = place.run("", "calm");
   CHECK(contains(run_metronome("diagnose '" + calm.folder + "'").out, "give --target-itl MS"));
   CHECK(contains(run_metronome("diagnose '" + calm.folder + "' --target-itl 9999").out,
                  "there is nothing to change"));
+}
+
+namespace {
+
+// Iterations of four decodes, now and then with a prompt of 3,000 tokens beside them.
+std::string engine_log() {
+  std::string text;
+  for (int i = 0; i < 60; ++i) {
+    const bool has_prompt = i % 20 == 19;
+    text += "Iteration(" + std::to_string(i) + "): " + (has_prompt ? "1" : "0") +
+            " context requests, " + (has_prompt ? "3000" : "0") +
+            " context tokens, 4 generation requests, 4 generation tokens, iteration elapsed "
+            "time: " +
+            (has_prompt ? "40.0" : "2.5") + " ms\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a log is replayed by the scenario that describes it", "[cli][whatif]") {
+  const Place place;
+  const std::string log = place.scratch.write("vllm.log", engine_log());
+  const std::string file = place.scratch.write(
+      "served.yaml",
+      "seed: 3\nmodel: llama-3.2-1b\nhardware: h200\nslo: {itl_ms: 12}\n"
+      "engine: {max_num_seqs: 8, max_model_len: 8192}\n"
+      "scheduler: {policy: vllm, max_num_batched_tokens: 4096}\n"
+      "workload:\n  num_requests: 60\n  arrivals: {process: poisson, rate: 20}\n"
+      "  prompt_tokens: {distribution: uniform, min: 10, max: 4000}\n"
+      "  output_tokens: {distribution: fixed, value: 60}\n");
+  const std::string diagnose = "diagnose '" + log + "' --scenario '" + file + "' ";
+  const CommandResult text = run_metronome(diagnose);
+  INFO(text.err << text.out);
+  REQUIRE(text.exit_code == 0);
+  CHECK(contains(text.out, "over the limit, 12.0 ms"));  // the scenario's SLO
+  CHECK(contains(text.out, "what if: the scenario's requests under other settings, simulated\n"));
+  CHECK(contains(text.out, "they are 2.5 and 40.0 ms."));
+  CHECK(contains(text.out, "Smallest change that keeps every gap within 12.0 ms: "));
+  CHECK(contains(text.out, "change --max-num-batched-tokens 4096 to --max-num-batched-tokens "));
+  CHECK_FALSE(contains(text.out, "rule of three"));
+  // What is found is what the scenario's own run has.
+  const std::string out = place.scratch.path() + "/served";
+  REQUIRE(run_metronome("run '" + file + "' -q --out '" + out + "'").exit_code == 0);
+  const WhatIf of_run = find(read_result(out), 12);
+  const CommandResult json = run_metronome(diagnose + "--json");
+  REQUIRE(json.exit_code == 0);
+  const Json what_if = Json::parse(json.out).at(0).at("what_if");
+  CHECK(what_if.at("scenario") == file);
+  CHECK(what_if.at("repeats_the_run") == false);
+  CHECK(what_if.at("recorded_p99_itl_ms") == 40.0);
+  CHECK(what_if.at("baseline").at("max_itl_ms") == of_run.baseline.summary.itl.max_ms);
+  REQUIRE(of_run.chosen.has_value());
+  CHECK(what_if.at("change").at("set").at(0) == of_run.trials[*of_run.chosen].changes.at(0));
+  CHECK_FALSE(contains(text.out, "the record's"));
+  // Nothing is too long, or the scenario does not have the log's stalls.
+  CHECK(contains(run_metronome(diagnose + "--target-itl 50").out, "there is nothing to change"));
+  CHECK(contains(run_metronome(diagnose + "--target-itl 39").out, "nothing was tried"));
+  CHECK_FALSE(contains(run_metronome(diagnose + "--no-replay").out, "what if"));
+}
+
+TEST_CASE("the trace of a log's scenario is found beside it", "[cli][whatif]") {
+  const Place place;
+  const std::string log = place.scratch.write("vllm.log", engine_log());
+  place.scratch.write(
+      "trace.jsonl",
+      "{\"timestamp\": 0, \"input_length\": 500, \"output_length\": 20, \"hash_ids\": [1]}\n"
+      "{\"timestamp\": 9, \"input_length\": 900, \"output_length\": 20, \"hash_ids\": [2, 3]}\n");
+  const std::string file =
+      place.scratch.write("traced.yaml",
+                          "model: llama-3.2-1b\nhardware: h200\nscheduler: {policy: vllm}\n"
+                          "engine: {max_num_seqs: 8, max_model_len: 4096}\n"
+                          "workload: {trace: {file: trace.jsonl, format: mooncake}}\n");
+  const CommandResult result =
+      run_metronome("diagnose '" + log + "' --scenario '" + file + "' --target-itl 2");
+  INFO(result.err << result.out);
+  REQUIRE(result.exit_code == 0);
+  CHECK(contains(result.out, "what if: the scenario's requests"));
+  CHECK_FALSE(contains(result.out, "cannot be read from here"));
+}
+
+TEST_CASE("a scenario goes with a log, and is one", "[cli][whatif]") {
+  const Place place;
+  const std::string log = place.scratch.write("vllm.log", engine_log());
+  const std::string two =
+      place.scratch.write("two.yaml", std::string(kSmallScenario) + kTwoVariants);
+  const StoredRun run = place.run("");
+  const auto refused = [](const std::string& arguments, const std::string& message) {
+    const CommandResult result = run_metronome("diagnose " + arguments);
+    INFO(result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(result.out.empty());
+    CHECK(contains(result.err, message));
+  };
+  refused("'" + log + "' --scenario '" + two + "'", "choose one with --variant: whole, pieces");
+  refused("'" + log + "' --scenario '" + two + "' --variant hole", "has no variant 'hole'");
+  refused("'" + log + "' --scenario /nowhere.yaml", "/nowhere.yaml");
+  refused("'" + log + "' --variant whole", "--variant: is of --scenario, which is missing");
+  refused("'" + run.folder + "' --scenario '" + two + "'", "--scenario: is for a log; ");
+  const CommandResult one = run_metronome("diagnose '" + log + "' --scenario '" + two +
+                                          "' --variant pieces --target-itl 10");
+  CHECK(one.exit_code == 0);
 }

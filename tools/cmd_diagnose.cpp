@@ -16,7 +16,9 @@
 #include "tools/cli.h"
 #include "tools/command_options.h"
 #include "tools/progress.h"
+#include "tools/run_choice.h"
 #include "tools/text.h"
+#include "tools/variant_run.h"
 #include "tools/what_if.h"
 
 namespace metronome {
@@ -29,13 +31,16 @@ struct DiagnoseOptions {
   std::size_t max_entries = 5;
   std::optional<double> target_itl_ms;
   std::string hardware;  // to simulate; empty: the run's
+  std::string scenario;  // whose requests are replayed for a log
+  std::string variant;   // of the scenario
   bool wants_replay = true;
   bool wants_json = false;
 };
 
 constexpr const char* kExamples =
     "RUN is a folder that `metronome run` wrote (every variant in it is diagnosed), or a log of\n"
-    "vLLM with --enable-logging-iteration-details, whose iterations are all it knows.\n"
+    "vLLM with --enable-logging-iteration-details. Such a log has iterations but no requests:\n"
+    "--scenario describes the engine, its settings, model, GPU and requests to replay.\n"
     "\n"
     "A gap between two tokens of a request is made of: decode, the decodes of the step that gave\n"
     "the token; prefill, chunks of prompts beside them or in steps before; host, time the device\n"
@@ -45,15 +50,17 @@ constexpr const char* kExamples =
     "Where a gap is longer than the limit, the run's requests are replayed in the simulator under\n"
     "other settings: first smaller token budgets or chunks of the same policy, in powers of two,\n"
     "then its other settings, then other policies. Named is the smallest change that keeps every\n"
-    "gap within the limit: fewest keys first, then the nearest value; with its cost, and the\n"
-    "flags of vLLM and SGLang that say it. A change that loses requests or more than a tenth of\n"
-    "the throughput does not count. A run that was measured needs a GPU to simulate: the key\n"
-    "`hardware` of its scenario, or --hardware.\n"
+    "gap within the limit: fewest keys first, then the nearest value, to a multiple of 64 tokens;\n"
+    "with its cost, and what to add, change and remove among the flags of vLLM and SGLang. A\n"
+    "change that loses requests or more than a tenth of the throughput does not count. A run that\n"
+    "was measured needs a GPU to simulate: the key `hardware` of its scenario, or --hardware.\n"
     "\n"
     "examples:\n"
     "  metronome diagnose results/quickstart/unchunked\n"
     "  metronome diagnose results/quickstart --top 3 --target-itl 30\n"
     "  metronome diagnose vllm.log --json | python3 -m json.tool\n"
+    "  metronome diagnose vllm.log --scenario scenarios/engines.yaml --variant vllm \\\n"
+    "      --target-itl 30\n"
     "\n"
     "exit codes: 0 done, 2 bad input\n";
 
@@ -76,9 +83,12 @@ po::options_description visible_options(DiagnoseOptions& options) {
       ("top", po::value<std::string>()->value_name("N"),
        "stalls, chunks and requests to list (default: 5)")
       ("target-itl", po::value<std::string>()->value_name("MS"),
-       "the longest gap that is acceptable (default: slo.itl_ms of the run)")
+       "the longest gap that is acceptable (default: slo.itl_ms of the run or --scenario)")
       ("hardware", po::value(&options.hardware)->value_name("NAME"),
-       "what the replay simulates (default: `hardware` of the run's scenario)")
+       "what the replay simulates (default: `hardware` of the scenario)")
+      ("scenario", po::value(&options.scenario)->value_name("FILE"),
+       "what a log is of: its requests are replayed, under its settings and others")
+      ("variant", po::value(&options.variant)->value_name("NAME"), "of --scenario")
       ("no-replay", "do not look for settings without the stall")
       ("json", po::bool_switch(&options.wants_json), "print JSON: a list with an object a run")
       ("help,h", "this text");
@@ -110,6 +120,9 @@ std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
         parse_number<std::size_t>("--top", values["top"].as<std::string>(), 1, 10000, "1 to 10000");
   }
   options.wants_replay = values.count("no-replay") == 0;
+  if (options.scenario.empty() && !options.variant.empty()) {
+    throw UsageError("--variant: is of --scenario, which is missing");
+  }
   if (values.count("target-itl") != 0) {
     options.target_itl_ms =
         parse_number<double>("--target-itl", values["target-itl"].as<std::string>(), 0.001, 3.6e6,
@@ -227,11 +240,44 @@ std::string budget_note(const Diagnosis& diagnosis, double limit_ms) {
          ". This is a rule of three, not a replay.";
 }
 
+// Runs what --scenario describes, as the run that a log is taken to be of.
+StoredRun run_scenario(const DiagnoseOptions& options) {
+  std::vector<std::string> assignments;
+  if (!options.hardware.empty()) assignments.push_back("hardware=" + options.hardware);
+  const ScenarioFile file = load_scenario(options.scenario, assignments, std::nullopt);
+  std::vector<std::string> names;
+  if (!options.variant.empty()) names.push_back(options.variant);
+  std::vector<Scenario> variants = chosen_variants(file, names);
+  if (variants.size() != 1) {
+    std::vector<std::string_view> known;
+    for (const Scenario& variant : variants) known.push_back(variant.name);
+    throw UsageError("--scenario: " + file.path +
+                     " has variants; choose one with --variant: " + join_names(known));
+  }
+  // What is replayed stands in no folder.
+  TraceConfig& trace = variants.front().workload.trace;
+  if (!trace.file.empty()) trace.file = std::filesystem::absolute(trace.resolved_file).string();
+  const std::unique_ptr<Backend> backend = make_backend(std::string(kBackendNames[0]));
+  std::vector<PreparedVariant> prepared = prepare_variants(*backend, std::move(variants));
+  ProgressBar bar(true);
+  bar.start(options.scenario);
+  VariantOutcome outcome =
+      run_variant(*backend, prepared.front(), nullptr, [&bar](const RunProgress& now) {
+        bar.update(now.num_ended, now.num_total);
+        return true;
+      });
+  bar.clear();
+  return {options.scenario, std::move(outcome.result), std::move(outcome.record)};
+}
+
 Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
+  std::optional<StoredRun> run;
+  if (!options.scenario.empty()) run = run_scenario(options);
   Finding finding;
   finding.title = log.path;
   finding.limit_ms = options.target_itl_ms;
-  finding.diagnosis = diagnose(log, options.target_itl_ms, options.max_entries, finding.itl);
+  if (run && !finding.limit_ms) finding.limit_ms = run->result.info.slo.itl_ms;
+  finding.diagnosis = diagnose(log, finding.limit_ms, options.max_entries, finding.itl);
   finding.facts = {"iteration log of vLLM, " +
                        grouped_text(static_cast<std::int64_t>(log.iterations.size())) +
                        " iterations",
@@ -248,20 +294,30 @@ Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
         "logs how long it waited for a result, which may have been there already: log once more "
         "with --no-async-scheduling.");
   }
-  if (options.target_itl_ms) {
-    std::string note = budget_note(finding.diagnosis, *options.target_itl_ms);
+  if (run) {
+    replay(*run, options, finding);
+    // The run stands in for the log, which is what it is compared with.
+    if (finding.what_if) {
+      finding.what_if->scenario = options.scenario;
+      finding.what_if->recorded_itl = finding.itl;
+      finding.what_if->is_same_run = false;
+    }
+    return finding;
+  }
+  if (finding.limit_ms) {
+    std::string note = budget_note(finding.diagnosis, *finding.limit_ms);
     if (!note.empty()) finding.notes.push_back(std::move(note));
   }
   if (options.wants_replay) {
     finding.notes.push_back(
         "Not replayed under other settings: that needs the requests, when they arrive and how long "
         "prompts and outputs are, which the log does not have. Describe them in a scenario, with "
-        "model and hardware, and diagnose its run.");
+        "model, hardware and the engine's settings, and give it with --scenario.");
   }
   return finding;
 }
 
-std::string finding_text(const Finding& finding, const StoredRun* run) {
+std::string finding_text(const Finding& finding) {
   std::string text = printable(finding.title) + "\n";
   std::vector<std::string> facts = finding.facts;
   if (std::string words = verdict(finding.diagnosis); !words.empty()) facts.push_back(words);
@@ -271,11 +327,11 @@ std::string finding_text(const Finding& finding, const StoredRun* run) {
   text += "\n" + diagnosis_text(finding.diagnosis);
   if (!finding.notes.empty()) text += '\n';
   for (const std::string& note : finding.notes) text += wrapped(note, 0, output_columns());
-  if (finding.what_if) text += "\n" + what_if_text(*finding.what_if, *run, output_columns());
+  if (finding.what_if) text += "\n" + what_if_text(*finding.what_if, output_columns());
   return text;
 }
 
-void append_finding(const Finding& finding, const StoredRun* run, JsonText& json) {
+void append_finding(const Finding& finding, JsonText& json) {
   json.begin_object();
   json.field("label", finding.title);
   json.key("itl_limit_ms");
@@ -293,7 +349,7 @@ void append_finding(const Finding& finding, const StoredRun* run, JsonText& json
   json.end_array();
   json.key("what_if");
   if (finding.what_if) {
-    append_what_if(*finding.what_if, *run, json);
+    append_what_if(*finding.what_if, json);
   } else {
     json.null();
   }
@@ -308,17 +364,19 @@ int diagnose_command(const Arguments& arguments) {
   JsonText json(JsonText::Style::Indented);
   json.begin_array();
   bool is_first = true;
-  const auto report = [&](const Finding& finding, const StoredRun* run) {
-    if (options->wants_json) return append_finding(finding, run, json);
-    std::cout << (is_first ? "" : "\n\n") << finding_text(finding, run) << std::flush;
+  const auto report = [&](const Finding& finding) {
+    if (options->wants_json) return append_finding(finding, json);
+    std::cout << (is_first ? "" : "\n\n") << finding_text(finding) << std::flush;
     is_first = false;
   };
   if (std::filesystem::is_regular_file(options->run)) {
-    report(examine_log(read_iteration_log(options->run), *options), nullptr);
+    report(examine_log(read_iteration_log(options->run), *options));
+  } else if (!options->scenario.empty()) {
+    throw UsageError("--scenario: is for a log; " + options->run + " is none, and has its own");
   } else {
     for (const std::string& folder : result_folders(options->run)) {
       const StoredRun run = read_result(folder);
-      report(examine_run(run, *options), &run);
+      report(examine_run(run, *options));
     }
   }
   json.end_array();

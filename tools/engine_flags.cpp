@@ -338,11 +338,13 @@ EngineFlags sglang_flags(const Scenario& scenario) {
   if (scenario.engine.max_model_len) list.add("--context-length", *scenario.engine.max_model_len);
   const KvCacheConfig& cache = scenario.kv_cache;
   if (is_paged(scenario)) list.add("--page-size", cache.block_size);
-  if (!caches_prefixes(*find_policy(scenario.scheduler.policy), cache)) {
+  const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
+  if (!caches_prefixes(policy, cache)) {
     list.add("--disable-radix-cache");
   }
   if (cache.num_blocks.has_value() && is_paged(scenario)) {
-    list.add("--max-total-tokens", *cache.num_blocks * cache.block_size);
+    const std::int64_t num_usable = *cache.num_blocks - (policy.cache.has_null_block ? 1 : 0);
+    list.add("--max-total-tokens", num_usable * cache.block_size);
   } else {
     list.add("--mem-fraction-static", shortest(scenario.cost_model.gpu_memory_utilization));
   }
@@ -362,6 +364,30 @@ EngineFlags sglang_flags(const Scenario& scenario) {
 
 std::vector<EngineFlags> engine_flags(const Scenario& scenario) {
   return {vllm_flags(scenario), sglang_flags(scenario)};
+}
+
+FlagChanges flag_changes(const EngineFlags& before, const EngineFlags& after) {
+  const auto name = [](const std::string& flag) {
+    const std::string whole = flag.substr(0, flag.find(' '));
+    return whole.starts_with("--no-") ? "--" + whole.substr(5) : whole;
+  };
+  const auto find = [&name](const std::vector<std::string>& flags, const std::string& flag) {
+    return std::find_if(flags.begin(), flags.end(),
+                        [&](const std::string& other) { return name(other) == name(flag); });
+  };
+  FlagChanges changes{after.engine, after.version, {}, {}, {}, after.notes};
+  for (const std::string& flag : after.flags) {
+    const auto old = find(before.flags, flag);
+    if (old == before.flags.end()) {
+      changes.added.push_back(flag);
+    } else if (*old != flag) {
+      changes.changed.push_back({*old, flag});
+    }
+  }
+  for (const std::string& flag : before.flags) {
+    if (find(after.flags, flag) == after.flags.end()) changes.removed.push_back(flag);
+  }
+  return changes;
 }
 
 std::string joined_flags(const EngineFlags& flags) {

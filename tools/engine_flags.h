@@ -25,4 +25,21 @@ std::vector<EngineFlags> engine_flags(const Scenario& scenario);
 // The flags in one line.
 std::string joined_flags(const EngineFlags& flags);
 
+// From one set of an engine's flags to another. Values and `--no-` are no part of a flag's name:
+// `--enable-x` in place of `--no-enable-x` is a change.
+struct FlagChanges {
+  struct Change {
+    std::string before, after;
+  };
+  std::string engine;
+  std::string version;
+  std::vector<std::string> added;
+  std::vector<Change> changed;
+  std::vector<std::string> removed;
+  std::vector<std::string> notes;  // of the flags after
+
+  bool empty() const { return added.empty() && changed.empty() && removed.empty(); }
+};
+FlagChanges flag_changes(const EngineFlags& before, const EngineFlags& after);
+
 }  // namespace metronome

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "core/config_reader.h"
@@ -22,11 +23,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Values of one setting to try, the nearest to the run's first. Each is a list of assignments.
-struct Family {
-  std::vector<std::vector<std::string>> steps;
-};
-
 std::string set(const std::string& key, std::int64_t value) {
   return key + "=" + std::to_string(value);
 }
@@ -41,6 +37,22 @@ std::vector<std::int64_t> smaller_powers(std::int64_t from, std::int64_t least) 
 }
 
 constexpr std::int64_t kLeastTokens = 64;
+
+// Values of one setting to try, the nearest to the run's first, with others that are set alike.
+struct Family {
+  std::vector<std::string> others;
+  std::string key;                   // empty: `others` alone, once
+  std::vector<std::int64_t> values;  // falling; of an empty key one that means nothing
+  // Above the first value, and known to fail; no value: nobody tried.
+  std::optional<std::int64_t> above;
+  std::int64_t grain = 1;  // values between two powers of two are multiples of it
+
+  std::vector<std::string> assignments(std::int64_t value) const {
+    std::vector<std::string> all = others;
+    if (!key.empty()) all.push_back(set(key, value));
+    return all;
+  }
+};
 
 class Candidates {
  public:
@@ -57,7 +69,7 @@ class Candidates {
       if (!reads(key) || (is_token_budget() && std::string_view(key) == "prefill_chunk_size")) {
         continue;
       }
-      families.push_back(falling(std::string("scheduler.") + key, current(key), kLeastTokens));
+      families.push_back(falling_tokens(std::string("scheduler.") + key, current(key)));
     }
     return families;
   }
@@ -68,21 +80,28 @@ class Candidates {
     if (reads("long_prefill_token_threshold")) {
       const std::int64_t now = scenario_.scheduler.vllm.long_prefill_token_threshold;
       families.push_back(
-          falling("scheduler.long_prefill_token_threshold", now > 0 ? now : budget, kLeastTokens));
+          falling_tokens("scheduler.long_prefill_token_threshold", now > 0 ? now : budget));
     }
     if (is_token_budget()) {
-      families.push_back(falling("scheduler.prefill_chunk_size",
-                                 scenario_.scheduler.prefill_chunk_size.value_or(budget),
-                                 kLeastTokens));
+      families.push_back(falling_tokens("scheduler.prefill_chunk_size",
+                                        scenario_.scheduler.prefill_chunk_size.value_or(budget)));
     }
     if (reads("max_prefill_chunks_per_step")) {
       const std::int64_t now = scenario_.scheduler.max_prefill_chunks_per_step;
       families.push_back(falling("scheduler.max_prefill_chunks_per_step", now > 0 ? now : 8, 1));
     }
-    if (reads("enable_mixed_chunk")) families.push_back(mixed_chunks());
+    if (reads("enable_mixed_chunk") && !scenario_.scheduler.sglang.enable_mixed_chunk) {
+      // Decodes in the steps of prompts, with chunks as they are and then smaller.
+      const std::vector<std::string> mixed = {"scheduler.enable_mixed_chunk=true"};
+      families.push_back({mixed, "", {0}, std::nullopt});
+      families.push_back(
+          falling_tokens("scheduler.chunked_prefill_size", current("chunked_prefill_size"), mixed));
+    }
     families.push_back(falling("engine.max_num_seqs", scenario_.engine.max_num_seqs, 1));
     if (reads("prefill_chunk_size") && !is_token_budget()) {
-      families.push_back(single_chunks());
+      families.push_back(falling_tokens("scheduler.prefill_chunk_size",
+                                        current("prefill_chunk_size"),
+                                        {"scheduler.max_prefill_chunks_per_step=1"}));
     }
     return families;
   }
@@ -98,7 +117,8 @@ class Candidates {
     // Shown, but never named: it is Metronome's alone.
     if (scenario_.scheduler.policy != "slo") {
       const std::string target = Json(target_ms_).dump();  // shortest digits
-      families.push_back({{{"scheduler.policy=slo", "scheduler.itl_target_ms=" + target}}});
+      families.push_back(
+          {{"scheduler.policy=slo", "scheduler.itl_target_ms=" + target}, "", {0}, std::nullopt});
     }
     return families;
   }
@@ -109,40 +129,30 @@ class Candidates {
     const auto keys = find_policy(scenario_.scheduler.policy)->keys;
     return std::find(keys.begin(), keys.end(), key) != keys.end();
   }
-  // The number the run has, or where to start from.
-  std::int64_t current(const char* key) const {
+  // The number the run has; nothing where it has no limit.
+  std::optional<std::int64_t> current(std::string_view key) const {
     const Json& scheduler = config_.at("scheduler");
-    constexpr std::int64_t kUnchunked = 16384;
-    if (scheduler.contains(key) && scheduler.at(key).is_number_integer()) {
-      const auto number = scheduler.at(key).get<std::int64_t>();
-      if (number > 0) return number;
+    if (const auto found = scheduler.find(key); found != scheduler.end()) {
+      if (found->is_number_integer() && *found > 0) return found->get<std::int64_t>();
     }
-    return std::string_view(key) == "prefill_chunk_size" ? 512 : kUnchunked;
+    if (key == "prefill_chunk_size") return 512;
+    const std::int64_t budget = token_budget(scenario_.scheduler);
+    if (key == "max_num_batched_tokens" && budget > 0) return budget;
+    return std::nullopt;
   }
   static Family falling(const std::string& key, std::int64_t from, std::int64_t least) {
-    Family family;
-    for (const std::int64_t value : smaller_powers(from, least)) {
-      family.steps.push_back({set(key, value)});
-    }
-    return family;
+    return {{}, key, smaller_powers(from, least), from};
   }
-  // SGLang's decodes in the steps of prompts, with chunks as they are and then smaller.
-  Family mixed_chunks() const {
-    Family family;
-    if (scenario_.scheduler.sglang.enable_mixed_chunk) return family;
-    const std::string mixed = "scheduler.enable_mixed_chunk=true";
-    family.steps.push_back({mixed});
-    for (const std::int64_t size : smaller_powers(current("chunked_prefill_size"), kLeastTokens)) {
-      family.steps.push_back({mixed, set("scheduler.chunked_prefill_size", size)});
-    }
-    return family;
-  }
-  // One chunk a step, of its present size and then smaller.
-  Family single_chunks() const {
-    Family family;
-    for (const std::int64_t size : smaller_powers(current("prefill_chunk_size"), kLeastTokens)) {
-      family.steps.push_back(
-          {"scheduler.max_prefill_chunks_per_step=1", set("scheduler.prefill_chunk_size", size)});
+  // Multiples of what kernels compute at once and, because engines ask for it, of a block.
+  Family falling_tokens(const std::string& key, std::optional<std::int64_t> from,
+                        std::vector<std::string> others = {}) const {
+    constexpr std::int64_t kLargest = 16384;
+    Family family = falling(key, from.value_or(kLargest + 1), kLeastTokens);
+    if (!from) family.above.reset();
+    family.others = std::move(others);
+    family.grain = kLeastTokens;
+    if (scenario_.kv_cache.backend == KvBackend::Paged) {
+      family.grain = std::lcm(kLeastTokens, std::int64_t{scenario_.kv_cache.block_size});
     }
     return family;
   }
@@ -150,12 +160,10 @@ class Candidates {
                   const std::vector<std::string>& others, std::vector<Family>& families) const {
     if (scenario_.scheduler.policy == name) return;
     constexpr std::int64_t kLargest = 8192;
-    Family family;
-    for (const std::int64_t size : smaller_powers(kLargest + 1, kLeastTokens)) {
-      family.steps.push_back({"scheduler.policy=" + name, set(key, size)});
-      family.steps.back().insert(family.steps.back().end(), others.begin(), others.end());
-    }
-    families.push_back(std::move(family));
+    std::vector<std::string> assignments = {"scheduler.policy=" + name};
+    assignments.insert(assignments.end(), others.begin(), others.end());
+    families.push_back(falling_tokens(key, kLargest + 1, std::move(assignments)));
+    families.back().above.reset();
   }
 
   const Scenario& scenario_;
@@ -246,14 +254,14 @@ class Replays {
   void take_workload(Workload workload) { workload_ = std::move(workload); }
 
   // Nothing where the settings are none.
-  std::optional<Trial> try_out(const std::vector<std::string>& changes) const {
+  std::optional<Trial> try_out(const std::vector<std::string>& changes) {
     try {
       return replay(changes, nullptr);
     } catch (const ConfigError&) {
       return std::nullopt;
     }
   }
-  Trial replay(const std::vector<std::string>& changes, std::string* digest) const {
+  Trial replay(const std::vector<std::string>& changes, std::string* digest) {
     Trial trial;
     trial.changes = changes;
     trial.scenario = scenario_with(changes);
@@ -264,6 +272,7 @@ class Replays {
     VirtualClock clock;
     start_(changes.empty() ? std::string("as recorded") : changes.back());
     simulation.run(workload_, clock, sinks, progress_);
+    ++num_replays_;
     trial.summary =
         summarize(recorder.finish(), {run_.result.info.slo, simulation.setup.kv_cache.num_blocks});
     trial.keeps_p99 = trial.summary.itl.count > 0 && trial.summary.itl.p99_ms <= target_ms_;
@@ -271,6 +280,7 @@ class Replays {
     if (digest != nullptr) *digest = fingerprint.hex();
     return trial;
   }
+  std::int64_t num_replays() const { return num_replays_; }
 
  private:
   const StoredRun& run_;
@@ -279,11 +289,14 @@ class Replays {
   const ProgressFn& progress_;
   std::vector<std::string> fixed_;
   Workload workload_;
+  std::int64_t num_replays_ = 0;
 };
 
-struct Ranked {
-  std::size_t trial;
-  std::size_t position;  // in its family: how far from the run's value
+// What a family came to.
+struct Walked {
+  std::size_t trial;  // in WhatIf::trials
+  const Family* family;
+  std::size_t position;  // of the trial's value: how far from the run's
 };
 
 // Losing requests, or more than a tenth of the throughput, is no way to keep the others' cadence.
@@ -293,18 +306,20 @@ bool keeps_service(const Trial& trial, const Trial& baseline) {
 }
 
 // Of a family: the first value that keeps every gap, else the first that keeps the p99 where the
-// run does not, else the one with the shortest longest gap.
-std::optional<Trial> walk_family(const Family& family, const Replays& replays,
-                                 const Trial& baseline, std::size_t& position) {
+// run does not, else the one with the shortest longest gap. `position` is its place in the family.
+std::optional<Trial> walk_family(const Family& family, Replays& replays, const Trial& baseline,
+                                 std::size_t& position) {
   std::optional<Trial> best;
-  for (position = 0; position < family.steps.size(); ++position) {
-    std::optional<Trial> trial = replays.try_out(family.steps[position]);
+  for (std::size_t i = 0; i < family.values.size(); ++i) {
+    std::optional<Trial> trial = replays.try_out(family.assignments(family.values[i]));
     if (!trial || !keeps_service(*trial, baseline)) continue;
-    if (trial->keeps_all) return trial;
     const bool has_p99 = best && best->keeps_p99 && !baseline.keeps_p99;
     const bool is_better = !best || (trial->keeps_p99 && !best->keeps_p99) ||
                            trial->summary.itl.max_ms < best->summary.itl.max_ms;
-    if (!has_p99 && is_better) best = std::move(trial);
+    if (!trial->keeps_all && (has_p99 || !is_better)) continue;
+    position = i;
+    best = std::move(trial);
+    if (best->keeps_all) return best;
   }
   return best;
 }
@@ -314,45 +329,91 @@ bool has_counterpart(const Trial& trial) {
   return !find_policy(trial.scenario.scheduler.policy)->predicts_steps;
 }
 
-std::vector<Ranked> walk(const std::vector<Family>& families, const Replays& replays,
-                         WhatIf& what_if) {
-  std::vector<Ranked> successes;
+std::vector<Walked> walk(const std::vector<Family>& families, Replays& replays, WhatIf& what_if) {
+  std::vector<Walked> walked;
   for (const Family& family : families) {
     std::size_t position = 0;
     std::optional<Trial> best = walk_family(family, replays, what_if.baseline, position);
     if (!best) continue;
-    if (best->keeps_all && has_counterpart(*best)) {
-      successes.push_back({what_if.trials.size(), position});
-    }
+    if (has_counterpart(*best)) walked.push_back({what_if.trials.size(), &family, position});
     what_if.trials.push_back(std::move(*best));
   }
-  return successes;
+  return walked;
 }
 
-void choose(const std::vector<Ranked>& successes, WhatIf& what_if) {
-  const auto rank = [&what_if](const Ranked& success) {
-    return std::pair(what_if.trials[success.trial].changes.size(), success.position);
+// Of those that keep every gap: the fewest keys, then the nearest value.
+const Walked* smallest(const std::vector<Walked>& walked, const WhatIf& what_if) {
+  const auto rank = [&what_if](const Walked& w) {
+    return std::pair(what_if.trials[w.trial].changes.size(), w.position);
   };
-  const auto best =
-      std::min_element(successes.begin(), successes.end(),
-                       [&rank](const Ranked& a, const Ranked& b) { return rank(a) < rank(b); });
-  what_if.chosen = best->trial;
+  const Walked* best = nullptr;
+  for (const Walked& w : walked) {
+    if (!what_if.trials[w.trial].keeps_all) continue;
+    if (best == nullptr || rank(w) < rank(*best)) best = &w;
+  }
+  return best;
 }
 
 // Nothing keeps every gap: the first that keeps the p99, else the shortest longest stall, provided
 // that it is shorter than the run's.
-void choose_nearest(WhatIf& what_if) {
-  const auto& trials = what_if.trials;
-  for (std::size_t i = 0; i < trials.size(); ++i) {
-    if (!has_counterpart(trials[i])) continue;
-    const double longest = what_if.chosen ? trials[*what_if.chosen].summary.itl.max_ms
-                                          : what_if.baseline.summary.itl.max_ms;
-    if (trials[i].keeps_p99 && !what_if.baseline.keeps_p99) {
-      what_if.chosen = i;
-      return;
-    }
-    if (trials[i].summary.itl.max_ms < longest) what_if.chosen = i;
+const Walked* nearest(const std::vector<Walked>& walked, const WhatIf& what_if) {
+  const Walked* best = nullptr;
+  double longest = what_if.baseline.summary.itl.max_ms;
+  for (const Walked& w : walked) {
+    const Trial& trial = what_if.trials[w.trial];
+    if (trial.keeps_p99 && !what_if.baseline.keeps_p99) return &w;
+    if (trial.summary.itl.max_ms >= longest) continue;
+    longest = trial.summary.itl.max_ms;
+    best = &w;
   }
+  return best;
+}
+
+// Between the chosen value and the one above, which does not do what it does: the nearest to the
+// run's that still does. Where a larger value could do better than a smaller one, it is one whose
+// next neighbour fails.
+void refine(const Walked& chosen, Replays& replays, WhatIf& what_if) {
+  const Family& family = *chosen.family;
+  what_if.chosen = chosen.trial;
+  const Trial& first = what_if.trials[chosen.trial];
+  const bool wants_all = first.keeps_all;
+  if (!wants_all && (!first.keeps_p99 || what_if.baseline.keeps_p99)) return;  // only the nearest
+  std::optional<std::int64_t> above = family.above;
+  if (chosen.position > 0) above = family.values[chosen.position - 1];
+  if (!above) return;
+  std::int64_t works = family.values[chosen.position];
+  std::optional<Trial> refined;
+  while (true) {
+    // Multiples of the grain in (works, above).
+    const std::int64_t least = works / family.grain + 1;
+    const std::int64_t most = (*above - 1) / family.grain;
+    if (least > most) break;
+    const std::int64_t value = (least + most + 1) / 2 * family.grain;
+    std::optional<Trial> trial = replays.try_out(family.assignments(value));
+    const bool does = trial && keeps_service(*trial, what_if.baseline) &&
+                      (wants_all ? trial->keeps_all : trial->keeps_p99);
+    (does ? works : *above) = value;
+    if (does) refined = std::move(trial);
+  }
+  what_if.next_failing = above;
+  if (!refined) return;
+  what_if.chosen = what_if.trials.size();
+  what_if.trials.push_back(std::move(*refined));
+}
+
+// Group by group, until one has a change that keeps every gap.
+void search(const Candidates& candidates, Replays& replays, WhatIf& what_if) {
+  const std::vector<Family> groups[] = {candidates.sizes(), candidates.other_settings(),
+                                        candidates.other_policies()};
+  std::vector<Walked> all;
+  for (const std::vector<Family>& families : groups) {
+    const std::vector<Walked> walked = walk(families, replays, what_if);
+    if (const Walked* best = smallest(walked, what_if); best != nullptr) {
+      return refine(*best, replays, what_if);
+    }
+    all.insert(all.end(), walked.begin(), walked.end());
+  }
+  if (const Walked* best = nearest(all, what_if); best != nullptr) refine(*best, replays, what_if);
 }
 
 }  // namespace
@@ -362,6 +423,7 @@ WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::s
                             const ProgressFn& progress) {
   WhatIf what_if;
   what_if.target_ms = target_ms;
+  what_if.recorded_itl = run.result.summary.itl;
   if (run.result.info.config_json.empty()) {
     what_if.obstacle = "result.json has no config: nothing says what to simulate";
     return what_if;
@@ -379,30 +441,27 @@ WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::s
   std::string digest;
   what_if.baseline = replays.replay({}, &digest);
   what_if.is_same_run = digest == run.result.info.digest;
-  if (what_if.baseline.keeps_all) return what_if;
-
-  const Candidates candidates(scenario, target_ms);
-  for (const auto& families :
-       {candidates.sizes(), candidates.other_settings(), candidates.other_policies()}) {
-    const std::vector<Ranked> successes = walk(families, replays, what_if);
-    if (successes.empty()) continue;
-    choose(successes, what_if);
-    return what_if;
-  }
-  choose_nearest(what_if);
+  if (!what_if.baseline.keeps_all) search({scenario, target_ms}, replays, what_if);
+  what_if.num_replays = replays.num_replays();
   return what_if;
 }
 
-std::vector<EngineFlags> changed_flags(const Scenario& before, const Scenario& after) {
-  const std::vector<EngineFlags> old_flags = engine_flags(before);
-  std::vector<EngineFlags> changed = engine_flags(after);
-  for (std::size_t e = 0; e < changed.size(); ++e) {
-    const std::vector<std::string>& old = old_flags[e].flags;
-    std::erase_if(changed[e].flags, [&old](const std::string& flag) {
-      return std::find(old.begin(), old.end(), flag) != old.end();
-    });
+std::vector<FlagChanges> changed_flags(const Scenario& before, const Scenario& after) {
+  Scenario same_cache = after;
+  same_cache.kv_cache.num_blocks = before.kv_cache.num_blocks;
+  const auto has_null_block = [](const Scenario& scenario) {
+    return find_policy(scenario.scheduler.policy)->cache.has_null_block;
+  };
+  if (same_cache.kv_cache.num_blocks) {
+    *same_cache.kv_cache.num_blocks += has_null_block(after) - has_null_block(before);
   }
-  return changed;
+  const std::vector<EngineFlags> old_flags = engine_flags(before);
+  const std::vector<EngineFlags> new_flags = engine_flags(same_cache);
+  std::vector<FlagChanges> changes;
+  for (std::size_t e = 0; e < new_flags.size(); ++e) {
+    changes.push_back(flag_changes(old_flags[e], new_flags[e]));
+  }
+  return changes;
 }
 
 }  // namespace metronome

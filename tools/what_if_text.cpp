@@ -21,15 +21,23 @@ std::string joined(const std::vector<std::string>& changes) {
   return text;
 }
 
-// How far the simulator can be trusted with this run.
-std::string trust_text(const WhatIf& what_if, const StoredRun& run) {
+// What is compared with what, and so how far the simulator can be trusted.
+std::string trust_text(const WhatIf& what_if) {
   if (what_if.is_same_run) return "The simulator repeats the recorded run exactly.";
-  const Distribution& was = run.result.summary.itl;
+  const Distribution& was = what_if.recorded_itl;
   const Distribution& is = what_if.baseline.summary.itl;
-  return "Simulated on " + what_if.baseline.scenario.hardware +
-         " with its own settings the run has an ITL p50 of " + ms(is.p50_ms) + " ms and a p99 of " +
-         ms(is.p99_ms) + " ms; recorded were " + ms(was.p50_ms) + " and " + ms(was.p99_ms) +
-         " ms. Trust what follows as far as these agree.";
+  const std::string simulated = "Simulated on " + what_if.baseline.scenario.hardware;
+  const std::string figures =
+      " an ITL p50 of " + ms(is.p50_ms) + " ms and a p99 of " + ms(is.p99_ms) + " ms; ";
+  const std::string others = ms(was.p50_ms) + " and " + ms(was.p99_ms) + " ms. ";
+  if (what_if.scenario.empty()) {
+    return simulated + " with its own settings the run has" + figures + "recorded were " + others +
+           "Trust what follows as far as these agree.";
+  }
+  return simulated + ", the requests of " + what_if.scenario + " have" + figures +
+         "in the log, where an iteration is a gap, they are " + others +
+         "What follows is about the scenario's requests, not the log's: trust it as far as these "
+         "agree.";
 }
 
 constexpr std::size_t kNumFigures = 5;
@@ -64,28 +72,39 @@ std::string trials_text(const WhatIf& what_if) {
 
 std::string flags_text(const WhatIf& what_if, const Trial& chosen, std::size_t columns) {
   std::string text;
-  for (const EngineFlags& flags : changed_flags(what_if.baseline.scenario, chosen.scenario)) {
-    const std::string who = flags.engine + ": ";
-    const std::string what = flags.flags.empty() ? "no flag changes" : joined_flags(flags);
-    text += "  " + wrapped(who + what, 2 + who.size(), columns);
-    for (const std::string& note : flags.notes) text += "    " + wrapped(note + ".", 4, columns);
+  for (const FlagChanges& flags : changed_flags(what_if.baseline.scenario, chosen.scenario)) {
+    text += "  " + flags.engine + (flags.empty() ? ": no flag changes\n" : "\n");
+    const auto line = [&](const std::string& verb, const std::string& what) {
+      text += "    " + wrapped(verb + what, 4 + verb.size(), columns);
+    };
+    for (const std::string& flag : flags.added) line("add ", flag);
+    for (const auto& [before, after] : flags.changed) line("change ", before + " to " + after);
+    for (const std::string& flag : flags.removed) line("remove ", flag);
+    for (const std::string& note : flags.notes) line("", note + ".");
   }
   return text;
 }
 
 std::string conclusion(const WhatIf& what_if) {
   const std::string target = ms(what_if.target_ms) + " ms";
-  if (what_if.baseline.keeps_all) return "Simulated, no gap is longer than " + target + ".";
+  if (what_if.baseline.keeps_all) {
+    const std::string none = "Simulated, no gap is longer than " + target;
+    return what_if.is_same_run ? none + "." : none + ": nothing was tried.";
+  }
   if (!what_if.chosen) return "No change that was tried shortens the longest stall.";
   const Trial& chosen = what_if.trials[*what_if.chosen];
+  std::string text = "No change that was tried keeps every gap within " + target + ". ";
+  if (!chosen.keeps_all && !chosen.keeps_p99) return text + "Nearest: " + joined(chosen.changes);
   if (chosen.keeps_all) {
-    return "Smallest change that keeps every gap within " + target + ": " + joined(chosen.changes);
+    text = "Smallest change that keeps every gap within " + target + ": ";
+  } else {
+    text += "The smallest that keeps the p99 within it: ";
   }
-  const std::string none = "No change that was tried keeps every gap within " + target + ". ";
-  if (chosen.keeps_p99) {
-    return none + "The smallest that keeps the p99 within it: " + joined(chosen.changes);
+  text += joined(chosen.changes);
+  if (what_if.next_failing) {
+    text += " (with " + std::to_string(*what_if.next_failing) + " it does not)";
   }
-  return none + "Nearest: " + joined(chosen.changes);
+  return text;
 }
 
 // "TTFT p50 54.6 -> 73.0 ms".
@@ -133,12 +152,23 @@ void append_trial(const Trial& trial, JsonText& json) {
 
 void append_flags(const WhatIf& what_if, const Trial& chosen, JsonText& json) {
   json.begin_array();
-  for (const EngineFlags& flags : changed_flags(what_if.baseline.scenario, chosen.scenario)) {
+  for (const FlagChanges& flags : changed_flags(what_if.baseline.scenario, chosen.scenario)) {
     json.begin_object();
     json.field("engine", flags.engine);
     json.field("version", flags.version);
-    json.key("flags").begin_array();
-    for (const std::string& flag : flags.flags) json.value(flag);
+    json.key("add").begin_array();
+    for (const std::string& flag : flags.added) json.value(flag);
+    json.end_array();
+    json.key("change").begin_array();
+    for (const auto& [before, after] : flags.changed) {
+      json.begin_object();
+      json.field("from", before);
+      json.field("to", after);
+      json.end_object();
+    }
+    json.end_array();
+    json.key("remove").begin_array();
+    for (const std::string& flag : flags.removed) json.value(flag);
     json.end_array();
     json.key("notes").begin_array();
     for (const std::string& note : flags.notes) json.value(note);
@@ -150,27 +180,32 @@ void append_flags(const WhatIf& what_if, const Trial& chosen, JsonText& json) {
 
 }  // namespace
 
-std::string what_if_text(const WhatIf& what_if, const StoredRun& run, std::size_t columns) {
-  std::string text = "what if: the same requests under other settings, simulated\n";
+std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
+  std::string text = what_if.scenario.empty()
+                         ? "what if: the same requests under other settings, simulated\n"
+                         : "what if: the scenario's requests under other settings, simulated\n";
   const auto say = [&](const std::string& words) { text += "  " + wrapped(words, 2, columns); };
   if (!what_if.obstacle.empty()) {
     say("Not replayed: " + what_if.obstacle + ".");
     return text;
   }
-  say(trust_text(what_if, run));
+  say(trust_text(what_if));
   for (const std::string& note : what_if.notes) say(note);
   say(conclusion(what_if));
   if (!what_if.chosen) return text + (what_if.trials.empty() ? "" : '\n' + trials_text(what_if));
   const Trial& chosen = what_if.trials[*what_if.chosen];
   say(cost_text(what_if, chosen));
-  text += "\nflags that change\n" + flags_text(what_if, chosen, columns);
-  text +=
-      "\ntried: of each setting the value nearest to the run's that keeps every gap (*), or the "
-      "best\n";
+  text += "\nflags, against those that say the present settings\n" +
+          flags_text(what_if, chosen, columns);
+  text += "\n" + wrapped("tried, in " + grouped_text(what_if.num_replays) +
+                             " replays: of each setting the power of two nearest to the present "
+                             "value that keeps every gap (*), or the best; of the smallest change "
+                             "values between two of them, too",
+                         0, columns);
   return text + trials_text(what_if);
 }
 
-void append_what_if(const WhatIf& what_if, const StoredRun& run, JsonText& json) {
+void append_what_if(const WhatIf& what_if, JsonText& json) {
   json.begin_object();
   json.field("target_itl_ms", what_if.target_ms);
   json.key("obstacle");
@@ -181,13 +216,26 @@ void append_what_if(const WhatIf& what_if, const StoredRun& run, JsonText& json)
   }
   json.null();
   json.field("repeats_the_run", what_if.is_same_run);
-  json.field("recorded_p50_itl_ms", run.result.summary.itl.p50_ms);
-  json.field("recorded_p99_itl_ms", run.result.summary.itl.p99_ms);
+  json.key("scenario");
+  if (what_if.scenario.empty()) {
+    json.null();
+  } else {
+    json.value(what_if.scenario);
+  }
+  json.field("recorded_p50_itl_ms", what_if.recorded_itl.p50_ms);
+  json.field("recorded_p99_itl_ms", what_if.recorded_itl.p99_ms);
+  json.field("replays", what_if.num_replays);
   json.key("baseline");
   append_trial(what_if.baseline, json);
   json.key("change");
   if (what_if.chosen) {
     append_trial(what_if.trials[*what_if.chosen], json);
+  } else {
+    json.null();
+  }
+  json.key("next_failing");
+  if (what_if.next_failing) {
+    json.value(*what_if.next_failing);
   } else {
     json.null();
   }
