@@ -44,9 +44,9 @@ function mostGoodGroups(groups) {
   return shown;
 }
 
-// Runs with equal settings but for `keys`, in groups; each is named after what tells it from the
-// others. The runs' x come from `valueOf`; runs without one are left out.
-function groupRuns(runs, keys, valueOf) {
+// Runs with equal settings but for `keys`, in groups. The runs' x come from `valueOf`; runs without
+// one, or without another to compare with, are left out.
+function collectGroups(runs, keys, valueOf) {
   const groups = new Map();
   for (const run of runs) {
     const x = valueOf(run);
@@ -58,8 +58,13 @@ function groupRuns(runs, keys, valueOf) {
     if (!groups.has(identity)) groups.set(identity, {config, points: []});
     groups.get(identity).points.push({x, run});
   }
-  const all = mostGoodGroups([...groups.values()].filter((group) =>
-    new Set(group.points.map((point) => point.x)).size > 1));
+  return [...groups.values()].filter((group) =>
+    new Set(group.points.map((point) => point.x)).size > 1);
+}
+
+// Those that are drawn, each named after what tells it from the others.
+function drawnGroups(collected) {
+  const all = mostGoodGroups(collected);
   const names = new Set(all.flatMap((group) => Object.keys(group.config)));
   const differing = [...names].filter((key) =>
     new Set(all.map((group) => group.config[key])).size > 1);
@@ -75,6 +80,8 @@ function groupRuns(runs, keys, valueOf) {
   });
   return all;
 }
+
+const groupRuns = (runs, keys, valueOf) => drawnGroups(collectGroups(runs, keys, valueOf));
 
 // A scale over positive values: logarithmic where they span more than a factor of 12.
 function latencyScale(values, range) {
@@ -144,21 +151,50 @@ function hoverPoints(panel, x, y) {
 const kChunkKeys = ['prefill_chunk_size', 'max_num_batched_tokens', 'long_prefill_token_threshold',
   'chunked_prefill_size', 'chunk_size', 'max_num_tokens', 'n_batch', 'n_ubatch'];
 
+// Lines over the size of a step or chunk, whatever the policy of each calls it. The setting that
+// most runs vary comes first, and no run is in two lines.
 function sweptChunks(runs) {
-  let best = null;
-  for (const key of kChunkKeys) {
-    const path = `scheduler.${key}`;
-    const groups = groupRuns(runs, [path], (run) => at(run.config, path));
-    const count = d3.sum(groups, (group) => group.points.length);
-    if (count > 0 && (!best || count > best.count)) best = {key, path, groups, count};
+  const collect = (key, among) => collectGroups(among, [`scheduler.${key}`],
+    (run) => at(run.config, `scheduler.${key}`));
+  const size = (groups) => d3.sum(groups, (group) => group.points.length);
+  const keys = kChunkKeys.map((key) => ({key, size: size(collect(key, runs))}))
+    .filter((entry) => entry.size > 0).sort((a, b) => b.size - a.size).map(({key}) => key);
+  const placed = new Set();
+  const used = [];
+  const collected = [];
+  for (const key of keys) {
+    const groups = collect(key, runs.filter((run) => !placed.has(run)));
+    if (groups.length > 0) used.push(key);
+    for (const {run} of groups.flatMap((group) => group.points)) placed.add(run);
+    collected.push(...groups);
   }
-  return best;
+  const others = runs.filter((run) => !placed.has(run));
+  return {keys: used, groups: drawnGroups(collected), others};
 }
 
-function paintChunks(runs, swept, figure, colors) {
-  const groups = groupRuns(runs, [swept.path], (run) => at(run.config, swept.path));
-  const others = runs.filter((run) => !run.isHidden && at(run.config, swept.path) == null)
-    .slice(0, 3);
+// A dotted line for each run whose size nothing is compared with; names that would lie on each
+// other stand apart.
+function paintReferences(figure, panel, runs, valueOf, colors) {
+  const boxes = [];
+  for (const run of runs) {
+    const y = panel.y(valueOf(run));
+    if (!Number.isFinite(y)) continue;
+    figure.svg.append('line').attr('x1', panel.left).attr('x2', panel.right).attr('y1', y)
+      .attr('y2', y).attr('stroke', run.color).attr('stroke-dasharray', '2 3');
+    const text = `p99 of ${run.name}`;
+    const box = {left: panel.left + 4, y};
+    const meets = (other) => Math.abs(other.y - box.y) < 14 && box.left < other.right;
+    for (let other = boxes.find(meets); other; other = boxes.find(meets)) {
+      box.left = other.right + 12;
+    }
+    boxes.push({...box, right: box.left + textWidth(text)});
+    label(figure.svg.append('g'), box.left, y - 4, text, run.color, colors);
+  }
+}
+
+function paintChunks(runs, {keys, others: all}, figure, colors) {
+  const {groups} = sweptChunks(runs.filter((run) => !run.isHidden));
+  const others = all.filter((run) => !run.isHidden).slice(0, 3);
   const items = groups.length > 1 ? groups.map((g) => ({text: g.name, ...g}))
     : [{text: 'p99', color: colors.prefill, dash: '', marker: d3.symbolCircle},
       {text: 'p50', color: colors.decode, dash: '6 3', marker: d3.symbolSquare}];
@@ -179,18 +215,14 @@ function paintChunks(runs, swept, figure, colors) {
     for (const x of xs.filter((v) => v >= low && v <= high)) {
       if (!ticks.length || panel.x(x) - panel.x(ticks[ticks.length - 1]) > 38) ticks.push(x);
     }
-    axisBottom(figure, panel, {ticks, format: grouped, label: `${swept.key}, tokens`}, colors);
+    axisBottom(figure, panel, {ticks, format: grouped,
+      label: keys.length > 1 ? 'tokens of a step or chunk' : `${keys[0]}, tokens`}, colors);
     axisLeft(figure, panel, {ticks: isLog ? logTicks(scale, 260) : null,
       format: (v) => grouped(+v.toPrecision(3)),
       label: `${kMetrics[metric].short}, ms${groups.length > 1 ? ' (p99 solid, p50 hollow)' : ''}`},
       colors);
     if (limit != null) limitLine(figure, panel, {y: limit, text: `SLO ${limit} ms`}, colors);
-    for (const run of others) {
-      const y = scale(get('p99')(run));
-      figure.svg.append('line').attr('x1', panel.left).attr('x2', panel.right).attr('y1', y)
-        .attr('y2', y).attr('stroke', run.color).attr('stroke-dasharray', '2 3');
-      label(figure.svg.append('g'), panel.left + 4, y - 4, `p99 of ${run.name}`, run.color, colors);
-    }
+    paintReferences(figure, panel, others, get('p99'), colors);
     const isOne = groups.length === 1;
     paintGroupLines(figure, panel, groups, get('p50'), isOne
       ? {color: colors.decode, dash: '6 3', marker: d3.symbolSquare} : {isHollow: true});
@@ -212,18 +244,22 @@ function markBestGoodput(figure, panel, groups, valueOf, isNamed, colors) {
   if (!isNamed) return;
   const isRight = x > (panel.left + panel.right) / 2;
   label(figure.svg.append('g'), x + (isRight ? -13 : 13), y + 22,
-    `most goodput: ${grouped(point.x)}`, colors.text, colors, isRight ? 'end' : 'start');
+    `most goodput: ${groups.length > 1 ? point.run.name : grouped(point.x)}`, colors.text, colors,
+    isRight ? 'end' : 'start');
 }
 
 function chunkFigure(runs) {
   const swept = sweptChunks(runs);
-  if (!swept) return null;
+  if (swept.groups.length === 0) return null;
   const xs = swept.groups.flatMap((group) => group.points.map((point) => point.x));
   return new Figure({
-    id: 'chunks', title: `Latency against ${swept.key}`,
+    id: 'chunks',
+    title: swept.keys.length > 1 ? 'Latency against the size of a step or chunk'
+      : `Latency against ${swept.keys[0]}`,
     view: new View([d3.min(xs) / 1.25, d3.max(xs) * 1.25]),
     lead: 'What smaller steps buy in cadence and cost in first-token time. ' +
-      'Ringed: the setting with the most goodput.',
+      'Ringed: the setting with the most goodput.' +
+      (swept.keys.length > 1 ? ` Sizes are ${swept.keys.join(', ')}, as each policy has it.` : ''),
     draw: {
       height: (width) => legendLayout(swept.groups.map((g) => ({text: g.name})), width, 60).height +
         26 + panelsHeight(width, 2, 260),
