@@ -343,7 +343,7 @@ void TraceWriter::write_steps() {
 void TraceWriter::write_stalls() {
   for (const TokenGap& gap : stalls_) {
     if (!has(gap.step_before) || !has(gap.step_after)) continue;
-    JsonText& json = events_.begin("I", "stall", kGpuProcess, kStallTrack);
+    JsonText& json = events_.begin("i", "stall", kGpuProcess, kStallTrack);
     json.key("ts").us(record_.steps[at(gap.step_before)].finished_at);
     json.field("s", "t");
     json.key("args").begin_object();

@@ -1,8 +1,10 @@
 // trace.json: read back, it keeps the rules of the trace event format and says what the record
 // says.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "reports/file_writer.h"
@@ -78,7 +80,7 @@ struct Trace {
       const TimeNs begin = ns(event.at("ts"));
       slices[track].push_back({begin, begin + ns(event.at("dur")), &event});
       if (track == Track{1, 1}) steps.push_back(&event);
-    } else if (phase == "I") {
+    } else if (phase == "i") {
       REQUIRE(event.at("s") == "t");
       stalls.push_back(&event);
     } else if (phase == "C") {
@@ -104,6 +106,50 @@ void check_nesting(const Trace& trace) {
       REQUIRE(open.size() <= (track.first == 1 ? 1 : 2));
     }
   }
+}
+
+// What the Trace Event Format asks for beside nesting: times that are not negative, counters that
+// do not go back in time, arrows of one id that have one start and one end, not before it, and a
+// name for every process and track.
+void check_format(const Trace& trace) {
+  std::map<std::string, TimeNs> last_counter;
+  std::map<std::int64_t, std::pair<TimeNs, int>> starts, ends;  // time, and how many
+  std::set<int> used_processes, named_processes;
+  std::set<Track> used, named;
+  for (const Json& event : trace.json.at("traceEvents")) {
+    const std::string phase = event.at("ph");
+    const Track track{event.at("pid").get<int>(), event.at("tid").get<std::int64_t>()};
+    if (phase == "M") {
+      if (event.at("name") == "process_name") REQUIRE(named_processes.insert(track.first).second);
+      if (event.at("name") == "thread_name") REQUIRE(named.insert(track).second);
+      continue;
+    }
+    const TimeNs time = ns(event.at("ts"));
+    REQUIRE(time >= 0);
+    used_processes.insert(track.first);
+    if (phase == "C") {
+      const auto [last, is_first] = last_counter.try_emplace(event.at("name"), time);
+      REQUIRE((is_first || last->second < time));
+      last->second = time;
+      continue;  // a counter is its process's
+    }
+    used.insert(track);
+    if (phase != "s" && phase != "f") continue;
+    auto& [at, count] = (phase == "s" ? starts : ends)[event.at("id").get<std::int64_t>()];
+    at = time;
+    ++count;
+  }
+  REQUIRE(starts.size() == ends.size());
+  for (const auto& [id, start] : starts) {
+    REQUIRE((start.second == 1 && ends.count(id) == 1 && ends.at(id).second == 1));
+    REQUIRE(start.first <= ends.at(id).first);
+  }
+  const auto has_all = [](const auto& all, const auto& some) {
+    return std::includes(all.begin(), all.end(), some.begin(), some.end());
+  };
+  CHECK(has_all(named_processes, used_processes));
+  CHECK(has_all(named, used));
+  CHECK(trace.json.at("displayTimeUnit") == "ms");  // or "ns", nothing else
 }
 
 void check_steps(const Trace& trace, const RunRecord& record) {
@@ -256,6 +302,7 @@ TEST_CASE("a trace says what the record says, by the rules of its format", "[rep
     const std::string text = read_text_file(run.folder + "/trace.json");
     CHECK(text == trace_of(run.record, run.result.info));
     const Trace trace(text);
+    check_format(trace);
     check_nesting(trace);
     check_steps(trace, run.record);
     check_counters(trace, run);
@@ -279,6 +326,7 @@ TEST_CASE("a trace that would be too large shows the longest stall", "[reports][
   CHECK(text.size() < 300'000);
   CHECK(text.size() > 100'000);
   const Trace trace(text);
+  check_format(trace);
   check_nesting(trace);
   const Json& about = trace.json.at("otherData");
   CHECK(about.at("is_cut") == true);
