@@ -93,7 +93,7 @@ IterationLog read_iteration_log(const std::string& path) {
   if (log.iterations.empty()) {
     throw ConfigError(path +
                       ": has no iteration; allowed: a log of vLLM with "
-                      "--enable-logging-iteration-details");
+                      "--enable-logging-iteration-details, or a folder that `metronome run` wrote");
   }
   return log;
 }

@@ -165,7 +165,8 @@ TEST_CASE("what is no iteration log is refused by line", "[reports][diagnosis]")
               .starts_with(":2: is no iteration as vLLM logs it; allowed: Iteration(N): N "));
   }
   CHECK(refusal("nothing\n") ==
-        ": has no iteration; allowed: a log of vLLM with --enable-logging-iteration-details");
+        ": has no iteration; allowed: a log of vLLM with --enable-logging-iteration-details, or a "
+        "folder that `metronome run` wrote");
   CHECK(contains(error_of([] { (void)read_iteration_log("/nowhere"); }), "cannot be read"));
 }
 

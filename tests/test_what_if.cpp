@@ -353,6 +353,7 @@ TEST_CASE("a scenario goes with a log, and is one", "[cli][whatif]") {
   refused("'" + log + "' --scenario '" + two + "'", "choose one with --variant: whole, pieces");
   refused("'" + log + "' --scenario '" + two + "' --variant hole", "has no variant 'hole'");
   refused("'" + log + "' --scenario /nowhere.yaml", "/nowhere.yaml");
+  refused("'" + log + "' --hardware h200", "--hardware: a log is replayed by a scenario; ");
   refused("'" + log + "' --variant whole", "--variant: is of --scenario, which is missing");
   refused("'" + run.folder + "' --scenario '" + two + "'", "--scenario: is for a log; ");
   const CommandResult one = run_metronome("diagnose '" + log + "' --scenario '" + two +

@@ -272,7 +272,11 @@ StoredRun run_scenario(const DiagnoseOptions& options) {
 
 Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
   std::optional<StoredRun> run;
-  if (!options.scenario.empty()) run = run_scenario(options);
+  if (!options.scenario.empty()) {
+    run = run_scenario(options);
+  } else if (!options.hardware.empty()) {
+    throw UsageError("--hardware: a log is replayed by a scenario; give --scenario, too");
+  }
   Finding finding;
   finding.title = log.path;
   finding.limit_ms = options.target_itl_ms;
