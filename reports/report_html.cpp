@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -255,6 +256,53 @@ std::string html_text(std::string_view text) {
   return html;
 }
 
+namespace {
+
+// Dotted keys of a run's configuration and their values.
+Json flat_settings(const ReportRun& run) {
+  const Json result = parsed_result(run);
+  const auto config = result.find("config");
+  if (config == result.end() || !config->is_object()) return Json::object();
+  Json settings = *config;
+  settings.erase("results");  // which files it wrote
+  return settings.flatten();
+}
+
+// Puts " prefill_chunk_size=512 seed=2" behind names that are the same: the first few settings in
+// which their runs differ.
+void add_differing_settings(const std::vector<ReportRun>& runs, std::vector<std::string>& names) {
+  constexpr std::size_t kMaxSettings = 4;
+  std::map<std::string, std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < names.size(); ++i) groups[names[i]].push_back(i);
+  for (const auto& [name, members] : groups) {
+    if (members.size() == 1) continue;
+    std::vector<Json> settings;
+    for (const std::size_t i : members) settings.push_back(flat_settings(runs[i]));
+    std::set<std::string> seen;
+    std::size_t num_added = 0;
+    for (const Json& own : settings) {
+      for (const auto& [key, value] : own.items()) {
+        const auto is_same = [&key = key, &value = value](const Json& other) {
+          return other.contains(key) && other.at(key) == value;
+        };
+        if (num_added == kMaxSettings || !seen.insert(key).second ||
+            std::all_of(settings.begin(), settings.end(), is_same)) {
+          continue;
+        }
+        ++num_added;
+        for (std::size_t m = 0; m < members.size(); ++m) {
+          std::string text = text_at(settings[m], key.c_str());
+          if (text.empty()) continue;
+          if (text.ends_with(".0")) text.resize(text.size() - 2);
+          names[members[m]] += " " + key.substr(key.rfind('/') + 1) + "=" + text;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
 void make_names_differ(std::vector<ReportRun>& runs) {
   const auto count = [&runs](const std::string& name) {
     return std::count_if(runs.begin(), runs.end(),
@@ -266,6 +314,7 @@ void make_names_differ(std::vector<ReportRun>& runs) {
     if (count(name) > 1) name += " (" + text_at(parsed_result(run), "backend") + ")";
     names.push_back(std::move(name));
   }
+  add_differing_settings(runs, names);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto same = std::count(names.begin(), names.end(), names[i]);
     const auto before =

@@ -28,7 +28,8 @@ struct ReportText {
   std::vector<std::string> notes;
 };
 
-// Runs that share a name get their backend behind it, and a number where that is not enough.
+// Runs that share a name get their backend behind it, where that is not enough the settings in
+// which they differ, and where there are none a number.
 void make_names_differ(std::vector<ReportRun>& runs);
 
 // The file. Whatever stands in the runs' texts is shown as text. Throws ConfigError for a

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
@@ -98,9 +99,9 @@ std::ifstream open_file(const std::string& path, const std::string& advice) {
 }
 
 // Calls visit(place, line number from 0) for each line of a JSON Lines file.
-void for_each_line(const std::string& path, const std::string& advice,
+void for_each_line(const std::string& path,
                    const std::function<void(const Place&, std::size_t)>& visit) {
-  std::ifstream file = open_file(path, advice);
+  std::ifstream file = open_file(path, "a file that can be read");
   std::string line;
   for (std::size_t i = 0; std::getline(file, line); ++i) {
     const std::string where = path + ":" + std::to_string(i + 1);
@@ -242,20 +243,33 @@ void check_chunks(const RunRecord& record, const std::string& path) {
   }
 }
 
+// Says at once what the run should have written.
+void require_record(const std::string& steps, const std::string& requests) {
+  std::string missing;
+  for (const std::string& path : {steps, requests}) {
+    if (!fs::exists(path)) missing += (missing.empty() ? "" : ", ") + path;
+  }
+  if (missing.empty()) return;
+  throw ConfigError(missing +
+                    ": not there; allowed: a run with --set results.steps=true --set "
+                    "results.requests=true (a sweep leaves them out unless they are given)");
+}
+
 RunRecord read_record(const std::string& folder) {
   RunRecord record;
   const std::string steps = folder + "/" + std::string(kStepsFile);
-  for_each_line(steps, "a run with `results: {steps: true}`", [&](const Place& line, std::size_t) {
+  const std::string requests = folder + "/" + std::string(kRequestsFile);
+  require_record(steps, requests);
+  for_each_line(steps, [&](const Place& line, std::size_t) {
     record.steps.push_back(read_step(line, record));
   });
-  for_each_line(folder + "/" + std::string(kRequestsFile), "a run with `results: {requests: true}`",
-                [&](const Place& line, std::size_t i) {
-                  RequestRecord& request = record.requests.emplace_back(read_request(line));
-                  read_runs(line, record, request);
-                  line.at("preempted_ns").for_each([&](const Place& time) {
-                    record.preemptions.push_back({time.time(), static_cast<RequestId>(i)});
-                  });
-                });
+  for_each_line(requests, [&](const Place& line, std::size_t i) {
+    RequestRecord& request = record.requests.emplace_back(read_request(line));
+    read_runs(line, record, request);
+    line.at("preempted_ns").for_each([&](const Place& time) {
+      record.preemptions.push_back({time.time(), static_cast<RequestId>(i)});
+    });
+  });
   check_chunks(record, steps);
   std::sort(record.preemptions.begin(), record.preemptions.end(), [](const auto& a, const auto& b) {
     return std::tie(a.time, a.request) < std::tie(b.time, b.request);
@@ -283,14 +297,21 @@ std::vector<std::string> result_folders(const std::string& path) {
     std::ifstream file = open_file(summary.string(), "a file that can be read");
     const Json runs =
         parse_json(std::string(std::istreambuf_iterator<char>(file), {}), summary.string());
-    const auto rank = [&runs](const std::string& name) {
-      std::size_t i = 0;
-      for (const Json& run : runs) {
-        if (run.is_object() && run.value("label", "") == name) break;
-        ++i;
-      }
-      return i;
+    const bool is_sweep =
+        !runs.empty() && runs.front().is_object() && runs.front().contains("point");
+    const char* const key = is_sweep ? "point" : "label";
+    std::map<std::string, std::size_t> ranks;  // of the first row of each
+    for (const Json& run : runs) {
+      const auto name = run.is_object() ? run.find(key) : run.end();
+      if (name != run.end() && name->is_string()) ranks.emplace(*name, ranks.size());
+    }
+    const auto rank = [&ranks](const std::string& name) {
+      const auto found = ranks.find(name);
+      return found == ranks.end() ? ranks.size() : found->second;
     };
+    if (is_sweep) {
+      std::erase_if(names, [&](const std::string& name) { return rank(name) == ranks.size(); });
+    }
     std::stable_sort(names.begin(), names.end(),
                      [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
   }

@@ -17,7 +17,8 @@ struct StoredRun {
 };
 
 // Folders with a result.json: `path` itself, or those directly below it, by the order of its
-// summary.json where it has one, else by name. Throws ConfigError when there is none.
+// summary.json where it has one, else by name. A sweep's summary also says which they are: others
+// beside them are of an earlier sweep. Throws ConfigError when there is none.
 std::vector<std::string> result_folders(const std::string& path);
 
 // Who ran, from result.json alone. Throws ConfigError as read_result does.

@@ -228,8 +228,8 @@ TEST_CASE("several folders are compared in one report", "[cli][html]") {
   REQUIRE(run_metronome("report " + folders + " --out '" + out + "'").exit_code == 0);
   const nlohmann::json data = data_of(read_text_file(out));
   REQUIRE(data["runs"].size() == 3);
-  CHECK(data["runs"][1]["name"] == "pieces (sim) #1");
-  CHECK(data["runs"][2]["name"] == "pieces (sim) #2");
+  CHECK(data["runs"][1]["name"] == "pieces (sim) rate=20");
+  CHECK(data["runs"][2]["name"] == "pieces (sim) rate=10");
 }
 
 TEST_CASE("a run without its lines is in the report by its figures", "[cli][html]") {

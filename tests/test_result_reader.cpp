@@ -119,5 +119,5 @@ TEST_CASE("what is no result is refused by file, line and key", "[reports][reade
   }
   std::filesystem::remove(run.out + "/steps.jsonl");
   CHECK(contains(error_of([&] { (void)read_result(run.out); }),
-                 "steps.jsonl: cannot be read; allowed: a run with `results: {steps: true}`"));
+                 "steps.jsonl: not there; allowed: a run with --set results.steps=true"));
 }

@@ -19,7 +19,7 @@ function commonName(names) {
   while (length < names[0].length && names.every((name) => name[length] === names[0][length])) {
     ++length;
   }
-  const start = names[0].slice(0, length);
+  const start = names[0].slice(0, length).replace(/\s\S+=\S*$/, '');  // a setting they differ in
   const isCut = names.some((name) => /\d/.test(name[length] || ''));
   const name = (isCut ? start.replace(/\d+$/, '') : start).replace(/[\s_.,=:-]+$/, '');
   return name.length >= 3 ? name : '';
