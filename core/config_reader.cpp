@@ -297,17 +297,30 @@ void ConfigReader::refuse_unknown_keys(const Level& level) const {
       continue;
     }
     const std::vector<std::string_view> names(level.known.begin(), level.known.end());
-    fail_config(entry.value.where, dotted(entry.key), unknown_message("key", entry.key, names));
+    fail_unknown_key(entry.value.where, dotted(entry.key),
+                     unknown_message("key", entry.key, names));
   }
 }
 
-void fail_config(const SourceLocation& where, std::string_view key, std::string_view message) {
+namespace {
+
+std::string complaint(const SourceLocation& where, std::string_view key, std::string_view message) {
   std::string text = where.to_string();
   const bool repeats_key = where.is_assignment() &&
                            (ends_with_key(text, key) || ends_with_key(text, below_variant(key)));
   if (!text.empty()) text += ": ";
   if (!key.empty() && !repeats_key) text.append(key).append(": ");
-  throw ConfigError(printable(text.append(message)));
+  return printable(text.append(message));
+}
+
+}  // namespace
+
+void fail_config(const SourceLocation& where, std::string_view key, std::string_view message) {
+  throw ConfigError(complaint(where, key, message));
+}
+
+void fail_unknown_key(const SourceLocation& where, std::string_view key, std::string_view message) {
+  throw UnknownKeyError(complaint(where, key, message));
 }
 
 std::string printable(std::string_view text) {

@@ -116,6 +116,10 @@ class ConfigReader final : public FieldVisitor {
 [[noreturn]] void fail_config(const SourceLocation& where, std::string_view key,
                               std::string_view message);
 
+// The same as UnknownKeyError.
+[[noreturn]] void fail_unknown_key(const SourceLocation& where, std::string_view key,
+                                   std::string_view message);
+
 // The text with control characters and bytes that are no UTF-8 as \xNN, so that it neither breaks
 // a line nor drives a terminal, and any reader of UTF-8 takes it.
 std::string printable(std::string_view text);

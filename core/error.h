@@ -15,6 +15,12 @@ class ConfigError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A key that nothing reads: a typing error, whatever the values around it.
+class UnknownKeyError : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
 // Bad input found where only the key is known. Whoever knows the file adds the place.
 class UnplacedConfigError : public ConfigError {
  public:

@@ -70,7 +70,7 @@ VariantMatch match_variant(ConfigNode& root, std::string_view key) {
   const std::string allowed = names.empty()
                                   ? "a key of a scenario without variants"
                                   : "variants.NAME.KEY with a NAME of " + join_names(names);
-  fail_config(assignment_location(key), "", "no such variant; allowed: " + allowed);
+  fail_unknown_key(assignment_location(key), "", "no such variant; allowed: " + allowed);
 }
 
 void apply_override(ConfigNode& root, const std::string& assignment) {

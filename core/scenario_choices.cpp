@@ -131,8 +131,8 @@ void refuse_unknown_policy_keys(const ConfigNode& source, const std::string& pat
   known.push_back("policy");
   for (const ConfigNode::Entry& entry : section->entries) {
     if (std::find(known.begin(), known.end(), entry.key) != known.end()) continue;
-    fail_config(entry.value.where, path + "scheduler." + entry.key,
-                unknown_policy_key(*policy, entry.key));
+    fail_unknown_key(entry.value.where, path + "scheduler." + entry.key,
+                     unknown_policy_key(*policy, entry.key));
   }
 }
 

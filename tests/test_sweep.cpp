@@ -6,10 +6,8 @@
 #include <set>
 #include <sstream>
 
-#include "core/error.h"
 #include "tests/catch.h"
-#include "tests/command_line.h"
-#include "tests/error_of.h"
+#include "tests/sweep_place.h"
 #include "tools/sweep_plan.h"
 
 namespace fs = std::filesystem;
@@ -22,57 +20,6 @@ namespace {
 constexpr const char* kGrid =
     " --over workload.arrivals.rate=5,20 --over engine.max_num_seqs=2,4,8 ";  // 6 points
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-struct Workplace {
-  ScratchFolder folder;
-  std::string scenario = folder.write("small.yaml", kSmallScenario);
-  std::string out = folder.path() + "/out";
-  std::string log = folder.path() + "/log";
-
-  CommandResult sweep(const std::string& options, const std::string& prefix = "") const {
-    return run_metronome(
-        "sweep '" + scenario + "' --out '" + out + "' --log '" + log + "' " + options, prefix);
-  }
-  // What a sweep leaves behind.
-  std::map<std::string, std::string> content() const { return folder_content(out); }
-  Json summary() const { return Json::parse(read_text_file(out + "/summary.json")); }
-  // Ids in the log behind `what`, in order.
-  std::vector<std::string> logged(const std::string& what) const {
-    std::vector<std::string> ids;
-    std::istringstream lines(read_text_file(log));
-    std::string word, id, process;
-    while (lines >> word >> id >> process) {
-      if (word == what) ids.push_back(id);
-    }
-    return ids;
-  }
-  std::vector<std::string> run_folders() const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(out)) {
-      if (entry.is_directory()) names.push_back(entry.path().filename().string());
-    }
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-};
-
-void require_done(const CommandResult& result) {
-  INFO("stderr: " << result.err);
-  REQUIRE(result.exit_code == 0);
-}
-
-SweepPlan plan_of(const Workplace& place, const std::vector<std::string>& over,
-                  const SweepRequest& base = {}) {
-  SweepRequest request = base;
-  request.scenario = place.scenario;
-  if (request.backend.empty()) request.backend = "sim";
-  const ScenarioFile file = load_scenario(place.scenario, request.assignments, request.seed);
-  return plan_sweep(request, read_sweep(file, over), 2);
-}
-
 std::vector<std::string> ids(const SweepPlan& plan) {
   std::vector<std::string> all;
   for (const SweepRun& run : plan.runs) all.push_back(run.id);
@@ -82,7 +29,7 @@ std::vector<std::string> ids(const SweepPlan& plan) {
 }  // namespace
 
 TEST_CASE("a sweep writes a folder a point and summaries with vLLM's keys", "[sweep]") {
-  const Workplace place;
+  const SweepPlace place;
   const CommandResult result = place.sweep(kGrid);
   require_done(result);
   CHECK(contains(result.out, "6 runs done now, 0 before, 0 failed"));
@@ -118,7 +65,7 @@ TEST_CASE("a sweep writes a folder a point and summaries with vLLM's keys", "[sw
 }
 
 TEST_CASE("summary.csv has the rows of summary.json", "[sweep]") {
-  const Workplace place;
+  const SweepPlace place;
   require_done(place.sweep("--over workload.arrivals.rate=5,inf --over slo.itl_ms=null"));
   std::istringstream csv(read_text_file(place.out + "/summary.csv"));
   const auto cells = [&csv] {
@@ -150,7 +97,7 @@ TEST_CASE("summary.csv has the rows of summary.json", "[sweep]") {
 }
 
 TEST_CASE("the same bytes for any number of jobs, and nothing is run twice", "[sweep]") {
-  const Workplace one, two;
+  const SweepPlace one, two;
   require_done(one.sweep(std::string(kGrid) + "--jobs 1"));
   require_done(two.sweep(std::string(kGrid) + "--jobs 3"));
   CHECK(one.content() == two.content());
@@ -167,7 +114,7 @@ TEST_CASE("the same bytes for any number of jobs, and nothing is run twice", "[s
 }
 
 TEST_CASE("processes that are killed or share a folder lose and repeat nothing", "[sweep]") {
-  const Workplace place, undisturbed;
+  const SweepPlace place, undisturbed;
   const std::string grid =
       "--over seed=1:12:1 --set workload.num_requests=3000 --set workload.arrivals.rate=100 -q ";
   require_done(undisturbed.sweep(grid));
@@ -191,7 +138,7 @@ TEST_CASE("processes that are killed or share a folder lose and repeat nothing",
 }
 
 TEST_CASE("two processes at once share the work", "[sweep]") {
-  const Workplace place, alone;
+  const SweepPlace place, alone;
   const std::string grid = "--over seed=1:60:1 --set workload.num_requests=500 -q ";
   require_done(alone.sweep(grid));
   const std::string both = "sh -c '\"$@\" & p=$!; \"$@\"; r=$?; wait $p && exit $r' sh";
@@ -205,7 +152,7 @@ TEST_CASE("two processes at once share the work", "[sweep]") {
 }
 
 TEST_CASE("Ctrl-C leaves what is done", "[sweep]") {
-  const Workplace place;
+  const SweepPlace place;
   const std::string grid = "--over seed=1:8:1 --over workload.num_requests=100,3000000 -j 2 ";
   const CommandResult result =
       place.sweep(grid, "timeout --foreground --preserve-status --signal=INT 2");
@@ -217,7 +164,7 @@ TEST_CASE("Ctrl-C leaves what is done", "[sweep]") {
 }
 
 TEST_CASE("variants are run at every point, equal ones once", "[sweep]") {
-  const Workplace place;
+  const SweepPlace place;
   place.folder.write("small.yaml", std::string(kSmallScenario) + kTwoVariants);
   require_done(place.sweep("--over variants.pieces.scheduler.prefill_chunk_size=64,256"));
   const Json rows = place.summary();
@@ -235,53 +182,8 @@ TEST_CASE("variants are run at every point, equal ones once", "[sweep]") {
   CHECK(place.summary()[0].at("point") != place.summary()[1].at("point"));
 }
 
-TEST_CASE("points that fail are listed and do not stop the rest", "[sweep]") {
-  const Workplace place;
-  const std::string sweep = "--over model=llama-3.1-70b,llama-3.2-1b ";
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    const CommandResult result = place.sweep(sweep);
-    CHECK(result.exit_code == 1);
-    CHECK(contains(result.err, "1 run of 2 is not done:\n  small model=llama-3.1-70b: "));
-    CHECK(contains(result.err, "does not fit on h200"));
-    REQUIRE(place.summary().size() == 1);
-    CHECK(place.summary()[0].at("model") == "llama-3.2-1b");
-  }
-  const auto content = place.content();
-  const auto failure = std::find_if(content.begin(), content.end(), [](const auto& file) {
-    return file.first.ends_with(".failure.json");
-  });
-  REQUIRE(failure != content.end());
-  CHECK(contains(Json::parse(failure->second).at("error"), "does not fit on h200"));
-  CHECK(contains(place.sweep("--over model=llama-3.1-70b").err, "does not fit"));
-  CHECK(place.summary().empty());
-}
-
-TEST_CASE("a point that is no scenario is said before anything runs", "[sweep]") {
-  const Workplace place;
-  const auto refused = [&place](const std::string& options, const std::string& message) {
-    const CommandResult result = place.sweep(options);
-    INFO(result.err);
-    CHECK(result.exit_code == 2);
-    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
-    CHECK(contains(result.err, message));
-    CHECK_FALSE(fs::exists(place.out));
-  };
-  refused("--over seed=1,2 --over engine.max_num_seqs=4,none",
-          "--over engine.max_num_seqs: at the point seed=1 engine.max_num_seqs=none: must be an "
-          "integer, got 'none'; allowed: 1 to 1048576");
-  refused("--over sed=1,2", "--over sed: at the point sed=1: unknown key (did you mean 'seed'?)");
-  refused("--over model=llama,qwen3-4b", "--over model: at the point model=llama: unknown name");
-  refused("--over workload.trace=none.csv", "at the point workload.trace=none.csv: ");
-  refused("--over seed=1 --seed 2", "--seed: overrides every seed, and the sweep varies it");
-  refused("--over seed=1 --runs 2", "--runs: a simulation gives the same result every time");
-  refused("--over seed=1 --jobs 0", "--jobs: 0 is out of range");
-  refused("--over seed=1 --variant none", "--variant: ");
-  refused("--over seed=1 --backend gpu", "--backend: 'gpu' is no backend");
-  refused("", "nothing to vary");
-}
-
 TEST_CASE("a key that changes no run is refused", "[sweep]") {
-  const Workplace place;
+  const SweepPlace place;
   place.folder.write("small.yaml", std::string(kSmallScenario) + kTwoVariants);
   const auto is_refused = [&place](const std::string& options) {
     const CommandResult result = place.sweep(options + " --dry-run");
@@ -306,50 +208,8 @@ TEST_CASE("a key that changes no run is refused", "[sweep]") {
   CHECK(is_refused("--variant whole " + chunk));
 }
 
-TEST_CASE("a folder of something else is left alone", "[sweep]") {
-  const Workplace place;
-  place.folder.write("out/notes.txt", "notes");
-  const CommandResult result = place.sweep("--over seed=1,2");
-  CHECK(result.exit_code == 2);
-  CHECK(contains(result.err, "holds something else than a sweep"));
-  CHECK(place.content().size() == 1);
-}
-
-TEST_CASE("a damaged result is run again, another's is refused", "[sweep]") {
-  const Workplace place;
-  require_done(place.sweep("--over seed=1,2,3"));
-  const auto before = place.content();
-  const std::vector<std::string> folders = place.run_folders();
-  const std::string first = place.out + "/" + folders[0] + "/result.json";
-  const std::string second = place.out + "/" + folders[1] + "/result.json";
-  const std::string whole = read_text_file(first);
-  for (const std::string& rest : {std::string(), whole.substr(0, whole.size() / 2)}) {
-    std::ofstream(first, std::ios::binary) << rest;
-    const CommandResult result = place.sweep("--over seed=1,2,3");
-    require_done(result);
-    CHECK(contains(result.err, folders[0] + ": was damaged, and is run again"));
-    CHECK(contains(result.out, "1 run done now, 2 before"));
-    CHECK(place.content() == before);
-  }
-  // A file that was asked for is missing.
-  const std::string detailed =
-      "--over seed=1,2,3 --set results.requests=true --set results.steps=true";
-  require_done(place.sweep(detailed));
-  for (const char* name : {"requests.jsonl", "steps.jsonl"}) {
-    const std::string id = place.summary()[1].at("point");
-    REQUIRE(fs::remove(place.out + "/" + id + "/" + name));
-    CHECK(contains(place.sweep(detailed).out, "1 run done now, 2 before"));
-    CHECK(fs::exists(place.out + "/" + id + "/" + name));
-  }
-  fs::remove(first);
-  fs::copy(second, first);
-  const CommandResult result = place.sweep("--over seed=1,2,3");
-  CHECK(result.exit_code == 2);
-  CHECK(contains(result.err, folders[0] + ": holds the result of another configuration"));
-}
-
 TEST_CASE("an id stands for all that a result depends on", "[sweep]") {
-  const Workplace place;
+  const SweepPlace place;
   const std::string trace = place.folder.write("t.csv",
                                                "TIMESTAMP,ContextTokens,GeneratedTokens\n"
                                                "2023-11-16 18:15:46.6805900,374,44\n"
@@ -374,6 +234,9 @@ TEST_CASE("an id stands for all that a result depends on", "[sweep]") {
   is_new(plan_of(place, over, traced));
   std::ofstream(trace, std::ios::app) << "2023-11-16 18:15:55.0000000,10,10\n";
   is_new(plan_of(place, over, traced));  // same path, other content
+  SweepRequest changed;
+  changed.program = "0123456789abcdef";
+  is_new(plan_of(place, over, changed));
   SweepRequest computed;
   computed.backend = "cpu";
   computed.num_runs = 3;
@@ -382,8 +245,34 @@ TEST_CASE("an id stands for all that a result depends on", "[sweep]") {
   is_new(runs);
 }
 
+TEST_CASE("the digest of the sources stands for their names and contents", "[sweep]") {
+  const ScratchFolder folder;
+  const auto digest = [&folder](const std::string& files) {
+    const std::string out = folder.path() + "/digest.cpp";
+    const std::string command = "cmake -DROOT=" + folder.path() + " '-DFILES=" + files +
+                                "' -DOUTPUT=" + out + " -P '" + source_dir() +
+                                "/tools/source_digest.cmake'";
+    REQUIRE(std::system(command.c_str()) == 0);
+    const std::string text = read_text_file(out);
+    const std::size_t start = text.find(" = \"") + 4;
+    return text.substr(start, text.find('"', start) - start);
+  };
+  folder.write("a.h", "one");
+  folder.write("b.h", "two");
+  const std::string first = digest("a.h;b.h");
+  CHECK(first.size() == 16);
+  CHECK(kSourceDigest.size() == 16);
+  CHECK(digest("a.h;b.h") == first);
+  CHECK(digest("a.h") != first);
+  folder.write("b.h", "three");
+  CHECK(digest("a.h;b.h") != first);
+  folder.write("a.h", "two");
+  folder.write("b.h", "one");
+  CHECK(digest("a.h;b.h") != first);
+}
+
 TEST_CASE("a key that a point does not set is what its configuration says", "[sweep]") {
-  const Workplace place;
+  const SweepPlace place;
   place.folder.write("small.yaml",
                      std::string(kSmallScenario) +
                          "sweep:\n  points:\n    - {workload.arrivals.rate: 20}\n"
@@ -398,8 +287,39 @@ TEST_CASE("a key that a point does not set is what its configuration says", "[sw
   CHECK(rows[2].at("scheduler.policy") == "static");
 }
 
+TEST_CASE("a key has the value that is in force in the row", "[sweep]") {
+  const SweepPlace place;
+  place.folder.write("small.yaml",
+                     std::string(kSmallScenario) +
+                         "scheduler: {policy: chunked}\n"
+                         "variants:\n"
+                         "  - {name: plain}\n"
+                         "  - {name: own, engine: {max_num_seqs: 3}, slo: {ttft_ms: 9}}\n"
+                         "  - {name: whole, scheduler: {policy: static}}\n");
+  require_done(
+      place.sweep("--over engine.max_num_seqs=4,5 --over scheduler.prefill_chunk_size=64,128 "
+                  "--over 'slo={itl_ms: 30}' --over variants.own.seed=7"));
+  const Json rows = place.summary();
+  REQUIRE(rows.size() == 12);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool is_own = i % 3 == 1;
+    const std::size_t num_seqs = i < 6 ? 4 : 5;
+    const std::size_t chunk = i / 3 % 2 == 0 ? 64 : 128;
+    INFO(rows[i].dump(2));
+    CHECK(rows[i].at("engine.max_num_seqs") == (is_own ? 3 : num_seqs));
+    CHECK(rows[i].at("scheduler.prefill_chunk_size") == (i % 3 == 2 ? Json(nullptr) : Json(chunk)));
+    // A variant may have a part of a section.
+    CHECK(contains(rows[i].at("slo"), "ttft_ms\":9") == is_own);
+    CHECK(contains(rows[i].at("slo"), is_own ? "itl_ms\":30" : "{itl_ms: 30}"));
+    // A key of one variant tells the rows of all of them apart.
+    CHECK(rows[i].at("variants.own.seed") == 7);
+    CHECK(rows[i].at("seed") == (is_own ? 7 : 3));
+  }
+  CHECK(rows[1].at("point") == rows[7].at("point"));
+}
+
 TEST_CASE("--dry-run lists the points and writes nothing", "[sweep]") {
-  const Workplace place;
+  const SweepPlace place;
   const CommandResult result =
       place.sweep("--over seed=1,2 --over engine.max_num_seqs=4 --dry-run");
   require_done(result);
@@ -409,7 +329,7 @@ TEST_CASE("--dry-run lists the points and writes nothing", "[sweep]") {
 }
 
 TEST_CASE("--json prints the summary and nothing else", "[sweep]") {
-  const Workplace place;
+  const SweepPlace place;
   const CommandResult result = place.sweep("--over seed=1,2 --json");
   require_done(result);
   CHECK(result.out == read_text_file(place.out + "/summary.json"));

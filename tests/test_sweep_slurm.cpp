@@ -92,17 +92,19 @@ TEST_CASE("shares cover every run once and differ by one at most", "[sweep]") {
 
 TEST_CASE("the tasks of a script and their merge give the bytes of a local sweep", "[sweep]") {
   const Workplace place;
-  const std::string sweep = "--over seed=1,2,3 --over 'slo.itl_ms=[],30' ";
+  const std::string sweep = "--over seed=1,2,3 --over 'slo.itl_ms=[]' ";
   // A list is no number: an error even before a script is written.
   CHECK(place.sweep(sweep + "--slurm " + place.script).exit_code == 2);
   CHECK_FALSE(fs::exists(place.script));
   for (const char* options : {"", "--points-per-task 4 "}) {
+    // One point of four is no scenario, and one of two models fits on no GPU.
     const std::string good =
-        "--over seed=1,2,3 --over model=llama-3.2-1b,llama-3.1-70b "
+        "--over seed=1,2,3,-1 --over model=llama-3.2-1b,llama-3.1-70b "
         "--set 'description=two words' ";
     const CommandResult written =
         place.sweep(good + options + "--slurm " + place.script + " --out " + place.out("slurm"));
     require_done(written);
+    CHECK(contains(written.err, "metronome: warning: 2 points are no valid scenarios:\n"));
     CHECK_FALSE(fs::exists(place.out("slurm")));
     INFO(read_text_file(place.script));
     REQUIRE(place.submit());
@@ -114,6 +116,7 @@ TEST_CASE("the tasks of a script and their merge give the bytes of a local sweep
     CHECK(contains(read_text_file(place.folder.path() + "/stdout"), "as job 7"));
     // Points that cannot be run fail no task, or the merge would not come; the merge says so.
     CHECK(read_text_file(place.folder.path() + "/failed") == "merge\n");
+    CHECK(contains(read_text_file(place.folder.path() + "/stderr"), "seed: at the point seed=-1"));
     CHECK(place.sweep(good + "--out " + place.out("local")).exit_code == 1);
     CHECK(folder_content(place.out("slurm")) == folder_content(place.out("local")));
     for (const char* name : {"slurm", "submitted", "failed", "stdout", "stderr"}) {

@@ -62,9 +62,11 @@ constexpr const char* kExamples =
     "\n"
     "Every point has a folder named after what its result depends on. The same command goes on\n"
     "where an earlier one was stopped, and a larger sweep takes over what is there. Two at once\n"
-    "share the work. Take another --out for another version of metronome.\n"
+    "share the work. A metronome that simulates, computes or writes otherwise runs all of it "
+    "anew.\n"
     "\n"
-    "exit codes: 0 done, 1 points failed (they are listed), 2 bad input, 130 interrupted (129 by\n"
+    "exit codes: 0 done, 1 points failed or are no valid scenario (they are listed), 2 bad input, "
+    "130 interrupted (129 by\n"
     "SIGHUP, 143 by SIGTERM)\n";
 
 constexpr CommandText kText = {
@@ -220,16 +222,33 @@ std::string run_text(const SweepPlan& plan, const SweepRun& run) {
   return printable(text);
 }
 
+// "1 point is no valid scenario".
+std::string invalid_text(const SweepPlan& plan) {
+  return count_text(plan.invalid.size(), "point") +
+         (plan.invalid.size() == 1 ? " is no valid scenario" : " are no valid scenarios");
+}
+
+void print_invalid(const SweepPlan& plan, const char* severity) {
+  if (plan.invalid.empty()) return;
+  std::cerr << "metronome: " << severity << ": " << invalid_text(plan) << ":\n";
+  for (const std::string& error : plan.invalid) std::cerr << "  " << error << '\n';
+}
+
 void print_header(std::ostream& out, const SweepOptions& options, const ScenarioFile& file,
-                  const SweepPlan& plan) {
+                  const SweepPlan& plan, const SweepFolder& folder) {
   out << "scenario    "
       << wrapped(one_line(file.path + (file.description.empty() ? "" : ": " + file.description)),
                  12, output_columns())
       << "sweep       " << count_text(plan.num_points, "point") << ", "
       << count_text(plan.rows.size(), "row") << ", " << count_text(plan.runs.size(), "run")
-      << " that differ\n"
-      << "jobs        " << options.num_jobs << "\n\n"
-      << std::flush;
+      << " that differ";
+  if (!plan.invalid.empty()) out << "; " << invalid_text(plan);
+  out << "\njobs        " << options.num_jobs << '\n';
+  if (const std::size_t num_others = folder.num_others(plan); num_others > 0) {
+    out << "others      " << count_text(num_others, "run") << " of other settings or of another "
+        << "version of metronome in " << printable(folder.path()) << ": not used\n";
+  }
+  out << '\n' << std::flush;
 }
 
 void print_plan(const SweepOptions& options, const SweepPlan& plan) {
@@ -240,7 +259,6 @@ void print_plan(const SweepOptions& options, const SweepPlan& plan) {
 void print_failures(const SweepPlan& plan, const SweepFolder& folder, const SweepOutcome& outcome,
                     const std::vector<std::size_t>& missing) {
   for (const std::string& warning : outcome.warnings) std::cerr << "warning: " << warning << '\n';
-  for (const std::string& error : outcome.errors) std::cerr << "error: " << error << '\n';
   if (missing.empty()) return;
   std::cerr << "metronome: error: " << count_text(missing.size(), "run") << " of "
             << plan.runs.size() << (missing.size() == 1 ? " is" : " are") << " not done:\n";
@@ -265,7 +283,8 @@ int finish_sweep(const SweepOptions& options, const SweepPlan& plan, SweepFolder
        << " before, " << summary.missing().size()
        << " failed; results: " << printable(folder.path()) << '\n';
   print_failures(plan, folder, outcome, summary.missing());
-  return summary.missing().empty() ? kExitDone : kExitRunFailed;
+  print_invalid(plan, "error");
+  return summary.missing().empty() && plan.invalid.empty() ? kExitDone : kExitRunFailed;
 }
 
 // What the tasks of the script are started with: this command line, in full.
@@ -322,14 +341,8 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
   text_stream(options.is_quiet, options.wants_json)
       << sweep.num_tasks << " tasks over " << count_text(sweep.num_runs, "run")
       << "; to submit them: bash " << printable(shell_quoted(options.slurm)) << '\n';
+  print_invalid(plan, "warning");
   return kExitDone;
-}
-
-// A share of the sweep: what cannot be run is said and recorded for the merge, and is no failure of
-// the share.
-int finish_share(const SweepPlan& plan, const SweepFolder& folder, const SweepOutcome& outcome) {
-  print_failures(plan, folder, outcome, outcome.failed);
-  return outcome.errors.empty() ? kExitDone : kExitRunFailed;
 }
 
 int run_in_folder(const SweepOptions& options, const SweepPlan& plan, SweepFolder& folder) {
@@ -341,7 +354,11 @@ int run_in_folder(const SweepOptions& options, const SweepPlan& plan, SweepFolde
   const SweepOutcome outcome =
       run_sweep(plan, chosen, folder,
                 {options.request.backend, options.num_jobs, options.is_quiet, options.log});
-  if (!options.only.empty()) return finish_share(plan, folder, outcome);
+  if (!options.only.empty()) {
+    // What failed is recorded for the merge, and is no failure of the share.
+    print_failures(plan, folder, outcome, outcome.failed);
+    return kExitDone;
+  }
   return finish_sweep(options, plan, folder, outcome);
 }
 
@@ -365,7 +382,8 @@ int sweep_command(const Arguments& arguments) {
   }
   if (options.is_dry_run) {
     print_plan(options, plan);
-    return kExitDone;
+    print_invalid(plan, "error");
+    return plan.invalid.empty() ? kExitDone : kExitRunFailed;
   }
   const std::unique_ptr<Backend> backend = make_backend(request.backend);
   const std::string out =
@@ -376,7 +394,7 @@ int sweep_command(const Arguments& arguments) {
   catch_signals();
   SweepFolder folder(out);
   if (!options.is_merge)
-    print_header(text_stream(options.is_quiet, options.wants_json), options, file, plan);
+    print_header(text_stream(options.is_quiet, options.wants_json), options, file, plan, folder);
   throw_if_output_failed();
   try {
     return run_in_folder(options, plan, folder);

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -100,10 +101,23 @@ SweepFolder::State SweepFolder::state_of(const SweepRun& run) const {
   const std::optional<std::string> text = read_text(folder + "/" + std::string(kResultFile));
   const Json result = Json::parse(text.value_or(""), nullptr, false);
   if (!result.is_object()) return State::Damaged;
+  // Only what computed tokens writes them.
+  const bool has_computed = result.contains("output_digest") && result["output_digest"].is_string();
+  if (wanted.outputs && has_computed && !has(kOutputsFile)) return State::Damaged;
   if (is_result_of(result, run)) return State::Done;
   throw ConfigError(printable(folder) +
                     ": holds the result of another configuration than its name says; allowed: "
                     "another --out, or a run once the folder is removed");
+}
+
+std::size_t SweepFolder::num_others(const SweepPlan& plan) const {
+  std::set<std::string> others;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    std::string name = entry.path().filename().string();
+    if (is_id(name)) others.insert(std::move(name));
+  }
+  for (const SweepRun& run : plan.runs) others.erase(run.id);
+  return others.size();
 }
 
 void SweepFolder::remove_leftovers() {

@@ -32,6 +32,9 @@ class SweepFolder {
   // Throws ConfigError when the folder holds the result of something else.
   State state_of(const SweepRun& run) const;
 
+  // Results in it that are none of the plan's: of other settings, or of another program.
+  std::size_t num_others(const SweepPlan& plan) const;
+
   // Removes what processes that were killed have left of runs that nobody works on now.
   void remove_leftovers();
 
@@ -43,7 +46,7 @@ class SweepFolder {
   // Takes a damaged result away; what is no file of a result stays. Requires a claim.
   void remove_damaged(const SweepRun& run);
 
-  // A run that cannot be done, with the reason. A result that is there is removed by neither.
+  // Why a run could not be done.
   void write_failure(const SweepRun& run, std::string_view message);
   void remove_failure(const SweepRun& run);
   std::optional<std::string> read_failure(const SweepRun& run) const;

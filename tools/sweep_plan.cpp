@@ -23,9 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Raised when the meaning of an id changes.
-constexpr int kIdVersion = 1;
-
 // 32 hexadecimal digits of the name-based (SHA-1) UUID of a text.
 std::string content_id_text(std::string_view text) {
   constexpr boost::uuids::uuid kNamespace = {{0x6d, 0x65, 0x74, 0x72, 0x6f, 0x6e, 0x6f, 0x6d, 0x65,
@@ -132,8 +129,8 @@ SweepRun resolve_run(Scenario scenario, int run_number, const SweepRequest& requ
   run.cost = estimated_cost(scenario);
   std::string everything;
   for (const std::string& part :
-       {std::to_string(kIdVersion), std::to_string(kResultSchema), request.backend, scenario.name,
-        std::to_string(run_number), scenario.to_json(), contents.model_text(scenario, is_measured),
+       {request.program, request.backend, scenario.name, std::to_string(run_number),
+        scenario.to_json(), contents.model_text(scenario, is_measured),
         contents.hardware_text(scenario), contents.trace_id(scenario.workload.trace)}) {
     everything += std::to_string(part.size()) + "\n" + part + "\n";
   }
@@ -149,49 +146,57 @@ std::string point_text(const std::vector<Assignment>& point) {
 }
 
 // Says where the point comes from instead of the `--set` that it was made into.
-[[noreturn]] void fail_point(const SweepSpec& spec, const std::vector<Assignment>& point,
-                             std::string message) {
+std::string point_error(const SweepSpec& spec, const std::vector<Assignment>& point,
+                        std::string message) {
   std::string where = spec.points.empty() ? "" : spec.points_where;
   for (const SweptKey& swept : spec.over) {
     const std::string prefix = "--set " + printable(swept.key) + ": ";
     if (where.empty() || message.starts_with(prefix)) where = swept.where;
     if (message.starts_with(prefix)) message.erase(0, prefix.size());
   }
-  throw ConfigError(where + ": at the point" + point_text(point) + ": " + message);
+  return where + ": at the point" + point_text(point) + ": " + message;
 }
 
-// The runs of one point, in order.
-std::vector<SweepRun> resolve_point(const std::vector<Assignment>& point, const SweepSpec& spec,
-                                    const SweepRequest& request, Contents& contents) {
+// The runs of one point, in order, or why there are none.
+struct ResolvedPoint {
+  std::vector<SweepRun> runs;
+  std::string error;
+};
+
+// Throws UnknownKeyError: whoever mistypes a key wants to hear of it before anything runs.
+ResolvedPoint resolve_point(const std::vector<Assignment>& point, const SweepSpec& spec,
+                            const SweepRequest& request, Contents& contents) {
   std::vector<std::string> assignments = request.assignments;
   for (const auto& [key, value] : point) assignments.push_back(key + "=" + value);
-  std::vector<SweepRun> runs;
+  ResolvedPoint resolved;
   try {
     const ScenarioFile file =
         load_scenario(request.scenario, assignments, request.seed, request.backend);
     for (const Scenario& scenario : chosen_variants(file, request.variants)) {
       for (int run_number = 0; run_number < request.num_runs; ++run_number) {
-        runs.push_back(resolve_run(scenario, run_number, request, contents));
+        resolved.runs.push_back(resolve_run(scenario, run_number, request, contents));
       }
     }
+  } catch (const UnknownKeyError& error) {
+    throw UnknownKeyError(point_error(spec, point, error.what()));
   } catch (const ConfigError& error) {
-    fail_point(spec, point, error.what());
+    resolved = {{}, point_error(spec, point, error.what())};
   }
-  return runs;
+  return resolved;
 }
 
 // A key that makes no difference to any run is a mistake better heard of: the variants that run may
 // all override it.
-void refuse_idle_keys(const SweepPlan& plan, const SweepSpec& spec) {
-  const std::size_t num_rows = plan.rows.size() / plan.num_points;  // of a point
-  std::size_t stride = plan.num_points;
+// `runs_of` has the runs of each point, none for one that is not valid.
+void refuse_idle_keys(const std::vector<std::vector<std::size_t>>& runs_of, const SweepSpec& spec) {
+  std::size_t stride = runs_of.size();
   if (!spec.points.empty()) stride /= spec.points.size();
   for (const SweptKey& swept : spec.over) {
     stride /= swept.values.size();
     bool is_idle = swept.values.size() > 1;
-    for (std::size_t i = 0; is_idle && i < plan.rows.size(); ++i) {
-      const std::size_t value = i / num_rows / stride % swept.values.size();
-      is_idle = plan.rows[i].run == plan.rows[i - value * stride * num_rows].run;
+    for (std::size_t i = 0; is_idle && i < runs_of.size(); ++i) {
+      const std::size_t value = i / stride % swept.values.size();
+      is_idle = runs_of[i] == runs_of[i - value * stride];
     }
     if (!is_idle) continue;
     throw ConfigError(swept.where +
@@ -204,7 +209,7 @@ void refuse_idle_keys(const SweepPlan& plan, const SweepSpec& spec) {
 
 SweepPlan plan_sweep(const SweepRequest& request, const SweepSpec& spec, int num_threads) {
   std::vector<std::vector<Assignment>> points = expand_points(spec);
-  std::vector<std::vector<SweepRun>> resolved(points.size());
+  std::vector<ResolvedPoint> resolved(points.size());
   Contents contents;
   for_each_index(points.size(), num_threads, [&](std::size_t i) {
     resolved[i] = resolve_point(points[i], spec, request, contents);
@@ -213,17 +218,21 @@ SweepPlan plan_sweep(const SweepRequest& request, const SweepSpec& spec, int num
   plan.keys = swept_keys(spec);
   plan.num_points = points.size();
   std::map<std::string, std::size_t> known;  // id -> run
+  std::vector<std::vector<std::size_t>> runs_of(points.size());
   for (std::size_t i = 0; i < points.size(); ++i) {
-    for (SweepRun& run : resolved[i]) {
+    if (!resolved[i].error.empty()) plan.invalid.push_back(std::move(resolved[i].error));
+    for (SweepRun& run : resolved[i].runs) {
       const auto [entry, is_new] = known.emplace(run.id, plan.runs.size());
       if (is_new) {
         run.first_row = plan.rows.size();
         plan.runs.push_back(std::move(run));
       }
       plan.rows.push_back({entry->second, points[i]});
+      runs_of[i].push_back(entry->second);
     }
   }
-  refuse_idle_keys(plan, spec);
+  if (plan.rows.empty()) throw ConfigError(plan.invalid.front());
+  refuse_idle_keys(runs_of, spec);
   return plan;
 }
 

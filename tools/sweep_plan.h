@@ -9,6 +9,7 @@
 
 #include "core/run.h"
 #include "core/scenario.h"
+#include "tools/source_digest.h"
 #include "tools/sweep_points.h"
 
 namespace metronome {
@@ -20,13 +21,15 @@ struct SweepRequest {
   std::optional<std::uint64_t> seed;
   std::string backend;
   int num_runs = 1;  // of each point, for backends that measure
+  std::string program{kSourceDigest};
 };
 
 // One scenario to run once: one variant at one point.
 struct SweepRun {
   // 32 hexadecimal digits that stand for everything the result depends on: the resolved
   // configuration, the model and the hardware it names, the content of the trace, the backend, the
-  // label, the run number and the version of the result's files. The name of its folder.
+  // label, the run number and the program (kSourceDigest), so that a changed one runs anew what an
+  // earlier one had done, beside it. The name of its folder.
   std::string id;
   Scenario scenario;
   int run_number = 0;
@@ -45,12 +48,16 @@ struct SweepRow {
 struct SweepPlan {
   std::vector<std::string> keys;  // that vary
   std::vector<SweepRun> runs;     // in order of their first row
-  std::vector<SweepRow> rows;     // point by point, then variant by variant, then run by run
+  std::vector<SweepRow> rows;     // by valid point, then by variant, then by run number
   std::size_t num_points = 0;
+  // Of the points at which the scenario is no valid one, and which have no rows: "--over KEY: at
+  // the point KEY=VALUE: what is wrong; what is allowed".
+  std::vector<std::string> invalid;
 };
 
-// Throws ConfigError naming the point for the first that is no valid scenario. What only a run can
-// tell, such as a model that does not fit into the device, is not found out here.
+// Throws ConfigError naming the point for a key that there is not, and when the scenario is valid
+// at no point. What only a run can tell, such as a model that does not fit into the device, is not
+// found out here.
 //
 // Several threads make the same plan sooner. Points write steps.jsonl, requests.jsonl and
 // trace.json only where the scenario or `--set` says so.

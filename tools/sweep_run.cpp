@@ -12,6 +12,7 @@
 #include <iostream>
 #include <map>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -198,30 +199,33 @@ class SweepWork {
 
   void run_claimed(std::size_t i, Backend& backend) {
     const SweepRun& run = plan_.runs[i];
+    // It may have been done between the first look and the claim.
+    const SweepFolder::State state = folder_.state_of(run);
+    if (state == SweepFolder::State::Done) return;
+    if (state == SweepFolder::State::Damaged) folder_.remove_damaged(run);
+    log_.write("start", run);
+    std::vector<std::string> warnings;
     try {
-      // It may have been done between the first look and the claim.
-      const SweepFolder::State state = folder_.state_of(run);
-      if (state == SweepFolder::State::Done) return;
-      if (state == SweepFolder::State::Damaged) folder_.remove_damaged(run);
-      log_.write("start", run);
-      const std::vector<std::string> warnings = run_point(run, backend);
-      log_.write("done", run);
-      const std::lock_guard lock(mutex_);
-      ++outcome_.num_run;
-      for (const std::string& warning : warnings) {
-        outcome_.warnings.push_back(run.scenario.name + " " + run.id + ": " + warning);
-      }
+      warnings = run_point(run, backend);
     } catch (const Interrupted&) {
       throw;
-    } catch (const ConfigError& error) {
-      folder_.write_failure(run, error.what());
-      const std::lock_guard lock(mutex_);
-      outcome_.failed.push_back(i);
+    } catch (const std::bad_alloc&) {
+      return record_failure(i, "out of memory");
     } catch (const std::exception& error) {
-      const std::lock_guard lock(mutex_);
-      outcome_.failed.push_back(i);
-      outcome_.errors.push_back(run.id + ": " + printable(error.what()));
+      return record_failure(i, error.what());
     }
+    log_.write("done", run);
+    const std::lock_guard lock(mutex_);
+    ++outcome_.num_run;
+    for (const std::string& warning : warnings) {
+      outcome_.warnings.push_back(run.scenario.name + " " + run.id + ": " + warning);
+    }
+  }
+
+  void record_failure(std::size_t i, const char* message) {
+    folder_.write_failure(plan_.runs[i], message);
+    const std::lock_guard lock(mutex_);
+    outcome_.failed.push_back(i);
   }
 
   // Returns the run's warnings.
@@ -235,8 +239,8 @@ class SweepWork {
     });
     write_variant(outcome, run.scenario.results, result, "");
     throw_if_interrupted();
+    folder_.remove_failure(run);  // first, so that none is left beside a result
     result.commit();
-    folder_.remove_failure(run);
     return std::move(outcome.warnings);
   }
 

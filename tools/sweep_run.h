@@ -22,14 +22,14 @@ struct SweepRunOptions {
 struct SweepOutcome {
   std::size_t num_run = 0;          // by this process
   std::vector<std::size_t> failed;  // indices into the plan's runs, in order
-  // Those of `failed` that say nothing about the run itself (a full disk): worth another try.
-  std::vector<std::string> errors;
   std::vector<std::string> warnings;
 };
 
-// Runs those of plan.runs[i], i in `chosen`, whose folder is not there. A run that throws
-// ConfigError has failed by itself, which is recorded in the folder; the others go on. Throws
-// Interrupted when a signal came: runs that are done stay, and no folder is half-written.
+// Runs those of plan.runs[i], i in `chosen`, whose folder is not there. A run that fails, for
+// whatever reason, has that recorded in the folder, where a merge on another machine finds it; the
+// others go on, and the next sweep tries it again. What cannot even be recorded, as on a full disk,
+// ends the sweep. Throws Interrupted when a signal came: runs that are done stay, and no folder is
+// half-written.
 SweepOutcome run_sweep(const SweepPlan& plan, std::span<const std::size_t> chosen,
                        SweepFolder& folder, const SweepRunOptions& options);
 

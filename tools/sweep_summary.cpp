@@ -98,9 +98,29 @@ Json configured_value(const Json& config, std::string_view key) {
   return *node;
 }
 
-Json value_of(const SweepRow& row, const std::string& key, const Json& result) {
+// Whether the node stands as `--set` has put it, without anything from elsewhere in it.
+bool is_assigned(const ConfigNode& node, const std::string& assignment) {
+  if (node.where.file == nullptr || *node.where.file != assignment) return false;
+  const auto is_own = [&assignment](const ConfigNode& child) {
+    return is_assigned(child, assignment);
+  };
+  return std::all_of(node.items.begin(), node.items.end(), is_own) &&
+         std::all_of(node.entries.begin(), node.entries.end(),
+                     [&is_own](const ConfigNode::Entry& entry) { return is_own(entry.value); });
+}
+
+// Whether the value that a point gives the key is what the run goes by: its variant may have one of
+// its own.
+bool is_in_force(const SweepRun& run, const std::string& key) {
+  if (key.starts_with("variants.") || key == "description") return true;
+  const ConfigNode* node = run.scenario.source->find_path(key);
+  return node != nullptr && is_assigned(*node, *assignment_location(key).file);
+}
+
+Json value_of(const SweepRun& run, const SweepRow& row, const std::string& key,
+              const Json& result) {
   for (const auto& [name, value] : row.values) {
-    if (name == key) return typed_value(value);
+    if (name == key && is_in_force(run, key)) return typed_value(value);
   }
   return result.contains("config") ? configured_value(result.at("config"), key) : Json(nullptr);
 }
@@ -158,7 +178,7 @@ SweepSummary::Row SweepSummary::make_row(const SweepRow& row,
         key, key == "run_number" ? std::to_string(run.run_number) : json_text(value));
   }
   for (const std::string& key : plan_.keys) {
-    const Json value = value_of(row, key, result);
+    const Json value = value_of(run, row, key, result);
     added.values.push_back(value.is_string() ? value.get<std::string>() : json_text(value));
     // As in vLLM's sweep, what varied stands in place of a figure of that name (`seed`).
     const auto same = std::find_if(added.fields.begin(), added.fields.end(),

@@ -20,7 +20,9 @@ class SweepSummary {
 
   // A list of flat objects, one a row of the plan whose run is there: the keys of `metronome run`'s
   // summary.json, with the run's number, then every key that varies, then `point`, the run's
-  // folder. A key that a row's point does not set is what the row's configuration says, or null.
+  // folder. A key has the value in force: that of the point, or what the row's configuration says
+  // (null where it has no use for the key) when the point does not set it or the row's variant
+  // overrides it. `variants.NAME.KEY` has the point's value in the rows of all variants.
   std::string json() const;
   // The same as RFC 4180, with a line of names; null is an empty field.
   std::string csv() const;
