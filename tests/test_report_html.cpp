@@ -222,7 +222,7 @@ TEST_CASE("a gap over several prefill steps is put down to the slowest chunk in 
 }
 
 TEST_CASE("several folders are compared in one report", "[cli][html]") {
-  const Finished one("--set workload.arrivals.rate=20"), two;
+  const Finished one("--set workload.arrivals.rate=20 --set results.trace=false"), two;
   const std::string out = one.scratch.path() + "/both.html";
   const std::string folders = "'" + one.out + "' '" + two.out + "/pieces'";
   REQUIRE(run_metronome("report " + folders + " --out '" + out + "'").exit_code == 0);

@@ -264,6 +264,8 @@ TEST_CASE("the digest of the sources stands for their names and contents", "[swe
   CHECK(kSourceDigest.size() == 16);
   CHECK(digest("a.h;b.h") == first);
   CHECK(digest("a.h") != first);
+  folder.write("c.h", "one");
+  CHECK(digest("c.h") != digest("a.h"));
   folder.write("b.h", "three");
   CHECK(digest("a.h;b.h") != first);
   folder.write("a.h", "two");
@@ -296,9 +298,12 @@ TEST_CASE("a key has the value that is in force in the row", "[sweep]") {
                          "  - {name: plain}\n"
                          "  - {name: own, engine: {max_num_seqs: 3}, slo: {ttft_ms: 9}}\n"
                          "  - {name: whole, scheduler: {policy: static}}\n");
-  require_done(
-      place.sweep("--over engine.max_num_seqs=4,5 --over scheduler.prefill_chunk_size=64,128 "
-                  "--over 'slo={itl_ms: 30}' --over variants.own.seed=7"));
+  const CommandResult result = place.sweep(
+      "--over engine.max_num_seqs=4,5 --over scheduler.prefill_chunk_size=64,128 "
+      "--over 'slo={itl_ms: 30}' --over variants.own.seed=7");
+  require_done(result);
+  // Of `own` two rows look the same, and of `whole` two as well, at each of two settings.
+  CHECK(contains(result.out, "of all 8 rows"));
   const Json rows = place.summary();
   REQUIRE(rows.size() == 12);
   for (std::size_t i = 0; i < rows.size(); ++i) {

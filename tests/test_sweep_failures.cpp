@@ -84,7 +84,7 @@ TEST_CASE("points that are no valid scenario are listed, and the rest is run", "
     const CommandResult result = place.sweep(sweep);
     INFO(result.err);
     CHECK(result.exit_code == 1);
-    CHECK(contains(result.out, "6 points, 2 rows, 2 runs that differ; 4 points are no valid"));
+    CHECK(contains(result.out, "6 points, 2 rows, 2 different runs; 4 points are no valid"));
     CHECK(contains(result.err, "metronome: error: 4 points are no valid scenarios:\n"));
     CHECK(contains(result.err,
                    "  --over scheduler.prefill_chunk_size: at the point scheduler.policy=static "

@@ -240,8 +240,8 @@ void print_header(std::ostream& out, const SweepOptions& options, const Scenario
       << wrapped(one_line(file.path + (file.description.empty() ? "" : ": " + file.description)),
                  12, output_columns())
       << "sweep       " << count_text(plan.num_points, "point") << ", "
-      << count_text(plan.rows.size(), "row") << ", " << count_text(plan.runs.size(), "run")
-      << " that differ";
+      << count_text(plan.rows.size(), "row") << ", "
+      << count_text(plan.runs.size(), "different run");
   if (!plan.invalid.empty()) out << "; " << invalid_text(plan);
   out << "\njobs        " << options.num_jobs << '\n';
   if (const std::size_t num_others = folder.num_others(plan); num_others > 0) {

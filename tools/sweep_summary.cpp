@@ -7,7 +7,7 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <set>
 #include <span>
 #include <string_view>
 
@@ -171,6 +171,7 @@ SweepSummary::Row SweepSummary::make_row(const SweepRow& row,
   const SweepRun& run = plan_.runs[row.run];
   const Json result = Json::parse(result_text);
   Row added;
+  added.run = row.run;
   added.label = run.scenario.name;
   for (const auto& [key, value] : result.items()) {
     if (key == kFirstDeepKey) break;
@@ -239,10 +240,18 @@ std::vector<double> SweepSummary::best_metrics() const {
   return best;
 }
 
+std::vector<std::size_t> SweepSummary::distinct_rows() const {
+  std::vector<std::size_t> distinct;
+  std::set<std::pair<std::size_t, std::vector<std::string>>> seen;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (seen.emplace(rows_[i].run, rows_[i].values).second) distinct.push_back(i);
+  }
+  return distinct;
+}
+
 // Rows by one metric, the best first, those without it last; else in their order.
 std::vector<std::size_t> SweepSummary::order_by(std::size_t metric) const {
-  std::vector<std::size_t> order(rows_.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<std::size_t> order = distinct_rows();
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     const double left = rows_[a].metrics[metric];
     const double right = rows_[b].metrics[metric];
@@ -280,8 +289,9 @@ std::string SweepSummary::table(std::size_t max_rows) const {
     lines.push_back(std::move(cells));
   }
   std::string text = aligned_rows(lines);
-  text += "* best of its column, of all " + grouped_text(static_cast<std::int64_t>(rows_.size())) +
-          " rows; latencies in ms; sorted by " + std::string(kMetrics[chief].title) + "\n";
+  text += "* best of its column, of all " + grouped_text(static_cast<std::int64_t>(order.size())) +
+          (order.size() == 1 ? " row;" : " rows;") + " latencies in ms; sorted by " +
+          std::string(kMetrics[chief].title) + "\n";
   if (order.size() > max_rows) {
     text += grouped_text(static_cast<std::int64_t>(order.size() - max_rows)) +
             " more rows are in summary.csv\n";

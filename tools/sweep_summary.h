@@ -27,6 +27,7 @@ class SweepSummary {
   // The same as RFC 4180, with a line of names; null is an empty field.
   std::string csv() const;
   // The best rows first: by goodput where there is an SLO, else by p99 ITL. Best values are marked.
+  // Rows that would look the same, of a variant that overrides what varies, are one.
   std::string table(std::size_t max_rows) const;
 
   std::size_t num_rows() const { return rows_.size(); }
@@ -38,6 +39,7 @@ class SweepSummary {
   using Field = std::pair<std::string, std::string>;
   struct Row {
     std::vector<Field> fields;
+    std::size_t run = 0;  // index into the plan's runs
     std::string label;
     std::vector<std::string> values;  // of the plan's keys, for people
     std::vector<double> metrics;      // of the table's columns; NaN: none
@@ -45,6 +47,7 @@ class SweepSummary {
 
   Row make_row(const SweepRow& row, const std::string& result_text) const;
   std::vector<double> best_metrics() const;
+  std::vector<std::size_t> distinct_rows() const;
   std::vector<std::size_t> order_by(std::size_t metric) const;
 
   const SweepPlan& plan_;
