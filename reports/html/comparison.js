@@ -19,9 +19,10 @@ function commonName(names) {
   while (length < names[0].length && names.every((name) => name[length] === names[0][length])) {
     ++length;
   }
-  const start = names[0].slice(0, length).replace(/\s\S+=\S*$/, '');  // a setting they differ in
-  const isCut = names.some((name) => /\d/.test(name[length] || ''));
-  const name = (isCut ? start.replace(/\d+$/, '') : start).replace(/[\s_.,=:-]+$/, '');
+  const start = names[0].slice(0, length);
+  const whole = start.replace(/\s\S+=\S*$/, '');  // without a setting that they differ in
+  const isCut = whole === start && names.some((name) => /\d/.test(name[length] || ''));
+  const name = (isCut ? whole.replace(/\d+$/, '') : whole).replace(/[\s_.,=:-]+$/, '');
   return name.length >= 3 ? name : '';
 }
 
