@@ -29,11 +29,11 @@ hardware: HARDWARE
 engine: {max_num_seqs: 256, max_model_len: 4096}
 scheduler: {policy: token_budget}
 workload:
-  num_requests: 1500
+  num_requests: 300
   arrivals: {process: poisson, rate: 40}
   prompt_tokens: {distribution: fixed, value: 512}
   output_tokens: {distribution: fixed, value: 32}
-slo: {ttft_ms: 2000, itl_ms: 14}
+slo: {ttft_ms: 100, itl_ms: 14}
 )";
 
 struct Place {
@@ -62,8 +62,9 @@ bool contains(const std::string& text, const std::string& part) {
 
 TEST_CASE("tune finds the known optimum of a linear machine", "[tune][cli]") {
   const Place place;
-  const CommandResult result =
-      place.tune("--over scheduler.max_num_batched_tokens=256:4096:x2 --seeds 2 --jobs 2 --json");
+  const CommandResult result = place.tune(
+      "--over scheduler.max_num_batched_tokens=256:2048:x2 --attainment 0.95 --seeds 1 --jobs 2 "
+      "--json");
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
   const Json json = Json::parse(result.out);
@@ -82,17 +83,36 @@ TEST_CASE("tune finds the known optimum of a linear machine", "[tune][cli]") {
   CHECK(rates["256"] > 0.85 * 103);
   CHECK(rates["256"] < 103 * 1.05);
   CHECK(rates["2048"] < rates["1024"]);
-  CHECK(rates["4096"] <= rates["2048"] * 1.02);
   const Json& best = json["settings"][0];
   CHECK(best["low"] <= best["highest_request_rate"].get<double>() * 1.01);
   CHECK(best["high"] >= best["highest_request_rate"].get<double>() * 0.98);
   CHECK(best["config"]["scheduler"]["max_num_batched_tokens"] == 1024);
   for (const Json& trial : best["trials"]) {
     if (trial["request_rate"] == best["highest_request_rate"]) {
-      CHECK(trial["slo_attainment"] >= 0.99);
+      CHECK(trial["slo_attainment"] >= 0.95);
       CHECK(trial["p99_itl_ms"] < 14);
     }
   }
+}
+
+TEST_CASE("tune lets long answers fill the engine before it judges", "[tune][cli]") {
+  const Place place;
+  // 400 tokens take a second, and 51 requests at once make a gap of more than 2.5 ms. Fifty
+  // requests in all never do that, whatever their rate.
+  const CommandResult result = place.tune(
+      "--set workload.num_requests=20 --set workload.prompt_tokens.value=1 "
+      "--set workload.output_tokens.value=400 --set slo.ttft_ms=10 --set slo.itl_ms=2.5 --seeds 1 "
+      "--json");
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  const Json setting = Json::parse(result.out)["settings"][0];
+  CHECK_FALSE(setting["is_unbounded"].get<bool>());
+  const double rate = setting["highest_request_rate"];
+  CHECK(rate > 10);
+  CHECK(rate < 50 / (400 * 0.0023));
+  CHECK(setting["low"] > 0.0);
+  CHECK(setting["trials"].front()["request_rate"] < rate);
+  CHECK(setting["trials"].back()["request_rate"] > rate);
 }
 
 TEST_CASE("tune prints the winner as YAML and as flags, and leaves it as a scenario",

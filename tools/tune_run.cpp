@@ -27,13 +27,14 @@ void keep_first(std::vector<T>& items, std::vector<Index>& begins, std::size_t n
   items.resize(static_cast<std::size_t>(begins.back()));
 }
 
-// A trial lasts so many times the limit that a growing queue breaks.
-constexpr double kWindowLimits = 30;
-// And so many times as long as a request stays.
-constexpr double kStays = 10;
+// A whole trial lasts so many times the limit L that a growing queue breaks. A queue that breaks it
+// for one request in a hundred remembers for about 0.4 L / (1 - utilization) (from the relaxation
+// time and the tail of reflected Brownian motion), 10 to 20 times L; a batch should last longer.
+constexpr double kWindowLimits = 300;
 // One in so many requests arrives while the engine fills up.
 constexpr std::size_t kFillingShare = 5;
-constexpr std::size_t kMaxListRequests = 100'000;  // of one list; reached at loads far too high
+constexpr std::size_t kMaxListRequests = 100'000;   // of one list; reached at loads far too high
+constexpr std::size_t kMaxTrialRequests = 50'000;  // of all lists: beyond, none is made longer
 
 }  // namespace
 
@@ -73,14 +74,15 @@ std::shared_ptr<const Workload> TuneWorkloads::drawn(std::size_t seed,
 }
 
 bool TuneWorkloads::can_be_longer(const Workload& workload) const {
-  return !is_trace_ && workload.requests.size() < kMaxListRequests;
+  return !is_trace_ && workload.requests.size() * num_seeds_ < kMaxTrialRequests;
 }
 
-std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double load, double share,
-                                                       double window_s) const {
-  const double arriving = std::min(load * window_s, static_cast<double>(kMaxListRequests));
+std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double load,
+                                                       double share) const {
+  const double least =
+      std::max(share * static_cast<double>(num_given_), load * std::min(share, 1.0) * window_s_);
   const auto wanted = static_cast<std::size_t>(
-      std::ceil(std::max(share * static_cast<double>(num_given_), arriving)));
+      std::ceil(std::min(least, static_cast<double>(std::max(num_given_, kMaxListRequests)))));
   const std::shared_ptr<const Workload> given = drawn(seed, wanted);
   const double stretch = requests_per_second(*given) / load;
   auto workload = std::make_shared<Workload>(*given);
@@ -111,40 +113,29 @@ RunRecord TuneSetting::run_once(const Workload& workload) {
 TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   TuneTrial trial;
   trial.load = load;
-  const std::size_t num_seeds = workloads_.num_seeds();
-  const double seed_share = 1.0 / static_cast<double>(num_seeds);
+  trial.num_runs = workloads_.num_seeds();
+  const double seed_share = 1.0 / static_cast<double>(trial.num_runs);
   const double share =
       static_cast<double>(num_requests) / static_cast<double>(workloads_.num_requests());
   std::int64_t num_good = 0;
   double duration_s = 0;
   double output_tokens = 0;
-  double window_s = share * workloads_.window_s();
-  for (std::size_t seed = 0; seed < num_seeds;) {
-    const auto workload = workloads_.at_load(seed, load, share, window_s);
+  for (std::size_t seed = 0; seed < trial.num_runs; ++seed) {
+    const auto workload = workloads_.at_load(seed, load, share);
     const RunRecord record = run_once(*workload);
     const Summary summary = summarize(record, {scenario_.slo, 0});
-    // Longer, and from the first seed on, where requests stay so long that the engine did not fill.
-    const double arriving_s = to_seconds(workload->requests.back().arrival);
-    const double stay_s = kStays * share * summary.e2el.mean_ms / 1e3;
-    if (stay_s > arriving_s && workloads_.can_be_longer(*workload)) {
-      trial = TuneTrial{};
-      trial.load = load;
-      num_good = 0;
-      duration_s = output_tokens = 0;
-      window_s = std::max(stay_s, 2 * window_s);
-      seed = 0;
-      continue;
-    }
     for (std::size_t i = record.requests.size() / kFillingShare; i < record.requests.size(); ++i) {
       trial.good.push_back(meets_slo(record.requests[i], scenario_.slo) ? 1 : 0);
       num_good += trial.good.back();
     }
+    trial.can_be_longer = workloads_.can_be_longer(*workload);
+    if (summary.completed > 0)
+      trial.num_in_system += seed_share * load * summary.e2el.mean_ms / 1e3;
     trial.goodput += seed_share * summary.request_goodput.value_or(0);
     duration_s += to_seconds(summary.duration_ns);
     output_tokens += static_cast<double>(summary.total_output_tokens);
     trial.p99_ttft_ms += seed_share * summary.ttft.p99_ms;
     trial.p99_itl_ms += seed_share * summary.itl.p99_ms;
-    ++seed;
   }
   trial.attainment = static_cast<double>(num_good) / static_cast<double>(trial.good.size());
   trial.output_throughput = output_tokens / duration_s;

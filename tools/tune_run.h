@@ -20,9 +20,9 @@ namespace metronome {
 // load asked for.
 //
 // Under a load that is too high the queue grows until the limit on the first token is broken; in a
-// short trial that never happens. So requests keep arriving for thirty times that limit, and for
-// ten times as long as a request stays, with more requests than the scenario has if it takes more.
-// A trace has as many requests as it has.
+// short trial that never happens, and in a longer one it happens by chance. So requests keep
+// arriving for three hundred times that limit (for a part of a trial a part of it), with more
+// requests than the scenario has if it takes more. A trace has as many requests as it has.
 class TuneWorkloads {
  public:
   // Draws for seeds scenario.seed, scenario.seed + 1, ...; a trace, which no seed changes, is one.
@@ -33,12 +33,9 @@ class TuneWorkloads {
   std::size_t num_requests() const { return num_seeds_ * num_given_; }  // that the scenario has
   double given_load() const { return given_load_; }                     // requests/s
 
-  // Of a trial with `share` of the scenario's requests or more, which arrive for `window_s` seconds
-  // or longer, at `load` requests/s. Safe to call from several threads.
-  std::shared_ptr<const Workload> at_load(std::size_t seed, double load, double share,
-                                          double window_s) const;
-  // For how long the limits want requests to arrive.
-  double window_s() const { return window_s_; }
+  // Of a trial with `share` (more than 1 is more) of the scenario's requests or longer, at `load`
+  // requests/s. Safe to call from several threads.
+  std::shared_ptr<const Workload> at_load(std::size_t seed, double load, double share) const;
   // Whether a trial could have more requests than this one.
   bool can_be_longer(const Workload& workload) const;
 

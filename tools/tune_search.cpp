@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
-#include <numeric>
 
 #include "core/error.h"
-#include "core/rng.h"
 #include "tools/parallel.h"
 
 namespace metronome {
@@ -17,19 +15,47 @@ constexpr std::size_t kMinRequests = 200;   // of a round: fewer tell too little
 constexpr double kCoarseTolerance = 0.05;   // of all rounds but the last
 constexpr double kLeastShare = 1.0 / 1024;  // of the first load: below, there is no capacity
 constexpr double kMostTimes = 1 << 20;      // of the first load: all requests at once
-constexpr int kNumResamples = 1000;
-// As long as a request stays or longer: requests that are served together fail together.
-constexpr std::int64_t kNumBlocks = 20;
-// Of a finalist's capacity, tried for its band.
-constexpr double kAround[] = {0.6, 0.75, 0.85, 0.92, 0.97, 1.04, 1.1, 1.2, 1.35, 1.6};
-constexpr double kLowQuantile = 0.05;
-constexpr double kHighQuantile = 0.95;
+// Of a capacity: a band that is wider asks for trials that are longer.
+constexpr double kWideBand = 0.3;
+constexpr double kLengthen = 2.5;
+// Steps of the search around a capacity: the first, and how much larger each next one is.
+constexpr double kFirstAround = 0.03;
+constexpr double kAroundGrowth = 1.6;
 
-// The capacity of one setting with a given number of requests.
+// The highest load whose attainment is at least the target, after loads out of order are averaged
+// (isotonic regression: pools of neighbours, each with no more attainment than the one below).
+double crossing(const std::vector<TuneTrial>& trials, double target) {
+  struct Pool {
+    double num_good = 0;
+    double size = 0;
+    double last_load = 0;
+    double attainment() const { return num_good / size; }
+  };
+  std::vector<Pool> pools;
+  for (const TuneTrial& trial : trials) {
+    const auto size = static_cast<double>(trial.good.size());
+    Pool pool = {trial.attainment * size, size, trial.load};
+    while (!pools.empty() && pools.back().attainment() < pool.attainment()) {
+      pool.num_good += pools.back().num_good;
+      pool.size += pools.back().size;
+      pools.pop_back();
+    }
+    pools.push_back(pool);
+  }
+  double load = 0;
+  for (const Pool& pool : pools) {
+    if (pool.attainment() >= target) load = pool.last_load;
+  }
+  return load;
+}
+
+// The capacity of one setting with a given number of requests or more.
 class CapacitySearch {
  public:
+  using RunAtFn = std::function<TuneTrial(double load, std::size_t num_requests)>;
+
   CapacitySearch(const TuneOptions& options, std::size_t num_requests, bool is_last_round,
-                 const std::function<TuneTrial(double load)>& run)
+                 const RunAtFn& run)
       : options_(options),
         num_requests_(num_requests),
         is_last_round_(is_last_round),
@@ -37,48 +63,147 @@ class CapacitySearch {
         run_(run) {}
 
   TuneFinding find(double first_load) {
+    double load = first_load;
+    double step = 2;
+    while (!try_find(load, step)) {  // its requests were too few: all anew with more
+      const bool has_capacity = finding_.capacity > 0;
+      load = has_capacity ? finding_.capacity : finding_.trials.back().load;
+      step = has_capacity ? 1 + 2 * kFirstAround : 2;
+    }
+    finding_.num_requests = num_requests_;
+    return std::move(finding_);
+  }
+
+ private:
+  // False: trials have to be longer first, and will be.
+  bool try_find(double load, double step) {
+    finding_ = {};
+    return bisect(load, step) && (!is_last_round_ || finding_.capacity == 0 || add_band());
+  }
+
+  bool bisect(double load, double step) {
     double low = 0;   // meets the SLO
     double high = 0;  // does not
     const double least = options_.first_load * kLeastShare;
     const double most = options_.first_load * kMostTimes;
-    for (double load = first_load; low == 0 || high == 0;) {
+    while (low == 0 || high == 0) {
       if (meets(load)) {
+        const TuneTrial& trial = finding_.trials.back();
+        if (lengthen(trial, requests_for_batches(trial))) return false;
         low = load;
         if (load >= most) break;
-        load *= 2;
+        load *= step;
       } else {
         high = load;
         if (load <= least) break;
-        load /= 2;
+        load /= step;
       }
+      step = std::min(2.0, step * step);
     }
     while (low > 0 && high > low * (1 + tolerance_)) {
       const double middle = std::sqrt(low * high);
       (meets(middle) ? low : high) = middle;
     }
-    if (is_last_round_ && low > 0 && high > 0) {
-      for (const double factor : kAround) meets(factor * low);
-    }
-    finding_.num_requests = num_requests_;
-    finding_.capacity = low;
     finding_.is_unbounded = high == 0;
-    std::sort(finding_.trials.begin(), finding_.trials.end(),
-              [](const TuneTrial& a, const TuneTrial& b) { return a.load < b.load; });
-    return std::move(finding_);
+    sort_trials();
+    finding_.capacity = crossing(finding_.trials, options_.attainment);
+    return true;
   }
 
- private:
   bool meets(double load) {
-    const TuneTrial& trial = finding_.trials.emplace_back(run_(load));
+    TuneTrial& trial = finding_.trials.emplace_back(run_(load, num_requests_));
+    trial.num_requests = num_requests_;
     return trial.attainment >= options_.attainment;
+  }
+
+  // Whether trials will be longer from now on, because this one judged fewer requests than that.
+  bool lengthen(const TuneTrial& trial, std::size_t num_judged) {
+    if (!trial.can_be_longer || trial.good.size() >= num_judged) return false;
+    // A fifth more than that, for those that arrive while the engine fills up.
+    num_requests_ = std::max(num_judged, num_requests_) * 5 / 4 + 1;
+    return true;
+  }
+
+  void sort_trials() {
+    std::sort(finding_.trials.begin(), finding_.trials.end(),
+              [](const TuneTrial& a, const TuneTrial& b) { return a.load < b.load; });
+  }
+
+  AttainmentBounds bounds(const TuneTrial& trial) const {
+    return attainment_bounds(trial,
+                             clustering_near(finding_.trials, trial.load, options_.attainment));
+  }
+
+  // Tries loads on both sides of the capacity until it is sure to lie between.
+  bool add_band() {
+    sure_low_ = sure_high_ = 0;
+    const double middle = finding_.capacity;
+    const double least = options_.first_load * kLeastShare;
+    double load = middle;
+    for (double step = kFirstAround; !finding_.is_unbounded; step *= kAroundGrowth) {
+      load *= 1 + step;
+      meets(load);
+      sure_high_ = load;
+      if (bounds(finding_.trials.back()).high < options_.attainment) break;
+      if (load > options_.first_load * kMostTimes) break;
+    }
+    load = middle;
+    for (double step = kFirstAround; load > least; step *= kAroundGrowth) {
+      load /= 1 + step;
+      meets(load);
+      if (bounds(finding_.trials.back()).low >= options_.attainment) {
+        sure_low_ = load;
+        break;
+      }
+    }
+    sort_trials();
+    finding_.capacity = crossing(finding_.trials, options_.attainment);
+    read_band();
+    const TuneTrial& best = *finding_.best_trial();
+    const auto more = static_cast<std::size_t>(kLengthen * static_cast<double>(best.good.size()));
+    return finding_.high - finding_.low <= kWideBand * finding_.capacity || !lengthen(best, more);
+  }
+
+  // Linear between the loads tried.
+  void read_band() {
+    const std::vector<TuneTrial>& trials = finding_.trials;
+    const double target = options_.attainment;
+    std::vector<AttainmentBounds> all;
+    for (const TuneTrial& trial : trials) all.push_back(bounds(trial));
+    const auto between = [&](std::size_t t, double at_t, double at_next) {
+      const double share = (at_t - target) / (at_t - at_next);
+      return trials[t].load + share * (trials[t + 1].load - trials[t].load);
+    };
+    std::size_t begin = 0;  // the first from sure_low_ on that may be too high
+    while (begin < all.size() && (trials[begin].load < sure_low_ || all[begin].low >= target)) {
+      ++begin;
+    }
+    if (sure_low_ == 0) {
+      finding_.low = 0;
+    } else if (begin == all.size()) {
+      finding_.low = trials.back().load;
+    } else {
+      finding_.low = between(begin - 1, all[begin - 1].low, all[begin].low);
+    }
+    std::size_t end = all.size();  // behind the last up to sure_high_ that may be within the SLO
+    while (end > 0 && (trials[end - 1].load > sure_high_ || all[end - 1].high < target)) --end;
+    finding_.high = trials.back().load;
+    if (end > 0 && end < all.size()) {
+      finding_.high = between(end - 1, all[end - 1].high, all[end].high);
+    }
+    finding_.low = std::min(finding_.low, finding_.capacity);
+    finding_.high = std::max(finding_.high, finding_.capacity);
   }
 
   const TuneOptions& options_;
   std::size_t num_requests_;
   bool is_last_round_;
   double tolerance_;
-  const std::function<TuneTrial(double load)>& run_;
+  const RunAtFn& run_;
   TuneFinding finding_;
+  // Loads surely within the SLO, and surely too high; 0: none.
+  double sure_low_ = 0;
+  double sure_high_ = 0;
 };
 
 bool is_better(const TuneFinding& a, const TuneFinding& b) {
@@ -97,92 +222,22 @@ std::vector<std::size_t> round_sizes(std::size_t num_settings, std::size_t num_r
   return sizes;
 }
 
-// Capacities of one setting over resampled requests.
-class Resampling {
- public:
-  Resampling(const TuneOptions& options, const TuneFinding& finding) : target_(options.attainment) {
-    for (const TuneTrial& trial : finding.trials) {
-      std::vector<Block>& blocks = blocks_.emplace_back();
-      loads_.push_back(trial.load);
-      const auto size = static_cast<std::int64_t>(trial.good.size());
-      for (std::int64_t b = 0; b < kNumBlocks; ++b) {
-        const auto begin = trial.good.begin() + b * size / kNumBlocks;
-        const auto end = trial.good.begin() + (b + 1) * size / kNumBlocks;
-        blocks.push_back({std::accumulate(begin, end, std::int64_t{0}), end - begin});
-      }
-    }
-  }
-
-  // Where the attainment of the drawn blocks crosses the target, linear between the loads tried.
-  double capacity(const std::vector<std::size_t>& drawn) const {
-    double load_before = 0;
-    double attained_before = 1;
-    for (std::size_t t = 0; t < loads_.size(); ++t) {
-      std::int64_t good = 0;
-      std::int64_t size = 0;
-      for (const std::size_t block : drawn) {
-        good += blocks_[t][block].num_good;
-        size += blocks_[t][block].size;
-      }
-      if (size == 0) continue;  // of fewer requests than blocks, none was drawn
-      const double attained = static_cast<double>(good) / static_cast<double>(size);
-      if (attained < target_) {
-        if (t == 0) return loads_[t];  // nothing below was tried
-        const double share = (attained_before - target_) / (attained_before - attained);
-        return load_before + share * (loads_[t] - load_before);
-      }
-      load_before = loads_[t];
-      attained_before = attained;
-    }
-    return load_before;
-  }
-
- private:
-  struct Block {
-    std::int64_t num_good = 0;
-    std::int64_t size = 0;
-  };
-
-  double target_;
-  std::vector<double> loads_;
-  std::vector<std::vector<Block>> blocks_;  // [trial][block]
-};
-
-double quantile(std::vector<double> values, double share) {
-  const auto at = values.begin() + std::llround(share * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
-
-// Fills in the bands of the finalists, which come first, best first.
-void add_bands(const TuneOptions& options, std::vector<TuneFinding>& findings) {
-  std::vector<Resampling> resamplings;
-  for (const TuneFinding& finding : findings) {
-    if (finding.is_finalist) resamplings.emplace_back(options, finding);
-  }
-  Rng rng(options.seed, "tune");
-  std::vector<std::vector<double>> capacities(resamplings.size());
-  std::vector<std::size_t> drawn(static_cast<std::size_t>(kNumBlocks));
-  for (int i = 0; i < kNumResamples; ++i) {
-    for (std::size_t& block : drawn) {
-      block = static_cast<std::size_t>(rng.uniform_int(0, kNumBlocks - 1));
-    }
-    for (std::size_t f = 0; f < resamplings.size(); ++f) {
-      capacities[f].push_back(resamplings[f].capacity(drawn));
-    }
-  }
-  for (std::size_t f = 0; f < resamplings.size(); ++f) {
-    TuneFinding& finding = findings[f];
-    finding.low = quantile(capacities[f], kLowQuantile);
-    finding.high = quantile(capacities[f], kHighQuantile);
-    std::vector<double> lead;  // of the best
-    for (std::size_t i = 0; i < capacities[f].size(); ++i) {
-      lead.push_back(capacities[0][i] - capacities[f][i]);
-    }
-    // Closer than the bisection can tell is equal, too.
+// Which finalists, that come first and best first, are as good as the best.
+void mark_equals(const TuneOptions& options, std::vector<TuneFinding>& findings,
+                 const TuneRunFn& run) {
+  TuneFinding& best = findings.front();
+  const TuneTrial* at_best = best.best_trial();
+  best.is_equal_to_best = true;
+  for_each_index(findings.size(), options.num_jobs, [&](std::size_t i) {
+    TuneFinding& finding = findings[i];
+    if (i == 0 || at_best == nullptr || finding.capacity == 0) return;
+    // Closer than the bisection can tell.
+    const bool is_close = finding.capacity * (1 + options.tolerance) >= best.capacity;
     finding.is_equal_to_best =
-        quantile(lead, kLowQuantile) <= options.tolerance * findings.front().capacity;
-  }
+        is_close ||
+        (finding.high >= best.capacity &&
+         !is_good_more_often(*at_best, run(finding.setting, at_best->load, at_best->num_requests)));
+  });
 }
 
 }  // namespace
@@ -196,8 +251,8 @@ const TuneTrial* TuneFinding::best_trial() const {
 
 std::vector<TuneFinding> tune(std::size_t num_settings, const TuneOptions& options,
                               const TuneRunFn& run, const std::function<void()>& poll) {
-  METRONOME_CHECK(options.num_requests > 0 && options.first_load > 0,
-                  "there is a load to begin at");
+  METRONOME_CHECK(options.num_requests > 0 && options.first_load > 0 && options.attainment < 1,
+                  "there is a load to begin at, and a share to reach");
   std::vector<TuneFinding> left(num_settings);
   for (std::size_t i = 0; i < num_settings; ++i) {
     left[i].setting = i;
@@ -206,16 +261,19 @@ std::vector<TuneFinding> tune(std::size_t num_settings, const TuneOptions& optio
   std::vector<TuneFinding> dropped;
   const std::vector<std::size_t> sizes = round_sizes(num_settings, options.num_requests);
   std::mutex poll_mutex;
+  const TuneRunFn polled_run = [&](std::size_t setting, double load, std::size_t num_requests) {
+    if (poll) {
+      const std::lock_guard lock(poll_mutex);
+      poll();
+    }
+    return run(setting, load, num_requests);
+  };
   for (std::size_t round = 0; round < sizes.size(); ++round) {
     const bool is_last = round + 1 == sizes.size();
     for_each_index(left.size(), options.num_jobs, [&](std::size_t i) {
       const std::size_t setting = left[i].setting;
-      const std::function<TuneTrial(double)> run_at = [&](double load) {
-        if (poll) {
-          const std::lock_guard lock(poll_mutex);
-          poll();
-        }
-        return run(setting, load, sizes[round]);
+      const CapacitySearch::RunAtFn run_at = [&](double load, std::size_t num_requests) {
+        return polled_run(setting, load, num_requests);
       };
       const double begin = left[i].capacity > 0 ? left[i].capacity : options.first_load;
       CapacitySearch search(options, sizes[round], is_last, run_at);
@@ -234,7 +292,7 @@ std::vector<TuneFinding> tune(std::size_t num_settings, const TuneOptions& optio
                    std::make_move_iterator(left.end()));
     left.resize(kept);
   }
-  add_bands(options, left);
+  mark_equals(options, left, polled_run);
   left.insert(left.end(), std::make_move_iterator(dropped.begin()),
               std::make_move_iterator(dropped.end()));
   return left;

@@ -6,49 +6,40 @@
 #include <functional>
 #include <vector>
 
+#include "tools/tune_trial.h"
+
 namespace metronome {
 
-// One setting at one load.
-struct TuneTrial {
-  double load = 0;                 // requests/s
-  std::vector<std::uint8_t> good;  // of each request, in order of arrival: whether it met the SLO
-
-  double attainment = 0;  // share of good requests
-  double goodput = 0;     // good requests/s
-  double output_throughput = 0;
-  double p99_ttft_ms = 0;
-  double p99_itl_ms = 0;
-};
-
-// Runs `num_requests` requests or more at a load. Called from several threads, for a setting from
-// one at a time. At one load the requests must be the same for every setting.
+// Runs `num_requests` requests or more at a load, as far as there are so many. Called from several
+// threads, for a setting from one at a time. The requests must be the same for every setting at the
+// same load and `num_requests`.
 using TuneRunFn =
     std::function<TuneTrial(std::size_t setting, double load, std::size_t num_requests)>;
 
 struct TuneOptions {
-  double attainment = 0.99;  // share of requests that have to be good
+  double attainment = 0.99;  // share of requests that have to be good; below 1
   double tolerance = 0.01;   // of a capacity, relative
   double first_load = 1;     // where the search begins, requests/s
   std::size_t num_requests = 0;
   int num_jobs = 1;
-  std::uint64_t seed = 0;  // of the resampling
 };
 
 // What became of one setting.
 struct TuneFinding {
   std::size_t setting = 0;
-  std::size_t num_requests = 0;   // in the last round that it was in
+  std::size_t num_requests = 0;   // asked of each trial of the last round that it was in
   bool is_finalist = false;       // that was the last of all
   std::vector<TuneTrial> trials;  // of that round, by load
-  // The highest load within the SLO: all loads tried below it were. 0: not even a thousandth of the
-  // first load was.
+  // The highest load tried that is within the SLO, where a chance that favours a load over a lower
+  // one is evened out. 0: not even a thousandth of the first load is.
   double capacity = 0;
   bool is_unbounded = false;  // no load that was tried, up to all requests at once, was too high
-  // Of finalists: 5th and 95th percentile of the capacity over resampled requests, and whether it
-  // is the best one's, as far as these requests can tell.
+  // Of finalists, for other requests of the same kind: 95 % sure that the capacity is at least
+  // `low`, 95 % sure that it is at most `high`. Low is 0 when not even at the lowest load tried
+  // so few requests can show that enough of them are good.
   double low = 0;
   double high = 0;
-  bool is_equal_to_best = false;
+  bool is_equal_to_best = false;  // as far as these requests can tell
 
   // At capacity; nullptr when there is none.
   const TuneTrial* best_trial() const;
@@ -58,10 +49,15 @@ struct TuneFinding {
 // load, and the better half goes on to a round with twice the requests, the last one with all of
 // them. Every setting faces the same requests, so that differences are those of the settings.
 //
-// Bands come from resampling: blocks of neighbouring requests, twentieths of a trial, are drawn
-// with replacement, the same for all settings and loads, and the capacity is read off the
-// attainment of what was drawn. For that, finalists are tried at loads on both sides of their
-// capacity, too.
+// A round has more requests than told, as far as there are more, when requests stay so long that
+// the engine hardly filled, and the last one when a band comes out wider than three tenths.
+//
+// For their band, finalists are tried at loads on both sides of the capacity until one may be 95 %
+// sure that enough requests are good (low side), or too few (high side); the ends of the band are
+// where that begins, linear between loads. So an end is wrong when the bounds of the attainment are
+// (tune_trial.h), meant to be once in twenty times. A finalist is equal to the best when its band
+// reaches the capacity of the best, unless it serves the same requests worse at that load, by more
+// than their scatter explains.
 //
 // Finalists come first, best capacity first; of equals the setting that was given first. The result
 // does not depend on num_jobs. `poll` is called between trials, from one thread at a time; what it
