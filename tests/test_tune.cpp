@@ -150,6 +150,8 @@ TEST_CASE("tune says what it cannot do", "[tune][cli]") {
   CHECK(contains(
       error("--set workload.arrivals.process=closed_loop --set workload.arrivals.concurrency=4"),
       "no load to vary"));
+  CHECK(error("--set model=/nope").starts_with("metronome: error: --set model: no such file"));
+  CHECK(contains(error("--attainment 1"), "--attainment: is out of range; allowed: above 0"));
   CHECK(contains(error("--attainment 0"), "--attainment: is out of range"));
   CHECK(contains(error("--seeds 0"), "--seeds: 0 is out of range"));
   CHECK(contains(error("--set slo.itl_ms=1 --seeds 1", 1), "no setting keeps the SLO at any load"));

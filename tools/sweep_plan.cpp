@@ -148,6 +148,7 @@ std::string point_text(const std::vector<Assignment>& point) {
 // Says where the point comes from instead of the `--set` that it was made into.
 std::string point_error(const SweepSpec& spec, const std::vector<Assignment>& point,
                         std::string message) {
+  if (point.empty()) return message;  // nothing is varied
   std::string where = spec.points.empty() ? "" : spec.points_where;
   for (const SweptKey& swept : spec.over) {
     const std::string prefix = "--set " + printable(swept.key) + ": ";
