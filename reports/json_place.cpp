@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 
@@ -28,6 +29,12 @@ JsonPlace JsonPlace::at(const std::string& key) const {
   }
   return JsonPlace(where_ + ": " + key, json_->at(key));
 }
+
+bool JsonPlace::has(const std::string& key) const {
+  return json_->is_object() && json_->contains(key);
+}
+
+bool JsonPlace::is_null() const { return json_->is_null(); }
 
 std::int64_t JsonPlace::integer(std::int64_t min, std::int64_t max) const {
   if (!json_->is_number_integer()) fail("is no whole number");

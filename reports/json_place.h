@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,8 +23,8 @@ class JsonPlace {
 
   [[noreturn]] void fail(const std::string& message) const;
   JsonPlace at(const std::string& key) const;
-  bool has(const std::string& key) const { return json_->is_object() && json_->contains(key); }
-  bool is_null() const { return json_->is_null(); }
+  bool has(const std::string& key) const;
+  bool is_null() const;
   const Json& json() const { return *json_; }
 
   std::int64_t integer(std::int64_t min, std::int64_t max) const;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,112 +9,21 @@
 #include <utility>
 
 #include "core/error.h"
+#include "reports/json_place.h"
 
 namespace metronome {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
-// A value inside a result file, which knows where it stands.
-class Place {
- public:
-  Place(std::string where, const Json& json) : where_(std::move(where)), json_(json) {}
+constexpr const char* kReadable = "a file that can be read";
 
-  // The file is not what Metronome writes.
-  [[noreturn]] void fail(const std::string& message) const {
-    throw ConfigError(where_ + ": " + message);
-  }
-  Place at(const std::string& key) const {
-    if (!json_.is_object() || !json_.contains(key)) {
-      throw ConfigError(where_ + ": " + key + ": is missing; allowed: a file that metronome wrote");
-    }
-    return Place(where_ + ": " + key, json_.at(key));
-  }
-  bool has(const std::string& key) const { return json_.is_object() && json_.contains(key); }
-  bool is_null() const { return json_.is_null(); }
-  const Json& json() const { return json_; }
-
-  std::int64_t integer(std::int64_t min, std::int64_t max) const {
-    if (!json_.is_number_integer()) fail("is no whole number");
-    const auto number = json_.get<std::int64_t>();
-    if (number < min || number > max) {
-      fail(std::to_string(number) + " is out of range; allowed: " + std::to_string(min) + " to " +
-           std::to_string(max));
-    }
-    return number;
-  }
-  std::int32_t count() const {
-    return static_cast<std::int32_t>(integer(0, std::numeric_limits<std::int32_t>::max()));
-  }
-  TimeNs time() const { return integer(0, kNever - 1); }
-  TimeNs time_or_none() const { return is_null() ? kNoTime : time(); }
-  double number() const {
-    if (!json_.is_number()) fail("is no number");
-    return json_.get<double>();
-  }
-  std::string text() const {
-    if (!json_.is_string()) fail("is no text");
-    return json_.get<std::string>();
-  }
-  std::string text_or_empty() const { return is_null() ? std::string() : text(); }
-  bool truth() const {
-    if (!json_.is_boolean()) fail("is neither true nor false");
-    return json_.get<bool>();
-  }
-  // Calls visit(place) for each entry of a list.
-  template <class Visit>
-  void for_each(Visit visit) const {
-    if (!json_.is_array()) fail("is no list");
-    std::size_t i = 0;
-    for (const Json& entry : json_) visit(Place(where_ + "[" + std::to_string(i++) + "]", entry));
-  }
-  // A list of exactly `size` counts.
-  std::vector<std::int32_t> counts(std::size_t size) const {
-    std::vector<std::int32_t> numbers;
-    for_each([&](const Place& entry) { numbers.push_back(entry.count()); });
-    if (numbers.size() != size) fail("is no list of " + std::to_string(size) + " numbers");
-    return numbers;
-  }
-
- private:
-  std::string where_;
-  const Json& json_;
-};
-
-Json parse_json(const std::string& text, const std::string& where) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw ConfigError(where + ": is no JSON: " + error.what());
-  }
-}
-
-std::ifstream open_file(const std::string& path, const std::string& advice) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(path + ": cannot be read; allowed: " + advice);
-  return file;
-}
-
-// Calls visit(place, line number from 0) for each line of a JSON Lines file.
-void for_each_line(const std::string& path,
-                   const std::function<void(const Place&, std::size_t)>& visit) {
-  std::ifstream file = open_file(path, "a file that can be read");
-  std::string line;
-  for (std::size_t i = 0; std::getline(file, line); ++i) {
-    const std::string where = path + ":" + std::to_string(i + 1);
-    const Json json = parse_json(line, where);
-    visit(Place(where, json), i);
-  }
-  if (file.bad()) throw ConfigError(path + ": cannot be read to its end");
-}
-
-std::optional<double> number_or_none(const Place& place) {
+std::optional<double> number_or_none(const JsonPlace& place) {
   if (place.is_null()) return std::nullopt;
   return place.number();
 }
 
-RunInfo read_info(const Place& result) {
+RunInfo read_info(const JsonPlace& result) {
   if (result.at(std::string(kResultSchemaKey)).integer(0, INT32_MAX) != kResultSchema) {
     result.at(std::string(kResultSchemaKey))
         .fail("is another version's; allowed: " + std::to_string(kResultSchema));
@@ -135,27 +42,27 @@ RunInfo read_info(const Place& result) {
   info.digest = result.at("digest").text();
   info.output_digest = result.at("output_digest").text_or_empty();
   info.num_prompts = result.at("num_prompts").integer(0, kNever);
-  const Place rate = result.at("request_rate");
+  const JsonPlace rate = result.at("request_rate");
   if (rate.json() != "inf") info.request_rate = rate.number();
-  const Place burstiness = result.at("burstiness");
+  const JsonPlace burstiness = result.at("burstiness");
   info.burstiness =
       burstiness.json() == "inf" ? std::numeric_limits<double>::infinity() : burstiness.number();
-  const Place concurrency = result.at("max_concurrency");
+  const JsonPlace concurrency = result.at("max_concurrency");
   if (!concurrency.is_null()) info.max_concurrency = concurrency.integer(0, kNever);
   info.tensor_parallel_size = result.at("tensor_parallel_size").count();
   info.num_blocks = result.at("num_kv_blocks").integer(0, kMaxBlocks);
-  const Place slo = result.at("slo");
+  const JsonPlace slo = result.at("slo");
   info.slo.ttft_ms = number_or_none(slo.at("ttft_ms"));
   info.slo.tpot_ms = number_or_none(slo.at("tpot_ms"));
   info.slo.itl_ms = number_or_none(slo.at("itl_ms"));
   info.slo.e2el_ms = number_or_none(slo.at("e2el_ms"));
-  if (const Place config = result.at("config"); !config.is_null()) {
+  if (const JsonPlace config = result.at("config"); !config.is_null()) {
     info.config_json = config.json().dump(2);
   }
   return info;
 }
 
-EndReason read_reason(const Place& place) {
+EndReason read_reason(const JsonPlace& place) {
   const std::string name = place.text();
   for (std::size_t i = 0; i < kNumEndReasons; ++i) {
     const auto reason = static_cast<EndReason>(i);
@@ -164,7 +71,7 @@ EndReason read_reason(const Place& place) {
   place.fail("'" + name + "' is no way for a request to end");
 }
 
-StepEntry read_step(const Place& line, RunRecord& record) {
+StepEntry read_step(const JsonPlace& line, RunRecord& record) {
   StepEntry step;
   step.planned_at = line.at("planned_ns").time();
   step.started_at = line.at("started_ns").integer(step.planned_at, kNever - 1);
@@ -182,7 +89,7 @@ StepEntry read_step(const Place& line, RunRecord& record) {
   step.failed = line.at("failed").truth() ? 1 : 0;
   step.decode_only_ns = line.at("decode_only_ns").time_or_none();
   step.first_prefill_chunk = static_cast<std::int32_t>(record.prefills.size());
-  line.at("prefills").for_each([&](const Place& entry) {
+  line.at("prefills").for_each([&](const JsonPlace& entry) {
     const std::vector<std::int32_t> chunk = entry.counts(3);
     record.prefills.push_back({static_cast<RequestId>(chunk[0]), chunk[1], chunk[2]});
     ++step.num_prefill_chunks;
@@ -190,7 +97,7 @@ StepEntry read_step(const Place& line, RunRecord& record) {
   return step;
 }
 
-RequestRecord read_request(const Place& line) {
+RequestRecord read_request(const JsonPlace& line) {
   RequestRecord request;
   request.reason = read_reason(line.at("end"));
   request.priority = static_cast<std::int32_t>(line.at("priority").integer(INT32_MIN, INT32_MAX));
@@ -210,12 +117,12 @@ RequestRecord read_request(const Place& line) {
 }
 
 // The runs of one request: steps that exist, in order.
-void read_runs(const Place& line, RunRecord& record, RequestRecord& request) {
+void read_runs(const JsonPlace& line, RunRecord& record, RequestRecord& request) {
   request.first_run = static_cast<std::uint32_t>(record.runs.size());
   std::int64_t last_step = 0;
   std::int64_t num_tokens = 0;
-  const Place runs = line.at("runs");
-  runs.for_each([&](const Place& entry) {
+  const JsonPlace runs = line.at("runs");
+  runs.for_each([&](const JsonPlace& entry) {
     const std::vector<std::int32_t> run = entry.counts(2);
     const std::int64_t end = std::int64_t{run[0]} + run[1];
     if (run[1] < 1 || run[0] < last_step || end > static_cast<std::int64_t>(record.steps.size())) {
@@ -260,13 +167,13 @@ RunRecord read_record(const std::string& folder) {
   const std::string steps = folder + "/" + std::string(kStepsFile);
   const std::string requests = folder + "/" + std::string(kRequestsFile);
   require_record(steps, requests);
-  for_each_line(steps, [&](const Place& line, std::size_t) {
+  for_each_json_line(steps, kReadable, [&](const JsonPlace& line, std::size_t) {
     record.steps.push_back(read_step(line, record));
   });
-  for_each_line(requests, [&](const Place& line, std::size_t i) {
+  for_each_json_line(requests, kReadable, [&](const JsonPlace& line, std::size_t i) {
     RequestRecord& request = record.requests.emplace_back(read_request(line));
     read_runs(line, record, request);
-    line.at("preempted_ns").for_each([&](const Place& time) {
+    line.at("preempted_ns").for_each([&](const JsonPlace& time) {
       record.preemptions.push_back({time.time(), static_cast<RequestId>(i)});
     });
   });
@@ -294,14 +201,12 @@ std::vector<std::string> result_folders(const std::string& path) {
   }
   std::sort(names.begin(), names.end());
   if (const fs::path summary = fs::path(path) / kSummaryFile; fs::exists(summary)) {
-    std::ifstream file = open_file(summary.string(), "a file that can be read");
-    const Json runs =
-        parse_json(std::string(std::istreambuf_iterator<char>(file), {}), summary.string());
+    const JsonPlace::Json runs = read_json_file(summary.string(), kReadable);
     const bool is_sweep =
         !runs.empty() && runs.front().is_object() && runs.front().contains("point");
     const char* const key = is_sweep ? "point" : "label";
     std::map<std::string, std::size_t> ranks;  // of the first row of each
-    for (const Json& run : runs) {
+    for (const JsonPlace::Json& run : runs) {
       const auto name = run.is_object() ? run.find(key) : run.end();
       if (name != run.end() && name->is_string()) ranks.emplace(*name, ranks.size());
     }
@@ -322,9 +227,8 @@ std::vector<std::string> result_folders(const std::string& path) {
 
 RunInfo read_result_info(const std::string& folder) {
   const std::string path = folder + "/" + std::string(kResultFile);
-  std::ifstream file = open_file(path, "a folder that metronome wrote");
-  const Json json = parse_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
-  return read_info(Place(path, json));
+  const JsonPlace::Json json = read_json_file(path, "a folder that metronome wrote");
+  return read_info(JsonPlace(path, json));
 }
 
 StoredRun read_result(const std::string& folder) {

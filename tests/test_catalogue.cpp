@@ -337,7 +337,8 @@ TEST_CASE("malformed config.json", "[sim][catalogue]") {
   const std::string unknown = error_with("LlamaForCausalLM", "GPT2LMHeadModel");
   CHECK(contains(unknown, "architectures: \"GPT2LMHeadModel\" is not supported; allowed: "));
   CHECK(contains(unknown,
-                 "LlamaForCausalLM, MistralForCausalLM, Qwen3ForCausalLM, "
+                 "LlamaForCausalLM, MistralForCausalLM, Qwen3ForCausalLM, MixtralForCausalLM, "
+                 "Qwen3MoeForCausalLM, "
                  "Gemma3ForCausalLM, Gemma3ForConditionalGeneration"));
   CHECK(contains(error_with("[\"LlamaForCausalLM\"]", "[]"), "architectures: must be a list"));
   CHECK(contains(error_with("\"architectures\": [\"LlamaForCausalLM\"],", ""),

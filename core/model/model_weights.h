@@ -25,7 +25,8 @@ struct WeightSpec {
   bool operator==(const WeightSpec&) const = default;
 };
 
-// Every tensor of a model in order of use. With tied embeddings there is no "lm_head.weight".
+// Every tensor of a model without experts, in order of use. With tied embeddings there is no
+// "lm_head.weight".
 std::vector<WeightSpec> weight_specs(const ModelConfig& model);
 
 // One tensor of weight_specs(model), by its name behind "model.layers.LAYER." ("mlp.up_proj"), or
