@@ -76,6 +76,11 @@ void check_whole_prompts(const Scenario& scenario, const PolicyInfo& policy,
 
 }  // namespace
 
+StepShape resolved_step_shape(const Scenario& scenario) {
+  if (scenario.engine.step_shape != StepShape::Auto) return scenario.engine.step_shape;
+  return find_policy(scenario.scheduler.policy)->natural_shape;
+}
+
 EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model,
                               const KvCapacityFn& kv_capacity) {
   const std::int64_t max_model_len =
@@ -97,8 +102,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   setup.max_model_len = static_cast<std::int32_t>(max_model_len);
   setup.max_waiting_requests = scenario.engine.max_waiting_requests;
   setup.async_depth = scenario.engine.async_depth;
-  setup.step_shape = scenario.engine.step_shape == StepShape::Auto ? policy->natural_shape
-                                                                   : scenario.engine.step_shape;
+  setup.step_shape = resolved_step_shape(scenario);
   if (scenario.kv_cache.backend == KvBackend::Slotted) {
     setup.kv_cache = slotted_layout(scenario, setup.max_model_len, kv_capacity);
     return setup;

@@ -49,7 +49,6 @@ ObservedRun read_folder(const std::string& path, bool from_queue) {
   }
   ObservedRun run;
   run.counts_from_queue = from_queue;
-  run.has_gaps = true;
   run.stored = read_result(folders.front());
   const RunRecord& record = run.stored->record;
   for (std::size_t i = 0; i < record.requests.size(); ++i) {
@@ -104,7 +103,6 @@ ObservedRun read_request_log(const std::string& path) {
 ObservedRun read_vllm_bench(const std::string& path, const JsonPlace& root) {
   ObservedRun run;
   run.format = RunFormat::VllmBench;
-  run.has_gaps = true;
   run.duration_ns = root.at("duration").seconds();
   root.at("ttfts").for_each([&](const JsonPlace& ttft) {
     ObservedRequest seen;
@@ -158,7 +156,6 @@ ObservedRun read_vllm_bench(const std::string& path, const JsonPlace& root) {
     return is_failed[i++] || request.num_output_tokens < 1;
   });
   run.num_incomplete = static_cast<std::int64_t>(num_requests - run.requests.size());
-  run.path = path;
   return run;
 }
 

@@ -41,11 +41,10 @@ struct ObservedRun {
   std::string path;
   RunFormat format = RunFormat::Metronome;
   std::vector<ObservedRequest> requests;  // in the order of the file
-  bool has_gaps = false;
-  bool counts_from_queue = false;   // ObservedRequest::begin is queued_ts
-  TimeNs duration_ns = 0;           // from the first request's begin to the last token
-  std::int64_t num_incomplete = 0;  // requests that are left out
-  std::optional<StoredRun> stored;  // of a result folder
+  bool counts_from_queue = false;         // ObservedRequest::begin is queued_ts
+  TimeNs duration_ns = 0;                 // from the first request's begin to the last token
+  std::int64_t num_incomplete = 0;        // requests that are left out
+  std::optional<StoredRun> stored;        // of a result folder
 };
 
 // Reads a result folder of one run, or a file by what is in it. `from_queue`: a result folder's

@@ -39,7 +39,6 @@ ObservedRequest request_of(double ttft_ms, const std::vector<double>& gaps_ms) {
 ObservedRun run_of(std::vector<ObservedRequest> requests) {
   ObservedRun run;
   run.requests = std::move(requests);
-  run.has_gaps = true;
   run.duration_ns = 10 * kNsPerSecond;
   return run;
 }

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "core/engine_setup.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
-#include "core/policy_registry.h"
 #include "reports/json_text.h"
 #include "reports/number_text.h"
 #include "reports/validation.h"
@@ -104,11 +104,6 @@ Scenario scenario_of(const StoredRun& run) {
   return parse_scenario(run.result.info.config_json, where, {}).variants.front();
 }
 
-StepShape shape_of(const Scenario& scenario) {
-  if (scenario.engine.step_shape != StepShape::Auto) return scenario.engine.step_shape;
-  return find_policy(scenario.scheduler.policy)->natural_shape;
-}
-
 Validation validate(const ValidateOptions& options, const ObservedRun& measured,
                     const ObservedRun& simulated) {
   if (!simulated.stored) {
@@ -119,9 +114,9 @@ Validation validate(const ValidateOptions& options, const ObservedRun& measured,
   const Scenario scenario = scenario_of(*simulated.stored);
   if (measured.stored) {
     const RunRecord& record = measured.stored->record;
-    const StepShape shape = shape_of(scenario_of(*measured.stored));
+    const StepShape shape = resolved_step_shape(scenario_of(*measured.stored));
     validation.decisions =
-        compare_decisions(record, shape, simulated.stored->record, shape_of(scenario));
+        compare_decisions(record, shape, simulated.stored->record, resolved_step_shape(scenario));
     if (!scenario.hardware.empty()) {
       const ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
       const std::unique_ptr<StepTimePredictor> predictor = make_step_predictor(scenario, model);
