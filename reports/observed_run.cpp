@@ -100,7 +100,7 @@ ObservedRun read_request_log(const std::string& path) {
 }
 
 // One entry a request in each list; failed ones have a text in `errors`.
-ObservedRun read_vllm_bench(const std::string& path, const JsonPlace& root) {
+ObservedRun read_vllm_bench(const JsonPlace& root) {
   ObservedRun run;
   run.format = RunFormat::VllmBench;
   run.duration_ns = root.at("duration").seconds();
@@ -169,7 +169,7 @@ ObservedRun read_file(const std::string& path) {
   if (!json.is_object() || !json.contains("ttfts")) {
     throw ConfigError(path + ": has neither ttfts nor first_token_ts; allowed: " + kAllowed);
   }
-  return read_vllm_bench(path, JsonPlace(path, json));
+  return read_vllm_bench(JsonPlace(path, json));
 }
 
 }  // namespace
