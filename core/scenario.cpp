@@ -190,11 +190,12 @@ std::string read_description(const ConfigNode& root) {
   return description;
 }
 
-std::string resolve_model(const std::string& model, const SourceLocation& where,
-                          const std::string& base_dir) {
-  const bool is_path = model.find('/') != std::string::npos || model.ends_with(".json");
-  if (!is_path || where.is_assignment() || fs::path(model).is_absolute()) return model;
-  return (fs::path(base_dir) / model).lexically_normal().string();
+// A name of a catalogue, or a path relative to the scenario's folder.
+std::string resolve_name_or_path(const std::string& name, const SourceLocation& where,
+                                 const std::string& base_dir) {
+  const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
+  if (!is_path || where.is_assignment() || fs::path(name).is_absolute()) return name;
+  return (fs::path(base_dir) / name).lexically_normal().string();
 }
 
 Scenario read_scenario(const ConfigNode& source, const std::string& base_dir) {
@@ -213,7 +214,9 @@ Scenario read_scenario(const ConfigNode& source, const std::string& base_dir) {
   }
   scenario.workload = read_workload_config(*workload, "workload", base_dir);
   scenario.source = std::make_shared<const ConfigNode>(source);
-  scenario.model = resolve_model(scenario.model, scenario.location_of("model"), base_dir);
+  scenario.model = resolve_name_or_path(scenario.model, scenario.location_of("model"), base_dir);
+  scenario.cost_model.file = resolve_name_or_path(
+      scenario.cost_model.file, scenario.location_of("cost_model.file"), base_dir);
   return scenario;
 }
 

@@ -42,7 +42,9 @@ struct KvCacheConfig {
 };
 
 struct CostModelConfig {
-  std::string kind = "roofline";
+  // A file that `metronome calibrate` wrote, or the name of one that comes with the program; empty:
+  // the roofline of the hardware.
+  std::string file;
   Batching batching = Batching::Ragged;
   bool gather_kv = false;  // KV is copied out of its blocks before attention
   std::int32_t tensor_parallel_size = 1;
@@ -168,6 +170,9 @@ struct Scenario {
   // YAML: saved in the folder to which the trace's path stays relative (the scenario file's, or
   // the current one if `--set` gave the path), it is a scenario that resolves to itself.
   std::string to_json() const;
+
+  // Says where step times come from, so that it can be simulated.
+  bool names_step_times() const { return !hardware.empty() || !cost_model.file.empty(); }
 };
 
 // Keys, ranges and meaning of each section. Shown an unknown policy, they break an invariant.

@@ -13,7 +13,6 @@ namespace {
 constexpr std::string_view kStepShapes[] = {"auto", "mixed", "separate"};
 constexpr std::string_view kBackends[] = {"paged", "slotted"};
 constexpr std::string_view kAllocations[] = {"incremental", "eager"};
-constexpr std::string_view kCostModels[] = {"roofline"};
 constexpr std::string_view kWeights[] = {"auto", "random"};
 constexpr std::string_view kInvariances[] = {"none", "chunk", "full"};
 constexpr std::string_view kBatchings[] = {"ragged", "padded"};
@@ -106,7 +105,10 @@ void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
 }
 
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
-  choose_name(visitor, "kind", config.kind, kCostModels, "where step times come from");
+  visitor.text("file", config.file,
+               "measured step times: a name of `metronome list costs`, or the path of a file that "
+               "`metronome calibrate` wrote, relative to the scenario's folder; by --set, to the "
+               "current one; empty: the hardware's roofline");
   visitor.choice("batching", config.batching, kBatchings,
                  "sequences packed, or padded to the longest of the batch");
   visitor.boolean("gather_kv", config.gather_kv, "copy KV out of its blocks before attention");

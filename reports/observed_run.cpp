@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "reports/json_place.h"
+#include "core/json_place.h"
 
 namespace metronome {
 namespace {

@@ -50,6 +50,7 @@ struct RunInfo {
 struct RunResult {
   RunInfo info;
   Summary summary;
+  std::optional<std::int64_t> num_extrapolated_steps;  // see RunOutcome; absent: no such key
 };
 
 // result.json: vLLM's keys in vLLM's order, then Metronome's. A figure that does not exist (the

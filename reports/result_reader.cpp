@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "reports/json_place.h"
+#include "core/json_place.h"
 
 namespace metronome {
 namespace {

@@ -17,6 +17,8 @@ struct StepCost {
   TimeNs overhead_ns = 0;   // launches, gather copies
   // What the step would cost without its prefill chunks; 0 where it has no decode.
   TimeNs decode_only_ns = 0;
+  // A measured model was asked for more than what it was measured with.
+  bool is_extrapolated = false;
 };
 
 class CostModel {
@@ -26,7 +28,8 @@ class CostModel {
   virtual StepCost step_cost(const StepPlan& plan) = 0;
   // Host time between the end of a step and the start of the next that depends on it.
   virtual TimeNs host_gap_ns() const = 0;
-  // Blocks of `block_tokens` tokens that fit beside the weights in the device's memory.
+  // Blocks of `block_tokens` tokens that fit beside the weights in the device's memory. Throws
+  // UnplacedConfigError where none does.
   virtual std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const = 0;
 };
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <string>
 
 #include "core/error.h"
+#include "sim/device_share.h"
 
 namespace metronome {
 namespace {
@@ -15,52 +15,17 @@ constexpr double kNsPerMicro = 1e3;
 // Activations travel and are added in bf16 whatever the weights are stored in.
 constexpr double kBytesPerActivation = 2;
 constexpr double kAllreducesPerLayer = 2;  // after the output and the down projection
-// Kept free for activations, workspaces and the runtime.
-constexpr double kActivationReserveBytes = 2e9;
-constexpr std::int64_t kMaxTensorParallel = 64;
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
 // Durations are far below 2^53 ns, so the sum and the truncation are exact.
 TimeNs round_ns(double ns) { return static_cast<TimeNs>(ns + 0.5); }
 
-// A device has whole query heads, and whole or (with more devices than KV heads) replicated
-// KV heads.
-bool can_split(const ModelConfig& model, std::int64_t tp) {
-  const bool splits_kv =
-      tp <= model.n_kv_heads ? model.n_kv_heads % tp == 0 : tp % model.n_kv_heads == 0;
-  const bool splits_mlp = model.ffn_dim % tp == 0 && model.expert_ffn_dim % tp == 0;
-  return splits_kv && splits_mlp && model.n_heads % tp == 0;
-}
-
-void check_tensor_parallel(const ModelConfig& model, const HardwareSpec& hardware,
-                           std::int64_t tp) {
-  const char* const key = "cost_model.tensor_parallel_size";
-  const std::string what = std::to_string(tp) + " cannot be used with ";
-  if (tp < 1 || !can_split(model, tp)) {
-    std::string allowed;
-    for (std::int64_t size = 1; size <= kMaxTensorParallel; ++size) {
-      if (can_split(model, size)) allowed += (size == 1 ? "" : ", ") + std::to_string(size);
-    }
-    throw UnplacedConfigError(
-        key,
-        what + model.name + ", which it does not split evenly (n_heads " +
-            std::to_string(model.n_heads) + ", n_kv_heads " + std::to_string(model.n_kv_heads) +
-            ", ffn_dim " + std::to_string(model.ffn_dim) +
-            (model.n_experts == 0 ? ""
-                                  : ", expert_ffn_dim " + std::to_string(model.expert_ffn_dim)) +
-            "); allowed: " + allowed);
-  }
-  if (tp > 1 && hardware.link_bandwidth <= 0) {
-    throw UnplacedConfigError(key,
-                              what + hardware.name + ", which has no link_bandwidth; allowed: 1");
-  }
-}
-
-std::string gigabytes(double bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f GB", bytes / 1e9);
-  return text;
+void check_link(const HardwareSpec& hardware, std::int64_t tp) {
+  if (tp == 1 || hardware.link_bandwidth > 0) return;
+  throw UnplacedConfigError("cost_model.tensor_parallel_size",
+                            std::to_string(tp) + " cannot be used with " + hardware.name +
+                                ", which has no link_bandwidth; allowed: 1");
 }
 
 }  // namespace
@@ -162,7 +127,8 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
                                      const CostModelConfig& config)
     : model_(model), hardware_(hardware), config_(config) {
   const std::int64_t tp = config.tensor_parallel_size;
-  check_tensor_parallel(model, hardware, tp);
+  check_tensor_parallel(model, tp);
+  check_link(hardware, tp);
   const double shards = real(tp);
   const double layers = real(model.n_layers);
 
@@ -173,8 +139,7 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   head_params_ = real(model.n_embedding_params()) / shards;
   // Query times key and weight times value: a multiply and an add per element of each.
   attention_flops_per_pair_ = 4 * real(model.n_heads * model.head_dim) / shards;
-  const std::int64_t device_kv_heads = std::max<std::int64_t>(model.n_kv_heads / tp, 1);
-  kv_bytes_per_position_ = 2 * real(device_kv_heads * model.head_dim * model.bytes_per_kv_element);
+  kv_bytes_per_position_ = device_kv_bytes(model, tp);
 
   ns_per_matmul_flop_ = kNsPerSec / (hardware.peak_flops * hardware.matmul_efficiency);
   ns_per_attention_flop_ = kNsPerSec / (hardware.peak_flops * hardware.attention_efficiency);
@@ -378,20 +343,7 @@ TimeNs RooflineCostModel::host_gap_ns() const {
 }
 
 std::int64_t RooflineCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {
-  METRONOME_CHECK(block_tokens > 0, "a block holds at least one token");
-  const double usable = real(hardware_.memory_bytes) * config_.gpu_memory_utilization;
-  const double weights = real(model_.weight_bytes()) / real(config_.tensor_parallel_size);
-  const double room = usable - weights - kActivationReserveBytes;
-  const double block = real(model_.n_layers) * kv_bytes_per_position_ * real(block_tokens);
-  if (room < block) {
-    throw UnplacedConfigError(
-        "model", model_.name + " does not fit on " + hardware_.name + ": " + gigabytes(weights) +
-                     " of weights and " + gigabytes(kActivationReserveBytes) +
-                     " for activations leave no KV block in " + gigabytes(usable) +
-                     "; allowed: a smaller model, more memory, a higher "
-                     "cost_model.gpu_memory_utilization or cost_model.tensor_parallel_size");
-  }
-  return static_cast<std::int64_t>(room / block);
+  return metronome::kv_capacity_blocks(model_, hardware_, config_, block_tokens);
 }
 
 }  // namespace metronome

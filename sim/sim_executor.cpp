@@ -15,6 +15,7 @@ void SimExecutor::launch(const StepPlan& plan, const RequestTable&, TimeNs now) 
   result.finished_at = result.started_at + cost.total_ns;
   result.decode_only_ns = cost.decode_only_ns;
   device_free_at_ = result.finished_at;
+  num_extrapolated_ += cost.is_extrapolated ? 1 : 0;
   ++num_launched_;
 }
 

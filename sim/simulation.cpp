@@ -1,9 +1,12 @@
 #include "sim/simulation.h"
 
+#include <optional>
+
 #include "core/engine_setup.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
 #include "core/policy_registry.h"
+#include "sim/cost_model_file.h"
 #include "sim/cost_model_predictor.h"
 #include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
@@ -13,8 +16,23 @@ namespace metronome {
 
 namespace {
 
-HardwareSpec find_scenario_hardware(const Scenario& scenario) {
-  if (scenario.hardware.empty()) {
+// Where step times come from.
+struct StepTimes {
+  HardwareSpec hardware;
+  std::optional<CostModelFile> file;  // absent: from the hardware's figures alone
+};
+
+StepTimes find_step_times(const Scenario& scenario) {
+  StepTimes times;
+  const std::string& name = scenario.cost_model.file;
+  if (!name.empty()) {
+    times.file = find_cost_model_file(name, scenario.location_of("cost_model.file"));
+  }
+  if (!scenario.hardware.empty()) {
+    times.hardware = find_hardware(scenario.hardware, scenario.location_of("hardware"));
+  } else if (times.file) {
+    times.hardware = measured_hardware(*times.file);
+  } else {
     const std::string why = find_policy(scenario.scheduler.policy)->predicts_steps
                                 ? "required key is missing, policy '" + scenario.scheduler.policy +
                                       "' predicts step times"
@@ -23,18 +41,20 @@ HardwareSpec find_scenario_hardware(const Scenario& scenario) {
         "hardware",
         why + "; allowed: a name of the catalogue, or the path of a YAML file with one entry");
   }
-  return find_hardware(scenario.hardware, scenario.location_of("hardware"));
+  return times;
 }
 
-std::unique_ptr<CostModel> make_cost_model(const Scenario& scenario, const ModelConfig& model,
-                                           const HardwareSpec& hardware) {
-  return std::make_unique<RooflineCostModel>(model, hardware, scenario.cost_model);
+std::unique_ptr<CostModel> make_cost_model(const StepTimes& times, const Scenario& scenario,
+                                           const ModelConfig& model) {
+  const CostModelConfig& config = scenario.cost_model;
+  if (times.file) return make_cost_model(*times.file, model, times.hardware, config);
+  return std::make_unique<RooflineCostModel>(model, times.hardware, config);
 }
 
 // A block count given by hand may exceed what the device has memory for beside the weights: a
 // what-if, but not a silent one.
 std::string memory_warning(const Scenario& scenario, const Simulation& simulation) {
-  if (!scenario.kv_cache.num_blocks) return {};
+  if (!scenario.kv_cache.num_blocks || simulation.hardware.memory_bytes == 0) return {};
   const KvCacheLayout& cache = simulation.setup.kv_cache;
   const std::int64_t capacity = simulation.cost_model->kv_capacity_blocks(cache.block_size);
   if (cache.num_blocks <= capacity) return {};
@@ -47,7 +67,7 @@ std::string memory_warning(const Scenario& scenario, const Simulation& simulatio
 std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
                                                        const ModelConfig& model) try {
   return std::make_unique<CostModelPredictor>(
-      make_cost_model(scenario, model, find_scenario_hardware(scenario)));
+      make_cost_model(find_step_times(scenario), scenario, model));
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }
@@ -55,16 +75,18 @@ std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
 Simulation prepare_simulation(const Scenario& scenario) try {
   Simulation simulation;
   simulation.model = find_model(scenario.model, scenario.location_of("model"));
-  simulation.hardware = find_scenario_hardware(scenario);
+  const StepTimes times = find_step_times(scenario);
+  simulation.hardware = times.hardware;
   simulation.device = simulation.hardware.name;
-  simulation.cost_model = make_cost_model(scenario, simulation.model, simulation.hardware);
+  simulation.is_calibrated = times.file.has_value();
+  simulation.cost_model = make_cost_model(times, scenario, simulation.model);
   simulation.setup = make_engine_setup(scenario, simulation.model, [&](std::int64_t block_tokens) {
     return simulation.cost_model->kv_capacity_blocks(block_tokens);
   });
   if (find_policy(scenario.scheduler.policy)->predicts_steps) {
     // One of its own: a model that counts what it is asked is asked here what does not come true.
-    simulation.predict_with(std::make_unique<CostModelPredictor>(
-        make_cost_model(scenario, simulation.model, simulation.hardware)));
+    simulation.predict_with(
+        std::make_unique<CostModelPredictor>(make_cost_model(times, scenario, simulation.model)));
   }
   simulation.warning = memory_warning(scenario, simulation);
   return simulation;
@@ -77,7 +99,10 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
   // Steps are far cheaper than a look at the progress.
   constexpr std::int64_t kStepsPerProgress = 1024;
   SimExecutor executor(*cost_model);
-  return run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress);
+  RunOutcome outcome =
+      run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress);
+  if (is_calibrated) outcome.num_extrapolated_steps = executor.num_extrapolated();
+  return outcome;
 }
 
 std::unique_ptr<PreparedRun> SimulatedBackend::prepare(const Scenario& scenario) {

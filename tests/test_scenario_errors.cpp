@@ -89,8 +89,8 @@ TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
        "'long_prefill_token_threshold'?); allowed: policy, max_num_batched_tokens, "
        "scheduling_policy, enable_chunked_prefill, long_prefill_token_threshold, "
        "scheduler_reserve_full_isl, evict_unhashed_first"},
-      {"cost_model: {kinds: roofline}\n",
-       "bad.yaml:1: cost_model.kinds: unknown key (did you mean 'kind'?); allowed: kind, "
+      {"cost_model: {files: x.json}\n",
+       "bad.yaml:1: cost_model.files: unknown key (did you mean 'file'?); allowed: file, "
        "batching, gather_kv, tensor_parallel_size, host_gap_us, gpu_memory_utilization"},
       {"slo: {tftt_ms: 4}\n",
        "bad.yaml:1: slo.tftt_ms: unknown key (did you mean 'ttft_ms'?); allowed: preset, "

@@ -10,6 +10,7 @@
 #include "core/scenario.h"
 #include "reports/number_text.h"
 #include "reports/wrapped_text.h"
+#include "sim/cost_model_file.h"
 #include "sim/hardware_catalogue.h"
 #include "tools/cli.h"
 #include "tools/text.h"
@@ -49,6 +50,18 @@ void list_hardware(const Arguments&) {
                     fixed_text(hardware.link_bandwidth / 1e9, 0)});
   }
   std::cout << aligned_rows(rows);
+}
+
+void list_cost_models(const Arguments&) {
+  std::vector<Row> rows = {{"cost model", "kind", "hardware", "model", "TP", "engine", "source"}};
+  for (const std::string& name : cost_model_names()) {
+    const CostModelFile file = find_cost_model_file(name, {});
+    rows.push_back({name, file.kind, file.hardware, file.model,
+                    std::to_string(file.tensor_parallel_size), file.engine, file.source});
+  }
+  std::cout << aligned_rows(rows);
+  std::cout << "\n`cost_model.file:` may also be the path of a file that `metronome calibrate` "
+               "wrote.\n";
 }
 
 // The default that a scenario with this policy gets.
@@ -164,6 +177,7 @@ struct Topic {
 constexpr Topic kTopics[] = {
     {"models", "models by name", "", list_models},
     {"hardware", "GPUs by name", "", list_hardware},
+    {"costs", "measured cost models by name", "", list_cost_models},
     {"policies", "scheduling policies, what they reproduce, their keys and defaults", "[POLICY]",
      list_policies},
     {"scenarios", "scenario files below a folder (default: scenarios)", "[FOLDER]", list_scenarios},

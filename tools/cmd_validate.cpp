@@ -117,7 +117,7 @@ Validation validate(const ValidateOptions& options, const ObservedRun& measured,
     const StepShape shape = resolved_step_shape(scenario_of(*measured.stored));
     validation.decisions =
         compare_decisions(record, shape, simulated.stored->record, resolved_step_shape(scenario));
-    if (!scenario.hardware.empty()) {
+    if (scenario.names_step_times()) {
       const ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
       const std::unique_ptr<StepTimePredictor> predictor = make_step_predictor(scenario, model);
       validation.step_times = compare_step_times(record, shape, *predictor);

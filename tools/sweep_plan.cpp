@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
 #include "reports/result_files.h"
+#include "sim/cost_model_file.h"
 #include "sim/hardware_catalogue.h"
 #include "tools/parallel.h"
 #include "tools/run_choice.h"
@@ -53,6 +54,13 @@ class Contents {
     return memo(hardware_, scenario.hardware, [&] {
       HardwareSpec hardware = find_hardware(scenario.hardware, scenario.location_of("hardware"));
       return fields_to_json([&hardware](FieldVisitor& v) { visit_fields(v, hardware); });
+    });
+  }
+  std::string cost_model_text(const Scenario& scenario) {
+    const std::string& file = scenario.cost_model.file;
+    if (file.empty()) return {};
+    return memo(cost_models_, file, [&] {
+      return find_cost_model_file(file, scenario.location_of("cost_model.file")).to_json();
     });
   }
   std::string trace_id(const TraceConfig& trace) {
@@ -97,6 +105,7 @@ class Contents {
   std::mutex mutex_;
   Texts models_;
   Texts hardware_;
+  Texts cost_models_;
   Texts traces_;
 };
 
@@ -131,7 +140,8 @@ SweepRun resolve_run(Scenario scenario, int run_number, const SweepRequest& requ
   for (const std::string& part :
        {request.program, request.backend, scenario.name, std::to_string(run_number),
         scenario.to_json(), contents.model_text(scenario, is_measured),
-        contents.hardware_text(scenario), contents.trace_id(scenario.workload.trace)}) {
+        contents.hardware_text(scenario), contents.cost_model_text(scenario),
+        contents.trace_id(scenario.workload.trace)}) {
     everything += std::to_string(part.size()) + "\n" + part + "\n";
   }
   run.id = content_id_text(everything);

@@ -161,6 +161,14 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
     outcome.warnings.push_back(warning_text(message, outcome.result.summary));
   }
   if (!run.remark.empty()) outcome.warnings.push_back(run.remark);
+  outcome.result.num_extrapolated_steps = run.num_extrapolated_steps;
+  const std::int64_t num_extrapolated = run.num_extrapolated_steps.value_or(0);
+  if (num_extrapolated > 0) {
+    outcome.warnings.push_back(std::to_string(num_extrapolated) + " of " +
+                               std::to_string(outcome.result.summary.num_steps) +
+                               " steps lie outside what " + variant.scenario.cost_model.file +
+                               " was measured with");
+  }
   return outcome;
 }
 

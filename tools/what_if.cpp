@@ -430,7 +430,7 @@ WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::s
   }
   Replays replays(run, target_ms, hardware, start, progress);
   const Scenario scenario = replays.scenario_with({});
-  if (scenario.hardware.empty()) {
+  if (!scenario.names_step_times()) {
     what_if.obstacle =
         "the run names no hardware to simulate; give one with --hardware (see "
         "`metronome list hardware`)";

@@ -1,4 +1,4 @@
-#include "reports/json_place.h"
+#include "core/json_place.h"
 
 #include <cmath>
 #include <fstream>
@@ -25,7 +25,7 @@ void JsonPlace::fail(const std::string& message) const {
 
 JsonPlace JsonPlace::at(const std::string& key) const {
   if (!has(key)) {
-    throw ConfigError(where_ + ": " + key + ": is missing; allowed: a file that metronome wrote");
+    throw ConfigError(where_ + ": " + key + ": is missing; allowed: a file as it was written");
   }
   return JsonPlace(where_ + ": " + key, json_->at(key));
 }

@@ -1,0 +1,145 @@
+#include "sim/cost_model_file.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/catalogue.h"
+#include "core/error.h"
+#include "core/json_place.h"
+#include "sim/device_share.h"
+#include "sim/hardware_catalogue.h"
+
+namespace metronome {
+namespace {
+
+constexpr const char* kFormatKey = "metronome_cost_model";
+constexpr const char* kAllowed = "the path of a file that `metronome calibrate` wrote";
+constexpr std::int64_t kMaxTensorParallel = 64;
+
+// What reads the body of a kind of file.
+struct Kind {
+  std::string_view name;
+  std::unique_ptr<CostModel> (*make)(const CostModelFile& file, const ModelConfig& model,
+                                     const HardwareSpec& hardware, const CostModelConfig& config);
+};
+
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all = {};
+  return all;
+}
+
+const Kind* find_kind(std::string_view name) {
+  const auto found = std::find_if(kinds().begin(), kinds().end(),
+                                  [&](const Kind& kind) { return kind.name == name; });
+  return found == kinds().end() ? nullptr : &*found;
+}
+
+// A file that comes with the program.
+struct Shipped {
+  std::string name;
+  std::string_view text;
+};
+
+const std::vector<Shipped>& shipped() {
+  static const std::vector<Shipped> files = {};
+  return files;
+}
+
+}  // namespace
+
+std::string CostModelFile::to_json() const {
+  Json json;
+  json[kFormatKey] = kCostModelFormat;
+  json["kind"] = kind;
+  json["hardware"] = hardware;
+  json["model"] = model;
+  json["tensor_parallel_size"] = tensor_parallel_size;
+  json["engine"] = engine;
+  json["source"] = source;
+  json["body"] = *body;
+  return json.dump() + "\n";
+}
+
+CostModelFile parse_cost_model_file(std::string_view text, const std::string& name) {
+  const CostModelFile::Json json = parse_json(std::string(text), name);
+  const JsonPlace root(name, json);
+  if (!root.has(kFormatKey)) {
+    throw ConfigError(name + ": is no cost model; allowed: " + kAllowed);
+  }
+  if (json.at(kFormatKey) != kCostModelFormat) {
+    root.at(kFormatKey)
+        .fail("is " + json.at(kFormatKey).dump() +
+              ", another version's; allowed: " + std::to_string(kCostModelFormat));
+  }
+  CostModelFile file;
+  file.name = name;
+  file.kind = root.at("kind").text();
+  file.hardware = root.at("hardware").text();
+  file.model = root.at("model").text();
+  file.tensor_parallel_size = root.at("tensor_parallel_size").integer(1, kMaxTensorParallel);
+  file.engine = root.at("engine").text();
+  file.source = root.at("source").text();
+  if (find_kind(file.kind) == nullptr) {
+    std::string allowed;
+    for (const Kind& kind : kinds()) {
+      allowed += (allowed.empty() ? "" : ", ") + std::string(kind.name);
+    }
+    root.at("kind").fail("'" + file.kind + "' is unknown; allowed: " + allowed);
+  }
+  if (!root.at("body").json().is_object()) root.at("body").fail("is no object");
+  file.body = std::make_shared<const CostModelFile::Json>(root.at("body").json());
+  return file;
+}
+
+std::vector<std::string> cost_model_names() {
+  std::vector<std::string> names;
+  for (const Shipped& file : shipped()) names.push_back(file.name);
+  return names;
+}
+
+CostModelFile find_cost_model_file(const std::string& name_or_path, const SourceLocation& where) {
+  for (const Shipped& file : shipped()) {
+    if (file.name == name_or_path) return parse_cost_model_file(file.text, file.name);
+  }
+  if (!path_exists(name_or_path)) {
+    std::vector<std::string_view> names;
+    for (const Shipped& file : shipped()) names.push_back(file.name);
+    fail_unknown_entry(names, name_or_path, "cost_model.file", kAllowed, where);
+  }
+  const std::optional<std::string> text = read_file(name_or_path);
+  if (!text) {
+    fail_config(where, "cost_model.file",
+                "cannot read " + name_or_path + "; allowed: a readable file");
+  }
+  return parse_cost_model_file(*text, name_or_path);
+}
+
+HardwareSpec measured_hardware(const CostModelFile& file) {
+  const std::vector<HardwareSpec> known = all_hardware();
+  if (const HardwareSpec* hardware = find_entry(known, file.hardware)) return *hardware;
+  HardwareSpec unknown;
+  unknown.name = file.hardware;
+  return unknown;
+}
+
+std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const ModelConfig& model,
+                                           const HardwareSpec& hardware,
+                                           const CostModelConfig& config) {
+  if (file.tensor_parallel_size != config.tensor_parallel_size) {
+    throw UnplacedConfigError(
+        "cost_model.tensor_parallel_size",
+        std::to_string(config.tensor_parallel_size) + " is not what " + file.name +
+            " was measured with; allowed: " + std::to_string(file.tensor_parallel_size));
+  }
+  if (file.hardware != hardware.name) {
+    throw UnplacedConfigError("hardware", hardware.name + " is not what " + file.name +
+                                              " was measured on; allowed: " + file.hardware +
+                                              ", or leave it out");
+  }
+  check_tensor_parallel(model, file.tensor_parallel_size);
+  return find_kind(file.kind)->make(file, model, hardware, config);
+}
+
+}  // namespace metronome

@@ -1,0 +1,61 @@
+// Measured cost models on disk: JSON files that `metronome calibrate` writes and that
+// `cost_model.file` of a scenario names. What all kinds have in common; what belongs to one kind is
+// in `body`, which that kind's own code reads and writes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config_node.h"
+#include "core/model/model_config.h"
+#include "core/scenario.h"
+#include "sim/cost_model.h"
+#include "sim/hardware.h"
+
+namespace metronome {
+
+constexpr int kCostModelFormat = 1;  // changes whenever older files can no longer be read
+
+struct CostModelFile {
+  using Json = nlohmann::ordered_json;
+
+  std::string kind;      // "profile", "fitted"
+  std::string name;      // of the catalogue, or the path, for messages
+  std::string hardware;  // of the catalogue where it is there, else what the measurements call it
+  std::string model;     // of the catalogue where it is there, else what the measurements call it
+  std::int64_t tensor_parallel_size = 1;
+  std::string engine;  // that was measured, with its version: "vllm 0.19.0"; may be empty
+  std::string source;  // where the measurements come from
+  std::shared_ptr<const Json> body;
+
+  // The whole file.
+  std::string to_json() const;
+};
+
+// Those that come with the program, in alphabetical order.
+std::vector<std::string> cost_model_names();
+
+// The catalogue's file of that name, else the file at that path. `where` is where the user wrote
+// it. Throws ConfigError: an unknown name, an unreadable or malformed file, another version.
+CostModelFile find_cost_model_file(const std::string& name_or_path, const SourceLocation& where);
+
+// `text` is a file's; `name` is shown in messages.
+CostModelFile parse_cost_model_file(std::string_view text, const std::string& name);
+
+// The hardware that the file was measured on; only its name is known where the catalogue does not
+// have it.
+HardwareSpec measured_hardware(const CostModelFile& file);
+
+// Step times of the file; KV capacity and, where the file says nothing of it, the host gap are
+// those of the hardware. Throws ConfigError naming the file where it was measured with a model of
+// another shape, and UnplacedConfigError where with another tensor_parallel_size or on other
+// hardware.
+std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const ModelConfig& model,
+                                           const HardwareSpec& hardware,
+                                           const CostModelConfig& config);
+
+}  // namespace metronome
