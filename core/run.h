@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,9 +29,6 @@ struct RunOutcome {
   bool completed = false;                // false: `progress` ended the run early
   std::vector<FailureMessage> messages;  // one a reason
   std::string remark;                    // of the policy on its decisions; empty: nothing
-  // Steps outside what a measured cost model was calibrated on; absent where times have another
-  // source.
-  std::optional<std::int64_t> num_extrapolated_steps;
 };
 
 // A scenario with everything looked up: what will run, before it runs.

@@ -217,10 +217,13 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   entry.num_running = step.num_running;
   entry.num_waiting = step.num_waiting;
   entry.num_used_blocks = step.num_used_blocks;
-  entry.num_preempted = static_cast<std::uint32_t>(step.num_preempted) & 0x7fffffffu;
+  entry.num_preempted = static_cast<std::uint32_t>(step.num_preempted) & 0x3fffffffu;
   entry.num_emitted = static_cast<std::int32_t>(chunks.size()) - num_silent;
   entry.failed = step.failed ? 1 : 0;
-  if (step.result != nullptr) entry.decode_only_ns = step.result->decode_only_ns;
+  if (step.result != nullptr) {
+    entry.decode_only_ns = step.result->decode_only_ns;
+    entry.extrapolated = step.result->is_extrapolated ? 1 : 0;
+  }
   steps_.push_back(entry);
 }
 

@@ -37,9 +37,10 @@ struct StepEntry {
   std::int32_t num_running = 0;
   std::int32_t num_waiting = 0;
   std::int32_t num_used_blocks = 0;
-  std::uint32_t num_preempted : 31 = 0;
-  std::uint32_t failed : 1 = false;  // shares a word: there are millions of these
-  std::int32_t num_emitted = 0;      // tokens that reached their requests
+  std::uint32_t num_preempted : 30 = 0;
+  std::uint32_t failed : 1 = false;        // shares a word: there are millions of these
+  std::uint32_t extrapolated : 1 = false;  // StepResult::is_extrapolated
+  std::int32_t num_emitted = 0;            // tokens that reached their requests
   std::int32_t num_continued = 0;  // of those, the ones whose predecessor came with the step before
   // Prefill chunks [first_prefill_chunk, first_prefill_chunk + num_prefill_chunks) of RunRecord.
   std::int32_t first_prefill_chunk = 0;

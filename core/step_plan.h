@@ -63,8 +63,10 @@ struct StepResult {
   // What the step would have taken with its decodes alone; finished_at - started_at where it has no
   // prefill chunk, kNoTime where the executor does not know.
   TimeNs decode_only_ns = kNoTime;
-  bool failed = false;     // the requests of the plan get no tokens and end as Failed
-  std::string error;       // why, when failed
+  // The times are a prediction of a cost model for more than what it was measured with.
+  bool is_extrapolated = false;
+  bool failed = false;  // the requests of the plan get no tokens and end as Failed
+  std::string error;    // why, when failed
   // One per chunk with samples_token, in plan order. Empty when the executor produces lengths
   // only (simulation): a request then ends at max_output_tokens.
   std::vector<TokenId> sampled_tokens;

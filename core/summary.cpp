@@ -245,6 +245,7 @@ void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& 
     num_tokens += step.num_tokens();
     busy_ns += step.duration_ns();
     summary.num_failed_steps += step.failed ? 1 : 0;
+    summary.num_extrapolated_steps += step.extrapolated ? 1 : 0;
   }
   if (!steps.empty()) {
     summary.mean_batch_tokens = static_cast<double>(num_tokens) / static_cast<double>(steps.size());

@@ -79,6 +79,7 @@ struct Summary {
 
   std::int64_t num_steps = 0;
   std::int64_t num_failed_steps = 0;
+  std::int64_t num_extrapolated_steps = 0;  // StepResult::is_extrapolated
   std::int64_t num_preemptions = 0;
   // Prompt tokens found in the prefix cache / prompt tokens, of all requests ever admitted; each
   // counts once, whatever became of it.

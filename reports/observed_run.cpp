@@ -81,6 +81,7 @@ ObservedRun read_request_log(const std::string& path) {
     seen.num_prompt_tokens = line.at("input_toks").count();
     seen.num_output_tokens = line.at("output_toks").count();
     seen.begin = line.at("queued_ts").seconds();
+    if (line.has("scheduled_ts")) seen.scheduled = line.at("scheduled_ts").seconds();
     seen.first_token = line.at("first_token_ts").seconds();
     seen.last_token = line.at("last_token_ts").seconds();
     if (seen.first_token < seen.begin) line.at("first_token_ts").fail("is before queued_ts");
@@ -93,6 +94,7 @@ ObservedRun read_request_log(const std::string& path) {
   });
   for (ObservedRequest& request : run.requests) {
     request.begin -= *start;
+    if (request.scheduled != kNoTime) request.scheduled -= *start;
     request.first_token -= *start;
     request.last_token -= *start;
   }

@@ -25,6 +25,7 @@ struct ObservedRequest {
   // When waiting for the first token begins: the arrival, but in a request log and in what is
   // compared with it queued_ts, when the engine looked at its input after the arrival.
   TimeNs begin = kNoTime;
+  TimeNs scheduled = kNoTime;  // a step was planned with it
   TimeNs first_token = kNoTime;
   TimeNs last_token = kNoTime;
   TimeNs ttft_ns = 0;

@@ -43,6 +43,7 @@ struct RunInfo {
   std::optional<std::int64_t> max_concurrency;
   std::int32_t tensor_parallel_size = 1;
   std::int64_t num_blocks = 0;  // of the KV cache
+  bool is_calibrated = false;   // step times come from a measured cost model
   SloConfig slo;
   std::string config_json;  // the resolved scenario; empty: null
 };
@@ -50,7 +51,6 @@ struct RunInfo {
 struct RunResult {
   RunInfo info;
   Summary summary;
-  std::optional<std::int64_t> num_extrapolated_steps;  // see RunOutcome; absent: no such key
 };
 
 // result.json: vLLM's keys in vLLM's order, then Metronome's. A figure that does not exist (the

@@ -165,7 +165,7 @@ void append_slo(const SloConfig& slo, JsonText& json) {
 }  // namespace
 
 void append_flat_fields(const RunResult& result, JsonText& json) {
-  const auto& [info, summary, num_extrapolated_steps] = result;
+  const auto& [info, summary] = result;
   append_benchmark_fields(info, summary, json);
   json.field(kResultSchemaKey, kResultSchema);
   json.field("run_number", 0);
@@ -203,7 +203,9 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   json.field("num_failed_steps", summary.num_failed_steps);
   json.field("mean_batch_tokens", summary.mean_batch_tokens);
   json.field("busy_share", summary.busy_share);
-  if (num_extrapolated_steps) json.field("steps_outside_calibration", *num_extrapolated_steps);
+  if (info.is_calibrated) {
+    json.field("steps_outside_calibration", summary.num_extrapolated_steps);
+  }
 }
 
 std::string result_json(const RunResult& result) {

@@ -51,6 +51,7 @@ RunInfo read_info(const JsonPlace& result) {
   if (!concurrency.is_null()) info.max_concurrency = concurrency.integer(0, kNever);
   info.tensor_parallel_size = result.at("tensor_parallel_size").count();
   info.num_blocks = result.at("num_kv_blocks").integer(0, kMaxBlocks);
+  info.is_calibrated = result.has("steps_outside_calibration");
   const JsonPlace slo = result.at("slo");
   info.slo.ttft_ms = number_or_none(slo.at("ttft_ms"));
   info.slo.tpot_ms = number_or_none(slo.at("tpot_ms"));
@@ -85,8 +86,9 @@ StepEntry read_step(const JsonPlace& line, RunRecord& record) {
   step.num_running = line.at("running").count();
   step.num_waiting = line.at("waiting").count();
   step.num_used_blocks = line.at("used_blocks").count();
-  step.num_preempted = static_cast<std::uint32_t>(line.at("preempted").count()) & 0x7fffffffu;
+  step.num_preempted = static_cast<std::uint32_t>(line.at("preempted").count()) & 0x3fffffffu;
   step.failed = line.at("failed").truth() ? 1 : 0;
+  step.extrapolated = line.has("extrapolated") && line.at("extrapolated").truth() ? 1 : 0;
   step.decode_only_ns = line.at("decode_only_ns").time_or_none();
   step.first_prefill_chunk = static_cast<std::int32_t>(record.prefills.size());
   line.at("prefills").for_each([&](const JsonPlace& entry) {
@@ -238,6 +240,18 @@ StoredRun read_result(const std::string& folder) {
   run.record = read_record(folder);
   run.result.summary = summarize(run.record, {run.result.info.slo, run.result.info.num_blocks});
   return run;
+}
+
+Scenario scenario_of(const StoredRun& run, const std::vector<std::string>& assignments) {
+  const std::string where = run.folder + "/" + std::string(kResultFile) + ": config";
+  const RunInfo& info = run.result.info;
+  if (info.config_json.empty()) {
+    throw ConfigError(where + ": is null; allowed: a run of a scenario");
+  }
+  Scenario scenario =
+      std::move(parse_scenario(info.config_json, where, assignments).variants.front());
+  scenario.name = info.label;
+  return scenario;
 }
 
 }  // namespace metronome

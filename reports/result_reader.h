@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/run_record.h"
+#include "core/scenario.h"
 #include "reports/result_files.h"
 
 namespace metronome {
@@ -29,5 +30,10 @@ RunInfo read_result_info(const std::string& folder);
 // ConfigError naming the file, the line and the key where a file is missing or is not what
 // Metronome writes.
 StoredRun read_result(const std::string& folder);
+
+// What was run, with `assignments` ("key=value") made to it. A relative path in it is the current
+// folder's, as the run left it. Throws ConfigError where the run does not say, or for the
+// assignments.
+Scenario scenario_of(const StoredRun& run, const std::vector<std::string>& assignments = {});
 
 }  // namespace metronome

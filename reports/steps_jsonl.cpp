@@ -19,6 +19,7 @@ void append_step(const RunRecord& record, std::size_t position, JsonText& json) 
   json.field("used_blocks", step.num_used_blocks);
   json.field("preempted", std::int64_t{step.num_preempted});
   json.field("failed", step.failed != 0);
+  if (step.extrapolated != 0) json.field("extrapolated", true);
   if (step.decode_only_ns == kNoTime) {
     json.key("decode_only_ns").null();
   } else {

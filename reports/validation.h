@@ -75,7 +75,7 @@ struct TimestampComparison {
   std::int64_t num_violated = 0;
   std::vector<std::string> violations;  // the first few, in words
 };
-TimestampComparison compare_timestamps(const ObservedRun& log, const ObservedRun& simulated);
+TimestampComparison compare_timestamps(const ObservedRun& log, const RunRecord& simulated);
 
 // Step times as a cost model predicts them for the steps that were measured, whatever the simulated
 // run decided.

@@ -130,8 +130,7 @@ DecisionComparison compare_decisions(const RunRecord& measured, StepShape measur
   }
 }
 
-TimestampComparison compare_timestamps(const ObservedRun& log, const ObservedRun& simulated) {
-  const RunRecord& record = simulated.stored->record;
+TimestampComparison compare_timestamps(const ObservedRun& log, const RunRecord& record) {
   std::vector<TokenEvent> events;
   for (std::size_t i = 0; i < std::min(log.requests.size(), record.requests.size()); ++i) {
     const auto runs = record.runs_of(i);

@@ -14,8 +14,8 @@ void SimExecutor::launch(const StepPlan& plan, const RequestTable&, TimeNs now) 
   result.started_at = std::max(now + cost_model_.host_gap_ns(), device_free_at_);
   result.finished_at = result.started_at + cost.total_ns;
   result.decode_only_ns = cost.decode_only_ns;
+  result.is_extrapolated = cost.is_extrapolated;
   device_free_at_ = result.finished_at;
-  num_extrapolated_ += cost.is_extrapolated ? 1 : 0;
   ++num_launched_;
 }
 

@@ -19,9 +19,6 @@ class SimExecutor final : public Executor {
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
   const StepResult& collect() override;
 
-  // Of the steps so far, those that the cost model knows by extrapolation only.
-  std::int64_t num_extrapolated() const { return num_extrapolated_; }
-
  private:
   static constexpr std::int64_t kMaxInFlight = 2;
   static constexpr std::int64_t kNumSlots = kMaxInFlight + 1;  // one more: the result handed out
@@ -31,7 +28,6 @@ class SimExecutor final : public Executor {
   std::array<StepResult, kNumSlots> results_;
   std::int64_t num_launched_ = 0;
   std::int64_t num_collected_ = 0;
-  std::int64_t num_extrapolated_ = 0;
 };
 
 }  // namespace metronome

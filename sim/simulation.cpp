@@ -78,7 +78,6 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   const StepTimes times = find_step_times(scenario);
   simulation.hardware = times.hardware;
   simulation.device = simulation.hardware.name;
-  simulation.is_calibrated = times.file.has_value();
   simulation.cost_model = make_cost_model(times, scenario, simulation.model);
   simulation.setup = make_engine_setup(scenario, simulation.model, [&](std::int64_t block_tokens) {
     return simulation.cost_model->kv_capacity_blocks(block_tokens);
@@ -99,10 +98,7 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
   // Steps are far cheaper than a look at the progress.
   constexpr std::int64_t kStepsPerProgress = 1024;
   SimExecutor executor(*cost_model);
-  RunOutcome outcome =
-      run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress);
-  if (is_calibrated) outcome.num_extrapolated_steps = executor.num_extrapolated();
-  return outcome;
+  return run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress);
 }
 
 std::unique_ptr<PreparedRun> SimulatedBackend::prepare(const Scenario& scenario) {

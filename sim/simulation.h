@@ -14,7 +14,6 @@ namespace metronome {
 struct Simulation final : PreparedRun {
   HardwareSpec hardware;
   std::unique_ptr<CostModel> cost_model;
-  bool is_calibrated = false;  // step times are those of a measured file
 
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                  const ProgressFn& progress = {}) override;

@@ -214,14 +214,14 @@ TEST_CASE("instants of tokens are compared with simulated steps", "[reports][val
   const std::string path = runs.folder.write("log.jsonl", runs.log_of("pieces"));
   const ObservedRun log = read_observed_run(path);
   CHECK(log.format == RunFormat::RequestLog);
-  const TimestampComparison own = compare_timestamps(log, runs.read("pieces", true));
+  const TimestampComparison own = compare_timestamps(log, runs.read("pieces", true).stored->record);
   CHECK(own.num_timestamps == 40);
   CHECK(own.num_linked > 0);
   CHECK(own.num_violated == 0);
   const FigureComparison figures = compare_figures(log, runs.read("pieces", true));
   CHECK(figures.is_paired);
   CHECK(figures.mean_abs_error() < 1e-6);
-  CHECK(compare_timestamps(log, runs.read("whole", true)).num_violated > 0);
+  CHECK(compare_timestamps(log, runs.read("whole", true).stored->record).num_violated > 0);
 
   // One last token that comes a step later than it did.
   ObservedRun late = read_observed_run(path);
@@ -230,7 +230,8 @@ TEST_CASE("instants of tokens are compared with simulated steps", "[reports][val
                        [](const auto& a, const auto& b) { return a.last_token < b.last_token; });
   const auto moved = last == late.requests.begin() ? last + 1 : late.requests.begin();
   moved->last_token = last->last_token + 1;
-  const TimestampComparison broken = compare_timestamps(late, runs.read("pieces", true));
+  const TimestampComparison broken =
+      compare_timestamps(late, runs.read("pieces", true).stored->record);
   CHECK(broken.num_violated == 1);
   CHECK(contains(broken.violations.front(),
                  "last token of request " + std::to_string(moved - late.requests.begin())));

@@ -14,6 +14,7 @@
 #include "sim/simulation.h"
 #include "tools/cli.h"
 #include "tools/command_options.h"
+#include "tools/pinned_run.h"
 #include "tools/text.h"
 
 namespace metronome {
@@ -35,6 +36,8 @@ constexpr const char* kExamples =
     "model of SIMULATED predicts for it; and TTFT, TPOT, ITL and E2EL at mean, p50, p90, p95 and\n"
     "p99. An error is simulated / measured - 1. Its band holds 95 of 100 resamples of the "
     "requests.\n"
+    "A request log has no steps: its requests are simulated once more with steps that end at the\n"
+    "instants of its tokens, and each step that cannot have ended so is named.\n"
     "TTFT and E2EL begin with the arrival, but against a request log when the engine next looked "
     "at\n"
     "its input, as queued_ts does.\n"
@@ -65,12 +68,21 @@ struct ValidateOptions {
 struct Validation {
   std::optional<DecisionComparison> decisions;
   std::optional<TimestampComparison> timestamps;
+  // The same under the step times of a request log, where the runs have the same requests.
+  std::optional<PinnedRun> pinned;
+  std::optional<TimestampComparison> pinned_timestamps;
   std::vector<RegimeError> step_times;
   FigureComparison figures;
 
+  // Under its own step times a simulated run may put tokens into other steps without deciding
+  // anything differently.
+  const std::optional<TimestampComparison>& decisive_timestamps() const {
+    return pinned ? pinned_timestamps : timestamps;
+  }
   bool has_same_decisions() const {
     return !(decisions && decisions->first_difference) &&
-           !(timestamps && timestamps->num_violated > 0);
+           !(pinned && !pinned->contradictions.empty()) &&
+           !(decisive_timestamps() && decisive_timestamps()->num_violated > 0);
   }
 };
 
@@ -96,14 +108,6 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   return options;
 }
 
-Scenario scenario_of(const StoredRun& run) {
-  const std::string where = run.folder + "/" + std::string(kResultFile) + ": config";
-  if (run.result.info.config_json.empty()) {
-    throw ConfigError(where + ": is null; allowed: a run of a scenario");
-  }
-  return parse_scenario(run.result.info.config_json, where, {}).variants.front();
-}
-
 Validation validate(const ValidateOptions& options, const ObservedRun& measured,
                     const ObservedRun& simulated) {
   if (!simulated.stored) {
@@ -123,9 +127,15 @@ Validation validate(const ValidateOptions& options, const ObservedRun& measured,
       validation.step_times = compare_step_times(record, shape, *predictor);
     }
   } else if (measured.format == RunFormat::RequestLog) {
-    validation.timestamps = compare_timestamps(measured, simulated);
+    validation.timestamps = compare_timestamps(measured, simulated.stored->record);
   }
   validation.figures = compare_figures(measured, simulated);
+  const bool can_pin = validation.timestamps && validation.figures.is_paired &&
+                       simulated.num_incomplete == 0 && scenario.names_step_times();
+  if (can_pin) {
+    validation.pinned = run_pinned(scenario, measured);
+    validation.pinned_timestamps = compare_timestamps(measured, validation.pinned->record);
+  }
   return validation;
 }
 
@@ -169,15 +179,43 @@ void print_decisions(const DecisionComparison& decisions) {
   print("simulated   ", difference.simulated);
 }
 
+// "all", "all but 3 of 358".
+std::string all_but(std::int64_t num_others, std::int64_t num_all) {
+  if (num_others == 0) return "all";
+  return "all but " + grouped_text(num_others) + " of " + grouped_text(num_all);
+}
+
 void print_timestamps(const TimestampComparison& timestamps) {
-  std::cout << "decisions   of " << grouped_text(timestamps.num_timestamps)
-            << " first and last tokens " << grouped_text(timestamps.num_linked)
-            << " came at an instant with others; "
-            << (timestamps.num_violated == 0 ? "all" : "all but ")
-            << (timestamps.num_violated == 0 ? "" : grouped_text(timestamps.num_violated))
+  std::cout << all_but(timestamps.num_violated, timestamps.num_timestamps)
             << " lie in simulated steps of the same order\n";
   for (const std::string& violation : timestamps.violations) {
     std::cout << "  the " << violation << '\n';
+  }
+}
+
+void print_instants(const Validation& validation) {
+  std::cout << "decisions   of " << grouped_text(validation.timestamps->num_timestamps)
+            << " first and last tokens " << grouped_text(validation.timestamps->num_linked)
+            << " came at an instant with others\n";
+  if (!validation.pinned) {
+    std::cout << "  simulated   ";
+    print_timestamps(*validation.timestamps);
+    return;
+  }
+  std::cout << "  simulated   "
+            << all_but(validation.timestamps->num_violated, validation.timestamps->num_timestamps)
+            << " lie in simulated steps of the same order\n"
+            << "  under the measured step times   ";
+  print_timestamps(*validation.pinned_timestamps);
+  const PinnedRun& pinned = *validation.pinned;
+  const auto num_contradictions = static_cast<std::int64_t>(pinned.contradictions.size());
+  std::cout << "  " << all_but(num_contradictions, pinned.num_pinned)
+            << " steps that they belong to, of " << grouped_text(pinned.record.steps.size())
+            << ", can have ended when they came\n";
+  constexpr std::int64_t kMaxShown = 10;
+  for (std::int64_t i = 0; i < std::min(num_contradictions, kMaxShown); ++i) {
+    const Contradiction& contradiction = pinned.contradictions[static_cast<std::size_t>(i)];
+    std::cout << "  step " << contradiction.step << ' ' << contradiction.what << '\n';
   }
 }
 
@@ -232,7 +270,7 @@ void print_text(const Validation& validation, const ObservedRun& measured,
   std::cout << "measured    " << run_text(measured) << "\nsimulated   " << run_text(simulated)
             << '\n';
   if (validation.decisions) print_decisions(*validation.decisions);
-  if (validation.timestamps) print_timestamps(*validation.timestamps);
+  if (validation.timestamps) print_instants(validation);
   print_step_times(validation.step_times);
   print_figures(validation.figures);
 }
@@ -257,6 +295,19 @@ void append_figures(const char* key, const std::vector<FigureError>& figures, Js
   json.end_array();
 }
 
+void append_timestamps(const char* key, const std::optional<TimestampComparison>& timestamps,
+                       JsonText& json) {
+  if (!timestamps) return;
+  json.key(key).begin_object();
+  json.field("events", timestamps->num_timestamps);
+  json.field("linked", timestamps->num_linked);
+  json.field("violated", timestamps->num_violated);
+  json.key("violations").begin_array();
+  for (const std::string& text : timestamps->violations) json.value(text);
+  json.end_array();
+  json.end_object();
+}
+
 void append_decisions(const Validation& validation, JsonText& json) {
   if (const auto& decisions = validation.decisions) {
     json.key("decisions").begin_object();
@@ -272,13 +323,19 @@ void append_decisions(const Validation& validation, JsonText& json) {
     }
     json.end_object();
   }
-  if (const auto& timestamps = validation.timestamps) {
-    json.key("timestamps").begin_object();
-    json.field("events", timestamps->num_timestamps);
-    json.field("linked", timestamps->num_linked);
-    json.field("violated", timestamps->num_violated);
-    json.key("violations").begin_array();
-    for (const std::string& text : timestamps->violations) json.value(text);
+  append_timestamps("timestamps", validation.timestamps, json);
+  append_timestamps("pinned_timestamps", validation.pinned_timestamps, json);
+  if (const auto& pinned = validation.pinned) {
+    json.key("pinned").begin_object();
+    json.field("steps", static_cast<std::int64_t>(pinned->record.steps.size()));
+    json.field("pinned_steps", pinned->num_pinned);
+    json.key("contradictions").begin_array();
+    for (const Contradiction& contradiction : pinned->contradictions) {
+      json.begin_object();
+      json.field("step", contradiction.step);
+      json.field("what", contradiction.what);
+      json.end_object();
+    }
     json.end_array();
     json.end_object();
   }

@@ -100,6 +100,7 @@ RunInfo run_info(const Backend& backend, const PreparedVariant& variant) {
   if (workload.mode == ArrivalMode::ClosedLoop) info.max_concurrency = workload.concurrency;
   // Only the simulator has more than one device.
   if (!backend.is_measured()) info.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
+  info.is_calibrated = !backend.is_measured() && !scenario.cost_model.file.empty();
   info.num_blocks = variant.run->setup.kv_cache.num_blocks;
   info.slo = scenario.slo;
   info.config_json = scenario.to_json();
@@ -161,13 +162,11 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
     outcome.warnings.push_back(warning_text(message, outcome.result.summary));
   }
   if (!run.remark.empty()) outcome.warnings.push_back(run.remark);
-  outcome.result.num_extrapolated_steps = run.num_extrapolated_steps;
-  const std::int64_t num_extrapolated = run.num_extrapolated_steps.value_or(0);
-  if (num_extrapolated > 0) {
-    outcome.warnings.push_back(std::to_string(num_extrapolated) + " of " +
-                               std::to_string(outcome.result.summary.num_steps) +
-                               " steps lie outside what " + variant.scenario.cost_model.file +
-                               " was measured with");
+  const Summary& summary = outcome.result.summary;
+  if (summary.num_extrapolated_steps > 0) {
+    outcome.warnings.push_back(grouped_text(summary.num_extrapolated_steps) + " of " +
+                               grouped_text(summary.num_steps) + " steps lie outside what " +
+                               variant.scenario.cost_model.file + " was measured with");
   }
   return outcome;
 }

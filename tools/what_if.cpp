@@ -240,12 +240,7 @@ class Replays {
   Scenario scenario_with(const std::vector<std::string>& changes) const {
     std::vector<std::string> assignments = fixed_;
     assignments.insert(assignments.end(), changes.begin(), changes.end());
-    const std::string path = run_.folder + "/" + std::string(kResultFile) + ": config";
-    ScenarioFile file = parse_scenario(run_.result.info.config_json, path, assignments);
-    Scenario scenario = std::move(file.variants.front());
-    // A relative path is the current folder's, as the run left it.
-    scenario.name = run_.result.info.label;
-    return scenario;
+    return scenario_of(run_, assignments);
   }
   void keep_cache_size(const Scenario& scenario) {
     if (scenario.kv_cache.backend != KvBackend::Paged || scenario.kv_cache.num_blocks) return;

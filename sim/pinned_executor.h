@@ -1,0 +1,69 @@
+// A simulated device whose steps end when a measured run says that they did, as far as it says so.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/executor.h"
+#include "core/request.h"
+#include "sim/cost_model.h"
+
+namespace metronome {
+
+// When a request got its first and its last token; kNoTime where not recorded.
+struct TokenInstants {
+  TimeNs first_token = kNoTime;
+  TimeNs last_token = kNoTime;
+};
+
+// A step as it was simulated, and what is known of it.
+struct PinnedStep {
+  TimeNs cost = 0;  // as the cost model predicts it, with the host's gap where it shows
+  std::int32_t num_prefill_tokens = 0;
+  std::int32_t num_decode_tokens = 0;
+  TimeNs started_at = 0;  // simulated
+  bool is_after_idle = false;
+  // Of the first and last tokens that the step gives: the first and the last instant, and the
+  // request of the first. kNoTime where it gives none.
+  TimeNs earliest = kNoTime;
+  TimeNs latest = kNoTime;
+  RequestId request = kNoRequest;
+
+  bool is_pinned() const { return earliest != kNoTime; }
+};
+
+// A step that gives first or last tokens ends at their instant; where time is past that already, at
+// once. Any other takes its predicted time, scaled, and ends at the nearest of `hints` where one is
+// near.
+class PinnedExecutor final : public Executor {
+ public:
+  // `instants` by RequestId; `hints`, in order, are instants at which the measured engine was
+  // between steps; `scales` by step, 1 for those beyond its end. All outlive the executor.
+  PinnedExecutor(CostModel& cost_model, const std::vector<TokenInstants>& instants,
+                 const std::vector<TimeNs>& hints, const std::vector<double>& scales);
+
+  void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
+  const StepResult& collect() override;
+
+  const std::vector<PinnedStep>& steps() const { return steps_; }
+
+ private:
+  void find_pin(const StepPlan& plan, const RequestTable& requests, PinnedStep& step) const;
+  TimeNs near_hint(TimeNs end, TimeNs duration) const;
+
+  static constexpr std::int64_t kMaxInFlight = 2;
+  static constexpr std::int64_t kNumSlots = kMaxInFlight + 1;  // one more: the result handed out
+
+  CostModel& cost_model_;
+  const std::vector<TokenInstants>& instants_;
+  const std::vector<TimeNs>& hints_;
+  const std::vector<double>& scales_;
+  TimeNs device_free_at_ = 0;
+  std::array<StepResult, kNumSlots> results_;
+  std::int64_t num_launched_ = 0;
+  std::int64_t num_collected_ = 0;
+  std::vector<PinnedStep> steps_;
+};
+
+}  // namespace metronome

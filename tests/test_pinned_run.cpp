@@ -1,0 +1,107 @@
+// Decisions found again from a request log: runs pinned to the instants of tokens.
+#include "core/rng.h"
+#include "reports/validation.h"
+#include "tests/catch.h"
+#include "tests/command_line.h"
+#include "tests/error_of.h"
+#include "tools/pinned_run.h"
+
+namespace metronome::testing {
+namespace {
+
+// A GPU whose steps take some per cent longer than an H200's, and not all by the same share.
+constexpr const char* kSlower = R"(
+slower: {peak_flops: 989.4e12, peak_bandwidth: 4.8e12, memory_bytes: 149250113536,
+         matmul_efficiency: 0.62, attention_efficiency: 0.5, bandwidth_efficiency: 0.74,
+         launch_overhead_us: 90, kernel_overhead_us: 14, host_gap_us: 300}
+)";
+
+std::string scenario_text(std::uint64_t seed, int async_depth) {
+  return "seed: " + std::to_string(seed) + R"(
+model: llama-3.1-8b
+hardware: h200
+engine: {max_num_seqs: 12, max_model_len: 4096, async_depth: )" +
+         std::to_string(async_depth) + R"(}
+scheduler: {policy: vllm, max_num_batched_tokens: 512}
+workload:
+  num_requests: 120
+  arrivals: {process: poisson, rate: 18}
+  prompt_tokens: {distribution: uniform, min: 20, max: 1500}
+  output_tokens: {distribution: uniform, min: 3, max: 120}
+)";
+}
+
+struct MeasuredRun {
+  ScratchFolder folder;
+  ObservedRun seen;
+
+  MeasuredRun(std::uint64_t seed, int async_depth) {
+    const std::string path = folder.write("measured.yaml", scenario_text(seed, async_depth));
+    folder.write("slower.yaml", kSlower);
+    const std::string out = folder.path() + "/out";
+    REQUIRE(run_metronome("run '" + path + "' -q --out '" + out + "'").exit_code == 0);
+    seen = read_observed_run(out, true);
+  }
+  // With the step times of a GPU that was not measured.
+  Scenario scenario_with(std::vector<std::string> changes) const {
+    changes.push_back("hardware=" + folder.path() + "/slower.yaml");
+    return scenario_of(*seen.stored, changes);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a request log pins down every step", "[tools][pinned]") {
+  const std::uint64_t seed = GENERATE(range(1, 7));
+  const int async_depth = GENERATE(1, 2);
+  INFO("seed " << seed << ", async_depth " << async_depth);
+  const MeasuredRun measured(seed, async_depth);
+  const PinnedRun pinned = run_pinned(measured.scenario_with({}), measured.seen);
+  for (const Contradiction& contradiction : pinned.contradictions) {
+    FAIL_CHECK("step " << contradiction.step << " " << contradiction.what);
+  }
+  const DecisionComparison decisions = compare_decisions(
+      measured.seen.stored->record, StepShape::Mixed, pinned.record, StepShape::Mixed);
+  CHECK_FALSE(decisions.first_difference);
+  CHECK(pinned.num_pinned > 100);
+  CHECK(compare_timestamps(measured.seen, pinned.record).num_violated == 0);
+
+  // Without the pins the other GPU's decisions are others.
+  const std::string free_out = measured.folder.path() + "/free";
+  REQUIRE(run_metronome("run '" + measured.folder.path() + "/measured.yaml' -q --set hardware='" +
+                        measured.folder.path() + "/slower.yaml' --out '" + free_out + "'")
+              .exit_code == 0);
+  CHECK(compare_decisions(measured.seen.stored->record, StepShape::Mixed,
+                          read_result(free_out).record, StepShape::Mixed)
+            .first_difference);
+}
+
+TEST_CASE("a scheduler that decides otherwise contradicts the log", "[tools][pinned]") {
+  const MeasuredRun measured(1, 2);
+  for (const char* change :
+       {"scheduler.max_num_batched_tokens=384", "engine.max_num_seqs=10", "engine.async_depth=1",
+        "scheduler.long_prefill_token_threshold=256"}) {
+    INFO(change);
+    const PinnedRun pinned = run_pinned(measured.scenario_with({change}), measured.seen);
+    CHECK_FALSE(pinned.contradictions.empty());
+  }
+}
+
+TEST_CASE("a request log of other requests is refused", "[tools][pinned]") {
+  const MeasuredRun measured(1, 1);
+  const Scenario scenario = measured.scenario_with({});
+  ObservedRun log = read_observed_run(measured.seen.path, true);
+  log.path = "log.jsonl";
+  log.requests.pop_back();
+  CHECK(error_of([&] { run_pinned(scenario, log); }) ==
+        "log.jsonl: has 119 requests, the simulated run 120; allowed: the requests of the "
+        "simulated run, in its order");
+  log = read_observed_run(measured.seen.path, true);
+  log.path = "log.jsonl";
+  log.requests[7].num_prompt_tokens += 1;
+  CHECK(error_of([&] { run_pinned(scenario, log); }) ==
+        "log.jsonl: request 7 has other token counts than in the simulated run; allowed: the "
+        "requests of the simulated run, in its order");
+}
+
+}  // namespace metronome::testing
