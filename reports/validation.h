@@ -11,6 +11,7 @@
 
 #include "core/scenario.h"
 #include "core/step_predictor.h"
+#include "core/step_regime.h"
 #include "reports/observed_run.h"
 
 namespace metronome {
@@ -79,16 +80,6 @@ TimestampComparison compare_timestamps(const ObservedRun& log, const RunRecord& 
 
 // Step times as a cost model predicts them for the steps that were measured, whatever the simulated
 // run decided.
-struct RegimeError {
-  std::string regime;  // "decode 1-8", "prefill", "mixed", "all"
-  std::int64_t num_steps = 0;
-  double mean_ms = 0;     // measured
-  double mean_error = 0;  // of predicted / measured - 1
-  double mean_abs_error = 0;
-  double p95_abs_error = 0;
-  double worst_error = 0;  // the signed error of largest size
-  std::int64_t worst_step = 0;
-};
 std::vector<RegimeError> compare_step_times(const RunRecord& measured, StepShape shape,
                                             StepTimePredictor& predictor);
 

@@ -1,8 +1,6 @@
 // Decisions and step times of two runs, compared.
 #include <algorithm>
-#include <cmath>
 #include <iterator>
-#include <map>
 #include <tuple>
 
 #include "core/gap_analysis.h"
@@ -54,50 +52,6 @@ std::string event_text(const TokenEvent& event) {
   return std::string(event.what) + " token of request " + std::to_string(event.request) +
          " (step " + std::to_string(event.step) + ")";
 }
-
-// Steps whose times depend on the same things, in the order in which they are listed.
-using Regime = std::pair<std::int32_t, std::string>;
-
-Regime regime_of(const StepPlan& plan) {
-  constexpr std::int32_t kBehindDecodes = 1 << 30;
-  if (plan.num_decode_tokens == 0) return {kBehindDecodes, "prefill"};
-  if (plan.num_prefill_tokens > 0) return {kBehindDecodes + 1, "mixed"};
-  std::int32_t last = 8;  // powers of two from 8 on
-  while (plan.num_decode_tokens > last) last *= 2;
-  const std::int32_t first = last == 8 ? 1 : last / 2 + 1;
-  return {last, "decode " + std::to_string(first) + "-" + std::to_string(last)};
-}
-
-struct ErrorList {
-  std::vector<double> errors;
-  double sum_ms = 0;
-  std::vector<std::int64_t> steps;
-
-  void add(double error, TimeNs measured, std::int64_t step) {
-    errors.push_back(error);
-    sum_ms += static_cast<double>(measured) / 1e6;
-    steps.push_back(step);
-  }
-  RegimeError summary(const std::string& regime) const {
-    RegimeError result;
-    result.regime = regime;
-    result.num_steps = static_cast<std::int64_t>(errors.size());
-    const auto count = static_cast<double>(errors.size());
-    result.mean_ms = sum_ms / count;
-    std::vector<double> sizes;
-    for (std::size_t i = 0; i < errors.size(); ++i) {
-      result.mean_error += errors[i] / count;
-      sizes.push_back(std::abs(errors[i]));
-      result.mean_abs_error += sizes.back() / count;
-      if (i > 0 && sizes.back() <= std::abs(result.worst_error)) continue;
-      result.worst_error = errors[i];
-      result.worst_step = steps[i];
-    }
-    std::sort(sizes.begin(), sizes.end());
-    result.p95_abs_error = sizes[static_cast<std::size_t>(0.95 * (count - 1) + 0.5)];
-    return result;
-  }
-};
 
 }  // namespace
 
@@ -164,24 +118,19 @@ TimestampComparison compare_timestamps(const ObservedRun& log, const RunRecord& 
 
 std::vector<RegimeError> compare_step_times(const RunRecord& measured, StepShape shape,
                                             StepTimePredictor& predictor) {
-  std::map<Regime, ErrorList> regimes;
+  RegimeErrors errors;
   const std::vector<TimeNs> times = device_times(measured);
   RecordedSteps steps(measured, shape);
   StepPlan plan;
-  ErrorList all;
   while (steps.next(plan)) {
     const std::size_t at = steps.position();
     const bool is_whole = steps.num_missing_decodes() == 0 && !measured.steps[at].failed;
     if (!is_whole || times[at] <= 0) continue;
-    const TimeNs predicted = predictor.step_ns(plan);
-    const double error = static_cast<double>(predicted) / static_cast<double>(times[at]) - 1;
-    regimes[regime_of(plan)].add(error, times[at], static_cast<std::int64_t>(at));
-    all.add(error, times[at], static_cast<std::int64_t>(at));
+    errors.add(step_regime(plan.num_decode_tokens, plan.num_prefill_tokens),
+               static_cast<double>(times[at]), static_cast<double>(predictor.step_ns(plan)),
+               static_cast<std::int64_t>(at));
   }
-  std::vector<RegimeError> result;
-  for (const auto& [regime, list] : regimes) result.push_back(list.summary(regime.second));
-  if (!all.errors.empty()) result.push_back(all.summary("all"));
-  return result;
+  return errors.summaries();
 }
 
 }  // namespace metronome
