@@ -5,14 +5,31 @@
 
 namespace metronome {
 
-StepRegime step_regime(std::int64_t num_decodes, std::int64_t num_prefill_tokens) {
-  constexpr std::int32_t kBehindDecodes = 1 << 30;
-  if (num_decodes == 0) return {kBehindDecodes, "prefill"};
-  if (num_prefill_tokens > 0) return {kBehindDecodes + 1, "mixed"};
-  std::int32_t last = 8;  // powers of two from 8 on
+namespace {
+
+constexpr std::int32_t kPrefill = 1 << 30;  // behind those of decodes, which are their batch sizes
+constexpr std::int32_t kMixed = kPrefill + 1;
+constexpr std::int32_t kSmallestBatch = 8;
+
+}  // namespace
+
+std::int32_t step_regime_order(std::int64_t num_decodes, std::int64_t num_prefill_tokens) {
+  if (num_decodes == 0) return kPrefill;
+  if (num_prefill_tokens > 0) return kMixed;
+  std::int32_t last = kSmallestBatch;
   while (num_decodes > last) last *= 2;
-  const std::int32_t first = last == 8 ? 1 : last / 2 + 1;
-  return {last, "decode " + std::to_string(first) + "-" + std::to_string(last)};
+  return last;
+}
+
+StepRegime step_regime_of_order(std::int32_t order) {
+  if (order == kPrefill) return {order, "prefill"};
+  if (order == kMixed) return {order, "mixed"};
+  const std::int32_t first = order == kSmallestBatch ? 1 : order / 2 + 1;
+  return {order, "decode " + std::to_string(first) + "-" + std::to_string(order)};
+}
+
+StepRegime step_regime(std::int64_t num_decodes, std::int64_t num_prefill_tokens) {
+  return step_regime_of_order(step_regime_order(num_decodes, num_prefill_tokens));
 }
 
 void RegimeErrors::add(const StepRegime& regime, double measured_ns, double predicted_ns,

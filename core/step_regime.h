@@ -17,6 +17,9 @@ struct StepRegime {
   bool operator<(const StepRegime& other) const { return order < other.order; }
 };
 StepRegime step_regime(std::int64_t num_decodes, std::int64_t num_prefill_tokens);
+// Its `order` alone, without a name to allocate; and the regime of such a number.
+std::int32_t step_regime_order(std::int64_t num_decodes, std::int64_t num_prefill_tokens);
+StepRegime step_regime_of_order(std::int32_t order);
 
 // Of predicted / measured - 1.
 struct RegimeError {

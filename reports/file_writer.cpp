@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <filesystem>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -48,6 +50,17 @@ void write_file(const std::string& path, std::string_view content) {
   FileWriter writer(path);
   writer.write(content);
   writer.close();
+}
+
+void replace_file(const std::string& path, std::string_view content) {
+  const std::string partial = path + ".partial";
+  try {
+    write_file(partial, content);
+    std::filesystem::rename(partial, path);
+  } catch (...) {
+    std::remove(partial.c_str());
+    throw;
+  }
 }
 
 }  // namespace metronome

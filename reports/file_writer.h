@@ -29,4 +29,7 @@ class FileWriter {
 // Writes a whole file. Throws as FileWriter does.
 void write_file(const std::string& path, std::string_view content);
 
+// The same beside its target first, so that it is there whole or not at all.
+void replace_file(const std::string& path, std::string_view content);
+
 }  // namespace metronome

@@ -1,6 +1,5 @@
 // `metronome report`: writes report.html again from result folders, also of several runs at once.
 #include <boost/program_options.hpp>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -55,18 +54,6 @@ void check_replaceable(const std::string& path) {
   }
 }
 
-// Beside its target first, so that it is there whole or not at all.
-void write_report(const std::string& path, const std::string& html) {
-  const std::string partial = path + ".partial";
-  try {
-    write_file(partial, html);
-    fs::rename(partial, path);
-  } catch (const std::exception&) {
-    std::remove(partial.c_str());
-    throw;
-  }
-}
-
 bool has_record(const std::string& folder) {
   return fs::exists(fs::path(folder) / kRequestsFile) && fs::exists(fs::path(folder) / kStepsFile);
 }
@@ -111,7 +98,7 @@ int report_command(const Arguments& arguments) {
       report.add(read_result_info(folder), text_of(path), nullptr);
     }
   }
-  write_report(out, report.html());
+  replace_file(out, report.html());
   std::cout << "report: " << printable(out) << ", " << folders.size()
             << (folders.size() == 1 ? " run\n" : " runs\n");
   return kExitDone;

@@ -141,11 +141,6 @@ Validation validate(const ValidateOptions& options, const ObservedRun& measured,
 
 // ---- text ----
 
-std::string percent(double share) {
-  const std::string text = fixed_text(100 * share, 2) + " %";
-  return share > 0 ? "+" + text : text;
-}
-
 std::string run_text(const ObservedRun& run) {
   std::string text = printable(run.path) + ", ";
   switch (run.format) {
@@ -219,21 +214,9 @@ void print_instants(const Validation& validation) {
   }
 }
 
-void print_step_times(const std::vector<RegimeError>& regimes) {
-  if (regimes.empty()) return;
-  Rows rows = {{"step times", "steps", "mean ms", "error", "|error|", "p95", "worst", "in step"}};
-  for (const RegimeError& regime : regimes) {
-    rows.push_back({regime.regime, grouped_text(regime.num_steps), fixed_text(regime.mean_ms, 3),
-                    percent(regime.mean_error), fixed_text(100 * regime.mean_abs_error, 2) + " %",
-                    fixed_text(100 * regime.p95_abs_error, 2) + " %", percent(regime.worst_error),
-                    std::to_string(regime.worst_step)});
-  }
-  std::cout << '\n' << aligned_rows(rows);
-}
-
 std::string band_text(const FigureError& figure) {
   if (!figure.low) return "-";
-  return percent(*figure.low) + " to " + percent(*figure.high);
+  return signed_percent(*figure.low) + " to " + signed_percent(*figure.high);
 }
 
 void print_figures(const FigureComparison& figures) {
@@ -242,18 +225,18 @@ void print_figures(const FigureComparison& figures) {
   for (const FigureError& figure : figures.latencies) {
     rows.push_back({figure.metric == last ? "" : figure.metric + " ms", figure.statistic,
                     fixed_text(figure.measured, 3), fixed_text(figure.simulated, 3),
-                    percent(figure.error), band_text(figure)});
+                    signed_percent(figure.error), band_text(figure)});
     last = figure.metric;
   }
   for (const FigureError& figure : figures.throughputs) {
     rows.push_back({figure.metric, "1/s", fixed_text(figure.measured, 3),
-                    fixed_text(figure.simulated, 3), percent(figure.error), ""});
+                    fixed_text(figure.simulated, 3), signed_percent(figure.error), ""});
   }
   std::cout << '\n' << aligned_rows(rows) << '\n';
   const FigureError& worst = figures.worst();
   std::cout << "mean |error| of TTFT, TPOT and E2EL "
             << fixed_text(100 * figures.mean_abs_error(), 2) << " %; worst: " << worst.metric << ' '
-            << worst.statistic << ' ' << percent(worst.error)
+            << worst.statistic << ' ' << signed_percent(worst.error)
             << "\ndistance of distributions (Kolmogorov-Smirnov):";
   for (const MetricDistance& distance : figures.distances) {
     std::cout << ' ' << distance.metric << ' ' << fixed_text(distance.distance, 3);
@@ -271,7 +254,9 @@ void print_text(const Validation& validation, const ObservedRun& measured,
             << '\n';
   if (validation.decisions) print_decisions(*validation.decisions);
   if (validation.timestamps) print_instants(validation);
-  print_step_times(validation.step_times);
+  if (!validation.step_times.empty()) {
+    std::cout << '\n' << step_error_table("step times", validation.step_times);
+  }
   print_figures(validation.figures);
 }
 

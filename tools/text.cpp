@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/config_reader.h"
+#include "reports/number_text.h"
 #include "reports/wrapped_text.h"
 
 namespace metronome {
@@ -39,6 +40,24 @@ std::string aligned_rows(const std::vector<std::vector<std::string>>& rows) {
     text += '\n';
   }
   return text;
+}
+
+std::string signed_percent(double share) {
+  const std::string text = fixed_text(100 * share, 2) + " %";
+  return share > 0 ? "+" + text : text;
+}
+
+std::string step_error_table(const std::string& title, const std::vector<RegimeError>& regimes) {
+  std::vector<std::vector<std::string>> rows = {
+      {title, "steps", "mean ms", "error", "|error|", "p95", "worst", "in step"}};
+  for (const RegimeError& regime : regimes) {
+    rows.push_back({regime.regime, grouped_text(regime.num_steps), fixed_text(regime.mean_ms, 3),
+                    signed_percent(regime.mean_error),
+                    fixed_text(100 * regime.mean_abs_error, 2) + " %",
+                    fixed_text(100 * regime.p95_abs_error, 2) + " %",
+                    signed_percent(regime.worst_error), std::to_string(regime.worst_step)});
+  }
+  return aligned_rows(rows);
 }
 
 }  // namespace metronome

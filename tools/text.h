@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/step_regime.h"
+
 namespace metronome {
 
 // How wide text on standard output may be: kMaxColumns, or what a narrower terminal has.
@@ -16,5 +18,11 @@ std::string one_line(std::string_view text);
 
 // Rows of cells in aligned columns, two spaces apart. Cells are ASCII.
 std::string aligned_rows(const std::vector<std::vector<std::string>>& rows);
+
+// "+1.25 %", "-0.10 %", "0.00 %".
+std::string signed_percent(double share);
+
+// How far predicted step times are off, a row a regime. `title` heads the first column.
+std::string step_error_table(const std::string& title, const std::vector<RegimeError>& regimes);
 
 }  // namespace metronome
