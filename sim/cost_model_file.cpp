@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/json_place.h"
 #include "sim/device_share.h"
+#include "sim/fitted_file.h"
 #include "sim/hardware_catalogue.h"
 
 namespace metronome {
@@ -26,7 +27,9 @@ struct Kind {
 };
 
 const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {};
+  static const std::vector<Kind> all = {
+      {"fitted", make_fitted_cost_model},
+  };
   return all;
 }
 
