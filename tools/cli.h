@@ -46,6 +46,7 @@ int run_command(const Arguments& arguments);
 int sweep_command(const Arguments& arguments);
 int tune_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
+int calibrate_command(const Arguments& arguments);
 int validate_command(const Arguments& arguments);
 int report_command(const Arguments& arguments);
 int list_command(const Arguments& arguments);

@@ -1,0 +1,22 @@
+// `metronome calibrate --from`: a cost model fitted to measured steps.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/calibrate_steps.h"
+
+namespace metronome {
+
+struct FitOptions {
+  std::vector<std::string> sources;  // result folders and CSV files
+  CalibrationSetup setup;
+  std::string out;  // empty: nothing is written
+};
+
+// Fits, prints what was found and how well held-out steps are predicted, and writes the file.
+// Throws ConfigError also where a fitted step is faster than the hardware can be; then nothing is
+// written.
+void calibrate_from_steps(const FitOptions& options);
+
+}  // namespace metronome

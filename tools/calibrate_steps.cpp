@@ -1,0 +1,302 @@
+#include "tools/calibrate_steps.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <string_view>
+
+#include "core/catalogue.h"
+#include "core/engine_setup.h"
+#include "core/error.h"
+#include "core/gap_analysis.h"
+#include "core/model/model_catalogue.h"
+#include "core/recorded_steps.h"
+#include "core/workload_trace_parse.h"
+#include "reports/result_reader.h"
+#include "sim/hardware_catalogue.h"
+#include "sim/roofline.h"
+#include "tools/cli.h"
+
+namespace metronome {
+namespace {
+
+SourceLocation option(const char* name) { return {std::make_shared<const std::string>(name), 0}; }
+
+std::optional<HardwareSpec> known_hardware(const CalibrationSetup& setup,
+                                           const std::string& measured) {
+  if (!setup.hardware.empty()) return find_hardware(setup.hardware, option("--hardware"));
+  const std::vector<HardwareSpec> all = all_hardware();
+  if (const HardwareSpec* hardware = find_entry(all, measured)) return *hardware;
+  return std::nullopt;
+}
+
+class StepReader {
+ public:
+  explicit StepReader(const CalibrationSetup& setup) : setup_(setup) {}
+
+  void read_folder(const std::string& path);
+  void read_csv(const std::string& path);
+  CalibrationSteps finish() { return std::move(all_); }
+
+ private:
+  void begin_source(const std::string& path, const ModelConfig& model, const std::string& hardware,
+                    std::int64_t tensor_parallel_size, const std::string& engine);
+  void add_step(MeasuredStep step, std::string name, std::size_t position, const StepPlan& plan);
+  void add_gaps(const RunRecord& record, std::int32_t async_depth);
+
+  const CalibrationSetup& setup_;
+  CalibrationSteps all_;
+  std::optional<RooflineCostModel> roofline_;
+};
+
+void StepReader::begin_source(const std::string& path, const ModelConfig& model,
+                              const std::string& hardware, std::int64_t tensor_parallel_size,
+                              const std::string& engine) {
+  const auto check = [&](const char* what, const std::string& own, const std::string& others) {
+    if (own == others) return;
+    throw ConfigError(path + ": " + what + ": is " + own + ", not " + others + " as in " +
+                      all_.sources.front() + "; allowed: runs of one kind");
+  };
+  if (!all_.sources.empty()) {
+    check("model", model.name, all_.model.name);
+    if (setup_.hardware.empty()) check("hardware", hardware, all_.hardware);
+    check("tensor_parallel_size", std::to_string(tensor_parallel_size),
+          std::to_string(all_.tensor_parallel_size));
+    check("engine", engine, all_.engine);
+  } else {
+    all_.model = model;
+    all_.spec = known_hardware(setup_, hardware);
+    all_.hardware = all_.spec ? all_.spec->name : hardware;
+    all_.tensor_parallel_size = tensor_parallel_size;
+    all_.engine = engine;
+    if (all_.spec) {
+      CostModelConfig config;
+      config.tensor_parallel_size = static_cast<std::int32_t>(tensor_parallel_size);
+      roofline_.emplace(model, *all_.spec, config);
+    }
+  }
+  all_.sources.push_back(path);
+}
+
+void StepReader::add_step(MeasuredStep step, std::string name, std::size_t position,
+                          const StepPlan& plan) {
+  if (roofline_) {
+    all_.floors_ns.push_back(static_cast<double>(roofline_->floor_ns(roofline_->step_work(plan))));
+  }
+  all_.steps.push_back(std::move(step));
+  all_.names.push_back(std::move(name));
+  all_.is_early.push_back(position < kNumEarly);
+}
+
+// With one step in flight the host works from the end of a step to the start of the next, with two
+// from the end of the one before that; it is seen where the device waited for it. A request that
+// got tokens in both steps says that nothing else was waited for.
+void StepReader::add_gaps(const RunRecord& record, std::int32_t async_depth) {
+  const auto depth = static_cast<std::size_t>(async_depth);
+  for (std::size_t i = depth; i < record.steps.size(); ++i) {
+    const StepEntry& step = record.steps[i];
+    const StepEntry& before = record.steps[i - 1];
+    if (step.failed || before.failed || step.num_continued == 0) continue;
+    if (step.started_at <= before.finished_at) continue;
+    all_.gaps.push_back({static_cast<double>(step.started_at - record.steps[i - depth].finished_at),
+                         static_cast<double>(step.num_running)});
+  }
+}
+
+void StepReader::read_folder(const std::string& path) {
+  const StoredRun run = read_result(path);
+  const RunInfo& info = run.result.info;
+  const std::string where = path + "/" + std::string(kResultFile) + ": config";
+  if (info.config_json.empty()) {
+    throw ConfigError(where + ": is null; allowed: a run of a scenario");
+  }
+  const Scenario scenario = parse_scenario(info.config_json, where, {}).variants.front();
+  const std::string& name = setup_.model.empty() ? scenario.model : setup_.model;
+  const std::string hardware = setup_.hardware.empty() ? info.hardware : setup_.hardware;
+  const std::int64_t tp = setup_.tensor_parallel_size > 0 ? setup_.tensor_parallel_size
+                                                          : std::int64_t{info.tensor_parallel_size};
+  begin_source(path, find_model(name, scenario.location_of("model")), hardware, tp,
+               "metronome " + info.backend);
+  const std::vector<TimeNs> times = device_times(run.record);
+  RecordedSteps steps(run.record, resolved_step_shape(scenario));
+  StepPlan plan;
+  while (steps.next(plan)) {
+    const std::size_t at = steps.position();
+    const bool is_whole = steps.num_missing_decodes() == 0 && !run.record.steps[at].failed;
+    if (!is_whole || times[at] <= 0) {
+      ++all_.num_left_out;
+      continue;
+    }
+    MeasuredStep step{{}, static_cast<double>(times[at])};
+    const std::span<const ScheduledChunk> chunks(plan.chunks);
+    for (const ForwardPass& pass : plan.passes) {
+      const auto begin = static_cast<std::size_t>(pass.begin);
+      const auto end = static_cast<std::size_t>(pass.end);
+      step.passes.push_back(pass_features(all_.model, chunks.subspan(begin, end - begin)));
+    }
+    add_step(std::move(step), path + ", step " + std::to_string(at), at, plan);
+  }
+  add_gaps(run.record, scenario.engine.async_depth);
+}
+
+// ---- CSV ----
+
+enum StepColumn : std::size_t {
+  kTokens,
+  kPairs,
+  kChunks,
+  kDecodes,
+  kKv,
+  kRows,
+  kIsGraph,
+  kSeconds,
+  kNumStepColumns,
+};
+
+std::vector<std::string_view> split(std::string_view line) {
+  std::vector<std::string_view> fields;
+  while (true) {
+    const std::size_t comma = line.find(',');
+    std::string_view field = line.substr(0, comma);
+    while (!field.empty() && field.front() == ' ') field.remove_prefix(1);
+    while (!field.empty() && field.back() == ' ') field.remove_suffix(1);
+    fields.push_back(field);
+    if (comma == std::string_view::npos) return fields;
+    line.remove_prefix(comma + 1);
+  }
+}
+
+double parse_number(const TraceLines& lines, std::string_view text, std::string_view field,
+                    double max) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  if (!is_number || !(value >= 0 && value <= max)) {
+    lines.fail(field, quote_for_message(text) + " is no number from 0 to " +
+                          std::to_string(std::llround(max)));
+  }
+  return value;
+}
+
+// What can be no pass is a column in another unit or with another meaning.
+void check_pass(const TraceLines& lines, const StepFeatures& pass, double seconds) {
+  const double prefill_tokens = pass.tokens - pass.decodes;
+  const auto fail_unless = [&](bool is_good, const char* field, const char* allowed) {
+    if (!is_good) lines.fail(field, std::string("cannot be; allowed: ") + allowed);
+  };
+  fail_unless(pass.tokens >= 1, "tokens", "1 or more");
+  fail_unless(prefill_tokens >= pass.prefill_chunks, "tokens",
+              "one for each decode and prefill chunk, or more");
+  fail_unless((prefill_tokens > 0) == (pass.prefill_chunks > 0), "prefill_chunks",
+              "0 where every token is a decode, else 1 or more");
+  fail_unless(pass.pairs >= prefill_tokens && (prefill_tokens > 0 || pass.pairs == 0), "pairs",
+              "one for each token of a prefill chunk, or more");
+  fail_unless(pass.decode_kv >= pass.decodes && (pass.decodes > 0 || pass.decode_kv == 0), "kv",
+              "one for each decode, or more");
+  fail_unless(pass.rows <= pass.decodes + pass.prefill_chunks, "rows",
+              "one for each decode and each chunk that ends its prompt");
+  fail_unless(!pass.is_graph || pass.prefill_chunks == 0, "graph",
+              "0 for a pass with prefill chunks");
+  fail_unless(seconds > 0, "seconds", "more than 0");
+}
+
+// A pass with these features, as nearly as whole positions allow, and not above them: chunks of
+// equal length behind equal contexts, decodes of equal contexts.
+StepPlan plan_like(const StepFeatures& pass) {
+  StepPlan plan;
+  const auto num_decodes = std::llround(pass.decodes);
+  for (std::int64_t i = 0; i < num_decodes; ++i) {
+    const auto context = static_cast<std::int32_t>(pass.decode_kv / pass.decodes);
+    plan.chunks.push_back({kNoRequest, context - 1, 1, ChunkKind::Decode, true});
+  }
+  const auto num_chunks = std::llround(pass.prefill_chunks);
+  auto num_left = std::llround(pass.tokens - pass.decodes);
+  for (std::int64_t i = num_chunks; i > 0; --i) {
+    const std::int64_t n = num_left / i;
+    num_left -= n;
+    const double pairs = pass.pairs / pass.prefill_chunks;
+    const auto count = static_cast<double>(n);
+    const double position = std::max(0.0, (pairs - count * (count + 1) / 2) / count);
+    const bool has_row = std::llround(pass.rows) - num_decodes >= i;
+    plan.chunks.push_back({kNoRequest, static_cast<std::int32_t>(position),
+                           static_cast<std::int32_t>(n), ChunkKind::Prefill, has_row});
+  }
+  plan.passes.push_back({0, static_cast<std::int32_t>(plan.chunks.size())});
+  return plan;
+}
+
+void StepReader::read_csv(const std::string& path) {
+  if (setup_.model.empty()) {
+    throw UsageError("calibrate: " + path +
+                     " does not say which model was measured; allowed: --model NAME beside it");
+  }
+  const std::optional<std::string> text = read_file(path);
+  if (!text) throw ConfigError(path + ": cannot be read; allowed: a result folder, or a CSV");
+  TraceLines lines(*text, std::make_shared<const std::string>(path));
+  if (!lines.next()) throw ConfigError(path + ": is empty; allowed: " + kStepColumns);
+  const std::vector<std::string_view> names = split(kStepColumns);
+  const std::vector<std::string_view> header = split(lines.line());
+  std::array<std::size_t, kNumStepColumns> places{};
+  for (std::size_t c = 0; c < names.size(); ++c) {
+    const auto found = std::find(header.begin(), header.end(), names[c]);
+    if (found == header.end()) {
+      lines.fail(names[c], std::string("is no column; allowed: ") + kStepColumns);
+    }
+    places[c] = static_cast<std::size_t>(found - header.begin());
+  }
+  begin_source(path, find_model(setup_.model, option("--model")),
+               setup_.hardware.empty() ? "unknown" : setup_.hardware,
+               std::max<std::int64_t>(1, setup_.tensor_parallel_size), "");
+  for (std::size_t row = 0; lines.next(); ++row) {
+    const std::vector<std::string_view> fields = split(lines.line());
+    if (fields.size() != header.size()) {
+      lines.fail(header.back(), "the line has " + std::to_string(fields.size()) + " fields, not " +
+                                    std::to_string(header.size()));
+    }
+    const auto number = [&](StepColumn column, double max) {
+      return parse_number(lines, fields[places[column]], names[column], max);
+    };
+    const auto count = [&](StepColumn column, std::int64_t max) {
+      return static_cast<double>(
+          parse_trace_integer(lines, fields[places[column]], names[column], 0, max));
+    };
+    constexpr std::int64_t kMaxTokens = 1 << 20;
+    const StepFeatures pass{.tokens = count(kTokens, kMaxTokens),
+                            .pairs = number(kPairs, 1e14),
+                            .prefill_chunks = count(kChunks, kMaxTokens),
+                            .decodes = count(kDecodes, kMaxTokens),
+                            .decode_kv = number(kKv, 1e12),
+                            .rows = count(kRows, kMaxTokens),
+                            .is_graph = count(kIsGraph, 1) > 0};
+    const double seconds = number(kSeconds, 3600);
+    check_pass(lines, pass, seconds);
+    add_step({{pass}, seconds * 1e9}, path + ":" + std::to_string(lines.number()), row,
+             plan_like(pass));
+  }
+}
+
+}  // namespace
+
+CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
+                                        const CalibrationSetup& setup) try {
+  StepReader reader(setup);
+  for (const std::string& path : paths) {
+    if (path_exists(path) && !is_folder(path)) {
+      reader.read_csv(path);
+    } else {
+      for (const std::string& folder : result_folders(path)) reader.read_folder(folder);
+    }
+  }
+  CalibrationSteps all = reader.finish();
+  if (all.steps.size() < kMinSteps) {
+    throw UsageError("calibrate: got " + std::to_string(all.steps.size()) +
+                     " steps; allowed: at least " + std::to_string(kMinSteps));
+  }
+  return all;
+} catch (const UnplacedConfigError& error) {
+  throw ConfigError("--hardware: " + error.message());
+}
+
+}  // namespace metronome

@@ -1,0 +1,49 @@
+// Measured steps for `metronome calibrate --from`: of result folders, or of a CSV.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/model/model_config.h"
+#include "sim/fitted_fit.h"
+#include "sim/hardware.h"
+
+namespace metronome {
+
+// What is known of a measurement without reading its steps.
+struct CalibrationSetup {
+  std::string model;                      // empty: as the result folders say
+  std::string hardware;                   // a name of the catalogue or a YAML file; empty: likewise
+  std::int64_t tensor_parallel_size = 0;  // 0: as the result folders say, 1 for a CSV
+};
+
+struct CalibrationSteps {
+  ModelConfig model;
+  std::string hardware;              // what it was measured on
+  std::optional<HardwareSpec> spec;  // absent: the catalogue does not have it
+  std::int64_t tensor_parallel_size = 1;
+  std::string engine;
+  std::vector<std::string> sources;  // folders and files, in the order read
+  std::vector<MeasuredStep> steps;
+  std::vector<MeasuredGap> gaps;
+  std::vector<std::string> names;  // of the steps: "results/real, step 12", "steps.csv:13"
+  // Below which no step can be on `spec`; empty where that is absent.
+  std::vector<double> floors_ns;
+  std::int64_t num_left_out = 0;  // failed, or with decodes that nobody recorded
+  std::vector<bool> is_early;     // among the first kNumEarly steps of a run
+};
+constexpr std::size_t kNumEarly = 10;
+
+// The columns of a CSV of steps, one pass a row. `pairs` and `kv` are those of
+// sim/step_features.h, `graph` is 1 where decodes were replayed as a graph, `seconds` device time.
+constexpr const char* kStepColumns = "tokens,pairs,prefill_chunks,decodes,kv,rows,graph,seconds";
+
+// Reads folders with result.json and steps.jsonl (every run in them) and CSV files. Throws
+// ConfigError: an unreadable or malformed file, runs of different models, hardware or tensor
+// parallel size, a CSV without `setup.model`; UsageError for nothing to fit to.
+CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
+                                        const CalibrationSetup& setup);
+
+}  // namespace metronome

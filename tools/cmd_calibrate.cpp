@@ -1,0 +1,128 @@
+// `metronome calibrate`: makes a cost model of measurements.
+#include <boost/program_options.hpp>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/catalogue.h"
+#include "core/error.h"
+#include "tools/calibrate_fit.h"
+#include "tools/cli.h"
+
+namespace metronome {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr const char* kSummary =
+    "Makes a cost model of measurements, to be named by `cost_model.file` of a scenario.\n"
+    "--from fits step times to the steps of measured runs: a constant for passes that run as a\n"
+    "graph and one for others, a part that grows with the tokens, and parts for each prefill\n"
+    "chunk, (query, key) pair, decode, KV position and row of logits, none negative. A fifth of\n"
+    "the steps is held out, to say how far predictions are off.\n";
+
+constexpr const char* kExamples =
+    "A CSV of steps has a line a forward pass, and these columns:\n"
+    "  tokens          that were computed, a decode is one\n"
+    "  pairs           (query, key) pairs of prefill chunks: the sum over their tokens of "
+    "position\n"
+    "                  + 1, of models with windows clamped to them and averaged over the layers\n"
+    "  prefill_chunks  how many\n"
+    "  decodes         how many\n"
+    "  kv              positions that decodes attend to, their own included; windows as with "
+    "pairs\n"
+    "  rows            of logits: decodes, and chunks that end their prompt\n"
+    "  graph           1 where decodes were replayed as a CUDA graph, else 0\n"
+    "  seconds         that the device worked on it\n"
+    "\n"
+    "examples:\n"
+    "  metronome run scenarios/quickstart.yaml --backend=cpu --out results/real\n"
+    "  metronome calibrate --from results/real --out cpu.json\n"
+    "  metronome calibrate --from steps.csv --model llama-3.1-8b --hardware h100 --out h100.json\n"
+    "\n"
+    "exit codes: 0 done, 2 bad input, or a fit that is faster than the hardware can be\n";
+
+struct CalibrateOptions {
+  std::vector<std::string> from;
+  CalibrationSetup setup;
+  std::string out;
+};
+
+std::optional<CalibrateOptions> parse(const Arguments& arguments) {
+  CalibrateOptions options;
+  po::options_description visible("options");
+  // clang-format off
+  visible.add_options()
+      ("from", po::value(&options.from)->composing()->value_name("DIR_OR_CSV"),
+       "result folder of measured runs, every one in it, or a CSV of steps; repeatable")
+      ("model", po::value(&options.setup.model)->value_name("NAME"),
+       "the model that was measured; a CSV needs it")
+      ("hardware", po::value(&options.setup.hardware)->value_name("NAME"),
+       "what was measured: a name of `metronome list hardware`, or a YAML file with one entry; "
+       "unless given what the runs say, and no step is compared with the hardware's limits where "
+       "the catalogue does not have it")
+      ("tp", po::value(&options.setup.tensor_parallel_size)->value_name("N"),
+       "GPUs that shared each layer")
+      ("out", po::value(&options.out)->value_name("FILE"),
+       "the cost model, replaced if it is one; unless given, nothing is written")
+      ("help,h", "this text");
+  // clang-format on
+  po::variables_map values;
+  const std::string hint = " (see `metronome calibrate --help`)";
+  try {
+    const int style = po::command_line_style::unix_style ^ po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(arguments)
+                  .options(visible)
+                  .positional(po::positional_options_description())
+                  .style(style)
+                  .run(),
+              values);
+    po::notify(values);
+  } catch (const po::error& error) {
+    throw UsageError(std::string("calibrate: ") + error.what() + hint);
+  }
+  if (values.count("help") != 0) {
+    std::cout << "usage: metronome calibrate --from DIR_OR_CSV [OPTION...]\n\n"
+              << kSummary << '\n'
+              << visible << '\n'
+              << kExamples;
+    return std::nullopt;
+  }
+  if (options.from.empty()) throw UsageError("calibrate: give --from" + hint);
+  if (values.count("tp") != 0 &&
+      (options.setup.tensor_parallel_size < 1 || options.setup.tensor_parallel_size > 64)) {
+    throw UsageError("--tp: is out of range; allowed: 1 to 64");
+  }
+  return options;
+}
+
+// A cost model replaces a cost model, and nothing else; a folder that is not there is found out
+// before the work.
+void check_out(const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (is_folder(path) || (!folder.empty() && !is_folder(folder.string()))) {
+    throw UsageError("--out: " + path +
+                     " cannot be written; allowed: the path of a file in a folder that exists");
+  }
+  if (!path_exists(path)) return;
+  const std::string text = read_file(path).value_or("");
+  if (text.find("\"metronome_cost_model\"") == std::string::npos) {
+    throw UsageError("--out: " + path +
+                     " exists and is no cost model; allowed: one, or a file that does not exist");
+  }
+}
+
+}  // namespace
+
+int calibrate_command(const Arguments& arguments) {
+  const std::optional<CalibrateOptions> options = parse(arguments);
+  if (!options) return kExitDone;
+  check_out(options->out);
+  calibrate_from_steps({options->from, options->setup, options->out});
+  return kExitDone;
+}
+
+}  // namespace metronome
