@@ -19,6 +19,7 @@ enum class StepShape : std::uint8_t { Auto, Mixed, Separate };
 enum class KvBackend : std::uint8_t { Paged, Slotted };
 enum class KvAllocation : std::uint8_t { Incremental, Eager };
 enum class Batching : std::uint8_t { Ragged, Padded };
+enum class StepNoise : std::uint8_t { None, Calibrated };
 
 struct EngineConfig {
   std::int32_t max_num_seqs = 256;            // requests running at once
@@ -48,7 +49,8 @@ struct CostModelConfig {
   Batching batching = Batching::Ragged;
   bool gather_kv = false;  // KV is copied out of its blocks before attention
   std::int32_t tensor_parallel_size = 1;
-  std::optional<double> host_gap_us;    // overrides the hardware's
+  std::optional<double> host_gap_us;    // overrides the file's and the hardware's
+  StepNoise noise = StepNoise::None;    // drawn as the file's steps scattered
   double gpu_memory_utilization = 0.9;  // share of device memory for weights and KV
 };
 

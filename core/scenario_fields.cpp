@@ -16,6 +16,7 @@ constexpr std::string_view kAllocations[] = {"incremental", "eager"};
 constexpr std::string_view kWeights[] = {"auto", "random"};
 constexpr std::string_view kInvariances[] = {"none", "chunk", "full"};
 constexpr std::string_view kBatchings[] = {"ragged", "padded"};
+constexpr std::string_view kNoises[] = {"none", "calibrated"};
 
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 
@@ -115,7 +116,11 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
   visitor.integer("tensor_parallel_size", config.tensor_parallel_size, 1, 64,
                   "GPUs that share each layer");
   visitor.optional_number("host_gap_us", config.host_gap_us, 0, 1e6,
-                          "host time between steps, microseconds; null: the hardware's");
+                          "host time between steps, microseconds; null: the file's, else the "
+                          "hardware's");
+  visitor.choice("noise", config.noise, kNoises,
+                 "step times exact, or scattered as those that a file of kind fitted was fitted "
+                 "to; drawn from the seed");
   visitor.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1,
                  "share of device memory for weights and KV");
 }

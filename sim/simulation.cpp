@@ -8,9 +8,11 @@
 #include "core/policy_registry.h"
 #include "sim/cost_model_file.h"
 #include "sim/cost_model_predictor.h"
+#include "sim/fitted_file.h"
 #include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
 #include "sim/sim_executor.h"
+#include "sim/step_noise.h"
 
 namespace metronome {
 
@@ -51,6 +53,21 @@ std::unique_ptr<CostModel> make_cost_model(const StepTimes& times, const Scenari
   return std::make_unique<RooflineCostModel>(model, times.hardware, config);
 }
 
+// What the simulated device takes; policies and comparisons predict without noise.
+std::unique_ptr<CostModel> make_device(const StepTimes& times, const Scenario& scenario,
+                                       const ModelConfig& model) {
+  std::unique_ptr<CostModel> exact = make_cost_model(times, scenario, model);
+  if (scenario.cost_model.noise == StepNoise::None) return exact;
+  if (!times.file || times.file->kind != "fitted") {
+    throw UnplacedConfigError("cost_model.noise",
+                              "calibrated needs step times that were fitted to measured ones; "
+                              "allowed: none, or a cost_model.file of kind fitted");
+  }
+  std::vector<StepScatter> scatter = read_fitted(*times.file).scatter;
+  if (scatter.empty()) return exact;
+  return std::make_unique<NoisyCostModel>(std::move(exact), std::move(scatter), scenario.seed);
+}
+
 // A block count given by hand may exceed what the device has memory for beside the weights: a
 // what-if, but not a silent one.
 std::string memory_warning(const Scenario& scenario, const Simulation& simulation) {
@@ -78,7 +95,7 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   const StepTimes times = find_step_times(scenario);
   simulation.hardware = times.hardware;
   simulation.device = simulation.hardware.name;
-  simulation.cost_model = make_cost_model(times, scenario, simulation.model);
+  simulation.cost_model = make_device(times, scenario, simulation.model);
   simulation.setup = make_engine_setup(scenario, simulation.model, [&](std::int64_t block_tokens) {
     return simulation.cost_model->kv_capacity_blocks(block_tokens);
   });

@@ -1,0 +1,55 @@
+#include "sim/step_noise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "core/error.h"
+#include "core/rng.h"
+#include "core/step_regime.h"
+
+namespace metronome {
+namespace {
+
+// The ratio below which a share of the steps was: linear between the quantiles that are known.
+double quantile(const StepScatter& scatter, double share) {
+  const auto* const begin = std::begin(StepScatter::kShares);
+  const auto* const above = std::upper_bound(begin + 1, std::end(StepScatter::kShares) - 1, share);
+  const auto i = static_cast<std::size_t>(above - begin);
+  const double part = (share - *(above - 1)) / (*above - *(above - 1));
+  return scatter.ratios[i - 1] + part * (scatter.ratios[i] - scatter.ratios[i - 1]);
+}
+
+}  // namespace
+
+NoisyCostModel::NoisyCostModel(std::unique_ptr<CostModel> exact, std::vector<StepScatter> scatter,
+                               std::uint64_t seed)
+    : exact_(std::move(exact)), scatter_(std::move(scatter)), seed_(mix64(seed)) {
+  METRONOME_CHECK(!scatter_.empty(), "there is scatter to draw from");
+}
+
+double NoisyCostModel::ratio_of(const StepPlan& plan) const {
+  const std::int32_t order = step_regime_order(plan.num_decode_tokens, plan.num_prefill_tokens);
+  const auto behind =
+      std::find_if(scatter_.begin(), scatter_.end(),
+                   [&](const StepScatter& scatter) { return scatter.regime.order > order; });
+  const StepScatter& scatter = behind == scatter_.begin() ? *behind : *(behind - 1);
+  const std::uint64_t bits = mix64(seed_ + static_cast<std::uint64_t>(plan.step_index));
+  constexpr double kUnit = 0x1p-53;
+  return quantile(scatter, static_cast<double>(bits >> 11) * kUnit);
+}
+
+StepCost NoisyCostModel::step_cost(const StepPlan& plan) {
+  StepCost cost = exact_->step_cost(plan);
+  const double ratio = ratio_of(plan);
+  for (TimeNs* part : {&cost.linear_ns, &cost.attention_ns, &cost.comm_ns, &cost.overhead_ns,
+                       &cost.decode_only_ns}) {
+    *part = std::llround(static_cast<double>(*part) * ratio);
+  }
+  cost.total_ns = cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
+  cost.decode_only_ns = std::min(cost.decode_only_ns, cost.total_ns);
+  return cost;
+}
+
+}  // namespace metronome
