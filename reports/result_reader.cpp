@@ -74,6 +74,11 @@ EndReason read_reason(const JsonPlace& place) {
 
 StepEntry read_step(const JsonPlace& line, RunRecord& record) {
   StepEntry step;
+  const auto position = static_cast<std::int64_t>(record.steps.size());
+  if (line.at("step").integer(0, kNever - 1) != position) {
+    line.at("step").fail("is not " + std::to_string(position) +
+                         ", the step after the one before; allowed: every step, in order");
+  }
   step.planned_at = line.at("planned_ns").time();
   step.started_at = line.at("started_ns").integer(step.planned_at, kNever - 1);
   step.finished_at = line.at("finished_ns").integer(step.started_at, kNever - 1);

@@ -1,4 +1,5 @@
 // `metronome report`: writes report.html again from result folders, also of several runs at once.
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <filesystem>
 #include <fstream>
@@ -41,16 +42,25 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// A report replaces a report, and nothing else.
-void check_replaceable(const std::string& path) {
+// A report replaces a report, and nothing else; nor one that draws what the runs have no record of
+// any more.
+void check_replaceable(const std::string& path, bool is_detailed) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
     throw UsageError("--out: " + path + " is a folder; allowed: the path of a file");
   }
   if (!fs::exists(path, error)) return;
-  if (text_of(path).find('"' + std::string(kResultSchemaKey) + '"') == std::string::npos) {
+  const std::string text = text_of(path);
+  if (!text.starts_with("<!DOCTYPE html>") ||
+      text.find('"' + std::string(kResultSchemaKey) + '"') == std::string::npos) {
     throw UsageError("--out: " + path +
                      " exists and is no report; allowed: a report, or a file that does not exist");
+  }
+  if (!is_detailed && text.find("\"detail\":{") != std::string::npos) {
+    throw UsageError("--out: " + path + " draws steps and requests of runs that have no " +
+                     std::string(kStepsFile) + " or " + std::string(kRequestsFile) +
+                     " to draw them from anew; allowed: another file, or results.steps: true and "
+                     "results.requests: true in the scenario");
   }
 }
 
@@ -84,7 +94,8 @@ int report_command(const Arguments& arguments) {
   for (const std::string& path : *paths) {
     for (std::string& folder : result_folders(path)) folders.push_back(std::move(folder));
   }
-  check_replaceable(out);
+  const auto num_recorded = std::count_if(folders.begin(), folders.end(), has_record);
+  check_replaceable(out, num_recorded > 0);
   catch_signals();
   ReportBuilder report(folders.size());
   for (const std::string& folder : folders) {
@@ -100,7 +111,12 @@ int report_command(const Arguments& arguments) {
   }
   replace_file(out, report.html());
   std::cout << "report: " << printable(out) << ", " << folders.size()
-            << (folders.size() == 1 ? " run\n" : " runs\n");
+            << (folders.size() == 1 ? " run" : " runs");
+  if (num_recorded == 0) {
+    std::cout << ", figures of single steps and requests left out (no " << kStepsFile << " and "
+              << kRequestsFile << ')';
+  }
+  std::cout << '\n';
   return kExitDone;
 }
 

@@ -342,6 +342,7 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
       << sweep.num_tasks << " tasks over " << count_text(sweep.num_runs, "run")
       << "; to submit them: bash " << printable(shell_quoted(options.slurm)) << '\n';
   print_invalid(plan, "warning");
+  for (const std::string& remark : plan.remarks) std::cerr << "warning: " << remark << '\n';
   return kExitDone;
 }
 

@@ -196,23 +196,53 @@ ResolvedPoint resolve_point(const std::vector<Assignment>& point, const SweepSpe
   return resolved;
 }
 
+// Whether run `n` of every point is the same at all values of a swept key, of which two are
+// `stride` points apart. False where it is not known of any point.
+bool is_idle(const std::vector<std::vector<std::size_t>>& runs_of, std::size_t num_values,
+             std::size_t stride, std::size_t n) {
+  bool is_known = false;
+  for (std::size_t i = 0; i < runs_of.size(); ++i) {
+    const std::size_t value = i / stride % num_values;
+    const std::vector<std::size_t>& at_first = runs_of[i - value * stride];
+    if (value == 0 || n >= runs_of[i].size() || n >= at_first.size()) continue;
+    is_known = true;
+    if (runs_of[i][n] != at_first[n]) return false;
+  }
+  return is_known;
+}
+
 // A key that makes no difference to any run is a mistake better heard of: the variants that run may
-// all override it.
+// all override it. Where only some do, the plan says which.
 // `runs_of` has the runs of each point, none for one that is not valid.
-void refuse_idle_keys(const std::vector<std::vector<std::size_t>>& runs_of, const SweepSpec& spec) {
+void find_idle_keys(const std::vector<std::vector<std::size_t>>& runs_of, const SweepSpec& spec,
+                    int num_runs, SweepPlan& plan) {
   std::size_t stride = runs_of.size();
   if (!spec.points.empty()) stride /= spec.points.size();
+  std::size_t num_rows = 0;  // of a point
+  for (const std::vector<std::size_t>& runs : runs_of) num_rows = std::max(num_rows, runs.size());
   for (const SweptKey& swept : spec.over) {
     stride /= swept.values.size();
-    bool is_idle = swept.values.size() > 1;
-    for (std::size_t i = 0; is_idle && i < runs_of.size(); ++i) {
-      const std::size_t value = i / stride % swept.values.size();
-      is_idle = runs_of[i] == runs_of[i - value * stride];
+    if (swept.values.size() < 2) continue;
+    std::vector<std::string> idle;
+    std::size_t num_variants = 0;
+    for (std::size_t n = 0; n < num_rows; n += static_cast<std::size_t>(num_runs)) {
+      ++num_variants;
+      if (!is_idle(runs_of, swept.values.size(), stride, n)) continue;
+      const auto whole = std::find_if(runs_of.begin(), runs_of.end(),
+                                      [n](const auto& runs) { return n < runs.size(); });
+      idle.push_back(plan.runs[(*whole)[n]].scenario.name);
     }
-    if (!is_idle) continue;
-    throw ConfigError(swept.where +
-                      ": has no effect, every run is the same at all of its values; allowed: a key "
-                      "that no variant overrides, or variants.NAME.KEY for one variant");
+    if (idle.size() == num_variants) {
+      throw ConfigError(swept.where +
+                        ": has no effect, every run is the same at all of its values; allowed: a "
+                        "key that no variant overrides, or variants.NAME.KEY for one variant");
+    }
+    // A key of one variant is meant to leave the others alone.
+    if (swept.key.starts_with("variants.")) continue;
+    for (const std::string& name : idle) {
+      plan.remarks.push_back(swept.where + ": does not vary " + printable(name) +
+                             ", which is the same at all of its values");
+    }
   }
 }
 
@@ -243,7 +273,7 @@ SweepPlan plan_sweep(const SweepRequest& request, const SweepSpec& spec, int num
     }
   }
   if (plan.rows.empty()) throw ConfigError(plan.invalid.front());
-  refuse_idle_keys(runs_of, spec);
+  find_idle_keys(runs_of, spec, request.num_runs, plan);
   return plan;
 }
 

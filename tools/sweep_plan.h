@@ -53,6 +53,8 @@ struct SweepPlan {
   // Of the points at which the scenario is no valid one, and which have no rows: "--over KEY: at
   // the point KEY=VALUE: what is wrong; what is allowed".
   std::vector<std::string> invalid;
+  // "--over KEY: does not vary VARIANT, ...", of variants that are the same at all its values.
+  std::vector<std::string> remarks;
 };
 
 // Throws ConfigError naming the point for a key that there is not, and when the scenario is valid

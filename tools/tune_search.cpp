@@ -222,6 +222,25 @@ std::vector<std::size_t> round_sizes(std::size_t num_settings, std::size_t num_r
   return sizes;
 }
 
+// Finalists that may be the best are to face the same requests: those that were given fewer than
+// another are searched again with as many. `search` finds the capacity of a setting anew.
+void even_out(
+    std::vector<TuneFinding>& findings, int num_jobs,
+    const std::function<TuneFinding(const TuneFinding& old, std::size_t num_requests)>& search) {
+  const TuneFinding& best = *std::min_element(findings.begin(), findings.end(), is_better);
+  const double least = best.low;
+  std::size_t most = 0;
+  for (const TuneFinding& finding : findings) {
+    if (finding.high >= least) most = std::max(most, finding.num_requests);
+  }
+  for_each_index(findings.size(), num_jobs, [&](std::size_t i) {
+    const TuneFinding& finding = findings[i];
+    const bool can_grow = finding.best_trial() != nullptr && finding.best_trial()->can_be_longer;
+    if (finding.high < least || finding.num_requests >= most || !can_grow) return;
+    findings[i] = search(finding, most);
+  });
+}
+
 // Which finalists, that come first and best first, are as good as the best.
 void mark_equals(const TuneOptions& options, std::vector<TuneFinding>& findings,
                  const TuneRunFn& run) {
@@ -235,7 +254,7 @@ void mark_equals(const TuneOptions& options, std::vector<TuneFinding>& findings,
     const bool is_close = finding.capacity * (1 + options.tolerance) >= best.capacity;
     finding.is_equal_to_best =
         is_close ||
-        (finding.high >= best.capacity &&
+        (finding.high >= best.low &&
          !is_good_more_often(*at_best, run(finding.setting, at_best->load, at_best->num_requests)));
   });
 }
@@ -281,6 +300,18 @@ std::vector<TuneFinding> tune(std::size_t num_settings, const TuneOptions& optio
       left[i].setting = setting;
       left[i].is_finalist = is_last;
     });
+    if (is_last) {
+      even_out(left, options.num_jobs, [&](const TuneFinding& old, std::size_t num_requests) {
+        const CapacitySearch::RunAtFn run_at = [&](double load, std::size_t count) {
+          return polled_run(old.setting, load, count);
+        };
+        CapacitySearch search(options, num_requests, true, run_at);
+        TuneFinding finding = search.find(old.capacity);
+        finding.setting = old.setting;
+        finding.is_finalist = true;
+        return finding;
+      });
+    }
     std::sort(left.begin(), left.end(), is_better);
     if (is_last) break;
     // Those that the coarse search cannot tell from the last of the better half go on as well.

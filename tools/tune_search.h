@@ -50,14 +50,15 @@ struct TuneFinding {
 // them. Every setting faces the same requests, so that differences are those of the settings.
 //
 // A round has more requests than told, as far as there are more, when requests stay so long that
-// the engine hardly filled, and the last one when a band comes out wider than three tenths.
+// the engine hardly filled, and the last one when a band comes out wider than three tenths; then
+// all finalists that may be the best get as many.
 //
 // For their band, finalists are tried at loads on both sides of the capacity until one may be 95 %
 // sure that enough requests are good (low side), or too few (high side); the ends of the band are
 // where that begins, linear between loads. So an end is wrong when the bounds of the attainment are
-// (tune_trial.h), meant to be once in twenty times. A finalist is equal to the best when its band
-// reaches the capacity of the best, unless it serves the same requests worse at that load, by more
-// than their scatter explains.
+// (tune_trial.h), meant to be once in twenty times. A finalist is equal to the best when their
+// bands overlap, unless it serves the same requests worse at the best one's capacity, by more than
+// their scatter explains.
 //
 // Finalists come first, best capacity first; of equals the setting that was given first. The result
 // does not depend on num_jobs. `poll` is called between trials, from one thread at a time; what it

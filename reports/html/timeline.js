@@ -64,6 +64,8 @@ function paintPoints(context, gaps, panel, range, colors, run, limitUs) {
   }
 }
 
+const kListedStalls = 8;  // in the table below
+
 // Numbered markers on the longest stalls in sight; the first ones say what caused them.
 function drawStallMarkers(figure, panel, run, colors) {
   const [low, high] = panel.x.domain();
@@ -74,7 +76,8 @@ function drawStallMarkers(figure, panel, run, colors) {
   const stalls = run.detail.stalls
     .map((stall, i) => ({stall, rank: i + 1, end: stall.began + stall.gap}))
     .filter(({stall, rank, end}) => end >= low && end <= high &&
-                                    (rank === 1 || stall.gap > least || figure.view.isZoomed));
+                                    (figure.view.isZoomed || rank === 1 ||
+                                     (stall.gap > least && rank <= kListedStalls)));
   const taken = [];
   const texts = [];
   const maxTexts = panel.right - panel.left > 600 ? 3 : 1;
@@ -246,7 +249,7 @@ function headRow(...names) {
 
 function stallTable(run, view) {
   const body = element('tbody');
-  run.detail.stalls.slice(0, 8).forEach((stall, i) => {
+  run.detail.stalls.slice(0, kListedStalls).forEach((stall, i) => {
     const show = () => view.set([stall.began - stall.gap * 2, stall.began + stall.gap * 3]);
     body.append(element('tr', {},
       element('th', {scope: 'row'}, element('button', {type: 'button', onclick: show,
