@@ -98,4 +98,13 @@ IterationLog read_iteration_log(const std::string& path) {
   return log;
 }
 
+bool is_iteration_log(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.find(kStart) != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace metronome

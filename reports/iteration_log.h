@@ -40,4 +40,8 @@ struct IterationLog {
 // none.
 IterationLog read_iteration_log(const std::string& path);
 
+// Whether one of the file's lines has an iteration, whole or malformed. False for what cannot be
+// read.
+bool is_iteration_log(const std::string& path);
+
 }  // namespace metronome

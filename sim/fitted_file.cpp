@@ -191,6 +191,7 @@ Json fitted_body(const FittedModel& fitted, const ModelConfig& model) {
   body["host_gap_ns"] = fitted.host_gap_ns ? Json(*fitted.host_gap_ns) : Json();
   body["steps"] = fitted.num_steps;
   body["hiccups"] = fitted.num_hiccups;
+  body["knows_contexts"] = fitted.knows_contexts;
   body["held_out_errors"] = errors_json(fitted.errors);
   body["scatter"] = scatter_json(fitted.scatter);
   return body;
@@ -207,6 +208,7 @@ FittedModel read_fitted(const CostModelFile& file) {
   if (!gap.is_null()) fitted.host_gap_ns = gap.number(0, kMaxNs);
   fitted.num_steps = body.at("steps").integer(0, kMaxCount);
   fitted.num_hiccups = body.at("hiccups").integer(0, kMaxCount);
+  fitted.knows_contexts = body.at("knows_contexts").truth();
   fitted.errors = read_errors(body.at("held_out_errors"));
   fitted.scatter = read_scatter(body.at("scatter"));
   return fitted;

@@ -69,7 +69,14 @@ bool FeatureRange::contains(const StepFeatures& pass) const {
 
 bool FittedModel::covers(const StepFeatures& pass) const {
   const std::optional<FeatureRange>& range = pass.prefill_chunks > 0 ? prefill_range : decode_range;
-  return range && range->contains(pass);
+  if (!range) return false;
+  StepFeatures known = pass;
+  if (!knows_contexts) {
+    known.pairs = range->min.pairs;
+    known.decode_kv = range->min.decode_kv;
+    known.rows = range->min.rows;
+  }
+  return range->contains(known);
 }
 
 FittedCostModel::FittedCostModel(FittedModel fitted, const ModelConfig& model,

@@ -76,8 +76,11 @@ struct FittedModel {
   std::vector<StepScatter> scatter;   // by regime
   std::int64_t num_steps = 0;         // measured
   std::int64_t num_hiccups = 0;       // of the steps fitted to, those that did not count
+  // False: nobody recorded how long contexts were, nor which chunks ended their prompts. Pairs, KV
+  // positions and rows then cost nothing of their own: tokens and decodes stand for them.
+  bool knows_contexts = true;
 
-  // Whether such passes were measured: every feature within the range of its kind.
+  // Whether such passes were measured: every feature that is known within the range of its kind.
   bool covers(const StepFeatures& pass) const;
 };
 

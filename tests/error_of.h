@@ -1,4 +1,4 @@
-// The message of a failure that a test expects.
+// The message of a failure that a test expects, and what is in it.
 #pragma once
 
 #include <stdexcept>
@@ -17,6 +17,10 @@ std::string error_of(const Action& action) {
     return error.what();
   }
   return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
 }
 
 }  // namespace metronome::testing

@@ -11,13 +11,10 @@
 
 #include "tests/catch.h"
 #include "tests/command_line.h"
+#include "tests/error_of.h"
 #include "tools/sweep_plan.h"
 
 namespace metronome::testing {
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 struct SweepPlace {
   ScratchFolder folder;

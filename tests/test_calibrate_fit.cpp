@@ -8,16 +8,13 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/draws.h"
+#include "tests/error_of.h"
 #include "tools/calibrate_steps.h"
 
 namespace metronome::testing {
 namespace {
 
 using Json = nlohmann::json;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 ModelConfig model() { return find_model("llama-3.2-1b", {}); }
 

@@ -17,10 +17,6 @@ namespace {
 
 using testing::error_of;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 SourceLocation somewhere() { return {std::make_shared<const std::string>("scenario.yaml"), 3}; }
 
 TEST_CASE("every model is sound and as large as published", "[sim][catalogue]") {

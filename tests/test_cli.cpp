@@ -6,6 +6,7 @@
 
 #include "tests/catch.h"
 #include "tests/command_line.h"
+#include "tests/error_of.h"
 
 namespace fs = std::filesystem;
 using namespace metronome::testing;
@@ -24,10 +25,6 @@ struct Workplace {
     return run_metronome("run '" + scenario + "' --out '" + out + "' " + options, prefix);
   }
 };
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 // One line, in the form that every error has.
 void check_error(const CommandResult& result, int exit_code, const std::string& message) {

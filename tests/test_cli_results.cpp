@@ -5,6 +5,7 @@
 
 #include "tests/catch.h"
 #include "tests/command_line.h"
+#include "tests/error_of.h"
 
 namespace fs = std::filesystem;
 using namespace metronome::testing;
@@ -31,10 +32,6 @@ struct Workplace {
   bool is_clean() const { return std::distance(fs::directory_iterator(folder.path()), {}) == 1; }
   bool has(const std::string& name) const { return fs::exists(folder.path() + "/" + name); }
 };
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 void check_refused(const CommandResult& result, const std::string& message) {
   INFO("stderr: " << result.err);

@@ -21,10 +21,6 @@ namespace {
 
 constexpr TimeNs kMs = kNsPerMs;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 std::string log_line(int number, int context_requests, int context_tokens, int generations,
                      const std::string& elapsed) {
   return "(EngineCore_DP0 pid=77) INFO 12-22 21:44:40 [core.py:349] Iteration(" +

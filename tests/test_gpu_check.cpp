@@ -6,6 +6,7 @@
 
 #include "tests/catch.h"
 #include "tests/command_line.h"
+#include "tests/error_of.h"
 
 using namespace metronome::testing;
 
@@ -53,10 +54,6 @@ struct Place {
   }
   std::string text(const std::string& name) const { return read_text_file(out + "/" + name); }
 };
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

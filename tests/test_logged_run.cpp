@@ -1,5 +1,6 @@
 // Contexts rebuilt from a log of iterations: run_logged.
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "core/recorded_steps.h"
 #include "reports/validation.h"
@@ -119,6 +120,60 @@ TEST_CASE("logs and workloads that cannot be followed", "[tools][logged]") {
         logged.folder.path() +
             "/iterations.log:4: is of another engine than the first iteration; allowed: the "
             "iterations of one engine");
+}
+
+TEST_CASE("calibrate reads a log of iterations", "[cli][logged]") {
+  Logged logged(3, 1);
+  logged.log();
+  const std::string folder = logged.folder.path();
+  const std::string from = "calibrate --hardware h200 --from '" + folder + "/";
+  const std::string served = "iterations.log' --scenario '" + folder + "/scenario.yaml'";
+
+  // With what served the requests it is as good as the steps themselves.
+  const CommandResult by_steps = run_metronome(from + "out' --out '" + folder + "/steps.json'");
+  const CommandResult by_log = run_metronome(from + served + " --out '" + folder + "/log.json'");
+  INFO(by_log.err);
+  REQUIRE(by_steps.exit_code == 0);
+  REQUIRE(by_log.exit_code == 0);
+  const auto form = [&](const std::string& name) {
+    std::ifstream file(folder + "/" + name);
+    return nlohmann::json::parse(file).at("body").at("form_ns");
+  };
+  const nlohmann::json ours = form("log.json");
+  for (const auto& [key, value] : form("steps.json").items()) {
+    if (!value.is_number()) continue;
+    INFO(key);
+    CHECK(ours.at(key).get<double>() == Approx(value.get<double>()).epsilon(0.02).margin(1));
+  }
+
+  // Without it, contexts are not known, and predictions are not outside for that.
+  const CommandResult blind = run_metronome(from + "iterations.log' --model llama-3.1-8b --out '" +
+                                            folder + "/blind.json'");
+  REQUIRE(blind.exit_code == 0);
+  CHECK(contains(blind.out, "nobody knows how long contexts were"));
+  CHECK(form("blind.json").at("pair") == 0);
+  CHECK(form("blind.json").at("decode_kv") == 0);
+  const CommandResult run =
+      run_metronome("run '" + folder + "/scenario.yaml' --json --set " + "cost_model.file='" +
+                    folder + "/blind.json' --out '" + folder + "/blind'");
+  REQUIRE(run.exit_code == 0);
+  const nlohmann::json result = nlohmann::json::parse(run.out).at(0);
+  CHECK(result.at("steps_outside_calibration").get<int>() * 20 < result.at("num_steps").get<int>());
+
+  const CommandResult nobody = run_metronome(from + "iterations.log'");
+  CHECK(nobody.exit_code == 2);
+  CHECK(contains(nobody.err, "--scenario FILE with what served which requests"));
+  const CommandResult both =
+      run_metronome(from + "out' --from '" + folder + "/iterations.log' --model llama-3.1-8b");
+  CHECK(both.exit_code == 2);
+  CHECK(contains(both.err, "does not say how long contexts were"));
+
+  // Served otherwise: the first such iteration is named, and what is before it counts.
+  logged.lines[400] = logged.lines[399];
+  logged.log();
+  const CommandResult cut = run_metronome(from + served);
+  REQUIRE(cut.exit_code == 0);
+  CHECK(contains(cut.out, "iterations.log:401: iteration 400 has"));
 }
 
 }  // namespace metronome::testing

@@ -9,6 +9,7 @@
 #include "reports/result_folder.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
+#include "tests/error_of.h"
 
 namespace fs = std::filesystem;
 using namespace metronome;
@@ -48,10 +49,6 @@ struct EarlierResult {
 
 std::string refusal_of(const std::string& entry) {
   return "holds '" + entry + "', which is not of an earlier result; ";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

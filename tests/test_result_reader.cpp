@@ -40,10 +40,6 @@ std::string written(void (*write)(const RunRecord&, FileWriter&), const RunRecor
   return read_text_file(scratch.path() + "/lines.jsonl");
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("a result read back gives the same files again", "[reports][reader]") {

@@ -36,10 +36,6 @@ std::string error_in(const std::string& section, const Texts& over = {}) {
   return error_of<std::runtime_error>([&] { spec_of(section, over); });
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("values are split at commas outside of brackets and quotes", "[sweep]") {

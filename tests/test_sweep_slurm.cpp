@@ -4,6 +4,7 @@
 
 #include "tests/catch.h"
 #include "tests/command_line.h"
+#include "tests/error_of.h"
 #include "tools/sweep_slurm.h"
 
 namespace fs = std::filesystem;
@@ -53,10 +54,6 @@ struct Workplace {
     return std::system(command.c_str()) == 0;
   }
 };
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 void require_done(const CommandResult& result) {
   INFO("stderr: " << result.err);

@@ -3,6 +3,7 @@
 
 #include "tests/catch.h"
 #include "tests/command_line.h"
+#include "tests/error_of.h"
 
 using namespace metronome::testing;
 using Json = nlohmann::ordered_json;
@@ -53,10 +54,6 @@ struct Place {
     return run_metronome("tune '" + scenario + "' --out '" + out + "' " + options);
   }
 };
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

@@ -18,10 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 // Requests of `gaps_ms`, each after a first token at `ttft_ms`.
 ObservedRequest request_of(double ttft_ms, const std::vector<double>& gaps_ms) {
   const auto ns = [](double ms) { return std::llround(ms * 1e6); };

@@ -5,6 +5,7 @@
 #include "reports/result_reader.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
+#include "tests/error_of.h"
 #include "tools/what_if.h"
 
 using namespace metronome;
@@ -36,10 +37,6 @@ struct Place {
 WhatIf find(const StoredRun& run, double target_ms, const std::string& hardware = "") {
   return find_smallest_change(
       run, target_ms, hardware, [](const std::string&) {}, [](const RunProgress&) { return true; });
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -109,12 +109,12 @@ std::string range_text(const std::optional<FeatureRange>& range) {
   };
   std::string text = span("tokens", &StepFeatures::tokens);
   if (range->max.prefill_chunks > 0) {
-    text += ", " + span("pairs", &StepFeatures::pairs) + ", " +
-            span("chunks", &StepFeatures::prefill_chunks);
+    if (range->max.pairs > 0) text += ", " + span("pairs", &StepFeatures::pairs);
+    text += ", " + span("chunks", &StepFeatures::prefill_chunks);
   }
   if (range->max.decodes > 0) {
-    text += ", " + span("decodes", &StepFeatures::decodes) + ", " +
-            span("KV", &StepFeatures::decode_kv);
+    text += ", " + span("decodes", &StepFeatures::decodes);
+    if (range->max.decode_kv > 0) text += ", " + span("KV", &StepFeatures::decode_kv);
   }
   return text;
 }
@@ -139,6 +139,7 @@ void calibrate_from_steps(const FitOptions& options) {
   const std::optional<GapFit> gap = fit_gaps(measured.gaps);
   FittedModel& fitted = fit.model;
   if (gap) fitted.host_gap_ns = gap->constant_ns;
+  fitted.knows_contexts = measured.knows_contexts;
 
   std::string steps = grouped_text(fitted.num_steps) + " of " + joined(measured.sources) +
                       "; every fifth is held out";
@@ -149,6 +150,7 @@ void calibrate_from_steps(const FitOptions& options) {
   say("steps", steps);
   say("measured", measured.model.name + " on " + printable(measured.hardware) +
                       ", tensor parallel size " + std::to_string(measured.tensor_parallel_size));
+  for (const std::string& remark : measured.remarks) say("remark", printable(remark));
   say("hiccups", hiccup_text(measured, fit));
   say("tokens", shape_text(fit));
   say("decodes", range_text(fitted.decode_range));

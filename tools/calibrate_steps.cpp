@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "core/catalogue.h"
@@ -14,10 +15,12 @@
 #include "core/model/model_catalogue.h"
 #include "core/recorded_steps.h"
 #include "core/workload_trace_parse.h"
+#include "reports/iteration_log.h"
 #include "reports/result_reader.h"
 #include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
 #include "tools/cli.h"
+#include "tools/logged_run.h"
 
 namespace metronome {
 namespace {
@@ -38,11 +41,15 @@ class StepReader {
 
   void read_folder(const std::string& path);
   void read_csv(const std::string& path);
+  void read_log(const std::string& path);
   CalibrationSteps finish() { return std::move(all_); }
 
  private:
   void begin_source(const std::string& path, const ModelConfig& model, const std::string& hardware,
                     std::int64_t tensor_parallel_size, const std::string& engine);
+  void add_plan(const StepPlan& plan, TimeNs took, const std::string& name, std::size_t position);
+  void follow(const Scenario& scenario, const IterationLog& log);
+  void add_iterations(const IterationLog& log);
   void add_step(MeasuredStep step, std::string name, std::size_t position, const StepPlan& plan);
   void add_gaps(const RunRecord& record, std::int32_t async_depth);
 
@@ -90,6 +97,18 @@ void StepReader::add_step(MeasuredStep step, std::string name, std::size_t posit
   all_.is_early.push_back(position < kNumEarly);
 }
 
+void StepReader::add_plan(const StepPlan& plan, TimeNs took, const std::string& name,
+                          std::size_t position) {
+  MeasuredStep step{{}, static_cast<double>(took)};
+  const std::span<const ScheduledChunk> chunks(plan.chunks);
+  for (const ForwardPass& pass : plan.passes) {
+    const auto begin = static_cast<std::size_t>(pass.begin);
+    const auto end = static_cast<std::size_t>(pass.end);
+    step.passes.push_back(pass_features(all_.model, chunks.subspan(begin, end - begin)));
+  }
+  add_step(std::move(step), name, position, plan);
+}
+
 // With one step in flight the host works from the end of a step to the start of the next, with two
 // from the end of the one before that; it is seen where the device waited for it. A request that
 // got tokens in both steps says that nothing else was waited for.
@@ -129,14 +148,7 @@ void StepReader::read_folder(const std::string& path) {
       ++all_.num_left_out;
       continue;
     }
-    MeasuredStep step{{}, static_cast<double>(times[at])};
-    const std::span<const ScheduledChunk> chunks(plan.chunks);
-    for (const ForwardPass& pass : plan.passes) {
-      const auto begin = static_cast<std::size_t>(pass.begin);
-      const auto end = static_cast<std::size_t>(pass.end);
-      step.passes.push_back(pass_features(all_.model, chunks.subspan(begin, end - begin)));
-    }
-    add_step(std::move(step), path + ", step " + std::to_string(at), at, plan);
+    add_plan(plan, times[at], path + ", step " + std::to_string(at), at);
   }
   add_gaps(run.record, scenario.engine.async_depth);
 }
@@ -209,7 +221,7 @@ StepPlan plan_like(const StepFeatures& pass) {
   const auto num_decodes = std::llround(pass.decodes);
   for (std::int64_t i = 0; i < num_decodes; ++i) {
     const auto context = static_cast<std::int32_t>(pass.decode_kv / pass.decodes);
-    plan.chunks.push_back({kNoRequest, context - 1, 1, ChunkKind::Decode, true});
+    plan.chunks.push_back({kNoRequest, std::max(context - 1, 0), 1, ChunkKind::Decode, true});
   }
   const auto num_chunks = std::llround(pass.prefill_chunks);
   auto num_left = std::llround(pass.tokens - pass.decodes);
@@ -225,6 +237,86 @@ StepPlan plan_like(const StepFeatures& pass) {
   }
   plan.passes.push_back({0, static_cast<std::int32_t>(plan.chunks.size())});
   return plan;
+}
+
+// ---- vLLM's log of iterations ----
+
+std::string iteration_name(const IterationLog& log, const LoggedIteration& iteration) {
+  return log.path + ":" + std::to_string(iteration.line);
+}
+
+void StepReader::read_log(const std::string& path) {
+  const IterationLog log = read_iteration_log(path);
+  if (setup_.scenario.empty()) return add_iterations(log);
+  ScenarioFile file = load_scenario(setup_.scenario, {}, std::nullopt);
+  if (file.variants.size() != 1) {
+    throw UsageError("--scenario: " + setup_.scenario + " has " +
+                     std::to_string(file.variants.size()) + " variants; allowed: one");
+  }
+  Scenario& scenario = file.variants.front();
+  if (!setup_.hardware.empty()) scenario.hardware = setup_.hardware;
+  follow(scenario, log);
+}
+
+void StepReader::follow(const Scenario& scenario, const IterationLog& log) {
+  const LoggedRun run = run_logged(scenario, log);
+  begin_source(log.path, find_model(scenario.model, scenario.location_of("model")),
+               scenario.hardware.empty() ? "unknown" : scenario.hardware,
+               std::max<std::int64_t>(1, setup_.tensor_parallel_size), "vllm");
+  RecordedSteps steps(run.record, resolved_step_shape(scenario));
+  StepPlan plan;
+  while (steps.next(plan) && static_cast<std::int64_t>(steps.position()) < run.num_equal) {
+    const std::size_t at = steps.position();
+    const LoggedIteration& logged = log.iterations[at];
+    if (steps.num_missing_decodes() > 0 || !logged.is_plausible()) {
+      ++all_.num_left_out;
+      continue;
+    }
+    add_plan(plan, logged.elapsed_ns, iteration_name(log, logged), at);
+  }
+  if (!run.first_difference) return;
+  const LoggedIteration& logged = run.first_difference->logged;
+  all_.remarks.push_back(
+      iteration_name(log, logged) + ": iteration " + std::to_string(logged.number) + " has " +
+      composition_text(logged.num_context_requests, logged.num_context_tokens,
+                       logged.num_generation_requests, logged.num_generation_tokens) +
+      ", where " + setup_.scenario + " gives " +
+      (run.first_difference->simulated.empty() ? "nothing to compute"
+                                               : run.first_difference->simulated) +
+      "; what follows is left out");
+}
+
+void StepReader::add_iterations(const IterationLog& log) {
+  if (setup_.model.empty()) {
+    throw UsageError("calibrate: " + log.path +
+                     " does not say which model was measured; allowed: --model NAME beside it, or "
+                     "--scenario FILE with what served which requests");
+  }
+  if (!all_.sources.empty() && all_.knows_contexts) {
+    throw UsageError("calibrate: " + log.path + " does not say how long contexts were, " +
+                     all_.sources.front() + " does; allowed: one kind, or --scenario FILE");
+  }
+  begin_source(log.path, find_model(setup_.model, option("--model")),
+               setup_.hardware.empty() ? "unknown" : setup_.hardware,
+               std::max<std::int64_t>(1, setup_.tensor_parallel_size), "vllm");
+  all_.knows_contexts = false;
+  for (std::size_t i = 0; i < log.iterations.size(); ++i) {
+    const LoggedIteration& logged = log.iterations[i];
+    if (!logged.is_plausible()) {
+      ++all_.num_left_out;
+      continue;
+    }
+    StepFeatures pass;
+    pass.tokens = logged.num_context_tokens + logged.num_generation_tokens;
+    pass.prefill_chunks = logged.num_context_requests;
+    pass.decodes = logged.num_generation_requests;
+    pass.is_graph = logged.num_context_requests == 0;
+    add_step({{pass}, static_cast<double>(logged.elapsed_ns)}, iteration_name(log, logged), i,
+             plan_like(pass));
+  }
+  all_.remarks.push_back(
+      "without --scenario nobody knows how long contexts were: what attention costs is taken for "
+      "tokens and decodes as these were on average, which holds for such requests only");
 }
 
 void StepReader::read_csv(const std::string& path) {
@@ -284,7 +376,7 @@ CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
   StepReader reader(setup);
   for (const std::string& path : paths) {
     if (path_exists(path) && !is_folder(path)) {
-      reader.read_csv(path);
+      is_iteration_log(path) ? reader.read_log(path) : reader.read_csv(path);
     } else {
       for (const std::string& folder : result_folders(path)) reader.read_folder(folder);
     }

@@ -1,4 +1,5 @@
-// Measured steps for `metronome calibrate --from`: of result folders, or of a CSV.
+// Measured steps for `metronome calibrate --from`: of result folders, of a CSV, or of vLLM's log of
+// iterations.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,12 @@ namespace metronome {
 
 // What is known of a measurement without reading its steps.
 struct CalibrationSetup {
-  std::string model;                      // empty: as the result folders say
+  std::string model;                      // empty: as the result folders or the scenario say
   std::string hardware;                   // a name of the catalogue or a YAML file; empty: likewise
-  std::int64_t tensor_parallel_size = 0;  // 0: as the result folders say, 1 for a CSV
+  std::int64_t tensor_parallel_size = 0;  // 0: as the result folders say, 1 for others
+  // What served a log of iterations: engine, policy, and the requests in the order in which they
+  // came. Empty: not known.
+  std::string scenario;
 };
 
 struct CalibrationSteps {
@@ -31,8 +35,10 @@ struct CalibrationSteps {
   std::vector<std::string> names;  // of the steps: "results/real, step 12", "steps.csv:13"
   // Below which no step can be on `spec`; empty where that is absent.
   std::vector<double> floors_ns;
-  std::int64_t num_left_out = 0;  // failed, or with decodes that nobody recorded
-  std::vector<bool> is_early;     // among the first kNumEarly steps of a run
+  std::int64_t num_left_out = 0;     // failed, or with decodes that nobody recorded
+  std::vector<bool> is_early;        // among the first kNumEarly steps of a run
+  bool knows_contexts = true;        // FittedModel::knows_contexts
+  std::vector<std::string> remarks;  // on what could be read, and why no more
 };
 constexpr std::size_t kNumEarly = 10;
 
@@ -40,9 +46,12 @@ constexpr std::size_t kNumEarly = 10;
 // sim/step_features.h, `graph` is 1 where decodes were replayed as a graph, `seconds` device time.
 constexpr const char* kStepColumns = "tokens,pairs,prefill_chunks,decodes,kv,rows,graph,seconds";
 
-// Reads folders with result.json and steps.jsonl (every run in them) and CSV files. Throws
-// ConfigError: an unreadable or malformed file, runs of different models, hardware or tensor
-// parallel size, a CSV without `setup.model`; UsageError for nothing to fit to.
+// Reads folders with result.json and steps.jsonl (every run in them), CSV files, and logs with
+// vLLM's iterations. Of a log with `setup.scenario` the contexts are rebuilt (tools/logged_run.h),
+// up to the first iteration that the scenario's scheduler decides otherwise. Throws ConfigError: an
+// unreadable or malformed file, runs of different models, hardware or tensor parallel size, a CSV
+// without `setup.model`, logs beside sources whose contexts are known; UsageError for nothing to
+// fit to.
 CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
                                         const CalibrationSetup& setup);
 

@@ -41,6 +41,7 @@ constexpr const char* kExamples =
     "  metronome run scenarios/quickstart.yaml --backend=cpu --out results/real\n"
     "  metronome calibrate --from results/real --out cpu.json\n"
     "  metronome calibrate --from steps.csv --model llama-3.1-8b --hardware h100 --out h100.json\n"
+    "  metronome calibrate --from vllm.log --scenario served.yaml --hardware h100 --out h100.json\n"
     "\n"
     "exit codes: 0 done, 2 bad input, or a fit that is faster than the hardware can be\n";
 
@@ -55,10 +56,14 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
   po::options_description visible("options");
   // clang-format off
   visible.add_options()
-      ("from", po::value(&options.from)->composing()->value_name("DIR_OR_CSV"),
-       "result folder of measured runs, every one in it, or a CSV of steps; repeatable")
+      ("from", po::value(&options.from)->composing()->value_name("SOURCE"),
+       "result folder of measured runs, every one in it, a CSV of steps, or a log with vLLM's "
+       "iterations (--enable-logging-iteration-details); repeatable")
+      ("scenario", po::value(&options.setup.scenario)->value_name("FILE"),
+       "what served a log of iterations: engine and policy, and the requests as a trace; says how "
+       "long contexts were, by scheduling the requests along the log")
       ("model", po::value(&options.setup.model)->value_name("NAME"),
-       "the model that was measured; a CSV needs it")
+       "the model that was measured; a CSV needs it, and a log without --scenario")
       ("hardware", po::value(&options.setup.hardware)->value_name("NAME"),
        "what was measured: a name of `metronome list hardware`, or a YAML file with one entry; "
        "unless given what the runs say, and no step is compared with the hardware's limits where "
@@ -84,7 +89,7 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
     throw UsageError(std::string("calibrate: ") + error.what() + hint);
   }
   if (values.count("help") != 0) {
-    std::cout << "usage: metronome calibrate --from DIR_OR_CSV [OPTION...]\n\n"
+    std::cout << "usage: metronome calibrate --from SOURCE [OPTION...]\n\n"
               << kSummary << '\n'
               << visible << '\n'
               << kExamples;

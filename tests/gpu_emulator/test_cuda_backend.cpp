@@ -59,10 +59,6 @@ std::string refusal(const Place& place, const std::string& keys,
   return error_of<ConfigError>([&] { make_cuda_backend()->prepare(scenario); });
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST_CASE("what keeps a scenario from a GPU is one sentence", "[gpu_backend]") {
   const Place place;
   CHECK(contains(refusal(place, kSmall, "tiny-llama"),

@@ -45,10 +45,6 @@ std::string prepare_error(std::uint32_t bits) {
   });
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("invariant sums run over k in one piece, in kernels that agree", "[gemm]") {
