@@ -90,6 +90,9 @@ void visit_trace(FieldVisitor& v, TraceConfig& c) {
   v.number("rate_scale", c.rate_scale, 1e-6, 1e6,
            "arrival rate relative to the recorded one; 2 = twice as dense");
   v.boolean("jitter", c.jitter, "mooncake: spread arrivals evenly over their 3 s bucket");
+  v.text("request_log", c.request_log,
+         "arrivals instead of the trace's: JSON lines with arrival_time in seconds, input_toks and "
+         "output_toks, one for each request in the same order; a path as file is; empty = none");
   v.close_section();
 }
 
@@ -441,6 +444,10 @@ WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& p
     config.trace.where = trace.get("file")->where;
     const bool is_assigned = config.trace.where.is_assignment();
     config.trace.resolved_file = resolve_path(config.trace.file, is_assigned ? "" : base_dir);
+    if (const ConfigNode* log = trace.get("request_log"); log != nullptr && !log->scalar.empty()) {
+      config.trace.resolved_request_log =
+          resolve_path(config.trace.request_log, log->where.is_assignment() ? "" : base_dir);
+    }
   } else {
     check_synthetic(expanded, path, config);
   }

@@ -87,7 +87,10 @@ struct TraceConfig {
   std::int64_t limit = 0;   // first N requests; 0 = all
   double rate_scale = 1.0;  // 2 = arrivals twice as dense
   bool jitter = false;      // mooncake: spread arrivals over their 3 s bucket
-  SourceLocation where;     // of `file`, for messages; not a key
+  // When each request of the trace came to a real server; empty = as the trace says.
+  std::string request_log;
+  std::string resolved_request_log;
+  SourceLocation where;  // of `file`, for messages; not a key
 };
 
 struct WorkloadConfig {

@@ -122,6 +122,14 @@ void keep_first(std::size_t count, Workload& workload) {
   }
 }
 
+void read_logged_arrivals(const TraceConfig& config, Workload& workload) {
+  const std::string& path =
+      config.resolved_request_log.empty() ? config.request_log : config.resolved_request_log;
+  const std::string text = read_whole_file(config, path);
+  TraceLines lines(text, std::make_shared<const std::string>(path));
+  parse_logged_arrivals(lines, workload);
+}
+
 // Spreads each bucket's requests over its 3 s, in their order. Recorded times are multiples of
 // 3 s from the first one, give or take a few milliseconds.
 void spread_buckets(std::uint64_t seed, std::vector<RequestSpec>& requests) {
@@ -224,6 +232,7 @@ Workload read_trace(const TraceConfig& config) {
   Workload workload;
   parse_trace(lines, format, workload);
   if (workload.requests.empty()) fail_file(config, "'" + path + "' holds no request");
+  if (!config.request_log.empty()) read_logged_arrivals(config, workload);
   sort_by_arrival(workload);
   if (config.limit > 0) keep_first(static_cast<std::size_t>(config.limit), workload);
   return workload;

@@ -13,6 +13,9 @@
 //   sharegpt  One JSON object per line with input_toks, output_toks, arrival_time_ns and
 //             input_tok_ids, the prompt token by token (LLMServingSim's files).
 //
+// With a request_log the arrivals are those of that file, a JSON object per line with arrival_time
+// (s), input_toks and output_toks; the latter have to be the trace's, line by line.
+//
 // CSV columns are found by the names in the first line, in any order and beside others. A prompt
 // or an output of 0 tokens cannot be served, so it is an error (but see burstgpt). Blank lines are
 // skipped. Requests are sorted by arrival, equal times in file order.

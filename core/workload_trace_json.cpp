@@ -240,4 +240,32 @@ void parse_sharegpt_trace(TraceLines& lines, Workload& workload) {
   workload.token_begin.push_back(ids.size());
 }
 
+void parse_logged_arrivals(TraceLines& lines, Workload& workload) {
+  static constexpr std::string_view kNames[] = {"arrival_time", "input_toks", "output_toks"};
+  std::size_t num_read = 0;
+  while (lines.next()) {
+    if (num_read == workload.requests.size()) {
+      lines.fail("requests",
+                 "more than the " + std::to_string(num_read) + " of the trace; allowed: as many");
+    }
+    RequestSpec& request = workload.requests[num_read++];
+    RequestSpec logged;
+    read_object(lines, kNames, "a request log's", [&](std::size_t field, JsonLine& json) {
+      if (field == 0) request.arrival = json.read_time(kNames[0], kMaxTraceSeconds, kNsPerSecond);
+      if (field == 1) logged.num_prompt_tokens = read_tokens(json, kNames[1]);
+      if (field == 2) logged.max_output_tokens = read_tokens(json, kNames[2]);
+    });
+    const auto require_same = [&](std::string_view name, std::int64_t in_log, std::int64_t traced) {
+      if (in_log == traced) return;
+      lines.fail(name, std::to_string(in_log) + " where the trace has " + std::to_string(traced) +
+                           "; allowed: a log of the same requests in the same order");
+    };
+    require_same(kNames[1], logged.num_prompt_tokens, request.num_prompt_tokens);
+    require_same(kNames[2], logged.max_output_tokens, request.max_output_tokens);
+  }
+  if (num_read == workload.requests.size()) return;
+  lines.fail("requests", std::to_string(num_read) + " where the trace has " +
+                             std::to_string(workload.requests.size()) + "; allowed: as many");
+}
+
 }  // namespace metronome

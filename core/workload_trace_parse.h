@@ -55,4 +55,7 @@ void parse_csv_trace(TraceLines& lines, TraceFormat format, Workload& workload);
 void parse_mooncake_trace(TraceLines& lines, Workload& workload);
 void parse_sharegpt_trace(TraceLines& lines, Workload& workload);
 
+// Sets the arrivals of the requests, one by one, to those of a server's log of them.
+void parse_logged_arrivals(TraceLines& lines, Workload& workload);
+
 }  // namespace metronome

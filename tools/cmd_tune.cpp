@@ -260,11 +260,14 @@ std::string scenario_text(const Scenario& scenario, const std::string& path) {
   Json config = Json::parse(scenario.to_json());
   Json& workload = config.at("workload");
   if (!scenario.workload.trace.file.empty()) {
-    Json& file = workload.at("trace").at("file");
-    const fs::path beside = fs::absolute(path).parent_path() / file.get<std::string>();
-    file = (fs::exists(beside) ? beside : fs::absolute(file.get<std::string>()))
-               .lexically_normal()
-               .string();
+    for (const char* key : {"file", "request_log"}) {
+      Json& file = workload.at("trace").at(key);
+      if (file.get<std::string>().empty()) continue;
+      const fs::path beside = fs::absolute(path).parent_path() / file.get<std::string>();
+      file = (fs::exists(beside) ? beside : fs::absolute(file.get<std::string>()))
+                 .lexically_normal()
+                 .string();
+    }
   }
   return config.dump(2) + "\n";
 }

@@ -65,18 +65,23 @@ class Contents {
   }
   std::string trace_id(const TraceConfig& trace) {
     if (trace.file.empty()) return {};
-    return memo(traces_, trace.resolved_file, [&] {
-      std::ifstream file(trace.resolved_file, std::ios::binary);
+    return file_id(trace, trace.resolved_file) +
+           (trace.request_log.empty() ? "" : file_id(trace, trace.resolved_request_log));
+  }
+
+ private:
+  std::string file_id(const TraceConfig& trace, const std::string& path) {
+    return memo(traces_, path, [&] {
+      std::ifstream file(path, std::ios::binary);
       const std::string text{std::istreambuf_iterator<char>(file), {}};
-      if (!file || fs::is_directory(trace.resolved_file)) {
+      if (!file || fs::is_directory(path)) {
         fail_config(trace.where, "workload.trace.file",
-                    "'" + trace.resolved_file + "' cannot be read; it must be a readable file");
+                    "'" + path + "' cannot be read; it must be a readable file");
       }
       return content_id_text(text);
     });
   }
 
- private:
   using Texts = std::map<std::string, std::string>;
 
   template <class Make>
@@ -112,7 +117,8 @@ class Contents {
 std::string workload_text(const Scenario& scenario) {
   WorkloadConfig copy = scenario.workload;
   return fields_to_json([&copy](FieldVisitor& visitor) { visit_fields(visitor, copy); }) + "\n" +
-         copy.trace.resolved_file + "\n" + std::to_string(scenario.seed);
+         copy.trace.resolved_file + "\n" + copy.trace.resolved_request_log + "\n" +
+         std::to_string(scenario.seed);
 }
 
 std::int64_t estimated_cost(const Scenario& scenario) {

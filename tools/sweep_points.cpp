@@ -173,7 +173,8 @@ std::string placed_value(const std::string& key, const ConfigNode& node,
   };
   const bool is_model_path = names("model") && (node.scalar.find('/') != std::string::npos ||
                                                 node.scalar.ends_with(".json"));
-  const bool is_path = is_model_path || names("workload.trace") || names("workload.trace.file");
+  const bool is_path = is_model_path || names("workload.trace") || names("workload.trace.file") ||
+                       names("workload.trace.request_log");
   const bool is_relative = node.kind == ConfigNode::Kind::Scalar && !node.scalar.empty() &&
                            fs::path(node.scalar).is_relative();
   if (!is_path || !is_relative || base_dir.empty()) return yaml_text(node);
