@@ -52,6 +52,9 @@ struct CostModelConfig {
   std::optional<double> host_gap_us;    // overrides the file's and the hardware's
   StepNoise noise = StepNoise::None;    // drawn as the file's steps scattered
   double gpu_memory_utilization = 0.9;  // share of device memory for weights and KV
+  // Passes up to that many tokens run as captured CUDA graphs, padded to a captured size, where the
+  // cost model is a file that knows of it; absent: vLLM's min(2 max_num_seqs, 512).
+  std::optional<std::int64_t> max_graph_tokens;
 };
 
 // Where the weights come from that a backend computes with.

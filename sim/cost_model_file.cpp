@@ -11,8 +11,14 @@
 #include "sim/device_share.h"
 #include "sim/fitted_file.h"
 #include "sim/hardware_catalogue.h"
+#include "sim/profile_file.h"
 
 namespace metronome {
+
+// The files of sim/catalogue/.
+extern const std::string_view kCostModelRtx4090Llama8b;
+extern const std::string_view kCostModelRtxPro6000Llama8b;
+
 namespace {
 
 constexpr const char* kFormatKey = "metronome_cost_model";
@@ -29,6 +35,7 @@ struct Kind {
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
       {"fitted", make_fitted_cost_model},
+      {"profile", make_profile_model},
   };
   return all;
 }
@@ -46,7 +53,10 @@ struct Shipped {
 };
 
 const std::vector<Shipped>& shipped() {
-  static const std::vector<Shipped> files = {};
+  static const std::vector<Shipped> files = {
+      {"rtx-4090_llama-3.1-8b", kCostModelRtx4090Llama8b},
+      {"rtx-pro-6000_llama-3.1-8b", kCostModelRtxPro6000Llama8b},
+  };
   return files;
 }
 

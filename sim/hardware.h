@@ -19,6 +19,8 @@ struct HardwareSpec {
   double host_gap_us = 0;           // between steps: scheduling, sampling, detokenising
   double link_bandwidth = 0;        // GPU to GPU, bytes/s each direction
   double allreduce_latency_us = 0;  // per all-reduce
+  std::int64_t num_sms = 0;         // streaming multiprocessors; 0 = not known
+  double compute_capability = 0;    // which kernels run; 0 = not known
 
   bool operator==(const HardwareSpec&) const = default;
 };

@@ -47,6 +47,9 @@ void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware) {
                  "GPU to GPU, bytes/s each direction; 0 = no link");
   visitor.number("allreduce_latency_us", hardware.allreduce_latency_us, 0, kMaxMicros,
                  "per all-reduce, microseconds");
+  visitor.integer("num_sms", hardware.num_sms, 0, 4096, "streaming multiprocessors; 0 = not known");
+  visitor.number("compute_capability", hardware.compute_capability, 0, 100,
+                 "CUDA compute capability; 0 = not known");
 }
 
 std::vector<HardwareSpec> parse_hardware(std::string_view yaml, const std::string& file) {

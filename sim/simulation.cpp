@@ -1,5 +1,7 @@
 #include "sim/simulation.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 
 #include "core/engine_setup.h"
@@ -17,6 +19,9 @@
 namespace metronome {
 
 namespace {
+
+// vLLM captures no larger graphs unless told to.
+constexpr std::int64_t kMaxDefaultGraphTokens = 512;
 
 // Where step times come from.
 struct StepTimes {
@@ -48,7 +53,11 @@ StepTimes find_step_times(const Scenario& scenario) {
 
 std::unique_ptr<CostModel> make_cost_model(const StepTimes& times, const Scenario& scenario,
                                            const ModelConfig& model) {
-  const CostModelConfig& config = scenario.cost_model;
+  CostModelConfig config = scenario.cost_model;
+  if (!config.max_graph_tokens) {
+    config.max_graph_tokens = std::min<std::int64_t>(std::int64_t{2} * scenario.engine.max_num_seqs,
+                                                     kMaxDefaultGraphTokens);
+  }
   if (times.file) return make_cost_model(*times.file, model, times.hardware, config);
   return std::make_unique<RooflineCostModel>(model, times.hardware, config);
 }
