@@ -68,7 +68,7 @@ void check_whole(const std::string& path) {
 
 bool is_long(const std::string& path) {
   return path.find("azure") != std::string::npos || path.find("mooncake") != std::string::npos ||
-         path.find("/peer/") != std::string::npos;
+         path.find("/peer/") != std::string::npos || path.find("/measured/") != std::string::npos;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // `metronome calibrate`: makes a cost model of measurements.
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <filesystem>
 #include <iostream>
@@ -9,6 +10,7 @@
 #include "core/catalogue.h"
 #include "core/error.h"
 #include "tools/calibrate_fit.h"
+#include "tools/calibrate_import.h"
 #include "tools/cli.h"
 
 namespace metronome {
@@ -21,7 +23,8 @@ constexpr const char* kSummary =
     "--from fits step times to the steps of measured runs: a constant for passes that run as a\n"
     "graph and one for others, a part that grows with the tokens, and parts for each prefill\n"
     "chunk, (query, key) pair, decode, KV position and row of logits, none negative. A fifth of\n"
-    "the steps is held out, to say how far predictions are off.\n";
+    "the steps is held out, to say how far predictions are off.\n"
+    "--import reads kernel times as published profilers write them.\n";
 
 constexpr const char* kExamples =
     "A CSV of steps has a line a forward pass, and these columns:\n"
@@ -37,23 +40,30 @@ constexpr const char* kExamples =
     "  graph           1 where decodes were replayed as a CUDA graph, else 0\n"
     "  seconds         that the device worked on it\n"
     "\n"
+    "A folder to import holds meta.yaml and tpN/dense.csv, per_sequence.csv, attention.csv, and\n"
+    "where there are some moe.csv, allreduce.csv (bytes, time_us) and skew.csv, as "
+    "LLMServingSim's\n"
+    "profiler of vLLM writes them, in microseconds; or Vidur's mlp.csv and attention.csv.\n"
+    "\n"
     "examples:\n"
     "  metronome run scenarios/quickstart.yaml --backend=cpu --out results/real\n"
     "  metronome calibrate --from results/real --out cpu.json\n"
     "  metronome calibrate --from steps.csv --model llama-3.1-8b --hardware h100 --out h100.json\n"
     "  metronome calibrate --from vllm.log --scenario served.yaml --hardware h100 --out h100.json\n"
+    "  metronome calibrate --import profiles/rtx4090_llama-3.1-8b --out rtx4090.json\n"
+    "  metronome calibrate --import vidur/a100 --hardware a100-80gb --model llama-2-7b\n"
     "\n"
     "exit codes: 0 done, 2 bad input, or a fit that is faster than the hardware can be\n";
 
 struct CalibrateOptions {
   std::vector<std::string> from;
+  std::string folder;
+  std::string source;
   CalibrationSetup setup;
   std::string out;
 };
 
-std::optional<CalibrateOptions> parse(const Arguments& arguments) {
-  CalibrateOptions options;
-  po::options_description visible("options");
+void add_options(po::options_description& visible, CalibrateOptions& options) {
   // clang-format off
   visible.add_options()
       ("from", po::value(&options.from)->composing()->value_name("SOURCE"),
@@ -62,18 +72,29 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
       ("scenario", po::value(&options.setup.scenario)->value_name("FILE"),
        "what served a log of iterations: engine and policy, and the requests as a trace; says how "
        "long contexts were, by scheduling the requests along the log")
+      ("import", po::value(&options.folder)->value_name("FOLDER"),
+       "kernel times of a GPU and model")
+      ("source", po::value(&options.source)->value_name("TEXT"),
+       "where imported times come from, kept in the file; unless given the folder's name")
       ("model", po::value(&options.setup.model)->value_name("NAME"),
-       "the model that was measured; a CSV needs it, and a log without --scenario")
+       "the model that was measured, or its config.json; unless given what the measurements say; "
+       "a CSV needs it, and a log without --scenario")
       ("hardware", po::value(&options.setup.hardware)->value_name("NAME"),
        "what was measured: a name of `metronome list hardware`, or a YAML file with one entry; "
-       "unless given what the runs say, and no step is compared with the hardware's limits where "
-       "the catalogue does not have it")
+       "unless given what the measurements say, and no step is compared with the hardware's limits "
+       "where the catalogue does not have it")
       ("tp", po::value(&options.setup.tensor_parallel_size)->value_name("N"),
-       "GPUs that shared each layer")
+       "GPUs that shared each layer; unless given what runs say, else 1")
       ("out", po::value(&options.out)->value_name("FILE"),
        "the cost model, replaced if it is one; unless given, nothing is written")
       ("help,h", "this text");
   // clang-format on
+}
+
+std::optional<CalibrateOptions> parse(const Arguments& arguments) {
+  CalibrateOptions options;
+  po::options_description visible("options");
+  add_options(visible, options);
   po::variables_map values;
   const std::string hint = " (see `metronome calibrate --help`)";
   try {
@@ -89,13 +110,22 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
     throw UsageError(std::string("calibrate: ") + error.what() + hint);
   }
   if (values.count("help") != 0) {
-    std::cout << "usage: metronome calibrate --from SOURCE [OPTION...]\n\n"
+    std::cout << "usage: metronome calibrate --from SOURCE [OPTION...]\n"
+              << "       metronome calibrate --import FOLDER [OPTION...]\n\n"
               << kSummary << '\n'
               << visible << '\n'
               << kExamples;
     return std::nullopt;
   }
-  if (options.from.empty()) throw UsageError("calibrate: give --from" + hint);
+  if (options.from.empty() == options.folder.empty()) {
+    throw UsageError("calibrate: give either --from or --import" + hint);
+  }
+  const auto belongs_to = [&](const char* option, const char* owner, bool is_wrong) {
+    if (values.count(option) == 0 || !is_wrong) return;
+    throw UsageError(std::string("--") + option + ": has no effect; allowed: beside --" + owner);
+  };
+  belongs_to("scenario", "from", options.from.empty());
+  belongs_to("source", "import", options.folder.empty());
   if (values.count("tp") != 0 &&
       (options.setup.tensor_parallel_size < 1 || options.setup.tensor_parallel_size > 64)) {
     throw UsageError("--tp: is out of range; allowed: 1 to 64");
@@ -126,7 +156,13 @@ int calibrate_command(const Arguments& arguments) {
   const std::optional<CalibrateOptions> options = parse(arguments);
   if (!options) return kExitDone;
   check_out(options->out);
-  calibrate_from_steps({options->from, options->setup, options->out});
+  const CalibrationSetup& setup = options->setup;
+  if (options->folder.empty()) {
+    calibrate_from_steps({options->from, setup, options->out});
+  } else {
+    import_profile({options->folder, std::max<std::int64_t>(setup.tensor_parallel_size, 1),
+                    setup.hardware, setup.model, options->source, options->out});
+  }
   return kExitDone;
 }
 

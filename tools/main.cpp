@@ -18,7 +18,7 @@ constexpr Command kCommands[] = {
     {"bench", "time a model's steps on this GPU, beside the machine's floor", bench_command},
     {"diagnose", "why tokens of a run came late, and whose prefill they waited for",
      diagnose_command},
-    {"calibrate", "make a cost model of measured steps", calibrate_command},
+    {"calibrate", "make a cost model of measured times", calibrate_command},
     {"validate", "how far a simulated run is from a measured one", validate_command},
     {"report", "write report.html from result folders, one or several", report_command},
     {"list", "models, hardware, policies, scenarios and scenario keys", list_command},
