@@ -227,7 +227,7 @@ void import_profile(const ImportOptions& options) {
   file.source = options.source.empty() ? folder_name(options.folder) : options.source;
   file.body = std::make_shared<const CostModelFile::Json>(profile_body(profile, model));
   const std::string text = file.to_json();
-  write_file(options.out, text);
+  replace_file(options.out, text);
   std::cout << "wrote         " << printable(options.out) << ", "
             << count_text(static_cast<double>(text.size())) << " bytes\n";
 }
