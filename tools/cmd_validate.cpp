@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/catalogue.h"
 #include "core/engine_setup.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
@@ -60,6 +61,7 @@ constexpr CommandText kText = {
 struct ValidateOptions {
   std::string measured;
   std::string simulated;
+  std::string scenario;
   bool needs_same_decisions = false;
   bool wants_json = false;
 };
@@ -71,6 +73,7 @@ struct Validation {
   // The same under the step times of a request log, where the runs have the same requests.
   std::optional<PinnedRun> pinned;
   std::optional<TimestampComparison> pinned_timestamps;
+  std::string why_not_pinned;  // empty where they are, or nothing could be
   std::vector<RegimeError> step_times;
   FigureComparison figures;
 
@@ -91,6 +94,8 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   po::options_description visible("options");
   // clang-format off
   visible.add_options()
+      ("scenario", po::value(&options.scenario)->value_name("FILE"),
+       "what SIMULATED was run with, where it names a trace by a path relative to it")
       ("same-decisions", po::bool_switch(&options.needs_same_decisions),
        "exit with 1 when a decision differs")
       ("json", po::bool_switch(&options.wants_json), "print JSON")
@@ -106,6 +111,30 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   options.measured = paths->front();
   options.simulated = paths->back();
   return options;
+}
+
+// The scenario that SIMULATED ran, to run it once more.
+Scenario scenario_to_rerun(const ValidateOptions& options, const StoredRun& run) {
+  if (options.scenario.empty()) return scenario_of(run);
+  const std::string& label = run.result.info.label;
+  for (Scenario& scenario : load_scenario(options.scenario, {}, std::nullopt).variants) {
+    if (scenario.name == label) return std::move(scenario);
+  }
+  throw UsageError("--scenario: " + options.scenario + " has no variant " + label +
+                   " as SIMULATED does; allowed: the scenario that it ran");
+}
+
+void pin(const ValidateOptions& options, const ObservedRun& log, const StoredRun& simulated,
+         Validation& validation) {
+  const Scenario scenario = scenario_to_rerun(options, simulated);
+  for (const std::string& file :
+       {scenario.workload.trace.resolved_file, scenario.workload.trace.resolved_request_log}) {
+    if (file.empty() || path_exists(file)) continue;
+    validation.why_not_pinned = file + " is not there; allowed: --scenario FILE";
+    return;
+  }
+  validation.pinned = run_pinned(scenario, log);
+  validation.pinned_timestamps = compare_timestamps(log, validation.pinned->record);
 }
 
 Validation validate(const ValidateOptions& options, const ObservedRun& measured,
@@ -132,10 +161,7 @@ Validation validate(const ValidateOptions& options, const ObservedRun& measured,
   validation.figures = compare_figures(measured, simulated);
   const bool can_pin = validation.timestamps && validation.figures.is_paired &&
                        simulated.num_incomplete == 0 && scenario.names_step_times();
-  if (can_pin) {
-    validation.pinned = run_pinned(scenario, measured);
-    validation.pinned_timestamps = compare_timestamps(measured, validation.pinned->record);
-  }
+  if (can_pin) pin(options, measured, *simulated.stored, validation);
   return validation;
 }
 
@@ -195,6 +221,10 @@ void print_instants(const Validation& validation) {
   if (!validation.pinned) {
     std::cout << "  simulated   ";
     print_timestamps(*validation.timestamps);
+    if (!validation.why_not_pinned.empty()) {
+      std::cout << "  not looked at under the measured step times: "
+                << printable(validation.why_not_pinned) << '\n';
+    }
     return;
   }
   std::cout << "  simulated   "
