@@ -50,6 +50,7 @@ struct CostModelConfig {
   bool gather_kv = false;  // KV is copied out of its blocks before attention
   std::int32_t tensor_parallel_size = 1;
   std::optional<double> host_gap_us;    // overrides the file's and the hardware's
+  double cold_start_ms = 0;             // host time of the engine's first launch
   StepNoise noise = StepNoise::None;    // drawn as the file's steps scattered
   double gpu_memory_utilization = 0.9;  // share of device memory for weights and KV
   // Passes up to that many tokens run as captured CUDA graphs, padded to a captured size, where the

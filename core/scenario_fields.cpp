@@ -118,6 +118,9 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
   visitor.optional_number("host_gap_us", config.host_gap_us, 0, 1e6,
                           "host time between steps, microseconds; null: the file's, else the "
                           "hardware's");
+  visitor.number(
+      "cold_start_ms", config.cold_start_ms, 0, 1e6,
+      "host time of the engine's first launch, in which it looks at no arrival; simulated");
   visitor.choice("noise", config.noise, kNoises,
                  "step times exact, or scattered as those that a file of kind fitted was fitted "
                  "to; drawn from the seed");

@@ -1,6 +1,7 @@
 #include "sim/simulation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
@@ -8,6 +9,7 @@
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
 #include "core/policy_registry.h"
+#include "sim/cold_start.h"
 #include "sim/cost_model_file.h"
 #include "sim/cost_model_predictor.h"
 #include "sim/fitted_file.h"
@@ -113,6 +115,7 @@ Simulation prepare_simulation(const Scenario& scenario) try {
     simulation.predict_with(
         std::make_unique<CostModelPredictor>(make_cost_model(times, scenario, simulation.model)));
   }
+  simulation.cold_start_ns = std::llround(scenario.cost_model.cold_start_ms * 1e6);
   simulation.warning = memory_warning(scenario, simulation);
   return simulation;
 } catch (const UnplacedConfigError& error) {
@@ -123,7 +126,8 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
                            std::span<EventSink* const> sinks, const ProgressFn& progress) {
   // Steps are far cheaper than a look at the progress.
   constexpr std::int64_t kStepsPerProgress = 1024;
-  SimExecutor executor(*cost_model);
+  SimExecutor device(*cost_model);
+  ColdStart executor(device, clock, cold_start_ns);
   return run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress);
 }
 

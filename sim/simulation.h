@@ -14,6 +14,7 @@ namespace metronome {
 struct Simulation final : PreparedRun {
   HardwareSpec hardware;
   std::unique_ptr<CostModel> cost_model;
+  TimeNs cold_start_ns = 0;
 
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                  const ProgressFn& progress = {}) override;

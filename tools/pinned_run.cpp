@@ -11,6 +11,7 @@
 #include "core/run.h"
 #include "core/workload.h"
 #include "core/workload_config.h"
+#include "sim/cold_start.h"
 #include "sim/pinned_executor.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
@@ -238,16 +239,17 @@ PinnedRun run_pinned(const Scenario& scenario, const ObservedRun& log) {
   std::optional<PinnedRun> best;
   std::vector<double> scales;
   for (int round = 0; round < kMaxRounds; ++round) {
-    PinnedExecutor executor(*simulation.cost_model, instants, hints, scales);
+    PinnedExecutor device(*simulation.cost_model, instants, hints, scales);
     RunRecorder recorder(workload.requests.size());
     EventSink* sinks[] = {&recorder};
     VirtualClock clock;
+    ColdStart executor(device, clock, simulation.cold_start_ns);
     run_workload(simulation.setup, executor, clock, workload, sinks, {}, 1024);
-    std::vector<Interval> intervals = intervals_of(executor.steps());
-    Ratios ratios(executor.steps());
+    std::vector<Interval> intervals = intervals_of(device.steps());
+    Ratios ratios(device.steps());
     ratios.fit(intervals);
     PinnedRun run{recorder.finish(), static_cast<std::int64_t>(intervals.size()),
-                  find_contradictions(executor.steps(), intervals)};
+                  find_contradictions(device.steps(), intervals)};
     if (!best || run.contradictions.size() < best->contradictions.size()) best = std::move(run);
     if (best->contradictions.empty()) break;
     scales = ratios.scales(intervals, kReach[round % std::size(kReach)]);
