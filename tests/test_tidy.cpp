@@ -179,6 +179,7 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
   CHECK(count_includes("core/x.h", "#include <yaml-cpp/yaml.h>") == 1);
   CHECK(count_includes("reports/x.h", "#include <nlohmann/json.hpp>") == 1);
   CHECK(count_includes("reports/x.h", "#include <nlohmann/json_fwd.hpp>") == 0);
+  CHECK(count_includes("core/x.h", "#include <nlohmann/json_fwd.hpp>") == 0);
   CHECK(count_includes("tools/x.h", "#include <boost/program_options.hpp>") == 1);
   CHECK(count_includes("core/x.h", "#include <vector>") == 0);
   CHECK(count_includes("core/x.h", "#include <Eigen/Dense>") == 1);
