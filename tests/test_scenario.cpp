@@ -75,6 +75,7 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
                   "min_chunk_size": 1},
     "cost_model": {"file": "", "batching": "ragged", "gather_kv": false,
                    "tensor_parallel_size": 1, "host_gap_us": null, "cold_start_ms": 0.0,
+                   "noise": "none",
                    "gpu_memory_utilization": 0.9},
     "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": null,
                  "stop_token_ids": [], "ignore_eos": true, "logprobs": null},
