@@ -166,6 +166,37 @@ TEST_CASE("a run under calibrated noise is the same again, and another with anot
   CHECK(steps("a") != steps("seed"));
 }
 
+TEST_CASE("with two steps in flight the host gap is seen where the device waits for it",
+          "[calibrate]") {
+  const ScratchFolder folder;
+  const auto calibrated = [&](const std::string& gap_us) {
+    const std::string more =
+        "--variant pieces --set engine.async_depth=2 --set "
+        "cost_model.host_gap_us=" +
+        gap_us;
+    REQUIRE(run_under(folder, write_known(folder), "gap" + gap_us, more).exit_code == 0);
+    return run_metronome("calibrate --from '" + folder.path() + "/gap" + gap_us + "'").out;
+  };
+  const std::string longer = calibrated("9000");  // than any step
+  INFO(longer);
+  CHECK(contains(longer, "host gap    9000.000 us"));
+  CHECK(contains(longer, "all "));
+  const std::string shorter = calibrated("100");
+  INFO(shorter);
+  CHECK(contains(shorter, "host gap    not measured"));
+}
+
+TEST_CASE("waiting for requests is no host gap", "[calibrate]") {
+  const ScratchFolder folder;
+  REQUIRE(run_under(folder, write_known(folder), "idle",
+                    "--variant whole --set workload.arrivals.rate=4")
+              .exit_code == 0);
+  const std::string text = run_metronome("calibrate --from '" + folder.path() + "/idle'").out;
+  INFO(text);
+  CHECK(contains(text, "host gap    120.000 us"));
+  CHECK(contains(text, "gaps; off by 0.00 %"));
+}
+
 TEST_CASE("a fit to a CSV finds the form behind it", "[calibrate]") {
   const ScratchFolder folder;
   const std::string csv = folder.write("steps.csv", csv_of(600));

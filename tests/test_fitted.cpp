@@ -208,4 +208,25 @@ TEST_CASE("hiccups do not count, and the rare kind of step is none", "[fitted]")
   CHECK(fit.coefficients[1] == Approx(5e7).epsilon(0.02));
 }
 
+TEST_CASE("a hiccup has no weight, and a slow step has less than its share", "[fitted]") {
+  const std::uint64_t seed = 6;
+  INFO("seed " << seed);
+  const auto fitted = [&](double share, double slowness) {
+    Rng rng(seed, "slow steps");
+    DesignMatrix a{1, {}};
+    std::vector<double> times;
+    for (int i = 0; i < 4000; ++i) {
+      const double ns = 1e6 * (1 + 0.02 * rng.normal(0, 1));
+      a.values.push_back(1);
+      times.push_back(chance(rng, share) ? ns * slowness : ns);
+    }
+    return fit_relative(a, times, std::vector<int>(times.size(), 0)).coefficients[0];
+  };
+  const double clean = fitted(0, 1);
+  CHECK(fitted(0.05, 1.25) == Approx(clean).epsilon(6e-4));  // not 1 + 0.05 x 1.345 x 0.02
+  // Of four deviations: the mean is 1.0072.
+  CHECK(fitted(0.09, 1.08) < 1.0055 * clean);
+  CHECK(fitted(0.09, 1.08) > clean);
+}
+
 }  // namespace metronome::testing
