@@ -189,7 +189,7 @@ std::string error_after(const Change& change) {
 }  // namespace
 
 TEST_CASE("a known form is found again through scatter and hiccups", "[fitted]") {
-  for (const std::uint64_t seed : {1, 2, 3}) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     check_recovery(true, seed);
     check_recovery(false, seed);
   }
