@@ -182,12 +182,8 @@ struct ShapeFit {
   RelativeFit fit;  // its rows are those of the chosen steps
 };
 
-// Nothing where the shape has more knots than a fit should.
-std::optional<ShapeFit> fit_shape(const TokenShape& shape, const std::vector<MeasuredStep>& steps,
-                                  const std::vector<std::size_t>& chosen) {
-  std::vector<double> knots = find_knots(shape, steps, chosen);
-  if (knots.size() > kMaxKnots) return std::nullopt;
-  const Design design(shape, std::move(knots));
+ShapeFit fit_design(const Design& design, const std::vector<MeasuredStep>& steps,
+                    const std::vector<std::size_t>& chosen) {
   DesignMatrix matrix{design.num_columns(), {}};
   std::vector<double> times;
   std::vector<int> groups;
@@ -215,29 +211,34 @@ double mean_error(const FittedForm& form, const std::vector<MeasuredStep>& steps
   return sum / static_cast<double>(chosen.size());
 }
 
-TokenShape choose_shape(const std::vector<MeasuredStep>& steps, StepFit& result) {
-  std::vector<std::size_t> training;
+// The design of the simplest shape that predicts validation steps nearly as well as the best. Knots
+// are those of all of `training`; what the shapes are compared on is a part of it, where a
+// coefficient without steps is 0.
+Design choose_design(const std::vector<MeasuredStep>& steps,
+                     const std::vector<std::size_t>& training, StepFit& result) {
+  std::vector<std::size_t> fitted;
   std::vector<std::size_t> validation;
-  const std::size_t stride = (steps.size() + kMaxStepsToChoose - 1) / kMaxStepsToChoose;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const std::uint64_t fold = fold_of(i);
-    if (fold == kHeldOut || mix64(mix64(i)) % stride != 0) continue;
-    (fold == kValidation ? validation : training).push_back(i);
+  const std::size_t stride = (training.size() + kMaxStepsToChoose - 1) / kMaxStepsToChoose;
+  for (const std::size_t i : training) {
+    if (mix64(mix64(i)) % stride != 0) continue;
+    (fold_of(i) == kValidation ? validation : fitted).push_back(i);
   }
-  std::vector<std::pair<TokenShape, double>> candidates;
-  double best = INFINITY;
+  std::vector<Design> designs;
   for (const TokenShape& shape : token_shapes()) {
-    const std::optional<ShapeFit> fit = fit_shape(shape, steps, training);
-    if (!fit) continue;
-    const double error = mean_error(fit->form, steps, validation);
-    candidates.emplace_back(shape, error);
-    result.shapes.emplace_back(shape.name(), error);
-    best = std::min(best, error);
+    std::vector<double> knots = find_knots(shape, steps, training);
+    if (knots.size() > kMaxKnots) continue;  // more than a fit should have
+    designs.emplace_back(shape, std::move(knots));
+    const FittedForm form = fit_design(designs.back(), steps, fitted).form;
+    result.shapes.emplace_back(shape.name(), mean_error(form, steps, validation));
   }
-  return std::find_if(
-             candidates.begin(), candidates.end(),
-             [&](const auto& candidate) { return candidate.second <= kSimplerIsBetter * best; })
-      ->first;
+  const auto by_error = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const double best =
+      std::min_element(result.shapes.begin(), result.shapes.end(), by_error)->second;
+  const auto taken =
+      std::find_if(result.shapes.begin(), result.shapes.end(),
+                   [&](const auto& shape) { return shape.second <= kSimplerIsBetter * best; });
+  result.model.tokens_shape = taken->first;
+  return designs[static_cast<std::size_t>(taken - result.shapes.begin())];
 }
 
 void find_ranges(const std::vector<MeasuredStep>& steps, FittedModel& model) {
@@ -299,15 +300,13 @@ bool is_held_out(std::size_t position) { return fold_of(position) == kHeldOut; }
 StepFit fit_steps(const std::vector<MeasuredStep>& steps) {
   METRONOME_CHECK(steps.size() >= kMinSteps, "enough steps to fit to and to hold out");
   StepFit result;
-  const TokenShape shape = choose_shape(steps, result);
   std::vector<std::size_t> training;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (!is_held_out(i)) training.push_back(i);
   }
-  ShapeFit fit = fit_shape(shape, steps, training).value();
+  ShapeFit fit = fit_design(choose_design(steps, training, result), steps, training);
   FittedModel& model = result.model;
   model.form = std::move(fit.form);
-  model.tokens_shape = shape.name();
   complete_constants(steps, model.form);
   find_ranges(steps, model);
   model.num_steps = static_cast<std::int64_t>(steps.size());

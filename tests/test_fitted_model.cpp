@@ -195,6 +195,24 @@ TEST_CASE("a known form is found again through scatter and hiccups", "[fitted]")
   }
 }
 
+TEST_CASE("steps beyond those that shapes are compared on may have knots of their own",
+          "[fitted]") {
+  const std::uint64_t seed = 12;
+  INFO("seed " << seed);
+  Rng rng(seed, "rare knots");
+  std::vector<MeasuredStep> steps;
+  const auto add = [&](double tokens) {
+    const StepFeatures pass{tokens, tokens * 300, 1, 0, 0, 1, false};
+    const double tile = std::ceil(tokens / 16);
+    steps.push_back({{pass}, (5e6 + 1e5 * tile) * (1 + 0.001 * rng.normal(0, 1))});
+  };
+  // With what is rare there are more tiles of 16 tokens than a fit may have knots.
+  for (int i = 0; i < 9000; ++i) add(i % 250 == 0 ? draw(rng, 1001, 1100) : draw(rng, 1, 1000));
+  const FittedModel fitted = fit_steps(steps).model;
+  CHECK(fitted.tokens_shape != "steps of 16 tokens");
+  CHECK(fitted.errors.back().mean_abs_error < 0.02);
+}
+
 TEST_CASE("with decodes alone nothing is said of prefill", "[fitted]") {
   Rng rng(5, "decodes");
   std::vector<MeasuredStep> steps;
