@@ -42,6 +42,9 @@ PassParts parts_of(const FittedForm& form, const StepFeatures& pass) {
   return parts;
 }
 
+// A step of more than eleven days is a mistake in the file, and no reason to leave the integers.
+TimeNs round_ns(double ns) { return std::llround(std::min(ns, 1e15)); }
+
 }  // namespace
 
 double FittedForm::tokens_ns(double num_tokens) const {
@@ -101,18 +104,18 @@ StepCost FittedCostModel::step_cost(const StepPlan& plan) {
     }
     cost.is_extrapolated = cost.is_extrapolated || !fitted_.covers(pass);
   }
-  cost.linear_ns = std::llround(all.linear);
-  cost.attention_ns = std::llround(all.attention);
-  cost.overhead_ns = std::llround(all.overhead);
+  cost.linear_ns = round_ns(all.linear);
+  cost.attention_ns = round_ns(all.attention);
+  cost.overhead_ns = round_ns(all.overhead);
   cost.total_ns = cost.linear_ns + cost.attention_ns + cost.overhead_ns;
   // Decodes alone may run eager where a graph is dearer.
-  cost.decode_only_ns = std::min<TimeNs>(std::llround(decodes_ns), cost.total_ns);
+  cost.decode_only_ns = std::min(round_ns(decodes_ns), cost.total_ns);
   return cost;
 }
 
 TimeNs FittedCostModel::host_gap_ns() const {
-  if (config_.host_gap_us) return std::llround(*config_.host_gap_us * 1e3);
-  return std::llround(fitted_.host_gap_ns.value_or(hardware_.host_gap_us * 1e3));
+  if (config_.host_gap_us) return round_ns(*config_.host_gap_us * 1e3);
+  return round_ns(fitted_.host_gap_ns.value_or(hardware_.host_gap_us * 1e3));
 }
 
 std::int64_t FittedCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {

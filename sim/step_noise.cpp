@@ -12,6 +12,8 @@
 namespace metronome {
 namespace {
 
+constexpr double kMaxNs = 1e15;  // of a mistaken file
+
 // The ratio below which a share of the steps was: linear between the quantiles that are known.
 double quantile(const StepScatter& scatter, double share) {
   const auto* const begin = std::begin(StepScatter::kShares);
@@ -45,7 +47,7 @@ StepCost NoisyCostModel::step_cost(const StepPlan& plan) {
   const double ratio = ratio_of(plan);
   for (TimeNs* part : {&cost.linear_ns, &cost.attention_ns, &cost.comm_ns, &cost.overhead_ns,
                        &cost.decode_only_ns}) {
-    *part = std::llround(static_cast<double>(*part) * ratio);
+    *part = std::llround(std::min(static_cast<double>(*part) * ratio, kMaxNs));
   }
   cost.total_ns = cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
   cost.decode_only_ns = std::min(cost.decode_only_ns, cost.total_ns);

@@ -251,6 +251,9 @@ TEST_CASE("a row that cannot be a pass is refused with its line", "[calibrate]")
   CHECK(contains(csv_error("0.01,0,1,10,1,0,0,5"), "prefill_chunks: cannot be"));
   CHECK(contains(csv_error("0.01,0,1,0,0,1,4,5"), "pairs: cannot be"));
   CHECK(contains(csv_error("0.01,1,2,1,2,0,0,2"), "kv: cannot be"));
+  CHECK(contains(csv_error("0.01,1,2,1e11,2,0,0,2"), "kv: cannot be"));
+  CHECK(contains(csv_error("0.01,1,2,10,2,0,3,2"), "pairs: cannot be"));
+  CHECK(contains(csv_error("0.01,0,1,0,0,1,1e13,5"), "pairs: cannot be"));
   CHECK(contains(csv_error("0.01,1,2,10,1,0,0,1"), "rows: cannot be"));
   CHECK(contains(csv_error("0.01,1,1,0,0,1,15,5"), "graph: cannot be"));
   CHECK(contains(csv_error("0.01,1,1,10,1,0,0"), "the line has 7 fields, not 8"));

@@ -192,6 +192,8 @@ double parse_number(const TraceLines& lines, std::string_view text, std::string_
   return value;
 }
 
+constexpr double kMaxContext = 1 << 24;
+
 // What can be no pass is a column in another unit or with another meaning.
 void check_pass(const TraceLines& lines, const StepFeatures& pass, double seconds) {
   const double prefill_tokens = pass.tokens - pass.decodes;
@@ -203,10 +205,10 @@ void check_pass(const TraceLines& lines, const StepFeatures& pass, double second
               "one for each decode and prefill chunk, or more");
   fail_unless((prefill_tokens > 0) == (pass.prefill_chunks > 0), "prefill_chunks",
               "0 where every token is a decode, else 1 or more");
-  fail_unless(pass.pairs >= prefill_tokens && (prefill_tokens > 0 || pass.pairs == 0), "pairs",
-              "one for each token of a prefill chunk, or more");
-  fail_unless(pass.decode_kv >= pass.decodes && (pass.decodes > 0 || pass.decode_kv == 0), "kv",
-              "one for each decode, or more");
+  fail_unless(pass.pairs >= prefill_tokens && pass.pairs <= prefill_tokens * kMaxContext, "pairs",
+              "for each token of a prefill chunk 1 to 16777216");
+  fail_unless(pass.decode_kv >= pass.decodes && pass.decode_kv <= pass.decodes * kMaxContext, "kv",
+              "for each decode 1 to 16777216");
   fail_unless(pass.rows <= pass.decodes + pass.prefill_chunks, "rows",
               "one for each decode and each chunk that ends its prompt");
   fail_unless(!pass.is_graph || pass.prefill_chunks == 0, "graph",
