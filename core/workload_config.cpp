@@ -198,8 +198,8 @@ Unused unused_by_burst_size(std::string_view size) {
 
 // `file` is empty when requests are drawn.
 Unused unused_by_trace(std::string_view file) {
-  static constexpr std::string_view kRecorded[] = {"trace.format", "trace.limit",
-                                                   "trace.rate_scale", "trace.jitter"};
+  static constexpr std::string_view kRecorded[] = {
+      "trace.format", "trace.limit", "trace.rate_scale", "trace.jitter", "trace.request_log"};
   static constexpr std::string_view kDrawn[] = {"num_requests", "prompt_tokens", "output_tokens",
                                                 "prefix"};
   if (file.empty()) {
@@ -215,7 +215,8 @@ Unused unused_by_trace(std::string_view file) {
 
 // What recorded arrival times have and those of any other process have not.
 Unused unused_by_drawn_arrivals(std::string_view process) {
-  static constexpr std::string_view kKeys[] = {"trace.rate_scale", "trace.jitter"};
+  static constexpr std::string_view kKeys[] = {"trace.rate_scale", "trace.jitter",
+                                               "trace.request_log"};
   const std::optional<std::size_t> chosen = position_of(process, kProcessNames);
   if (!chosen.has_value() || *chosen == static_cast<std::size_t>(Trace)) return {};
   return unused_with_complaint(

@@ -1,6 +1,7 @@
 #include "sim/profile_folder.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <utility>
 
@@ -30,12 +31,23 @@ std::string text_at(const ConfigNode& root, const char* path) {
 std::optional<double> number_at(const ConfigNode& root, const char* path) {
   const std::string text = text_at(root, path);
   if (text.empty()) return std::nullopt;
-  try {
-    return std::stod(text);
-  } catch (const std::exception&) {
-    fail_config(root.find_path(path)->where, path,
-                "'" + text + "' is no number; allowed: a number");
-  }
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (rest == end && error == std::errc() && number > 1) return number;
+  fail_config(root.find_path(path)->where, path,
+              "'" + text + "' is no factor; allowed: a number above 1");
+}
+
+// The 2 of "0, 1-256 x2".
+std::optional<double> step_factor(const std::string& grid) {
+  const std::size_t x = grid.rfind(" x");
+  double factor = 0;
+  if (x == std::string::npos) return std::nullopt;
+  const char* end = grid.data() + grid.size();
+  const auto [rest, error] = std::from_chars(grid.data() + x + 2, end, factor);
+  if (rest != end || error != std::errc() || factor <= 1) return std::nullopt;
+  return factor;
 }
 
 // What one device has to compute and move at least.
@@ -124,12 +136,27 @@ std::vector<LayerTimes> read_layers(const std::string& file, const std::string& 
   return times;
 }
 
+// What every device computes whole takes as long on one as on several.
+void add_whole_layers(const std::string& file_of_one, const std::string& key, const Floors& floors,
+                      std::vector<LayerTimes>& layers) {
+  if (!path_exists(file_of_one)) return;
+  const auto has = [&](const std::string& name) {
+    return std::any_of(layers.begin(), layers.end(),
+                       [&](const LayerTimes& layer) { return layer.name == name; });
+  };
+  for (LayerTimes& layer : read_layers(file_of_one, key, floors)) {
+    const bool is_whole = layer.name == "layernorm" || layer.name == "final_layernorm" ||
+                          layer.name == "qk_norm" || layer.name == "sampler";
+    if (is_whole && !has(layer.name)) layers.push_back(std::move(layer));
+  }
+}
+
 // Checks rows with the same first two keys, [begin, end), and makes a grid of the last two.
 Grid checked_grid(const MeasuredRows& table, std::size_t begin, std::size_t end,
                   const ProfileMeta& meta) {
   Grid grid = grid_of(table, begin, end);
   if (meta.kv_factor) check_steps(table, 3, grid.columns, *meta.kv_factor);
-  if (meta.chunk_factor) check_steps(table, 2, grid.rows, *meta.chunk_factor);
+  if (meta.decodes_factor) check_steps(table, 2, grid.rows, *meta.decodes_factor);
   return grid;
 }
 
@@ -309,6 +336,10 @@ ProfileTables read_vllm(const std::string& folder, const ProfileMeta& meta, bool
   ProfileTables tables;
   tables.dense = read_layers(place + "dense.csv", "tokens", floors);
   tables.per_sequence = read_layers(place + "per_sequence.csv", "sequences", floors);
+  if (tp > 1) {
+    add_whole_layers(folder + "/tp1/dense.csv", "tokens", floors, tables.dense);
+    add_whole_layers(folder + "/tp1/per_sequence.csv", "sequences", floors, tables.per_sequence);
+  }
   tables.attention = read_attention(place + "attention.csv", meta, floors);
   if (has_experts) tables.experts = read_experts(place + "moe.csv", floors);
   if (path_exists(place + "allreduce.csv")) {
@@ -418,6 +449,7 @@ ProfileMeta read_profile_meta(const std::string& folder) {
     if (!enabled.empty()) meta.corrects_lengths = enabled == "true";
     meta.chunk_factor = number_at(root, "attention_grid.chunk_factor");
     meta.kv_factor = number_at(root, "attention_grid.kv_factor");
+    meta.decodes_factor = step_factor(text_at(root, "attention_grid.n_decode"));
     return meta;
   }
   meta.is_vidur = path_exists(folder + "/mlp.csv") && path_exists(folder + "/attention.csv");
@@ -452,6 +484,7 @@ std::vector<UnequalStep> read_unequal_steps(const std::string& folder, std::int6
     UnequalStep step;
     step.num_long = csv.amount("nb");
     const double num = csv.amount("n");
+    if (num < 1) csv.fail("n", "is 0; allowed: at least 1");
     if (step.num_long > num) csv.fail("nb", "is more than n; allowed: at most n");
     step.num_short = num - step.num_long;
     step.long_context = csv.number("kv_big");

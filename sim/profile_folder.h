@@ -4,6 +4,7 @@
 // model:
 //   dense.csv         layer, tokens, time_us          one call of each dense layer
 //   per_sequence.csv  layer, sequences, time_us       lm_head and sampler
+//                     Norms and sampler, which every device computes whole, may be in tp1 only.
 //   attention.csv     prefill_chunk, kv_prefill, n_decode, kv_decode, time_us
 //                     one layer: a chunk behind kv_prefill tokens of history beside n_decode
 //                     decodes of kv_decode tokens; either part may be 0. Instead of kv_prefill
@@ -39,6 +40,7 @@ struct ProfileMeta {
   std::optional<bool> corrects_lengths;  // skew_fit.enabled
   std::optional<double> chunk_factor;    // steps of the grids it declares
   std::optional<double> kv_factor;
+  std::optional<double> decodes_factor;
   bool is_vidur = false;
 };
 

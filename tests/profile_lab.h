@@ -80,8 +80,9 @@ class SyntheticProfile {
   explicit SyntheticProfile(const std::string& model = "llama-3.1-8b", std::int64_t tp = 1) {
     times.model = find_model(model, {});
     times.tp = tp;
-    files["meta.yaml"] = "vllm_version: 0.19.0\nhardware: RTX4090\nmodel: meta-llama/" + model +
-                         "\nattention_grid: {chunk_factor: 2.0, kv_factor: 2.0}\n";
+    files["meta.yaml"] =
+        "vllm_version: 0.19.0\nhardware: RTX4090\nmodel: meta-llama/" + model +
+        "\nattention_grid: {chunk_factor: 2.0, kv_factor: 2.0, n_decode: \"0, 1-256 x2\"}\n";
     write_dense();
     write_attention();
     if (times.model.n_moe_layers() > 0) write_experts();

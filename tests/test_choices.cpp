@@ -208,7 +208,8 @@ TEST_CASE("the resolved config shows the keys of the chosen workload only", "[co
   CHECK(workload_of(with_workload("trace: {file: a.csv, format: azure}")) == json::parse(R"({
           "arrivals": {"process": "trace"},
           "priority": {"values": [], "weights": []},
-          "trace": {"file": "a.csv", "format": "azure", "limit": 0, "rate_scale": 1.0}})"));
+          "trace": {"file": "a.csv", "format": "azure", "limit": 0, "rate_scale": 1.0,
+                    "request_log": ""}})"));
   CHECK(workload_of(with_workload("trace: a.csv, arrivals: {process: burst}")) == json::parse(R"({
           "arrivals": {"process": "burst", "burst_size": 0},
           "priority": {"values": [], "weights": []},
@@ -357,7 +358,8 @@ TEST_CASE("another trace keeps the arrivals that replace recorded ones", "[core]
   const std::string timed = with_workload("trace: {file: m.jsonl, rate_scale: 2, jitter: true}");
   CHECK(workload_of(timed, {"workload.arrivals.process=burst"})["arrivals"]["process"] == "burst");
   CHECK(workload_of(timed, {"workload.trace.format=azure"})["trace"] ==
-        json::parse(R"({"file": "m.jsonl", "format": "azure", "limit": 0, "rate_scale": 2.0})"));
+        json::parse(R"({"file": "m.jsonl", "format": "azure", "limit": 0, "rate_scale": 2.0,
+                        "request_log": ""})"));
 }
 
 TEST_CASE("null removes an inherited trace", "[core][scenario]") {

@@ -110,6 +110,30 @@ TEST_CASE("a folder is read back as it was measured", "[profile]") {
   }
 }
 
+TEST_CASE("what every device computes whole may be measured on one", "[profile]") {
+  SyntheticProfile profile("llama-3.1-8b", 2);
+  const SyntheticProfile one;
+  profile.files[one.file("dense.csv")] = one.files.at(one.file("dense.csv"));
+  profile.files[one.file("per_sequence.csv")] = one.files.at(one.file("per_sequence.csv"));
+  for (const char* name : {"dense.csv", "per_sequence.csv"}) {
+    std::vector<std::string> lines = lines_of(profile.files.at(profile.file(name)));
+    std::erase_if(lines, [](const std::string& line) {
+      return begins(line, "layernorm,") || begins(line, "final_layernorm,") ||
+             begins(line, "sampler,");
+    });
+    profile.files.at(profile.file(name)) = text_of(lines);
+  }
+  const ScratchFolder folder;
+  const ProfileTables tables = read(profile, folder);
+  bool outside = false;
+  REQUIRE(tables.find_dense("layernorm") != nullptr);
+  CHECK(tables.find_dense("layernorm")->at(64, outside) ==
+        Approx(one.times.dense("layernorm", 64)).epsilon(1e-10));
+  CHECK(tables.find_per_sequence("sampler") != nullptr);
+  CHECK(tables.find_dense("o_proj")->at(64, outside) ==
+        Approx(profile.times.dense("o_proj", 64)).epsilon(1e-10));
+}
+
 TEST_CASE("columns may stand in any order and beside others", "[profile]") {
   SyntheticProfile profile;
   std::string& dense = profile.files.at(profile.file("dense.csv"));

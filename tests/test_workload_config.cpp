@@ -99,7 +99,8 @@ TEST_CASE("visit_fields names every key once", "[core][config]") {
         "output_tokens.median output_tokens.p99 output_tokens.values output_tokens.weights "
         "priority.values priority.weights "
         "prefix.kind prefix.num_groups prefix.prefix_tokens prefix.depth prefix.branching "
-        "trace.file trace.format trace.limit trace.rate_scale trace.jitter ");
+        "trace.file trace.format trace.limit trace.rate_scale trace.jitter "
+        "trace.request_log ");
 }
 
 TEST_CASE("every synthetic key can be set", "[core][config]") {

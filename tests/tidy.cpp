@@ -208,7 +208,9 @@ std::string system_include_fault(std::string_view path, std::string_view target)
     if (target.starts_with(library)) return name + " in a header: keep it in a .cpp file";
   }
   const bool is_standard = target.find_first_of("./") == std::string_view::npos;
-  if (module == "core" && !is_standard) return name + ": core headers use only std and core";
+  const bool is_forward = target.ends_with("_fwd.hpp");
+  if (module == "core" && !is_standard && !is_forward)
+    return name + ": core headers use only std and core";
   return {};
 }
 
