@@ -220,6 +220,12 @@ TEST_CASE("steps hold together, whatever is planned", "[profile]") {
   Profile profile = profile_of(synthetic);
   profile.filling = kFilling;
   profile.corrects_lengths = true;
+  // Measured apart and on another day: beside a chunk decodes may seem to take less than alone.
+  for (AttentionTable::Chunk& chunk : profile.tables.attention.mixed) {
+    for (AttentionTable::Cell& cell : chunk.cells) {
+      for (double& us : cell.beside.us) us *= 0.2;
+    }
+  }
   ProfileCostModel model = model_of(synthetic, std::move(profile));
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed, "plans");

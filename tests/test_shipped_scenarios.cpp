@@ -98,6 +98,8 @@ TEST_CASE("every scenario runs with real arithmetic", "[scenarios][slow]") {
   CpuBackend backend;
   for (const std::string& path : shipped_scenarios()) {
     INFO(path);
+    // Prompts of tokens that a tiny model does not have.
+    if (path.find("/measured/") != std::string::npos) continue;
     const bool has_trace =
         !load_scenario(path, {}, std::nullopt, "cpu").variants.front().workload.trace.file.empty();
     const ScenarioFile file =
