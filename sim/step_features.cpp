@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "sim/roofline.h"
 
@@ -18,17 +19,18 @@ StepFeatures pass_features(const ModelConfig& model, std::span<const ScheduledCh
   std::int64_t window_pairs = 0;
   std::int64_t kv = 0;
   std::int64_t window_kv = 0;
-  StepFeatures pass;
+  std::int64_t tokens = 0;
+  std::int64_t rows = 0;
+  std::int64_t prefill_chunks = 0;
   for (const ScheduledChunk& chunk : chunks) {
-    pass.tokens += chunk.num_tokens;
-    pass.rows += chunk.samples_token ? 1 : 0;
+    tokens += chunk.num_tokens;
+    rows += chunk.samples_token ? 1 : 0;
     if (chunk.kind == ChunkKind::Decode) {
       const std::int64_t context = chunk.end_position();
-      pass.decodes += 1;
       kv += context;
       window_kv += std::min(context, window);
     } else {
-      pass.prefill_chunks += 1;
+      prefill_chunks += 1;
       pairs += attention_pairs(chunk.first_position, chunk.num_tokens, 0);
       if (window > 0) {
         window_pairs += attention_pairs(chunk.first_position, chunk.num_tokens, window);
@@ -39,10 +41,13 @@ StepFeatures pass_features(const ModelConfig& model, std::span<const ScheduledCh
   const auto mean = [&](std::int64_t whole, std::int64_t clamped) {
     return real(whole) - window_share * real(whole - clamped);
   };
-  pass.pairs = mean(pairs, window_pairs);
-  pass.decode_kv = mean(kv, window_kv);
-  pass.is_graph = pass.prefill_chunks == 0;
-  return pass;
+  return {.tokens = real(tokens),
+          .pairs = mean(pairs, window_pairs),
+          .prefill_chunks = real(prefill_chunks),
+          .decodes = real(std::ssize(chunks) - prefill_chunks),
+          .decode_kv = mean(kv, window_kv),
+          .rows = real(rows),
+          .is_graph = prefill_chunks == 0};
 }
 
 StepFeatures decodes_of(const StepFeatures& pass) {
