@@ -202,10 +202,11 @@ TEST_CASE("what is wrong with a profile is told with its line", "[profile]") {
         }) ==
         "tp1/attention.csv:42: n_decode: a gap in the grid: 32 follows 8 (prefill_chunk 0, "
         "kv_prefill 0, n_decode 32, kv_decode 16); allowed: at most times 2");
-  CHECK(attention([](Lines& lines) {
-          std::erase_if(lines, [](const std::string& line) { return begins(line, "64,256,0,0,"); });
-        }).find("kv_prefill 256, n_decode 0, kv_decode 0 is missing; allowed: every chunk alone") !=
-        std::string::npos);
+  CHECK(
+      attention([](Lines& lines) {
+        std::erase_if(lines, [](const std::string& line) { return begins(line, "64,8192,0,0,"); });
+      }).find("kv_prefill 8192, n_decode 0, kv_decode 0 is missing; allowed: every chunk alone") !=
+      std::string::npos);
 }
 
 TEST_CASE("times in another unit are refused", "[profile]") {
