@@ -126,8 +126,8 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
                            std::span<EventSink* const> sinks, const ProgressFn& progress) {
   // Steps are far cheaper than a look at the progress.
   constexpr std::int64_t kStepsPerProgress = 1024;
-  SimExecutor device(*cost_model);
-  ColdStart executor(device, clock, cold_start_ns);
+  SimExecutor simulated(*cost_model);
+  ColdStart executor(simulated, clock, cold_start_ns);
   return run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress);
 }
 
