@@ -15,6 +15,7 @@
 namespace metronome {
 namespace {
 
+using testing::contains;
 using testing::error_of;
 
 SourceLocation somewhere() { return {std::make_shared<const std::string>("scenario.yaml"), 3}; }

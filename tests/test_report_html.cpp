@@ -23,8 +23,6 @@ std::size_t count(const std::string& text, const std::string& part) {
   return number;
 }
 
-bool contains(const std::string& text, const std::string& part) { return count(text, part) > 0; }
-
 RunResult named(const std::string& label, const std::string& backend = "sim") {
   RunResult result;
   result.info.label = label;

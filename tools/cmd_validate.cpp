@@ -95,7 +95,7 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   // clang-format off
   visible.add_options()
       ("scenario", po::value(&options.scenario)->value_name("FILE"),
-       "what SIMULATED was run with, where it names a trace by a path relative to it")
+       "the file that SIMULATED was run from, where that names a trace by a path relative to it")
       ("same-decisions", po::bool_switch(&options.needs_same_decisions),
        "exit with 1 when a decision differs")
       ("json", po::bool_switch(&options.wants_json), "print JSON")
@@ -113,15 +113,16 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   return options;
 }
 
-// The scenario that SIMULATED ran, to run it once more.
+// The scenario that SIMULATED ran, to run it once more. Paths of its trace are relative to the file
+// that it was in.
 Scenario scenario_to_rerun(const ValidateOptions& options, const StoredRun& run) {
-  if (options.scenario.empty()) return scenario_of(run);
-  const std::string& label = run.result.info.label;
-  for (Scenario& scenario : load_scenario(options.scenario, {}, std::nullopt).variants) {
-    if (scenario.name == label) return std::move(scenario);
-  }
-  throw UsageError("--scenario: " + options.scenario + " has no variant " + label +
-                   " as SIMULATED does; allowed: the scenario that it ran");
+  Scenario scenario = scenario_of(run);
+  if (options.scenario.empty()) return scenario;
+  const ScenarioFile file = load_scenario(options.scenario, {}, std::nullopt);
+  const TraceConfig& trace = file.variants.front().workload.trace;
+  scenario.workload.trace.resolved_file = trace.resolved_file;
+  scenario.workload.trace.resolved_request_log = trace.resolved_request_log;
+  return scenario;
 }
 
 void pin(const ValidateOptions& options, const ObservedRun& log, const StoredRun& simulated,

@@ -19,12 +19,21 @@
 namespace metronome {
 namespace {
 
-// An engine gives out a step's tokens, then looks at its input, then plans: what it queued shortly
-// after a step ended was there when the next one was planned. Far longer than it needs for that,
-// and far shorter than a step.
-constexpr TimeNs kQueueLagNs = 3 * kNsPerMs / 2;
+// An engine gives out a step's tokens one after the other, then looks at its input, then plans:
+// what it queued shortly after a step ended was there when the next one was planned. Far longer
+// than it needs for that, and far shorter than a step.
+TimeNs loop_time(const ObservedRun& log) {
+  constexpr double kStepShare = 0.25;
+  double shortest = static_cast<double>(3 * kNsPerMs / 2);
+  for (const ObservedRequest& request : log.requests) {
+    if (request.num_output_tokens < 2) continue;
+    shortest = std::min(shortest, kStepShare * request.tpot_ns());
+  }
+  return static_cast<TimeNs>(shortest);
+}
 
 void take_arrivals(const ObservedRun& log, Workload& workload) {
+  const TimeNs lag = loop_time(log);
   const auto fail = [&](const std::string& what) {
     throw ConfigError(log.path + ": " + what +
                       "; allowed: the requests of the simulated run, in its order");
@@ -42,7 +51,7 @@ void take_arrivals(const ObservedRun& log, Workload& workload) {
         request.max_output_tokens != seen.num_output_tokens) {
       fail("request " + std::to_string(i) + " has other token counts than in the simulated run");
     }
-    request.arrival = std::max<TimeNs>(seen.begin - kQueueLagNs, last);
+    request.arrival = std::max<TimeNs>(seen.begin - lag, last);
     last = request.arrival;
   }
 }
@@ -60,15 +69,14 @@ std::vector<TimeNs> hints_of(const ObservedRun& log) {
   }
   std::sort(tokens.begin(), tokens.end());
   std::sort(hints.begin(), hints.end());
+  const TimeNs lag = loop_time(log);
   std::erase_if(hints, [&](TimeNs hint) {
-    const auto near = std::lower_bound(tokens.begin(), tokens.end(), hint - kQueueLagNs);
-    return near != tokens.end() && *near <= hint + kQueueLagNs;
+    const auto near = std::lower_bound(tokens.begin(), tokens.end(), hint - lag);
+    return near != tokens.end() && *near <= hint + lag;
   });
   return hints;
 }
 
-// Tokens of one step get their instants one after the other.
-constexpr TimeNs kSpreadNs = 2 * kNsPerMs;
 // How far the time between two pinned steps may be from what such steps take: a part of the longest
 // of them, so that one more or less is found out, and a part of them all.
 constexpr double kLongestShare = 0.45;
@@ -200,13 +208,14 @@ std::string ms_text(double ns) {
 }
 
 std::vector<Contradiction> find_contradictions(const std::vector<PinnedStep>& steps,
-                                               const std::vector<Interval>& intervals) {
+                                               const std::vector<Interval>& intervals,
+                                               TimeNs spread) {
   std::vector<Contradiction> found;
   for (std::size_t i = 0; i < intervals.size(); ++i) {
     const Interval& interval = intervals[i];
     const PinnedStep& step = steps[interval.end - 1];
     const auto number = static_cast<std::int64_t>(interval.end - 1);
-    if (step.latest - step.earliest > kSpreadNs) {
+    if (step.latest - step.earliest > spread) {
       found.push_back({number, "gives first or last tokens that came " +
                                    ms_text(static_cast<double>(step.latest - step.earliest)) +
                                    " apart"});
@@ -249,7 +258,7 @@ PinnedRun run_pinned(const Scenario& scenario, const ObservedRun& log) {
     Ratios ratios(device.steps());
     ratios.fit(intervals);
     PinnedRun run{recorder.finish(), static_cast<std::int64_t>(intervals.size()),
-                  find_contradictions(device.steps(), intervals)};
+                  find_contradictions(device.steps(), intervals, loop_time(log))};
     if (!best || run.contradictions.size() < best->contradictions.size()) best = std::move(run);
     if (best->contradictions.empty()) break;
     scales = ratios.scales(intervals, kReach[round % std::size(kReach)]);
