@@ -250,10 +250,31 @@ TEST_CASE("report says what is wrong in one line", "[cli][html]") {
   };
   CHECK(contains(message("'" + run.out + "' --out '" + foreign + "'"), "exists and is no report"));
   CHECK(read_text_file(foreign) == "mine");
+  // Nor are the results themselves.
+  for (const char* file : {"/whole/result.json", "/summary.json"}) {
+    const std::string text = read_text_file(run.out + file);
+    CHECK(contains(message("'" + run.out + "' --out '" + run.out + file + "'"),
+                   "exists and is no report"));
+    CHECK(read_text_file(run.out + file) == text);
+  }
   CHECK(contains(message(""), "give one result folder, not 0"));
   CHECK(contains(message("/nowhere"), "/nowhere: holds no result"));
   CHECK(contains(message("'" + run.out + "' --out '" + run.out + "'"), "is a folder"));
   CHECK(contains(message("'" + run.out + "' --out ''"), "is empty"));
+  // What a report draws is not taken from it.
+  const std::string drawn = read_text_file(run.out + "/report.html");
+  REQUIRE(data_of(drawn)["runs"][0]["detail"].is_object());
+  std::vector<std::string> steps;
+  for (const auto& folder : std::filesystem::directory_iterator(run.out)) {
+    if (folder.is_directory()) steps.push_back(folder.path().string() + "/steps.jsonl");
+  }
+  for (const std::string& path : steps) std::filesystem::rename(path, path + ".away");
+  CHECK(contains(message("'" + run.out + "'"), "draws steps and requests of runs that have no "));
+  CHECK(read_text_file(run.out + "/report.html") == drawn);
+  const std::string other = run.scratch.path() + "/figures.html";
+  CHECK(run_metronome("report '" + run.out + "' --out '" + other + "'").exit_code == 0);
+  CHECK(data_of(read_text_file(other))["runs"][0]["detail"].is_null());
+  for (const std::string& path : steps) std::filesystem::rename(path + ".away", path);
   run.scratch.write("out/whole/steps.jsonl", "{\n");
   CHECK(contains(message("'" + run.out + "'"), "steps.jsonl:1: is no JSON"));
 }

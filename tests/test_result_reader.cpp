@@ -91,6 +91,8 @@ TEST_CASE("what is no result is refused by file, line and key", "[reports][reade
        "steps.jsonl:1: prefills[0]: is no list of 3 numbers"},
       {"steps.jsonl", "\"started_ns\":", "\"started_ns\":-", "steps.jsonl:1: started_ns: -"},
       {"steps.jsonl", "\"step\":0", "\"step\":0,", "steps.jsonl:1: is no JSON: "},
+      {"steps.jsonl", "\"step\":1,", "\"step\":2,",
+       "steps.jsonl:2: step: is not 1, the step after the one before; allowed: every step"},
       {"requests.jsonl", "\"runs\":[[0,", "\"runs\":[[999999,",
        "requests.jsonl:1: runs[0]: does not lie behind the run before, within the lines of "
        "steps.jsonl"},

@@ -182,6 +182,23 @@ TEST_CASE("variants are run at every point, equal ones once", "[sweep]") {
   CHECK(place.summary()[0].at("point") != place.summary()[1].at("point"));
 }
 
+TEST_CASE("a variant that a key does not vary is named", "[sweep]") {
+  const SweepPlace place;
+  place.folder.write("small.yaml", std::string(kSmallScenario) + kTwoVariants);
+  const auto warnings = [&place](const std::string& options) {
+    const CommandResult result = place.sweep(options);
+    CHECK(result.exit_code == 0);
+    return result.err;
+  };
+  // Only `pieces` has chunks of its own.
+  const std::string chunks = "--set variants.whole.scheduler.policy=chunked ";
+  CHECK(contains(warnings(chunks + "--over scheduler.prefill_chunk_size=64,256"),
+                 "--over scheduler.prefill_chunk_size: does not vary pieces, which is the same at "
+                 "all of its values"));
+  CHECK(warnings("--over engine.max_num_seqs=2,4") == "");
+  CHECK(warnings("--over variants.pieces.scheduler.prefill_chunk_size=64,256") == "");
+}
+
 TEST_CASE("a key that changes no run is refused", "[sweep]") {
   const SweepPlace place;
   place.folder.write("small.yaml", std::string(kSmallScenario) + kTwoVariants);

@@ -342,7 +342,6 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
       << sweep.num_tasks << " tasks over " << count_text(sweep.num_runs, "run")
       << "; to submit them: bash " << printable(shell_quoted(options.slurm)) << '\n';
   print_invalid(plan, "warning");
-  for (const std::string& remark : plan.remarks) std::cerr << "warning: " << remark << '\n';
   return kExitDone;
 }
 
@@ -380,6 +379,10 @@ int sweep_command(const Arguments& arguments) {
     throw ConfigError(printable(request.scenario) +
                       ": the sweep is another than the script was written for: the scenario or a "
                       "file it names has changed; allowed: a new script");
+  }
+  // Of a share or a merge the one who planned the sweep has heard.
+  if (options.expected.empty()) {
+    for (const std::string& remark : plan.remarks) std::cerr << "warning: " << remark << '\n';
   }
   if (options.is_dry_run) {
     print_plan(options, plan);
