@@ -62,7 +62,7 @@ struct Logged {
 }  // namespace
 
 TEST_CASE("a log of iterations and the requests give every step back", "[tools][logged]") {
-  const std::uint64_t seed = GENERATE(range(1, 7));
+  const std::uint64_t seed = GENERATE(range<std::uint64_t>(1, 7));
   const int async_depth = GENERATE(1, 2);
   INFO("seed " << seed << ", async_depth " << async_depth);
   const Logged logged(seed, async_depth);

@@ -52,7 +52,7 @@ struct MeasuredRun {
 }  // namespace
 
 TEST_CASE("a request log pins down every step", "[tools][pinned]") {
-  const std::uint64_t seed = GENERATE(range(1, 7));
+  const std::uint64_t seed = GENERATE(range<std::uint64_t>(1, 7));
   const int async_depth = GENERATE(1, 2);
   INFO("seed " << seed << ", async_depth " << async_depth);
   const MeasuredRun measured(seed, async_depth);

@@ -236,7 +236,8 @@ void print_instants(const Validation& validation) {
   const PinnedRun& pinned = *validation.pinned;
   const auto num_contradictions = static_cast<std::int64_t>(pinned.contradictions.size());
   std::cout << "  " << all_but(num_contradictions, pinned.num_pinned)
-            << " steps that they belong to, of " << grouped_text(pinned.record.steps.size())
+            << " steps that they belong to, of "
+            << grouped_text(static_cast<std::int64_t>(pinned.record.steps.size()))
             << ", can have ended when they came\n";
   constexpr std::int64_t kMaxShown = 10;
   for (std::int64_t i = 0; i < std::min(num_contradictions, kMaxShown); ++i) {

@@ -83,7 +83,7 @@ constexpr double kLongestShare = 0.45;
 constexpr double kWholeShare = 0.03;
 // Each simulation finds more of the intervals whole. How many of them together say how long steps
 // are differs from one to the next, so that none goes in circles.
-constexpr int kMaxRounds = 60;
+constexpr std::size_t kMaxRounds = 60;
 constexpr std::size_t kReach[] = {1000000, 40, 20, 10};
 
 // Steps that take about the same: decodes by their number, others by their tokens.
@@ -247,7 +247,7 @@ PinnedRun run_pinned(const Scenario& scenario, const ObservedRun& log) {
   Simulation simulation = prepare_simulation(scenario);
   std::optional<PinnedRun> best;
   std::vector<double> scales;
-  for (int round = 0; round < kMaxRounds; ++round) {
+  for (std::size_t round = 0; round < kMaxRounds; ++round) {
     PinnedExecutor device(*simulation.cost_model, instants, hints, scales);
     RunRecorder recorder(workload.requests.size());
     EventSink* sinks[] = {&recorder};
