@@ -98,7 +98,10 @@ JsonPlace::Json parse_json(const std::string& text, const std::string& where) {
   try {
     return JsonPlace::Json::parse(text);
   } catch (const JsonPlace::Json::exception& error) {
-    throw ConfigError(where + ": is no JSON: " + error.what());
+    // Behind the library's number of the error.
+    std::string what = error.what();
+    if (const std::size_t end = what.find("] "); end != std::string::npos) what.erase(0, end + 2);
+    throw ConfigError(where + ": is no JSON: " + what);
   }
 }
 

@@ -79,8 +79,9 @@ struct TimestampComparison {
 TimestampComparison compare_timestamps(const ObservedRun& log, const RunRecord& simulated);
 
 // Step times as a cost model predicts them for the steps that were measured, whatever the simulated
-// run decided.
+// run decided; of the first `num_steps`.
 std::vector<RegimeError> compare_step_times(const RunRecord& measured, StepShape shape,
-                                            StepTimePredictor& predictor);
+                                            StepTimePredictor& predictor,
+                                            std::size_t num_steps = SIZE_MAX);
 
 }  // namespace metronome

@@ -117,12 +117,12 @@ TimestampComparison compare_timestamps(const ObservedRun& log, const RunRecord& 
 }
 
 std::vector<RegimeError> compare_step_times(const RunRecord& measured, StepShape shape,
-                                            StepTimePredictor& predictor) {
+                                            StepTimePredictor& predictor, std::size_t num_steps) {
   RegimeErrors errors;
   const std::vector<TimeNs> times = device_times(measured);
   RecordedSteps steps(measured, shape);
   StepPlan plan;
-  while (steps.next(plan)) {
+  while (steps.next(plan) && steps.position() < num_steps) {
     const std::size_t at = steps.position();
     const bool is_whole = steps.num_missing_decodes() == 0 && !measured.steps[at].failed;
     if (!is_whole || times[at] <= 0) continue;

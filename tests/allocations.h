@@ -1,4 +1,4 @@
-// How often a program of tests has asked for memory so far.
+// How often a program of tests has asked for memory so far; not at all under a sanitizer.
 #pragma once
 
 #include <cstdint>

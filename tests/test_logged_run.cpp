@@ -182,4 +182,28 @@ TEST_CASE("calibrate reads a log of iterations", "[cli][logged]") {
   CHECK(contains(unwrapped, "iterations.log:401: iteration 401 has 1 context requests, 7 context"));
 }
 
+TEST_CASE("validate follows a log of iterations", "[cli][logged]") {
+  Logged logged(2, 2);
+  logged.log();
+  const std::string folder = logged.folder.path();
+  const std::string both = "validate '" + folder + "/iterations.log' '" + folder + "/out'";
+  const CommandResult same = run_metronome(both + " --same-decisions");
+  CHECK(same.exit_code == 0);
+  CHECK(contains(same.out, "decisions   the same in all of them"));
+  const auto json = nlohmann::json::parse(run_metronome(both + " --json").out);
+  CHECK(json.at("decisions").at("equal_steps") == logged.lines.size());
+  // The log is that of the cost model.
+  CHECK(json.at("step_times").back().at("regime") == "all");
+  CHECK(json.at("step_times").back().at("mean_abs_error").get<double>() < 1e-4);
+
+  logged.lines[99] =
+      "Iteration(100): " + composition_text(1, 7, 1, 1) + ", iteration elapsed time: 9.5 ms";
+  logged.log();
+  const CommandResult differ = run_metronome(both);
+  CHECK(differ.exit_code == 0);
+  CHECK(contains(differ.out, "the same in 99 of them; then, in iteration 100 (line 100):"));
+  CHECK(contains(differ.out, "measured    1 context requests, 7 context tokens"));
+  CHECK(run_metronome(both + " --same-decisions").exit_code == 1);
+}
+
 }  // namespace metronome::testing

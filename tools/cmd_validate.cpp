@@ -17,6 +17,7 @@
 #include "tools/command_options.h"
 #include "tools/pinned_run.h"
 #include "tools/text.h"
+#include "tools/validate_log.h"
 
 namespace metronome {
 namespace {
@@ -37,6 +38,8 @@ constexpr const char* kExamples =
     "model of SIMULATED predicts for it; and TTFT, TPOT, ITL and E2EL at mean, p50, p90, p95 and\n"
     "p99. An error is simulated / measured - 1. Its band holds 95 of 100 resamples of the "
     "requests.\n"
+    "MEASURED may also be a log with vLLM's iterations (--enable-logging-iteration-details): the\n"
+    "requests of SIMULATED are scheduled along it, and the first iteration that differs is named.\n"
     "A request log has no steps: its requests are simulated once more with steps that end at the\n"
     "instants of its tokens, and each step that cannot have ended so is named.\n"
     "TTFT and E2EL begin with the arrival, but against a request log when the engine next looked "
@@ -113,6 +116,11 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   return options;
 }
 
+[[noreturn]] void fail_no_folder(const ValidateOptions& options) {
+  throw UsageError("SIMULATED: " + options.simulated +
+                   " is no result folder; allowed: a folder that `metronome run` wrote");
+}
+
 // The scenario that SIMULATED ran, to run it once more. Paths of its trace are relative to the file
 // that it was in.
 Scenario scenario_to_rerun(const ValidateOptions& options, const StoredRun& run) {
@@ -138,12 +146,15 @@ void pin(const ValidateOptions& options, const ObservedRun& log, const StoredRun
   validation.pinned_timestamps = compare_timestamps(log, validation.pinned->record);
 }
 
+StoredRun read_simulated(const ValidateOptions& options) {
+  ObservedRun run = read_observed_run(options.simulated);
+  if (!run.stored) fail_no_folder(options);
+  return std::move(*run.stored);
+}
+
 Validation validate(const ValidateOptions& options, const ObservedRun& measured,
                     const ObservedRun& simulated) {
-  if (!simulated.stored) {
-    throw UsageError("SIMULATED: " + options.simulated +
-                     " is no result folder; allowed: a folder that `metronome run` wrote");
-  }
+  if (!simulated.stored) fail_no_folder(options);
   Validation validation;
   const Scenario scenario = scenario_of(*simulated.stored);
   if (measured.stored) {
@@ -365,20 +376,7 @@ std::string json_of(const Validation& validation, const ObservedRun& measured,
   json.field("measured", measured.path);
   json.field("simulated", simulated.path);
   append_decisions(validation, json);
-  json.key("step_times").begin_array();
-  for (const RegimeError& regime : validation.step_times) {
-    json.begin_object();
-    json.field("regime", regime.regime);
-    json.field("steps", regime.num_steps);
-    json.field("mean_ms", regime.mean_ms);
-    json.field("mean_error", regime.mean_error);
-    json.field("mean_abs_error", regime.mean_abs_error);
-    json.field("p95_abs_error", regime.p95_abs_error);
-    json.field("worst_error", regime.worst_error);
-    json.field("worst_step", regime.worst_step);
-    json.end_object();
-  }
-  json.end_array();
+  append_step_errors("step_times", validation.step_times, json);
   json.field("same_requests", validation.figures.is_paired);
   json.field("mean_abs_error", validation.figures.mean_abs_error());
   append_figures("latencies", validation.figures.latencies, json);
@@ -398,6 +396,14 @@ std::string json_of(const Validation& validation, const ObservedRun& measured,
 int validate_command(const Arguments& arguments) {
   const auto options = parse(arguments);
   if (!options) return kExitDone;
+  if (is_iteration_log(options->measured)) {
+    const StoredRun simulated = read_simulated(*options);
+    const LogValidation validation =
+        validate_log(options->measured, scenario_to_rerun(*options, simulated));
+    options->wants_json ? void(std::cout << validation.json()) : validation.print();
+    return options->needs_same_decisions && !validation.has_same_decisions() ? kExitRunFailed
+                                                                             : kExitDone;
+  }
   const ObservedRun measured = read_observed_run(options->measured);
   const ObservedRun simulated = read_observed_run(options->simulated, measured.counts_from_queue);
   const Validation validation = validate(*options, measured, simulated);

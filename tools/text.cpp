@@ -60,4 +60,21 @@ std::string step_error_table(const std::string& title, const std::vector<RegimeE
   return aligned_rows(rows);
 }
 
+void append_step_errors(const char* key, const std::vector<RegimeError>& regimes, JsonText& json) {
+  json.key(key).begin_array();
+  for (const RegimeError& regime : regimes) {
+    json.begin_object();
+    json.field("regime", regime.regime);
+    json.field("steps", regime.num_steps);
+    json.field("mean_ms", regime.mean_ms);
+    json.field("mean_error", regime.mean_error);
+    json.field("mean_abs_error", regime.mean_abs_error);
+    json.field("p95_abs_error", regime.p95_abs_error);
+    json.field("worst_error", regime.worst_error);
+    json.field("worst_step", regime.worst_step);
+    json.end_object();
+  }
+  json.end_array();
+}
+
 }  // namespace metronome

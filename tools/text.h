@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/step_regime.h"
+#include "reports/json_text.h"
 
 namespace metronome {
 
@@ -24,5 +25,7 @@ std::string signed_percent(double share);
 
 // How far predicted step times are off, a row a regime. `title` heads the first column.
 std::string step_error_table(const std::string& title, const std::vector<RegimeError>& regimes);
+// The same as a list of objects.
+void append_step_errors(const char* key, const std::vector<RegimeError>& regimes, JsonText& json);
 
 }  // namespace metronome

@@ -33,7 +33,7 @@ void keep_first(std::vector<T>& items, std::vector<Index>& begins, std::size_t n
 constexpr double kWindowLimits = 300;
 // One in so many requests arrives while the engine fills up.
 constexpr std::size_t kFillingShare = 5;
-constexpr std::size_t kMaxListRequests = 100'000;   // of one list; reached at loads far too high
+constexpr std::size_t kMaxListRequests = 100'000;  // of one list; reached at loads far too high
 constexpr std::size_t kMaxTrialRequests = 50'000;  // of all lists: beyond, none is made longer
 
 }  // namespace

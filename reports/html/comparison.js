@@ -182,12 +182,13 @@ function paintReferences(figure, panel, runs, valueOf, colors) {
     if (!Number.isFinite(y)) continue;
     figure.svg.append('line').attr('x1', panel.left).attr('x2', panel.right).attr('y1', y)
       .attr('y2', y).attr('stroke', run.color).attr('stroke-dasharray', '2 3');
-    const text = `p99 of ${run.name}`;
     const box = {left: panel.left + 4, y};
     const meets = (other) => Math.abs(other.y - box.y) < 14 && box.left < other.right;
     for (let other = boxes.find(meets); other; other = boxes.find(meets)) {
       box.left = other.right + 12;
     }
+    const text = shortened(`p99 of ${run.name}`, panel.right - box.left);
+    if (text === '') continue;
     boxes.push({...box, right: box.left + textWidth(text)});
     label(figure.svg.append('g'), box.left, y - 4, text, run.color, colors);
   }
@@ -244,8 +245,9 @@ function markBestGoodput(figure, panel, groups, valueOf, isNamed, colors) {
     .attr('stroke', colors.text).attr('stroke-width', 1.6);
   if (!isNamed) return;
   const isRight = x > (panel.left + panel.right) / 2;
+  const text = `most goodput: ${groups.length > 1 ? point.run.name : grouped(point.x)}`;
   label(figure.svg.append('g'), x + (isRight ? -13 : 13), y + 22,
-    `most goodput: ${groups.length > 1 ? point.run.name : grouped(point.x)}`, colors.text, colors,
+    shortened(text, (isRight ? x - panel.left : panel.right - x) - 13), colors.text, colors,
     isRight ? 'end' : 'start');
 }
 

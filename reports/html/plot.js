@@ -351,6 +351,14 @@ function textWidth(text, font = `12px ${kFont}`) {
   return context.measureText(text).width;
 }
 
+// What fits of a text; nothing where hardly anything does.
+function shortened(text, width) {
+  if (textWidth(text) <= width) return text;
+  let length = text.length;
+  while (length > 8 && textWidth(`${text.slice(0, length)}...`) > width) --length;
+  return length > 8 ? `${text.slice(0, length)}...` : '';
+}
+
 // Names of runs or parts in rows; returns the height they take. Clicking one hides or shows it.
 function legendLayout(items, width, left = 12) {
   let x = left, y = 18;
