@@ -127,11 +127,7 @@ void StepReader::add_gaps(const RunRecord& record, std::int32_t async_depth) {
 void StepReader::read_folder(const std::string& path) {
   const StoredRun run = read_result(path);
   const RunInfo& info = run.result.info;
-  const std::string where = path + "/" + std::string(kResultFile) + ": config";
-  if (info.config_json.empty()) {
-    throw ConfigError(where + ": is null; allowed: a run of a scenario");
-  }
-  const Scenario scenario = parse_scenario(info.config_json, where, {}).variants.front();
+  const Scenario scenario = scenario_of(run);
   const std::string& name = setup_.model.empty() ? scenario.model : setup_.model;
   const std::string hardware = setup_.hardware.empty() ? info.hardware : setup_.hardware;
   const std::int64_t tp = setup_.tensor_parallel_size > 0 ? setup_.tensor_parallel_size
