@@ -158,13 +158,38 @@ double ProfileCostModel::decode_attention_us(double graph_sequences, bool& is_ou
     end = num_rows;
   }
   const double us = table.decode_us(real(num_sequences), mean_context_, begin, end, is_outside);
-  if (!launch_ || is_split || !profile_.corrects_lengths || has_equal_contexts_) return us;
+  const bool needs_blocks = launch_ && !is_split && profile_.corrects_lengths;
+  return needs_blocks ? unsplit_attention_us(begin, end) : us;
+}
+
+// What the blocks at hand take together, times how much longer than its equal blocks the table has
+// it. Between measured rows that level is taken linearly, not the time: equal contexts end in
+// waves, a whole number of them, and unequal ones do not.
+double ProfileCostModel::unsplit_attention_us(std::size_t begin, std::size_t end) {
+  const Grid& table = profile_.tables.attention.decode;
+  const std::int64_t num_multiprocessors = profile_.filling->num_multiprocessors;
   const BlockTimes& times = profile_.filling->decode;
+  const auto equal_us = [&](double num_sequences) {
+    return equal_blocks_us(static_cast<std::int64_t>(num_sequences) * kv_heads_, mean_context_,
+                           num_multiprocessors, times);
+  };
+  const auto level = [&](std::size_t row) {
+    bool ignored = false;
+    return table.row_at(row, mean_context_, ignored) / equal_us(table.rows[row]);
+  };
+  const double num_sequences = real(static_cast<std::int64_t>(contexts_.size()));
+  std::size_t above = begin;
+  while (above < end && table.rows[above] < num_sequences) ++above;
+  double factor = level(std::min(above, end - 1));
+  if (above > begin && above < end) {
+    const double below = table.rows[above - 1];
+    const double share = (num_sequences - below) / (table.rows[above] - below);
+    factor = level(above - 1) * (1 - share) + factor * share;
+  }
+  if (has_equal_contexts_) return factor * equal_us(num_sequences);
   launch_->clear();
   for (const double context : contexts_) launch_->add_decode(context);
-  const double equal_us = equal_blocks_us(num_sequences * kv_heads_, mean_context_,
-                                          profile_.filling->num_multiprocessors, times);
-  return us * launch_->time_us(kv_heads_, times) / equal_us;
+  return factor * launch_->time_us(kv_heads_, times);
 }
 
 // How much longer the launch takes than one of a single prompt and equal decodes.

@@ -11,7 +11,8 @@
 //                  launch for all, the table at one chunk of as many tokens and of equal attention
 //                  area, beside that many decodes. Several prompts fill the device worse or better
 //                  than one: times the ratio of profile_blocks.h, where the kernel is known to be
-//                  FlashAttention 2. The same ratio corrects decodes of unequal contexts, if the
+//                  FlashAttention 2. How blocks fill the device is also what decodes of unequal
+//                  contexts take, at the level of the table's rows around their number, if the
 //                  profile's own switch (`skew_fit.enabled`) says so. Below 1.6 blocks per
 //                  multiprocessor that kernel splits contexts over blocks; the number of sequences
 //                  in the graph decides, and look-ups do not cross from one side to the other.
@@ -83,6 +84,7 @@ class ProfileCostModel final : public CostModel {
   double graph_tokens(double num_tokens) const;
   double activated_experts(std::int64_t num_tokens) const;
   double decode_attention_us(double graph_sequences, bool& is_outside);
+  double unsplit_attention_us(std::size_t begin, std::size_t end);
   double mixed_attention_us(bool& is_outside);
   double filling_ratio(const Prompt& merged);
   double allreduce_us(double bytes, bool& is_outside) const;

@@ -215,6 +215,42 @@ TEST_CASE("decodes of unequal contexts take longer where the profile says so", "
   CHECK(on.step_cost(one_pass(unequal)).total_ns > on.step_cost(one_pass(equal)).total_ns);
 }
 
+TEST_CASE("between measured numbers of decodes their blocks decide", "[profile]") {
+  const SyntheticProfile synthetic;
+  Profile profile = profile_of(synthetic);
+  profile.filling = kFilling;
+  profile.corrects_lengths = true;
+  // A kernel that takes its blocks' time and a quarter more, measured with 16 (contexts are split
+  // there), 64 and 128 equal decodes.
+  constexpr double kLevel = 1.25;
+  Grid& table = profile.tables.attention.decode;
+  table.rows = {16, 64, 128};
+  table.columns = {64, 1024, 8192};
+  table.us.clear();
+  for (const double row : table.rows) {
+    for (const double context : table.columns) {
+      table.us.push_back(kLevel * equal_blocks_us(static_cast<std::int64_t>(row) * 8, context, 128,
+                                                  kFilling.decode));
+    }
+  }
+  ProfileCostModel model = model_of(synthetic, profile);
+  BlockLaunch launch(128);
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    Rng rng(seed, "contexts");
+    std::vector<ScheduledChunk> decodes;
+    launch.clear();
+    // Those that fill more than 1.6 blocks a multiprocessor are not split.
+    for (int left = draw(rng, 32, 140); left > 0; --left) {
+      decodes.push_back(decode(draw(rng, 64, 8000)));
+      launch.add_decode(decodes.back().first_position);
+    }
+    const double expected_us = 32 * kLevel * launch.time_us(8, kFilling.decode);
+    INFO("seed " << seed << ", " << decodes.size() << " decodes");
+    CHECK(static_cast<double>(model.step_cost(one_pass(decodes)).attention_ns) ==
+          Approx(1e3 * expected_us).epsilon(1e-4));
+  }
+}
+
 TEST_CASE("steps hold together, whatever is planned", "[profile]") {
   const SyntheticProfile synthetic;
   Profile profile = profile_of(synthetic);
