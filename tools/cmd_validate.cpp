@@ -246,7 +246,7 @@ void print_instants(const Validation& validation) {
   print_timestamps(*validation.pinned_timestamps);
   const PinnedRun& pinned = *validation.pinned;
   const auto num_contradictions = static_cast<std::int64_t>(pinned.contradictions.size());
-  std::cout << "  " << all_but(num_contradictions, pinned.num_pinned)
+  std::cout << "  " << all_but(num_contradictions, pinned.num_pinned())
             << " steps that they belong to, of "
             << grouped_text(static_cast<std::int64_t>(pinned.record.steps.size()))
             << ", can have ended when they came\n";
@@ -356,7 +356,7 @@ void append_decisions(const Validation& validation, JsonText& json) {
   if (const auto& pinned = validation.pinned) {
     json.key("pinned").begin_object();
     json.field("steps", static_cast<std::int64_t>(pinned->record.steps.size()));
-    json.field("pinned_steps", pinned->num_pinned);
+    json.field("pinned_steps", pinned->num_pinned());
     json.key("contradictions").begin_array();
     for (const Contradiction& contradiction : pinned->contradictions) {
       json.begin_object();

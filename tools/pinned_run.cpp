@@ -1,10 +1,11 @@
 #include "tools/pinned_run.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
+#include <cstddef>
 #include <iterator>
-#include <optional>
+#include <limits>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "core/error.h"
@@ -77,193 +78,139 @@ std::vector<TimeNs> hints_of(const ObservedRun& log) {
   return hints;
 }
 
-// How far the time between two pinned steps may be from what such steps take: a part of the longest
-// of them, so that one more or less is found out, and a part of them all.
-constexpr double kLongestShare = 0.45;
-constexpr double kWholeShare = 0.03;
-// Each simulation finds more of the intervals whole. How many of them together say how long steps
-// are differs from one to the next, so that none goes in circles.
-constexpr std::size_t kMaxRounds = 60;
-constexpr std::size_t kReach[] = {1000000, 40, 20, 10};
-
-// Steps that take about the same: decodes by their number, others by their tokens.
-std::size_t kind_of(const PinnedStep& step) {
-  constexpr std::size_t kDecodesPerKind = 8;
-  constexpr std::size_t kTokensPerKind = 128;
-  constexpr std::size_t kMostDecodes = 4096;
-  const auto tokens = static_cast<std::size_t>(step.num_prefill_tokens + step.num_decode_tokens);
-  if (step.num_prefill_tokens == 0) return std::min(tokens, kMostDecodes) / kDecodesPerKind;
-  return kMostDecodes / kDecodesPerKind + 1 + tokens / kTokensPerKind;
-}
-
-// The steps behind one known instant, up to and including a pinned one.
-struct Interval {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  TimeNs took = 0;
-  double expected = 0;  // by the ratios of their kinds
-  double longest = 0;   // of these
-
-  double excess() const { return static_cast<double>(took) - expected; }
-  double allowed() const { return kLongestShare * longest + kWholeShare * expected; }
+// One simulation, and how far it agrees with the log.
+struct Trial {
+  PinnedRun run;
+  std::vector<double> scales;  // of its steps
+  std::vector<double> ratios;  // of its steps, as those before the first contradiction have them
+  std::size_t first_odd = 0;   // of its intervals
+  TimeNs agrees_until = 0;     // when that one ends
 };
 
-std::vector<Interval> intervals_of(const std::vector<PinnedStep>& steps) {
-  std::vector<Interval> intervals;
-  TimeNs known = 0;  // when the step before ended, or the engine woke
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const PinnedStep& step = steps[i];
-    if (i == 0 || step.is_after_idle) {
-      known = step.started_at;
-      begin = i;
-    }
-    if (!step.is_pinned()) continue;
-    intervals.push_back({begin, i + 1, step.earliest - known, 0, 0});
-    known = step.earliest;
-    begin = i + 1;
-  }
-  return intervals;
-}
-
-// By how much longer than predicted the steps of each kind take, from what they took together.
-class Ratios {
+class PinSearch {
  public:
-  explicit Ratios(const std::vector<PinnedStep>& steps) : steps_(steps) {
-    for (const PinnedStep& step : steps) {
-      ratios_.resize(std::max(ratios_.size(), kind_of(step) + 1), 1.0);
+  PinSearch(const Scenario& scenario, const ObservedRun& log)
+      : workload_(make_workload(scenario.workload, scenario.seed)),
+        hints_(hints_of(log)),
+        spread_(loop_time(log)),
+        simulation_(prepare_simulation(scenario)) {
+    take_arrivals(log, workload_);
+    for (const ObservedRequest& request : log.requests) {
+      instants_.push_back({request.first_token, request.last_token});
     }
   }
-  double scaled(std::size_t step) const {
-    return ratios_[kind_of(steps_[step])] * static_cast<double>(steps_[step].cost);
-  }
-  void expect(std::vector<Interval>& intervals) const {
-    for (Interval& interval : intervals) {
-      interval.expected = interval.longest = 0;
-      for (std::size_t i = interval.begin; i < interval.end; ++i) {
-        interval.expected += scaled(i);
-        interval.longest = std::max(interval.longest, scaled(i));
+
+  PinnedRun run() {
+    Trial best = simulate({});
+    std::size_t variant = 0;
+    for (int trial = 1; trial < kMaxTrials && best.agrees_until < kForever; ++trial) {
+      if (variant == kNumVariants) {
+        variant = 0;
+        if (!stands(best)) break;
       }
+      Trial next = simulate(scales_of(best, variant));
+      const bool gets_farther = next.agrees_until > best.agrees_until;
+      variant = gets_farther ? 0 : variant + 1;
+      if (gets_farther) best = std::move(next);
     }
+    return std::move(best.run);
   }
-  // Each round gives an interval's time to its steps by what they are expected to take. An interval
-  // that has a step too many stands beside one that has a step too few, so all have a say.
-  void fit(std::vector<Interval>& intervals) {
-    constexpr int kRounds = 25;
-    for (int round = 0; round < kRounds; ++round) {
-      expect(intervals);
-      std::vector<double> took(ratios_.size());
-      std::vector<double> cost(ratios_.size());
-      double all_took = 0;
-      double all_cost = 0;
-      for (const Interval& interval : intervals) {
-        const double share = static_cast<double>(interval.took) / interval.expected;
-        for (std::size_t i = interval.begin; i < interval.end; ++i) {
-          took[kind_of(steps_[i])] += share * scaled(i);
-          cost[kind_of(steps_[i])] += static_cast<double>(steps_[i].cost);
-          all_cost += static_cast<double>(steps_[i].cost);
-        }
-        all_took += static_cast<double>(interval.took);
-      }
-      if (all_cost == 0) return;
-      // Kinds that are hardly seen take what all do.
-      const double mean = all_took / all_cost;
-      const double weight = 0.001 * all_cost;
-      for (std::size_t k = 0; k < ratios_.size(); ++k) {
-        ratios_[k] = (took[k] + mean * weight) / (cost[k] + weight);
-      }
+
+ private:
+  static constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max();
+  static constexpr int kMaxTrials = 200;
+  // Which steps take other times in the next trial: those from so many intervals before the first
+  // contradiction on. They take what their kind did up to there, times a factor.
+  static constexpr std::size_t kBack[] = {1000000, 40, 10, 3};
+  static constexpr double kFactors[] = {1,     0.985, 1.015, 0.97, 1.03, 0.955,
+                                        1.045, 0.94,  1.06,  0.92, 1.08};
+  static constexpr std::size_t kNumVariants = std::size(kBack) * std::size(kFactors);
+
+  Trial simulate(std::vector<double> scales) {
+    PinnedExecutor device(*simulation_.cost_model, instants_, hints_, scales);
+    RunRecorder recorder(workload_.requests.size());
+    EventSink* sinks[] = {&recorder};
+    VirtualClock clock;
+    ColdStart executor(device, clock, simulation_.cold_start_ns);
+    run_workload(simulation_.setup, executor, clock, workload_, sinks, {}, 1024);
+    Trial trial;
+    trial.run.record = recorder.finish();
+    trial.run.steps = device.steps();
+    trial.run.intervals = intervals_of(trial.run.steps);
+    trial.scales = std::move(scales);
+    judge(trial);
+    return trial;
+  }
+
+  // What steps take is learned from those that agree: behind a contradiction they are others than
+  // those that were measured.
+  void judge(Trial& trial) const {
+    constexpr int kRounds = 4;
+    constexpr std::size_t kMinIntervals = 20;
+    PinnedRun& run = trial.run;
+    StepRatios ratios(run.steps, run.intervals);
+    ratios.expect(run.steps, run.intervals);
+    find_contradictions(trial);
+    for (int round = 1; round < kRounds; ++round) {
+      if (trial.first_odd < kMinIntervals || trial.first_odd == run.intervals.size()) break;
+      ratios = StepRatios(run.steps, std::span(run.intervals).first(trial.first_odd));
+      ratios.expect(run.steps, run.intervals);
+      find_contradictions(trial);
     }
-    expect(intervals);
+    for (const PinnedStep& step : run.steps) trial.ratios.push_back(ratios.ratio(step));
   }
-  // For the next simulation: what each kind takes, by what the intervals around take, `reach` of
-  // them on either side. An interval alone must not say how long its steps are: with one step too
-  // many it would make them shorter, and keep it.
-  std::vector<double> scales(const std::vector<Interval>& intervals, std::size_t reach) const {
-    std::vector<double> scales;
-    for (const PinnedStep& step : steps_) scales.push_back(ratios_[kind_of(step)]);
-    for (std::size_t n = 0; n < intervals.size(); ++n) {
-      double took = 0;
-      double expected = 0;
-      for (std::size_t i = n - std::min(n, reach); i < std::min(n + reach + 1, intervals.size());
-           ++i) {
-        took += static_cast<double>(intervals[i].took);
-        expected += intervals[i].expected;
-      }
-      for (std::size_t i = intervals[n].begin; i < intervals[n].end; ++i) {
-        scales[i] *= took / expected;
-      }
+
+  void find_contradictions(Trial& trial) const {
+    PinnedRun& run = trial.run;
+    run.contradictions.clear();
+    trial.first_odd = run.intervals.size();
+    for (std::size_t i = 0; i < run.intervals.size(); ++i) {
+      std::string what = contradiction_in(run.steps, run.intervals, i, spread_);
+      if (what.empty()) continue;
+      const std::size_t step = run.intervals[i].last();
+      run.contradictions.push_back({static_cast<std::int64_t>(step), std::move(what)});
+      if (run.steps[step].earliest > stands_until_) trial.first_odd = std::min(trial.first_odd, i);
+    }
+    trial.agrees_until = end_of(trial);
+  }
+
+  static TimeNs end_of(const Trial& trial) {
+    const PinnedRun& run = trial.run;
+    if (trial.first_odd == run.intervals.size()) return kForever;
+    return run.steps[run.intervals[trial.first_odd].last()].earliest;
+  }
+
+  // Takes the first contradiction for one; false where no other is behind it.
+  bool stands(Trial& trial) {
+    stands_until_ = trial.agrees_until;
+    find_contradictions(trial);
+    return trial.agrees_until < kForever;
+  }
+
+  static std::vector<double> scales_of(const Trial& trial, std::size_t variant) {
+    const double factor = kFactors[variant % std::size(kFactors)];
+    const std::size_t back = std::min(kBack[variant / std::size(kFactors)], trial.first_odd);
+    const std::size_t from = trial.run.intervals[trial.first_odd - back].begin;
+    std::vector<double> scales = trial.scales;
+    scales.resize(trial.run.steps.size(), 1.0);
+    for (std::size_t i = from; i < scales.size(); ++i) {
+      scales[i] = factor * (i < trial.ratios.size() ? trial.ratios[i] : 1.0);
     }
     return scales;
   }
 
- private:
-  const std::vector<PinnedStep>& steps_;
-  std::vector<double> ratios_;  // by kind
+  Workload workload_;
+  std::vector<TokenInstants> instants_;
+  std::vector<TimeNs> hints_;
+  TimeNs spread_;
+  Simulation simulation_;
+  TimeNs stands_until_ = -1;  // contradictions up to then are taken for ones
 };
-
-std::string ms_text(double ns) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f ms", ns / static_cast<double>(kNsPerMs));
-  return text;
-}
-
-std::vector<Contradiction> find_contradictions(const std::vector<PinnedStep>& steps,
-                                               const std::vector<Interval>& intervals,
-                                               TimeNs spread) {
-  std::vector<Contradiction> found;
-  for (std::size_t i = 0; i < intervals.size(); ++i) {
-    const Interval& interval = intervals[i];
-    const PinnedStep& step = steps[interval.end - 1];
-    const auto number = static_cast<std::int64_t>(interval.end - 1);
-    if (step.latest - step.earliest > spread) {
-      found.push_back({number, "gives first or last tokens that came " +
-                                   ms_text(static_cast<double>(step.latest - step.earliest)) +
-                                   " apart"});
-    }
-    // An engine's first steps load kernels and allocate: they may take any time.
-    if (std::abs(interval.excess()) <= interval.allowed()) continue;
-    if (i == 0 && interval.excess() > 0) continue;
-    const std::size_t num_steps = interval.end - interval.begin;
-    found.push_back(
-        {number, "gives a token of request " + std::to_string(index(step.request)) + " " +
-                     ms_text(static_cast<double>(interval.took)) +
-                     " after the last instant known before; " +
-                     (num_steps == 1 ? "it takes " : std::to_string(num_steps) + " steps take ") +
-                     ms_text(interval.expected)});
-  }
-  return found;
-}
 
 }  // namespace
 
 PinnedRun run_pinned(const Scenario& scenario, const ObservedRun& log) {
-  Workload workload = make_workload(scenario.workload, scenario.seed);
-  take_arrivals(log, workload);
-  std::vector<TokenInstants> instants;
-  for (const ObservedRequest& request : log.requests) {
-    instants.push_back({request.first_token, request.last_token});
-  }
-  const std::vector<TimeNs> hints = hints_of(log);
-  Simulation simulation = prepare_simulation(scenario);
-  std::optional<PinnedRun> best;
-  std::vector<double> scales;
-  for (std::size_t round = 0; round < kMaxRounds; ++round) {
-    PinnedExecutor device(*simulation.cost_model, instants, hints, scales);
-    RunRecorder recorder(workload.requests.size());
-    EventSink* sinks[] = {&recorder};
-    VirtualClock clock;
-    ColdStart executor(device, clock, simulation.cold_start_ns);
-    run_workload(simulation.setup, executor, clock, workload, sinks, {}, 1024);
-    std::vector<Interval> intervals = intervals_of(device.steps());
-    Ratios ratios(device.steps());
-    ratios.fit(intervals);
-    PinnedRun run{recorder.finish(), static_cast<std::int64_t>(intervals.size()),
-                  find_contradictions(device.steps(), intervals, loop_time(log))};
-    if (!best || run.contradictions.size() < best->contradictions.size()) best = std::move(run);
-    if (best->contradictions.empty()) break;
-    scales = ratios.scales(intervals, kReach[round % std::size(kReach)]);
-  }
-  return std::move(*best);
+  return PinSearch(scenario, log).run();
 }
 
 }  // namespace metronome

@@ -9,11 +9,13 @@
 #include "core/run_record.h"
 #include "core/scenario.h"
 #include "reports/observed_run.h"
+#include "sim/pinned_executor.h"
+#include "tools/pinned_steps.h"
 
 namespace metronome {
 
 // A step that cannot have ended when its first and last tokens came: the measured run has other
-// steps.
+// steps (tools/pinned_steps.h).
 struct Contradiction {
   std::int64_t step = 0;
   std::string what;
@@ -21,16 +23,18 @@ struct Contradiction {
 
 struct PinnedRun {
   RunRecord record;
-  std::int64_t num_pinned = 0;  // steps with a first or last token
-  // Either tokens of one step have different instants, or the steps since the last pinned one would
-  // have taken a time that is far from what steps take there.
+  std::vector<PinnedStep> steps;          // of the record
+  std::vector<PinnedInterval> intervals;  // each ends with a step that gives first or last tokens
   std::vector<Contradiction> contradictions;
+
+  std::int64_t num_pinned() const { return static_cast<std::int64_t>(intervals.size()); }
 };
 
-// Simulates again and again, each time with the steps between two pinned ones scaled by what they
-// took together the time before, until nothing is contradictory or no more is won. That the cost
-// model is some per cent off does not matter: how many steps lie between two tokens is the
-// scheduler's doing.
+// Between two known instants only the number of steps is uncertain, by how far predicted times are
+// off: which request a step admits depends on where it begins. So the run is simulated again and
+// again, with step times as those before the first contradiction have them and some per cent more
+// or less, and the simulation is kept that agrees the longest. A contradiction that no such times
+// remove stands, and the search goes on behind it.
 //
 // `log` has all requests of the scenario's workload, in its order; throws ConfigError where not.
 // Requests arrive when the log says that they were queued.
