@@ -22,7 +22,8 @@ PinnedExecutor::PinnedExecutor(CostModel& cost_model, const std::vector<TokenIns
 void PinnedExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) {
   METRONOME_CHECK(num_launched_ - num_collected_ < kMaxInFlight, "too many steps in flight");
   PinnedStep step;
-  step.cost = cost_model_.step_cost(plan).total_ns;
+  step.predicted = cost_model_.step_cost(plan);
+  step.cost = step.predicted.total_ns;
   step.num_prefill_tokens = plan.num_prefill_tokens;
   step.num_decode_tokens = plan.num_decode_tokens;
   const TimeNs earliest = now + cost_model_.host_gap_ns();

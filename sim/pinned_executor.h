@@ -19,7 +19,8 @@ struct TokenInstants {
 
 // A step as it was simulated, and what is known of it.
 struct PinnedStep {
-  TimeNs cost = 0;  // as the cost model predicts it, with the host's gap where it shows
+  StepCost predicted;
+  TimeNs cost = 0;  // the predicted total, with the host's gap where it shows
   std::int32_t num_prefill_tokens = 0;
   std::int32_t num_decode_tokens = 0;
   TimeNs started_at = 0;  // simulated
