@@ -12,8 +12,9 @@ class StepTimePredictor {
   // Device time of all passes of the plan. Deterministic; allocates nothing. Requires a plan with
   // passes.
   virtual TimeNs step_ns(const StepPlan& plan) = 0;
-  // Host time from when a step is planned until the device can begin it.
-  virtual TimeNs host_gap_ns() const = 0;
+  // Host time from when the step of the plan is planned until the device can begin it. The plan may
+  // be empty, or unfinished: with more chunks it is no shorter.
+  virtual TimeNs host_gap_ns(const StepPlan& plan) const = 0;
 };
 
 }  // namespace metronome

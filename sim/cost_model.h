@@ -26,8 +26,9 @@ class CostModel {
   virtual ~CostModel() = default;
   // Deterministic; allocates nothing. Requires a plan that is not empty.
   virtual StepCost step_cost(const StepPlan& plan) = 0;
-  // Host time between the end of a step and the start of the next that depends on it.
-  virtual TimeNs host_gap_ns() const = 0;
+  // Host time between the end of a step and the start of the next that depends on it, which is the
+  // one of `plan`. Deterministic; allocates nothing. The plan may be empty, or unfinished.
+  virtual TimeNs host_gap_ns(const StepPlan& plan) const = 0;
   // Blocks of `block_tokens` tokens that fit beside the weights in the device's memory. Throws
   // UnplacedConfigError where none does.
   virtual std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const = 0;

@@ -15,7 +15,7 @@ class CostModelPredictor final : public StepTimePredictor {
       : cost_model_(std::move(cost_model)) {}
 
   TimeNs step_ns(const StepPlan& plan) override { return cost_model_->step_cost(plan).total_ns; }
-  TimeNs host_gap_ns() const override { return cost_model_->host_gap_ns(); }
+  TimeNs host_gap_ns(const StepPlan& plan) const override { return cost_model_->host_gap_ns(plan); }
 
  private:
   std::unique_ptr<CostModel> cost_model_;

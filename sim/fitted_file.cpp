@@ -189,6 +189,7 @@ Json fitted_body(const FittedModel& fitted, const ModelConfig& model) {
   body["decode_range"] = range_json(fitted.decode_range);
   body["prefill_range"] = range_json(fitted.prefill_range);
   body["host_gap_ns"] = fitted.host_gap_ns ? Json(*fitted.host_gap_ns) : Json();
+  body["host_gap_chunk_ns"] = fitted.host_gap_chunk_ns;
   body["steps"] = fitted.num_steps;
   body["hiccups"] = fitted.num_hiccups;
   body["knows_contexts"] = fitted.knows_contexts;
@@ -206,6 +207,9 @@ FittedModel read_fitted(const CostModelFile& file) {
   fitted.prefill_range = read_range(body.at("prefill_range"));
   const JsonPlace gap = body.at("host_gap_ns");
   if (!gap.is_null()) fitted.host_gap_ns = gap.number(0, kMaxNs);
+  if (body.has("host_gap_chunk_ns")) {  // older files have it not
+    fitted.host_gap_chunk_ns = body.at("host_gap_chunk_ns").number(0, kMaxNs);
+  }
   fitted.num_steps = body.at("steps").integer(0, kMaxCount);
   fitted.num_hiccups = body.at("hiccups").integer(0, kMaxCount);
   fitted.knows_contexts = body.at("knows_contexts").truth();

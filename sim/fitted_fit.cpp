@@ -326,6 +326,11 @@ StepFit fit_steps(const std::vector<MeasuredStep>& steps) {
   return result;
 }
 
+bool GapFit::grows_with_chunks() const {
+  constexpr double kExact = 1e-4;  // gaps are whole nanoseconds
+  return constant_error > kSimplerIsBetter * std::max(chunk_error, kExact);
+}
+
 std::optional<GapFit> fit_gaps(const std::vector<MeasuredGap>& gaps) {
   if (gaps.size() < kMinGaps) return std::nullopt;
   DesignMatrix constant{1, {}};
@@ -334,22 +339,22 @@ std::optional<GapFit> fit_gaps(const std::vector<MeasuredGap>& gaps) {
   for (std::size_t i = 0; i < gaps.size(); ++i) {
     if (is_held_out(i)) continue;
     constant.values.push_back(1);
-    linear.values.insert(linear.values.end(), {1, gaps[i].num_running});
+    linear.values.insert(linear.values.end(), {1, gaps[i].num_chunks});
     times.push_back(gaps[i].ns);
   }
   const std::vector<int> groups(times.size(), 0);
   const std::vector<double> a = fit_relative(constant, times, groups).coefficients;
   const std::vector<double> b = fit_relative(linear, times, groups).coefficients;
-  GapFit fit{.num_gaps = gaps.size(), .constant_ns = a[0], .base_ns = b[0], .sequence_ns = b[1]};
+  GapFit fit{.num_gaps = gaps.size(), .constant_ns = a[0], .base_ns = b[0], .chunk_ns = b[1]};
   double num_held_out = 0;
   for (std::size_t i = 0; i < gaps.size(); ++i) {
     if (!is_held_out(i)) continue;
     num_held_out += 1;
     fit.constant_error += std::abs(a[0] / gaps[i].ns - 1);
-    fit.sequence_error += std::abs((b[0] + b[1] * gaps[i].num_running) / gaps[i].ns - 1);
+    fit.chunk_error += std::abs((b[0] + b[1] * gaps[i].num_chunks) / gaps[i].ns - 1);
   }
   fit.constant_error /= num_held_out;
-  fit.sequence_error /= num_held_out;
+  fit.chunk_error /= num_held_out;
   return fit;
 }
 

@@ -20,20 +20,26 @@ struct MeasuredStep {
 
 // Host time between a step and the next, when the next depended on it and the device stood idle.
 struct MeasuredGap {
-  double ns = 0;  // > 0
-  double num_running = 0;
+  double ns = 0;          // > 0
+  double num_chunks = 0;  // of the next step
 };
 
-// What the gap is taken for: one number, or one more for each running sequence.
+// What the gap is taken for: one number, or one more for each chunk of the step behind it, which is
+// for each sequence that the host prepares.
 struct GapFit {
   std::size_t num_gaps = 0;
   double constant_ns = 0;
   double base_ns = 0;
-  double sequence_ns = 0;
+  double chunk_ns = 0;
   // Mean |error| of each on held-out gaps.
   double constant_error = 0;
-  double sequence_error = 0;
+  double chunk_error = 0;
+
+  // Whether the second predicts better by more than kSimplerIsBetter.
+  bool grows_with_chunks() const;
 };
+
+constexpr double kSimplerIsBetter = 1.02;
 
 struct StepFit {
   FittedModel model;
@@ -42,7 +48,6 @@ struct StepFit {
   // most kSimplerIsBetter of the best.
   std::vector<std::pair<std::string, double>> shapes;
 };
-constexpr double kSimplerIsBetter = 1.02;
 
 constexpr std::size_t kMinSteps = 50;  // a fit wants
 constexpr std::size_t kMinGaps = 20;

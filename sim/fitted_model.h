@@ -72,6 +72,7 @@ struct FittedModel {
   std::optional<FeatureRange> decode_range;  // absent: no such pass was measured
   std::optional<FeatureRange> prefill_range;
   std::optional<double> host_gap_ns;  // absent: it was not measured
+  double host_gap_chunk_ns = 0;       // more of it for each chunk of the step behind it
   std::vector<RegimeError> errors;    // of held-out steps
   std::vector<StepScatter> scatter;   // by regime
   std::int64_t num_steps = 0;         // measured
@@ -92,7 +93,7 @@ class FittedCostModel final : public CostModel {
   // G and rows are linear_ns; pairs, chunks, decodes and KV are attention_ns; what a pass costs
   // whatever is in it is overhead_ns. Transfers between devices are inside of all of them.
   StepCost step_cost(const StepPlan& plan) override;
-  TimeNs host_gap_ns() const override;
+  TimeNs host_gap_ns(const StepPlan& plan) const override;
   std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override;
 
  private:

@@ -26,7 +26,7 @@ void PinnedExecutor::launch(const StepPlan& plan, const RequestTable& requests, 
   step.cost = step.predicted.total_ns;
   step.num_prefill_tokens = plan.num_prefill_tokens;
   step.num_decode_tokens = plan.num_decode_tokens;
-  const TimeNs earliest = now + cost_model_.host_gap_ns();
+  const TimeNs earliest = now + cost_model_.host_gap_ns(plan);
   step.started_at = std::max(earliest, device_free_at_);
   step.is_after_idle =
       num_launched_ == 0 || (num_launched_ == num_collected_ && now > device_free_at_);

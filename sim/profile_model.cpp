@@ -301,7 +301,7 @@ StepCost ProfileCostModel::step_cost(const StepPlan& plan) {
   return cost;
 }
 
-TimeNs ProfileCostModel::host_gap_ns() const {
+TimeNs ProfileCostModel::host_gap_ns(const StepPlan&) const {
   return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us));
 }
 

@@ -58,7 +58,7 @@ class ProfileCostModel final : public CostModel {
                    const CostModelConfig& config);
 
   StepCost step_cost(const StepPlan& plan) override;
-  TimeNs host_gap_ns() const override;
+  TimeNs host_gap_ns(const StepPlan& plan) const override;
   std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override;
 
  private:

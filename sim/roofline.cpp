@@ -338,7 +338,7 @@ TimeNs RooflineCostModel::floor_ns(const StepWork& work) const {
   return round_ns(std::max(compute_ns, memory_ns));
 }
 
-TimeNs RooflineCostModel::host_gap_ns() const {
+TimeNs RooflineCostModel::host_gap_ns(const StepPlan&) const {
   return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us) * kNsPerMicro);
 }
 

@@ -76,7 +76,7 @@ class RooflineCostModel final : public CostModel {
                     const CostModelConfig& config);
 
   StepCost step_cost(const StepPlan& plan) override;
-  TimeNs host_gap_ns() const override;
+  TimeNs host_gap_ns(const StepPlan& plan) const override;
   // Throws UnplacedConfigError when the weights leave no room for a single block.
   std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override;
 

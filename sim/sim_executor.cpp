@@ -11,7 +11,7 @@ void SimExecutor::launch(const StepPlan& plan, const RequestTable&, TimeNs now) 
   const StepCost cost = cost_model_.step_cost(plan);
   StepResult& result = results_[static_cast<std::size_t>(num_launched_ % kNumSlots)];
   result.step_index = plan.step_index;
-  result.started_at = std::max(now + cost_model_.host_gap_ns(), device_free_at_);
+  result.started_at = std::max(now + cost_model_.host_gap_ns(plan), device_free_at_);
   result.finished_at = result.started_at + cost.total_ns;
   result.decode_only_ns = cost.decode_only_ns;
   result.is_extrapolated = cost.is_extrapolated;

@@ -21,7 +21,7 @@ class NoisyCostModel final : public CostModel {
                  std::uint64_t seed);
 
   StepCost step_cost(const StepPlan& plan) override;
-  TimeNs host_gap_ns() const override { return exact_->host_gap_ns(); }
+  TimeNs host_gap_ns(const StepPlan& plan) const override { return exact_->host_gap_ns(plan); }
   std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override {
     return exact_->kv_capacity_blocks(block_tokens);
   }

@@ -37,12 +37,14 @@ FittedModel known_model() {
   return fitted;
 }
 
-std::string write_known(const ScratchFolder& folder) {
+std::string write_known(const ScratchFolder& folder, double host_gap_chunk_ns = 0) {
+  FittedModel known = known_model();
+  known.host_gap_chunk_ns = host_gap_chunk_ns;
   CostModelFile file;
   file.kind = "fitted";
   file.hardware = "h200";
   file.model = "llama-3.2-1b";
-  file.body = std::make_shared<const CostModelFile::Json>(fitted_body(known_model(), model()));
+  file.body = std::make_shared<const CostModelFile::Json>(fitted_body(known, model()));
   return folder.write("known.json", file.to_json());
 }
 
@@ -184,6 +186,34 @@ TEST_CASE("with two steps in flight the host gap is seen where the device waits 
   const std::string shorter = calibrated("100");
   INFO(shorter);
   CHECK(contains(shorter, "host gap    not measured"));
+}
+
+TEST_CASE("a host gap that grows with the chunks of a step is found, kept and used",
+          "[calibrate]") {
+  const ScratchFolder folder;
+  REQUIRE(run_under(folder, write_known(folder, 25'000), "known").exit_code == 0);
+  const std::string fitted = folder.path() + "/fitted.json";
+  const CommandResult fit =
+      run_metronome("calibrate --from '" + folder.path() + "/known' --out '" + fitted + "'");
+  INFO(fit.out << fit.err);
+  REQUIRE(fit.exit_code == 0);
+  CHECK(contains(fit.out, "host gap    120.000 us + 25.000 us for each chunk of the step"));
+  const Json body = Json::parse(read_text_file(fitted))["body"];
+  CHECK(body["host_gap_ns"].get<double>() == Approx(120'000).epsilon(1e-4));
+  CHECK(body["host_gap_chunk_ns"].get<double>() == Approx(25'000).epsilon(1e-4));
+  REQUIRE(run_under(folder, fitted, "again").exit_code == 0);
+  for (const std::string variant : {"whole", "pieces"}) {
+    for (const char* key : {"mean_ttft_ms", "mean_tpot_ms", "duration"}) {
+      INFO(variant << " " << key);
+      CHECK(result_of(folder, "again/" + variant)[key].get<double>() ==
+            Approx(result_of(folder, "known/" + variant)[key].get<double>()).epsilon(2e-3));
+    }
+  }
+  Json old = Json::parse(read_text_file(fitted));  // of a file that does not know of it
+  old["body"].erase("host_gap_chunk_ns");
+  REQUIRE(run_under(folder, folder.write("old.json", old.dump()), "old").exit_code == 0);
+  CHECK(result_of(folder, "old/whole")["mean_tpot_ms"] <
+        result_of(folder, "again/whole")["mean_tpot_ms"]);
 }
 
 TEST_CASE("waiting for requests is no host gap", "[calibrate]") {

@@ -103,7 +103,7 @@ TEST_CASE("catalogue GPUs come near published decode times", "[sim][catalogue]")
     const ScheduledChunk decode = {RequestId{0}, run.context - 1, 1, ChunkKind::Decode, true};
     plan.chunks.assign(static_cast<std::size_t>(run.batch), decode);
     plan.passes.push_back({0, run.batch});
-    const double ms = to_ms(cost_model.step_cost(plan).total_ns + cost_model.host_gap_ns());
+    const double ms = to_ms(cost_model.step_cost(plan).total_ns + cost_model.host_gap_ns({}));
     CHECK(ms == Approx(run.ms).epsilon(0.07));
   }
 }

@@ -38,7 +38,7 @@ class TokenPredictor final : public StepTimePredictor {
     for (const ScheduledChunk& chunk : plan.chunks) ns += 20'000 * chunk.num_tokens;
     return ns;
   }
-  TimeNs host_gap_ns() const override { return 30'000; }
+  TimeNs host_gap_ns(const StepPlan&) const override { return 30'000; }
 };
 
 void draw_targets(Rng& rng, EngineSetup& setup) {

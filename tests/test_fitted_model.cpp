@@ -288,28 +288,41 @@ TEST_CASE("beyond the measured tokens a fit goes on growing", "[fitted]") {
 TEST_CASE("the host gap is the scenario's, else the file's, else the hardware's", "[fitted]") {
   CostModelConfig config;
   FittedModel fitted = known_model();
-  CHECK(made(file_of(fitted))->host_gap_ns() == 250'000);
+  CHECK(made(file_of(fitted))->host_gap_ns({}) == 250'000);
+  StepPlan plan;
+  plan.chunks = {{RequestId{0}, 700, 1, ChunkKind::Decode, true},
+                 {RequestId{1}, 0, 512, ChunkKind::Prefill, false},
+                 {RequestId{2}, 30, 1, ChunkKind::Decode, true}};
+  CHECK(made(file_of(fitted))->host_gap_ns(plan) == 250'000);
+  fitted.host_gap_chunk_ns = 1'500.2;
+  CHECK(made(file_of(fitted))->host_gap_ns({}) == 250'000);
+  CHECK(made(file_of(fitted))->host_gap_ns(plan) == 254'501);
   config.host_gap_us = 3;
-  CHECK(made(file_of(fitted), config)->host_gap_ns() == 3'000);
+  CHECK(made(file_of(fitted), config)->host_gap_ns(plan) == 3'000);
   fitted.host_gap_ns.reset();
-  CHECK(made(file_of(fitted))->host_gap_ns() ==
+  CHECK(made(file_of(fitted))->host_gap_ns(plan) ==
         std::llround(find_hardware("h200", {}).host_gap_us * 1e3));
 }
 
-TEST_CASE("host gaps are fitted with and without a part for each sequence", "[fitted]") {
+TEST_CASE("host gaps are fitted with and without a part for each chunk", "[fitted]") {
   const std::uint64_t seed = 9;
   INFO("seed " << seed);
   Rng rng(seed, "gaps");
   std::vector<MeasuredGap> gaps;
   for (int i = 0; i < 400; ++i) {
-    const double running = draw(rng, 1, 64);
-    gaps.push_back({(200'000 + 3'000 * running) * (1 + 0.02 * rng.normal(0, 1)), running});
+    const double chunks = draw(rng, 1, 64);
+    gaps.push_back({(200'000 + 3'000 * chunks) * (1 + 0.02 * rng.normal(0, 1)), chunks});
   }
   const GapFit fit = fit_gaps(gaps).value();
   CHECK(fit.base_ns == Approx(200'000).epsilon(0.02));
-  CHECK(fit.sequence_ns == Approx(3'000).epsilon(0.03));
-  CHECK(fit.sequence_error < 0.02);
+  CHECK(fit.chunk_ns == Approx(3'000).epsilon(0.03));
+  CHECK(fit.chunk_error < 0.02);
   CHECK(fit.constant_error > 0.1);
+  CHECK(fit.grows_with_chunks());
+  for (MeasuredGap& gap : gaps) gap.ns = 200'000 * (1 + 0.02 * rng.normal(0, 1));
+  CHECK_FALSE(fit_gaps(gaps)->grows_with_chunks());
+  for (MeasuredGap& gap : gaps) gap.ns = 200'000;
+  CHECK_FALSE(fit_gaps(gaps)->grows_with_chunks());
   gaps.resize(kMinGaps - 1);
   CHECK_FALSE(fit_gaps(gaps));
 }
@@ -317,6 +330,7 @@ TEST_CASE("host gaps are fitted with and without a part for each sequence", "[fi
 TEST_CASE("a fitted file gives back what was written, to the bit", "[fitted]") {
   FittedModel fitted = fit_steps(draw_sample(truth(true), 8, 300).steps).model;
   fitted.host_gap_ns = 1.0 / 3;
+  fitted.host_gap_chunk_ns = 1.0 / 7;
   const CostModelFile file = file_of(fitted);
   const CostModelFile again = parse_cost_model_file(file.to_json(), file.name);
   CHECK(again.to_json() == file.to_json());

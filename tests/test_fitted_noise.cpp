@@ -22,7 +22,7 @@ class ConstantCost final : public CostModel {
             .decode_only_ns = 500'000,
             .is_extrapolated = true};
   }
-  TimeNs host_gap_ns() const override { return 77; }
+  TimeNs host_gap_ns(const StepPlan&) const override { return 77; }
   std::int64_t kv_capacity_blocks(std::int64_t) const override { return 99; }
 };
 
@@ -96,7 +96,7 @@ TEST_CASE("a draw depends on seed, step and regime alone", "[fitted]") {
   CHECK(whole(900, 0) == 3);
   CHECK(whole(0, 100) == 3);  // no prefill alone was measured
   CHECK(whole(4, 100) == 5);
-  CHECK(model.host_gap_ns() == 77);
+  CHECK(model.host_gap_ns({}) == 77);
   CHECK(model.kv_capacity_blocks(16) == 99);
 }
 

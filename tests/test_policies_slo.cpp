@@ -39,7 +39,7 @@ class SlowCosts final : public CostModel {
     cost.total_ns = static_cast<TimeNs>(static_cast<double>(cost.total_ns) * factor_ * noise);
     return cost;
   }
-  TimeNs host_gap_ns() const override { return costs_->host_gap_ns(); }
+  TimeNs host_gap_ns(const StepPlan&) const override { return costs_->host_gap_ns({}); }
   std::int64_t kv_capacity_blocks(std::int64_t tokens) const override {
     return costs_->kv_capacity_blocks(tokens);
   }
@@ -52,14 +52,32 @@ class SlowCosts final : public CostModel {
   Rng rng_{5, "scatter"};
 };
 
+// A host that needs as long before every step as the step has chunks.
+class BusyHostCosts final : public CostModel {
+ public:
+  explicit BusyHostCosts(TimeNs chunk_ns) : chunk_ns_(chunk_ns) {}
+  StepCost step_cost(const StepPlan& plan) override { return costs_->step_cost(plan); }
+  TimeNs host_gap_ns(const StepPlan& plan) const override {
+    return chunk_ns_ * static_cast<TimeNs>(plan.chunks.size());
+  }
+  std::int64_t kv_capacity_blocks(std::int64_t tokens) const override {
+    return costs_->kv_capacity_blocks(tokens);
+  }
+
+ private:
+  std::unique_ptr<CostModel> costs_ = h200_costs();
+  TimeNs chunk_ns_;
+};
+
 // Runs requests on simulated H200 time.
 struct TimedRun {
   Journal journal;
   std::string remark;
   std::vector<Request> requests;  // as they ended
 
-  TimedRun(EngineSetup setup, const Workload& workload, CostModel& costs) {
-    CostModelPredictor predictor(h200_costs());
+  TimedRun(EngineSetup setup, const Workload& workload, CostModel& costs,
+           std::unique_ptr<CostModel> predicted = h200_costs()) {
+    CostModelPredictor predictor(std::move(predicted));
     setup.predictor = &predictor;
     SimExecutor executor(costs);
     VirtualClock clock;
@@ -184,7 +202,7 @@ class StepOracle {
     step.record.num_decode_tokens = 1;
     return cost_with(step, setup_.scheduler.slo.tile_tokens, 1'000'000) > target() - host_gap();
   }
-  TimeNs host_gap() const { return setup_.async_depth == 1 ? costs_->host_gap_ns() : 0; }
+  TimeNs host_gap() const { return setup_.async_depth == 1 ? costs_->host_gap_ns({}) : 0; }
 
   void check_step(const Journal::Step& step, TimeNs gap, std::int32_t num_left) {
     const std::int32_t tile = setup_.scheduler.slo.tile_tokens;
@@ -301,6 +319,27 @@ TEST_CASE("slo: headroom keeps a share of the target free", "[core][policies][sl
   }
   CHECK(longest <= 15 * kNsPerMs);
   CHECK(longest > 13 * kNsPerMs);
+}
+
+TEST_CASE("slo: what the host takes for each chunk counts", "[core][policies][slo]") {
+  SloCase one;
+  one.setup.scheduler.slo.itl_target_ms = 20;
+  one.add(0, 100, 400);
+  for (int i = 0; i < 30; ++i) {
+    for (int k = 0; k < 40; ++k) one.add(100 + 150 * i, 60 + 10 * k, 2);
+  }
+  constexpr TimeNs kChunkNs = 200'000;
+  BusyHostCosts costs(kChunkNs);
+  const TimedRun run(one.setup, one.workload, costs, std::make_unique<BusyHostCosts>(kChunkNs));
+  TimeNs longest = 0;
+  for (const auto& [id, times] : token_times(run)) {
+    for (std::size_t i = 1; i < times.size(); ++i) {
+      longest = std::max(longest, times[i] - times[i - 1]);
+    }
+  }
+  CHECK(longest <= 20 * kNsPerMs);
+  CHECK(longest > 18 * kNsPerMs);
+  CHECK(run.remark.empty());
 }
 
 TEST_CASE("slo: a mean gap may be met with slack that was saved", "[core][policies][slo]") {

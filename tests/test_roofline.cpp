@@ -454,11 +454,11 @@ TEST_CASE("host gap", "[sim][roofline]") {
   HardwareSpec hardware = bare_hardware();
   hardware.host_gap_us = 400;
   CostModelConfig config;
-  CHECK(RooflineCostModel(model("qwen3-8b"), hardware, config).host_gap_ns() == 400'000);
+  CHECK(RooflineCostModel(model("qwen3-8b"), hardware, config).host_gap_ns({}) == 400'000);
   config.host_gap_us = 12.5;
-  CHECK(RooflineCostModel(model("qwen3-8b"), hardware, config).host_gap_ns() == 12'500);
+  CHECK(RooflineCostModel(model("qwen3-8b"), hardware, config).host_gap_ns({}) == 12'500);
   config.host_gap_us = 0;
-  CHECK(RooflineCostModel(model("qwen3-8b"), hardware, config).host_gap_ns() == 0);
+  CHECK(RooflineCostModel(model("qwen3-8b"), hardware, config).host_gap_ns({}) == 0);
 }
 
 TEST_CASE("tensor parallelism divides work and adds all-reduces", "[sim][roofline]") {

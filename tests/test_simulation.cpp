@@ -21,7 +21,7 @@ class FixedCosts final : public CostModel {
     cost.linear_ns = cost.total_ns;
     return cost;
   }
-  TimeNs host_gap_ns() const override { return gap_; }
+  TimeNs host_gap_ns(const StepPlan&) const override { return gap_; }
   std::int64_t kv_capacity_blocks(std::int64_t) const override { return 1000; }
 
  private:

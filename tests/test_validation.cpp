@@ -107,7 +107,7 @@ class ScaledPredictor final : public StepTimePredictor {
   TimeNs step_ns(const StepPlan& plan) override {
     return std::llround(static_cast<double>(costs_.step_cost(plan).total_ns) * factor_);
   }
-  TimeNs host_gap_ns() const override { return 0; }
+  TimeNs host_gap_ns(const StepPlan&) const override { return 0; }
 
  private:
   double factor_;

@@ -66,12 +66,15 @@ std::string hiccup_text(const CalibrationSteps& measured, const StepFit& fit) {
 
 std::string gap_text(const std::optional<GapFit>& gap) {
   if (!gap) return "not measured; the hardware's is used";
-  std::string text = us_text(gap->constant_ns) + ", from " +
-                     grouped_text(static_cast<std::int64_t>(gap->num_gaps)) + " gaps; off by " +
-                     percent_text(gap->constant_error) + " on average where held out, ";
-  text += "with a part for each running sequence (" + us_text(gap->base_ns) + " + " +
-          us_text(gap->sequence_ns) + ") by " + percent_text(gap->sequence_error);
-  return text;
+  const std::string constant = us_text(gap->constant_ns);
+  const std::string growing =
+      us_text(gap->base_ns) + " + " + us_text(gap->chunk_ns) + " for each chunk of the step";
+  const bool grows = gap->grows_with_chunks();
+  return (grows ? growing : constant) + ", from " +
+         grouped_text(static_cast<std::int64_t>(gap->num_gaps)) + " gaps; off by " +
+         percent_text(grows ? gap->chunk_error : gap->constant_error) +
+         " on average where held out, as " + (grows ? constant : growing) + " by " +
+         percent_text(grows ? gap->constant_error : gap->chunk_error);
 }
 
 std::string shape_text(const StepFit& fit) {
@@ -138,7 +141,10 @@ void calibrate_from_steps(const FitOptions& options) {
   StepFit fit = fit_steps(measured.steps);
   const std::optional<GapFit> gap = fit_gaps(measured.gaps);
   FittedModel& fitted = fit.model;
-  if (gap) fitted.host_gap_ns = gap->constant_ns;
+  if (gap) {
+    fitted.host_gap_ns = gap->grows_with_chunks() ? gap->base_ns : gap->constant_ns;
+    fitted.host_gap_chunk_ns = gap->grows_with_chunks() ? gap->chunk_ns : 0;
+  }
   fitted.knows_contexts = measured.knows_contexts;
 
   std::string steps = grouped_text(fitted.num_steps) + " of " + joined(measured.sources) +

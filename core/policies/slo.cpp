@@ -64,8 +64,7 @@ class SloScheduler final : public Scheduler {
         tile_(context.config.slo.tile_tokens),
         headroom_(context.config.slo.headroom),
         late_share_(context.config.slo.late_share),
-        max_held_steps_(context.config.slo.max_held_steps),
-        host_gap_(context.predictor == nullptr ? 0 : context.predictor->host_gap_ns()) {}
+        max_held_steps_(context.config.slo.max_held_steps) {}
 
   std::string remark() const override {
     if (num_missed_ == 0) return {};
@@ -80,6 +79,7 @@ class SloScheduler final : public Scheduler {
   // A step that was launched and whose result is not known.
   struct Forecast {
     TimeNs device_ns = kNoTime;  // as predicted, not corrected; kNoTime: nobody asked
+    TimeNs gap_ns = 0;           // as predicted, not corrected
     TimeNs finish = 0;
     TimeNs deadline = kNever;  // of its decodes
     bool is_within_target = false;
@@ -99,8 +99,15 @@ class SloScheduler final : public Scheduler {
 
   bool is_timed() const { return predictor_ != nullptr && (itl_target_ || tpot_target_); }
 
+  // What the host needs before the step of the plan, as predicted and corrected.
+  TimeNs host_gap(const StepPlan& plan) const {
+    if (predictor_ == nullptr) return 0;
+    return std::max<TimeNs>(predictor_->host_gap_ns(plan) + gap_correction_, 0);
+  }
+
   void begin_forecast() {
-    start_ = std::max(now() + host_gap_, free_at_);
+    const TimeNs gap = host_gap(current_plan());
+    start_ = std::max(now() + gap, free_at_);
     deadline_ = decode_deadline();
     const TimeNs target = std::min(itl_target_.value_or(kNever), tpot_target_.value_or(kNever));
     if (!is_timed()) {
@@ -108,8 +115,8 @@ class SloScheduler final : public Scheduler {
       return;
     }
     const auto margin = static_cast<TimeNs>(headroom_ * static_cast<double>(target));
-    const TimeNs pause = std::max<TimeNs>(now() + host_gap_ - free_at_, 0);
-    steady_limit_ns_ = target - margin - std::min(pause, host_gap_);
+    const TimeNs pause = std::max<TimeNs>(now() + gap - free_at_, 0);
+    steady_limit_ns_ = target - margin - std::min(pause, gap);
     limit_ns_ = deadline_ == kNever ? steady_limit_ns_ : deadline_ - margin - start_;
   }
 
@@ -136,6 +143,7 @@ class SloScheduler final : public Scheduler {
   // The trial step: what is planned so far, to which a chunk can be added.
   void reset_trial() { trial_.chunks = current_plan().chunks; }
 
+  // From `start_` to the end of the trial step. Its chunks may hold it up: the host prepares them.
   TimeNs predict_trial(std::int32_t num_prefill_tokens) {
     const auto num_chunks = static_cast<std::int32_t>(trial_.chunks.size());
     const std::int32_t num_decodes = is_separate_ ? current_plan().num_decode_tokens : 0;
@@ -146,7 +154,8 @@ class SloScheduler final : public Scheduler {
     trial_.num_decode_tokens = current_plan().num_decode_tokens;
     trial_.num_prefill_tokens = num_prefill_tokens;
     trial_ns_ = predictor_->step_ns(trial_);
-    return correction_.corrected_ns(trial_ns_, num_prefill_tokens);
+    const TimeNs begin = std::max(now() + host_gap(trial_), free_at_);
+    return begin - start_ + correction_.corrected_ns(trial_ns_, num_prefill_tokens);
   }
 
   TimeNs predict_with(const Request& request, std::int32_t num_tokens) {
@@ -400,14 +409,14 @@ class SloScheduler final : public Scheduler {
     const bool is_mixed = plan.num_prefill_tokens > 0 && plan.num_decode_tokens > 0;
     const bool is_lesson = plan.step_index % kDecodeStepsPerLesson == 0;
     Forecast& forecast = forecasts_[static_cast<std::size_t>(plan.step_index % kMaxInFlight)];
-    forecast = {.deadline = deadline_};
+    forecast = {.gap_ns = predictor_->host_gap_ns(plan), .deadline = deadline_};
     if (plan.num_prefill_tokens > 0 || is_lesson || is_pipelined_) {
       reset_trial();
-      const TimeNs device_ns = predict_trial(plan.num_prefill_tokens);
+      const TimeNs step_ns = predict_trial(plan.num_prefill_tokens);
       forecast.device_ns = trial_ns_;
-      free_at_ = start_ + device_ns;
+      free_at_ = start_ + step_ns;
       forecast.is_within_target = is_mixed && free_at_ <= deadline_;
-      if (std::exchange(is_full_, false)) learn_rate(device_ns + start_ - now());
+      if (std::exchange(is_full_, false)) learn_rate(step_ns + start_ - now());
     }
     forecast.finish = free_at_;
     newest_step_ = plan.step_index;
@@ -437,8 +446,9 @@ class SloScheduler final : public Scheduler {
     const TimeNs finished_before = std::exchange(finished_at_, result.finished_at);
     if (result.failed) return;
     if (result.started_at > finished_before) {  // the device was waiting for the host
+      const TimeNs expected = std::max<TimeNs>(forecast.gap_ns + gap_correction_, 0);
       const TimeNs gap = result.started_at - plan.planned_at;
-      host_gap_ += (std::min(gap, 2 * host_gap_ + kNsPerMs) - host_gap_) / kGapSteps;
+      gap_correction_ += (std::min(gap, 2 * expected + kNsPerMs) - expected) / kGapSteps;
     }
     correction_.learn(forecast.device_ns, result.finished_at - result.started_at,
                       plan.num_prefill_tokens);
@@ -462,9 +472,9 @@ class SloScheduler final : public Scheduler {
 
   // The device, as far as it is known or foreseen.
   StepCorrection correction_;
-  TimeNs host_gap_;
-  TimeNs free_at_ = 0;      // end of the last step launched
-  TimeNs finished_at_ = 0;  // of the last result
+  TimeNs gap_correction_ = 0;  // measured over predicted
+  TimeNs free_at_ = 0;         // end of the last step launched
+  TimeNs finished_at_ = 0;     // of the last result
   std::int64_t newest_step_ = -1;
   std::int32_t num_in_flight_ = 0;
   bool is_pipelined_ = false;

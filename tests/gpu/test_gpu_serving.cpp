@@ -66,7 +66,7 @@ std::vector<std::string> decisions_of(const Journal& journal) {
 class FixedCost final : public CostModel {
  public:
   StepCost step_cost(const StepPlan&) override { return {.total_ns = kNsPerMs}; }
-  TimeNs host_gap_ns() const override { return 0; }
+  TimeNs host_gap_ns(const StepPlan&) const override { return 0; }
   std::int64_t kv_capacity_blocks(std::int64_t) const override { return 1 << 20; }
 };
 
