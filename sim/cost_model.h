@@ -17,6 +17,7 @@ struct StepCost {
   TimeNs overhead_ns = 0;   // launches, gather copies
   // What the step would cost without its prefill chunks; 0 where it has no decode.
   TimeNs decode_only_ns = 0;
+  TimeNs decode_only_attention_ns = 0;  // the attention in that
   // A measured model was asked for more than what it was measured with.
   bool is_extrapolated = false;
 };

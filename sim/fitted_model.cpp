@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "sim/device_share.h"
+#include "sim/pass_cost.h"
 
 namespace metronome {
 namespace {
@@ -16,34 +17,18 @@ constexpr double StepFeatures::*kFeatures[] = {
     &StepFeatures::tokens,  &StepFeatures::pairs,     &StepFeatures::prefill_chunks,
     &StepFeatures::decodes, &StepFeatures::decode_kv, &StepFeatures::rows};
 
-struct PassParts {
-  double linear = 0;
-  double attention = 0;
-  double overhead = 0;
-
-  void operator+=(const PassParts& other) {
-    linear += other.linear;
-    attention += other.attention;
-    overhead += other.overhead;
-  }
-  double total() const { return linear + attention + overhead; }
-};
-
-PassParts parts_of(const FittedForm& form, const StepFeatures& pass) {
+PassCost cost_of(const FittedForm& form, const StepFeatures& pass) {
   const bool is_graph =
       pass.is_graph &&
       (!form.max_graph_decodes || pass.decodes <= static_cast<double>(*form.max_graph_decodes));
-  PassParts parts;
-  parts.linear = form.tokens_ns(pass.tokens) + form.row * pass.rows;
-  parts.attention = form.pair * pass.pairs + form.chunk * pass.prefill_chunks +
-                    form.decode * pass.decodes + form.decode_kv * pass.decode_kv;
-  parts.overhead =
+  PassCost cost;
+  cost.linear_ns = form.tokens_ns(pass.tokens) + form.row * pass.rows;
+  cost.attention_ns = form.pair * pass.pairs + form.chunk * pass.prefill_chunks +
+                      form.decode * pass.decodes + form.decode_kv * pass.decode_kv;
+  cost.overhead_ns =
       (is_graph ? form.graph : form.eager) + (pass.prefill_chunks > 0 ? form.prefill : 0);
-  return parts;
+  return cost;
 }
-
-// A step of more than eleven days is a mistake in the file, and no reason to leave the integers.
-TimeNs round_ns(double ns) { return std::llround(std::min(ns, 1e15)); }
 
 }  // namespace
 
@@ -55,7 +40,10 @@ double FittedForm::tokens_ns(double num_tokens) const {
   return piece.ns + piece.ns_per_token * (num_tokens - piece.above);
 }
 
-double FittedForm::pass_ns(const StepFeatures& pass) const { return parts_of(*this, pass).total(); }
+double FittedForm::pass_ns(const StepFeatures& pass) const {
+  const PassCost cost = cost_of(*this, pass);
+  return cost.linear_ns + cost.attention_ns + cost.overhead_ns;
+}
 
 void FeatureRange::include(const StepFeatures& pass) {
   for (const auto feature : kFeatures) {
@@ -89,27 +77,22 @@ FittedCostModel::FittedCostModel(FittedModel fitted, const ModelConfig& model,
 StepCost FittedCostModel::step_cost(const StepPlan& plan) {
   METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
   const std::span<const ScheduledChunk> chunks(plan.chunks);
-  PassParts all;
-  double decodes_ns = 0;
-  StepCost cost;
+  PassCost all;
+  PassCost decodes;
+  bool is_outside = false;
   for (const ForwardPass& range : plan.passes) {
     const auto begin = static_cast<std::size_t>(range.begin);
     const auto end = static_cast<std::size_t>(range.end);
     const StepFeatures pass = pass_features(model_, chunks.subspan(begin, end - begin));
-    const PassParts parts = parts_of(fitted_.form, pass);
-    all += parts;
+    const PassCost cost = cost_of(fitted_.form, pass);
+    all += cost;
     if (pass.decodes > 0) {
-      decodes_ns +=
-          pass.prefill_chunks > 0 ? fitted_.form.pass_ns(decodes_of(pass)) : parts.total();
+      decodes += pass.prefill_chunks > 0 ? cost_of(fitted_.form, decodes_of(pass)) : cost;
     }
-    cost.is_extrapolated = cost.is_extrapolated || !fitted_.covers(pass);
+    is_outside = is_outside || !fitted_.covers(pass);
   }
-  cost.linear_ns = round_ns(all.linear);
-  cost.attention_ns = round_ns(all.attention);
-  cost.overhead_ns = round_ns(all.overhead);
-  cost.total_ns = cost.linear_ns + cost.attention_ns + cost.overhead_ns;
-  // Decodes alone may run eager where a graph is dearer.
-  cost.decode_only_ns = std::min(round_ns(decodes_ns), cost.total_ns);
+  StepCost cost = step_cost_of(all, decodes);
+  cost.is_extrapolated = is_outside;
   return cost;
 }
 

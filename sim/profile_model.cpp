@@ -18,8 +18,6 @@ constexpr std::size_t kReserve = 4096;
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
-TimeNs round_ns(double us) { return static_cast<TimeNs>(us * kNsPerMicro + 0.5); }
-
 // Without std::pow, whose last digit differs between libraries.
 double power(double base, std::int64_t exponent) {
   double result = 1;
@@ -57,23 +55,6 @@ void require_layers(const ProfileTables& tables, const ModelConfig& model) {
 }
 
 }  // namespace
-
-void ProfileCostModel::PassCost::operator+=(const PassCost& pass) {
-  linear_us += pass.linear_us;
-  attention_us += pass.attention_us;
-  comm_us += pass.comm_us;
-  overhead_us += pass.overhead_us;
-}
-
-StepCost ProfileCostModel::PassCost::rounded() const {
-  StepCost cost;
-  cost.linear_ns = round_ns(linear_us);
-  cost.attention_ns = round_ns(attention_us);
-  cost.comm_ns = round_ns(comm_us);
-  cost.overhead_ns = round_ns(overhead_us);
-  cost.total_ns = cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
-  return cost;
-}
 
 ProfileCostModel::ProfileCostModel(Profile profile, const ModelConfig& model,
                                    const HardwareSpec& hardware, const CostModelConfig& config)
@@ -249,28 +230,28 @@ double ProfileCostModel::comm_us(double num_tokens, double num_rows, bool& is_ou
          allreduce_us(logits / 2, is_outside);
 }
 
-ProfileCostModel::PassCost ProfileCostModel::pass_cost(std::span<const ScheduledChunk> chunks,
-                                                       Part part, bool& is_outside) {
+PassCost ProfileCostModel::pass_cost(std::span<const ScheduledChunk> chunks, Part part,
+                                     bool& is_outside) {
   sort_chunks(chunks, part);
   double num_tokens = real(static_cast<std::int64_t>(contexts_.size()));
   for (const Prompt& prompt : prompts_) num_tokens += prompt.tokens;
   const double num_rows = real(static_cast<std::int64_t>(contexts_.size() + prompts_.size()));
   const double tokens = graph_tokens(num_tokens);
   const ProfileTables& tables = profile_.tables;
-  PassCost cost;
-  cost.linear_us = dense_.at(tokens, is_outside);
-  if (!head_.empty()) cost.linear_us += head_.at(num_rows, is_outside);
+  double linear_us = dense_.at(tokens, is_outside);
+  if (!head_.empty()) linear_us += head_.at(num_rows, is_outside);
   if (model_.n_moe_layers() > 0) {
     const double activated = activated_experts(static_cast<std::int64_t>(num_tokens));
-    cost.linear_us +=
-        real(model_.n_moe_layers()) * tables.experts_us(tokens, activated, is_outside);
+    linear_us += real(model_.n_moe_layers()) * tables.experts_us(tokens, activated, is_outside);
   }
   const double attention_us =
       prompts_.empty() ? decode_attention_us(tokens, is_outside) : mixed_attention_us(is_outside);
-  cost.attention_us = layers_ * attention_us;
-  cost.comm_us = comm_us(tokens, num_rows, is_outside);
+  PassCost cost;
+  cost.linear_ns = linear_us * kNsPerMicro;
+  cost.attention_ns = layers_ * attention_us * kNsPerMicro;
+  cost.comm_ns = comm_us(tokens, num_rows, is_outside) * kNsPerMicro;
   if (const Curve* sampler = tables.find_per_sequence("sampler")) {
-    cost.overhead_us = sampler->at(num_rows, is_outside);
+    cost.overhead_ns = sampler->at(num_rows, is_outside) * kNsPerMicro;
   }
   return cost;
 }
@@ -294,15 +275,13 @@ StepCost ProfileCostModel::step_cost(const StepPlan& plan) {
     const bool has_prompts = static_cast<std::size_t>(num_decodes) < of_pass.size();
     decodes += has_prompts ? pass_cost(of_pass, Part::Decodes, ignored) : cost;
   }
-  StepCost cost = all.rounded();
-  // Tables scatter: with a very short chunk beside them decodes may seem to take less than alone.
-  cost.decode_only_ns = std::min(decodes.rounded().total_ns, cost.total_ns);
+  StepCost cost = step_cost_of(all, decodes);
   cost.is_extrapolated = is_outside;
   return cost;
 }
 
 TimeNs ProfileCostModel::host_gap_ns(const StepPlan&) const {
-  return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us));
+  return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us) * kNsPerMicro);
 }
 
 std::int64_t ProfileCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {

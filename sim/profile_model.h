@@ -28,6 +28,7 @@
 #include "core/scenario.h"
 #include "sim/cost_model.h"
 #include "sim/hardware.h"
+#include "sim/pass_cost.h"
 #include "sim/profile_blocks.h"
 #include "sim/profile_tables.h"
 
@@ -65,15 +66,6 @@ class ProfileCostModel final : public CostModel {
   struct Prompt {
     double tokens;
     double history;
-  };
-  struct PassCost {
-    double linear_us = 0;
-    double attention_us = 0;
-    double comm_us = 0;
-    double overhead_us = 0;
-
-    void operator+=(const PassCost& pass);
-    StepCost rounded() const;
   };
   // What of a pass is priced.
   enum class Part { All, Decodes };

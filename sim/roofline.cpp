@@ -19,8 +19,6 @@ constexpr double kAllreducesPerLayer = 2;  // after the output and the down proj
 double real(std::int64_t n) { return static_cast<double>(n); }
 
 // Durations are far below 2^53 ns, so the sum and the truncation are exact.
-TimeNs round_ns(double ns) { return static_cast<TimeNs>(ns + 0.5); }
-
 void check_link(const HardwareSpec& hardware, std::int64_t tp) {
   if (tp == 1 || hardware.link_bandwidth > 0) return;
   throw UnplacedConfigError("cost_model.tensor_parallel_size",
@@ -98,29 +96,6 @@ struct RooflineCostModel::PassSums {
   };
   Group prefill;
   Group decode;
-};
-
-struct RooflineCostModel::PassCost {
-  double linear_ns = 0;
-  double attention_ns = 0;
-  double comm_ns = 0;
-  double overhead_ns = 0;
-
-  void operator+=(const PassCost& pass) {
-    linear_ns += pass.linear_ns;
-    attention_ns += pass.attention_ns;
-    comm_ns += pass.comm_ns;
-    overhead_ns += pass.overhead_ns;
-  }
-  StepCost rounded() const {
-    StepCost cost;
-    cost.linear_ns = round_ns(linear_ns);
-    cost.attention_ns = round_ns(attention_ns);
-    cost.comm_ns = round_ns(comm_ns);
-    cost.overhead_ns = round_ns(overhead_ns);
-    cost.total_ns = cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
-    return cost;
-  }
 };
 
 RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpec& hardware,
@@ -269,7 +244,7 @@ StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
   return work;
 }
 
-RooflineCostModel::PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
+PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
   const StepWork work = pass_work(sums);
   const auto slower = [this](const OperationWork& operation, double ns_per_flop) {
     return std::max(operation.flops * ns_per_flop, operation.bytes * ns_per_byte_);
@@ -304,9 +279,7 @@ StepCost RooflineCostModel::step_cost(const StepPlan& plan) {
       decodes += pass_cost(sums);
     }
   }
-  StepCost cost = all.rounded();
-  cost.decode_only_ns = decodes.rounded().total_ns;
-  return cost;
+  return step_cost_of(all, decodes);
 }
 
 StepWork RooflineCostModel::step_work(const StepPlan& plan) const {

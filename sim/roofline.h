@@ -24,6 +24,7 @@
 #include "core/step_plan.h"
 #include "sim/cost_model.h"
 #include "sim/hardware.h"
+#include "sim/pass_cost.h"
 
 namespace metronome {
 
@@ -88,7 +89,6 @@ class RooflineCostModel final : public CostModel {
 
  private:
   struct PassSums;
-  struct PassCost;
   template <bool kHasWindow, bool kIsPadded>
   void add_chunks(std::span<const ScheduledChunk> chunks, PassSums& sums) const;
   PassSums sum_pass(std::span<const ScheduledChunk> chunks) const;

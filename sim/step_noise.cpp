@@ -46,7 +46,7 @@ StepCost NoisyCostModel::step_cost(const StepPlan& plan) {
   StepCost cost = exact_->step_cost(plan);
   const double ratio = ratio_of(plan);
   for (TimeNs* part : {&cost.linear_ns, &cost.attention_ns, &cost.comm_ns, &cost.overhead_ns,
-                       &cost.decode_only_ns}) {
+                       &cost.decode_only_ns, &cost.decode_only_attention_ns}) {
     *part = std::llround(std::min(static_cast<double>(*part) * ratio, kMaxNs));
   }
   cost.total_ns = cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
