@@ -8,6 +8,7 @@
 #include "core/catalogue.h"
 #include "core/error.h"
 #include "core/json_place.h"
+#include "sim/corrected_file.h"
 #include "sim/device_share.h"
 #include "sim/fitted_file.h"
 #include "sim/hardware_catalogue.h"
@@ -34,6 +35,7 @@ struct Kind {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
+      {"corrected", make_corrected_cost_model},
       {"fitted", make_fitted_cost_model},
       {"profile", make_profile_model},
   };

@@ -23,7 +23,7 @@ constexpr int kCostModelFormat = 1;  // changes whenever older files can no long
 struct CostModelFile {
   using Json = nlohmann::ordered_json;
 
-  std::string kind;      // "profile", "fitted"
+  std::string kind;      // "corrected", "fitted", "profile"
   std::string name;      // of the catalogue, or the path, for messages
   std::string hardware;  // of the catalogue where it is there, else what the measurements call it
   std::string model;     // of the catalogue where it is there, else what the measurements call it

@@ -209,6 +209,28 @@ class PinSearch {
 
 }  // namespace
 
+ObservedRun known_until(const ObservedRun& log, TimeNs until_ns) {
+  ObservedRun known = log;
+  for (ObservedRequest& request : known.requests) {
+    for (TimeNs* instant : {&request.scheduled, &request.first_token, &request.last_token}) {
+      if (*instant > until_ns) *instant = kNoTime;
+    }
+  }
+  return known;
+}
+
+std::span<const PinnedInterval> telling_intervals(const PinnedRun& run) {
+  const std::span<const PinnedInterval> all(run.intervals);
+  if (all.empty()) return all;
+  std::size_t end = all.size();
+  if (!run.contradictions.empty()) {
+    const auto step = static_cast<std::size_t>(run.contradictions.front().step);
+    end = 0;
+    while (all[end].last() < step) ++end;
+  }
+  return all.subspan(1, std::max<std::size_t>(end, 1) - 1);
+}
+
 PinnedRun run_pinned(const Scenario& scenario, const ObservedRun& log) {
   return PinSearch(scenario, log).run();
 }

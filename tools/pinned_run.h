@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,5 +40,12 @@ struct PinnedRun {
 // `log` has all requests of the scenario's workload, in its order; throws ConfigError where not.
 // Requests arrive when the log says that they were queued.
 PinnedRun run_pinned(const Scenario& scenario, const ObservedRun& log);
+
+// What was known `until_ns` after the log's first request: later instants are left out.
+ObservedRun known_until(const ObservedRun& log, TimeNs until_ns);
+
+// Those from which step times can be learned: up to the first contradiction, but not the first, in
+// which an engine may still load and allocate.
+std::span<const PinnedInterval> telling_intervals(const PinnedRun& run);
 
 }  // namespace metronome

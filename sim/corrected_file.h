@@ -1,0 +1,32 @@
+// The body of a cost model file of kind `corrected`.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+
+#include "sim/corrected_fit.h"
+#include "sim/cost_model_file.h"
+
+namespace metronome {
+
+struct CorrectedModel {
+  std::optional<CostModelFile> base;  // absent: the roofline of the hardware
+  CorrectionFit fit;
+  std::int64_t num_intervals = 0;  // that it was fitted to
+  std::optional<double> until_s;   // of the run; absent: all of it
+};
+
+CostModelFile::Json corrected_body(const CorrectedModel& corrected);
+
+// Throws ConfigError that names file and key where the body is not what corrected_body() writes.
+CorrectedModel read_corrected(const CostModelFile& file);
+
+// See make_cost_model().
+std::unique_ptr<CostModel> make_corrected_cost_model(const CostModelFile& file,
+                                                     const ModelConfig& model,
+                                                     const HardwareSpec& hardware,
+                                                     const CostModelConfig& config);
+
+}  // namespace metronome
