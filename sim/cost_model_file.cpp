@@ -13,6 +13,7 @@
 #include "sim/fitted_file.h"
 #include "sim/hardware_catalogue.h"
 #include "sim/profile_file.h"
+#include "sim/replay_file.h"
 
 namespace metronome {
 
@@ -38,6 +39,7 @@ const std::vector<Kind>& kinds() {
       {"corrected", make_corrected_cost_model},
       {"fitted", make_fitted_cost_model},
       {"profile", make_profile_model},
+      {"replay", make_replay_cost_model},
   };
   return all;
 }

@@ -23,13 +23,14 @@ constexpr int kCostModelFormat = 1;  // changes whenever older files can no long
 struct CostModelFile {
   using Json = nlohmann::ordered_json;
 
-  std::string kind;      // "corrected", "fitted", "profile"
+  std::string kind;      // "corrected", "fitted", "profile", "replay"
   std::string name;      // of the catalogue, or the path, for messages
   std::string hardware;  // of the catalogue where it is there, else what the measurements call it
   std::string model;     // of the catalogue where it is there, else what the measurements call it
   std::int64_t tensor_parallel_size = 1;
   std::string engine;  // that was measured, with its version: "vllm 0.19.0"; may be empty
   std::string source;  // where the measurements come from
+  std::string body_place = "body";  // in the file, for messages
   std::shared_ptr<const Json> body;
 
   // The whole file.

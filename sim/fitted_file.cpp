@@ -169,7 +169,7 @@ std::vector<StepScatter> read_scatter(const JsonPlace& place) {
 }
 
 void check_shape(const CostModelFile& file, const ModelConfig& model) {
-  const JsonPlace shape = JsonPlace(file.name + ": body", *file.body).at("shape");
+  const JsonPlace shape = JsonPlace(file.name + ": " + file.body_place, *file.body).at("shape");
   for (const auto& [key, value] : kShape) {
     const std::int64_t measured = shape.at(key).integer(0, kMaxCount);
     if (measured == model.*value) continue;
@@ -199,7 +199,7 @@ Json fitted_body(const FittedModel& fitted, const ModelConfig& model) {
 }
 
 FittedModel read_fitted(const CostModelFile& file) {
-  const JsonPlace body(file.name + ": body", *file.body);
+  const JsonPlace body(file.name + ": " + file.body_place, *file.body);
   FittedModel fitted;
   fitted.form = read_form(body.at("form_ns"));
   fitted.tokens_shape = body.at("tokens_shape").text();

@@ -13,7 +13,9 @@
 #include "reports/wrapped_text.h"
 #include "sim/fitted_file.h"
 #include "sim/fitted_fit.h"
+#include "sim/replay_file.h"
 #include "tools/calibrate_steps.h"
+#include "tools/cli.h"
 #include "tools/text.h"
 
 namespace metronome {
@@ -122,22 +124,47 @@ std::string range_text(const std::optional<FeatureRange>& range) {
   return text;
 }
 
-CostModelFile file_of(const CalibrationSteps& measured, const FittedModel& fitted) {
+CostModelFile file_of(const CalibrationSteps& measured, const FittedModel& fitted, FitKind kind) {
   CostModelFile file;
-  file.kind = "fitted";
+  file.kind = kind == FitKind::Replay ? "replay" : "fitted";
   file.hardware = measured.hardware;
   file.model = measured.model.name;
   file.tensor_parallel_size = measured.tensor_parallel_size;
   file.engine = measured.engine;
   file.source = "steps of " + joined(measured.sources);
-  file.body = std::make_shared<const CostModelFile::Json>(fitted_body(fitted, measured.model));
+  file.body = std::make_shared<const CostModelFile::Json>(
+      kind == FitKind::Replay ? replay_body(measured.recorded, fitted, measured.model)
+                              : fitted_body(fitted, measured.model));
   return file;
+}
+
+// Steps can be told from each other by their contexts, and are those of one run.
+void check_replay(const CalibrationSteps& measured) {
+  constexpr const char* kAllowedRun =
+      "; allowed: the result folder of one run, or one log of iterations with --scenario FILE";
+  if (measured.sources.size() > 1) {
+    throw UsageError("--kind: replay gives the steps of one run back, not of " +
+                     std::to_string(measured.sources.size()) + " (" + joined(measured.sources) +
+                     ")" + kAllowedRun);
+  }
+  if (measured.recorded.empty()) {
+    throw UsageError("--kind: replay cannot tell the steps of " + measured.sources.front() +
+                     " from each other: nobody recorded what each chunk began with" + kAllowedRun);
+  }
+}
+
+std::string replay_text(const std::vector<RecordedStep>& steps) {
+  const auto num_whole = std::count_if(
+      steps.begin(), steps.end(), [](const RecordedStep& step) { return step.composition != 0; });
+  return grouped_text(std::int64_t{num_whole}) + " of " + grouped_text(std::ssize(steps)) +
+         " steps can be given back; the fit is for others";
 }
 
 }  // namespace
 
 void calibrate_from_steps(const FitOptions& options) {
   const CalibrationSteps measured = read_calibration_steps(options.sources, options.setup);
+  if (options.kind == FitKind::Replay) check_replay(measured);
   StepFit fit = fit_steps(measured.steps);
   const std::optional<GapFit> gap = fit_gaps(measured.gaps);
   FittedModel& fitted = fit.model;
@@ -156,6 +183,7 @@ void calibrate_from_steps(const FitOptions& options) {
   say("steps", steps);
   say("measured", measured.model.name + " on " + printable(measured.hardware) +
                       ", tensor parallel size " + std::to_string(measured.tensor_parallel_size));
+  if (options.kind == FitKind::Replay) say("replay", replay_text(measured.recorded));
   for (const std::string& remark : measured.remarks) say("remark", printable(remark));
   say("hiccups", hiccup_text(measured, fit));
   say("tokens", shape_text(fit));
@@ -171,7 +199,7 @@ void calibrate_from_steps(const FitOptions& options) {
   const auto worst = static_cast<std::size_t>(fitted.errors.back().worst_step);
   std::cout << "the worst is " << printable(measured.names[worst]) << '\n';
   if (options.out.empty()) return;
-  replace_file(options.out, file_of(measured, fitted).to_json());
+  replace_file(options.out, file_of(measured, fitted, options.kind).to_json());
   std::cout << "\ncost model: " << printable(options.out) << '\n';
 }
 

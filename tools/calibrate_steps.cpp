@@ -18,6 +18,7 @@
 #include "reports/iteration_log.h"
 #include "reports/result_reader.h"
 #include "sim/hardware_catalogue.h"
+#include "sim/replay_file.h"
 #include "sim/roofline.h"
 #include "tools/cli.h"
 #include "tools/logged_run.h"
@@ -52,6 +53,9 @@ class StepReader {
   void add_iterations(const IterationLog& log);
   void add_step(MeasuredStep step, std::string name, std::size_t position, const StepPlan& plan);
   void add_gaps(const RunRecord& record, std::int32_t async_depth);
+  void keep(const std::vector<RecordedStep>& steps) {
+    all_.recorded.insert(all_.recorded.end(), steps.begin(), steps.end());
+  }
 
   const CalibrationSetup& setup_;
   CalibrationSteps all_;
@@ -147,6 +151,13 @@ void StepReader::read_folder(const std::string& path) {
     add_plan(plan, times[at], path + ", step " + std::to_string(at), at);
   }
   add_gaps(run.record, scenario.engine.async_depth);
+  const RecordedSetup setup{
+      .step_shape = resolved_step_shape(scenario),
+      .async_depth = scenario.engine.async_depth,
+      .cold_start_ns = std::llround(scenario.cost_model.cold_start_ms * 1e6),
+      .is_measured = info.backend != kBackendNames[0],
+  };
+  keep(replay_steps(run.record, setup));
 }
 
 // ---- CSV ----
@@ -272,6 +283,14 @@ void StepReader::follow(const Scenario& scenario, const IterationLog& log) {
     }
     add_plan(plan, logged.elapsed_ns, iteration_name(log, logged), at);
   }
+  const RecordedSetup setup{.step_shape = resolved_step_shape(scenario)};
+  std::vector<RecordedStep> recorded = replay_steps(run.record, setup);
+  recorded.resize(std::min(recorded.size(), static_cast<std::size_t>(run.num_equal)));
+  for (std::size_t i = 0; i < recorded.size(); ++i) {
+    recorded[i].gap_ns = kNoTime;  // the log does not have it
+    if (!log.iterations[i].is_plausible()) recorded[i].composition = 0;
+  }
+  keep(recorded);
   if (!run.first_difference) return;
   const LoggedIteration& logged = run.first_difference->logged;
   all_.remarks.push_back(

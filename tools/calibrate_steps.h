@@ -10,6 +10,7 @@
 #include "core/model/model_config.h"
 #include "sim/fitted_fit.h"
 #include "sim/hardware.h"
+#include "sim/replay_model.h"
 
 namespace metronome {
 
@@ -32,6 +33,8 @@ struct CalibrationSteps {
   std::vector<std::string> sources;  // folders and files, in the order read
   std::vector<MeasuredStep> steps;
   std::vector<MeasuredGap> gaps;
+  // Every step of the runs whose contexts are known, in order, also those that are not fitted to.
+  std::vector<RecordedStep> recorded;
   std::vector<std::string> names;  // of the steps: "results/real, step 12", "steps.csv:13"
   // Below which no step can be on `spec`; empty where that is absent.
   std::vector<double> floors_ns;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/catalogue.h"
+#include "core/config_reader.h"
 #include "core/error.h"
 #include "tools/calibrate_fit.h"
 #include "tools/calibrate_import.h"
@@ -24,6 +25,12 @@ constexpr const char* kSummary =
     "graph and one for others, a part that grows with the tokens, and parts for each prefill\n"
     "chunk, (query, key) pair, decode, KV position and row of logits, none negative. A fifth of\n"
     "the steps is held out, to say how far predictions are off.\n"
+    "--kind replay keeps the steps of one run beside the fit: a simulation that makes one of them\n"
+    "again gives it the time and the host's gap that were recorded, and counts the steps that "
+    "were\n"
+    "never made as outside what was measured. Under the run's own settings it ends every step "
+    "when\n"
+    "that did; under others it says how much of them the run tells.\n"
     "--import reads kernel times as published profilers write them.\n";
 
 constexpr const char* kExamples =
@@ -48,6 +55,7 @@ constexpr const char* kExamples =
     "examples:\n"
     "  metronome run scenarios/quickstart.yaml --backend=cpu --out results/real\n"
     "  metronome calibrate --from results/real --out cpu.json\n"
+    "  metronome calibrate --from results/real --kind replay --out real.json\n"
     "  metronome calibrate --from steps.csv --model llama-3.1-8b --hardware h100 --out h100.json\n"
     "  metronome calibrate --from vllm.log --scenario served.yaml --hardware h100 --out h100.json\n"
     "  metronome calibrate --import profiles/rtx4090_llama-3.1-8b --out rtx4090.json\n"
@@ -60,6 +68,7 @@ struct CalibrateOptions {
   std::string folder;
   std::string source;
   CalibrationSetup setup;
+  std::string kind = "fitted";
   std::string out;
 };
 
@@ -69,6 +78,8 @@ void add_options(po::options_description& visible, CalibrateOptions& options) {
       ("from", po::value(&options.from)->composing()->value_name("SOURCE"),
        "result folder of measured runs, every one in it, a CSV of steps, or a log with vLLM's "
        "iterations (--enable-logging-iteration-details); repeatable")
+      ("kind", po::value(&options.kind)->value_name("KIND"),
+       "what the file says of steps: fitted (the default), or replay, of one run")
       ("scenario", po::value(&options.setup.scenario)->value_name("FILE"),
        "what served a log of iterations: engine and policy, and the requests as a trace; says how "
        "long contexts were, by scheduling the requests along the log")
@@ -125,6 +136,11 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
     throw UsageError(std::string("--") + option + ": has no effect; allowed: beside --" + owner);
   };
   belongs_to("scenario", "from", options.from.empty());
+  belongs_to("kind", "from", options.from.empty());
+  if (options.kind != "fitted" && options.kind != "replay") {
+    throw UsageError(std::string("--kind: '") + printable(options.kind) + "'" +
+                     " is unknown; allowed: fitted, replay");
+  }
   belongs_to("source", "import", options.folder.empty());
   if (values.count("tp") != 0 &&
       (options.setup.tensor_parallel_size < 1 || options.setup.tensor_parallel_size > 64)) {
@@ -158,7 +174,8 @@ int calibrate_command(const Arguments& arguments) {
   check_out(options->out);
   const CalibrationSetup& setup = options->setup;
   if (options->folder.empty()) {
-    calibrate_from_steps({options->from, setup, options->out});
+    const FitKind kind = options->kind == "replay" ? FitKind::Replay : FitKind::Fitted;
+    calibrate_from_steps({options->from, setup, kind, options->out});
   } else {
     import_profile({options->folder, std::max<std::int64_t>(setup.tensor_parallel_size, 1),
                     setup.hardware, setup.model, options->source, options->out});

@@ -60,8 +60,9 @@ void list_cost_models(const Arguments&) {
                     std::to_string(file.tensor_parallel_size), file.engine, file.source});
   }
   std::cout << aligned_rows(rows);
-  std::cout << "\n`cost_model.file:` may also be the path of a file that `metronome calibrate` "
-               "wrote.\n";
+  std::cout
+      << "\n`cost_model.file:` may also be the path of a file that `metronome calibrate` wrote: "
+         "of kind\nprofile (--import), fitted (--from), or replay (--from RUN --kind replay).\n";
 }
 
 // The default that a scenario with this policy gets.
