@@ -326,10 +326,9 @@ SourceLocation Scenario::location_of(std::string_view key) const {
 
 namespace {
 
-ScenarioFile read_file(const ConfigNode& root, const std::string& path,
+ScenarioFile read_file(const ConfigNode& root, const std::string& path, const std::string& base_dir,
                        const std::vector<std::string>& assignments,
                        std::optional<std::uint64_t> seed) {
-  const std::string base_dir = fs::path(path).parent_path().string();
   ScenarioFile file;
   file.path = path;
   file.name = fs::path(path).stem().string();
@@ -361,14 +360,14 @@ ScenarioFile read_file(const ConfigNode& root, const std::string& path,
 
 ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
                            std::optional<std::uint64_t> seed, std::string_view backend) {
-  return read_file(with_overrides(load_config_file(path), assignments, backend), path, assignments,
-                   seed);
+  return read_file(with_overrides(load_config_file(path), assignments, backend), path,
+                   fs::path(path).parent_path().string(), assignments, seed);
 }
 
 ScenarioFile parse_scenario(std::string_view text, const std::string& path,
                             const std::vector<std::string>& assignments) {
   return read_file(with_overrides(parse_config_text(text, path), assignments, kBackendNames[0]),
-                   path, assignments, std::nullopt);
+                   path, "", assignments, std::nullopt);
 }
 
 }  // namespace metronome

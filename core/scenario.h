@@ -236,7 +236,7 @@ ScenarioFile load_scenario(const std::string& path, const std::vector<std::strin
                            std::optional<std::uint64_t> seed,
                            std::string_view backend = kBackendNames[0]);
 
-// The same from a text, which complaints call `path` and whose relative paths are relative to it.
+// The same from a text, which complaints call `path`. Relative paths are the current folder's.
 ScenarioFile parse_scenario(std::string_view text, const std::string& path,
                             const std::vector<std::string>& assignments);
 

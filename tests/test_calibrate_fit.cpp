@@ -216,6 +216,18 @@ TEST_CASE("a host gap that grows with the chunks of a step is found, kept and us
         result_of(folder, "again/whole")["mean_tpot_ms"]);
 }
 
+TEST_CASE("a stored run finds its cost model from the folder where it was run", "[calibrate]") {
+  const ScratchFolder folder;
+  const std::string file =
+      std::filesystem::relative(write_known(folder), source_dir()).generic_string();
+  REQUIRE(run_under(folder, file, "run").exit_code == 0);
+  const std::string run = "'" + folder.path() + "/run/whole' ";
+  const CommandResult judged = run_metronome("validate " + run + run);
+  INFO(judged.err);
+  CHECK(judged.exit_code == 0);
+  CHECK(contains(judged.out, "step times"));
+}
+
 TEST_CASE("waiting for requests is no host gap", "[calibrate]") {
   const ScratchFolder folder;
   REQUIRE(run_under(folder, write_known(folder), "idle",
