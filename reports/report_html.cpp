@@ -351,7 +351,7 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
   return fill(kReportTemplate, parts);
 }
 
-void ReportBuilder::add(const RunInfo& info, std::string result_json, const RunRecord* record) {
+void ReportBuilder::add(const RunInfo& info, std::string result_json, const GetRecord& record) {
   const std::string scenario = info.scenario.empty() ? info.label : info.scenario;
   if (std::find(scenarios_.begin(), scenarios_.end(), scenario) == scenarios_.end()) {
     scenarios_.push_back(scenario);
@@ -359,15 +359,61 @@ void ReportBuilder::add(const RunInfo& info, std::string result_json, const RunR
   if (runs_.empty()) description_ = info.description;
   if (info.description != description_) description_.clear();
   ReportRun run{info.label, std::move(result_json), {}};
-  if (record != nullptr && wants_detail()) {
-    run.detail_json = report_detail(*record, info.slo, limits_);
-    ++num_detailed_;
+  if (record) {
+    recorded_.push_back(runs_.size());
+    candidates_.push_back(detail_candidate(run.result_json));
   }
   runs_.push_back(std::move(run));
+  if (!record) return;
+  // Whoever is no candidate now will never be one, so that only a few have to be kept.
+  for (const DetailChoice& choice : ranked_for_detail(candidates_)) {
+    const bool is_candidate = choice.reason != DetailReason::InOrder || choice.run < kMaxDetailed;
+    std::string& detail = runs_[recorded_[choice.run]].detail_json;
+    if (!is_candidate) {
+      detail = {};
+    } else if (choice.run + 1 == candidates_.size()) {
+      detail = report_detail(record(), info.slo, limits_);
+    }
+  }
+}
+
+// What is left out, and why what is drawn was chosen.
+std::vector<std::string> ReportBuilder::detail_notes(std::span<const DetailChoice> drawn) const {
+  const auto counted = [](std::size_t number) {
+    return grouped_text(static_cast<std::int64_t>(number));
+  };
+  std::vector<std::string> notes;
+  if (drawn.size() < recorded_.size()) {
+    std::vector<std::string> names;
+    for (const std::size_t run : recorded_) names.push_back(runs_[run].name);
+    notes.push_back("Drawn in detail are " + counted(drawn.size()) + " of " +
+                    counted(runs_.size()) + " runs: " + detail_reasons_text(drawn, names) +
+                    ". The others are in the summary and in the figures that compare runs.");
+  }
+  constexpr std::size_t kMaxNames = 3;
+  std::string without;
+  std::size_t num_without = 0;
+  for (std::size_t run = 0; run < runs_.size(); ++run) {
+    if (std::binary_search(recorded_.begin(), recorded_.end(), run)) continue;
+    if (num_without++ < kMaxNames) without += (without.empty() ? "" : ", ") + runs_[run].name;
+  }
+  if (num_without > 0) {
+    if (num_without > kMaxNames) without += ", ...";
+    notes.push_back("Of " + counted(num_without) + " of the " + counted(runs_.size()) +
+                    " runs only the figures of the summary are here (" + without +
+                    "): a report draws in detail where requests.jsonl and steps.jsonl were "
+                    "written.");
+  }
+  return notes;
 }
 
 std::string ReportBuilder::html() {
   make_names_differ(runs_);
+  std::vector<DetailChoice> ranked = ranked_for_detail(candidates_);
+  for (std::size_t i = kMaxDetailed; i < ranked.size(); ++i) {
+    runs_[recorded_[ranked[i].run]].detail_json.clear();
+  }
+  ranked.resize(std::min(kMaxDetailed, ranked.size()));
   ReportText text;
   text.description = description_;
   constexpr std::size_t kMaxNames = 3;
@@ -377,20 +423,7 @@ std::string ReportBuilder::html() {
   if (scenarios_.size() > kMaxNames) {
     text.title += " and " + std::to_string(scenarios_.size() - kMaxNames) + " more";
   }
-  std::string without;
-  std::size_t num_without = 0;
-  for (const ReportRun& run : runs_) {
-    if (!run.detail_json.empty()) continue;
-    if (num_without++ < kMaxNames) without += (without.empty() ? "" : ", ") + run.name;
-  }
-  if (num_without > 0) {
-    if (num_without > kMaxNames) without += ", ...";
-    text.notes.push_back("Of " + grouped_text(static_cast<std::int64_t>(num_without)) + " of the " +
-                         grouped_text(static_cast<std::int64_t>(runs_.size())) +
-                         " runs only the figures of the summary are here (" + without +
-                         "): a report draws at most " + std::to_string(kMaxDetailed) +
-                         " in detail, and only where requests.jsonl and steps.jsonl were written.");
-  }
+  text.notes = detail_notes(ranked);
   return report_html(text, runs_);
 }
 

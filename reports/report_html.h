@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/run_record.h"
+#include "reports/report_choice.h"
 #include "reports/report_data.h"
 #include "reports/result_files.h"
 
@@ -39,21 +41,26 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
 // Collects the runs of a report one by one, so that no record has to be kept.
 class ReportBuilder {
  public:
-  // Of so many runs; the first kMaxDetailed of them are drawn in detail, each within its share.
+  // Of so many runs; of those with a record the first kMaxDetailed of ranked_for_detail() are drawn
+  // in detail, each within its share.
   explicit ReportBuilder(std::size_t num_runs)
       : limits_(report_limits(std::min(num_runs, kMaxDetailed))) {}
   static constexpr std::size_t kMaxDetailed = 8;
 
-  bool wants_detail() const { return num_detailed_ < kMaxDetailed; }
   bool empty() const { return runs_.empty(); }
-  // `record` may be nullptr: there is none.
-  void add(const RunInfo& info, std::string result_json, const RunRecord* record);
+  // `record` gives the run's record, and is called only if the run may be drawn in detail; it may
+  // be empty: there is none.
+  using GetRecord = std::function<const RunRecord&()>;
+  void add(const RunInfo& info, std::string result_json, const GetRecord& record);
   std::string html();
 
  private:
+  std::vector<std::string> detail_notes(std::span<const DetailChoice> drawn) const;
+
   ReportLimits limits_;
-  std::size_t num_detailed_ = 0;
   std::vector<ReportRun> runs_;
+  std::vector<std::size_t> recorded_;        // runs with a record,
+  std::vector<DetailCandidate> candidates_;  // and what they are chosen by
   std::vector<std::string> scenarios_;
   std::string description_;  // what all runs say; empty where they differ
 };

@@ -34,7 +34,7 @@ RunResult named(const std::string& label, const std::string& backend = "sim") {
 
 std::string report_of(const std::vector<RunResult>& results) {
   ReportBuilder report(results.size());
-  for (const RunResult& result : results) report.add(result.info, result_json(result), nullptr);
+  for (const RunResult& result : results) report.add(result.info, result_json(result), {});
   return report.html();
 }
 

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <system_error>
 
 #include "core/config_reader.h"
@@ -29,7 +30,8 @@ constexpr CommandText kText = {
     .summary =
         "Writes report.html from result folders: figures, table, formulas and configurations in\n"
         "one file that needs no network. Several folders are compared in one report; a simulated\n"
-        "and a measured run of the same variant, model and workload are set side by side.\n",
+        "and a measured run of the same variant, model and workload are set side by side. Of more\n"
+        "than eight runs, eight are drawn in detail; the report says which, and why.\n",
     .examples =
         "examples:\n"
         "  metronome report results/quickstart\n"
@@ -100,14 +102,13 @@ int report_command(const Arguments& arguments) {
   ReportBuilder report(folders.size());
   for (const std::string& folder : folders) {
     throw_if_interrupted();
-    const bool is_detailed = report.wants_detail() && has_record(folder);
-    if (is_detailed) {
-      const StoredRun run = read_result(folder);
-      report.add(run.result.info, result_json(run.result), &run.record);
-    } else {
-      const std::string path = (fs::path(folder) / kResultFile).string();
-      report.add(read_result_info(folder), text_of(path), nullptr);
+    std::optional<StoredRun> run;
+    ReportBuilder::GetRecord record;
+    if (has_record(folder)) {
+      record = [&]() -> const RunRecord& { return run.emplace(read_result(folder)).record; };
     }
+    report.add(read_result_info(folder), text_of((fs::path(folder) / kResultFile).string()),
+               record);
   }
   replace_file(out, report.html());
   std::cout << "report: " << printable(out) << ", " << folders.size()

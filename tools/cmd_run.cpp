@@ -234,7 +234,8 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
     write_variant(outcome, variant.scenario.results, folder,
                   file.has_variants ? name : std::string());
     if (variant.scenario.results.report) {
-      report.add(outcome.result.info, result_json(outcome.result), &outcome.record);
+      report.add(outcome.result.info, result_json(outcome.result),
+                 [&outcome]() -> const RunRecord& { return outcome.record; });
     }
     bar.clear();
     throw_if_interrupted();

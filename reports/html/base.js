@@ -122,14 +122,19 @@ function decodeDetail(detail) {
 // The runs, with what figures need to tell them apart.
 function readRuns() {
   const data = JSON.parse(document.getElementById('report-data').textContent);
-  return data.runs.map((run, i) => ({
-    index: i, name: run.name, result: run.result, config: run.result.config || {},
-    detail: run.detail ? decodeDetail(run.detail) : null,
-    isHidden: false,
-    get color() { return theme().runs[i % theme().runs.length]; },
-    dash: kDashes[i % kDashes.length], marker: kMarkers[i % kMarkers.length],
-    slo: (metric) => at(run.result, `slo.${metric}_ms`),
-  }));
+  // Those that are drawn in detail take the colours first, so that no two of them share one.
+  const inColors = [...data.runs].sort((a, b) => Boolean(b.detail) - Boolean(a.detail));
+  return data.runs.map((run, i) => {
+    const place = inColors.indexOf(run);
+    return {
+      index: i, name: run.name, result: run.result, config: run.result.config || {},
+      detail: run.detail ? decodeDetail(run.detail) : null,
+      isHidden: false,
+      get color() { return theme().runs[place % theme().runs.length]; },
+      dash: kDashes[place % kDashes.length], marker: kMarkers[place % kMarkers.length],
+      slo: (metric) => at(run.result, `slo.${metric}_ms`),
+    };
+  });
 }
 
 // First index whose value is not less.
