@@ -268,51 +268,72 @@ Json flat_settings(const ReportRun& run) {
   return settings.flatten();
 }
 
+// " seed=2": the setting as it stands behind a name; empty for one that is not there.
+std::string setting_text(const Json& settings, const std::string& key) {
+  std::string text = text_at(settings, key.c_str());
+  if (text.empty()) return {};
+  if (text.ends_with(".0")) text.resize(text.size() - 2);
+  return " " + key.substr(key.rfind('/') + 1) + "=" + text;
+}
+
+std::size_t num_different(const std::vector<std::string>& texts) {
+  return std::set<std::string>(texts.begin(), texts.end()).size();
+}
+
+// The keys in which settings differ, in order.
+std::vector<std::string> differing_keys(const std::vector<Json>& settings) {
+  std::vector<std::string> keys;
+  std::set<std::string> seen;
+  for (const Json& own : settings) {
+    for (const auto& [key, value] : own.items()) {
+      const auto is_same = [&key = key, &value = value](const Json& other) {
+        return other.contains(key) && other.at(key) == value;
+      };
+      if (!seen.insert(key).second || std::all_of(settings.begin(), settings.end(), is_same)) {
+        continue;
+      }
+      keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
 // Puts " prefill_chunk_size=512 seed=2" behind names that are the same: the first few settings in
-// which their runs differ.
+// which their runs differ, and of the others those that tell more runs apart.
 void add_differing_settings(const std::vector<ReportRun>& runs, std::vector<std::string>& names) {
-  constexpr std::size_t kMaxSettings = 4;
+  constexpr std::size_t kFew = 4;
   std::map<std::string, std::vector<std::size_t>> groups;
   for (std::size_t i = 0; i < names.size(); ++i) groups[names[i]].push_back(i);
   for (const auto& [name, members] : groups) {
     if (members.size() == 1) continue;
     std::vector<Json> settings;
     for (const std::size_t i : members) settings.push_back(flat_settings(runs[i]));
-    std::set<std::string> seen;
+    std::vector<std::string> texts(members.size());
     std::size_t num_added = 0;
-    for (const Json& own : settings) {
-      for (const auto& [key, value] : own.items()) {
-        const auto is_same = [&key = key, &value = value](const Json& other) {
-          return other.contains(key) && other.at(key) == value;
-        };
-        if (num_added == kMaxSettings || !seen.insert(key).second ||
-            std::all_of(settings.begin(), settings.end(), is_same)) {
-          continue;
-        }
-        ++num_added;
-        for (std::size_t m = 0; m < members.size(); ++m) {
-          std::string text = text_at(settings[m], key.c_str());
-          if (text.empty()) continue;
-          if (text.ends_with(".0")) text.resize(text.size() - 2);
-          names[members[m]] += " " + key.substr(key.rfind('/') + 1) + "=" + text;
-        }
-      }
+    for (const std::string& key : differing_keys(settings)) {
+      std::vector<std::string> longer = texts;
+      for (std::size_t m = 0; m < members.size(); ++m) longer[m] += setting_text(settings[m], key);
+      if (num_added >= kFew && num_different(longer) == num_different(texts)) continue;
+      ++num_added;
+      texts = std::move(longer);
     }
+    for (std::size_t m = 0; m < members.size(); ++m) names[members[m]] += texts[m];
   }
 }
 
 }  // namespace
 
 void make_names_differ(std::vector<ReportRun>& runs) {
-  const auto count = [&runs](const std::string& name) {
-    return std::count_if(runs.begin(), runs.end(),
-                         [&](const ReportRun& run) { return run.name == name; });
-  };
-  std::vector<std::string> names;
+  std::map<std::string, std::set<std::string>> backends;
+  std::vector<std::string> own;
   for (const ReportRun& run : runs) {
-    std::string name = run.name;
-    if (count(name) > 1) name += " (" + text_at(parsed_result(run), "backend") + ")";
-    names.push_back(std::move(name));
+    own.push_back(text_at(parsed_result(run), "backend"));
+    backends[run.name].insert(own.back());
+  }
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    names.push_back(runs[i].name);
+    if (backends[runs[i].name].size() > 1) names.back() += " (" + own[i] + ")";
   }
   add_differing_settings(runs, names);
   for (std::size_t i = 0; i < runs.size(); ++i) {

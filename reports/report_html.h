@@ -30,8 +30,8 @@ struct ReportText {
   std::vector<std::string> notes;
 };
 
-// Runs that share a name get their backend behind it, where that is not enough the settings in
-// which they differ, and where there are none a number.
+// Runs that share a name get behind it their backend where that differs, then the settings in which
+// they differ, and where there are none a number.
 void make_names_differ(std::vector<ReportRun>& runs);
 
 // The file. Whatever stands in the runs' texts is shown as text. Throws ConfigError for a

@@ -138,8 +138,26 @@ TEST_CASE("runs of one name are told apart", "[reports][html]") {
   std::vector<std::string> names;
   const nlohmann::json data = data_of(html);
   for (const auto& run : data["runs"]) names.push_back(run["name"]);
-  CHECK(names == std::vector<std::string>{"a (sim)", "a (cpu)", "b", "c (sim) #1", "c (sim) #2",
-                                          "a (cuda)"});
+  CHECK(names == std::vector<std::string>{"a (sim)", "a (cpu)", "b", "c #1", "c #2", "a (cuda)"});
+}
+
+TEST_CASE("runs of one name that differ in many settings are told apart by those they need",
+          "[reports][html]") {
+  std::vector<RunResult> results;
+  for (int i = 0; i < 8; ++i) {
+    RunResult result = named("a");
+    nlohmann::ordered_json config;
+    for (const char* key : {"p", "q", "r", "s", "t"}) config["always"][key] = i / 4;
+    config["engine"] = {{"max_num_seqs", i / 2 % 2 == 0 ? 16 : 32}};
+    config["idle"] = {{"same", 1}, {"again", i / 2 % 2}};
+    config["workload"]["arrivals"] = {{"rate", i % 2 == 0 ? 4.0 : 8.5}};
+    result.info.config_json = config.dump();
+    results.push_back(result);
+  }
+  const nlohmann::json data = data_of(report_of(results));
+  CHECK(data["runs"][0]["name"] == "a p=0 q=0 r=0 s=0 max_num_seqs=16 rate=4");
+  CHECK(data["runs"][3]["name"] == "a p=0 q=0 r=0 s=0 max_num_seqs=32 rate=8.5");
+  CHECK(data["runs"][7]["name"] == "a p=1 q=1 r=1 s=1 max_num_seqs=32 rate=8.5");
 }
 
 TEST_CASE("run writes a report, and report writes the same again", "[cli][html]") {
@@ -226,8 +244,8 @@ TEST_CASE("several folders are compared in one report", "[cli][html]") {
   REQUIRE(run_metronome("report " + folders + " --out '" + out + "'").exit_code == 0);
   const nlohmann::json data = data_of(read_text_file(out));
   REQUIRE(data["runs"].size() == 3);
-  CHECK(data["runs"][1]["name"] == "pieces (sim) rate=20");
-  CHECK(data["runs"][2]["name"] == "pieces (sim) rate=10");
+  CHECK(data["runs"][1]["name"] == "pieces rate=20");
+  CHECK(data["runs"][2]["name"] == "pieces rate=10");
 }
 
 TEST_CASE("a run without its lines is in the report by its figures", "[cli][html]") {

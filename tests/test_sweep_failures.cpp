@@ -228,7 +228,7 @@ TEST_CASE("what reads a sweep's folder goes by its summary, and says what it nee
   for (const char* name :
        {"seed=2 max_num_seqs=4", "seed=1 max_num_seqs=4", "seed=2 max_num_seqs=8"}) {
     INFO(name);
-    const std::string wanted = "small (sim) " + std::string(name);
+    const std::string wanted = "small " + std::string(name);
     const std::size_t found = html.find(wanted);
     CHECK(found != std::string::npos);
     CHECK(found > last);

@@ -20,18 +20,50 @@ function commonName(names) {
     ++length;
   }
   const start = names[0].slice(0, length);
-  const whole = start.replace(/\s\S+=\S*$/, '');  // without a setting that they differ in
-  const isCut = whole === start && names.some((name) => /\d/.test(name[length] || ''));
-  const name = (isCut ? whole.replace(/\d+$/, '') : whole).replace(/[\s_.,=:-]+$/, '');
+  const isCut = names.some((name) => /\d/.test(name[length] || ''));
+  const name = (isCut ? start.replace(/\d+$/, '') : start).replace(/[\s_.,=:-]+$/, '');
   return name.length >= 3 ? name : '';
 }
 
-// The first settings that differ, in words.
-function settingsText(config, differing) {
-  const texts = differing.filter((key) => config[key] !== undefined).slice(0, 3)
-    .map((key) => (key.endsWith('.policy') || key === 'backend' ? config[key]
-      : `${key.split('.').pop()} ${config[key]}`));
-  return texts.join(', ').replaceAll('"', '') || 'all runs';
+// A setting in words.
+function settingText(config, key) {
+  if (config[key] === undefined) return '';
+  const isPlain = key.endsWith('.policy') || key === 'backend';
+  return (isPlain ? config[key] : `${key.split('.').pop()} ${config[key]}`).replaceAll('"', '');
+}
+
+// What tells settings from each other: the first few in which they differ, and of the others those
+// that tell more of them apart.
+function differencesText(configs) {
+  const keys = new Set(configs.flatMap((config) => Object.keys(config)));
+  let texts = configs.map(() => []);
+  let numAdded = 0;
+  const numDifferent = (lists) => new Set(lists.map((list) => list.join())).size;
+  for (const key of keys) {
+    if (new Set(configs.map((config) => config[key])).size === 1) continue;
+    const longer = configs.map((config, i) => {
+      const text = settingText(config, key);
+      return text ? [...texts[i], text] : texts[i];
+    });
+    if (numAdded >= 3 && numDifferent(longer) === numDifferent(texts)) continue;
+    ++numAdded;
+    texts = longer;
+  }
+  return texts.map((list) => list.join(', '));
+}
+
+// Groups by what the names of their runs' variants have in common; those that share that, or have
+// nothing in common, by their settings, too.
+function nameGroups(groups) {
+  const variants = groups.map((group) => {
+    const labels = group.points.map(({run}) => run.result.label || run.name);
+    return new Set(labels).size === 1 ? labels[0] : commonName(labels);
+  });
+  groups.forEach((group, i) => {
+    const same = groups.filter((other, k) => !variants[i] || variants[k] === variants[i]);
+    const own = differencesText(same.map(({config}) => config))[same.indexOf(group)];
+    group.name = [variants[i], own].filter(Boolean).join(', ') || 'all runs';
+  });
 }
 
 // At most so many groups as there are colours: those with the most goodput, else the first.
@@ -66,14 +98,9 @@ function collectGroups(runs, keys, valueOf) {
 // Those that are drawn, each named after what tells it from the others.
 function drawnGroups(collected) {
   const all = mostGoodGroups(collected);
-  const names = new Set(all.flatMap((group) => Object.keys(group.config)));
-  const differing = [...names].filter((key) =>
-    new Set(all.map((group) => group.config[key])).size > 1);
   for (const group of all) group.points.sort((a, b) => a.x - b.x);
-  const common = all.map((group) => commonName(group.points.map(({run}) => run.name)));
-  const isTelling = common.every(Boolean) && new Set(common).size === all.length;
+  nameGroups(all);
   all.forEach((group, i) => {
-    group.name = isTelling ? common[i] : settingsText(group.config, differing);
     const colors = theme().runs;
     group.color = colors[i % colors.length];
     group.dash = kDashes[i % kDashes.length];

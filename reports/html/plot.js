@@ -388,7 +388,8 @@ function drawLegend(figure, items, colors, left = 12) {
       group.append('path').attr('d', symbolPath(item.marker, 46)).attr('fill', item.color)
         .attr('transform', 'translate(11,-4)');
     }
-    group.append('text').attr('x', item.box ? 16 : 27).attr('fill', colors.text).text(item.text);
+    group.append('text').attr('class', 'legend').attr('x', item.box ? 16 : 27)
+      .attr('fill', colors.text).text(item.text);
     if (item.toggle) {
       group.style('cursor', 'pointer').on('click', item.toggle).append('title')
         .text('show or hide');
