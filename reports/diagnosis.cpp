@@ -148,7 +148,7 @@ class TextTable {
   std::size_t word_column_;
 };
 
-std::string ms(TimeNs ns) { return grouped_text(to_ms(ns), 1); }
+std::string ms(TimeNs ns) { return ms_text(to_ms(ns)); }
 
 std::string blame_text(const Blame& blame) {
   const std::string tokens = grouped_text(std::int64_t{blame.num_tokens}) + " tokens";
@@ -167,8 +167,7 @@ std::string rows_text(const Diagnosis& diagnosis) {
   for (const GapRow& row : diagnosis.rows) {
     const GapParts& parts = row.sum.parts;
     const auto share = [&parts](TimeNs part) { return share_text(part, parts.total_ns()); };
-    const std::string limit =
-        row.limit_ms ? ", " + grouped_text(*row.limit_ms, 1) + " ms" : std::string();
+    const std::string limit = row.limit_ms ? ", " + ms_text(*row.limit_ms) + " ms" : std::string();
     table.row({row.name + limit, grouped_text(row.sum.num_gaps), share(parts.decode_ns),
                share(parts.prefill_ns), share(parts.host_ns), share(parts.waiting_ns),
                share(parts.preemption_ns)});

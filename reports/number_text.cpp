@@ -20,6 +20,14 @@ std::string group(std::string digits) {
   return digits;
 }
 
+// Digits between the first and the last that is not 0.
+std::size_t num_significant(std::string digits) {
+  std::erase_if(digits, [](char c) { return c < '0' || c > '9'; });
+  const std::size_t first = digits.find_first_not_of('0');
+  if (first == std::string::npos) return 0;
+  return digits.find_last_not_of('0') - first + 1;
+}
+
 }  // namespace
 
 std::string fixed_text(double number, int decimals) {
@@ -35,5 +43,17 @@ std::string grouped_text(double number, int decimals) {
 }
 
 std::string grouped_text(std::int64_t number) { return group(std::to_string(number)); }
+
+std::string ms_text(double milliseconds) {
+  if (!std::isfinite(milliseconds)) return "-";
+  std::array<char, 400> buffer;
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), milliseconds,
+                                 std::chars_format::fixed);  // the fewest digits that tell it
+  const std::string exact(buffer.data(), end.ptr);
+  if (num_significant(exact) <= 4) return group(exact);
+  int decimals = 1;
+  while (decimals < 9 && std::abs(milliseconds) * std::pow(10.0, decimals) < 9.95) ++decimals;
+  return grouped_text(milliseconds, decimals);
+}
 
 }  // namespace metronome

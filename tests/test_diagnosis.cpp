@@ -94,7 +94,7 @@ TEST_CASE("a record's diagnosis: shares, stalls, culprits", "[reports][diagnosis
   CHECK(diagnosis.chunks[0].victim_ns() == 188 * kMs);
   CHECK_FALSE(diagnosis.is_estimated);
   const std::string text = diagnosis_text(diagnosis);
-  CHECK(contains(text, "request 2, 900 tokens from 0 (94.0)"));
+  CHECK(contains(text, "request 2, 900 tokens from 0 (94)"));
 }
 
 TEST_CASE("a gap as long as the p99, or as the limit, is not beyond it", "[reports][diagnosis]") {
@@ -195,7 +195,7 @@ TEST_CASE("diagnose prints every variant of a result", "[cli][diagnosis]") {
   CHECK(result.out.starts_with("whole\n  llama-3.2-1b on h200, policy continuous, "));
   CHECK(contains(result.out, "\npieces\n"));
   CHECK(contains(result.out, "where the time between tokens went\n"));
-  CHECK(contains(result.out, "over the limit, 5.0 ms"));
+  CHECK(contains(result.out, "over the limit, 5 ms"));
   CHECK(contains(result.out, "longest stalls, one a step; milliseconds\n"));
   const CommandResult json = run_metronome("diagnose '" + small.out + "/whole' --json --top 3");
   REQUIRE(json.exit_code == 0);
@@ -219,11 +219,11 @@ TEST_CASE("diagnose reads a log of vLLM and says what it lacks", "[cli][diagnosi
   CHECK(contains(result.out, "longest stalls, one an iteration; milliseconds\n"));
   CHECK(contains(result.out, "iteration log of vLLM, 23 iterations"));
   CHECK(contains(result.out, "--no-async-scheduling"));
-  CHECK(contains(result.out, "361.0"));
+  CHECK(contains(result.out, " 361 "));
   CHECK_FALSE(contains(result.out, "--max-num-batched-tokens"));
   // 90.25 ms for 1024 tokens: 453 in the 40 ms that 10 ms of decodes leave.
   const CommandResult target = run_metronome("diagnose '" + path + "' --target-itl 50");
-  CHECK(contains(target.out, "over the limit, 50.0 ms"));
+  CHECK(contains(target.out, "over the limit, 50 ms"));
   CHECK(contains(target.out, "--max-num-batched-tokens 457"));
   CHECK(contains(run_metronome("diagnose '" + path + "' --target-itl 9").out,
                  "no token budget keeps it"));

@@ -98,6 +98,31 @@ std::string written(void (*write)(const RunRecord&, FileWriter&), const RunRecor
 
 }  // namespace
 
+TEST_CASE("a duration has the digits that tell it", "[reports]") {
+  const std::vector<std::pair<double, std::string>> cases = {{0, "0"},
+                                                             {0.01, "0.01"},
+                                                             {500, "500"},
+                                                             {62.5, "62.5"},
+                                                             {12.25, "12.25"},
+                                                             {600'000, "600,000"},
+                                                             {12.345678, "12.3"},
+                                                             {1234.5678, "1,234.6"},
+                                                             {0.0123456, "0.012"},
+                                                             {0.95678, "0.96"},
+                                                             {0.99678, "1.0"},
+                                                             {0.000001, "0.000001"},
+                                                             {123.456, "123.5"},
+                                                             {-0.0123456, "-0.012"},
+                                                             {1e300 * 1e300, "-"}};
+  for (const auto& [milliseconds, text] : cases) CHECK(ms_text(milliseconds) == text);
+  for (int i = -40; i < 60; ++i) {  // what is shown is within a twentieth of what is meant
+    const double milliseconds = 3.14159 * std::pow(1.3, i);
+    std::string shown = ms_text(milliseconds);
+    std::erase(shown, ',');
+    CHECK(std::stod(shown) == Approx(milliseconds).epsilon(0.05));
+  }
+}
+
 TEST_CASE("JSON text: escapes, numbers, nesting", "[reports][json]") {
   JsonText json;
   json.begin_object();

@@ -152,4 +152,7 @@ TEST_CASE("tune says what it cannot do", "[tune][cli]") {
   CHECK(contains(error("--attainment 0"), "--attainment: is out of range"));
   CHECK(contains(error("--seeds 0"), "--seeds: 0 is out of range"));
   CHECK(contains(error("--set slo.itl_ms=1 --seeds 1", 1), "no setting keeps the SLO at any load"));
+  // Limits are said as they were given.
+  CHECK(contains(place.tune("--set slo.ttft_ms=0.01 --set slo.itl_ms=62.5 --seeds 1").out,
+                 "TTFT 0.01 ms, every ITL 62.5 ms, of 99.0 % of requests"));
 }

@@ -133,8 +133,8 @@ std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
 
 std::string itl_text(const Distribution& itl) {
   if (itl.count == 0) return "no request got a second token";
-  return "ITL p50 " + grouped_text(itl.p50_ms, 1) + " ms, p99 " + grouped_text(itl.p99_ms, 1) +
-         " ms, longest " + grouped_text(itl.max_ms, 1) + " ms";
+  return "ITL p50 " + ms_text(itl.p50_ms) + " ms, p99 " + ms_text(itl.p99_ms) + " ms, longest " +
+         ms_text(itl.max_ms) + " ms";
 }
 
 // "Of the time in gaps over the p99, 97.5 % is prefill."
@@ -176,7 +176,7 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, Finding& findi
     return;
   }
   if (finding.itl.max_ms <= *finding.limit_ms) {
-    finding.notes.push_back("No gap is longer than " + grouped_text(*finding.limit_ms, 1) +
+    finding.notes.push_back("No gap is longer than " + ms_text(*finding.limit_ms) +
                             " ms: there is nothing to change.");
     return;
   }
@@ -228,13 +228,13 @@ std::string budget_note(const Diagnosis& diagnosis, double limit_ms) {
   const auto num_tokens = static_cast<std::int64_t>(room_ms / token_ms);
   if (num_tokens < 1) {
     return "The decodes of iteration " + std::to_string(stall.step) + " alone take longer than " +
-           grouped_text(limit_ms, 1) +
+           ms_text(limit_ms) +
            " ms: no token budget keeps it, fewer requests at once "
            "(vLLM: --max-num-seqs) might.";
   }
   return "In iteration " + std::to_string(stall.step) + " a context token cost " +
          grouped_text(1000 * token_ms, 1) + " us, so about " + grouped_text(num_tokens) +
-         " of them fit beside its decodes within " + grouped_text(limit_ms, 1) +
+         " of them fit beside its decodes within " + ms_text(limit_ms) +
          " ms. In vLLM: --max-num-batched-tokens " +
          std::to_string(num_tokens + stall.num_waiting) +
          ". This is a rule of three, not a replay.";

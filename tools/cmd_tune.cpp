@@ -191,8 +191,7 @@ void check_slo(const Scenario& scenario) {
 std::string slo_text(const SloConfig& slo, double attainment) {
   std::string text;
   const auto add = [&text](const char* name, const std::optional<double>& limit) {
-    if (limit)
-      text += std::string(text.empty() ? "" : ", ") + name + " " + fixed_text(*limit, 0) + " ms";
+    if (limit) text += std::string(text.empty() ? "" : ", ") + name + " " + ms_text(*limit) + " ms";
   };
   add("TTFT", slo.ttft_ms);
   add("TPOT", slo.tpot_ms);
@@ -239,8 +238,8 @@ void print_table(std::ostream& out, const std::vector<TuneFinding>& findings,
     }
     rows.push_back({name, (finding.is_unbounded ? "over " : "") + fixed_text(finding.capacity, 2),
                     band_text(finding), fixed_text(trial->goodput, 2),
-                    fixed_text(trial->output_throughput, 0), fixed_text(trial->p99_ttft_ms, 1),
-                    fixed_text(trial->p99_itl_ms, 1), note});
+                    fixed_text(trial->output_throughput, 0), ms_text(trial->p99_ttft_ms),
+                    ms_text(trial->p99_itl_ms), note});
   }
   out << aligned_rows(rows);
 }

@@ -13,8 +13,6 @@
 namespace metronome {
 namespace {
 
-std::string ms(double milliseconds) { return grouped_text(milliseconds, 1); }
-
 std::string joined(const std::vector<std::string>& changes) {
   std::string text;
   for (const std::string& change : changes) text += (text.empty() ? "" : " ") + change;
@@ -28,8 +26,8 @@ std::string trust_text(const WhatIf& what_if) {
   const Distribution& is = what_if.baseline.summary.itl;
   const std::string simulated = "Simulated on " + what_if.baseline.scenario.hardware;
   const std::string figures =
-      " an ITL p50 of " + ms(is.p50_ms) + " ms and a p99 of " + ms(is.p99_ms) + " ms; ";
-  const std::string others = ms(was.p50_ms) + " and " + ms(was.p99_ms) + " ms. ";
+      " an ITL p50 of " + ms_text(is.p50_ms) + " ms and a p99 of " + ms_text(is.p99_ms) + " ms; ";
+  const std::string others = ms_text(was.p50_ms) + " and " + ms_text(was.p99_ms) + " ms. ";
   if (what_if.scenario.empty()) {
     return simulated + " with its own settings the run has" + figures + "recorded were " + others +
            "Trust what follows as far as these agree.";
@@ -45,8 +43,8 @@ constexpr std::array<const char*, kNumFigures> kFigureNames = {
     "ITL p99 ms", "longest ms", "TTFT p50 ms", "TTFT p99 ms", "output tok/s"};
 std::array<std::string, kNumFigures> figures(const Trial& trial) {
   const Summary& summary = trial.summary;
-  return {ms(summary.itl.p99_ms), ms(summary.itl.max_ms), ms(summary.ttft.p50_ms),
-          ms(summary.ttft.p99_ms), grouped_text(summary.output_throughput, 1)};
+  return {ms_text(summary.itl.p99_ms), ms_text(summary.itl.max_ms), ms_text(summary.ttft.p50_ms),
+          ms_text(summary.ttft.p99_ms), grouped_text(summary.output_throughput, 1)};
 }
 
 std::string pad(const std::string& text, std::size_t width) {
@@ -86,7 +84,7 @@ std::string flags_text(const WhatIf& what_if, const Trial& chosen, std::size_t c
 }
 
 std::string conclusion(const WhatIf& what_if) {
-  const std::string target = ms(what_if.target_ms) + " ms";
+  const std::string target = ms_text(what_if.target_ms) + " ms";
   if (what_if.baseline.keeps_all) {
     const std::string none = "Simulated, no gap is longer than " + target;
     return what_if.is_same_run ? none + "." : none + ": nothing was tried.";
@@ -109,7 +107,7 @@ std::string conclusion(const WhatIf& what_if) {
 
 // "TTFT p50 54.6 -> 73.0 ms".
 std::string change_text(const char* name, double before, double after, const char* unit) {
-  return std::string(name) + " " + ms(before) + " -> " + ms(after) + unit;
+  return std::string(name) + " " + ms_text(before) + " -> " + ms_text(after) + unit;
 }
 
 // "+0.2", "0.0", "-1.5".
