@@ -48,6 +48,8 @@ const kParts = [
   ['waiting', 'waiting'], ['preemption', 'preempted']];
 
 let isPrinting = false;
+// A height on screen or paper, where figures are flatter, so that two of them share a page.
+const fitted = (height) => (isPrinting ? Math.round(0.75 * height) : height);
 function theme() {
   if (isPrinting) return kLight;
   const chosen = document.documentElement.dataset.theme;

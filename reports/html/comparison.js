@@ -228,7 +228,7 @@ function paintChunks(runs, {keys, others: all}, figure, colors) {
     : [{text: 'p99', color: colors.prefill, dash: '', marker: d3.symbolCircle},
       {text: 'p50', color: colors.decode, dash: '6 3', marker: d3.symbolSquare}];
   const legend = drawLegend(figure, items, colors, 60);
-  const places = panelPlaces(figure, 2, legend + 26, 260);
+  const places = panelPlaces(figure, 2, legend + 26, fitted(260));
   const xs = [...new Set(groups.flatMap((g) => g.points.map((p) => p.x)))].sort((a, b) => a - b);
   ['ttft', 'itl'].forEach((metric, k) => {
     const get = (name) => (run) => run.result[`${name}_${metric}_ms`];
@@ -246,7 +246,7 @@ function paintChunks(runs, {keys, others: all}, figure, colors) {
     }
     axisBottom(figure, panel, {ticks, format: grouped,
       label: keys.length > 1 ? 'tokens of a step or chunk' : `${keys[0]}, tokens`}, colors);
-    axisLeft(figure, panel, {ticks: isLog ? logTicks(scale, 260) : null,
+    axisLeft(figure, panel, {ticks: isLog ? logTicks(scale, fitted(260)) : null,
       format: (v) => grouped(+v.toPrecision(3)),
       label: `${kMetrics[metric].short}, ms${groups.length > 1 ? ' (p99 solid, p50 hollow)' : ''}`},
       colors);
@@ -292,7 +292,7 @@ function chunkFigure(runs) {
       (swept.keys.length > 1 ? ` Sizes are ${swept.keys.join(', ')}, as each policy has it.` : ''),
     draw: {
       height: (width) => legendLayout(swept.groups.map((g) => ({text: g.name})), width, 60).height +
-        26 + panelsHeight(width, 2, 260),
+        26 + panelsHeight(width, 2, fitted(260)),
       paint: (self, context, colors) => paintChunks(runs, swept, self, colors),
     },
     hover: (self, panel, x, y) => hoverPoints(panel, x, y),
@@ -312,7 +312,7 @@ function loadOf(run) {
 function paintLoad(runs, figure, colors) {
   const groups = groupRuns(runs, kLoadKeys, loadOf);
   const legend = drawLegend(figure, groups.map((g) => ({text: g.name, ...g})), colors, 60);
-  const places = panelPlaces(figure, 2, legend + 26, 260);
+  const places = panelPlaces(figure, 2, legend + 26, fitted(260));
   const isRate = runs.some((run) => typeof run.result.request_rate === 'number');
   const name = isRate ? 'request rate, 1/s' : 'concurrent requests';
   const goodputs = groups.flatMap((g) => g.points.map((p) => p.run.result.request_goodput || 0));
@@ -354,7 +354,7 @@ function loadFigure(runs) {
       'leaves the diagonal, the server is past its capacity for this SLO.',
     draw: {
       height: (width) => legendLayout(groups.map((g) => ({text: g.name})), width, 60).height + 26 +
-        panelsHeight(width, 2, 260),
+        panelsHeight(width, 2, fitted(260)),
       paint: (self, context, colors) => paintLoad(runs, self, colors),
     },
     hover: (self, panel, x, y) => hoverPoints(panel, x, y),
@@ -449,7 +449,7 @@ function paretoFigure(runs) {
     id: 'pareto', title: 'Throughput against p99 ITL',
     view: new View([d3.min(xs) / 1.5, d3.max(xs) * 1.6]),
     lead: 'Outlined: runs that no other beats in both. The dashed line is their front.',
-    draw: {height: () => 380,
+    draw: {height: () => fitted(380),
       paint: (self, context, colors) => paintPareto(runs, state, self, colors)},
     hover: (self, panel, x, y) => hoverPoints(panel, x, y),
   });

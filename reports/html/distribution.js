@@ -132,7 +132,7 @@ function distributionFigure(runs) {
     lead: 'Left: how many are at most so long. Right: how many are longer, on a logarithmic ' +
       'axis, where the stalls are that a median does not show.',
     draw: {
-      height: (width) => (width > 700 ? 400 : 640) +
+      height: (width) => (width > 700 ? fitted(400) : 640) +
         legendLayout(drawn.map((run) => ({text: run.name})), width, 58).height - 28,
       paint: (self, context, colors) => paintDistribution(runs, state, self, context, colors),
     },

@@ -73,13 +73,27 @@ function markBest(runs) {
   }
 }
 
-// What the comparison comes to, in a sentence or two.
+// What the comparison comes to, a sentence or two for each engine: schedulers are compared, not the
+// hardware or the way that passes are made. Of many engines it is one for all.
 function findingsText(runs) {
   if (!isFairComparison(runs) || runs.some((run) => !(run.result.p99_itl_ms > 0))) return '';
+  const engines = new Map();
+  for (const run of runs) {
+    const {model, hardware, engine, cost_model: costs} = run.config;
+    const key = JSON.stringify([model, hardware, engine, costs]);
+    engines.set(key, [...(engines.get(key) || []), run]);
+  }
+  const compared = engines.size > 3 ? [runs] : [...engines.values()];
+  return compared.map(findingText).filter(Boolean).join(' ');
+}
+
+function findingText(runs) {
   const worst = runs[d3.maxIndex(runs, (run) => run.result.p99_itl_ms)];
   const hasSlo = runs.every((run) => Number.isFinite(run.result.request_goodput));
-  const best = runs[hasSlo ? d3.maxIndex(runs, (run) => run.result.request_goodput)
-    : d3.minIndex(runs, (run) => run.result.p99_itl_ms)];
+  // Of those with most requests in the SLO the steadiest.
+  const most = d3.max(runs, (run) => run.result.slo_attainment);
+  const steady = hasSlo ? runs.filter((run) => run.result.slo_attainment === most) : runs;
+  const best = steady[d3.minIndex(steady, (run) => run.result.p99_itl_ms)];
   const factor = worst.result.p99_itl_ms / best.result.p99_itl_ms;
   if (factor < 1.2) return '';
   const change = 100 * (best.result.output_throughput / worst.result.output_throughput - 1);
@@ -100,6 +114,16 @@ function setTheme(name) {
   document.documentElement.dataset.theme = name;
   document.getElementById('theme').textContent = name === 'dark' ? 'light' : 'dark';
   renderAll();
+}
+
+// On paper a timeline that does not fit below the summary would leave half of that page empty: a
+// low figure stands before it.
+function orderFigures() {
+  const find = (id) => kFigures.find((figure) => figure.id === id);
+  const isTall = isPrinting && find('timeline') && find('timeline').height > 520;
+  const first = isTall ? find('chunks') || find('pareto') : undefined;
+  const ordered = [...kFigures].sort((a, b) => (b === first) - (a === first));
+  document.getElementById('figures').append(...ordered.map((figure) => figure.node));
 }
 
 function prepareTheme() {
@@ -124,6 +148,7 @@ function prepareTheme() {
       delete root.dataset.theme;
     }
     renderAll();
+    orderFigures();
   };
   addEventListener('beforeprint', () => print(true));
   addEventListener('afterprint', () => print(false));

@@ -70,7 +70,7 @@ function paintMeasured(state, figure, context, colors) {
       {text: 'step with prefill', color: colors.prefill, box: true});
   }
   const legend = drawLegend(figure, items, colors, 60);
-  const places = panelPlaces(figure, isAlike ? 2 : 1, legend + 26, 280);
+  const places = panelPlaces(figure, isAlike ? 2 : 1, legend + 26, fitted(280));
   const range = (curves) => [d3.min(curves, (c) => c[0]) * 0.85, d3.max(curves, (c) => c[1]) * 1.2];
   const ends = (run) => {
     const {ns} = curveOf(run, 'itl');
@@ -114,7 +114,7 @@ function measuredFigure(runs) {
     lead: 'The same variant on the cost model and for real. Where both made the same decisions, ' +
       'every step is a dot: on the line the model is right, between the dashed ones within 10 %.',
     draw: {
-      height: (width) => 60 + panelsHeight(width, decideAlike(state.pair) ? 2 : 1, 280),
+      height: (width) => 60 + panelsHeight(width, decideAlike(state.pair) ? 2 : 1, fitted(280)),
       paint: (self, context, colors) => paintMeasured(state, self, context, colors),
     },
     hover: (self, panel, x) => {

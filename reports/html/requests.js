@@ -161,7 +161,7 @@ function requestFigure(runs, view) {
     lead: 'One bar a request, from its arrival to its last token. A late gap is as long as the ' +
       'wait; columns of them are stalls that hit everybody at once.',
     hint: 'Zoom in until single requests show.',
-    draw: {height: () => 460,
+    draw: {height: () => fitted(460),
       paint: (self, context, colors) => paintRequests(state, self, context, colors)},
     hover: (self, panel, x, y) => hoverRequests(state, self, panel, x, y),
     caption: drawnNote(state.run),
@@ -194,8 +194,10 @@ function ttftGroups(run) {
   });
 }
 
+const kBreakdownSpace = 78;  // between the rows of panels, for their titles and axes
 function breakdownColumns(width, count) {
-  return width < 560 ? 1 : Math.max(1, Math.min(count, width < 900 ? 2 : 3));
+  const most = width < 560 ? 1 : width < 900 && !isPrinting ? 2 : 3;
+  return Math.max(1, Math.min(count, most));
 }
 
 function paintBreakdown(rows, figure, colors) {
@@ -208,12 +210,14 @@ function paintBreakdown(rows, figure, colors) {
   rows.forEach(({run, groups}, k) => {
     const highest = figure.isShared ? most : mostOf({groups});
     const left = (k % columns) * cell + 58, right = (k % columns + 1) * cell - 8;
-    const top = legend + 30 + Math.floor(k / columns) * 246, bottom = top + 168;
+    const height = fitted(168);
+    const top = legend + 30 + Math.floor(k / columns) * (height + kBreakdownSpace);
+    const bottom = top + height;
     const panel = addPanel(figure, {left, right, top, bottom, run, groups,
       x: d3.scaleLinear().domain(figure.view.now).range([left, right]),
       y: d3.scaleLinear().domain([0, highest * 1.05]).range([bottom, top])});
-    axisBottom(figure, panel, {ticks: panel.x.ticks(5), format: (p) => `${+(p * 100).toFixed(1)} %`,
-      label: 'requests, shortest TTFT first'}, colors);
+    axisBottom(figure, panel, {ticks: panel.x.ticks(Math.min(5, (right - left) / 60)),
+      format: (p) => `${+(p * 100).toFixed(1)} %`, label: 'requests, shortest TTFT first'}, colors);
     axisLeft(figure, panel, {format: d3.format('~s')}, colors);
     label(figure.svg.append('g'), left - 44, top - 11, `${run.name}: TTFT, ms`, run.color, colors)
       .attr('font-weight', 700).attr('font-size', 12.5);
@@ -259,7 +263,8 @@ function breakdownFigure(runs) {
     draw: {
       height: (width) => {
         const rows = Math.ceil(shown().length / breakdownColumns(width, shown().length));
-        return 66 + (width < 560 ? 19 : 0) + rows * 246 - 20;
+        return 66 + (width < 560 ? 19 : 0) +
+          rows * (fitted(168) + kBreakdownSpace) - 20;
       },
       paint: (self, context, colors) => paintBreakdown(shown(), self, colors),
     },

@@ -149,7 +149,7 @@ function compositionFigure(runs, view) {
     id: 'composition', title: 'Step composition: what the device computed', view, hasCanvas: true,
     lead: 'One bar a step, as wide as the step was long. Above, its tokens and the budget; ' +
       'below, the time it took, and how much of that the decodes would have taken alone.',
-    draw: {height: () => 440,
+    draw: {height: () => fitted(440),
       paint: (self, context, colors) => paintComposition(state, self, context, colors)},
     hover: (self, panel, x) => hoverStep(state.run, panel, x),
     hint: 'Zoom in until single steps show.', caption: keptNote(rows, 'steps').trim(),
@@ -224,7 +224,7 @@ function memoryFigure(runs, view) {
       (series.length > 3 ? ', preemptions.' : '. Nobody was preempted.'),
     draw: {
       height: (width) => legendLayout(rows.map((run) => ({text: run.name})), width, 58).height +
-        44 + series.length * 134,
+        44 + series.length * fitted(134),
       paint: (self, context, colors) => paintMemory(runs, series, self, context, colors),
     },
     hover: (self, panel, x) => hoverMemory(runs, series, panel, x),

@@ -153,7 +153,9 @@ function rowFigures({result}, width) {
 }
 
 const kTimelineSpace = {left: 58, right: 14, head: 26, gap: 12, foot: 44};
-function timelineRowHeight(width, count) { return count > 5 ? 92 : width < 560 ? 120 : 158; }
+function timelineRowHeight(width, count) {
+  return fitted(count > 5 ? 92 : width < 560 ? 120 : 158);
+}
 
 function paintTimeline(runs, figure, context, colors) {
   const space = kTimelineSpace;
