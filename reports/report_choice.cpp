@@ -13,6 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kThroughputTolerance = 0.03;
+constexpr double kAsMuch = 0.999;  // a thousandth less throughput is no less
 
 constexpr std::array<std::string_view, 6> kReasons = {
     "first of their engine",
@@ -58,8 +59,8 @@ bool is_steadier(const DetailCandidate& a, const DetailCandidate& b) {
 }
 
 bool beats(const DetailCandidate& a, const DetailCandidate& b) {
-  return a.p99_itl_ms <= b.p99_itl_ms && a.output_throughput >= b.output_throughput &&
-         (a.p99_itl_ms < b.p99_itl_ms || a.output_throughput > b.output_throughput);
+  if (a.p99_itl_ms == b.p99_itl_ms) return a.output_throughput > b.output_throughput;
+  return a.p99_itl_ms < b.p99_itl_ms && a.output_throughput >= kAsMuch * b.output_throughput;
 }
 
 bool has_gaps(const DetailCandidate& run) { return std::isfinite(run.p99_itl_ms); }

@@ -25,7 +25,7 @@ enum class DetailReason : std::uint8_t {
   Steadiest,    // lowest p99 ITL at no more than 3 % less output throughput than the first
   MostInSlo,    // most requests within the SLO, the lowest p99 ITL of equals
   LeastSteady,  // highest p99 ITL
-  Unbeaten,     // none has both a lower p99 ITL and more throughput
+  Unbeaten,     // none has a lower p99 ITL at as much throughput, give or take a thousandth
   InOrder,      // the rest
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <set>
 
 #include "core/run_record.h"
@@ -78,6 +79,37 @@ TEST_CASE("synthetic scenarios run whole", "[scenarios]") {
   CHECK(paths.size() >= 19);
   for (const std::string& path : paths) {
     if (!is_long(path)) check_whole(path);
+  }
+}
+
+TEST_CASE("chunked prefill steadies the cadence as README says", "[scenarios]") {
+  const std::string path = (kFolder / "chunked_prefill.yaml").string();
+  std::map<std::string, Summary> found;
+  for (const Scenario& scenario : load_scenario(path, {}, std::nullopt).variants) {
+    found[scenario.name] = simulate(scenario);
+  }
+  REQUIRE(found.size() == 28);
+  // The lowest p99 ITL of one engine at no more than 3 % less throughput, against unchunked.
+  const auto factor = [&](const std::string& engine) {
+    const Summary& unchunked = found.at(engine + "-unchunked");
+    double most = 1;
+    for (const auto& [name, summary] : found) {
+      if (!name.starts_with(engine + "-")) continue;
+      if (summary.output_throughput < 0.97 * unchunked.output_throughput) continue;
+      most = std::max(most, unchunked.itl.p99_ms / summary.itl.p99_ms);
+    }
+    return most;
+  };
+  CHECK(factor("mixed") > 13);
+  CHECK(factor("separate") > 9);
+  CHECK(factor("separate") < 10);  // its weights are read twice a step
+  const Summary& slo = found.at("separate-slo");
+  CHECK(slo.itl.p99_ms <= 50);
+  for (const auto& [name, summary] : found) {
+    const bool is_fixed = name.starts_with("separate-") && name.find("slo") == std::string::npos;
+    if (!is_fixed || summary.itl.p99_ms > 50) continue;
+    INFO(name);
+    CHECK(*summary.slo_attainment < *slo.slo_attainment - 0.1);
   }
 }
 

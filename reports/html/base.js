@@ -59,6 +59,9 @@ function theme() {
 
 const grouped = d3.format(',');
 function formatNumber(number, decimals = 0) {
+  // A tie goes to the even digit, as in the tables.
+  const scaled = number * 10 ** decimals;
+  if (Math.abs(scaled % 1) === 0.5) number = 2 * Math.round(scaled / 2) / 10 ** decimals;
   return Number.isFinite(number) ? d3.format(`,.${decimals}f`)(number) : '-';
 }
 // Milliseconds with as many decimals as people read.

@@ -436,7 +436,7 @@ function paintPareto(runs, state, figure, colors) {
     panel.points.push({x: px, y: py, run});
   }
   const named = shown.length <= 24 ? panel.points
-    : panel.points.filter((point) => front.includes(point.run));
+    : panel.points.filter(({run}) => front.includes(run) || run.detail);
   nameParetoPoints(figure, panel, named, colors);
 }
 

@@ -117,12 +117,13 @@ function setTheme(name) {
 }
 
 // On paper a timeline that does not fit below the summary would leave half of that page empty: a
-// low figure stands before it.
+// low figure stands before it, and where the summary is long another.
 function orderFigures() {
-  const find = (id) => kFigures.find((figure) => figure.id === id);
-  const isTall = isPrinting && find('timeline') && find('timeline').height > 520;
-  const first = isTall ? find('chunks') || find('pareto') : undefined;
-  const ordered = [...kFigures].sort((a, b) => (b === first) - (a === first));
+  const timeline = kFigures.find((figure) => figure.id === 'timeline');
+  const isTall = isPrinting && timeline && timeline.height > 520;
+  const low = kFigures.filter(({id}) => id === 'chunks' || id === 'pareto');
+  const first = isTall ? low.slice(0, markRuns.runs.length > 12 ? 2 : 1) : [];
+  const ordered = [...kFigures].sort((a, b) => first.includes(b) - first.includes(a));
   document.getElementById('figures').append(...ordered.map((figure) => figure.node));
 }
 
