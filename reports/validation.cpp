@@ -247,4 +247,25 @@ FigureComparison compare_figures(const ObservedRun& measured, const ObservedRun&
   return comparison;
 }
 
+FigureComparison compare_later_figures(const ObservedRun& measured, const ObservedRun& simulated,
+                                       TimeNs after_ns) {
+  const auto fail = [&](const std::string& what) {
+    throw ConfigError(measured.path + ": " + what + " " + simulated.path);
+  };
+  if (!are_same_requests(measured, simulated)) {
+    fail("has requests of which some are to be left out; allowed: the same requests as in");
+  }
+  ObservedRun later_measured;
+  ObservedRun later_simulated;
+  for (std::size_t i = 0; i < measured.requests.size(); ++i) {
+    if (measured.requests[i].first_token <= after_ns) continue;
+    later_measured.requests.push_back(measured.requests[i]);
+    later_simulated.requests.push_back(simulated.requests[i]);
+  }
+  if (later_measured.requests.empty()) fail("has no later first token to compare with");
+  FigureComparison comparison = compare_figures(later_measured, later_simulated);
+  comparison.throughputs.clear();
+  return comparison;
+}
+
 }  // namespace metronome

@@ -53,6 +53,12 @@ struct FigureComparison {
 FigureComparison compare_figures(const ObservedRun& measured, const ObservedRun& simulated,
                                  int num_resamples = 0);
 
+// The same for the requests whose first token came later than `after_ns` in the measured run, and
+// without throughputs. Throws ConfigError where the requests of the two runs are not the same, or
+// none came later.
+FigureComparison compare_later_figures(const ObservedRun& measured, const ObservedRun& simulated,
+                                       TimeNs after_ns);
+
 // Whether two runs made the same decisions: the same chunks in every step.
 struct DecisionComparison {
   std::int64_t num_steps_measured = 0;

@@ -129,6 +129,8 @@ double instant_variance_of(std::span<const MeasuredInterval> intervals,
   return std::max(square(kMinInstantNs), count > 0 ? sum / count : 0.0);
 }
 
+}  // namespace
+
 double corrected_ns(const StepCorrection& correction, const PredictedStep& step) {
   const bool has_prompts = step.num_prefill_tokens > 0;
   return step.rest_ns *
@@ -136,8 +138,6 @@ double corrected_ns(const StepCorrection& correction, const PredictedStep& step)
          step.attention_ns *
              (has_prompts ? correction.prompt_attention : correction.decode_attention);
 }
-
-}  // namespace
 
 StepCorrection no_correction() {
   StepCorrection correction;

@@ -49,6 +49,8 @@ constexpr std::size_t kMinIntervals = 10;  // a fit wants
 CorrectionFit fit_correction(std::span<const PredictedStep> steps,
                              std::span<const MeasuredInterval> intervals);
 
+double corrected_ns(const StepCorrection& correction, const PredictedStep& step);
+
 // The errors of `correction` on intervals that it need not have been fitted to.
 CorrectionFit check_correction(const StepCorrection& correction,
                                std::span<const PredictedStep> steps,

@@ -174,7 +174,9 @@ std::int32_t regime_order(const MeasuredStep& step) {
     tokens += pass.tokens;
     decodes += pass.decodes;
   }
-  return step_regime_order(std::llround(decodes), std::llround(tokens - decodes));
+  const auto num_steps = static_cast<double>(step.num_steps);
+  return step_regime_order(std::llround(decodes / num_steps),
+                           std::llround(std::ceil((tokens - decodes) / num_steps)));
 }
 
 struct ShapeFit {

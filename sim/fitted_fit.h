@@ -16,6 +16,7 @@ namespace metronome {
 struct MeasuredStep {
   std::vector<StepFeatures> passes;  // at least one
   double ns = 0;                     // that the device worked on it, > 0
+  std::int64_t num_steps = 1;        // of which the passes are: only together were they timed
 };
 
 // Host time between a step and the next, when the next depended on it and the device stood idle.

@@ -24,10 +24,6 @@ namespace {
 std::string us_text(double ns) { return fixed_text(ns / 1e3, 3) + " us"; }
 std::string percent_text(double share) { return fixed_text(100 * share, 2) + " %"; }
 
-void say(const std::string& name, const std::string& text) {
-  std::cout << name << std::string(12 - name.size(), ' ') << wrapped(text, 12, output_columns());
-}
-
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + printable(name);

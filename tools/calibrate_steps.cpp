@@ -20,6 +20,7 @@
 #include "sim/hardware_catalogue.h"
 #include "sim/replay_file.h"
 #include "sim/roofline.h"
+#include "tools/calibrate_requests.h"
 #include "tools/cli.h"
 #include "tools/logged_run.h"
 
@@ -43,11 +44,13 @@ class StepReader {
   void read_folder(const std::string& path);
   void read_csv(const std::string& path);
   void read_log(const std::string& path);
+  void read_requests(const std::string& path);
   CalibrationSteps finish() { return std::move(all_); }
 
  private:
   void begin_source(const std::string& path, const ModelConfig& model, const std::string& hardware,
                     std::int64_t tensor_parallel_size, const std::string& engine);
+  std::vector<StepFeatures> features_of(const StepPlan& plan) const;
   void add_plan(const StepPlan& plan, TimeNs took, const std::string& name, std::size_t position);
   void follow(const Scenario& scenario, const IterationLog& log);
   void add_iterations(const IterationLog& log);
@@ -101,16 +104,20 @@ void StepReader::add_step(MeasuredStep step, std::string name, std::size_t posit
   all_.is_early.push_back(position < kNumEarly);
 }
 
-void StepReader::add_plan(const StepPlan& plan, TimeNs took, const std::string& name,
-                          std::size_t position) {
-  MeasuredStep step{{}, static_cast<double>(took)};
+std::vector<StepFeatures> StepReader::features_of(const StepPlan& plan) const {
+  std::vector<StepFeatures> passes;
   const std::span<const ScheduledChunk> chunks(plan.chunks);
   for (const ForwardPass& pass : plan.passes) {
     const auto begin = static_cast<std::size_t>(pass.begin);
     const auto end = static_cast<std::size_t>(pass.end);
-    step.passes.push_back(pass_features(all_.model, chunks.subspan(begin, end - begin)));
+    passes.push_back(pass_features(all_.model, chunks.subspan(begin, end - begin)));
   }
-  add_step(std::move(step), name, position, plan);
+  return passes;
+}
+
+void StepReader::add_plan(const StepPlan& plan, TimeNs took, const std::string& name,
+                          std::size_t position) {
+  add_step({features_of(plan), static_cast<double>(took)}, name, position, plan);
 }
 
 // With one step in flight the host works from the end of a step to the start of the next, with two
@@ -158,6 +165,47 @@ void StepReader::read_folder(const std::string& path) {
       .is_measured = info.backend != kBackendNames[0],
   };
   keep(replay_steps(run.record, setup));
+}
+
+// What lies between two known instants is one step of many passes.
+void StepReader::read_requests(const std::string& path) {
+  const RequestLogRun run =
+      follow_request_log(path, setup_.scenario, setup_.assignments, setup_.until_s);
+  const std::string& hardware = setup_.hardware.empty() ? run.hardware.name : setup_.hardware;
+  begin_source(path, run.model, hardware, run.scenario.cost_model.tensor_parallel_size, "");
+  const std::span<const PinnedInterval> telling = telling_intervals(run.pinned);
+  RecordedSteps steps(run.pinned.record, resolved_step_shape(run.scenario));
+  StepPlan plan;
+  for (const PinnedInterval& interval : telling) {
+    MeasuredStep together{{},
+                          static_cast<double>(interval.took),
+                          static_cast<std::int64_t>(interval.end - interval.begin)};
+    double floor_ns = 0;
+    bool is_whole = interval.took > 0;
+    while (steps.next(plan)) {
+      if (steps.position() < interval.begin) continue;
+      is_whole = is_whole && steps.num_missing_decodes() == 0;
+      for (const StepFeatures& pass : features_of(plan)) together.passes.push_back(pass);
+      if (roofline_) {
+        floor_ns += static_cast<double>(roofline_->floor_ns(roofline_->step_work(plan)));
+      }
+      if (steps.position() == interval.last()) break;
+    }
+    if (!is_whole) {
+      ++all_.num_left_out;
+      continue;
+    }
+    if (roofline_) all_.floors_ns.push_back(floor_ns);
+    all_.steps.push_back(std::move(together));
+    all_.names.push_back(path + ", steps " + std::to_string(interval.begin) + " to " +
+                         std::to_string(interval.last()));
+    all_.is_early.push_back(interval.begin < kNumEarly);
+  }
+  const std::string remark = contradiction_remark(run);
+  if (!remark.empty()) all_.remarks.push_back(remark);
+  all_.remarks.push_back(
+      "a request log tells the time of steps between two known instants together: held-out errors "
+      "and scatter are those of such stretches, which scatter less than their steps do");
 }
 
 // ---- CSV ----
@@ -257,7 +305,7 @@ std::string iteration_name(const IterationLog& log, const LoggedIteration& itera
 void StepReader::read_log(const std::string& path) {
   const IterationLog log = read_iteration_log(path);
   if (setup_.scenario.empty()) return add_iterations(log);
-  ScenarioFile file = load_scenario(setup_.scenario, {}, std::nullopt);
+  ScenarioFile file = load_scenario(setup_.scenario, setup_.assignments, std::nullopt);
   if (file.variants.size() != 1) {
     throw UsageError("--scenario: " + setup_.scenario + " has " +
                      std::to_string(file.variants.size()) + " variants; allowed: one");
@@ -393,7 +441,13 @@ CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
   StepReader reader(setup);
   for (const std::string& path : paths) {
     if (path_exists(path) && !is_folder(path)) {
-      is_iteration_log(path) ? reader.read_log(path) : reader.read_csv(path);
+      if (is_iteration_log(path)) {
+        reader.read_log(path);
+      } else if (is_request_log(path)) {
+        reader.read_requests(path);
+      } else {
+        reader.read_csv(path);
+      }
     } else {
       for (const std::string& folder : result_folders(path)) reader.read_folder(folder);
     }

@@ -22,6 +22,8 @@ struct CalibrationSetup {
   // What served a log of iterations: engine, policy, and the requests in the order in which they
   // came. Empty: not known.
   std::string scenario;
+  std::vector<std::string> assignments;  // KEY=VALUE, for the scenario
+  std::optional<double> until_s;         // of a request log: later instants are left out
 };
 
 struct CalibrationSteps {
@@ -51,7 +53,8 @@ constexpr const char* kStepColumns = "tokens,pairs,prefill_chunks,decodes,kv,row
 
 // Reads folders with result.json and steps.jsonl (every run in them), CSV files, and logs with
 // vLLM's iterations. Of a log with `setup.scenario` the contexts are rebuilt (tools/logged_run.h),
-// up to the first iteration that the scenario's scheduler decides otherwise. Throws ConfigError: an
+// up to the first iteration that the scenario's scheduler decides otherwise. Of a request log the
+// steps between two known instants are one (tools/calibrate_requests.h). Throws ConfigError: an
 // unreadable or malformed file, runs of different models, hardware or tensor parallel size, a CSV
 // without `setup.model`, logs beside sources whose contexts are known; UsageError for nothing to
 // fit to.

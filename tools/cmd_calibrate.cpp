@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "tools/calibrate_fit.h"
 #include "tools/calibrate_import.h"
+#include "tools/calibrate_requests.h"
 #include "tools/cli.h"
 
 namespace metronome {
@@ -58,6 +59,7 @@ constexpr const char* kExamples =
     "  metronome calibrate --from results/real --kind replay --out real.json\n"
     "  metronome calibrate --from steps.csv --model llama-3.1-8b --hardware h100 --out h100.json\n"
     "  metronome calibrate --from vllm.log --scenario served.yaml --hardware h100 --out h100.json\n"
+    "  metronome calibrate --from requests.jsonl --scenario served.yaml --until 40 --out own.json\n"
     "  metronome calibrate --import profiles/rtx4090_llama-3.1-8b --out rtx4090.json\n"
     "  metronome calibrate --import vidur/a100 --hardware a100-80gb --model llama-2-7b\n"
     "\n"
@@ -68,7 +70,7 @@ struct CalibrateOptions {
   std::string folder;
   std::string source;
   CalibrationSetup setup;
-  std::string kind = "fitted";
+  std::string kind;
   std::string out;
 };
 
@@ -76,13 +78,18 @@ void add_options(po::options_description& visible, CalibrateOptions& options) {
   // clang-format off
   visible.add_options()
       ("from", po::value(&options.from)->composing()->value_name("SOURCE"),
-       "result folder of measured runs, every one in it, a CSV of steps, or a log with vLLM's "
-       "iterations (--enable-logging-iteration-details); repeatable")
+       "result folder of measured runs, every one in it, a CSV of steps, a log with vLLM's "
+       "iterations (--enable-logging-iteration-details), or a request log; repeatable")
       ("kind", po::value(&options.kind)->value_name("KIND"),
-       "what the file says of steps: fitted (the default), or replay, of one run")
+       "what the file says of steps: fitted (the default), replay, of one run, or corrected: what "
+       "the scenario's step times are multiplied by (the default for a request log)")
+      ("until", po::value<double>()->value_name("SECONDS"),
+       "fit to what a request log says of its first seconds; the rest is a check")
       ("scenario", po::value(&options.setup.scenario)->value_name("FILE"),
-       "what served a log of iterations: engine and policy, and the requests as a trace; says how "
-       "long contexts were, by scheduling the requests along the log")
+       "what served a log of iterations or requests: engine and policy, and the requests as a "
+       "trace; says what was computed, by scheduling the requests along the log")
+      ("set", po::value(&options.setup.assignments)->composing()->value_name("KEY=VALUE"),
+       "change a key of that scenario; repeatable")
       ("import", po::value(&options.folder)->value_name("FOLDER"),
        "kernel times of a GPU and model")
       ("source", po::value(&options.source)->value_name("TEXT"),
@@ -100,6 +107,25 @@ void add_options(po::options_description& visible, CalibrateOptions& options) {
        "the cost model, replaced if it is one; unless given, nothing is written")
       ("help,h", "this text");
   // clang-format on
+}
+
+void choose_kind(CalibrateOptions& options) {
+  const bool is_log = options.from.size() == 1 && is_request_log(options.from.front());
+  if (options.kind.empty()) options.kind = is_log ? "corrected" : "fitted";
+  if (options.kind != "fitted" && options.kind != "replay" && options.kind != "corrected") {
+    throw UsageError("--kind: '" + printable(options.kind) +
+                     "' is unknown; allowed: corrected, fitted, replay");
+  }
+  if (options.kind == "corrected" && !is_log) {
+    throw UsageError(
+        "--kind: corrected is for a request log; allowed: one --from with "
+        "first_token_ts and last_token_ts");
+  }
+  const std::optional<double>& until_s = options.setup.until_s;
+  if (!until_s) return;
+  if (!is_log)
+    throw UsageError("--until: has no effect; allowed: beside --from with a request log");
+  if (!(*until_s > 0)) throw UsageError("--until: allowed: more than 0 seconds");
 }
 
 std::optional<CalibrateOptions> parse(const Arguments& arguments) {
@@ -136,11 +162,10 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
     throw UsageError(std::string("--") + option + ": has no effect; allowed: beside --" + owner);
   };
   belongs_to("scenario", "from", options.from.empty());
+  belongs_to("set", "scenario", options.setup.scenario.empty());
   belongs_to("kind", "from", options.from.empty());
-  if (options.kind != "fitted" && options.kind != "replay") {
-    throw UsageError(std::string("--kind: '") + printable(options.kind) + "'" +
-                     " is unknown; allowed: fitted, replay");
-  }
+  if (values.count("until") != 0) options.setup.until_s = values["until"].as<double>();
+  choose_kind(options);
   belongs_to("source", "import", options.folder.empty());
   if (values.count("tp") != 0 &&
       (options.setup.tensor_parallel_size < 1 || options.setup.tensor_parallel_size > 64)) {
@@ -173,7 +198,10 @@ int calibrate_command(const Arguments& arguments) {
   if (!options) return kExitDone;
   check_out(options->out);
   const CalibrationSetup& setup = options->setup;
-  if (options->folder.empty()) {
+  if (options->kind == "corrected") {
+    calibrate_from_requests(
+        {options->from.front(), setup.scenario, setup.assignments, setup.until_s, options->out});
+  } else if (options->folder.empty()) {
     const FitKind kind = options->kind == "replay" ? FitKind::Replay : FitKind::Fitted;
     calibrate_from_steps({options->from, setup, kind, options->out});
   } else {

@@ -65,6 +65,7 @@ struct ValidateOptions {
   std::string measured;
   std::string simulated;
   std::string scenario;
+  std::optional<double> after_s;
   bool needs_same_decisions = false;
   bool wants_json = false;
 };
@@ -99,6 +100,8 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   visible.add_options()
       ("scenario", po::value(&options.scenario)->value_name("FILE"),
        "the file that SIMULATED was run from, where that names a trace by a path relative to it")
+      ("after", po::value<double>()->value_name("SECONDS"),
+       "compare the figures of requests whose first token came later than this in MEASURED")
       ("same-decisions", po::bool_switch(&options.needs_same_decisions),
        "exit with 1 when a decision differs")
       ("json", po::bool_switch(&options.wants_json), "print JSON")
@@ -110,6 +113,10 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   if (paths->size() != 2) {
     throw UsageError("validate: got " + std::to_string(paths->size()) +
                      " runs; allowed: MEASURED and SIMULATED (see `metronome validate --help`)");
+  }
+  if (values.count("after") != 0) {
+    options.after_s = values["after"].as<double>();
+    if (!(*options.after_s >= 0)) throw UsageError("--after: allowed: 0 seconds or more");
   }
   options.measured = paths->front();
   options.simulated = paths->back();
@@ -170,7 +177,12 @@ Validation validate(const ValidateOptions& options, const ObservedRun& measured,
   } else if (measured.format == RunFormat::RequestLog) {
     validation.timestamps = compare_timestamps(measured, simulated.stored->record);
   }
-  validation.figures = compare_figures(measured, simulated);
+  if (options.after_s) {
+    const auto after_ns = static_cast<TimeNs>(*options.after_s * 1e9);
+    validation.figures = compare_later_figures(measured, simulated, after_ns);
+  } else {
+    validation.figures = compare_figures(measured, simulated);
+  }
   const bool can_pin = validation.timestamps && validation.figures.is_paired &&
                        simulated.num_incomplete == 0 && scenario.names_step_times();
   if (can_pin) pin(options, measured, *simulated.stored, validation);
@@ -397,6 +409,9 @@ int validate_command(const Arguments& arguments) {
   const auto options = parse(arguments);
   if (!options) return kExitDone;
   if (is_iteration_log(options->measured)) {
+    if (options->after_s) {
+      throw UsageError("--after: has no effect; allowed: where MEASURED has requests");
+    }
     const StoredRun simulated = read_simulated(*options);
     const LogValidation validation =
         validate_log(options->measured, scenario_to_rerun(*options, simulated));

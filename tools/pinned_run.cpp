@@ -209,14 +209,12 @@ class PinSearch {
 
 }  // namespace
 
-ObservedRun known_until(const ObservedRun& log, TimeNs until_ns) {
-  ObservedRun known = log;
-  for (ObservedRequest& request : known.requests) {
+void forget_after(TimeNs until_ns, ObservedRun& log) {
+  for (ObservedRequest& request : log.requests) {
     for (TimeNs* instant : {&request.scheduled, &request.first_token, &request.last_token}) {
       if (*instant > until_ns) *instant = kNoTime;
     }
   }
-  return known;
 }
 
 std::span<const PinnedInterval> telling_intervals(const PinnedRun& run) {

@@ -41,8 +41,8 @@ struct PinnedRun {
 // Requests arrive when the log says that they were queued.
 PinnedRun run_pinned(const Scenario& scenario, const ObservedRun& log);
 
-// What was known `until_ns` after the log's first request: later instants are left out.
-ObservedRun known_until(const ObservedRun& log, TimeNs until_ns);
+// Leaves what was known `until_ns` after the log's first request.
+void forget_after(TimeNs until_ns, ObservedRun& log);
 
 // Those from which step times can be learned: up to the first contradiction, but not the first, in
 // which an engine may still load and allocate.

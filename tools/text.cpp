@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iostream>
 
 #include "core/config_reader.h"
 #include "reports/number_text.h"
@@ -40,6 +41,10 @@ std::string aligned_rows(const std::vector<std::vector<std::string>>& rows) {
     text += '\n';
   }
   return text;
+}
+
+void say(const std::string& name, const std::string& text) {
+  std::cout << name << std::string(12 - name.size(), ' ') << wrapped(text, 12, output_columns());
 }
 
 std::string signed_percent(double share) {

@@ -20,6 +20,9 @@ std::string one_line(std::string_view text);
 // Rows of cells in aligned columns, two spaces apart. Cells are ASCII.
 std::string aligned_rows(const std::vector<std::vector<std::string>>& rows);
 
+// Prints text behind a name of up to eleven characters, wrapped beside it.
+void say(const std::string& name, const std::string& text);
+
 // "+1.25 %", "-0.10 %", "0.00 %".
 std::string signed_percent(double share);
 

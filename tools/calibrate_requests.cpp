@@ -1,0 +1,252 @@
+#include "tools/calibrate_requests.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/engine_setup.h"
+#include "core/error.h"
+#include "core/model/model_catalogue.h"
+#include "core/recorded_steps.h"
+#include "reports/file_writer.h"
+#include "reports/number_text.h"
+#include "sim/corrected_file.h"
+#include "sim/corrected_fit.h"
+#include "sim/roofline.h"
+#include "sim/simulation.h"
+#include "tools/cli.h"
+#include "tools/text.h"
+
+namespace metronome {
+namespace {
+
+double seconds(TimeNs ns) { return static_cast<double>(ns) / static_cast<double>(kNsPerMs) / 1e3; }
+
+std::vector<PredictedStep> predicted_steps(const PinnedRun& run) {
+  std::vector<PredictedStep> steps;
+  for (const PinnedStep& step : run.steps) {
+    const auto attention = static_cast<double>(step.predicted.attention_ns);
+    steps.push_back({static_cast<double>(step.cost) - attention, attention, step.num_prefill_tokens,
+                     step.num_decode_tokens});
+  }
+  return steps;
+}
+
+std::vector<MeasuredInterval> measured_intervals(const PinnedRun& run,
+                                                 std::span<const PinnedInterval> telling) {
+  std::vector<MeasuredInterval> intervals;
+  for (const PinnedInterval& interval : telling) {
+    const bool follows = !intervals.empty() && intervals.back().end == interval.begin &&
+                         !run.steps[interval.begin].is_after_idle;
+    intervals.push_back(
+        {interval.begin, interval.end, static_cast<double>(interval.took), follows});
+  }
+  return intervals;
+}
+
+std::int64_t num_steps_of(std::span<const MeasuredInterval> intervals) {
+  std::int64_t count = 0;
+  for (const MeasuredInterval& interval : intervals) {
+    count += static_cast<std::int64_t>(interval.end - interval.begin);
+  }
+  return count;
+}
+
+TimeNs end_of(const PinnedRun& run, const MeasuredInterval& interval) {
+  return run.steps[interval.end - 1].earliest;
+}
+
+std::string off_text(const CorrectionFit& check) {
+  return "off by " + signed_percent(check.sum_error) + " in sum, " +
+         fixed_text(100 * check.mean_abs_error, 2) + " % on average";
+}
+
+// Before and after the correction.
+std::string errors_text(const StepCorrection& correction, const PinnedRun& run,
+                        std::span<const MeasuredInterval> intervals) {
+  const std::vector<PredictedStep> steps = predicted_steps(run);
+  return off_text(check_correction(no_correction(), steps, intervals)) + "; corrected " +
+         off_text(check_correction(correction, steps, intervals));
+}
+
+std::string intervals_text(const PinnedRun& run, std::span<const MeasuredInterval> intervals) {
+  return grouped_text(std::ssize(intervals)) + " stretches of " +
+         grouped_text(num_steps_of(intervals)) + " steps, " +
+         fixed_text(seconds(run.steps[intervals.front().begin].started_at), 1) + " to " +
+         fixed_text(seconds(end_of(run, intervals.back())), 1) + " s";
+}
+
+// What a correction fitted to the beginning is worth for what came later.
+std::string check_text(const CorrectionOptions& options, const StepCorrection& correction) {
+  const RequestLogRun whole =
+      follow_request_log(options.log, options.scenario, options.assignments, std::nullopt);
+  std::vector<MeasuredInterval> intervals =
+      measured_intervals(whole.pinned, telling_intervals(whole.pinned));
+  const auto until_ns = static_cast<TimeNs>(*options.until_s * 1e9);
+  std::erase_if(intervals, [&](const MeasuredInterval& interval) {
+    return end_of(whole.pinned, interval) <= until_ns;
+  });
+  if (intervals.empty()) return "nothing is known of later steps";
+  return intervals_text(whole.pinned, intervals) + "; " +
+         errors_text(correction, whole.pinned, intervals);
+}
+
+// The longer first step of a server that was not warm.
+std::string first_step_text(const RequestLogRun& run, const StepCorrection& correction) {
+  const PinnedInterval& first = run.pinned.intervals.front();
+  const std::vector<PredictedStep> steps = predicted_steps(run.pinned);
+  const MeasuredInterval interval{first.begin, first.end, static_cast<double>(first.took), false};
+  const CorrectionFit check = check_correction(correction, steps, std::span(&interval, 1));
+  const double ms = -check.sum_error * interval.took_ns / 1e6;
+  constexpr double kMentioned = 5;
+  if (ms < kMentioned) return "";
+  return "took " + fixed_text(ms, 0) +
+         " ms longer than these times have it; cost_model.cold_start_ms: " +
+         fixed_text(ms + run.scenario.cost_model.cold_start_ms, 0) + " simulates that";
+}
+
+void print_ranges(const StepCorrection& correction) {
+  std::vector<std::vector<std::string>> rows = {{"factor", "of", "tokens", "steps"}};
+  const auto add = [&](const std::vector<StepCorrection::Range>& ranges, const char* what) {
+    std::int64_t from = 1;
+    for (const StepCorrection::Range& range : ranges) {
+      if (range.num_steps > 0) {
+        rows.push_back({fixed_text(range.factor, 3), what,
+                        std::to_string(from) + "-" + std::to_string(range.max_tokens),
+                        grouped_text(range.num_steps)});
+      }
+      from = range.max_tokens + 1;
+    }
+  };
+  add(correction.decode, "decodes alone");
+  add(correction.prompt, "with prompts");
+  rows.push_back({fixed_text(correction.decode_attention, 3), "attention of decodes", "", ""});
+  rows.push_back({fixed_text(correction.prompt_attention, 3), "attention with prompts", "", ""});
+  std::cout << '\n' << aligned_rows(rows);
+}
+
+// No step of the run may be faster than the hardware.
+void check_floor(const RequestLogRun& run, const StepCorrection& correction) {
+  if (run.hardware.memory_bytes == 0) return;
+  const RooflineCostModel roofline(run.model, run.hardware, run.scenario.cost_model);
+  const std::vector<PredictedStep> steps = predicted_steps(run.pinned);
+  RecordedSteps recorded(run.pinned.record, resolved_step_shape(run.scenario));
+  StepPlan plan;
+  while (recorded.next(plan)) {
+    const std::size_t at = recorded.position();
+    const PredictedStep& step = steps[at];
+    const double ns = corrected_ns(correction, step);
+    const auto floor = static_cast<double>(roofline.floor_ns(roofline.step_work(plan)));
+    if (ns + 1 >= floor) continue;
+    throw ConfigError(run.log.path + ": corrected, step " + std::to_string(at) + " (" +
+                      std::to_string(step.num_prefill_tokens + step.num_decode_tokens) +
+                      " tokens) takes " + fixed_text(ns / 1e3, 1) + " us, which " +
+                      run.hardware.name + " cannot do in less than " + fixed_text(floor / 1e3, 1) +
+                      " us; allowed: a log, a model and hardware that belong together");
+  }
+}
+
+CostModelFile file_of(const RequestLogRun& run, const CorrectionFit& fit,
+                      std::int64_t num_intervals) {
+  CorrectedModel corrected{std::nullopt, fit, num_intervals, run.until_s};
+  const std::string& base = run.scenario.cost_model.file;
+  if (!base.empty()) {
+    corrected.base = find_cost_model_file(base, run.scenario.location_of("cost_model.file"));
+  }
+  CostModelFile file;
+  file.kind = "corrected";
+  file.hardware = corrected.base ? corrected.base->hardware : run.hardware.name;
+  file.model = corrected.base ? corrected.base->model : run.model.name;
+  file.tensor_parallel_size = run.scenario.cost_model.tensor_parallel_size;
+  file.engine = corrected.base ? corrected.base->engine : "";
+  file.source =
+      "requests of " + run.log.path +
+      (run.until_s ? ", its first " + fixed_text(*run.until_s, 1) + " s" : std::string()) +
+      (corrected.base ? "; base: " + corrected.base->source : std::string());
+  file.body = std::make_shared<const CostModelFile::Json>(corrected_body(corrected));
+  return file;
+}
+
+}  // namespace
+
+bool is_request_log(const std::string& path) {
+  std::ifstream file(path);
+  char first = 0;
+  return file >> first && first == '{';
+}
+
+RequestLogRun follow_request_log(const std::string& path, const std::string& scenario,
+                                 const std::vector<std::string>& assignments,
+                                 std::optional<double> until_s) {
+  if (scenario.empty()) {
+    throw UsageError("calibrate: " + path +
+                     " says when tokens came, not what was computed; allowed: --scenario FILE "
+                     "beside it, with the engine, the policy and the requests that it is of");
+  }
+  ScenarioFile file = load_scenario(scenario, assignments, std::nullopt);
+  if (file.variants.size() != 1) {
+    throw UsageError("--scenario: " + scenario + " has " + std::to_string(file.variants.size()) +
+                     " variants; allowed: one");
+  }
+  RequestLogRun run;
+  run.log = read_observed_run(path);
+  if (run.log.format != RunFormat::RequestLog) {
+    throw ConfigError(path + ": is no request log; allowed: JSON Lines with queued_ts, " +
+                      "scheduled_ts, first_token_ts and last_token_ts");
+  }
+  if (until_s) forget_after(static_cast<TimeNs>(*until_s * 1e9), run.log);
+  run.until_s = until_s;
+  run.scenario = std::move(file.variants.front());
+  const Simulation simulation = prepare_simulation(run.scenario);
+  run.model = simulation.model;
+  run.hardware = simulation.hardware;
+  run.pinned = run_pinned(run.scenario, run.log);
+  return run;
+}
+
+std::string contradiction_remark(const RequestLogRun& run) {
+  if (run.pinned.contradictions.empty()) return "";
+  const Contradiction& first = run.pinned.contradictions.front();
+  const TimeNs at = run.pinned.steps[static_cast<std::size_t>(first.step)].earliest;
+  return "from " + fixed_text(seconds(at), 1) + " s on the simulated steps are not the measured " +
+         "ones: step " + std::to_string(first.step) + " " + first.what +
+         "; what follows is left out";
+}
+
+void calibrate_from_requests(const CorrectionOptions& options) {
+  const RequestLogRun run =
+      follow_request_log(options.log, options.scenario, options.assignments, options.until_s);
+  const std::vector<MeasuredInterval> intervals =
+      measured_intervals(run.pinned, telling_intervals(run.pinned));
+  if (intervals.size() < kMinIntervals) {
+    throw ConfigError(options.log + ": tells the time of " + std::to_string(intervals.size()) +
+                      " stretches of steps; allowed: at least " + std::to_string(kMinIntervals) +
+                      " before the simulated steps are others than the measured ones (where a "
+                      "server was not warm: with --set cost_model.cold_start_ms=...)");
+  }
+  const CorrectionFit fit = fit_correction(predicted_steps(run.pinned), intervals);
+  const std::string& base = run.scenario.cost_model.file;
+  say("corrected",
+      base.empty() ? "what the figures of " + run.hardware.name + " say" : printable(base));
+  say("fitted to", intervals_text(run.pinned, intervals) + "; an instant is uncertain by " +
+                       fixed_text(fit.instant_ns / 1e6, 1) + " ms");
+  const std::string remark = contradiction_remark(run);
+  if (!remark.empty()) say("remark", printable(remark));
+  say("there", errors_text(fit.correction, run.pinned, intervals));
+  if (options.until_s) say("later", check_text(options, fit.correction));
+  const std::string first = first_step_text(run, fit.correction);
+  if (!first.empty()) say("first step", first);
+  check_floor(run, fit.correction);
+  print_ranges(fit.correction);
+  if (options.out.empty()) return;
+  replace_file(options.out, file_of(run, fit, std::ssize(intervals)).to_json());
+  std::cout << "\ncost model: " << printable(options.out) << '\n';
+}
+
+}  // namespace metronome
