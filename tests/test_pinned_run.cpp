@@ -3,54 +3,11 @@
 
 #include "reports/validation.h"
 #include "tests/catch.h"
-#include "tests/command_line.h"
 #include "tests/error_of.h"
+#include "tests/measured_run.h"
 #include "tools/pinned_run.h"
 
 namespace metronome::testing {
-namespace {
-
-// A GPU whose steps take some per cent longer than an H200's, and not all by the same share.
-constexpr const char* kSlower = R"(
-slower: {peak_flops: 989.4e12, peak_bandwidth: 4.8e12, memory_bytes: 149250113536,
-         matmul_efficiency: 0.62, attention_efficiency: 0.5, bandwidth_efficiency: 0.74,
-         launch_overhead_us: 90, kernel_overhead_us: 14, host_gap_us: 300}
-)";
-
-std::string scenario_text(std::uint64_t seed, int async_depth) {
-  return "seed: " + std::to_string(seed) + R"(
-model: llama-3.1-8b
-hardware: h200
-engine: {max_num_seqs: 12, max_model_len: 4096, async_depth: )" +
-         std::to_string(async_depth) + R"(}
-scheduler: {policy: vllm, max_num_batched_tokens: 512}
-workload:
-  num_requests: 120
-  arrivals: {process: poisson, rate: 18}
-  prompt_tokens: {distribution: uniform, min: 20, max: 1500}
-  output_tokens: {distribution: uniform, min: 3, max: 120}
-)";
-}
-
-struct MeasuredRun {
-  ScratchFolder folder;
-  ObservedRun seen;
-
-  MeasuredRun(std::uint64_t seed, int async_depth) {
-    const std::string path = folder.write("measured.yaml", scenario_text(seed, async_depth));
-    folder.write("slower.yaml", kSlower);
-    const std::string out = folder.path() + "/out";
-    REQUIRE(run_metronome("run '" + path + "' -q --out '" + out + "'").exit_code == 0);
-    seen = read_observed_run(out, true);
-  }
-  // With the step times of a GPU that was not measured.
-  Scenario scenario_with(std::vector<std::string> changes) const {
-    changes.push_back("hardware=" + folder.path() + "/slower.yaml");
-    return scenario_of(*seen.stored, changes);
-  }
-};
-
-}  // namespace
 
 TEST_CASE("a request log pins down every step", "[tools][pinned]") {
   const std::uint64_t seed = GENERATE(range<std::uint64_t>(1, 7));

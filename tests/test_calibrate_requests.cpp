@@ -1,0 +1,140 @@
+// `metronome calibrate --from` a request log, as a user would do it.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/catch.h"
+#include "tests/error_of.h"
+#include "tests/measured_run.h"
+
+namespace metronome::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+// The other GPU's scenario, as one file.
+std::string served(const MeasuredRun& measured, std::uint64_t seed) {
+  return measured.folder.write("served.yaml",
+                               scenario_text(seed, 2) + "cost_model: {host_gap_us: 300}\n");
+}
+
+Json validated(const MeasuredRun& measured, const std::string& log, const std::string& scenario,
+               const std::string& options) {
+  const std::string out = measured.folder.path() + "/simulated";
+  std::filesystem::remove_all(out);
+  const CommandResult run =
+      run_metronome("run '" + scenario + "' -q --out '" + out + "' " + options);
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  const CommandResult result = run_metronome("validate --json '" + log + "' '" + out + "'");
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  return Json::parse(result.out);
+}
+
+}  // namespace
+
+TEST_CASE("a request log corrects the step times of its scenario", "[calibrate][requests]") {
+  const std::uint64_t seed = GENERATE(31, 32, 33);
+  INFO("seed " << seed);
+  const MeasuredRun measured(seed, 2);
+  const std::string log = measured.request_log();
+  const std::string scenario = served(measured, seed);
+  const std::string other = "--set hardware='" + measured.folder.path() + "/slower.yaml' ";
+  const std::string file = measured.folder.path() + "/own.json";
+  const Json plain = validated(measured, log, scenario, other);
+  CHECK(plain["mean_abs_error"] > 0.05);
+
+  const CommandResult fit = run_metronome("calibrate --from '" + log + "' --scenario '" + scenario +
+                                          "' " + other + "--until 5 --out '" + file + "'");
+  INFO(fit.out << fit.err);
+  REQUIRE(fit.exit_code == 0);
+  CHECK(contains(fit.out, "corrected   what the figures of slower say"));
+  CHECK(contains(fit.out, "later  "));
+  const Json corrected =
+      validated(measured, log, scenario, other + "--set cost_model.file='" + file + "'");
+  CHECK(corrected["mean_abs_error"] < 0.25 * plain["mean_abs_error"].get<double>());
+  CHECK(corrected["mean_abs_error"] < 0.02);
+  CHECK(corrected["pinned"]["contradictions"].empty());
+}
+
+TEST_CASE("a form is fitted to a request log", "[calibrate][requests]") {
+  const MeasuredRun measured(41, 2);
+  const std::string log = measured.request_log();
+  const std::string scenario = served(measured, 41);
+  const std::string other = "--set hardware='" + measured.folder.path() + "/slower.yaml' ";
+  const std::string file = measured.folder.path() + "/fitted.json";
+  const CommandResult fit =
+      run_metronome("calibrate --kind fitted --from '" + log + "' --scenario '" + scenario + "' " +
+                    other + "--out '" + file + "'");
+  INFO(fit.out << fit.err);
+  REQUIRE(fit.exit_code == 0);
+  CHECK(contains(fit.out, "between two known instants together"));
+  const Json fitted =
+      validated(measured, log, scenario, other + "--set cost_model.file='" + file + "'");
+  CHECK(fitted["mean_abs_error"] < 0.03);
+  CHECK(Json::parse(read_text_file(file))["kind"] == "fitted");
+}
+
+TEST_CASE("figures after an instant are those of later requests", "[validate][requests]") {
+  const MeasuredRun measured(51, 2);
+  const std::string log = measured.request_log();
+  const std::string out = measured.folder.path() + "/out";
+  const auto validate = [&](const std::string& options) {
+    return run_metronome("validate '" + log + "' '" + out + "' --json " + options);
+  };
+  const Json all = Json::parse(validate("").out);
+  const Json none = Json::parse(validate("--after 0").out);
+  CHECK(all["latencies"] == none["latencies"]);
+  CHECK(none["throughputs"].empty());
+  const Json later = Json::parse(validate("--after 4").out);
+  double sum = 0;
+  int count = 0;
+  for (const ObservedRequest& request : measured.seen.requests) {
+    if (request.first_token <= 4000 * kNsPerMs) continue;
+    sum += static_cast<double>(request.ttft_ns) / static_cast<double>(kNsPerMs);
+    ++count;
+  }
+  CHECK(count > 10);
+  CHECK(later["latencies"][0]["measured"].get<double>() == Approx(sum / count).epsilon(1e-4));
+  CHECK(later["latencies"][0]["measured"] != all["latencies"][0]["measured"]);
+  CHECK(contains(validate("--after 1000").err, "has no later first token"));
+  CHECK(contains(validate("--after -1").err, "--after: allowed: 0 seconds or more"));
+}
+
+TEST_CASE("what a request log cannot be calibrated with is said", "[calibrate][requests]") {
+  const MeasuredRun measured(61, 2);
+  const std::string log = measured.request_log();
+  const std::string scenario = served(measured, 61);
+  const std::string out = measured.folder.path() + "/own.json";
+  const auto error = [&](const std::string& options) {
+    const CommandResult result = run_metronome("calibrate --out '" + out + "' " + options);
+    CHECK(result.exit_code == 2);
+    CHECK_FALSE(std::filesystem::exists(out));
+    return result.err;
+  };
+  const std::string from = "--from '" + log + "' ";
+  const std::string with = from + "--scenario '" + scenario + "' ";
+  CHECK(contains(error(from), "allowed: --scenario FILE beside it"));
+  CHECK(contains(error(with + "--until 0"), "--until: allowed: more than 0 seconds"));
+  CHECK(contains(error(with + "--until 0.05"), "allowed: at least 10 before"));
+  CHECK(contains(error(with + "--kind none"), "allowed: corrected, fitted, replay"));
+  CHECK(contains(error(with + from + "--kind corrected"), "corrected is for a request log"));
+  CHECK(contains(error(from + "--set seed=1"), "--set: has no effect; allowed: beside --scenario"));
+  CHECK(contains(error(with + "--set workload.num_requests=7"), "has 120 requests"));
+  CHECK(contains(error(with + "--set workload.num_requests=7 --kind corrected"), "requests.jsonl"));
+  const std::string csv = measured.folder.write("steps.csv", "tokens\n");
+  CHECK(contains(error("--from '" + csv + "' --model llama-3.1-8b --until 3"),
+                 "--until: has no effect"));
+  CHECK(contains(error("--from '" + csv + "' --model llama-3.1-8b --kind corrected"),
+                 "corrected is for a request log"));
+  // A GPU that is faster than what was measured on can be: h200 figures, ten times as good.
+  const std::string faster = measured.folder.write(
+      "faster.yaml",
+      "faster: {peak_flops: 200e12, peak_bandwidth: 2.4e12, memory_bytes: 149250113536,\n"
+      "         matmul_efficiency: 1, attention_efficiency: 1, bandwidth_efficiency: 1,\n"
+      "         launch_overhead_us: 0, kernel_overhead_us: 0, host_gap_us: 0}\n");
+  CHECK(contains(error(with + "--set hardware='" + faster + "'"), "cannot do in less than"));
+}
+
+}  // namespace metronome::testing
