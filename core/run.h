@@ -55,6 +55,10 @@ class PreparedRun {
   // that throws ends it. Throws ConfigError.
   virtual void load(const std::function<void()>& poll) { poll(); }
 
+  // The next run() draws what is random in its times for the n-th time; before the first call, and
+  // for 0, as the scenario's seed says. Without effect where nothing is.
+  virtual void draw_noise(std::int32_t) {}
+
   // Runs the workload to its end. Every event goes to every sink, in order. `clock` is virtual for
   // the simulator, real for what computes, and starts at 0. `progress` is called now and then,
   // where steps are long also in the middle of one; what it throws ends the run.

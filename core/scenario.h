@@ -52,6 +52,7 @@ struct CostModelConfig {
   std::optional<double> host_gap_us;    // overrides the file's and the hardware's
   double cold_start_ms = 0;             // host time of the engine's first launch
   StepNoise noise = StepNoise::None;    // drawn as the file's steps scattered
+  std::int32_t noise_seeds = 8;         // draws that a run's figures are given a band over; 1: none
   double gpu_memory_utilization = 0.9;  // share of device memory for weights and KV
   // Passes up to that many tokens run as captured CUDA graphs, padded to a captured size, where the
   // cost model is a file that knows of it; absent: vLLM's min(2 max_num_seqs, 512).

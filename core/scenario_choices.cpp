@@ -108,9 +108,19 @@ Unused unused_by_backend(std::string_view name) {
   return unused;
 }
 
+Unused unused_by_noise(std::string_view name) {
+  if (name != "none") return {};
+  return {
+      {{"noise_seeds",
+        "without noise every simulation is the same; allowed: noise calibrated, or the key left "
+        "out"}},
+      {}};
+}
+
 std::vector<Choice> list_choices() {
   std::vector<Choice> choices = {{"scheduler", "policy", unused_by_policy},
-                                 {"kv_cache", "backend", unused_by_backend}};
+                                 {"kv_cache", "backend", unused_by_backend},
+                                 {"cost_model", "noise", unused_by_noise}};
   for (Choice choice : workload_choices()) {
     choice.section = choice.section.empty() ? "workload" : "workload." + choice.section;
     choices.push_back(std::move(choice));

@@ -124,6 +124,10 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
   visitor.choice("noise", config.noise, kNoises,
                  "step times exact, or scattered as those that a file of kind fitted was fitted "
                  "to; drawn from the seed");
+  visitor.integer("noise_seeds", config.noise_seeds, 1, 1000,
+                  "with noise calibrated: how often `metronome run` simulates a variant, each time "
+                  "with other draws, to say between which values figures lie; results are those of "
+                  "the first, which is all that other commands take; 1: no bands");
   visitor.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1,
                  "share of device memory for weights and KV");
   visitor.integer_or_auto("max_graph_tokens", config.max_graph_tokens, 0, 65536,

@@ -103,6 +103,30 @@ std::string table_head() {
   return "<thead>" + groups + "</tr>\n" + titles + "</tr></thead>\n";
 }
 
+// The lowest and the highest of a figure under noise, where the run was simulated with several
+// seeds.
+std::string band_html(const Json& result, const Column& column) {
+  const auto noise = result.find("noise");
+  if (noise == result.end() || !noise->is_object() || !noise->contains("bands")) return {};
+  const auto band = noise->at("bands").find(column.key);
+  if (band == noise->at("bands").end() || !band->is_array() || band->size() != 2) return {};
+  const auto end = [&](std::size_t i) {
+    const double number = band->at(i).is_number() ? band->at(i).get<double>() : std::nan("");
+    return grouped_text(number * column.scale, column.decimals);
+  };
+  return "<span class=\"band\">" + end(0) + " &ndash; " + end(1) + "</span>";
+}
+
+std::string noise_note(const std::vector<Json>& results) {
+  for (const Json& result : results) {
+    const auto noise = result.find("noise");
+    if (noise == result.end() || !noise->is_object()) continue;
+    return "<p class=\"lead\">Below a figure: the lowest and the highest of " +
+           text_at(*noise, "seeds") + " noise seeds. All else is of the first.</p>\n";
+  }
+  return {};
+}
+
 std::string summary_table(std::span<const ReportRun> runs, const std::vector<Json>& results) {
   std::string html = "<table class=\"summary\">\n" + table_head() + "<tbody>\n";
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -111,7 +135,7 @@ std::string summary_table(std::span<const ReportRun> runs, const std::vector<Jso
     for (const Column& column : kColumns) {
       const double number = number_at(results[i], column.key) * column.scale;
       html += "<td data-key=\"" + std::string(column.key) + "\">" +
-              grouped_text(number, column.decimals) + "</td>";
+              grouped_text(number, column.decimals) + band_html(results[i], column) + "</td>";
     }
     html += "</tr>\n";
   }
@@ -361,7 +385,7 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
       {"description", html_text(text.description)},
       {"facts", facts(runs, results)},
       {"notes", note_list(text.notes)},
-      {"summary", summary_table(runs, results)},
+      {"summary", summary_table(runs, results) + noise_note(results)},
       {"formulas", formulas == results.front().end() ? "" : formula_list(*formulas)},
       {"runs", run_details(runs, results)},
       {"style", std::string(kReportStyle)},

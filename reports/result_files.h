@@ -11,6 +11,7 @@
 #include "core/run_record.h"
 #include "core/scenario.h"
 #include "core/summary.h"
+#include "reports/noise_bands.h"
 
 namespace metronome {
 
@@ -51,6 +52,7 @@ struct RunInfo {
 struct RunResult {
   RunInfo info;
   Summary summary;
+  NoiseBands noise;
 };
 
 // result.json: vLLM's keys in vLLM's order, then Metronome's. A figure that does not exist (the

@@ -152,6 +152,24 @@ void append_stall(const Stall& stall, JsonText& json) {
   json.end_object();
 }
 
+void append_noise(const NoiseBands& noise, JsonText& json) {
+  if (noise.num_seeds == 0) return;
+  json.key("noise");
+  json.begin_object();
+  json.field("seeds", noise.num_seeds);
+  json.key("bands");
+  json.begin_object();
+  for (const FigureBand& band : noise.figures) {
+    json.key(band.key);
+    json.begin_array();
+    json.value(band.low);
+    json.value(band.high);
+    json.end_array();
+  }
+  json.end_object();
+  json.end_object();
+}
+
 void append_slo(const SloConfig& slo, JsonText& json) {
   json.key("slo");
   json.begin_object();
@@ -165,7 +183,8 @@ void append_slo(const SloConfig& slo, JsonText& json) {
 }  // namespace
 
 void append_flat_fields(const RunResult& result, JsonText& json) {
-  const auto& [info, summary] = result;
+  const RunInfo& info = result.info;
+  const Summary& summary = result.summary;
   append_benchmark_fields(info, summary, json);
   json.field(kResultSchemaKey, kResultSchema);
   json.field("run_number", 0);
@@ -212,6 +231,7 @@ std::string result_json(const RunResult& result) {
   JsonText json(JsonText::Style::Indented);
   json.begin_object();
   append_flat_fields(result, json);
+  append_noise(result.noise, json);
   append_stall(result.summary.longest_stall, json);
   append_slo(result.info.slo, json);
   append_or_null(json, "scenario", result.info.scenario);

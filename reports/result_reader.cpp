@@ -63,6 +63,32 @@ RunInfo read_info(const JsonPlace& result) {
   return info;
 }
 
+NoiseBands read_noise(const JsonPlace& result) {
+  NoiseBands noise;
+  if (!result.has("noise")) return noise;
+  noise.num_seeds = result.at("noise").at("seeds").integer(1, kNever - 1);
+  const JsonPlace bands = result.at("noise").at("bands");
+  for (const auto& [key, ignored] : bands.json().items()) {
+    std::vector<double> ends;
+    bands.at(key).for_each(
+        [&](const JsonPlace& end) { ends.push_back(end.is_null() ? std::nan("") : end.number()); });
+    if (ends.size() != 2) bands.at(key).fail("is no list of lowest and highest");
+    noise.figures.push_back({key, ends[0], ends[1]});
+  }
+  return noise;
+}
+
+// What result.json has and the record has not.
+RunResult read_head(const std::string& folder) {
+  const std::string path = folder + "/" + std::string(kResultFile);
+  const JsonPlace::Json json = read_json_file(path, "a folder that metronome wrote");
+  const JsonPlace result(path, json);
+  RunResult head;
+  head.info = read_info(result);
+  head.noise = read_noise(result);
+  return head;
+}
+
 EndReason read_reason(const JsonPlace& place) {
   const std::string name = place.text();
   for (std::size_t i = 0; i < kNumEndReasons; ++i) {
@@ -232,16 +258,12 @@ std::vector<std::string> result_folders(const std::string& path) {
   return folders;
 }
 
-RunInfo read_result_info(const std::string& folder) {
-  const std::string path = folder + "/" + std::string(kResultFile);
-  const JsonPlace::Json json = read_json_file(path, "a folder that metronome wrote");
-  return read_info(JsonPlace(path, json));
-}
+RunInfo read_result_info(const std::string& folder) { return read_head(folder).info; }
 
 StoredRun read_result(const std::string& folder) {
   StoredRun run;
   run.folder = folder;
-  run.result.info = read_result_info(folder);
+  run.result = read_head(folder);
   run.record = read_record(folder);
   run.result.summary = summarize(run.record, {run.result.info.slo, run.result.info.num_blocks});
   return run;

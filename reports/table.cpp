@@ -24,6 +24,7 @@ enum class Better { Neither, Lower, Higher };
 struct Cell {
   double value;  // NaN prints as "-"
   int decimals;
+  bool is_band = false;  // an end of what noise does to the figure above; never the best
 };
 
 struct Column {
@@ -61,7 +62,8 @@ class TableText {
     for (std::size_t row = 0; row < row_names.size(); ++row) {
       text_ += left(row_names[row]);
       for (std::size_t c = 0; c < columns.size(); ++c) {
-        cell(right(cell_text(columns[c], row), widths[c] - 1), best[c], c + 1 == columns.size());
+        const std::string& marked = columns[c].cells[row].is_band ? std::string() : best[c];
+        cell(right(cell_text(columns[c], row), widths[c] - 1), marked, c + 1 == columns.size());
       }
       text_ += '\n';
     }
@@ -111,7 +113,7 @@ class TableText {
     bool differ = false;
     for (std::size_t row = 0; row < column.cells.size(); ++row) {
       const double value = column.cells[row].value;
-      if (!std::isfinite(value)) continue;
+      if (!std::isfinite(value) || column.cells[row].is_band) continue;
       if (best == column.cells.size()) {
         best = row;
         continue;
@@ -157,17 +159,62 @@ Column column(std::span<const RunResult> results, std::string_view title, Better
   return filled;
 }
 
+// The lowest and the highest value under noise, below a figure.
+void add_band(const RunResult& result, const std::string& key, double scale, Column& column) {
+  if (result.noise.num_seeds == 0) return;
+  const FigureBand* band = result.noise.find(key);
+  const int decimals = column.cells.back().decimals;
+  for (const auto end : {&FigureBand::low, &FigureBand::high}) {
+    const double value = band == nullptr ? std::nan("") : scale * (band->*end);
+    column.cells.push_back({value, decimals, true});
+  }
+}
+
+// `name`, and those of the rows of its bands.
+void add_row_names(const RunResult& result, const std::string& name,
+                   std::vector<std::string>& names) {
+  names.push_back(name);
+  if (result.noise.num_seeds > 0) names.insert(names.end(), {"  lowest", "  highest"});
+}
+
+std::vector<std::string> banded_names(std::span<const RunResult> results) {
+  std::vector<std::string> names;
+  for (const RunResult& result : results) add_row_names(result, result.info.label, names);
+  return names;
+}
+
+// column() with the bands of each figure, which is `scale` times that of result.json at `key`.
+template <class Get>
+Column banded_column(std::span<const RunResult> results, std::string_view title, Better better,
+                     int decimals, const std::string& key, double scale, Get get) {
+  Column filled{title, better};
+  for (const RunResult& result : results) {
+    filled.cells.push_back({scale * get(result.summary), decimals});
+    add_band(result, key, scale, filled);
+  }
+  return filled;
+}
+
 // Enough decimals to tell values apart, few enough to read.
 int decimals_for(double largest) { return largest >= 100'000 ? 0 : largest >= 100 ? 1 : 2; }
 
 double largest_ms(const Distribution& values) { return values.count > 0 ? values.max_ms : 0; }
 
-// The row of one distribution.
-void add_latency_row(const Distribution& values, int decimals, std::vector<Column>& columns) {
+struct Metric {
+  std::string_view title;
+  const char* key;  // "ttft" of "p99_ttft_ms"
+  Distribution Summary::*values;
+};
+
+// The row of one distribution of a run, and those of its bands.
+void add_latency_row(const RunResult& result, const Metric& metric, int decimals,
+                     std::vector<Column>& columns) {
+  const Distribution& values = result.summary.*metric.values;
   const double figures[] = {values.mean_ms, values.p50_ms, values.p90_ms, values.p99_ms,
                             values.max_ms};
   for (std::size_t c = 0; c < columns.size(); ++c) {
     columns[c].cells.push_back({figures[c], decimals});
+    add_band(result, std::string(columns[c].title) + "_" + metric.key + "_ms", 1, columns[c]);
   }
 }
 
@@ -180,32 +227,32 @@ std::vector<Column> latency_columns() {
 }
 
 void add_latencies(std::span<const RunResult> results, TableText& table) {
-  using Member = Distribution Summary::*;
-  constexpr std::pair<std::string_view, Member> kMetrics[] = {{"TTFT", &Summary::ttft},
-                                                              {"TPOT", &Summary::tpot},
-                                                              {"ITL", &Summary::itl},
-                                                              {"E2EL", &Summary::e2el}};
+  constexpr Metric kMetrics[] = {{"TTFT", "ttft", &Summary::ttft},
+                                 {"TPOT", "tpot", &Summary::tpot},
+                                 {"ITL", "itl", &Summary::itl},
+                                 {"E2EL", "e2el", &Summary::e2el}};
   if (results.size() == 1) {
     std::vector<std::string> names;
     std::vector<Column> columns = latency_columns();
-    for (const auto& [name, member] : kMetrics) {
-      const Distribution& values = results[0].summary.*member;
-      names.emplace_back(name);
-      add_latency_row(values, decimals_for(largest_ms(values)), columns);
+    for (const Metric& metric : kMetrics) {
+      const double largest = largest_ms(results[0].summary.*metric.values);
+      add_row_names(results[0], std::string(metric.title), names);
+      add_latency_row(results[0], metric, decimals_for(largest), columns);
     }
     table.rows("latency, ms", names, columns);
     return;
   }
-  for (const auto& [name, member] : kMetrics) {
+  const std::vector<std::string> names = banded_names(results);
+  for (const Metric& metric : kMetrics) {
     double largest = 0;
     for (const RunResult& result : results) {
-      largest = std::max(largest, largest_ms(result.summary.*member));
+      largest = std::max(largest, largest_ms(result.summary.*metric.values));
     }
     std::vector<Column> columns = latency_columns();
     for (const RunResult& result : results) {
-      add_latency_row(result.summary.*member, decimals_for(largest), columns);
+      add_latency_row(result, metric, decimals_for(largest), columns);
     }
-    table.block(std::string(name) + ", ms", columns);
+    table.rows(std::string(metric.title) + ", ms", names, columns);
   }
 }
 
@@ -228,26 +275,27 @@ void add_cadence(std::span<const RunResult> results, TableText& table) {
 }
 
 void add_throughput(std::span<const RunResult> results, TableText& table) {
-  std::vector<Column> columns = {column(results, "seconds", Better::Lower, 1,
-                                        [](const Summary& s) { return to_seconds(s.duration_ns); }),
-                                 column(results, "req/s", Better::Higher, 3,
-                                        [](const Summary& s) { return s.request_throughput; }),
-                                 column(results, "out tok/s", Better::Higher, 1,
-                                        [](const Summary& s) { return s.output_throughput; }),
-                                 column(results, "total tok/s", Better::Higher, 1,
-                                        [](const Summary& s) { return s.total_token_throughput; })};
+  std::vector<Column> columns = {
+      banded_column(results, "seconds", Better::Lower, 1, "duration", 1,
+                    [](const Summary& s) { return to_seconds(s.duration_ns); })};
+  const auto add = [&](std::string_view title, int decimals, const char* key, double scale,
+                       auto get) {
+    columns.push_back(banded_column(results, title, Better::Higher, decimals, key, scale, get));
+  };
+  add("req/s", 3, "request_throughput", 1, [](const Summary& s) { return s.request_throughput; });
+  add("out tok/s", 1, "output_throughput", 1, [](const Summary& s) { return s.output_throughput; });
+  add("total tok/s", 1, "total_token_throughput", 1,
+      [](const Summary& s) { return s.total_token_throughput; });
   const bool has_slo = std::any_of(results.begin(), results.end(), [](const RunResult& result) {
     return result.summary.slo_attainment.has_value();
   });
   if (has_slo) {
-    columns.push_back(column(results, "goodput/s", Better::Higher, 3, [](const Summary& s) {
-      return s.request_goodput.value_or(std::nan(""));
-    }));
-    columns.push_back(column(results, "in SLO %", Better::Higher, 2, [](const Summary& s) {
-      return 100 * s.slo_attainment.value_or(std::nan(""));
-    }));
+    add("goodput/s", 3, "request_goodput", 1,
+        [](const Summary& s) { return s.request_goodput.value_or(std::nan("")); });
+    add("in SLO %", 2, "slo_attainment", 100,
+        [](const Summary& s) { return s.slo_attainment.value_or(std::nan("")); });
   }
-  table.block("throughput", columns);
+  table.rows("throughput", banded_names(results), columns);
 }
 
 void add_device(std::span<const RunResult> results, TableText& table) {
@@ -344,6 +392,13 @@ void add_notes(std::span<const RunResult> results, std::string_view incomparable
     for (const RunResult& result : results) {
       table.sentence(result.info.label, slo_text(result.info.slo));
     }
+  }
+  const auto noisy = std::find_if(results.begin(), results.end(), [](const RunResult& result) {
+    return result.noise.num_seeds > 0;
+  });
+  if (noisy != results.end()) {
+    table.line("lowest, highest: of " + grouped_text(noisy->noise.num_seeds) +
+               " noise seeds; the figure above them and all others are the first's");
   }
   if (!incomparable.empty()) {
     table.line("no value is marked as the best: " + std::string(incomparable));

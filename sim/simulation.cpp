@@ -16,7 +16,6 @@
 #include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
 #include "sim/sim_executor.h"
-#include "sim/step_noise.h"
 
 namespace metronome {
 
@@ -65,18 +64,20 @@ std::unique_ptr<CostModel> make_cost_model(const StepTimes& times, const Scenari
 }
 
 // What the simulated device takes; policies and comparisons predict without noise.
-std::unique_ptr<CostModel> make_device(const StepTimes& times, const Scenario& scenario,
-                                       const ModelConfig& model) {
-  std::unique_ptr<CostModel> exact = make_cost_model(times, scenario, model);
-  if (scenario.cost_model.noise == StepNoise::None) return exact;
+void make_device(const StepTimes& times, const Scenario& scenario, Simulation& simulation) {
+  simulation.cost_model = make_cost_model(times, scenario, simulation.model);
+  if (scenario.cost_model.noise == StepNoise::None) return;
   if (!times.file || times.file->kind != "fitted") {
     throw UnplacedConfigError("cost_model.noise",
                               "calibrated needs step times that were fitted to measured ones; "
                               "allowed: none, or a cost_model.file of kind fitted");
   }
   std::vector<StepScatter> scatter = read_fitted(*times.file).scatter;
-  if (scatter.empty()) return exact;
-  return std::make_unique<NoisyCostModel>(std::move(exact), std::move(scatter), scenario.seed);
+  if (scatter.empty()) return;
+  auto noisy = std::make_unique<NoisyCostModel>(std::move(simulation.cost_model),
+                                                std::move(scatter), scenario.seed);
+  simulation.noise = noisy.get();
+  simulation.cost_model = std::move(noisy);
 }
 
 // A block count given by hand may exceed what the device has memory for beside the weights: a
@@ -106,7 +107,7 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   const StepTimes times = find_step_times(scenario);
   simulation.hardware = times.hardware;
   simulation.device = simulation.hardware.name;
-  simulation.cost_model = make_device(times, scenario, simulation.model);
+  make_device(times, scenario, simulation);
   simulation.setup = make_engine_setup(scenario, simulation.model, [&](std::int64_t block_tokens) {
     return simulation.cost_model->kv_capacity_blocks(block_tokens);
   });
@@ -120,6 +121,10 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   return simulation;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
+}
+
+void Simulation::draw_noise(std::int32_t n) {
+  if (noise != nullptr) noise->redraw(n);
 }
 
 RunOutcome Simulation::run(const Workload& workload, Clock& clock,

@@ -8,14 +8,17 @@
 #include "core/scenario.h"
 #include "sim/cost_model.h"
 #include "sim/hardware.h"
+#include "sim/step_noise.h"
 
 namespace metronome {
 
 struct Simulation final : PreparedRun {
   HardwareSpec hardware;
   std::unique_ptr<CostModel> cost_model;
+  NoisyCostModel* noise = nullptr;  // `cost_model`, where its times are drawn
   TimeNs cold_start_ns = 0;
 
+  void draw_noise(std::int32_t n) override;
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                  const ProgressFn& progress = {}) override;
 };

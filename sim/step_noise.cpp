@@ -27,8 +27,15 @@ double quantile(const StepScatter& scatter, double share) {
 
 NoisyCostModel::NoisyCostModel(std::unique_ptr<CostModel> exact, std::vector<StepScatter> scatter,
                                std::uint64_t seed)
-    : exact_(std::move(exact)), scatter_(std::move(scatter)), seed_(mix64(seed)) {
+    : exact_(std::move(exact)),
+      scatter_(std::move(scatter)),
+      seed_(mix64(seed)),
+      drawn_seed_(seed_) {
   METRONOME_CHECK(!scatter_.empty(), "there is scatter to draw from");
+}
+
+void NoisyCostModel::redraw(std::int32_t n) {
+  drawn_seed_ = n == 0 ? seed_ : mix64(seed_ + mix64(static_cast<std::uint64_t>(n)));
 }
 
 double NoisyCostModel::ratio_of(const StepPlan& plan) const {
@@ -37,7 +44,7 @@ double NoisyCostModel::ratio_of(const StepPlan& plan) const {
       std::find_if(scatter_.begin(), scatter_.end(),
                    [&](const StepScatter& scatter) { return scatter.regime.order > order; });
   const StepScatter& scatter = behind == scatter_.begin() ? *behind : *(behind - 1);
-  const std::uint64_t bits = mix64(seed_ + static_cast<std::uint64_t>(plan.step_index));
+  const std::uint64_t bits = mix64(drawn_seed_ + static_cast<std::uint64_t>(plan.step_index));
   constexpr double kUnit = 0x1p-53;
   return quantile(scatter, static_cast<double>(bits >> 11) * kUnit);
 }

@@ -100,6 +100,30 @@ TEST_CASE("a draw depends on seed, step and regime alone", "[fitted]") {
   CHECK(model.kv_capacity_blocks(16) == 99);
 }
 
+TEST_CASE("noise drawn anew is another's, and the first comes back", "[fitted]") {
+  NoisyCostModel model = noisy(5);
+  const auto times = [](NoisyCostModel& of) {
+    std::vector<TimeNs> list;
+    for (std::int64_t step = 0; step < 50; ++step)
+      list.push_back(cost_of(of, step, 10, 0).total_ns);
+    return list;
+  };
+  const std::vector<TimeNs> first = times(model);
+  std::vector<std::vector<TimeNs>> all = {first};
+  for (const std::int32_t n : {1, 2, 3}) {
+    model.redraw(n);
+    all.push_back(times(model));
+  }
+  for (const std::uint64_t seed : {4, 6, 7}) {
+    NoisyCostModel other = noisy(seed);
+    all.push_back(times(other));
+  }
+  std::sort(all.begin(), all.end());
+  CHECK(std::adjacent_find(all.begin(), all.end()) == all.end());
+  model.redraw(0);
+  CHECK(times(model) == first);
+}
+
 TEST_CASE("noise needs a file that says how steps scatter", "[fitted]") {
   const ScratchFolder folder;
   const std::string scenario = folder.write("small.yaml", kSmallScenario);

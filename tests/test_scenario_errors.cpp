@@ -91,7 +91,7 @@ TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
        "scheduler_reserve_full_isl, evict_unhashed_first"},
       {"cost_model: {files: x.json}\n",
        "bad.yaml:1: cost_model.files: unknown key (did you mean 'file'?); allowed: file, "
-       "batching, gather_kv, tensor_parallel_size, host_gap_us, cold_start_ms, noise, "
+       "batching, gather_kv, tensor_parallel_size, host_gap_us, cold_start_ms, noise, noise_seeds, "
        "gpu_memory_utilization, max_graph_tokens"},
       {"slo: {tftt_ms: 4}\n",
        "bad.yaml:1: slo.tftt_ms: unknown key (did you mean 'ttft_ms'?); allowed: preset, "

@@ -222,13 +222,14 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
       text << "steps of " << name << '\n';
       log.emplace(text);
     }
-    VariantOutcome outcome =
-        run_variant(backend, variant, log ? &*log : nullptr, [&bar](const RunProgress& now) {
-          bar.update(now.num_ended, now.num_total);
-          throw_if_interrupted();
-          throw_if_output_failed();
-          return true;
-        });
+    const ProgressFn progress = [&bar](const RunProgress& now) {
+      bar.update(now.num_ended, now.num_total);
+      throw_if_interrupted();
+      throw_if_output_failed();
+      return true;
+    };
+    VariantOutcome outcome = run_variant(backend, variant, log ? &*log : nullptr, progress);
+    add_noise_bands(backend, variant, progress, outcome);
     outcome.result.info.scenario = printable(file.name);
     outcome.result.info.description = printable(file.description);
     write_variant(outcome, variant.scenario.results, folder,

@@ -107,6 +107,10 @@ RunInfo run_info(const Backend& backend, const PreparedVariant& variant) {
   return info;
 }
 
+Summary summary_of(const PreparedVariant& variant, const RunRecord& record) {
+  return summarize(record, {variant.scenario.slo, variant.run->setup.kv_cache.num_blocks});
+}
+
 std::unique_ptr<Clock> make_clock(const Backend& backend) {
   if (backend.is_measured()) return std::make_unique<WallClock>(throw_if_interrupted);
   return std::make_unique<VirtualClock>();
@@ -156,8 +160,7 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
   outcome.elapsed_ms = elapsed.count();
   outcome.result.info.digest = digest.hex();
   outcome.result.info.output_digest = outcome.outputs.digest();
-  outcome.result.summary =
-      summarize(outcome.record, {variant.scenario.slo, variant.run->setup.kv_cache.num_blocks});
+  outcome.result.summary = summary_of(variant, outcome.record);
   for (const FailureMessage& message : run.messages) {
     outcome.warnings.push_back(warning_text(message, outcome.result.summary));
   }
@@ -169,6 +172,26 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
                                variant.scenario.cost_model.file + " was measured with");
   }
   return outcome;
+}
+
+void add_noise_bands(const Backend& backend, PreparedVariant& variant, const ProgressFn& progress,
+                     VariantOutcome& outcome) {
+  const CostModelConfig& config = variant.scenario.cost_model;
+  const bool is_noisy = !backend.is_measured() && config.noise != StepNoise::None;
+  if (!is_noisy || config.noise_seeds == 1) return;
+  std::vector<Summary> draws = {outcome.result.summary};
+  for (std::int32_t n = 1; n < config.noise_seeds; ++n) {
+    RunRecorder recorder(variant.workload->requests.size());
+    EventSink* sinks[] = {&recorder};
+    const std::unique_ptr<Clock> clock = make_clock(backend);
+    variant.run->draw_noise(n);
+    if (!variant.run->run(*variant.workload, *clock, sinks, progress).completed) {
+      throw Interrupted();
+    }
+    draws.push_back(summary_of(variant, recorder.finish()));
+  }
+  variant.run->draw_noise(0);
+  outcome.result.noise = noise_bands(draws);
 }
 
 void write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted, ResultFolder& folder,

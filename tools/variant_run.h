@@ -40,6 +40,12 @@ struct VariantOutcome {
 VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, EventSink* extra_sink,
                            const ProgressFn& progress);
 
+// Simulates a variant whose step times are noisy as often as its `cost_model.noise_seeds` asks, of
+// which run_variant() gave the first, and adds the bands of its figures to the outcome. Nothing
+// where times are measured, or have no noise. Throws Interrupted when `progress` ends a run.
+void add_noise_bands(const Backend& backend, PreparedVariant& variant, const ProgressFn& progress,
+                     VariantOutcome& outcome);
+
 // Writes the files of a run into `subfolder` of `folder` (empty: into the folder itself).
 void write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted, ResultFolder& folder,
                    const std::string& subfolder);

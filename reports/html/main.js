@@ -67,9 +67,10 @@ function markBest(runs) {
     const values = runs.map((run) => run.result[key]);
     if (values.some((value) => !Number.isFinite(value))) continue;
     const best = more.includes(key) ? d3.max(values) : d3.min(values);
-    const text = cells[values.indexOf(best)].textContent;
-    if (cells.every((cell) => cell.textContent === text)) continue;
-    for (const cell of cells) if (cell.textContent === text) cell.classList.add('best');
+    const textOf = (cell) => cell.firstChild.textContent.trim();  // without its band
+    const text = textOf(cells[values.indexOf(best)]);
+    if (cells.every((cell) => textOf(cell) === text)) continue;
+    for (const cell of cells) if (textOf(cell) === text) cell.classList.add('best');
   }
 }
 
