@@ -114,7 +114,7 @@ TEST_CASE("noise drawn anew is another's, and the first comes back", "[fitted]")
     model.redraw(n);
     all.push_back(times(model));
   }
-  for (const std::uint64_t seed : {4, 6, 7}) {
+  for (const std::uint64_t seed : {4u, 6u, 7u}) {
     NoisyCostModel other = noisy(seed);
     all.push_back(times(other));
   }
