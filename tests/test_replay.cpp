@@ -447,7 +447,7 @@ TEST_CASE("what cannot be replayed is refused", "[replay]") {
   CHECK(contains(error(keep + "' --kind replay"),
                  "--kind: replay gives the steps of one run back, not of 2"));
   CHECK(contains(error(keep + "/whole' --kind median"),
-                 "--kind: 'median' is unknown; allowed: fitted, replay"));
+                 "--kind: 'median' is unknown; allowed: corrected, fitted, replay"));
   CHECK_FALSE(std::filesystem::exists(file));
   CHECK(contains(error("calibrate --import profiles --kind replay"), "--kind: has no effect"));
   REQUIRE(run_metronome(keep + "/whole' --kind replay").exit_code == 0);

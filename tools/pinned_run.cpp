@@ -118,12 +118,12 @@ class PinSearch {
 
  private:
   static constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max();
-  static constexpr int kMaxTrials = 200;
+  static constexpr int kMaxTrials = 300;
   // Which steps take other times in the next trial: those from so many intervals before the first
   // contradiction on. They take what their kind did up to there, times a factor.
   static constexpr std::size_t kBack[] = {1000000, 40, 10, 3};
-  static constexpr double kFactors[] = {1,     0.985, 1.015, 0.97, 1.03, 0.955,
-                                        1.045, 0.94,  1.06,  0.92, 1.08};
+  static constexpr double kFactors[] = {1,    0.985, 1.015, 0.97, 1.03, 0.955, 1.045, 0.94, 1.06,
+                                        0.92, 1.08,  1.11,  1.15, 1.2,  1.25,  0.89,  0.85, 0.8};
   static constexpr std::size_t kNumVariants = std::size(kBack) * std::size(kFactors);
 
   Trial simulate(std::vector<double> scales) {
@@ -157,7 +157,11 @@ class PinSearch {
       ratios.expect(run.steps, run.intervals);
       find_contradictions(trial);
     }
-    for (const PinnedStep& step : run.steps) trial.ratios.push_back(ratios.ratio(step));
+    // So early that is said by steps behind the contradiction, too.
+    const bool is_told = trial.first_odd >= kMinIntervals;
+    for (const PinnedStep& step : run.steps) {
+      trial.ratios.push_back(is_told ? ratios.ratio(step) : 1.0);
+    }
   }
 
   void find_contradictions(Trial& trial) const {
