@@ -207,6 +207,12 @@ GapParts GapAnalysis::parts(const TokenGap& gap) const {
   return parts;
 }
 
+std::int32_t GapAnalysis::num_waiting(const TokenGap& gap) const {
+  // Of two tokens of one step no step keeps anybody waiting.
+  const bool is_own = is_preempted(gap) || gap.step_before == gap.step_after;
+  return is_own ? 1 : num_victims(gap.step_after);
+}
+
 // Gaps between neighbouring steps are counted by step; only interruptions of a cadence are looked
 // at one by one.
 void GapAnalysis::walk_gaps() {

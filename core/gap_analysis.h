@@ -75,6 +75,9 @@ class GapAnalysis {
   }
 
   GapParts parts(const TokenGap& gap) const;
+  // Requests that a gap kept waiting, wherever their number is told: all between two tokens in the
+  // step that ended it; of a preempted request itself alone, its gap is nobody else's.
+  std::int32_t num_waiting(const TokenGap& gap) const;
   // Over all gaps of all requests.
   const GapParts& total() const { return total_; }
   // Over the gaps longer than `limit_ns`; -1: all.

@@ -280,8 +280,7 @@ Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
     stall.gap_ns = gap.gap_ns;
     stall.parts = gaps.parts(gap);
     stall.request = static_cast<std::int64_t>(index(gap.request));
-    const bool is_preempted = stall.parts.preemption_ns > 0;  // nobody else's gap
-    stall.num_waiting = is_preempted ? 1 : std::max(1, gaps.num_victims(gap.step_after));
+    stall.num_waiting = gaps.num_waiting(gap);
     stall.began_at = record.steps[at(gap.step_before)].finished_at;
     stall.step = gap.step_after;
     const Culprit worst = gaps.worst_chunk(gap);

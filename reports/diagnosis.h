@@ -35,7 +35,7 @@ struct DiagnosedStall {
   TimeNs gap_ns = 0;
   GapParts parts;
   std::optional<std::int64_t> request;  // the first of those that waited
-  std::int32_t num_waiting = 0;         // requests that waited in the step that ended the gap
+  std::int32_t num_waiting = 0;         // GapAnalysis::num_waiting; of a log in its iteration
   std::optional<TimeNs> began_at;
   std::int64_t step = 0;  // that ended the gap
   std::optional<Blame> worst;

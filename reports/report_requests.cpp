@@ -237,7 +237,7 @@ void append_stalls(const RunRecord& record, const GapAnalysis& analysis, const R
     json.field("request", number(gap.request));
     json.field("began", to_us(record.steps[at(gap.step_before)].finished_at));
     json.field("gap", to_us(gap.gap_ns));
-    json.field("victims", analysis.num_victims(gap.step_after));
+    json.field("victims", analysis.num_waiting(gap));
     json.key("parts");
     append_parts(analysis.parts(gap), json);
     append_cause(record, analysis, gap, json);

@@ -7,6 +7,7 @@
 #include "core/summary.h"
 #include "reports/diagnosis.h"
 #include "reports/iteration_log.h"
+#include "reports/report_data.h"
 #include "reports/result_reader.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -95,6 +96,25 @@ TEST_CASE("a record's diagnosis: shares, stalls, culprits", "[reports][diagnosis
   CHECK_FALSE(diagnosis.is_estimated);
   const std::string text = diagnosis_text(diagnosis);
   CHECK(contains(text, "request 2, 900 tokens from 0 (94)"));
+}
+
+TEST_CASE("a stall has as many victims in the diagnosis as in the report", "[reports][diagnosis]") {
+  const SmallRun small(
+      "--set kv_cache.num_blocks=200 --set workload.output_tokens.value=200 "
+      "--set workload.arrivals.rate=60");
+  const StoredRun run = read_result(small.out);
+  REQUIRE(run.result.summary.num_preemptions > 0);
+  const Diagnosis diagnosis = diagnose(run.record, run.result.summary.itl, std::nullopt, 10);
+  const Json stalls = Json::parse(report_detail(run.record, {}, {})).at("stalls");
+  REQUIRE(stalls.size() >= diagnosis.stalls.size());
+  int num_preempted = 0;
+  for (std::size_t i = 0; i < diagnosis.stalls.size(); ++i) {
+    INFO("stall " << i);
+    CHECK(stalls[i].at("request") == *diagnosis.stalls[i].request);
+    CHECK(stalls[i].at("victims") == diagnosis.stalls[i].num_waiting);
+    num_preempted += diagnosis.stalls[i].parts.preemption_ns > 0 ? 1 : 0;
+  }
+  CHECK(num_preempted > 0);
 }
 
 TEST_CASE("a gap as long as the p99, or as the limit, is not beyond it", "[reports][diagnosis]") {

@@ -303,6 +303,11 @@ TEST_CASE("the sums agree with a walk over every gap", "[core][gaps][property]")
     REQUIRE(gaps.beyond(-1).num_gaps == static_cast<std::int64_t>(all.size()));
     REQUIRE(gaps.beyond(kLimit).parts == long_gaps);
     REQUIRE(gaps.beyond(kLimit).num_gaps == num_long);
+    for (const TokenGap& gap : all) {
+      const auto after = static_cast<std::size_t>(gap.step_after);
+      const bool is_preempted = gaps.parts(gap).preemption_ns > 0;
+      REQUIRE(gaps.num_waiting(gap) == (is_preempted ? 1 : victims[after]));
+    }
     for (std::size_t s = 0; s < victims.size(); ++s) {
       REQUIRE(gaps.num_victims(static_cast<std::int32_t>(s)) == victims[s]);
     }
