@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -353,34 +354,29 @@ std::string slo_text(const SloConfig& slo) {
   return text;
 }
 
-bool have_same_workload(const RunInfo& a, const RunInfo& b) {
-  return a.num_prompts == b.num_prompts && a.request_rate == b.request_rate &&
-         a.burstiness == b.burstiness && a.max_concurrency == b.max_concurrency;
+ComparedRun compared(const RunResult& result) {
+  const RunInfo& info = result.info;
+  const Summary& summary = result.summary;
+  const auto or_none = [](const auto& number) {
+    return number ? std::to_string(*number) : std::string("none");
+  };
+  return {std::to_string(info.num_prompts) + " " + or_none(info.request_rate) + " " +
+              std::to_string(info.burstiness) + " " + or_none(info.max_concurrency),
+          slo_limits_ms(info.slo), summary.completed, summary.total_input_tokens,
+          summary.total_output_tokens};
 }
 
-bool completed_the_same(const Summary& a, const Summary& b) {
-  return a.completed == b.completed && a.total_input_tokens == b.total_input_tokens &&
-         a.total_output_tokens == b.total_output_tokens;
-}
-
-// Why the figures of the runs do not compare; empty when they do.
-std::string_view incomparable_because(std::span<const RunResult> results) {
-  const RunResult& first = results.front();
-  for (const RunResult& result : results) {
-    if (!have_same_workload(result.info, first.info)) return "the runs had different workloads";
-  }
-  for (const RunResult& result : results) {
-    if (!completed_the_same(result.summary, first.summary)) {
-      return "the runs did not complete the same requests";
-    }
-  }
-  return {};
+std::string_view reason_to_mark_nothing(std::span<const RunResult> results) {
+  std::vector<ComparedRun> runs;
+  for (const RunResult& result : results) runs.push_back(compared(result));
+  return incomparable_because(runs);
 }
 
 bool have_same_slo(std::span<const RunResult> results) {
-  const std::string first = slo_text(results.front().info.slo);
-  return std::all_of(results.begin(), results.end(),
-                     [&](const RunResult& result) { return slo_text(result.info.slo) == first; });
+  const auto first = slo_limits_ms(results.front().info.slo);
+  return std::all_of(results.begin(), results.end(), [&](const RunResult& result) {
+    return slo_limits_ms(result.info.slo) == first;
+  });
 }
 
 void add_notes(std::span<const RunResult> results, std::string_view incomparable,
@@ -417,6 +413,26 @@ void add_notes(std::span<const RunResult> results, std::string_view incomparable
 
 }  // namespace
 
+std::array<double, 4> slo_limits_ms(const SloConfig& slo) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  return {slo.ttft_ms.value_or(kNone), slo.tpot_ms.value_or(kNone), slo.itl_ms.value_or(kNone),
+          slo.e2el_ms.value_or(kNone)};
+}
+
+std::string_view incomparable_because(std::span<const ComparedRun> runs) {
+  const auto differ = [&runs](auto member) {
+    return std::any_of(runs.begin(), runs.end(),
+                       [&](const ComparedRun& run) { return run.*member != runs.front().*member; });
+  };
+  if (differ(&ComparedRun::workload)) return "the runs had different workloads";
+  if (differ(&ComparedRun::slo_limits_ms)) return "the runs had different SLOs";
+  if (differ(&ComparedRun::completed) || differ(&ComparedRun::total_input_tokens) ||
+      differ(&ComparedRun::total_output_tokens)) {
+    return "the runs did not complete the same requests";
+  }
+  return {};
+}
+
 std::string describe_stall(const Stall& stall) {
   if (stall.request == kNoRequest) return "none: no request got a second token";
   const std::string who = "request " + std::to_string(index(stall.request));
@@ -441,7 +457,7 @@ std::string render_table(std::span<const RunResult> results, const TableOptions&
   if (results.empty()) return "";
   std::vector<std::string> names;
   for (const RunResult& result : results) names.push_back(result.info.label);
-  const std::string_view incomparable = incomparable_because(results);
+  const std::string_view incomparable = reason_to_mark_nothing(results);
   TableText table(std::move(names), results.size() > 1 && incomparable.empty(), options);
   add_latencies(results, table);
   add_cadence(results, table);

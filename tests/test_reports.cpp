@@ -500,6 +500,10 @@ TEST_CASE("nothing is best among runs that did not do the same", "[reports][tabl
     results[1].info.request_rate = 3;
     reason = "the runs had different workloads";
   }
+  SECTION("other limits") {
+    results[1].info.slo.itl_ms = 31;
+    reason = "the runs had different SLOs";
+  }
   SECTION("fewer of them completed") {
     results[1].summary.completed = 1;
     results[1].summary.never_fits = 1;

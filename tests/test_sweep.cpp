@@ -33,7 +33,9 @@ TEST_CASE("a sweep writes a folder a point and summaries with vLLM's keys", "[sw
   const CommandResult result = place.sweep(kGrid);
   require_done(result);
   CHECK(contains(result.out, "6 runs done now, 0 before, 0 failed"));
-  CHECK(contains(result.out, "* best of its column, of all 6 rows"));
+  CHECK(contains(result.out,
+                 "* best of its column in its group; no value is the best of all 6 rows: "
+                 "the runs had different"));
   const Json rows = place.summary();
   REQUIRE(rows.size() == 6);
   CHECK(rows[0].at("workload.arrivals.rate") == 5);
@@ -338,6 +340,62 @@ TEST_CASE("a key has the value that is in force in the row", "[sweep]") {
     CHECK(rows[i].at("seed") == (is_own ? 7 : 3));
   }
   CHECK(rows[1].at("point") == rows[7].at("point"));
+}
+
+namespace {
+
+// The lines of a sweep's table, the header first, up to what its marks mean.
+std::vector<std::string> table_lines(const std::string& out) {
+  std::istringstream text(out.substr(out.find("\n\n") + 2));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line) && !contains(line, "best");) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("a sweep marks and sorts only rows that compare", "[sweep]") {
+  const SweepPlace place;
+  const auto first_cells = [](const std::vector<std::string>& lines) {
+    std::string cells;
+    for (const std::string& line : lines) cells += line.substr(0, line.find(' ')) + ",";
+    return cells;
+  };
+  SECTION("all of them") {
+    const CommandResult result = place.sweep("--over engine.max_num_seqs=1,2,8");
+    CHECK(contains(result.out, "* best of its column, of all 3 rows; latencies in ms; sorted by"));
+    CHECK_FALSE(contains(result.out, "completed"));
+    CHECK(first_cells(table_lines(result.out)) == "max_num_seqs,1,2,8,");  // by p99 ITL
+    CHECK(contains(result.out, "*  "));
+  }
+  SECTION("none, by their workloads") {
+    const CommandResult result = place.sweep("--over workload.arrivals.rate=20,1,5");
+    CHECK(contains(result.out,
+                   "no value is marked as the best: the runs had different workloads; latencies"));
+    CHECK(first_cells(table_lines(result.out)) == "rate,20,1,5,");
+    CHECK_FALSE(contains(result.out, "*"));
+  }
+  SECTION("none, by their limits") {
+    const CommandResult result = place.sweep("--over slo.itl_ms=3,100,5");
+    CHECK(contains(result.out, "no value is marked as the best: the runs had different SLOs"));
+    CHECK(first_cells(table_lines(result.out)) == "itl_ms,3,100,5,");
+    CHECK_FALSE(contains(result.out, "*"));
+  }
+  SECTION("those that completed the same requests") {
+    const CommandResult result = place.sweep(
+        "--over kv_cache.num_blocks=20,400,500,600 --over engine.max_num_seqs=2,8 "
+        "--set slo.ttft_ms=50");
+    CHECK(contains(result.out, "no value is the best of all 8 rows: the runs did not complete"));
+    const std::vector<std::string> lines = table_lines(result.out);
+    REQUIRE(lines.size() == 1 + 2 + 1 + 6);
+    CHECK(contains(lines[0], "num_blocks  max_num_seqs  completed  TTFT p50"));
+    CHECK((contains(lines[1], "20 ") && contains(lines[2], "20 ") && lines[3].empty()));
+    for (std::size_t i = 4; i < lines.size(); ++i) CHECK(contains(lines[i], "  20         "));
+    const auto has_mark = [](const std::string& line) { return contains(line, "*"); };
+    CHECK(std::any_of(lines.begin() + 4, lines.end(), has_mark));
+  }
 }
 
 TEST_CASE("--dry-run lists the points and writes nothing", "[sweep]") {

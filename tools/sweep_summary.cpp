@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
@@ -16,6 +17,7 @@
 #include "reports/json_text.h"
 #include "reports/number_text.h"
 #include "reports/result_files.h"
+#include "reports/wrapped_text.h"
 #include "tools/parallel.h"
 #include "tools/sweep_points.h"
 #include "tools/text.h"
@@ -197,6 +199,9 @@ SweepSummary::Row SweepSummary::make_row(const SweepRow& row,
     added.metrics.push_back(is_number ? found->get<double>()
                                       : std::numeric_limits<double>::quiet_NaN());
   }
+  const auto count = [&result](const char* key) { return result.at(key).get<std::int64_t>(); };
+  added.compared = {run.workload_key, slo_limits_ms(run.scenario.slo), count("completed"),
+                    count("total_input_tokens"), count("total_output_tokens")};
   return added;
 }
 
@@ -228,18 +233,6 @@ std::string SweepSummary::csv() const {
   return text;
 }
 
-std::vector<double> SweepSummary::best_metrics() const {
-  std::vector<double> best(std::size(kMetrics), std::numeric_limits<double>::quiet_NaN());
-  for (const Row& row : rows_) {
-    for (std::size_t m = 0; m < best.size(); ++m) {
-      const double value = row.metrics[m];
-      const bool is_better = kMetrics[m].is_higher_better ? value > best[m] : value < best[m];
-      if (std::isnan(best[m]) || is_better) best[m] = value;
-    }
-  }
-  return best;
-}
-
 std::vector<std::size_t> SweepSummary::distinct_rows() const {
   std::vector<std::size_t> distinct;
   std::set<std::pair<std::size_t, std::vector<std::string>>> seen;
@@ -249,51 +242,109 @@ std::vector<std::size_t> SweepSummary::distinct_rows() const {
   return distinct;
 }
 
-// Rows by one metric, the best first, those without it last; else in their order.
-std::vector<std::size_t> SweepSummary::order_by(std::size_t metric) const {
-  std::vector<std::size_t> order = distinct_rows();
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const double left = rows_[a].metrics[metric];
-    const double right = rows_[b].metrics[metric];
-    if (std::isnan(left) || std::isnan(right)) return !std::isnan(left) && std::isnan(right);
-    return kMetrics[metric].is_higher_better ? left > right : left < right;
-  });
-  return order;
+// In each group by one metric, the best first, those without it last; else in their order.
+std::vector<SweepSummary::Group> SweepSummary::groups_by(std::size_t metric) const {
+  std::vector<Group> groups;
+  std::map<ComparedRun, std::size_t> group_of;
+  for (const std::size_t i : distinct_rows()) {
+    const auto [known, is_new] = group_of.emplace(rows_[i].compared, groups.size());
+    if (is_new) groups.emplace_back();
+    groups[known->second].push_back(i);
+  }
+  for (Group& group : groups) {
+    std::stable_sort(group.begin(), group.end(), [&](std::size_t a, std::size_t b) {
+      const double left = rows_[a].metrics[metric];
+      const double right = rows_[b].metrics[metric];
+      if (std::isnan(left) || std::isnan(right)) return !std::isnan(left) && std::isnan(right);
+      return kMetrics[metric].is_higher_better ? left > right : left < right;
+    });
+  }
+  return groups;
+}
+
+// NaN: no value is better than another.
+std::vector<double> SweepSummary::best_metrics(const Group& group) const {
+  std::vector<double> best;
+  for (std::size_t m = 0; m < std::size(kMetrics); ++m) {
+    double lowest = std::numeric_limits<double>::infinity();
+    double highest = -lowest;
+    for (const std::size_t i : group) {
+      lowest = std::fmin(lowest, rows_[i].metrics[m]);
+      highest = std::fmax(highest, rows_[i].metrics[m]);
+    }
+    const double none = std::numeric_limits<double>::quiet_NaN();
+    best.push_back(lowest >= highest ? none : kMetrics[m].is_higher_better ? highest : lowest);
+  }
+  return best;
+}
+
+// What the marks and the order mean.
+std::string SweepSummary::legend(const std::vector<Group>& groups, std::size_t chief) const {
+  std::size_t num_rows = 0;
+  std::vector<ComparedRun> kinds;
+  for (const Group& group : groups) {
+    num_rows += group.size();
+    kinds.push_back(rows_[group.front()].compared);
+  }
+  const std::string reason(incomparable_because(kinds));
+  const std::string sorted = "sorted by " + std::string(kMetrics[chief].title);
+  const std::string all =
+      grouped_text(static_cast<std::int64_t>(num_rows)) + (num_rows == 1 ? " row" : " rows");
+  std::string text;
+  if (groups.size() == 1) {
+    text = "* best of its column, of all " + all + "; latencies in ms; " + sorted;
+  } else if (groups.size() == num_rows) {
+    text = "no value is marked as the best: " + reason + "; latencies in ms";
+  } else {
+    text = "* best of its column in its group; no value is the best of all " + all + ": " + reason +
+           "; latencies in ms; groups " + sorted;
+  }
+  return wrapped(text, 0, output_columns());
 }
 
 std::string SweepSummary::table(std::size_t max_rows) const {
   const bool has_slo = std::any_of(rows_.begin(), rows_.end(), [](const Row& row) {
     return !std::isnan(row.metrics[kGoodput]);
   });
-  const bool has_variants = std::any_of(rows_.begin(), rows_.end(), [this](const Row& row) {
-    return row.label != rows_.front().label;
-  });
+  const auto differ = [this](const auto& get) {
+    return std::any_of(rows_.begin(), rows_.end(),
+                       [&](const Row& row) { return get(row) != get(rows_.front()); });
+  };
+  const bool has_variants = differ([](const Row& row) { return row.label; });
+  const bool has_counts = differ([](const Row& row) { return row.compared.completed; });
   const std::size_t num_metrics = has_slo ? std::size(kMetrics) : kGoodput;
   const std::size_t chief = has_slo ? kGoodput : kItlP99;
-  const std::vector<double> best = best_metrics();
-  const std::vector<std::size_t> order = order_by(chief);
+  const std::vector<Group> groups = groups_by(chief);
 
   std::vector<std::vector<std::string>> lines(1);
   for (const std::string& key : plan_.keys) lines[0].push_back(short_name(key, plan_.keys));
   if (has_variants) lines[0].emplace_back("variant");
+  if (has_counts) lines[0].emplace_back("completed");
   for (std::size_t m = 0; m < num_metrics; ++m) lines[0].emplace_back(kMetrics[m].title);
-  for (std::size_t i = 0; i < std::min(order.size(), max_rows); ++i) {
-    const Row& row = rows_[order[i]];
-    std::vector<std::string> cells;
-    for (const std::string& value : row.values) cells.push_back(one_line(value));
-    if (has_variants) cells.push_back(row.label);
-    for (std::size_t m = 0; m < num_metrics; ++m) {
-      cells.push_back(grouped_text(row.metrics[m], kMetrics[m].decimals) +
-                      (row.metrics[m] == best[m] ? "*" : ""));
+  std::size_t num_rows = 0;
+  for (const Group& group : groups) {
+    const std::vector<double> best = best_metrics(group);
+    // A line between groups, unless each is one row.
+    if (num_rows > 0 && num_rows < max_rows && groups.size() < distinct_rows().size()) {
+      lines.emplace_back();
     }
-    lines.push_back(std::move(cells));
+    for (const std::size_t i : group) {
+      if (num_rows++ >= max_rows) continue;
+      const Row& row = rows_[i];
+      std::vector<std::string> cells;
+      for (const std::string& value : row.values) cells.push_back(one_line(value));
+      if (has_variants) cells.push_back(row.label);
+      if (has_counts) cells.push_back(grouped_text(row.compared.completed));
+      for (std::size_t m = 0; m < num_metrics; ++m) {
+        cells.push_back(grouped_text(row.metrics[m], kMetrics[m].decimals) +
+                        (row.metrics[m] == best[m] ? "*" : ""));
+      }
+      lines.push_back(std::move(cells));
+    }
   }
-  std::string text = aligned_rows(lines);
-  text += "* best of its column, of all " + grouped_text(static_cast<std::int64_t>(order.size())) +
-          (order.size() == 1 ? " row;" : " rows;") + " latencies in ms; sorted by " +
-          std::string(kMetrics[chief].title) + "\n";
-  if (order.size() > max_rows) {
-    text += grouped_text(static_cast<std::int64_t>(order.size() - max_rows)) +
+  std::string text = aligned_rows(lines) + legend(groups, chief);
+  if (num_rows > max_rows) {
+    text += grouped_text(static_cast<std::int64_t>(num_rows - max_rows)) +
             " more rows are in summary.csv\n";
   }
   return text;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "reports/table.h"
 #include "tools/sweep_folder.h"
 #include "tools/sweep_plan.h"
 
@@ -26,8 +27,10 @@ class SweepSummary {
   std::string json() const;
   // The same as RFC 4180, with a line of names; null is an empty field.
   std::string csv() const;
-  // The best rows first: by goodput where there is an SLO, else by p99 ITL. Best values are marked.
-  // Rows that would look the same, of a variant that overrides what varies, are one.
+  // Rows that compare (ComparedRun) stand together, in order of the plan: of these the best first,
+  // by goodput where there is an SLO, else by p99 ITL, and with the best values marked. What does
+  // not compare with it is better than nothing and worse than nothing; a line says why. Rows that
+  // would look the same, of a variant that overrides what varies, are one.
   std::string table(std::size_t max_rows) const;
 
   std::size_t num_rows() const { return rows_.size(); }
@@ -43,12 +46,16 @@ class SweepSummary {
     std::string label;
     std::vector<std::string> values;  // of the plan's keys, for people
     std::vector<double> metrics;      // of the table's columns; NaN: none
+    ComparedRun compared;
   };
+  // Of rows that compare: row numbers, the best first.
+  using Group = std::vector<std::size_t>;
 
   Row make_row(const SweepRow& row, const std::string& result_text) const;
-  std::vector<double> best_metrics() const;
   std::vector<std::size_t> distinct_rows() const;
-  std::vector<std::size_t> order_by(std::size_t metric) const;
+  std::vector<Group> groups_by(std::size_t metric) const;
+  std::vector<double> best_metrics(const Group& group) const;
+  std::string legend(const std::vector<Group>& groups, std::size_t chief) const;
 
   const SweepPlan& plan_;
   std::vector<Row> rows_;
