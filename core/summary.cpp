@@ -11,15 +11,16 @@ namespace {
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
-// What completed requests got from each step: the record's counts less the tokens that went to
-// requests which failed later. Most runs have none of those and need no correction.
+// What completed requests, from `first` on, got from each step: the record's counts less the tokens
+// that went to others. Most runs have none of those and need no correction.
 class CompletedTokens {
  public:
-  explicit CompletedTokens(const RunRecord& record) : steps_(record.steps), last_(steps_.size()) {
+  explicit CompletedTokens(const RunRecord& record, std::size_t first = 0)
+      : steps_(record.steps), last_(steps_.size()) {
     for (std::size_t i = 0; i < record.requests.size(); ++i) {
       const std::span<const TokenRun> runs = record.runs_of(i);
       if (runs.empty()) continue;
-      if (record.requests[i].completed()) {
+      if (i >= first && record.requests[i].completed()) {
         ++last_[static_cast<std::size_t>(runs.back().last_step())];
       } else {
         for (const TokenRun& run : runs) take_out(run);
@@ -63,7 +64,8 @@ class CompletedTokens {
   std::vector<Correction> corrections_;  // empty: none
 };
 
-std::vector<WeightedTime> pooled_gaps(const RunRecord& record, const CompletedTokens& tokens) {
+std::vector<WeightedTime> pooled_gaps(const RunRecord& record, const CompletedTokens& tokens,
+                                      std::size_t first = 0) {
   std::vector<WeightedTime> gaps;
   gaps.reserve(record.steps.size());
   for (std::size_t s = 1; s < record.steps.size(); ++s) {
@@ -71,7 +73,7 @@ std::vector<WeightedTime> pooled_gaps(const RunRecord& record, const CompletedTo
     gaps.push_back(
         {record.steps[s].finished_at - record.steps[s - 1].finished_at, tokens.continued(s)});
   }
-  for (std::size_t i = 0; i < record.requests.size(); ++i) {
+  for (std::size_t i = first; i < record.requests.size(); ++i) {
     if (!record.requests[i].completed()) continue;
     const std::span<const TokenRun> runs = record.runs_of(i);
     for (std::size_t r = 1; r < runs.size(); ++r) {
@@ -315,8 +317,8 @@ Stall longest_stall_of(const RunRecord& record, std::size_t i) {
   return stall;
 }
 
-std::vector<WeightedTime> pooled_gaps(const RunRecord& record) {
-  return pooled_gaps(record, CompletedTokens(record));
+std::vector<WeightedTime> pooled_gaps(const RunRecord& record, std::size_t first) {
+  return pooled_gaps(record, CompletedTokens(record, first), first);
 }
 
 Summary summarize(const RunRecord& record, const SummaryOptions& options) {

@@ -97,8 +97,9 @@ struct Summary {
 
 Summary summarize(const RunRecord& record, const SummaryOptions& options);
 
-// The sample behind Summary::itl: every gap between two tokens of a completed request.
-std::vector<WeightedTime> pooled_gaps(const RunRecord& record);
+// The sample behind Summary::itl: every gap between two tokens of a completed request; of those
+// from request `first` on.
+std::vector<WeightedTime> pooled_gaps(const RunRecord& record, std::size_t first = 0);
 
 // The longest gap of request i. Stall::request is kNoRequest when it has fewer than two tokens.
 Stall longest_stall_of(const RunRecord& record, std::size_t i);

@@ -54,8 +54,9 @@ constexpr const char* kExamples =
     "Loads stretch the arrivals that the scenario gives. With other requests of the same kind the\n"
     "capacity lies beyond an end of its band with a chance of about 5 %. Where a band is wide, "
     "and\n"
-    "no trace limits them, trials grow to some 50,000 requests. 'front': no other setting beats\n"
-    "both its goodput and its p99 ITL.\n"
+    "no trace limits them, trials grow to some 50,000 requests. The share within the SLO, goodput\n"
+    "and percentiles are of the same requests: those behind the first fifth, of all workloads\n"
+    "together. 'front': no other setting beats both its goodput and its p99 ITL.\n"
     "\n"
     "exit codes: 0 done, 1 no setting meets the SLO at any load, 2 bad input, 130 interrupted\n"
     "(129 by SIGHUP, 143 by SIGTERM)\n";
@@ -88,7 +89,7 @@ po::options_description visible_options(CommandOptions& options) {
        "choose from this variant; repeatable")
       ("seed", po::value<std::string>()->value_name("N"), "override the scenario's seed")
       ("seeds", po::value(&options.num_seeds)->value_name("N"),
-       "workloads to draw and to average over, with seeds that follow the scenario's; a trace is "
+       "workloads to draw and to judge together, with seeds that follow the scenario's; a trace is "
        "one (default: 3)")
       ("jobs,j", po::value<int>()->value_name("N"),
        "settings to try at once; unless given one for each processor")

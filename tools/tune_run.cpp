@@ -110,6 +110,17 @@ RunRecord TuneSetting::run_once(const Workload& workload) {
   return recorder.finish();
 }
 
+// Adds who of the requests from `first` on met the SLO, and when their first tokens came.
+void TuneSetting::judge(const RunRecord& record, std::size_t first, std::vector<std::uint8_t>& good,
+                        std::vector<double>& ttft_ns) const {
+  for (std::size_t i = first; i < record.requests.size(); ++i) {
+    const RequestRecord& request = record.requests[i];
+    good.push_back(meets_slo(request, scenario_.slo) ? 1 : 0);
+    if (!request.completed() || request.first_token == kNoTime) continue;
+    ttft_ns.push_back(static_cast<double>(request.ttft_ns()));
+  }
+}
+
 TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   TuneTrial trial;
   trial.load = load;
@@ -117,28 +128,30 @@ TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   const double seed_share = 1.0 / static_cast<double>(trial.num_runs);
   const double share =
       static_cast<double>(num_requests) / static_cast<double>(workloads_.num_requests());
-  std::int64_t num_good = 0;
   double duration_s = 0;
   double output_tokens = 0;
+  std::vector<double> ttft_ns;
+  std::vector<WeightedTime> gaps;
   for (std::size_t seed = 0; seed < trial.num_runs; ++seed) {
     const auto workload = workloads_.at_load(seed, load, share);
     const RunRecord record = run_once(*workload);
+    const std::size_t first_judged = record.requests.size() / kFillingShare;
+    judge(record, first_judged, trial.good, ttft_ns);
+    const std::vector<WeightedTime> judged_gaps = pooled_gaps(record, first_judged);
+    gaps.insert(gaps.end(), judged_gaps.begin(), judged_gaps.end());
     const Summary summary = summarize(record, {scenario_.slo, 0});
-    for (std::size_t i = record.requests.size() / kFillingShare; i < record.requests.size(); ++i) {
-      trial.good.push_back(meets_slo(record.requests[i], scenario_.slo) ? 1 : 0);
-      num_good += trial.good.back();
-    }
     trial.can_be_longer = workloads_.can_be_longer(*workload);
     if (summary.completed > 0)
       trial.num_in_system += seed_share * load * summary.e2el.mean_ms / 1e3;
-    trial.goodput += seed_share * summary.request_goodput.value_or(0);
     duration_s += to_seconds(summary.duration_ns);
     output_tokens += static_cast<double>(summary.total_output_tokens);
-    trial.p99_ttft_ms += seed_share * summary.ttft.p99_ms;
-    trial.p99_itl_ms += seed_share * summary.itl.p99_ms;
   }
+  const auto num_good = std::count(trial.good.begin(), trial.good.end(), std::uint8_t{1});
   trial.attainment = static_cast<double>(num_good) / static_cast<double>(trial.good.size());
+  trial.goodput = trial.attainment * load;
   trial.output_throughput = output_tokens / duration_s;
+  trial.p99_ttft_ms = describe(ttft_ns).p99_ms;
+  trial.p99_itl_ms = describe(gaps).p99_ms;
   return trial;
 }
 

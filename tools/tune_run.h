@@ -60,12 +60,14 @@ class TuneSetting {
   // Throws ConfigError for what cannot be simulated.
   TuneSetting(const Scenario& scenario, const TuneWorkloads& workloads);
 
-  // With at least `num_requests` over all seeds. Good or not are those that arrive behind the first
-  // fifth, while which the engine fills up; in order of arrival, seed after seed. Percentiles are
-  // the mean over the seeds of those of each run.
+  // With at least `num_requests` over all seeds. Judged are those that arrive behind the first
+  // fifth, while which the engine fills up; in order of arrival, seed after seed. The percentiles
+  // are theirs, too, of all seeds together, and the goodput is the load times their attainment.
   TuneTrial run(double load, std::size_t num_requests);
 
  private:
+  void judge(const RunRecord& record, std::size_t first, std::vector<std::uint8_t>& good,
+             std::vector<double>& ttft_ns) const;
   RunRecord run_once(const Workload& workload);
 
   Scenario scenario_;

@@ -24,8 +24,9 @@ struct TuneTrial {
   bool can_be_longer = false;  // whether more requests could be had
 
   double attainment = 0;  // share of good requests
-  double goodput = 0;     // good requests/s
+  double goodput = 0;     // attainment x load, requests/s
   double output_throughput = 0;
+  // Of the requests in `good` that completed; NaN without any.
   double p99_ttft_ms = 0;
   double p99_itl_ms = 0;
 };
