@@ -174,8 +174,8 @@ struct Scenario {
 
   // The resolved config as JSON: every key that applies, defaults included, two-space indent. Keys
   // that a choice (policy, KV backend, arrival process, ...) has no use for are left out. JSON is
-  // YAML: saved in the folder to which the trace's path stays relative (the scenario file's, or
-  // the current one if `--set` gave the path), it is a scenario that resolves to itself.
+  // YAML: saved in the current folder, to which paths are relative, it is a scenario that resolves
+  // to itself.
   std::string to_json() const;
 
   // Says where step times come from, so that it can be simulated.

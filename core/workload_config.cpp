@@ -443,11 +443,12 @@ WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& p
   check_priority(Section(expanded, path, "priority"), config.priority);
   if (has_trace) {
     config.trace.where = trace.get("file")->where;
-    const bool is_assigned = config.trace.where.is_assignment();
-    config.trace.resolved_file = resolve_path(config.trace.file, is_assigned ? "" : base_dir);
-    if (const ConfigNode* log = trace.get("request_log"); log != nullptr && !log->scalar.empty()) {
-      config.trace.resolved_request_log =
-          resolve_path(config.trace.request_log, log->where.is_assignment() ? "" : base_dir);
+    const auto resolve = [&base_dir](std::string& file, const SourceLocation& where) {
+      if (!file.empty()) file = resolve_path(file, where.is_assignment() ? "" : base_dir);
+    };
+    resolve(config.trace.file, config.trace.where);
+    if (const ConfigNode* log = trace.get("request_log"); log != nullptr) {
+      resolve(config.trace.request_log, log->where);
     }
   } else {
     check_synthetic(expanded, path, config);

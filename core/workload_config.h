@@ -81,15 +81,14 @@ struct PrefixConfig {
 // `trace: FILE` is short for `trace: {file: FILE}`, `trace: null` for `trace: {file: ""}`: no
 // trace, which a variant says to get rid of an inherited one.
 struct TraceConfig {
-  std::string file;           // as written in the scenario; empty = synthetic
-  std::string resolved_file;  // what is opened; not a key
+  std::string file;  // what is opened: absolute, or the current folder's; empty = synthetic
   TraceFormat format = TraceFormat::Auto;
   std::int64_t limit = 0;   // first N requests; 0 = all
   double rate_scale = 1.0;  // 2 = arrivals twice as dense
   bool jitter = false;      // mooncake: spread arrivals over their 3 s bucket
-  // When each request of the trace came to a real server; empty = as the trace says.
+  // When each request of the trace came to a real server, a path like `file`; empty = as the trace
+  // says.
   std::string request_log;
-  std::string resolved_request_log;
   SourceLocation where;  // of `file`, for messages; not a key
 };
 

@@ -123,8 +123,7 @@ void keep_first(std::size_t count, Workload& workload) {
 }
 
 void read_logged_arrivals(const TraceConfig& config, Workload& workload) {
-  const std::string& path =
-      config.resolved_request_log.empty() ? config.request_log : config.resolved_request_log;
+  const std::string& path = config.request_log;
   const std::string text = read_whole_file(config, path);
   TraceLines lines(text, std::make_shared<const std::string>(path));
   parse_logged_arrivals(lines, workload);
@@ -212,7 +211,7 @@ TimeNs parse_trace_time(const TraceLines& lines, std::string_view text, std::str
 }
 
 Workload read_trace(const TraceConfig& config) {
-  const std::string& path = config.resolved_file.empty() ? config.file : config.resolved_file;
+  const std::string& path = config.file;
   const std::string text = read_whole_file(config, path);
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   std::string_view body = text;

@@ -116,8 +116,7 @@ std::string with_workload(const std::string& workload) {
 }
 
 ScenarioFile load(const std::string& text, const std::vector<std::string>& assignments = {}) {
-  const ScratchFolder folder;
-  return load_scenario(folder.write("case.yaml", text), assignments, std::nullopt);
+  return parse_scenario(text, "case.yaml", assignments);
 }
 
 std::string error_of(const std::string& text, const std::vector<std::string>& assignments = {}) {

@@ -455,7 +455,7 @@ TEST_CASE("paths given by --set are relative to the current folder", "[core][sce
   CHECK(set_model("/abs/config.json") == "/abs/config.json");
   const std::string text = "model: llama-3.2-3b\nhardware: h200\nworkload: {trace: in_file.csv}\n";
   const auto trace_of = [&text](const std::vector<std::string>& assignments) {
-    return load_one(text, assignments).workload.trace.resolved_file;
+    return load_one(text, assignments).workload.trace.file;
   };
   CHECK(trace_of({}).ends_with("/in_file.csv"));
   CHECK(trace_of({"workload.trace.file=x.csv"}) == "x.csv");

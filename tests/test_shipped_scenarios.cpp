@@ -32,7 +32,7 @@ std::vector<std::string> shipped_scenarios() {
 
 // Says so when it is not there: traces are not part of the repository.
 bool has_its_trace(const Scenario& scenario) {
-  const std::string& trace = scenario.workload.trace.resolved_file;
+  const std::string& trace = scenario.workload.trace.file;
   if (trace.empty() || fs::exists(trace)) return true;
   std::cerr << "SKIPPED: " << scenario.name << ": no trace " << scenario.workload.trace.file
             << '\n';

@@ -124,6 +124,36 @@ TEST_CASE("without its trace a run is replayed from its record", "[tools][whatif
   CHECK(contains(what_if.notes[0], "Arrivals and lengths are the record's"));
 }
 
+TEST_CASE("a trace that the scenario names is found from where the run was started",
+          "[cli][whatif]") {
+  const ScratchFolder scratch;
+  scratch.write(
+      "trace.jsonl",
+      "{\"timestamp\": 0, \"input_length\": 500, \"output_length\": 9, \"hash_ids\": [1]}\n"
+      "{\"timestamp\": 9, \"input_length\": 700, \"output_length\": 9, \"hash_ids\": [1, 2]}\n");
+  scratch.write("sub/case.yaml",
+                "model: llama-3.2-1b\nhardware: h200\nworkload: {trace: ../trace.jsonl}\n");
+  const auto metronome = [&scratch](const std::string& arguments) {
+    const CommandResult result = run_metronome(arguments, "cd '" + scratch.path() + "' && ");
+    INFO(result.err);
+    CHECK(result.exit_code == 0);
+    return result.out;
+  };
+  metronome("run sub/case.yaml -q --out out");
+  const Json result = Json::parse(read_text_file(scratch.path() + "/out/result.json"));
+  CHECK(result.at("config").at("workload").at("trace").at("file") == "trace.jsonl");
+  CHECK_FALSE(contains(metronome("diagnose out --target-itl 0.001"), "Arrivals and lengths"));
+  // What it resolved to is a scenario.
+  scratch.write("saved.yaml", result.at("config").dump());
+  metronome("run saved.yaml -q --out again");
+  const Json again = Json::parse(read_text_file(scratch.path() + "/again/result.json"));
+  CHECK(again.at("digest") == result.at("digest"));
+  CHECK(again.at("config") == result.at("config"));
+  // From elsewhere it is not there, and that is said.
+  CHECK(contains(run_metronome("diagnose '" + scratch.path() + "/out' --target-itl 0.001").out,
+                 "the trace cannot be read: trace.jsonl."));
+}
+
 TEST_CASE("where the policy has no chunks, another policy is named", "[tools][whatif]") {
   const Place place;
   const StoredRun run = place.run(std::string(kLongPrompts) + "--set scheduler.policy=continuous");

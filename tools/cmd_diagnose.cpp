@@ -254,12 +254,6 @@ StoredRun run_scenario(const DiagnoseOptions& options) {
     throw UsageError("--scenario: " + file.path +
                      " has variants; choose one with --variant: " + join_names(known));
   }
-  // What is replayed stands in no folder.
-  TraceConfig& trace = variants.front().workload.trace;
-  if (!trace.file.empty()) trace.file = std::filesystem::absolute(trace.resolved_file).string();
-  if (!trace.request_log.empty()) {
-    trace.request_log = std::filesystem::absolute(trace.resolved_request_log).string();
-  }
   const std::unique_ptr<Backend> backend = make_backend(std::string(kBackendNames[0]));
   std::vector<PreparedVariant> prepared = prepare_variants(*backend, std::move(variants));
   ProgressBar bar(true);

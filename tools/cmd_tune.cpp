@@ -255,19 +255,14 @@ void print_flags(std::ostream& out, const Scenario& scenario) {
 }
 
 // The scenario as a file that stands anywhere: JSON is YAML.
-std::string scenario_text(const Scenario& scenario, const std::string& path) {
+std::string scenario_text(const Scenario& scenario) {
   namespace fs = std::filesystem;
   Json config = Json::parse(scenario.to_json());
-  Json& workload = config.at("workload");
-  if (!scenario.workload.trace.file.empty()) {
-    for (const char* key : {"file", "request_log"}) {
-      Json& file = workload.at("trace").at(key);
-      if (file.get<std::string>().empty()) continue;
-      const fs::path beside = fs::absolute(path).parent_path() / file.get<std::string>();
-      file = (fs::exists(beside) ? beside : fs::absolute(file.get<std::string>()))
-                 .lexically_normal()
-                 .string();
-    }
+  for (const char* key : {"file", "request_log"}) {
+    if (scenario.workload.trace.file.empty()) break;
+    Json& file = config.at("workload").at("trace").at(key);
+    if (file == "") continue;
+    file = fs::absolute(file.get<std::string>()).lexically_normal().string();
   }
   return config.dump(2) + "\n";
 }
@@ -395,7 +390,7 @@ int tune_command(const Arguments& arguments) {
   const Scenario& winner = candidates.plan.runs[best.setting].scenario;
   const std::string json = to_json(options, candidates, findings, workloads).dump(2) + "\n";
   folder.write(kTuneFile, json);
-  folder.write(kBestFile, scenario_text(winner, request.scenario));
+  folder.write(kBestFile, scenario_text(winner));
   folder.commit();
   if (options.wants_json) std::cout << json;
   print_table(text, findings, candidates.names);

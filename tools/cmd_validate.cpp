@@ -99,7 +99,7 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   // clang-format off
   visible.add_options()
       ("scenario", po::value(&options.scenario)->value_name("FILE"),
-       "the file that SIMULATED was run from, where that names a trace by a path relative to it")
+       "the file that SIMULATED was run from, where its trace is not found from the current folder")
       ("after", po::value<double>()->value_name("SECONDS"),
        "compare the figures of requests whose first token came later than this in MEASURED")
       ("same-decisions", po::bool_switch(&options.needs_same_decisions),
@@ -128,15 +128,15 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
                    " is no result folder; allowed: a folder that `metronome run` wrote");
 }
 
-// The scenario that SIMULATED ran, to run it once more. Paths of its trace are relative to the file
-// that it was in.
+// The scenario that SIMULATED ran, to run it once more. Paths of its trace are relative to where it
+// was run, which may be elsewhere.
 Scenario scenario_to_rerun(const ValidateOptions& options, const StoredRun& run) {
   Scenario scenario = scenario_of(run);
   if (options.scenario.empty()) return scenario;
   const ScenarioFile file = load_scenario(options.scenario, {}, std::nullopt);
   const TraceConfig& trace = file.variants.front().workload.trace;
-  scenario.workload.trace.resolved_file = trace.resolved_file;
-  scenario.workload.trace.resolved_request_log = trace.resolved_request_log;
+  scenario.workload.trace.file = trace.file;
+  scenario.workload.trace.request_log = trace.request_log;
   return scenario;
 }
 
@@ -144,7 +144,7 @@ void pin(const ValidateOptions& options, const ObservedRun& log, const StoredRun
          Validation& validation) {
   const Scenario scenario = scenario_to_rerun(options, simulated);
   for (const std::string& file :
-       {scenario.workload.trace.resolved_file, scenario.workload.trace.resolved_request_log}) {
+       {scenario.workload.trace.file, scenario.workload.trace.request_log}) {
     if (file.empty() || path_exists(file)) continue;
     validation.why_not_pinned = file + " is not there; allowed: --scenario FILE";
     return;

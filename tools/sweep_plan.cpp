@@ -65,8 +65,8 @@ class Contents {
   }
   std::string trace_id(const TraceConfig& trace) {
     if (trace.file.empty()) return {};
-    return file_id(trace, trace.resolved_file) +
-           (trace.request_log.empty() ? "" : file_id(trace, trace.resolved_request_log));
+    return file_id(trace, trace.file) +
+           (trace.request_log.empty() ? "" : file_id(trace, trace.request_log));
   }
 
  private:
@@ -117,7 +117,6 @@ class Contents {
 std::string workload_text(const Scenario& scenario) {
   WorkloadConfig copy = scenario.workload;
   return fields_to_json([&copy](FieldVisitor& visitor) { visit_fields(visitor, copy); }) + "\n" +
-         copy.trace.resolved_file + "\n" + copy.trace.resolved_request_log + "\n" +
          std::to_string(scenario.seed);
 }
 

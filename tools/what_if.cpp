@@ -214,8 +214,8 @@ Workload recorded_workload(const Scenario& scenario, const RunRecord& record,
     std::stable_sort(workload.requests.begin(), workload.requests.end(),
                      [](const auto& a, const auto& b) { return a.arrival < b.arrival; });
     notes.push_back(drawn ? "Arrivals and lengths are the record's; the scenario gives others now."
-                          : "Arrivals and lengths are the record's; the scenario's trace cannot be "
-                            "read from here.");
+                          : "Arrivals and lengths are the record's; the trace cannot be read: " +
+                                printable(scenario.workload.trace.file) + ".");
     if (has_hits) notes.push_back("Prompts share no prefixes here, as they did in the run.");
     return workload;
   }

@@ -63,7 +63,6 @@ void run_loop(benchmark::State& state, const Scenario& scenario, const Workload&
 Workload read_trace(const std::string& path, TraceFormat format = TraceFormat::Vidur) {
   WorkloadConfig config;
   config.trace.file = path;
-  config.trace.resolved_file = path;
   config.trace.format = format;
   config.arrivals.process = ArrivalProcess::Trace;
   return make_workload(config, 0);
@@ -105,9 +104,9 @@ void mooncake_conversation(benchmark::State& state) {
   scenario.scheduler.max_num_batched_tokens = state.range(0);
   constexpr double kPeerSecondsPerStep = 22.8 / 57'557;
   run_loop(state, scenario, read_trace(*path, TraceFormat::Mooncake), 0);
-  state.counters["peer_step_over_ours"] = benchmark::Counter(
-      kPeerSecondsPerStep * static_cast<double>(state.counters["steps"]),
-      benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["peer_step_over_ours"] =
+      benchmark::Counter(kPeerSecondsPerStep * static_cast<double>(state.counters["steps"]),
+                         benchmark::Counter::kIsIterationInvariantRate);
 }
 BENCHMARK(mooncake_conversation)->Arg(512)->Arg(2048)->Arg(8192)->Unit(benchmark::kMillisecond);
 
