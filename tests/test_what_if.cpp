@@ -154,6 +154,66 @@ TEST_CASE("a trace that the scenario names is found from where the run was start
                  "the trace cannot be read: trace.jsonl."));
 }
 
+namespace {
+
+// Small chunks, long answers, and a KV cache that is too small for what is admitted.
+constexpr const char* kLongAnswers =
+    "--set scheduler.policy=vllm --set scheduler.max_num_batched_tokens=128 "
+    "--set workload.output_tokens.value=200 --set workload.arrivals.rate=60 ";
+
+}  // namespace
+
+TEST_CASE("against preemption more KV blocks are named", "[cli][whatif]") {
+  const Place place;
+  const StoredRun run =
+      place.run(std::string(kLongAnswers) + "--set kv_cache.num_blocks=200 --set slo.itl_ms=20");
+  REQUIRE(run.result.summary.num_preemptions > 0);
+  REQUIRE(run.result.summary.itl.max_ms > 20);
+  const WhatIf what_if = find(run, 20);
+  INFO(what_if_text(what_if, 100));
+  REQUIRE(what_if.chosen.has_value());
+  const Trial& chosen = what_if.trials[*what_if.chosen];
+  CHECK(chosen.keeps_all);
+  REQUIRE(what_if.next_failing.has_value());
+  const std::int64_t blocks = *what_if.next_failing / 64 * 64 + 64;
+  CHECK(chosen.changes ==
+        std::vector<std::string>{"kv_cache.num_blocks=" + std::to_string(blocks)});
+  const auto longest_ms = [&](std::int64_t num_blocks) {
+    return place
+        .run(kLongAnswers + ("--set kv_cache.num_blocks=" + std::to_string(num_blocks)), "b")
+        .result.summary.itl.max_ms;
+  };
+  CHECK(longest_ms(blocks) <= 20);
+  CHECK(longest_ms(*what_if.next_failing) > 20);
+  const CommandResult text = run_metronome("diagnose '" + run.folder + "'");
+  INFO(text.out);
+  CHECK(contains(text.out, "longest stalls: the KV cache was full"));
+  CHECK(contains(text.out, "change --num-gpu-blocks-override 200 to --num-gpu-blocks-override " +
+                               std::to_string(blocks) + "\n"));
+  CHECK(contains(text.out, "a higher --gpu-memory-utilization, or more GPUs"));
+  CHECK(contains(text.out, "change --max-total-tokens"));
+  CHECK(contains(text.out, "a higher --mem-fraction-static, or more GPUs"));
+}
+
+TEST_CASE("a p99 that the run keeps is no merit of the change", "[cli][whatif]") {
+  const Place place;
+  const StoredRun run = place.run(std::string(kLongAnswers) + "--set kv_cache.num_blocks=200");
+  const Distribution& itl = run.result.summary.itl;
+  const double target = itl.p99_ms + 0.01;
+  REQUIRE(itl.max_ms > target);
+  const WhatIf what_if = find(run, target);
+  const std::string text = what_if_text(what_if, 1000);
+  INFO(text);
+  CHECK(what_if.baseline.keeps_p99);
+  REQUIRE(what_if.chosen.has_value());
+  const Trial& chosen = what_if.trials[*what_if.chosen];
+  CHECK_FALSE(chosen.keeps_all);
+  CHECK(chosen.keeps_p99);
+  CHECK(chosen.summary.itl.max_ms < itl.max_ms);
+  CHECK(contains(text, "The p99 keeps it already. Shortest longest stall: " + chosen.changes[0]));
+  CHECK_FALSE(contains(text, "The smallest that keeps the p99"));
+}
+
 TEST_CASE("where the policy has no chunks, another policy is named", "[tools][whatif]") {
   const Place place;
   const StoredRun run = place.run(std::string(kLongPrompts) + "--set scheduler.policy=continuous");

@@ -191,6 +191,21 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, Finding& findi
   bar.clear();
 }
 
+// Empty where nobody lost blocks.
+std::string preemption_note(const Diagnosis& diagnosis) {
+  const std::vector<DiagnosedStall>& stalls = diagnosis.stalls;
+  const auto num_preempted =
+      std::count_if(stalls.begin(), stalls.end(),
+                    [](const DiagnosedStall& stall) { return stall.parts.preemption_ns > 0; });
+  if (num_preempted == 0) return {};
+  return "Preemptions make " + grouped_text(std::int64_t{num_preempted}) + " of the " +
+         grouped_text(static_cast<std::int64_t>(stalls.size())) +
+         " longest stalls: the KV cache was full, and what a request had computed was dropped. "
+         "Smaller chunks do not cure that; more KV memory does (vLLM: --gpu-memory-utilization, "
+         "SGLang: --mem-fraction-static), or fewer requests at once (--max-num-seqs, "
+         "--max-running-requests).";
+}
+
 Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   const RunInfo& info = run.result.info;
   const Summary& summary = run.result.summary;
@@ -212,6 +227,9 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
     finding.notes.push_back(grouped_text(lost) +
                             " requests did not complete; percentiles leave their gaps out, the "
                             "tables do not.");
+  }
+  if (std::string note = preemption_note(finding.diagnosis); !note.empty()) {
+    finding.notes.push_back(std::move(note));
   }
   replay(run, options, finding);
   return finding;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
@@ -37,14 +38,15 @@ std::vector<std::int64_t> smaller_powers(std::int64_t from, std::int64_t least) 
 }
 
 constexpr std::int64_t kLeastTokens = 64;
+const std::string kNumBlocks = "kv_cache.num_blocks";
 
 // Values of one setting to try, the nearest to the run's first, with others that are set alike.
 struct Family {
   std::vector<std::string> others;
   std::string key;                   // empty: `others` alone, once
-  std::vector<std::int64_t> values;  // falling; of an empty key one that means nothing
-  // Above the first value, and known to fail; no value: nobody tried.
-  std::optional<std::int64_t> above;
+  std::vector<std::int64_t> values;  // of an empty key one that means nothing
+  // Nearer to the run's than the first value, and known to fail; no value: nobody tried.
+  std::optional<std::int64_t> failing;
   std::int64_t grain = 1;  // values between two powers of two are multiples of it
 
   std::vector<std::string> assignments(std::int64_t value) const {
@@ -148,7 +150,7 @@ class Candidates {
                         std::vector<std::string> others = {}) const {
     constexpr std::int64_t kLargest = 16384;
     Family family = falling(key, from.value_or(kLargest + 1), kLeastTokens);
-    if (!from) family.above.reset();
+    if (!from) family.failing.reset();
     family.others = std::move(others);
     family.grain = kLeastTokens;
     if (scenario_.kv_cache.backend == KvBackend::Paged) {
@@ -163,7 +165,7 @@ class Candidates {
     std::vector<std::string> assignments = {"scheduler.policy=" + name};
     assignments.insert(assignments.end(), others.begin(), others.end());
     families.push_back(falling_tokens(key, kLargest + 1, std::move(assignments)));
-    families.back().above.reset();
+    families.back().failing.reset();
   }
 
   const Scenario& scenario_;
@@ -244,7 +246,17 @@ class Replays {
   }
   void keep_cache_size(const Scenario& scenario) {
     if (scenario.kv_cache.backend != KvBackend::Paged || scenario.kv_cache.num_blocks) return;
-    fixed_.push_back(set("kv_cache.num_blocks", run_.result.info.num_blocks));
+    fixed_.push_back(set(kNumBlocks, run_.result.info.num_blocks));
+  }
+  // What a device can hold that is left little for anything else; 0: nobody knows.
+  std::int64_t most_blocks() const {
+    try {
+      return prepare_simulation(
+                 scenario_with({kNumBlocks + "=auto", "cost_model.gpu_memory_utilization=0.95"}))
+          .setup.kv_cache.num_blocks;
+    } catch (const ConfigError&) {
+      return 0;
+    }
   }
   void take_workload(Workload workload) { workload_ = std::move(workload); }
 
@@ -309,8 +321,9 @@ std::optional<Trial> walk_family(const Family& family, Replays& replays, const T
     std::optional<Trial> trial = replays.try_out(family.assignments(family.values[i]));
     if (!trial || !keeps_service(*trial, baseline)) continue;
     const bool has_p99 = best && best->keeps_p99 && !baseline.keeps_p99;
-    const bool is_better = !best || (trial->keeps_p99 && !best->keeps_p99) ||
-                           trial->summary.itl.max_ms < best->summary.itl.max_ms;
+    const bool is_better = !best || (trial->keeps_p99 != best->keeps_p99
+                                         ? trial->keeps_p99
+                                         : trial->summary.itl.max_ms < best->summary.itl.max_ms);
     if (!trial->keeps_all && (has_p99 || !is_better)) continue;
     position = i;
     best = std::move(trial);
@@ -349,65 +362,100 @@ const Walked* smallest(const std::vector<Walked>& walked, const WhatIf& what_if)
   return best;
 }
 
-// Nothing keeps every gap: the first that keeps the p99, else the shortest longest stall, provided
-// that it is shorter than the run's.
+// Nothing keeps every gap: the first that keeps the p99 where the run does not, else the shortest
+// longest stall, provided that it is shorter than the run's and that a p99 which the run keeps is
+// kept.
 const Walked* nearest(const std::vector<Walked>& walked, const WhatIf& what_if) {
   const Walked* best = nullptr;
   double longest = what_if.baseline.summary.itl.max_ms;
   for (const Walked& w : walked) {
     const Trial& trial = what_if.trials[w.trial];
     if (trial.keeps_p99 && !what_if.baseline.keeps_p99) return &w;
-    if (trial.summary.itl.max_ms >= longest) continue;
+    if (trial.summary.itl.max_ms >= longest || trial.keeps_p99 != what_if.baseline.keeps_p99) {
+      continue;
+    }
     longest = trial.summary.itl.max_ms;
     best = &w;
   }
   return best;
 }
 
-// Between the chosen value and the one above, which does not do what it does: the nearest to the
-// run's that still does. Where a larger value could do better than a smaller one, it is one whose
-// next neighbour fails.
+// Between the chosen value and its neighbour on the run's side, which does not do what it does: the
+// nearest to the run's that still does. Where a nearer value could do better than a farther one, it
+// is one whose next neighbour fails.
 void refine(const Walked& chosen, Replays& replays, WhatIf& what_if) {
   const Family& family = *chosen.family;
   what_if.chosen = chosen.trial;
   const Trial& first = what_if.trials[chosen.trial];
   const bool wants_all = first.keeps_all;
   if (!wants_all && (!first.keeps_p99 || what_if.baseline.keeps_p99)) return;  // only the nearest
-  std::optional<std::int64_t> above = family.above;
-  if (chosen.position > 0) above = family.values[chosen.position - 1];
-  if (!above) return;
+  std::optional<std::int64_t> fails = family.failing;
+  if (chosen.position > 0) fails = family.values[chosen.position - 1];
+  if (!fails) return;
   std::int64_t works = family.values[chosen.position];
   std::optional<Trial> refined;
   while (true) {
-    // Multiples of the grain in (works, above).
-    const std::int64_t least = works / family.grain + 1;
-    const std::int64_t most = (*above - 1) / family.grain;
+    // Multiples of the grain between the two.
+    const std::int64_t least = std::min(works, *fails) / family.grain + 1;
+    const std::int64_t most = (std::max(works, *fails) - 1) / family.grain;
     if (least > most) break;
     const std::int64_t value = (least + most + 1) / 2 * family.grain;
     std::optional<Trial> trial = replays.try_out(family.assignments(value));
     const bool does = trial && keeps_service(*trial, what_if.baseline) &&
                       (wants_all ? trial->keeps_all : trial->keeps_p99);
-    (does ? works : *above) = value;
+    (does ? works : *fails) = value;
     if (does) refined = std::move(trial);
   }
-  what_if.next_failing = above;
+  what_if.next_failing = fails;
   if (!refined) return;
   what_if.chosen = what_if.trials.size();
   what_if.trials.push_back(std::move(*refined));
 }
 
-// Group by group, until one has a change that keeps every gap.
-void search(const Candidates& candidates, Replays& replays, WhatIf& what_if) {
-  const std::vector<Family> groups[] = {candidates.sizes(), candidates.other_settings(),
-                                        candidates.other_policies()};
-  std::vector<Walked> all;
-  for (const std::vector<Family>& families : groups) {
-    const std::vector<Walked> walked = walk(families, replays, what_if);
-    if (const Walked* best = smallest(walked, what_if); best != nullptr) {
-      return refine(*best, replays, what_if);
-    }
-    all.insert(all.end(), walked.begin(), walked.end());
+// The KV blocks with which the run's settings preempt nobody: the least doubling of the run's, or
+// all that fit the device. Nothing where there are no more.
+std::optional<std::int64_t> enough_blocks(const Scenario& scenario, Replays& replays) {
+  if (scenario.kv_cache.backend != KvBackend::Paged) return std::nullopt;
+  const std::int64_t now = *scenario.kv_cache.num_blocks;
+  const std::int64_t most = replays.most_blocks();
+  for (std::int64_t blocks = now; blocks < most;) {
+    blocks = std::min(2 * blocks, most);
+    const std::optional<Trial> trial = replays.try_out({set(kNumBlocks, blocks)});
+    if (!trial || trial->summary.num_preemptions == 0 || blocks == most) return blocks;
   }
+  return std::nullopt;
+}
+
+// Group by group, until one has a change that keeps every gap. What chunks do not cure are requests
+// that lost their KV blocks: where the run has such, more blocks are tried first alone and, when
+// nothing else helped, with each of the others.
+void search(const Candidates& candidates, Replays& replays, WhatIf& what_if) {
+  std::deque<std::vector<Family>> tried;  // Walked points into it
+  std::vector<Walked> all;
+  const auto is_found = [&](std::vector<Family> families, const std::vector<std::string>& others) {
+    for (Family& family : families) {
+      family.others.insert(family.others.end(), others.begin(), others.end());
+    }
+    tried.push_back(std::move(families));
+    const std::vector<Walked> walked = walk(tried.back(), replays, what_if);
+    const Walked* best = smallest(walked, what_if);
+    if (best != nullptr) refine(*best, replays, what_if);
+    all.insert(all.end(), walked.begin(), walked.end());
+    return best != nullptr;
+  };
+  const auto is_found_with = [&](const std::vector<std::string>& others) {
+    return is_found(candidates.sizes(), others) || is_found(candidates.other_settings(), others) ||
+           is_found(candidates.other_policies(), others);
+  };
+  std::optional<std::int64_t> blocks;
+  const Scenario& scenario = what_if.baseline.scenario;
+  if (what_if.baseline.summary.num_preemptions > 0) blocks = enough_blocks(scenario, replays);
+  constexpr std::int64_t kGrain = 64;
+  if (blocks &&
+      is_found({{{}, kNumBlocks, {*blocks}, *scenario.kv_cache.num_blocks, kGrain}}, {})) {
+    return;
+  }
+  if (is_found_with({}) || (blocks && is_found_with({set(kNumBlocks, *blocks)}))) return;
   if (const Walked* best = nearest(all, what_if); best != nullptr) refine(*best, replays, what_if);
 }
 
@@ -442,19 +490,25 @@ WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::s
 }
 
 std::vector<FlagChanges> changed_flags(const Scenario& before, const Scenario& after) {
-  Scenario same_cache = after;
-  same_cache.kv_cache.num_blocks = before.kv_cache.num_blocks;
+  Scenario same_null_block = after;
   const auto has_null_block = [](const Scenario& scenario) {
     return find_policy(scenario.scheduler.policy)->cache.has_null_block;
   };
-  if (same_cache.kv_cache.num_blocks) {
-    *same_cache.kv_cache.num_blocks += has_null_block(after) - has_null_block(before);
+  if (same_null_block.kv_cache.num_blocks) {
+    *same_null_block.kv_cache.num_blocks += has_null_block(after) - has_null_block(before);
   }
   const std::vector<EngineFlags> old_flags = engine_flags(before);
-  const std::vector<EngineFlags> new_flags = engine_flags(same_cache);
+  const std::vector<EngineFlags> new_flags = engine_flags(same_null_block);
+  const bool has_more_memory = after.kv_cache.num_blocks > before.kv_cache.num_blocks;
   std::vector<FlagChanges> changes;
   for (std::size_t e = 0; e < new_flags.size(); ++e) {
     changes.push_back(flag_changes(old_flags[e], new_flags[e]));
+    if (!has_more_memory) continue;
+    const bool is_vllm = new_flags[e].engine == "vLLM";
+    changes.back().notes.push_back(
+        std::string("the size of the KV cache stands for memory: a higher ") +
+        (is_vllm ? "--gpu-memory-utilization" : "--mem-fraction-static") +
+        ", or more GPUs, give it without that flag");
   }
   return changes;
 }

@@ -51,8 +51,10 @@ struct WhatIf {
 // Replays the run's requests, with the arrivals and lengths of the record, on the simulator: first
 // with the run's settings, then with one setting changed after the other. Tried first are smaller
 // token budgets or chunks of the same policy, in powers of two, from the run's own value down; if
-// none keeps the target, its other settings; if none does, other policies. The smallest change is
-// the first of these groups that has one, then the fewest keys, then the nearest value. Between it
+// none keeps the target, its other settings; if none does, other policies. Where the run preempts
+// requests, more KV blocks are tried before all of these and, if none keeps the target, together
+// with each. The smallest change is the first of these groups that has one, then the fewest keys,
+// then the nearest value. Between it
 // and the value above, which failed, bisection finds the nearest that still works: of tokens a
 // multiple of 64 and of the KV block. So the number of replays grows with the logarithm of the
 // values. A change that loses requests or more than a tenth of the output throughput does not
@@ -67,8 +69,8 @@ std::string what_if_text(const WhatIf& what_if, std::size_t columns);
 // A value.
 void append_what_if(const WhatIf& what_if, JsonText& json);
 
-// What to do to the flags of each engine. The size of the KV cache is never a change, although vLLM
-// counts its null block and other policies have none.
+// What to do to the flags of each engine. The KV cache is as large as before where its blocks
+// are, although vLLM counts its null block and other policies have none.
 std::vector<FlagChanges> changed_flags(const Scenario& before, const Scenario& after);
 
 }  // namespace metronome

@@ -93,6 +93,9 @@ std::string conclusion(const WhatIf& what_if) {
   const Trial& chosen = what_if.trials[*what_if.chosen];
   std::string text = "No change that was tried keeps every gap within " + target + ". ";
   if (!chosen.keeps_all && !chosen.keeps_p99) return text + "Nearest: " + joined(chosen.changes);
+  if (!chosen.keeps_all && what_if.baseline.keeps_p99) {
+    return text + "The p99 keeps it already. Shortest longest stall: " + joined(chosen.changes);
+  }
   if (chosen.keeps_all) {
     text = "Smallest change that keeps every gap within " + target + ": ";
   } else {
@@ -198,7 +201,10 @@ std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
   text += "\n" + wrapped("tried, in " + grouped_text(what_if.num_replays) +
                              " replays: of each setting the power of two nearest to the present "
                              "value that keeps every gap (*), or the best; of the smallest change "
-                             "values between two of them, too",
+                             "values between two of them, too" +
+                             (what_if.baseline.summary.num_preemptions == 0
+                                  ? ""
+                                  : "; of the KV cache as many blocks as end preemption"),
                          0, columns);
   return text + trials_text(what_if);
 }
