@@ -125,6 +125,9 @@ struct SloConfig {                     // a request is good when it meets every 
   std::optional<double> e2el_ms;
 };
 
+// In the order of SloPreset: first "none".
+std::vector<std::string_view> slo_preset_names();
+
 // The files of a result. Those of a variant stand in a subfolder, named after it, beside them.
 constexpr std::string_view kResultFile = "result.json";
 constexpr std::string_view kRequestsFile = "requests.jsonl";

@@ -42,8 +42,7 @@ constexpr PresetLimits kPresets[] = {
 };
 
 void choose_preset(FieldVisitor& visitor, SloConfig& config) {
-  std::vector<std::string_view> names;
-  for (const PresetLimits& preset : kPresets) names.push_back(preset.name);
+  const std::vector<std::string_view> names = slo_preset_names();
   int chosen = static_cast<int>(config.preset);
   visitor.choice("preset", chosen, names, "MLPerf limits for ttft_ms and tpot_ms");
   const auto preset = static_cast<SloPreset>(chosen);
@@ -64,6 +63,12 @@ void visit_section(FieldVisitor& visitor, const char* key, Config& config, const
 }
 
 }  // namespace
+
+std::vector<std::string_view> slo_preset_names() {
+  std::vector<std::string_view> names;
+  for (const PresetLimits& preset : kPresets) names.push_back(preset.name);
+  return names;
+}
 
 void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
                  std::span<const std::string_view> names, const char* doc) {

@@ -275,10 +275,12 @@ TEST_CASE("report says what is wrong in one line", "[cli][html]") {
                    "exists and is no report"));
     CHECK(read_text_file(run.out + file) == text);
   }
-  CHECK(contains(message(""), "give one result folder, not 0"));
+  CHECK(contains(message(""), "report: give at least one result folder (see"));
   CHECK(contains(message("/nowhere"), "/nowhere: holds no result"));
   CHECK(contains(message("'" + run.out + "' --out '" + run.out + "'"), "is a folder"));
   CHECK(contains(message("'" + run.out + "' --out ''"), "is empty"));
+  CHECK(contains(message("'" + run.out + "' --out /nowhere/x.html"),
+                 "--out: /nowhere/x.html: no such folder: /nowhere; allowed: a file in a folder"));
   // What a report draws is not taken from it.
   const std::string drawn = read_text_file(run.out + "/report.html");
   REQUIRE(data_of(drawn)["runs"][0]["detail"].is_object());

@@ -398,6 +398,16 @@ TEST_CASE("a sweep marks and sorts only rows that compare", "[sweep]") {
   }
 }
 
+TEST_CASE("a warning of a sweep names its point", "[sweep]") {
+  const SweepPlace place;
+  const CommandResult result =
+      place.sweep("--over kv_cache.num_blocks=20 --over engine.max_num_seqs=2");
+  require_done(result);
+  CHECK(contains(result.err,
+                 "warning: small kv_cache.num_blocks=20 engine.max_num_seqs=2: 17 of 20 requests "
+                 "can never fit"));
+}
+
 TEST_CASE("--dry-run lists the points and writes nothing", "[sweep]") {
   const SweepPlace place;
   const CommandResult result =

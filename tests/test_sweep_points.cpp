@@ -74,6 +74,14 @@ TEST_CASE("ranges are exact and include their ends", "[sweep]") {
   }
 }
 
+TEST_CASE("a range written with dots is told how it is written", "[sweep]") {
+  CHECK(contains(error_of<UsageError>([] { values("1..3"); }),
+                 "--over k: '1..3' is neither a value nor a range; allowed: START:STOP:STEP, as in "
+                 "1:3:1"));
+  CHECK(contains(error_of<UsageError>([] { values("8,0.5..2"); }), "as in 0.5:2:1"));
+  CHECK(values("../a.csv,a..b,..") == Texts{"../a.csv", "a..b", ".."});
+}
+
 TEST_CASE("a grid is every combination, the last key fastest", "[sweep]") {
   const SweepSpec spec = spec_of("", {"a=1,2", "b=x,y,z"});
   CHECK(points_of(spec) == Texts{"a=1 b=x", "a=1 b=y", "a=1 b=z", "a=2 b=x", "a=2 b=y", "a=2 b=z"});

@@ -142,8 +142,22 @@ TEST_CASE("tune says what it cannot do", "[tune][cli]") {
   };
   CHECK(contains(error("--set slo.ttft_ms=null --set slo.itl_ms=null"),
                  "has no limit that a growing queue would break"));
-  CHECK(contains(error("--slo nobody"), "slo.preset"));
-  CHECK(contains(error("--over workload.arrivals.rate=1,2"), "is no setting of an engine"));
+  const std::string presets = "; allowed: llama3.1-8b-conversational, llama3.1-8b-interactive, ";
+  CHECK(contains(error("--slo nobody"), "--slo: no such preset: 'nobody'" + presets));
+  CHECK(contains(error("--slo none"), "--slo: no such preset: 'none'" + presets));
+  CHECK(contains(error("--slo llama2-70b-serve"), "did you mean 'llama2-70b-server'?"));
+  CHECK(contains(error("--over workload.arrivals.rate=1,2"),
+                 "--over workload.arrivals.rate: 'workload.arrivals.rate' is no setting of an"));
+  for (const char* section : {"over: {seed: [1, 2]}", "points: [{seed: 1}, {seed: 2}]"}) {
+    const Place own;
+    std::ofstream(own.scenario, std::ios::app) << "sweep: {" << section << "}\n";
+    const CommandResult result = own.tune("");
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.err, std::string("case.yaml:13: sweep.") +
+                                   (section[0] == 'o' ? "over.seed" : "points") +
+                                   ": 'seed' is no setting of an engine"));
+    CHECK_FALSE(contains(result.err, "--over"));
+  }
   CHECK(contains(
       error("--set workload.arrivals.process=closed_loop --set workload.arrivals.concurrency=4"),
       "no load to vary"));

@@ -249,6 +249,7 @@ TEST_CASE("settings that cannot be told apart are said to be equal", "[tune]") {
 TEST_CASE("the front keeps what no other beats", "[tune]") {
   const auto finding = [](double goodput, double itl_ms) {
     TuneFinding f;
+    f.is_finalist = true;
     f.capacity = goodput;
     TuneTrial trial;
     trial.load = goodput;
@@ -260,6 +261,8 @@ TEST_CASE("the front keeps what no other beats", "[tune]") {
   std::vector<TuneFinding> findings = {finding(10, 50), finding(9, 20), finding(8, 30),
                                        finding(5, 10), finding(5, 10)};
   findings.emplace_back();  // one that meets the SLO at no load
+  findings.push_back(finding(20, 1));
+  findings.back().is_finalist = false;  // dropped: neither on the front nor better than others
   CHECK(pareto_front(findings) == std::vector<std::size_t>{0, 1, 3, 4});
 }
 

@@ -51,6 +51,11 @@ void check_replaceable(const std::string& path, bool is_detailed) {
   if (fs::is_directory(path, error)) {
     throw UsageError("--out: " + path + " is a folder; allowed: the path of a file");
   }
+  const fs::path folder = fs::path(path).parent_path();
+  if (!folder.empty() && !fs::is_directory(folder, error)) {
+    throw UsageError("--out: " + path + ": no such folder: " + folder.string() +
+                     "; allowed: a file in a folder that exists");
+  }
   if (!fs::exists(path, error)) return;
   const std::string text = text_of(path);
   if (!text.starts_with("<!DOCTYPE html>") ||

@@ -214,14 +214,6 @@ std::string count_text(std::size_t count, const char* noun) {
   return grouped_text(static_cast<std::int64_t>(count)) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// "scheduler.policy=vllm seed=3" of the first row of a run, with the variant where there are some.
-std::string run_text(const SweepPlan& plan, const SweepRun& run) {
-  std::string text = run.scenario.name;
-  for (const auto& [key, value] : plan.rows[run.first_row].values) text += " " + key + "=" + value;
-  if (run.run_number > 0) text += " run " + std::to_string(run.run_number);
-  return printable(text);
-}
-
 // "1 point is no valid scenario".
 std::string invalid_text(const SweepPlan& plan) {
   return count_text(plan.invalid.size(), "point") +

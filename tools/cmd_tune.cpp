@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/config_reader.h"
 #include "core/error.h"
 #include "reports/number_text.h"
 #include "reports/result_files.h"
@@ -104,6 +105,15 @@ po::options_description visible_options(CommandOptions& options) {
   return visible;
 }
 
+// "none", which the key has, would leave no limit.
+void check_preset(const std::string& name) {
+  std::vector<std::string_view> known = slo_preset_names();
+  std::erase(known, "none");
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  throw UsageError("--slo: no such preset: '" + printable(name) + "'" + did_you_mean(name, known) +
+                   "; allowed: " + join_names(known));
+}
+
 // Nothing when help was asked for and printed.
 std::optional<CommandOptions> parse(const Arguments& arguments) {
   CommandOptions options;
@@ -115,7 +125,8 @@ std::optional<CommandOptions> parse(const Arguments& arguments) {
   if (values.count("seed") != 0) {
     options.request.seed = parse_seed(values["seed"].as<std::string>());
   }
-  if (!options.slo.empty()) {  // in place of the scenario's limits; --set may add to them
+  if (values.count("slo") != 0) {  // in place of the scenario's limits; --set may add to them
+    check_preset(options.slo);
     options.request.assignments.insert(options.request.assignments.begin(),
                                        "slo={preset: " + options.slo + "}");
   }
@@ -137,17 +148,25 @@ struct Candidates {
   std::vector<std::string> names;  // of plan.runs: "chunked-512 scheduler.order=fcfs"
 };
 
+void check_keys(const SweepSpec& spec) {
+  const auto check = [](const std::string& key, const std::string& where) {
+    if (key != "seed" && !key.starts_with("workload.") && !key.starts_with("slo.")) return;
+    throw UsageError(where + ": '" + key +
+                     "' is no setting of an engine: requests and limits are the same for all; "
+                     "allowed: any key but seed and those of workload and slo");
+  };
+  for (const SweptKey& swept : spec.over) check(swept.key, swept.where);
+  for (const std::vector<Assignment>& point : spec.points) {
+    for (const auto& [key, value] : point) check(key, spec.points_where);
+  }
+}
+
 Candidates find_candidates(const CommandOptions& options, const ScenarioFile& file) {
   Candidates candidates;
   SweepSpec spec;
   if (!options.over.empty() || file.sweep.kind != ConfigNode::Kind::Null)
     spec = read_sweep(file, options.over);
-  for (const std::string& key : swept_keys(spec)) {
-    if (key != "seed" && !key.starts_with("workload.") && !key.starts_with("slo.")) continue;
-    throw UsageError("--over: '" + key +
-                     "' is no setting of an engine: requests and limits are the same for all; "
-                     "allowed: any key but seed and those of workload and slo");
-  }
+  check_keys(spec);
   candidates.plan = plan_sweep(options.request, spec, options.num_jobs);
   candidates.names.resize(candidates.plan.runs.size());
   for (const SweepRow& row : candidates.plan.rows) {

@@ -16,11 +16,17 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
   return ", did you mean '" + std::string(nearest) + "'?";
 }
 
-std::optional<std::vector<std::string>> parse_command_with_files(
-    const CommandText& text, const po::options_description& options, const Arguments& arguments,
-    po::variables_map& values) {
+namespace {
+
+std::string hint(const CommandText& text) {
+  return " (see `metronome " + std::string(text.name) + " --help`)";
+}
+
+std::optional<std::vector<std::string>> parse_files(const CommandText& text,
+                                                    const po::options_description& options,
+                                                    const Arguments& arguments,
+                                                    po::variables_map& values) {
   const std::string name(text.name);
-  const std::string hint = " (see `metronome " + name + " --help`)";
   po::options_description all;
   all.add(options).add_options()("file", po::value<std::vector<std::string>>());
   po::positional_options_description positional;
@@ -33,7 +39,7 @@ std::optional<std::vector<std::string>> parse_command_with_files(
         values);
     po::notify(values);
   } catch (const po::error& error) {
-    throw UsageError(name + ": " + error.what() + hint);
+    throw UsageError(name + ": " + error.what() + hint(text));
   }
   if (values.count("help") != 0) {
     std::cout << "usage: metronome " << name << ' ' << text.arguments << "\n\n"
@@ -44,9 +50,6 @@ std::optional<std::vector<std::string>> parse_command_with_files(
   }
   const auto files = values.count("file") == 0 ? std::vector<std::string>()
                                                : values["file"].as<std::vector<std::string>>();
-  if (files.empty()) {
-    throw UsageError(name + ": give one " + std::string(text.file_kind) + ", not 0" + hint);
-  }
   for (const std::string& file : files) {
     if (!file.empty()) continue;
     throw UsageError(name + ": " + std::string(text.file_name) +
@@ -55,15 +58,27 @@ std::optional<std::vector<std::string>> parse_command_with_files(
   return files;
 }
 
+}  // namespace
+
+std::optional<std::vector<std::string>> parse_command_with_files(
+    const CommandText& text, const po::options_description& options, const Arguments& arguments,
+    po::variables_map& values) {
+  auto files = parse_files(text, options, arguments, values);
+  if (files && files->empty()) {
+    throw UsageError(std::string(text.name) + ": give at least one " + std::string(text.file_kind) +
+                     hint(text));
+  }
+  return files;
+}
+
 std::optional<std::string> parse_command(const CommandText& text,
                                          const po::options_description& options,
                                          const Arguments& arguments, po::variables_map& values) {
-  const auto files = parse_command_with_files(text, options, arguments, values);
+  const auto files = parse_files(text, options, arguments, values);
   if (!files) return std::nullopt;
   if (files->size() != 1) {
-    const std::string name(text.name);
-    throw UsageError(name + ": give one " + std::string(text.file_kind) + ", not " +
-                     std::to_string(files->size()) + " (see `metronome " + name + " --help`)");
+    throw UsageError(std::string(text.name) + ": give one " + std::string(text.file_kind) +
+                     ", not " + std::to_string(files->size()) + hint(text));
   }
   return files->front();
 }

@@ -253,6 +253,13 @@ void find_idle_keys(const std::vector<std::vector<std::size_t>>& runs_of, const 
 
 }  // namespace
 
+std::string run_text(const SweepPlan& plan, const SweepRun& run) {
+  std::string text = run.scenario.name;
+  for (const auto& [key, value] : plan.rows[run.first_row].values) text += " " + key + "=" + value;
+  if (run.run_number > 0) text += " run " + std::to_string(run.run_number);
+  return printable(text);
+}
+
 SweepPlan plan_sweep(const SweepRequest& request, const SweepSpec& spec, int num_threads) {
   std::vector<std::vector<Assignment>> points = expand_points(spec);
   std::vector<ResolvedPoint> resolved(points.size());

@@ -57,6 +57,10 @@ struct SweepPlan {
   std::vector<std::string> remarks;
 };
 
+// "chunked scheduler.policy=vllm seed=3": the first row of a run of the plan, with the variant's,
+// or the scenario's, name. Printable.
+std::string run_text(const SweepPlan& plan, const SweepRun& run);
+
 // Throws ConfigError naming the point for a key that there is not, and when the scenario is valid
 // at no point. What only a run can tell, such as a model that does not fit into the device, is not
 // found out here.

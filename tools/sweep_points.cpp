@@ -159,6 +159,17 @@ std::optional<std::vector<std::string>> parse_range(std::string_view text,
   return values;
 }
 
+// "1..3" is how others write a range.
+void refuse_dots(std::string_view text, const std::string& where) {
+  const std::size_t dots = text.find("..");
+  if (dots == std::string_view::npos) return;
+  const std::string_view stop = text.substr(dots + 2);
+  if (!parse_decimal(text.substr(0, dots)) || !parse_decimal(stop)) return;
+  throw UsageError(where + ": '" + std::string(text) +
+                   "' is neither a value nor a range; allowed: START:STOP:STEP, as in " +
+                   std::string(text.substr(0, dots)) + ":" + std::string(stop) + ":1");
+}
+
 // ---- the section ----
 
 std::string location_text(const ConfigNode& node, const std::string& key) {
@@ -325,6 +336,7 @@ std::vector<std::string> parse_values(std::string_view text, const std::string& 
     if (part.empty()) {
       throw UsageError(where + ": has an empty value; allowed: A,B,C, and \"\" for an empty text");
     }
+    refuse_dots(part, where);
     if (auto range = parse_range(part, where)) {
       values.insert(values.end(), range->begin(), range->end());
     } else {

@@ -218,7 +218,7 @@ class SweepWork {
     const std::lock_guard lock(mutex_);
     ++outcome_.num_run;
     for (const std::string& warning : warnings) {
-      outcome_.warnings.push_back(run.scenario.name + " " + run.id + ": " + warning);
+      outcome_.warnings.push_back(run_text(plan_, run) + ": " + warning);
     }
   }
 

@@ -330,12 +330,15 @@ std::vector<TuneFinding> tune(std::size_t num_settings, const TuneOptions& optio
 }
 
 std::vector<std::size_t> pareto_front(const std::vector<TuneFinding>& findings) {
+  const auto trial_of = [](const TuneFinding& finding) {
+    return finding.is_finalist ? finding.best_trial() : nullptr;
+  };
   std::vector<std::size_t> front;
   for (std::size_t i = 0; i < findings.size(); ++i) {
-    const TuneTrial* mine = findings[i].best_trial();
+    const TuneTrial* mine = trial_of(findings[i]);
     if (mine == nullptr) continue;
     const bool is_beaten = std::any_of(findings.begin(), findings.end(), [&](const auto& other) {
-      const TuneTrial* theirs = other.best_trial();
+      const TuneTrial* theirs = trial_of(other);
       if (theirs == nullptr || theirs == mine) return false;
       const bool is_as_good =
           theirs->goodput >= mine->goodput && theirs->p99_itl_ms <= mine->p99_itl_ms;

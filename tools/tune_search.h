@@ -66,8 +66,9 @@ struct TuneFinding {
 std::vector<TuneFinding> tune(std::size_t num_settings, const TuneOptions& options,
                               const TuneRunFn& run, const std::function<void()>& poll = {});
 
-// Settings that no other beats in both: indices into `findings` of those with a trial at capacity
-// whose goodput is higher, or whose p99 ITL is lower, than that of every better one.
+// Finalists that no other beats in both: indices into `findings` of those with a trial at capacity
+// whose goodput is higher, or whose p99 ITL is lower, than that of every better one. What was
+// dropped served fewer requests, and is not compared.
 std::vector<std::size_t> pareto_front(const std::vector<TuneFinding>& findings);
 
 }  // namespace metronome
