@@ -91,7 +91,9 @@ TEST_CASE("figures after an instant are those of later requests", "[validate][re
   double sum = 0;
   int count = 0;
   for (const ObservedRequest& request : measured.seen.requests) {
-    if (request.first_token <= 4000 * kNsPerMs) continue;
+    // A log's clock begins with its first request.
+    const TimeNs at = request.first_token - measured.seen.requests.front().begin;
+    if (at <= 4000 * kNsPerMs) continue;
     sum += static_cast<double>(request.ttft_ns) / static_cast<double>(kNsPerMs);
     ++count;
   }
@@ -128,13 +130,20 @@ TEST_CASE("what a request log cannot be calibrated with is said", "[calibrate][r
                  "--until: has no effect"));
   CHECK(contains(error("--from '" + csv + "' --model llama-3.1-8b --kind corrected"),
                  "corrected is for a request log"));
-  // A GPU that is faster than what was measured on can be: h200 figures, ten times as good.
-  const std::string faster = measured.folder.write(
-      "faster.yaml",
-      "faster: {peak_flops: 200e12, peak_bandwidth: 2.4e12, memory_bytes: 149250113536,\n"
-      "         matmul_efficiency: 1, attention_efficiency: 1, bandwidth_efficiency: 1,\n"
-      "         launch_overhead_us: 0, kernel_overhead_us: 0, host_gap_us: 0}\n");
-  CHECK(contains(error(with + "--set hardware='" + faster + "'"), "cannot do in less than"));
+  // Hardware that cannot do what its own file says.
+  const std::string slower = "--set hardware='" + measured.folder.path() + "/slower.yaml' ";
+  const std::string file = measured.folder.path() + "/fitted.json";
+  REQUIRE(run_metronome("calibrate --kind fitted " + with + slower + "--out '" + file + "'")
+              .exit_code == 0);
+  measured.folder.write("weaker.yaml",
+                        "slower: {peak_flops: 200e12, peak_bandwidth: 2.4e12, memory_bytes: "
+                        "149250113536,\n  matmul_efficiency: 1, attention_efficiency: 1, "
+                        "bandwidth_efficiency: 1,\n  launch_overhead_us: 0, kernel_overhead_us: "
+                        "0, host_gap_us: 0}\n");
+  const std::string floor = error(with + "--set hardware='" + measured.folder.path() +
+                                  "/weaker.yaml' --set cost_model.file='" + file + "'");
+  INFO(floor);
+  CHECK(contains(floor, "which slower cannot do in less than"));
 }
 
 }  // namespace metronome::testing
