@@ -24,9 +24,9 @@ void append_steps(const RunRecord& record, const GapAnalysis& analysis, const Re
 // "stalls", "culprits", "culprit_requests", "total_parts".
 void append_stalls(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
                    JsonText& json);
-// "requests": those drawn one by one.
-void append_requests(const RunRecord& record, const SloConfig& slo, const ReportLimits& limits,
-                     JsonText& json);
+// "requests": those drawn one by one, around the first of "stalls" where there are too many.
+void append_requests(const RunRecord& record, const GapAnalysis& analysis, const SloConfig& slo,
+                     const ReportLimits& limits, JsonText& json);
 // "ttft_parts": completed requests in groups of equal size, by TTFT.
 void append_ttft_parts(const RunRecord& record, JsonText& json);
 

@@ -258,7 +258,7 @@ std::string report_detail(const RunRecord& record, const SloConfig& slo,
   append_gaps(record, analysis, limits, json);
   append_steps(record, analysis, limits, json);
   append_stalls(record, analysis, limits, json);
-  append_requests(record, slo, limits, json);
+  append_requests(record, analysis, slo, limits, json);
   append_ttft_parts(record, json);
   json.end_object();
   return std::string(json.view());

@@ -58,26 +58,60 @@ void append_culprit(const RunRecord& record, const Culprit& culprit, JsonText& j
   json.end_object();
 }
 
-// The requests drawn one by one: all that arrived, or as many around the longest stall.
-std::vector<std::size_t> drawn_requests(const RunRecord& record, std::size_t max_requests) {
-  std::vector<std::size_t> arrived;
+// How far from a stall a request was computed: 0 during it, and less for whoever stalled and for
+// those whose prompts were computed meanwhile.
+class StallDistance {
+ public:
+  StallDistance(const RunRecord& record, const TokenGap& stall)
+      : record_(record),
+        victim_(index(stall.request)),
+        began_(record.steps[at(stall.step_before)].finished_at),
+        ended_(record.steps[at(stall.step_after)].finished_at),
+        is_prefilled_(record.requests.size()) {
+    for (std::int32_t s = stall.step_before + 1; s <= stall.step_after; ++s) {
+      const StepEntry& step = record.steps[at(s)];
+      for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
+        is_prefilled_[index(record.prefills[at(step.first_prefill_chunk + c)].request)] = true;
+      }
+    }
+  }
+
+  TimeNs operator()(std::size_t i) const {
+    if (i == victim_) return -2;
+    if (is_prefilled_[i]) return -1;
+    const RequestRecord& request = record_.requests[i];
+    const TimeNs from =
+        request.first_scheduled == kNoTime ? request.arrival : request.first_scheduled;
+    const TimeNs until = request.ended == kNoTime ? ended_ : request.ended;
+    return std::max<TimeNs>({0, from - ended_, began_ - until});
+  }
+
+ private:
+  const RunRecord& record_;
+  std::size_t victim_;
+  TimeNs began_;
+  TimeNs ended_;
+  std::vector<bool> is_prefilled_;
+};
+
+// The requests drawn one by one: all that arrived, or as many around the longest stall; the first
+// where nobody waited for a token.
+std::vector<std::size_t> drawn_requests(const RunRecord& record, const GapAnalysis& analysis,
+                                        std::size_t max_requests) {
+  std::vector<std::size_t> drawn;
   for (std::size_t i = 0; i < record.requests.size(); ++i) {
-    if (record.requests[i].num_prompt_tokens > 0) arrived.push_back(i);
+    if (record.requests[i].num_prompt_tokens > 0) drawn.push_back(i);
   }
-  if (arrived.size() <= max_requests) return arrived;
-  std::size_t middle = 0;
-  TimeNs longest = -1;
-  for (std::size_t k = 0; k < arrived.size(); ++k) {
-    const RequestRecord& request = record.requests[arrived[k]];
-    if (!request.has_itl() || request.max_itl_ns <= longest) continue;
-    longest = request.max_itl_ns;
-    middle = k;
+  if (drawn.size() <= max_requests) return drawn;
+  const std::vector<TokenGap> longest = analysis.longest_gaps(1, 1);
+  if (!longest.empty()) {
+    const StallDistance distance(record, longest.front());
+    std::stable_sort(drawn.begin(), drawn.end(),
+                     [&](std::size_t a, std::size_t b) { return distance(a) < distance(b); });
   }
-  const std::size_t half = max_requests / 2;
-  const std::size_t begin =
-      std::min(middle > half ? middle - half : 0, arrived.size() - max_requests);
-  const auto first = arrived.begin() + static_cast<std::ptrdiff_t>(begin);
-  return {first, first + static_cast<std::ptrdiff_t>(max_requests)};
+  drawn.resize(max_requests);
+  std::sort(drawn.begin(), drawn.end());
+  return drawn;
 }
 
 // Something drawn into a request's bar.
@@ -266,9 +300,9 @@ void append_stalls(const RunRecord& record, const GapAnalysis& analysis, const R
   append_parts(analysis.total(), json);
 }
 
-void append_requests(const RunRecord& record, const SloConfig& slo, const ReportLimits& limits,
-                     JsonText& json) {
-  const std::vector<std::size_t> drawn = drawn_requests(record, limits.max_requests);
+void append_requests(const RunRecord& record, const GapAnalysis& analysis, const SloConfig& slo,
+                     const ReportLimits& limits, JsonText& json) {
+  const std::vector<std::size_t> drawn = drawn_requests(record, analysis, limits.max_requests);
   const std::vector<TimeNs> times = device_times(record);
   const double late_ms = slo.itl_ms.value_or(kLateGapMs);
   const std::vector<Mark> gaps = late_gaps(record, drawn, longest_within(late_ms));

@@ -89,8 +89,44 @@ RunRecord random_record(std::uint64_t seed) {
   return recorder.finish();
 }
 
+// The first request decodes all along while 38 others come and go, one at a time; the prompt of the
+// last holds it up, and five more come and go.
+RunRecord late_stall() {
+  RunRecorder recorder;
+  FakeRun run({&recorder});
+  const RequestId first = run.submit(0, 10);
+  run.admit(first, 0);
+  run.step(0, 10 * kMs, {prefill(first, 0, 10, true)});
+  TimeNs now = 10 * kMs;
+  for (int i = 1; i < 45; ++i) {
+    const RequestId other = run.submit(now, 10);
+    run.admit(other, now);
+    const TimeNs time = (i == 39 ? 100 : 10) * kMs;
+    run.step(now, now + time, {decode(first), prefill(other, 0, 10, true)});
+    now += time;
+    run.end(other, now);
+  }
+  run.end(first, now);
+  return recorder.finish();
+}
+
 Json detail_of(const RunRecord& record, const ReportLimits& limits = {}) {
   return Json::parse(report_detail(record, {}, limits));
+}
+
+// The requests whose prompts were computed in the steps that end within a stall.
+std::set<std::int64_t> prefilled_during(const Json& detail, const Json& stall) {
+  const Json& requests = detail["requests"];
+  const Numbers ids = column(requests, "id", true);
+  const Numbers rows = column(requests["prefills"], "row", true);
+  const Numbers ends = column(requests["prefills"], "end", true);
+  const auto began = stall["began"].get<std::int64_t>();
+  std::set<std::int64_t> found;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (ends[i] <= began || ends[i] > began + stall["gap"].get<std::int64_t>()) continue;
+    found.insert(ids[static_cast<std::size_t>(rows[i])]);
+  }
+  return found;
 }
 
 }  // namespace
@@ -278,12 +314,33 @@ TEST_CASE("the report's curves and gaps agree with the summary", "[reports][html
     CHECK(*std::max_element(few.begin(), few.end()) == *std::max_element(all.begin(), all.end()));
     CHECK(thin["gaps"]["num_points"] == all.size());
     CHECK(column(thin["steps"], "end").size() <= 50);
-    CHECK(column(thin["requests"], "id").size() == 20);
+    const Numbers drawn = column(thin["requests"], "id", true);
+    CHECK(drawn.size() == 20);
+    const std::set<std::int64_t> is_drawn(drawn.begin(), drawn.end());
+    CHECK(is_drawn.size() == 20);
+    CHECK(is_drawn.count(stall["request"]) == 1);
+    for (const std::int64_t request : prefilled_during(detail, stall)) {
+      CHECK(is_drawn.count(request) == 1);
+    }
     CHECK(column(thin["requests"]["late"], "row").size() <= 30);
     CHECK(thin["stalls"].size() == 3);
     CHECK(thin["itl_curve"] == detail["itl_curve"]);
     CHECK(report_detail(record, {}, {}) == report_detail(record, {}, {}));
   }
+}
+
+TEST_CASE("of many requests those computed around the longest stall are drawn", "[reports][html]") {
+  const RunRecord record = late_stall();
+  const auto drawn = [&record](std::size_t max_requests) {
+    const Json detail = detail_of(record, {.max_requests = max_requests});
+    CHECK((detail["stalls"][0]["request"] == 0 && detail["stalls"][0]["gap"] == 100'000));
+    return column(detail["requests"], "id", true);
+  };
+  CHECK(drawn(1) == Numbers{0});
+  CHECK(drawn(2) == Numbers{0, 39});
+  CHECK(drawn(4) == Numbers{0, 38, 39, 40});
+  CHECK(drawn(6) == Numbers{0, 37, 38, 39, 40, 41});
+  CHECK(drawn(45).size() == 45);
 }
 
 TEST_CASE("a run without tokens has a report", "[reports][html]") {

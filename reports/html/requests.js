@@ -62,18 +62,21 @@ function paintRequestBar(context, panel, state, i, y, height, colors) {
   }
 }
 
-// Unless somebody zooms: the whole run, or what is around the longest stall where that would be
-// too many requests to tell apart.
+// Unless somebody zooms: the whole run, or what is around the longest stall (the first requests
+// where nobody waited for a token) where that would be too many requests to tell apart.
 const kMostBars = 400;
-function requestRange(requests, view) {
-  const count = requests.id.length;
-  if (view.isZoomed || count <= kMostBars) return view.now;
-  const middle = d3.maxIndex(requests.max_gap);
-  const first = Math.max(0, Math.min(middle - kMostBars / 4, count - kMostBars / 2));
-  const last = Math.min(count - 1, first + kMostBars / 2);
-  const ends = d3.range(first, last).map((i) => requests.arrival[i] + requests.ended[i]);
-  const end = d3.quantile(ends.sort(d3.ascending), 0.9);
-  return [requests.arrival[first], Math.min(view.full[1], end)];
+function requestRange({requests, stalls}, view) {
+  if (view.isZoomed || requests.id.length <= kMostBars) return view.now;
+  const [low, high] = view.full;
+  const {began, gap} = stalls[0] || {began: requests.arrival[0], gap: (high - low) / 20};
+  const around = (margin) => [Math.max(low, began - margin), Math.min(high, began + gap + margin)];
+  let margin = gap, tooMuch = high - low;
+  while (tooMuch - margin > 0.01 * margin) {
+    const middle = (margin + tooMuch) / 2;
+    if (requestsInSight(requests, ...around(middle)).length <= kMostBars) margin = middle;
+    else tooMuch = middle;
+  }
+  return around(margin);
 }
 
 function paintRequests(state, figure, context, colors) {
@@ -86,7 +89,7 @@ function paintRequests(state, figure, context, colors) {
     {text: `gap > ${limit} ms`, color: colors.late, box: true},
     {text: `gap > ${2 * limit} ms`, color: colors.tooLate, box: true}], colors, 58);
   const left = 58, right = figure.width - 14, top = legend + 20, bottom = figure.height - 44;
-  const range = requestRange(requests, figure.view);
+  const range = requestRange(state.run.detail, figure.view);
   const rows = requestsInSight(requests, ...range);
   const panel = addPanel(figure, {left, right, top, bottom, rows,
     x: d3.scaleLinear().domain(range).range([left, right]),
@@ -124,14 +127,15 @@ function hoverRequests(state, figure, panel, x, y) {
 }
 
 function drawnNote(run) {
-  const {requests} = run.detail;
+  const {requests, stalls} = run.detail;
   const notes = [];
   if (requests.id.length > kMostBars) {
-    notes.push('Unless zoomed, the time around the longest stall is shown.');
+    notes.push(stalls.length > 0 ? 'Unless zoomed, the time around the longest stall is shown.'
+      : 'Unless zoomed, the time of the first requests is shown.');
   }
   if (requests.num_drawn < requests.num_requests) {
     notes.push(`${grouped(requests.num_drawn)} of ${grouped(requests.num_requests)} requests are ` +
-      'kept, those around the longest stall.');
+      `kept, ${stalls.length > 0 ? 'those around the longest stall' : 'the first'}.`);
   }
   if (requests.prefills.row.length < requests.num_chunks) {
     notes.push(`Of ${grouped(requests.num_chunks)} chunks the largest ` +
