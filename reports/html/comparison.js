@@ -205,8 +205,8 @@ function sweptChunks(runs) {
 function paintReferences(figure, panel, runs, valueOf, colors) {
   const boxes = [];
   for (const run of runs) {
+    if (!Number.isFinite(valueOf(run))) continue;
     const y = panel.y(valueOf(run));
-    if (!Number.isFinite(y)) continue;
     figure.svg.append('line').attr('x1', panel.left).attr('x2', panel.right).attr('y1', y)
       .attr('y2', y).attr('stroke', run.color).attr('stroke-dasharray', '2 3');
     const box = {left: panel.left + 4, y};
@@ -278,7 +278,8 @@ function markBestGoodput(figure, panel, groups, valueOf, isNamed, colors) {
     isRight ? 'end' : 'start');
 }
 
-function chunkFigure(runs) {
+function chunkFigure(allRuns) {
+  const runs = allRuns.filter((run) => run.result.completed > 0);
   const swept = sweptChunks(runs);
   if (swept.groups.length === 0) return null;
   const xs = swept.groups.flatMap((group) => group.points.map((point) => point.x));

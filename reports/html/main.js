@@ -213,21 +213,38 @@ function savePng(figure) {
   figurePng(figure).then((blob) => download(blob, fileName(figure, 'png')));
 }
 
-// What each figure needs, for those that cannot be drawn.
+// Why no single run can be drawn; `other` where it is not for want of lines or steps.
+function noRunReason(runs, other) {
+  const recorded = runs.filter((run) => run.detail);
+  if (recorded.length === 0) return 'needs requests.jsonl and steps.jsonl of a run ' +
+    '(results.requests and results.steps)';
+  return recorded.every((run) => run.detail.steps.end.length === 0) ? 'no request ran' : other;
+}
+
+function noParetoReason(runs) {
+  if (runs.length < 2) return 'needs two runs';
+  return runs.some((run) => run.result.p99_itl_ms > 0) ? 'only one run has a p99 ITL above 0'
+    : 'no request got a second token';
+}
+
+// Names of the figures, and why one cannot be drawn.
 const kMissing = {
-  timeline: ['ITL timeline', 'needs requests.jsonl and steps.jsonl of a run ' +
-    '(results.requests and results.steps)'],
-  distribution: ['Latency distribution', 'needs requests.jsonl and steps.jsonl of a run'],
-  chunks: ['Latency against chunk size', 'needs two runs that differ in one such setting, ' +
-    'for example scheduler.prefill_chunk_size'],
-  composition: ['Step composition', 'needs requests.jsonl and steps.jsonl of a run'],
-  requests: ['Request timeline', 'needs requests.jsonl and steps.jsonl of a run'],
-  breakdown: ['What first tokens waited for', 'needs requests.jsonl and steps.jsonl of a run'],
-  load: ['Goodput against load', 'needs an slo, and runs that differ in their arrival rate'],
-  pareto: ['Throughput against p99 ITL', 'needs two runs'],
-  memory: ['KV cache and queue over time', 'needs requests.jsonl and steps.jsonl of a run'],
-  measured: ['Simulated against measured', 'needs a simulated and a measured run of the same ' +
-    'variant, model and workload (metronome report SIMULATED MEASURED --out FILE)'],
+  timeline: ['ITL timeline', (runs) => noRunReason(runs, 'no request got a second token')],
+  distribution: ['Latency distribution', (runs) => noRunReason(runs, 'no request completed')],
+  chunks: ['Latency against chunk size', (runs) => (sweptChunks(runs).groups.length > 0
+    ? 'no request completed' : 'needs two runs that differ in one such setting, ' +
+      'for example scheduler.prefill_chunk_size')],
+  composition: ['Step composition', (runs) => noRunReason(runs)],
+  requests: ['Request timeline', (runs) => noRunReason(runs)],
+  breakdown: ['What first tokens waited for', (runs) => noRunReason(runs, 'no request completed')],
+  load: ['Goodput against load',
+    () => 'needs an slo, and runs that differ in their arrival rate'],
+  pareto: ['Throughput against p99 ITL', noParetoReason],
+  memory: ['KV cache and queue over time', (runs) => noRunReason(runs)],
+  measured: ['Simulated against measured', (runs) => (measuredPairs(runs).length > 0
+    ? 'no request got a second token in both runs' : 'needs a simulated and a measured run of ' +
+      'the same variant, model and workload, with requests.jsonl and steps.jsonl (metronome ' +
+      'report SIMULATED MEASURED --out FILE)')],
 };
 
 function main() {
@@ -248,7 +265,8 @@ function main() {
   for (const [id, make] of Object.entries(makers)) {
     const figure = attempt(id, make);
     if (!figure) {
-      leftOut.append(element('li', {}, `${kMissing[id][0]}: not drawn, ${kMissing[id][1]}.`));
+      const [name, reason] = kMissing[id];
+      leftOut.append(element('li', {}, `${name}: not drawn, ${reason(runs)}.`));
       continue;
     }
     kFigures.push(figure);

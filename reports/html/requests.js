@@ -157,7 +157,7 @@ function chooseRequests(state, run) {
 
 function requestFigure(runs, view) {
   const rows = detailed(runs).filter((run) => run.detail.requests.id.length > 0);
-  if (rows.length === 0) return null;
+  if (rows.every((run) => run.detail.steps.end.length === 0)) return null;
   const state = {};
   chooseRequests(state, mostStalled(rows));
   const figure = new Figure({
