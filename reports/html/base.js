@@ -64,6 +64,9 @@ function formatNumber(number, decimals = 0) {
   if (Math.abs(scaled % 1) === 0.5) number = 2 * Math.round(scaled / 2) / 10 ** decimals;
   return Number.isFinite(number) ? d3.format(`,.${decimals}f`)(number) : '-';
 }
+// A number on an axis: 0.5, 200, 20k.
+const axisNumber = (number) =>
+  (Math.abs(number) < 1000 ? `${+number.toPrecision(4)}` : d3.format('~s')(number));
 // Milliseconds with as many decimals as people read.
 function formatMs(ms) {
   if (!Number.isFinite(ms)) return '-';

@@ -222,7 +222,7 @@ function paintBreakdown(rows, figure, colors) {
       y: d3.scaleLinear().domain([0, highest * 1.05]).range([bottom, top])});
     axisBottom(figure, panel, {ticks: panel.x.ticks(Math.min(5, (right - left) / 60)),
       format: (p) => `${+(p * 100).toFixed(1)} %`, label: 'requests, shortest TTFT first'}, colors);
-    axisLeft(figure, panel, {format: d3.format('~s')}, colors);
+    axisLeft(figure, panel, {format: axisNumber}, colors);
     label(figure.svg.append('g'), left - 44, top - 11, `${run.name}: TTFT, ms`, run.color, colors)
       .attr('font-weight', 700).attr('font-size', 12.5);
     const [low, high] = figure.view.now;

@@ -108,7 +108,7 @@ function paintComposition(state, figure, context, colors) {
   const tokens = timePanel(figure, 52, height, d3.scaleLinear().domain([0, topTokens * 1.08]),
     {kind: 'tokens'});
   timeAxis(figure, tokens, false, colors);
-  axisLeft(figure, tokens, {format: d3.format('~s'), label: 'tokens in the step'}, colors);
+  axisLeft(figure, tokens, {format: axisNumber, label: 'tokens in the step'}, colors);
   paintStepBars(context, tokens, steps, (i) => steps.decode[i],
     (i) => steps.decode[i] + steps.prefill[i], colors);
   if (budget) {
@@ -193,7 +193,7 @@ function paintMemory(runs, series, figure, context, colors) {
     const panel = timePanel(figure, top, height,
       d3.scaleLinear().domain([0, Math.max(most * 1.06, one.isShare ? 1 : 4)]).nice(3));
     timeAxis(figure, panel, k === series.length - 1, colors);
-    axisLeft(figure, panel, {ticks: panel.y.ticks(3), format: d3.format('~s'), label: one.label},
+    axisLeft(figure, panel, {ticks: panel.y.ticks(3), format: axisNumber, label: one.label},
       colors);
     for (const run of shown) {
       paintStepLine(context, panel, startsOf(run.detail.steps), one.values.get(run), run.color,
