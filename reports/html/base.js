@@ -155,6 +155,34 @@ function mostStalled(runs) {
   return runs[Math.max(0, d3.maxIndex(runs, (run) => run.result.max_itl_ms || 0))];
 }
 
+// What has to be the same of two runs before one's figures are called better, and what to say where
+// it is not: the rule of the terminal's table, and that they ran the same model on the same machine.
+const kCompared = [
+  ['ran other models, or on other machines',
+    (r) => [r.model_id, r.backend, r.hardware, r.tensor_parallel_size]],
+  ['had different workloads',
+    (r) => [r.num_prompts, r.request_rate, r.burstiness, r.max_concurrency]],
+  ['had different SLOs', (r) => [r.slo]],
+  ['did not complete the same requests',
+    (r) => [r.completed, r.total_input_tokens, r.total_output_tokens]]];
+
+// Why the figures of the runs do not compare; empty when they do.
+function incomparableBecause(runs) {
+  const differ = (facts) => new Set(runs.map(({result}) => JSON.stringify(facts(result)))).size > 1;
+  const found = kCompared.find(([, facts]) => differ(facts));
+  return found ? `the runs ${found[0]}` : '';
+}
+
+// The runs in sets of those that compare, without runs that compare with no other.
+function comparedSets(runs) {
+  const sets = new Map();
+  for (const run of runs) {
+    const key = JSON.stringify(kCompared.map(([, facts]) => facts(run.result)));
+    sets.set(key, [...(sets.get(key) || []), run]);
+  }
+  return [...sets.values()].filter((set) => set.length > 1);
+}
+
 function sharedSlo(runs, metric) {
   const limits = new Set(runs.map((run) => run.slo(metric)).filter((limit) => limit != null));
   return limits.size === 1 ? [...limits][0] : null;

@@ -261,16 +261,21 @@ function paintChunks(runs, {keys, others: all}, figure, colors) {
   });
 }
 
+// Rings the best of each set of runs that compare, and names the one where there is one set.
 function markBestGoodput(figure, panel, groups, valueOf, isNamed, colors) {
   const points = groups.flatMap((g) => g.points)
-    .filter((p) => p.run.result.request_goodput != null);
-  if (points.length < 2) return;
-  const best = d3.max(points, (p) => p.run.result.request_goodput);
-  const point = points.find((p) => p.run.result.request_goodput === best);
-  const x = panel.x(point.x), y = panel.y(valueOf(point.run));
-  figure.svg.append('circle').attr('cx', x).attr('cy', y).attr('r', 9).attr('fill', 'none')
-    .attr('stroke', colors.text).attr('stroke-width', 1.6);
-  if (!isNamed) return;
+    .filter((p) => p.run.result.request_goodput != null && Number.isFinite(valueOf(p.run)));
+  const sets = comparedSets(points.map((p) => p.run));
+  let point, x, y;
+  for (const set of sets) {
+    const best = d3.max(set, (run) => run.result.request_goodput);
+    point = points.find((p) => set.includes(p.run) && p.run.result.request_goodput === best);
+    x = panel.x(point.x);
+    y = panel.y(valueOf(point.run));
+    figure.svg.append('circle').attr('cx', x).attr('cy', y).attr('r', 9).attr('fill', 'none')
+      .attr('stroke', colors.text).attr('stroke-width', 1.6);
+  }
+  if (!isNamed || sets.length !== 1) return;
   const isRight = x > (panel.left + panel.right) / 2;
   const text = `most goodput: ${groups.length > 1 ? point.run.name : grouped(point.x)}`;
   label(figure.svg.append('g'), x + (isRight ? -13 : 13), y + 22,
@@ -282,14 +287,16 @@ function chunkFigure(allRuns) {
   const runs = allRuns.filter((run) => run.result.completed > 0);
   const swept = sweptChunks(runs);
   if (swept.groups.length === 0) return null;
-  const xs = swept.groups.flatMap((group) => group.points.map((point) => point.x));
+  const points = swept.groups.flatMap((group) => group.points);
+  const xs = points.map((point) => point.x);
+  const isOneSet = incomparableBecause(points.map((point) => point.run)) === '';
   return new Figure({
     id: 'chunks',
     title: swept.keys.length > 1 ? 'Latency against the size of a step or chunk'
       : `Latency against ${swept.keys[0]}`,
     view: new View([d3.min(xs) / 1.25, d3.max(xs) * 1.25]),
     lead: 'What smaller steps buy in cadence and cost in first-token time. ' +
-      'Ringed: the setting with the most goodput.' +
+      `Ringed: the setting with the most goodput${isOneSet ? '' : ', of runs that compare'}.` +
       (swept.keys.length > 1 ? ` Sizes are ${swept.keys.join(', ')}, as each policy has it.` : ''),
     draw: {
       height: (width) => legendLayout(swept.groups.map((g) => ({text: g.name})), width, 60).height +
@@ -369,7 +376,7 @@ const kRates = {
   output_throughput: 'output tokens/s', total_token_throughput: 'input and output tokens/s',
   request_throughput: 'requests/s', request_goodput: 'good requests/s'};
 
-// Runs that no other beats in both; lowest latency first. A thousandth more is no more.
+// Of runs that compare those that no other beats in both; lowest latency first. A thousandth more is no more.
 function paretoFront(runs, x, y) {
   const front = [];
   for (const run of [...runs].sort((a, b) => x(a) - x(b) || y(b) - y(a))) {
@@ -416,29 +423,36 @@ function paintPareto(runs, state, figure, colors) {
     label: `${kRates[state.rate]} (higher is more)`}, colors);
   const limit = sharedSlo(runs, 'itl');
   if (limit != null) limitLine(figure, panel, {x: limit, text: `SLO ${limit} ms`}, colors);
-  const front = paretoFront(shown, x, y);
-  let path = '';
-  front.forEach((run, i) => {
-    path += i === 0 ? `M${panel.x(x(run))},${panel.y(y(run))}`
-      : `H${panel.x(x(run))}V${panel.y(y(run))}`;
-  });
-  if (front.length > 1) {
-    figure.svg.append('path').attr('d', path).attr('fill', 'none').attr('stroke', colors.axis)
-      .attr('stroke-width', 2).attr('stroke-dasharray', '6 4');
+  const fronts = comparedSets(shown).map((set) => paretoFront(set, x, y));
+  for (const front of fronts.filter(({length}) => length > 1)) {
+    const path = front.map((run, i) => (i === 0 ? `M${panel.x(x(run))},${panel.y(y(run))}`
+      : `H${panel.x(x(run))}V${panel.y(y(run))}`)).join('');
+    figure.svg.append('path').attr('class', 'front').attr('d', path).attr('fill', 'none')
+      .attr('stroke', colors.axis).attr('stroke-width', 2).attr('stroke-dasharray', '6 4');
   }
+  const unbeaten = fronts.flat();
   for (const run of shown) {
     const px = panel.x(x(run)), py = panel.y(y(run));
     if (px < panel.left - 1 || px > panel.right + 1) continue;
-    const isFront = front.includes(run);
+    const isFront = unbeaten.includes(run);
     figure.svg.append('path').attr('d', symbolPath(run.marker, isFront ? 110 : 66))
+      .attr('class', isFront ? 'unbeaten' : null)
       .attr('transform', `translate(${px},${py})`).attr('fill', run.color)
       .attr('fill-opacity', isFront ? 1 : 0.55)
       .attr('stroke', isFront ? colors.text : 'none').attr('stroke-width', 1.4);
     panel.points.push({x: px, y: py, run});
   }
   const named = shown.length <= 24 ? panel.points
-    : panel.points.filter(({run}) => front.includes(run) || run.detail);
+    : panel.points.filter(({run}) => unbeaten.includes(run) || run.detail);
   nameParetoPoints(figure, panel, named, colors);
+}
+
+function paretoLead(runs) {
+  const reason = incomparableBecause(runs);
+  if (!reason) return 'Outlined: runs that no other beats in both. The dashed line is their front.';
+  return comparedSets(runs).length === 0 ? `No run is called unbeaten: ${reason}.`
+    : 'Outlined: runs that no other beats in both, of those that compare. Each dashed line is a ' +
+      `front. Not all compare: ${reason}.`;
 }
 
 function paretoFigure(runs) {
@@ -449,7 +463,7 @@ function paretoFigure(runs) {
   const figure = new Figure({
     id: 'pareto', title: 'Throughput against p99 ITL',
     view: new View([d3.min(xs) / 1.5, d3.max(xs) * 1.6]),
-    lead: 'Outlined: runs that no other beats in both. The dashed line is their front.',
+    lead: paretoLead(usable),
     draw: {height: () => fitted(380),
       paint: (self, context, colors) => paintPareto(runs, state, self, colors)},
     hover: (self, panel, x, y) => hoverPoints(panel, x, y),

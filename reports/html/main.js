@@ -50,16 +50,9 @@ function markRuns() {
   }
 }
 
-// The best of a column is marked when all runs completed the same requests at the same load.
-function isFairComparison(runs) {
-  const facts = new Set(runs.map(({result}) => JSON.stringify([result.completed,
-    result.num_prompts, result.total_input_tokens, result.total_output_tokens,
-    result.request_rate, result.max_concurrency, result.model_id, result.backend])));
-  return runs.length > 1 && facts.size === 1;
-}
-
+// The best of each column, where the runs compare.
 function markBest(runs) {
-  if (!isFairComparison(runs)) return;
+  if (runs.length < 2 || incomparableBecause(runs)) return;
   const more = ['request_throughput', 'output_throughput', 'request_goodput', 'slo_attainment'];
   const less = ['p50_ttft_ms', 'p99_ttft_ms', 'p50_itl_ms', 'p99_itl_ms', 'max_itl_ms'];
   for (const key of more.concat(less)) {
@@ -75,9 +68,13 @@ function markBest(runs) {
 }
 
 // What the comparison comes to, a sentence or two for each engine: schedulers are compared, not the
-// hardware or the way that passes are made. Of many engines it is one for all.
+// hardware or the way that passes are made. Of many engines it is one for all. Without a comparison,
+// why there is none.
 function findingsText(runs) {
-  if (!isFairComparison(runs) || runs.some((run) => !(run.result.p99_itl_ms > 0))) return '';
+  if (runs.length < 2) return '';
+  const reason = incomparableBecause(runs);
+  if (reason) return `No value is marked as the best: ${reason}.`;
+  if (runs.some((run) => !(run.result.p99_itl_ms > 0))) return '';
   const engines = new Map();
   for (const run of runs) {
     const {model, hardware, engine, cost_model: costs} = run.config;
