@@ -155,8 +155,8 @@ function mostStalled(runs) {
   return runs[Math.max(0, d3.maxIndex(runs, (run) => run.result.max_itl_ms || 0))];
 }
 
-// What has to be the same of two runs before one's figures are called better, and what to say where
-// it is not: the rule of the terminal's table, and that they ran the same model on the same machine.
+// What has to be the same of two runs before one's figures are called better, and what to say
+// where it is not: the rule of the terminal's table, and one model on one machine.
 const kCompared = [
   ['ran other models, or on other machines',
     (r) => [r.model_id, r.backend, r.hardware, r.tensor_parallel_size]],

@@ -134,6 +134,15 @@ function panelPlaces(figure, count, top, height) {
 const panelsHeight = (width, count, height) =>
   (width > 700 ? height : count * height + (count - 1) * 84) + 52;
 
+// Where the lines of a quantity will be, for labels to stay away from.
+function noteGroupLines(panel, groups, valueOf) {
+  for (const group of groups) {
+    const drawn = group.points.filter((p) => Number.isFinite(valueOf(p.run)));
+    panel.boxes.push(...lineBoxes(
+      drawn.map((p) => ({x: panel.x(p.x), y: panel.y(valueOf(p.run))}))));
+  }
+}
+
 // Lines with markers of one quantity over x, a line a group.
 function paintGroupLines(figure, panel, groups, valueOf, style = {}) {
   const line = d3.line().defined((p) => Number.isFinite(valueOf(p.run)))
@@ -200,24 +209,18 @@ function sweptChunks(runs) {
   return {keys: used, groups: drawnGroups(collected), others};
 }
 
-// A dotted line for each run whose size nothing is compared with; names that would lie on each
-// other stand apart.
+// A dotted line for each run whose size nothing is compared with, and its name.
 function paintReferences(figure, panel, runs, valueOf, colors) {
-  const boxes = [];
-  for (const run of runs) {
-    if (!Number.isFinite(valueOf(run))) continue;
+  const drawn = runs.filter((run) => Number.isFinite(valueOf(run)));
+  panel.boxes.push(...drawn.map((run) => levelBox(panel, panel.y(valueOf(run)))));
+  for (const run of drawn) {
     const y = panel.y(valueOf(run));
     figure.svg.append('line').attr('x1', panel.left).attr('x2', panel.right).attr('y1', y)
       .attr('y2', y).attr('stroke', run.color).attr('stroke-dasharray', '2 3');
-    const box = {left: panel.left + 4, y};
-    const meets = (other) => Math.abs(other.y - box.y) < 14 && box.left < other.right;
-    for (let other = boxes.find(meets); other; other = boxes.find(meets)) {
-      box.left = other.right + 12;
-    }
-    const text = shortened(`p99 of ${run.name}`, panel.right - box.left);
-    if (text === '') continue;
-    boxes.push({...box, right: box.left + textWidth(text)});
-    label(figure.svg.append('g'), box.left, y - 4, text, run.color, colors);
+    const places = [y - 4, y + 13].flatMap((row) =>
+      d3.range(panel.left + 4, panel.right, 8).map((x) => ({x, y: row, anchor: 'start'})));
+    const text = shortened(`p99 of ${run.name}`, panel.right - panel.left - 8);
+    placedLabel(figure, panel, places, text, run.color, colors);
   }
 }
 
@@ -236,7 +239,7 @@ function paintChunks(runs, {keys, others: all}, figure, colors) {
     const values = groups.flatMap((g) => g.points.flatMap((p) => [get('p50')(p.run),
       get('p99')(p.run)])).concat(others.map(get('p99')), limit == null ? [] : [limit]);
     const {scale, isLog} = latencyScale(values, [places[k].bottom, places[k].top]);
-    const panel = addPanel(figure, {...places[k], points: [], y: scale,
+    const panel = addPanel(figure, {...places[k], points: [], boxes: [], y: scale,
       x: d3.scaleLog().base(2).domain(figure.view.now)
         .range([places[k].left, places[k].right])});
     const [low, high] = figure.view.now;
@@ -250,7 +253,11 @@ function paintChunks(runs, {keys, others: all}, figure, colors) {
       format: (v) => grouped(+v.toPrecision(3)),
       label: `${kMetrics[metric].short}, ms${groups.length > 1 ? ' (p99 solid, p50 hollow)' : ''}`},
       colors);
-    if (limit != null) limitLine(figure, panel, {y: limit, text: `SLO ${limit} ms`}, colors);
+    for (const name of ['p50', 'p99']) noteGroupLines(panel, groups, get(name));
+    if (limit != null) {
+      panel.boxes.push(levelBox(panel, panel.y(limit)));
+      limitLine(figure, panel, {y: limit, text: `SLO ${limit} ms`}, colors);
+    }
     paintReferences(figure, panel, others, get('p99'), colors);
     const isOne = groups.length === 1;
     paintGroupLines(figure, panel, groups, get('p50'), isOne
@@ -276,11 +283,14 @@ function markBestGoodput(figure, panel, groups, valueOf, isNamed, colors) {
       .attr('stroke', colors.text).attr('stroke-width', 1.6);
   }
   if (!isNamed || sets.length !== 1) return;
-  const isRight = x > (panel.left + panel.right) / 2;
-  const text = `most goodput: ${groups.length > 1 ? point.run.name : grouped(point.x)}`;
-  label(figure.svg.append('g'), x + (isRight ? -13 : 13), y + 22,
-    shortened(text, (isRight ? x - panel.left : panel.right - x) - 13), colors.text, colors,
-    isRight ? 'end' : 'start');
+  const sides = [{x: x + 13, anchor: 'start'}, {x: x - 13, anchor: 'end'}];
+  if (x > (panel.left + panel.right) / 2) sides.reverse();
+  const text = shortened(`most goodput: ${groups.length > 1 ? point.run.name : grouped(point.x)}`,
+    panel.right - panel.left - 8);
+  sides.push({x: panel.right - 4, anchor: 'end'}, {x: panel.left + 4, anchor: 'start'});
+  const places = [22, 36, 50, 64, -14, -28].flatMap((dy) =>
+    sides.map((side) => ({...side, y: y + dy})));
+  placedLabel(figure, panel, places, text, colors.text, colors);
 }
 
 function chunkFigure(allRuns) {
@@ -331,7 +341,7 @@ function paintLoad(runs, figure, colors) {
       domain: [0, 1.03], format: (v) => `${Math.round(v * 100)} %`}];
   quantities.forEach((quantity, k) => {
     const place = places[k];
-    const panel = addPanel(figure, {...place, points: [],
+    const panel = addPanel(figure, {...place, points: [], boxes: [],
       x: d3.scaleLinear().domain(figure.view.now).range([place.left, place.right]),
       y: d3.scaleLinear().domain(quantity.domain).range([place.bottom, place.top])});
     axisBottom(figure, panel, {format: (v) => grouped(v), label: name}, colors);
@@ -346,6 +356,7 @@ function paintLoad(runs, figure, colors) {
       label(figure.svg.append('g'), panel.x(end) + (isRight ? -6 : 8), panel.y(end) + 14,
         'every request good', colors.muted, colors, isRight ? 'end' : 'start');
     }
+    noteGroupLines(panel, groups, quantity.of);
     if (k === 1) limitLine(figure, panel, {y: 0.99, text: '99 %'}, colors);
     paintGroupLines(figure, panel, groups, quantity.of);
   });
@@ -376,7 +387,8 @@ const kRates = {
   output_throughput: 'output tokens/s', total_token_throughput: 'input and output tokens/s',
   request_throughput: 'requests/s', request_goodput: 'good requests/s'};
 
-// Of runs that compare those that no other beats in both; lowest latency first. A thousandth more is no more.
+// Of runs that compare, those that no other beats in both; lowest latency first. A thousandth more
+// is no more.
 function paretoFront(runs, x, y) {
   const front = [];
   for (const run of [...runs].sort((a, b) => x(a) - x(b) || y(b) - y(a))) {
@@ -385,22 +397,24 @@ function paretoFront(runs, x, y) {
   return front;
 }
 
+// Names beside their points, away from points and names, and where there is room from the lines.
 function nameParetoPoints(figure, panel, named, colors) {
-  const boxes = panel.points.map(({x, y}) =>
+  const taken = panel.points.map(({x, y}) =>
     ({left: x - 7, right: x + 7, top: y - 7, bottom: y + 7}));
+  const offsets = [[11, 4, 'start'], [-11, 4, 'end'], [0, -13, 'middle'], [0, 21, 'middle'],
+    [11, -11, 'start'], [11, 19, 'start'], [-11, -11, 'end'], [-11, 19, 'end']];
   for (const {x, y, run} of named) {
-    const width = textWidth(run.name);
-    for (const [dx, dy, anchor] of [[11, 4, 'start'], [-11, 4, 'end'], [0, -13, 'middle'],
-      [0, 21, 'middle'], [11, -11, 'start'], [11, 19, 'start']]) {
-      const left = x + dx - (anchor === 'start' ? 0 : anchor === 'end' ? width : width / 2);
-      const box = {left, right: left + width, top: y + dy - 11, bottom: y + dy + 3};
-      if (box.left < panel.left || box.right > panel.right || box.top < panel.top - 8) continue;
-      if (boxes.some((other) => other.left < box.right && other.right > box.left &&
-                                other.top < box.bottom && other.bottom > box.top)) continue;
-      boxes.push(box);
-      label(figure.svg.append('g'), x + dx, y + dy, run.name, run.color, colors, anchor);
-      break;
-    }
+    const isClear = ([dx, dy, anchor], boxes) => {
+      const box = textBox(x + dx, y + dy, run.name, anchor);
+      return box.left >= panel.left && box.right <= panel.right && box.top >= panel.top - 8 &&
+        !boxes.some((other) => boxesMeet(box, other));
+    };
+    const place = offsets.find((offset) => isClear(offset, taken.concat(panel.boxes))) ||
+      offsets.find((offset) => isClear(offset, taken));
+    if (!place) continue;
+    const [dx, dy, anchor] = place;
+    taken.push(textBox(x + dx, y + dy, run.name, anchor));
+    label(figure.svg.append('g'), x + dx, y + dy, run.name, run.color, colors, anchor);
   }
 }
 
@@ -412,7 +426,7 @@ function paintPareto(runs, state, figure, colors) {
   const high = d3.max(values) || 1, low = d3.min(values) || 0;
   const pad = Math.max((high - low) * 0.15, high * 0.04);
   const place = {left: 70, right: figure.width - 18, top: 34, bottom: figure.height - 48};
-  const panel = addPanel(figure, {...place, points: [],
+  const panel = addPanel(figure, {...place, points: [], boxes: [],
     x: d3.scaleLog().domain(figure.view.now).range([place.left, place.right]),
     y: d3.scaleLinear().domain([Math.max(0, low - pad), high + pad])
       .range([place.bottom, place.top])});
@@ -422,11 +436,19 @@ function paintPareto(runs, state, figure, colors) {
   axisLeft(figure, panel, {format: (v) => grouped(+v.toPrecision(5)),
     label: `${kRates[state.rate]} (higher is more)`}, colors);
   const limit = sharedSlo(runs, 'itl');
-  if (limit != null) limitLine(figure, panel, {x: limit, text: `SLO ${limit} ms`}, colors);
+  if (limit != null) {
+    const p = panel.x(limit);
+    panel.boxes.push({left: p - 1, right: p + 1, top: panel.top, bottom: panel.bottom});
+    limitLine(figure, panel, {x: limit, text: `SLO ${limit} ms`}, colors);
+  }
   const fronts = comparedSets(shown).map((set) => paretoFront(set, x, y));
   for (const front of fronts.filter(({length}) => length > 1)) {
-    const path = front.map((run, i) => (i === 0 ? `M${panel.x(x(run))},${panel.y(y(run))}`
-      : `H${panel.x(x(run))}V${panel.y(y(run))}`)).join('');
+    const corners = front.flatMap((run, i) => {
+      const right = {x: panel.x(x(run)), y: panel.y(y(run))};
+      return i === 0 ? [right] : [{x: right.x, y: panel.y(y(front[i - 1]))}, right];
+    });
+    panel.boxes.push(...lineBoxes(corners));
+    const path = d3.line().x((p) => p.x).y((p) => p.y)(corners);
     figure.svg.append('path').attr('class', 'front').attr('d', path).attr('fill', 'none')
       .attr('stroke', colors.axis).attr('stroke-width', 2).attr('stroke-dasharray', '6 4');
   }

@@ -68,8 +68,8 @@ function markBest(runs) {
 }
 
 // What the comparison comes to, a sentence or two for each engine: schedulers are compared, not the
-// hardware or the way that passes are made. Of many engines it is one for all. Without a comparison,
-// why there is none.
+// hardware or the way that passes are made. Of many engines it is one for all. Of runs that do not
+// compare, why not.
 function findingsText(runs) {
   if (runs.length < 2) return '';
   const reason = incomparableBecause(runs);

@@ -273,7 +273,8 @@ function gridLines(figure, panel, ticks, isX, colors) {
 function logTicks(scale, pixels) {
   const [low, high] = scale.domain();
   const decades = Math.max(0.1, Math.log10(high / low));
-  const steps = pixels / decades > 130 ? [1, 2, 5] : pixels / decades > 38 ? [1] : [1];
+  // Less than two decades may have one power of ten or none.
+  const steps = pixels / decades > (decades < 2 ? 60 : 130) ? [1, 2, 5] : [1];
   const every = pixels / decades < 30 ? Math.ceil(30 * decades / pixels) : 1;
   const ticks = [];
   for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); ++e) {
@@ -316,7 +317,51 @@ function addPanel(figure, panel) {
   return panel;
 }
 
-// A limit across a panel, with its name.
+// A label finds its place between boxes {left, right, top, bottom}: those that a panel has noted in
+// panel.boxes for what is drawn in it.
+function textBox(x, y, text, anchor) {
+  const width = textWidth(text);
+  const left = x - (anchor === 'start' ? 0 : anchor === 'end' ? width : width / 2);
+  return {left, right: left + width, top: y - 11, bottom: y + 3};
+}
+const boxesMeet = (a, b) =>
+  a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top;
+
+// Writes a text at the first of the places {x, y, anchor} inside the panel where it meets no box,
+// or as few as can be: other texts count most.
+function placedLabel(figure, panel, places, text, color, colors) {
+  const boxes = panel.boxes || (panel.boxes = []);
+  const cost = ({x, y, anchor}) => {
+    const box = textBox(x, y, text, anchor);
+    if (box.left < panel.left || box.right > panel.right || box.top < panel.top - 8 ||
+        box.bottom > panel.bottom) return 1e9;
+    return d3.sum(boxes, (other) => (boxesMeet(box, other) ? (other.isText ? 1e4 : 1) : 0));
+  };
+  const {x, y, anchor} = places[d3.minIndex(places, cost)];
+  boxes.push({...textBox(x, y, text, anchor), isText: true});
+  label(figure.svg.append('g'), x, y, text, color, colors, anchor);
+}
+
+const levelBox = (panel, y) => ({left: panel.left, right: panel.right, top: y - 1, bottom: y + 1});
+
+// Boxes around points, and along the lines from each to the next.
+function lineBoxes(points) {
+  const radius = 6;
+  const boxes = points.map(({x, y}) =>
+    ({left: x - radius, right: x + radius, top: y - radius, bottom: y + radius}));
+  for (let i = 1; i < points.length; ++i) {
+    const [a, b] = [points[i - 1], points[i]];
+    const count = Math.max(1, Math.ceil(Math.abs(b.x - a.x) / 6));
+    for (let k = 0; k < count; ++k) {
+      const [y0, y1] = [k, k + 1].map((i) => a.y + (b.y - a.y) * i / count);
+      boxes.push({left: a.x + (b.x - a.x) * k / count, right: a.x + (b.x - a.x) * (k + 1) / count,
+        top: Math.min(y0, y1) - 1, bottom: Math.max(y0, y1) + 1});
+    }
+  }
+  return boxes;
+}
+
+// A limit across a panel, with its name; of a level the name is where it meets no box.
 function limitLine(figure, panel, {x, y, text, isLow, isLeft}, colors) {
   const group = figure.svg.append('g');
   const isVertical = x !== undefined;
@@ -327,10 +372,17 @@ function limitLine(figure, panel, {x, y, text, isLow, isLeft}, colors) {
     .attr('stroke-dasharray', '5 4')
     .attr('x1', isVertical ? p : panel.left).attr('x2', isVertical ? p : panel.right)
     .attr('y1', isVertical ? panel.top : p).attr('y2', isVertical ? panel.bottom : p);
-  const isRight = isVertical && p > (panel.left + panel.right) / 2;
-  label(group, isVertical ? p + (isRight ? -5 : 5) : isLeft ? panel.left + 5 : panel.right - 4,
-    isVertical ? (isLow ? panel.bottom - 8 : panel.top + 12) : p - 4, text, colors.slo, colors,
-    isVertical ? (isRight ? 'end' : 'start') : isLeft ? 'start' : 'end');
+  if (!isVertical) {
+    const sides = [{x: panel.right - 4, anchor: 'end'},
+      {x: (panel.left + panel.right) / 2, anchor: 'middle'}, {x: panel.left + 5, anchor: 'start'}];
+    if (isLeft) sides.reverse();
+    const places = [p - 4, p + 13].flatMap((y) => sides.map((side) => ({...side, y})));
+    placedLabel(figure, panel, places, text, colors.slo, colors);
+    return;
+  }
+  const isRight = p > (panel.left + panel.right) / 2;
+  label(group, p + (isRight ? -5 : 5), isLow ? panel.bottom - 8 : panel.top + 12, text, colors.slo,
+    colors, isRight ? 'end' : 'start');
 }
 
 // Text with a halo, readable on anything.

@@ -238,7 +238,9 @@ function paintBreakdown(rows, figure, colors) {
       }
     }
     const limit = run.slo('ttft');
-    if (limit != null) limitLine(figure, panel, {y: limit, text: `SLO ${limit} ms`}, colors);
+    if (limit != null) {
+      limitLine(figure, panel, {y: limit, text: `SLO ${limit} ms`, isLeft: true}, colors);
+    }
   });
 }
 

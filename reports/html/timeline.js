@@ -71,6 +71,7 @@ function drawStallMarkers(figure, panel, run, colors) {
   const [low, high] = panel.x.domain();
   // Beside a limit, only what exceeds it is a stall, but for the longest.
   const limit = run.slo('itl');
+  const limitY = limit == null ? -Infinity : panel.y(limit * 1000);
   const least = Math.max(limit == null ? 0 : limit * 1000, 0.25 * d3.max(run.detail.stalls,
     (stall) => stall.gap));
   const stalls = run.detail.stalls
@@ -84,7 +85,9 @@ function drawStallMarkers(figure, panel, run, colors) {
   for (const {stall, rank, end} of stalls) {
     if (taken.length >= (figure.width < 560 ? 4 : 8)) break;
     const x = panel.x(end);
-    const y = Math.max(panel.top + 9, panel.y(stall.gap) - 11);
+    const above = panel.y(stall.gap) - 11;
+    // Its text is not struck through by the limit's line.
+    const y = Math.max(panel.top + 9, Math.abs(above - limitY) < 11 ? limitY - 11 : above);
     if (taken.some((other) => Math.hypot(other.x - x, other.y - y) < 19)) continue;
     if (texts.some((box) => x > box.left - 9 && x < box.right + 9 && Math.abs(y - box.y) < 17)) {
       continue;
@@ -152,6 +155,21 @@ function rowFigures({result}, width) {
   return `p50 ${formatMs(result.p50_itl_ms)} · p99 ${formatMs(result.p99_itl_ms)} · ${longest}`;
 }
 
+// The line of a limit, and above the row its name, where no points are.
+function paintTimelineHead(figure, panel, run, limit, colors) {
+  const y = panel.top - 9;
+  const figures = rowFigures(run, figure.width);
+  label(figure.svg.append('g'), panel.left, y, run.name, run.color, colors)
+    .attr('font-weight', 700).attr('font-size', 14);
+  label(figure.svg.append('g'), panel.right, y, figures, colors.muted, colors, 'end');
+  if (limit == null) return;
+  const text = `SLO ${limit} ms`;
+  const left = panel.left + textWidth(run.name, `bold 14px ${kFont}`) + 14;
+  const isRoom = left + textWidth(text) + 14 < panel.right - textWidth(figures);
+  limitLine(figure, panel, {y: limit * 1000, text: isRoom ? '' : text, isLeft: true}, colors);
+  if (isRoom) label(figure.svg.append('g'), left, y, text, colors.slo, colors);
+}
+
 const kTimelineSpace = {left: 58, right: 14, head: 26, gap: 12, foot: 44};
 function timelineRowHeight(width, count) {
   return fitted(count > 5 ? 92 : width < 560 ? 120 : 158);
@@ -183,13 +201,7 @@ function paintTimeline(runs, figure, context, colors) {
     const limitUs = limit == null ? null : limit * 1000;
     paintStems(context, gaps, panel, range, run.color, limitUs, colors);
     paintPoints(context, gaps, panel, range, colors, run, limitUs);
-    if (limit != null) {
-      limitLine(figure, panel, {y: limit * 1000, text: `SLO ${limit} ms`, isLeft: true}, colors);
-    }
-    label(figure.svg.append('g'), space.left, top - 9,
-      `${run.name}`, run.color, colors).attr('font-weight', 700).attr('font-size', 14);
-    label(figure.svg.append('g'), figure.width - space.right, top - 9,
-      rowFigures(run, figure.width), colors.muted, colors, 'end');
+    paintTimelineHead(figure, panel, run, limit, colors);
     drawStallMarkers(figure, panel, run, colors);
   });
   figure.svg.append('text').attr('transform', `translate(13,${figure.height / 2}) rotate(-90)`)
