@@ -103,6 +103,10 @@ std::unique_ptr<CostModel> make_corrected_cost_model(const CostModelFile& file,
                                                 " corrects what its figures say; allowed: the "
                                                 "path of a YAML file with it");
     }
+    if (file.model != model.name) {
+      throw UnplacedConfigError("model", model.name + " is not what " + file.name +
+                                             " was fitted to; allowed: " + file.model);
+    }
     base = std::make_unique<RooflineCostModel>(model, hardware, config);
   }
   return std::make_unique<CorrectedCostModel>(std::move(base), std::move(corrected.fit.correction));

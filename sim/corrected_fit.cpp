@@ -172,8 +172,8 @@ CorrectionFit fit_correction(std::span<const PredictedStep> steps,
       weights(i) = 1 / std::max(1.0, deviations / kHuberDeviations);
     }
   }
-  // A factor is no less than a tenth of what the base says, whatever was measured.
-  const auto factor = [&](Eigen::Index k) { return std::max(0.1, 1 + change(k)); };
+  // Neither less than a tenth nor more than ten times what the base says, whatever was measured.
+  const auto factor = [&](Eigen::Index k) { return std::clamp(1 + change(k), 0.1, 10.0); };
   const Eigen::Index num_decode = columns.num_decode_ranges();
   std::vector<std::int64_t> counts(static_cast<std::size_t>(columns.count()));
   for (const MeasuredInterval& interval : intervals) {

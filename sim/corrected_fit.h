@@ -13,7 +13,7 @@ namespace metronome {
 
 // A step as the base predicts it.
 struct PredictedStep {
-  double rest_ns = 0;  // all but attention, with the host's gap where it shows
+  double rest_ns = 0;  // all but attention
   double attention_ns = 0;
   std::int64_t num_prefill_tokens = 0;
   std::int64_t num_decode_tokens = 0;
@@ -23,7 +23,7 @@ struct PredictedStep {
 struct MeasuredInterval {
   std::size_t begin = 0;
   std::size_t end = 0;
-  double took_ns = 0;
+  double took_ns = 0;  // on the device
   // It begins when the interval before it in the list ended: where that instant was taken late, one
   // is too long and the other too short by as much.
   bool follows = false;

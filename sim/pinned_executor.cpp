@@ -40,7 +40,7 @@ void PinnedExecutor::launch(const StepPlan& plan, const RequestTable& requests, 
   if (step.is_pinned()) {
     end = std::max(step.earliest, step.started_at);
   } else if (const TimeNs hint = near_hint(end, duration); hint != kNoTime) {
-    end = hint;
+    end = std::max(hint, step.started_at);
   }
   StepResult& result = results_[static_cast<std::size_t>(num_launched_ % kNumSlots)];
   result.step_index = plan.step_index;

@@ -81,6 +81,10 @@ StepCost ReplayCostModel::step_cost(const StepPlan& plan) {
   } else {
     cost.decode_only_ns = std::min(share(cost.decode_only_ns), cost.total_ns);
   }
+  const bool is_alone = plan.num_prefill_tokens == 0;
+  cost.decode_only_attention_ns =
+      is_alone ? cost.attention_ns
+               : std::min(share(cost.decode_only_attention_ns), cost.decode_only_ns);
   cost.is_extrapolated = false;
   return cost;
 }

@@ -41,8 +41,10 @@ struct MeasuredRun {
   ScratchFolder folder;
   ObservedRun seen;
 
-  MeasuredRun(std::uint64_t seed, int async_depth) {
-    const std::string path = folder.write("measured.yaml", scenario_text(seed, async_depth));
+  // `extra` is more of the scenario.
+  MeasuredRun(std::uint64_t seed, int async_depth, const std::string& extra = "") {
+    const std::string path =
+        folder.write("measured.yaml", scenario_text(seed, async_depth) + extra);
     folder.write("slower.yaml", kSlower);
     const std::string out = folder.path() + "/out";
     REQUIRE(run_metronome("run '" + path + "' -q --out '" + out + "'").exit_code == 0);

@@ -58,6 +58,32 @@ TEST_CASE("a request log corrects the step times of its scenario", "[calibrate][
   CHECK(corrected["pinned"]["contradictions"].empty());
 }
 
+TEST_CASE("the host's gap is not taken for the device's time", "[calibrate][requests]") {
+  const std::string gap = "cost_model: {host_gap_us: 8000}\n";
+  const MeasuredRun measured(35, 1, gap);
+  const std::string log = measured.request_log();
+  const std::string scenario = measured.folder.path() + "/measured.yaml";
+  const std::string file = measured.folder.path() + "/own.json";
+  const CommandResult fit = run_metronome("calibrate --from '" + log + "' --scenario '" + scenario +
+                                          "' --out '" + file + "'");
+  INFO(fit.out << fit.err);
+  REQUIRE(fit.exit_code == 0);
+  // The scenario's step times are those that were measured.
+  const Json body = Json::parse(read_text_file(file))["body"];
+  for (const char* kind : {"decode", "prompt"}) {
+    for (const Json& range : body[kind]) {
+      CHECK(range[1].get<double>() == Approx(1).margin(0.005));
+    }
+  }
+  // What is corrected already cannot be the base of another correction.
+  const CommandResult again =
+      run_metronome("calibrate --from '" + log + "' --scenario '" + scenario +
+                    "' --set cost_model.file='" + file + "' --out '" + file + "'");
+  CHECK(again.exit_code == 2);
+  CHECK(contains(again.err, "is a correction itself; allowed: what it corrects, or none"));
+  CHECK(Json::parse(read_text_file(file))["body"] == body);
+}
+
 TEST_CASE("a form is fitted to a request log", "[calibrate][requests]") {
   const MeasuredRun measured(41, 2);
   const std::string log = measured.request_log();
@@ -100,8 +126,10 @@ TEST_CASE("figures after an instant are those of later requests", "[validate][re
   CHECK(count > 10);
   CHECK(later["latencies"][0]["measured"].get<double>() == Approx(sum / count).epsilon(1e-4));
   CHECK(later["latencies"][0]["measured"] != all["latencies"][0]["measured"]);
+  CHECK(later["after_s"] == 4);
+  CHECK(contains(validate("--after 1e10").err, "--after: is out of range"));
   CHECK(contains(validate("--after 1000").err, "has no later first token"));
-  CHECK(contains(validate("--after -1").err, "--after: allowed: 0 seconds or more"));
+  CHECK(contains(validate("--after -1").err, "--after: is out of range"));
 }
 
 TEST_CASE("what a request log cannot be calibrated with is said", "[calibrate][requests]") {
@@ -118,8 +146,10 @@ TEST_CASE("what a request log cannot be calibrated with is said", "[calibrate][r
   const std::string from = "--from '" + log + "' ";
   const std::string with = from + "--scenario '" + scenario + "' ";
   CHECK(contains(error(from), "allowed: --scenario FILE beside it"));
-  CHECK(contains(error(with + "--until 0"), "--until: allowed: more than 0 seconds"));
-  CHECK(contains(error(with + "--until 0.05"), "allowed: at least 10 before"));
+  CHECK(contains(error(with + "--until 0"), "--until: is out of range"));
+  CHECK(contains(error(with + "--until 1e10"), "--until: is out of range"));
+  CHECK(contains(error(with + "--hardware h200"), "have no effect"));
+  CHECK(contains(error(with + "--until 0.05"), "allowed: at least 10, with the settings"));
   CHECK(contains(error(with + "--kind none"), "allowed: corrected, fitted, replay"));
   CHECK(contains(error(with + from + "--kind corrected"), "corrected is for a request log"));
   CHECK(contains(error(from + "--set seed=1"), "--set: has no effect; allowed: beside --scenario"));

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/error.h"
 #include "core/model/model_catalogue.h"
 #include "core/rng.h"
 #include "sim/corrected_file.h"
@@ -220,6 +221,9 @@ TEST_CASE("a correction survives its file, and another's is refused", "[correcte
                  "is a correction itself"));
   CHECK(contains(error_with("base", 3), "base"));
 
+  CHECK_THROWS_AS(
+      make_cost_model(with_body(body), find_model("qwen3-8b", {}), find_hardware("h200", {}), {}),
+      UnplacedConfigError);
   // Under the roofline and under a file of its own.
   const ModelConfig model = find_model("llama-3.1-8b", {});
   const std::unique_ptr<CostModel> own =

@@ -95,6 +95,14 @@ TEST_CASE("a scheduler that decides otherwise contradicts the log", "[tools][pin
   }
 }
 
+TEST_CASE("a host that needs longer than its log allows contradicts it", "[tools][pinned]") {
+  const MeasuredRun measured(71, 1);
+  for (const char* gap : {"cost_model.host_gap_us=8000", "cost_model.host_gap_us=30000"}) {
+    INFO(gap);
+    CHECK_FALSE(run_pinned(measured.scenario_with({gap}), measured.seen).contradictions.empty());
+  }
+}
+
 TEST_CASE("a request log of other requests is refused", "[tools][pinned]") {
   const MeasuredRun measured(1, 1);
   const Scenario scenario = measured.scenario_with({});

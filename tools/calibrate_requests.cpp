@@ -32,10 +32,19 @@ std::vector<PredictedStep> predicted_steps(const PinnedRun& run) {
   std::vector<PredictedStep> steps;
   for (const PinnedStep& step : run.steps) {
     const auto attention = static_cast<double>(step.predicted.attention_ns);
-    steps.push_back({static_cast<double>(step.cost) - attention, attention, step.num_prefill_tokens,
-                     step.num_decode_tokens});
+    steps.push_back({static_cast<double>(step.predicted.total_ns) - attention, attention,
+                     step.num_prefill_tokens, step.num_decode_tokens});
   }
   return steps;
+}
+
+// What the device took: the host's gaps, where they show, are taken for what the scenario says.
+double device_ns(const PinnedRun& run, const PinnedInterval& interval) {
+  TimeNs gaps = 0;
+  for (std::size_t i = interval.begin; i < interval.end; ++i) {
+    gaps += run.steps[i].cost - run.steps[i].predicted.total_ns;
+  }
+  return static_cast<double>(interval.took - gaps);
 }
 
 std::vector<MeasuredInterval> measured_intervals(const PinnedRun& run,
@@ -44,8 +53,7 @@ std::vector<MeasuredInterval> measured_intervals(const PinnedRun& run,
   for (const PinnedInterval& interval : telling) {
     const bool follows = !intervals.empty() && intervals.back().end == interval.begin &&
                          !run.steps[interval.begin].is_after_idle;
-    intervals.push_back(
-        {interval.begin, interval.end, static_cast<double>(interval.took), follows});
+    intervals.push_back({interval.begin, interval.end, device_ns(run, interval), follows});
   }
   return intervals;
 }
@@ -83,7 +91,7 @@ std::string intervals_text(const PinnedRun& run, std::span<const MeasuredInterva
 }
 
 // What a correction fitted to the beginning is worth for what came later.
-std::string check_text(const CorrectionOptions& options, const StepCorrection& correction) {
+void print_check(const CorrectionOptions& options, const StepCorrection& correction) {
   const RequestLogRun whole =
       follow_request_log(options.log, options.scenario, options.assignments, std::nullopt);
   std::vector<MeasuredInterval> intervals =
@@ -92,16 +100,46 @@ std::string check_text(const CorrectionOptions& options, const StepCorrection& c
   std::erase_if(intervals, [&](const MeasuredInterval& interval) {
     return end_of(whole.pinned, interval) <= until_ns;
   });
-  if (intervals.empty()) return "nothing is known of later steps";
-  return intervals_text(whole.pinned, intervals) + "; " +
-         errors_text(correction, whole.pinned, intervals);
+  if (intervals.empty()) return say("later", "nothing is known of the steps then");
+  say("later", intervals_text(whole.pinned, intervals) + "; " +
+                   errors_text(correction, whole.pinned, intervals));
+  const std::vector<PredictedStep> steps = predicted_steps(whole.pinned);
+  const auto error = [&](const StepCorrection& tried) {
+    return check_correction(tried, steps, intervals).mean_abs_error;
+  };
+  if (error(correction) <= error(no_correction())) return;
+  say("remark",
+      "later steps are predicted worse than without the correction; more seconds "
+      "(--until) tell more of them");
+}
+
+void require_enough(const RequestLogRun& run, std::size_t num_intervals) {
+  if (num_intervals >= kMinIntervals) return;
+  const std::string why = contradiction_remark(run);
+  throw ConfigError(run.log.path + ": tells the time of " + std::to_string(num_intervals) +
+                    " stretches of steps" + (why.empty() ? "" : " (" + why + ")") +
+                    "; allowed: at least " + std::to_string(kMinIntervals) +
+                    ", with the settings, requests and first step of what was measured (a server "
+                    "that was not warm: --set cost_model.cold_start_ms=...)");
+}
+
+// Step times that a few per cent do not mend are those of other settings, or of another log.
+constexpr double kPlausibleError = 0.04;
+
+void require_base(const Scenario& scenario) {
+  const std::string& base = scenario.cost_model.file;
+  if (base.empty()) return;
+  const SourceLocation where = scenario.location_of("cost_model.file");
+  if (find_cost_model_file(base, where).kind != "corrected") return;
+  fail_config(where, "cost_model.file",
+              base + " is a correction itself; allowed: what it corrects, or none");
 }
 
 // The longer first step of a server that was not warm.
 std::string first_step_text(const RequestLogRun& run, const StepCorrection& correction) {
   const PinnedInterval& first = run.pinned.intervals.front();
   const std::vector<PredictedStep> steps = predicted_steps(run.pinned);
-  const MeasuredInterval interval{first.begin, first.end, static_cast<double>(first.took), false};
+  const MeasuredInterval interval{first.begin, first.end, device_ns(run.pinned, first), false};
   const CorrectionFit check = check_correction(correction, steps, std::span(&interval, 1));
   const double ms = -check.sum_error * interval.took_ns / 1e6;
   constexpr double kMentioned = 5;
@@ -203,6 +241,7 @@ RequestLogRun follow_request_log(const std::string& path, const std::string& sce
   if (until_s) forget_after(static_cast<TimeNs>(*until_s * 1e9), run.log);
   run.until_s = until_s;
   run.scenario = std::move(file.variants.front());
+  require_base(run.scenario);
   const Simulation simulation = prepare_simulation(run.scenario);
   run.model = simulation.model;
   run.hardware = simulation.hardware;
@@ -224,12 +263,7 @@ void calibrate_from_requests(const CorrectionOptions& options) {
       follow_request_log(options.log, options.scenario, options.assignments, options.until_s);
   const std::vector<MeasuredInterval> intervals =
       measured_intervals(run.pinned, telling_intervals(run.pinned));
-  if (intervals.size() < kMinIntervals) {
-    throw ConfigError(options.log + ": tells the time of " + std::to_string(intervals.size()) +
-                      " stretches of steps; allowed: at least " + std::to_string(kMinIntervals) +
-                      " before the simulated steps are others than the measured ones (where a "
-                      "server was not warm: with --set cost_model.cold_start_ms=...)");
-  }
+  require_enough(run, intervals.size());
   const CorrectionFit fit = fit_correction(predicted_steps(run.pinned), intervals);
   const std::string& base = run.scenario.cost_model.file;
   say("corrected",
@@ -239,7 +273,12 @@ void calibrate_from_requests(const CorrectionOptions& options) {
   const std::string remark = contradiction_remark(run);
   if (!remark.empty()) say("remark", printable(remark));
   say("there", errors_text(fit.correction, run.pinned, intervals));
-  if (options.until_s) say("later", check_text(options, fit.correction));
+  if (fit.mean_abs_error > kPlausibleError) {
+    say("remark",
+        "that is far off still: the scenario may not be what was measured, or queued_ts "
+        "not the instant at which the engine saw a request");
+  }
+  if (options.until_s) print_check(options, fit.correction);
   const std::string first = first_step_text(run, fit.correction);
   if (!first.empty()) say("first step", first);
   check_floor(run, fit.correction);

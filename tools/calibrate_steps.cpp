@@ -17,6 +17,7 @@
 #include "core/workload_trace_parse.h"
 #include "reports/iteration_log.h"
 #include "reports/result_reader.h"
+#include "sim/cost_model_file.h"
 #include "sim/hardware_catalogue.h"
 #include "sim/replay_file.h"
 #include "sim/roofline.h"
@@ -317,9 +318,16 @@ void StepReader::read_log(const std::string& path) {
 
 void StepReader::follow(const Scenario& scenario, const IterationLog& log) {
   const LoggedRun run = run_logged(scenario, log);
-  begin_source(log.path, find_model(scenario.model, scenario.location_of("model")),
-               scenario.hardware.empty() ? "unknown" : scenario.hardware,
-               std::max<std::int64_t>(1, setup_.tensor_parallel_size), "vllm");
+  std::string hardware = scenario.hardware.empty() ? "unknown" : scenario.hardware;
+  if (scenario.hardware.empty() && !scenario.cost_model.file.empty()) {
+    const SourceLocation where = scenario.location_of("cost_model.file");
+    hardware = find_cost_model_file(scenario.cost_model.file, where).hardware;
+  }
+  const std::int64_t tp = setup_.tensor_parallel_size > 0
+                              ? setup_.tensor_parallel_size
+                              : std::int64_t{scenario.cost_model.tensor_parallel_size};
+  begin_source(log.path, find_model(scenario.model, scenario.location_of("model")), hardware, tp,
+               "vllm");
   RecordedSteps steps(run.record, resolved_step_shape(scenario));
   StepPlan plan;
   while (steps.next(plan) && static_cast<std::int64_t>(steps.position()) < run.num_equal) {
@@ -454,8 +462,11 @@ CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
   }
   CalibrationSteps all = reader.finish();
   if (all.steps.size() < kMinSteps) {
-    throw UsageError("calibrate: got " + std::to_string(all.steps.size()) +
-                     " steps; allowed: at least " + std::to_string(kMinSteps));
+    throw UsageError("calibrate: got " + std::to_string(all.steps.size()) + " steps" +
+                     (all.num_left_out > 0 ? " and left out " + std::to_string(all.num_left_out) +
+                                                 " that failed, or took an implausible time"
+                                           : std::string()) +
+                     "; allowed: at least " + std::to_string(kMinSteps));
   }
   return all;
 } catch (const UnplacedConfigError& error) {

@@ -57,8 +57,9 @@ constexpr const char* kExamples =
     "  metronome run scenarios/quickstart.yaml --backend=cpu --out results/real\n"
     "  metronome calibrate --from results/real --out cpu.json\n"
     "  metronome calibrate --from results/real --kind replay --out real.json\n"
-    "  metronome calibrate --from steps.csv --model llama-3.1-8b --hardware h100 --out h100.json\n"
-    "  metronome calibrate --from vllm.log --scenario served.yaml --hardware h100 --out h100.json\n"
+    "  metronome calibrate --from steps.csv --model llama-3.1-8b --hardware h100-sxm\n"
+    "  metronome calibrate --from vllm.log --scenario served.yaml --hardware h100-sxm --out "
+    "h100.json\n"
     "  metronome calibrate --from requests.jsonl --scenario served.yaml --until 40 --out own.json\n"
     "  metronome calibrate --import profiles/rtx4090_llama-3.1-8b --out rtx4090.json\n"
     "  metronome calibrate --import vidur/a100 --hardware a100-80gb --model llama-2-7b\n"
@@ -84,7 +85,7 @@ void add_options(po::options_description& visible, CalibrateOptions& options) {
        "what the file says of steps: fitted (the default), replay, of one run, or corrected: what "
        "the scenario's step times are multiplied by (the default for a request log)")
       ("until", po::value<double>()->value_name("SECONDS"),
-       "fit to what a request log says of its first seconds; the rest is a check")
+       "fit to what a request log says of its first seconds; for a correction the rest is a check")
       ("scenario", po::value(&options.setup.scenario)->value_name("FILE"),
        "what served a log of iterations or requests: engine and policy, and the requests as a "
        "trace; says what was computed, by scheduling the requests along the log")
@@ -109,6 +110,8 @@ void add_options(po::options_description& visible, CalibrateOptions& options) {
   // clang-format on
 }
 
+constexpr double kMaxSeconds = 1e9;
+
 void choose_kind(CalibrateOptions& options) {
   const bool is_log = options.from.size() == 1 && is_request_log(options.from.front());
   if (options.kind.empty()) options.kind = is_log ? "corrected" : "fitted";
@@ -121,11 +124,20 @@ void choose_kind(CalibrateOptions& options) {
         "--kind: corrected is for a request log; allowed: one --from with "
         "first_token_ts and last_token_ts");
   }
+  const CalibrationSetup& setup = options.setup;
+  if (options.kind == "corrected" &&
+      (!setup.model.empty() || !setup.hardware.empty() || setup.tensor_parallel_size > 0)) {
+    throw UsageError(
+        "--model, --hardware and --tp: have no effect; allowed: what the scenario of "
+        "a request log says, and --set KEY=VALUE for it");
+  }
   const std::optional<double>& until_s = options.setup.until_s;
   if (!until_s) return;
   if (!is_log)
-    throw UsageError("--until: has no effect; allowed: beside --from with a request log");
-  if (!(*until_s > 0)) throw UsageError("--until: allowed: more than 0 seconds");
+    throw UsageError("--until: has no effect; allowed: beside one --from with a request log");
+  if (!(*until_s > 0 && *until_s <= kMaxSeconds)) {
+    throw UsageError("--until: is out of range; allowed: more than 0 and up to 1e9 seconds");
+  }
 }
 
 std::optional<CalibrateOptions> parse(const Arguments& arguments) {

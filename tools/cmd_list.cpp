@@ -62,7 +62,9 @@ void list_cost_models(const Arguments&) {
   std::cout << aligned_rows(rows);
   std::cout
       << "\n`cost_model.file:` may also be the path of a file that `metronome calibrate` wrote: "
-         "of kind\nprofile (--import), fitted (--from), or replay (--from RUN --kind replay).\n";
+         "of kind\nprofile (--import), fitted (--from), corrected (--from a request log), or "
+         "replay "
+         "(--from RUN --kind\nreplay).\n";
 }
 
 // The default that a scenario with this policy gets.

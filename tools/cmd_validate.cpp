@@ -79,6 +79,7 @@ struct Validation {
   std::optional<TimestampComparison> pinned_timestamps;
   std::string why_not_pinned;  // empty where they are, or nothing could be
   std::vector<RegimeError> step_times;
+  std::optional<double> after_s;  // figures are of requests with a later first token
   FigureComparison figures;
 
   // Under its own step times a simulated run may put tokens into other steps without deciding
@@ -116,7 +117,9 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   }
   if (values.count("after") != 0) {
     options.after_s = values["after"].as<double>();
-    if (!(*options.after_s >= 0)) throw UsageError("--after: allowed: 0 seconds or more");
+    if (!(*options.after_s >= 0 && *options.after_s <= 1e9)) {
+      throw UsageError("--after: is out of range; allowed: 0 to 1e9 seconds");
+    }
   }
   options.measured = paths->front();
   options.simulated = paths->back();
@@ -178,6 +181,7 @@ Validation validate(const ValidateOptions& options, const ObservedRun& measured,
     validation.timestamps = compare_timestamps(measured, simulated.stored->record);
   }
   if (options.after_s) {
+    validation.after_s = options.after_s;
     const auto after_ns = static_cast<TimeNs>(*options.after_s * 1e9);
     validation.figures = compare_later_figures(measured, simulated, after_ns);
   } else {
@@ -312,6 +316,10 @@ void print_text(const Validation& validation, const ObservedRun& measured,
   if (!validation.step_times.empty()) {
     std::cout << '\n' << step_error_table("step times", validation.step_times);
   }
+  if (validation.after_s) {
+    std::cout << "\nfigures of the requests whose first token came later than "
+              << fixed_text(*validation.after_s, 1) << " s in the measured run\n";
+  }
   print_figures(validation.figures);
 }
 
@@ -390,6 +398,7 @@ std::string json_of(const Validation& validation, const ObservedRun& measured,
   append_decisions(validation, json);
   append_step_errors("step_times", validation.step_times, json);
   json.field("same_requests", validation.figures.is_paired);
+  if (validation.after_s) json.field("after_s", *validation.after_s);
   json.field("mean_abs_error", validation.figures.mean_abs_error());
   append_figures("latencies", validation.figures.latencies, json);
   append_figures("throughputs", validation.figures.throughputs, json);

@@ -78,6 +78,12 @@ std::vector<TimeNs> hints_of(const ObservedRun& log) {
   return hints;
 }
 
+// Drawn noise says nothing of how long steps take.
+Scenario without_noise(Scenario scenario) {
+  scenario.cost_model.noise = StepNoise::None;
+  return scenario;
+}
+
 // One simulation, and how far it agrees with the log.
 struct Trial {
   PinnedRun run;
@@ -93,7 +99,7 @@ class PinSearch {
       : workload_(make_workload(scenario.workload, scenario.seed)),
         hints_(hints_of(log)),
         spread_(loop_time(log)),
-        simulation_(prepare_simulation(scenario)) {
+        simulation_(prepare_simulation(without_noise(scenario))) {
     take_arrivals(log, workload_);
     for (const ObservedRequest& request : log.requests) {
       instants_.push_back({request.first_token, request.last_token});
@@ -224,12 +230,12 @@ void forget_after(TimeNs until_ns, ObservedRun& log) {
 std::span<const PinnedInterval> telling_intervals(const PinnedRun& run) {
   const std::span<const PinnedInterval> all(run.intervals);
   if (all.empty()) return all;
-  std::size_t end = all.size();
-  if (!run.contradictions.empty()) {
-    const auto step = static_cast<std::size_t>(run.contradictions.front().step);
-    end = 0;
-    while (all[end].last() < step) ++end;
+  TimeNs odd_at = std::numeric_limits<TimeNs>::max();
+  for (const Contradiction& contradiction : run.contradictions) {
+    odd_at = std::min(odd_at, run.steps[static_cast<std::size_t>(contradiction.step)].earliest);
   }
+  std::size_t end = 0;
+  while (end < all.size() && run.steps[all[end].last()].earliest < odd_at) ++end;
   return all.subspan(1, std::max<std::size_t>(end, 1) - 1);
 }
 

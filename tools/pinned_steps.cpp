@@ -153,8 +153,10 @@ std::string contradiction_in(const std::vector<PinnedStep>& steps,
   if (interval.is_plausible() || (i == 0 && interval.excess() > 0)) return "";
   if (is_beside_late_tokens(steps, intervals, i)) return "";
   const std::size_t num_steps = interval.end - interval.begin;
+  const auto took = static_cast<double>(interval.took);
   return "gives a token of request " + std::to_string(index(step.request)) + " " +
-         ms_text(static_cast<double>(interval.took)) + " after the last instant known before; " +
+         ms_text(std::abs(took)) + (took < 0 ? " before" : " after") +
+         " the last instant known before; " +
          (num_steps == 1 ? "it takes " : std::to_string(num_steps) + " steps take ") +
          ms_text(interval.expected);
 }
