@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -428,6 +429,38 @@ workload:
   CHECK(refused.exit_code == 2);
   CHECK(refused.err.find("dense.csv:110: time_us: '-1' is no duration") != std::string::npos);
   CHECK_FALSE(std::filesystem::exists(none));
+}
+
+TEST_CASE("what a folder leaves out is said, or refused", "[profile][cli]") {
+  const ScratchFolder folder;
+  const std::string out = folder.path() + "/model.json";
+  const auto import_without = [&](const char* file, const std::string& layer,
+                                  const std::string& options = "") {
+    SyntheticProfile synthetic;
+    std::istringstream lines(synthetic.files.at(file));
+    std::string kept;
+    for (std::string line; std::getline(lines, line);) {
+      if (line.rfind(layer + ",", 0) != 0) kept += line + "\n";
+    }
+    synthetic.files.at(file) = kept;
+    synthetic.write(folder);
+    return testing::run_metronome("calibrate --import " + folder.path() + " --out " + out +
+                                  options);
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  CHECK_FALSE(has(import_without("tp1/dense.csv", "none").out, "remark"));
+  CHECK(has(import_without("tp1/per_sequence.csv", "lm_head").out,
+            "remark        not measured, and taken for nothing: lm_head\n"));
+  CHECK(has(import_without("tp1/dense.csv", "layernorm").out, "taken for nothing: layernorm\n"));
+  CHECK(has(import_without("tp1/dense.csv", "none", " --model qwen3-8b").out,
+            "remark        --model qwen3-8b: the folder says "));
+  std::filesystem::remove(out);
+  const testing::CommandResult refused = import_without("tp1/dense.csv", "o_proj");
+  CHECK(refused.exit_code == 2);
+  CHECK(has(refused.err, "has no times of o_proj, which llama-3.1-8b has"));
+  CHECK_FALSE(std::filesystem::exists(out));
 }
 
 }  // namespace metronome

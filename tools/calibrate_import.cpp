@@ -172,6 +172,44 @@ void print_switch(const Profile& profile, const ProfileMeta& meta) {
                                       : ": the profile does not say\n");
 }
 
+// Layers that such a model has and the profile does not: a step is priced without them.
+void print_missing(const ProfileTables& tables, const ModelConfig& model) {
+  std::string missing;
+  const auto look = [&](const char* name, bool is_there) {
+    if (!is_there) missing += (missing.empty() ? "" : ", ") + std::string(name);
+  };
+  const auto has_dense = [&](const char* name) { return tables.find_dense(name) != nullptr; };
+  look("layernorm", has_dense("layernorm") || has_dense("input_layernorm"));
+  for (const char* name : {"rotary_emb", "final_layernorm"}) {
+    look(name, tables.find_dense(name) != nullptr);
+  }
+  if (model.has_qk_norm) look("qk_norm", tables.find_dense("qk_norm") != nullptr);
+  for (const char* name : {"lm_head", "sampler"}) {
+    look(name, tables.find_per_sequence(name) != nullptr);
+  }
+  if (missing.empty()) return;
+  std::cout << "remark        not measured, and taken for nothing: " << missing << '\n';
+}
+
+// What was given by hand against what the folder says of itself.
+void print_given(const char* option, const std::string& given, const std::string& measured) {
+  if (given.empty() || measured.empty()) return;
+  std::cout << "remark        " << option << ' ' << printable(given) << ": the folder says "
+            << printable(measured) << '\n';
+}
+
+// A profile without what every such model has is refused now, not when a scenario names it.
+void require_usable(const std::string& folder, const Profile& profile, const ModelConfig& model,
+                    const HardwareSpec& hardware, std::int64_t tp) {
+  CostModelConfig config;
+  config.tensor_parallel_size = static_cast<std::int32_t>(tp);
+  try {
+    const ProfileCostModel usable(profile, model, hardware, config);
+  } catch (const UnplacedConfigError& error) {
+    throw ConfigError(folder + ": " + error.message());
+  }
+}
+
 std::string folder_name(const std::string& folder) {
   const std::filesystem::path path = std::filesystem::absolute(folder).lexically_normal();
   return (path.has_filename() ? path : path.parent_path()).filename().string();
@@ -200,6 +238,8 @@ void import_profile(const ImportOptions& options) {
   std::cout << "profile       " << printable(options.folder) << ": " << model.name << " on "
             << hardware.name << ", tensor_parallel_size " << tp
             << (meta.engine.empty() ? "" : ", " + printable(meta.engine)) << '\n';
+  print_given("--model", options.model, meta.model);
+  print_given("--hardware", options.hardware, meta.hardware);
   print_layers("dense         ", profile.tables.dense, "tokens");
   print_layers("per sequence  ", profile.tables.per_sequence, "sequences");
   if (!profile.tables.experts.empty()) {
@@ -215,6 +255,8 @@ void import_profile(const ImportOptions& options) {
   profile.filling = find_filling(profile.tables.attention, hardware, heads, unequal);
   profile.corrects_lengths = profile.filling && meta.corrects_lengths.value_or(!unequal.empty());
   print_switch(profile, meta);
+  print_missing(profile.tables, model);
+  require_usable(options.folder, profile, model, hardware, tp);
 
   if (options.out.empty()) return;
   CostModelFile file;
