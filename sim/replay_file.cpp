@@ -102,6 +102,11 @@ CostModelFile fitted_part(const CostModelFile& file) {
   return part;
 }
 
+// Of the rows of `steps`, in their order.
+Json column_names() {
+  return {"composition", "device_ns", "gap_ns", "is_gap_hidden", "decode_only_ns"};
+}
+
 }  // namespace
 
 std::vector<RecordedStep> replay_steps(const RunRecord& record, const RecordedSetup& setup) {
@@ -131,7 +136,7 @@ std::vector<RecordedStep> replay_steps(const RunRecord& record, const RecordedSe
 Json replay_body(const std::vector<RecordedStep>& steps, const FittedModel& fitted,
                  const ModelConfig& model) {
   Json body;
-  body["columns"] = {"composition", "device_ns", "gap_ns", "is_gap_hidden", "decode_only_ns"};
+  body["columns"] = column_names();
   body["steps"] = Json::array();
   for (const RecordedStep& step : steps) {
     body["steps"].push_back({hex_text(step.composition), step.device_ns, time_json(step.gap_ns),
@@ -144,6 +149,9 @@ Json replay_body(const std::vector<RecordedStep>& steps, const FittedModel& fitt
 std::vector<RecordedStep> read_replay(const CostModelFile& file) {
   std::vector<RecordedStep> steps;
   const JsonPlace body(file.name + ": " + file.body_place, *file.body);
+  if (body.at("columns").json() != column_names()) {
+    body.at("columns").fail("is not " + column_names().dump() + "; allowed: these, in this order");
+  }
   body.at("steps").for_each([&](const JsonPlace& row) {
     RecordedStep step;
     std::size_t column = 0;

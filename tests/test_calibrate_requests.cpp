@@ -149,6 +149,7 @@ TEST_CASE("what a request log cannot be calibrated with is said", "[calibrate][r
   CHECK(contains(error(with + "--until 0"), "--until: is out of range"));
   CHECK(contains(error(with + "--until 1e10"), "--until: is out of range"));
   CHECK(contains(error(with + "--hardware h200"), "have no effect"));
+  CHECK(contains(error(with + "--kind fitted --tp 2"), "have no effect"));
   CHECK(contains(error(with + "--until 0.05"), "allowed: at least 10, with the settings"));
   CHECK(contains(error(with + "--kind none"), "allowed: corrected, fitted, replay"));
   CHECK(contains(error(with + from + "--kind corrected"), "corrected is for a request log"));

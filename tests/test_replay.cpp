@@ -269,6 +269,8 @@ TEST_CASE("a replay file gives back what was written, and says what is wrong wit
   CHECK(contains(error_after([](Body& body) { body["steps"][1][1] = -1; }), "-1 is out of range"));
   CHECK(contains(error_after([](Body& body) { body["steps"][1].push_back(1); }),
                  "has 6 columns; allowed: 5"));
+  CHECK(contains(error_after([](Body& body) { std::swap(body["columns"][1], body["columns"][2]); }),
+                 "runs/a.json: body: columns: is not"));
   CHECK(contains(error_after([](Body& body) { body["fitted"] = 3; }),
                  "runs/a.json: body: fitted: is no object"));
   CHECK(contains(error_after([](Body& body) { body["fitted"]["form_ns"].erase("pair"); }),

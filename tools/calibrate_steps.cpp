@@ -170,6 +170,11 @@ void StepReader::read_folder(const std::string& path) {
 
 // What lies between two known instants is one step of many passes.
 void StepReader::read_requests(const std::string& path) {
+  if (!setup_.model.empty() || setup_.tensor_parallel_size > 0) {
+    throw UsageError(
+        "--model and --tp: have no effect; allowed: what the scenario of a request "
+        "log says, and --set KEY=VALUE for it");
+  }
   const RequestLogRun run =
       follow_request_log(path, setup_.scenario, setup_.assignments, setup_.until_s);
   const std::string& hardware = setup_.hardware.empty() ? run.hardware.name : setup_.hardware;
