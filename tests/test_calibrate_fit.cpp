@@ -9,6 +9,7 @@
 #include "tests/command_line.h"
 #include "tests/draws.h"
 #include "tests/error_of.h"
+#include "tests/fitted_lab.h"
 #include "tools/calibrate_steps.h"
 
 namespace metronome::testing {
@@ -17,25 +18,6 @@ namespace {
 using Json = nlohmann::json;
 
 ModelConfig model() { return find_model("llama-3.2-1b", {}); }
-
-FittedModel known_model() {
-  FittedModel fitted;
-  fitted.form = {.graph = 1.5e6,
-                 .eager = 2e6,
-                 .prefill = 0,
-                 .pair = 2,
-                 .chunk = 1e5,
-                 .decode = 2e4,
-                 .decode_kv = 12,
-                 .row = 1e4,
-                 .tokens = {{0, 0, 9e3}},
-                 .max_graph_decodes = {}};
-  fitted.tokens_shape = "a line";
-  fitted.decode_range = FeatureRange{{}, {1e4, 1e10, 1e4, 1e4, 1e8, 1e4}};
-  fitted.prefill_range = fitted.decode_range;
-  fitted.host_gap_ns = 120'000;
-  return fitted;
-}
 
 std::string write_known(const ScratchFolder& folder, double host_gap_chunk_ns = 0) {
   FittedModel known = known_model();

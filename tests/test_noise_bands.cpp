@@ -11,6 +11,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
+#include "tests/fitted_lab.h"
 
 namespace metronome::testing {
 namespace {
@@ -23,23 +24,13 @@ struct NoisyRuns {
   std::string scenario;
 
   NoisyRuns() {
-    FittedModel fitted;
-    fitted.form = {.graph = 3e6,
-                   .eager = 4e6,
-                   .prefill = 0,
-                   .pair = 1,
-                   .chunk = 1e5,
-                   .decode = 2e4,
-                   .decode_kv = 12,
-                   .row = 1e4,
-                   .tokens = {{0, 0, 9e3}},
-                   .max_graph_decodes = {}};
-    fitted.tokens_shape = "a line";
-    fitted.decode_range = FeatureRange{{}, {1e4, 1e10, 1e4, 1e4, 1e8, 1e4}};
-    fitted.prefill_range = fitted.decode_range;
-    StepScatter scatter{step_regime(1, 0), {}};
-    for (const double share : StepScatter::kShares) scatter.ratios.push_back(0.8 + share);
-    fitted.scatter = {scatter};
+    // Slow enough for some requests to miss their limits.
+    FittedModel fitted = known_model();
+    fitted.form.graph = 3e6;
+    fitted.form.eager = 4e6;
+    fitted.form.pair = 1;
+    fitted.host_gap_ns.reset();
+    scatter_evenly(fitted, 0.8, 1);
     CostModelFile file;
     file.kind = "fitted";
     file.hardware = "h200";

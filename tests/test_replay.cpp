@@ -12,6 +12,7 @@
 #include "tests/command_line.h"
 #include "tests/draws.h"
 #include "tests/error_of.h"
+#include "tests/fitted_lab.h"
 #include "tools/logged_run.h"
 
 namespace metronome::testing {
@@ -23,25 +24,9 @@ ModelConfig model() { return find_model("llama-3.2-1b", {}); }
 
 // A fitted model that covers everything, whose times scatter by a fifth.
 FittedModel noisy_model() {
-  FittedModel fitted;
-  fitted.form = {.graph = 1.5e6,
-                 .eager = 2e6,
-                 .prefill = 0,
-                 .pair = 2,
-                 .chunk = 1e5,
-                 .decode = 2e4,
-                 .decode_kv = 12,
-                 .row = 1e4,
-                 .tokens = {{0, 0, 9e3}},
-                 .max_graph_decodes = {}};
-  fitted.tokens_shape = "a line";
-  fitted.decode_range = FeatureRange{{}, {1e4, 1e10, 1e4, 1e4, 1e8, 1e4}};
-  fitted.prefill_range = fitted.decode_range;
-  fitted.host_gap_ns = 120'000;
+  FittedModel fitted = known_model();
   fitted.host_gap_chunk_ns = 3'000;
-  StepScatter scatter{step_regime(1, 0), {}};
-  for (const double share : StepScatter::kShares) scatter.ratios.push_back(0.9 + share / 5);
-  fitted.scatter = {scatter};
+  scatter_evenly(fitted, 0.9, 0.2);
   return fitted;
 }
 
