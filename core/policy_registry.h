@@ -29,6 +29,12 @@ struct CacheRules {
   bool reuses_unhashed_first = false;
 };
 
+// Host time between dependent steps of an engine as it ships, and who measured it where.
+struct HostGap {
+  double us = 0;
+  std::string_view source;
+};
+
 constexpr std::int32_t kWholeModelLength = std::int32_t{1} << 24;  // a budget of max_model_len
 
 struct PolicyInfo {
@@ -49,6 +55,7 @@ struct PolicyInfo {
   bool requires_separate = false;              // step_shape mixed is impossible
   std::int32_t default_token_budget = 2048;    // max_num_batched_tokens: auto
   double default_watermark = 0;                // kv_cache.watermark: null
+  std::optional<HostGap> host_gap = {};        // absent: nobody has published one
   CacheRules cache = {};
   // Rules that depend on settings: changes a layout that is filled in otherwise.
   void (*adjust_cache)(const SchedulerConfig&, std::int32_t max_model_len,

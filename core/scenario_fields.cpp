@@ -122,7 +122,7 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
                   "GPUs that share each layer");
   visitor.optional_number("host_gap_us", config.host_gap_us, 0, 1e6,
                           "host time between steps, microseconds; null: the file's, else the "
-                          "hardware's");
+                          "hardware's, else the engine's (metronome list policies)");
   visitor.number(
       "cold_start_ms", config.cold_start_ms, 0, 1e6,
       "host time of the engine's first launch, in which it looks at no arrival; simulated");

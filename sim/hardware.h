@@ -2,9 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace metronome {
+
+// What is left of vLLM 0.30's 6.86 ms between tokens of Qwen3-8B on an H100, batch 1
+// (github.com/tgarg01/silybench-data), once the roofline's other terms are taken off.
+constexpr double kDefaultHostGapUs = 400;
 
 struct HardwareSpec {
   std::string name;
@@ -16,7 +21,9 @@ struct HardwareSpec {
   double bandwidth_efficiency = 1;  // reachable share of peak_bandwidth
   double launch_overhead_us = 0;    // per forward pass: kernel launches not hidden
   double kernel_overhead_us = 0;    // per layer: gaps between dependent kernels
-  double host_gap_us = 0;           // between steps: scheduling, sampling, detokenising
+  // Between steps: scheduling, sampling, detokenising. Absent: as the policy's engine has it
+  // (PolicyInfo::host_gap), else kDefaultHostGapUs.
+  std::optional<double> host_gap_us;
   double link_bandwidth = 0;        // GPU to GPU, bytes/s each direction
   double allreduce_latency_us = 0;  // per all-reduce
   std::int64_t num_sms = 0;         // streaming multiprocessors; 0 = not known

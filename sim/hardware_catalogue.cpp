@@ -41,8 +41,8 @@ void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware) {
                  "per forward pass, microseconds");
   visitor.number("kernel_overhead_us", hardware.kernel_overhead_us, 0, kMaxMicros,
                  "per layer, microseconds");
-  visitor.number("host_gap_us", hardware.host_gap_us, 0, kMaxMicros,
-                 "between dependent steps, microseconds");
+  visitor.optional_number("host_gap_us", hardware.host_gap_us, 0, kMaxMicros,
+                          "between dependent steps, microseconds; null: the engine's");
   visitor.number("link_bandwidth", hardware.link_bandwidth, 0, 1e18,
                  "GPU to GPU, bytes/s each direction; 0 = no link");
   visitor.number("allreduce_latency_us", hardware.allreduce_latency_us, 0, kMaxMicros,

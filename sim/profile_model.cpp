@@ -281,7 +281,8 @@ StepCost ProfileCostModel::step_cost(const StepPlan& plan) {
 }
 
 TimeNs ProfileCostModel::host_gap_ns(const StepPlan&) const {
-  return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us) * kNsPerMicro);
+  return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us.value_or(kDefaultHostGapUs)) *
+                  kNsPerMicro);
 }
 
 std::int64_t ProfileCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {

@@ -312,7 +312,8 @@ TimeNs RooflineCostModel::floor_ns(const StepWork& work) const {
 }
 
 TimeNs RooflineCostModel::host_gap_ns(const StepPlan&) const {
-  return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us) * kNsPerMicro);
+  return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us.value_or(kDefaultHostGapUs)) *
+                  kNsPerMicro);
 }
 
 std::int64_t RooflineCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {

@@ -52,6 +52,11 @@ StepTimes find_step_times(const Scenario& scenario) {
   return times;
 }
 
+double engine_host_gap_us(const Scenario& scenario) {
+  const std::optional<HostGap>& engine = find_policy(scenario.scheduler.policy)->host_gap;
+  return engine ? engine->us : kDefaultHostGapUs;
+}
+
 std::unique_ptr<CostModel> make_cost_model(const StepTimes& times, const Scenario& scenario,
                                            const ModelConfig& model) {
   CostModelConfig config = scenario.cost_model;
@@ -59,8 +64,10 @@ std::unique_ptr<CostModel> make_cost_model(const StepTimes& times, const Scenari
     config.max_graph_tokens = std::min<std::int64_t>(std::int64_t{2} * scenario.engine.max_num_seqs,
                                                      kMaxDefaultGraphTokens);
   }
-  if (times.file) return make_cost_model(*times.file, model, times.hardware, config);
-  return std::make_unique<RooflineCostModel>(model, times.hardware, config);
+  HardwareSpec hardware = times.hardware;
+  if (!hardware.host_gap_us) hardware.host_gap_us = engine_host_gap_us(scenario);
+  if (times.file) return make_cost_model(*times.file, model, hardware, config);
+  return std::make_unique<RooflineCostModel>(model, hardware, config);
 }
 
 // What the simulated device takes; policies and comparisons predict without noise.
@@ -97,6 +104,19 @@ std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
                                                        const ModelConfig& model) try {
   return std::make_unique<CostModelPredictor>(
       make_cost_model(find_step_times(scenario), scenario, model));
+} catch (const UnplacedConfigError& error) {
+  fail_config(scenario.location_of(error.key()), error.key(), error.message());
+}
+
+std::optional<double> default_host_gap_us(const Scenario& scenario) try {
+  const StepTimes times = find_step_times(scenario);
+  // Those two are made of steps whose gaps were measured, too.
+  const bool has_measured =
+      times.file && (times.file->kind == "fitted" || times.file->kind == "replay");
+  if (scenario.cost_model.host_gap_us || times.hardware.host_gap_us || has_measured) {
+    return std::nullopt;
+  }
+  return engine_host_gap_us(scenario);
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "core/run.h"
@@ -27,6 +28,11 @@ struct Simulation final : PreparedRun {
 // Throws ConfigError.
 std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
                                                        const ModelConfig& model);
+
+// The host gap of the scenario's steps where nobody measured one on its host: that of the policy's
+// engine, or the default. nullopt where the scenario, its hardware or its file of step times has
+// its own. Throws ConfigError.
+std::optional<double> default_host_gap_us(const Scenario& scenario);
 
 // Resolves names, cost model and KV capacity. Throws ConfigError.
 Simulation prepare_simulation(const Scenario& scenario);

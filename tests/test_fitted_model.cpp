@@ -301,7 +301,7 @@ TEST_CASE("the host gap is the scenario's, else the file's, else the hardware's"
   CHECK(made(file_of(fitted), config)->host_gap_ns(plan) == 3'000);
   fitted.host_gap_ns.reset();
   CHECK(made(file_of(fitted))->host_gap_ns(plan) ==
-        std::llround(find_hardware("h200", {}).host_gap_us * 1e3));
+        std::llround(kDefaultHostGapUs * 1e3));
 }
 
 TEST_CASE("host gaps are fitted with and without a part for each chunk", "[fitted]") {

@@ -197,7 +197,8 @@ TEST_CASE("a gap over several prefill steps is put down to the slowest chunk in 
   const CommandResult run =
       run_metronome("run '" + file + "' -q --out '" + out +
                     "' --set scheduler.policy=sglang --set scheduler.chunked_prefill_size=512 "
-                    "--set scheduler.max_prefill_tokens=512 --set workload.arrivals.rate=40");
+                    "--set scheduler.max_prefill_tokens=512 --set workload.arrivals.rate=40 "
+                    "--set cost_model.host_gap_us=400");
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
   const nlohmann::json detail = data_of(read_text_file(out + "/report.html"))["runs"][0]["detail"];

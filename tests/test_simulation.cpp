@@ -1,4 +1,5 @@
 // The simulated device and host, and what is refused before a simulation starts.
+#include "core/policy_registry.h"
 #include "core/run_record.h"
 #include "sim/sim_executor.h"
 #include "sim/simulation.h"
@@ -123,6 +124,35 @@ TEST_CASE("what only model or memory can refuse names file, line and key", "[sim
   // The key of a variant, and a key left out: the place of its section or file.
   CHECK(refusal_of(base + "variants:\n  - name: a\n    engine: {max_model_len: 1000000}\n")
             .starts_with("s.yaml:8: engine.max_model_len: 1000000 is more"));
+}
+
+TEST_CASE("the host gap is the scenario's, else the hardware's, else the engine's",
+          "[sim][config]") {
+  const ScratchFolder folder;
+  const std::string own =
+      folder.write("own.yaml",
+                   "own: {peak_flops: 9e14, peak_bandwidth: 4e12, memory_bytes: 150000000000, "
+                   "host_gap_us: 123}\n");
+  const auto gap_us = [&](const std::string& policy, const std::string& hardware,
+                          const std::string& more = {}) {
+    const std::string path = folder.write(
+        "s.yaml", "model: llama-3.2-1b\nhardware: " + hardware + "\n" + std::string(kWorkload) +
+                      "engine: {max_model_len: 4096}\nscheduler: {policy: " + policy + "}\n" +
+                      more);
+    const Simulation simulation =
+        prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
+    return simulation.cost_model->host_gap_ns({}) / 1000;
+  };
+  CHECK(gap_us("vllm", "h200") == 400);
+  CHECK(gap_us("vllm_prefill_first", "h200") == 4000);
+  CHECK(gap_us("sglang", "h200") == 0);
+  CHECK(gap_us("tensorrt_llm", "h200") == 580);
+  CHECK(gap_us("chunked", "h200") == 400);
+  CHECK(gap_us("sglang", own) == 123);
+  CHECK(gap_us("sglang", own, "cost_model: {host_gap_us: 7}\n") == 7);
+  for (const PolicyInfo& policy : all_policies()) {
+    if (policy.host_gap) CHECK(!policy.host_gap->source.empty());
+  }
 }
 
 TEST_CASE("a block count beyond the device's memory runs, with a warning", "[sim][config]") {

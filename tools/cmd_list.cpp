@@ -94,6 +94,13 @@ void print_policy(const PolicyInfo& policy, const std::vector<DocumentedKey>& do
   std::cout << policy.name << '\n' << indent << wrapped(std::string(policy.summary), kIndent);
   std::cout << indent << wrapped("reproduces: " + std::string(policy.source), kIndent);
   std::cout << indent << "prefix caching: " << prefix_caching_text(policy.prefix_caching) << '\n';
+  if (policy.host_gap) {
+    std::cout << indent
+              << wrapped("host gap between steps, unless known otherwise: " +
+                             fixed_text(policy.host_gap->us, 0) + " us (" +
+                             std::string(policy.host_gap->source) + ")",
+                         kIndent);
+  }
   std::vector<Row> rows;
   for (const std::string_view key : policy.keys) {
     const auto found = std::find_if(

@@ -248,6 +248,12 @@ class Replays {
     if (scenario.kv_cache.backend != KvBackend::Paged || scenario.kv_cache.num_blocks) return;
     fixed_.push_back(set(kNumBlocks, run_.result.info.num_blocks));
   }
+  // What is asked is another policy on this host, not another engine's host.
+  void keep_host(const Scenario& scenario) {
+    if (const std::optional<double> gap_us = default_host_gap_us(scenario)) {
+      fixed_.push_back("cost_model.host_gap_us=" + fixed_text(*gap_us, 3));
+    }
+  }
   // What a device can hold that is left little for anything else; 0: nobody knows.
   std::int64_t most_blocks() const {
     try {
@@ -480,6 +486,7 @@ WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::s
     return what_if;
   }
   replays.keep_cache_size(scenario);
+  replays.keep_host(scenario);
   replays.take_workload(recorded_workload(scenario, run.record, what_if.notes));
   std::string digest;
   what_if.baseline = replays.replay({}, &digest);

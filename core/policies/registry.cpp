@@ -53,6 +53,25 @@ constexpr Keys kSglangKeys[] = {"schedule_policy",
                                 "clip_max_new_tokens",
                                 "max_consecutive_prefill_batches"};
 
+// Times of the host that the device waits for. Where an engine overlaps host and device by itself,
+// it is what stays visible.
+constexpr HostGap kVllmHostGap = {
+    400,
+    "vLLM 0.30: what is left of 6.86 ms between tokens of Qwen3-8B on an H100, batch 1 "
+    "(github.com/tgarg01/silybench-data), once a roofline's other terms are taken off"};
+constexpr HostGap kVllmV0HostGap = {
+    4000,
+    "vLLM V0 before multi-step scheduling: GPU idle at each decode in the profiles of "
+    "vllm-project/vllm issue 6854 (July 2024), which tells of 5 to 13 ms in all"};
+constexpr HostGap kSglangHostGap = {0,
+                                    "SGLang 0.4 and later overlap it: no idle GPU between five "
+                                    "decode batches in the Nsight profile "
+                                    "of its announcement (lmsys.org/blog/2024-12-04-sglang-v0-4)"};
+constexpr HostGap kTensorRtLlmHostGap = {
+    580,
+    "TensorRT-LLM's overlap scheduler: GPU idle an iteration, Llama-3.1-8B FP8 on a B200 at "
+    "concurrency 64 (NVIDIA/TensorRT-LLM issue 13957, May 2026)"};
+
 constexpr std::array kPolicies = {
     PolicyInfo{.name = "static",
                .summary = "batch formed once, nobody joins until all finish",
@@ -111,6 +130,7 @@ constexpr std::array kPolicies = {
                .allows_watermark = true,
                .prefix_caching = PrefixCaching::Optional,
                .allows_sliding_window = true,
+               .host_gap = kVllmHostGap,
                .cache = {.has_null_block = true},
                .adjust_cache = adjust_vllm_cache,
                .make = make_vllm},
@@ -119,6 +139,7 @@ constexpr std::array kPolicies = {
                .source = "SGLang 0003215c; max_consecutive_prefill_batches: its pull request 32775",
                .keys = kSglangKeys,
                .prefix_caching = PrefixCaching::Optional,
+               .host_gap = kSglangHostGap,
                .cache = {.hash_time = HashTime::CommitPrompt,
                          .duplicates = DuplicateRule::Share,
                          .reuses_unhashed_first = true},
@@ -129,6 +150,7 @@ constexpr std::array kPolicies = {
                .keys = kTensorRtLlmKeys,
                .has_token_budget = true,
                .prefix_caching = PrefixCaching::Optional,
+               .host_gap = kTensorRtLlmHostGap,
                .cache = {.hash_time = HashTime::Commit},
                .make = make_tensorrt_llm},
     PolicyInfo{.name = "sarathi",
@@ -172,6 +194,7 @@ constexpr std::array kPolicies = {
                .requires_paged = true,
                .default_token_budget = kWholeModelLength,
                .default_watermark = 0.01,
+               .host_gap = kVllmV0HostGap,
                .make = make_vllm_prefill_first},
     PolicyInfo{.name = "orca",
                .summary = "decodes and whole prompts together, max_model_len reserved for each",
