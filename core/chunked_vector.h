@@ -29,12 +29,23 @@ class ChunkedVector {
     std::size_t position_;
   };
 
+  static constexpr std::size_t kElementsPerChunk = kChunkSize;
+
   // Appends a value-initialised element.
   T& emplace_back() {
     if (size_ % kChunkSize == 0) chunks_.push_back(std::make_unique<T[]>(kChunkSize));
     return chunks_.back()[size_++ % kChunkSize];
   }
   void push_back(const T& value) { emplace_back() = value; }
+  // Appends value-initialised elements until there are `size`.
+  void grow_to(std::size_t size) {
+    while (size_ < size) emplace_back();
+  }
+
+  // Frees elements [chunk * kElementsPerChunk, (chunk + 1) * kElementsPerChunk), which exist: from
+  // now on nobody may touch them. The others keep their places.
+  void forget_chunk(std::size_t chunk) { chunks_[chunk].reset(); }
+  bool has_chunk(std::size_t chunk) const { return chunk < chunks_.size() && chunks_[chunk]; }
 
   T& operator[](std::size_t i) { return chunks_[i / kChunkSize][i % kChunkSize]; }
   const T& operator[](std::size_t i) const { return chunks_[i / kChunkSize][i % kChunkSize]; }

@@ -71,6 +71,7 @@ Submission Engine::submit(const RequestSpec& spec) {
 
 bool Engine::abort(RequestId id) {
   METRONOME_CHECK(index(id) < requests_.size(), "abort of an unknown request");
+  if (!requests_.has(id)) return false;
   Request& request = requests_[id];
   if (request.has_ended()) return false;
   scheduler_->abort(request);
@@ -148,6 +149,29 @@ bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress,
   return true;
 }
 
+void Engine::forget_ended() {
+  // Steps in flight may name requests that have ended; each plan launches one or lets one be
+  // collected.
+  constexpr std::int64_t kPlansInFlight = kMaxInFlight + 1;
+  groups_over_at_.resize(requests_.size() / RequestTable::kGroupSize, kNever);
+  for (std::size_t group = 0; group < groups_over_at_.size(); ++group) {
+    if (!requests_.has_group(group)) continue;
+    std::int64_t& over_at = groups_over_at_[group];
+    if (over_at == kNever) {
+      const std::size_t begin = group * RequestTable::kGroupSize;
+      bool is_over = true;
+      for (std::size_t i = begin; is_over && i < begin + RequestTable::kGroupSize; ++i) {
+        is_over = requests_[static_cast<RequestId>(i)].has_ended();
+      }
+      if (is_over) over_at = arrival_step_;
+    } else if (arrival_step_ >= over_at + kPlansInFlight) {
+      requests_.forget_group(group);
+      kv_cache_.forget_group(group);
+      executor_.forget_group(group);
+    }
+  }
+}
+
 // Clients of a closed loop whose requests have ended, also by refusal, send their next at once.
 void Engine::submit_due(ArrivalSource& arrivals) {
   do {
@@ -210,6 +234,7 @@ void Engine::check_integrity() const {
   kv_cache_.check_integrity(requests_);
   if (num_in_flight_ > 0) return;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (!requests_.has(static_cast<RequestId>(i))) continue;
     const Request& request = requests_[static_cast<RequestId>(i)];
     METRONOME_CHECK(request.has_ended() || request.num_cached_tokens == request.num_computed_tokens,
                     "cached and computed tokens differ with nothing in flight");

@@ -77,6 +77,15 @@ class Engine {
   bool run(ArrivalSource& arrivals, const ProgressFn& progress = {},
            std::int64_t steps_per_progress = 1024);
 
+  // Frees what is kept of requests that ended a while ago; their ids may not be used again. For
+  // runs without end, to be called now and then. Cost: O(requests that are kept).
+  void forget_ended();
+
+  // Makes every block that is free unfindable as a prefix.
+  void reset_prefix_cache() {
+    if (kv_cache_.caches_prefixes()) kv_cache_.forget(kv_cache_.pool().free_blocks());
+  }
+
   bool has_work() const { return scheduler_->has_work() || num_in_flight_ > 0; }
   TimeNs wake_time() const { return scheduler_->wake_time(); }
   const RequestTable& requests() const { return requests_; }
@@ -119,6 +128,8 @@ class Engine {
   std::int64_t num_in_flight_ = 0;
   std::int64_t next_sequence_ = 0;
   std::int64_t arrival_step_ = 0;  // counts plans, for workloads that arrive by step
+  // Of each group of requests that is full: the plan at which all had ended; kNever: not yet.
+  std::vector<std::int64_t> groups_over_at_;
   std::size_t num_ended_ = 0;
   std::size_t num_reported_ = 0;                 // of those, known to the clients of a closed loop
   std::int32_t num_unrecorded_preemptions_ = 0;  // by plans with nothing to compute

@@ -1,6 +1,8 @@
 // Runs the steps a scheduler plans: a cost model in simulation, a real engine on a CPU or GPU.
 #pragma once
 
+#include <cstddef>
+
 #include "core/step_plan.h"
 
 namespace metronome {
@@ -18,6 +20,10 @@ class Executor {
   // The result of the oldest step in flight; waits for it. Valid until the next collect().
   // Requires a step in flight.
   virtual const StepResult& collect() = 0;
+
+  // The requests of this group of ids (RequestTable::kGroupSize) are over, and no step names them
+  // any more: what is kept of them can go.
+  virtual void forget_group(std::size_t) {}
 };
 
 }  // namespace metronome

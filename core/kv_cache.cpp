@@ -226,7 +226,7 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
 }
 
 KvCacheManager::PrefixState& KvCacheManager::state_of(const Request& request) {
-  if (states_.size() <= index(request.id)) states_.resize(index(request.id) + 1);
+  states_.grow_to(index(request.id) + 1);
   return states_[index(request.id)];
 }
 
@@ -335,6 +335,7 @@ std::int64_t KvCacheManager::max_blocks_of(std::int64_t num_tokens) const {
 void KvCacheManager::check_integrity(const RequestTable& requests) const {
   std::vector<const BlockTable*> tables;
   for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (!requests.has(static_cast<RequestId>(i))) continue;
     const Request& request = requests[static_cast<RequestId>(i)];
     if (!request.block_table.empty()) tables.push_back(&request.block_table);
     if (!request.window_table.empty()) tables.push_back(&request.window_table);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/block_pool.h"
+#include "core/chunked_vector.h"
 #include "core/prefix_hash.h"
 #include "core/request.h"
 #include "core/scenario.h"
@@ -135,6 +136,11 @@ class KvCacheManager {
   void forget_free_blocks();
   std::vector<BlockId> forget_from(const Request& request, std::int32_t first_position);
 
+  // Nobody will name the requests of this group of ids (RequestTable::kGroupSize) again.
+  void forget_group(std::size_t group) {
+    if (states_.has_chunk(group)) states_.forget_chunk(group);
+  }
+
   // Makes blocks that are free now unfindable, as if they had been overwritten.
   void forget(const BlockTable& blocks);
 
@@ -193,7 +199,7 @@ class KvCacheManager {
 
   PrefixHit hit_;  // of find_prefix
   PrefixHit no_hit_;
-  std::vector<PrefixState> states_;      // by request id, as far as needed
+  ChunkedVector<PrefixState, RequestTable::kGroupSize> states_;  // by request id, as far as needed
   std::vector<HashChain> spare_chains_;  // keep the memory of what ended in use
   std::vector<BlockTable> spare_tables_;
 };

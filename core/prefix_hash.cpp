@@ -7,6 +7,7 @@
 #include "core/rng.h"
 
 namespace metronome {
+
 namespace {
 
 // The key under which token ids are folded: the fraction of pi. No content has it, since key_of
@@ -14,6 +15,8 @@ namespace {
 constexpr std::uint64_t kTokenIdKey = 0x243f6a8885a308d3ull;
 
 constexpr std::uint64_t key_of(std::uint64_t content) { return mix64(content); }
+
+}  // namespace
 
 // Appends block hashes to a chain as tokens come in. A block is tiled by pieces: a run of tokens of
 // one content, or a single token id. Each piece is scattered by itself, with the place in the block
@@ -61,6 +64,8 @@ class ChainWriter {
   std::uint64_t num_filled_ = 0;  // tokens of that block
 };
 
+namespace {
+
 // Row i of what the workload keeps in one array for all requests; empty where it has none.
 template <class T, class Begin>
 std::span<const T> row_of(const std::vector<T>& items, const std::vector<Begin>& begins,
@@ -86,23 +91,6 @@ void add_segments(std::span<const PromptSegment> segments, std::int64_t begin, s
   METRONOME_CHECK(begin == end, "the segments of a prompt are shorter than it");
 }
 
-void add_prompt(const Workload* workload, const Request& request, std::int64_t begin,
-                std::int64_t end, ChainWriter& writer) {
-  const std::size_t i = index(request.id);
-  if (workload != nullptr) {
-    const auto ids = row_of(workload->token_ids, workload->token_begin, i);
-    if (!ids.empty()) {
-      METRONOME_CHECK(static_cast<std::size_t>(end) <= ids.size(),
-                      "a prompt has too few token ids");
-      return writer.add_ids(
-          ids.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
-    }
-    const auto segments = row_of(workload->segments, workload->segment_begin, i);
-    if (!segments.empty()) return add_segments(segments, begin, end, writer);
-  }
-  writer.add_run(key_of(content_id(ContentKind::Request, i)), begin, end - begin);
-}
-
 // Output positions [begin, end), counted from the end of the prompt.
 void add_output(const Request& request, std::int64_t begin, std::int64_t end, ChainWriter& writer) {
   const std::span<const TokenId> ids(request.output_token_ids);
@@ -119,6 +107,24 @@ void add_output(const Request& request, std::int64_t begin, std::int64_t end, Ch
 
 PrefixHasher::PrefixHasher(const Workload* workload) : workload_(workload) {}
 
+void PrefixHasher::add_prompt(const Request& request, std::int64_t begin, std::int64_t end,
+                              ChainWriter& writer) const {
+  const std::size_t i = index(request.id);
+  std::span<const TokenId> ids;
+  if (prompts_ != nullptr) ids = prompts_->prompt_ids(request.id);
+  if (workload_ != nullptr) ids = row_of(workload_->token_ids, workload_->token_begin, i);
+  if (!ids.empty()) {
+    METRONOME_CHECK(static_cast<std::size_t>(end) <= ids.size(), "a prompt has too few token ids");
+    return writer.add_ids(
+        ids.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+  }
+  if (workload_ != nullptr) {
+    const auto segments = row_of(workload_->segments, workload_->segment_begin, i);
+    if (!segments.empty()) return add_segments(segments, begin, end, writer);
+  }
+  writer.add_run(key_of(content_id(ContentKind::Request, i)), begin, end - begin);
+}
+
 void PrefixHasher::extend(const Request& request, std::int32_t block_size, std::int64_t num_blocks,
                           HashChain& chain) const {
   const std::size_t num_known = chain.size();
@@ -131,7 +137,7 @@ void PrefixHasher::extend(const Request& request, std::int32_t block_size, std::
   ChainWriter writer(previous, block_size, chain.data() + num_known);
   const std::int64_t prompt_end = request.num_prompt_tokens;
   if (begin < prompt_end) {
-    add_prompt(workload_, request, begin, std::min(end, prompt_end), writer);
+    add_prompt(request, begin, std::min(end, prompt_end), writer);
   }
   if (prompt_end < end) {
     add_output(request, std::max<std::int64_t>(0, begin - prompt_end), end - prompt_end, writer);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/prefix_index.h"
@@ -13,6 +14,13 @@ namespace metronome {
 
 // The hash of full block i of a request, at index i.
 using HashChain = std::vector<BlockHash>;
+
+// Prompts of requests that no workload describes.
+class PromptSource {
+ public:
+  virtual ~PromptSource() = default;
+  virtual std::span<const TokenId> prompt_ids(RequestId request) const = 0;
+};
 
 // Knows what the tokens of requests are, as far as equality goes.
 //
@@ -25,6 +33,8 @@ class PrefixHasher {
   // `workload` outlives the hasher and describes request i as its request i; nullptr, and requests
   // beyond its last: prompts are unique.
   explicit PrefixHasher(const Workload* workload = nullptr);
+  // Every prompt is given token by token. `prompts` outlives the hasher.
+  explicit PrefixHasher(const PromptSource& prompts) : prompts_(&prompts) {}
 
   // Appends to `chain`, which holds the hashes of blocks [0, chain.size()), those of the blocks up
   // to `num_blocks`. Requires num_blocks * block_size <= request.num_tokens().
@@ -33,7 +43,11 @@ class PrefixHasher {
               HashChain& chain) const;
 
  private:
-  const Workload* workload_;
+  void add_prompt(const Request& request, std::int64_t begin, std::int64_t end,
+                  class ChainWriter& writer) const;
+
+  const Workload* workload_ = nullptr;
+  const PromptSource* prompts_ = nullptr;
 };
 
 }  // namespace metronome

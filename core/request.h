@@ -97,7 +97,14 @@ class RequestTable {
   Request& add(const RequestSpec& spec);
   Request& operator[](RequestId id) { return requests_[index(id)]; }
   const Request& operator[](RequestId id) const { return requests_[index(id)]; }
-  std::size_t size() const { return requests_.size(); }
+  std::size_t size() const { return requests_.size(); }  // the forgotten included
+
+  // Where requests come without end, those that ended long ago are forgotten, a group of
+  // consecutive ids at a time: whoever keeps something by request id frees the same.
+  static constexpr std::size_t kGroupSize = ChunkedVector<Request>::kElementsPerChunk;
+  void forget_group(std::size_t group) { requests_.forget_chunk(group); }
+  bool has_group(std::size_t group) const { return requests_.has_chunk(group); }
+  bool has(RequestId id) const { return has_group(index(id) / kGroupSize); }
 
  private:
   ChunkedVector<Request> requests_;

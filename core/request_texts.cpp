@@ -7,7 +7,7 @@
 namespace metronome {
 
 RequestTexts::Text& RequestTexts::operator[](RequestId request) {
-  if (texts_.size() <= index(request)) texts_.resize(index(request) + 1);
+  texts_.grow_to(index(request) + 1);
   Text& text = texts_[index(request)];
   if (text.token_ids.empty()) {
     METRONOME_CHECK(!text.has_ended, "a request that is forgotten is computed");
@@ -34,6 +34,12 @@ void RequestTexts::forget_ended(const RequestTable& requests) {
     text.has_ended = requests[id].has_ended();
     return is_forgotten;
   });
+}
+
+void RequestTexts::forget_group(std::size_t group) {
+  std::erase_if(remembered_,
+                [group](RequestId id) { return index(id) / RequestTable::kGroupSize == group; });
+  if (texts_.has_chunk(group)) texts_.forget_chunk(group);
 }
 
 }  // namespace metronome

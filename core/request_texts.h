@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/chunked_vector.h"
 #include "core/request.h"
 #include "core/request_input.h"
 
@@ -32,10 +33,14 @@ class RequestTexts {
   // be called now and then when a step is launched.
   void forget_ended(const RequestTable& requests);
 
+  // See Executor::forget_group().
+  void forget_group(std::size_t group);
+
  private:
   const RequestInput& input_;
   std::vector<std::int32_t> eos_token_ids_;
-  std::vector<Text> texts_;            // by request id; no ids: not seen yet, or over
+  // By request id; no ids: not seen yet, or over.
+  ChunkedVector<Text, RequestTable::kGroupSize> texts_;
   std::vector<RequestId> remembered_;  // whose texts are kept
 };
 

@@ -1,5 +1,7 @@
 #include "core/run.h"
 
+#include <optional>
+
 #include "core/prefix_hash.h"
 
 namespace metronome {
@@ -19,6 +21,22 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
   }
   outcome.remark = engine.remark();
   return outcome;
+}
+
+void serve_requests(const EngineSetup& setup, Executor& executor, Clock& clock, RequestFeed& feed,
+                    std::span<EventSink* const> sinks) {
+  constexpr std::int64_t kStepsPerSweep = 256;  // of requests that are over
+  const PrefixHasher hasher(feed);
+  Engine engine(setup, executor, clock, sinks, &hasher);
+  for (std::int64_t step = 1;; ++step) {
+    feed.exchange(engine, clock.now());
+    if (step % kStepsPerSweep == 0) engine.forget_ended();
+    if (engine.step()) continue;
+    const std::optional<TimeNs> next = feed.wait(engine.wake_time());
+    if (!next) break;
+    clock.wait_until(*next);
+  }
+  engine.check_integrity();
 }
 
 }  // namespace metronome

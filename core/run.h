@@ -13,6 +13,7 @@
 #include "core/clock.h"
 #include "core/engine.h"
 #include "core/model/model_config.h"
+#include "core/request_feed.h"
 #include "core/scenario.h"
 #include "core/step_predictor.h"
 #include "core/workload.h"
@@ -64,6 +65,11 @@ class PreparedRun {
   // where steps are long also in the middle of one; what it throws ends the run.
   virtual RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                          const ProgressFn& progress) = 0;
+
+  // Serves the requests of `feed` until it says that no more will come. `clock` runs in real time;
+  // that of the simulator at the pace of whoever made it. What the clock or the feed throws ends
+  // it.
+  virtual void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) = 0;
 };
 
 // What executes scenarios. Prepares several runs in turn, which may share what is costly to set up.
@@ -75,6 +81,10 @@ class Backend {
   // Throws ConfigError.
   virtual std::unique_ptr<PreparedRun> prepare(const Scenario& scenario) = 0;
 };
+
+// The engine's loop over what comes, on an executor.
+void serve_requests(const EngineSetup& setup, Executor& executor, Clock& clock, RequestFeed& feed,
+                    std::span<EventSink* const> sinks);
 
 // The engine's loop over a workload, on an executor.
 RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clock,

@@ -129,6 +129,12 @@ class CpuRun final : public PreparedRun {
     return run_workload(setup, executor, clock, workload, sinks, remember, 1);
   }
 
+  void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) override {
+    KvStore kv(kv_shape(model, setup.kv_cache.num_blocks, setup.kv_cache.block_size));
+    CpuExecutor executor(models_->get(source_, num_threads_).transformer, kv, feed, clock);
+    serve_requests(setup, executor, clock, feed, sinks);
+  }
+
  private:
   Scenario scenario_;
   ModelSource source_;

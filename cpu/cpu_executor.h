@@ -28,6 +28,7 @@ class CpuExecutor final : public Executor {
 
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
   const StepResult& collect() override;
+  void forget_group(std::size_t group) override { texts_.forget_group(group); }
 
   // Called with the logits of every token that is sampled, before it is: for tests and dumps. The
   // token's position is batch.context_lens[sequence].

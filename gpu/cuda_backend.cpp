@@ -73,15 +73,25 @@ class CudaRun final : public PreparedRun {
 
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                  const ProgressFn& progress) override {
-    METRONOME_CHECK(engine_ != nullptr, "a run is loaded before it begins");
-    check_cuda(cudaSetDevice(scenario_.cuda.device), "cudaSetDevice");
-    const std::unique_ptr<DeviceEngine> engine = std::move(engine_);
+    const std::unique_ptr<DeviceEngine> engine = take_engine();
     const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_);
     CudaExecutor executor(*engine, input, clock);
     return run_workload(setup, executor, clock, workload, sinks, progress, 1);
   }
 
+  void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) override {
+    const std::unique_ptr<DeviceEngine> engine = take_engine();
+    CudaExecutor executor(*engine, feed, clock);
+    serve_requests(setup, executor, clock, feed, sinks);
+  }
+
  private:
+  std::unique_ptr<DeviceEngine> take_engine() {
+    METRONOME_CHECK(engine_ != nullptr, "a run is loaded before it begins");
+    check_cuda(cudaSetDevice(scenario_.cuda.device), "cudaSetDevice");
+    return std::move(engine_);
+  }
+
   Scenario scenario_;
   ModelSource source_;
   PassLimits limits_;

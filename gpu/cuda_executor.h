@@ -32,6 +32,7 @@ class CudaExecutor final : public Executor {
 
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
   const StepResult& collect() override;
+  void forget_group(std::size_t group) override { texts_.forget_group(group); }
 
   // Called in collect() with the logits of every token that is sampled: for tests and dumps. The
   // token's position is batch.context_lens[sequence]. Copying them costs time.

@@ -19,6 +19,7 @@ class ColdStart final : public Executor {
     executor_.launch(plan, requests, clock_.now());
   }
   const StepResult& collect() override { return executor_.collect(); }
+  void forget_group(std::size_t group) override { executor_.forget_group(group); }
 
  private:
   Executor& executor_;

@@ -16,6 +16,7 @@
 #include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
 #include "sim/sim_executor.h"
+#include "sim/speaking_executor.h"
 
 namespace metronome {
 
@@ -154,6 +155,13 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
   SimExecutor simulated(*cost_model);
   ColdStart executor(simulated, clock, cold_start_ns);
   return run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress);
+}
+
+void Simulation::serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) {
+  SimExecutor simulated(*cost_model);
+  SpeakingExecutor speaking(simulated, feed);
+  ColdStart executor(speaking, clock, cold_start_ns);
+  serve_requests(setup, executor, clock, feed, sinks);
 }
 
 std::unique_ptr<PreparedRun> SimulatedBackend::prepare(const Scenario& scenario) {

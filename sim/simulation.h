@@ -22,6 +22,7 @@ struct Simulation final : PreparedRun {
   void draw_noise(std::int32_t n) override;
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                  const ProgressFn& progress = {}) override;
+  void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) override;
 };
 
 // What a scenario's `hardware` and `cost_model` say of step times, for a policy that predicts them.

@@ -1,0 +1,38 @@
+// Gives the steps of an executor that knows only their times tokens to say.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/executor.h"
+#include "core/request_feed.h"
+
+namespace metronome {
+
+class SpeakingExecutor final : public Executor {
+ public:
+  // Both outlive it.
+  SpeakingExecutor(Executor& executor, const RequestFeed& feed)
+      : executor_(executor), feed_(feed) {}
+
+  void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
+  const StepResult& collect() override;
+  void forget_group(std::size_t group) override { executor_.forget_group(group); }
+
+ private:
+  static constexpr std::int64_t kMaxInFlight = 2;
+
+  // A token that a step in flight samples.
+  struct Sample {
+    RequestId request;
+    std::int32_t position;  // of the token, in its request's output
+  };
+
+  Executor& executor_;
+  const RequestFeed& feed_;
+  std::array<std::vector<Sample>, kMaxInFlight> samples_;  // by step, in plan order
+  StepResult result_;
+};
+
+}  // namespace metronome
