@@ -1,0 +1,72 @@
+#include "core/text/detokenizer.h"
+
+#include "core/text/utf8.h"
+
+namespace metronome {
+
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens)
+    : tokenizer_(&tokenizer),
+      skips_special_(skip_special_tokens),
+      num_to_strip_(tokenizer.decode_rule().num_stripped) {}
+
+void Detokenizer::push(TokenId id, std::string& out) {
+  const TokenKind kind = tokenizer_->kind(id);
+  if (kind == TokenKind::None || (skips_special_ && tokenizer_->is_special(id))) return;
+  if (tokenizer_->decode_rule().has_byte_runs && kind == TokenKind::Text) {
+    settle_held(true, out);
+    emit(tokenizer_->bytes_of(id), out);
+    return;
+  }
+  held_ += tokenizer_->bytes_of(id);
+  if (!tokenizer_->decode_rule().has_byte_runs) settle_held(false, out);
+}
+
+void Detokenizer::finish(std::string& out) {
+  settle_held(true, out);
+  num_to_strip_ = tokenizer_->decode_rule().num_stripped;
+}
+
+// Without `is_end`, the beginning of a character stays.
+void Detokenizer::settle_held(bool is_end, std::string& out) {
+  if (tokenizer_->decode_rule().has_byte_runs) {
+    if (is_utf8(held_)) {
+      emit(held_, out);
+    } else {
+      for (std::size_t i = 0; i < held_.size(); ++i) emit(kReplacementCharacter, out);
+    }
+    held_.clear();
+    return;
+  }
+  std::string_view rest = held_;
+  while (!rest.empty()) {
+    const Utf8Char next = read_utf8(rest);
+    if (next.is_cut && !is_end) break;
+    emit(next.is_valid ? rest.substr(0, next.num_bytes) : kReplacementCharacter, out);
+    rest.remove_prefix(next.num_bytes);
+  }
+  held_.erase(0, held_.size() - rest.size());
+}
+
+void Detokenizer::emit(std::string_view characters, std::string& out) {
+  const std::string& stripped = tokenizer_->decode_rule().stripped;
+  while (num_to_strip_ > 0 && !characters.empty()) {
+    if (!characters.starts_with(stripped)) {
+      num_to_strip_ = 0;
+      break;
+    }
+    characters.remove_prefix(stripped.size());
+    --num_to_strip_;
+  }
+  out += characters;
+}
+
+std::string decode(const Tokenizer& tokenizer, std::span<const TokenId> ids,
+                   bool skip_special_tokens) {
+  Detokenizer detokenizer(tokenizer, skip_special_tokens);
+  std::string text;
+  for (const TokenId id : ids) detokenizer.push(id, text);
+  detokenizer.finish(text);
+  return text;
+}
+
+}  // namespace metronome

@@ -1,0 +1,151 @@
+#include "core/text/split_pattern.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <array>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "core/error.h"
+#include "core/text/utf8.h"
+
+namespace metronome {
+namespace {
+
+template <auto Free>
+struct Freed {
+  template <class T>
+  void operator()(T* object) const {
+    Free(object);
+  }
+};
+using Code = std::unique_ptr<pcre2_code, Freed<pcre2_code_free>>;
+using CompileContext = std::unique_ptr<pcre2_compile_context, Freed<pcre2_compile_context_free>>;
+using MatchData = std::unique_ptr<pcre2_match_data, Freed<pcre2_match_data_free>>;
+
+std::string error_text(int error) {
+  std::array<PCRE2_UCHAR, 256> text{};
+  pcre2_get_error_message(error, text.data(), text.size());
+  return reinterpret_cast<const char*>(text.data());
+}
+
+// PCRE2 counts U+180E among spaces, which Unicode does no longer; so \s is spelt out.
+std::string with_unicode_spaces(std::string_view pattern) {
+  constexpr std::string_view kSpaces =
+      R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+  std::string result;
+  int class_depth = 0;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c != '\\' || i + 1 == pattern.size()) {
+      if (c == '[') ++class_depth;
+      if (c == ']' && class_depth > 0) --class_depth;
+      result += c;
+      continue;
+    }
+    const char escaped = pattern[++i];
+    if (escaped == 's' && class_depth > 0) {
+      result += kSpaces;
+    } else if ((escaped == 's' || escaped == 'S') && class_depth == 0) {
+      result += escaped == 's' ? "[" : "[^";
+      result += kSpaces;
+      result += ']';
+    } else {
+      result += c;
+      result += escaped;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+struct SplitPattern::Compiled {
+  Code code;
+  bool has_machine_code = false;
+};
+
+SplitPattern::SplitPattern() = default;
+SplitPattern::SplitPattern(SplitPattern&&) noexcept = default;
+SplitPattern& SplitPattern::operator=(SplitPattern&&) noexcept = default;
+SplitPattern::~SplitPattern() = default;
+
+SplitPattern SplitPattern::regex(std::string_view pattern) {
+  const CompileContext context(pcre2_compile_context_create(nullptr));
+  METRONOME_CHECK(context != nullptr, "out of memory");
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  const std::string spelt = with_unicode_spaces(pattern);
+  int error = 0;
+  PCRE2_SIZE place = 0;
+  SplitPattern result;
+  result.compiled_ = std::make_unique<Compiled>();
+  result.compiled_->code.reset(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelt.data()), spelt.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+                    &place, context.get()));
+  if (!result.compiled_->code) throw std::invalid_argument(error_text(error));
+  // Without machine code (no support, no memory) the interpreter finds the same.
+  result.compiled_->has_machine_code =
+      pcre2_jit_compile(result.compiled_->code.get(), PCRE2_JIT_COMPLETE) == 0;
+  return result;
+}
+
+SplitPattern SplitPattern::literal(std::string_view text) {
+  METRONOME_CHECK(!text.empty(), "a literal to split at has characters");
+  SplitPattern result;
+  result.literal_ = text;
+  return result;
+}
+
+void SplitPattern::split(std::string_view text, std::vector<SplitSpan>& spans) const {
+  spans.clear();
+  compiled_ ? split_at_regex(text, spans) : split_at_literal(text, spans);
+  const std::size_t end = spans.empty() ? 0 : spans.back().end;
+  if (end < text.size()) spans.push_back({end, text.size(), false});
+}
+
+void SplitPattern::split_at_literal(std::string_view text, std::vector<SplitSpan>& spans) const {
+  std::size_t end = 0;
+  for (std::size_t begin; (begin = text.find(literal_, end)) != text.npos;) {
+    if (begin > end) spans.push_back({end, begin, false});
+    end = begin + literal_.size();
+    spans.push_back({begin, end, true});
+  }
+}
+
+void SplitPattern::split_at_regex(std::string_view text, std::vector<SplitSpan>& spans) const {
+  const pcre2_code* code = compiled_->code.get();
+  const MatchData data(pcre2_match_data_create(1, nullptr));
+  METRONOME_CHECK(data != nullptr, "out of memory");
+  const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  std::size_t end = 0;              // of the last match
+  std::optional<std::size_t> last;  // the same, once there was one
+  for (std::size_t from = 0; from <= text.size();) {
+    int rc = PCRE2_ERROR_JIT_STACKLIMIT;
+    if (compiled_->has_machine_code) {
+      rc = pcre2_jit_match(code, subject, text.size(), from, 0, data.get(), nullptr);
+    }
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its stack on the heap
+      rc = pcre2_match(code, subject, text.size(), from, PCRE2_NO_JIT | PCRE2_NO_UTF_CHECK,
+                       data.get(), nullptr);
+    }
+    if (rc == PCRE2_ERROR_NOMATCH) break;
+    if (rc < 0) throw std::runtime_error("cannot split the text: " + error_text(rc));
+    const PCRE2_SIZE* match = pcre2_get_ovector_pointer(data.get());
+    const std::size_t begin = match[0];
+    if (match[1] <= begin && last == begin) {
+      // Nothing, right behind the last match: not a second one. On by a character.
+      from += from < text.size() ? read_utf8(text.substr(from)).num_bytes : 1;
+      continue;
+    }
+    if (begin > end) spans.push_back({end, begin, false});
+    end = match[1];
+    last = end;
+    from = end;
+    spans.push_back({begin, end, true});
+  }
+}
+
+}  // namespace metronome

@@ -1,0 +1,108 @@
+#include "core/text/text_steps.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/text/utf8.h"
+
+namespace metronome {
+namespace {
+
+std::string replaced(std::string_view text, const NormalizerStep& step) {
+  std::vector<SplitSpan> spans;
+  step.pattern->split(text, spans);
+  std::string result;
+  result.reserve(text.size());
+  for (const SplitSpan& span : spans) {
+    if (span.is_match) {
+      result += step.content;
+    } else {
+      result += text.substr(span.begin, span.end - span.begin);
+    }
+  }
+  return result;
+}
+
+// Joins spans as `behavior` says. Spans of `kept` are pieces.
+void join(const std::vector<SplitSpan>& spans, SplitBehavior behavior,
+          std::vector<SplitSpan>& kept) {
+  kept.clear();
+  if (behavior == SplitBehavior::MergedWithNext) {
+    bool follows_match = false;  // seen from the end
+    for (std::size_t i = spans.size(); i-- > 0;) {
+      if (spans[i].is_match && !follows_match && !kept.empty()) {
+        kept.back().begin = spans[i].begin;
+      } else {
+        kept.push_back(spans[i]);
+      }
+      follows_match = spans[i].is_match;
+    }
+    std::reverse(kept.begin(), kept.end());
+    return;
+  }
+  bool follows_match = false;
+  for (const SplitSpan& span : spans) {
+    bool is_joined = false;
+    if (behavior == SplitBehavior::MergedWithPrevious) is_joined = span.is_match && !follows_match;
+    if (behavior == SplitBehavior::Contiguous) is_joined = span.is_match == follows_match;
+    if (is_joined && !kept.empty()) {
+      kept.back().end = span.end;
+    } else if (behavior != SplitBehavior::Removed || !span.is_match) {
+      kept.push_back(span);
+    }
+    follows_match = span.is_match;
+  }
+}
+
+}  // namespace
+
+std::string normalized(std::string_view text, const std::vector<NormalizerStep>& steps) {
+  std::string result(text);
+  for (const NormalizerStep& step : steps) {
+    switch (step.kind) {
+      case NormalizerKind::Nfc: result = to_nfc(result); break;
+      case NormalizerKind::Replace: result = replaced(result, step); break;
+      case NormalizerKind::Prepend:
+        if (!result.empty()) result.insert(0, step.content);
+        break;
+    }
+  }
+  return result;
+}
+
+void Pieces::split(std::string_view text, const std::vector<PreTokenizerStep>& steps) {
+  pieces_.clear();
+  prefixed_.clear();
+  if (!text.empty()) pieces_.push_back(text);
+  for (const PreTokenizerStep& step : steps) apply(step);
+}
+
+void Pieces::apply(const PreTokenizerStep& step) {
+  if (!step.pattern && !step.adds_prefix_space) return;
+  next_.clear();
+  for (std::string_view piece : pieces_) {
+    if (step.adds_prefix_space && !piece.starts_with(' ')) {
+      piece = prefixed_.emplace_back(" ").append(piece);
+    }
+    if (step.pattern) {
+      split_piece(piece, step);
+    } else {
+      next_.push_back(piece);
+    }
+  }
+  pieces_.swap(next_);
+}
+
+void Pieces::split_piece(std::string_view piece, const PreTokenizerStep& step) {
+  step.pattern->split(piece, spans_);
+  if (step.is_inverted) {
+    for (SplitSpan& span : spans_) span.is_match = !span.is_match;
+  }
+  const bool is_kept_whole = step.behavior == SplitBehavior::Isolated;
+  if (!is_kept_whole) join(spans_, step.behavior, kept_);
+  for (const SplitSpan& span : is_kept_whole ? spans_ : kept_) {
+    if (span.begin < span.end) next_.push_back(piece.substr(span.begin, span.end - span.begin));
+  }
+}
+
+}  // namespace metronome

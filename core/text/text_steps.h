@@ -1,0 +1,51 @@
+// What a tokenizer.json does to a text before its words are merged: normalizers and pre-tokenizers.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/text/split_pattern.h"
+
+namespace metronome {
+
+enum class NormalizerKind { Nfc, Replace, Prepend };
+
+struct NormalizerStep {
+  NormalizerKind kind = NormalizerKind::Nfc;
+  std::optional<SplitPattern> pattern;  // Replace
+  std::string content;                  // Replace, Prepend
+};
+
+// The text after all steps. Prepend leaves an empty text empty.
+std::string normalized(std::string_view text, const std::vector<NormalizerStep>& steps);
+
+// What becomes of the matches of a Split (the names of `tokenizers`).
+enum class SplitBehavior { Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous };
+
+struct PreTokenizerStep {
+  std::optional<SplitPattern> pattern;  // none: nothing is split
+  SplitBehavior behavior = SplitBehavior::Isolated;
+  bool is_inverted = false;        // what lies between matches counts as match
+  bool adds_prefix_space = false;  // ByteLevel: before each piece that does not begin with one
+};
+
+// A text in pieces, none of them empty.
+class Pieces {
+ public:
+  // Replaces the pieces by those of `text`, which must outlive them.
+  void split(std::string_view text, const std::vector<PreTokenizerStep>& steps);
+  const std::vector<std::string_view>& all() const { return pieces_; }
+
+ private:
+  void apply(const PreTokenizerStep& step);
+  void split_piece(std::string_view piece, const PreTokenizerStep& step);
+
+  std::vector<std::string_view> pieces_, next_;
+  std::vector<SplitSpan> spans_, kept_;
+  std::deque<std::string> prefixed_;
+};
+
+}  // namespace metronome

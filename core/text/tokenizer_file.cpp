@@ -1,0 +1,321 @@
+#include "core/text/tokenizer_file.h"
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+
+#include "core/error.h"
+#include "core/json_place.h"
+#include "core/text/tokenizer_json.h"
+
+namespace metronome {
+namespace {
+
+// GPT-2's pattern, which ByteLevel splits by unless told otherwise.
+constexpr const char* kByteLevelPattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+[[noreturn]] void refuse(const JsonPlace& place, const std::string& message,
+                         const std::string& allowed) {
+  place.fail(message + "; allowed: " + allowed);
+}
+
+std::string text_of(const JsonPlace& place) {
+  if (!place.json().is_string()) refuse(place, "is no text", "text");
+  return place.text();
+}
+
+bool truth_of(const JsonPlace& place) {
+  if (!place.json().is_boolean()) refuse(place, "is neither true nor false", "true, false");
+  return place.truth();
+}
+
+std::int64_t number_of(const JsonPlace& place, std::int64_t max) {
+  const std::string allowed = "a whole number from 0 to " + std::to_string(max);
+  if (!place.json().is_number_integer()) refuse(place, "is no whole number", allowed);
+  const auto number = place.json().get<std::int64_t>();
+  if (number < 0 || number > max) refuse(place, "is out of range", allowed);
+  return number;
+}
+
+void for_each_of(const JsonPlace& place, const std::function<void(const JsonPlace&)>& visit) {
+  if (!place.json().is_array()) refuse(place, "is no list", "a list");
+  place.for_each(visit);
+}
+
+bool truth_or(const JsonPlace& parent, const std::string& key, bool otherwise) {
+  return parent.has(key) ? truth_of(parent.at(key)) : otherwise;
+}
+
+bool is_missing(const JsonPlace& parent, const std::string& key) {
+  return !parent.has(key) || parent.at(key).is_null();
+}
+
+std::string text_or_empty(const JsonPlace& parent, const std::string& key) {
+  return is_missing(parent, key) ? std::string() : text_of(parent.at(key));
+}
+
+[[noreturn]] void refuse_type(const JsonPlace& place, const std::string& allowed) {
+  refuse(place.at("type"), shown(text_of(place.at("type"))) + " is not supported", allowed);
+}
+
+std::string type_of(const JsonPlace& place) {
+  if (!place.json().is_object()) refuse(place, "is no object", "an object with a type");
+  return text_of(place.at("type"));
+}
+
+// {"String": ...} or {"Regex": ...}
+SplitPattern read_pattern(const JsonPlace& place) {
+  if (place.has("String")) {
+    const std::string text = text_of(place.at("String"));
+    if (text.empty()) refuse(place.at("String"), "is empty", "a text to look for");
+    return SplitPattern::literal(text);
+  }
+  if (!place.has("Regex")) refuse(place, "is no pattern", "String, Regex");
+  const std::string pattern = text_of(place.at("Regex"));
+  try {
+    return SplitPattern::regex(pattern);
+  } catch (const std::invalid_argument& error) {
+    refuse(place.at("Regex"), error.what(), "a regular expression of PCRE2");
+  }
+}
+
+void read_normalizer(const JsonPlace& place, std::vector<NormalizerStep>& steps) {
+  if (place.is_null()) return;
+  const std::string type = type_of(place);
+  if (type == "Sequence") {
+    for_each_of(place.at("normalizers"),
+                [&](const JsonPlace& part) { read_normalizer(part, steps); });
+    return;
+  }
+  NormalizerStep step;
+  if (type == "NFC") {
+    step.kind = NormalizerKind::Nfc;
+  } else if (type == "Replace") {
+    step.kind = NormalizerKind::Replace;
+    step.pattern = read_pattern(place.at("pattern"));
+    step.content = text_of(place.at("content"));
+    if (place.at("pattern").has("Regex") && step.content.find('$') != step.content.npos) {
+      refuse(place.at("content"), "names groups of the pattern", "text without $");
+    }
+  } else if (type == "Prepend") {
+    step.kind = NormalizerKind::Prepend;
+    step.content = text_of(place.at("prepend"));
+  } else {
+    refuse_type(place, "null, NFC, Replace, Prepend, Sequence");
+  }
+  steps.push_back(std::move(step));
+}
+
+SplitBehavior read_behavior(const JsonPlace& place) {
+  const std::string text = text_of(place);
+  if (text == "Isolated") return SplitBehavior::Isolated;
+  if (text == "Removed") return SplitBehavior::Removed;
+  if (text == "MergedWithPrevious") return SplitBehavior::MergedWithPrevious;
+  if (text == "MergedWithNext") return SplitBehavior::MergedWithNext;
+  if (text == "Contiguous") return SplitBehavior::Contiguous;
+  refuse(place, shown(text) + " is not known",
+         "Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous");
+}
+
+void read_pre_tokenizer(const JsonPlace& place, TokenizerFile& file) {
+  if (place.is_null()) return;
+  const std::string type = type_of(place);
+  if (type == "Sequence") {
+    for_each_of(place.at("pretokenizers"),
+                [&](const JsonPlace& part) { read_pre_tokenizer(part, file); });
+    return;
+  }
+  if (file.is_byte_level) {
+    refuse(place, "comes behind ByteLevel", "ByteLevel as the last pre-tokenizer");
+  }
+  PreTokenizerStep step;
+  if (type == "Split") {
+    step.pattern = read_pattern(place.at("pattern"));
+    step.behavior = read_behavior(place.at("behavior"));
+    step.is_inverted = truth_or(place, "invert", false);
+  } else if (type == "ByteLevel") {
+    file.is_byte_level = true;
+    step.adds_prefix_space = truth_of(place.at("add_prefix_space"));
+    if (truth_or(place, "use_regex", true)) step.pattern = SplitPattern::regex(kByteLevelPattern);
+  } else {
+    refuse_type(place, "null, Split, ByteLevel, Sequence");
+  }
+  file.pre_tokenizer.push_back(std::move(step));
+}
+
+// Appends the ids of a template's special token.
+void read_template_token(const JsonPlace& processor, const JsonPlace& token,
+                         std::vector<TokenId>& ids) {
+  const std::string name = text_of(token.at("id"));
+  const JsonPlace tokens = processor.at("special_tokens");
+  if (!tokens.has(name)) {
+    refuse(token.at("id"), shown(name) + " is not in special_tokens", "one of them");
+  }
+  const JsonPlace::Json& entry = tokens.json().at(name);
+  if (!entry.is_object() || !entry.contains("ids")) {
+    refuse(tokens, shown(name) + " has no ids", "an object with ids");
+  }
+  if (!entry.at("ids").is_array()) refuse(tokens, shown(name) + ": ids: is no list", "a list");
+  for (const JsonPlace::Json& id : entry.at("ids")) {
+    if (!id.is_number_integer() || id < 0 || id >= kMaxVocabSize) {
+      refuse(tokens, shown(name) + ": ids: has what is no id",
+             "whole numbers from 0 to " + std::to_string(kMaxVocabSize - 1));
+    }
+    ids.push_back(TokenId{id.get<std::int32_t>()});
+  }
+}
+
+void read_template(const JsonPlace& place, TokenizerFile& file) {
+  constexpr const char* kAllowed = "SpecialToken, and once the Sequence A";
+  std::vector<TokenId> before, behind;
+  bool has_text = false;
+  for_each_of(place.at("single"), [&](const JsonPlace& part) {
+    if (part.has("SpecialToken")) {
+      read_template_token(place, part.at("SpecialToken"), has_text ? behind : before);
+    } else if (part.has("Sequence") && text_of(part.at("Sequence").at("id")) == "A" && !has_text) {
+      has_text = true;
+    } else {
+      refuse(part, "is not supported", kAllowed);
+    }
+  });
+  if (!has_text) refuse(place.at("single"), "leaves the text out", kAllowed);
+  file.prefix.insert(file.prefix.begin(), before.begin(), before.end());
+  file.suffix.insert(file.suffix.end(), behind.begin(), behind.end());
+}
+
+void read_post_processor(const JsonPlace& place, TokenizerFile& file) {
+  if (place.is_null()) return;
+  const std::string type = type_of(place);
+  if (type == "Sequence") {
+    for_each_of(place.at("processors"),
+                [&](const JsonPlace& part) { read_post_processor(part, file); });
+  } else if (type == "TemplateProcessing") {
+    read_template(place, file);
+  } else if (type != "ByteLevel") {  // which changes offsets only
+    refuse_type(place, "null, ByteLevel, TemplateProcessing, Sequence");
+  }
+}
+
+// Reads decoders one after another. What is done to each token comes first, then the bytes of byte
+// fallback, then what is done to the text as a whole.
+class DecoderReader {
+ public:
+  explicit DecoderReader(TokenizerFile& file) : file_(file) {}
+
+  void read(const JsonPlace& place) {
+    const std::string type = type_of(place);
+    if (type == "Sequence") {
+      for_each_of(place.at("decoders"), [&](const JsonPlace& part) { read(part); });
+    } else if (type == "ByteLevel") {
+      if (stage_ != Stage::Begin) refuse(place, "stands beside others", "ByteLevel alone");
+      stage_ = Stage::End;
+      file_.decodes_byte_level = true;
+    } else if (type == "Replace" && stage_ <= Stage::Tokens) {
+      stage_ = Stage::Tokens;
+      const JsonPlace pattern = place.at("pattern");
+      if (!pattern.has("String")) refuse(pattern, "is not supported", "String");
+      const std::string text = text_of(pattern.at("String"));
+      if (text.empty()) refuse(pattern.at("String"), "is empty", "a text to look for");
+      file_.token_decoder.push_back({text, text_of(place.at("content")), 0, 0});
+    } else if (type == "ByteFallback" && stage_ <= Stage::Tokens) {
+      stage_ = Stage::Bytes;
+      file_.decode_rule.has_byte_runs = true;
+    } else if (type == "Fuse" && stage_ <= Stage::Text) {
+      stage_ = Stage::Text;
+    } else if (type == "Strip" && (stage_ <= Stage::Tokens || stage_ == Stage::Text)) {
+      read_strip(place);
+    } else if (type == "Replace" || type == "ByteFallback" || type == "Fuse" || type == "Strip") {
+      refuse(place, type + " is not supported in this place",
+             "Replace and Strip, ByteFallback, Fuse, Strip in this order");
+    } else {
+      refuse_type(place, "ByteLevel, Replace, ByteFallback, Fuse, Strip, Sequence");
+    }
+  }
+
+ private:
+  enum class Stage { Begin, Tokens, Bytes, Text, End };
+
+  void read_strip(const JsonPlace& place) {
+    constexpr std::int64_t kMaxStripped = 1000;
+    const std::string content = text_of(place.at("content"));
+    if (content.empty()) refuse(place.at("content"), "is empty", "one character");
+    const std::int64_t num_first = number_of(place.at("start"), kMaxStripped);
+    const std::int64_t num_last = number_of(place.at("stop"), kMaxStripped);
+    if (stage_ != Stage::Text) {
+      stage_ = Stage::Tokens;
+      file_.token_decoder.push_back({"", content, num_first, num_last});
+      return;
+    }
+    if (num_last != 0) refuse(place.at("stop"), "cannot be told before the text ends", "0");
+    file_.decode_rule.stripped = content;
+    file_.decode_rule.num_stripped = num_first;
+    stage_ = Stage::End;
+  }
+
+  TokenizerFile& file_;
+  Stage stage_ = Stage::Begin;
+};
+
+void read_model(const JsonPlace& model, TokenizerFile& file) {
+  if (!model.json().is_object()) refuse(model, "is no object", "a BPE model");
+  if (model.has("type") && text_of(model.at("type")) != "BPE") refuse_type(model, "BPE");
+  if (!is_missing(model, "dropout") &&
+      !(model.at("dropout").json().is_number() && model.at("dropout").json() == 0)) {
+    refuse(model.at("dropout"), "makes encodings random", "null, 0");
+  }
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (!text_or_empty(model, key).empty()) refuse(model.at(key), "is not supported", "null, \"\"");
+  }
+  file.unknown = text_or_empty(model, "unk_token");
+  file.fuse_unknown = truth_or(model, "fuse_unk", false);
+  file.byte_fallback = truth_or(model, "byte_fallback", false);
+  file.ignore_merges = truth_or(model, "ignore_merges", false);
+}
+
+AddedToken read_added_token(const JsonPlace& place) {
+  AddedToken token;
+  token.id = TokenId{static_cast<std::int32_t>(number_of(place.at("id"), kMaxVocabSize - 1))};
+  token.content = text_of(place.at("content"));
+  token.is_special = truth_of(place.at("special"));
+  token.is_normalized = truth_or(place, "normalized", !token.is_special);
+  token.is_single_word = truth_or(place, "single_word", false);
+  token.strips_left = truth_or(place, "lstrip", false);
+  token.strips_right = truth_or(place, "rstrip", false);
+  return token;
+}
+
+}  // namespace
+
+TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& name) {
+  TokenizerJson json = parse_tokenizer_json(text, name);
+  const JsonPlace root(name, *json.rest);
+  TokenizerFile file;
+  if (!root.has("model")) refuse(root, "model: is missing", "a BPE model");
+  read_model(root.at("model"), file);
+  if (!json.has_vocab) refuse(root.at("model"), "vocab: is missing", "an object of ids");
+  if (!json.has_merges) refuse(root.at("model"), "merges: is missing", "a list of pairs");
+  if (root.has("added_tokens")) {
+    for_each_of(root.at("added_tokens"), [&](const JsonPlace& place) {
+      AddedToken token = read_added_token(place);
+      if (!token.content.empty()) file.added_tokens.push_back(std::move(token));
+    });
+  }
+  if (root.has("normalizer")) read_normalizer(root.at("normalizer"), file.normalizer);
+  if (root.has("pre_tokenizer")) read_pre_tokenizer(root.at("pre_tokenizer"), file);
+  if (root.has("post_processor")) read_post_processor(root.at("post_processor"), file);
+  if (is_missing(root, "decoder")) {
+    refuse(root, "decoder: is missing", "ByteLevel, or a Sequence with Fuse");
+  }
+  DecoderReader(file).read(root.at("decoder"));
+  file.vocab.reserve(json.vocab.size());
+  for (auto& [token, id] : json.vocab) file.vocab.emplace_back(std::move(token), TokenId{id});
+  file.merges = std::move(json.merges);
+  if (file.is_byte_level && file.byte_fallback) {
+    refuse(root.at("model"), "byte_fallback: is true beside ByteLevel", "false");
+  }
+  return file;
+}
+
+}  // namespace metronome
