@@ -81,7 +81,8 @@ bool is_of_result(const fs::directory_entry& entry) {
   if (entry.is_symlink()) return false;
   if (entry.is_directory()) return is_variant_folder(entry.path());
   const std::string name = entry.path().filename().string();
-  if (!entry.is_regular_file() || !is_result_file_name(name)) return false;
+  const bool is_known = is_result_file_name(name) || name == kServedTraceFile;
+  if (!entry.is_regular_file() || !is_known) return false;
   // Lines have no mark of their own: they belong to the result beside them.
   const bool has_mark =
       name == kResultFile || name == kSummaryFile || name == kReportFile || name == kTuneFile;

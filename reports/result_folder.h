@@ -8,6 +8,9 @@
 
 namespace metronome {
 
+// The requests of a server that was recorded, beside its results.
+constexpr std::string_view kServedTraceFile = "trace.jsonl";
+
 class ResultFolder {
  public:
   // Creates missing parent folders and the temporary folder, and removes temporary folders for the

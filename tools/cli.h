@@ -45,6 +45,7 @@ struct Command {
 int run_command(const Arguments& arguments);
 int sweep_command(const Arguments& arguments);
 int tune_command(const Arguments& arguments);
+int serve_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int calibrate_command(const Arguments& arguments);
 int validate_command(const Arguments& arguments);

@@ -15,6 +15,7 @@ constexpr Command kCommands[] = {
     {"run", "run a scenario, simulated or for real, and write its results", run_command},
     {"sweep", "run a scenario at every point of a grid or a list of settings", sweep_command},
     {"tune", "find the settings that carry the highest load within an SLO", tune_command},
+    {"serve", "answer clients of OpenAI's API with a scenario's model and engine", serve_command},
     {"bench", "time a model's steps on this GPU, beside the machine's floor", bench_command},
     {"diagnose", "why tokens of a run came late, and whose prefill they waited for",
      diagnose_command},

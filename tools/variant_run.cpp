@@ -82,6 +82,13 @@ std::string warning_text(const FailureMessage& message, const Summary& summary) 
          what + "; first: " + message.text;
 }
 
+std::unique_ptr<Clock> make_clock(const Backend& backend) {
+  if (backend.is_measured()) return std::make_unique<WallClock>(throw_if_interrupted);
+  return std::make_unique<VirtualClock>();
+}
+
+}  // namespace
+
 RunInfo run_info(const Backend& backend, const PreparedVariant& variant) {
   const Scenario& scenario = variant.scenario;
   const Workload& workload = *variant.workload;
@@ -110,13 +117,6 @@ RunInfo run_info(const Backend& backend, const PreparedVariant& variant) {
 Summary summary_of(const PreparedVariant& variant, const RunRecord& record) {
   return summarize(record, {variant.scenario.slo, variant.run->setup.kv_cache.num_blocks});
 }
-
-std::unique_ptr<Clock> make_clock(const Backend& backend) {
-  if (backend.is_measured()) return std::make_unique<WallClock>(throw_if_interrupted);
-  return std::make_unique<VirtualClock>();
-}
-
-}  // namespace
 
 std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scenario> scenarios) {
   std::vector<PreparedVariant> variants;

@@ -27,6 +27,10 @@ struct PreparedVariant {
 // Throws ConfigError.
 std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scenario> scenarios);
 
+// What a result says of a run that is not measured; its date is that of the call.
+RunInfo run_info(const Backend& backend, const PreparedVariant& variant);
+Summary summary_of(const PreparedVariant& variant, const RunRecord& record);
+
 struct VariantOutcome {
   RunResult result;
   RunRecord record;

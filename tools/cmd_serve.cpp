@@ -1,0 +1,328 @@
+#include <boost/program_options.hpp>
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <thread>
+
+#include "core/model/model_catalogue.h"
+#include "core/text/tokenizer.h"
+#include "reports/number_text.h"
+#include "tools/cli.h"
+#include "tools/command_options.h"
+#include "tools/progress.h"
+#include "tools/run_choice.h"
+#include "tools/serve/http_server.h"
+#include "tools/serve/served_record.h"
+#include "tools/serve/service.h"
+#include "tools/text.h"
+#include "tools/variant_run.h"
+
+namespace metronome {
+namespace {
+
+namespace po = boost::program_options;
+
+struct ServeOptions {
+  std::string scenario;
+  std::vector<std::string> assignments;
+  std::string variant;
+  std::string backend = "sim";
+  std::string host = "127.0.0.1";
+  int port = 8000;
+  double speed = 1;
+  std::string model_name;
+  std::string tokenizer;
+  std::string out;
+  std::int64_t max_waiting = 1024;
+  double drain_s = 30;
+  HttpLimits limits;
+  bool is_quiet = false;
+};
+
+constexpr const char* kExamples =
+    "examples:\n"
+    "  metronome serve scenarios/quickstart.yaml\n"
+    "  metronome serve scenarios/engines.yaml --variant vllm --speed 10 --port 9000\n"
+    "  metronome serve scenarios/quickstart.yaml --tokenizer models/Llama-3.2-3B/tokenizer.json\n"
+    "  metronome serve scenarios/llama-3.2-3b/mixed_load.yaml --backend=cuda\n"
+    "\n"
+    "  curl -N localhost:8000/v1/completions -d '{\"prompt\": \"Hello\", \"stream\": true}'\n"
+    "\n"
+    "exit codes: 0 stopped by a signal, 1 the engine failed, 2 bad input\n";
+
+constexpr CommandText kText = {
+    .name = "serve",
+    .arguments = "SCENARIO [OPTION...]",
+    .summary =
+        "Serves the model of a scenario, with its engine and scheduler, to clients of OpenAI's "
+        "API\n"
+        "over HTTP. Simulated, steps take the time that the cost model predicts and answers are\n"
+        "plausible text; --backend=cpu and cuda compute them. A signal (Ctrl-C) lets running "
+        "requests\n"
+        "end; a second one does not.\n",
+    .examples = kExamples,
+    .file_name = "SCENARIO",
+    .file_kind = "scenario file"};
+
+po::options_description visible_options(ServeOptions& options) {
+  po::options_description visible("options");
+  // clang-format off
+  visible.add_options()
+      ("set", po::value(&options.assignments)->composing()->value_name("KEY=VALUE"),
+       "override a key (see `metronome list keys`); repeatable")
+      ("variant", po::value(&options.variant)->value_name("NAME"),
+       "the variant to serve, where the scenario has several")
+      ("backend", po::value(&options.backend)->value_name("NAME"), "sim (the default), cpu or cuda")
+      ("host", po::value(&options.host)->value_name("ADDRESS"),
+       "address to listen on (127.0.0.1; 0.0.0.0: all)")
+      ("port", po::value(&options.port)->value_name("N"), "port to listen on (8000; 0: any)")
+      ("speed", po::value(&options.speed)->value_name("X"),
+       "simulated time runs X times as fast as real time (1)")
+      ("model-name", po::value(&options.model_name)->value_name("NAME"),
+       "what clients call the model; unless given, as the scenario does")
+      ("tokenizer", po::value(&options.tokenizer)->value_name("FILE"),
+       "a tokenizer.json; unless given, that of the model's folder, else a token is a byte")
+      ("out", po::value(&options.out)->value_name("DIR"),
+       "record what is served, and at the end write results as `metronome run` does, with the "
+       "requests as trace.jsonl; takes memory for every request")
+      ("max-waiting", po::value(&options.max_waiting)->value_name("N"),
+       "requests that may wait to be admitted; more are answered 503 (1024)")
+      ("max-connections", po::value(&options.limits.max_connections)->value_name("N"),
+       "open connections (4096)")
+      ("max-body-bytes", po::value(&options.limits.max_body_bytes)->value_name("N"),
+       "size of a request's body (8388608)")
+      ("max-unread-bytes", po::value(&options.limits.max_unread_bytes)->value_name("N"),
+       "what a client may leave unread before it is cut off (1048576)")
+      ("drain-seconds", po::value(&options.drain_s)->value_name("S"),
+       "how long running requests may take after a signal (30)")
+      ("quiet,q", po::bool_switch(&options.is_quiet), "print only errors")
+      ("help,h", "this text");
+  // clang-format on
+  return visible;
+}
+
+void check(const ServeOptions& options) {
+  check_backend(options.backend);
+  if (options.port < 0 || options.port > 65535) {
+    throw UsageError("--port: " + std::to_string(options.port) +
+                     " is no port; allowed: 0 to 65535");
+  }
+  if (!(options.speed >= 0.001 && options.speed <= 1e6)) {
+    throw UsageError("--speed: is out of range; allowed: 0.001 to 1000000");
+  }
+  if (options.speed != 1 && options.backend != "sim") {
+    throw UsageError("--speed: only simulated time can run faster; allowed: 1 with --backend=" +
+                     options.backend);
+  }
+  if (options.max_waiting < 1) throw UsageError("--max-waiting: allowed: at least 1");
+  if (options.limits.max_connections < 1)
+    throw UsageError("--max-connections: allowed: at least 1");
+  if (!(options.drain_s >= 0 && options.drain_s <= 1e6)) {
+    throw UsageError("--drain-seconds: is out of range; allowed: 0 to 1000000");
+  }
+}
+
+Scenario chosen_scenario(const ServeOptions& options) {
+  const ScenarioFile file =
+      load_scenario(options.scenario, options.assignments, std::nullopt, options.backend);
+  std::vector<std::string> names;
+  if (!options.variant.empty()) names.push_back(options.variant);
+  std::vector<Scenario> chosen = chosen_variants(file, names);
+  if (chosen.size() > 1) {
+    std::string allowed;
+    for (const Scenario& scenario : chosen)
+      allowed += (allowed.empty() ? "" : ", ") + scenario.name;
+    throw UsageError("--variant: " + options.scenario + " has several; allowed: " + allowed);
+  }
+  return std::move(chosen.front());
+}
+
+std::shared_ptr<const Tokenizer> find_tokenizer(const ServeOptions& options,
+                                                const Scenario& scenario, std::string& text) {
+  std::string path = options.tokenizer;
+  if (path.empty()) {
+    const std::string folder = find_model_folder(scenario.model);
+    if (!folder.empty()) path = folder + "/tokenizer.json";
+    if (!std::filesystem::exists(path)) path.clear();
+  }
+  text = path.empty() ? "bytes: a token is a byte" : path;
+  return path.empty() ? byte_tokenizer() : read_tokenizer(path);
+}
+
+ServedModel served_model(const ServeOptions& options, const PreparedVariant& variant,
+                         std::string& tokenizer_text) {
+  const Scenario& scenario = variant.scenario;
+  ServedModel model;
+  model.root = scenario.model;
+  model.name = options.model_name.empty() ? scenario.model : options.model_name;
+  model.tokenizer = find_tokenizer(options, scenario, tokenizer_text);
+  model.vocab_size = variant.run->model.vocab_size;
+  model.max_model_len = variant.run->setup.max_model_len;
+  model.computes = options.backend != "sim";
+  model.orders_by_priority =
+      scenario.scheduler.order == QueueOrder::Priority ||
+      scenario.scheduler.vllm.scheduling_policy == VllmConfig::Policy::Priority;
+  model.seed = scenario.seed;
+  for (const RequestSpec& request : variant.workload->requests) {
+    model.spoken_lengths.push_back(request.max_output_tokens);
+  }
+  return model;
+}
+
+// The engine's thread: what it throws is kept for the server's.
+class EngineThread {
+ public:
+  EngineThread(LiveEngine& engine, std::vector<EventSink*> sinks,
+               std::function<void(const std::string&)> on_end)
+      : thread_([&engine, sinks = std::move(sinks), on_end = std::move(on_end)] {
+          std::string error;
+          try {
+            engine.serve(sinks);
+          } catch (const ServeClock::Stopped&) {
+          } catch (const std::exception& e) {
+            error = e.what();
+          }
+          on_end(error);
+        }) {}
+  ~EngineThread() { thread_.join(); }
+
+ private:
+  std::thread thread_;
+};
+
+// From the first signal to the end.
+class Shutdown {
+ public:
+  Shutdown(Service& service, HttpServer& server, LiveEngine& engine, ServeClock& clock,
+           double drain_s)
+      : service_(service), server_(server), engine_(engine), clock_(clock), drain_s_(drain_s) {}
+
+  void on_signal(int) {
+    if (is_draining_) return end(true);
+    is_draining_ = true;
+    deadline_ = std::chrono::steady_clock::now() +
+                std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                    std::chrono::duration<double>(drain_s_));
+    service_.drain();
+    server_.stop_accepting();
+  }
+  void on_tick() {
+    if (!is_draining_) return;
+    const bool is_done = service_.is_idle() && !server_.has_connections();
+    if (is_done || std::chrono::steady_clock::now() >= deadline_) end(!is_done);
+  }
+  void on_engine_end(const std::string& error) {
+    if (error.empty()) return;
+    error_ = error;
+    service_.fail("the engine failed: " + error);
+    end(true);
+  }
+  const std::string& error() const { return error_; }
+
+ private:
+  // In the middle of a step, if need be.
+  void end(bool at_once) {
+    if (is_over_) return;
+    is_over_ = true;
+    service_.drain();
+    service_.abort_all();
+    engine_.close();
+    if (at_once) clock_.stop();
+    server_.stop();
+  }
+
+  Service& service_;
+  HttpServer& server_;
+  LiveEngine& engine_;
+  ServeClock& clock_;
+  double drain_s_;
+  bool is_draining_ = false;
+  bool is_over_ = false;
+  std::chrono::steady_clock::time_point deadline_;
+  std::string error_;
+};
+
+void print_header(const ServeOptions& options, const PreparedVariant& variant,
+                  const ServedModel& model, const std::string& tokenizer, std::uint16_t port) {
+  const EngineSetup& setup = variant.run->setup;
+  say("model", model.name + " on " + variant.run->device +
+                   (model.computes
+                        ? ""
+                        : ", simulated" + (options.speed == 1 ? std::string()
+                                                              : " " + fixed_text(options.speed, 3) +
+                                                                    " times as fast")));
+  say("engine", variant.scenario.scheduler.policy + ", " + std::to_string(setup.max_num_seqs) +
+                    " sequences of up to " + std::to_string(setup.max_model_len) + " tokens, " +
+                    grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
+                    std::to_string(setup.kv_cache.block_size) + " tokens");
+  say("tokenizer", tokenizer);
+  if (!variant.run->warning.empty()) say("warning", variant.run->warning);
+  say("serving", "http://" + options.host + ":" + std::to_string(port) + "/v1");
+  std::cout << std::flush;
+}
+
+int serve(const ServeOptions& options) {
+  std::vector<Scenario> scenarios;
+  scenarios.push_back(chosen_scenario(options));
+  const std::unique_ptr<Backend> backend = make_backend(options.backend);
+  std::vector<PreparedVariant> variants = prepare_variants(*backend, std::move(scenarios));
+  PreparedVariant& variant = variants.front();
+  std::string tokenizer_text;
+  const ServedModel model = served_model(options, variant, tokenizer_text);
+  std::optional<ServedRecord> record;
+  if (!options.out.empty()) record.emplace(options.out, *backend, variant);
+  HttpServer server(options.limits);
+  server.listen(options.host, static_cast<std::uint16_t>(options.port));
+  variant.run->load([] {});
+
+  ServeClock clock = options.backend == "sim" ? ServeClock(options.speed) : ServeClock();
+  const PlausibleText text(*model.tokenizer);
+  Service* events_to = nullptr;
+  LiveEngine engine(*variant.run, clock, text, options.max_waiting,
+                    [&] { server.post([&] { events_to->handle_events(); }); });
+  Service service(
+      model, engine, clock, variant.run->setup.kv_cache, {.version = METRONOME_VERSION},
+      [&](Service::Task task) { server.post_background(std::move(task)); },
+      [&](Service::Task task) { server.post(std::move(task)); });
+  events_to = &service;
+  Shutdown shutdown(service, server, engine, clock, options.drain_s);
+  if (!options.is_quiet) print_header(options, variant, model, tokenizer_text, server.port());
+  {
+    std::vector<EventSink*> sinks;
+    if (record) sinks = record->sinks(engine);
+    const EngineThread thread(engine, sinks, [&](const std::string& error) {
+      server.post([&, error] { shutdown.on_engine_end(error); });
+    });
+    server.run(
+        service, [&](int signal) { shutdown.on_signal(signal); }, [&] { shutdown.on_tick(); });
+    engine.close();
+  }
+  if (!shutdown.error().empty()) {
+    std::cerr << "metronome: error: the engine failed: " << printable(shutdown.error()) << '\n';
+    return kExitRunFailed;
+  }
+  if (record) {
+    record->write();
+    if (!options.is_quiet) std::cout << "results: " << printable(options.out) << '\n';
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+int serve_command(const Arguments& arguments) {
+  ServeOptions options;
+  po::variables_map values;
+  const auto file = parse_command(kText, visible_options(options), arguments, values);
+  if (!file) return kExitDone;
+  options.scenario = *file;
+  if (values.count("out") != 0 && options.out.empty()) {
+    throw UsageError("--out: is empty; allowed: a folder for the results");
+  }
+  check(options);
+  return serve(options);
+}
+
+}  // namespace metronome
