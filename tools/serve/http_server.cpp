@@ -326,11 +326,10 @@ void HttpServer::Impl::Session::end_stream() {
 
 void HttpServer::Impl::Session::flush() {
   if (state_ == State::Closed) return;
-  if (unsent_.size() > server_->limits_.max_unread_bytes) {
-    ++server_->service_->metrics().num_clients_cut;
-    return close();
-  }
   write_some();
+  if (unsent_.size() <= server_->limits_.max_unread_bytes) return;
+  ++server_->service_->metrics().num_clients_cut;
+  close();
 }
 
 void HttpServer::Impl::Session::write_some() {
@@ -384,6 +383,7 @@ void HttpServer::Impl::Session::on_response_written() {
   // Not from here: a client that sends many requests at once would make this a deep recursion.
   asio::post(server_->io_, [self = shared_from_this()] {
     if (self->state_ == State::Closed) return;
+    if (!self->keeps_alive_) return self->close();  // the server stops
     if (self->is_watching_) {
       error_code ignored;
       self->socket_.cancel(ignored);

@@ -106,10 +106,6 @@ void LiveEngine::publish() {
 }
 
 void LiveEngine::exchange(Engine& engine, TimeNs now) {
-  // A step's counts are those of its plan; here is what it left.
-  fresh_stats_.kv_use = static_cast<double>(engine.kv_cache().num_used_blocks()) /
-                        static_cast<double>(engine.kv_cache().num_blocks());
-  if (open_.empty()) fresh_stats_.num_running = fresh_stats_.num_waiting = 0;
   publish();
   bool wants_reset = false;
   {
@@ -135,6 +131,10 @@ void LiveEngine::exchange(Engine& engine, TimeNs now) {
   left_.clear();
   if (wants_reset) engine.reset_prefix_cache();
   forget_groups(engine);
+  // A step's counts are those of its plan; here is what it left.
+  fresh_stats_.kv_use = static_cast<double>(engine.kv_cache().num_used_blocks()) /
+                        static_cast<double>(engine.kv_cache().num_blocks());
+  if (open_.empty()) fresh_stats_.num_running = fresh_stats_.num_waiting = 0;
 }
 
 void LiveEngine::submit_to(Engine& engine, Arrival arrival) {

@@ -37,16 +37,12 @@ constexpr Endpoint kEndpoints[] = {{"POST", "/v1/completions"},
 
 constexpr std::string_view kModelPath = "/v1/models/";
 
-// 404 for what is nowhere, 405 for what is there under another method; 0: it is there.
-int refusal_of(std::string_view method, std::string_view path) {
-  int status = 404;
+// The method under which a path is there; empty: it is nowhere.
+std::string_view method_of(std::string_view path) {
   for (const Endpoint& endpoint : kEndpoints) {
-    if (endpoint.path != path) continue;
-    if (endpoint.method == method) return 0;
-    status = 405;
+    if (endpoint.path == path) return endpoint.method;
   }
-  if (!path.starts_with(kModelPath)) return status;
-  return method == "GET" ? 0 : 405;
+  return path.starts_with(kModelPath) ? "GET" : "";
 }
 
 std::optional<ApiKind> generation_kind(std::string_view path) {
@@ -76,11 +72,13 @@ Service::Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock
 void Service::handle(std::string_view method, std::string_view target, std::string body,
                      std::shared_ptr<Client> client) {
   const std::string_view path = target.substr(0, target.find('?'));
-  if (const int status = refusal_of(method, path); status != 0) {
-    Reply reply =
-        error_reply(status, std::string(method) + " " + std::string(path) +
-                                (status == 404 ? " is not served here" : " is not allowed"));
-    if (status == 405) reply.extra_header = method == "POST" ? "Allow: GET" : "Allow: POST";
+  const std::string_view allowed = method_of(path);
+  if (allowed != method) {
+    const bool is_nowhere = allowed.empty();
+    Reply reply = error_reply(is_nowhere ? 404 : 405,
+                              std::string(method) + " " + std::string(path) +
+                                  (is_nowhere ? " is not served here" : " is not allowed"));
+    if (!is_nowhere) reply.extra_header = "Allow: " + std::string(allowed);
     return client->reply(std::move(reply));
   }
   if (const std::optional<ApiKind> kind = generation_kind(path)) {
