@@ -166,6 +166,17 @@ TEST_CASE("a long word is no trouble", "[tokenizer]") {
   }
 }
 
+TEST_CASE("many marks on a letter are no trouble", "[tokenizer][utf8]") {
+  std::string text = "a", above, below;
+  for (int i = 0; i < 100'000; ++i) {
+    text += "\u0301\u0323";
+    if (i > 0) below += "\u0323";
+    above += "\u0301";
+  }
+  CHECK(to_nfc(text) == "\u1ea1" + below + above);
+  CHECK(to_nfc("e\u0323\u0302 \u1100\u1161\u11a8 \u212b") == "\u1ec7 \uac01 \u00c5");
+}
+
 TEST_CASE("a tokenizer is used by several threads at once", "[tokenizer]") {
   const auto tokenizer = fixture_tokenizer("qwen3");
   Rng rng(13, "texts");

@@ -3,8 +3,8 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
+#include <array>
+#include <vector>
 
 #include "core/error.h"
 
@@ -122,14 +122,39 @@ std::string to_nfc(std::string_view text) {
                    [](char c) { return static_cast<unsigned char>(c) >= 0xcc; })) {
     return std::string(text);
   }
-  utf8proc_uint8_t* mapped = nullptr;
-  const utf8proc_ssize_t size =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
-  METRONOME_CHECK(size >= 0, utf8proc_errmsg(size));
-  return {reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(size)};
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+  const auto order_of = [](utf8proc_int32_t c) {
+    return utf8proc_get_property(c)->combining_class;
+  };
+  // Not utf8proc_map: it puts marks in order in a time that is quadratic in how many there are.
+  std::vector<utf8proc_int32_t> characters;
+  characters.reserve(text.size());
+  while (!text.empty()) {
+    const Utf8Char next = read_utf8(text);
+    text.remove_prefix(next.num_bytes);
+    std::array<utf8proc_int32_t, 8> parts{};
+    int boundary = UTF8PROC_BOUNDCLASS_START;
+    const utf8proc_ssize_t num_parts =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(next.code_point), parts.data(),
+                                static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
+    METRONOME_CHECK(num_parts >= 0 && num_parts <= std::ssize(parts), "a character has few parts");
+    characters.insert(characters.end(), parts.begin(), parts.begin() + num_parts);
+  }
+  for (auto begin = characters.begin(); begin != characters.end(); ++begin) {
+    if (order_of(*begin) == 0) continue;
+    const auto end =
+        std::find_if(begin, characters.end(), [&](auto c) { return order_of(c) == 0; });
+    std::stable_sort(begin, end, [&](auto a, auto b) { return order_of(a) < order_of(b); });
+    begin = end - 1;
+  }
+  const utf8proc_ssize_t num = utf8proc_normalize_utf32(
+      characters.data(), static_cast<utf8proc_ssize_t>(characters.size()), options);
+  METRONOME_CHECK(num >= 0, utf8proc_errmsg(num));
+  std::string result;
+  for (utf8proc_ssize_t i = 0; i < num; ++i) {
+    append_utf8(static_cast<char32_t>(characters[static_cast<std::size_t>(i)]), result);
+  }
+  return result;
 }
 
 }  // namespace metronome
