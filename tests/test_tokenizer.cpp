@@ -85,7 +85,8 @@ TEST_CASE("texts have the ids that the tokenizers package gives them", "[tokeniz
 TEST_CASE("ids have the text that the tokenizers package gives them", "[tokenizer]") {
   for (const std::string name : kTokenizerFixtures) {
     const auto tokenizer = fixture_tokenizer(name);
-    for (const json& entry : read_fixture_json(name + ".golden.json").at("decode")) {
+    const json golden = read_fixture_json(name + ".golden.json");
+    for (const json& entry : golden.at("decode")) {
       INFO(name << ": " << entry.at("ids"));
       CHECK(decode(*tokenizer, to_ids(entry.at("ids")), entry.at("skip")) == entry.at("text"));
     }
@@ -228,7 +229,59 @@ TEST_CASE("a tokenizer knows its tokens", "[tokenizer]") {
   CHECK(bytes->find("\xff") == TokenId{255});
   CHECK_FALSE(bytes->find("ab").has_value());
   CHECK(bytes->bytes_of(TokenId{256}).empty());
-  CHECK(fixture_tokenizer("gpt2")->chat_family() == ChatFamily::None);
+  // What is looked for in the normalised text reads as it stands there.
+  const auto gpt2 = fixture_tokenizer("gpt2");
+  CHECK(gpt2->chat_family() == ChatFamily::None);
+  CHECK(gpt2->bytes_of(gpt2->find("zzzz").value()) == "Zz");
+}
+
+TEST_CASE("unknown characters, whole words, empty texts", "[tokenizer]") {
+  const auto make = [](const std::string& model, const std::string& more = "") {
+    return parse_tokenizer(
+        R"({"decoder": {"type": "Fuse"}, "model": {"merges": ["#version: 0.2", "a b"],)"
+        R"("vocab": {"a": 0, "b": 1, "ab": 2, "?": 3, "ba": 4, "<0x41>": 5},)" +
+            model + "}" + more + "}",
+        "t.json");
+  };
+  const auto ids = [](const Tokenizer& tokenizer, const std::string& text) {
+    return to_numbers(tokenizer.encode(text, false));
+  };
+  using Ids = std::vector<std::int32_t>;
+  CHECK(ids(*make(R"("fuse_unk": false)"), "abxxba") == Ids{2, 1, 0});
+  CHECK(ids(*make(R"("unk_token": "?", "fuse_unk": false)"), "abxxb") == Ids{2, 3, 3, 1});
+  CHECK(ids(*make(R"("unk_token": "?", "fuse_unk": true)"), "xxabxx") == Ids{3, 2, 3});
+  CHECK(ids(*make(R"("ignore_merges": true)"), "ba") == Ids{4});
+  // A piece that is no whole token is merged as ever.
+  CHECK(ids(*make(R"("ignore_merges": true)"), "bab") == Ids{1, 2});
+  const std::string normalizer = R"(, "normalizer": {"type": "Sequence", "normalizers": [
+      {"type": "Replace", "pattern": {"String": "x"}, "content": ""},
+      {"type": "Prepend", "prepend": "a"}]})";
+  const auto prepending = make(R"("fuse_unk": false)", normalizer);
+  CHECK(ids(*prepending, "xb") == Ids{2});
+  CHECK(ids(*prepending, "x") == Ids{});
+  // Only where the decoder has byte fallback.
+  CHECK(prepending->kind(TokenId{5}) == TokenKind::Text);
+  CHECK(prepending->bytes_of(TokenId{5}) == "<0x41>");
+}
+
+TEST_CASE("a pattern matches at lines, and may match nothing", "[tokenizer]") {
+  const auto split = [](const SplitPattern& pattern, const std::string& text) {
+    std::vector<SplitSpan> spans;
+    pattern.split(text, spans);
+    std::string shown;
+    for (const SplitSpan& span : spans) {
+      const std::string part = text.substr(span.begin, span.end - span.begin);
+      shown += span.is_match ? "[" + part + "]" : part;
+    }
+    return shown;
+  };
+  CHECK(split(SplitPattern::regex("^a"), "aa\naa") == "[a]a\n[a]a");
+  CHECK(split(SplitPattern::regex("b*"), "abbc") == "[]a[bb]c[]");
+  CHECK(split(SplitPattern::regex("(?=b)"), "\u00e9b") == "\u00e9[]b");
+  CHECK(split(SplitPattern::regex("[\\s]+"), "a\u2003\u0085 b\u180e") == "a[\u2003\u0085 ]b\u180e");
+  CHECK(split(SplitPattern::regex("\\S+"), "a\u180e b") == "[a\u180e] [b]");
+  CHECK(split(SplitPattern::literal("aa"), "aaaba") == "[aa]aba");
+  CHECK(split(SplitPattern::literal("aa"), "") == "");
 }
 
 TEST_CASE("malformed UTF-8 is replaced by maximal subparts", "[tokenizer][utf8]") {
@@ -339,7 +392,7 @@ TEST_CASE("tokens and merges that do not fit are refused", "[tokenizer][refusal]
         "t.json: model: unk_token: '<none>' is not in the vocabulary; allowed: a token");
   CHECK(refusal("qwen3", [](json& file) { file["added_tokens"][1]["id"] = 1000; }) ==
         "t.json: added_tokens[1]: '<|im_start|>': has not the next id behind the vocabulary; "
-        "allowed: 901");
+        "allowed: 903");
   CHECK(refusal("gemma3", [](json& file) { file["added_tokens"][1]["id"] = 7; }) ==
         "t.json: added_tokens[1]: '<eos>': has another id than the same token before it; "
         "allowed: 1");
