@@ -19,13 +19,14 @@ Engine::Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
                   "one or two steps in flight");
   const PolicyInfo* policy = find_policy(setup.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "the policy was validated before");
-  scheduler_ = policy->make(SchedulerContext{.config = setup_.scheduler,
-                                             .max_num_seqs = setup.max_num_seqs,
-                                             .max_model_len = setup.max_model_len,
-                                             .step_shape = setup.step_shape,
-                                             .kv_cache = kv_cache_,
-                                             .requests = requests_,
-                                             .predictor = setup.predictor});
+  const SchedulerContext context{.config = setup_.scheduler,
+                                 .max_num_seqs = setup.max_num_seqs,
+                                 .max_model_len = setup.max_model_len,
+                                 .step_shape = setup.step_shape,
+                                 .kv_cache = kv_cache_,
+                                 .requests = requests_,
+                                 .predictor = setup.predictor};
+  scheduler_ = setup.make_scheduler ? setup.make_scheduler(context) : policy->make(context);
 }
 
 EndReason Engine::refusal_for(const RequestSpec& spec, std::string& message) const {

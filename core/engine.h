@@ -30,6 +30,8 @@ struct EngineSetup {
   std::int32_t async_depth = 1;           // steps in flight: 1 or 2
   StepShape step_shape = StepShape::Mixed;
   StepTimePredictor* predictor = nullptr;  // outlives the engine; for policies that ask for one
+  // Who schedules in place of the policy that `scheduler` names; empty: that policy.
+  std::function<std::unique_ptr<Scheduler>(const SchedulerContext&)> make_scheduler;
 };
 
 // What became of a submission.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "core/error.h"
 #include "gpu/plan/cut_passes.h"
@@ -43,8 +44,8 @@ void CudaExecutor::launch(const StepPlan& plan, const RequestTable& requests, Ti
   step.result.error.clear();
   requests_ = &requests;
   if (plan.step_index % kStepsPerSweep == 0) texts_.forget_ended(requests);
+  step.is_begun = false;
   cut_passes(plan, engine_.model().limits().max_tokens, cut_);
-  timer_.begin(engine_.stream());
   try {
     for (const ForwardPass& pass : cut_.passes) launch_pass(step, pass, requests);
   } catch (const InvariantError&) {
@@ -55,12 +56,19 @@ void CudaExecutor::launch(const StepPlan& plan, const RequestTable& requests, Ti
     step.result.failed = true;
     step.result.error = error.what();
   }
+  begin(step);  // one that failed before
   const auto first_byte = static_cast<std::size_t>(step.first_row) * sizeof(std::int32_t);
   check_cuda(cudaMemcpyAsync(tokens_.data() + first_byte, engine_.sampled() + step.first_row,
                              static_cast<std::size_t>(step.num_rows) * sizeof(std::int32_t),
                              cudaMemcpyDeviceToHost, engine_.stream()),
              "cudaMemcpyAsync");
   timer_.end(engine_.stream());
+}
+
+// With its first copy: while the host lays the arrays out, the device may be idle, but it is not
+// working on the step.
+void CudaExecutor::begin(Step& step) {
+  if (!std::exchange(step.is_begun, true)) timer_.begin(engine_.stream());
 }
 
 void CudaExecutor::launch_pass(Step& step, const ForwardPass& range, const RequestTable& requests) {
@@ -75,6 +83,7 @@ void CudaExecutor::launch_pass(Step& step, const ForwardPass& range, const Reque
                                                static_cast<std::size_t>(range.end - range.begin));
   engine_.lay_out(pass.batch, chunks, pass.device);
   fill_sample_rows(step, pass);
+  begin(step);
   engine_.enqueue(pass.device);
   if (wants_logits(pass.batch)) copy_logits(pass);
 }

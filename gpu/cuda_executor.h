@@ -56,6 +56,7 @@ class CudaExecutor final : public Executor {
     std::size_t num_passes = 0;
     std::int32_t num_rows = 0;   // of all passes
     std::int32_t first_row = 0;  // its region of what was sampled
+    bool is_begun = false;       // its time runs
     StepResult result;
   };
   // The latest token of a request that was not known when it was last looked at.
@@ -64,6 +65,7 @@ class CudaExecutor final : public Executor {
     std::int32_t sample = 0;  // its index among what was sampled
   };
 
+  void begin(Step& step);
   void launch_pass(Step& step, const ForwardPass& pass, const RequestTable& requests);
   void look_up_tokens(ForwardBatch& batch);
   TokenId token_at(RequestId request, const RequestTexts::Text& text, std::int32_t position) const;

@@ -38,11 +38,20 @@ std::optional<HardwareSpec> known_hardware(const CalibrationSetup& setup,
   return std::nullopt;
 }
 
+// What a run with so many steps in flight tells. With one the host's handing over of a step is part
+// of its time, with two it mostly hides behind the step before; and with two only those gaps are
+// seen that a step was too short for. Where there are runs of both kinds, each tells what it shows
+// better.
+struct FolderUse {
+  bool has_steps = true;
+  bool has_gaps = true;
+};
+
 class StepReader {
  public:
   explicit StepReader(const CalibrationSetup& setup) : setup_(setup) {}
 
-  void read_folder(const std::string& path);
+  void read_folder(const std::string& path, const FolderUse& use);
   void read_csv(const std::string& path);
   void read_log(const std::string& path);
   void read_requests(const std::string& path);
@@ -136,7 +145,7 @@ void StepReader::add_gaps(const RunRecord& record, std::int32_t async_depth) {
   }
 }
 
-void StepReader::read_folder(const std::string& path) {
+void StepReader::read_folder(const std::string& path, const FolderUse& use) {
   const StoredRun run = read_result(path);
   const RunInfo& info = run.result.info;
   const Scenario scenario = scenario_of(run);
@@ -146,6 +155,12 @@ void StepReader::read_folder(const std::string& path) {
                                                           : std::int64_t{info.tensor_parallel_size};
   begin_source(path, find_model(name, scenario.location_of("model")), hardware, tp,
                "metronome " + info.backend);
+  if (use.has_gaps) add_gaps(run.record, scenario.engine.async_depth);
+  if (!use.has_steps) {
+    all_.remarks.push_back(path + ": ran with fewer steps in flight than others; its steps tell " +
+                           "the host's gap and are not fitted to");
+    return;
+  }
   const std::vector<TimeNs> times = device_times(run.record);
   RecordedSteps steps(run.record, resolved_step_shape(scenario));
   StepPlan plan;
@@ -158,7 +173,6 @@ void StepReader::read_folder(const std::string& path) {
     }
     add_plan(plan, times[at], path + ", step " + std::to_string(at), at);
   }
-  add_gaps(run.record, scenario.engine.async_depth);
   const RecordedSetup setup{
       .step_shape = resolved_step_shape(scenario),
       .async_depth = scenario.engine.async_depth,
@@ -447,11 +461,29 @@ void StepReader::read_csv(const std::string& path) {
   }
 }
 
+std::int32_t async_depth_of(const std::string& folder) {
+  StoredRun run;
+  run.folder = folder;
+  run.result.info = read_result_info(folder);
+  return scenario_of(run).engine.async_depth;
+}
+
+void read_folders(const std::vector<std::string>& folders, StepReader& reader) {
+  std::vector<std::int32_t> depths;
+  for (const std::string& folder : folders) depths.push_back(async_depth_of(folder));
+  if (depths.empty()) return;
+  const auto [fewest, most] = std::minmax_element(depths.begin(), depths.end());
+  for (std::size_t i = 0; i < folders.size(); ++i) {
+    reader.read_folder(folders[i], {depths[i] == *most, depths[i] == *fewest});
+  }
+}
+
 }  // namespace
 
 CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
                                         const CalibrationSetup& setup) try {
   StepReader reader(setup);
+  std::vector<std::string> folders;
   for (const std::string& path : paths) {
     if (path_exists(path) && !is_folder(path)) {
       if (is_iteration_log(path)) {
@@ -462,9 +494,10 @@ CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
         reader.read_csv(path);
       }
     } else {
-      for (const std::string& folder : result_folders(path)) reader.read_folder(folder);
+      for (const std::string& folder : result_folders(path)) folders.push_back(folder);
     }
   }
+  read_folders(folders, reader);
   CalibrationSteps all = reader.finish();
   if (all.steps.size() < kMinSteps) {
     throw UsageError("calibrate: got " + std::to_string(all.steps.size()) + " steps" +

@@ -52,12 +52,13 @@ constexpr std::size_t kNumEarly = 10;
 constexpr const char* kStepColumns = "tokens,pairs,prefill_chunks,decodes,kv,rows,graph,seconds";
 
 // Reads folders with result.json and steps.jsonl (every run in them), CSV files, and logs with
-// vLLM's iterations. Of a log with `setup.scenario` the contexts are rebuilt (tools/logged_run.h),
-// up to the first iteration that the scenario's scheduler decides otherwise. Of a request log the
-// steps between two known instants are one (tools/calibrate_requests.h). Throws ConfigError: an
-// unreadable or malformed file, runs of different models, hardware or tensor parallel size, a CSV
-// without `setup.model`, logs beside sources whose contexts are known; UsageError for nothing to
-// fit to.
+// vLLM's iterations. Of runs with one and with two steps in flight, the former tell the host's gaps
+// and the latter step times. Of a log with `setup.scenario` the contexts are rebuilt
+// (tools/logged_run.h), up to the first iteration that the scenario's scheduler decides otherwise.
+// Of a request log the steps between two known instants are one (tools/calibrate_requests.h).
+// Throws ConfigError: an unreadable or malformed file, runs of different models, hardware or tensor
+// parallel size, a CSV without `setup.model`, logs beside sources whose contexts are known;
+// UsageError for nothing to fit to.
 CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
                                         const CalibrationSetup& setup);
 

@@ -12,8 +12,11 @@
 #include "core/error.h"
 #include "tools/calibrate_fit.h"
 #include "tools/calibrate_import.h"
+#include "tools/calibrate_measure.h"
 #include "tools/calibrate_requests.h"
 #include "tools/cli.h"
+#include "tools/progress.h"
+#include "tools/run_choice.h"
 
 namespace metronome {
 namespace {
@@ -32,7 +35,11 @@ constexpr const char* kSummary =
     "never made as outside what was measured. Under the run's own settings it ends every step "
     "when\n"
     "that did; under others it says how much of them the run tells.\n"
-    "--import reads kernel times as published profilers write them.\n";
+    "--import reads kernel times as published profilers write them.\n"
+    "--backend measures the steps itself, where the model runs, through the engine that serves "
+    "it:\n"
+    "prompts by chunk and prefix, decodes by batch and context, both together, in an order drawn\n"
+    "anew for each of several rounds. It keeps them in NAME.steps beside the fit to them.\n";
 
 constexpr const char* kExamples =
     "A CSV of steps has a line a forward pass, and these columns:\n"
@@ -62,9 +69,13 @@ constexpr const char* kExamples =
     "h100.json\n"
     "  metronome calibrate --from requests.jsonl --scenario served.yaml --until 40 --out own.json\n"
     "  metronome calibrate --import profiles/rtx4090_llama-3.1-8b --out rtx4090.json\n"
+    "  metronome calibrate --backend=cuda --model qwen3-4b --hardware h200 --out qwen3-4b.json\n"
+    "  metronome calibrate --from qwen3-4b.steps --out again.json\n"
     "  metronome calibrate --import vidur/a100 --hardware a100-80gb --model llama-2-7b\n"
     "\n"
-    "exit codes: 0 done, 2 bad input, or a fit that is faster than the hardware can be\n";
+    "exit codes: 0 done, 1 the run failed, 2 bad input, too little time, or a fit that is faster "
+    "than\n"
+    "the hardware can be\n";
 
 struct CalibrateOptions {
   std::vector<std::string> from;
@@ -72,6 +83,9 @@ struct CalibrateOptions {
   std::string source;
   CalibrationSetup setup;
   std::string kind;
+  std::string backend;
+  double seconds = MeasureOptions().seconds;
+  std::uint64_t seed = MeasureOptions().seed;
   std::string out;
 };
 
@@ -90,9 +104,18 @@ void add_options(po::options_description& visible, CalibrateOptions& options) {
        "what served a log of iterations or requests: engine and policy, and the requests as a "
        "trace; says what was computed, by scheduling the requests along the log")
       ("set", po::value(&options.setup.assignments)->composing()->value_name("KEY=VALUE"),
-       "change a key of that scenario; repeatable")
+       "change a key of that scenario, or how --backend computes: engine.max_num_seqs, "
+       "engine.max_model_len and scheduler.max_num_batched_tokens are the greatest steps; "
+       "repeatable")
       ("import", po::value(&options.folder)->value_name("FOLDER"),
        "kernel times of a GPU and model")
+      ("backend", po::value(&options.backend)->value_name("NAME"),
+       "measure steps of --model on it: cpu or cuda; needs --out")
+      ("seconds", po::value(&options.seconds)->value_name("N"),
+       "time for --backend, loading included: rounds that it is not enough for are left out "
+       "(default: 120)")
+      ("seed", po::value<std::string>()->value_name("N"),
+       "order of what --backend measures (default: 1)")
       ("source", po::value(&options.source)->value_name("TEXT"),
        "where imported times come from, kept in the file; unless given the folder's name")
       ("model", po::value(&options.setup.model)->value_name("NAME"),
@@ -111,6 +134,7 @@ void add_options(po::options_description& visible, CalibrateOptions& options) {
 }
 
 constexpr double kMaxSeconds = 1e9;
+constexpr double kMaxMeasuringSeconds = 86'400;
 
 void choose_kind(CalibrateOptions& options) {
   const bool is_log = options.from.size() == 1 && is_request_log(options.from.front());
@@ -140,6 +164,24 @@ void choose_kind(CalibrateOptions& options) {
   }
 }
 
+void check_measuring(const CalibrateOptions& options) {
+  if (options.backend.empty()) return;
+  check_backend(options.backend);
+  if (options.backend == kBackendNames[0]) {
+    throw UsageError("--backend: sim measures nothing; allowed: cpu, cuda");
+  }
+  if (options.setup.model.empty()) {
+    throw UsageError("--backend: " + options.backend +
+                     " measures the steps of a model; allowed: --model NAME beside it");
+  }
+  if (options.out.empty()) {
+    throw UsageError("--backend: what it measures is kept; allowed: --out FILE beside it");
+  }
+  if (!(options.seconds >= 1 && options.seconds <= kMaxMeasuringSeconds)) {
+    throw UsageError("--seconds: is out of range; allowed: 1 to 86400");
+  }
+}
+
 std::optional<CalibrateOptions> parse(const Arguments& arguments) {
   CalibrateOptions options;
   po::options_description visible("options");
@@ -160,24 +202,34 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
   }
   if (values.count("help") != 0) {
     std::cout << "usage: metronome calibrate --from SOURCE [OPTION...]\n"
-              << "       metronome calibrate --import FOLDER [OPTION...]\n\n"
+              << "       metronome calibrate --import FOLDER [OPTION...]\n"
+              << "       metronome calibrate --backend=NAME --model NAME --out FILE [OPTION...]\n\n"
               << kSummary << '\n'
               << visible << '\n'
               << kExamples;
     return std::nullopt;
   }
-  if (options.from.empty() == options.folder.empty()) {
-    throw UsageError("calibrate: give either --from or --import" + hint);
+  const int num_sources =
+      int{!options.from.empty()} + int{!options.folder.empty()} + int{!options.backend.empty()};
+  if (num_sources != 1) {
+    throw UsageError("calibrate: give either --from, --import or --backend" + hint);
   }
   const auto belongs_to = [&](const char* option, const char* owner, bool is_wrong) {
     if (values.count(option) == 0 || !is_wrong) return;
     throw UsageError(std::string("--") + option + ": has no effect; allowed: beside --" + owner);
   };
   belongs_to("scenario", "from", options.from.empty());
-  belongs_to("set", "scenario", options.setup.scenario.empty());
+  belongs_to("set", "scenario or --backend",
+             options.setup.scenario.empty() && options.backend.empty());
+  for (const char* option : {"seconds", "seed"}) {
+    belongs_to(option, "backend", options.backend.empty());
+  }
+  belongs_to("tp", "from or --import", !options.backend.empty());
   belongs_to("kind", "from", options.from.empty());
   if (values.count("until") != 0) options.setup.until_s = values["until"].as<double>();
+  if (values.count("seed") != 0) options.seed = parse_seed(values["seed"].as<std::string>());
   choose_kind(options);
+  check_measuring(options);
   belongs_to("source", "import", options.folder.empty());
   if (values.count("tp") != 0 &&
       (options.setup.tensor_parallel_size < 1 || options.setup.tensor_parallel_size > 64)) {
@@ -210,7 +262,12 @@ int calibrate_command(const Arguments& arguments) {
   if (!options) return kExitDone;
   check_out(options->out);
   const CalibrationSetup& setup = options->setup;
-  if (options->kind == "corrected") {
+  if (!options->backend.empty()) {
+    const std::unique_ptr<Backend> backend = make_backend(options->backend);
+    catch_signals();
+    calibrate_by_measuring(*backend, {setup.model, setup.assignments, setup.hardware,
+                                      options->seconds, options->seed, options->out});
+  } else if (options->kind == "corrected") {
     calibrate_from_requests(
         {options->from.front(), setup.scenario, setup.assignments, setup.until_s, options->out});
   } else if (options->folder.empty()) {
