@@ -1,5 +1,6 @@
 // `metronome bench`: step times of a model on this GPU beside the machine's floor.
 #include <boost/program_options.hpp>
+#include <charconv>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,6 +9,8 @@
 #include "gpu/bench.h"
 #include "reports/file_writer.h"
 #include "reports/number_text.h"
+#include "tools/bench_cases.h"
+#include "tools/bench_predict.h"
 #include "tools/cli.h"
 #include "tools/command_options.h"
 #include "tools/progress.h"
@@ -26,16 +29,23 @@ struct BenchOptions {
   std::int32_t repeats = 10;
   std::string invariance = "chunk";
   bool has_no_graphs = false;
+  PredictOptions predict;  // without hardware: nothing is predicted
 };
 
 constexpr const char* kExamples =
     "examples:\n"
     "  metronome bench llama-3.2-3b\n"
     "  metronome bench qwen3-4b --json bench.json --invariance none\n"
+    "  metronome bench qwen3-4b --predict h200\n"
+    "  metronome bench qwen3-4b --predict h200 --cost-model qwen3-4b.json --measured bench.json\n"
     "\n"
     "The floor of a step is the longer of two times: its weights, keys and values through memory\n"
     "once, at the rate of a large copy; its multiply-adds at the rate of a large product. Both\n"
     "rates are measured first.\n"
+    "\n"
+    "--predict needs no GPU: it prints the same steps with what they move and compute, their "
+    "floors,\n"
+    "and what a cost model says; beside it, where there is one, an earlier measurement.\n"
     "\n"
     "exit codes: 0 done; 1 the GPU failed; 2 bad input, or no GPU to run on\n";
 
@@ -51,6 +61,14 @@ po::options_description visible_options(BenchOptions& options) {
       ("invariance", po::value(&options.invariance)->value_name("NAME"),
        "none, chunk or full, as cuda.invariance has it (default: chunk)")
       ("no-graphs", po::bool_switch(&options.has_no_graphs), "launch the kernels of decode steps")
+      ("predict", po::value(&options.predict.hardware)->value_name("HARDWARE"),
+       "run nothing: predict the steps on a GPU of `metronome list hardware`")
+      ("cost-model", po::value(&options.predict.cost_model)->value_name("FILE"),
+       "predict by what `metronome calibrate` wrote; unless given, by the hardware's roofline")
+      ("measured", po::value(&options.predict.measured)->value_name("FILE"),
+       "what an earlier --json wrote, to print beside the prediction")
+      ("rates", po::value<std::string>()->value_name("TB/S,TFLOP/S"),
+       "of the predicted floors; unless given those of --measured, else the hardware's peaks")
       ("help,h", "this text");
   // clang-format on
   return visible;
@@ -67,6 +85,40 @@ constexpr CommandText kText = {
     .file_name = "MODEL",
     .file_kind = "model"};
 
+MachineRates parse_rates(const std::string& text) {
+  double numbers[2] = {0, 0};
+  const char* begin = text.data();
+  const char* const end = begin + text.size();
+  for (double& number : numbers) {
+    const auto [behind, error] = std::from_chars(begin, end, number);
+    const bool is_last = &number == &numbers[1];
+    const bool is_good = error == std::errc() && number > 0 && number <= 1e6 &&
+                         (is_last ? behind == end : behind != end && *behind == ',');
+    if (!is_good) {
+      throw UsageError("--rates: '" + printable(text) +
+                       "' are no two rates; allowed: TB/s and TFLOP/s above 0, as 4.3,790");
+    }
+    begin = behind + 1;
+  }
+  return {.copy_bytes_per_s = numbers[0] * 1e12, .matrix_flops_per_s = numbers[1] * 1e12};
+}
+
+void read_prediction(const po::variables_map& values, PredictOptions& predict) {
+  const bool is_prediction = values.count("predict") != 0;
+  for (const char* option : {"cost-model", "measured", "rates"}) {
+    if (is_prediction || values.count(option) == 0) continue;
+    throw UsageError(std::string("--") + option + ": has no effect; allowed: beside --predict");
+  }
+  for (const char* option : {"device", "repeats", "invariance"}) {
+    if (!is_prediction || values.count(option) == 0) continue;
+    throw UsageError(std::string("--") + option + ": has no effect; allowed: without --predict");
+  }
+  if (is_prediction && predict.hardware.empty()) {
+    throw UsageError("--predict: is empty; allowed: a name of `metronome list hardware`");
+  }
+  if (values.count("rates") != 0) predict.rates = parse_rates(values["rates"].as<std::string>());
+}
+
 // Nothing when help was asked for and printed.
 std::optional<BenchOptions> parse(const Arguments& arguments) {
   BenchOptions options;
@@ -75,6 +127,7 @@ std::optional<BenchOptions> parse(const Arguments& arguments) {
   if (!model) return std::nullopt;
   options.model = *model;
   if (options.device < 0) throw UsageError("--device: is negative; allowed: 0 and more");
+  read_prediction(values, options.predict);
   if (options.repeats < 1 || options.repeats > 1000) {
     throw UsageError("--repeats: " + std::to_string(options.repeats) +
                      " is out of range; allowed: 1 to 1000");
@@ -87,38 +140,6 @@ Invariance invariance_of(const std::string& name) {
   if (name == "chunk") return Invariance::Chunk;
   if (name == "full") return Invariance::Full;
   throw UsageError("--invariance: '" + name + "' is no invariance; allowed: none, chunk, full");
-}
-
-// "64 decodes at 2,048", "chunk 512 behind 2,048", or both.
-std::string case_text(const BenchCase& what) {
-  std::string text;
-  if (what.num_decodes > 0) {
-    text = std::to_string(what.num_decodes) + (what.num_decodes == 1 ? " decode" : " decodes") +
-           " at " + grouped_text(what.context);
-  }
-  if (what.chunk_size == 0) return text;
-  return text + (text.empty() ? "" : ", ") + "chunk " + std::to_string(what.chunk_size) +
-         " behind " + grouped_text(what.prefix);
-}
-
-// From a single decode to mixed steps.
-std::vector<BenchCase> standard_cases() {
-  std::vector<BenchCase> cases;
-  for (const std::int32_t context : {128, 2048, 8192}) {
-    for (const std::int32_t batch : {1, 8, 32, 64, 128}) {
-      cases.push_back({.num_decodes = batch, .context = context});
-    }
-  }
-  for (const std::int32_t prefix : {0, 2048, 8192}) {
-    for (const std::int32_t chunk : {128, 256, 512, 1024, 2048}) {
-      cases.push_back({.chunk_size = chunk, .prefix = prefix});
-    }
-  }
-  for (const std::int32_t chunk : {128, 512, 2048}) {
-    cases.push_back({.num_decodes = 32, .context = 2048, .chunk_size = chunk, .prefix = 2048});
-    cases.push_back({.num_decodes = 128, .context = 1024, .chunk_size = chunk, .prefix = 0});
-  }
-  return cases;
 }
 
 void print_report(std::ostream& out, const BenchReport& report) {
@@ -206,11 +227,21 @@ void hand_over(const BenchReport& report, const BenchOptions& options) {
   write_file(options.json, to_json(report, options).dump(2) + "\n");
 }
 
+int predict(const BenchOptions& options) {
+  PredictOptions predict = options.predict;
+  predict.model = options.model;
+  const Prediction prediction = predict_bench(predict);
+  std::cout << prediction_text(prediction);
+  if (!options.json.empty()) write_file(options.json, prediction_json(prediction));
+  return kExitDone;
+}
+
 }  // namespace
 
 int bench_command(const Arguments& arguments) {
   const std::optional<BenchOptions> options = parse(arguments);
   if (!options) return kExitDone;
+  if (!options->predict.hardware.empty()) return predict(*options);
   const BenchFn bench = make_gpu_bench();
   if (!bench) {
     throw UsageError(
@@ -221,7 +252,7 @@ int bench_command(const Arguments& arguments) {
   scenario.model = options->model;
   scenario.weights = Weights::Random;
   scenario.engine.max_num_seqs = 256;
-  scenario.engine.max_model_len = 16384;  // more than any case has; a model may have less
+  scenario.engine.max_model_len = 18432;  // as much as any case has; a model may have less
   scenario.cuda.device = options->device;
   scenario.cuda.invariance = invariance_of(options->invariance);
   scenario.cuda.graphs = !options->has_no_graphs;

@@ -1,0 +1,62 @@
+#include "tools/bench_cases.h"
+
+#include "reports/number_text.h"
+
+namespace metronome {
+
+std::vector<BenchCase> standard_cases() {
+  std::vector<BenchCase> cases;
+  for (const std::int32_t context : {128, 2048, 8192}) {
+    for (const std::int32_t batch : {1, 8, 32, 64, 128}) {
+      cases.push_back({.num_decodes = batch, .context = context});
+    }
+  }
+  for (const std::int32_t prefix : {0, 2048, 8192}) {
+    for (const std::int32_t chunk : {128, 256, 512, 1024, 2048}) {
+      cases.push_back({.chunk_size = chunk, .prefix = prefix});
+    }
+  }
+  for (const std::int32_t chunk : {512, 2048}) {
+    cases.push_back({.chunk_size = chunk, .prefix = 16384});
+  }
+  for (const std::int32_t chunk : {128, 512, 2048}) {
+    cases.push_back({.num_decodes = 32, .context = 2048, .chunk_size = chunk, .prefix = 2048});
+    cases.push_back({.num_decodes = 128, .context = 1024, .chunk_size = chunk, .prefix = 0});
+  }
+  return cases;
+}
+
+std::string case_text(const BenchCase& what) {
+  std::string text;
+  if (what.num_decodes > 0) {
+    text = std::to_string(what.num_decodes) + (what.num_decodes == 1 ? " decode" : " decodes") +
+           " at " + grouped_text(what.context);
+  }
+  if (what.chunk_size == 0) return text;
+  return text + (text.empty() ? "" : ", ") + "chunk " + std::to_string(what.chunk_size) +
+         " behind " + grouped_text(what.prefix);
+}
+
+StepPlan plan_of(const BenchCase& what) {
+  StepPlan plan;
+  plan.num_decode_tokens = what.num_decodes;
+  plan.num_prefill_tokens = what.chunk_size;
+  for (std::int32_t i = 0; i < what.num_decodes; ++i) {
+    plan.chunks.push_back({.request = static_cast<RequestId>(i),
+                           .first_position = what.context - 1,
+                           .num_tokens = 1,
+                           .kind = ChunkKind::Decode,
+                           .samples_token = true});
+  }
+  if (what.chunk_size > 0) {
+    plan.chunks.push_back({.request = static_cast<RequestId>(what.num_decodes),
+                           .first_position = what.prefix,
+                           .num_tokens = what.chunk_size,
+                           .kind = ChunkKind::Prefill,
+                           .samples_token = true});
+  }
+  plan.passes.push_back({0, static_cast<std::int32_t>(plan.chunks.size())});
+  return plan;
+}
+
+}  // namespace metronome

@@ -1,0 +1,21 @@
+// The steps that `metronome bench` times, and predicts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/step_plan.h"
+#include "gpu/bench.h"
+
+namespace metronome {
+
+// From a single decode to mixed steps.
+std::vector<BenchCase> standard_cases();
+
+// "64 decodes at 2,048", "chunk 512 behind 2,048", or both.
+std::string case_text(const BenchCase& what);
+
+// The same step as a scheduler plans it: one pass, in which every chunk samples.
+StepPlan plan_of(const BenchCase& what);
+
+}  // namespace metronome
