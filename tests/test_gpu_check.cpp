@@ -2,6 +2,8 @@
 // stages that fail, crash or hang. Measured runs are simulations here.
 #include <sys/stat.h>
 
+#include <filesystem>
+#include <sstream>
 #include <string>
 
 #include "tests/catch.h"
@@ -102,6 +104,12 @@ TEST_CASE("a crash costs gpu_check nothing but itself", "[tools][gpu_check]") {
     CHECK(
         contains(place.text("README.md"), "| tests | failed: test_gpu_norm (exit status -11) | "));
     CHECK(contains(place.text("tests.log"), "ran [#test_step_timer]~[slow]\n"));
+    // Another call runs what did not pass, and nothing else.
+    CHECK(place.check("tests", "", "--resume").exit_code == 0);
+    const std::string log = place.text("tests.log");
+    CHECK(log.find("ran [#test_step_timer]~") == log.rfind("ran [#test_step_timer]~"));
+    CHECK(contains(log, "ran [#test_gpu_norm]~[slow]\n"));
+    CHECK(contains(place.text("README.md"), "| tests | passed | "));
   }
 }
 
@@ -113,4 +121,113 @@ TEST_CASE("what hangs is ended, and said, before time is up", "[tools][gpu_check
   CHECK(contains(readme, "| tests | failed: test_gpu_norm (longer than "));
   CHECK(contains(readme, "test_step_timer (no time was left)"));
   CHECK(contains(readme, "| slow | failed: "));
+}
+
+namespace {
+
+// Bench reports of two models: one at `share` of its floors, with a long prefix whose attention
+// runs at `tflops`.
+void write_bench(const Place& place, const std::string& model, double share, double tflops) {
+  const auto point = [&](int decodes, int context, int chunk, int prefix, double floor_us,
+                         double median_us) {
+    std::ostringstream text;
+    text << "{\"decodes\": " << decodes << ", \"context\": " << context << ", \"chunk\": " << chunk
+         << ", \"prefix\": " << prefix << ", \"floor_us\": " << floor_us
+         << ", \"median_us\": " << median_us << "}";
+    return text.str();
+  };
+  // Two layers of two heads of 64: 4 * 2 * 64 operations a pair, 2048 * 16384 pairs more.
+  const double more_us = 2.0 * 4 * 2 * 64 * 2048 * 16384 / tflops / 1e6;
+  std::string points;
+  for (const int batch : {1, 8, 64}) points += point(batch, 2048, 0, 0, 100, 100 / share) + ",";
+  points += point(0, 0, 512, 0, 100, 100 / share) + ",";
+  points += point(0, 0, 2048, 0, 100, 100 / share) + ",";
+  points += point(0, 0, 2048, 16384, 100, 100 / share + more_us);
+  place.scratch.write(
+      "out/bench." + model + ".chunk.json",
+      "{\"model\": \"" + model +
+          "\", \"invariance\": \"chunk\", \"device\": \"a GPU\", \"shape\": {\"n_layers\": 2, "
+          "\"n_heads\": 2, \"head_dim\": 64, \"sliding_window\": 0, \"global_layer_interval\": 0}, "
+          "\"points\": [" +
+          points + "]}");
+}
+
+std::string verdict_of(const std::string& findings, const std::string& promise) {
+  const std::size_t begin = findings.find("| " + promise);
+  if (begin == std::string::npos) return "no such promise";
+  const std::size_t verdict = findings.find(" | ", begin) + 3;
+  return findings.substr(verdict, findings.find(" | ", verdict) - verdict);
+}
+
+CommandResult summarize(const Place& place) {
+  return run_program("tools/gpu_summary", "--published '" + place.out + "'");
+}
+
+}  // namespace
+
+TEST_CASE("gpu_summary says of every promise whether it was shown", "[tools][gpu_check]") {
+  const Place place;
+  write_bench(place, "llama-3.2-3b", 0.81, 500);
+  write_bench(place, "gemma-3-1b", 0.61, 300);
+  place.scratch.write("out/torch.json", R"({"models": [{"points": [{"torch_by_ours": 1.5},
+    {"torch_by_ours": 0.8}]}]})");
+  const CommandResult result = summarize(place);
+  INFO(result.out << result.err);
+  REQUIRE(result.exit_code == 0);
+  const std::string findings = place.text("findings.md");
+  CHECK(contains(findings, "Weights are drawn at random"));
+  for (const char* batch : {"1,", "8,", "64,"}) {
+    CHECK(verdict_of(findings, "llama-3.2-3b: decodes at 2k, batch " + std::string(batch)) ==
+          "PASS");
+    CHECK(verdict_of(findings, "gemma-3-1b: decodes at 2k, batch " + std::string(batch)) == "PASS");
+  }
+  CHECK(contains(findings, "| 81.0%: 0.123 ms, floor 0.100 ms |"));
+  CHECK(verdict_of(findings, "llama-3.2-3b: chunk of 512") == "PASS");
+  CHECK(verdict_of(findings, "llama-3.2-3b: chunk of 2048") == "FAIL");
+  CHECK(verdict_of(findings, "gemma-3-1b: chunk of 512") == "PASS");
+  CHECK(verdict_of(findings, "gemma-3-1b: chunk of 2048") == "FAIL");
+  CHECK(contains(findings, "| PASS | 500 TFLOP/s "));
+  CHECK(contains(findings, "| FAIL | 300 TFLOP/s "));
+  CHECK(contains(findings, "| FAIL | 1 of 2 steps; the worst takes 1.25 of PyTorch's time |"));
+  CHECK(verdict_of(findings, "chunk-invariance") == "not measured");
+  CHECK(verdict_of(findings, "p99 ITL 10 times") == "not measured");
+  CHECK(verdict_of(findings, "simulated figures") == "not measured");
+  const Place empty;
+  empty.scratch.write("out/nothing", "");
+  CHECK(summarize(empty).exit_code == 0);
+  CHECK_FALSE(contains(empty.text("findings.md"), "PASS"));
+}
+
+TEST_CASE("gpu_check publishes measured beside simulated, call by call", "[tools][gpu_check]") {
+  const Place place;
+  const std::string models = "--models tiny-llama";
+  // A budget for the first piece at most: the rest is said to be missing.
+  CHECK(place.check("published", "prefix_caching", models).exit_code == 1);
+  std::string readme = place.text("README.md");
+  CHECK(contains(readme, "| published | failed: tiny-llama prefix_caching: the measured run | "));
+  const std::string first = place.text("published/tiny-llama/chunked_prefill/validation.json");
+  place.scratch.write("out/published/tiny-llama/chunked_prefill/kept", "");
+  CHECK(place.check("published", "", models).exit_code == 2);  // the folder is there
+  const CommandResult again = place.check("published", "", models + " --resume");
+  INFO(again.out << again.err);
+  CHECK(again.exit_code == 0);
+  readme = place.text("README.md");
+  CHECK(contains(readme, "| published | passed | "));
+  CHECK(place.text("published/tiny-llama/chunked_prefill/validation.json") == first);
+  const std::string page = place.text("published/README.md");
+  for (const char* name : {"unchunked", "chunked-128", "chunked-2048", "budget-128", "slo"}) {
+    CHECK(contains(page, "\n| " + std::string(name) + " | "));
+  }
+  CHECK(contains(page, "\n| cached-512 | "));
+  CHECK(contains(page, "## tiny-llama, prefix_caching"));
+  // Both sides are one simulation here, without calibration.
+  CHECK(contains(page, "by the roofline, not calibrated; worst "));
+  CHECK(verdict_of(page, "tiny-llama chunked_prefill: simulated figures") == "PASS");
+  CHECK(verdict_of(page, "tiny-llama baseline: the same order") == "PASS");
+  CHECK(contains(page, " of "));
+  CHECK(std::filesystem::exists(place.out + "/published/tiny-llama/baseline/report.html"));
+  const std::string scenario = place.text("published/tiny-llama/chunked_prefill/scenario.yaml");
+  CHECK(contains(scenario, "rate: 12}"));  // eight times 1.5
+  // What passed is not run again.
+  CHECK(place.check("published", "baseline", models + " --resume").exit_code == 0);
 }
