@@ -29,6 +29,8 @@ constexpr Field<FittedForm, double> kCoefficients[] = {
     {"chunk", &FittedForm::chunk},         {"decode", &FittedForm::decode},
     {"decode_kv", &FittedForm::decode_kv}, {"row", &FittedForm::row}};
 
+constexpr const char* kHeadKey = "head";  // older files have it not
+
 constexpr Field<StepFeatures, double> kFeatures[] = {
     {"tokens", &StepFeatures::tokens},
     {"pairs", &StepFeatures::pairs},
@@ -58,6 +60,7 @@ constexpr Field<ModelConfig, std::int64_t> kShape[] = {
 Json form_json(const FittedForm& form) {
   Json json;
   for (const auto& [key, value] : kCoefficients) json[key] = form.*value;
+  json[kHeadKey] = form.head;
   for (const FittedForm::Piece& piece : form.tokens) {
     json["tokens"].push_back({piece.above, piece.ns, piece.ns_per_token});
   }
@@ -68,6 +71,7 @@ Json form_json(const FittedForm& form) {
 FittedForm read_form(const JsonPlace& place) {
   FittedForm form;
   for (const auto& [key, value] : kCoefficients) form.*value = place.at(key).number(0, kMaxNs);
+  if (place.has(kHeadKey)) form.head = place.at(kHeadKey).number(0, kMaxNs);
   place.at("tokens").for_each([&](const JsonPlace& entry) {
     std::vector<double> numbers;
     entry.for_each([&](const JsonPlace& number) { numbers.push_back(number.number(0, kMaxNs)); });

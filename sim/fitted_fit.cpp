@@ -84,14 +84,15 @@ enum Column : std::size_t {
   kChunk,
   kDecode,
   kDecodeKv,
+  kHead,
   kRow,
   kNumColumns,
 };
 
 class Design {
  public:
-  Design(const TokenShape& shape, std::vector<double> knots)
-      : shape_(shape), knots_(std::move(knots)) {}
+  Design(const TokenShape& shape, std::vector<double> knots, bool has_head)
+      : shape_(shape), knots_(std::move(knots)), has_head_(has_head) {}
 
   std::size_t num_columns() const { return kNumColumns + knots_.size(); }
 
@@ -104,6 +105,7 @@ class Design {
       row[kChunk] += pass.prefill_chunks;
       row[kDecode] += pass.decodes;
       row[kDecodeKv] += pass.decode_kv;
+      row[kHead] += has_head_ && pass.rows > 0 ? 1 : 0;
       row[kRow] += pass.rows;
       for (std::size_t k = 0; k < knots_.size(); ++k)
         row[kNumColumns + k] += growth(k, pass.tokens);
@@ -120,6 +122,7 @@ class Design {
     form.chunk = x[kChunk];
     form.decode = x[kDecode];
     form.decode_kv = x[kDecodeKv];
+    form.head = x[kHead];
     form.row = x[kRow];
     if (shape_.is_stairs) form.tokens.push_back({});
     double ns = 0;
@@ -148,6 +151,7 @@ class Design {
 
   TokenShape shape_;
   std::vector<double> knots_;
+  bool has_head_;
 };
 
 // Decodes, prefill chunks, both: times of a kind scatter alike.
@@ -213,9 +217,43 @@ double mean_error(const FittedForm& form, const std::vector<MeasuredStep>& steps
   return sum / static_cast<double>(chosen.size());
 }
 
-// The design of the simplest shape that predicts validation steps nearly as well as the best. Knots
-// are those of all of `training`; what the shapes are compared on is a part of it, where a
-// coefficient without steps is 0.
+// Nothing that differs by less is told apart.
+constexpr double kExact = 1e-4;
+
+struct Choice {
+  std::vector<std::pair<std::string, double>> shapes;  // StepFit::shapes
+  std::vector<Design> designs;                         // of each of them
+  std::size_t taken = 0;
+
+  double error() const { return shapes[taken].second; }
+};
+
+// The simplest shape that predicts the validation steps nearly as well as the best.
+Choice choose_shape(const std::vector<MeasuredStep>& steps,
+                    const std::vector<std::size_t>& training,
+                    const std::vector<std::size_t>& fitted,
+                    const std::vector<std::size_t>& validation, bool has_head) {
+  Choice choice;
+  for (const TokenShape& shape : token_shapes()) {
+    std::vector<double> knots = find_knots(shape, steps, training);
+    if (knots.size() > kMaxKnots) continue;  // more than a fit should have
+    choice.designs.emplace_back(shape, std::move(knots), has_head);
+    const FittedForm form = fit_design(choice.designs.back(), steps, fitted).form;
+    choice.shapes.emplace_back(shape.name(), mean_error(form, steps, validation));
+  }
+  const auto by_error = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const double best =
+      std::min_element(choice.shapes.begin(), choice.shapes.end(), by_error)->second;
+  const auto taken =
+      std::find_if(choice.shapes.begin(), choice.shapes.end(),
+                   [&](const auto& shape) { return shape.second <= kSimplerIsBetter * best; });
+  choice.taken = static_cast<std::size_t>(taken - choice.shapes.begin());
+  return choice;
+}
+
+// Knots are those of all of `training`; what designs are compared on is a part of it, where a
+// coefficient without steps is 0. A part for passes that have rows is there where it is told from
+// the constants, and predicts better.
 Design choose_design(const std::vector<MeasuredStep>& steps,
                      const std::vector<std::size_t>& training, StepFit& result) {
   std::vector<std::size_t> fitted;
@@ -225,22 +263,20 @@ Design choose_design(const std::vector<MeasuredStep>& steps,
     if (mix64(mix64(i)) % stride != 0) continue;
     (fold_of(i) == kValidation ? validation : fitted).push_back(i);
   }
-  std::vector<Design> designs;
-  for (const TokenShape& shape : token_shapes()) {
-    std::vector<double> knots = find_knots(shape, steps, training);
-    if (knots.size() > kMaxKnots) continue;  // more than a fit should have
-    designs.emplace_back(shape, std::move(knots));
-    const FittedForm form = fit_design(designs.back(), steps, fitted).form;
-    result.shapes.emplace_back(shape.name(), mean_error(form, steps, validation));
+  Choice choice = choose_shape(steps, training, fitted, validation, false);
+  const auto lacks_rows = [&](std::size_t i) {
+    return std::any_of(steps[i].passes.begin(), steps[i].passes.end(),
+                       [](const StepFeatures& pass) { return pass.rows == 0; });
+  };
+  if (std::any_of(fitted.begin(), fitted.end(), lacks_rows)) {
+    Choice with_head = choose_shape(steps, training, fitted, validation, true);
+    if (choice.error() > kSimplerIsBetter * std::max(with_head.error(), kExact)) {
+      choice = std::move(with_head);
+    }
   }
-  const auto by_error = [](const auto& a, const auto& b) { return a.second < b.second; };
-  const double best =
-      std::min_element(result.shapes.begin(), result.shapes.end(), by_error)->second;
-  const auto taken =
-      std::find_if(result.shapes.begin(), result.shapes.end(),
-                   [&](const auto& shape) { return shape.second <= kSimplerIsBetter * best; });
-  result.model.tokens_shape = taken->first;
-  return designs[static_cast<std::size_t>(taken - result.shapes.begin())];
+  result.shapes = choice.shapes;
+  result.model.tokens_shape = choice.shapes[choice.taken].first;
+  return choice.designs[choice.taken];
 }
 
 void find_ranges(const std::vector<MeasuredStep>& steps, FittedModel& model) {
@@ -329,7 +365,6 @@ StepFit fit_steps(const std::vector<MeasuredStep>& steps) {
 }
 
 bool GapFit::grows_with_chunks() const {
-  constexpr double kExact = 1e-4;  // gaps are whole nanoseconds
   return constant_error > kSimplerIsBetter * std::max(chunk_error, kExact);
 }
 

@@ -57,7 +57,8 @@ constexpr std::size_t kMinGaps = 20;
 // phase of a run are.
 bool is_held_out(std::size_t position);
 
-// Non-negative least squares of relative errors (sim/least_squares.h). A fifth of the steps is held
+// Non-negative least squares of relative errors (sim/least_squares.h). FittedForm::head is 0 unless
+// it makes validation errors smaller by more than kSimplerIsBetter. A fifth of the steps is held
 // out: the coefficients do not see them, nor does the choice of G, which is made on another fifth;
 // the errors are theirs. Requires kMinSteps.
 StepFit fit_steps(const std::vector<MeasuredStep>& steps);

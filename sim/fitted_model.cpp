@@ -22,7 +22,8 @@ PassCost cost_of(const FittedForm& form, const StepFeatures& pass) {
       pass.is_graph &&
       (!form.max_graph_decodes || pass.decodes <= static_cast<double>(*form.max_graph_decodes));
   PassCost cost;
-  cost.linear_ns = form.tokens_ns(pass.tokens) + form.row * pass.rows;
+  cost.linear_ns =
+      form.tokens_ns(pass.tokens) + form.row * pass.rows + (pass.rows > 0 ? form.head : 0);
   cost.attention_ns = form.pair * pass.pairs + form.chunk * pass.prefill_chunks +
                       form.decode * pass.decodes + form.decode_kv * pass.decode_kv;
   cost.overhead_ns =

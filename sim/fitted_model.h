@@ -1,7 +1,8 @@
 // Step times of a form that was fitted to measured steps (sim/fitted_fit.h).
 //
 //   T(pass) = graph or eager + G(tokens) + prefill [has a prefill chunk] + pair x pairs
-//           + chunk x prefill chunks + decode x decodes + decode_kv x KV positions + row x rows
+//           + chunk x prefill chunks + decode x decodes + decode_kv x KV positions
+//           + head [has rows of logits] + row x rows
 //
 // with the features of sim/step_features.h. G grows with the tokens, in steps or ramps: matrix
 // products take their time in tiles. No coefficient is negative. A step is the sum of its passes.
@@ -37,6 +38,7 @@ struct FittedForm {
   double chunk = 0;
   double decode = 0;
   double decode_kv = 0;
+  double head = 0;  // its weights are read for one row as for many, and for none not at all
   double row = 0;
   std::vector<Piece> tokens;  // ascending; the first begins at 0
   // Larger batches of decodes are not replayed as a graph; absent: all are.
@@ -90,8 +92,8 @@ class FittedCostModel final : public CostModel {
   FittedCostModel(FittedModel fitted, const ModelConfig& model, const HardwareSpec& hardware,
                   const CostModelConfig& config);
 
-  // G and rows are linear_ns; pairs, chunks, decodes and KV are attention_ns; what a pass costs
-  // whatever is in it is overhead_ns. Transfers between devices are inside of all of them.
+  // G, head and rows are linear_ns; pairs, chunks, decodes and KV are attention_ns; what a pass
+  // costs whatever is in it is overhead_ns. Transfers between devices are inside of all of them.
   StepCost step_cost(const StepPlan& plan) override;
   TimeNs host_gap_ns(const StepPlan& plan) const override;
   std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override;

@@ -14,6 +14,7 @@ inline FittedModel known_model() {
                  .chunk = 1e5,
                  .decode = 2e4,
                  .decode_kv = 12,
+                 .head = 0,
                  .row = 1e4,
                  .tokens = {{0, 0, 9e3}},
                  .max_graph_decodes = {}};

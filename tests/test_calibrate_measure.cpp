@@ -102,6 +102,36 @@ TEST_CASE("measured under a known cost model, a fit is that cost model", "[calib
   CHECK(fitted.prefill_range->max.decodes > 0);
 }
 
+// By the roofline, which knows what an H200 needs for each step.
+TEST_CASE("steps of the size of a GPU are measured in less than a minute", "[calibrate]") {
+  const std::string name = GENERATE("llama-3.2-3b", "qwen3-4b", "gemma-3-1b");
+  INFO(name);
+  const ScratchFolder folder;
+  MeasureOptions options;
+  options.model = name;
+  options.hardware = "h200";
+  options.out = folder.path() + "/out.json";
+  options.assignments = {"hardware=h200", "engine.max_num_seqs=256", "engine.max_model_len=16640",
+                         "engine.async_depth=2", "scheduler.max_num_batched_tokens=8192"};
+  SimulatedBackend backend;
+  const Captured captured;
+  calibrate_by_measuring(backend, options);
+  const std::string text = flat(captured.text());
+  INFO(text);
+  CHECK(contains(text, "in 4 of 4 rounds"));
+  const RunRecord record = read_result(measured_folder(options.out) + "/steps").record;
+  CHECK(to_seconds(record.steps.back().finished_at) < 60);
+  const FittedModel fitted =
+      read_fitted(parse_cost_model_file(read_text_file(options.out), "out.json"));
+  REQUIRE(fitted.decode_range);
+  CHECK(fitted.errors.back().mean_abs_error < 0.02);
+  CHECK(fitted.decode_range->max.decodes == 256);
+  CHECK(fitted.decode_range->max.decode_kv > 100'000);
+  REQUIRE(fitted.prefill_range);
+  CHECK(fitted.prefill_range->max.tokens == 8192);
+  CHECK(fitted.prefill_range->max.decodes >= 128);
+}
+
 TEST_CASE("what was measured is kept, and fitted to again gives the same file", "[calibrate]") {
   const Lab lab;
   lab.measure();

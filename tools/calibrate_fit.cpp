@@ -98,6 +98,7 @@ void print_form(const FittedForm& form) {
   add("chunk", form.chunk, "prefill chunk");
   add("decode", form.decode, "decode");
   add("decode_kv", form.decode_kv, "position that a decode attends to");
+  add("head", form.head, "pass with rows of logits");
   add("row", form.row, "row of logits");
   std::cout << '\n' << aligned_rows(rows);
 }
