@@ -165,6 +165,18 @@ TEST_CASE("with two steps in flight, single ones tell the gap and only it", "[ca
   CHECK(read.gaps.size() < gaps.record.steps.size());
 }
 
+TEST_CASE("gaps of two steps in flight do not count where those of one are known", "[calibrate]") {
+  const Lab lab;
+  // Longer than most steps, so that the device waits in both runs.
+  const std::string text = lab.measure(1000, 2, {"cost_model.host_gap_us=8000"});
+  INFO(text);
+  CHECK(contains(text, "host gap 8000.000 us"));
+  const std::string kept = measured_folder(lab.out);
+  const std::size_t num_steps = read_result(kept + "/gaps").record.steps.size();
+  CHECK(read_calibration_steps({kept}, {}).gaps.size() < num_steps);
+  CHECK(read_calibration_steps({kept + "/steps"}, {}).gaps.size() > 20);
+}
+
 TEST_CASE("rounds that the time is not enough for are left out, and said", "[calibrate]") {
   const Lab lab;
   lab.measure();

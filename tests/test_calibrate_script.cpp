@@ -183,9 +183,12 @@ TEST_CASE("every round has steps of every kind, in an order of its own", "[calib
     }
     CHECK(count({4, 4, 1024}) == 1);
     for (std::size_t s = script.round_begins[round]; s < script.round_begins[round + 1]; ++s) {
-      order[round].push_back({static_cast<std::int32_t>(script.steps[s].size()), 0, 0});
+      const ScriptedStep& step = script.steps[s];
+      if (!step.front().is_decode()) continue;
+      order[round].push_back({static_cast<std::int32_t>(step.size()), 0, 0});
     }
   }
+  CHECK(order[0].size() == order[1].size());
   CHECK(order[0] != order[1]);
   const StepScript same = make_step_script(kGpu, 2, 1);
   const StepScript other = make_step_script(kGpu, 2, 2);
