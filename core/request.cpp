@@ -25,6 +25,7 @@ std::string_view to_string(EndReason reason) {
     case EndReason::QueueFull: return "queue_full";
     case EndReason::NeverFits: return "never_fits";
     case EndReason::StepFailed: return "step_failed";
+    case EndReason::Errored: return "errored";
   }
   return "?";
 }

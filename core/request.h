@@ -30,8 +30,9 @@ enum class EndReason : std::uint8_t {
   QueueFull,   // Failed at submission: max_waiting_requests
   NeverFits,   // Failed at submission: longer than max_model_len or the whole KV cache
   StepFailed,  // Failed: a step that computed it failed
+  Errored,     // Failed: a server answered its client with an error, or stopped answering
 };
-constexpr std::size_t kNumEndReasons = 7;
+constexpr std::size_t kNumEndReasons = 8;
 
 std::string_view to_string(RequestState state);
 std::string_view to_string(EndReason reason);

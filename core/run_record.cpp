@@ -102,6 +102,7 @@ void derive_token_facts(RunRecord& record) {
     request.num_output_tokens = 0;
     request.max_itl_step = -1;
     derive_request_facts(record, gaps, i, request);
+    if (!record.has_steps()) request.num_output_tokens = record.client[i].num_tokens;
     for (const TokenRun& run : record.runs_of(i)) {
       ++changes[static_cast<std::size_t>(run.first_step) + 1];
       --changes[static_cast<std::size_t>(run.last_step()) + 1];

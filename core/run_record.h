@@ -103,19 +103,37 @@ struct PreemptionRecord {
   RequestId request = kNoRequest;
 };
 
+// What the client of a server knows of a request beside its RequestRecord, whose `arrival` is then
+// when it was sent.
+struct ClientView {
+  TimeNs due = 0;  // when the workload has it arrive
+  std::int32_t num_tokens =
+      0;  // that it got: the server's count, or else of the events with tokens
+
+  bool operator==(const ClientView&) const = default;
+};
+
 struct RunRecord {
-  ChunkedVector<StepEntry> steps;             // in order of commit
+  // In order of commit. Of a run that a client watched (has_steps() is false): the instants at
+  // which tokens came, with nothing but `finished_at` and `num_emitted`; two events of one request
+  // at the same instant are two entries.
+  ChunkedVector<StepEntry> steps;
   ChunkedVector<PrefillChunk> prefills;       // by step, in the order of its plan
   std::vector<RequestRecord> requests;        // by RequestId
   std::vector<TokenRun> runs;                 // by request, in order of time
   std::vector<PreemptionRecord> preemptions;  // in order of time
+  std::vector<ClientView> client;             // by RequestId; empty: the engine's own record
+
+  // Whether `steps` are those of an engine.
+  bool has_steps() const { return client.empty(); }
 
   // The runs of request i: concatenated they list the steps of its tokens in order.
   std::span<const TokenRun> runs_of(std::size_t i) const;
 };
 
 // Fills in what follows from steps, requests' runs and reasons alone: num_output_tokens,
-// first_token, last_token, the extremes of each request's gaps, and num_continued of each step.
+// first_token, last_token, the extremes of each request's gaps, and num_continued of each step. The
+// token count of a run that a client watched is the client's.
 void derive_token_facts(RunRecord& record);
 
 // Builds a RunRecord. on_step costs about a nanosecond a chunk; memory is constant per step and

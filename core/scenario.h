@@ -136,13 +136,14 @@ constexpr std::string_view kOutputsFile = "outputs.jsonl";
 constexpr std::string_view kTraceFile = "trace.json";
 constexpr std::string_view kSummaryFile = "summary.json";
 constexpr std::string_view kReportFile = "report.html";
+constexpr std::string_view kVllmFile = "vllm.json";  // of `metronome bench-serve`
 // Of `metronome tune`.
 constexpr std::string_view kTuneFile = "tune.json";
 constexpr std::string_view kBestFile = "best.yaml";
 constexpr bool is_result_file_name(std::string_view name) {
   return name == kResultFile || name == kRequestsFile || name == kStepsFile ||
          name == kOutputsFile || name == kTraceFile || name == kSummaryFile ||
-         name == kReportFile || name == kTuneFile || name == kBestFile;
+         name == kReportFile || name == kVllmFile || name == kTuneFile || name == kBestFile;
 }
 
 struct ResultsConfig {

@@ -104,6 +104,8 @@ void summarize_latencies(const RunRecord& record, const CompletedTokens& tokens,
   const auto has_token = [](const RequestRecord& r) { return r.first_token != kNoTime; };
   const auto was_scheduled = [](const RequestRecord& r) { return r.first_scheduled != kNoTime; };
   const auto has_itl = [](const RequestRecord& r) { return r.has_itl(); };
+  // A client may have got several tokens in one event.
+  const auto has_gap = [](const RequestRecord& r) { return r.has_itl() && r.max_itl_step >= 0; };
   summary.ttft =
       over_completed(record, sample, has_token, [](const RequestRecord& r) { return r.ttft_ns(); });
   summary.e2el =
@@ -111,7 +113,7 @@ void summarize_latencies(const RunRecord& record, const CompletedTokens& tokens,
   summary.tpot =
       over_completed(record, sample, has_itl, [](const RequestRecord& r) { return r.tpot_ns(); });
   summary.jitter =
-      over_completed(record, sample, has_itl, [](const RequestRecord& r) { return r.jitter_ns(); });
+      over_completed(record, sample, has_gap, [](const RequestRecord& r) { return r.jitter_ns(); });
   summary.queue = over_completed(record, sample, was_scheduled,
                                  [](const RequestRecord& r) { return r.queue_ns(); });
   std::vector<WeightedTime> gaps = pooled_gaps(record, tokens);
@@ -131,6 +133,7 @@ void count_request(const RequestRecord& request, Summary& summary) {
     case EndReason::QueueFull: ++summary.refused; break;
     case EndReason::NeverFits: ++summary.never_fits; break;
     case EndReason::StepFailed: ++summary.step_failed; break;
+    case EndReason::Errored: ++summary.errored; break;
   }
   ++summary.failed;
 }
@@ -224,6 +227,16 @@ void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Sum
   summary.max_output_tokens_per_s = static_cast<double>(fullest);
 }
 
+// What nobody outside the engine can know.
+void leave_out_steps(Summary& summary) {
+  summary.has_steps = false;
+  for (double* figure :
+       {&summary.mean_batch_tokens, &summary.busy_share, &summary.prefix_hit_rate,
+        &summary.mean_kv_use, &summary.peak_kv_use, &summary.mean_running, &summary.mean_waiting}) {
+    *figure = kUndefined;
+  }
+}
+
 void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& summary) {
   const ChunkedVector<StepEntry>& steps = record.steps;
   summary.num_steps = static_cast<std::int64_t>(steps.size());
@@ -295,12 +308,16 @@ bool meets_slo(const RequestRecord& request, const SloConfig& slo) {
 Stall longest_stall_of(const RunRecord& record, std::size_t i) {
   Stall stall;
   const RequestRecord& request = record.requests[i];
-  if (!request.has_itl()) return stall;
+  if (!request.has_itl() || request.max_itl_step < 0) return stall;
   stall.request = static_cast<RequestId>(i);
   stall.gap_ns = request.max_itl_ns;
   stall.step_after = request.max_itl_step;
   stall.step_before = step_before_longest_gap(record, i);
   stall.began_at = record.steps[static_cast<std::size_t>(stall.step_before)].finished_at;
+  if (!record.has_steps()) {
+    stall.cause = StallCause::Unseen;
+    return stall;
+  }
   const GapAnalysis gaps(record);
   const TokenGap gap{stall.request, stall.step_before, stall.step_after, stall.gap_ns};
   stall.num_prefill_tokens = gaps.num_prefill_tokens(gap);
@@ -326,13 +343,14 @@ Summary summarize(const RunRecord& record, const SummaryOptions& options) {
   summary.duration_ns = run_duration(record);
   const CompletedTokens tokens(record);
   summarize_latencies(record, tokens, summary);
-  summarize_steps(record, options.num_blocks, summary);
+  if (record.has_steps()) summarize_steps(record, options.num_blocks, summary);
   summarize_requests(record, options.slo, summary);
   summarize_peaks(record, tokens, summary);
+  if (!record.has_steps()) leave_out_steps(summary);
   std::optional<std::size_t> longest;
   for (std::size_t i = 0; i < record.requests.size(); ++i) {
     const RequestRecord& request = record.requests[i];
-    if (!request.completed() || !request.has_itl()) continue;
+    if (!request.completed() || !request.has_itl() || request.max_itl_step < 0) continue;
     if (!longest || request.max_itl_ns > record.requests[*longest].max_itl_ns) longest = i;
   }
   if (longest) summary.longest_stall = longest_stall_of(record, *longest);

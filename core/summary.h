@@ -19,6 +19,7 @@ enum class StallCause : std::uint8_t {
   Unknown,     // neither: a slow step of decodes, a failed step, or a step without the request
   Prefill,     // a prefill ran in the steps of the gap
   Preemption,  // the waiting request itself was preempted and recomputed
+  Unseen,      // nobody can tell: a client watched the run from outside
 };
 
 // A gap between two tokens of one request, and what the device did meanwhile.
@@ -62,6 +63,7 @@ struct Summary {
   std::int64_t never_fits = 0;
   std::int64_t aborted = 0;
   std::int64_t step_failed = 0;
+  std::int64_t errored = 0;     // by a server that a client watched
   std::int64_t unfinished = 0;  // neither: the run was cut short
   std::int64_t total_input_tokens = 0;
   std::int64_t total_output_tokens = 0;
@@ -77,6 +79,9 @@ struct Summary {
   double max_output_tokens_per_s = 0;        // fullest one-second bucket from the first arrival on
   std::int64_t max_concurrent_requests = 0;  // over half-open [arrival, last token)
 
+  // False: a client watched the run. What follows up to `peak_waiting` is then 0, or NaN where that
+  // is a value of its own: nobody knows it.
+  bool has_steps = true;
   std::int64_t num_steps = 0;
   std::int64_t num_failed_steps = 0;
   std::int64_t num_extrapolated_steps = 0;  // StepResult::is_extrapolated

@@ -213,8 +213,8 @@ void append_steps(const RunRecord& record, const GapAnalysis& analysis, const Re
       [&](std::size_t i) { return at(i).num_waiting; },
       [&](std::size_t i) { return at(i).num_running; },
   };
-  const std::vector<std::size_t> kept =
-      keep_extremes(record.steps.size(), limits.max_steps, series);
+  const std::size_t num_steps = record.has_steps() ? record.steps.size() : 0;
+  const std::vector<std::size_t> kept = keep_extremes(num_steps, limits.max_steps, series);
   VlqText position, end, time, decode_time, prefill, decode, running, waiting, blocks, preempted;
   std::int64_t num_preempted = 0;  // up to each step, so that a dropped one is not lost
   std::size_t next = 0;
@@ -233,7 +233,7 @@ void append_steps(const RunRecord& record, const GapAnalysis& analysis, const Re
   }
   json.key("steps");
   json.begin_object();
-  json.field("num_points", record.steps.size());
+  json.field("num_points", num_steps);
   json.field("num_kept", kept.size());
   json.field("position", position.text());
   json.field("end", end.text());
@@ -253,6 +253,7 @@ std::string report_detail(const RunRecord& record, const SloConfig& slo,
   const GapAnalysis analysis(record);
   JsonText json;
   json.begin_object();
+  if (!record.has_steps()) json.field("has_steps", false);
   json.field("is_estimated", analysis.is_estimated());
   append_curves(record, json);
   append_gaps(record, analysis, limits, json);

@@ -237,6 +237,7 @@ struct TtftParts {
 
 // Of completed requests, shortest TTFT first.
 std::vector<TtftParts> ttft_parts(const RunRecord& record) {
+  if (!record.has_steps()) return {};
   const std::vector<TimeNs> times = device_times(record);
   std::vector<TimeNs> own(record.requests.size());
   for (std::size_t s = 0; s < record.steps.size(); ++s) {
@@ -260,13 +261,30 @@ std::vector<TtftParts> ttft_parts(const RunRecord& record) {
   return all;
 }
 
+// The gaps to tell of, longest first. The requests that a stall hits get their next tokens in one
+// step; a client sees them at as many instants, so of gaps that overlap only the longest counts.
+std::vector<TokenGap> told_gaps(const RunRecord& record, const GapAnalysis& analysis,
+                                std::size_t max_gaps) {
+  if (record.has_steps()) return analysis.longest_gaps(max_gaps, 1);
+  constexpr std::size_t kMoreToLookAt = 1024;
+  std::vector<TokenGap> told;
+  for (const TokenGap& gap : analysis.longest_gaps(max_gaps + kMoreToLookAt, 1)) {
+    const auto overlaps = [&](const TokenGap& other) {
+      return gap.step_before < other.step_after && other.step_before < gap.step_after;
+    };
+    if (told.size() == max_gaps) break;
+    if (std::none_of(told.begin(), told.end(), overlaps)) told.push_back(gap);
+  }
+  return told;
+}
+
 }  // namespace
 
 void append_stalls(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
                    JsonText& json) {
   json.key("stalls");
   json.begin_array();
-  for (const TokenGap& gap : analysis.longest_gaps(limits.max_stalls, 1)) {
+  for (const TokenGap& gap : told_gaps(record, analysis, limits.max_stalls)) {
     json.begin_object();
     json.field("request", number(gap.request));
     json.field("began", to_us(record.steps[at(gap.step_before)].finished_at));

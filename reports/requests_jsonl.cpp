@@ -2,6 +2,7 @@
 #include <span>
 #include <vector>
 
+#include "core/client_record.h"
 #include "reports/json_lines.h"
 #include "reports/result_files.h"
 
@@ -40,6 +41,15 @@ class PreemptionTimes {
   std::vector<TimeNs> times_;
 };
 
+// In the place of what refers to steps.
+void append_token_times(const RunRecord& record, std::size_t i, JsonText& json) {
+  json.field("due_ns", record.client[i].due);
+  json.key("token_ns");
+  json.begin_array();
+  for (const TimeNs time : token_times(record, i)) json.value(time);
+  json.end_array();
+}
+
 void append_request(const RunRecord& record, std::size_t i, std::span<const TimeNs> preempted,
                     JsonText& json) {
   const RequestRecord& request = record.requests[i];
@@ -66,8 +76,15 @@ void append_request(const RunRecord& record, std::size_t i, std::span<const Time
   append_ms(json, "e2el_ms", has_token, request.e2el_ns());
   // To the nanosecond, like every other time here.
   append_ms(json, "tpot_ms", has_itl, has_itl ? std::llround(request.tpot_ns()) : 0);
-  append_ms(json, "min_itl_ms", has_itl, request.min_itl_ns);
-  append_ms(json, "max_itl_ms", has_itl, request.max_itl_ns);
+  const bool has_gap = has_itl && request.max_itl_step >= 0;
+  append_ms(json, "min_itl_ms", has_gap, request.min_itl_ns);
+  append_ms(json, "max_itl_ms", has_gap, request.max_itl_ns);
+  if (!record.has_steps()) {
+    append_token_times(record, i, json);
+    json.end_object();
+    json.end_line();
+    return;
+  }
   if (has_itl) {
     json.field("max_itl_step", request.max_itl_step);
   } else {

@@ -22,12 +22,16 @@ class JsonText;
 constexpr int kResultSchema = 1;
 constexpr std::string_view kResultSchemaKey = "metronome_schema";
 
+// The backend of a run that a client watched (RunRecord::has_steps() is false).
+constexpr std::string_view kHttpBackend = "http";
+
 // Who ran: everything a result says that is not measured.
 struct RunInfo {
   std::string label;        // the variant's name
   std::string scenario;     // the scenario's name; empty: unknown, null
   std::string description;  // the scenario's; empty: none, null
   std::string backend = "sim";
+  std::string endpoint_type = "metronome";  // vLLM's: "openai", "openai-chat"
   // YYYYmmdd-HHMMSS of the clock's start. A virtual clock starts at the epoch, so that the same
   // scenario gives the same bytes at any time of day.
   std::string date = "19700101-000000";
@@ -36,7 +40,7 @@ struct RunInfo {
   std::string weights;  // what was computed with; empty: nothing was, null
   std::string policy;
   std::uint64_t seed = 0;
-  std::string digest;
+  std::string digest;         // empty: a client watched the run, null
   std::string output_digest;  // of all tokens, see OutputLog; empty: none were computed, null
   std::int64_t num_prompts = 0;
   std::optional<double> request_rate;  // 1/s; absent or infinite: "inf", as vLLM writes it
@@ -47,6 +51,10 @@ struct RunInfo {
   bool is_calibrated = false;   // step times come from a measured cost model
   SloConfig slo;
   std::string config_json;  // the resolved scenario; empty: null
+  // Of a run that a client watched: JSON objects that say which server answered, and how the client
+  // itself did. Empty: not there.
+  std::string server_json;
+  std::string client_json;
 };
 
 struct RunResult {
@@ -65,10 +73,12 @@ std::string summary_json(std::span<const RunResult> results);
 // requests.jsonl: one line per request. `max_tokens` is what it asked for, `output_tokens` what it
 // got. `runs` lists [first step, tokens]: the request got one
 // token in each of so many consecutive lines of steps.jsonl, counted from 0, whose finished_ns
-// is the token's time.
+// is the token's time. Of a run that a client watched `arrival_ns` is when the request was sent,
+// `due_ns` when the workload has it arrive, and `token_ns`, in the place of `runs`, lists the time
+// of every event with tokens.
 void write_requests_jsonl(const RunRecord& record, FileWriter& file);
 
-// steps.jsonl: one line per step.
+// steps.jsonl: one line per step; not of a run that a client watched.
 void write_steps_jsonl(const RunRecord& record, FileWriter& file);
 
 // trace.json, in Chrome's trace event format, for Perfetto. A process "GPU" has a track with a

@@ -42,6 +42,18 @@ constexpr std::array<Formula, 15> kFormulas = {{
     {"busy_share", "sum of step durations / duration"},
 }};
 
+// Of a run that a client watched.
+constexpr std::array<Formula, 4> kClientFormulas = {{
+    {"arrival",
+     "when the client handed the request to its connection; requests.jsonl also has due_ns, when "
+     "the workload has it arrive"},
+    {"token",
+     "an event of the stream with choices, at the time when its bytes had been read; "
+     "output_tokens are the server's usage where it sends that, else the events"},
+    {"errored", "of failed: the server answered with an error, or stopped answering"},
+    {"steps", "a client sees none: what depends on them is null"},
+}};
+
 void append_distribution(JsonText& json, std::string_view name, const Distribution& values) {
   const std::array<std::pair<std::string_view, double>, 9> figures = {{
       {"mean_", values.mean_ms},
@@ -90,7 +102,7 @@ void append_or_inf(JsonText& json, std::string_view name, double number) {
 
 void append_benchmark_fields(const RunInfo& info, const Summary& summary, JsonText& json) {
   json.field("date", info.date);
-  json.field("endpoint_type", "metronome");
+  json.field("endpoint_type", info.endpoint_type);
   json.field("backend", info.backend);
   json.field("label", info.label);
   json.field("model_id", info.model);
@@ -123,6 +135,7 @@ std::string_view to_string(StallCause cause) {
     case StallCause::Unknown: return "unknown";
     case StallCause::Prefill: return "prefill";
     case StallCause::Preemption: return "preemption";
+    case StallCause::Unseen: return "unseen";
   }
   return "?";
 }
@@ -134,8 +147,10 @@ void append_stall(const Stall& stall, JsonText& json) {
   json.key("gap_ms").ms(stall.gap_ns);
   json.field("request", index(stall.request));
   json.field("began_ns", stall.began_at);
-  json.field("step_before", stall.step_before);
-  json.field("step_after", stall.step_after);
+  // A client's instants have no file of their own.
+  const bool is_seen = stall.cause != StallCause::Unseen;
+  append_optional(json, "step_before", is_seen ? std::optional(stall.step_before) : std::nullopt);
+  append_optional(json, "step_after", is_seen ? std::optional(stall.step_after) : std::nullopt);
   json.field("cause", to_string(stall.cause));
   json.key("largest_prefill");
   if (stall.prefill_request == kNoRequest) {
@@ -148,7 +163,8 @@ void append_stall(const Stall& stall, JsonText& json) {
     json.field("step", stall.prefill_step);
     json.end_object();
   }
-  json.field("prefill_tokens", stall.num_prefill_tokens);
+  append_optional(json, "prefill_tokens",
+                  is_seen ? std::optional(stall.num_prefill_tokens) : std::nullopt);
   json.end_object();
 }
 
@@ -193,12 +209,13 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   append_or_null(json, "weights", info.weights);
   json.field("tensor_parallel_size", info.tensor_parallel_size);
   json.field("seed", info.seed);
-  json.field("digest", info.digest);
+  append_or_null(json, "digest", info.digest);
   append_or_null(json, "output_digest", info.output_digest);
   json.field("refused", summary.refused);
   json.field("never_fits", summary.never_fits);
   json.field("aborted", summary.aborted);
   json.field("step_failed", summary.step_failed);
+  if (!summary.has_steps) json.field("errored", summary.errored);
   json.field("unfinished", summary.unfinished);
   append_optional(json, "slo_attainment", summary.slo_attainment);
   append_distribution(json, "queue", summary.queue);
@@ -209,17 +226,20 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   } else {
     json.ms(summary.longest_stall.gap_ns);
   }
-  json.field("num_kv_blocks", info.num_blocks);
+  const auto of_steps = [&](std::string_view name, std::int64_t count) {
+    append_optional(json, name, summary.has_steps ? std::optional(count) : std::nullopt);
+  };
+  of_steps("num_kv_blocks", info.num_blocks);
   json.field("mean_kv_use", summary.mean_kv_use);
   json.field("peak_kv_use", summary.peak_kv_use);
-  json.field("num_preemptions", summary.num_preemptions);
+  of_steps("num_preemptions", summary.num_preemptions);
   json.field("prefix_hit_rate", summary.prefix_hit_rate);
   json.field("mean_running", summary.mean_running);
-  json.field("peak_running", summary.peak_running);
+  of_steps("peak_running", summary.peak_running);
   json.field("mean_waiting", summary.mean_waiting);
-  json.field("peak_waiting", summary.peak_waiting);
-  json.field("num_steps", summary.num_steps);
-  json.field("num_failed_steps", summary.num_failed_steps);
+  of_steps("peak_waiting", summary.peak_waiting);
+  of_steps("num_steps", summary.num_steps);
+  of_steps("num_failed_steps", summary.num_failed_steps);
   json.field("mean_batch_tokens", summary.mean_batch_tokens);
   json.field("busy_share", summary.busy_share);
   if (info.is_calibrated) {
@@ -239,7 +259,17 @@ std::string result_json(const RunResult& result) {
   json.key("formulas");
   json.begin_object();
   for (const auto& [name, formula] : kFormulas) json.field(name, formula);
+  if (!result.summary.has_steps) {
+    for (const auto& [name, formula] : kClientFormulas) json.field(name, formula);
+  }
   json.end_object();
+  const auto append_object = [&json](std::string_view name, const std::string& object) {
+    if (object.empty()) return;
+    json.key(name);
+    json.raw(object);
+  };
+  append_object("server", result.info.server_json);
+  append_object("client", result.info.client_json);
   json.key("config");
   if (result.info.config_json.empty()) {
     json.null();

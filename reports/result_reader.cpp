@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/client_record.h"
 #include "core/error.h"
 #include "core/json_place.h"
 
@@ -39,7 +40,7 @@ RunInfo read_info(const JsonPlace& result) {
   info.weights = result.at("weights").text_or_empty();
   info.policy = result.at("policy").text();
   info.seed = static_cast<std::uint64_t>(result.at("seed").integer(0, kNever));
-  info.digest = result.at("digest").text();
+  info.digest = result.at("digest").text_or_empty();
   info.output_digest = result.at("output_digest").text_or_empty();
   info.num_prompts = result.at("num_prompts").integer(0, kNever);
   const JsonPlace rate = result.at("request_rate");
@@ -50,7 +51,8 @@ RunInfo read_info(const JsonPlace& result) {
   const JsonPlace concurrency = result.at("max_concurrency");
   if (!concurrency.is_null()) info.max_concurrency = concurrency.integer(0, kNever);
   info.tensor_parallel_size = result.at("tensor_parallel_size").count();
-  info.num_blocks = result.at("num_kv_blocks").integer(0, kMaxBlocks);
+  const JsonPlace blocks = result.at("num_kv_blocks");
+  if (!blocks.is_null()) info.num_blocks = blocks.integer(0, kMaxBlocks);
   info.is_calibrated = result.has("steps_outside_calibration");
   const JsonPlace slo = result.at("slo");
   info.slo.ttft_ms = number_or_none(slo.at("ttft_ms"));
@@ -60,6 +62,9 @@ RunInfo read_info(const JsonPlace& result) {
   if (const JsonPlace config = result.at("config"); !config.is_null()) {
     info.config_json = config.json().dump(2);
   }
+  if (result.has("endpoint_type")) info.endpoint_type = result.at("endpoint_type").text();
+  if (result.has("server")) info.server_json = result.at("server").json().dump(2);
+  if (result.has("client")) info.client_json = result.at("client").json().dump(2);
   return info;
 }
 
@@ -195,6 +200,24 @@ void require_record(const std::string& steps, const std::string& requests) {
                     "results.requests=true (a sweep leaves them out unless they are given)");
 }
 
+// Of a run that a client watched.
+RunRecord read_client_record(const std::string& folder) {
+  std::vector<WatchedRequest> requests;
+  const std::string path = folder + "/" + std::string(kRequestsFile);
+  for_each_json_line(path, kReadable, [&](const JsonPlace& line, std::size_t) {
+    WatchedRequest& watched = requests.emplace_back();
+    watched.request = read_request(line);
+    watched.view = {line.at("due_ns").time(), line.at("output_tokens").count()};
+    line.at("token_ns").for_each([&](const JsonPlace& time) {
+      const TimeNs earliest =
+          watched.token_times.empty() ? watched.request.arrival : watched.token_times.back();
+      watched.token_times.push_back(time.integer(earliest, kNever - 1));
+    });
+  });
+  if (requests.empty()) throw ConfigError(path + ": is empty; allowed: a line a request");
+  return make_client_record(requests);
+}
+
 RunRecord read_record(const std::string& folder) {
   RunRecord record;
   const std::string steps = folder + "/" + std::string(kStepsFile);
@@ -258,15 +281,29 @@ std::vector<std::string> result_folders(const std::string& path) {
   return folders;
 }
 
+bool has_record(const std::string& folder) {
+  if (!fs::exists(fs::path(folder) / kRequestsFile)) return false;
+  return fs::exists(fs::path(folder) / kStepsFile) ||
+         read_result_info(folder).backend == kHttpBackend;
+}
+
 RunInfo read_result_info(const std::string& folder) { return read_head(folder).info; }
 
 StoredRun read_result(const std::string& folder) {
   StoredRun run;
   run.folder = folder;
   run.result = read_head(folder);
-  run.record = read_record(folder);
+  const bool is_watched = run.result.info.backend == kHttpBackend;
+  run.record = is_watched ? read_client_record(folder) : read_record(folder);
   run.result.summary = summarize(run.record, {run.result.info.slo, run.result.info.num_blocks});
   return run;
+}
+
+void require_steps(const StoredRun& run) {
+  if (run.record.has_steps()) return;
+  throw ConfigError(run.folder +
+                    ": was recorded by a client, which sees no steps; allowed: a folder that "
+                    "`metronome run` or `metronome sweep` wrote");
 }
 
 Scenario scenario_of(const StoredRun& run, const std::vector<std::string>& assignments) {

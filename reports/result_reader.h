@@ -25,11 +25,18 @@ std::vector<std::string> result_folders(const std::string& path);
 // Who ran, from result.json alone. Throws ConfigError as read_result does.
 RunInfo read_result_info(const std::string& folder);
 
-// Reads result.json, requests.jsonl and steps.jsonl of one run. The record is the run's own, but
+// Whether a folder has what read_result() reads beside result.json.
+bool has_record(const std::string& folder);
+
+// Reads result.json, requests.jsonl and steps.jsonl of one run; of one that a client watched, which
+// has no steps.jsonl, the first two. The record is the run's own, but
 // for preemptions planned at the same instant, which are in order of their requests. Throws
 // ConfigError naming the file, the line and the key where a file is missing or is not what
 // Metronome writes.
 StoredRun read_result(const std::string& folder);
+
+// Throws ConfigError for a run that a client watched, whose steps nobody knows.
+void require_steps(const StoredRun& run);
 
 // What was run, with `assignments` ("key=value") made to it. A relative path in it is the current
 // folder's, as the run left it. Throws ConfigError where the run does not say, or for the

@@ -320,7 +320,7 @@ void add_device(std::span<const RunResult> results, TableText& table) {
   table.block("device", columns);
 }
 
-void add_requests(std::span<const RunResult> results, TableText& table) {
+void add_requests(std::span<const RunResult> results, bool has_steps, TableText& table) {
   table.block(
       "requests",
       {column(results, "completed", Better::Neither, 0,
@@ -330,6 +330,7 @@ void add_requests(std::span<const RunResult> results, TableText& table) {
               [](const Summary& s) { return s.never_fits; }),
        column(results, "failed", Better::Neither, 0,
               [](const Summary& s) { return s.failed - s.refused - s.never_fits; })});
+  if (!has_steps) return;
   table.block("queue", {column(results, "run mean", Better::Neither, 1,
                                [](const Summary& s) { return s.mean_running; }),
                         column(results, "wait mean", Better::Lower, 1,
@@ -441,6 +442,7 @@ std::string describe_stall(const Stall& stall) {
   switch (stall.cause) {
     case StallCause::Unknown: return what + " waited, and no prefill held it up";
     case StallCause::Preemption: return what + " was preempted and computed again";
+    case StallCause::Unseen: return what + " waited; a client does not see for what";
     case StallCause::Prefill: break;
   }
   const std::string chunk = grouped_text(std::int64_t{stall.prefill_tokens});
@@ -462,12 +464,21 @@ std::string render_table(std::span<const RunResult> results, const TableOptions&
   add_latencies(results, table);
   add_cadence(results, table);
   add_throughput(results, table);
-  add_device(results, table);
-  add_requests(results, table);
+  const bool has_steps = std::all_of(results.begin(), results.end(), [](const RunResult& result) {
+    return result.summary.has_steps;
+  });
+  if (has_steps) add_device(results, table);
+  add_requests(results, has_steps, table);
   table.line("");
   add_notes(results, incomparable, table);
   for (const RunResult& result : results) {
-    table.sentence(result.info.label, "digest " + result.info.digest);
+    if (!result.summary.has_steps) {
+      table.sentence(result.info.label,
+                     "watched by a client, which sees no steps: nothing is known of batches, KV "
+                     "cache, queue and preemptions");
+    } else {
+      table.sentence(result.info.label, "digest " + result.info.digest);
+    }
   }
   return table.take();
 }

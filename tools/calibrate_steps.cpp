@@ -147,6 +147,7 @@ void StepReader::add_gaps(const RunRecord& record, std::int32_t async_depth) {
 
 void StepReader::read_folder(const std::string& path, const FolderUse& use) {
   const StoredRun run = read_result(path);
+  require_steps(run);
   const RunInfo& info = run.result.info;
   const Scenario scenario = scenario_of(run);
   const std::string& name = setup_.model.empty() ? scenario.model : setup_.model;

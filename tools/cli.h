@@ -47,6 +47,7 @@ int sweep_command(const Arguments& arguments);
 int tune_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
+int bench_serve_command(const Arguments& arguments);
 int calibrate_command(const Arguments& arguments);
 int validate_command(const Arguments& arguments);
 int report_command(const Arguments& arguments);

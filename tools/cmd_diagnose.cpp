@@ -395,6 +395,7 @@ int diagnose_command(const Arguments& arguments) {
   } else {
     for (const std::string& folder : result_folders(options->run)) {
       const StoredRun run = read_result(folder);
+      require_steps(run);
       report(examine_run(run, *options));
     }
   }

@@ -71,10 +71,6 @@ void check_replaceable(const std::string& path, bool is_detailed) {
   }
 }
 
-bool has_record(const std::string& folder) {
-  return fs::exists(fs::path(folder) / kRequestsFile) && fs::exists(fs::path(folder) / kStepsFile);
-}
-
 }  // namespace
 
 int report_command(const Arguments& arguments) {

@@ -159,15 +159,17 @@ void pin(const ValidateOptions& options, const ObservedRun& log, const StoredRun
 StoredRun read_simulated(const ValidateOptions& options) {
   ObservedRun run = read_observed_run(options.simulated);
   if (!run.stored) fail_no_folder(options);
+  require_steps(*run.stored);
   return std::move(*run.stored);
 }
 
 Validation validate(const ValidateOptions& options, const ObservedRun& measured,
                     const ObservedRun& simulated) {
   if (!simulated.stored) fail_no_folder(options);
+  require_steps(*simulated.stored);
   Validation validation;
   const Scenario scenario = scenario_of(*simulated.stored);
-  if (measured.stored) {
+  if (measured.stored && measured.stored->record.has_steps()) {
     const RunRecord& record = measured.stored->record;
     const StepShape shape = resolved_step_shape(scenario_of(*measured.stored));
     validation.decisions =
@@ -199,7 +201,9 @@ std::string run_text(const ObservedRun& run) {
   std::string text = printable(run.path) + ", ";
   switch (run.format) {
     case RunFormat::Metronome:
-      text += run.stored->result.info.backend + ", policy " + run.stored->result.info.policy;
+      text += run.stored->record.has_steps()
+                  ? run.stored->result.info.backend + ", policy " + run.stored->result.info.policy
+                  : "measured by a client, which saw no steps";
       break;
     case RunFormat::VllmBench: text += "vLLM's benchmark"; break;
     case RunFormat::RequestLog: text += "request log"; break;

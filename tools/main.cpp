@@ -17,6 +17,8 @@ constexpr Command kCommands[] = {
     {"tune", "find the settings that carry the highest load within an SLO", tune_command},
     {"serve", "answer clients of OpenAI's API with a scenario's model and engine", serve_command},
     {"bench", "time a model's steps on this GPU, beside the machine's floor", bench_command},
+    {"bench-serve", "put a scenario's load on a server of OpenAI's endpoints, and measure it",
+     bench_serve_command},
     {"diagnose", "why tokens of a run came late, and whose prefill they waited for",
      diagnose_command},
     {"calibrate", "make a cost model of measured times", calibrate_command},
@@ -31,7 +33,7 @@ void print_help(std::ostream& out) {
          "Which scheduler and which prefill chunk size keep the token cadence of an LLM server\n"
          "steady, and at what cost?\n\ncommands:\n";
   for (const Command& command : kCommands) {
-    out << "  " << command.name << std::string(11 - command.name.size(), ' ') << command.summary
+    out << "  " << command.name << std::string(13 - command.name.size(), ' ') << command.summary
         << '\n';
   }
   out << "\noptions:\n"

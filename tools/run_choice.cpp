@@ -78,6 +78,12 @@ std::vector<Scenario> chosen_variants(const ScenarioFile& file,
 
 std::string default_folder(const std::string& scenario, const Backend& backend,
                            const std::vector<Scenario>& variants, bool has_all) {
+  return default_folder(scenario, backend.is_measured() ? backend.name() : std::string_view(),
+                        variants, has_all);
+}
+
+std::string default_folder(const std::string& scenario, std::string_view measured_by,
+                           const std::vector<Scenario>& variants, bool has_all) {
   namespace fs = std::filesystem;
   fs::path below;
   bool is_below = false;
@@ -91,7 +97,7 @@ std::string default_folder(const std::string& scenario, const Backend& backend,
     }
   }
   std::string folder = ("results" / below / whole.stem()).string();
-  if (backend.is_measured()) folder += "." + std::string(backend.name());
+  if (!measured_by.empty()) folder += "." + std::string(measured_by);
   if (has_all) return folder;
   for (const Scenario& variant : variants) folder += "." + variant.name;
   return folder;

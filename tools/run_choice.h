@@ -39,5 +39,8 @@ std::vector<Scenario> chosen_variants(const ScenarioFile& file,
 // results do not take the place of simulated ones, nor those of some variants the place of all.
 std::string default_folder(const std::string& scenario, const Backend& backend,
                            const std::vector<Scenario>& variants, bool has_all);
+// The same for what measures without being a Backend; `measured_by` is empty for a simulation.
+std::string default_folder(const std::string& scenario, std::string_view measured_by,
+                           const std::vector<Scenario>& variants, bool has_all);
 
 }  // namespace metronome

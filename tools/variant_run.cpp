@@ -91,31 +91,35 @@ std::unique_ptr<Clock> make_clock(const Backend& backend) {
 
 RunInfo run_info(const Backend& backend, const PreparedVariant& variant) {
   const Scenario& scenario = variant.scenario;
-  const Workload& workload = *variant.workload;
-  RunInfo info;
-  info.label = scenario.name;
+  RunInfo info = scenario_info(scenario, *variant.workload);
   info.backend = backend.name();
   if (backend.is_measured()) info.date = date_text();
   info.model = variant.run->model.name;
   info.hardware = variant.run->device;
   info.weights = variant.run->weights_text;
   info.policy = scenario.scheduler.policy;
-  info.seed = scenario.seed;
-  info.num_prompts = static_cast<std::int64_t>(workload.requests.size());
-  info.request_rate = request_rate(scenario.workload, workload);
-  info.burstiness = burstiness(scenario.workload.arrivals);
-  if (workload.mode == ArrivalMode::ClosedLoop) info.max_concurrency = workload.concurrency;
   // Only the simulator has more than one device.
   if (!backend.is_measured()) info.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
   info.is_calibrated = !backend.is_measured() && !scenario.cost_model.file.empty();
   info.num_blocks = variant.run->setup.kv_cache.num_blocks;
-  info.slo = scenario.slo;
-  info.config_json = scenario.to_json();
   return info;
 }
 
 Summary summary_of(const PreparedVariant& variant, const RunRecord& record) {
   return summarize(record, {variant.scenario.slo, variant.run->setup.kv_cache.num_blocks});
+}
+
+RunInfo scenario_info(const Scenario& scenario, const Workload& workload) {
+  RunInfo info;
+  info.label = scenario.name;
+  info.seed = scenario.seed;
+  info.num_prompts = static_cast<std::int64_t>(workload.requests.size());
+  info.request_rate = request_rate(scenario.workload, workload);
+  info.burstiness = burstiness(scenario.workload.arrivals);
+  if (workload.mode == ArrivalMode::ClosedLoop) info.max_concurrency = workload.concurrency;
+  info.slo = scenario.slo;
+  info.config_json = scenario.to_json();
+  return info;
 }
 
 std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scenario> scenarios) {

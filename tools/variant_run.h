@@ -31,6 +31,10 @@ std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scen
 RunInfo run_info(const Backend& backend, const PreparedVariant& variant);
 Summary summary_of(const PreparedVariant& variant, const RunRecord& record);
 
+// What a result says of the scenario itself, whoever runs it: label, seed, workload, SLO and the
+// resolved configuration.
+RunInfo scenario_info(const Scenario& scenario, const Workload& workload);
+
 struct VariantOutcome {
   RunResult result;
   RunRecord record;

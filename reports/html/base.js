@@ -115,8 +115,11 @@ function decodeDetail(detail) {
   requests.prefills = new Columns(detail.requests.prefills, ['row', 'end']);
   requests.late = new Columns(detail.requests.late, ['row', 'end']);
   const curve = (name) => new Columns(detail[name], ['ns', 'below']);
+  // A client that watched a server saw no steps, and no causes.
+  const hasSteps = detail.has_steps !== false;
+  for (const stall of detail.stalls) stall.isUnseen = !hasSteps;
   return {
-    isEstimated: detail.is_estimated,
+    hasSteps, isEstimated: detail.is_estimated,
     itl: curve('itl_curve'), ttft: curve('ttft_curve'), e2el: curve('e2el_curve'),
     gaps: new Columns(detail.gaps, ['after']),
     steps: new Columns(detail.steps,
@@ -149,6 +152,8 @@ function readRuns() {
 const lowerBound = (sorted, value) => d3.bisector((x) => x).left(sorted, value);
 
 function detailed(runs) { return runs.filter((run) => run.detail && !run.isHidden); }
+// Those whose steps are known.
+function stepped(runs) { return detailed(runs).filter((run) => run.detail.hasSteps); }
 
 // The run with the longest gap, which has most to show.
 function mostStalled(runs) {

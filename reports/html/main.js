@@ -215,6 +215,9 @@ function noRunReason(runs, other) {
   const recorded = runs.filter((run) => run.detail);
   if (recorded.length === 0) return 'needs requests.jsonl and steps.jsonl of a run ' +
     '(results.requests and results.steps)';
+  if (recorded.every((run) => !run.detail.hasSteps)) {
+    return other || 'needs steps, and a client of a server sees none';
+  }
   return recorded.every((run) => run.detail.steps.end.length === 0) ? 'no request ran' : other;
 }
 
@@ -233,7 +236,8 @@ const kMissing = {
       'for example scheduler.prefill_chunk_size')],
   composition: ['Step composition', (runs) => noRunReason(runs)],
   requests: ['Request timeline', (runs) => noRunReason(runs)],
-  breakdown: ['What first tokens waited for', (runs) => noRunReason(runs, 'no request completed')],
+  breakdown: ['What first tokens waited for', (runs) => (runs.some(({detail}) =>
+    detail && detail.hasSteps) ? noRunReason(runs, 'no request completed') : noRunReason(runs))],
   load: ['Goodput against load',
     () => 'needs an slo, and runs that differ in their arrival rate'],
   pareto: ['Throughput against p99 ITL', noParetoReason],
@@ -247,7 +251,8 @@ const kMissing = {
 function main() {
   const runs = readRuns();
   markRuns.runs = runs;
-  const end = d3.max(runs.filter((run) => run.detail), (run) => d3.max(run.detail.steps.end));
+  const end = d3.max(runs.filter((run) => run.detail), ({detail: {steps, gaps}}) =>
+    Math.max(d3.max(steps.end) || 0, d3.max(gaps.after) || 0));
   const time = new View([0, (end || 1) * 1.005]);
   const makers = {
     timeline: () => timelineFigure(runs, time), distribution: () => distributionFigure(runs),

@@ -15,6 +15,7 @@ function measuredPairs(runs) {
 
 // Whether both made the same steps of the same tokens.
 function decideAlike({simulated, measured}) {
+  if (!measured.detail.hasSteps) return false;
   const a = simulated.detail.steps, b = measured.detail.steps;
   if (a.num_points !== b.num_points || a.num_kept !== a.num_points) return false;
   if (b.num_kept !== b.num_points) return false;
@@ -129,7 +130,9 @@ function measuredFigure(runs) {
   });
   const fill = () => {
     figure.caption.textContent = decideAlike(state.pair) ? 'Both made the same decisions.'
-      : 'They decided differently, so steps cannot be compared one by one.';
+      : !state.pair.measured.detail.hasSteps
+        ? 'A client measured the server, and saw no steps to compare one by one.'
+        : 'They decided differently, so steps cannot be compared one by one.';
     figure.below.replaceChildren(element('div', {class: 'scroll'}, ratioTable(state.pair)));
   };
   figure.addChoice('variant', pairs.map((pair, i) => [i, pair.measured.name]), (value) => {

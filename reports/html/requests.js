@@ -1,7 +1,7 @@
 // Figures of single requests: their lives over time, and what their first tokens waited for.
 
 const kReasons = ['not ended', 'length', 'stop', 'aborted', 'queue full', 'never fits',
-  'step failed'];
+  'step failed', 'error of the server'];
 const isFailed = (reason) => reason >= 3;
 
 // Indices of the drawn requests that were there between low and high.
@@ -40,8 +40,13 @@ function paintRequestBar(context, panel, state, i, y, height, colors) {
     context.fillRect(x, y, Math.max(0.8, clamp(to) - x), height);
   };
   const end = ended === null ? panel.x.domain()[1] : ended;
-  bar(arrival, scheduled === null ? end : scheduled, colors.queue);
-  if (scheduled !== null) {
+  const isUnseen = !state.run.detail.hasSteps && first !== null;  // when it was scheduled
+  bar(arrival, isUnseen ? first : scheduled === null ? end : scheduled, colors.queue);
+  if (isUnseen) {
+    context.globalAlpha = 0.75;
+    bar(first, last, colors.decode);
+    context.globalAlpha = 1;
+  } else if (scheduled !== null) {
     context.globalAlpha = 0.28;
     bar(scheduled, first === null ? end : first, colors.prefill);
     context.globalAlpha = 0.75;
@@ -82,9 +87,11 @@ function requestRange({requests, stalls}, view) {
 function paintRequests(state, figure, context, colors) {
   const {requests} = state.run.detail;
   const limit = requests.late_ms;
+  const {hasSteps} = state.run.detail;
   const legend = drawLegend(figure, [
-    {text: 'queued', color: colors.queue, box: true},
-    {text: 'prefill (its chunks darker)', color: colors.prefill, box: true},
+    {text: hasSteps ? 'queued' : 'until the first token', color: colors.queue, box: true},
+    ...(hasSteps
+      ? [{text: 'prefill (its chunks darker)', color: colors.prefill, box: true}] : []),
     {text: 'decode', color: colors.decode, box: true},
     {text: `gap > ${limit} ms`, color: colors.late, box: true},
     {text: `gap > ${2 * limit} ms`, color: colors.tooLate, box: true}], colors, 58);
@@ -115,7 +122,8 @@ function hoverRequests(state, figure, panel, x, y) {
   if (scheduled !== null) lines.push(['queued', formatUs(scheduled - arrival), colors.queue]);
   if (first !== null) {
     lines.push(['time to first token', formatUs(first - arrival), colors.prefill],
-      ['prefill chunks', grouped(requests.chunks[i])],
+      ...(state.run.detail.hasSteps
+        ? [['prefill chunks', grouped(requests.chunks[i])]] : []),
       ['output', plural(requests.output[i], 'token')],
       ['decoding', formatUs(last - first), colors.decode],
       ['longest gap', formatUs(requests.max_gap[i]),
@@ -157,7 +165,7 @@ function chooseRequests(state, run) {
 
 function requestFigure(runs, view) {
   const rows = detailed(runs).filter((run) => run.detail.requests.id.length > 0);
-  if (rows.every((run) => run.detail.steps.end.length === 0)) return null;
+  if (rows.every((run) => run.detail.hasSteps && run.detail.steps.end.length === 0)) return null;
   const state = {};
   chooseRequests(state, mostStalled(rows));
   const figure = new Figure({

@@ -142,7 +142,7 @@ function hoverStep(run, panel, x) {
 }
 
 function compositionFigure(runs, view) {
-  const rows = detailed(runs).filter((run) => run.detail.steps.end.length > 0);
+  const rows = stepped(runs).filter((run) => run.detail.steps.end.length > 0);
   if (rows.length === 0) return null;
   const state = {run: rows.find(budgetOf) || rows[rows.length - 1]};
   const figure = new Figure({
@@ -181,10 +181,10 @@ function memorySeries(rows) {
 }
 
 function paintMemory(runs, series, figure, context, colors) {
-  const shown = detailed(runs);
-  const legend = drawLegend(figure, runs.filter((run) => run.detail).map((run) => ({
-    text: run.name, color: run.color, dash: run.dash, isHidden: run.isHidden,
-    toggle: () => toggleRun(run)})), colors, 58);
+  const shown = stepped(runs);
+  const legend = drawLegend(figure, runs.filter(({detail}) => detail && detail.hasSteps)
+    .map((run) => ({text: run.name, color: run.color, dash: run.dash, isHidden: run.isHidden,
+      toggle: () => toggleRun(run)})), colors, 58);
   const space = 34;
   const height = (figure.height - legend - 44) / series.length - space;
   series.forEach((one, k) => {
@@ -205,7 +205,7 @@ function paintMemory(runs, series, figure, context, colors) {
 function hoverMemory(runs, series, panel, x) {
   const us = panel.x.invert(x);
   const lines = [];
-  for (const run of detailed(runs)) {
+  for (const run of stepped(runs)) {
     const i = stepBefore(run.detail.steps, us);
     if (i < 0) continue;
     lines.push([run.name, '', run.color]);
@@ -215,7 +215,7 @@ function hoverMemory(runs, series, panel, x) {
 }
 
 function memoryFigure(runs, view) {
-  const rows = detailed(runs).filter((run) => run.detail.steps.end.length > 0);
+  const rows = stepped(runs).filter((run) => run.detail.steps.end.length > 0);
   if (rows.length === 0) return null;
   const series = memorySeries(rows);
   return new Figure({

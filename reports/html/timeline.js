@@ -5,6 +5,7 @@ const kTimelineState = {isLog: false};
 function timelineRows(runs) { return detailed(runs); }
 
 function stallCause(stall) {
+  if (stall.isUnseen) return 'a client does not see why';
   if (stall.parts.preemption > 0) return 'it was preempted and computed anew';
   if (!stall.chunk) return 'no prefill held it up';
   const chunk = `${grouped(stall.chunk.tokens)} tokens of request ${stall.chunk.request}`;
@@ -123,6 +124,7 @@ function addStallText(figure, panel, stall, x, y, taken, texts, colors) {
 }
 
 function shortCause(stall) {
+  if (stall.isUnseen) return `request ${stall.request}`;
   if (stall.parts.preemption > 0) return `request ${stall.request} was preempted`;
   if (!stall.chunk) return 'no prefill';
   return `${grouped(stall.chunk.tokens)}-token chunk of request ${stall.chunk.request}`;
@@ -225,7 +227,7 @@ function hoverTimeline(figure, panel, x, y) {
   const parts = {decode: gaps.decode[best], prefill: gaps.prefill[best],
     waiting: Math.max(0, waiting), preemption: Math.max(0, -waiting)};
   parts.host = Math.max(0, gap - parts.decode - parts.prefill - parts.waiting - parts.preemption);
-  const lines = kParts.filter(([key]) => parts[key] > 0)
+  const lines = kParts.filter(([key]) => panel.run.detail.hasSteps && parts[key] > 0)
     .map(([key, name]) => [name, formatUs(parts[key]), colors[key]]);
   const request = gaps.request[best];
   lines.push(['waited',
@@ -269,7 +271,8 @@ function stallTable(run, view) {
       element('th', {scope: 'row'}, element('button', {type: 'button', onclick: show,
         'aria-label': `zoom to stall ${i + 1}`}, `${i + 1}`)),
       element('td', {}, formatSeconds(stall.began)), element('td', {}, formatUs(stall.gap)),
-      element('td', {}, splitBar(stall.parts)), element('td', {}, grouped(stall.victims)),
+      element('td', {}, stall.isUnseen ? '-' : splitBar(stall.parts)),
+      element('td', {}, grouped(stall.victims)),
       element('td', {class: 'text'}, `request ${stall.request}: ${stallCause(stall)}`)));
   });
   return element('table', {class: 'wide'},
@@ -302,6 +305,13 @@ function fillTimelineTables(figure, runs, chosen) {
     keys.append('(what the decodes of mixed steps took alone is estimated from the other steps)');
   }
   const scroll = (table) => element('div', {class: 'scroll'}, table);
+  if (!run.detail.hasSteps) {
+    figure.below.replaceChildren(
+      element('h3', {}, `Longest stalls of ${run.name}`), scroll(stallTable(run, figure.view)),
+      element('p', {class: 'hint'}, 'A client of the server saw when tokens came, and not what ' +
+        'was computed meanwhile.'));
+    return;
+  }
   figure.below.replaceChildren(
     element('h3', {}, `Longest stalls of ${run.name}`), scroll(stallTable(run, figure.view)), keys,
     element('h3', {}, `Whose prompts held others up in ${run.name}`),
