@@ -218,7 +218,8 @@ TEST_CASE("failures keep to their request, and each kind is told once", "[bench_
   CHECK(error(10) == "died");
   CHECK(contains(error(12), "the server's answer is no HTTP/1.1"));
   CHECK(result.requests[14].reason == EndReason::Stop);
-  for (const std::size_t i : {1, 3, 5, 7, 9, 11, 13, 15, 16, 17, 19}) CHECK(error(i).empty());
+  for (const std::size_t i : std::vector<std::size_t>{1, 3, 5, 7, 9, 11, 13, 15, 16, 17, 19})
+    CHECK(error(i).empty());
   const std::vector<std::string> warnings = warnings_of(workload, result);
   const std::string all = Json(warnings).dump();
   CHECK(contains(all, "2 of 20 requests failed; first: request 0: HTTP 400: too long"));
@@ -316,6 +317,19 @@ TEST_CASE("what on_tick throws ends a load", "[bench_serve]") {
 
 // ---- Warnings ----
 
+TEST_CASE("events of one request that are read together are counted", "[bench_serve]") {
+  ScriptedServer server([](std::size_t, const std::string&, const std::string&, Peer& peer) {
+    peer.send(stream_head() +
+              chunk_of(token_event() + token_event() + token_event("\"length\"") +
+                       usage_event(7, 3) + kDoneEvent) +
+              "0\r\n\r\n");
+  });
+  const LoadResult result = load(server, small_workload(4, 3));
+  CHECK(result.loop.num_events == 12);
+  CHECK(result.loop.num_merged == 8);
+  CHECK(result.requests[0].tokens.front() == result.requests[0].tokens.back());
+}
+
 TEST_CASE("counts that differ are told with their numbers", "[bench_serve]") {
   ScriptedServer server([](std::size_t, const std::string&, const std::string&, Peer& peer) {
     peer.send(stream_head() + chunk_of(token_event()) + chunk_of(token_event("\"length\"")) +
@@ -397,6 +411,24 @@ TEST_CASE("bench-serve writes a result that stands beside a simulation", "[bench
   CHECK(diagnosis.exit_code == 2);
   CHECK(contains(diagnosis.err, "recorded by a client"));
   CHECK(run_metronome("validate " + simulated + " " + measured).exit_code == 2);
+}
+
+TEST_CASE("an interrupted bench-serve leaves no results", "[bench_serve]") {
+  std::atomic<bool> is_over = false;
+  ScriptedServer server([&](std::size_t, const std::string& head, const std::string&, Peer& peer) {
+    if (head.starts_with("GET ")) return peer.send(plain_answer(404, "{}"));
+    peer.send(stream_head() + chunk_of(token_event()));
+    while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  const ScratchFolder folder;
+  const CommandResult result = run_metronome(
+      "bench-serve " + server.url() + " --model m --scenario " +
+          folder.write("small.yaml", kSmallScenario) + " --out " + folder.path() + "/out",
+      "timeout --preserve-status -s INT 1");
+  is_over = true;
+  CHECK(result.exit_code == 130);
+  CHECK(contains(result.err, "interrupted, no results written"));
+  CHECK_FALSE(std::filesystem::exists(folder.path() + "/out"));
 }
 
 TEST_CASE("bench-serve says what is wrong before it sends anything", "[bench_serve]") {

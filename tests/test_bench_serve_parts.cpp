@@ -149,7 +149,7 @@ TEST_CASE("texts are made ahead within their memory, and each once", "[bench_ser
   queue.refill();
   CHECK(num_made[3] == 1);
   CHECK(num_made[5] == 0);  // full again
-  for (const std::size_t i : {1, 2, 3, 5, 6, 7, 8, 9}) {
+  for (const std::size_t i : std::vector<std::size_t>{1, 2, 3, 5, 6, 7, 8, 9}) {
     CHECK(queue.take(i)[0] == static_cast<char>('a' + i));
     queue.refill();
   }

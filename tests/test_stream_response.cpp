@@ -124,6 +124,12 @@ TEST_CASE("what server-sent events allow is read", "[bench_serve]") {
                           "data: {\"choices\":[{\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n";
   CHECK(read_any_way(chunked({odd}), false) ==
         Outcome{2, true, true, false, 200, "", "length", 7, 1});
+  // A last line without an end, which alone says that the stream is whole.
+  const std::string unended = token_event() + usage_event(7, 1) + "data: [DONE]";
+  CHECK(read_any_way(chunked({unended}), false) ==
+        Outcome{1, true, true, false, 200, "", "", 7, 1});
+  CHECK(read_any_way(stream_head("") + token_event() + "data: {\"choices\":[{", true).error ==
+        "the stream ended in the middle of an event");
   // Nothing counts behind [DONE].
   CHECK(read_any_way(chunked({body + token_event()}), false) == good(3, true));
 }
@@ -136,7 +142,7 @@ TEST_CASE("chunks with choices are tokens, and no others", "[bench_serve]") {
   CHECK_FALSE(facts(R"({"model":"choices","usage":{"choices":[1]}})").has_choices);
   CHECK(facts(R"({"choices":[],"usage":{"prompt_tokens":4}})").prompt_tokens == 4);
   CHECK(
-      facts(R"({"usage":{"a":{"completion_tokens":9},"completion_tokens":5}})").completion_tokens ==
+      facts(R"({"usage":{"completion_tokens":5,"a":{"completion_tokens":9}}})").completion_tokens ==
       5);
   CHECK_FALSE(facts(R"({"completion_tokens":5})").completion_tokens);
   CHECK(facts(R"({"choices":[{"finish_reason":"stop","logprobs":{"finish_reason":"x"}}]})")
@@ -188,7 +194,11 @@ TEST_CASE("streams that break off are failures", "[bench_serve]") {
     REQUIRE(cut.is_over);
     REQUIRE_FALSE(cut.keeps_alive);
     const bool has_done = whole.substr(0, size).find("[DONE]\n\n") != std::string::npos;
-    if (has_done) continue;
+    if (has_done) {  // it had said everything
+      REQUIRE(cut.error.empty());
+      REQUIRE(cut.num_tokens == 3);
+      continue;
+    }
     REQUIRE(cut.error == "the server closed the connection in the middle of its answer");
     if (size < body_at) REQUIRE(cut.num_tokens == 0);
   }

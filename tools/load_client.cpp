@@ -153,8 +153,8 @@ class LoadRun {
   }
 
   void on_no_connection(const Error& error) {
-    takes_spares_ = false;  // those that are needed are tried one by one
-    if (starved_.empty()) return;
+    takes_spares_ = false;                           // those that are needed are tried one by one
+    if (num_connecting_ >= starved_.size()) return;  // this one was a spare
     const std::size_t i = starved_.front();
     starved_.pop_front();
     end(i, EndReason::Errored, "cannot connect: " + error.message());

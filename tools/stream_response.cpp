@@ -299,7 +299,11 @@ StreamResponse& StreamResponse::operator=(StreamResponse&&) noexcept = default;
 
 std::int32_t StreamResponse::read(std::string_view bytes) {
   Impl& own = *impl_;
-  if (own.is_over || bytes.empty()) return 0;
+  if (bytes.empty()) return 0;
+  if (own.is_over) {
+    own.is_clean = false;
+    return 0;
+  }
   own.has_begun = true;
   const std::int32_t before = own.num_tokens;
   std::size_t used = 0;

@@ -91,7 +91,7 @@ class StreamResponse {
   StreamResponse& operator=(StreamResponse&&) noexcept;
 
   // The next bytes from the socket, split anywhere. Returns how many token events they complete.
-  // Nothing after is_over() is read.
+  // Nothing after is_over() is read; it spoils the connection.
   std::int32_t read(std::string_view bytes);
   // The server closed the connection. Returns as read() does. The response is over.
   std::int32_t end();

@@ -22,7 +22,8 @@ std::string outcome_of(std::string_view first, std::string_view second) {
   METRONOME_CHECK(response.error().size() < 2000, "a message is short");
   return std::to_string(num_tokens) + " " + std::to_string(response.keeps_alive()) + " " +
          response.finish_reason() + " " +
-         std::to_string(response.completion_tokens().value_or(-1)) + " " + response.error();
+         std::to_string(response.completion_tokens().value_or(-1)) +
+         (response.error().empty() ? " good" : " failed");
 }
 
 }  // namespace
