@@ -204,6 +204,18 @@ TEST_CASE("refusals name the field and what is allowed", "[serve]") {
   CHECK(refusal_of_field(R"("tools": [{}])") == "400 [tools] tools: is not supported");
 }
 
+TEST_CASE("a body that is nested without end does no harm", "[serve]") {
+  for (const std::size_t depth : {std::size_t{65}, std::size_t{1'000'000}}) {
+    for (const char* open : {"[", "{\"a\":"}) {
+      std::string body = R"({"prompt": "a", "max_tokens": )";
+      for (std::size_t i = 0; i < depth; ++i) body += open;
+      CHECK(refusal(ApiKind::Completion, body) == "400 [] the body is nested more than 64 deep");
+    }
+  }
+  CHECK(refusal_of_field(R"("stop": [[[["a"]]]])")
+            .starts_with("400 [stop] stop: [[[\"a\"]]] is not allowed"));
+}
+
 TEST_CASE("a request that is too long for the context says by how much", "[serve]") {
   const std::string long_text(250, 'a');
   CHECK(refusal(ApiKind::Completion, R"({"prompt": ")" + long_text + R"(", "max_tokens": 6})") ==

@@ -5,7 +5,9 @@
 #include <thread>
 
 #include "core/digest.h"
+#include "core/output_log.h"
 #include "core/run_record.h"
+#include "cpu/cpu_backend.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 #include "tests/draws.h"
@@ -41,9 +43,10 @@ Simulation simulation_of(const std::string& scheduler, const std::string& more =
 // An engine on its thread, and what it says.
 class Served {
  public:
-  Served(Simulation& simulation, double speed, std::int64_t max_waiting,
+  // `speed` 0: real time.
+  Served(PreparedRun& simulation, double speed, std::int64_t max_waiting,
          std::vector<EventSink*> sinks = {})
-      : clock(speed),
+      : clock(speed > 0 ? ServeClock(speed) : ServeClock()),
         text(*tokenizer_),
         engine(simulation, clock, text, max_waiting,
                [this] {
@@ -247,6 +250,56 @@ TEST_CASE("a queue that is full takes no more", "[serve]") {
   served.clock.stop();
   served.engine.close();
   CHECK_FALSE(submit(1));
+}
+
+TEST_CASE("a served model computes what it computes in a run", "[serve][cpu]") {
+  const ScratchFolder folder;
+  const std::string path =
+      folder.write("s.yaml",
+                   "seed: 3\nmodel: tiny-llama\nengine: {max_num_seqs: 4, max_model_len: 256}\n"
+                   "scheduler: {policy: chunked, prefill_chunk_size: 16}\n"
+                   "sampling: {temperature: 0.8, ignore_eos: true, logprobs: 1}\n"
+                   "workload:\n  num_requests: 6\n  arrivals: {process: poisson, rate: 500}\n"
+                   "  prompt_tokens: {distribution: uniform, min: 10, max: 80}\n"
+                   "  output_tokens: {distribution: fixed, value: 8}\n");
+  const Scenario scenario = load_scenario(path, {}, std::nullopt, "cpu").variants.front();
+  const Workload workload = make_workload(scenario.workload, scenario.seed);
+  CpuBackend backend;
+  const std::unique_ptr<PreparedRun> run = backend.prepare(scenario);
+  run->load([] {});
+  OutputLog expected;
+  EventSink* sinks[] = {&expected};
+  TestClock clock;
+  run->run(workload, clock, sinks, {});
+
+  SamplingParams params;
+  params.temperature = 0.8;
+  params.ignore_eos = true;
+  params.num_logprobs = 1;
+  params.seed = scenario.seed;
+  const WorkloadInput input(workload, scenario.seed, run->model.vocab_size, params);
+  Served served(*run, 0, 100);
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    LiveRequest request;
+    request.ticket = Ticket{i};
+    input.prompt(static_cast<RequestId>(i), request.prompt);
+    request.sampling = input.sampling(static_cast<RequestId>(i));
+    request.max_output_tokens = 8;
+    REQUIRE(served.engine.submit(one(std::move(request))));
+  }
+  served.wait_for_ends(6);
+  std::vector<OutputLog::Output> outputs(6);
+  for (const LiveEvent& event : served.events) {
+    if (event.kind != LiveEventKind::Token) continue;
+    OutputLog::Output& output = outputs[static_cast<std::size_t>(event.ticket)];
+    output.token_ids.push_back(event.token);
+    output.logprobs.push_back(event.logprobs);
+  }
+  for (std::size_t i = 0; i < 6; ++i) {
+    CHECK(outputs[i].token_ids == expected.outputs()[i].token_ids);
+    CHECK(outputs[i].logprobs == expected.outputs()[i].logprobs);
+    CHECK(outputs[i].logprobs.front().size() == 2);
+  }
 }
 
 TEST_CASE("simulated time shows what was waited for, not how late it was", "[serve]") {

@@ -27,9 +27,17 @@ std::string shown(const ApiJson& value) {
 }  // namespace
 
 ApiJson parse_body(std::string_view body) {
+  // What is printed or compared later recurses, and a client may send what it likes.
+  constexpr int kMaxDepth = 64;
+  const auto check_depth = [](int depth, ApiJson::parse_event_t, ApiJson&) {
+    if (depth > kMaxDepth) {
+      throw ApiError(400, "the body is nested more than " + std::to_string(kMaxDepth) + " deep");
+    }
+    return true;
+  };
   ApiJson json;
   try {
-    json = ApiJson::parse(body);
+    json = ApiJson::parse(body, check_depth);
   } catch (const ApiJson::exception& error) {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ...": without the prefix.
     const std::string_view text = error.what();
