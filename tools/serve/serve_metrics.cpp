@@ -24,6 +24,14 @@ void append_number(double value, std::string& out) {
   out.append(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
+// As Python's client writes it: "0.5", "100000.0", never "1e+05".
+void append_bound(double value, std::string& out) {
+  char text[40];
+  const std::size_t begin = out.size();
+  out.append(text, std::to_chars(text, text + sizeof text, value, std::chars_format::fixed).ptr);
+  if (out.find('.', begin) == std::string::npos) out += ".0";
+}
+
 void append_head(std::string_view name, std::string_view help, std::string_view type,
                  std::string& out) {
   out.append("# HELP ").append(name).append(" ").append(help).append("\n# TYPE ");
@@ -75,8 +83,7 @@ void Histogram::write(std::string_view name, std::string_view help, std::string_
     std::string bound = "+Inf";
     if (i < bounds_.size()) {
       bound.clear();
-      append_number(bounds_[i], bound);
-      if (bound.find('.') == std::string::npos) bound += ".0";  // as Python's client writes it
+      append_bound(bounds_[i], bound);
     }
     append_sample(bucket, std::string(labels) + ",le=\"" + bound + "\"", static_cast<double>(count),
                   out);
