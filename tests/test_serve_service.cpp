@@ -118,7 +118,8 @@ TEST_CASE("endpoints that answer at once", "[serve]") {
   CHECK(get("/nowhere").status == 404);
   CHECK(desk.ask("GET", "/generate")->last.status == 405);
   CHECK(desk.ask("GET", "/generate")->last.extra_header == "Allow: POST");
-  CHECK(desk.ask("DELETE", "/health")->last.extra_header == "Allow: GET");
+  CHECK(desk.ask("DELETE", "/health")->last.extra_header == "Allow: GET, HEAD");
+  CHECK(desk.ask("HEAD", "/health")->last.status == 200);
   CHECK(Json::parse(desk.ask("POST", "/tokenize", R"({"prompt": "ab"})")->last.body) ==
         Json::parse(R"({"count": 2, "max_model_len": 256, "tokens": [97, 98]})"));
   CHECK(Json::parse(desk.ask("POST", "/detokenize", R"({"tokens": [97, 98]})")->last.body) ==

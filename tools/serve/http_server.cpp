@@ -149,6 +149,7 @@ class HttpServer::Impl::Session final : public Client,
   Steady::time_point deadline_ = kNoDeadline;
   bool keeps_alive_ = true;
   bool is_http10_ = false;
+  bool is_head_ = false;  // the method: its response has no body
   bool is_watching_ = false;
   bool is_whole_ = false;  // the response's last byte is in unsent_ or in_flight_
   bool is_writing_ = false;
@@ -162,6 +163,7 @@ class HttpServer::Impl::Session final : public Client,
 // Nothing of a request is there yet: the connection may be idle for longer than a header may take.
 void HttpServer::Impl::Session::read_request() {
   state_ = State::Idle;
+  is_head_ = false;
   deadline_ = in(server_->limits_.idle_timeout);
   parser_.emplace();
   parser_->header_limit(static_cast<std::uint32_t>(server_->limits_.max_header_bytes));
@@ -187,6 +189,7 @@ void HttpServer::Impl::Session::on_header(error_code error) {
   if (error) return on_read_error(error);
   const auto& request = parser_->get();
   is_http10_ = request.version() < 11;
+  is_head_ = request.method() == http::verb::head;
   keeps_alive_ = request.keep_alive() && server_->acceptor_.is_open();
   const auto length = parser_->content_length();
   if (length && *length > server_->limits_.max_body_bytes) {
@@ -287,7 +290,7 @@ void HttpServer::Impl::Session::close() {
 void HttpServer::Impl::Session::reply(Reply reply) {
   if (state_ == State::Closed) return;
   unsent_ += head_of(reply, keeps_alive_, is_http10_);
-  unsent_ += reply.body;
+  if (!is_head_) unsent_ += reply.body;
   is_whole_ = true;
   write_some();
 }

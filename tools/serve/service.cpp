@@ -73,12 +73,13 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
                      std::shared_ptr<Client> client) {
   const std::string_view path = target.substr(0, target.find('?'));
   const std::string_view allowed = method_of(path);
-  if (allowed != method) {
-    const bool is_nowhere = allowed.empty();
-    Reply reply = error_reply(is_nowhere ? 404 : 405,
+  // Who asks with HEAD gets the head of the response to GET: the connection leaves the body out.
+  if (allowed.empty() || (method != allowed && !(method == "HEAD" && allowed == "GET"))) {
+    Reply reply = error_reply(allowed.empty() ? 404 : 405,
                               std::string(method) + " " + std::string(path) +
-                                  (is_nowhere ? " is not served here" : " is not allowed"));
-    if (!is_nowhere) reply.extra_header = "Allow: " + std::string(allowed);
+                                  (allowed.empty() ? " is not served here" : " is not allowed"));
+    if (!allowed.empty())
+      reply.extra_header = allowed == "GET" ? "Allow: GET, HEAD" : "Allow: POST";
     return client->reply(std::move(reply));
   }
   if (const std::optional<ApiKind> kind = generation_kind(path)) {
