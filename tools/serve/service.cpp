@@ -313,6 +313,7 @@ void Service::fail(const std::string& message) {
 void Service::handle_events() {
   events_.clear();
   engine_.take_events(events_);
+  metrics_.take(engine_.take_stats());  // also where nobody scrapes: counts of steps pile up
   const WallTime now = std::chrono::steady_clock::now();
   for (const LiveEvent& event : events_) take_event(event, now);
   for (const std::uint64_t number : dirty_) write_news(number);
