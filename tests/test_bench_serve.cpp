@@ -41,8 +41,9 @@ LoadRequestOptions request_options(const std::string& url, LoadEndpoint endpoint
   return {parse_server_url(url), endpoint, "m", 5, 1024, {}};
 }
 
-LoadResult load(const ScriptedServer& server, const Workload& workload, LoadOptions options = {}) {
-  const LoadRequestOptions requests = request_options(server.url(), LoadEndpoint::Completions);
+LoadResult load(const ScriptedServer& server, const Workload& workload, LoadOptions options = {},
+                LoadEndpoint endpoint = LoadEndpoint::Completions) {
+  const LoadRequestOptions requests = request_options(server.url(), endpoint);
   LoadRequestQueue texts(
       workload.requests.size(),
       [&](std::size_t i) { return load_request_text(workload, i, requests); }, [] {});
@@ -110,6 +111,20 @@ TEST_CASE("every request is answered and counted", "[bench_serve]") {
   CHECK(record.client[9].due == result.requests[9].due);
 }
 
+TEST_CASE("chats count the prompts that the server counts", "[bench_serve]") {
+  ScriptedServer server(answer_all());
+  const Workload workload = small_workload(5, 4);
+  const LoadResult result = load(server, workload, {}, LoadEndpoint::Chat);
+  const RunRecord record = record_of_load(workload, result, LoadEndpoint::Chat);
+  for (const RequestRecord& request : record.requests) {
+    CHECK(request.completed());
+    CHECK(request.num_output_tokens == 4);
+    CHECK(request.num_prompt_tokens == 11);  // 7 words and a template
+  }
+  CHECK(load_warnings(workload, result, LoadEndpoint::Chat).empty());
+  CHECK(load_warnings(workload, result, LoadEndpoint::Completions).size() == 1);
+}
+
 TEST_CASE("kept connections are used again", "[bench_serve]") {
   ScriptedServer server(answer_all());
   const LoadResult result = load(server, small_workload(40, 2, 5 * kNsPerMs));
@@ -119,15 +134,18 @@ TEST_CASE("kept connections are used again", "[bench_serve]") {
 }
 
 TEST_CASE("an open loop sends whatever the server does", "[bench_serve]") {
-  // The first answer takes until all others have been sent.
+  // The first request, which asks for three tokens, is answered when all others have been seen.
   std::atomic<std::size_t> num_seen = 0;
   ScriptedServer server(
       [&](std::size_t number, const std::string& head, const std::string& body, Peer& peer) {
         ++num_seen;
-        while (number == 0 && num_seen < 12) std::this_thread::yield();
+        const bool is_first = Json::parse(body)["max_tokens"] == 3;
+        while (is_first && num_seen < 12) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         answer_all()(number, head, body, peer);
       });
-  const LoadResult result = load(server, small_workload(12, 2, kNsPerMs));
+  Workload workload = small_workload(12, 2, kNsPerMs);
+  workload.requests[0].max_output_tokens = 3;
+  const LoadResult result = load(server, workload);
   for (const LoadedRequest& request : result.requests) CHECK(request.error.empty());
   CHECK(result.requests[0].ended > result.requests[11].sent);
 }
@@ -286,13 +304,14 @@ TEST_CASE("requests that take too long are given up", "[bench_serve]") {
   std::atomic<bool> is_over = false;
   ScriptedServer server(
       [&](std::size_t number, const std::string& head, const std::string& body, Peer& peer) {
-        if (number % 2 == 1) return answer_all()(number, head, body, peer);
+        if (Json::parse(body)["max_tokens"] == 2) return answer_all()(number, head, body, peer);
         peer.send(stream_head() + chunk_of(token_event()));
         while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       });
   LoadOptions options;
   options.timeout_ns = 100 * kNsPerMs;
-  const Workload workload = small_workload(4, 2, 10 * kNsPerMs);
+  Workload workload = small_workload(4, 2, 10 * kNsPerMs);
+  workload.requests[0].max_output_tokens = workload.requests[2].max_output_tokens = 3;
   const LoadResult result = load(server, workload, options);
   is_over = true;
   CHECK(result.requests[0].reason == EndReason::Aborted);
@@ -344,32 +363,46 @@ TEST_CASE("counts that differ are told with their numbers", "[bench_serve]") {
 
 // ---- The command ----
 
-TEST_CASE("bench-serve writes a result that stands beside a simulation", "[bench_serve]") {
-  const auto stream = answer_all(std::chrono::milliseconds(1));
-  ScriptedServer server(
-      [&](std::size_t number, const std::string& head, const std::string& body, Peer& peer) {
-        if (head.starts_with("GET /v1/models ")) {
-          return peer.send(plain_answer(200, R"({"data":[{"id":"served","root":"r"}]})"));
-        }
-        if (head.starts_with("GET /version ")) {
-          return peer.send(plain_answer(200, R"({"version":"0.11.0"})"));
-        }
-        stream(number, head, body, peer);
-      });
-  const ScratchFolder folder;
+namespace {
+
+// Answers the questions before a load as vLLM does.
+ScriptedServer::Script answer_as_vllm() {
+  return [stream = answer_all(std::chrono::milliseconds(1))](
+             std::size_t number, const std::string& head, const std::string& body, Peer& peer) {
+    if (head.starts_with("GET /v1/models ")) {
+      return peer.send(plain_answer(200, R"({"data":[{"id":"served","root":"r"}]})"));
+    }
+    if (head.starts_with("GET /version ")) {
+      return peer.send(plain_answer(200, R"({"version":"0.11.0"})"));
+    }
+    stream(number, head, body, peer);
+  };
+}
+
+constexpr const char* kPieces = " --variant pieces --set workload.arrivals.rate=100";
+
+// Measures a small scenario into FOLDER/measured.
+CommandResult measure(const ScriptedServer& server, const ScratchFolder& folder) {
   const std::string scenario =
       folder.write("small.yaml", std::string(kSmallScenario) + kTwoVariants);
-  const std::string measured = folder.path() + "/measured";
-  const std::string simulated = folder.path() + "/simulated";
-  const std::string common = " --variant pieces --set workload.arrivals.rate=100";
-  const CommandResult run = run_metronome("bench-serve " + server.url() + " --scenario " +
-                                          scenario + common + " --save-detailed --out " + measured);
+  return run_metronome("bench-serve " + server.url() + " --scenario " + scenario + kPieces +
+                       " --save-detailed --out " + folder.path() + "/measured");
+}
+
+}  // namespace
+
+TEST_CASE("bench-serve writes what a client can know", "[bench_serve]") {
+  ScriptedServer server(answer_as_vllm());
+  const ScratchFolder folder;
+  const CommandResult run = measure(server, folder);
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
   CHECK(contains(run.out, "model served, version 0.11.0"));
   CHECK(contains(run.out, "client: sends late p50"));
-  const auto files = folder_content(measured);
-  CHECK(files.count("report.html") == 1);
+  CHECK(contains(run.out, "watched by a client, which sees no steps"));
+  CHECK_FALSE(contains(run.out, "KV mean"));
+  const auto files = folder_content(folder.path() + "/measured");
+  CHECK(contains(files.at("report.html"), "\"has_steps\":false"));
   CHECK(files.count("steps.jsonl") == 0);
   const Json result = Json::parse(files.at("result.json"));
   CHECK(result["backend"] == "http");
@@ -384,11 +417,20 @@ TEST_CASE("bench-serve writes a result that stands beside a simulation", "[bench
     INFO(unknown);
     CHECK(result.at(unknown).is_null());
   }
-  // Read back, it is the run.
+}
+
+TEST_CASE("a measured result is read back as it was", "[bench_serve]") {
+  ScriptedServer server(answer_as_vllm());
+  const ScratchFolder folder;
+  REQUIRE(measure(server, folder).exit_code == 0);
+  const std::string measured = folder.path() + "/measured";
+  const auto files = folder_content(measured);
+  const Json result = Json::parse(files.at("result.json"));
   const StoredRun stored = read_result(measured);
   CHECK_FALSE(stored.record.has_steps());
   CHECK(stored.result.summary.itl.p99_ms == result["p99_itl_ms"].get<double>());
   CHECK(stored.result.summary.ttft.mean_ms == result["mean_ttft_ms"].get<double>());
+  CHECK(stored.result.summary.tpot.max_ms == result["max_tpot_ms"].get<double>());
   CHECK(contains(error_of([&] { require_steps(stored); }), "recorded by a client"));
   // vLLM's form says the same.
   const ObservedRun own = read_observed_run(measured);
@@ -397,8 +439,24 @@ TEST_CASE("bench-serve writes a result that stands beside a simulation", "[bench
   REQUIRE(theirs.requests.size() == 20);
   CHECK(own.requests[3].gaps == theirs.requests[3].gaps);
   CHECK(own.requests[3].ttft_ns == theirs.requests[3].ttft_ns);
+  // Tokens out of order are refused.
+  std::string lines = files.at("requests.jsonl");
+  lines.insert(lines.find("\"token_ns\":[") + 12, "9000000000000,");
+  folder.write("broken/result.json", files.at("result.json"));
+  folder.write("broken/requests.jsonl", lines);
+  CHECK(contains(error_of([&] { read_result(folder.path() + "/broken"); }),
+                 "requests.jsonl:1: token_ns[1]: "));
+}
 
-  REQUIRE(run_metronome("run " + scenario + common + " --quiet --out " + simulated).exit_code == 0);
+TEST_CASE("a measured result stands beside a simulated one", "[bench_serve]") {
+  ScriptedServer server(answer_as_vllm());
+  const ScratchFolder folder;
+  REQUIRE(measure(server, folder).exit_code == 0);
+  const std::string measured = folder.path() + "/measured";
+  const std::string simulated = folder.path() + "/simulated";
+  REQUIRE(run_metronome("run " + folder.path() + "/small.yaml" + kPieces + " --quiet --out " +
+                        simulated)
+              .exit_code == 0);
   const CommandResult report = run_metronome("report " + simulated + " " + measured + " --out " +
                                              folder.path() + "/both.html");
   CHECK(report.exit_code == 0);

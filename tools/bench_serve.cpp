@@ -190,10 +190,11 @@ std::vector<std::string> client_warnings(const ClientHealth& health) {
   const double limit_ms = std::max(kLeastLateMs, kLateShareOfItl * health.median_itl_ms);
   const bool is_often_late = late.count > 0 && health.median_itl_ms > 0 && late.p50_ms > limit_ms;
   if ((late.count > 0 && late.p99_ms > kLateMs) || is_often_late) {
-    warnings.push_back("the client sent requests late: p50 " + in_ms(late.p50_ms) + ", p99 " +
-                       in_ms(late.p99_ms) + ", max " + in_ms(late.max_ms) + " after they were due" +
-                       (is_often_late ? " (median ITL " + in_ms(health.median_itl_ms) + ")" : "") +
-                       "; the load was not the scenario's");
+    warnings.push_back(
+        "the client sent requests late: p50 " + in_ms(late.p50_ms) + ", p99 " + in_ms(late.p99_ms) +
+        ", max " + in_ms(late.max_ms) + " after they were due" +
+        (is_often_late ? " (median ITL " + in_ms(health.median_itl_ms) + ")" : "") +
+        "; TTFT counts from the sending, but the server saw other arrivals than the scenario's");
   }
   if (health.busiest_second > kBusy) {
     warnings.push_back("the client was busy for " + percent_text(health.busiest_second) +
