@@ -93,6 +93,12 @@ class LoadRun {
         tick_timer_(loop_) {
     result_.requests.resize(workload.requests.size());
     carriers_.resize(workload.requests.size());
+    if (options.max_concurrency > 0) {
+      most_running_ = static_cast<std::size_t>(options.max_concurrency);
+    }
+    if (workload.mode == ArrivalMode::ClosedLoop) {
+      most_running_ = std::min(most_running_, static_cast<std::size_t>(workload.concurrency));
+    }
     num_spares_ = std::clamp(largest_burst(workload), kMinSpares, kMaxSpares);
   }
 
@@ -130,10 +136,7 @@ class LoadRun {
     if (is_over_ || !takes_spares_) return;
     const std::size_t num_left = workload_.requests.size() - num_begun_;
     std::size_t wanted = std::min(num_spares_, num_left);
-    if (options_.max_concurrency > 0) {
-      const auto limit = static_cast<std::size_t>(options_.max_concurrency);
-      wanted = std::min(wanted, limit - num_running_);
-    }
+    wanted = std::min(wanted, most_running_ - num_running_);
     wanted += starved_.size();
     while (idle_.size() + num_connecting_ < wanted) open_connection();
   }
@@ -190,8 +193,7 @@ class LoadRun {
   }
 
   void begin_waiting() {
-    const auto limit = static_cast<std::size_t>(options_.max_concurrency);
-    while (!waiting_.empty() && (limit == 0 || num_running_ < limit)) {
+    while (!waiting_.empty() && num_running_ < most_running_) {
       const std::size_t i = waiting_.front();
       waiting_.pop_front();
       ++num_running_;
@@ -424,6 +426,7 @@ class LoadRun {
   std::deque<std::size_t> starved_;    // of a connection
   std::deque<std::size_t> deadlines_;  // by the time they became ready
   std::size_t num_spares_ = 0;
+  std::size_t most_running_ = SIZE_MAX;
   std::size_t num_connecting_ = 0;
   std::size_t num_arrived_ = 0;
   std::size_t num_begun_ = 0;
