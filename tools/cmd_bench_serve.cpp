@@ -88,8 +88,8 @@ TimeNs timeout_of(double seconds) {
   throw UsageError("--timeout: is out of range; allowed: more than 0 to 604800 seconds");
 }
 
-// A header that is sent with every request.
-void check_header(const std::string& header) {
+// A header that is sent with every request; `where` is where the user gave it.
+void check_header(const std::string& header, const std::string& where) {
   const std::size_t colon = header.find(':');
   bool is_plain = colon != std::string::npos && colon > 0;
   for (std::size_t i = 0; i < header.size(); ++i) {
@@ -97,7 +97,7 @@ void check_header(const std::string& header) {
     is_plain = is_plain && !is_control && (i >= colon || header[i] != ' ');
   }
   if (is_plain) return;
-  throw UsageError("--header: is no header; allowed: one line NAME: VALUE");
+  throw UsageError(where + ": is no header; allowed: one line NAME: VALUE");
 }
 
 po::options_description visible_options(ServeOptions& options) {
@@ -156,10 +156,10 @@ std::optional<ServeOptions> parse(const Arguments& arguments) {
   }
   options.endpoint = endpoint_of(values["endpoint"].as<std::string>());
   options.timeout_ns = timeout_of(values["timeout"].as<double>());
-  for (const std::string& header : options.headers) check_header(header);
+  for (const std::string& header : options.headers) check_header(header, "--header");
   if (const char* key = std::getenv("OPENAI_API_KEY"); key != nullptr && *key != '\0') {
     options.headers.push_back("Authorization: Bearer " + std::string(key));
-    check_header(options.headers.back());
+    check_header(options.headers.back(), "OPENAI_API_KEY");
   }
   return options;
 }

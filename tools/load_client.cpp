@@ -157,8 +157,9 @@ class LoadRun {
   }
 
   void on_no_connection(const Error& error) {
-    takes_spares_ = false;                           // those that are needed are tried one by one
-    if (num_connecting_ >= starved_.size()) return;  // this one was a spare
+    takes_spares_ = false;  // those that are needed are tried one by one
+    // Others are on their way for all that wait: this one was a spare.
+    if (num_connecting_ >= starved_.size()) return;
     const std::size_t i = starved_.front();
     starved_.pop_front();
     end(i, EndReason::Errored, "cannot connect: " + error.message());
