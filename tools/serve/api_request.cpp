@@ -7,6 +7,7 @@
 #include "core/rng.h"
 #include "core/text/chat_template.h"
 #include "core/text/tokenizer.h"
+#include "core/text/utf8.h"
 #include "reports/json_text.h"
 #include "tools/serve/api_fields.h"
 
@@ -236,10 +237,13 @@ void read_stream_options(const ApiFields& fields, ApiRequest& request) {
 }  // namespace
 
 std::string error_json(int status, std::string_view message, std::string_view param) {
+  // Messages quote what clients sent; with what is not UTF-8 the body would be no JSON.
+  std::string text;
+  append_replaced(message, text);
   JsonText json;
   json.begin_object();
   json.key("error").begin_object();
-  json.field("message", message);
+  json.field("message", text);
   json.field("type", error_type(status));
   json.key("param");
   param.empty() ? json.null() : json.value(param);
