@@ -288,6 +288,7 @@ int serve(const ServeOptions& options) {
       [&](Service::Task task) { server.post(std::move(task)); });
   events_to = &service;
   Shutdown shutdown(service, server, engine, clock, options.drain_s);
+  server.keep_signals();
   if (!options.is_quiet) print_header(options, variant, model, tokenizer_text, server.port());
   {
     std::vector<EventSink*> sinks;

@@ -51,6 +51,9 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
       : limits_(limits), acceptor_(io_), signals_(io_), ticker_(io_), retry_(io_) {}
 
   void listen(const std::string& host, std::uint16_t port);
+  void keep_signals() {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) signals_.add(signal);
+  }
   std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
   void run(Service& service, std::function<void(int)> on_signal, std::function<void()> on_tick);
   void stop_accepting();
@@ -466,7 +469,6 @@ void HttpServer::Impl::tick(const std::function<void()>& on_tick) {
 void HttpServer::Impl::run(Service& service, std::function<void(int)> on_signal,
                            std::function<void()> on_tick) {
   service_ = &service;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) signals_.add(signal);
   wait_for_signal(on_signal);
   tick(on_tick);
   accept();
@@ -502,6 +504,7 @@ HttpServer::HttpServer(const HttpLimits& limits) : impl_(std::make_shared<Impl>(
 HttpServer::~HttpServer() = default;
 void HttpServer::listen(const std::string& host, std::uint16_t port) { impl_->listen(host, port); }
 std::uint16_t HttpServer::port() const { return impl_->port(); }
+void HttpServer::keep_signals() { impl_->keep_signals(); }
 void HttpServer::run(Service& service, std::function<void(int)> on_signal,
                      std::function<void()> on_tick) {
   impl_->run(service, std::move(on_signal), std::move(on_tick));

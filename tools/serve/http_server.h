@@ -37,8 +37,11 @@ class HttpServer {
   void listen(const std::string& host, std::uint16_t port);
   std::uint16_t port() const;
 
-  // Serves until stop(). `service` outlives the call. `on_signal` is called on SIGINT, SIGTERM and
-  // SIGHUP, `on_tick` several times a second.
+  // From now on SIGINT, SIGTERM and SIGHUP do not end the process but wait for run().
+  void keep_signals();
+
+  // Serves until stop(). `service` outlives the call. `on_signal` is called for each signal kept,
+  // `on_tick` several times a second.
   void run(Service& service, std::function<void(int)> on_signal, std::function<void()> on_tick);
 
   // Runs `task` on the server's thread, or on one for work that takes longer.
