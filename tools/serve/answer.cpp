@@ -37,7 +37,7 @@ bool Answer::on_token(std::int32_t index, TokenId id, const std::vector<TokenLog
   if (choice.finish_reason != nullptr) return false;
   scratch_.clear();
   choice.detokenizer.push(id, scratch_);
-  choice.tokens.push_back({id, choice.stops.push(scratch_), logprobs});
+  choice.tokens.push_back({.id = id, .text = choice.stops.push(scratch_), .logprobs = logprobs});
   ++choice.num_tokens;
   choice.num_cached_tokens = num_cached_tokens;
   if (!choice.stops.is_stopped()) return false;
@@ -54,7 +54,7 @@ void Answer::on_end(std::int32_t index, EndReason reason) {
   const bool is_stopped = choice.stops.is_stopped();
   rest += choice.stops.finish();
   // What was held back belongs to the last token, or is an event of its own if that is written.
-  if (!rest.empty() && choice.tokens.empty()) choice.tokens.emplace_back();
+  if (!rest.empty() && choice.tokens.empty()) choice.tokens.push_back({.is_token = false});
   if (!rest.empty()) choice.tokens.back().text += rest;
   end(choice, is_stopped ? "stop" : finish_reason_of(reason));
 }
@@ -87,15 +87,15 @@ void Answer::add_header(const char* object) {
   json_.field("model", model_.name);
 }
 
-void Answer::add_usage() {
+void Answer::add_usage(std::int32_t num_tokens) {
   std::int32_t num_cached = 0;
   for (std::size_t i = 0; i < choices_.size(); i += static_cast<std::size_t>(request_.n)) {
     num_cached += choices_[i].num_cached_tokens;
   }
   json_.key("usage").begin_object();
   json_.field("prompt_tokens", num_prompt_tokens());
-  json_.field("completion_tokens", num_completion_tokens());
-  json_.field("total_tokens", num_prompt_tokens() + num_completion_tokens());
+  json_.field("completion_tokens", num_tokens);
+  json_.field("total_tokens", num_prompt_tokens() + num_tokens);
   json_.key("prompt_tokens_details").begin_object();
   json_.field("cached_tokens", num_cached);
   json_.end_object();
@@ -176,6 +176,7 @@ void Answer::add_logprobs(Choice& choice, const std::vector<Token>& tokens) {
 void Answer::write_event(std::int32_t index, const Token& token, const char* finish_reason,
                          std::string& out) {
   Choice& choice = choices_[static_cast<std::size_t>(index)];
+  num_written_tokens_ += token.is_token ? 1 : 0;
   if (request_.kind == ApiKind::Generate) {
     json_.clear();
     json_.begin_object();
@@ -206,7 +207,7 @@ void Answer::write_event(std::int32_t index, const Token& token, const char* fin
     json_.end_object();
     json_.end_array();
     if (request_.wants_continuous_usage) {
-      add_usage();
+      add_usage(num_written_tokens_);
     } else if (request_.wants_usage) {
       json_.key("usage").null();
     }
@@ -223,7 +224,7 @@ void Answer::write_choice(std::int32_t index, std::string& out) {
   Choice& choice = choices_[static_cast<std::size_t>(index)];
   if (choice.is_written) return;
   const bool ends = choice.finish_reason != nullptr;
-  if (ends && choice.tokens.empty()) choice.tokens.emplace_back();  // to say why
+  if (ends && choice.tokens.empty()) choice.tokens.push_back({.is_token = false});  // to say why
   for (std::size_t i = 0; i < choice.tokens.size(); ++i) {
     const bool is_last = ends && i + 1 == choice.tokens.size();
     write_event(index, choice.tokens[i], is_last ? choice.finish_reason : nullptr, out);
@@ -240,7 +241,7 @@ void Answer::write_events(std::string& out) {
     add_header(is_chat(request_) ? "chat.completion.chunk" : "text_completion");
     json_.key("choices").begin_array();
     json_.end_array();
-    add_usage();
+    add_usage(num_completion_tokens());
     json_.end_object();
     out += "data: ";
     out += json_.view();
@@ -292,7 +293,7 @@ std::string Answer::body() {
     json_.end_object();
   }
   if (request_.kind != ApiKind::Generate) json_.end_array();
-  add_usage();
+  add_usage(num_completion_tokens());
   json_.end_object();
   return std::string(json_.view());
 }

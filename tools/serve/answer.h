@@ -48,8 +48,9 @@ class Answer {
  private:
   struct Token {
     TokenId id{};
-    std::string text;  // what became certain with it
-    std::vector<TokenLogprob> logprobs;
+    std::string text = {};  // what became certain with it
+    std::vector<TokenLogprob> logprobs = {};
+    bool is_token = true;  // false: an event that only says what was left to say
   };
   struct Choice {
     Choice(const Tokenizer& tokenizer, const ApiRequest& request)
@@ -73,7 +74,7 @@ class Answer {
                    std::string& out);
   void add_logprobs(Choice& choice, const std::vector<Token>& tokens);
   void add_chat_logprob(TokenId id, float logprob, const std::vector<TokenLogprob>* top);
-  void add_usage();
+  void add_usage(std::int32_t num_tokens);
   void add_header(const char* object);
   std::string token_text(TokenId id) const;
 
@@ -83,8 +84,9 @@ class Answer {
   std::int64_t created_;
   std::vector<Choice> choices_;
   std::int32_t num_open_;
-  bool is_closed_ = false;  // [DONE] is written
-  JsonText json_;           // scratch
+  std::int32_t num_written_tokens_ = 0;  // of all choices
+  bool is_closed_ = false;               // [DONE] is written
+  JsonText json_;                        // scratch
   std::string scratch_;
 };
 
