@@ -85,6 +85,7 @@ class Loop:
         self.poll = select.epoll()
         self.open = {}
         self.cpu_s = self.wall_s = 0.0
+        self.num_unstamped = 0  # reads of which the kernel did not say when
 
     def run(self, timeout_s):
         """False when not all were done in time."""
@@ -127,11 +128,12 @@ class Loop:
             return self.close(stream, repr(error))
         if not data:
             return self.close(stream, "the connection ended in the middle")
-        moment = time.time()
-        for _, kind, value in ancillary:
-            if kind == SO_TIMESTAMPNS:
-                seconds, nanoseconds = TIMESPEC.unpack(value)
-                moment = seconds + nanoseconds / 1e9
+        if ancillary and ancillary[0][1] == SO_TIMESTAMPNS:
+            seconds, nanoseconds = TIMESPEC.unpack(ancillary[0][2])
+            moment = seconds + nanoseconds / 1e9
+        else:
+            self.num_unstamped += 1
+            moment = time.time()
         if stream.read(data, moment):
             self.end(stream)
 

@@ -6,6 +6,8 @@ import resource
 import signal
 import socket
 import struct
+import subprocess
+import tempfile
 import time
 
 from serve_checks import malformed, mutations
@@ -73,6 +75,19 @@ def leave_often(server, faults, rng):
         connection = server.connect()
         connection.sendall(request_bytes("/v1/completions", {**LONG, "max_tokens": 5, "n": 3}))
         time.sleep(rng.uniform(0, 0.02))
+        reset(connection)
+
+
+def leave_while_read(server, faults, rng):
+    """While a long body is split into tokens, which happens beside the connections."""
+    for i in range(20):
+        connection = server.connect()
+        if i % 2:
+            connection.sendall(request_bytes("/tokenize", {"prompt": "word " * 55_000}))
+        else:
+            connection.sendall(request_bytes("/v1/completions",
+                                             {**LONG, "prompt": "word " * 6000, "max_tokens": 100}))
+        time.sleep(rng.uniform(0, 0.01))
         reset(connection)
 
 
@@ -215,8 +230,8 @@ def run_faults(program, faults, rng):
     options = ["--max-body-bytes", MAX_BODY_BYTES, "--max-unread-bytes", MAX_UNREAD_BYTES]
     with Server(program, SCENARIO, *options, variant="budget") as server:
         num_descriptors = server.num_descriptors()
-        for fault in (leave_by_reset, leave_in_order, leave_early, leave_often, stop_reading,
-                      read_slowly, exceed_limits, speak_http, malformed.send_malformed,
+        for fault in (leave_by_reset, leave_in_order, leave_early, leave_often, leave_while_read,
+                      stop_reading, read_slowly, exceed_limits, speak_http, malformed.send_malformed,
                       malformed.send_wrong_types, malformed.nest_deeply):
             name = fault.__name__.replace("_", " ")
             try:
@@ -230,6 +245,62 @@ def run_faults(program, faults, rng):
                 return
         faults.equal(server.stop(), 0, "exit code")
         faults.equal(server.stderr(), "", "what the server says")
+
+
+# ---- every policy ----
+
+# Few blocks, so that whoever leaves may be waiting, running, or preempted.
+POLICY_SCENARIO = """
+description: Clients leave under a policy
+seed: 1
+model: llama-3.2-3b
+hardware: h200
+engine: {{max_num_seqs: 8, max_model_len: 2048, async_depth: {depth}}}
+kv_cache: {{num_blocks: 200}}
+scheduler: {{policy: {policy}}}
+slo: {{ttft_ms: 500, itl_ms: 25}}
+workload:
+  num_requests: 1
+  arrivals: {{process: burst}}
+  prompt_tokens: {{distribution: fixed, value: 10}}
+  output_tokens: {{distribution: fixed, value: 10}}
+"""
+
+
+def policies(program):
+    listed = subprocess.run([program, "list", "policies"], capture_output=True, text=True,
+                            check=True).stdout
+    return [line.split()[0] for line in listed.splitlines() if line[:1].isalpha()]
+
+
+def leave_under(server, faults, rng, policy):
+    begun = []
+    for _ in range(60):
+        connection = server.connect()
+        connection.sendall(request_bytes("/v1/completions", {
+            "prompt": [rng.randrange(256) for _ in range(rng.randrange(1, 900))],
+            "max_tokens": rng.randrange(1, 800), "ignore_eos": True, "stream": True,
+            "n": rng.choice((1, 1, 2))}))
+        begun.append(connection)
+        time.sleep(rng.uniform(0, 0.02))
+        if rng.randrange(3):
+            begun.pop(rng.randrange(len(begun))).close()
+    for connection in begun:
+        connection.close()
+    server.expect_rest(faults, f"clients that left under {policy}")
+    fields = {"prompt": "after", "max_tokens": 5, "ignore_eos": True}
+    faults.equal(len(server.complete(**fields)["choices"][0]["text"]), 5, f"{policy}: afterwards")
+
+
+def leave_under_policies(program, faults, rng):
+    for policy in policies(program):
+        depth = rng.choice((1, 2))
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as scenario:
+            scenario.write(POLICY_SCENARIO.format(policy=policy, depth=depth))
+            scenario.flush()
+            with Server(program, scenario.name, speed=2) as server:
+                leave_under(server, faults, rng, f"{policy}, {depth} steps in flight")
+                faults.equal((server.stop(), server.stderr()), (0, ""), f"{policy}: its end")
 
 
 # ---- limits on numbers ----
@@ -345,6 +416,7 @@ def end_idle(program, faults):
 def check(program, faults, options):
     rng = random.Random(options.seed)
     run_faults(program, faults, rng)
+    leave_under_policies(program, faults, rng)
     mutations.check_mutations(program, faults, rng, options.mutations)
     for part in (limit_connections, limit_descriptors, limit_waiting, end_in_order, end_at_once,
                  end_idle):
