@@ -154,9 +154,10 @@ void LiveEngine::submit_to(Engine& engine, Arrival arrival) {
 // What the engine has forgotten of requests is forgotten here.
 void LiveEngine::forget_groups(const Engine& engine) {
   const std::size_t num_full = live_.size() / RequestTable::kGroupSize;
-  for (std::size_t group = 0; group < num_full; ++group) {
+  for (std::size_t group = first_group_; group < num_full; ++group) {
     if (live_.has_chunk(group) && !engine.requests().has_group(group)) live_.forget_chunk(group);
   }
+  while (first_group_ < num_full && !live_.has_chunk(first_group_)) ++first_group_;
 }
 
 std::optional<TimeNs> LiveEngine::wait(TimeNs wake) {

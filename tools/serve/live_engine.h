@@ -147,7 +147,7 @@ class LiveEngine final : public RequestFeed, private EventSink {
   // Of the engine's thread:
   ChunkedVector<Live, RequestTable::kGroupSize> live_;  // by request id
   std::unordered_map<std::uint64_t, RequestId> open_;   // by ticket: those that have not ended
-  std::size_t num_groups_ = 0;                          // full groups of requests so far
+  std::size_t first_group_ = 0;                         // of requests that are not forgotten
   std::vector<Arrival> arrived_;                        // scratch of exchange()
   std::vector<Ticket> left_;                            // the same
   std::vector<LiveEvent> fresh_;                        // since the last publish()
