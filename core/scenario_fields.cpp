@@ -177,6 +177,8 @@ void visit_fields(FieldVisitor& visitor, CudaConfig& config) {
                  "chunk: a prompt's bits do not depend on how it is cut; full: no token's bits "
                  "depend on its batch, slower; none: fastest");
   visitor.boolean("graphs", config.graphs, "replay decode steps as CUDA graphs");
+  visitor.boolean("early_launches", config.early_launches,
+                  "bring a kernel's blocks up while the one in front ends; compute capability 9.0");
   visitor.integer("max_pass_tokens", config.max_pass_tokens, 16, 131072,
                   "tokens of a forward pass at most; larger steps take several");
 }

@@ -216,6 +216,7 @@ BenchReport run_bench(const Scenario& given, const std::vector<BenchCase>& cases
   const ModelConfig& model = source.config;
   const std::string unsupported = unsupported_on_gpu(model);
   if (!unsupported.empty()) throw UnplacedConfigError("model", unsupported);
+  check_early_launches(gpu, given);
   Scenario scenario = given;
   scenario.engine.max_model_len =
       std::min(given.engine.max_model_len.value_or(model.max_position_embeddings),

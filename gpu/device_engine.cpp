@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "gpu/kernels/launch.h"
 #include "gpu/plan/graph_buckets.h"
 #include "gpu/profile_range.h"
 
@@ -74,6 +75,7 @@ void DeviceEngine::lay_out(const ForwardBatch& batch, std::span<const ScheduledC
 
 // Which kernels add up: prompts are computed by the same ones whatever else is in the step.
 void DeviceEngine::forward(const StepArrays& arrays) {
+  const EarlyLaunches early(options_.launches_early);
   const bool is_invariant = options_.invariance == Invariance::Full ||
                             (options_.invariance == Invariance::Chunk && arrays.has_prefill);
   model_.forward(arrays, block_.data(), kv_, is_invariant ? GemmMode::Invariant : GemmMode::Fastest,

@@ -23,6 +23,7 @@ struct DeviceEngineOptions {
   std::int32_t max_num_seqs = 1;
   Invariance invariance = Invariance::Chunk;
   bool uses_graphs = true;
+  bool launches_early = false;  // EarlyLaunches; needs compute capability 9.0
 };
 
 // What of the GPU's memory step arrays take; MemoryDemand::step_bytes.

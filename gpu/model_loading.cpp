@@ -72,6 +72,7 @@ DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& 
   options.max_num_seqs = scenario.engine.max_num_seqs;
   options.invariance = scenario.cuda.invariance;
   options.uses_graphs = scenario.cuda.graphs;
+  options.launches_early = scenario.cuda.early_launches;
   return options;
 }
 
@@ -80,6 +81,14 @@ MemoryPlan plan_run(const Scenario& scenario, const ModelConfig& model, const Pa
   demand.max_sequences = limits.max_rows;
   demand.step_bytes = step_block_bytes(model, limits, engine_options(scenario, model, limits));
   return plan_memory(model, demand);
+}
+
+void check_early_launches(const GpuInfo& gpu, const Scenario& scenario) {
+  if (!scenario.cuda.early_launches || gpu.compute_capability >= 90) return;
+  throw UnplacedConfigError("cuda.early_launches",
+                            "needs a GPU of compute capability 9.0, " + gpu.name + " has " +
+                                std::to_string(gpu.compute_capability / 10) + "." +
+                                std::to_string(gpu.compute_capability % 10) + "; allowed: false");
 }
 
 std::int64_t usable_bytes(const GpuInfo& gpu, const Scenario& scenario) {

@@ -29,6 +29,7 @@ struct BenchOptions {
   std::int32_t repeats = 10;
   std::string invariance = "chunk";
   bool has_no_graphs = false;
+  bool has_early_launches = false;
   PredictOptions predict;  // without hardware: nothing is predicted
 };
 
@@ -61,6 +62,8 @@ po::options_description visible_options(BenchOptions& options) {
       ("invariance", po::value(&options.invariance)->value_name("NAME"),
        "none, chunk or full, as cuda.invariance has it (default: chunk)")
       ("no-graphs", po::bool_switch(&options.has_no_graphs), "launch the kernels of decode steps")
+      ("early-launches", po::bool_switch(&options.has_early_launches),
+       "as cuda.early_launches has it: kernels start while the one in front ends")
       ("predict", po::value(&options.predict.hardware)->value_name("HARDWARE"),
        "run nothing: predict the steps on a GPU of `metronome list hardware`")
       ("cost-model", po::value(&options.predict.cost_model)->value_name("FILE"),
@@ -199,6 +202,7 @@ Json to_json(const BenchReport& report, const BenchOptions& options) {
                {"device", report.device},
                {"invariance", options.invariance},
                {"graphs", !options.has_no_graphs},
+               {"early_launches", options.has_early_launches},
                {"repeats", options.repeats},
                {"copy_bytes_per_s", report.rates.copy_bytes_per_s},
                {"matrix_flops_per_s", report.rates.matrix_flops_per_s},
@@ -256,6 +260,7 @@ int bench_command(const Arguments& arguments) {
   scenario.cuda.device = options->device;
   scenario.cuda.invariance = invariance_of(options->invariance);
   scenario.cuda.graphs = !options->has_no_graphs;
+  scenario.cuda.early_launches = options->has_early_launches;
   catch_signals();
   // What has been measured is there even if a later case fails.
   BenchReport report;

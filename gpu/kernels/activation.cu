@@ -1,6 +1,7 @@
 // The gate of SwiGLU and GeGLU.
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
+#include "gpu/kernels/ptx.h"
 #include "gpu/kernels/vector.cuh"
 
 namespace metronome {
@@ -23,6 +24,7 @@ __device__ __forceinline__ float gate(float x) {
 // Blocks along x are tokens, along y parts of the row.
 template <bool kIsGelu>
 __global__ void __launch_bounds__(kThreads) gated_activation_kernel(GatedActivationArgs args) {
+  join_kernels();
   const std::int64_t token = blockIdx.x;
   const bf16* gates = args.gate_up + token * 2 * args.dim;
   const bf16* ups = gates + args.dim;

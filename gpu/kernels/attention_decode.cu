@@ -385,6 +385,7 @@ __device__ __forceinline__ void store_part(const DecodeAttentionArgs& args, std:
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, Tiling<kHeadDim>::kCtasPerSm)
     decode_attention_kernel(const DecodeAttentionArgs args, const float scale) {
+  join_kernels();
   using Tiles = Tiling<kHeadDim>;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   unsigned char* const rings = dynamic_shared_memory();
@@ -443,6 +444,7 @@ __global__ void __launch_bounds__(kThreads, Tiling<kHeadDim>::kCtasPerSm)
 // One CTA of head_dim threads for every decode and query head.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kHeadDim) merge_parts_kernel(const DecodeAttentionArgs args) {
+  join_kernels();
   constexpr int kParts = 16;  // loaded at once
   const std::int32_t decode = static_cast<std::int32_t>(blockIdx.x);
   const std::int32_t head = static_cast<std::int32_t>(blockIdx.y);

@@ -368,6 +368,7 @@ __device__ __forceinline__ void store_rows(const PrefillAttentionArgs& args, con
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads)
     prefill_attention_kernel(const PrefillAttentionArgs args) {
+  join_kernels();
   using L = Layout<kHeadDim>;
   constexpr int kKvTile = L::kKvTile;
   unsigned char* const keys = dynamic_shared_memory();

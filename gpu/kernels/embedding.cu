@@ -3,6 +3,7 @@
 
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
+#include "gpu/kernels/ptx.h"
 #include "gpu/kernels/vector.cuh"
 
 namespace metronome {
@@ -13,6 +14,7 @@ constexpr int kVectors = 2;  // of a thread, in flight together
 
 // A block is a token.
 __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
+  join_kernels();
   const std::int64_t token = blockIdx.x;
   const int num_threads = static_cast<int>(blockDim.x);
   const int num_vectors = args.hidden_dim / kVectorSize;

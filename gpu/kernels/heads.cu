@@ -3,6 +3,7 @@
 
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
+#include "gpu/kernels/ptx.h"
 #include "gpu/kernels/vector.cuh"
 
 namespace metronome {
@@ -54,6 +55,7 @@ __device__ __forceinline__ bf16* head_target(const HeadsArgs& args, std::int64_t
 // block holds it goes over them again. All lanes stay in the loop for the sums.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kMaxThreads, 2) heads_kernel(HeadsArgs args) {
+  join_kernels();
   constexpr int kLanes = kHeadDim / 2 / kVectorSize;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int heads_at_once = static_cast<int>(blockDim.x) / kLanes;

@@ -10,6 +10,25 @@
 
 namespace metronome {
 
+// While one that is wanted lives, kernels of this thread of the host are launched early: a GPU of
+// compute capability 9.0 brings their blocks up while the kernel in front of them still runs
+// (programmatic dependent launch).
+class EarlyLaunches {
+ public:
+  explicit EarlyLaunches(bool is_wanted) : before_(is_on()) { is_on() = is_wanted; }
+  EarlyLaunches(const EarlyLaunches&) = delete;
+  EarlyLaunches& operator=(const EarlyLaunches&) = delete;
+  ~EarlyLaunches() { is_on() = before_; }
+
+  static bool& is_on() {
+    static thread_local bool on = false;
+    return on;
+  }
+
+ private:
+  bool before_;
+};
+
 struct LaunchShape {
   dim3 grid;
   dim3 block;
@@ -33,6 +52,11 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &early;
+  config.numAttrs = EarlyLaunches::is_on() ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
              "kernel launch");
 }

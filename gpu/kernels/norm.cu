@@ -2,6 +2,7 @@
 // is read to the one time it is written.
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
+#include "gpu/kernels/ptx.h"
 #include "gpu/kernels/vector.cuh"
 
 namespace metronome {
@@ -63,6 +64,7 @@ struct RowShare {
 template <int kVectors>
 __global__ void __launch_bounds__(kMaxThreads, kVectors <= 2 ? 2 : 1)
     norm_kernel(NormArgs args, float inverse_dim) {
+  join_kernels();
   __shared__ float partials[2][kMaxThreads / kWarpSize];
   const std::int64_t row = blockIdx.x;
   const int num_vectors = args.hidden_dim / kVectorSize;

@@ -77,6 +77,17 @@ __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
+// Waits for the kernels in front of this one, whose results are there then, and lets the one behind
+// it begin to start. The first statement of every kernel, so that it may be launched early
+// (gpu/kernels/launch.h); without effect in one that was not. Requires that all kernels in front
+// did the same or were launched without: then those in front of them have ended, too.
+__device__ __forceinline__ void join_kernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+
 // 2^x, to about two units in the last place of a float; 0 for -infinity.
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;

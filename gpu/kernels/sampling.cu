@@ -25,6 +25,7 @@
 #include "core/sampling_math.h"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
+#include "gpu/kernels/ptx.h"
 
 namespace metronome {
 namespace {
@@ -227,6 +228,7 @@ __device__ bool is_done(const SampleRow& params, Key largest) {
 }
 
 __global__ void __launch_bounds__(kThreads) find_largest_kernel(Job job) {
+  join_kernels();
   __shared__ Exchange exchange;
   std::uint32_t best = 0;  // less than any finite logit
   std::int32_t best_id = 0;
@@ -258,6 +260,7 @@ struct BinsShared {
 };
 
 __global__ void __launch_bounds__(kThreads) fill_bins_kernel(Job job) {
+  join_kernels();
   __shared__ BinsShared shared;
   const std::int64_t row_index = blockIdx.x;
   const SampleRow params = job.args.rows[row_index];
@@ -428,6 +431,7 @@ __device__ Key find_last_kept(const Row& row, CutShared& shared) {
 }
 
 __global__ void __launch_bounds__(kThreads) find_cut_kernel(Job job) {
+  join_kernels();
   __shared__ CutShared shared;
   const std::int64_t row_index = blockIdx.x;
   const SampleRow params = job.args.rows[row_index];
@@ -455,6 +459,7 @@ __device__ Units* row_slices(const Job& job) {
 }
 
 __global__ void __launch_bounds__(kThreads) weigh_slices_kernel(Job job) {
+  join_kernels();
   const SampleRow params = job.args.rows[blockIdx.x];
   const RowState state = job.states[blockIdx.x];
   if (is_done(params, state.largest)) return;
@@ -469,6 +474,7 @@ __global__ void __launch_bounds__(kThreads) weigh_slices_kernel(Job job) {
 }
 
 __global__ void __launch_bounds__(kThreads) draw_token_kernel(Job job) {
+  join_kernels();
   __shared__ Exchange exchange;
   const SampleRow params = job.args.rows[blockIdx.x];
   const RowState state = job.states[blockIdx.x];

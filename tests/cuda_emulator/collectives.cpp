@@ -162,6 +162,8 @@ void async_copy(void* shared, const void* global, bool is_valid, Where where) {
   }
 }
 
+void join_launch() { this_runner().current().has_joined = true; }
+
 void async_commit() { ++this_runner().current().num_groups; }
 
 void async_wait(int num_pending_groups) {

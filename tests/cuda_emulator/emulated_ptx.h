@@ -31,12 +31,17 @@ void async_copy(void* shared, const void* global, bool is_valid, Where where);
 void async_commit();
 void async_wait(int num_pending_groups);
 
+// Remembers that the thread has waited for the kernels in front of its own.
+void join_launch();
+
 }  // namespace metronome::emulator
 
 namespace metronome {
 
 // Exactly as many bytes as the launch asks for; null where it asks for none.
 inline unsigned char* dynamic_shared_memory() { return emulator::dynamic_shared; }
+
+inline void join_kernels() { emulator::join_launch(); }
 
 // Each element of d is one float sum: d first, then the products by ascending k, one rounding per
 // addition (the products of bfloat16 are exact in float).

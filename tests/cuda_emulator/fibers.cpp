@@ -185,6 +185,7 @@ void BlockRunner::run_block() {
     fiber.warp = &warps_[i / kWarpSize];
     fiber.lane = static_cast<unsigned>(i % kWarpSize);
     fiber.has_exited = false;
+    fiber.has_joined = false;
     fiber.waiting = {};
     fiber.copies.clear();
     fiber.num_groups = 0;
@@ -206,6 +207,10 @@ void BlockRunner::run_block() {
 EMULATOR_NOT_SANITIZED void BlockRunner::fiber_main() {
   launch_->body();
   Fiber& self = *current_;
+  if (launch_->is_early && !self.has_joined) {
+    fail(cudaErrorLaunchFailure,
+         [] { return std::string("was launched early and did not wait for the kernel in front"); });
+  }
   self.has_exited = true;
   --num_alive_;
   if (num_alive_ > 0 && num_at_barrier_ == num_alive_) finish_barrier();

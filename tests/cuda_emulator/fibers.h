@@ -20,6 +20,7 @@ struct KernelLaunch {
   std::size_t shared_bytes = 0;
   std::int64_t number = 0;     // counts launches, for messages
   const char* type = "";       // of the kernel, from type_text()
+  bool is_early = false;       // its threads may run before the kernel in front has ended
   std::function<void()> body;  // of one thread
 };
 
@@ -68,6 +69,7 @@ struct Fiber : ExecutionContext {
   Warp* warp = nullptr;
   unsigned lane = 0;
   bool has_exited = false;
+  bool has_joined = false;  // waited for the kernel in front
   Waiting waiting;
   std::vector<AsyncCopy> copies;  // that have not happened, oldest first
   std::int64_t num_groups = 0;    // of copies, committed

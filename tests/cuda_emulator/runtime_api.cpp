@@ -296,6 +296,12 @@ cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, const void* kernel,
     launch->shared_bytes = config.dynamicSmemBytes;
     launch->number = gpu.counters.num_launches++;
     launch->type = type;
+    for (unsigned i = 0; i < config.numAttrs; ++i) {
+      const cudaLaunchAttribute& attribute = config.attrs[i];
+      if (attribute.id != cudaLaunchAttributeProgrammaticStreamSerialization) continue;
+      launch->is_early = attribute.val.programmaticStreamSerializationAllowed != 0;
+    }
+    if (launch->is_early && gpu.settings.major < 9) return cudaErrorNotSupported;
     launch->body = std::move(body);
     ++gpu.counters.launches_of[kernel];
     return gpu.issue(stream, [&gpu, launch] { gpu.execute(*launch); });

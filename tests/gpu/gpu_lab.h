@@ -93,11 +93,19 @@ inline ModelSource lab_source(const ModelConfig& model, std::uint64_t seed = 3) 
 struct GpuOptions {
   Invariance invariance = Invariance::Full;
   bool uses_graphs = true;
+  bool launches_early = false;  // on a GPU that can
   std::int32_t max_pass_tokens = 512;
   bool keeps_logits = true;
   // With the last token a request asks for, its KV is read back; never with two steps in flight.
   bool keeps_kv = true;
 };
+
+inline bool can_launch_early() {
+  int major = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0),
+             "cudaDeviceGetAttribute");
+  return major >= 9;
+}
 
 class GpuLab {
  public:
@@ -139,6 +147,7 @@ class GpuLab {
     of_engine.max_num_seqs = setup.max_num_seqs;
     of_engine.invariance = options.invariance;
     of_engine.uses_graphs = options.uses_graphs;
+    of_engine.launches_early = options.launches_early && can_launch_early();
     auto engine = std::make_unique<DeviceEngine>(device_model(options.max_pass_tokens), of_engine);
     fill_with_nan(engine->kv());
     return engine;

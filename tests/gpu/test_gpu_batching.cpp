@@ -79,9 +79,20 @@ TEST_CASE("a replayed graph gives the bits of the same kernels launched one by o
           lab.run(settings, prompts, {.invariance = invariance, .uses_graphs = false});
       const LabRun graph =
           lab.run(settings, prompts, {.invariance = invariance, .uses_graphs = true});
+      const LabRun early =
+          lab.run(settings, prompts,
+                  {.invariance = invariance, .uses_graphs = true, .launches_early = true});
+      const LabRun early_eager =
+          lab.run(settings, prompts,
+                  {.invariance = invariance, .uses_graphs = false, .launches_early = true});
       for (std::uint32_t i = 0; i < prompts.size(); ++i) {
         CHECK(is_same_text(eager, i, graph, i));
-        if (settings.async_depth == 1) CHECK(is_same(eager, graph, i));
+        CHECK(is_same_text(eager, i, early, i));
+        CHECK(is_same_text(eager, i, early_eager, i));
+        if (settings.async_depth > 1) continue;
+        CHECK(is_same(eager, graph, i));
+        CHECK(is_same(eager, early, i));
+        CHECK(is_same(eager, early_eager, i));
       }
     }
   });

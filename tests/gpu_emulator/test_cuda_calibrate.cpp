@@ -41,5 +41,15 @@ TEST_CASE("calibrate --backend=cuda measures, keeps, fits and stores", "[calibra
   CHECK(again.exit_code == 0);
 }
 
+TEST_CASE("bench --early-launches times the same steps", "[calibrate]") {
+  const ScratchFolder folder;
+  const std::string model = folder.write("tiny/config.json", kModel);
+  const CommandResult bench =
+      run_program(metronome_program(), "bench '" + model + "' --repeats 1 --early-launches",
+                  "XDG_CACHE_HOME='" + folder.path() + "'");
+  INFO(bench.out << bench.err);
+  CHECK(bench.exit_code == 0);
+}
+
 }  // namespace
 }  // namespace metronome::testing

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "gpu/kernels/launch.h"
 #include "gpu/kernels/ptx.h"
 #include "tests/catch.h"
 #include "tests/cuda_emulator/cuda_emulator.h"
@@ -23,6 +24,17 @@ __global__ void count_kernel(unsigned* counter, unsigned* last) {
   __threadfence();
   // The last block to come sees what all have added.
   if (atomicAdd(counter, 1u) == gridDim.x - 1) *last = *counter;
+}
+
+__global__ void joining_kernel(int* out) {
+  join_kernels();
+  out[threadIdx.x] = 1;
+}
+
+__global__ void half_joining_kernel(int* out) {
+  if (threadIdx.x < 32) return;
+  join_kernels();
+  out[threadIdx.x] = 1;
 }
 
 __global__ void atomics_kernel(int* sum, unsigned* most, unsigned long long* least, unsigned* bits,
@@ -237,4 +249,28 @@ TEST_CASE("threads of the host share the device") {
   for (std::thread& thread : threads) thread.join();
   CHECK(errors == std::vector<cudaError_t>(kNumThreads, cudaSuccess));
   CHECK(results.download() == std::vector<unsigned>(kNumThreads, 50));
+}
+
+TEST_CASE("every thread of a kernel that is launched early waits for the one in front") {
+  const FreshEmulator fresh;
+  const DeviceArray<int> out(64);
+  const LaunchShape shape = {dim3(2), dim3(64)};
+  CHECK(run_kernel_quietly(half_joining_kernel, shape, out.data()) == cudaSuccess);
+  {
+    const EarlyLaunches early(true);
+    CHECK(run_kernel_quietly(joining_kernel, shape, out.data()) == cudaSuccess);
+    const EarlyLaunches late(false);
+    CHECK(run_kernel_quietly(half_joining_kernel, shape, out.data()) == cudaSuccess);
+  }
+  CHECK_FALSE(EarlyLaunches::is_on());
+  const EarlyLaunches early(true);
+  CHECK(run_kernel_quietly(half_joining_kernel, shape, out.data()) != cudaSuccess);
+}
+
+TEST_CASE("no GPU before compute capability 9.0 launches early") {
+  const FreshEmulator fresh;
+  emulator::set_compute_capability(8, 9);
+  const DeviceArray<int> out(64);
+  const EarlyLaunches early(true);
+  CHECK_THROWS_AS(launch(joining_kernel, {dim3(1), dim3(64)}, nullptr, out.data()), CudaError);
 }
