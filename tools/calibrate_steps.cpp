@@ -469,14 +469,25 @@ std::int32_t async_depth_of(const std::string& folder) {
   return scenario_of(run).engine.async_depth;
 }
 
-void read_folders(const std::vector<std::string>& folders, StepReader& reader) {
-  std::vector<std::int32_t> depths;
-  for (const std::string& folder : folders) depths.push_back(async_depth_of(folder));
-  if (depths.empty()) return;
-  const auto [fewest, most] = std::minmax_element(depths.begin(), depths.end());
-  for (std::size_t i = 0; i < folders.size(); ++i) {
-    reader.read_folder(folders[i], {depths[i] == *most, depths[i] == *fewest});
+struct Source {
+  std::string path;
+  bool is_folder = false;
+  std::int32_t async_depth = 0;  // of a folder's run
+};
+
+// In the order given; of a folder the runs in it.
+std::vector<Source> find_sources(const std::vector<std::string>& paths) {
+  std::vector<Source> sources;
+  for (const std::string& path : paths) {
+    if (path_exists(path) && !is_folder(path)) {
+      sources.push_back({path, false, 0});
+      continue;
+    }
+    for (const std::string& folder : result_folders(path)) {
+      sources.push_back({folder, true, async_depth_of(folder)});
+    }
   }
+  return sources;
 }
 
 }  // namespace
@@ -484,21 +495,25 @@ void read_folders(const std::vector<std::string>& folders, StepReader& reader) {
 CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
                                         const CalibrationSetup& setup) try {
   StepReader reader(setup);
-  std::vector<std::string> folders;
-  for (const std::string& path : paths) {
-    if (path_exists(path) && !is_folder(path)) {
-      if (is_iteration_log(path)) {
-        reader.read_log(path);
-      } else if (is_request_log(path)) {
-        reader.read_requests(path);
-      } else {
-        reader.read_csv(path);
-      }
+  const std::vector<Source> sources = find_sources(paths);
+  std::int32_t fewest = INT32_MAX;
+  std::int32_t most = 0;
+  for (const Source& source : sources) {
+    if (!source.is_folder) continue;
+    fewest = std::min(fewest, source.async_depth);
+    most = std::max(most, source.async_depth);
+  }
+  for (const Source& source : sources) {
+    if (source.is_folder) {
+      reader.read_folder(source.path, {source.async_depth == most, source.async_depth == fewest});
+    } else if (is_iteration_log(source.path)) {
+      reader.read_log(source.path);
+    } else if (is_request_log(source.path)) {
+      reader.read_requests(source.path);
     } else {
-      for (const std::string& folder : result_folders(path)) folders.push_back(folder);
+      reader.read_csv(source.path);
     }
   }
-  read_folders(folders, reader);
   CalibrationSteps all = reader.finish();
   if (all.steps.size() < kMinSteps) {
     throw UsageError("calibrate: got " + std::to_string(all.steps.size()) + " steps" +
