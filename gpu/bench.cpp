@@ -145,7 +145,7 @@ BenchPoint time_case(DeviceEngine& engine, const BenchCase& what, const MachineR
     row.out = engine.padding_sample();
   }
   const Timings times = time_on(engine.stream(), repeats, [&] { engine.enqueue(pass); });
-  const StepWork work = step_work(model, step.chunks());
+  const FloorWork work = floor_work(model, step.chunks());
   return {.what = what,
           .median_us = median(times.device),
           .fastest_us = *std::min_element(times.device.begin(), times.device.end()),

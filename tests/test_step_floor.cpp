@@ -48,22 +48,22 @@ ModelConfig window_model() {
 TEST_CASE("the work of a step is what its tokens and contexts need", "[gpu_plan]") {
   const ModelConfig model = hand_model();
   SECTION("a decode at context 10 that samples") {
-    const StepWork work = step_work(model, std::vector{chunk_at(9, 1)});
+    const FloorWork work = floor_work(model, std::vector{chunk_at(9, 1)});
     CHECK(work.bytes == 2 * (576 + 256) + 16 * 10);
     CHECK(work.flops == 2 * (576 + 256) + 32 * 10);
   }
   SECTION("a chunk of 3 behind 4 that does not: the head is not read") {
-    const StepWork work = step_work(model, std::vector{chunk_at(4, 3, false)});
+    const FloorWork work = floor_work(model, std::vector{chunk_at(4, 3, false)});
     CHECK(work.bytes == 2 * 576 + 16 * 7);
     CHECK(work.flops == 3 * 2 * 576 + 32 * (5 + 6 + 7));
   }
   SECTION("both: weights are read once, the head is computed for one row") {
-    const StepWork work = step_work(model, std::vector{chunk_at(9, 1), chunk_at(4, 3, false)});
+    const FloorWork work = floor_work(model, std::vector{chunk_at(9, 1), chunk_at(4, 3, false)});
     CHECK(work.bytes == 2 * (576 + 256) + 16 * (10 + 7));
     CHECK(work.flops == 4 * 2 * 576 + 2 * 256 + 32 * (10 + 18));
   }
   SECTION("two rows of the head cost its weights once") {
-    const StepWork work = step_work(model, std::vector{chunk_at(0, 1), chunk_at(0, 1)});
+    const FloorWork work = floor_work(model, std::vector{chunk_at(0, 1), chunk_at(0, 1)});
     CHECK(work.bytes == 2 * (576 + 256) + 16 * 2);
     CHECK(work.flops == 2 * 2 * (576 + 256) + 32 * 2);
   }
@@ -73,24 +73,24 @@ TEST_CASE("a window layer reads and multiplies what its window shows", "[gpu_pla
   const ModelConfig model = window_model();
   const double weights = 2 * (2 * 576 + 256);
   SECTION("a decode at context 10 sees 10 and 4") {
-    const StepWork work = step_work(model, std::vector{chunk_at(9, 1)});
+    const FloorWork work = floor_work(model, std::vector{chunk_at(9, 1)});
     CHECK(work.bytes == weights + 16 * (10 + 4));
     CHECK(work.flops == weights + 32 * (10 + 4));
   }
   SECTION("a chunk of 5 behind 2: its queries see 3 to 7, and 3, 4, 4, 4, 4 of 7") {
-    const StepWork work = step_work(model, std::vector{chunk_at(2, 5)});
+    const FloorWork work = floor_work(model, std::vector{chunk_at(2, 5)});
     CHECK(work.bytes == weights + 16 * (7 + 7));
     CHECK(work.flops == 5 * 2 * 2 * 576 + 2 * 256 + 32 * (25 + 19));
   }
   SECTION("a chunk of 2 behind 5: 6 + 7, and 4 + 4 of positions 2 to 6") {
-    const StepWork work = step_work(model, std::vector{chunk_at(5, 2)});
+    const FloorWork work = floor_work(model, std::vector{chunk_at(5, 2)});
     CHECK(work.bytes == weights + 16 * (7 + 5));
     CHECK(work.flops == 2 * 2 * 2 * 576 + 2 * 256 + 32 * (13 + 8));
   }
   SECTION("a model of window layers only") {
     ModelConfig all_window = model;
     all_window.global_layer_interval = 0;
-    const StepWork work = step_work(all_window, std::vector{chunk_at(9, 1)});
+    const FloorWork work = floor_work(all_window, std::vector{chunk_at(9, 1)});
     CHECK(work.bytes == weights + 16 * (4 + 4));
   }
 }
@@ -125,7 +125,7 @@ TEST_CASE("work counted pair by pair is the same", "[gpu_plan]") {
       }
     }
     const std::int64_t linear = 576 * model.n_layers;
-    const StepWork work = step_work(model, chunks);
+    const FloorWork work = floor_work(model, chunks);
     CHECK(work.bytes ==
           static_cast<double>(2 * (linear + (num_rows > 0 ? 256 : 0)) + 16 * num_read));
     CHECK(work.flops ==
@@ -156,7 +156,7 @@ TEST_CASE("decode floors of an H200 are those computed elsewhere", "[gpu_plan]")
       INFO(kModels[m] << ", " << kBatches[b] << " decodes");
       const std::vector<ScheduledChunk> chunks(static_cast<std::size_t>(kBatches[b]),
                                                chunk_at(2047, 1));
-      const double floor_ms = step_floor_s(step_work(model, chunks), kH200) * 1e3;
+      const double floor_ms = step_floor_s(floor_work(model, chunks), kH200) * 1e3;
       CHECK(std::abs(floor_ms - kTable[m][b]) <= 0.00051);  // half of the last digit
     }
   }
@@ -176,8 +176,8 @@ TEST_CASE("prefill floors of an H200 are those computed elsewhere", "[gpu_plan]"
       for (std::size_t c = 0; c < 5; ++c) {
         INFO(kModels[m] << ", chunk " << kChunks[c] << (p == 0 ? "" : " behind 8192"));
         const std::int32_t prefix = p == 0 ? 0 : 8192;
-        const StepWork work = step_work(model, std::vector{chunk_at(prefix, kChunks[c])});
-        StepWork without_own = work;
+        const FloorWork work = floor_work(model, std::vector{chunk_at(prefix, kChunks[c])});
+        FloorWork without_own = work;
         without_own.bytes -= static_cast<double>(kChunks[c] * model.kv_bytes_per_token());
         CHECK(std::abs(step_floor_s(without_own, kH200) * 1e3 - kTable[m][p][c]) <= 0.0051);
         CHECK(step_floor_s(work, kH200) <= 1.005 * step_floor_s(without_own, kH200));

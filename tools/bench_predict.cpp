@@ -112,7 +112,7 @@ Prediction predict_bench(const PredictOptions& options) {
     const std::int64_t longest = std::max(what.context, what.prefix + what.chunk_size);
     if (longest > result.model.max_position_embeddings) continue;
     const StepPlan plan = plan_of(what);
-    const StepWork work = step_work(result.model, plan.chunks);
+    const FloorWork work = floor_work(result.model, plan.chunks);
     PredictedPoint point{.what = what,
                          .bytes = work.bytes,
                          .flops = work.flops,

@@ -22,7 +22,7 @@ struct PredictOptions {
 
 struct PredictedPoint {
   BenchCase what;
-  double bytes = 0;  // StepWork
+  double bytes = 0;  // FloorWork
   double flops = 0;
   double floor_us = 0;
   bool is_memory_bound = false;  // its floor is

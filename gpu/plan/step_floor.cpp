@@ -22,7 +22,7 @@ std::int64_t num_read(std::int64_t begin, std::int64_t end, std::int64_t window)
 
 }  // namespace
 
-StepWork step_work(const ModelConfig& model, std::span<const ScheduledChunk> chunks) {
+FloorWork floor_work(const ModelConfig& model, std::span<const ScheduledChunk> chunks) {
   constexpr double kBytes = 2;  // of a bfloat16
   const auto global_layers = static_cast<double>(model.n_global_layers());
   const auto window_layers = static_cast<double>(model.n_window_layers());
@@ -31,7 +31,7 @@ StepWork step_work(const ModelConfig& model, std::span<const ScheduledChunk> chu
   const auto head_params = static_cast<double>(model.hidden_dim * model.vocab_size);
   const auto linear_params = static_cast<double>(model.n_linear_params());
   double num_rows = 0;
-  StepWork work;
+  FloorWork work;
   work.bytes = linear_params * kBytes;
   for (const ScheduledChunk& chunk : chunks) {
     const std::int64_t begin = chunk.first_position;
@@ -54,7 +54,7 @@ StepWork step_work(const ModelConfig& model, std::span<const ScheduledChunk> chu
   return work;
 }
 
-double step_floor_s(const StepWork& work, const MachineRates& rates) {
+double step_floor_s(const FloorWork& work, const MachineRates& rates) {
   return std::max(work.bytes / rates.copy_bytes_per_s, work.flops / rates.matrix_flops_per_s);
 }
 

@@ -9,14 +9,14 @@
 
 namespace metronome {
 
-struct StepWork {
+struct FloorWork {
   double bytes = 0;  // weights once, keys and values of every context once, those of new tokens
   double flops = 0;  // of linear layers, attention and the head; a multiply-add counts as two
 };
 
 // Weights and KV in bfloat16; a window layer reads and multiplies what its window shows. The head
 // is counted for chunks that sample, its weights if there are any.
-StepWork step_work(const ModelConfig& model, std::span<const ScheduledChunk> chunks);
+FloorWork floor_work(const ModelConfig& model, std::span<const ScheduledChunk> chunks);
 
 // What a machine was measured to do.
 struct MachineRates {
@@ -25,6 +25,6 @@ struct MachineRates {
 };
 
 // Seconds: the longer of both parts, as if the shorter were hidden behind it.
-double step_floor_s(const StepWork& work, const MachineRates& rates);
+double step_floor_s(const FloorWork& work, const MachineRates& rates);
 
 }  // namespace metronome

@@ -90,7 +90,7 @@ void check_point(const BenchReport& report, const BenchPoint& point, const Bench
   CHECK(point.fastest_us > 0);
   CHECK(point.median_us >= point.fastest_us);
   CHECK(point.enqueue_us > 0);
-  const StepWork work = step_work(report.model, chunks_of(what));
+  const FloorWork work = floor_work(report.model, chunks_of(what));
   CHECK(point.floor_us == Approx(step_floor_s(work, report.rates) * 1e6));
   const double memory_us = work.bytes / report.rates.copy_bytes_per_s * 1e6;
   CHECK(point.is_memory_bound == (point.floor_us == Approx(memory_us)));
