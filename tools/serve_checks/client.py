@@ -10,8 +10,8 @@ import time
 
 from serve_checks.server import request_bytes
 
-# asm-generic/socket.h: each read says when the kernel took in what was read. That is when the server
-# sent it, however late this process gets to read it.
+# asm-generic/socket.h: each read says when the kernel took in what was read. That is when the
+# server sent it, however late this process gets to read it.
 SO_TIMESTAMPNS = 35
 TIMESPEC = struct.Struct("@qq")
 SPACE = socket.CMSG_SPACE(TIMESPEC.size)

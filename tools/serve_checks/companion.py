@@ -1,4 +1,4 @@
-"""A well-behaved client that is served while others misbehave, and slow ones that are not for long."""
+"""A well-behaved client, served while others misbehave, and slow ones, served for a minute."""
 
 import threading
 import time
@@ -52,7 +52,7 @@ class Companion:
 
 
 class SlowClients:
-    """Clients that never get done. It takes a minute until all are cut off: others run meanwhile."""
+    """Clients that never get done. All are cut off after a minute: others run meanwhile."""
 
     # Of tools/serve/http_server.h, and what a busy machine may add.
     HEADER_S, BODY_S, WRITE_S, SLACK_S = 10, 60, 30, 15

@@ -44,7 +44,8 @@ def profile(server, scratch, seed):
     environment.pop("HF_HUB_OFFLINE", None)  # it would look for the folder on the hub
     try:
         run = subprocess.run(list(map(str, command)), env=environment, cwd=scratch, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT_S)
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT_S,
+                             preexec_fn=serving.die_with_parent)
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"aiperf takes more than {TIMEOUT_S} s") from None
     if run.returncode != 0 or not (out / "profile_export.jsonl").exists():

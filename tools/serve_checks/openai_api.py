@@ -251,8 +251,9 @@ def check_others(api):
     equal(b"".join(bytes([event["token_id"]]) for event in events), text.encode(), "its token ids")
     for method, path, status, allowed in (
             ("GET", "/v1/completions", 405, "POST"), ("PUT", "/v1/completions", 405, "POST"),
-            ("POST", "/v1/models", 405, "GET, HEAD"), ("DELETE", f"/v1/models/{MODEL}", 405, "GET, HEAD"),
-            ("PUT", "/metrics", 405, "GET, HEAD"), ("GET", "/", 404, None), ("POST", "/x", 404, None),
+            ("POST", "/v1/models", 405, "GET, HEAD"), ("PUT", "/metrics", 405, "GET, HEAD"),
+            ("DELETE", f"/v1/models/{MODEL}", 405, "GET, HEAD"), ("GET", "/", 404, None),
+            ("POST", "/x", 404, None),
             ("GET", "/v1/completions/", 404, None)):
         found, headers, _ = ask(method, path)
         equal((found, headers.get("allow")), (status, allowed), f"{method} {path}")
@@ -314,7 +315,8 @@ def check_metrics(api):
     api.faults.equal(len(names), len(set(names)), "/metrics: each metric has one TYPE")
     api.faults.expect("vllm:cache_config_info" in names, "/metrics: no vllm:cache_config_info")
     metrics = api.server.metrics()
-    for name in ("request_prompt_tokens", "request_generation_tokens", "e2e_request_latency_seconds"):
+    for name in ("request_prompt_tokens", "request_generation_tokens",
+                 "e2e_request_latency_seconds"):
         ended = sum(metrics[f"vllm:request_success_total:{why}"] for why in ("stop", "length"))
         api.faults.equal(metrics[f"vllm:{name}_count"], ended, f"vllm:{name} has all that ended")
     api.faults.equal(metrics["vllm:request_success_total:error"], 0, "requests that failed")
@@ -357,8 +359,8 @@ def check_computed(program, faults, rng):
                   "logprobs": 3, "extra_body": {"ignore_eos": True}}
         found = client.completions.create(**create).choices[0]
         logprobs = found.logprobs
-        faults.equal([len(logprobs.tokens), len(logprobs.token_logprobs), len(logprobs.top_logprobs),
-                      len(logprobs.text_offset)], [12] * 4, "logprobs")
+        faults.equal([len(logprobs.tokens), len(logprobs.token_logprobs),
+                      len(logprobs.top_logprobs), len(logprobs.text_offset)], [12] * 4, "logprobs")
         faults.expect(all(value <= 0 for value in logprobs.token_logprobs), "a logprob above 0")
         likeliest = [max(top.values()) for top in logprobs.top_logprobs]
         faults.equal(logprobs.token_logprobs, likeliest, "greedy tokens are the likeliest")

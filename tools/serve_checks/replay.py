@@ -1,4 +1,4 @@
-"""A served simulation decides what `metronome run` of the same requests decides, at the same times."""
+"""A served simulation decides what `metronome run` of the same requests decides, and when."""
 
 import json
 import pathlib

@@ -1,5 +1,6 @@
 """A `metronome serve` of one's own, what the system and /metrics say of it, and raw HTTP to it."""
 
+import ctypes
 import http.client
 import json
 import os
@@ -21,7 +22,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class Faults:
     """What was found wrong. A check goes on after a fault, so that one run tells all of them."""
 
-    MAX_SAID = 40  # of one section
+    MAX_SAID = 20  # of one section
 
     def __init__(self, name):
         self.name = name
@@ -51,6 +52,15 @@ def short(value, most=200):
     return text if len(text) <= most else text[:most] + "..."
 
 
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def die_with_parent():
+    """For preexec_fn: no process outlives the one that started it, however that ends."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Server:
     """Serves while the `with` lasts; stop() or the end of it ends the process for certain."""
 
@@ -69,7 +79,8 @@ class Server:
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, cwd=ROOT, stdout=subprocess.PIPE,
-                                        stderr=self.errors, text=True)
+                                        stderr=self.errors, text=True,
+                                        preexec_fn=die_with_parent)
         try:
             self.port = self.read_port()
         except BaseException:
@@ -193,7 +204,7 @@ class Server:
             if not busy or time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-        faults.expect(not busy, f"{what}: not at rest afterwards: {busy}")
+        return faults.expect(not busy, f"{what}: not at rest afterwards: {busy}")
 
 
 # ---- raw HTTP ----

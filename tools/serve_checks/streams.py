@@ -69,19 +69,20 @@ def check_times(faults, streams, num_unstamped, simulated, options):
     found, expected = percentile(gaps, 0.99), simulated["p99_itl_ms"]
     middle = percentile(gaps, 0.5)
     if num_unstamped:
-        faults.say(f"the kernel does not say when {num_unstamped} reads came: their times are those "
-                   "of the client")
+        faults.say(f"the kernel does not say when {num_unstamped} reads came: their times are "
+                   "those of the client")
     faults.say(f"ITL as the server sends it: median {middle:.2f} ms, p99 {found:.2f} ms; simulated "
                f"median {simulated['median_itl_ms']:.2f} ms, p99 {expected:.2f} ms: "
                f"p99 {found - expected:+.2f} ms")
     limit = ITL_LIMIT_MS * (1 if options.timed else LOOSE_FACTOR)
     faults.expect(abs(found - expected) <= limit,
-                  f"p99 of ITL is {found - expected:+.2f} ms off the simulated one; at most {limit}")
+                  f"p99 of ITL is {found - expected:+.2f} ms off what was simulated; at most {limit}")
 
 
 def check_cpu(faults, seconds, num_tokens, options):
     per_token = 1e6 * seconds / num_tokens
-    faults.say(f"CPU of the server: {seconds:.2f} s for {num_tokens} tokens, {per_token:.1f} us each")
+    faults.say(f"CPU of the server: {seconds:.2f} s for {num_tokens} tokens, "
+               f"{per_token:.1f} us each")
     limit = CPU_LIMIT_US * (1 if options.timed else LOOSE_FACTOR)
     faults.expect(per_token <= limit, f"{per_token:.1f} us of CPU a token; at most {limit}")
 
