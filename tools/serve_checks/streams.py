@@ -76,7 +76,7 @@ def check_times(faults, streams, num_unstamped, simulated, options):
                f"p99 {found - expected:+.2f} ms")
     limit = ITL_LIMIT_MS * (1 if options.timed else LOOSE_FACTOR)
     faults.expect(abs(found - expected) <= limit,
-                  f"p99 of ITL is {found - expected:+.2f} ms off what was simulated; at most {limit}")
+                  f"p99 of ITL is {found - expected:+.2f} ms off the simulated; at most {limit}")
 
 
 def check_cpu(faults, seconds, num_tokens, options):
