@@ -123,6 +123,17 @@ def check_stops(api):
     equal(chunks[-1].choices[0].finish_reason, "stop", "a stream's last event")
 
 
+def check_held_back(api):
+    """What might have become a stop string is told when the answer ends."""
+    seed = api.seed()
+    text = api.complete("Once", 40, seed=seed).choices[0].text
+    stop = text[-5:] + "\x00"
+    for stream in (False, True):
+        found = api.complete("Once", 40, seed=seed, stop=stop, stream=stream)
+        parts = [chunk.choices[0].text for chunk in (found if stream else [found])]
+        api.faults.equal("".join(parts), text, f"an answer that ends within {stop!r}")
+
+
 def check_lengths(api):
     """Without ignore_eos an answer ends by itself, within the lengths of the scenario."""
     for _ in range(5):
@@ -385,9 +396,9 @@ def check(program, faults, options):
     with Server(program, SCENARIO, variant="budget", speed=5) as server:
         api = Api(server, faults, rng)
         num_descriptors = server.num_descriptors()
-        for part in (check_models, check_completions, check_stops, check_lengths, check_chat,
-                     check_streams, check_cancelling, check_errors, check_tokenize, check_others,
-                     check_many, check_metrics):
+        for part in (check_models, check_completions, check_stops, check_held_back,
+                     check_lengths, check_chat, check_streams, check_cancelling, check_errors,
+                     check_tokenize, check_others, check_many, check_metrics):
             try:
                 part(api)
             except Exception as error:
