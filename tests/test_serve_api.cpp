@@ -116,6 +116,11 @@ TEST_CASE("every field arrives", "[serve]") {
   CHECK(chat.max_tokens == 6);
   CHECK(chat.sampling.num_logprobs == 2);
   CHECK(chat.priority == -3);
+  const auto developer =
+      parse(ApiKind::Chat, R"({"messages": [{"role": "developer", "content": "a"}],
+                               "top_logprobs": 0})");
+  CHECK(developer.prompts == Prompts{bytes("system: a\nassistant:")});
+  CHECK(developer.sampling.num_logprobs == -1);
   CHECK(
       parse(ApiKind::Completion, R"({"prompt": "a", "logprobs": 0})", real).sampling.num_logprobs ==
       0);
@@ -138,6 +143,22 @@ TEST_CASE("simulated answers have lengths of the scenario's, by their seeds", "[
   }
   CHECK((was_seen[5] && was_seen[9] && was_seen[30]));
   CHECK(std::count(was_seen.begin(), was_seen.end(), true) == 3);
+}
+
+TEST_CASE("a simulated answer has at least min_tokens", "[serve]") {
+  for (int seed = 0; seed < 20; ++seed) {
+    const auto request = parse(ApiKind::Completion, R"({"prompt": "a", "max_tokens": 30,
+        "min_tokens": 12, "seed": )" + std::to_string(seed) +
+                                                        "}");
+    CHECK((request.spoken_tokens[0] == 12 || request.spoken_tokens[0] == 30));
+  }
+  CHECK(refusal_of_field(R"("max_tokens": 5, "min_tokens": 6)") ==
+        "400 [min_tokens] min_tokens: 6 are more than max_tokens, 5");
+  const std::string least = R"({"prompt": "a", "min_tokens": 2)";
+  CHECK(refusal(ApiKind::Completion, least + "}", byte_model(true)) ==
+        "400 [min_tokens] min_tokens: is not supported; allowed: 0, or with ignore_eos");
+  CHECK(refusal(ApiKind::Completion, least + R"(, "ignore_eos": true})", byte_model(true)) ==
+        "accepted");
 }
 
 TEST_CASE("refusals name the field and what is allowed", "[serve]") {
@@ -196,8 +217,15 @@ TEST_CASE("refusals name the field and what is allowed", "[serve]") {
   CHECK(refusal(ApiKind::Completion, R"({"prompt": ["a", "b"], "n": 128})") ==
         "400 [n] n: prompts times n are more than 128");
   CHECK(refusal_of_field(R"("echo": true)") == "400 [echo] echo: is not supported; allowed: false");
-  CHECK(refusal_of_field(R"("presence_penalty": 0.5)") ==
+  // What changes logits changes nothing where there are none.
+  const std::string penalty = R"({"prompt": "a", "presence_penalty": 0.5})";
+  CHECK(refusal(ApiKind::Completion, penalty) == "accepted");
+  CHECK(refusal(ApiKind::Completion, penalty, byte_model(true)) ==
         "400 [presence_penalty] presence_penalty: 0.5 is not supported; allowed: 0");
+  CHECK(refusal_of_field(R"("guided_json": {"type": "object"})") ==
+        "400 [guided_json] guided_json: is not supported");
+  CHECK(refusal_of_field(R"("prompt_logprobs": 1)") ==
+        "400 [prompt_logprobs] prompt_logprobs: is not supported");
   CHECK(refusal_of_field(R"("response_format": {"type": "json_object"})") ==
         "400 [response_format.type] response_format.type: json_object is not supported; allowed: "
         "text");
@@ -250,8 +278,8 @@ TEST_CASE("malformed messages of a chat", "[serve]") {
 
 TEST_CASE("texts become tokens and back", "[serve]") {
   const ServedModel model = byte_model();
-  CHECK(parse_tokenize(R"({"prompt": "ab"})", model).token_ids == bytes("ab"));
-  CHECK(parse_tokenize(R"({"messages": [{"role": "user", "content": "a"}]})", model).token_ids ==
+  CHECK(parse_tokenize(R"({"prompt": "ab"})", model) == bytes("ab"));
+  CHECK(parse_tokenize(R"({"messages": [{"role": "user", "content": "a"}]})", model) ==
         bytes("user: a\nassistant:"));
   CHECK(parse_detokenize(R"({"tokens": [97, 98]})", model) == bytes("ab"));
   const auto error = [&](const auto& parse_one, const std::string& body) {

@@ -221,6 +221,25 @@ TEST_CASE("a connection carries many requests, one after the other", "[serve][ht
   CHECK_FALSE(wire.has_ended);
 }
 
+TEST_CASE("line breaks between requests are skipped", "[serve][http]") {
+  Bench bench;
+  Wire wire(bench);
+  for (int i = 1; i <= 3; ++i) {
+    wire.send("\r\n\n" + completion(R"("max_tokens": 2)") + "\r\n");
+    REQUIRE(wire.read_until("total_tokens", i));
+    CHECK(wire.received.find("Access-Control-Allow-Origin: *") != std::string::npos);
+  }
+}
+
+TEST_CASE("a client that has sent more, and left, is noticed", "[serve][http]") {
+  Bench bench({}, 1);
+  Wire wire(bench);
+  wire.send(completion(R"("max_tokens": 90000)") + "\r\n");
+  REQUIRE(bench.wait_until([&] { return !bench.service->is_idle(); }));
+  wire.close();
+  CHECK(bench.wait_idle());
+}
+
 TEST_CASE("a stream is chunked, and the connection goes on after it", "[serve][http]") {
   Bench bench;
   Wire wire(bench);

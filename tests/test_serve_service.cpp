@@ -273,6 +273,36 @@ TEST_CASE("long bodies are read aside", "[serve]") {
   desk.background[2]();
   desk.foreground[2]();
   CHECK(Json::parse(tokens->last.body)["count"] == 9000);
+  // What reads things that change is never read there.
+  const auto metrics = desk.ask("GET", "/metrics", std::string(9000, ' '));
+  CHECK(metrics->last.status == 200);
+  CHECK(desk.background.size() == 3);
+}
+
+TEST_CASE("bodies that wait to be read are not more than there is memory for", "[serve]") {
+  Desk desk;
+  const std::string body = R"({"prompt": ")" + std::string(8 << 20, 'x') + R"("})";
+  std::vector<std::shared_ptr<FakeClient>> clients;
+  for (int i = 0; i < 6; ++i) clients.push_back(desk.ask("POST", "/v1/completions", body));
+  CHECK(desk.background.size() == 3);
+  CHECK(clients[3]->last.status == 503);
+  CHECK(clients[3]->last.extra_header == "Retry-After: 1");
+  // One that has left is not read at all.
+  desk.service.leave(clients[0].get());
+  for (const Service::Task& task : desk.background) task();
+  for (const Service::Task& task : desk.foreground) task();
+  CHECK(clients[0]->num_replies == 0);
+  CHECK(clients[1]->last.status == 400);
+  CHECK(desk.service.is_idle());
+  CHECK(desk.ask("POST", "/v1/completions", body)->num_replies == 0);  // there is room again
+}
+
+TEST_CASE("browsers may ask from anywhere", "[serve]") {
+  Desk desk;
+  const auto preflight = desk.ask("OPTIONS", "/v1/chat/completions");
+  CHECK(preflight->last.status == 204);
+  CHECK(contains(preflight->last.extra_header, "Access-Control-Allow-Methods: GET, POST"));
+  CHECK(desk.ask("OPTIONS", "/nowhere")->last.status == 404);
 }
 
 TEST_CASE("metrics have vLLM's names and count what was served", "[serve]") {

@@ -11,6 +11,7 @@
 #include "reports/number_text.h"
 #include "tools/cli.h"
 #include "tools/command_options.h"
+#include "tools/load_client.h"
 #include "tools/progress.h"
 #include "tools/run_choice.h"
 #include "tools/serve/http_server.h"
@@ -37,16 +38,19 @@ struct ServeOptions {
   std::string out;
   std::int64_t max_waiting = 1024;
   double drain_s = 30;
+  std::int64_t max_body_bytes = 8 * 1024 * 1024;
+  std::int64_t max_unread_bytes = 1024 * 1024;
   HttpLimits limits;
   bool is_quiet = false;
 };
 
 constexpr const char* kExamples =
     "examples:\n"
-    "  metronome serve scenarios/quickstart.yaml\n"
+    "  metronome serve scenarios/quickstart.yaml --variant chunked-512\n"
     "  metronome serve scenarios/engines.yaml --variant vllm --speed 10 --port 9000\n"
-    "  metronome serve scenarios/quickstart.yaml --tokenizer models/Llama-3.2-3B/tokenizer.json\n"
-    "  metronome serve scenarios/llama-3.2-3b/mixed_load.yaml --backend=cuda\n"
+    "  metronome serve scenarios/quickstart.yaml --variant chunked-512 --tokenizer "
+    "Llama-3.2-3B/tokenizer.json\n"
+    "  metronome serve scenarios/quickstart.yaml --variant chunked-512 --backend=cuda\n"
     "\n"
     "  curl -N localhost:8000/v1/completions -d '{\"prompt\": \"Hello\", \"stream\": true}'\n"
     "\n"
@@ -91,9 +95,9 @@ po::options_description visible_options(ServeOptions& options) {
        "requests that may wait to be admitted; more are answered 503 (1024)")
       ("max-connections", po::value(&options.limits.max_connections)->value_name("N"),
        "open connections (4096)")
-      ("max-body-bytes", po::value(&options.limits.max_body_bytes)->value_name("N"),
+      ("max-body-bytes", po::value(&options.max_body_bytes)->value_name("N"),
        "size of a request's body (8388608)")
-      ("max-unread-bytes", po::value(&options.limits.max_unread_bytes)->value_name("N"),
+      ("max-unread-bytes", po::value(&options.max_unread_bytes)->value_name("N"),
        "what a client may leave unread before it is cut off (1048576)")
       ("drain-seconds", po::value(&options.drain_s)->value_name("S"),
        "how long running requests may take after a signal (30)")
@@ -101,6 +105,13 @@ po::options_description visible_options(ServeOptions& options) {
       ("help,h", "this text");
   // clang-format on
   return visible;
+}
+
+void check_count(const char* option, std::int64_t count) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (count >= 1 && count <= kMost) return;
+  throw UsageError(std::string(option) + ": " + std::to_string(count) +
+                   " is out of range; allowed: 1 to " + std::to_string(kMost));
 }
 
 void check(const ServeOptions& options) {
@@ -116,9 +127,10 @@ void check(const ServeOptions& options) {
     throw UsageError("--speed: only simulated time can run faster; allowed: 1 with --backend=" +
                      options.backend);
   }
-  if (options.max_waiting < 1) throw UsageError("--max-waiting: allowed: at least 1");
-  if (options.limits.max_connections < 1)
-    throw UsageError("--max-connections: allowed: at least 1");
+  check_count("--max-waiting", options.max_waiting);
+  check_count("--max-connections", options.limits.max_connections);
+  check_count("--max-body-bytes", options.max_body_bytes);
+  check_count("--max-unread-bytes", options.max_unread_bytes);
   if (!(options.drain_s >= 0 && options.drain_s <= 1e6)) {
     throw UsageError("--drain-seconds: is out of range; allowed: 0 to 1000000");
   }
@@ -171,24 +183,40 @@ ServedModel served_model(const ServeOptions& options, const PreparedVariant& var
   return model;
 }
 
-// The engine's thread: what it throws is kept for the server's.
+// The engine's thread. What it throws is kept, and told at once.
 class EngineThread {
  public:
-  EngineThread(LiveEngine& engine, std::vector<EventSink*> sinks,
-               std::function<void(const std::string&)> on_end)
-      : thread_([&engine, sinks = std::move(sinks), on_end = std::move(on_end)] {
-          std::string error;
+  EngineThread(LiveEngine& engine, ServeClock& clock, std::vector<EventSink*> sinks,
+               std::function<void(const std::string&)> on_error)
+      : engine_(engine),
+        clock_(clock),
+        thread_([this, sinks = std::move(sinks), on_error = std::move(on_error)] {
           try {
-            engine.serve(sinks);
+            engine_.serve(sinks);
           } catch (const ServeClock::Stopped&) {
-          } catch (const std::exception& e) {
-            error = e.what();
+          } catch (const std::exception& error) {
+            error_ = error.what();
+            on_error(error_);
           }
-          on_end(error);
         }) {}
-  ~EngineThread() { thread_.join(); }
+  // What is left to serve is left where nobody joined before: the server failed.
+  ~EngineThread() {
+    if (!thread_.joinable()) return;
+    clock_.stop();
+    join();
+  }
+
+  // Waits for the end of what runs. Returns what went wrong; empty: nothing.
+  const std::string& join() {
+    engine_.close();
+    thread_.join();
+    return error_;
+  }
 
  private:
+  LiveEngine& engine_;
+  ServeClock& clock_;
+  std::string error_;
   std::thread thread_;
 };
 
@@ -213,13 +241,10 @@ class Shutdown {
     const bool is_done = service_.is_idle() && !server_.has_connections();
     if (is_done || std::chrono::steady_clock::now() >= deadline_) end(!is_done);
   }
-  void on_engine_end(const std::string& error) {
-    if (error.empty()) return;
-    error_ = error;
+  void on_engine_error(const std::string& error) {
     service_.fail("the engine failed: " + error);
     end(true);
   }
-  const std::string& error() const { return error_; }
 
  private:
   // In the middle of a step, if need be.
@@ -241,7 +266,6 @@ class Shutdown {
   bool is_draining_ = false;
   bool is_over_ = false;
   std::chrono::steady_clock::time_point deadline_;
-  std::string error_;
 };
 
 void print_header(const ServeOptions& options, const PreparedVariant& variant,
@@ -259,7 +283,9 @@ void print_header(const ServeOptions& options, const PreparedVariant& variant,
                     std::to_string(setup.kv_cache.block_size) + " tokens");
   say("tokenizer", tokenizer);
   if (!variant.run->warning.empty()) say("warning", variant.run->warning);
-  say("serving", "http://" + options.host + ":" + std::to_string(port) + "/v1");
+  const bool is_ipv6 = options.host.find(':') != std::string::npos;
+  say("serving", "http://" + (is_ipv6 ? "[" + options.host + "]" : options.host) + ":" +
+                     std::to_string(port) + "/v1");
   std::cout << std::flush;
 }
 
@@ -273,6 +299,7 @@ int serve(const ServeOptions& options) {
   const ServedModel model = served_model(options, variant, tokenizer_text);
   std::optional<ServedRecord> record;
   if (!options.out.empty()) record.emplace(options.out, *backend, variant);
+  raise_open_file_limit();  // a connection is a file
   HttpServer server(options.limits);
   server.listen(options.host, static_cast<std::uint16_t>(options.port));
   variant.run->load([] {});
@@ -290,18 +317,15 @@ int serve(const ServeOptions& options) {
   Shutdown shutdown(service, server, engine, clock, options.drain_s);
   server.keep_signals();
   if (!options.is_quiet) print_header(options, variant, model, tokenizer_text, server.port());
-  {
-    std::vector<EventSink*> sinks;
-    if (record) sinks = record->sinks(engine);
-    const EngineThread thread(engine, sinks, [&](const std::string& error) {
-      server.post([&, error] { shutdown.on_engine_end(error); });
-    });
-    server.run(
-        service, [&](int signal) { shutdown.on_signal(signal); }, [&] { shutdown.on_tick(); });
-    engine.close();
-  }
-  if (!shutdown.error().empty()) {
-    std::cerr << "metronome: error: the engine failed: " << printable(shutdown.error()) << '\n';
+  std::vector<EventSink*> sinks;
+  if (record) sinks = record->sinks(engine);
+  EngineThread thread(engine, clock, sinks, [&](const std::string& error) {
+    server.post([&, error] { shutdown.on_engine_error(error); });
+  });
+  server.run(
+      service, [&](int signal) { shutdown.on_signal(signal); }, [&] { shutdown.on_tick(); });
+  if (const std::string& error = thread.join(); !error.empty()) {
+    std::cerr << "metronome: error: the engine failed: " << printable(error) << '\n';
     return kExitRunFailed;
   }
   if (record) {
@@ -323,6 +347,8 @@ int serve_command(const Arguments& arguments) {
     throw UsageError("--out: is empty; allowed: a folder for the results");
   }
   check(options);
+  options.limits.max_body_bytes = static_cast<std::size_t>(options.max_body_bytes);
+  options.limits.max_unread_bytes = static_cast<std::size_t>(options.max_unread_bytes);
   return serve(options);
 }
 

@@ -1,5 +1,6 @@
 #include "tools/serve/answer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -14,6 +15,12 @@ const char* finish_reason_of(EndReason reason) {
     case EndReason::Aborted: return "abort";  // vLLM's, where the server itself gives up
     default: return "length";
   }
+}
+
+// Characters of a text, which is UTF-8.
+std::int64_t num_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
 }
 
 bool is_chat(const ApiRequest& request) { return request.kind == ApiKind::Chat; }
@@ -162,10 +169,10 @@ void Answer::add_logprobs(Choice& choice, const std::vector<Token>& tokens) {
   }
   json_.end_array();
   json_.key("text_offset").begin_array();
-  std::int64_t offset = choice.num_text_bytes;
+  std::int64_t offset = choice.num_characters;
   for (const Token& token : tokens) {
     if (has(token)) json_.value(offset);
-    offset += static_cast<std::int64_t>(token.text.size());
+    offset += num_characters(token.text);
   }
   json_.end_array();
   json_.end_object();
@@ -214,7 +221,7 @@ void Answer::write_event(std::int32_t index, const Token& token, const char* fin
     json_.end_object();
   }
   choice.has_begun = true;
-  choice.num_text_bytes += static_cast<std::int64_t>(token.text.size());
+  choice.num_characters += num_characters(token.text);
   out += "data: ";
   out += json_.view();
   out += "\n\n";

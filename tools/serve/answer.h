@@ -62,7 +62,7 @@ class Answer {
     std::vector<Token> tokens;  // not written yet; all of them where there is no stream
     std::int32_t num_tokens = 0;
     std::int32_t num_cached_tokens = 0;
-    std::int64_t num_text_bytes = 0;  // written
+    std::int64_t num_characters = 0;  // written
     const char* finish_reason = nullptr;
     bool has_begun = false;   // the first event is written
     bool is_written = false;  // and the last

@@ -116,7 +116,8 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
     if (!message.is_object()) throw ApiError(400, name + ": is no object", name);
     const std::optional<std::string> role = ApiFields(message, name + ".").text("role");
     if (!role) throw ApiError(400, name + ".role: is missing", name + ".role");
-    chat.push_back({*role, message_content(message, name)});
+    // OpenAI's newer name for what templates call system.
+    chat.push_back({*role == "developer" ? "system" : *role, message_content(message, name)});
   }
   ChatOptions options;
   options.add_generation_prompt = fields.truth("add_generation_prompt", true);
@@ -141,18 +142,25 @@ void check_model(const ApiFields& fields, const ServedModel& model) {
 }
 
 // What would change the answer and is not done must not be passed over in silence.
-void refuse_unsupported(const ApiFields& fields) {
-  fields.allow_only("presence_penalty", 0);
-  fields.allow_only("frequency_penalty", 0);
-  fields.allow_only("repetition_penalty", 1);
+void refuse_unsupported(const ApiFields& fields, const ServedModel& model) {
+  if (model.computes) {  // a simulated model has no logits that they would change
+    fields.allow_only("presence_penalty", 0);
+    fields.allow_only("frequency_penalty", 0);
+    fields.allow_only("repetition_penalty", 1);
+  }
   fields.allow_only("length_penalty", 1);
   fields.allow_only("best_of", 1);
   for (const char* name : {"echo", "use_beam_search"}) {
     if (fields.truth(name, false)) fields.fail(name, "is not supported; allowed: false");
   }
-  for (const char* name : {"tools", "functions", "logit_bias", "suffix"}) {
+  for (const char* name :
+       {"tools", "functions", "logit_bias", "suffix", "bad_words", "allowed_token_ids",
+        "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
+        "prompt_logprobs", "truncate_prompt_tokens"}) {
     const ApiJson* value = fields.find(name);
-    if (value != nullptr && !value->empty()) fields.fail(name, "is not supported");
+    const bool says_nothing = value == nullptr || (value->is_structured() && value->empty()) ||
+                              (value->is_string() && value->get_ref<const std::string&>().empty());
+    if (!says_nothing) fields.fail(name, "is not supported");
   }
   if (const std::optional<ApiFields> format = fields.fields("response_format")) {
     const std::string type = format->text("type").value_or("text");
@@ -165,7 +173,8 @@ std::int32_t num_logprobs(ApiKind kind, const ApiFields& fields, const ServedMod
   if (kind == ApiKind::Chat) {
     const bool wanted = fields.truth("logprobs", false);
     count = fields.integer("top_logprobs", 0, kMaxLogprobs);
-    if (count && !wanted) fields.fail("top_logprobs", "needs logprobs: true");
+    if (count.value_or(0) > 0 && !wanted) fields.fail("top_logprobs", "needs logprobs: true");
+    if (!wanted) count.reset();
     if (wanted && !count) count = 0;
   } else {
     count = fields.integer("logprobs", 0, kMaxLogprobs);
@@ -234,6 +243,25 @@ void read_stream_options(const ApiFields& fields, ApiRequest& request) {
   request.wants_continuous_usage = options->truth("continuous_usage_stats", false);
 }
 
+// How long simulated answers are; at least `min_tokens`.
+void choose_spoken_tokens(const ApiFields& fields, const ServedModel& model, ApiRequest& request) {
+  const std::int64_t least = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
+  if (least > request.max_tokens) {
+    fields.fail("min_tokens", std::to_string(least) + " are more than max_tokens, " +
+                                  std::to_string(request.max_tokens));
+  }
+  if (model.computes && least > 0 && !request.sampling.ignore_eos) {
+    fields.fail("min_tokens", "is not supported; allowed: 0, or with ignore_eos");
+  }
+  const bool ends = !model.computes && !request.sampling.ignore_eos;
+  for (std::int32_t i = 0; i < request.num_choices(); ++i) {
+    const std::uint64_t seed = request.sampling.seed + static_cast<std::uint64_t>(i);
+    const std::uint64_t drawn = mix64(mix64(model.seed) ^ seed);
+    const std::int32_t length = model.spoken_lengths[drawn % model.spoken_lengths.size()];
+    request.spoken_tokens.push_back(ends ? std::max(length, static_cast<std::int32_t>(least)) : 0);
+  }
+}
+
 }  // namespace
 
 std::string error_json(int status, std::string_view message, std::string_view param) {
@@ -258,7 +286,7 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
   const ApiJson json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
-  refuse_unsupported(fields);
+  refuse_unsupported(fields, model);
   ApiRequest request;
   request.kind = kind;
   request.sampling = sampling_of(kind, fields, model, number);
@@ -285,24 +313,18 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
     fields.fail("n", "prompts times n are more than " + std::to_string(model.max_choices));
   }
   check_lengths(request, model);
-  for (std::int32_t i = 0; i < request.num_choices(); ++i) {
-    const std::uint64_t drawn =
-        mix64(mix64(model.seed) ^ (request.sampling.seed + static_cast<std::uint64_t>(i)));
-    const bool ends = !model.computes && !request.sampling.ignore_eos;
-    request.spoken_tokens.push_back(ends ? model.spoken_lengths[drawn % model.spoken_lengths.size()]
-                                         : 0);
-  }
+  choose_spoken_tokens(fields, model, request);
   return request;
 }
 
-TokenizeRequest parse_tokenize(std::string_view body, const ServedModel& model) {
+std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& model) {
   const ApiJson json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
-  if (fields.has("messages")) return {chat_prompt(fields, model)};
+  if (fields.has("messages")) return chat_prompt(fields, model);
   const std::optional<std::string> prompt = fields.text("prompt");
   if (!prompt) fields.fail("prompt", "is missing; allowed: a text, or messages");
-  return {encode(model, *prompt, fields.truth("add_special_tokens", true))};
+  return encode(model, *prompt, fields.truth("add_special_tokens", true));
 }
 
 std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& model) {

@@ -69,10 +69,7 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
                             std::uint64_t number);
 
 // {"prompt": text} or {"messages": [...]}, as vLLM's /tokenize takes them.
-struct TokenizeRequest {
-  std::vector<TokenId> token_ids;
-};
-TokenizeRequest parse_tokenize(std::string_view body, const ServedModel& model);
+std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& model);
 // {"tokens": [ids]}
 std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& model);
 

@@ -1,14 +1,17 @@
 #include "tools/serve/http_server.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <boost/asio.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <optional>
 #include <unordered_set>
 
@@ -27,16 +30,24 @@ using Steady = std::chrono::steady_clock;
 
 constexpr Steady::time_point kNoDeadline = Steady::time_point::max();
 constexpr std::chrono::milliseconds kTick(100);  // how exact deadlines are
+// A client with too much unread is cut when it has read nothing for so long, and at so many times
+// the limit whatever it does.
+constexpr std::chrono::seconds kPatience(1);
+constexpr std::size_t kHardFactor = 16;
 
 std::string_view reason_phrase(int status) {
   const beast::string_view text = http::obsolete_reason(static_cast<http::status>(status));
   return {text.data(), text.size()};
 }
 
+// Pages from anywhere may talk to the server, as to vLLM's.
+constexpr std::string_view kCommonHeaders =
+    "Server: metronome\r\nAccess-Control-Allow-Origin: *\r\nContent-Type: ";
+
 std::string head_of(const Reply& reply, bool keeps_alive, bool is_http10) {
   std::string head = is_http10 ? "HTTP/1.0 " : "HTTP/1.1 ";
   head += std::to_string(reply.status) + " " + std::string(reason_phrase(reply.status)) + "\r\n";
-  head += "Server: metronome\r\nContent-Type: " + reply.content_type + "\r\n";
+  head += std::string(kCommonHeaders) + reply.content_type + "\r\n";
   if (!reply.extra_header.empty()) head += reply.extra_header + "\r\n";
   head += "Content-Length: " + std::to_string(reply.body.size()) + "\r\n";
   head += keeps_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
@@ -52,12 +63,17 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
 
   void listen(const std::string& host, std::uint16_t port);
   void keep_signals() {
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) signals_.add(signal);
+    signals_.add(SIGINT);
+    signals_.add(SIGTERM);
+    struct sigaction hangup {};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) signals_.add(SIGHUP);  // it is ignored under nohup
   }
   std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
   void run(Service& service, std::function<void(int)> on_signal, std::function<void()> on_tick);
   void stop_accepting();
   void stop();
+  bool is_stopped() const { return is_stopped_; }
 
   class Session;
 
@@ -77,7 +93,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   asio::signal_set signals_;
   asio::steady_timer ticker_;
   asio::steady_timer retry_;
-  bool is_stopped_ = false;
+  std::atomic<bool> is_stopped_ = false;  // read by background tasks
 };
 
 // One connection. It lives as long as an operation on its socket is pending or somebody makes its
@@ -111,6 +127,8 @@ class HttpServer::Impl::Session final : public Client,
   void flush() override;
 
   void check_deadline(Steady::time_point now) {
+    const bool is_busy = state_ == State::Answering || state_ == State::Streaming;
+    if (is_busy && !is_watching_ && has_left()) return close();
     if (now < deadline_) return;
     if (is_writing_) {
       ++server_->service_->metrics().num_clients_cut;
@@ -131,6 +149,9 @@ class HttpServer::Impl::Session final : public Client,
 
   static Steady::time_point in(std::chrono::milliseconds time) { return Steady::now() + time; }
   void read_request();
+  void wait_for_request();
+  void read_first_bytes();
+  void skip_line_breaks();
   void read_header();
   void on_header(error_code error);
   void read_body();
@@ -140,6 +161,7 @@ class HttpServer::Impl::Session final : public Client,
   void give_up(int status, const char* message);
   void watch();
   void on_readable();
+  bool has_left();
   void write_some();
   void on_written(error_code error, std::size_t num_bytes);
   void on_response_written();
@@ -152,7 +174,8 @@ class HttpServer::Impl::Session final : public Client,
   Steady::time_point deadline_ = kNoDeadline;
   bool keeps_alive_ = true;
   bool is_http10_ = false;
-  bool is_head_ = false;  // the method: its response has no body
+  Steady::time_point last_progress_ = Steady::now();  // of writing
+  bool is_head_ = false;                              // the method: its response has no body
   bool is_watching_ = false;
   bool is_whole_ = false;  // the response's last byte is in unsent_ or in_flight_
   bool is_writing_ = false;
@@ -171,12 +194,35 @@ void HttpServer::Impl::Session::read_request() {
   parser_.emplace();
   parser_->header_limit(static_cast<std::uint32_t>(server_->limits_.max_header_bytes));
   parser_->body_limit(server_->limits_.max_body_bytes);
+  skip_line_breaks();
   if (buffer_.size() > 0) return read_header();  // a client that does not wait for responses
+  wait_for_request();
+}
+
+void HttpServer::Impl::Session::wait_for_request() {
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](error_code error) {
     if (self->state_ != State::Idle) return;
     if (error) return self->close();
-    self->read_header();
+    self->read_first_bytes();
   });
+}
+
+// Line breaks before a request are skipped (RFC 9112, 2.2): some clients send one behind a body.
+void HttpServer::Impl::Session::read_first_bytes() {
+  constexpr std::size_t kBytes = 4096;
+  const auto room = buffer_.prepare(kBytes);
+  const ssize_t count = recv(socket_.native_handle(), room.data(), kBytes, MSG_DONTWAIT);
+  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return close();
+  buffer_.commit(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  skip_line_breaks();
+  buffer_.size() > 0 ? read_header() : wait_for_request();
+}
+
+void HttpServer::Impl::Session::skip_line_breaks() {
+  const auto* bytes = static_cast<const char*>(buffer_.data().data());
+  std::size_t count = 0;
+  while (count < buffer_.size() && (bytes[count] == '\r' || bytes[count] == '\n')) ++count;
+  buffer_.consume(count);
 }
 
 void HttpServer::Impl::Session::read_header() {
@@ -278,6 +324,12 @@ void HttpServer::Impl::Session::on_readable() {
   close();
 }
 
+// While bytes of the next request lie there, waiting for more would end at once, over and over.
+bool HttpServer::Impl::Session::has_left() {
+  pollfd connection{socket_.native_handle(), POLLRDHUP, 0};
+  return poll(&connection, 1, 0) == 1;
+}
+
 void HttpServer::Impl::Session::close() {
   if (state_ == State::Closed) return;
   state_ = State::Closed;
@@ -303,9 +355,8 @@ void HttpServer::Impl::Session::begin_stream() {
   state_ = State::Streaming;
   if (is_http10_) keeps_alive_ = false;  // its end is the connection's
   unsent_ += is_http10_ ? "HTTP/1.0 200 OK\r\n" : "HTTP/1.1 200 OK\r\n";
-  unsent_ +=
-      "Server: metronome\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
-      "Cache-Control: no-cache\r\n";
+  unsent_ += kCommonHeaders;
+  unsent_ += "text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n";
   if (!is_http10_) unsent_ += "Transfer-Encoding: chunked\r\n";
   unsent_ += keeps_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
 }
@@ -333,7 +384,11 @@ void HttpServer::Impl::Session::end_stream() {
 void HttpServer::Impl::Session::flush() {
   if (state_ == State::Closed) return;
   write_some();
-  if (unsent_.size() <= server_->limits_.max_unread_bytes) return;
+  // A server that is faster than any client, as a simulated one can be, does not make it slow.
+  const std::size_t limit = server_->limits_.max_unread_bytes;
+  if (unsent_.size() <= limit) return;
+  const bool is_stuck = Steady::now() - last_progress_ > kPatience;
+  if (!is_stuck && unsent_.size() <= kHardFactor * limit) return;
   ++server_->service_->metrics().num_clients_cut;
   close();
 }
@@ -356,6 +411,7 @@ void HttpServer::Impl::Session::on_written(error_code error, std::size_t num_byt
                                in_flight_.size() - num_written_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count > 0) {
       num_written_ += static_cast<std::size_t>(count);
+      last_progress_ = Steady::now();
     } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       deadline_ = in(server_->limits_.write_timeout);
       socket_.async_wait(
@@ -411,7 +467,8 @@ void HttpServer::Impl::listen(const std::string& host, std::uint16_t port) try {
   acceptor_.listen(1024);
 } catch (const boost::system::system_error& error) {
   throw UsageError("cannot listen on " + host + ":" + std::to_string(port) + " (" +
-                   error.code().message() + "); allowed: a free port of this machine");
+                   error.code().message() +
+                   "); allowed: an address of this machine and a free port");
 }
 
 void HttpServer::Impl::accept() {
@@ -511,7 +568,9 @@ void HttpServer::run(Service& service, std::function<void(int)> on_signal,
 }
 void HttpServer::post(std::function<void()> task) { asio::post(impl_->io_, std::move(task)); }
 void HttpServer::post_background(std::function<void()> task) {
-  asio::post(impl_->workers_, std::move(task));
+  asio::post(impl_->workers_, [impl = impl_.get(), task = std::move(task)] {
+    if (!impl->is_stopped()) task();
+  });
 }
 void HttpServer::stop_accepting() { impl_->stop_accepting(); }
 bool HttpServer::has_connections() const { return !impl_->sessions_.empty(); }

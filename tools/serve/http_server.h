@@ -17,7 +17,8 @@ struct HttpLimits {
   std::size_t max_header_bytes = 16 * 1024;
   std::size_t max_body_bytes = 8 * 1024 * 1024;
   std::int64_t max_connections = 4096;
-  // What a client may leave unread before it is cut off, beside what its socket holds.
+  // What a client may leave unread, beside what its socket holds, before it is cut off: when it has
+  // read nothing for a second, or at sixteen times as much.
   std::size_t max_unread_bytes = 1024 * 1024;
   std::chrono::milliseconds header_timeout{10'000};  // from its first byte to its end
   std::chrono::milliseconds body_timeout{60'000};

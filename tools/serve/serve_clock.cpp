@@ -22,6 +22,7 @@ TimeNs ServeClock::stamp() const {
 }
 
 std::chrono::steady_clock::time_point ServeClock::when(TimeNs t) const {
+  if (!is_started_) return Steady::now();
   const std::chrono::duration<double, std::nano> passed(static_cast<double>(t) / speed_);
   return start_ + std::chrono::duration_cast<Steady::duration>(passed);
 }

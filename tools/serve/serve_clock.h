@@ -34,7 +34,7 @@ class ServeClock final : public Clock {
   bool start();  // once: false for later calls, which do nothing
   // The time that something happens at now. 0 before start().
   TimeNs stamp() const;
-  // The moment at which stamp() will be `t`. Requires start().
+  // The moment at which stamp() will be `t`; now before start().
   std::chrono::steady_clock::time_point when(TimeNs t) const;
   void stop() { is_stopped_ = true; }
 

@@ -52,7 +52,20 @@ std::optional<ApiKind> generation_kind(std::string_view path) {
   return std::nullopt;
 }
 
-constexpr std::string_view kEventStreamEnd = "metronome is shutting down";
+// What browsers ask before they send JSON to another host.
+Reply preflight_reply() {
+  return {.status = 204,
+          .body = "",
+          .content_type = "text/plain",
+          .extra_header =
+              "Access-Control-Allow-Methods: GET, POST\r\n"
+              "Access-Control-Allow-Headers: *, Authorization\r\n"
+              "Access-Control-Max-Age: 600"};
+}
+
+constexpr const char* kShuttingDown = "the server is shutting down";
+// Bodies that wait to be read in the background, or are.
+constexpr std::size_t kMaxBackgroundBytes = std::size_t{32} << 20;
 
 }  // namespace
 
@@ -74,7 +87,9 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
   const std::string_view path = target.substr(0, target.find('?'));
   const std::string_view allowed = method_of(path);
   // Who asks with HEAD gets the head of the response to GET: the connection leaves the body out.
-  if (allowed.empty() || (method != allowed && !(method == "HEAD" && allowed == "GET"))) {
+  const bool is_allowed =
+      method == allowed || method == "OPTIONS" || (method == "HEAD" && allowed == "GET");
+  if (allowed.empty() || !is_allowed) {
     Reply reply = error_reply(allowed.empty() ? 404 : 405,
                               std::string(method) + " " + std::string(path) +
                                   (allowed.empty() ? " is not served here" : " is not allowed"));
@@ -82,25 +97,54 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
       reply.extra_header = allowed == "GET" ? "Allow: GET, HEAD" : "Allow: POST";
     return client->reply(std::move(reply));
   }
+  if (method == "OPTIONS") return client->reply(preflight_reply());
   if (const std::optional<ApiKind> kind = generation_kind(path)) {
     return generate(*kind, std::move(body), std::move(client));
   }
-  const bool is_long = body.size() > options_.inline_body_bytes;
-  if (!is_long) return client->reply(answer_now(method, path, body));
   // Long texts to be split into tokens: others must not wait for that.
-  ++num_in_background_;
-  background_([this, method = std::string(method), path = std::string(path), body = std::move(body),
+  if (path == "/tokenize" || path == "/detokenize") {
+    return read(std::move(body), std::move(client),
+                [this, path = std::string(path)](const std::string& text) {
+                  return Parsed{.reply = answer_now(path, text)};
+                });
+  }
+  client->reply(answer_now(path, body));
+}
+
+// The body is read by `parse`, here or, where it is long, in the background.
+void Service::read(std::string body, std::shared_ptr<Client> client, Parse parse) {
+  const auto parse_safely = [parse = std::move(parse)](const std::string& text) {
+    try {
+      return parse(text);
+    } catch (const std::exception& error) {  // memory, for one
+      return Parsed{.reply = error_reply(500, error.what())};
+    }
+  };
+  if (body.size() <= options_.inline_body_bytes) return take(parse_safely(body), client);
+  const std::size_t size = body.size();
+  if (background_bytes_ + size > kMaxBackgroundBytes) return refuse(*client);
+  background_bytes_ += size;
+  const auto has_left = std::make_shared<std::atomic<bool>>(false);
+  parsing_.emplace(client.get(), has_left);
+  background_([this, size, has_left, parse_safely, body = std::move(body),
                client = std::move(client)]() mutable {
-    Reply reply = answer_now(method, path, body);
-    foreground_([this, reply = std::move(reply), client = std::move(client)]() mutable {
-      --num_in_background_;
-      client->reply(std::move(reply));
+    Parsed parsed;
+    if (!*has_left) parsed = parse_safely(body);
+    foreground_([this, size, parsed = std::move(parsed), client = std::move(client)]() mutable {
+      background_bytes_ -= size;
+      if (parsing_.erase(client.get()) > 0) take(std::move(parsed), client);
     });
   });
 }
 
-// Those that may run in the background read nothing that changes.
-Reply Service::answer_now(std::string_view, std::string_view path, const std::string& body) try {
+void Service::take(Parsed parsed, const std::shared_ptr<Client>& client) {
+  if (!parsed.request) return client->reply(std::move(parsed.reply));
+  if (is_draining_ || !failure_.empty()) return refuse(*client);
+  start(parsed.number, std::move(*parsed.request), client);
+}
+
+// /tokenize and /detokenize, which may run in the background, read nothing that changes.
+Reply Service::answer_now(std::string_view path, const std::string& body) try {
   if (path == "/tokenize") return tokenize_reply(body);
   if (path == "/detokenize") return detokenize_reply(body);
   if (path == "/v1/models") return models_reply({});
@@ -155,7 +199,7 @@ Reply Service::models_reply(std::string_view name) const {
 }
 
 Reply Service::tokenize_reply(const std::string& body) const {
-  const std::vector<TokenId> ids = parse_tokenize(body, model_).token_ids;
+  const std::vector<TokenId> ids = parse_tokenize(body, model_);
   JsonText json;
   json.begin_object();
   json.field("count", static_cast<std::int64_t>(ids.size()));
@@ -188,45 +232,26 @@ Reply Service::metrics_reply() {
 void Service::refuse(Client& client) {
   ++metrics_.num_refused;
   if (!failure_.empty()) return client.reply(error_reply(503, failure_));
-  client.reply(error_reply(503, is_draining_ ? "the server is shutting down"
-                                             : "too many requests are waiting; try again"));
+  client.reply(
+      error_reply(503, is_draining_ ? kShuttingDown : "too many requests are waiting; try again"));
 }
 
 void Service::generate(ApiKind kind, std::string body, std::shared_ptr<Client> client) {
   if (is_draining_ || !failure_.empty()) return refuse(*client);
   const std::uint64_t number = next_number_++;
-  if (body.size() <= options_.inline_body_bytes) {
-    std::optional<ApiRequest> request;
+  read(std::move(body), std::move(client), [this, kind, number](const std::string& text) {
+    Parsed parsed{.number = number};
     try {
-      request = parse_generation(kind, body, model_, number);
+      parsed.request = parse_generation(kind, text, model_, number);
     } catch (const ApiError& error) {
-      return client->reply(error_reply(error.status, error.what(), error.param));
+      parsed.reply = error_reply(error.status, error.what(), error.param);
     }
-    return start(std::move(*request), std::move(client));
-  }
-  ++num_in_background_;
-  parsing_.insert(client.get());
-  background_([this, kind, number, body = std::move(body), client = std::move(client)]() mutable {
-    std::optional<ApiRequest> request;
-    Reply refusal;
-    try {
-      request = parse_generation(kind, body, model_, number);
-    } catch (const ApiError& error) {
-      refusal = error_reply(error.status, error.what(), error.param);
-    }
-    foreground_([this, request = std::move(request), refusal = std::move(refusal),
-                 client = std::move(client)]() mutable {
-      --num_in_background_;
-      if (parsing_.erase(client.get()) == 0) return;  // it has left
-      if (!request) return client->reply(std::move(refusal));
-      if (is_draining_ || !failure_.empty()) return refuse(*client);
-      start(std::move(*request), std::move(client));
-    });
+    return parsed;
   });
 }
 
-void Service::start(ApiRequest request, std::shared_ptr<Client> client) {
-  const std::uint64_t number = next_number_++;
+void Service::start(std::uint64_t number, ApiRequest request,
+                    const std::shared_ptr<Client>& client) {
   std::vector<LiveRequest> parts;
   for (std::int32_t i = 0; i < request.num_choices(); ++i) {
     LiveRequest& part = parts.emplace_back();
@@ -251,7 +276,11 @@ void Service::start(ApiRequest request, std::shared_ptr<Client> client) {
 }
 
 void Service::leave(const Client* client) {
-  if (parsing_.erase(client) > 0) ++metrics_.num_clients_left;
+  if (const auto parsing = parsing_.find(client); parsing != parsing_.end()) {
+    *parsing->second = true;
+    parsing_.erase(parsing);
+    ++metrics_.num_clients_left;
+  }
   const auto found = numbers_.find(client);
   if (found == numbers_.end()) return;
   ++metrics_.num_clients_left;
@@ -299,7 +328,7 @@ void Service::fail_one(std::uint64_t number, int status, const std::string& mess
 
 void Service::abort_all() {
   while (!running_.empty()) {
-    fail_one(running_.begin()->first, 503, std::string(kEventStreamEnd));
+    fail_one(running_.begin()->first, 503, kShuttingDown);
   }
 }
 

@@ -1,14 +1,15 @@
 // The server without its sockets: endpoints, running answers, and what clients see of the engine.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -65,7 +66,7 @@ class Service {
 
   // From now on requests are refused, those that run go on.
   void drain() { is_draining_ = true; }
-  bool is_idle() const { return running_.empty() && num_in_background_ == 0; }
+  bool is_idle() const { return running_.empty() && background_bytes_ == 0; }
   // Ends what runs.
   void abort_all();
   // The engine is gone: ends what runs with this message, and refuses everything from now on.
@@ -95,13 +96,23 @@ class Service {
     bool is_dirty = false;   // has news for the client
   };
 
-  Reply answer_now(std::string_view method, std::string_view path, const std::string& body);
+  // What became of a body: a request to the engine, or an answer.
+  struct Parsed {
+    std::uint64_t number = 0;
+    Reply reply = {};
+    std::optional<ApiRequest> request = {};
+  };
+  using Parse = std::function<Parsed(const std::string& body)>;
+
+  void read(std::string body, std::shared_ptr<Client> client, Parse parse);
+  void take(Parsed parsed, const std::shared_ptr<Client>& client);
+  Reply answer_now(std::string_view path, const std::string& body);
   Reply models_reply(std::string_view name) const;
   Reply tokenize_reply(const std::string& body) const;
   Reply detokenize_reply(const std::string& body) const;
   Reply metrics_reply();
   void generate(ApiKind kind, std::string body, std::shared_ptr<Client> client);
-  void start(ApiRequest request, std::shared_ptr<Client> client);
+  void start(std::uint64_t number, ApiRequest request, const std::shared_ptr<Client>& client);
   void refuse(Client& client);
   void take_event(const LiveEvent& event, WallTime now);
   void take_token(Running& running, std::int32_t choice, const LiveEvent& event, WallTime now);
@@ -127,9 +138,10 @@ class Service {
 
   std::unordered_map<std::uint64_t, std::unique_ptr<Running>> running_;  // by number
   std::unordered_map<const Client*, std::uint64_t> numbers_;             // of clients' requests
-  std::unordered_set<const Client*> parsing_;  // whose requests are read in the background
+  // Whose requests are read in the background, and whether they have left.
+  std::unordered_map<const Client*, std::shared_ptr<std::atomic<bool>>> parsing_;
   std::uint64_t next_number_ = 0;
-  std::int64_t num_in_background_ = 0;
+  std::size_t background_bytes_ = 0;  // of bodies that are read there
   bool is_draining_ = false;
   std::string failure_;
   std::vector<LiveEvent> events_;     // scratch of handle_events()
