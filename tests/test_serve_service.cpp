@@ -320,6 +320,11 @@ TEST_CASE("metrics have vLLM's names and count what was served", "[serve]") {
   CHECK(desk.metric("vllm:request_generation_tokens_sum") ==
         desk.metric("vllm:generation_tokens_total"));
   CHECK(desk.metric("vllm:request_queue_time_seconds_count") == 3);
+  CHECK(desk.metric("vllm:request_time_per_output_token_seconds_count") == 3);
+  CHECK(desk.metric("vllm:request_max_num_generation_tokens_count") == 2);
+  CHECK(desk.metric("vllm:request_max_num_generation_tokens_sum") ==
+        desk.metric("vllm:generation_tokens_total") - 10);
+  CHECK(desk.metric("vllm:request_params_n_sum") == 3);
   const std::string page = desk.ask("GET", "/metrics")->last.body;
   CHECK(contains(page,
                  "vllm:request_success_total{engine=\"0\",model_name=\"tiny\","

@@ -15,6 +15,7 @@ constexpr double kPhaseBounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,
                                    30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 constexpr double kStepTokenBounds[] = {1,   8,    16,   32,   64,   128,  256,
                                        512, 1024, 2048, 4096, 8192, 16384};
+constexpr double kChoicesBounds[] = {1, 2, 5, 10, 20};
 // 1, 2, 5, 10, ... as vLLM has them up to the length of the model.
 constexpr double kLengthBounds[] = {1,    2,    5,    10,    20,    50,    100,    200,    500,
                                     1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000};
@@ -100,10 +101,13 @@ ServeMetrics::ServeMetrics()
       prefill(kPhaseBounds),
       decode(kPhaseBounds),
       inference(kPhaseBounds),
+      time_per_token(kItlBounds),
       prompt_tokens(kLengthBounds),
       generation_tokens(kLengthBounds),
       max_tokens(kLengthBounds),
-      step_tokens(kStepTokenBounds) {}
+      step_tokens(kStepTokenBounds),
+      longest_generation(kLengthBounds),
+      num_choices(kChoicesBounds) {}
 
 void ServeMetrics::take(const LiveStats& stats) {
   num_running = stats.num_running;
@@ -159,6 +163,12 @@ std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
   histogram("vllm:request_inference_time_seconds", "From admission to the last token.", inference);
   histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", prompt_tokens);
   histogram("vllm:request_generation_tokens", "Tokens a request got.", generation_tokens);
+  histogram("vllm:request_time_per_output_token_seconds",
+            "Of a request: from the first token to the last, over the tokens after the first.",
+            time_per_token);
+  histogram("vllm:request_max_num_generation_tokens",
+            "Tokens of the longest of a request's answers.", longest_generation);
+  histogram("vllm:request_params_n", "Answers a request asked for.", num_choices);
   histogram("vllm:request_params_max_tokens", "Tokens a request asked for.", max_tokens);
   histogram("vllm:iteration_tokens_total", "Tokens of an engine step.", step_tokens);
   append_metric("vllm:cache_config_info", "The KV cache.", "gauge",

@@ -51,7 +51,10 @@ struct ServeMetrics {
   Histogram ttft, itl, e2e;
   // By the engine's clock.
   Histogram queue, prefill, decode, inference;
+  Histogram time_per_token;  // of a request: after the first
   Histogram prompt_tokens, generation_tokens, max_tokens, step_tokens;
+  // Of a client's request, which may be several for the engine.
+  Histogram longest_generation, num_choices;
 
   // Metronome's own.
   std::int64_t num_connections = 0;

@@ -420,6 +420,15 @@ void Service::take_end(Running& running, std::int32_t choice, const LiveEvent& e
   metrics_.inference.add(to_seconds(part.latest_token - part.admitted));
   metrics_.prompt_tokens.add(part.prompt_tokens);
   metrics_.generation_tokens.add(part.num_tokens);
+  if (part.num_tokens > 1) {
+    metrics_.time_per_token.add(to_seconds(part.latest_token - part.first_token) /
+                                (part.num_tokens - 1));
+  }
+  if (!running.answer.is_done()) return;
+  std::int32_t longest = 0;
+  for (const Part& each : running.parts) longest = std::max(longest, each.num_tokens);
+  metrics_.longest_generation.add(longest);
+  metrics_.num_choices.add(running.answer.request().n);
 }
 
 void Service::write_news(std::uint64_t number) {
