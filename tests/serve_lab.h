@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/text/tokenizer.h"
+#include "sim/simulation.h"
+#include "tests/scratch_folder.h"
 #include "tools/serve/api_request.h"
 #include "tools/serve/service.h"
 
@@ -24,6 +26,18 @@ inline ServedModel byte_model(bool computes = false) {
   model.seed = 7;
   model.spoken_lengths = {5, 9, 30};
   return model;
+}
+
+// A scenario of these settings, ready to be simulated. The workload stands for nothing.
+inline Simulation served_simulation(const std::string& settings) {
+  const ScratchFolder folder;
+  const std::string path =
+      folder.write("s.yaml", "model: llama-3.2-1b\nhardware: h200\nseed: 3\n" + settings +
+                                 "workload:\n  num_requests: 1\n"
+                                 "  arrivals: {process: poisson, rate: 1}\n"
+                                 "  prompt_tokens: {distribution: fixed, value: 10}\n"
+                                 "  output_tokens: {distribution: fixed, value: 10}\n");
+  return prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
 }
 
 // The payloads of "data: ...\n\n" events, in order.

@@ -11,6 +11,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
+#include "tests/load_lab.h"
 #include "tests/scripted_server.h"
 #include "tools/bench_serve.h"
 #include "tools/cli.h"
@@ -23,23 +24,6 @@ namespace {
 using namespace metronome::testing;
 using Json = nlohmann::json;
 using Peer = ScriptedServer::Peer;
-
-// Requests of `num_tokens` tokens, all due at once unless `gap_ns` apart.
-Workload small_workload(std::size_t num_requests, std::int32_t num_tokens, TimeNs gap_ns = 0) {
-  Workload workload;
-  for (std::size_t i = 0; i < num_requests; ++i) {
-    RequestSpec spec;
-    spec.arrival = static_cast<TimeNs>(i) * gap_ns;
-    spec.num_prompt_tokens = 7;
-    spec.max_output_tokens = num_tokens;
-    workload.requests.push_back(spec);
-  }
-  return workload;
-}
-
-LoadRequestOptions request_options(const std::string& url, LoadEndpoint endpoint) {
-  return {parse_server_url(url), endpoint, "m", 5, 1024, {}};
-}
 
 LoadResult load(const ScriptedServer& server, const Workload& workload, LoadOptions options = {},
                 LoadEndpoint endpoint = LoadEndpoint::Completions) {

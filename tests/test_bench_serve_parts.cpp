@@ -8,6 +8,7 @@
 #include "core/summary.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
+#include "tests/load_lab.h"
 #include "tools/bench_serve.h"
 #include "tools/cli.h"
 #include "tools/load_requests.h"
@@ -17,23 +18,6 @@ namespace {
 
 using namespace metronome::testing;
 using Json = nlohmann::json;
-
-// Requests of `num_tokens` tokens, all due at once unless `gap_ns` apart.
-Workload small_workload(std::size_t num_requests, std::int32_t num_tokens, TimeNs gap_ns = 0) {
-  Workload workload;
-  for (std::size_t i = 0; i < num_requests; ++i) {
-    RequestSpec spec;
-    spec.arrival = static_cast<TimeNs>(i) * gap_ns;
-    spec.num_prompt_tokens = 7;
-    spec.max_output_tokens = num_tokens;
-    workload.requests.push_back(spec);
-  }
-  return workload;
-}
-
-LoadRequestOptions request_options(const std::string& url, LoadEndpoint endpoint) {
-  return {parse_server_url(url), endpoint, "m", 5, 1024, {}};
-}
 
 WatchedRequest watched(TimeNs sent, std::vector<TimeNs> times, std::int32_t num_tokens,
                        EndReason reason = EndReason::Length) {

@@ -22,22 +22,10 @@ using namespace metronome::testing;
 namespace {
 
 Simulation simulation_of(const std::string& scheduler, const std::string& more = {}) {
-  const ScratchFolder folder;
-  const std::string path =
-      folder.write("s.yaml",
-                   "model: llama-3.2-1b\nhardware: h200\nseed: 3\n"
-                   "engine: {max_num_seqs: 16, max_model_len: 2048" +
-                       more +
-                       "}\n"
-                       "kv_cache: {num_blocks: 300}\n"
-                       "slo: {ttft_ms: 200, itl_ms: 8}\n"
-                       "scheduler: {" +
-                       scheduler +
-                       "}\n"
-                       "workload:\n  num_requests: 1\n  arrivals: {process: poisson, rate: 1}\n"
-                       "  prompt_tokens: {distribution: fixed, value: 10}\n"
-                       "  output_tokens: {distribution: fixed, value: 10}\n");
-  return prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
+  return served_simulation("engine: {max_num_seqs: 16, max_model_len: 2048" + more +
+                           "}\nkv_cache: {num_blocks: 300}\nslo: {ttft_ms: 200, itl_ms: 8}\n"
+                           "scheduler: {" +
+                           scheduler + "}\n");
 }
 
 // An engine on its thread, and what it says.

@@ -10,9 +10,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "sim/simulation.h"
 #include "tests/draws.h"
-#include "tests/scratch_folder.h"
 #include "tests/serve_lab.h"
 #include "tools/serve/http_server.h"
 
@@ -21,18 +19,6 @@ using namespace metronome::testing;
 using Json = nlohmann::json;
 
 namespace {
-
-Simulation small_simulation() {
-  const ScratchFolder folder;
-  const std::string path = folder.write(
-      "s.yaml",
-      "model: llama-3.2-1b\nhardware: h200\nengine: {max_num_seqs: 8, max_model_len: 100000}\n"
-      "scheduler: {policy: chunked}\n"
-      "workload:\n  num_requests: 1\n  arrivals: {process: poisson, rate: 1}\n"
-      "  prompt_tokens: {distribution: fixed, value: 10}\n"
-      "  output_tokens: {distribution: fixed, value: 10}\n");
-  return prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
-}
 
 ServedModel long_model() {
   ServedModel model = byte_model();
@@ -44,7 +30,8 @@ ServedModel long_model() {
 class Bench {
  public:
   explicit Bench(const HttpLimits& limits = {}, double speed = 1000)
-      : simulation_(small_simulation()),
+      : simulation_(served_simulation("engine: {max_num_seqs: 8, max_model_len: 100000}\n"
+                                      "scheduler: {policy: chunked}\n")),
         model_(long_model()),
         clock_(speed),
         text_(*model_.tokenizer),

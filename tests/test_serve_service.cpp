@@ -2,9 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "sim/simulation.h"
 #include "tests/error_of.h"
-#include "tests/scratch_folder.h"
 #include "tests/serve_lab.h"
 
 using namespace metronome;
@@ -64,17 +62,9 @@ class Desk {
 
  private:
   static Simulation simulation(const std::string& scheduler) {
-    const ScratchFolder folder;
-    const std::string path = folder.write(
-        "s.yaml",
-        "model: llama-3.2-1b\nhardware: h200\nengine: {max_num_seqs: 4, max_model_len: 256}\n"
-        "kv_cache: {num_blocks: 64}\nscheduler: {" +
-            scheduler +
-            "}\n"
-            "workload:\n  num_requests: 1\n  arrivals: {process: poisson, rate: 1}\n"
-            "  prompt_tokens: {distribution: fixed, value: 10}\n"
-            "  output_tokens: {distribution: fixed, value: 10}\n");
-    return prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
+    return served_simulation(
+        "engine: {max_num_seqs: 4, max_model_len: 256}\nkv_cache: {num_blocks: 64}\nscheduler: {" +
+        scheduler + "}\n");
   }
 
   Simulation simulation_;
