@@ -191,7 +191,8 @@ TEST_CASE("rounds that the time is not enough for are left out, and said", "[cal
     const StoredRun run = read_result(measured_folder(less.out) + "/steps");
     CHECK(to_seconds(run.record.steps.back().finished_at) < 0.7 * whole_s);
     CHECK(run.result.summary.never_fits == 0);
-    for (const Json& regime : Json::parse(read_text_file(less.out))["body"]["held_out_errors"]) {
+    const Json fitted = Json::parse(read_text_file(less.out));
+    for (const Json& regime : fitted["body"]["held_out_errors"]) {
       CHECK(regime["p95_abs_error"] < 1e-3);
     }
   }

@@ -161,6 +161,16 @@ TEST_CASE("a simulated answer has at least min_tokens", "[serve]") {
         "accepted");
 }
 
+TEST_CASE("what changes logits changes nothing where there are none", "[serve]") {
+  const std::string penalty = R"({"prompt": "a", "presence_penalty": 0.5})";
+  CHECK(refusal(ApiKind::Completion, penalty) == "accepted");
+  CHECK(refusal_of_field(R"("presence_penalty": 2.5)") ==
+        "400 [presence_penalty] presence_penalty: 2.5 is out of range; allowed: a number from -2 "
+        "to 2");
+  CHECK(refusal(ApiKind::Completion, penalty, byte_model(true)) ==
+        "400 [presence_penalty] presence_penalty: 0.5 is not supported; allowed: 0");
+}
+
 TEST_CASE("refusals name the field and what is allowed", "[serve]") {
   CHECK(refusal(ApiKind::Completion, "{").starts_with("400 [] the body is no JSON: parse error"));
   CHECK(refusal(ApiKind::Completion, "[1]") == "400 [] the body is no JSON object");
@@ -217,11 +227,6 @@ TEST_CASE("refusals name the field and what is allowed", "[serve]") {
   CHECK(refusal(ApiKind::Completion, R"({"prompt": ["a", "b"], "n": 128})") ==
         "400 [n] n: prompts times n are more than 128");
   CHECK(refusal_of_field(R"("echo": true)") == "400 [echo] echo: is not supported; allowed: false");
-  // What changes logits changes nothing where there are none.
-  const std::string penalty = R"({"prompt": "a", "presence_penalty": 0.5})";
-  CHECK(refusal(ApiKind::Completion, penalty) == "accepted");
-  CHECK(refusal(ApiKind::Completion, penalty, byte_model(true)) ==
-        "400 [presence_penalty] presence_penalty: 0.5 is not supported; allowed: 0");
   CHECK(refusal_of_field(R"("guided_json": {"type": "object"})") ==
         "400 [guided_json] guided_json: is not supported");
   CHECK(refusal_of_field(R"("prompt_logprobs": 1)") ==

@@ -143,10 +143,14 @@ void check_model(const ApiFields& fields, const ServedModel& model) {
 
 // What would change the answer and is not done must not be passed over in silence.
 void refuse_unsupported(const ApiFields& fields, const ServedModel& model) {
-  if (model.computes) {  // a simulated model has no logits that they would change
+  if (model.computes) {
     fields.allow_only("presence_penalty", 0);
     fields.allow_only("frequency_penalty", 0);
     fields.allow_only("repetition_penalty", 1);
+  } else {  // a simulated model has no logits that they would change
+    fields.number("presence_penalty", -2, 2);
+    fields.number("frequency_penalty", -2, 2);
+    fields.number("repetition_penalty", 0, 100);
   }
   fields.allow_only("length_penalty", 1);
   fields.allow_only("best_of", 1);

@@ -30,8 +30,8 @@ WRONG = {
     "stop_token_ids": ["1", '"1"', "{}", '["1"]', "[-1]", "[1.5]", "[1e30]", "[10000000]"],
     "stream_options": ["1", '"x"', "[]", "true", '{"include_usage": true}'],
     "priority": [*INTEGERS, "7"],
-    "presence_penalty": ['"0"', "0.5", "[]", "true"],
-    "frequency_penalty": ['"0"', "0.5", "{}"],
+    "presence_penalty": ['"0"', "2.5", "[]", "true"],
+    "frequency_penalty": ['"0"', "-2.5", "{}"],
     "model": ["1", "[]", "{}", "true"]}
 WRONG_OF = {
     "/v1/completions": {

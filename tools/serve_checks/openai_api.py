@@ -209,7 +209,7 @@ def check_errors(api):
     api.refuses(bad, "logprobs of a simulation", lambda: complete(logprobs=2), "logprobs")
     api.refuses(bad, "logprobs of a simulated chat", lambda: api.chat(logprobs=True), "logprobs")
     for name, value in {"max_tokens": 0, "temperature": -1, "top_p": 2, "n": 0, "stop": "",
-                        "presence_penalty": 1, "seed": "x", "prompt": ""}.items():
+                        "presence_penalty": 3, "seed": "x", "prompt": ""}.items():
         api.refuses(bad, f"{name}: {value!r}", lambda: complete(**{name: value}), name)
     api.refuses(bad, "more than the context", lambda: complete(max_tokens=32768), "prompt")
     api.refuses(bad, "stream_options without stream",
