@@ -20,7 +20,7 @@ STEP_S = 0.05  # about, of the variant
 ITL_LIMIT_MS = 2
 CPU_LIMIT_US = 20
 # After the first tenth. Four bytes a request would show.
-MEMORY_FACTOR = 1.04
+MEMORY_FACTOR = 1.08
 # Where others use the machine; --timed holds the limits above.
 LOOSE_FACTOR = 100
 
