@@ -375,7 +375,9 @@ void Service::take_event(const LiveEvent& event, WallTime now) {
         running.answer.on_end(choice, event.reason);
         return fail_one(number, 500, "the step that computed the request failed: " + event.message);
       }
-      take_end(running, choice, event, now);
+      if (running.answer.has_ended(choice)) break;  // by a stop string, before
+      running.answer.on_end(choice, event.reason);
+      count_end(running, choice, event.reason, now);
       break;
   }
   if (!running.is_dirty) dirty_.push_back(number);
@@ -404,15 +406,12 @@ void Service::take_token(Running& running, std::int32_t choice, const LiveEvent&
       running.answer.on_token(choice, event.token, event.logprobs, event.num_prefix_hit_tokens);
   if (!is_stopped) return;
   engine_.abort(event.ticket);
-  take_end(running, choice, {.ticket = event.ticket, .reason = EndReason::Stop}, now);
+  count_end(running, choice, EndReason::Stop, now);
 }
 
-void Service::take_end(Running& running, std::int32_t choice, const LiveEvent& event,
-                       WallTime now) {
-  const bool was_stopped = event.kind != LiveEventKind::Ended;
-  if (!was_stopped && running.answer.has_ended(choice)) return;  // by a stop string, before
-  running.answer.on_end(choice, event.reason);
-  metrics_.count_end(event.reason);
+void Service::count_end(const Running& running, std::int32_t choice, EndReason reason,
+                        WallTime now) {
+  metrics_.count_end(reason);
   const Part& part = running.parts[static_cast<std::size_t>(choice)];
   if (part.num_tokens == 0) return;
   metrics_.e2e.add(std::chrono::duration<double>(now - running.arrived).count());

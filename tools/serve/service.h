@@ -116,7 +116,7 @@ class Service {
   void refuse(Client& client);
   void take_event(const LiveEvent& event, WallTime now);
   void take_token(Running& running, std::int32_t choice, const LiveEvent& event, WallTime now);
-  void take_end(Running& running, std::int32_t choice, const LiveEvent& event, WallTime now);
+  void count_end(const Running& running, std::int32_t choice, EndReason reason, WallTime now);
   void write_news(std::uint64_t number);
   void finish(std::uint64_t number);
   void fail_one(std::uint64_t number, int status, const std::string& message);
