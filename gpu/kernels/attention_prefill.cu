@@ -3,27 +3,16 @@
 // A CTA computes 64 packed rows (token x query heads of one KV head) against the KV tiles that they
 // attend to. Each of its four warps has 16 rows for itself; all share the tiles, which come in
 // through cp.async, one tile ahead. Scores and outputs are accumulators of mma.m16n8k16.
-//
-// Why a row's bits depend on nothing but its query, its position and what it attends to:
-// - Tiles are at absolute positions, and a position has its column in the tile. Sums run over
-//   columns, k-steps and tiles in ascending order; nothing depends on the row's place in the CTA.
-// - The tiles a CTA visits are those of all its rows, so a row sees tiles that are masked for it.
-//   Those change nothing. Behind the row's position its maximum stays, so the correction is exp2 of
-//   an exact 0, and the weights are 0. In front of its window the maximum stays -infinity, weights
-//   and correction are 0, and so are the row's sums, as they were at the start.
-// - A weight of 0 times a value is 0 as long as the value is finite. Positions that some row of the
-//   CTA attends to hold finite values; all others are not read, but zeros.
+// prefill_rows.cuh says why a row has the same bits in every chunk.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include <cmath>
 #include <cstdint>
-#include <cstring>
 
 #include "core/error.h"
-#include "core/model/attention_mask.h"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
+#include "gpu/kernels/prefill_rows.cuh"
 #include "gpu/kernels/ptx.h"
 
 namespace metronome {
@@ -31,10 +20,7 @@ namespace metronome {
 namespace {
 
 constexpr int kRows = kPrefillTileRows;
-constexpr int kWarpRows = 16;
 constexpr int kThreads = kRows / kWarpRows * 32;
-constexpr int kChunkElements = 8;  // of 16 bytes, the unit of copies and of ldmatrix
-constexpr unsigned kAllLanes = 0xffffffffu;
 
 // Shared memory: keys of stages 0 and 1, values of stages 0 and 1, queries, row offsets.
 template <int kHeadDim>
@@ -78,49 +64,6 @@ __device__ __forceinline__ int lane_place() {
 template <int kHeadDim>
 __device__ __forceinline__ int moved(int place, int row, int chunk) {
   return (place ^ (chunk % 8 * 16)) + chunk / 8 * 128 + row * kHeadDim * 2;
-}
-
-// What a CTA works on: rows [first_row, first_row + kRows) of one sequence, for one KV head.
-struct RowTile {
-  std::int32_t kv_head = 0;
-  std::int32_t group = 0;
-  std::int32_t first_row = 0;
-  std::int32_t num_rows = 0;        // of the sequence; rows behind them are zeros and not stored
-  std::int32_t row_0_position = 0;  // the rest of a row's position is row / group
-  std::int32_t first_token = 0;     // of the sequence in the batch
-  std::int32_t kv_begin = 0;        // the positions that some row attends to
-  std::int32_t kv_end = 0;
-  std::int32_t table_start = 0;
-
-  __device__ __forceinline__ std::int32_t position(std::int32_t row) const {
-    return row_0_position + min(row, num_rows - 1) / group;
-  }
-  // Elements from the start of queries and outputs.
-  __device__ __forceinline__ std::int64_t query_offset(std::int32_t row, int head_dim,
-                                                       std::int32_t n_heads) const {
-    const std::int64_t token = first_token + row / group;
-    return (token * n_heads + kv_head * group + row % group) * head_dim;
-  }
-};
-
-// CTAs of one tile stand next to each other, one for every KV head: so the host's order of tiles,
-// the long ones first, is the order in which all CTAs start.
-__device__ __forceinline__ RowTile row_tile(const PrefillAttentionArgs& args) {
-  const auto cta = static_cast<std::int32_t>(blockIdx.x);
-  const PrefillTile tile = args.tiles[cta / args.shape.n_kv_heads];
-  const std::int32_t first_token = args.query_start[tile.sequence];
-  const std::int32_t num_tokens = args.query_start[tile.sequence + 1] - first_token;
-  RowTile rows;
-  rows.kv_head = cta % args.shape.n_kv_heads;
-  rows.group = args.shape.n_heads / args.shape.n_kv_heads;
-  rows.first_row = tile.first_row;
-  rows.num_rows = num_tokens * rows.group;
-  rows.row_0_position = args.context_lens[tile.sequence] - num_tokens;
-  rows.first_token = first_token;
-  rows.kv_begin = first_attended(rows.position(tile.first_row), args.shape.window);
-  rows.kv_end = rows.position(tile.first_row + kRows - 1) + 1;
-  rows.table_start = args.kv.table_start[tile.sequence];
-  return rows;
 }
 
 // Elements from the start of keys and values to a position's row; -1 where no row of the tile
@@ -206,17 +149,6 @@ struct Queries {
   }
 };
 
-// Of two rows of a warp, lane / 4 and that + 8, the columns that the lane has: (lane % 4) * 2 and
-// + 1 of every eight. Elements 0 and 1 of an accumulator belong to the first row, 2 and 3 to the
-// second.
-template <int kColumns>
-using Accumulators = float[kColumns / 8][4];
-
-__device__ __forceinline__ std::int32_t lane_row(std::int32_t first_row, int i) {
-  const int thread = static_cast<int>(threadIdx.x);
-  return first_row + thread / 32 * kWarpRows + thread % 32 / 4 + i * 8;
-}
-
 // scores = queries * keys^T, not yet scaled.
 template <int kHeadDim>
 __device__ __forceinline__ void multiply_keys(Accumulators<Layout<kHeadDim>::kKvTile>& scores,
@@ -240,13 +172,6 @@ __device__ __forceinline__ void multiply_keys(Accumulators<Layout<kHeadDim>::kKv
   }
 }
 
-__device__ __forceinline__ std::uint32_t packed_bf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  std::uint32_t bits;
-  std::memcpy(&bits, &pair, sizeof bits);
-  return bits;
-}
-
 // out += weights * values, the weights rounded to bfloat16.
 template <int kHeadDim>
 __device__ __forceinline__ void multiply_values(
@@ -254,113 +179,14 @@ __device__ __forceinline__ void multiply_values(
     const unsigned char* values, int place) {
 #pragma unroll
   for (int step = 0; step < Layout<kHeadDim>::kKvTile / 16; ++step) {
-    const auto& left = weights[2 * step];
-    const auto& right = weights[2 * step + 1];
-    const std::uint32_t a[4] = {packed_bf16(left[0], left[1]), packed_bf16(left[2], left[3]),
-                                packed_bf16(right[0], right[1]), packed_bf16(right[2], right[3])};
+    std::uint32_t a[4];
+    pack_weights(a, weights, step);
 #pragma unroll
     for (int n = 0; n < kHeadDim / 8; n += 2) {
       std::uint32_t b[4];
       ldmatrix_x4_trans(b, values + moved<kHeadDim>(place, step * 16, n));
       mma_m16n8k16(out[n], a, {b[0], b[2]});
       mma_m16n8k16(out[n + 1], a, {b[1], b[3]});
-    }
-  }
-}
-
-// The online softmax of the lane's two rows.
-template <int kHeadDim>
-struct RowSums {
-  static constexpr int kKvTile = Layout<kHeadDim>::kKvTile;
-
-  Accumulators<kHeadDim> out;  // sum of weights * values, weights relative to the maximum
-  float maximum[2];            // of the unscaled scores
-  float sum[2];                // of the weights in the lane's columns
-
-  __device__ __forceinline__ RowSums() {
-#pragma unroll
-    for (int n = 0; n < kHeadDim / 8; ++n) {
-      for (float& element : out[n]) element = 0;
-    }
-    for (int r = 0; r < 2; ++r) {
-      maximum[r] = -INFINITY;
-      sum[r] = 0;
-    }
-  }
-
-  // Turns a tile's scores into weights, and what was summed before to the new maximum.
-  // 2^(score * scale_log2) is e^(scaled score).
-  __device__ __forceinline__ void step(Accumulators<kKvTile>& scores, float scale_log2) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float peak = maximum[r];
-#pragma unroll
-      for (int n = 0; n < kKvTile / 8; ++n) {
-        peak = fmaxf(peak, fmaxf(scores[n][2 * r], scores[n][2 * r + 1]));
-      }
-      peak = fmaxf(peak, __shfl_xor_sync(kAllLanes, peak, 1));
-      peak = fmaxf(peak, __shfl_xor_sync(kAllLanes, peak, 2));
-      const float shift = peak == -INFINITY ? 0.0f : peak;  // -inf - -inf would be NaN
-      // The difference first: of equal maxima it is exactly 0, which one fused multiply-add of the
-      // products would not give.
-      const float correction = exp2_fast((maximum[r] - shift) * scale_log2);
-      const float shift_log2 = shift * scale_log2;
-      float tile_sum = 0;
-#pragma unroll
-      for (int n = 0; n < kKvTile / 8; ++n) {
-        for (int i = 2 * r; i < 2 * r + 2; ++i) {
-          scores[n][i] = exp2_fast(fmaf(scores[n][i], scale_log2, -shift_log2));
-          tile_sum += scores[n][i];
-        }
-      }
-      sum[r] = fmaf(sum[r], correction, tile_sum);
-      maximum[r] = peak;
-#pragma unroll
-      for (int n = 0; n < kHeadDim / 8; ++n) {
-        out[n][2 * r] *= correction;
-        out[n][2 * r + 1] *= correction;
-      }
-    }
-  }
-};
-
-// -infinity where a row does not attend. `position` is that of the tile's column 0.
-template <int kKvTile>
-__device__ __forceinline__ void mask(Accumulators<kKvTile>& scores, std::int32_t position,
-                                     const std::int32_t (&row_positions)[2], std::int32_t window) {
-  const bool is_seen_whole = position + kKvTile - 1 <= row_positions[0] &&
-                             position >= first_attended(row_positions[1], window);
-  if (__all_sync(kAllLanes, is_seen_whole)) return;
-  const std::int32_t first = position + static_cast<std::int32_t>(threadIdx.x) % 4 * 2;
-#pragma unroll
-  for (int n = 0; n < kKvTile / 8; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (!attends(row_positions[i / 2], first + n * 8 + i % 2, window)) scores[n][i] = -INFINITY;
-    }
-  }
-}
-
-template <int kHeadDim>
-__device__ __forceinline__ void store_rows(const PrefillAttentionArgs& args, const RowTile& rows,
-                                           const RowSums<kHeadDim>& sums) {
-  const int column = static_cast<int>(threadIdx.x) % 4 * 2;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float total = sums.sum[r];
-    total += __shfl_xor_sync(kAllLanes, total, 1);
-    total += __shfl_xor_sync(kAllLanes, total, 2);
-    const std::int32_t row = lane_row(rows.first_row, r);
-    if (row >= rows.num_rows) continue;
-    const float factor = 1.0f / total;
-    bf16* out = args.out + rows.query_offset(row, kHeadDim, args.shape.n_heads) + column;
-#pragma unroll
-    for (int n = 0; n < kHeadDim / 8; ++n) {
-      // Adding 0 turns -0 into 0. A sum that a correction brought down to -0 stays so or not,
-      // depending on whether a tile of weights 0 follows.
-      const std::uint32_t pair = packed_bf16(fmaf(sums.out[n][2 * r], factor, 0.0f),
-                                             fmaf(sums.out[n][2 * r + 1], factor, 0.0f));
-      std::memcpy(out + n * 8, &pair, sizeof pair);
     }
   }
 }
@@ -376,7 +202,7 @@ __global__ void __launch_bounds__(kThreads)
   // Of a stage's rows. They are looked up two tiles ahead.
   auto* const row_offsets = reinterpret_cast<std::int64_t*>(keys + L::kOffsetBytes);
 
-  const RowTile rows = row_tile(args);
+  const RowTile rows = row_tile<kRows>(args);
   if (rows.num_rows == 0) return;  // padding
   const int thread = static_cast<int>(threadIdx.x);
   const std::int32_t first_position = rows.kv_begin / kKvTile * kKvTile;
@@ -394,8 +220,8 @@ __global__ void __launch_bounds__(kThreads)
   const int place = lane_place<kHeadDim>();
   Queries<kHeadDim> queries(keys + L::kQueryBytes, place);
 
-  const std::int32_t row_positions[2] = {rows.position(lane_row(rows.first_row, 0)),
-                                         rows.position(lane_row(rows.first_row, 1))};
+  const std::int32_t row_positions[2] = {rows.position(lane_row(rows.first_row, thread, 0)),
+                                         rows.position(lane_row(rows.first_row, thread, 1))};
   const float scale_log2 = args.shape.scale * 1.4426950408889634f;  // log2(e)
   RowSums<kHeadDim> sums;
 
@@ -412,8 +238,9 @@ __global__ void __launch_bounds__(kThreads)
     }
     Accumulators<kKvTile> scores;
     multiply_keys<kHeadDim>(scores, queries, keys + stage * L::kStageBytes, place);
-    mask<kKvTile>(scores, position, row_positions, args.shape.window);
-    sums.step(scores, scale_log2);
+    mask(scores, position, row_positions, args.shape.window);
+    sums.weigh(scores, scale_log2);
+    sums.correct();
     // The table is read while the values are multiplied.
     std::int64_t next_offset = -1;
     if (thread < kKvTile) {
@@ -424,7 +251,7 @@ __global__ void __launch_bounds__(kThreads)
     stage = 1 - stage;
   }
   // Made again, so that the loop does not keep registers for it.
-  store_rows<kHeadDim>(args, row_tile(args), sums);
+  store_rows<kHeadDim>(args, row_tile<kRows>(args), sums, thread);
 }
 
 template <int kHeadDim>
