@@ -7,10 +7,11 @@ namespace metronome {
 
 // Rows of query tiles: the query heads of one KV head stand next to each other, so row r of a
 // sequence is its query token r / group, query head r % group (group = n_heads / n_kv_heads).
-constexpr std::int32_t kPrefillTileRows = 64;
+constexpr std::int32_t kPrefillTileRows = 64;  // of launch_prefill_attention
+constexpr std::int32_t kWgmmaTileRows = 128;   // of launch_wgmma_attention
 struct PrefillTile {
   std::int32_t sequence = 0;
-  std::int32_t first_row = 0;  // a multiple of kPrefillTileRows
+  std::int32_t first_row = 0;  // a multiple of the tile's rows
 };
 
 // How a row of logits becomes a token: SamplingParams of core/sampling.h, without what it reports.

@@ -53,7 +53,7 @@ struct WarpOperation {
 // Waits until all lanes of the mask are here, and returns when the operation has run.
 void warp_rendezvous(const WarpOperation& operation, unsigned mask, void* argument, Where where);
 
-enum class Barrier : std::uint8_t { Plain, Count, And, Or };
+enum class Barrier : std::uint8_t { Plain, Count, And, Or, Phase };
 
 // Waits for all threads of the block that have not exited; combines their predicates.
 int block_rendezvous(Barrier barrier, int predicate, Where where);
@@ -160,6 +160,7 @@ inline int __all_sync(unsigned mask, int predicate,
 
 // Fibers share one thread of the host: memory is always in order, and nothing interrupts an atomic.
 
+[[noreturn]] void __trap();
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void cudaGridDependencySynchronize() {}

@@ -93,6 +93,7 @@ const char* name_of(Barrier barrier) {
     case Barrier::Count: return "__syncthreads_count";
     case Barrier::And: return "__syncthreads_and";
     case Barrier::Or: return "__syncthreads_or";
+    case Barrier::Phase: return "barrier_wait";
   }
   return "";
 }
@@ -148,7 +149,7 @@ std::optional<DeviceFailure> BlockRunner::run(const KernelLaunch& launch, std::u
   num_threads_ = std::size_t{launch.block.x} * launch.block.y * launch.block.z;
   grow(num_threads_);
   AlignedMemory shared;
-  if (launch.shared_bytes > 0) shared = allocate_aligned(128, launch.shared_bytes);
+  if (launch.shared_bytes > 0) shared = allocate_aligned(1024, launch.shared_bytes);
   blockDim = launch.block;
   gridDim = launch.grid;
   dynamic_shared = static_cast<unsigned char*>(shared.get());
@@ -198,10 +199,17 @@ void BlockRunner::run_block() {
   }
   num_alive_ = num_threads_;
   num_at_barrier_ = 0;
+  boxes_.clear();
   running_warp_ = nullptr;
   host_.shadow = current_shadow();
   current_context_ = &host_;
   switch_to(*pick(), false);
+  if (!failure_ && !boxes_.empty()) {
+    failure_ = DeviceFailure{
+        cudaErrorLaunchFailure,
+        "block " + to_text(blockIdx) + " of launch " + std::to_string(launch_->number) +
+            " ended while " + std::to_string(boxes_.size()) + " copies of boxes were on their way"};
+  }
 }
 
 EMULATOR_NOT_SANITIZED void BlockRunner::fiber_main() {
@@ -210,6 +218,10 @@ EMULATOR_NOT_SANITIZED void BlockRunner::fiber_main() {
   if (launch_->is_early && !self.has_joined) {
     fail(cudaErrorLaunchFailure,
          [] { return std::string("was launched early and did not wait for the kernel in front"); });
+  }
+  if (!self.warp->products.empty()) {
+    fail(cudaErrorLaunchFailure,
+         [] { return std::string("ended while products of its warpgroup were on their way"); });
   }
   self.has_exited = true;
   --num_alive_;
@@ -261,6 +273,8 @@ void BlockRunner::shuffle_lanes(Warp& warp) {
 
 // The next fiber to run, taken from the ready ones: the warp that runs goes on while it can.
 Fiber* BlockRunner::pick() {
+  while (ready_warps_ == 0 && finish_a_box()) {
+  }
   if (running_warp_ == nullptr || running_warp_->ready == 0) {
     if (ready_warps_ == 0) return nullptr;
     const std::size_t start = random_.below((num_threads_ + kWarpSize - 1) / kWarpSize);
@@ -337,7 +351,7 @@ void BlockRunner::finish_warp_operation(Warp& warp, const WarpCall& call) {
 
 int BlockRunner::block_rendezvous(Barrier barrier, int predicate, Where where) {
   Fiber& self = *current_;
-  self.waiting = {{nullptr, 0, where}, barrier, predicate};
+  self.waiting = {{nullptr, 0, where}, barrier, predicate, nullptr, 0};
   if (num_at_barrier_ == 0) first_at_barrier_ = &self;
   const Waiting& first = first_at_barrier_->waiting;
   if (!is_same_place(first.call.where, where)) {
@@ -366,6 +380,7 @@ void BlockRunner::finish_barrier() {
     case Barrier::Count: barrier_result_ = count; break;
     case Barrier::And: barrier_result_ = count == static_cast<int>(num_alive_) ? 1 : 0; break;
     case Barrier::Or: barrier_result_ = count > 0 ? 1 : 0; break;
+    case Barrier::Phase: break;  // no barrier of the block
   }
   num_at_barrier_ = 0;
   running_warp_ = nullptr;
@@ -406,6 +421,30 @@ std::string BlockRunner::waiting_threads() const {
             ", the first is " + to_text(group.first->thread_index);
   }
   return text;
+}
+
+void BlockRunner::block_on(const std::uint64_t* barrier, std::uint32_t parity, Where where) {
+  current_->waiting = {{nullptr, 0, where}, Barrier::Phase, 0, barrier, parity};
+  give_way();
+}
+
+void BlockRunner::wake(const std::uint64_t* barrier, std::uint32_t parity) {
+  for (std::size_t i = 0; i < num_threads_; ++i) {
+    Fiber& fiber = fibers_[i];
+    Waiting& waiting = fiber.waiting;
+    if (waiting.shared_barrier != barrier || waiting.parity != parity) continue;
+    waiting.shared_barrier = nullptr;
+    make_ready(*fiber.warp, 1u << fiber.lane);
+  }
+}
+
+bool BlockRunner::finish_a_box() {
+  if (boxes_.empty()) return false;
+  std::swap(boxes_[random_.below(boxes_.size())], boxes_.back());
+  const BoxCopy box = boxes_.back();
+  boxes_.pop_back();
+  perform(box);
+  return true;
 }
 
 void BlockRunner::fail_deadlock() {

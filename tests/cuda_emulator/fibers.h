@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/cuda_emulator/cuda.h"
 #include "tests/cuda_emulator/cuda_runtime.h"
 #include "tests/cuda_emulator/random.h"
 
@@ -48,6 +49,27 @@ struct AsyncCopy {
   std::int64_t group;
 };
 
+// A box of a tensor on its way to shared memory (hopper.cpp).
+struct BoxCopy {
+  void* to = nullptr;
+  CUtensorMap tensor = {};
+  std::int32_t column = 0;
+  std::int32_t row = 0;
+  std::uint64_t* barrier = nullptr;
+};
+
+// A product of a warpgroup that has not happened, as far as one of its warps does it (hopper.cpp).
+struct AsyncProduct {
+  std::array<float*, kWarpSize> d{};
+  std::array<const std::uint32_t*, kWarpSize> a{};
+  std::uint64_t a_matrix = 0;
+  std::uint64_t b_matrix = 0;
+  std::size_t columns = 0;
+  bool is_b_k_major = false;
+  bool accumulates = true;
+  std::int64_t group = 0;
+};
+
 // A collective that a lane waits in.
 struct WarpCall {
   const WarpOperation* operation = nullptr;
@@ -60,6 +82,8 @@ struct Waiting {
   WarpCall call;
   Barrier barrier = Barrier::Plain;
   int predicate = 0;
+  const std::uint64_t* shared_barrier = nullptr;  // of Barrier::Phase
+  std::uint32_t parity = 0;
 };
 
 struct Warp;
@@ -87,6 +111,9 @@ struct Warp {
   const WarpCall* first = nullptr;
   std::array<void*, kWarpSize> arguments{};  // of the lanes that wait
   std::array<Fiber*, kWarpSize> lanes{};
+  std::vector<AsyncProduct> products;  // oldest first
+  std::int64_t num_product_groups = 0;
+  bool is_product_fenced = false;  // since its registers were the warp's own
 };
 
 // Runs blocks; owns the stacks. One for each thread of the host.
@@ -109,6 +136,12 @@ class BlockRunner {
     failure_ = DeviceFailure{error, place(current_) + ": " + make_text()};
     leave_fiber(host_);
   }
+  // Waits until wake() for this barrier finds that the phase of the parity is over.
+  void block_on(const std::uint64_t* barrier, std::uint32_t parity, Where where);
+  void wake(const std::uint64_t* barrier, std::uint32_t parity);
+  // Those that have not happened. One that is asked for happens now.
+  void add_box(const BoxCopy& box) { boxes_.push_back(box); }
+  bool finish_a_box();
   bool toss() { return (random_.bits() >> 31) != 0; }
 
   void fiber_main();  // what a new fiber does
@@ -142,6 +175,7 @@ class BlockRunner {
   std::size_t num_at_barrier_ = 0;
   Fiber* first_at_barrier_ = nullptr;
   int barrier_result_ = 0;
+  std::vector<BoxCopy> boxes_;
   ExecutionContext host_;
   ExecutionContext* current_context_ = nullptr;
   Fiber* current_ = nullptr;
@@ -150,6 +184,9 @@ class BlockRunner {
 
 // The one that runs a kernel in this thread of the host. Ends the program outside of kernels.
 BlockRunner& this_runner();
+
+// Does what a BoxCopy stands for.
+void perform(const BoxCopy& box);
 
 // "name at file:line".
 std::string described(const char* what, Where where);

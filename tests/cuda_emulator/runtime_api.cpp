@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/cuda_emulator/api_call.h"
+#include "tests/cuda_emulator/cuda.h"
 #include "tests/cuda_emulator/device.h"
 
 using namespace metronome::emulator;
@@ -23,6 +24,21 @@ cudaError_t remember(cudaError_t error) {
 }
 
 }  // namespace metronome::emulator
+
+// ---- The driver.
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
+  return api_call([&](Device&) {
+    const bool is_known = std::strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
+    *function = is_known ? reinterpret_cast<void*>(&cuTensorMapEncodeTiled) : nullptr;
+    if (result != nullptr) {
+      *result = is_known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    }
+    return is_known ? cudaSuccess : cudaErrorNotSupported;
+  });
+}
 
 // ---- Devices.
 

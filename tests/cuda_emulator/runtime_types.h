@@ -77,6 +77,11 @@ enum cudaDeviceAttr : int {
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
 
+enum cudaDriverEntryPointQueryResult : int {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1
+};
+
 enum cudaLaunchAttributeID : int {
   cudaLaunchAttributeIgnore = 0,
   cudaLaunchAttributeProgrammaticStreamSerialization = 6
@@ -125,6 +130,7 @@ struct cudaDeviceProp {
   std::size_t reservedSharedMemPerBlock;
 };
 
+#define cudaEnableDefault 0x00
 #define cudaStreamDefault 0x00
 #define cudaStreamNonBlocking 0x01
 #define cudaEventDefault 0x00

@@ -20,6 +20,7 @@
 #include "core/model/attention_mask.h"
 #include "gpu/device_memory.h"
 #include "gpu/kernels/kernels.h"
+#include "gpu/kv_tensors.h"
 #include "tests/draws.h"
 #include "tests/gpu/gpu_test.h"
 
@@ -218,6 +219,16 @@ struct DevicePagedProblem {
 
   PagedKv kv() const {
     return {keys.data(), values.data(), block_tables.data(), table_start.data(), block_size};
+  }
+
+  KvTensors tensors(const AttentionShape& shape) const {
+    DeviceKvShape cache = {.n_layers = 1,
+                           .n_kv_heads = shape.n_kv_heads,
+                           .head_dim = shape.head_dim,
+                           .num_blocks = 1,
+                           .block_size = block_size};
+    cache.num_blocks = static_cast<std::int64_t>(keys.size()) / cache.layer_elements();
+    return make_kv_tensors(keys.data(), values.data(), cache);
   }
 };
 

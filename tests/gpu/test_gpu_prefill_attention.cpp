@@ -1,5 +1,6 @@
-// Attention of chunks over the paged cache: against its definition in double, to known means, and
-// to the bit under every chunking, whatever stands beside a row and wherever its cache lies.
+// Attention of chunks over the paged cache, by both kernels: against its definition in double, to
+// known means, and to the bit under every chunking, whatever stands beside a row and wherever its
+// cache lies.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -15,12 +16,28 @@ using namespace metronome::testing;
 
 namespace {
 
+enum class Kernel { Mma, Wgmma };
+
+// The kernels that the device has: the generator of every case here.
+std::vector<Kernel> kernels() {
+  int major = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0),
+             "cudaDeviceGetAttribute");
+  if (major == 9) return {Kernel::Mma, Kernel::Wgmma};
+  WARN("no compute capability 9.0 here: the wgmma kernel is skipped");
+  return {Kernel::Mma};
+}
+
+std::int32_t tile_rows_of(Kernel kernel) {
+  return kernel == Kernel::Mma ? kPrefillTileRows : kWgmmaTileRows;
+}
+
 // All tiles of the sequences, in random order: results do not depend on it.
-std::vector<PrefillTile> tiles_of(Rng& rng, const PagedProblem& problem) {
+std::vector<PrefillTile> tiles_of(Kernel kernel, Rng& rng, const PagedProblem& problem) {
   std::vector<PrefillTile> tiles;
   const std::int32_t group = problem.shape.n_heads / problem.shape.n_kv_heads;
   for (std::int32_t s = 0; s < problem.num_sequences(); ++s) {
-    for (std::int32_t row = 0; row < problem.query_len(s) * group; row += kPrefillTileRows) {
+    for (std::int32_t row = 0; row < problem.query_len(s) * group; row += tile_rows_of(kernel)) {
       tiles.push_back({s, row});
     }
   }
@@ -32,7 +49,8 @@ std::vector<PrefillTile> tiles_of(Rng& rng, const PagedProblem& problem) {
 }
 
 // [num_tokens][n_heads][head_dim]; NaN where the kernel stored nothing.
-std::vector<bf16> run(const PagedProblem& problem, const std::vector<PrefillTile>& tiles) {
+std::vector<bf16> run(Kernel kernel, const PagedProblem& problem,
+                      const std::vector<PrefillTile>& tiles) {
   const DevicePagedProblem device(problem);
   const auto device_tiles = on_device(tiles);
   const auto out = on_device(std::vector<bf16>(problem.queries.size(), bf16_nan()));
@@ -46,7 +64,11 @@ std::vector<bf16> run(const PagedProblem& problem, const std::vector<PrefillTile
   args.num_tiles = static_cast<std::int32_t>(tiles.size());
   args.out = out.data();
   const Stream stream = make_stream();
-  launch_prefill_attention(args, stream.get());
+  if (kernel == Kernel::Mma) {
+    launch_prefill_attention(args, stream.get());
+  } else {
+    launch_wgmma_attention(args, device.tensors(problem.shape), stream.get());
+  }
   check_cuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
   return out.download();
 }
@@ -71,10 +93,10 @@ double worst_error_ratio(const PagedProblem& problem, const std::vector<bf16>& o
 }
 
 // Runs a pass and compares every row with the definition.
-void check_pass(Rng& rng, const AttentionShape& shape, std::int32_t block_size,
+void check_pass(Kernel kernel, Rng& rng, const AttentionShape& shape, std::int32_t block_size,
                 const std::vector<PagedChunk>& chunks) {
   const PagedProblem problem = make_paged_problem(rng, shape, block_size, chunks);
-  CHECK(worst_error_ratio(problem, run(problem, tiles_of(rng, problem))) <= 1);
+  CHECK(worst_error_ratio(problem, run(kernel, problem, tiles_of(kernel, rng, problem))) <= 1);
 }
 
 std::int32_t one_of(Rng& rng, const std::vector<std::int32_t>& values) {
@@ -82,7 +104,11 @@ std::int32_t one_of(Rng& rng, const std::vector<std::int32_t>& values) {
       draw(rng, 0, static_cast<std::int32_t>(values.size()) - 1))];
 }
 
-const std::vector<std::int32_t> kBlockSizes = {1, 7, 16, 64, 100, 1000};
+// Boxes of the bulk copy engine have eight rows at least.
+std::vector<std::int32_t> block_sizes(Kernel kernel) {
+  if (kernel == Kernel::Mma) return {1, 7, 16, 64, 100, 1000};
+  return {8, 16, 24, 64, 128, 1000};
+}
 const std::vector<std::int32_t> kWindows = {kNoWindow, 1, 5, 64, 100, 512};
 
 // What attention of a sequence came to, chunk by chunk: [num_positions][n_heads][head_dim].
@@ -115,8 +141,8 @@ std::int32_t first_difference(const Collected& a, const Collected& b) {
 
 // The sequence in chunks, each in a pass with neighbours before and behind it, in blocks of a size
 // drawn for the pass.
-Collected chunked(Rng& rng, const AttentionShape& shape, const SequenceContent& content,
-                  std::int32_t chunk_size) {
+Collected chunked(Kernel kernel, Rng& rng, const AttentionShape& shape,
+                  const SequenceContent& content, std::int32_t chunk_size) {
   Collected collected(shape, content.num_positions);
   for (std::int32_t first = 0; first < content.num_positions; first += chunk_size) {
     const std::int32_t end = std::min(first + chunk_size, content.num_positions);
@@ -131,27 +157,31 @@ Collected chunked(Rng& rng, const AttentionShape& shape, const SequenceContent& 
     }
     const std::int32_t place = draw(rng, 0, static_cast<std::int32_t>(chunks.size()));
     chunks.insert(chunks.begin() + place, PagedChunk{&content, end, end - first});
-    const PagedProblem problem = make_paged_problem(rng, shape, one_of(rng, kBlockSizes), chunks);
-    collected.take(problem, place, run(problem, tiles_of(rng, problem)));
+    const PagedProblem problem =
+        make_paged_problem(rng, shape, one_of(rng, block_sizes(kernel)), chunks);
+    collected.take(problem, place, run(kernel, problem, tiles_of(kernel, rng, problem)));
   }
   return collected;
 }
 
 // Bit-equality of all rows of a prompt over chunk sizes.
-void check_chunkings(Rng& rng, const AttentionShape& shape, std::int32_t num_positions,
-                     double score_stddev, const std::vector<std::int32_t>& chunk_sizes) {
+void check_chunkings(Kernel kernel, Rng& rng, const AttentionShape& shape,
+                     std::int32_t num_positions, double score_stddev,
+                     const std::vector<std::int32_t>& chunk_sizes) {
   CAPTURE(shape.head_dim, shape.n_heads, shape.n_kv_heads, shape.window, num_positions);
   const SequenceContent content = random_content(rng, shape, num_positions, score_stddev);
-  const Collected whole = chunked(rng, shape, content, num_positions);
+  const Collected whole = chunked(kernel, rng, shape, content, num_positions);
   for (const std::int32_t chunk_size : chunk_sizes) {
     CAPTURE(chunk_size);
-    CHECK(first_difference(chunked(rng, shape, content, chunk_size), whole) == -1);
+    CHECK(first_difference(chunked(kernel, rng, shape, content, chunk_size), whole) == -1);
   }
 }
 
 }  // namespace
 
 TEST_CASE("Prefill attention around the borders of tiles", "[gpu]") {
+  const Kernel kernel = GENERATE(from_range(kernels()));
+  CAPTURE(kernel);
   const std::int32_t head_dim = GENERATE(64, 128, 256);
   Rng rng(1, "prefill attention borders");
   const AttentionShape shape = attention_shape(1, 1, head_dim);
@@ -165,33 +195,37 @@ TEST_CASE("Prefill attention around the borders of tiles", "[gpu]") {
     }
   }
   CAPTURE(head_dim);
-  check_pass(rng, shape, 16, chunks);
+  check_pass(kernel, rng, shape, 16, chunks);
 }
 
 TEST_CASE("Prefill attention of every group size, block size and window", "[gpu]") {
+  const Kernel kernel = GENERATE(from_range(kernels()));
+  CAPTURE(kernel);
   Rng rng(2, "prefill attention groups");
   for (const std::int32_t head_dim : {64, 128, 256}) {
     for (const std::int32_t group : {1, 2, 3, 4, 5, 7, 8, 16, 20, 65}) {
       const std::int32_t n_kv_heads = draw(rng, 1, 2);
-      const std::int32_t block_size = one_of(rng, kBlockSizes);
+      const std::int32_t block_size = one_of(rng, block_sizes(kernel));
       const AttentionShape shape =
           attention_shape(group * n_kv_heads, n_kv_heads, head_dim, one_of(rng, kWindows));
       const SequenceContent content = random_content(rng, shape, 70);
       CAPTURE(head_dim, group, n_kv_heads, block_size, shape.window);
-      check_pass(rng, shape, block_size, {{&content, 70, 14}, {&content, 9, 9}});
+      check_pass(kernel, rng, shape, block_size, {{&content, 70, 14}, {&content, 9, 9}});
     }
   }
-  for (const std::int32_t block_size : kBlockSizes) {
+  for (const std::int32_t block_size : block_sizes(kernel)) {
     for (const std::int32_t window : kWindows) {
       const AttentionShape shape = attention_shape(2, 1, one_of(rng, {64, 128, 256}), window);
       const SequenceContent content = random_content(rng, shape, 150);
       CAPTURE(shape.head_dim, block_size, window);
-      check_pass(rng, shape, block_size, {{&content, 150, 40}, {&content, 67, 3}});
+      check_pass(kernel, rng, shape, block_size, {{&content, 150, 40}, {&content, 67, 3}});
     }
   }
 }
 
 TEST_CASE("Prefill attention of random batches", "[gpu]") {
+  const Kernel kernel = GENERATE(from_range(kernels()));
+  CAPTURE(kernel);
   const auto seed = static_cast<std::uint64_t>(GENERATE(range(0, 60)));
   CAPTURE(seed);
   Rng rng(seed, "prefill attention batches");
@@ -209,15 +243,19 @@ TEST_CASE("Prefill attention of random batches", "[gpu]") {
     const std::int32_t context = content.num_positions;
     chunks.push_back({&content, context, draw(rng, 1, std::min(context, 50))});
   }
-  const std::int32_t block_size = chance(rng, 0.5) ? one_of(rng, kBlockSizes) : draw(rng, 1, 80);
+  const std::int32_t block_size = chance(rng, 0.5)        ? one_of(rng, block_sizes(kernel))
+                                  : kernel == Kernel::Mma ? draw(rng, 1, 80)
+                                                          : 8 * draw(rng, 1, 10);
   CAPTURE(shape.head_dim, shape.n_heads, n_kv_heads, shape.window, block_size, chunks.size());
-  check_pass(rng, shape, block_size, chunks);
+  check_pass(kernel, rng, shape, block_size, chunks);
 }
 
 // With queries of zeros all weights are exactly 1. With small integers as values every sum is exact
 // too, so the mean is off by the roundings of a division and of the result alone: no position too
 // many or too few gets by.
 TEST_CASE("Prefill attention without preferences is the mean of what a row attends to", "[gpu]") {
+  const Kernel kernel = GENERATE(from_range(kernels()));
+  CAPTURE(kernel);
   const std::int32_t head_dim = GENERATE(64, 128, 256);
   Rng rng(3, "prefill attention means");
   for (const std::int32_t window : {kNoWindow, 1, 2, 31, 33, 64, 65, 100, 300}) {
@@ -228,8 +266,9 @@ TEST_CASE("Prefill attention without preferences is the mean of what a row atten
     }
     const std::vector<PagedChunk> chunks = {
         {&content, 420, 23}, {&content, 192, 22}, {&content, 33, 33}};
-    const PagedProblem problem = make_paged_problem(rng, shape, one_of(rng, kBlockSizes), chunks);
-    const std::vector<bf16> out = run(problem, tiles_of(rng, problem));
+    const PagedProblem problem =
+        make_paged_problem(rng, shape, one_of(rng, block_sizes(kernel)), chunks);
+    const std::vector<bf16> out = run(kernel, problem, tiles_of(kernel, rng, problem));
     double worst = 0;
     for (std::int32_t s = 0; s < problem.num_sequences(); ++s) {
       for (std::int32_t query = 0; query < problem.query_len(s); ++query) {
@@ -247,45 +286,56 @@ TEST_CASE("Prefill attention without preferences is the mean of what a row atten
 }
 
 TEST_CASE("Prefill attention of slotted caches with thousands of positions a block", "[gpu]") {
+  const Kernel kernel = GENERATE(from_range(kernels()));
+  CAPTURE(kernel);
   Rng rng(4, "prefill attention slots");
   const AttentionShape shape = attention_shape(4, 2, 64);
   const SequenceContent a = random_content(rng, shape, 90);
   const SequenceContent b = random_content(rng, shape, 1);
-  check_pass(rng, shape, 5000, {{&a, 90, 20}, {&b, 1, 1}, {&a, 65, 65}});
+  check_pass(kernel, rng, shape, 5000, {{&a, 90, 20}, {&b, 1, 1}, {&a, 65, 65}});
 }
 
 TEST_CASE("Prefill attention stores rows of its tiles alone", "[gpu]") {
+  const Kernel kernel = GENERATE(from_range(kernels()));
+  CAPTURE(kernel);
   Rng rng(5, "prefill attention rows");
   const AttentionShape shape = attention_shape(3, 1, 64);
   const SequenceContent content = random_content(rng, shape, 60);
   const PagedProblem problem = make_paged_problem(
-      rng, shape, 16, {{&content, 60, 60}, {&content, 40, 1}, {&content, 50, 22}});
-  // Of the first sequence rows 64 to 127, of the second none, of the third the last two.
-  const std::vector<bf16> out = run(problem, {{0, 64}, {2, 64}});
-  const std::vector<bf16> whole = run(problem, tiles_of(rng, problem));
+      rng, shape, 16, {{&content, 60, 60}, {&content, 40, 1}, {&content, 50, 43}});
+  // Of the first sequence the second tile, of the second nothing, of the third the second tile
+  // again, which is cut short.
+  const std::int32_t tile_rows = tile_rows_of(kernel);
+  const std::vector<bf16> out = run(kernel, problem, {{0, tile_rows}, {2, tile_rows}});
+  const std::vector<bf16> whole = run(kernel, problem, tiles_of(kernel, rng, problem));
   const auto row_of = [&](std::int32_t sequence, std::int32_t row) {
     return problem.query_offset(sequence, row / 3, row % 3);
   };
   for (std::int32_t s = 0; s < 3; ++s) {
     for (std::int32_t row = 0; row < problem.query_len(s) * 3; ++row) {
-      const bool is_stored = s != 1 && row >= 64 && row < 128;
+      const bool is_stored = s != 1 && row >= tile_rows && row < 2 * tile_rows;
       const std::vector<bf16>& expected = is_stored ? whole : std::vector<bf16>(64, bf16_nan());
       const std::size_t from = is_stored ? row_of(s, row) : 0;
       CAPTURE(s, row);
       CHECK(std::memcmp(&out[row_of(s, row)], &expected[from], 64 * sizeof(bf16)) == 0);
     }
   }
-  CHECK(run(problem, {}).size() == out.size());
+  CHECK(run(kernel, problem, {}).size() == out.size());
 }
 
 TEST_CASE("Prefill attention has the same bits under every chunking", "[gpu]") {
+  const Kernel kernel = GENERATE(from_range(kernels()));
+  CAPTURE(kernel);
   const std::int32_t head_dim = GENERATE(64, 128, 256);
   Rng rng(6, "prefill attention chunkings");
-  check_chunkings(rng, attention_shape(2, 1, head_dim), 200, 2, {1, 7, 64, 100});
-  check_chunkings(rng, attention_shape(3, 1, head_dim, 70), 200, 2, {7, 64, 100});
+  check_chunkings(kernel, rng, attention_shape(2, 1, head_dim), 200, 2, {1, 7, 64, 100});
+  check_chunkings(kernel, rng, attention_shape(2, 1, head_dim), 420, 2, {64, 100, 300});
+  check_chunkings(kernel, rng, attention_shape(3, 1, head_dim, 70), 200, 2, {7, 64, 100});
 }
 
 TEST_CASE("Prefill attention has the same bits for random shapes and chunk sizes", "[gpu]") {
+  const Kernel kernel = GENERATE(from_range(kernels()));
+  CAPTURE(kernel);
   const auto seed = static_cast<std::uint64_t>(GENERATE(range(0, 24)));
   CAPTURE(seed);
   Rng rng(seed, "prefill attention bits");
@@ -294,7 +344,7 @@ TEST_CASE("Prefill attention has the same bits for random shapes and chunk sizes
       attention_shape(n_kv_heads * one_of(rng, {1, 3, 4, 5, 8, 20}), n_kv_heads,
                       one_of(rng, {64, 128, 256}), one_of(rng, kWindows));
   // Scores far apart, too: corrections that bring sums down to 0 and to -0.
-  check_chunkings(rng, shape, draw(rng, 60, 160), one_of(rng, {1, 3, 100}),
+  check_chunkings(kernel, rng, shape, draw(rng, 60, 160), one_of(rng, {1, 3, 100}),
                   {draw(rng, 3, 30), draw(rng, 20, 70)});
 }
 
@@ -302,6 +352,8 @@ TEST_CASE("Prefill attention has the same bits for random shapes and chunk sizes
 // tile behind the row adds 0 times its values, which is +0.
 TEST_CASE("Prefill attention knows no negative zero that a tile behind the row would change",
           "[gpu]") {
+  const Kernel kernel = GENERATE(from_range(kernels()));
+  CAPTURE(kernel);
   const std::int32_t head_dim = GENERATE(64, 128, 256);
   Rng rng(7, "prefill attention zeros");
   const AttentionShape shape = attention_shape(1, 1, head_dim);
@@ -317,7 +369,7 @@ TEST_CASE("Prefill attention knows no negative zero that a tile behind the row w
   std::vector<bf16> rows;
   for (const PagedChunk& chunk : {PagedChunk{&content, 128, 1}, PagedChunk{&content, 200, 86}}) {
     const PagedProblem problem = make_paged_problem(rng, shape, 16, {chunk});
-    const std::vector<bf16> out = run(problem, tiles_of(rng, problem));
+    const std::vector<bf16> out = run(kernel, problem, tiles_of(kernel, rng, problem));
     const std::size_t from = problem.query_offset(0, 127 - problem.position(0, 0), 0);
     for (std::size_t d = 0; d < 64; ++d) rows.push_back(out[from + d]);
   }
@@ -328,4 +380,5 @@ TEST_CASE("Prefill attention refuses head sizes it was not compiled for", "[gpu]
   PrefillAttentionArgs args;
   args.shape = attention_shape(1, 1, 96);
   CHECK_THROWS_AS(launch_prefill_attention(args, nullptr), InvariantError);
+  CHECK_THROWS_AS(launch_wgmma_attention(args, {}, nullptr), InvariantError);
 }

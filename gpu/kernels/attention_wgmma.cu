@@ -1,0 +1,399 @@
+// Attention of whole chunks on Hopper: FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608) over a
+// paged cache.
+//
+// A CTA computes 128 packed rows (token x query heads of one KV head), 64 for each of two
+// warpgroups, against the KV tiles that they attend to. A warp of a third warpgroup brings the
+// tiles in through the bulk copy engine, as many boxes as a tile has pieces of blocks. The scores
+// of a tile are multiplied together with the values of the tile before, so that the tensor cores
+// work while the softmax of one of them is computed; the other warpgroup fills what gaps are left.
+// prefill_rows.cuh says why a row has the same bits in every chunk.
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "core/error.h"
+#include "gpu/kernels/hopper_ptx.h"
+#include "gpu/kernels/kv_tensors.h"
+#include "gpu/kernels/launch.h"
+#include "gpu/kernels/prefill_rows.cuh"
+#include "gpu/kernels/ptx.h"
+
+namespace metronome {
+
+namespace {
+
+constexpr int kGroupThreads = 128;  // of a warpgroup
+constexpr int kGroupRows = 64;
+constexpr int kGroups = kWgmmaTileRows / kGroupRows;  // that compute
+constexpr int kThreads = (1 + kGroups) * kGroupThreads;
+constexpr int kStages = 2;
+constexpr int kRowBytes = 128;  // of a part: 64 columns of a tile or of the queries
+constexpr int kPartColumns = 64;
+// 512 threads' worth of 128: what ptxas may give each before the groups trade registers.
+constexpr int kLoaderRegisters = 40;
+constexpr int kComputeRegisters = 232;
+static_assert((kLoaderRegisters + kGroups * kComputeRegisters) * kGroupThreads <= 65536);
+
+struct Barriers {
+  SharedBarrier keys_full[kStages];
+  SharedBarrier values_full[kStages];
+  SharedBarrier keys_empty[kStages];
+  SharedBarrier values_empty[kStages];
+  SharedBarrier queries[kGroups];
+};
+
+// Shared memory: keys and values of the stages, queries of the groups, barriers. Tiles and queries
+// lie in parts of 64 columns.
+template <int kHeadDim>
+struct Layout {
+  static constexpr int kKvTile = wgmma_kv_tile(kHeadDim);
+  static constexpr int kParts = kHeadDim / kPartColumns;
+  static constexpr int kChunks = kHeadDim / kChunkElements;  // of a row
+  static constexpr int kPartBytes = kKvTile * kRowBytes;
+  static constexpr int kTileBytes = kParts * kPartBytes;
+  static constexpr int kQueryPartBytes = kGroupRows * kRowBytes;
+  static constexpr int kValues = kStages * kTileBytes;
+  static constexpr int kQueries = 2 * kStages * kTileBytes;
+  static constexpr int kBarriers = kQueries + kGroups * kParts * kQueryPartBytes;
+  static constexpr int kSharedBytes = kBarriers + static_cast<int>(sizeof(Barriers));
+  static_assert(kSharedBytes <= 227 * 1024, "what a CTA may have on sm_90");
+
+  unsigned char* memory;
+
+  __device__ __forceinline__ unsigned char* keys(int stage) const {
+    return memory + stage * kTileBytes;
+  }
+  __device__ __forceinline__ unsigned char* values(int stage) const {
+    return memory + kValues + stage * kTileBytes;
+  }
+  __device__ __forceinline__ unsigned char* queries(int group) const {
+    return memory + kQueries + group * kParts * kQueryPartBytes;
+  }
+  __device__ __forceinline__ Barriers& barriers() const {
+    return *reinterpret_cast<Barriers*>(memory + kBarriers);
+  }
+};
+
+// Bytes from the start of a tile to the 16-byte chunk of a row.
+template <int kTilePartBytes>
+__device__ __forceinline__ int swizzled(int row, int chunk) {
+  constexpr int kPartChunks = kPartColumns / kChunkElements;
+  return chunk / kPartChunks * kTilePartBytes + row * kRowBytes +
+         (chunk % kPartChunks ^ row % 8) * 16;
+}
+
+// Which stage a tile of the CTA is in, and the parity of the phases of the barriers in that round.
+struct Turn {
+  int stage;
+  std::uint32_t parity;
+
+  __device__ __forceinline__ explicit Turn(std::int32_t tile)
+      : stage(static_cast<int>(tile % kStages)),
+        parity(static_cast<std::uint32_t>(tile / kStages % 2)) {}
+};
+
+template <int kHeadDim>
+__device__ __forceinline__ std::int32_t first_tile_position(const RowTile& rows) {
+  constexpr int kKvTile = Layout<kHeadDim>::kKvTile;
+  return rows.kv_begin / kKvTile * kKvTile;
+}
+
+template <int kHeadDim>
+__device__ __forceinline__ std::int32_t count_tiles(const RowTile& rows) {
+  constexpr int kKvTile = Layout<kHeadDim>::kKvTile;
+  return (rows.kv_end - first_tile_position<kHeadDim>(rows) + kKvTile - 1) / kKvTile;
+}
+
+// A run of positions of a tile that lies in one block: what one copy brings.
+struct Box {
+  std::int32_t position = 0;
+  std::int32_t row = 0;  // of the tensors; one past the last where no row of the CTA attends to it
+  bool is_cut = false;   // some of its positions are attended to, some are not
+};
+
+__device__ __forceinline__ Box box_at(const PrefillAttentionArgs& args, const KvTensors& tensors,
+                                      const RowTile& rows, std::int32_t position) {
+  const std::int32_t end = position + tensors.box_rows;
+  Box box{position, tensors.num_rows, false};
+  if (end <= rows.kv_begin || position >= rows.kv_end) return box;
+  const std::int32_t block_size = args.kv.block_size;
+  const std::int32_t entry = position / block_size;
+  const std::int32_t block = args.kv.block_tables[rows.table_start + entry];
+  box.row =
+      (block * args.shape.n_kv_heads + rows.kv_head) * block_size + (position - entry * block_size);
+  box.is_cut = position < rows.kv_begin || end > rows.kv_end;
+  return box;
+}
+
+// Copies the values of a cut box by all lanes of a warp, zeros where no row attends: what lies
+// there may be no number at all. `to` is the tile, `tile_row` that of the box in it.
+template <int kHeadDim>
+__device__ __forceinline__ void copy_cut_values(const PrefillAttentionArgs& args,
+                                                const RowTile& rows, const Box& box, int box_rows,
+                                                unsigned char* to, int tile_row) {
+  using L = Layout<kHeadDim>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll 1
+  for (int i = lane; i < box_rows * L::kChunks; i += 32) {
+    const int row = i / L::kChunks;
+    const int chunk = i % L::kChunks;
+    const std::int32_t position = box.position + row;
+    uint4 elements = {0, 0, 0, 0};
+    if (position >= rows.kv_begin && position < rows.kv_end) {
+      const std::int64_t offset = (std::int64_t{box.row} + row) * kHeadDim + chunk * kChunkElements;
+      elements = *reinterpret_cast<const uint4*>(args.kv.values + offset);
+    }
+    *reinterpret_cast<uint4*>(to + swizzled<L::kPartBytes>(tile_row + row, chunk)) = elements;
+  }
+}
+
+// Starts the copies of a tile by a warp, lane i those of box i; but for the boxes of `cut` (bits),
+// whose bytes come otherwise.
+template <int kHeadDim>
+__device__ __forceinline__ void start_copies(const CUtensorMap& tensor, const Box& box,
+                                             int box_rows, unsigned cut, unsigned char* to,
+                                             SharedBarrier* full) {
+  using L = Layout<kHeadDim>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int num_boxes = L::kKvTile / box_rows;
+  if (lane == 0) {
+    const int num_copied = num_boxes - __popc(cut);
+    barrier_expect(full, static_cast<std::uint32_t>(num_copied * box_rows * kHeadDim * 2));
+  }
+  __syncwarp();
+  if (lane < num_boxes && (cut >> lane & 1u) == 0) {
+    to += lane * box_rows * kRowBytes;
+#pragma unroll
+    for (int part = 0; part < L::kParts; ++part) {
+      copy_box(to + part * L::kPartBytes, tensor, part * kPartColumns, box.row, full);
+    }
+  }
+}
+
+// What the loading warp does.
+template <int kHeadDim>
+__device__ __forceinline__ void load_tiles(const PrefillAttentionArgs& args,
+                                           const KvTensors& tensors, const RowTile& rows,
+                                           const Layout<kHeadDim>& shared) {
+  constexpr int kKvTile = Layout<kHeadDim>::kKvTile;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int box_rows = tensors.box_rows;
+  Barriers& barriers = shared.barriers();
+  const std::int32_t num_tiles = count_tiles<kHeadDim>(rows);
+  std::int32_t position = first_tile_position<kHeadDim>(rows);
+#pragma unroll 1
+  for (std::int32_t tile = 0; tile < num_tiles; ++tile, position += kKvTile) {
+    const Turn turn(tile);
+    const bool has_box = lane * box_rows < kKvTile;
+    Box box = box_at(args, tensors, rows, position + (has_box ? lane * box_rows : 0));
+    const unsigned cut = __ballot_sync(kAllLanes, has_box && box.is_cut);
+
+    barrier_wait(&barriers.keys_empty[turn.stage], turn.parity ^ 1);
+    SharedBarrier* const keys_full = &barriers.keys_full[turn.stage];
+    // Scores of positions that a row does not attend to are replaced, whatever they are.
+    start_copies<kHeadDim>(tensors.keys, box, box_rows, 0, shared.keys(turn.stage), keys_full);
+    if (lane == 0) barrier_arrive(keys_full);
+
+    barrier_wait(&barriers.values_empty[turn.stage], turn.parity ^ 1);
+    SharedBarrier* const values_full = &barriers.values_full[turn.stage];
+    unsigned char* const values = shared.values(turn.stage);
+    start_copies<kHeadDim>(tensors.values, box, box_rows, cut, values, values_full);
+    for (unsigned rest = cut; rest != 0; rest &= rest - 1) {
+      const int owner = __ffs(static_cast<int>(rest)) - 1;
+      Box cut_box;
+      cut_box.position = position + owner * box_rows;
+      cut_box.row = __shfl_sync(kAllLanes, box.row, owner);
+      copy_cut_values<kHeadDim>(args, rows, cut_box, box_rows, values, owner * box_rows);
+      fence_async_proxy();
+    }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(values_full);
+  }
+}
+
+// Brings the group's queries to shared memory, by its threads.
+template <int kHeadDim>
+__device__ __forceinline__ void load_queries(const PrefillAttentionArgs& args, const RowTile& rows,
+                                             int group, int thread, unsigned char* queries,
+                                             SharedBarrier* ready) {
+  using L = Layout<kHeadDim>;
+#pragma unroll 4
+  for (int i = thread; i < kGroupRows * L::kChunks; i += kGroupThreads) {
+    const int row = i / L::kChunks;
+    const int chunk = i % L::kChunks;
+    const std::int32_t from = rows.first_row + group * kGroupRows + row;
+    uint4 elements = {0, 0, 0, 0};
+    if (from < rows.num_rows) {
+      const std::int64_t offset = rows.query_offset(from, kHeadDim, args.shape.n_heads);
+      elements = *reinterpret_cast<const uint4*>(args.queries + offset + chunk * kChunkElements);
+    }
+    *reinterpret_cast<uint4*>(queries + swizzled<L::kQueryPartBytes>(row, chunk)) = elements;
+  }
+  fence_async_proxy();
+  barrier_arrive(ready);
+  barrier_wait(ready, 0);
+}
+
+// Eight rows of a part to the next eight.
+constexpr std::uint32_t kEightRows = 8 * kRowBytes;
+
+// Starts scores = queries * keys^T, not yet scaled.
+template <int kHeadDim>
+__device__ __forceinline__ void multiply_keys(Accumulators<Layout<kHeadDim>::kKvTile>& scores,
+                                              const unsigned char* queries,
+                                              const unsigned char* keys) {
+  using L = Layout<kHeadDim>;
+  constexpr int kPartSteps = kPartColumns / 16;
+  const std::uint32_t a = shared_address(queries);
+  const std::uint32_t b = shared_address(keys);
+#pragma unroll
+  for (int step = 0; step < kHeadDim / 16; ++step) {
+    const auto part = static_cast<std::uint32_t>(step / kPartSteps);
+    const auto column = static_cast<std::uint32_t>(step % kPartSteps * 32);  // in bytes
+    wgmma<L::kKvTile>(
+        scores, matrix_descriptor(a + part * L::kQueryPartBytes + column, 16, kEightRows),
+        matrix_descriptor(b + part * L::kPartBytes + column, 16, kEightRows), step > 0);
+  }
+  wgmma_commit();
+}
+
+template <int kHeadDim>
+using Weights = std::uint32_t[Layout<kHeadDim>::kKvTile / 16][4];
+
+// Starts out += weights * values.
+template <int kHeadDim>
+__device__ __forceinline__ void multiply_values(Accumulators<kHeadDim>& out,
+                                                const Weights<kHeadDim>& weights,
+                                                const unsigned char* values) {
+  using L = Layout<kHeadDim>;
+  const std::uint32_t b = shared_address(values);
+#pragma unroll
+  for (int step = 0; step < L::kKvTile / 16; ++step) {
+    const auto row = static_cast<std::uint32_t>(step * 16 * kRowBytes);
+    wgmma<kHeadDim>(out, weights[step], matrix_descriptor(b + row, L::kPartBytes, kEightRows));
+  }
+  wgmma_commit();
+}
+
+// A warp has done with a tile, which may be overwritten when all have.
+__device__ __forceinline__ void release(SharedBarrier* empty) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(empty);
+}
+
+// What a computing warpgroup does.
+template <int kHeadDim>
+__device__ __forceinline__ void attend(const PrefillAttentionArgs& args, const RowTile& rows,
+                                       const Layout<kHeadDim>& shared) {
+  constexpr int kKvTile = Layout<kHeadDim>::kKvTile;
+  const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;  // of those that compute
+  const int group = thread / kGroupThreads;
+  Barriers& barriers = shared.barriers();
+  const unsigned char* const queries = shared.queries(group);
+  load_queries<kHeadDim>(args, rows, group, thread % kGroupThreads, shared.queries(group),
+                         &barriers.queries[group]);
+
+  const std::int32_t row_positions[2] = {rows.position(lane_row(rows.first_row, thread, 0)),
+                                         rows.position(lane_row(rows.first_row, thread, 1))};
+  const float scale_log2 = args.shape.scale * 1.4426950408889634f;  // log2(e)
+  const std::int32_t num_tiles = count_tiles<kHeadDim>(rows);
+  std::int32_t position = first_tile_position<kHeadDim>(rows);
+  RowSums<kHeadDim> sums;
+  Accumulators<kKvTile> scores;
+  Weights<kHeadDim> weights;
+  const auto pack = [&] {
+#pragma unroll
+    for (int step = 0; step < kKvTile / 16; ++step) pack_weights(weights[step], scores, step);
+  };
+
+  Turn turn(0);
+  barrier_wait(&barriers.keys_full[turn.stage], turn.parity);
+  wgmma_fence(scores);
+  multiply_keys<kHeadDim>(scores, queries, shared.keys(turn.stage));
+  wgmma_wait<0>(scores);
+  release(&barriers.keys_empty[turn.stage]);
+  mask(scores, position, row_positions, args.shape.window);
+  sums.weigh(scores, scale_log2);  // nothing to correct yet
+  pack();
+#pragma unroll 1
+  for (std::int32_t tile = 1; tile < num_tiles; ++tile) {
+    position += kKvTile;
+    const Turn last = turn;
+    turn = Turn(tile);
+    barrier_wait(&barriers.keys_full[turn.stage], turn.parity);
+    wgmma_fence(scores, weights, sums.out);
+    multiply_keys<kHeadDim>(scores, queries, shared.keys(turn.stage));
+    barrier_wait(&barriers.values_full[last.stage], last.parity);
+    wgmma_fence();
+    multiply_values<kHeadDim>(sums.out, weights, shared.values(last.stage));
+    wgmma_wait<1>(scores);
+    release(&barriers.keys_empty[turn.stage]);
+    mask(scores, position, row_positions, args.shape.window);
+    sums.weigh(scores, scale_log2);
+    wgmma_wait<0>(sums.out, weights);
+    release(&barriers.values_empty[last.stage]);
+    sums.correct();
+    pack();
+  }
+  barrier_wait(&barriers.values_full[turn.stage], turn.parity);
+  wgmma_fence(weights, sums.out);
+  multiply_values<kHeadDim>(sums.out, weights, shared.values(turn.stage));
+  wgmma_wait<0>(sums.out, weights);
+  store_rows<kHeadDim>(args, rows, sums, thread);
+}
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    wgmma_attention_kernel(const PrefillAttentionArgs args,
+                           const __grid_constant__ KvTensors tensors) {
+  join_kernels();
+  if constexpr (!kHasWgmma) {
+    __trap();  // the host does not launch it
+    return;
+  }
+  const Layout<kHeadDim> shared{swizzled_shared_memory()};
+  const RowTile rows = row_tile<kWgmmaTileRows>(args);
+  if (rows.num_rows == 0) return;  // padding
+  if (threadIdx.x == 0) {
+    Barriers& barriers = shared.barriers();
+    for (int stage = 0; stage < kStages; ++stage) {
+      barrier_init(&barriers.keys_full[stage], 1);
+      barrier_init(&barriers.values_full[stage], 1);
+      barrier_init(&barriers.keys_empty[stage], kGroups * kGroupThreads / 32);
+      barrier_init(&barriers.values_empty[stage], kGroups * kGroupThreads / 32);
+    }
+    for (SharedBarrier& barrier : barriers.queries) barrier_init(&barrier, kGroupThreads);
+    barrier_init_done();
+  }
+  __syncthreads();
+  if (threadIdx.x < kGroupThreads) {
+    give_registers<kLoaderRegisters>();
+    if (threadIdx.x < 32) load_tiles(args, tensors, rows, shared);
+  } else {
+    take_registers<kComputeRegisters>();
+    attend(args, rows, shared);
+  }
+}
+
+template <int kHeadDim>
+void launch_of(const PrefillAttentionArgs& args, const KvTensors& tensors, cudaStream_t stream) {
+  const std::int64_t num_ctas = std::int64_t{args.num_tiles} * args.shape.n_kv_heads;
+  launch(wgmma_attention_kernel<kHeadDim>,
+         {dim3(static_cast<unsigned>(num_ctas)), dim3(kThreads), Layout<kHeadDim>::kSharedBytes},
+         stream, args, tensors);
+}
+
+}  // namespace
+
+void launch_wgmma_attention(const PrefillAttentionArgs& args, const KvTensors& tensors,
+                            cudaStream_t stream) {
+  switch (args.shape.head_dim) {
+    case 64: launch_of<64>(args, tensors, stream); break;
+    case 128: launch_of<128>(args, tensors, stream); break;
+    case 256: launch_of<256>(args, tensors, stream); break;
+    default: METRONOME_CHECK(false, "head_dim must be 64, 128 or 256");
+  }
+}
+
+}  // namespace metronome

@@ -1,0 +1,255 @@
+// The instructions of Hopper (sm_90a) that CUDA C++ has no words for: barriers in shared memory
+// that count arrivals and bytes, copies of boxes of a tensor by the bulk copy engine, and products
+// of a warpgroup (128 consecutive threads, the first a multiple of 128). Semantics in the PTX ISA:
+// mbarrier, cp.async.bulk.tensor, wgmma, setmaxnreg. Where no device compiler is at work, the
+// tests' emulator defines the same functions (tests/cuda_emulator/emulated_hopper.h).
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "gpu/kernels/ptx.h"
+
+namespace metronome {
+
+// Whether the code at hand is compiled for a processor that has them.
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+constexpr bool kHasWgmma = true;
+#else
+constexpr bool kHasWgmma = false;
+#endif
+
+// In shared memory, 8-byte aligned. A phase ends when the arrivals that it was made for are there
+// and all bytes that it was told to expect; then the next begins.
+using SharedBarrier = std::uint64_t;
+
+// A matrix in shared memory as wgmma reads it, in rows of 128 bytes (64 elements of 16 bits) with
+// the 128-byte swizzle: the 16-byte chunk c of the row that begins at an address a (a multiple of
+// 128) lies at chunk c ^ (a / 128 % 8). Eight rows are 1,024 bytes, aligned to as many.
+//
+// A k-major operand (row = row of A or column of B, 16 elements along it = k) has its next eight
+// rows `stride_bytes` further; `leading_bytes` is not read. One that is not (row = k) has the next
+// eight k `stride_bytes` further, and the next 64 rows of A or columns of B `leading_bytes`.
+// (CUTLASS, cute/arch/mma_sm90_desc.hpp.) `address` is that of the first element, a shared one.
+__host__ __device__ __forceinline__ std::uint64_t matrix_descriptor(std::uint32_t address,
+                                                                    std::uint32_t leading_bytes,
+                                                                    std::uint32_t stride_bytes) {
+  constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
+  const auto field = [](std::uint32_t bytes) -> std::uint64_t { return (bytes & 0x3ffffu) >> 4; };
+  return field(address) | field(leading_bytes) << 16 | field(stride_bytes) << 32 | kSwizzle128;
+}
+
+}  // namespace metronome
+
+#ifndef __CUDACC__
+#include <emulated_hopper.h>
+#else
+
+namespace metronome {
+
+// The dynamic shared memory of a kernel that has no other, 1,024-byte aligned.
+__device__ __forceinline__ unsigned char* swizzled_shared_memory() {
+  extern __shared__ __align__(1024) unsigned char swizzled_memory[];
+  return swizzled_memory;
+}
+
+// By one thread; before others use it come barrier_init_done() by that thread and __syncthreads().
+__device__ __forceinline__ void barrier_init(SharedBarrier* barrier, std::uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(shared_address(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+
+// What the thread has written to shared memory is seen by wgmma and the copy engine, as far as a
+// barrier or a phase's end comes between.
+__device__ __forceinline__ void fence_async_proxy() {
+  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_init_done() {
+  asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+  fence_async_proxy();
+}
+
+__device__ __forceinline__ void barrier_arrive(SharedBarrier* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(shared_address(barrier))
+               : "memory");
+}
+
+// The phase that is on does not end before so many more bytes have been copied.
+__device__ __forceinline__ void barrier_expect(SharedBarrier* barrier, std::uint32_t bytes) {
+  asm volatile(
+      "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;\n" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+
+// Waits for the end of the phase of this parity: 0 for the first, 1 for the second and so on; 1
+// returns at once while the first one is on.
+__device__ __forceinline__ void barrier_wait(SharedBarrier* barrier, std::uint32_t parity) {
+  std::uint32_t is_over = 0;
+  while (is_over == 0) {
+    asm volatile(
+        "{\n"
+        ".reg .pred is_over;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 is_over, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, is_over;\n"
+        "}\n"
+        : "=r"(is_over)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  }
+}
+
+// Starts the copy of a box of a tensor of rows, from element `column` of row `row` on; zeros for
+// what is outside of the tensor. All bytes of the box count at the barrier. The target is 128-byte
+// aligned (1,024 for what wgmma reads).
+__device__ __forceinline__ void copy_box(void* shared, const CUtensorMap& tensor,
+                                         std::int32_t column, std::int32_t row,
+                                         SharedBarrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];\n" ::"r"(shared_address(shared)),
+      "l"(reinterpret_cast<std::uint64_t>(&tensor)), "r"(column), "r"(row),
+      "r"(shared_address(barrier))
+      : "memory");
+}
+
+// Registers a thread has from here on; all warps of a warpgroup do the same. 24 to 256, in eights.
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
+}
+
+// The compiler may move what is computed with registers past an instruction that it does not know
+// to write them; not past this one.
+template <int kCount>
+__device__ __forceinline__ void pin(float (&registers)[kCount][4]) {
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) {
+    asm volatile(""
+                 : "+f"(registers[n][0]), "+f"(registers[n][1]), "+f"(registers[n][2]),
+                   "+f"(registers[n][3])::"memory");
+  }
+}
+template <int kCount>
+__device__ __forceinline__ void pin(std::uint32_t (&registers)[kCount][4]) {
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) {
+    asm volatile(""
+                 : "+r"(registers[n][0]), "+r"(registers[n][1]), "+r"(registers[n][2]),
+                   "+r"(registers[n][3])::"memory");
+  }
+}
+
+// Comes between what the threads did with these registers and the products that use them.
+template <class... Registers>
+__device__ __forceinline__ void wgmma_fence(Registers&... registers) {
+  (pin(registers), ...);
+  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+}
+
+// Closes a group of products.
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+}
+
+// Waits until at most `kPending` of the latest groups are on their way. `registers` are those of
+// the groups that are over: until then nobody reads or writes them.
+template <int kPending, class... Registers>
+__device__ __forceinline__ void wgmma_wait(Registers&... registers) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
+  (pin(registers), ...);
+}
+
+#define METRONOME_ROW(n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
+#define METRONOME_ROWS_4(n) \
+  METRONOME_ROW(n), METRONOME_ROW(n + 1), METRONOME_ROW(n + 2), METRONOME_ROW(n + 3)
+#define METRONOME_ROWS_8(n) METRONOME_ROWS_4(n), METRONOME_ROWS_4(n + 4)
+#define METRONOME_ROWS_16(n) METRONOME_ROWS_8(n), METRONOME_ROWS_8(n + 8)
+#define METRONOME_ROWS_32(n) METRONOME_ROWS_16(n), METRONOME_ROWS_16(n + 16)
+#define METRONOME_LIST_32                                                                       \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+#define METRONOME_LIST_64                                                                       \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "  \
+  "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "  \
+  "%56, %57, %58, %59, %60, %61, %62, %63}"
+#define METRONOME_LIST_128                                                                      \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "  \
+  "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "  \
+  "%56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, "  \
+  "%74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, "  \
+  "%92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, "    \
+  "%108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, "  \
+  "%123, %124, %125, %126, %127}"
+#define METRONOME_WGMMA "wgmma.mma_async.sync.aligned.m64n"
+
+// d = a * b, plus d before where it accumulates; of a warpgroup: a is 64 x 16 and b 16 x kColumns,
+// both k-major in shared memory (matrix_descriptor). d[n] of a thread is its part of columns 8 n to
+// 8 n + 7, rows as of mma.m16n8k16 for each warp's 16.
+template <int kColumns>
+__device__ __forceinline__ void wgmma(float (&d)[kColumns / 8][4], std::uint64_t a, std::uint64_t b,
+                                      bool accumulates) {
+  static_assert(kColumns == 64 || kColumns == 128);
+  const auto flag = static_cast<std::uint32_t>(accumulates);
+  if constexpr (kColumns == 64) {
+    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %34, 0;\n" METRONOME_WGMMA
+                 "64k16.f32.bf16.bf16 " METRONOME_LIST_32 ", %32, %33, adds, 1, 1, 0, 0;\n}\n"
+                 : METRONOME_ROWS_8(0)
+                 : "l"(a), "l"(b), "r"(flag));
+  } else {
+    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %66, 0;\n" METRONOME_WGMMA
+                 "128k16.f32.bf16.bf16 " METRONOME_LIST_64 ", %64, %65, adds, 1, 1, 0, 0;\n}\n"
+                 : METRONOME_ROWS_16(0)
+                 : "l"(a), "l"(b), "r"(flag));
+  }
+}
+
+// d += a * b, with a in registers as of mma.m16n8k16 and b not k-major in shared memory.
+template <int kColumns>
+__device__ __forceinline__ void wgmma(float (&d)[kColumns / 8][4], const std::uint32_t (&a)[4],
+                                      std::uint64_t b) {
+  static_assert(kColumns == 64 || kColumns == 128 || kColumns == 256);
+  if constexpr (kColumns == 64) {
+    asm volatile("{\n.reg .pred adds;\nsetp.eq.b32 adds, 0, 0;\n" METRONOME_WGMMA
+                 "64k16.f32.bf16.bf16 " METRONOME_LIST_32
+                 ", {%32, %33, %34, %35}, %36, adds, 1, 1, 1;\n}\n"
+                 : METRONOME_ROWS_8(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  } else if constexpr (kColumns == 128) {
+    asm volatile("{\n.reg .pred adds;\nsetp.eq.b32 adds, 0, 0;\n" METRONOME_WGMMA
+                 "128k16.f32.bf16.bf16 " METRONOME_LIST_64
+                 ", {%64, %65, %66, %67}, %68, adds, 1, 1, 1;\n}\n"
+                 : METRONOME_ROWS_16(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  } else {
+    asm volatile("{\n.reg .pred adds;\nsetp.eq.b32 adds, 0, 0;\n" METRONOME_WGMMA
+                 "256k16.f32.bf16.bf16 " METRONOME_LIST_128
+                 ", {%128, %129, %130, %131}, %132, adds, 1, 1, 1;\n}\n"
+                 : METRONOME_ROWS_32(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+}
+
+#undef METRONOME_WGMMA
+#undef METRONOME_LIST_128
+#undef METRONOME_LIST_64
+#undef METRONOME_LIST_32
+#undef METRONOME_ROWS_32
+#undef METRONOME_ROWS_16
+#undef METRONOME_ROWS_8
+#undef METRONOME_ROWS_4
+#undef METRONOME_ROW
+
+}  // namespace metronome
+
+#endif

@@ -1,0 +1,125 @@
+// The functions of gpu/kernels/hopper_ptx.h in the emulator.
+//
+// What hardware leaves open happens at random: a copy or a product is done when it is started, when
+// somebody waits, or at the last moment that the waits of the kernel allow. So results are wrong
+// where a kernel reads too early or writes too soon. What the emulator does not see: a missing
+// fence_async_proxy() or barrier_init_done(), and reads of registers before wgmma_wait().
+#pragma once
+
+#include <cstdint>
+
+#include "tests/cuda_emulator/cuda.h"
+#include "tests/cuda_emulator/device_code.h"
+#include "tests/cuda_emulator/emulated_ptx.h"
+
+namespace metronome::emulator {
+
+void init_barrier(std::uint64_t* barrier, std::uint32_t arrivals, Where where);
+void arrive_at(std::uint64_t* barrier, Where where);
+void expect_bytes(std::uint64_t* barrier, std::uint32_t bytes, Where where);
+void wait_for_phase(std::uint64_t* barrier, std::uint32_t parity, Where where);
+void start_box(void* shared, const CUtensorMap& tensor, std::int32_t column, std::int32_t row,
+               std::uint64_t* barrier, Where where);
+
+// A lane's part of a product of its warpgroup.
+struct ProductArgument {
+  float* d = nullptr;                // [columns / 2]
+  const std::uint32_t* a = nullptr;  // [4]; null: in shared memory
+  std::uint64_t a_matrix = 0;
+  std::uint64_t b_matrix = 0;
+  int columns = 0;
+  bool is_b_k_major = false;
+  bool accumulates = true;
+};
+extern const WarpOperation kProduct;
+extern const WarpOperation kProductFence;
+extern const WarpOperation kProductCommit;
+extern const WarpOperation kProductWait;  // its argument is an int
+extern const WarpOperation kRegisters;    // its argument is an int
+
+}  // namespace metronome::emulator
+
+namespace metronome {
+
+// Offsets in the dynamic shared memory, which the emulator aligns to 1,024 bytes.
+inline std::uint32_t shared_address(const void* pointer) {
+  return static_cast<std::uint32_t>(static_cast<const unsigned char*>(pointer) -
+                                    emulator::dynamic_shared);
+}
+
+inline unsigned char* swizzled_shared_memory() { return emulator::dynamic_shared; }
+
+inline void fence_async_proxy() {}
+inline void barrier_init_done() {}
+
+inline void barrier_init(SharedBarrier* barrier, std::uint32_t arrivals,
+                         emulator::Where where = emulator::Where::current()) {
+  emulator::init_barrier(barrier, arrivals, where);
+}
+
+inline void barrier_arrive(SharedBarrier* barrier,
+                           emulator::Where where = emulator::Where::current()) {
+  emulator::arrive_at(barrier, where);
+}
+
+inline void barrier_expect(SharedBarrier* barrier, std::uint32_t bytes,
+                           emulator::Where where = emulator::Where::current()) {
+  emulator::expect_bytes(barrier, bytes, where);
+}
+
+inline void barrier_wait(SharedBarrier* barrier, std::uint32_t parity,
+                         emulator::Where where = emulator::Where::current()) {
+  emulator::wait_for_phase(barrier, parity, where);
+}
+
+inline void copy_box(void* shared, const CUtensorMap& tensor, std::int32_t column, std::int32_t row,
+                     SharedBarrier* barrier, emulator::Where where = emulator::Where::current()) {
+  emulator::start_box(shared, tensor, column, row, barrier, where);
+}
+
+template <int kRegisters>
+void give_registers(emulator::Where where = emulator::Where::current()) {
+  static_assert(24 <= kRegisters && kRegisters <= 256 && kRegisters % 8 == 0);
+  int registers = -kRegisters;
+  emulator::warp_rendezvous(emulator::kRegisters, 0xffffffffu, &registers, where);
+}
+template <int kRegisters>
+void take_registers(emulator::Where where = emulator::Where::current()) {
+  static_assert(24 <= kRegisters && kRegisters <= 256 && kRegisters % 8 == 0);
+  int registers = kRegisters;
+  emulator::warp_rendezvous(emulator::kRegisters, 0xffffffffu, &registers, where);
+}
+
+template <class... Registers>
+void wgmma_fence(Registers&...) {
+  emulator::warp_rendezvous(emulator::kProductFence, 0xffffffffu, nullptr, {});
+}
+
+inline void wgmma_commit() {
+  emulator::warp_rendezvous(emulator::kProductCommit, 0xffffffffu, nullptr, {});
+}
+
+template <int kPending, class... Registers>
+void wgmma_wait(Registers&...) {
+  int pending = kPending;
+  emulator::warp_rendezvous(emulator::kProductWait, 0xffffffffu, &pending, {});
+}
+
+// Sums as mma_m16n8k16 of the emulator: d first, then the products by ascending k.
+template <int kColumns>
+void wgmma(float (&d)[kColumns / 8][4], std::uint64_t a, std::uint64_t b, bool accumulates,
+           emulator::Where where = emulator::Where::current()) {
+  static_assert(kColumns == 64 || kColumns == 128);
+  emulator::ProductArgument argument{&d[0][0], nullptr, a, b, kColumns, true, accumulates};
+  emulator::warp_rendezvous(emulator::kProduct, 0xffffffffu, &argument, where);
+}
+
+template <int kColumns>
+void wgmma(float (&d)[kColumns / 8][4], const std::uint32_t (&a)[4], std::uint64_t b,
+           emulator::Where where = emulator::Where::current()) {
+  static_assert(kColumns == 64 || kColumns == 128 || kColumns == 256);
+  emulator::ProductArgument argument{&d[0][0], a, 0, b, kColumns, false, true};
+  emulator::warp_rendezvous(emulator::kProduct, 0xffffffffu, &argument, where);
+}
+
+}  // namespace metronome
