@@ -438,6 +438,13 @@ void BlockRunner::wake(const std::uint64_t* barrier, std::uint32_t parity) {
   }
 }
 
+void BlockRunner::let_others() {
+  if (toss()) return;
+  make_ready(*current_->warp, 1u << current_->lane);
+  running_warp_ = nullptr;
+  give_way();
+}
+
 bool BlockRunner::finish_a_box() {
   if (boxes_.empty()) return false;
   std::swap(boxes_[random_.below(boxes_.size())], boxes_.back());

@@ -114,6 +114,7 @@ struct Warp {
   std::vector<AsyncProduct> products;  // oldest first
   std::int64_t num_product_groups = 0;
   bool is_product_fenced = false;  // since its registers were the warp's own
+  bool is_product_eager = false;   // until the next wait
 };
 
 // Runs blocks; owns the stacks. One for each thread of the host.
@@ -139,6 +140,8 @@ class BlockRunner {
   // Waits until wake() for this barrier finds that the phase of the parity is over.
   void block_on(const std::uint64_t* barrier, std::uint32_t parity, Where where);
   void wake(const std::uint64_t* barrier, std::uint32_t parity);
+  // Half of the time another warp goes on, and the fiber when it is picked again.
+  void let_others();
   // Those that have not happened. One that is asked for happens now.
   void add_box(const BoxCopy& box) { boxes_.push_back(box); }
   bool finish_a_box();

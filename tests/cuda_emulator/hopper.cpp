@@ -183,7 +183,7 @@ void run_product(void* const* lanes, Where where) {
   }
   product.group = warp.num_product_groups;
   warp.products.push_back(product);
-  if (this_runner().toss()) perform_until(warp, product.group + 1);
+  if (warp.is_product_eager) perform_until(warp, product.group + 1);
 }
 
 void run_fence(void* const*, Where) { this_warp().is_product_fenced = true; }
@@ -193,6 +193,7 @@ void run_wait(void* const* lanes, Where) {
   Warp& warp = this_warp();
   perform_until(warp, warp.num_product_groups - *static_cast<const int*>(lanes[0]));
   warp.is_product_fenced = false;
+  warp.is_product_eager = this_runner().toss();
 }
 
 }  // namespace
@@ -220,6 +221,7 @@ void arrive_at(std::uint64_t* barrier, Where where) {
   }
   --state.pending;
   update(barrier, state);
+  this_runner().let_others();
 }
 
 void expect_bytes(std::uint64_t* barrier, std::uint32_t bytes, Where where) {

@@ -11,6 +11,7 @@
 #include "gpu/device_memory.h"
 #include "gpu/kernels/launch.h"
 #include "tests/cuda_emulator/cuda_emulator.h"
+#include "tests/gpu/gpu_test.h"
 
 namespace metronome::testing {
 
@@ -24,13 +25,6 @@ class FreshEmulator {
 };
 
 constexpr std::uint64_t kNumSeeds = 16;
-
-template <class T>
-DeviceArray<T> on_device(const std::vector<T>& values) {
-  DeviceArray<T> array(values.size());
-  array.upload(values);
-  return array;
-}
 
 // Launches on the legacy stream; what cudaDeviceSynchronize says, with failures kept off stderr.
 template <class... Parameters, class... Arguments>
