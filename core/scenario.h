@@ -96,8 +96,9 @@ struct CudaConfig {
   double gpu_memory_utilization = 0.9;  // share of the GPU's memory for everything
   std::optional<double> kv_cache_gib;   // memory for KV where num_blocks is auto
   Invariance invariance = Invariance::Chunk;
-  bool graphs = true;           // decode steps are replayed as CUDA graphs
-  bool early_launches = false;  // kernels start while the one in front ends
+  bool graphs = true;            // decode steps are replayed as CUDA graphs
+  bool early_launches = false;   // kernels start while the one in front ends
+  bool wgmma_attention = false;  // prompts attend by Hopper's own instructions
   // Tokens of one forward pass at most: larger steps are computed in several, one behind the other.
   std::int32_t max_pass_tokens = 8192;
 };

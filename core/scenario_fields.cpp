@@ -179,6 +179,9 @@ void visit_fields(FieldVisitor& visitor, CudaConfig& config) {
   visitor.boolean("graphs", config.graphs, "replay decode steps as CUDA graphs");
   visitor.boolean("early_launches", config.early_launches,
                   "bring a kernel's blocks up while the one in front ends; compute capability 9.0");
+  visitor.boolean("wgmma_attention", config.wgmma_attention,
+                  "prompts attend by wgmma and bulk copies; compute capability 9.0, blocks of a "
+                  "multiple of 8 tokens");
   visitor.integer("max_pass_tokens", config.max_pass_tokens, 16, 131072,
                   "tokens of a forward pass at most; larger steps take several");
 }

@@ -216,12 +216,13 @@ BenchReport run_bench(const Scenario& given, const std::vector<BenchCase>& cases
   const ModelConfig& model = source.config;
   const std::string unsupported = unsupported_on_gpu(model);
   if (!unsupported.empty()) throw UnplacedConfigError("model", unsupported);
-  check_early_launches(gpu, given);
   Scenario scenario = given;
   scenario.engine.max_model_len =
       std::min(given.engine.max_model_len.value_or(model.max_position_embeddings),
                model.max_position_embeddings);
   const Room room = find_room(scenario, model, gpu);
+  DeviceEngineOptions options = engine_options(scenario, model, room.limits);
+  check_hopper_options(gpu, scenario, options);
   report.model = model;
   report.device = gpu.text();
   report.rates = measure_rates(gpu, repeats, poll);
@@ -234,7 +235,6 @@ BenchReport run_bench(const Scenario& given, const std::vector<BenchCase>& cases
   }
   report.kv_tokens = num_blocks * kBlockSize;
   LoadedDeviceModel loaded(source, room.limits, poll);
-  DeviceEngineOptions options = engine_options(scenario, model, room.limits);
   options.kv.num_blocks = num_blocks;
   const std::unique_ptr<DeviceEngine> engine = make_engine(loaded.model(), options, poll);
   fill_with_noise(engine->kv().memory(), 3, engine->stream());

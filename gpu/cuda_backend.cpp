@@ -126,8 +126,8 @@ std::unique_ptr<PreparedRun> CudaBackend::prepare(const Scenario& scenario) try 
     fail_config(scenario.location_of("model"), "model", "cannot be computed here: " + unsupported);
   }
   check_cache_window(scenario, model);
-  check_early_launches(gpu, scenario);
   const PassLimits limits = pass_limits(scenario, model);
+  check_hopper_options(gpu, scenario, engine_options(scenario, model, limits));
   const MemoryPlan plan = plan_run(scenario, model, limits);
   const std::int64_t usable = usable_bytes(gpu, scenario);
   check_memory(scenario, "model", "weights and activations of " + model.name + " take", gpu.name,

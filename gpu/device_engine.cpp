@@ -16,6 +16,7 @@ StepGeometry geometry_of(const ModelConfig& config, const PassLimits& limits,
   const bool has_window = config.n_window_layers() > 0;
   return {.block_size = static_cast<std::int32_t>(options.kv.block_size),
           .group = static_cast<std::int32_t>(config.n_heads / config.n_kv_heads),
+          .tile_rows = options.attends_by_wgmma ? kWgmmaTileRows : kPrefillTileRows,
           .window = has_window ? static_cast<std::int32_t>(config.sliding_window) : 0,
           .has_window_tables = options.has_window_tables,
           .splits_decodes = options.invariance != Invariance::Full &&
@@ -48,7 +49,7 @@ DeviceEngine::DeviceEngine(DeviceModel& model, const DeviceEngineOptions& option
       options_(options),
       geometry_(geometry_of(model.config(), model.limits(), options)),
       stream_(make_stream()),
-      kv_(options.kv),
+      kv_(options.kv, options.attends_by_wgmma),
       block_(static_cast<std::size_t>(step_block_bytes(model.config(), model.limits(), options))),
       buckets_(buckets_of(options)) {
   // Padding, or the two sequences of the self-test.

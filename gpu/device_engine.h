@@ -24,6 +24,8 @@ struct DeviceEngineOptions {
   Invariance invariance = Invariance::Chunk;
   bool uses_graphs = true;
   bool launches_early = false;  // EarlyLaunches; needs compute capability 9.0
+  // Prompts by launch_wgmma_attention; needs compute capability 9.0 and can_attend_by_wgmma.
+  bool attends_by_wgmma = false;
 };
 
 // What of the GPU's memory step arrays take; MemoryDemand::step_bytes.

@@ -4,8 +4,10 @@
 #include <cuda_bf16.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "gpu/device_memory.h"
+#include "gpu/kernels/kv_tensors.h"
 
 namespace metronome {
 
@@ -20,25 +22,34 @@ struct DeviceKvShape {
   std::int64_t layer_elements() const { return num_blocks * n_kv_heads * block_size * head_dim; }
 };
 
+// Of keys and values of one layer. Throws CudaError where the driver has no tensor maps or refuses
+// one. Requires can_attend_by_wgmma, and fewer than 2^31 rows.
+KvTensors make_kv_tensors(const __nv_bfloat16* keys, const __nv_bfloat16* values,
+                          const DeviceKvShape& shape);
+
 // [n_layers][keys, values][num_blocks][n_kv_heads][block_size][head_dim], bfloat16: the keys of one
 // head in one block lie one behind the other.
 class DeviceKvCache {
  public:
-  // Throws CudaError when memory runs out.
-  explicit DeviceKvCache(const DeviceKvShape& shape)
-      : shape_(shape),
-        memory_(static_cast<std::size_t>(2 * shape.n_layers * shape.layer_elements())) {}
+  // With tensors, for launch_wgmma_attention, where they are asked for. Throws CudaError when
+  // memory runs out, and as make_kv_tensors does.
+  explicit DeviceKvCache(const DeviceKvShape& shape, bool has_tensors = false);
 
   const DeviceKvShape& shape() const { return shape_; }
   __nv_bfloat16* keys(std::int64_t layer) const {
     return memory_.data() + 2 * layer * shape_.layer_elements();
   }
   __nv_bfloat16* values(std::int64_t layer) const { return keys(layer) + shape_.layer_elements(); }
+  // Null without tensors.
+  const KvTensors* tensors(std::int64_t layer) const {
+    return tensors_.empty() ? nullptr : &tensors_[static_cast<std::size_t>(layer)];
+  }
   const DeviceArray<__nv_bfloat16>& memory() const { return memory_; }
 
  private:
   DeviceKvShape shape_;
   DeviceArray<__nv_bfloat16> memory_;
+  std::vector<KvTensors> tensors_;  // by layer
 };
 
 }  // namespace metronome

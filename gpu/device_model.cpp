@@ -248,15 +248,20 @@ void DeviceModel::attend(const Pass& pass, std::int64_t i) {
       .block_size = static_cast<std::int32_t>(pass.kv.shape().block_size)};
   const AttentionShape shape = attention_shape_of(model_, is_window);
   if (arrays.tiles.count > 0) {
-    launch_prefill_attention({.shape = shape,
-                              .kv = kv,
-                              .queries = queries_.data(),
-                              .query_start = pass.at<std::int32_t>(arrays.query_start),
-                              .context_lens = pass.at<std::int32_t>(arrays.context_lens),
-                              .tiles = pass.at<PrefillTile>(arrays.tiles),
-                              .num_tiles = static_cast<std::int32_t>(arrays.tiles.count),
-                              .out = attended_.data()},
-                             pass.stream);
+    const PrefillAttentionArgs args = {.shape = shape,
+                                       .kv = kv,
+                                       .queries = queries_.data(),
+                                       .query_start = pass.at<std::int32_t>(arrays.query_start),
+                                       .context_lens = pass.at<std::int32_t>(arrays.context_lens),
+                                       .tiles = pass.at<PrefillTile>(arrays.tiles),
+                                       .num_tiles = static_cast<std::int32_t>(arrays.tiles.count),
+                                       .out = attended_.data()};
+    const KvTensors* const tensors = pass.kv.tensors(i);
+    if (tensors != nullptr) {
+      launch_wgmma_attention(args, *tensors, pass.stream);
+    } else {
+      launch_prefill_attention(args, pass.stream);
+    }
   }
   if (arrays.num_decodes == 0) return;
   launch_decode_attention(

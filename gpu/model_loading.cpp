@@ -73,6 +73,7 @@ DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& 
   options.invariance = scenario.cuda.invariance;
   options.uses_graphs = scenario.cuda.graphs;
   options.launches_early = scenario.cuda.early_launches;
+  options.attends_by_wgmma = scenario.cuda.wgmma_attention;
   return options;
 }
 
@@ -83,12 +84,26 @@ MemoryPlan plan_run(const Scenario& scenario, const ModelConfig& model, const Pa
   return plan_memory(model, demand);
 }
 
-void check_early_launches(const GpuInfo& gpu, const Scenario& scenario) {
-  if (!scenario.cuda.early_launches || gpu.compute_capability >= 90) return;
-  throw UnplacedConfigError("cuda.early_launches",
-                            "needs a GPU of compute capability 9.0, " + gpu.name + " has " +
-                                std::to_string(gpu.compute_capability / 10) + "." +
-                                std::to_string(gpu.compute_capability % 10) + "; allowed: false");
+void check_hopper_options(const GpuInfo& gpu, const Scenario& scenario,
+                          const DeviceEngineOptions& options) {
+  const auto refuse = [&](const char* key) {
+    throw UnplacedConfigError(key, "needs a GPU of compute capability 9.0, " + gpu.name + " has " +
+                                       std::to_string(gpu.compute_capability / 10) + "." +
+                                       std::to_string(gpu.compute_capability % 10) +
+                                       "; allowed: false");
+  };
+  if (options.launches_early && gpu.compute_capability < 90) refuse("cuda.early_launches");
+  if (!options.attends_by_wgmma) return;
+  if (gpu.compute_capability != 90) refuse("cuda.wgmma_attention");
+  const DeviceKvShape& kv = options.kv;
+  if (can_attend_by_wgmma(static_cast<std::int32_t>(kv.head_dim),
+                          static_cast<std::int32_t>(kv.block_size))) {
+    return;
+  }
+  const bool is_slotted = scenario.kv_cache.backend == KvBackend::Slotted;
+  throw UnplacedConfigError(is_slotted ? "engine.max_model_len" : "kv_cache.block_size",
+                            "is " + std::to_string(kv.block_size) +
+                                "; allowed with cuda.wgmma_attention: multiples of 8");
 }
 
 std::int64_t usable_bytes(const GpuInfo& gpu, const Scenario& scenario) {

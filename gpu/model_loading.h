@@ -24,8 +24,10 @@ DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& 
 // Everything but KV blocks.
 MemoryPlan plan_run(const Scenario& scenario, const ModelConfig& model, const PassLimits& limits);
 
-// Throws UnplacedConfigError where the GPU cannot launch kernels early.
-void check_early_launches(const GpuInfo& gpu, const Scenario& scenario);
+// Throws UnplacedConfigError where the GPU, or the cache, is not one for what the options ask of
+// Hopper. `options` are engine_options() of the scenario.
+void check_hopper_options(const GpuInfo& gpu, const Scenario& scenario,
+                          const DeviceEngineOptions& options);
 
 // What a run may take of the GPU: a share of all memory, less what others have taken of it.
 std::int64_t usable_bytes(const GpuInfo& gpu, const Scenario& scenario);

@@ -48,7 +48,7 @@ class Walk {
   }
   std::int32_t num_rows_of(const PrefillTile& tile) const {
     const std::int32_t behind = num_tokens_of(tile.sequence) * g_.group - tile.first_row;
-    return std::clamp(behind, 0, kPrefillTileRows);
+    return std::clamp(behind, 0, g_.tile_rows);
   }
 
   Attention attention(bool is_window) const {
@@ -112,7 +112,7 @@ class Walk {
   }
 
   void walk_tile(const PrefillTile& tile, bool is_window, Attention& result) const {
-    require(tile.first_row % kPrefillTileRows == 0, "tiles begin at multiples of their rows");
+    require(tile.first_row % g_.tile_rows == 0, "tiles begin at multiples of their rows");
     const std::int32_t first_token = at(a_.query_start, tile.sequence);
     const std::int32_t first_position =
         at(a_.context_lens, tile.sequence) - num_tokens_of(tile.sequence);

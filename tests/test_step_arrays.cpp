@@ -42,6 +42,7 @@ StepGeometry draw_geometry(Rng& rng) {
   if (chance(rng, 0.2)) geometry.max_model_len *= 64;
   geometry.block_size = chance(rng, 0.2) ? geometry.max_model_len : draw(rng, 1, 64);
   geometry.group = kGroups[draw(rng, 0, 9)];
+  if (chance(rng, 0.5)) geometry.tile_rows = kWgmmaTileRows;
   if (chance(rng, 0.5)) geometry.window = draw(rng, 1, chance(rng, 0.5) ? 600 : 40);
   geometry.has_window_tables = geometry.window > 0 && chance(rng, 0.6);
   geometry.splits_decodes = chance(rng, 0.75);

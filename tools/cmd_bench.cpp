@@ -30,6 +30,7 @@ struct BenchOptions {
   std::string invariance = "chunk";
   bool has_no_graphs = false;
   bool has_early_launches = false;
+  bool has_wgmma_attention = false;
   PredictOptions predict;  // without hardware: nothing is predicted
 };
 
@@ -64,6 +65,8 @@ po::options_description visible_options(BenchOptions& options) {
       ("no-graphs", po::bool_switch(&options.has_no_graphs), "launch the kernels of decode steps")
       ("early-launches", po::bool_switch(&options.has_early_launches),
        "as cuda.early_launches has it: kernels start while the one in front ends")
+      ("wgmma-attention", po::bool_switch(&options.has_wgmma_attention),
+       "as cuda.wgmma_attention has it: prompts attend by Hopper's own instructions")
       ("predict", po::value(&options.predict.hardware)->value_name("HARDWARE"),
        "run nothing: predict the steps on a GPU of `metronome list hardware`")
       ("cost-model", po::value(&options.predict.cost_model)->value_name("FILE"),
@@ -203,6 +206,7 @@ Json to_json(const BenchReport& report, const BenchOptions& options) {
                {"invariance", options.invariance},
                {"graphs", !options.has_no_graphs},
                {"early_launches", options.has_early_launches},
+               {"wgmma_attention", options.has_wgmma_attention},
                {"repeats", options.repeats},
                {"copy_bytes_per_s", report.rates.copy_bytes_per_s},
                {"matrix_flops_per_s", report.rates.matrix_flops_per_s},
@@ -261,6 +265,7 @@ int bench_command(const Arguments& arguments) {
   scenario.cuda.invariance = invariance_of(options->invariance);
   scenario.cuda.graphs = !options->has_no_graphs;
   scenario.cuda.early_launches = options->has_early_launches;
+  scenario.cuda.wgmma_attention = options->has_wgmma_attention;
   catch_signals();
   // What has been measured is there even if a later case fails.
   BenchReport report;

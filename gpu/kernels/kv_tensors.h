@@ -12,7 +12,8 @@ namespace metronome {
 
 // Keys and values as tensors of num_rows x head_dim elements, num_rows = num_blocks * n_kv_heads *
 // block_size; boxes of box_rows rows and 64 elements land in shared memory with the 128-byte
-// swizzle. Made by make_kv_tensors (gpu/kv_tensors.h).
+// swizzle. Made by make_kv_tensors
+// (gpu/device_kv_cache.h).
 struct KvTensors {
   CUtensorMap keys;
   CUtensorMap values;

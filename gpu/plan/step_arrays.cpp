@@ -33,8 +33,8 @@ struct Lengths {
 
 void check_geometry(const StepGeometry& geometry) {
   METRONOME_CHECK(geometry.block_size >= 1 && geometry.group >= 1 && geometry.window >= 0 &&
-                      geometry.max_model_len >= 1 && geometry.max_model_len <= kMaxModelLen &&
-                      geometry.max_items >= 1,
+                      geometry.tile_rows >= 1 && geometry.max_model_len >= 1 &&
+                      geometry.max_model_len <= kMaxModelLen && geometry.max_items >= 1,
                   "a geometry that is filled in");
   METRONOME_CHECK(!geometry.has_window_tables || geometry.window > 0,
                   "window tables need window layers");
@@ -56,7 +56,7 @@ std::int64_t max_window_splits(std::int32_t split_size, const StepGeometry& geom
 }
 
 std::int32_t num_tiles_of(std::int64_t num_tokens, const StepGeometry& geometry) {
-  return static_cast<std::int32_t>(ceil_div(num_tokens * geometry.group, kPrefillTileRows));
+  return static_cast<std::int32_t>(ceil_div(num_tokens * geometry.group, geometry.tile_rows));
 }
 
 // The splits that the query at the end of a context attends to, [begin, end).
@@ -317,8 +317,8 @@ class Layout {
       const std::int32_t num_rows = chunk.num_tokens * geometry_.group;
       const std::int32_t num_tiles = num_tiles_of(chunk.num_tokens, geometry_);
       for (std::int32_t i = num_tiles - 1; i >= 0; --i) {
-        const std::int32_t first_row = i * kPrefillTileRows;
-        const std::int32_t last_row = std::min(first_row + kPrefillTileRows, num_rows) - 1;
+        const std::int32_t first_row = i * geometry_.tile_rows;
+        const std::int32_t last_row = std::min(first_row + geometry_.tile_rows, num_rows) - 1;
         ordered.push_back({chunk.first_position + last_row / geometry_.group,
                            {static_cast<std::int32_t>(s), first_row}});
       }
@@ -334,7 +334,7 @@ class Layout {
     const std::int32_t per_sequence = num_tiles_of(1, geometry_);
     for (std::size_t i = ordered.size(); i < tiles.size(); ++i) {
       const auto place = static_cast<std::int32_t>(i);
-      tiles[i] = {place / per_sequence, place % per_sequence * kPrefillTileRows};
+      tiles[i] = {place / per_sequence, place % per_sequence * geometry_.tile_rows};
     }
   }
 
@@ -400,8 +400,8 @@ std::size_t max_pass_bytes(std::int32_t max_tokens, std::int32_t max_sequences,
   room.tokens = max_tokens;
   room.sequences = room.rows = room.decodes = std::min(max_tokens, max_sequences);
   // ceil(rows / tile) of each sequence: rows of a tile less one may be missing in each.
-  room.tiles =
-      (room.tokens * geometry.group + room.sequences * (kPrefillTileRows - 1)) / kPrefillTileRows;
+  room.tiles = (room.tokens * geometry.group + room.sequences * (geometry.tile_rows - 1)) /
+               geometry.tile_rows;
   // No split is smaller than that of a single decode.
   const std::int64_t finest = room.sequences * max_splits(decode_split_size(1, geometry), geometry);
   room.items = std::min<std::int64_t>(finest, geometry.max_items);

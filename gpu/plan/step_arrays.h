@@ -16,10 +16,11 @@ namespace metronome {
 // What of the model and the configuration the arrays depend on.
 struct StepGeometry {
   std::int32_t block_size = 0;
-  std::int32_t group = 1;          // query heads to a KV head
-  std::int32_t window = 0;         // of window layers; 0: there are none
-  bool has_window_tables = false;  // window layers have blocks of their own
-  bool splits_decodes = true;      // false: decodes are prefill tiles of one token
+  std::int32_t group = 1;                     // query heads to a KV head
+  std::int32_t tile_rows = kPrefillTileRows;  // or kWgmmaTileRows
+  std::int32_t window = 0;                    // of window layers; 0: there are none
+  bool has_window_tables = false;             // window layers have blocks of their own
+  bool splits_decodes = true;                 // false: decodes are prefill tiles of one token
   std::int32_t max_model_len = 0;
   std::int32_t max_items = 8192;  // splits of a step at most, of one kind of layer
 };

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "core/model/attention_mask.h"
+#include "gpu/device_kv_cache.h"
 #include "gpu/device_memory.h"
 #include "gpu/kernels/kernels.h"
-#include "gpu/kv_tensors.h"
 #include "tests/draws.h"
 #include "tests/gpu/gpu_test.h"
 

@@ -93,18 +93,19 @@ inline ModelSource lab_source(const ModelConfig& model, std::uint64_t seed = 3) 
 struct GpuOptions {
   Invariance invariance = Invariance::Full;
   bool uses_graphs = true;
-  bool launches_early = false;  // on a GPU that can
+  bool launches_early = false;    // on a GPU that can
+  bool attends_by_wgmma = false;  // on a GPU that can, with blocks that it takes
   std::int32_t max_pass_tokens = 512;
   bool keeps_logits = true;
   // With the last token a request asks for, its KV is read back; never with two steps in flight.
   bool keeps_kv = true;
 };
 
-inline bool can_launch_early() {
+inline bool has_hopper() {
   int major = 0;
   check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0),
              "cudaDeviceGetAttribute");
-  return major >= 9;
+  return major == 9;
 }
 
 class GpuLab {
@@ -147,7 +148,11 @@ class GpuLab {
     of_engine.max_num_seqs = setup.max_num_seqs;
     of_engine.invariance = options.invariance;
     of_engine.uses_graphs = options.uses_graphs;
-    of_engine.launches_early = options.launches_early && can_launch_early();
+    of_engine.launches_early = options.launches_early && has_hopper();
+    of_engine.attends_by_wgmma =
+        options.attends_by_wgmma && has_hopper() &&
+        can_attend_by_wgmma(static_cast<std::int32_t>(of_engine.kv.head_dim),
+                            static_cast<std::int32_t>(of_engine.kv.block_size));
     auto engine = std::make_unique<DeviceEngine>(device_model(options.max_pass_tokens), of_engine);
     fill_with_nan(engine->kv());
     return engine;

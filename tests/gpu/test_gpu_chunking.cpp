@@ -47,9 +47,12 @@ LabSettings roomy(bool is_slotted) {
 
 // Of a prompt with one token of output, everything; of the prompt alone, in one piece.
 void check_prompt_in_crowds(const ModelConfig& model, const std::vector<std::int64_t>& chunks,
-                            const std::vector<std::int64_t>& slotted_chunks) {
+                            const std::vector<std::int64_t>& slotted_chunks,
+                            bool attends_by_wgmma = false) {
   GpuLab lab(lab_source(model));
-  const GpuOptions options = {.invariance = Invariance::Chunk};
+  const GpuOptions options = {.invariance = Invariance::Chunk,
+                              .attends_by_wgmma = attends_by_wgmma};
+  const std::int32_t unit = attends_by_wgmma ? 8 : 1;  // of block sizes
   const LabPrompt prompt = {lab.ids(1, kLongPrompt), 1};
   for (const bool is_slotted : {false, true}) {
     const LabSettings settings = roomy(is_slotted);
@@ -60,7 +63,7 @@ void check_prompt_in_crowds(const ModelConfig& model, const std::vector<std::int
       const Crowd crowd = draw_crowd(lab, prompt, static_cast<std::uint64_t>(chunk));
       LabSettings crowded = settings;
       crowded.chunk = chunk;
-      if (!is_slotted) crowded.block_size = chunk == 64 ? 1 : chunk == 257 ? 100 : 16;
+      if (!is_slotted) crowded.block_size = chunk == 64 ? unit : chunk == 257 ? 104 : 16;
       crowded.num_blocks = 1024 / crowded.block_size;
       const LabRun run = lab.run(crowded, crowd.prompts, options);
       CHECK(run.journal.prefill_chunks(RequestId{crowd.place}).size() ==
@@ -92,6 +95,13 @@ TEST_CASE("a prompt has the same bits in chunks of any size beside others: Gemma
 TEST_CASE("a prompt has the same bits in chunks of any size beside others: 20 query heads",
           "[gpu][chunking]") {
   check_prompt_in_crowds(many_heads_model(), {64}, {7});
+}
+TEST_CASE("a prompt has the same bits in chunks of any size beside others: by wgmma",
+          "[gpu][chunking]") {
+  for (const Family family : kFamilies) {
+    check_prompt_in_crowds(small_gpu_model(family), {7, 64}, {100}, true);
+  }
+  check_prompt_in_crowds(many_heads_model(), {257}, {7}, true);
 }
 TEST_CASE("a prompt has the same bits in chunks of many sizes beside others",
           "[gpu][chunking][slow]") {

@@ -75,6 +75,14 @@ TEST_CASE("what keeps a scenario from a GPU is one sentence", "[gpu_backend]") {
   CHECK(contains(too_large, "GiB, CUDA emulator has 230.4 MiB for it; allowed: less"));
   CHECK(contains(refusal(place, "engine: {max_model_len: 4096}"), "case.yaml:2: engine.max_model"));
 
+  const std::string wgmma = "cuda: {wgmma_attention: true}\n";
+  CHECK(contains(refusal(place, wgmma + "kv_cache: {block_size: 12}\n" + kSmall),
+                 "case.yaml:3: kv_cache.block_size: is 12; allowed with cuda.wgmma_attention: "
+                 "multiples of 8"));
+  emulator::set_compute_capability(8, 0);
+  CHECK(contains(refusal(place, wgmma + kSmall),
+                 "case.yaml:2: cuda.wgmma_attention: needs a GPU of compute capability 9.0, CUDA "
+                 "emulator has 8.0; allowed: false"));
   emulator::set_compute_capability(7, 5);
   CHECK(contains(refusal(place, kSmall),
                  "cuda.device: CUDA emulator has compute capability 7.5; allowed: 8.0 and later"));

@@ -7,8 +7,8 @@
 
 #include "core/model/float16.h"
 #include "core/rng.h"
+#include "gpu/device_kv_cache.h"
 #include "gpu/kernels/hopper_ptx.h"
-#include "gpu/kv_tensors.h"
 #include "tests/catch.h"
 #include "tests/gpu/attention_reference.h"
 #include "tests/gpu_emulator/device_values.h"

@@ -1,4 +1,4 @@
-#include "gpu/kv_tensors.h"
+#include "gpu/device_kv_cache.h"
 
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -54,6 +54,14 @@ KvTensors make_kv_tensors(const __nv_bfloat16* keys, const __nv_bfloat16* values
           .values = tensor_map(values, num_rows, shape.head_dim, box_rows),
           .num_rows = static_cast<std::int32_t>(num_rows),
           .box_rows = box_rows};
+}
+
+DeviceKvCache::DeviceKvCache(const DeviceKvShape& shape, bool has_tensors)
+    : shape_(shape),
+      memory_(static_cast<std::size_t>(2 * shape.n_layers * shape.layer_elements())) {
+  for (std::int64_t layer = 0; has_tensors && layer < shape.n_layers; ++layer) {
+    tensors_.push_back(make_kv_tensors(keys(layer), values(layer), shape));
+  }
 }
 
 }  // namespace metronome
