@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "gpu/gpu_info.h"
 #include "gpu/kernels/launch.h"
 #include "gpu/plan/graph_buckets.h"
 #include "gpu/profile_range.h"
@@ -22,7 +23,11 @@ StepGeometry geometry_of(const ModelConfig& config, const PassLimits& limits,
           .splits_decodes = options.invariance != Invariance::Full &&
                             can_split_decode(attention_shape_of(config, false)),
           .max_model_len = limits.max_model_len,
-          .max_items = limits.max_items};
+          .max_items = limits.max_items,
+          .n_kv_heads = static_cast<std::int32_t>(config.n_kv_heads),
+          .num_processors = options.attends_by_wgmma ? num_processors() : 0,
+          .span_size = options.prefill_span,
+          .max_parts = limits.max_parts};
 }
 
 std::vector<std::int32_t> buckets_of(const DeviceEngineOptions& options) {

@@ -26,6 +26,7 @@ struct DeviceEngineOptions {
   bool launches_early = false;  // EarlyLaunches; needs compute capability 9.0
   // Prompts by launch_wgmma_attention; needs compute capability 9.0 and can_attend_by_wgmma.
   bool attends_by_wgmma = false;
+  std::int32_t prefill_span = kPrefillSpan;  // shorter in tests
 };
 
 // What of the GPU's memory step arrays take; MemoryDemand::step_bytes.

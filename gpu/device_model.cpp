@@ -38,7 +38,9 @@ MemoryDemand memory_demand(const ModelConfig& model, const PassLimits& limits) {
           .workspace_bytes = kGemmWorkspaceBytes,
           .partial_floats = can_split_decode(shape) ? decode_partial_floats(shape) : 0,
           .sample_scratch_bytes =
-              sample_scratch_bytes(limits.max_rows, static_cast<std::int32_t>(model.vocab_size))};
+              sample_scratch_bytes(limits.max_rows, static_cast<std::int32_t>(model.vocab_size)),
+          .prefill_part_bytes = limits.max_parts * prefill_part_floats(shape) *
+                                static_cast<std::int64_t>(sizeof(float))};
 }
 
 struct DeviceModel::Pass {
@@ -79,6 +81,7 @@ DeviceModel::DeviceModel(const ModelSource& source, const PassLimits& limits, Ge
   const MemoryDemand demand = memory_demand(model_, limits);
   partials_ = DeviceArray<float>(static_cast<std::size_t>(limits.max_items) *
                                  static_cast<std::size_t>(demand.partial_floats));
+  parts_ = DeviceArray<float>(static_cast<std::size_t>(demand.prefill_part_bytes) / sizeof(float));
   sample_scratch_ = DeviceArray<std::byte>(static_cast<std::size_t>(demand.sample_scratch_bytes));
   const AttentionShape shape = attention_shape_of(model_, false);
   if (can_split_decode(shape)) decode_ctas_ = decode_attention_ctas(shape);
@@ -248,17 +251,26 @@ void DeviceModel::attend(const Pass& pass, std::int64_t i) {
       .block_size = static_cast<std::int32_t>(pass.kv.shape().block_size)};
   const AttentionShape shape = attention_shape_of(model_, is_window);
   if (arrays.tiles.count > 0) {
-    const PrefillAttentionArgs args = {.shape = shape,
-                                       .kv = kv,
-                                       .queries = queries_.data(),
-                                       .query_start = pass.at<std::int32_t>(arrays.query_start),
-                                       .context_lens = pass.at<std::int32_t>(arrays.context_lens),
-                                       .tiles = pass.at<PrefillTile>(arrays.tiles),
-                                       .num_tiles = static_cast<std::int32_t>(arrays.tiles.count),
-                                       .out = attended_.data()};
+    PrefillAttentionArgs args = {.shape = shape,
+                                 .kv = kv,
+                                 .queries = queries_.data(),
+                                 .query_start = pass.at<std::int32_t>(arrays.query_start),
+                                 .context_lens = pass.at<std::int32_t>(arrays.context_lens),
+                                 .tiles = pass.at<PrefillTile>(arrays.tiles),
+                                 .num_tiles = static_cast<std::int32_t>(arrays.tiles.count),
+                                 .out = attended_.data()};
     const KvTensors* const tensors = pass.kv.tensors(i);
     if (tensors != nullptr) {
-      launch_wgmma_attention(args, *tensors, pass.stream);
+      METRONOME_CHECK(arrays.tiles.count <= static_cast<std::size_t>(limits_.max_parts),
+                      "a part for every tile");
+      PrefillParts parts = {.parts = parts_.data(), .span_size = arrays.span_size};
+      if (!is_window && arrays.span_tiles.count > 0) {
+        args.tiles = pass.at<PrefillTile>(arrays.span_tiles);
+        args.num_tiles = static_cast<std::int32_t>(arrays.span_tiles.count);
+        parts.merges = pass.at<PrefillMerge>(arrays.merges);
+        parts.num_merges = static_cast<std::int32_t>(arrays.merges.count);
+      }
+      launch_wgmma_attention(args, parts, *tensors, pass.stream);
     } else {
       launch_prefill_attention(args, pass.stream);
     }

@@ -23,6 +23,8 @@ struct PassLimits {
   std::int32_t max_rows = 0;  // of logits
   std::int32_t max_items = 0;
   std::int32_t max_model_len = 0;
+  std::int32_t max_parts =
+      0;  // of launch_wgmma_attention, at least the tiles of any pass; 0: unused
 };
 
 AttentionShape attention_shape_of(const ModelConfig& model, bool is_window);
@@ -88,6 +90,7 @@ class DeviceModel {
   DeviceArray<__nv_bfloat16> update_;  // with post norms: what they are applied to
   DeviceArray<float> logits_;          // [max_rows]
   DeviceArray<float> partials_;
+  DeviceArray<float> parts_;  // [max_parts]
   DeviceArray<std::byte> sample_scratch_;
 };
 

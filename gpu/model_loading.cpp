@@ -54,10 +54,17 @@ PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model) {
   const std::int64_t most =
       std::min<std::int64_t>(scenario.cuda.max_pass_tokens, max_num_seqs * max_model_len);
   const std::int64_t bucket = graph_buckets(max_num_seqs).back();
-  return {.max_tokens = static_cast<std::int32_t>(std::max(most, bucket)),
-          .max_rows = static_cast<std::int32_t>(std::max<std::int64_t>(max_num_seqs, bucket)),
+  const std::int64_t max_tokens = std::max(most, bucket);
+  const std::int64_t max_rows = std::max<std::int64_t>(max_num_seqs, bucket);
+  // In each sequence the last tile may lack all rows but one.
+  const std::int64_t max_tiles =
+      (max_tokens * (model.n_heads / model.n_kv_heads) + max_rows * (kWgmmaTileRows - 1)) /
+      kWgmmaTileRows;
+  return {.max_tokens = static_cast<std::int32_t>(max_tokens),
+          .max_rows = static_cast<std::int32_t>(max_rows),
           .max_items = std::max(kItems, max_num_seqs),
-          .max_model_len = static_cast<std::int32_t>(max_model_len)};
+          .max_model_len = static_cast<std::int32_t>(max_model_len),
+          .max_parts = scenario.cuda.wgmma_attention ? static_cast<std::int32_t>(max_tiles) : 0};
 }
 
 DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& model,

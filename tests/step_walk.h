@@ -62,7 +62,11 @@ class Walk {
     require(at(starts, a_.num_decodes) == static_cast<std::int32_t>(items.count),
             "items at the end");
     for (std::int32_t i = 0; i < at(starts, a_.num_decodes); ++i) walk_item(i, is_window, result);
-    for (std::size_t i = 0; i < a_.tiles.count; ++i) walk_tile(tile(i), is_window, result);
+    const bool is_apart = !is_window && a_.span_tiles.count > 0;
+    for (const PrefillTile& tile : a_.view<PrefillTile>(is_apart ? a_.span_tiles : a_.tiles)) {
+      walk_tile(tile, is_window, result);
+    }
+    if (is_apart) check_merges();
     return result;
   }
 
@@ -119,14 +123,46 @@ class Walk {
     for (std::int32_t i = 0; i < num_rows_of(tile); ++i) {
       const std::int32_t row = tile.first_row + i;
       const std::int32_t token = first_token + row / g_.group;
-      ++result.row_count.at(static_cast<std::size_t>(first_token * g_.group + row));
+      if (tile.span <= 0) {  // the row is one of the merge's, too
+        ++result.row_count.at(static_cast<std::size_t>(first_token * g_.group + row));
+      }
       if (row % g_.group != 0) continue;  // heads of a token read the same
       const std::int32_t position = first_position + row / g_.group;
       for (std::int32_t kv = 0; kv <= position; ++kv) {
         if (!attends(position, kv, is_window ? g_.window : kNoWindow)) continue;
+        if (tile.span >= 0 && kv / g_.span_size != tile.span) continue;
         read(tile.sequence, token, kv, is_window, result);
       }
     }
+  }
+
+  // Every part is of one tile and span, and every tile whose spans are apart has its merge.
+  void check_merges() const {
+    std::vector<PrefillTile> parts;
+    for (const PrefillMerge& merge : a_.view<PrefillMerge>(a_.merges)) {
+      require(merge.num_parts > 1, "a merge of parts");
+      require(merge.first_part == static_cast<std::int32_t>(parts.size()), "parts one by one");
+      for (std::int32_t span = 0; span < merge.num_parts; ++span) {
+        parts.push_back({merge.sequence, merge.first_row, span, merge.first_part + span});
+      }
+    }
+    require(parts.size() <= static_cast<std::size_t>(g_.max_parts), "room for all parts");
+    std::int32_t last_length = INT32_MAX;
+    std::size_t num_apart = 0;
+    for (const PrefillTile& tile : a_.view<PrefillTile>(a_.span_tiles)) {
+      const std::int32_t last_row = tile.first_row + num_rows_of(tile) - 1;
+      const std::int32_t behind = at(a_.context_lens, tile.sequence) -
+                                  num_tokens_of(tile.sequence) + last_row / g_.group + 1;
+      require(tile.span >= 0 || behind <= g_.span_size, "long tiles are apart");
+      const std::int32_t length =
+          tile.span < 0 ? behind : std::min(behind - tile.span * g_.span_size, g_.span_size);
+      require(length > 0 && length <= last_length, "long tiles first");
+      last_length = length;
+      if (tile.span < 0) continue;
+      ++num_apart;
+      require(parts.at(static_cast<std::size_t>(tile.part)) == tile, "a tile's part");
+    }
+    require(num_apart == parts.size(), "every part is somebody's");
   }
 
   const StepArrays& a_;
@@ -375,6 +411,7 @@ class PassCheck {
     counts["padded tiles"] += bucket > 0 && device.tiles.count > chunks_.size() ? 1 : 0;
     counts["several copies"] += device.copies.size() > 1 ? 1 : 0;
     counts["several tiles"] += device.tiles.count > chunks_.size() ? 1 : 0;
+    counts["spans apart"] += device.span_tiles.count > 0 ? 1 : 0;
     counts["several splits"] += device.item_decode.count > chunks_.size() ? 1 : 0;
     counts["fewer in the window"] +=
         geometry_.window > 0 && device.window_item_decode.count < device.item_decode.count ? 1 : 0;

@@ -42,7 +42,13 @@ StepGeometry draw_geometry(Rng& rng) {
   if (chance(rng, 0.2)) geometry.max_model_len *= 64;
   geometry.block_size = chance(rng, 0.2) ? geometry.max_model_len : draw(rng, 1, 64);
   geometry.group = kGroups[draw(rng, 0, 9)];
-  if (chance(rng, 0.5)) geometry.tile_rows = kWgmmaTileRows;
+  if (chance(rng, 0.5)) {
+    geometry.tile_rows = kWgmmaTileRows;
+    geometry.n_kv_heads = draw(rng, 1, 8);
+    geometry.num_processors = draw(rng, 0, 200);
+    geometry.span_size = draw(rng, 1, 4) * 128;
+    geometry.max_parts = draw(rng, 0, 300);
+  }
   if (chance(rng, 0.5)) geometry.window = draw(rng, 1, chance(rng, 0.5) ? 600 : 40);
   geometry.has_window_tables = geometry.window > 0 && chance(rng, 0.6);
   geometry.splits_decodes = chance(rng, 0.75);
@@ -100,7 +106,7 @@ TEST_CASE("random passes compute every token and every position once", "[step_ar
     const auto num_decodes = static_cast<std::int32_t>(plan.chunks.size());
     REQUIRE_NOTHROW(check.run(num_decodes + draw(rng, 0, 4), arrays));
   }
-  CHECK(coverage.counts.size() == 9);
+  CHECK(coverage.counts.size() == 10);
   require_coverage(coverage, 30);
 }
 

@@ -6,7 +6,11 @@
 // tiles in through the bulk copy engine, as many boxes as a tile has pieces of blocks. The scores
 // of a tile are multiplied together with the values of the tile before, so that the tensor cores
 // work while the softmax of one of them is computed; the other warpgroup fills what gaps are left.
-// prefill_rows.cuh says why a row has the same bits in every chunk.
+//
+// Positions are summed up in spans, each from nothing, and the sums of a span are added to those of
+// the spans before it. Where a pass has fewer tiles than the GPU has room for, each span is a CTA's
+// and a second kernel adds them up, in the same order by the same operations: the bits are the
+// same. prefill_rows.cuh says why a row has the same bits in every chunk.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -30,7 +34,8 @@ constexpr int kThreads = (1 + kGroups) * kGroupThreads;
 constexpr int kStages = 2;
 constexpr int kRowBytes = 128;  // of a part: 64 columns of a tile or of the queries
 constexpr int kPartColumns = 64;
-// 512 threads' worth of 128: what ptxas may give each before the groups trade registers.
+constexpr float kLog2OfE = 1.4426950408889634f;
+// A CTA has 65,536 registers; the groups trade what ptxas gave them.
 constexpr int kLoaderRegisters = 40;
 constexpr int kComputeRegisters = 232;
 static_assert((kLoaderRegisters + kGroups * kComputeRegisters) * kGroupThreads <= 65536);
@@ -97,12 +102,6 @@ template <int kHeadDim>
 __device__ __forceinline__ std::int32_t first_tile_position(const RowTile& rows) {
   constexpr int kKvTile = Layout<kHeadDim>::kKvTile;
   return rows.kv_begin / kKvTile * kKvTile;
-}
-
-template <int kHeadDim>
-__device__ __forceinline__ std::int32_t count_tiles(const RowTile& rows) {
-  constexpr int kKvTile = Layout<kHeadDim>::kKvTile;
-  return (rows.kv_end - first_tile_position<kHeadDim>(rows) + kKvTile - 1) / kKvTile;
 }
 
 // A run of positions of a tile that lies in one block: what one copy brings.
@@ -180,10 +179,9 @@ __device__ __forceinline__ void load_tiles(const PrefillAttentionArgs& args,
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int box_rows = tensors.box_rows;
   Barriers& barriers = shared.barriers();
-  const std::int32_t num_tiles = count_tiles<kHeadDim>(rows);
   std::int32_t position = first_tile_position<kHeadDim>(rows);
 #pragma unroll 1
-  for (std::int32_t tile = 0; tile < num_tiles; ++tile, position += kKvTile) {
+  for (std::int32_t tile = 0; position < rows.kv_end; ++tile, position += kKvTile) {
     const Turn turn(tile);
     const bool has_box = lane * box_rows < kKvTile;
     Box box = box_at(args, tensors, rows, position + (has_box ? lane * box_rows : 0));
@@ -276,30 +274,81 @@ __device__ __forceinline__ void multiply_values(Accumulators<kHeadDim>& out,
   wgmma_commit();
 }
 
+// Parts lie as [part][KV head][head_dim / 8 + 1][thread] in fours: the accumulators of a thread,
+// and behind them its two maxima and sums.
+template <int kHeadDim>
+__device__ __forceinline__ float4* part_of(const PrefillAttentionArgs& args,
+                                           const PrefillParts& parts, std::int32_t part,
+                                           std::int32_t kv_head) {
+  constexpr std::int64_t kFours = (kHeadDim / 8 + 1) * kGroups * kGroupThreads;
+  const std::int64_t index = std::int64_t{part} * args.shape.n_kv_heads + kv_head;
+  return reinterpret_cast<float4*>(parts.parts) + index * kFours;
+}
+
+template <int kHeadDim>
+__device__ __forceinline__ void save_sums(const RowSums<kHeadDim>& sums, float4* part, int thread) {
+  part += thread;
+#pragma unroll
+  for (int n = 0; n < kHeadDim / 8; ++n, part += kGroups * kGroupThreads) {
+    *part = {sums.out[n][0], sums.out[n][1], sums.out[n][2], sums.out[n][3]};
+  }
+  *part = {sums.maximum[0], sums.maximum[1], sums.sum[0], sums.sum[1]};
+}
+
+// Adds the sums of a part, over positions in front of those in `sums` or behind them. Sums over
+// nothing change nothing on either side, but for the sign of a 0.
+template <bool kIsPartInFront, int kHeadDim>
+__device__ __forceinline__ void add_part(RowSums<kHeadDim>& sums, const float4* part, int thread,
+                                         float scale_log2) {
+  part += thread;
+  const float4 last = part[kHeadDim / 8 * kGroups * kGroupThreads];
+  const float part_maximum[2] = {last.x, last.y};
+  const float part_sum[2] = {last.z, last.w};
+  float factor[2] = {1, 1};
+  float part_factor[2] = {1, 1};
+  const auto add = [&](float& mine, float parts, int r) {
+    mine = kIsPartInFront ? fmaf(mine, factor[r], parts * part_factor[r])
+                          : fmaf(parts, part_factor[r], mine * factor[r]);
+  };
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float peak = fmaxf(sums.maximum[r], part_maximum[r]);
+    const float shift = peak == -INFINITY ? 0.0f : peak;
+    factor[r] = exp2_fast((sums.maximum[r] - shift) * scale_log2);
+    part_factor[r] = exp2_fast((part_maximum[r] - shift) * scale_log2);
+    add(sums.sum[r], part_sum[r], r);
+    sums.maximum[r] = peak;
+  }
+#pragma unroll
+  for (int n = 0; n < kHeadDim / 8; ++n, part += kGroups * kGroupThreads) {
+    const float4 four = *part;
+    add(sums.out[n][0], four.x, 0);
+    add(sums.out[n][1], four.y, 0);
+    add(sums.out[n][2], four.z, 1);
+    add(sums.out[n][3], four.w, 1);
+  }
+}
+
 // A warp has done with a tile, which may be overwritten when all have.
 __device__ __forceinline__ void release(SharedBarrier* empty) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) barrier_arrive(empty);
 }
 
-// What a computing warpgroup does.
+// The sums of a tile over the positions from `position`, that of KV tile number `tile` of the CTA,
+// to `end`; returns the number of the next tile. `thread` counts those that compute.
 template <int kHeadDim>
-__device__ __forceinline__ void attend(const PrefillAttentionArgs& args, const RowTile& rows,
-                                       const Layout<kHeadDim>& shared) {
+__device__ __forceinline__ std::int32_t attend_span(const PrefillAttentionArgs& args,
+                                                    const RowTile& rows,
+                                                    const Layout<kHeadDim>& shared, int thread,
+                                                    std::int32_t position, std::int32_t end,
+                                                    std::int32_t tile, RowSums<kHeadDim>& sums) {
   constexpr int kKvTile = Layout<kHeadDim>::kKvTile;
-  const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;  // of those that compute
-  const int group = thread / kGroupThreads;
   Barriers& barriers = shared.barriers();
-  const unsigned char* const queries = shared.queries(group);
-  load_queries<kHeadDim>(args, rows, group, thread % kGroupThreads, shared.queries(group),
-                         &barriers.queries[group]);
-
+  const unsigned char* const queries = shared.queries(thread / kGroupThreads);
   const std::int32_t row_positions[2] = {rows.position(lane_row(rows.first_row, thread, 0)),
                                          rows.position(lane_row(rows.first_row, thread, 1))};
-  const float scale_log2 = args.shape.scale * 1.4426950408889634f;  // log2(e)
-  const std::int32_t num_tiles = count_tiles<kHeadDim>(rows);
-  std::int32_t position = first_tile_position<kHeadDim>(rows);
-  RowSums<kHeadDim> sums;
+  const float scale_log2 = args.shape.scale * kLog2OfE;
   Accumulators<kKvTile> scores;
   Weights<kHeadDim> weights;
   const auto pack = [&] {
@@ -307,7 +356,7 @@ __device__ __forceinline__ void attend(const PrefillAttentionArgs& args, const R
     for (int step = 0; step < kKvTile / 16; ++step) pack_weights(weights[step], scores, step);
   };
 
-  Turn turn(0);
+  Turn turn(tile++);
   barrier_wait(&barriers.keys_full[turn.stage], turn.parity);
   wgmma_fence(scores);
   multiply_keys<kHeadDim>(scores, queries, shared.keys(turn.stage));
@@ -317,10 +366,9 @@ __device__ __forceinline__ void attend(const PrefillAttentionArgs& args, const R
   sums.weigh(scores, scale_log2);  // nothing to correct yet
   pack();
 #pragma unroll 1
-  for (std::int32_t tile = 1; tile < num_tiles; ++tile) {
-    position += kKvTile;
+  for (position += kKvTile; position < end; position += kKvTile) {
     const Turn last = turn;
-    turn = Turn(tile);
+    turn = Turn(tile++);
     barrier_wait(&barriers.keys_full[turn.stage], turn.parity);
     wgmma_fence(scores, weights, sums.out);
     multiply_keys<kHeadDim>(scores, queries, shared.keys(turn.stage));
@@ -340,12 +388,43 @@ __device__ __forceinline__ void attend(const PrefillAttentionArgs& args, const R
   wgmma_fence(weights, sums.out);
   multiply_values<kHeadDim>(sums.out, weights, shared.values(turn.stage));
   wgmma_wait<0>(sums.out, weights);
-  store_rows<kHeadDim>(args, rows, sums, thread);
+  release(&barriers.values_empty[turn.stage]);
+  return tile;
+}
+
+// What a computing warpgroup does. `part` is for the sums of all spans but the last, or, where the
+// CTA has one span only, of that one.
+template <int kHeadDim>
+__device__ __forceinline__ void attend(const PrefillAttentionArgs& args, const RowTile& rows,
+                                       const PrefillParts& parts, bool has_one_span, float4* part,
+                                       const Layout<kHeadDim>& shared) {
+  const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;  // of those that compute
+  const int group = thread / kGroupThreads;
+  load_queries<kHeadDim>(args, rows, group, thread % kGroupThreads, shared.queries(group),
+                         &shared.barriers().queries[group]);
+  std::int32_t begin = first_tile_position<kHeadDim>(rows);
+  std::int32_t tile = 0;
+  RowSums<kHeadDim> sums;
+#pragma unroll 1
+  for (bool is_first = true;; is_first = false) {
+    const std::int32_t end = min(rows.kv_end, (begin / parts.span_size + 1) * parts.span_size);
+    tile = attend_span<kHeadDim>(args, rows, shared, thread, begin, end, tile, sums);
+    if (!is_first) add_part<true>(sums, part, thread, args.shape.scale * kLog2OfE);
+    if (end == rows.kv_end) break;
+    save_sums<kHeadDim>(sums, part, thread);
+    sums = RowSums<kHeadDim>();
+    begin = end;
+  }
+  if (has_one_span) {
+    save_sums<kHeadDim>(sums, part, thread);
+  } else {
+    store_rows<kHeadDim>(args, rows, sums, thread);
+  }
 }
 
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 1)
-    wgmma_attention_kernel(const PrefillAttentionArgs args,
+    wgmma_attention_kernel(const PrefillAttentionArgs args, const PrefillParts parts,
                            const __grid_constant__ KvTensors tensors) {
   join_kernels();
   if constexpr (!kHasWgmma) {
@@ -353,8 +432,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     return;
   }
   const Layout<kHeadDim> shared{swizzled_shared_memory()};
-  const RowTile rows = row_tile<kWgmmaTileRows>(args);
+  RowTile rows = row_tile<kWgmmaTileRows>(args);
   if (rows.num_rows == 0) return;  // padding
+  const PrefillTile tile = args.tiles[tile_of_cta(args)];
+  const bool has_one_span = tile.span >= 0;
+  if (has_one_span) {
+    rows.kv_begin = max(rows.kv_begin, tile.span * parts.span_size);
+    rows.kv_end = min(rows.kv_end, (tile.span + 1) * parts.span_size);
+  }
   if (threadIdx.x == 0) {
     Barriers& barriers = shared.barriers();
     for (int stage = 0; stage < kStages; ++stage) {
@@ -372,26 +457,59 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x < 32) load_tiles(args, tensors, rows, shared);
   } else {
     take_registers<kComputeRegisters>();
-    attend(args, rows, shared);
+    float4* const part =
+        part_of<kHeadDim>(args, parts, has_one_span ? tile.part : tile_of_cta(args), rows.kv_head);
+    attend(args, rows, parts, has_one_span, part, shared);
   }
 }
 
+// A CTA for every merge and KV head; its threads are those that computed the parts.
 template <int kHeadDim>
-void launch_of(const PrefillAttentionArgs& args, const KvTensors& tensors, cudaStream_t stream) {
-  const std::int64_t num_ctas = std::int64_t{args.num_tiles} * args.shape.n_kv_heads;
+__global__ void __launch_bounds__(kGroups* kGroupThreads)
+    merge_parts_kernel(const PrefillAttentionArgs args, const PrefillParts parts,
+                       const PrefillMerge* merges) {
+  join_kernels();
+  const auto cta = static_cast<std::int32_t>(blockIdx.x);
+  const PrefillMerge merge = merges[cta / args.shape.n_kv_heads];
+  const std::int32_t kv_head = cta % args.shape.n_kv_heads;
+  const int thread = static_cast<int>(threadIdx.x);
+  RowSums<kHeadDim> sums;  // over nothing
+#pragma unroll 1
+  for (std::int32_t i = 0; i < merge.num_parts; ++i) {
+    const float4* const part = part_of<kHeadDim>(args, parts, merge.first_part + i, kv_head);
+    add_part<false>(sums, part, thread, args.shape.scale * kLog2OfE);
+  }
+  const RowTile rows = row_tile<kWgmmaTileRows>(args, merge.sequence, merge.first_row, kv_head);
+  store_rows<kHeadDim>(args, rows, sums, thread);
+}
+
+template <int kHeadDim>
+void launch_of(const PrefillAttentionArgs& args, const PrefillParts& parts,
+               const KvTensors& tensors, cudaStream_t stream) {
+  METRONOME_CHECK(parts.span_size > 0 && parts.span_size % wgmma_kv_tile(kHeadDim) == 0,
+                  "a span is made of whole KV tiles");
+  const auto num_ctas = [&args](std::int32_t count) {
+    return dim3(static_cast<unsigned>(std::int64_t{count} * args.shape.n_kv_heads));
+  };
   launch(wgmma_attention_kernel<kHeadDim>,
-         {dim3(static_cast<unsigned>(num_ctas)), dim3(kThreads), Layout<kHeadDim>::kSharedBytes},
-         stream, args, tensors);
+         {num_ctas(args.num_tiles), dim3(kThreads), Layout<kHeadDim>::kSharedBytes}, stream, args,
+         parts, tensors);
+  launch(merge_parts_kernel<kHeadDim>, {num_ctas(parts.num_merges), dim3(kGroups * kGroupThreads)},
+         stream, args, parts, parts.merges);
 }
 
 }  // namespace
 
-void launch_wgmma_attention(const PrefillAttentionArgs& args, const KvTensors& tensors,
-                            cudaStream_t stream) {
+std::int64_t prefill_part_floats(const AttentionShape& shape) {
+  return std::int64_t{shape.head_dim / 8 + 1} * kGroups * kGroupThreads * 4 * shape.n_kv_heads;
+}
+
+void launch_wgmma_attention(const PrefillAttentionArgs& args, const PrefillParts& parts,
+                            const KvTensors& tensors, cudaStream_t stream) {
   switch (args.shape.head_dim) {
-    case 64: launch_of<64>(args, tensors, stream); break;
-    case 128: launch_of<128>(args, tensors, stream); break;
-    case 256: launch_of<256>(args, tensors, stream); break;
+    case 64: launch_of<64>(args, parts, tensors, stream); break;
+    case 128: launch_of<128>(args, parts, tensors, stream); break;
+    case 256: launch_of<256>(args, parts, tensors, stream); break;
     default: METRONOME_CHECK(false, "head_dim must be 64, 128 or 256");
   }
 }

@@ -36,11 +36,22 @@ constexpr bool can_attend_by_wgmma(std::int32_t head_dim, std::int32_t block_siz
   return kv_box_rows(head_dim, block_size) >= 8;
 }
 
+// Sums over spans of positions, between the CTAs that share a tile.
+struct PrefillParts {
+  float* parts = nullptr;                 // [number of parts] of prefill_part_floats()
+  std::int32_t span_size = kPrefillSpan;  // positions, a multiple of wgmma_kv_tile()
+  const PrefillMerge* merges = nullptr;   // [num_merges], the tiles whose spans are several CTAs'
+  std::int32_t num_merges = 0;
+};
+std::int64_t prefill_part_floats(const AttentionShape& shape);
+
 // launch_prefill_attention for compute capability 9.0, by wgmma and the bulk copy engine: tiles of
-// kWgmmaTileRows rows, KV tiles of wgmma_kv_tile positions. Chunk-invariant in the same way; the
-// bits are others than those of launch_prefill_attention. Requires can_attend_by_wgmma, and tensors
-// of the layer that args.kv names.
-void launch_wgmma_attention(const PrefillAttentionArgs& args, const KvTensors& tensors,
-                            cudaStream_t stream);
+// kWgmmaTileRows rows, KV tiles of wgmma_kv_tile positions, full online softmax over each span and
+// then over the spans. Chunk-invariant in the same way, and whoever does the spans; the bits are
+// others than those of launch_prefill_attention. Requires can_attend_by_wgmma, tensors of the layer
+// that args.kv names, and a part for each of args.tiles (tile i without a span uses part i) where
+// some context is longer than a span, beside those that tiles and merges name.
+void launch_wgmma_attention(const PrefillAttentionArgs& args, const PrefillParts& parts,
+                            const KvTensors& tensors, cudaStream_t stream);
 
 }  // namespace metronome

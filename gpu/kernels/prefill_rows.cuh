@@ -54,25 +54,34 @@ struct RowTile {
   }
 };
 
-// CTAs of one tile stand next to each other, one for every KV head: so the host's order of tiles,
-// the long ones first, is the order in which all CTAs start.
+template <int kRows>
+__device__ __forceinline__ RowTile row_tile(const PrefillAttentionArgs& args, std::int32_t sequence,
+                                            std::int32_t first_row, std::int32_t kv_head) {
+  const std::int32_t first_token = args.query_start[sequence];
+  const std::int32_t num_tokens = args.query_start[sequence + 1] - first_token;
+  RowTile rows;
+  rows.kv_head = kv_head;
+  rows.group = args.shape.n_heads / args.shape.n_kv_heads;
+  rows.first_row = first_row;
+  rows.num_rows = num_tokens * rows.group;
+  rows.row_0_position = args.context_lens[sequence] - num_tokens;
+  rows.first_token = first_token;
+  rows.kv_begin = first_attended(rows.position(first_row), args.shape.window);
+  rows.kv_end = rows.position(first_row + kRows - 1) + 1;
+  rows.table_start = args.kv.table_start[sequence];
+  return rows;
+}
+
+// Which of args.tiles the CTA works on. CTAs of one tile stand next to each other, one for every KV
+// head: so the host's order of tiles, the long ones first, is the order in which all CTAs start.
+__device__ __forceinline__ std::int32_t tile_of_cta(const PrefillAttentionArgs& args) {
+  return static_cast<std::int32_t>(blockIdx.x) / args.shape.n_kv_heads;
+}
 template <int kRows>
 __device__ __forceinline__ RowTile row_tile(const PrefillAttentionArgs& args) {
+  const PrefillTile tile = args.tiles[tile_of_cta(args)];
   const auto cta = static_cast<std::int32_t>(blockIdx.x);
-  const PrefillTile tile = args.tiles[cta / args.shape.n_kv_heads];
-  const std::int32_t first_token = args.query_start[tile.sequence];
-  const std::int32_t num_tokens = args.query_start[tile.sequence + 1] - first_token;
-  RowTile rows;
-  rows.kv_head = cta % args.shape.n_kv_heads;
-  rows.group = args.shape.n_heads / args.shape.n_kv_heads;
-  rows.first_row = tile.first_row;
-  rows.num_rows = num_tokens * rows.group;
-  rows.row_0_position = args.context_lens[tile.sequence] - num_tokens;
-  rows.first_token = first_token;
-  rows.kv_begin = first_attended(rows.position(tile.first_row), args.shape.window);
-  rows.kv_end = rows.position(tile.first_row + kRows - 1) + 1;
-  rows.table_start = args.kv.table_start[tile.sequence];
-  return rows;
+  return row_tile<kRows>(args, tile.sequence, tile.first_row, cta % args.shape.n_kv_heads);
 }
 
 // Of two rows of a warp, lane / 4 and that + 8, the columns that the lane has: (lane % 4) * 2 and

@@ -12,6 +12,26 @@ constexpr std::int32_t kWgmmaTileRows = 128;   // of launch_wgmma_attention
 struct PrefillTile {
   std::int32_t sequence = 0;
   std::int32_t first_row = 0;  // a multiple of the tile's rows
+  // Of launch_wgmma_attention: the one span of positions to attend to, whose sums become that part;
+  // -1: all of them, up to the outputs.
+  std::int32_t span = -1;
+  std::int32_t part = -1;
+
+  bool operator==(const PrefillTile&) const = default;
+};
+
+// Positions that launch_wgmma_attention sums up by themselves before it adds the next: what one CTA
+// does for a tile, or several do at the same time. Its choice is in the bits of every output.
+constexpr std::int32_t kPrefillSpan = 2048;
+
+// A tile whose spans were several CTAs': the parts [first_part, first_part + num_parts), by span.
+struct PrefillMerge {
+  std::int32_t sequence = 0;
+  std::int32_t first_row = 0;
+  std::int32_t first_part = 0;
+  std::int32_t num_parts = 0;
+
+  bool operator==(const PrefillMerge&) const = default;
 };
 
 // How a row of logits becomes a token: SamplingParams of core/sampling.h, without what it reports.

@@ -46,7 +46,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const MemoryDemand& demand) {
   plan.activations = padded_rows(demand.max_tokens) * activation_elements(model) * kBf16Bytes;
   plan.logits = padded_rows(demand.max_rows) * model.vocab_size * kFloatBytes;
   plan.scratch = demand.workspace_bytes + demand.max_items * demand.partial_floats * kFloatBytes +
-                 demand.sample_scratch_bytes + demand.step_bytes +
+                 demand.sample_scratch_bytes + demand.prefill_part_bytes + demand.step_bytes +
                  demand.max_sequences * kTokenBytes;
   return plan;
 }

@@ -17,7 +17,8 @@ struct MemoryDemand {
   std::int64_t workspace_bytes = 0;  // of cuBLASLt
   std::int64_t partial_floats = 0;   // of one item of decode attention
   std::int64_t sample_scratch_bytes = 0;
-  std::int64_t step_bytes = 0;  // of the largest block of step arrays
+  std::int64_t prefill_part_bytes = 0;  // of all parts of launch_wgmma_attention
+  std::int64_t step_bytes = 0;          // of the largest block of step arrays
 };
 
 // Matrix products compute rows in multiples of this (kGemmRows of gpu/gemm.h), so their inputs and
@@ -37,7 +38,7 @@ struct MemoryPlan {
   // float32 [max_rows][vocab_size].
   std::int64_t logits = 0;
   // workspace_bytes, partial_floats float32 for each of max_items, sample_scratch_bytes,
-  // step_bytes, and sampled tokens, int32 [max_sequences].
+  // prefill_part_bytes, step_bytes, and sampled tokens, int32 [max_sequences].
   std::int64_t scratch = 0;
   std::int64_t total() const { return weights + activations + logits + scratch; }
 };

@@ -25,6 +25,8 @@ struct Lengths {
   std::int64_t rows = 0;
   std::int64_t decodes = 0;
   std::int64_t tiles = 0;
+  std::int64_t span_tiles = 0;
+  std::int64_t merges = 0;
   std::int64_t items = 0;
   std::int64_t window_items = 0;
   std::int64_t block_tables = 0;
@@ -100,6 +102,8 @@ void place_arrays(const Lengths& room, const Lengths& used, const StepGeometry& 
   place_fixed(arrays.item_start, room.decodes + 1);
   place_fixed(arrays.window_item_start, geometry.window > 0 ? room.decodes + 1 : 0);
   place(arrays.tiles, room.tiles, room.tiles, sizeof(PrefillTile));
+  place(arrays.span_tiles, room.span_tiles, room.span_tiles, sizeof(PrefillTile));
+  place(arrays.merges, room.merges, room.merges, sizeof(PrefillMerge));
   place_ints(arrays.item_decode, room.items, used.items);
   place_ints(arrays.window_item_decode, room.window_items, used.window_items);
   place_ints(arrays.block_tables, room.block_tables, used.block_tables);
@@ -141,6 +145,7 @@ class Layout {
     arrays_.num_sequences = static_cast<std::int32_t>(room.sequences);
     arrays_.num_rows = static_cast<std::int32_t>(room.rows);
     arrays_.num_decodes = static_cast<std::int32_t>(room.decodes);
+    arrays_.span_size = geometry_.span_size;
     place_arrays(room, used_, geometry_, arrays_);
     if (arrays_.bytes.size() < arrays_.block_bytes) arrays_.bytes.resize(arrays_.block_bytes);
     fill_tokens();
@@ -152,6 +157,7 @@ class Layout {
     fill_rows();
     fill_decodes();
     fill_tiles();
+    fill_span_tiles();
     list_copies();
   }
 
@@ -202,6 +208,7 @@ class Layout {
         used_.tiles += num_tiles_of(chunk.num_tokens, geometry_);
       }
     }
+    measure_spans();
     const bool pads_decodes = bucket_ > 0 && geometry_.splits_decodes;
     const std::int64_t num_decodes = pads_decodes ? bucket_ : used_.decodes;
     arrays_.split_size = decode_split_size(static_cast<std::int32_t>(num_decodes), geometry_);
@@ -214,6 +221,38 @@ class Layout {
       used_.window_items +=
           splits_of(chunk.end_position(), geometry_.window, log2_split_size_).count();
     }
+  }
+
+  // Calls take(tile, last position that it attends to) for all tiles of the pass, none of padding.
+  template <class Take>
+  void for_tiles(const Take& take) const {
+    for (std::size_t s = 0; s < chunks_.size(); ++s) {
+      const ScheduledChunk& chunk = chunks_[s];
+      if (is_split(chunk)) continue;
+      const std::int32_t num_rows = chunk.num_tokens * geometry_.group;
+      const std::int32_t num_tiles = num_tiles_of(chunk.num_tokens, geometry_);
+      for (std::int32_t i = 0; i < num_tiles; ++i) {
+        const std::int32_t first_row = i * geometry_.tile_rows;
+        const std::int32_t last_row = std::min(first_row + geometry_.tile_rows, num_rows) - 1;
+        take(PrefillTile{.sequence = static_cast<std::int32_t>(s), .first_row = first_row},
+             chunk.first_position + last_row / geometry_.group);
+      }
+    }
+  }
+
+  // Two CTAs for every processor keep all of them busy to the end, more or less.
+  void measure_spans() {
+    const std::int64_t num_ctas = used_.tiles * geometry_.n_kv_heads;
+    if (bucket_ > 0 || num_ctas >= 2 * std::int64_t{geometry_.num_processors}) return;
+    std::int64_t num_parts = 0;
+    for_tiles([&](const PrefillTile&, std::int32_t last_position) {
+      const std::int32_t num_spans = last_position / geometry_.span_size + 1;
+      used_.span_tiles += num_spans;
+      if (num_spans == 1) return;
+      ++used_.merges;
+      num_parts += num_spans;
+    });
+    if (used_.merges == 0 || num_parts > geometry_.max_parts) used_.span_tiles = used_.merges = 0;
   }
 
   // Copies what there is and pads the rest of the array.
@@ -306,36 +345,58 @@ class Layout {
     std::fill(starts + num_decodes, starts + start_span.count, num_items);
   }
 
+  // The tile that takes longest first, so that none begins when the others are about to end.
+  void store_in_order(std::span<PrefillTile> tiles) {
+    std::vector<StepArrays::OrderedTile>& ordered = arrays_.ordered_tiles;
+    // std::stable_sort would allocate; the last keys say the order of the batch.
+    std::sort(ordered.begin(), ordered.end(),
+              [](const StepArrays::OrderedTile& a, const StepArrays::OrderedTile& b) {
+                if (a.num_positions != b.num_positions) return a.num_positions > b.num_positions;
+                if (a.tile.sequence != b.tile.sequence) return a.tile.sequence < b.tile.sequence;
+                if (a.tile.first_row != b.tile.first_row) {
+                  return a.tile.first_row < b.tile.first_row;
+                }
+                return a.tile.span < b.tile.span;
+              });
+    for (std::size_t i = 0; i < ordered.size(); ++i) tiles[i] = ordered[i].tile;
+  }
+
   void fill_tiles() {
     std::vector<StepArrays::OrderedTile>& ordered = arrays_.ordered_tiles;
     ordered.clear();
     const std::span<PrefillTile> tiles = arrays_.view<PrefillTile>(arrays_.tiles);
-    if (tiles.empty()) return;
-    for (std::size_t s = 0; s < chunks_.size(); ++s) {
-      const ScheduledChunk& chunk = chunks_[s];
-      if (is_split(chunk)) continue;
-      const std::int32_t num_rows = chunk.num_tokens * geometry_.group;
-      const std::int32_t num_tiles = num_tiles_of(chunk.num_tokens, geometry_);
-      for (std::int32_t i = num_tiles - 1; i >= 0; --i) {
-        const std::int32_t first_row = i * geometry_.tile_rows;
-        const std::int32_t last_row = std::min(first_row + geometry_.tile_rows, num_rows) - 1;
-        ordered.push_back({chunk.first_position + last_row / geometry_.group,
-                           {static_cast<std::int32_t>(s), first_row}});
-      }
-    }
-    // std::stable_sort would allocate; the last two keys say the order of the batch.
-    std::sort(ordered.begin(), ordered.end(),
-              [](const StepArrays::OrderedTile& a, const StepArrays::OrderedTile& b) {
-                if (a.last_position != b.last_position) return a.last_position > b.last_position;
-                if (a.tile.sequence != b.tile.sequence) return a.tile.sequence < b.tile.sequence;
-                return a.tile.first_row < b.tile.first_row;
-              });
-    for (std::size_t i = 0; i < ordered.size(); ++i) tiles[i] = ordered[i].tile;
+    for_tiles([&](const PrefillTile& tile, std::int32_t last_position) {
+      ordered.push_back({last_position + 1, tile});
+    });
+    store_in_order(tiles);
     const std::int32_t per_sequence = num_tiles_of(1, geometry_);
     for (std::size_t i = ordered.size(); i < tiles.size(); ++i) {
       const auto place = static_cast<std::int32_t>(i);
-      tiles[i] = {place / per_sequence, place % per_sequence * geometry_.tile_rows};
+      tiles[i] = {.sequence = place / per_sequence,
+                  .first_row = place % per_sequence * geometry_.tile_rows};
     }
+  }
+
+  void fill_span_tiles() {
+    if (arrays_.span_tiles.count == 0) return;
+    std::vector<StepArrays::OrderedTile>& ordered = arrays_.ordered_tiles;
+    ordered.clear();
+    PrefillMerge* merge = arrays_.view<PrefillMerge>(arrays_.merges).data();
+    std::int32_t num_parts = 0;
+    for_tiles([&](PrefillTile tile, std::int32_t last_position) {
+      const std::int32_t num_spans = last_position / geometry_.span_size + 1;
+      if (num_spans == 1) {
+        ordered.push_back({last_position + 1, tile});
+        return;
+      }
+      *merge++ = {tile.sequence, tile.first_row, num_parts, num_spans};
+      for (tile.span = 0; tile.span < num_spans; ++tile.span) {
+        tile.part = num_parts++;
+        const std::int32_t behind = last_position + 1 - tile.span * geometry_.span_size;
+        ordered.push_back({std::min(behind, geometry_.span_size), tile});
+      }
+    });
+    store_in_order(arrays_.view<PrefillTile>(arrays_.span_tiles));
   }
 
   void list_copies() {
@@ -402,6 +463,10 @@ std::size_t max_pass_bytes(std::int32_t max_tokens, std::int32_t max_sequences,
   // ceil(rows / tile) of each sequence: rows of a tile less one may be missing in each.
   room.tiles = (room.tokens * geometry.group + room.sequences * (geometry.tile_rows - 1)) /
                geometry.tile_rows;
+  if (geometry.num_processors > 0) {
+    room.span_tiles = room.tiles + geometry.max_parts;
+    room.merges = geometry.max_parts / 2;
+  }
   // No split is smaller than that of a single decode.
   const std::int64_t finest = room.sequences * max_splits(decode_split_size(1, geometry), geometry);
   room.items = std::min<std::int64_t>(finest, geometry.max_items);

@@ -23,6 +23,11 @@ struct StepGeometry {
   bool splits_decodes = true;                 // false: decodes are prefill tiles of one token
   std::int32_t max_model_len = 0;
   std::int32_t max_items = 8192;  // splits of a step at most, of one kind of layer
+  // Of launch_wgmma_attention; without processors the spans of a tile are never apart.
+  std::int32_t n_kv_heads = 1;
+  std::int32_t num_processors = 0;
+  std::int32_t span_size = kPrefillSpan;
+  std::int32_t max_parts = 0;
 };
 
 // How many tokens a split of the decode kernel has: a power of two from 128 that depends on the
@@ -66,6 +71,7 @@ struct StepArrays {
   std::int32_t num_rows = 0;       // of logits, padding included
   std::int32_t num_decodes = 0;    // of the decode kernel, padding included
   std::int32_t split_size = 0;     // decode_split_size(num_decodes)
+  std::int32_t span_size = 0;      // the geometry's
   bool has_prefill = false;        // a chunk of a prompt is among it
 
   ArraySpan token_ids;           // int32 [num_tokens]; < 0: -1 - index of a token sampled before
@@ -84,6 +90,11 @@ struct StepArrays {
   // PrefillTile, those that attend to the longest context first, in order of the batch where that
   // is equal. Window layers use the same.
   ArraySpan tiles;
+  // PrefillTile, for layers without a window in place of `tiles`, the longest first: the spans of
+  // long tiles are apart, so that few tiles keep the whole GPU busy. Empty where tiles are many or
+  // short, in buckets, and where there are more than max_parts parts.
+  ArraySpan span_tiles;
+  ArraySpan merges;  // PrefillMerge, of the tiles whose spans are apart
   // Behind here a bucket's arrays have no fixed length, so their offsets are its capacity's.
   ArraySpan item_decode;         // int32 [items]
   ArraySpan window_item_decode;  // int32 [items of window layers]
@@ -101,7 +112,7 @@ struct StepArrays {
 
   // In use while a pass is laid out; kept for its memory.
   struct OrderedTile {
-    std::int32_t last_position = 0;  // that the tile attends to
+    std::int32_t num_positions = 0;  // up to the last that the tile attends to
     PrefillTile tile;
   };
   std::vector<OrderedTile> ordered_tiles;

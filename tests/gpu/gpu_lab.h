@@ -95,6 +95,7 @@ struct GpuOptions {
   bool uses_graphs = true;
   bool launches_early = false;    // on a GPU that can
   bool attends_by_wgmma = false;  // on a GPU that can, with blocks that it takes
+  std::int32_t prefill_span = kPrefillSpan;
   std::int32_t max_pass_tokens = 512;
   bool keeps_logits = true;
   // With the last token a request asks for, its KV is read back; never with two steps in flight.
@@ -126,7 +127,8 @@ class GpuLab {
       const PassLimits limits = {.max_tokens = std::max(max_pass_tokens, kMaxSeqs),
                                  .max_rows = kMaxSeqs,
                                  .max_items = 64,
-                                 .max_model_len = kMaxModelLen};
+                                 .max_model_len = kMaxModelLen,
+                                 .max_parts = 160};
       model = std::make_unique<DeviceModel>(source_, limits, store(), nullptr);
     }
     return *model;
@@ -153,6 +155,7 @@ class GpuLab {
         options.attends_by_wgmma && has_hopper() &&
         can_attend_by_wgmma(static_cast<std::int32_t>(of_engine.kv.head_dim),
                             static_cast<std::int32_t>(of_engine.kv.block_size));
+    of_engine.prefill_span = options.prefill_span;
     auto engine = std::make_unique<DeviceEngine>(device_model(options.max_pass_tokens), of_engine);
     fill_with_nan(engine->kv());
     return engine;

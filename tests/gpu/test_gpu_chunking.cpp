@@ -50,8 +50,8 @@ void check_prompt_in_crowds(const ModelConfig& model, const std::vector<std::int
                             const std::vector<std::int64_t>& slotted_chunks,
                             bool attends_by_wgmma = false) {
   GpuLab lab(lab_source(model));
-  const GpuOptions options = {.invariance = Invariance::Chunk,
-                              .attends_by_wgmma = attends_by_wgmma};
+  const GpuOptions options = {
+      .invariance = Invariance::Chunk, .attends_by_wgmma = attends_by_wgmma, .prefill_span = 128};
   const std::int32_t unit = attends_by_wgmma ? 8 : 1;  // of block sizes
   const LabPrompt prompt = {lab.ids(1, kLongPrompt), 1};
   for (const bool is_slotted : {false, true}) {

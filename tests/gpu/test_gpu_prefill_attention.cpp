@@ -48,11 +48,49 @@ std::vector<PrefillTile> tiles_of(Kernel kernel, Rng& rng, const PagedProblem& p
   return tiles;
 }
 
+// How the wgmma kernel sums up, and whether it is one CTA that does all spans of a tile.
+struct Spans {
+  std::int32_t size = kPrefillSpan;
+  bool are_apart = false;
+};
+
+// The tiles of `tiles` with each span by itself, and how they come together again.
+struct ApartTiles {
+  std::vector<PrefillTile> tiles;
+  std::vector<PrefillMerge> merges;
+  std::int32_t num_parts = 0;
+
+  ApartTiles(const PagedProblem& problem, const std::vector<PrefillTile>& whole,
+             std::int32_t span_size) {
+    const std::int32_t group = problem.shape.n_heads / problem.shape.n_kv_heads;
+    for (PrefillTile tile : whole) {
+      const std::int32_t query_len = problem.query_len(tile.sequence);
+      const std::int32_t last_row =
+          std::min(tile.first_row + kWgmmaTileRows, query_len * group) - 1;
+      const std::int32_t num_spans =
+          problem.position(tile.sequence, last_row / group) / span_size + 1;
+      merges.push_back({tile.sequence, tile.first_row, num_parts, num_spans});
+      for (tile.span = 0; tile.span < num_spans; ++tile.span) {
+        tile.part = num_parts++;
+        tiles.push_back(tile);
+      }
+    }
+  }
+};
+
 // [num_tokens][n_heads][head_dim]; NaN where the kernel stored nothing.
 std::vector<bf16> run(Kernel kernel, const PagedProblem& problem,
-                      const std::vector<PrefillTile>& tiles) {
+                      const std::vector<PrefillTile>& whole_tiles, const Spans& spans = {}) {
   const DevicePagedProblem device(problem);
+  const ApartTiles apart(problem, spans.are_apart ? whole_tiles : std::vector<PrefillTile>{},
+                         spans.size);
+  const std::vector<PrefillTile>& tiles = spans.are_apart ? apart.tiles : whole_tiles;
   const auto device_tiles = on_device(tiles);
+  const auto merges = on_device(apart.merges);
+  const std::size_t num_parts = std::max(tiles.size(), static_cast<std::size_t>(apart.num_parts));
+  const auto parts = on_device(
+      std::vector<float>(num_parts * static_cast<std::size_t>(prefill_part_floats(problem.shape)),
+                         std::numeric_limits<float>::quiet_NaN()));
   const auto out = on_device(std::vector<bf16>(problem.queries.size(), bf16_nan()));
   PrefillAttentionArgs args;
   args.shape = problem.shape;
@@ -67,7 +105,12 @@ std::vector<bf16> run(Kernel kernel, const PagedProblem& problem,
   if (kernel == Kernel::Mma) {
     launch_prefill_attention(args, stream.get());
   } else {
-    launch_wgmma_attention(args, device.tensors(problem.shape), stream.get());
+    launch_wgmma_attention(args,
+                           {.parts = parts.data(),
+                            .span_size = spans.size,
+                            .merges = merges.data(),
+                            .num_merges = static_cast<std::int32_t>(apart.merges.size())},
+                           device.tensors(problem.shape), stream.get());
   }
   check_cuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
   return out.download();
@@ -348,6 +391,49 @@ TEST_CASE("Prefill attention has the same bits for random shapes and chunk sizes
                   {draw(rng, 3, 30), draw(rng, 20, 70)});
 }
 
+// Against the definition, and to the bit whoever does the spans.
+TEST_CASE("Spans of a tile are summed up alike by one CTA and by several", "[gpu]") {
+  if (kernels().size() < 2) return;
+  const auto seed = static_cast<std::uint64_t>(GENERATE(range(0, 30)));
+  CAPTURE(seed);
+  Rng rng(seed, "prefill attention spans");
+  const std::int32_t n_kv_heads = draw(rng, 1, 2);
+  const AttentionShape shape =
+      attention_shape(n_kv_heads * draw(rng, 1, 5), n_kv_heads, one_of(rng, {64, 128, 256}));
+  std::vector<SequenceContent> contents;
+  for (std::int32_t i = draw(rng, 1, 3); i > 0; --i) {
+    contents.push_back(random_content(rng, shape, draw(rng, 1, 500), one_of(rng, {1, 3, 100})));
+  }
+  std::vector<PagedChunk> chunks;
+  for (const SequenceContent& content : contents) {
+    const std::int32_t context = content.num_positions;
+    chunks.push_back({&content, context, draw(rng, 1, std::min(context, 150))});
+  }
+  const PagedProblem problem =
+      make_paged_problem(rng, shape, one_of(rng, block_sizes(Kernel::Wgmma)), chunks);
+  const std::vector<PrefillTile> tiles = tiles_of(Kernel::Wgmma, rng, problem);
+  const std::int32_t span_size = 128 * draw(rng, 1, 3);
+  CAPTURE(shape.head_dim, shape.n_heads, n_kv_heads, span_size, chunks.size());
+  const std::vector<bf16> whole = run(Kernel::Wgmma, problem, tiles, {span_size, false});
+  CHECK(worst_error_ratio(problem, whole) <= 1);
+  CHECK(first_difference(run(Kernel::Wgmma, problem, tiles, {span_size, true}), whole) == -1);
+}
+
+// A window may begin and end in different spans, and only whole tiles have one.
+TEST_CASE("Windows reach over the borders of spans", "[gpu]") {
+  if (kernels().size() < 2) return;
+  Rng rng(8, "prefill attention window spans");
+  for (const std::int32_t window : {1, 100, 128, 300}) {
+    const AttentionShape shape = attention_shape(4, 1, one_of(rng, {64, 128, 256}), window);
+    const SequenceContent content = random_content(rng, shape, 450);
+    const PagedProblem problem = make_paged_problem(rng, shape, 16, {{&content, 450, 140}});
+    const std::vector<bf16> out =
+        run(Kernel::Wgmma, problem, tiles_of(Kernel::Wgmma, rng, problem), {128, false});
+    CAPTURE(window, shape.head_dim);
+    CHECK(worst_error_ratio(problem, out) <= 1);
+  }
+}
+
 // A correction of 0 makes -0 of a negative sum, and -0 stays as long as only -0 is added to it. A
 // tile behind the row adds 0 times its values, which is +0.
 TEST_CASE("Prefill attention knows no negative zero that a tile behind the row would change",
@@ -380,5 +466,5 @@ TEST_CASE("Prefill attention refuses head sizes it was not compiled for", "[gpu]
   PrefillAttentionArgs args;
   args.shape = attention_shape(1, 1, 96);
   CHECK_THROWS_AS(launch_prefill_attention(args, nullptr), InvariantError);
-  CHECK_THROWS_AS(launch_wgmma_attention(args, {}, nullptr), InvariantError);
+  CHECK_THROWS_AS(launch_wgmma_attention(args, {}, {}, nullptr), InvariantError);
 }

@@ -318,7 +318,7 @@ TEST_CASE("Attention by wgmma has the same bits under every schedule") {
     args.tiles = tiles.data();
     args.num_tiles = 1;
     args.out = out.data();
-    launch_wgmma_attention(args, device.tensors(shape), nullptr);
+    launch_wgmma_attention(args, {}, device.tensors(shape), nullptr);
     const std::vector<bf16> rows = out.download();
     if (first.empty()) first = rows;
     CAPTURE(head_dim, seed);
