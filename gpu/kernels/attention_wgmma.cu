@@ -2,8 +2,9 @@
 // paged cache.
 //
 // A CTA computes 128 packed rows (token x query heads of one KV head), 64 for each of two
-// warpgroups, against the KV tiles that they attend to. A warp of a third warpgroup brings the
-// tiles in through the bulk copy engine, as many boxes as a tile has pieces of blocks. The scores
+// warpgroups, against the KV tiles that they attend to. Two warps of a third warpgroup bring the
+// tiles in through the bulk copy engine, one the keys and one the values, as many boxes as a tile
+// has pieces of blocks. The scores
 // of a tile are multiplied together with the values of the tile before, so that the tensor cores
 // work while the softmax of one of them is computed; the other warpgroup fills what gaps are left.
 //
@@ -23,6 +24,10 @@
 #include "gpu/kernels/prefill_rows.cuh"
 #include "gpu/kernels/ptx.h"
 
+#ifdef __CUDACC__
+#pragma nv_diag_suppress 177  // of processors without wgmma, which use next to nothing of this file
+#endif
+
 namespace metronome {
 
 namespace {
@@ -31,7 +36,6 @@ constexpr int kGroupThreads = 128;  // of a warpgroup
 constexpr int kGroupRows = 64;
 constexpr int kGroups = kWgmmaTileRows / kGroupRows;  // that compute
 constexpr int kThreads = (1 + kGroups) * kGroupThreads;
-constexpr int kStages = 2;
 constexpr int kRowBytes = 128;  // of a part: 64 columns of a tile or of the queries
 constexpr int kPartColumns = 64;
 constexpr float kLog2OfE = 1.4426950408889634f;
@@ -40,6 +44,7 @@ constexpr int kLoaderRegisters = 40;
 constexpr int kComputeRegisters = 232;
 static_assert((kLoaderRegisters + kGroups * kComputeRegisters) * kGroupThreads <= 65536);
 
+template <int kStages>
 struct Barriers {
   SharedBarrier keys_full[kStages];
   SharedBarrier values_full[kStages];
@@ -52,6 +57,7 @@ struct Barriers {
 // lie in parts of 64 columns.
 template <int kHeadDim>
 struct Layout {
+  static constexpr int kStages = kHeadDim == 256 ? 2 : 3;
   static constexpr int kKvTile = wgmma_kv_tile(kHeadDim);
   static constexpr int kParts = kHeadDim / kPartColumns;
   static constexpr int kChunks = kHeadDim / kChunkElements;  // of a row
@@ -61,7 +67,7 @@ struct Layout {
   static constexpr int kValues = kStages * kTileBytes;
   static constexpr int kQueries = 2 * kStages * kTileBytes;
   static constexpr int kBarriers = kQueries + kGroups * kParts * kQueryPartBytes;
-  static constexpr int kSharedBytes = kBarriers + static_cast<int>(sizeof(Barriers));
+  static constexpr int kSharedBytes = kBarriers + static_cast<int>(sizeof(Barriers<kStages>));
   static_assert(kSharedBytes <= 227 * 1024, "what a CTA may have on sm_90");
 
   unsigned char* memory;
@@ -75,8 +81,8 @@ struct Layout {
   __device__ __forceinline__ unsigned char* queries(int group) const {
     return memory + kQueries + group * kParts * kQueryPartBytes;
   }
-  __device__ __forceinline__ Barriers& barriers() const {
-    return *reinterpret_cast<Barriers*>(memory + kBarriers);
+  __device__ __forceinline__ Barriers<kStages>& barriers() const {
+    return *reinterpret_cast<Barriers<kStages>*>(memory + kBarriers);
   }
 };
 
@@ -89,6 +95,7 @@ __device__ __forceinline__ int swizzled(int row, int chunk) {
 }
 
 // Which stage a tile of the CTA is in, and the parity of the phases of the barriers in that round.
+template <int kStages>
 struct Turn {
   int stage;
   std::uint32_t parity;
@@ -106,7 +113,6 @@ __device__ __forceinline__ std::int32_t first_tile_position(const RowTile& rows)
 
 // A run of positions of a tile that lies in one block: what one copy brings.
 struct Box {
-  std::int32_t position = 0;
   std::int32_t row = 0;  // of the tensors; one past the last where no row of the CTA attends to it
   bool is_cut = false;   // some of its positions are attended to, some are not
 };
@@ -114,7 +120,7 @@ struct Box {
 __device__ __forceinline__ Box box_at(const PrefillAttentionArgs& args, const KvTensors& tensors,
                                       const RowTile& rows, std::int32_t position) {
   const std::int32_t end = position + tensors.box_rows;
-  Box box{position, tensors.num_rows, false};
+  Box box{tensors.num_rows, false};
   if (end <= rows.kv_begin || position >= rows.kv_end) return box;
   const std::int32_t block_size = args.kv.block_size;
   const std::int32_t entry = position / block_size;
@@ -126,10 +132,12 @@ __device__ __forceinline__ Box box_at(const PrefillAttentionArgs& args, const Kv
 }
 
 // Copies the values of a cut box by all lanes of a warp, zeros where no row attends: what lies
-// there may be no number at all. `to` is the tile, `tile_row` that of the box in it.
+// there may be no number at all. `position` and `first_row` are those of the box, in the context
+// and in the tensor; `to` is the tile, `tile_row` the place of the box in it.
 template <int kHeadDim>
 __device__ __forceinline__ void copy_cut_values(const PrefillAttentionArgs& args,
-                                                const RowTile& rows, const Box& box, int box_rows,
+                                                const RowTile& rows, std::int32_t position,
+                                                std::int32_t first_row, int box_rows,
                                                 unsigned char* to, int tile_row) {
   using L = Layout<kHeadDim>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -137,10 +145,10 @@ __device__ __forceinline__ void copy_cut_values(const PrefillAttentionArgs& args
   for (int i = lane; i < box_rows * L::kChunks; i += 32) {
     const int row = i / L::kChunks;
     const int chunk = i % L::kChunks;
-    const std::int32_t position = box.position + row;
     uint4 elements = {0, 0, 0, 0};
-    if (position >= rows.kv_begin && position < rows.kv_end) {
-      const std::int64_t offset = (std::int64_t{box.row} + row) * kHeadDim + chunk * kChunkElements;
+    if (position + row >= rows.kv_begin && position + row < rows.kv_end) {
+      const std::int64_t offset =
+          (std::int64_t{first_row} + row) * kHeadDim + chunk * kChunkElements;
       elements = *reinterpret_cast<const uint4*>(args.kv.values + offset);
     }
     *reinterpret_cast<uint4*>(to + swizzled<L::kPartBytes>(tile_row + row, chunk)) = elements;
@@ -170,43 +178,43 @@ __device__ __forceinline__ void start_copies(const CUtensorMap& tensor, const Bo
   }
 }
 
-// What the loading warp does.
-template <int kHeadDim>
+// What a loading warp does: for all KV tiles of the CTA, their keys or their values.
+template <bool kAreValues, int kHeadDim>
 __device__ __forceinline__ void load_tiles(const PrefillAttentionArgs& args,
                                            const KvTensors& tensors, const RowTile& rows,
                                            const Layout<kHeadDim>& shared) {
   constexpr int kKvTile = Layout<kHeadDim>::kKvTile;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int box_rows = tensors.box_rows;
-  Barriers& barriers = shared.barriers();
+  auto& barriers = shared.barriers();
+  SharedBarrier* const fulls = kAreValues ? barriers.values_full : barriers.keys_full;
+  SharedBarrier* const empties = kAreValues ? barriers.values_empty : barriers.keys_empty;
+  const bool has_box = lane * box_rows < kKvTile;
+  const std::int32_t offset = has_box ? lane * box_rows : 0;
   std::int32_t position = first_tile_position<kHeadDim>(rows);
+  Box box = box_at(args, tensors, rows, position + offset);
 #pragma unroll 1
-  for (std::int32_t tile = 0; position < rows.kv_end; ++tile, position += kKvTile) {
-    const Turn turn(tile);
-    const bool has_box = lane * box_rows < kKvTile;
-    Box box = box_at(args, tensors, rows, position + (has_box ? lane * box_rows : 0));
-    const unsigned cut = __ballot_sync(kAllLanes, has_box && box.is_cut);
-
-    barrier_wait(&barriers.keys_empty[turn.stage], turn.parity ^ 1);
-    SharedBarrier* const keys_full = &barriers.keys_full[turn.stage];
+  for (std::int32_t tile = 0; position < rows.kv_end; ++tile) {
+    const Turn<Layout<kHeadDim>::kStages> turn(tile);
+    SharedBarrier* const full = &fulls[turn.stage];
+    unsigned char* const to = kAreValues ? shared.values(turn.stage) : shared.keys(turn.stage);
     // Scores of positions that a row does not attend to are replaced, whatever they are.
-    start_copies<kHeadDim>(tensors.keys, box, box_rows, 0, shared.keys(turn.stage), keys_full);
-    if (lane == 0) barrier_arrive(keys_full);
-
-    barrier_wait(&barriers.values_empty[turn.stage], turn.parity ^ 1);
-    SharedBarrier* const values_full = &barriers.values_full[turn.stage];
-    unsigned char* const values = shared.values(turn.stage);
-    start_copies<kHeadDim>(tensors.values, box, box_rows, cut, values, values_full);
+    const unsigned cut = kAreValues ? __ballot_sync(kAllLanes, has_box && box.is_cut) : 0;
+    barrier_wait(&empties[turn.stage], turn.parity ^ 1);
+    start_copies<kHeadDim>(kAreValues ? tensors.values : tensors.keys, box, box_rows, cut, to,
+                           full);
     for (unsigned rest = cut; rest != 0; rest &= rest - 1) {
       const int owner = __ffs(static_cast<int>(rest)) - 1;
-      Box cut_box;
-      cut_box.position = position + owner * box_rows;
-      cut_box.row = __shfl_sync(kAllLanes, box.row, owner);
-      copy_cut_values<kHeadDim>(args, rows, cut_box, box_rows, values, owner * box_rows);
+      const std::int32_t row = __shfl_sync(kAllLanes, box.row, owner);
+      copy_cut_values<kHeadDim>(args, rows, position + owner * box_rows, row, box_rows, to,
+                                owner * box_rows);
       fence_async_proxy();
     }
     __syncwarp();
-    if (lane == 0) barrier_arrive(values_full);
+    if (lane == 0) barrier_arrive(full);
+    // Looked up before the next wait, so that the table is not waited for behind it.
+    position += kKvTile;
+    box = box_at(args, tensors, rows, position + offset);
   }
 }
 
@@ -340,12 +348,14 @@ __device__ __forceinline__ void release(SharedBarrier* empty) {
 template <int kHeadDim>
 __device__ __forceinline__ std::int32_t attend_span(const PrefillAttentionArgs& args,
                                                     const RowTile& rows,
-                                                    const Layout<kHeadDim>& shared, int thread,
-                                                    std::int32_t position, std::int32_t end,
-                                                    std::int32_t tile, RowSums<kHeadDim>& sums) {
+                                                    const Layout<kHeadDim>& shared, int group,
+                                                    int thread, std::int32_t position,
+                                                    std::int32_t end, std::int32_t tile,
+                                                    RowSums<kHeadDim>& sums) {
   constexpr int kKvTile = Layout<kHeadDim>::kKvTile;
-  Barriers& barriers = shared.barriers();
-  const unsigned char* const queries = shared.queries(thread / kGroupThreads);
+  using Turn = Turn<Layout<kHeadDim>::kStages>;
+  auto& barriers = shared.barriers();
+  const unsigned char* const queries = shared.queries(group);
   const std::int32_t row_positions[2] = {rows.position(lane_row(rows.first_row, thread, 0)),
                                          rows.position(lane_row(rows.first_row, thread, 1))};
   const float scale_log2 = args.shape.scale * kLog2OfE;
@@ -379,6 +389,7 @@ __device__ __forceinline__ std::int32_t attend_span(const PrefillAttentionArgs& 
     release(&barriers.keys_empty[turn.stage]);
     mask(scores, position, row_positions, args.shape.window);
     sums.weigh(scores, scale_log2);
+    settle(sums.sum[0] + sums.sum[1], &barriers);
     wgmma_wait<0>(sums.out, weights);
     release(&barriers.values_empty[last.stage]);
     sums.correct();
@@ -392,6 +403,14 @@ __device__ __forceinline__ std::int32_t attend_span(const PrefillAttentionArgs& 
   return tile;
 }
 
+// The warpgroup of a thread of those that compute, as a number that the compiler knows to be the
+// same in a warp; in registers of its own where these are short.
+template <int kHeadDim>
+__device__ __forceinline__ int group_of(int thread) {
+  const int group = thread / kGroupThreads;
+  return kHeadDim == 256 ? group : __shfl_sync(kAllLanes, group, 0);
+}
+
 // What a computing warpgroup does. `part` is for the sums of all spans but the last, or, where the
 // CTA has one span only, of that one.
 template <int kHeadDim>
@@ -399,7 +418,7 @@ __device__ __forceinline__ void attend(const PrefillAttentionArgs& args, const R
                                        const PrefillParts& parts, bool has_one_span, float4* part,
                                        const Layout<kHeadDim>& shared) {
   const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;  // of those that compute
-  const int group = thread / kGroupThreads;
+  const int group = group_of<kHeadDim>(thread);
   load_queries<kHeadDim>(args, rows, group, thread % kGroupThreads, shared.queries(group),
                          &shared.barriers().queries[group]);
   std::int32_t begin = first_tile_position<kHeadDim>(rows);
@@ -408,7 +427,7 @@ __device__ __forceinline__ void attend(const PrefillAttentionArgs& args, const R
 #pragma unroll 1
   for (bool is_first = true;; is_first = false) {
     const std::int32_t end = min(rows.kv_end, (begin / parts.span_size + 1) * parts.span_size);
-    tile = attend_span<kHeadDim>(args, rows, shared, thread, begin, end, tile, sums);
+    tile = attend_span<kHeadDim>(args, rows, shared, group, thread, begin, end, tile, sums);
     if (!is_first) add_part<true>(sums, part, thread, args.shape.scale * kLog2OfE);
     if (end == rows.kv_end) break;
     save_sums<kHeadDim>(sums, part, thread);
@@ -423,14 +442,23 @@ __device__ __forceinline__ void attend(const PrefillAttentionArgs& args, const R
 }
 
 template <int kHeadDim>
-__global__ void __launch_bounds__(kThreads, 1)
-    wgmma_attention_kernel(const PrefillAttentionArgs args, const PrefillParts parts,
-                           const __grid_constant__ KvTensors tensors) {
-  join_kernels();
-  if constexpr (!kHasWgmma) {
-    __trap();  // the host does not launch it
-    return;
+__device__ __forceinline__ void init_barriers(const Layout<kHeadDim>& shared) {
+  constexpr std::uint32_t kWarps = kGroups * kGroupThreads / 32;
+  auto& barriers = shared.barriers();
+  for (int stage = 0; stage < Layout<kHeadDim>::kStages; ++stage) {
+    barrier_init(&barriers.keys_full[stage], 1);
+    barrier_init(&barriers.values_full[stage], 1);
+    barrier_init(&barriers.keys_empty[stage], kWarps);
+    barrier_init(&barriers.values_empty[stage], kWarps);
   }
+  for (SharedBarrier& barrier : barriers.queries) barrier_init(&barrier, kGroupThreads);
+  barrier_init_done();
+}
+
+// What a CTA does, all its threads.
+template <int kHeadDim>
+__device__ __forceinline__ void attend_tile(const PrefillAttentionArgs& args,
+                                            const PrefillParts& parts, const KvTensors& tensors) {
   const Layout<kHeadDim> shared{swizzled_shared_memory()};
   RowTile rows = row_tile<kWgmmaTileRows>(args);
   if (rows.num_rows == 0) return;  // padding
@@ -440,26 +468,32 @@ __global__ void __launch_bounds__(kThreads, 1)
     rows.kv_begin = max(rows.kv_begin, tile.span * parts.span_size);
     rows.kv_end = min(rows.kv_end, (tile.span + 1) * parts.span_size);
   }
-  if (threadIdx.x == 0) {
-    Barriers& barriers = shared.barriers();
-    for (int stage = 0; stage < kStages; ++stage) {
-      barrier_init(&barriers.keys_full[stage], 1);
-      barrier_init(&barriers.values_full[stage], 1);
-      barrier_init(&barriers.keys_empty[stage], kGroups * kGroupThreads / 32);
-      barrier_init(&barriers.values_empty[stage], kGroups * kGroupThreads / 32);
-    }
-    for (SharedBarrier& barrier : barriers.queries) barrier_init(&barrier, kGroupThreads);
-    barrier_init_done();
-  }
+  if (threadIdx.x == 0) init_barriers(shared);
   __syncthreads();
   if (threadIdx.x < kGroupThreads) {
     give_registers<kLoaderRegisters>();
-    if (threadIdx.x < 32) load_tiles(args, tensors, rows, shared);
+    if (threadIdx.x < 32) {
+      load_tiles<false>(args, tensors, rows, shared);
+    } else if (threadIdx.x < 64) {
+      load_tiles<true>(args, tensors, rows, shared);
+    }
   } else {
     take_registers<kComputeRegisters>();
     float4* const part =
         part_of<kHeadDim>(args, parts, has_one_span ? tile.part : tile_of_cta(args), rows.kv_head);
     attend(args, rows, parts, has_one_span, part, shared);
+  }
+}
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    wgmma_attention_kernel(const PrefillAttentionArgs args, const PrefillParts parts,
+                           const __grid_constant__ KvTensors tensors) {
+  join_kernels();
+  if constexpr (kHasWgmma) {
+    attend_tile<kHeadDim>(args, parts, tensors);
+  } else {
+    __trap();  // the host does not launch it
   }
 }
 

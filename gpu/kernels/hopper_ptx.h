@@ -168,6 +168,20 @@ __device__ __forceinline__ void wgmma_wait(Registers&... registers) {
   (pin(registers), ...);
 }
 
+// Keeps a wait behind the arithmetic that made `value`: ptxas moves waits in front of what does not
+// depend on them, and then the products that it waits for are not computed meanwhile. `value` is
+// not below 0; if it were, it would be stored.
+__device__ __forceinline__ void settle(float value, void* shared) {
+  asm volatile(
+      "{\n"
+      ".reg .pred is_negative;\n"
+      "setp.lt.f32 is_negative, %0, 0f00000000;\n"
+      "@is_negative st.volatile.shared.f32 [%1], %0;\n"
+      "}\n" ::"f"(value),
+      "r"(shared_address(shared))
+      : "memory");
+}
+
 #define METRONOME_ROW(n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
 #define METRONOME_ROWS_4(n) \
   METRONOME_ROW(n), METRONOME_ROW(n + 1), METRONOME_ROW(n + 2), METRONOME_ROW(n + 3)

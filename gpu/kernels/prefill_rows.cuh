@@ -139,30 +139,39 @@ struct RowSums {
   // it is: correct() brings it to the new maximum.
   template <int kCount>
   __device__ __forceinline__ void weigh(float (&scores)[kCount][4], float scale_log2) {
+    // Even and odd columns by themselves and both rows at once: shorter chains of operations that
+    // wait for each other.
+    float peaks[2][2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) peaks[r][0] = peaks[r][1] = maximum[r];
+#pragma unroll
+    for (int n = 0; n < kCount; ++n) {
+      for (int i = 0; i < 4; ++i) peaks[i / 2][i % 2] = fmaxf(peaks[i / 2][i % 2], scores[n][i]);
+    }
+    float shift_log2[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float peak = maximum[r];
-#pragma unroll
-      for (int n = 0; n < kCount; ++n) {
-        peak = fmaxf(peak, fmaxf(scores[n][2 * r], scores[n][2 * r + 1]));
-      }
+      float peak = fmaxf(peaks[r][0], peaks[r][1]);
       peak = fmaxf(peak, __shfl_xor_sync(kAllLanes, peak, 1));
       peak = fmaxf(peak, __shfl_xor_sync(kAllLanes, peak, 2));
       const float shift = peak == -INFINITY ? 0.0f : peak;  // -inf - -inf would be NaN
       // The difference first: of equal maxima it is exactly 0, which one fused multiply-add of the
       // products would not give.
       correction[r] = exp2_fast((maximum[r] - shift) * scale_log2);
-      const float shift_log2 = shift * scale_log2;
-      float tile_sum = 0;
-#pragma unroll
-      for (int n = 0; n < kCount; ++n) {
-        for (int i = 2 * r; i < 2 * r + 2; ++i) {
-          scores[n][i] = exp2_fast(fmaf(scores[n][i], scale_log2, -shift_log2));
-          tile_sum += scores[n][i];
-        }
-      }
-      sum[r] = fmaf(sum[r], correction[r], tile_sum);
+      shift_log2[r] = shift * scale_log2;
       maximum[r] = peak;
+    }
+    float tile_sums[2][2] = {};
+#pragma unroll
+    for (int n = 0; n < kCount; ++n) {
+      for (int i = 0; i < 4; ++i) {
+        scores[n][i] = exp2_fast(fmaf(scores[n][i], scale_log2, -shift_log2[i / 2]));
+        tile_sums[i / 2][i % 2] += scores[n][i];
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sum[r] = fmaf(sum[r], correction[r], tile_sums[r][0] + tile_sums[r][1]);
     }
   }
 

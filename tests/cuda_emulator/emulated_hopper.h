@@ -105,6 +105,8 @@ void wgmma_wait(Registers&...) {
   emulator::warp_rendezvous(emulator::kProductWait, 0xffffffffu, &pending, {});
 }
 
+inline void settle(float, void*) {}
+
 // Sums as mma_m16n8k16 of the emulator: d first, then the products by ascending k.
 template <int kColumns>
 void wgmma(float (&d)[kColumns / 8][4], std::uint64_t a, std::uint64_t b, bool accumulates,
