@@ -1,4 +1,5 @@
 // The gate of SwiGLU and GeGLU.
+#include "gpu/kernels/gate.cuh"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
 #include "gpu/kernels/ptx.h"
@@ -9,17 +10,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kVectors = 2;  // of a thread: four loads in flight
-
-// The tanh form of GELU, x / 2 * (1 + tanh(u)) with u = sqrt(2 / pi) * (x + 0.044715 * x^3)
-// (Hendrycks and Gimpel, arXiv 1606.08415), is x * sigmoid(2 * u); so written, it has no 1 + tanh
-// that cancels.
-template <bool kIsGelu>
-__device__ __forceinline__ float gate(float x) {
-  constexpr float kTwiceRootTwoOverPi = 1.5957691216057308f;
-  const float z = kIsGelu ? kTwiceRootTwoOverPi * (x + 0.044715f * x * x * x) : x;
-  // Where exp(-z) is beyond 2^126 this division gives 0: no bf16 of normal size is lost.
-  return __fdividef(x, 1.0f + __expf(-z));
-}
 
 // Blocks along x are tokens, along y parts of the row.
 template <bool kIsGelu>

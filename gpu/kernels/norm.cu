@@ -45,13 +45,7 @@ struct RowShare {
   }
   __device__ __forceinline__ void add(const RowShare& other) {
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      Float8 sum = unpack(vectors[v]);
-      const Float8 terms = unpack(other.vectors[v]);
-#pragma unroll
-      for (int i = 0; i < kVectorSize; ++i) sum.x[i] += terms.x[i];
-      vectors[v] = pack(sum);
-    }
+    for (int v = 0; v < kVectors; ++v) vectors[v] = added(vectors[v], other.vectors[v]);
   }
 
  private:

@@ -63,6 +63,15 @@ __device__ __forceinline__ float sum_of_squares(const Float8& values, float sum)
   return sum;
 }
 
+// a + b of each element, rounded once.
+__device__ __forceinline__ uint4 added(const uint4& a, const uint4& b) {
+  Float8 sum = unpack(a);
+  const Float8 terms = unpack(b);
+#pragma unroll
+  for (int i = 0; i < kVectorSize; ++i) sum.x[i] += terms.x[i];
+  return pack(sum);
+}
+
 // The end of norm() in kernels.h, where `scale` is rsqrt(mean(x^2) + eps).
 __device__ __forceinline__ uint4 normalised(const Float8& values, float scale, const uint4& weight,
                                             bool unit_offset) {

@@ -1,0 +1,19 @@
+// What the gates of SwiGLU and GeGLU are, for the kernels that compute them.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace metronome {
+
+// The tanh form of GELU, x / 2 * (1 + tanh(u)) with u = sqrt(2 / pi) * (x + 0.044715 * x^3)
+// (Hendrycks and Gimpel, arXiv 1606.08415), is x * sigmoid(2 * u); so written, it has no 1 + tanh
+// that cancels.
+template <bool kIsGelu>
+__device__ __forceinline__ float gate(float x) {
+  constexpr float kTwiceRootTwoOverPi = 1.5957691216057308f;
+  const float z = kIsGelu ? kTwiceRootTwoOverPi * (x + 0.044715f * x * x * x) : x;
+  // Where exp(-z) is beyond 2^126 this division gives 0: no bf16 of normal size is lost.
+  return __fdividef(x, 1.0f + __expf(-z));
+}
+
+}  // namespace metronome
