@@ -90,6 +90,51 @@ struct GatedActivationArgs {
 };
 void launch_gated_activation(const GatedActivationArgs& args, cudaStream_t stream);
 
+// What becomes of a sum s of decode_gemm, which is a float.
+enum class DecodeEpilogue : std::uint8_t {
+  Store,       // y = bf16(s)
+  Add,         // y = bf16(y + s)
+  StoreFloat,  // y = s, a float
+  Silu,        // y = bf16(act(bf16(gate)) * bf16(up)), as launch_gated_activation has it
+  Gelu,
+};
+
+// A linear layer of few tokens: y[t] = epilogue(input(t) w^T), each weight read once.
+//
+//   r = x[rows ? rows[t] : t]
+//   if (update)       r = bf16(r + norm(update[the same row], post_weight)), kept in updated[t]
+//   if (norm_weight)  r = norm(r, norm_weight)            input(t) = r
+//
+// norm() and its roundings are those of launch_norm. Sums run over parts of k in an order that k
+// alone decides, so that a row has the same bits whatever num_tokens and num_ctas are.
+//
+// Nobody writes w while the kernels in front of this one run: it is read before they have ended.
+struct DecodeGemmArgs {
+  // [n][k]; with Silu and Gelu [2 * n][k]: the gates, then the ups.
+  const bf16* w = nullptr;
+  const bf16* x = nullptr;             // [*][k]
+  const std::int32_t* rows = nullptr;  // [num_tokens] or null
+  const bf16* norm_weight = nullptr;   // [k] or null
+  const bf16* update = nullptr;        // [*][k] or null
+  const bf16* post_weight = nullptr;   // [k], where there is an update
+  // [num_tokens][k] or null. Every block reads x and update, and one of them writes this: it is
+  // neither of the two.
+  bf16* updated = nullptr;
+  float eps = 0;
+  bool unit_offset = false;
+  DecodeEpilogue epilogue = DecodeEpilogue::Store;
+  void* y = nullptr;  // [num_tokens][n] bf16, or float with StoreFloat
+  std::int32_t num_tokens = 0;
+  std::int32_t n = 0;         // any number
+  std::int32_t k = 0;         // a multiple of 8
+  std::int32_t num_ctas = 0;  // at most: as many as the device has processors
+};
+// Requires decode_gemm_takes(args).
+void launch_decode_gemm(const DecodeGemmArgs& args, cudaStream_t stream);
+// At most 16 tokens, whose inputs, with what the norms need, fit the shared memory that a block of
+// this device may have. Looks at num_tokens, at k, and at whether there are norms.
+bool decode_gemm_takes(const DecodeGemmArgs& args);
+
 // What attention reads of the cache: the pools of one layer, and which blocks are whose.
 struct PagedKv {
   const bf16* keys = nullptr;  // [num_blocks][n_kv_heads][block_size][head_dim]

@@ -65,6 +65,11 @@ __device__ __forceinline__ void cp_async_16(void* shared, const void* global, bo
       : "memory");
 }
 
+// Asks for the bytes around an address to be brought from memory into the L2 cache.
+__device__ __forceinline__ void prefetch_l2(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(global));
+}
+
 // Closes a group of the thread's copies.
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;\n" ::: "memory");
@@ -78,9 +83,11 @@ __device__ __forceinline__ void cp_async_wait() {
 }
 
 // Waits for the kernels in front of this one, whose results are there then, and lets the one behind
-// it begin to start. The first statement of every kernel, so that it may be launched early
-// (gpu/kernels/launch.h); without effect in one that was not. Requires that all kernels in front
-// did the same or were launched without: then those in front of them have ended, too.
+// it begin to start. Every thread of every kernel comes here, so that it may be launched early
+// (gpu/kernels/launch.h), before it reads anything but weights, which no kernel writes, and before
+// it writes anything at all: mostly as its first statement. Without effect in a kernel that was not
+// launched early. Requires that all kernels in front did the same or were launched without: then
+// those in front of them have ended, too.
 __device__ __forceinline__ void join_kernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n" ::: "memory");

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 
+#include "tests/cuda_emulator/device.h"
 #include "tests/cuda_emulator/emulated_ptx.h"
 #include "tests/cuda_emulator/fibers.h"
 
@@ -162,7 +163,11 @@ void async_copy(void* shared, const void* global, bool is_valid, Where where) {
   }
 }
 
-void join_launch() { this_runner().current().has_joined = true; }
+void join_launch() {
+  // A launch that runs has the device to itself.
+  if (const std::function<void()>& hook = device().settings.join_hook) hook();
+  this_runner().current().has_joined = true;
+}
 
 void async_commit() { ++this_runner().current().num_groups; }
 

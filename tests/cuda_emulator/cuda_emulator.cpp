@@ -1,6 +1,7 @@
 #include "tests/cuda_emulator/cuda_emulator.h"
 
 #include <mutex>
+#include <utility>
 
 #include "tests/cuda_emulator/device.h"
 
@@ -50,6 +51,10 @@ void set_compute_capability(int major, int minor) {
 
 void set_num_multiprocessors(int count) {
   locked([&](Device& gpu) { gpu.settings.num_multiprocessors = count; });
+}
+
+void set_join_hook(std::function<void()> hook) {
+  locked([&](Device& gpu) { gpu.settings.join_hook = std::move(hook); });
 }
 
 void fail_launch(int num_before, cudaError_t error) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace metronome::emulator {
 
@@ -34,6 +35,10 @@ inline void fail_next_launch(cudaError_t error) { fail_launch(0, error); }
 // The kernel that is executed after `num_before` others breaks the device: it does nothing, and
 // all calls answer `error` from then on.
 void fail_execution(int num_before, cudaError_t error);
+
+// Called by every thread where it waits for the kernels in front of its own: what it changes in
+// device memory is what they do. Must not call the API. Until reset().
+void set_join_hook(std::function<void()> hook);
 
 // Kernels enqueued by cudaLaunchKernelEx (captured ones too), kernels executed, graphs launched;
 // since the start or reset().

@@ -100,6 +100,7 @@ struct Settings {
   std::int64_t executions_before_failure = -1;
   cudaError_t execution_error = cudaSuccess;
   bool are_failures_silent = false;
+  std::function<void()> join_hook;
 };
 
 struct Counters {

@@ -68,6 +68,11 @@ inline void cp_async_16(void* shared, const void* global, bool is_valid,
   emulator::async_copy(shared, global, is_valid, where);
 }
 
+// A hint, which hardware may ignore; reading the byte lets AddressSanitizer see the address.
+inline void prefetch_l2(const void* global) {
+  [[maybe_unused]] const volatile unsigned char seen = *static_cast<const unsigned char*>(global);
+}
+
 inline void cp_async_commit() { emulator::async_commit(); }
 
 template <int kPending>

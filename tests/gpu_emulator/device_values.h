@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "gpu/cuda_check.h"
 #include "gpu/device_memory.h"

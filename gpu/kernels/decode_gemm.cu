@@ -1,0 +1,521 @@
+// Linear layers of few tokens, with the norm before and the activation behind them. Time is that of
+// reading the weights once, so the kernel is about having enough of them on their way: one CTA a
+// processor, which asks for the first weights before it waits for the kernels in front, and for
+// more whenever it has used some.
+#include <algorithm>
+
+#include "gpu/kernels/gate.cuh"
+#include "gpu/kernels/kernels.h"
+#include "gpu/kernels/launch.h"
+#include "gpu/kernels/ptx.h"
+#include "gpu/kernels/vector.cuh"
+
+namespace metronome {
+namespace {
+
+constexpr int kThreads = 256;
+// Beside a block there is to be room for one of the kernel behind: if it is one of these, it brings
+// its first weights in while this one ends.
+constexpr int kBlocksPerProcessor = 2;
+constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kMaxTokens = 16;
+constexpr std::int64_t kMaxInputs = 1 << 20;  // far more than fit
+constexpr int kTileRows = 8;                  // of w in an mma
+constexpr int kTiles = 2;                     // at once: 16 rows of w, or 8 gates and their ups
+constexpr int kUnit = 32;  // inputs in a copy of a warp: 16 bytes a lane, 4 lanes a row, 8 rows
+constexpr int kUnits = 2;  // of a batch
+// Batches of a warp on their way: of 2 KB, so that a block has 80 KB of weights under way, or 48
+// where the inputs leave less room. 4.3 TB/s times 0.8 us are 26 KB for each of 132 processors.
+constexpr int kManyStages = 5;
+constexpr int kFewStages = 3;
+// Beyond those, of each warp: while the inputs are on their way and normalised, memory is not to
+// stand still.
+constexpr int kPrefetchedBatches = 6;
+
+constexpr int kVectorBytes = 16;
+constexpr int kUnitBytes = kUnit * 2;
+constexpr int kBatchBytes = kTiles * kUnits * kWarpSize * kVectorBytes;
+
+// Where things lie in shared memory, in bytes; inputs at 0. Rows of inputs are as far apart as lets
+// two neighbours, 64 bytes of each, be read without a conflict of banks.
+struct Layout {
+  int stride = 0;         // of a row of inputs
+  int update = 0;         // rows like the inputs, where there is an update
+  int norm_weight = 0;    // [k] bf16, where there is one
+  int post_weight = 0;    // likewise
+  int row_sums = 0;       // float [2][kMaxTokens][kWarps]
+  int partials = 0;       // float [2][kWarps][kTiles][8 or 16 tokens][kTileRows]
+  int batches = 0;        // [kWarps][stages][kTiles][kUnits][kWarpSize] vectors
+  std::int64_t size = 0;  // without the batches
+};
+
+__host__ __device__ inline Layout layout_of(const DecodeGemmArgs& args) {
+  Layout layout;
+  layout.stride = ((args.k + kUnit - 1) / kUnit * kUnitBytes + 63) / 128 * 128 + 64;
+  const int tile_tokens = args.num_tokens > 8 ? 16 : 8;
+  const bool has_update = args.update != nullptr;
+  layout.update = args.num_tokens * layout.stride;
+  layout.norm_weight = layout.update + (has_update ? layout.update : 0);
+  layout.post_weight = layout.norm_weight + (args.norm_weight != nullptr ? layout.stride : 0);
+  layout.row_sums = layout.post_weight + (has_update ? layout.stride : 0);
+  layout.partials = layout.row_sums + 2 * kMaxTokens * kWarps * 4;
+  layout.batches = layout.partials + 2 * kWarps * kTiles * tile_tokens * kTileRows * 4;
+  layout.size = layout.batches;
+  return layout;
+}
+
+// What of the result is a block's: outputs [begin, end), computed in groups of group_size. A group
+// takes kTiles * kTileRows rows of w at most.
+struct Share {
+  int begin = 0;
+  int end = 0;
+  int group_size = 0;
+  int num_groups = 0;
+
+  __device__ __forceinline__ int group_begin(int group) const { return begin + group * group_size; }
+  __device__ __forceinline__ int group_end(int group) const {
+    return min(end, group_begin(group) + group_size);
+  }
+};
+
+template <bool kIsGated>
+__device__ __forceinline__ Share share_of(std::int32_t n) {
+  constexpr int kMaxGroup = kIsGated ? kTileRows : kTiles * kTileRows;
+  const std::int64_t block = blockIdx.x;
+  const std::int64_t num_blocks = gridDim.x;
+  Share share;
+  share.begin = static_cast<int>(n * block / num_blocks);
+  share.end = static_cast<int>(n * (block + 1) / num_blocks);
+  const int size = share.end - share.begin;
+  share.num_groups = (size + kMaxGroup - 1) / kMaxGroup;
+  share.group_size = (size + share.num_groups - 1) / share.num_groups;
+  return share;
+}
+
+// What of the sums is a warp's, by k alone: units [begin, end) of every row, in batches, of which
+// all warps have the same number.
+struct Range {
+  int begin = 0;
+  int end = 0;
+  int num_batches = 0;
+};
+
+__device__ __forceinline__ Range range_of(std::int32_t k, int warp) {
+  const int num_units = (k + kUnit - 1) / kUnit;
+  const int most = (num_units + kWarps - 1) / kWarps;
+  return {num_units * warp / kWarps, num_units * (warp + 1) / kWarps, (most + kUnits - 1) / kUnits};
+}
+
+// A place in the order in which a warp goes through its weights.
+struct Place {
+  int group = 0;
+  int batch = 0;
+
+  __device__ __forceinline__ void advance(int num_batches) {
+    if (++batch < num_batches) return;
+    batch = 0;
+    ++group;
+  }
+};
+
+// What a lane copies of the weights, and finds in shared memory again, nobody else does: of each
+// tile's row lane / 4, eight neighbours from element lane % 4 * 8 of each unit.
+template <bool kIsGated>
+class Weights {
+ public:
+  __device__ __forceinline__ Weights(const DecodeGemmArgs& args, const Share& share,
+                                     const Range& range, int lane)
+      : share_(share), range_(range), k_(args.k), row_(lane / 4), first_(lane % 4 * kVectorSize) {
+    w_ = args.w + first_;
+    ups_ = static_cast<std::int64_t>(args.n) * args.k;
+  }
+
+  // Rows and units that are not this block's, or not there, become zeros and are not read. `slot`
+  // is the lane's.
+  __device__ __forceinline__ void copy(const Place& place, unsigned char* slot) const {
+    const int unit = range_.begin + place.batch * kUnits;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const bool has_row = has_row_of(place, tile);
+      const bf16* from = has_row ? address(place, tile, unit) : w_;
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+        const bool has_unit = unit + i < range_.end && (unit + i) * kUnit + first_ < k_;
+        cp_async_16(slot + (tile * kUnits + i) * kWarpSize * kVectorBytes, from + i * kUnit,
+                    has_row && has_unit);
+      }
+    }
+  }
+
+  // Each lane asks for the 64 bytes that it and its neighbours will copy of one of the units.
+  __device__ __forceinline__ void prefetch(const Place& place) const {
+    const int own = first_ / kVectorSize;
+    if (own >= kUnits) return;
+    const int unit = range_.begin + place.batch * kUnits + own;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      if (unit < range_.end && has_row_of(place, tile)) {
+        prefetch_l2(address(place, tile, unit) - first_);
+      }
+    }
+  }
+
+ private:
+  // A group's tiles are its lower and its upper outputs; or their gates and their ups.
+  __device__ __forceinline__ int output(const Place& place, int tile) const {
+    return share_.group_begin(place.group) + (kIsGated ? 0 : tile * kTileRows) + row_;
+  }
+  __device__ __forceinline__ bool has_row_of(const Place& place, int tile) const {
+    return place.group < share_.num_groups && output(place, tile) < share_.group_end(place.group);
+  }
+  __device__ __forceinline__ const bf16* address(const Place& place, int tile, int unit) const {
+    return w_ + static_cast<std::int64_t>(output(place, tile)) * k_ + unit * kUnit +
+           (kIsGated && tile == 1 ? ups_ : 0);
+  }
+
+  const Share& share_;
+  const Range& range_;
+  const bf16* w_ = nullptr;
+  std::int64_t ups_ = 0;
+  int k_ = 0;
+  int row_ = 0;
+  int first_ = 0;
+};
+
+__device__ __forceinline__ uint4 vector_at(const unsigned char* shared) {
+  return *reinterpret_cast<const uint4*>(shared);
+}
+
+// sums[tile] += x w^T over a batch, tokens along the 16 rows of the mma. Any order of the inputs
+// will do as long as it is the same on both sides: a lane's eight neighbours are the two pairs of
+// one step and the two of the next. `x` are the lane's eight of the first unit, for tokens lane / 4
+// and lane / 4 + 8; tokens that are not there count as zero.
+template <bool kHasUpper>
+__device__ __forceinline__ void multiply(const unsigned char* slot, const unsigned char* x,
+                                         int stride, bool has_lower, bool has_upper, int num_units,
+                                         float (&sums)[kTiles][4]) {
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    if (i >= num_units) break;
+    uint4 lower = make_uint4(0, 0, 0, 0);
+    uint4 upper = make_uint4(0, 0, 0, 0);
+    if (has_lower) lower = vector_at(x + i * kUnitBytes);
+    if (kHasUpper && has_upper) upper = vector_at(x + 8 * stride + i * kUnitBytes);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const uint4 w = vector_at(slot + (tile * kUnits + i) * kWarpSize * kVectorBytes);
+      mma_m16n8k16(sums[tile], {lower.x, upper.x, lower.y, upper.y}, {w.x, w.y});
+      mma_m16n8k16(sums[tile], {lower.z, upper.z, lower.w, upper.w}, {w.z, w.w});
+    }
+  }
+}
+
+// A row of k elements on its way into shared memory, zeros behind it. A thread copies the vectors
+// threadIdx.x, threadIdx.x + kThreads, ... of every row.
+__device__ __forceinline__ void copy_row(const bf16* row, std::int32_t k, unsigned char* target) {
+  const int num_vectors = k / kVectorSize;
+  const int num_padded = (k + kUnit - 1) / kUnit * (kUnit / kVectorSize);
+  for (int i = static_cast<int>(threadIdx.x); i < num_padded; i += kThreads) {
+    const bool is_there = i < num_vectors;
+    cp_async_16(target + i * kVectorBytes, row + (is_there ? i * kVectorSize : 0), is_there);
+  }
+}
+
+// The inputs of all tokens.
+__device__ __forceinline__ void copy_rows(const bf16* rows, const DecodeGemmArgs& args,
+                                          unsigned char* target, int stride) {
+  for (int token = 0; token < args.num_tokens; ++token) {
+    const std::int64_t row = args.rows != nullptr ? args.rows[token] : token;
+    copy_row(rows + row * args.k, args.k, target + token * stride);
+  }
+}
+
+// The parts of every row's sum of squares, in an order that k alone decides. Threads read what they
+// have copied or written themselves. All threads of the block call it; ends with a barrier.
+__device__ __forceinline__ void sum_squares(const unsigned char* x, int stride,
+                                            const DecodeGemmArgs& args, float* row_sums) {
+  const int num_vectors = args.k / kVectorSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  for (int token = 0; token < args.num_tokens; ++token) {
+    const auto* row = reinterpret_cast<const uint4*>(x + token * stride);
+    float squares = 0.0f;
+    for (int i = static_cast<int>(threadIdx.x); i < num_vectors; i += kThreads) {
+      squares = sum_of_squares(unpack(row[i]), squares);
+    }
+    squares = lane_sum<kWarpSize>(squares);
+    if (lane == 0) row_sums[token * kWarps + static_cast<int>(threadIdx.x) / kWarpSize] = squares;
+  }
+  __syncthreads();
+}
+
+// rsqrt(mean(x^2) + eps) of a row.
+__device__ __forceinline__ float norm_scale(const float* row_sums, int token,
+                                            const DecodeGemmArgs& args) {
+  float squares = 0.0f;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) squares += row_sums[token * kWarps + warp];
+  return rsqrtf(squares * (1.0f / static_cast<float>(args.k)) + args.eps);
+}
+
+// x += norm(update, post_weight), of which the first block leaves a copy in memory.
+__device__ __forceinline__ void add_update(unsigned char* shared, const Layout& layout,
+                                           const DecodeGemmArgs& args, float* row_sums) {
+  const unsigned char* const update = shared + layout.update;
+  sum_squares(update, layout.stride, args, row_sums);
+  const int num_vectors = args.k / kVectorSize;
+  for (int token = 0; token < args.num_tokens; ++token) {
+    const float scale = norm_scale(row_sums, token, args);
+    for (int i = static_cast<int>(threadIdx.x); i < num_vectors; i += kThreads) {
+      const int at = token * layout.stride + i * kVectorBytes;
+      const uint4 weight = vector_at(shared + layout.post_weight + i * kVectorBytes);
+      const uint4 term =
+          normalised(unpack(vector_at(update + at)), scale, weight, args.unit_offset);
+      const uint4 sum = added(vector_at(shared + at), term);
+      *reinterpret_cast<uint4*>(shared + at) = sum;
+      if (blockIdx.x == 0 && args.updated != nullptr) {
+        store_vector(args.updated + static_cast<std::int64_t>(token) * args.k, i, sum);
+      }
+    }
+  }
+}
+
+// x = norm(x, norm_weight).
+__device__ __forceinline__ void normalise(unsigned char* shared, const Layout& layout,
+                                          const DecodeGemmArgs& args, float* row_sums) {
+  sum_squares(shared, layout.stride, args, row_sums);
+  const int num_vectors = args.k / kVectorSize;
+  for (int token = 0; token < args.num_tokens; ++token) {
+    const float scale = norm_scale(row_sums, token, args);
+    for (int i = static_cast<int>(threadIdx.x); i < num_vectors; i += kThreads) {
+      const uint4 weight = vector_at(shared + layout.norm_weight + i * kVectorBytes);
+      unsigned char* const at = shared + token * layout.stride + i * kVectorBytes;
+      *reinterpret_cast<uint4*>(at) =
+          normalised(unpack(vector_at(at)), scale, weight, args.unit_offset);
+    }
+  }
+}
+
+// The inputs of the product, in shared memory and seen by all threads. What of the norms is weights
+// is on its way already.
+__device__ __forceinline__ void prepare_inputs(const DecodeGemmArgs& args, const Layout& layout,
+                                               unsigned char* shared) {
+  copy_rows(args.x, args, shared, layout.stride);
+  if (args.update != nullptr) copy_rows(args.update, args, shared + layout.update, layout.stride);
+  cp_async_commit();
+  // For the weights in front, too: more of them can be asked for only when some have been used.
+  cp_async_wait<0>();
+  auto* row_sums = reinterpret_cast<float*>(shared + layout.row_sums);
+  if (args.update != nullptr) add_update(shared, layout, args, row_sums);
+  if (args.norm_weight != nullptr) {
+    normalise(shared, layout, args, row_sums + kMaxTokens * kWarps);
+  }
+  __syncthreads();
+}
+
+// The end of a group: the warps' sums added up in their order, and the result stored. A thread has
+// one output of one token.
+template <bool kHasUpper, bool kIsGated>
+class Outputs {
+ public:
+  __device__ __forceinline__ Outputs(const DecodeGemmArgs& args, const Share& share,
+                                     float* partials)
+      : args_(args), share_(share), partials_(partials) {}
+
+  // All threads of the block call it, the groups one behind the other.
+  __device__ __forceinline__ void finish(int group, const float (&sums)[kTiles][4]) const {
+    constexpr int kOutputs = kIsGated ? kTileRows : kTiles * kTileRows;
+    const int thread = static_cast<int>(threadIdx.x);
+    const int token = thread / kOutputs;
+    const int column = thread % kOutputs;
+    const int output = share_.group_begin(group) + column;
+    const bool is_stored = token < args_.num_tokens && output < share_.group_end(group);
+    const std::int64_t at = static_cast<std::int64_t>(token) * args_.n + output;
+    // Asked for before the barrier, so that it is there behind it.
+    float before = 0.0f;
+    if (is_stored && args_.epilogue == DecodeEpilogue::Add) before = __bfloat162float(halves()[at]);
+
+    // Two buffers in turn: whoever is a group ahead has passed the barrier behind which all have
+    // read the group before.
+    float* const partials = partials_ + group % 2 * (kWarps * kWarpFloats);
+    put(sums, partials + thread / kWarpSize * kWarpFloats);
+    __syncthreads();
+    if (!is_stored) return;
+    const float sum = total(partials, column / kTileRows, token, column % kTileRows);
+    switch (args_.epilogue) {
+      case DecodeEpilogue::Store: halves()[at] = __float2bfloat16_rn(sum); break;
+      case DecodeEpilogue::Add: halves()[at] = __float2bfloat16_rn(before + sum); break;
+      case DecodeEpilogue::StoreFloat: static_cast<float*>(args_.y)[at] = sum; break;
+      case DecodeEpilogue::Silu:
+      case DecodeEpilogue::Gelu: {
+        const float x = rounded(sum);
+        const float up = rounded(total(partials, 1, token, column));
+        const bool is_gelu = args_.epilogue == DecodeEpilogue::Gelu;
+        halves()[at] = __float2bfloat16_rn((is_gelu ? gate<true>(x) : gate<false>(x)) * up);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kTokens = kHasUpper ? 16 : 8;
+  static constexpr int kTileFloats = kTokens * kTileRows;
+  static constexpr int kWarpFloats = kTiles * kTileFloats;
+
+  __device__ __forceinline__ static float rounded(float x) {
+    return __bfloat162float(__float2bfloat16_rn(x));
+  }
+  __device__ __forceinline__ bf16* halves() const { return static_cast<bf16*>(args_.y); }
+
+  // [tile][token][row], from the fragments of an mma.
+  __device__ __forceinline__ static void put(const float (&sums)[kTiles][4], float* target) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    float* at = target + lane / 4 * kTileRows + lane % 4 * 2;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      auto* lower = reinterpret_cast<float2*>(at + tile * kTileFloats);
+      *lower = make_float2(sums[tile][0], sums[tile][1]);
+      if (!kHasUpper) continue;
+      auto* upper = reinterpret_cast<float2*>(at + tile * kTileFloats + 8 * kTileRows);
+      *upper = make_float2(sums[tile][2], sums[tile][3]);
+    }
+  }
+  __device__ __forceinline__ static float total(const float* partials, int tile, int token,
+                                                int row) {
+    const float* at = partials + tile * kTileFloats + token * kTileRows + row;
+    float sum = 0.0f;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) sum += at[warp * kWarpFloats];
+    return sum;
+  }
+
+  const DecodeGemmArgs& args_;
+  const Share& share_;
+  float* partials_;
+};
+
+// What of the weights is on its way before anything else is known: the norms' and the first
+// batches, into shared memory, and those behind, into the L2 cache. Gives the first batch that is
+// not in shared memory.
+template <int kStages, class W>
+__device__ __forceinline__ Place begin_weights(const DecodeGemmArgs& args, const Layout& layout,
+                                               const W& weights, const Range& range,
+                                               unsigned char* shared, unsigned char* slots) {
+  if (args.update != nullptr) copy_row(args.post_weight, args.k, shared + layout.post_weight);
+  if (args.norm_weight != nullptr) copy_row(args.norm_weight, args.k, shared + layout.norm_weight);
+  Place next;
+#pragma unroll
+  for (int stage = 0; stage < kStages; ++stage) {
+    weights.copy(next, slots + stage * kBatchBytes);
+    cp_async_commit();
+    next.advance(range.num_batches);
+  }
+  Place ahead = next;
+  for (int i = 0; i < kPrefetchedBatches; ++i) {
+    weights.prefetch(ahead);
+    ahead.advance(range.num_batches);
+  }
+  return next;
+}
+
+template <bool kHasUpper, bool kIsGated, int kStages>
+__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
+    decode_gemm_kernel(const DecodeGemmArgs args) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  unsigned char* const shared = dynamic_shared_memory();
+  const Layout layout = layout_of(args);
+  const Share share = share_of<kIsGated>(args.n);
+  const Range range = range_of(args.k, warp);
+  const Weights<kIsGated> weights(args, share, range, lane);
+  unsigned char* const slots =
+      shared + layout.batches + warp * (kStages * kBatchBytes) + lane * kVectorBytes;
+  Place next = begin_weights<kStages>(args, layout, weights, range, shared, slots);
+
+  // What other kernels write is read or overwritten from here on.
+  join_kernels();
+  prepare_inputs(args, layout, shared);
+
+  const Outputs<kHasUpper, kIsGated> outputs(args, share,
+                                             reinterpret_cast<float*>(shared + layout.partials));
+  const unsigned char* const x = shared + lane / 4 * layout.stride + lane % 4 * kVectorBytes;
+  const bool has_lower = lane / 4 < args.num_tokens;
+  const bool has_upper = lane / 4 + 8 < args.num_tokens;
+  float sums[kTiles][4] = {};
+  int stage = 0;
+  for (Place here; here.group < share.num_groups; here.advance(range.num_batches)) {
+    unsigned char* const slot = slots + stage * kBatchBytes;
+    const int unit = range.begin + here.batch * kUnits;
+    cp_async_wait<kStages - 1>();
+    multiply<kHasUpper>(slot, x + unit * kUnitBytes, layout.stride, has_lower, has_upper,
+                        range.end - unit, sums);
+    weights.copy(next, slot);
+    cp_async_commit();
+    next.advance(range.num_batches);
+    stage = stage + 1 < kStages ? stage + 1 : 0;
+    if (here.batch + 1 < range.num_batches) continue;
+    outputs.finish(here.group, sums);
+#pragma unroll
+    for (int i = 0; i < kTiles * 4; ++i) sums[i / 4][i % 4] = 0.0f;
+  }
+}
+
+bool has_gate(const DecodeGemmArgs& args) {
+  return args.epilogue == DecodeEpilogue::Silu || args.epilogue == DecodeEpilogue::Gelu;
+}
+
+template <bool kHasUpper, int kStages>
+auto kernel_of(const DecodeGemmArgs& args) {
+  return has_gate(args) ? decode_gemm_kernel<kHasUpper, true, kStages>
+                        : decode_gemm_kernel<kHasUpper, false, kStages>;
+}
+
+std::int64_t device_attribute(cudaDeviceAttr attribute) {
+  int device = 0;
+  int value = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+std::int64_t shared_bytes(const DecodeGemmArgs& args, int num_stages) {
+  return layout_of(args).size + std::int64_t{num_stages} * kWarps * kBatchBytes;
+}
+
+template <int kStages>
+void launch_with(const DecodeGemmArgs& args, cudaStream_t stream) {
+  const auto kernel =
+      args.num_tokens > 8 ? kernel_of<true, kStages>(args) : kernel_of<false, kStages>(args);
+  // All of the cache as shared memory, whatever a block needs of it: the next kernel's blocks come
+  // up beside those of this one only where both divide it alike.
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                  cudaFuncAttributePreferredSharedMemoryCarveout, 100),
+             "cudaFuncSetAttribute");
+  launch(kernel,
+         {dim3(static_cast<unsigned>(std::min(args.num_ctas, args.n))), dim3(kThreads),
+          static_cast<std::size_t>(shared_bytes(args, kStages))},
+         stream, args);
+}
+
+}  // namespace
+
+bool decode_gemm_takes(const DecodeGemmArgs& args) {
+  return args.num_tokens <= kMaxTokens && args.k % kVectorSize == 0 && args.k <= kMaxInputs &&
+         shared_bytes(args, kFewStages) <=
+             device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+}
+
+void launch_decode_gemm(const DecodeGemmArgs& args, cudaStream_t stream) {
+  if (args.num_tokens == 0) return;
+  if (!decode_gemm_takes(args)) {
+    throw CudaError("launch_decode_gemm: more tokens or inputs than it takes");
+  }
+  // The system takes 1 KB of each block.
+  const std::int64_t room =
+      device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / kBlocksPerProcessor - 1024;
+  if (shared_bytes(args, kManyStages) <= room) {
+    launch_with<kManyStages>(args, stream);
+  } else {
+    launch_with<kFewStages>(args, stream);
+  }
+}
+
+}  // namespace metronome

@@ -1,0 +1,111 @@
+// What the linear layers of decodes do before the kernels in front of them have ended, and how much
+// shared memory they take.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "gpu/kernels/launch.h"
+#include "tests/catch.h"
+#include "tests/gpu_emulator/device_values.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+
+namespace {
+
+constexpr std::int32_t kTokens = 3;
+constexpr std::int32_t kOutputs = 50;
+constexpr std::int32_t kInputs = 264;
+
+// Arrays that a kernel in front may still be writing, and what it writes.
+struct Pending {
+  DeviceArray<bf16> array;
+  Bf16s content;
+
+  explicit Pending(Bf16s values) : array(values.size()), content(std::move(values)) {
+    array.upload(Bf16s(content.size(), bf16_nan()));
+  }
+  void arrive() const {
+    std::memcpy(static_cast<void*>(array.data()), content.data(), content.size() * sizeof(bf16));
+  }
+};
+
+bool is_nan(const DeviceArray<bf16>& array) {
+  return std::all_of(array.data(), array.data() + array.size(),
+                     [](bf16 value) { return std::isnan(to_double(value)); });
+}
+
+}  // namespace
+
+TEST_CASE("a product touches nothing but weights before it has waited") {
+  const FreshEmulator fresh;
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    emulator::set_seed(seed);
+    Rng rng(seed, "decode_gemm");
+    const DeviceArray<bf16> w = on_device(random_bf16(rng, kOutputs * kInputs));
+    const DeviceArray<bf16> norm_weight = on_device(random_bf16(rng, kInputs));
+    const DeviceArray<bf16> post_weight = on_device(random_bf16(rng, kInputs));
+    const Pending x(random_bf16(rng, kTokens * kInputs));
+    const Pending update(random_bf16(rng, kTokens * kInputs));
+    const Pending y(random_bf16(rng, kTokens * kOutputs));
+    const Pending updated(Bf16s(kTokens * kInputs, bf16_nan()));
+    const DeviceArray<std::int32_t> rows = on_device(std::vector<std::int32_t>(kTokens, 1 << 30));
+    DecodeGemmArgs args = {.w = w.data(),
+                           .x = x.array.data(),
+                           .rows = rows.data(),
+                           .norm_weight = norm_weight.data(),
+                           .update = update.array.data(),
+                           .post_weight = post_weight.data(),
+                           .updated = updated.array.data(),
+                           .eps = 1e-5f,
+                           .epilogue = DecodeEpilogue::Add,
+                           .y = y.array.data(),
+                           .num_tokens = kTokens,
+                           .n = kOutputs,
+                           .k = kInputs,
+                           .num_ctas = 3};
+    bool has_arrived = false;
+    bool was_untouched = false;
+    emulator::set_join_hook([&] {
+      if (has_arrived) return;
+      has_arrived = true;
+      was_untouched = is_nan(y.array) && is_nan(updated.array);
+      for (const Pending* pending : {&x, &update, &y}) pending->arrive();
+      for (std::int32_t i = 0; i < kTokens; ++i) rows.data()[i] = kTokens - 1 - i;
+    });
+    {
+      const EarlyLaunches early(true);
+      launch_decode_gemm(args, nullptr);
+      check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    }
+    CHECK(has_arrived);
+    CHECK(was_untouched);
+    const Bf16s result = y.array.download();
+    const Bf16s residual = updated.array.download();
+    CHECK(!is_nan(updated.array));
+
+    emulator::set_join_hook(nullptr);
+    y.arrive();
+    launch_decode_gemm(args, nullptr);
+    CHECK(first_difference(y.array.download(), result) == -1);
+    CHECK(first_difference(updated.array.download(), residual) == -1);
+  }
+}
+
+TEST_CASE("what a product takes follows from the device's shared memory") {
+  const FreshEmulator fresh;
+  const auto takes = [](std::int32_t num_tokens, std::int32_t k) {
+    return decode_gemm_takes({.num_tokens = num_tokens, .n = 8, .k = k});
+  };
+  // Llama-3.2-3B's and Qwen3-4B's down products: 227 KB on a Hopper, 163 KB on an A100.
+  CHECK(takes(10, 8192));
+  CHECK_FALSE(takes(11, 8192));
+  CHECK(takes(8, 9728));
+  CHECK(takes(16, 3072));
+  emulator::set_compute_capability(8, 0);
+  CHECK(takes(4, 8192));
+  CHECK_FALSE(takes(8, 8192));
+  CHECK(takes(8, 3072));
+}
