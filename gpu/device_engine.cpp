@@ -85,7 +85,7 @@ void DeviceEngine::forward(const StepArrays& arrays) {
   const bool is_invariant = options_.invariance == Invariance::Full ||
                             (options_.invariance == Invariance::Chunk && arrays.has_prefill);
   model_.forward(arrays, block_.data(), kv_, is_invariant ? GemmMode::Invariant : GemmMode::Fastest,
-                 sampled_.data(), stream_.get());
+                 options_.fuses_decodes, sampled_.data(), stream_.get());
 }
 
 void DeviceEngine::enqueue(DevicePass& pass) {

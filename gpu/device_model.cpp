@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/error.h"
 #include "core/model/attention_mask.h"
 #include "gpu/gemm_tuning.h"
+#include "gpu/gpu_info.h"
 #include "gpu/profile_range.h"
 
 namespace metronome {
@@ -48,13 +50,26 @@ struct DeviceModel::Pass {
   const std::byte* block;
   const DeviceKvCache& kv;
   GemmMode mode;
+  bool fuses_products;  // one kernel each, where decode_gemm_takes() them
   std::int32_t* sampled;
   cudaStream_t stream;
+  __nv_bfloat16* residual;
+  // With fuses_norms: where the next update leaves the residual stream. The two take turns, as
+  // every block of a product reads one while one of them writes the other.
+  __nv_bfloat16* next_residual;
+  bool fuses_norms = false;
 
   template <class T>
   const T* at(const ArraySpan& span) const {
     return reinterpret_cast<const T*>(block + span.offset);
   }
+};
+
+// First the residual stream gets norm(update, post_weight), where there is one; then it is
+// normalised by `weight`, where there is one.
+struct DeviceModel::InputNorm {
+  const __nv_bfloat16* post_weight = nullptr;
+  const __nv_bfloat16* weight = nullptr;
 };
 
 DeviceModel::DeviceModel(const ModelSource& source, const PassLimits& limits, GemmStore& store,
@@ -85,6 +100,7 @@ DeviceModel::DeviceModel(const ModelSource& source, const PassLimits& limits, Ge
   sample_scratch_ = DeviceArray<std::byte>(static_cast<std::size_t>(demand.sample_scratch_bytes));
   const AttentionShape shape = attention_shape_of(model_, false);
   if (can_split_decode(shape)) decode_ctas_ = decode_attention_ctas(shape);
+  num_processors_ = num_processors();
   prepare_gemms(poll);
 }
 
@@ -143,19 +159,21 @@ void DeviceModel::warm_up(const std::function<void()>& poll) {
 }
 
 void DeviceModel::forward(const StepArrays& arrays, const std::byte* block, const DeviceKvCache& kv,
-                          GemmMode mode, std::int32_t* sampled, cudaStream_t stream) {
+                          GemmMode mode, bool fuses_decodes, std::int32_t* sampled,
+                          cudaStream_t stream) {
   METRONOME_CHECK(0 < arrays.num_tokens && arrays.num_tokens <= limits_.max_tokens &&
                       arrays.num_rows <= limits_.max_rows,
                   "a pass fits the memory for activations");
-  const Pass pass = {arrays, block, kv, mode, sampled, stream};
+  const bool is_fused = fuses_decodes && mode == GemmMode::Fastest && !arrays.has_prefill;
+  // Normalised rows are not written to memory where norms are fused, so their place is free.
+  Pass pass = {arrays,           block,         kv, mode, is_fused, sampled, stream,
+               residual_.data(), normed_.data()};
+  pass.fuses_norms = is_fused && can_fuse_norms(pass);
   embed(pass);
   for (std::int64_t layer = 0; layer < model_.n_layers; ++layer) {
     const ProfileRange range("layer");
     run_attention(pass, layer);
     run_mlp(pass, layer);
-  }
-  if (model_.has_post_norms) {
-    normalise(pass, weights_.layers.back().mlp_post_norm.data(), nullptr);
   }
   if (arrays.num_rows == 0) return;
   project_logits(pass);
@@ -176,16 +194,15 @@ void DeviceModel::embed(const Pass& pass) {
                 .hidden_dim = static_cast<std::int32_t>(model_.hidden_dim),
                 .vocab_size = static_cast<std::int32_t>(model_.vocab_size),
                 .scale = scale,
-                .out = residual_.data()},
+                .out = pass.residual},
                pass.stream);
 }
 
-void DeviceModel::normalise(const Pass& pass, const __nv_bfloat16* post_weight,
-                            const __nv_bfloat16* weight) {
-  launch_norm({.update = post_weight != nullptr ? update_.data() : nullptr,
-               .post_weight = post_weight,
-               .residual = residual_.data(),
-               .weight = weight,
+void DeviceModel::normalise(const Pass& pass, const InputNorm& norm) {
+  launch_norm({.update = norm.post_weight != nullptr ? update_.data() : nullptr,
+               .post_weight = norm.post_weight,
+               .residual = pass.residual,
+               .weight = norm.weight,
                .out = normed_.data(),
                .num_rows = pass.arrays.num_tokens,
                .hidden_dim = static_cast<std::int32_t>(model_.hidden_dim),
@@ -194,23 +211,82 @@ void DeviceModel::normalise(const Pass& pass, const __nv_bfloat16* post_weight,
               pass.stream);
 }
 
-void DeviceModel::multiply(const Pass& pass, const GemmShape& shape, std::int64_t num_rows,
+void DeviceModel::multiply(const Pass& pass, const GemmShape& shape,
                            const DeviceArray<__nv_bfloat16>& weights, const __nv_bfloat16* x,
-                           void* y) const {
-  gemm_.run(shape, pass.mode, num_rows, weights.data(), x, y, pass.stream);
+                           __nv_bfloat16* y) const {
+  if (pass.fuses_products) {
+    const DecodeGemmArgs args = fused_args(pass, shape, weights.data(), x, y);
+    if (decode_gemm_takes(args)) return launch_decode_gemm(args, pass.stream);
+  }
+  gemm_.run(shape, pass.mode, pass.arrays.num_tokens, weights.data(), x, y, pass.stream);
 }
 
-void DeviceModel::run_attention(const Pass& pass, std::int64_t i) {
+DecodeGemmArgs DeviceModel::fused_args(const Pass& pass, const GemmShape& shape,
+                                       const __nv_bfloat16* weights, const __nv_bfloat16* x,
+                                       void* y) const {
+  DecodeEpilogue epilogue = DecodeEpilogue::Store;
+  if (shape.adds_output) epilogue = DecodeEpilogue::Add;
+  if (shape.has_float_output) epilogue = DecodeEpilogue::StoreFloat;
+  return {.w = weights,
+          .x = x,
+          .eps = static_cast<float>(model_.norm_eps),
+          .unit_offset = model_.has_unit_offset_norms,
+          .epilogue = epilogue,
+          .y = y,
+          .num_tokens = pass.arrays.num_tokens,
+          .n = static_cast<std::int32_t>(shape.n),
+          .k = static_cast<std::int32_t>(shape.k),
+          .num_ctas = num_processors_};
+}
+
+bool DeviceModel::can_fuse_norms(const Pass& pass) const {
+  DecodeGemmArgs args = fused_args(pass, qkv_shape(), nullptr, pass.residual, nullptr);
+  args.norm_weight = weights_.final_norm.data();
+  // Also in the first layer, which has no update yet.
+  if (model_.has_post_norms) args.update = update_.data();
+  return pass.arrays.num_rows <= pass.arrays.num_tokens && decode_gemm_takes(args);
+}
+
+void DeviceModel::multiply_normed(Pass& pass, const InputNorm& norm, DecodeGemmArgs args) const {
+  args.norm_weight = norm.weight;
+  if (norm.post_weight != nullptr) {
+    args.update = update_.data();
+    args.post_weight = norm.post_weight;
+    args.updated = pass.next_residual;
+  }
+  launch_decode_gemm(args, pass.stream);
+  if (norm.post_weight != nullptr) std::swap(pass.residual, pass.next_residual);
+}
+
+// The MLP of the layer before is not in the residual stream yet where there are post norms.
+DeviceModel::InputNorm DeviceModel::attention_norm(std::int64_t i) const {
+  const DeviceLayer* before = i > 0 ? &weights_.layers[static_cast<std::size_t>(i) - 1] : nullptr;
+  const bool has_update = model_.has_post_norms && before != nullptr;
+  const bool is_last = i == model_.n_layers;  // the head's norm
+  return {.post_weight = has_update ? before->mlp_post_norm.data() : nullptr,
+          .weight = is_last ? weights_.final_norm.data()
+                            : weights_.layers[static_cast<std::size_t>(i)].attention_norm.data()};
+}
+
+void DeviceModel::run_attention(Pass& pass, std::int64_t i) {
   const DeviceLayer& layer = weights_.layers[static_cast<std::size_t>(i)];
-  // The MLP of the layer before is not in the residual stream yet where there are post norms.
-  const bool has_update = model_.has_post_norms && i > 0;
-  const __nv_bfloat16* post_weight =
-      has_update ? weights_.layers[static_cast<std::size_t>(i) - 1].mlp_post_norm.data() : nullptr;
+  project_heads(pass, i);
+  attend(pass, i);
+  const ProfileRange range("attention output");
+  multiply(pass, output_shape(), layer.output, attended_.data(),
+           model_.has_post_norms ? update_.data() : pass.residual);
+}
+
+void DeviceModel::project_heads(Pass& pass, std::int64_t i) {
+  const ProfileRange range("qkv");
+  const DeviceLayer& layer = weights_.layers[static_cast<std::size_t>(i)];
   const StepArrays& arrays = pass.arrays;
-  {
-    const ProfileRange range("qkv");
-    normalise(pass, post_weight, layer.attention_norm.data());
-    multiply(pass, qkv_shape(), arrays.num_tokens, layer.qkv, normed_.data(), qkv_.data());
+  if (pass.fuses_norms) {
+    multiply_normed(pass, attention_norm(i),
+                    fused_args(pass, qkv_shape(), layer.qkv.data(), pass.residual, qkv_.data()));
+  } else {
+    normalise(pass, attention_norm(i));
+    multiply(pass, qkv_shape(), layer.qkv, normed_.data(), qkv_.data());
   }
   const bool has_own_blocks = layer.is_window && arrays.window_slots.count > 0;
   launch_heads({.qkv = qkv_.data(),
@@ -230,10 +306,6 @@ void DeviceModel::run_attention(const Pass& pass, std::int64_t i) {
                 .eps = static_cast<float>(model_.norm_eps),
                 .unit_offset = model_.has_unit_offset_norms},
                pass.stream);
-  attend(pass, i);
-  const ProfileRange range("attention output");
-  multiply(pass, output_shape(), arrays.num_tokens, layer.output, attended_.data(),
-           model_.has_post_norms ? update_.data() : residual_.data());
 }
 
 void DeviceModel::attend(const Pass& pass, std::int64_t i) {
@@ -295,28 +367,49 @@ void DeviceModel::attend(const Pass& pass, std::int64_t i) {
       pass.stream);
 }
 
-void DeviceModel::run_mlp(const Pass& pass, std::int64_t i) {
+void DeviceModel::run_mlp(Pass& pass, std::int64_t i) {
   const ProfileRange range("mlp");
   const DeviceLayer& layer = weights_.layers[static_cast<std::size_t>(i)];
-  const std::int32_t num_tokens = pass.arrays.num_tokens;
-  normalise(pass, model_.has_post_norms ? layer.attention_post_norm.data() : nullptr,
-            layer.mlp_norm.data());
-  multiply(pass, gate_up_shape(), num_tokens, layer.gate_up, normed_.data(), gate_up_.data());
-  launch_gated_activation({.gate_up = gate_up_.data(),
-                           .out = activated_.data(),
-                           .num_tokens = num_tokens,
-                           .dim = static_cast<std::int32_t>(model_.ffn_dim),
-                           .is_gelu = model_.activation == Activation::GeluTanh},
-                          pass.stream);
-  multiply(pass, down_shape(), num_tokens, layer.down, activated_.data(),
-           model_.has_post_norms ? update_.data() : residual_.data());
+  const bool is_gelu = model_.activation == Activation::GeluTanh;
+  const InputNorm norm = {
+      .post_weight = model_.has_post_norms ? layer.attention_post_norm.data() : nullptr,
+      .weight = layer.mlp_norm.data()};
+  if (pass.fuses_norms) {
+    DecodeGemmArgs args =
+        fused_args(pass, gate_up_shape(), layer.gate_up.data(), pass.residual, activated_.data());
+    args.epilogue = is_gelu ? DecodeEpilogue::Gelu : DecodeEpilogue::Silu;
+    args.n = static_cast<std::int32_t>(model_.ffn_dim);  // outputs, of two rows of weights each
+    multiply_normed(pass, norm, args);
+  } else {
+    normalise(pass, norm);
+    multiply(pass, gate_up_shape(), layer.gate_up, normed_.data(), gate_up_.data());
+    launch_gated_activation({.gate_up = gate_up_.data(),
+                             .out = activated_.data(),
+                             .num_tokens = pass.arrays.num_tokens,
+                             .dim = static_cast<std::int32_t>(model_.ffn_dim),
+                             .is_gelu = is_gelu},
+                            pass.stream);
+  }
+  multiply(pass, down_shape(), layer.down, activated_.data(),
+           model_.has_post_norms ? update_.data() : pass.residual);
 }
 
-void DeviceModel::project_logits(const Pass& pass) {
+void DeviceModel::project_logits(Pass& pass) {
   const ProfileRange range("logits");
-  launch_norm({.residual = residual_.data(),
-               .weight = weights_.final_norm.data(),
-               .rows = pass.at<std::int32_t>(pass.arrays.logit_tokens),
+  const InputNorm norm = attention_norm(model_.n_layers);
+  const auto* rows = pass.at<std::int32_t>(pass.arrays.logit_tokens);
+  if (pass.fuses_norms) {
+    DecodeGemmArgs args =
+        fused_args(pass, head_shape(), weights_.head(), pass.residual, logits_.data());
+    args.rows = rows;
+    args.num_tokens = pass.arrays.num_rows;
+    return multiply_normed(pass, norm, args);
+  }
+  // Rows that are picked out cannot be updated on the way.
+  if (norm.post_weight != nullptr) normalise(pass, {.post_weight = norm.post_weight});
+  launch_norm({.residual = pass.residual,
+               .weight = norm.weight,
+               .rows = rows,
                .out = normed_.data(),
                .num_rows = pass.arrays.num_rows,
                .hidden_dim = static_cast<std::int32_t>(model_.hidden_dim),

@@ -46,9 +46,11 @@ class DeviceModel {
   // sampled[sample_rows[i].out], where also token ids < 0 are looked up. `block` is arrays.bytes in
   // device memory. Every pointer a kernel gets follows from arrays' offsets and from `block`, `kv`
   // and `sampled`, so that a pass which was captured can be replayed with other contents.
-  // Passes of a model are on one stream.
+  // Passes of a model are on one stream. With fuses_decodes a pass of few decodes alone, in mode
+  // Fastest, has the norms and the activation inside of the products' kernels, where they fit
+  // (decode_gemm_takes): the same arithmetic with the same roundings, sums in another order.
   void forward(const StepArrays& arrays, const std::byte* block, const DeviceKvCache& kv,
-               GemmMode mode, std::int32_t* sampled, cudaStream_t stream);
+               GemmMode mode, bool fuses_decodes, std::int32_t* sampled, cudaStream_t stream);
 
   // Why no pass can be computed in mode Invariant; empty where all can.
   std::string invariant_fault() const { return gemm_.invariant_fault(); }
@@ -61,7 +63,8 @@ class DeviceModel {
   const float* logits() const { return logits_.data(); }
 
  private:
-  struct Pass;  // the arguments of forward()
+  struct Pass;       // the arguments of forward()
+  struct InputNorm;  // what stands before a product
 
   GemmShape qkv_shape() const;
   GemmShape output_shape() const;
@@ -70,21 +73,30 @@ class DeviceModel {
   GemmShape head_shape() const;
   void prepare_gemms(const std::function<void()>& poll);
   void embed(const Pass& pass);
-  void run_attention(const Pass& pass, std::int64_t layer);
+  void run_attention(Pass& pass, std::int64_t layer);
+  void project_heads(Pass& pass, std::int64_t layer);
   void attend(const Pass& pass, std::int64_t layer);
-  void run_mlp(const Pass& pass, std::int64_t layer);
-  void project_logits(const Pass& pass);
+  void run_mlp(Pass& pass, std::int64_t layer);
+  void project_logits(Pass& pass);
   void sample(const Pass& pass);
+  InputNorm attention_norm(std::int64_t layer) const;
   // normed = norm(residual), after update went into residual if there is one.
-  void normalise(const Pass& pass, const __nv_bfloat16* post_weight, const __nv_bfloat16* weight);
-  void multiply(const Pass& pass, const GemmShape& shape, std::int64_t num_rows,
-                const DeviceArray<__nv_bfloat16>& weights, const __nv_bfloat16* x, void* y) const;
+  void normalise(const Pass& pass, const InputNorm& norm);
+  void multiply(const Pass& pass, const GemmShape& shape, const DeviceArray<__nv_bfloat16>& weights,
+                const __nv_bfloat16* x, __nv_bfloat16* y) const;
+  // Of a pass: whether products of hidden_dim inputs normalise them.
+  bool can_fuse_norms(const Pass& pass) const;
+  DecodeGemmArgs fused_args(const Pass& pass, const GemmShape& shape, const __nv_bfloat16* weights,
+                            const __nv_bfloat16* x, void* y) const;
+  // A product of norm(residual), where the pass fuses norms. `args` lack it.
+  void multiply_normed(Pass& pass, const InputNorm& norm, DecodeGemmArgs args) const;
 
   ModelConfig model_;
   PassLimits limits_;
   DeviceWeights weights_;
   Gemm gemm_;
   std::int32_t decode_ctas_ = 0;
+  std::int32_t num_processors_ = 0;
   // Activations of all tokens; one row a token.
   DeviceArray<__nv_bfloat16> residual_, normed_, qkv_, queries_, attended_, gate_up_, activated_;
   DeviceArray<__nv_bfloat16> update_;  // with post norms: what they are applied to

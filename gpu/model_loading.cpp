@@ -81,6 +81,7 @@ DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& 
   options.uses_graphs = scenario.cuda.graphs;
   options.launches_early = scenario.cuda.early_launches;
   options.attends_by_wgmma = scenario.cuda.wgmma_attention;
+  options.fuses_decodes = scenario.cuda.fused_decodes;
   return options;
 }
 

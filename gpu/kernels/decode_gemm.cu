@@ -484,11 +484,6 @@ template <int kStages>
 void launch_with(const DecodeGemmArgs& args, cudaStream_t stream) {
   const auto kernel =
       args.num_tokens > 8 ? kernel_of<true, kStages>(args) : kernel_of<false, kStages>(args);
-  // All of the cache as shared memory, whatever a block needs of it: the next kernel's blocks come
-  // up beside those of this one only where both divide it alike.
-  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                  cudaFuncAttributePreferredSharedMemoryCarveout, 100),
-             "cudaFuncSetAttribute");
   launch(kernel,
          {dim3(static_cast<unsigned>(std::min(args.num_ctas, args.n))), dim3(kThreads),
           static_cast<std::size_t>(shared_bytes(args, kStages))},

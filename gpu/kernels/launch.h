@@ -47,6 +47,14 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
                                     static_cast<int>(shape.shared_bytes)),
                "cudaFuncSetAttribute");
   }
+  if (EarlyLaunches::is_on()) {
+    // All of the L1 cache for shared memory, whatever the kernel needs of it: blocks of two kernels
+    // are on a processor at once only where both divide it alike.
+    constexpr int kAllShared = 100;
+    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                    cudaFuncAttributePreferredSharedMemoryCarveout, kAllShared),
+               "cudaFuncSetAttribute");
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;

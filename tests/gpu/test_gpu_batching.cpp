@@ -98,6 +98,43 @@ TEST_CASE("a replayed graph gives the bits of the same kernels launched one by o
   });
 }
 
+TEST_CASE("fused decodes have the same bits in graphs and launched early, and prompts keep theirs",
+          "[gpu][batching]") {
+  for_all_gpu_families("continuous", [](GpuLab& lab, LabSettings settings) {
+    std::vector<LabPrompt> prompts;
+    for (std::int32_t i = 0; i < 7; ++i) {
+      prompts.push_back({lab.ids(60 + static_cast<std::uint64_t>(i), 3 + 15 * i), 11 - i, i});
+    }
+    for (const Invariance invariance : {Invariance::None, Invariance::Chunk, Invariance::Full}) {
+      INFO("invariance " << static_cast<int>(invariance));
+      const LabRun apart =
+          lab.run(settings, prompts, {.invariance = invariance, .uses_graphs = false});
+      const LabRun eager =
+          lab.run(settings, prompts,
+                  {.invariance = invariance, .uses_graphs = false, .fuses_decodes = true});
+      const LabRun graph =
+          lab.run(settings, prompts,
+                  {.invariance = invariance, .uses_graphs = true, .fuses_decodes = true});
+      const LabRun early = lab.run(settings, prompts,
+                                   {.invariance = invariance,
+                                    .uses_graphs = true,
+                                    .launches_early = true,
+                                    .fuses_decodes = true});
+      bool is_apart = false;
+      for (std::uint32_t i = 0; i < prompts.size(); ++i) {
+        CHECK(is_same(eager, graph, i));
+        CHECK(is_same(eager, early, i));
+        const std::pair first = {RequestId{i}, static_cast<std::int32_t>(prompts[i].ids.size())};
+        // Where all is computed without regard to the batch there is no fused pass.
+        if (invariance == Invariance::Full) CHECK(is_same(apart, eager, i));
+        CHECK(has_same_bits(apart.logits.at(first), eager.logits.at(first)));
+        is_apart = is_apart || !is_same_text(apart, i, eager, i);
+      }
+      CHECK(is_apart == (invariance != Invariance::Full));
+    }
+  });
+}
+
 TEST_CASE("asynchronous scheduling and separate steps give the same bits on the GPU",
           "[gpu][batching]") {
   for_all_gpu_families("token_budget", [](GpuLab& lab, LabSettings settings) {

@@ -193,6 +193,15 @@ void check_model(const ModelConfig& model) {
                    {.invariance = Invariance::Chunk});
   report(model.name, comparison.errors());
   CHECK(comparison.errors().num_clear >= 30);
+  // Whose arithmetic rounds in the same places: the same bounds.
+  Comparison fused(lab);
+  fused.check({.block_size = 16, .max_model_len = 400},
+              prompts_of(lab, {1, 2, 17, 63, 64, 65, 130, 5, 6}, 6),
+              {.invariance = Invariance::Chunk, .fuses_decodes = true});
+  fused.check({.is_slotted = true, .max_model_len = 300}, prompts_of(lab, {3, 140}, 8),
+              {.invariance = Invariance::None, .uses_graphs = false, .fuses_decodes = true});
+  report(model.name + ", fused", fused.errors());
+  CHECK(fused.errors().num_clear >= 30);
 }
 
 }  // namespace

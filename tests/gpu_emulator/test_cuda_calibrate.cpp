@@ -41,14 +41,22 @@ TEST_CASE("calibrate --backend=cuda measures, keeps, fits and stores", "[calibra
   CHECK(again.exit_code == 0);
 }
 
-TEST_CASE("bench --early-launches times the same steps", "[calibrate]") {
+TEST_CASE("bench times the same steps launched early, with fused decodes, and both",
+          "[calibrate]") {
   const ScratchFolder folder;
   const std::string model = folder.write("tiny/config.json", kModel);
-  const CommandResult bench =
-      run_program(metronome_program(), "bench '" + model + "' --repeats 1 --early-launches",
-                  "XDG_CACHE_HOME='" + folder.path() + "'");
-  INFO(bench.out << bench.err);
-  CHECK(bench.exit_code == 0);
+  for (const std::string options :
+       {"--early-launches", "--fused-decodes", "--early-launches --fused-decodes"}) {
+    const std::string out = folder.path() + "/bench.json";
+    const CommandResult bench = run_program(
+        metronome_program(), "bench '" + model + "' --repeats 1 --json '" + out + "' " + options,
+        "XDG_CACHE_HOME='" + folder.path() + "'");
+    INFO(bench.out << bench.err);
+    CHECK(bench.exit_code == 0);
+    const auto file = nlohmann::json::parse(read_text_file(out));
+    CHECK(file["early_launches"] == contains(options, "early"));
+    CHECK(file["fused_decodes"] == contains(options, "fused"));
+  }
 }
 
 }  // namespace

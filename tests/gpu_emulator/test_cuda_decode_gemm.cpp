@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/kernels/launch.h"
 #include "tests/catch.h"
+#include "tests/gpu/gpu_lab.h"
 #include "tests/gpu_emulator/device_values.h"
 
 using namespace metronome;
@@ -108,4 +108,23 @@ TEST_CASE("what a product takes follows from the device's shared memory") {
   CHECK(takes(4, 8192));
   CHECK_FALSE(takes(8, 8192));
   CHECK(takes(8, 3072));
+}
+
+TEST_CASE("a fused layer is seven kernels") {
+  const FreshEmulator fresh;
+  for (const Family family : kFamilies) {
+    GpuLab lab(family);
+    constexpr std::int32_t kDecodes = 4;  // the prompt's pass gives a token, too
+    const auto num_launches = [&](bool is_fused) {
+      const std::int64_t before = emulator::num_launches();
+      lab.run({.policy = "continuous"}, {{lab.ids(1, 5), kDecodes + 1}},
+              {.invariance = Invariance::Chunk, .uses_graphs = false, .fuses_decodes = is_fused});
+      return emulator::num_launches() - before;
+    };
+    // Apart they are ten, of which four are cuBLASLt's and not counted. Outside of layers a norm is
+    // a product then, and where there are post norms, the last of them has no kernel of its own.
+    const std::int64_t more = lab.model().n_layers - (lab.model().has_post_norms ? 1 : 0);
+    CAPTURE(lab.model().name);
+    CHECK(num_launches(true) - num_launches(false) == kDecodes * more);
+  }
 }
