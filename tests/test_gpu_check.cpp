@@ -74,6 +74,10 @@ TEST_CASE("gpu_check leaves every stage's results and verdict", "[tools][gpu_che
   CHECK(contains(decisions, "gemma-3-1b/prefix_caching"));
   CHECK_FALSE(contains(decisions, "differ"));
   CHECK(contains(place.text("tests.log"), "ran [#test_gpu_norm]~[slow]\n"));
+  CHECK(place.check("early", "", "--resume").exit_code == 0);
+  for (const char* name : {"early", "fused", "early-fused"}) {
+    CHECK(contains(place.text(std::string(name) + ".llama-3.2-3b.json"), "llama-3.2-3b"));
+  }
   CHECK(place.check("start", "").exit_code == 2);  // the folder is there
 }
 
@@ -127,7 +131,8 @@ namespace {
 
 // Bench reports of two models: one at `share` of its floors, with a long prefix whose attention
 // runs at `tflops`.
-void write_bench(const Place& place, const std::string& model, double share, double tflops) {
+void write_bench(const Place& place, const std::string& model, double share, double tflops,
+                 const std::string& name = "bench", const std::string& end = ".chunk.json") {
   const auto point = [&](int decodes, int context, int chunk, int prefix, double floor_us,
                          double median_us) {
     std::ostringstream text;
@@ -144,7 +149,7 @@ void write_bench(const Place& place, const std::string& model, double share, dou
   points += point(0, 0, 2048, 0, 100, 100 / share) + ",";
   points += point(0, 0, 2048, 16384, 100, 100 / share + more_us);
   place.scratch.write(
-      "out/bench." + model + ".chunk.json",
+      "out/" + name + "." + model + end,
       "{\"model\": \"" + model +
           "\", \"invariance\": \"chunk\", \"device\": \"a GPU\", \"shape\": {\"n_layers\": 2, "
           "\"n_heads\": 2, \"head_dim\": 64, \"sliding_window\": 0, \"global_layer_interval\": 0}, "
@@ -196,6 +201,21 @@ TEST_CASE("gpu_summary says of every promise whether it was shown", "[tools][gpu
   empty.scratch.write("out/nothing", "");
   CHECK(summarize(empty).exit_code == 0);
   CHECK_FALSE(contains(empty.text("findings.md"), "PASS"));
+}
+
+TEST_CASE("gpu_summary puts what is off by default beside the default", "[tools][gpu_check]") {
+  const Place place;
+  write_bench(place, "llama-3.2-3b", 0.5, 500);
+  REQUIRE(summarize(place).exit_code == 0);
+  CHECK_FALSE(contains(place.text("findings.md"), "off by default"));
+  write_bench(place, "llama-3.2-3b", 0.625, 500, "early", ".json");
+  write_bench(place, "llama-3.2-3b", 0.8, 500, "early-fused", ".json");
+  const CommandResult result = summarize(place);
+  INFO(result.out << result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(contains(place.text("findings.md"),
+                 "| llama-3.2-3b: 8 decodes at 2k | 0.200 (50.0% of the floor) | 0.160 (62.5% of "
+                 "the floor) | not measured | 0.125 (80.0% of the floor) |"));
 }
 
 TEST_CASE("gpu_check publishes measured beside simulated, call by call", "[tools][gpu_check]") {
