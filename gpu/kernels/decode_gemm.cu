@@ -431,7 +431,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
   Place next = begin_weights<kStages>(args, layout, weights, range, shared, slots);
 
   // What other kernels write is read or overwritten from here on.
-  join_kernels();
+  wait_for_kernels();
+  if (next.group >= share.num_groups) let_next_kernel_start();
   prepare_inputs(args, layout, shared);
 
   const Outputs<kHasUpper, kIsGated> outputs(args, share,
@@ -450,6 +451,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     weights.copy(next, slot);
     cp_async_commit();
     next.advance(range.num_batches);
+    // Not before the last of this kernel's weights are on their way: what the kernel behind brings
+    // into the L2 cache would have been displaced by them when its turn comes.
+    if (next.group == share.num_groups && next.batch == 0) let_next_kernel_start();
     stage = stage + 1 < kStages ? stage + 1 : 0;
     if (here.batch + 1 < range.num_batches) continue;
     outputs.finish(here.group, sums);

@@ -82,17 +82,29 @@ __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
-// Waits for the kernels in front of this one, whose results are there then, and lets the one behind
-// it begin to start. Every thread of every kernel comes here, so that it may be launched early
-// (gpu/kernels/launch.h), before it reads anything but weights, which no kernel writes, and before
-// it writes anything at all: mostly as its first statement. Without effect in a kernel that was not
-// launched early. Requires that all kernels in front did the same or were launched without: then
-// those in front of them have ended, too.
-__device__ __forceinline__ void join_kernels() {
+// Waits for the kernels in front of this one, whose results are there then. Every thread of every
+// kernel comes here, so that it may be launched early (gpu/kernels/launch.h), before it reads
+// anything but weights, which no kernel writes, and before it writes anything at all. Without
+// effect in a kernel that was not launched early. Requires that all kernels in front did the same
+// or were launched without: then those in front of them have ended, too.
+__device__ __forceinline__ void wait_for_kernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+
+// Lets the kernel behind this one begin to start, once all blocks have come here or ended.
+__device__ __forceinline__ void let_next_kernel_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 #endif
+}
+
+// Both: the first statement of a kernel that has nothing to do before and none of its own to save
+// the processors for.
+__device__ __forceinline__ void join_kernels() {
+  wait_for_kernels();
+  let_next_kernel_start();
 }
 
 // 2^x, to about two units in the last place of a float; 0 for -infinity.

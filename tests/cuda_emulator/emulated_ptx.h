@@ -41,7 +41,9 @@ namespace metronome {
 // Exactly as many bytes as the launch asks for; null where it asks for none.
 inline unsigned char* dynamic_shared_memory() { return emulator::dynamic_shared; }
 
-inline void join_kernels() { emulator::join_launch(); }
+inline void wait_for_kernels() { emulator::join_launch(); }
+inline void let_next_kernel_start() {}
+inline void join_kernels() { wait_for_kernels(); }
 
 // Each element of d is one float sum: d first, then the products by ascending k, one rounding per
 // addition (the products of bfloat16 are exact in float).
