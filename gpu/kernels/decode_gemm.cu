@@ -457,6 +457,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     stage = stage + 1 < kStages ? stage + 1 : 0;
     if (here.batch + 1 < range.num_batches) continue;
     outputs.finish(here.group, sums);
+    __syncwarp();  // an mma is for lanes that are together
 #pragma unroll
     for (int i = 0; i < kTiles * 4; ++i) sums[i / 4][i % 4] = 0.0f;
   }
