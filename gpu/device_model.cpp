@@ -166,8 +166,15 @@ void DeviceModel::forward(const StepArrays& arrays, const std::byte* block, cons
                   "a pass fits the memory for activations");
   const bool is_fused = fuses_decodes && mode == GemmMode::Fastest && !arrays.has_prefill;
   // Normalised rows are not written to memory where norms are fused, so their place is free.
-  Pass pass = {arrays,           block,         kv, mode, is_fused, sampled, stream,
-               residual_.data(), normed_.data()};
+  Pass pass = {.arrays = arrays,
+               .block = block,
+               .kv = kv,
+               .mode = mode,
+               .fuses_products = is_fused,
+               .sampled = sampled,
+               .stream = stream,
+               .residual = residual_.data(),
+               .next_residual = normed_.data()};
   pass.fuses_norms = is_fused && can_fuse_norms(pass);
   embed(pass);
   for (std::int64_t layer = 0; layer < model_.n_layers; ++layer) {
@@ -259,12 +266,12 @@ void DeviceModel::multiply_normed(Pass& pass, const InputNorm& norm, DecodeGemmA
 }
 
 // The MLP of the layer before is not in the residual stream yet where there are post norms.
-DeviceModel::InputNorm DeviceModel::attention_norm(std::int64_t i) const {
+DeviceModel::InputNorm DeviceModel::norm_before(std::int64_t i) const {
   const DeviceLayer* before = i > 0 ? &weights_.layers[static_cast<std::size_t>(i) - 1] : nullptr;
   const bool has_update = model_.has_post_norms && before != nullptr;
-  const bool is_last = i == model_.n_layers;  // the head's norm
+  const bool is_head = i == model_.n_layers;
   return {.post_weight = has_update ? before->mlp_post_norm.data() : nullptr,
-          .weight = is_last ? weights_.final_norm.data()
+          .weight = is_head ? weights_.final_norm.data()
                             : weights_.layers[static_cast<std::size_t>(i)].attention_norm.data()};
 }
 
@@ -282,10 +289,10 @@ void DeviceModel::project_heads(Pass& pass, std::int64_t i) {
   const DeviceLayer& layer = weights_.layers[static_cast<std::size_t>(i)];
   const StepArrays& arrays = pass.arrays;
   if (pass.fuses_norms) {
-    multiply_normed(pass, attention_norm(i),
+    multiply_normed(pass, norm_before(i),
                     fused_args(pass, qkv_shape(), layer.qkv.data(), pass.residual, qkv_.data()));
   } else {
-    normalise(pass, attention_norm(i));
+    normalise(pass, norm_before(i));
     multiply(pass, qkv_shape(), layer.qkv, normed_.data(), qkv_.data());
   }
   const bool has_own_blocks = layer.is_window && arrays.window_slots.count > 0;
@@ -396,7 +403,7 @@ void DeviceModel::run_mlp(Pass& pass, std::int64_t i) {
 
 void DeviceModel::project_logits(Pass& pass) {
   const ProfileRange range("logits");
-  const InputNorm norm = attention_norm(model_.n_layers);
+  const InputNorm norm = norm_before(model_.n_layers);
   const auto* rows = pass.at<std::int32_t>(pass.arrays.logit_tokens);
   if (pass.fuses_norms) {
     DecodeGemmArgs args =

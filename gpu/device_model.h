@@ -79,7 +79,7 @@ class DeviceModel {
   void run_mlp(Pass& pass, std::int64_t layer);
   void project_logits(Pass& pass);
   void sample(const Pass& pass);
-  InputNorm attention_norm(std::int64_t layer) const;
+  InputNorm norm_before(std::int64_t layer) const;  // n_layers: before the head
   // normed = norm(residual), after update went into residual if there is one.
   void normalise(const Pass& pass, const InputNorm& norm);
   void multiply(const Pass& pass, const GemmShape& shape, const DeviceArray<__nv_bfloat16>& weights,
