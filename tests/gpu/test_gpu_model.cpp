@@ -195,7 +195,7 @@ void check_model(const ModelConfig& model) {
   CHECK(comparison.errors().num_clear >= 30);
   // Whose arithmetic rounds in the same places: the same bounds.
   Comparison fused(lab);
-  fused.check({.block_size = 16, .max_model_len = 400},
+  fused.check({.block_size = 16, .max_num_seqs = 16, .max_model_len = 400},
               prompts_of(lab, {1, 2, 17, 63, 64, 65, 130, 5, 6}, 6),
               {.invariance = Invariance::Chunk, .fuses_decodes = true});
   fused.check({.is_slotted = true, .max_model_len = 300}, prompts_of(lab, {3, 140}, 8),

