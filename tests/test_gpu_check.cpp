@@ -22,6 +22,8 @@ constexpr const char* kMetronome = R"(#!/bin/bash
 [[ -n "$FAULT" && " $* " == *"$FAULT"* ]] && kill -SEGV $$
 if [[ "$1" == bench ]]; then
   scale=10; [[ "$4" == none ]] && scale=8
+  [[ " $* " == *" --fused-decodes "* ]] && scale=7
+  [[ " $* " == *" --early-launches "* ]] && scale=11
   echo "{\"model\": \"$2\", \"invariance\": \"$4\", \"points\": [
     {\"decodes\": 1, \"context\": 128, \"chunk\": 0, \"prefix\": 0, \"median_us\": $scale},
     {\"decodes\": 32, \"context\": 128, \"chunk\": 64, \"prefix\": 0,
@@ -32,7 +34,7 @@ exec "$REAL" "${@/--backend=cuda/--backend=sim}"
 )";
 constexpr const char* kTests = R"(#!/bin/bash
 [[ "$FAULT" == hang && "$2" == *norm* ]] && sleep 100
-[[ "$FAULT" == crash && "$2" == *norm* ]] && kill -SEGV $$
+[[ "$FAULT" == crash && ( "$2" == *norm* || "$2" == *decode_gemm* ) ]] && kill -SEGV $$
 echo "ran $2"
 )";
 
@@ -74,10 +76,6 @@ TEST_CASE("gpu_check leaves every stage's results and verdict", "[tools][gpu_che
   CHECK(contains(decisions, "gemma-3-1b/prefix_caching"));
   CHECK_FALSE(contains(decisions, "differ"));
   CHECK(contains(place.text("tests.log"), "ran [#test_gpu_norm]~[slow]\n"));
-  CHECK(place.check("early", "", "--resume").exit_code == 0);
-  for (const char* name : {"early", "fused", "early-fused"}) {
-    CHECK(contains(place.text(std::string(name) + ".llama-3.2-3b.json"), "llama-3.2-3b"));
-  }
   CHECK(place.check("start", "").exit_code == 2);  // the folder is there
 }
 
@@ -105,8 +103,7 @@ TEST_CASE("a crash costs gpu_check nothing but itself", "[tools][gpu_check]") {
   SECTION("of a test") {
     const Place place;
     CHECK(place.check("tests", "crash").exit_code == 1);
-    CHECK(
-        contains(place.text("README.md"), "| tests | failed: test_gpu_norm (exit status -11) | "));
+    CHECK(contains(place.text("README.md"), "| tests | failed: test_gpu_norm (exit status -11); "));
     CHECK(contains(place.text("tests.log"), "ran [#test_step_timer]~[slow]\n"));
     // Another call runs what did not pass, and nothing else.
     CHECK(place.check("tests", "", "--resume").exit_code == 0);
@@ -203,19 +200,52 @@ TEST_CASE("gpu_summary says of every promise whether it was shown", "[tools][gpu
   CHECK_FALSE(contains(empty.text("findings.md"), "PASS"));
 }
 
+TEST_CASE("gpu_check goes on with what of the options gains most", "[tools][gpu_check]") {
+  SECTION("of all that there are") {
+    const Place place;
+    CHECK(place.check("options,bench", "").exit_code == 0);
+    CHECK(contains(place.text("state.json"), R"("chosen": [
+    "fused_decodes"
+  ])"));
+    CHECK(contains(place.text("options.log"),
+                   "options.all.json --early-launches --fused-decodes "
+                   "--wgmma-attention\n"));
+    CHECK(contains(place.text("bench.log"), "bench.qwen3-4b.chunk.json --fused-decodes\n"));
+    // Measured runs, too, in a later call.
+    CHECK(place.check("decisions", "", "--resume").exit_code == 0);
+    CHECK(contains(place.text("decisions.runs.log"), "--set cuda.fused_decodes=true"));
+  }
+  SECTION("but for one that crashes") {
+    const Place place;
+    CHECK(place.check("options,bench", "--fused-decodes").exit_code == 1);
+    CHECK(contains(place.text("README.md"), "| options | failed: fused_decodes (exit status -11)"));
+    CHECK(contains(place.text("state.json"), "\"chosen\": []"));
+    CHECK(contains(place.text("bench.log"), "bench.qwen3-4b.chunk.json\n"));
+  }
+  SECTION("but for one whose tests fail") {
+    const Place place;
+    CHECK(place.check("tests,options", "crash").exit_code == 1);
+    CHECK_FALSE(contains(place.text("options.log"), "--fused-decodes"));
+    CHECK(contains(place.text("options.log"), "options.wgmma_attention.json --wgmma-attention\n"));
+  }
+}
+
 TEST_CASE("gpu_summary puts what is off by default beside the default", "[tools][gpu_check]") {
   const Place place;
   write_bench(place, "llama-3.2-3b", 0.5, 500);
   REQUIRE(summarize(place).exit_code == 0);
   CHECK_FALSE(contains(place.text("findings.md"), "off by default"));
-  write_bench(place, "llama-3.2-3b", 0.625, 500, "early", ".json");
-  write_bench(place, "llama-3.2-3b", 0.8, 500, "early-fused", ".json");
+  write_bench(place, "default", 0.5, 500, "options", ".json");
+  write_bench(place, "wgmma_attention", 0.625, 500, "options", ".json");
+  place.scratch.write("out/state.json", R"({"chosen": ["wgmma_attention"]})");
   const CommandResult result = summarize(place);
   INFO(result.out << result.err);
   REQUIRE(result.exit_code == 0);
-  CHECK(contains(place.text("findings.md"),
-                 "| llama-3.2-3b: 8 decodes at 2k | 0.200 (50.0% of the floor) | 0.160 (62.5% of "
-                 "the floor) | not measured | 0.125 (80.0% of the floor) |"));
+  const std::string findings = place.text("findings.md");
+  CHECK(contains(findings, "All stages behind it ran with `cuda.wgmma_attention`."));
+  CHECK(contains(findings,
+                 "| 8 decodes at 2k | 0.200 (50.0% of the floor) | 0.160 (62.5% of the floor) |"));
+  CHECK(contains(findings, "| chunk of 2048 behind 16384 | "));
 }
 
 TEST_CASE("gpu_check publishes measured beside simulated, call by call", "[tools][gpu_check]") {

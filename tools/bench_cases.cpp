@@ -16,7 +16,7 @@ std::vector<BenchCase> standard_cases() {
       cases.push_back({.chunk_size = chunk, .prefix = prefix});
     }
   }
-  for (const std::int32_t chunk : {512, 2048}) {
+  for (const std::int32_t chunk : {128, 512, 2048}) {
     cases.push_back({.chunk_size = chunk, .prefix = 16384});
   }
   for (const std::int32_t chunk : {128, 512, 2048}) {

@@ -41,12 +41,12 @@ TEST_CASE("calibrate --backend=cuda measures, keeps, fits and stores", "[calibra
   CHECK(again.exit_code == 0);
 }
 
-TEST_CASE("bench times the same steps launched early, with fused decodes, and both",
+TEST_CASE("bench times the same steps with each option that is off by default, and with all",
           "[calibrate]") {
   const ScratchFolder folder;
   const std::string model = folder.write("tiny/config.json", kModel);
-  for (const std::string options :
-       {"--early-launches", "--fused-decodes", "--early-launches --fused-decodes"}) {
+  for (const std::string options : {"--early-launches", "--fused-decodes",
+                                    "--early-launches --fused-decodes --wgmma-attention"}) {
     const std::string out = folder.path() + "/bench.json";
     const CommandResult bench = run_program(
         metronome_program(), "bench '" + model + "' --repeats 1 --json '" + out + "' " + options,
@@ -56,6 +56,7 @@ TEST_CASE("bench times the same steps launched early, with fused decodes, and bo
     const auto file = nlohmann::json::parse(read_text_file(out));
     CHECK(file["early_launches"] == contains(options, "early"));
     CHECK(file["fused_decodes"] == contains(options, "fused"));
+    CHECK(file["wgmma_attention"] == contains(options, "wgmma"));
   }
 }
 
