@@ -392,11 +392,16 @@ class Outputs {
   float* partials_;
 };
 
+// The first batches of a warp that are not on their way to shared memory, and to the L2 cache.
+struct Begun {
+  Place next;
+  Place ahead;
+};
+
 // What of the weights is on its way before anything else is known: the norms' and the first
-// batches, into shared memory, and those behind, into the L2 cache. Gives the first batch that is
-// not in shared memory.
+// batches, into shared memory, and those behind, into the L2 cache.
 template <int kStages, class W>
-__device__ __forceinline__ Place begin_weights(const DecodeGemmArgs& args, const Layout& layout,
+__device__ __forceinline__ Begun begin_weights(const DecodeGemmArgs& args, const Layout& layout,
                                                const W& weights, const Range& range,
                                                unsigned char* shared, unsigned char* slots) {
   if (args.update != nullptr) copy_row(args.post_weight, args.k, shared + layout.post_weight);
@@ -413,7 +418,7 @@ __device__ __forceinline__ Place begin_weights(const DecodeGemmArgs& args, const
     weights.prefetch(ahead);
     ahead.advance(range.num_batches);
   }
-  return next;
+  return {next, ahead};
 }
 
 template <bool kHasUpper, bool kIsGated, int kStages>
@@ -428,11 +433,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
   const Weights<kIsGated> weights(args, share, range, lane);
   unsigned char* const slots =
       shared + layout.batches + warp * (kStages * kBatchBytes) + lane * kVectorBytes;
-  Place next = begin_weights<kStages>(args, layout, weights, range, shared, slots);
+  const Begun begun = begin_weights<kStages>(args, layout, weights, range, shared, slots);
+  Place next = begun.next;
+  Place ahead = begun.ahead;
 
   // What other kernels write is read or overwritten from here on.
   wait_for_kernels();
-  if (next.group >= share.num_groups) let_next_kernel_start();
+  if (ahead.group >= share.num_groups) let_next_kernel_start();
   prepare_inputs(args, layout, shared);
 
   const Outputs<kHasUpper, kIsGated> outputs(args, share,
@@ -451,9 +458,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     weights.copy(next, slot);
     cp_async_commit();
     next.advance(range.num_batches);
-    // Not before the last of this kernel's weights are on their way: what the kernel behind brings
-    // into the L2 cache would have been displaced by them when its turn comes.
-    if (next.group == share.num_groups && next.batch == 0) let_next_kernel_start();
+    // So that as much is under way from memory however little shared memory is left for it.
+    weights.prefetch(ahead);
+    ahead.advance(range.num_batches);
+    // Not before this kernel's weights are on their way, those of the warp that is first to ask for
+    // its last ones: what the kernel behind brings into the L2 cache would have been displaced by
+    // them when its turn comes.
+    if (ahead.group == share.num_groups && ahead.batch == 0) let_next_kernel_start();
     stage = stage + 1 < kStages ? stage + 1 : 0;
     if (here.batch + 1 < range.num_batches) continue;
     outputs.finish(here.group, sums);
@@ -508,10 +519,13 @@ void launch_decode_gemm(const DecodeGemmArgs& args, cudaStream_t stream) {
   if (!decode_gemm_takes(args)) {
     throw CudaError("launch_decode_gemm: more tokens or inputs than it takes");
   }
-  // The system takes 1 KB of each block.
+  // The system takes 1 KB of each block. One that has no room beside it anyway takes what there is.
   const std::int64_t room =
       device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / kBlocksPerProcessor - 1024;
-  if (shared_bytes(args, kManyStages) <= room) {
+  const bool shares_processor = shared_bytes(args, kFewStages) <= room;
+  const std::int64_t limit =
+      shares_processor ? room : device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  if (shared_bytes(args, kManyStages) <= limit) {
     launch_with<kManyStages>(args, stream);
   } else {
     launch_with<kFewStages>(args, stream);

@@ -42,10 +42,16 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
   constexpr std::size_t kAlwaysAllowed = 48 * 1024;
   if (shape.shared_bytes > kAlwaysAllowed) {
-    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(shape.shared_bytes)),
-               "cudaFuncSetAttribute");
+    // Never less than before: a graph may hold a launch that needs more.
+    cudaFuncAttributes now = {};
+    check_cuda(cudaFuncGetAttributes(&now, reinterpret_cast<const void*>(kernel)),
+               "cudaFuncGetAttributes");
+    const auto bytes = static_cast<int>(shape.shared_bytes);
+    if (now.maxDynamicSharedSizeBytes < bytes) {
+      check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+                 "cudaFuncSetAttribute");
+    }
   }
   if (EarlyLaunches::is_on()) {
     // All of the L1 cache for shared memory, whatever the kernel needs of it: blocks of two kernels

@@ -141,6 +141,7 @@ class Device {
 
   void run_nodes(const Nodes& nodes);
   void execute(const KernelLaunch& launch);
+  void fail(cudaError_t error, const std::string& message);  // all calls answer `error` from now on
   cudaError_t next_launch_error();
 
   // Memory.
@@ -192,7 +193,6 @@ class Device {
   bool run_any();
   void run_towards(const Ticket& ticket);
   void run_head(CUstream_st& stream);
-  void fail(cudaError_t error, const std::string& message);
   static bool contains(const Allocations& allocations, const void* pointer, std::size_t size);
 
   std::mutex mutex_;

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "tests/cuda_emulator/api_call.h"
@@ -279,6 +280,13 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t size, cudaStre
 
 namespace {
 
+// Dynamic shared memory of a launch, at most.
+std::size_t allowed_shared(const Device& gpu, const void* kernel) {
+  const auto allowed = gpu.max_dynamic_shared.find(kernel);
+  return allowed == gpu.max_dynamic_shared.end() ? kDefaultShared
+                                                 : static_cast<std::size_t>(allowed->second);
+}
+
 // Limits of the CUDA C++ programming guide.
 cudaError_t check_shape(const Device& gpu, const cudaLaunchConfig_t& config, const void* kernel) {
   const dim3& grid = config.gridDim;
@@ -289,11 +297,8 @@ cudaError_t check_shape(const Device& gpu, const cudaLaunchConfig_t& config, con
                          block.y <= 1024 && block.z <= 64 &&
                          std::uint64_t{block.x} * block.y * block.z <= kMaxThreadsPerBlock;
   if (!has_grid || !has_block) return cudaErrorInvalidConfiguration;
-  const auto allowed = gpu.max_dynamic_shared.find(kernel);
-  const std::size_t limit = allowed == gpu.max_dynamic_shared.end()
-                                ? kDefaultShared
-                                : static_cast<std::size_t>(allowed->second);
-  return config.dynamicSmemBytes <= limit ? cudaSuccess : cudaErrorInvalidValue;
+  return config.dynamicSmemBytes <= allowed_shared(gpu, kernel) ? cudaSuccess
+                                                                : cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -320,11 +325,28 @@ cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, const void* kernel,
     if (launch->is_early && gpu.settings.major < 9) return cudaErrorNotSupported;
     launch->body = std::move(body);
     ++gpu.counters.launches_of[kernel];
-    return gpu.issue(stream, [&gpu, launch] { gpu.execute(*launch); });
+    // A graph's launches are held to what is allowed when they happen: nobody says that a GPU does
+    // not do that.
+    return gpu.issue(stream, [&gpu, launch, kernel] {
+      if (launch->shared_bytes > allowed_shared(gpu, kernel)) {
+        return gpu.fail(cudaErrorInvalidValue,
+                        "launch " + std::to_string(launch->number) +
+                            " needs more shared memory than its kernel is allowed by now");
+      }
+      gpu.execute(*launch);
+    });
   });
 }
 
 }  // namespace metronome::emulator
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  return api_call([&](Device& gpu) {
+    if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+    attributes->maxDynamicSharedSizeBytes = static_cast<int>(allowed_shared(gpu, kernel));
+    return cudaSuccess;
+  });
+}
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   return api_call([&](Device& gpu) {

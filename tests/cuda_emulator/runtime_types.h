@@ -112,6 +112,10 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 
+struct cudaFuncAttributes {
+  int maxDynamicSharedSizeBytes;
+};
+
 struct cudaDeviceProp {
   char name[256];
   std::size_t totalGlobalMem;
