@@ -221,6 +221,19 @@ struct DevicePagedProblem {
     return {keys.data(), values.data(), block_tables.data(), table_start.data(), block_size};
   }
 
+  PrefillAttentionArgs prefill_args(const AttentionShape& shape,
+                                    const DeviceArray<PrefillTile>& tiles,
+                                    const DeviceArray<bf16>& out) const {
+    return {.shape = shape,
+            .kv = kv(),
+            .queries = queries.data(),
+            .query_start = query_start.data(),
+            .context_lens = context_lens.data(),
+            .tiles = tiles.data(),
+            .num_tiles = static_cast<std::int32_t>(tiles.size()),
+            .out = out.data()};
+  }
+
   KvTensors tensors(const AttentionShape& shape) const {
     DeviceKvShape cache = {.n_layers = 1,
                            .n_kv_heads = shape.n_kv_heads,

@@ -92,15 +92,7 @@ std::vector<bf16> run(Kernel kernel, const PagedProblem& problem,
       std::vector<float>(num_parts * static_cast<std::size_t>(prefill_part_floats(problem.shape)),
                          std::numeric_limits<float>::quiet_NaN()));
   const auto out = on_device(std::vector<bf16>(problem.queries.size(), bf16_nan()));
-  PrefillAttentionArgs args;
-  args.shape = problem.shape;
-  args.kv = device.kv();
-  args.queries = device.queries.data();
-  args.query_start = device.query_start.data();
-  args.context_lens = device.context_lens.data();
-  args.tiles = device_tiles.data();
-  args.num_tiles = static_cast<std::int32_t>(tiles.size());
-  args.out = out.data();
+  const PrefillAttentionArgs args = device.prefill_args(problem.shape, device_tiles, out);
   const Stream stream = make_stream();
   if (kernel == Kernel::Mma) {
     launch_prefill_attention(args, stream.get());

@@ -309,16 +309,8 @@ TEST_CASE("Attention by wgmma has the same bits under every schedule") {
   for (std::uint64_t seed = 0; seed < 24; ++seed) {
     emulator::set_seed(seed);
     const DeviceArray<bf16> out = on_device(std::vector<bf16>(problem.queries.size(), bf16_nan()));
-    PrefillAttentionArgs args;
-    args.shape = problem.shape;
-    args.kv = device.kv();
-    args.queries = device.queries.data();
-    args.query_start = device.query_start.data();
-    args.context_lens = device.context_lens.data();
-    args.tiles = tiles.data();
-    args.num_tiles = 1;
-    args.out = out.data();
-    launch_wgmma_attention(args, {}, device.tensors(shape), nullptr);
+    launch_wgmma_attention(device.prefill_args(shape, tiles, out), {}, device.tensors(shape),
+                           nullptr);
     const std::vector<bf16> rows = out.download();
     if (first.empty()) first = rows;
     CAPTURE(head_dim, seed);
