@@ -261,7 +261,7 @@ TEST_CASE("Prefill attention of every group size, block size and window", "[gpu]
 TEST_CASE("Prefill attention of random batches", "[gpu]") {
   const Kernel kernel = GENERATE(from_range(kernels()));
   CAPTURE(kernel);
-  const auto seed = static_cast<std::uint64_t>(GENERATE(range(0, 60)));
+  const auto seed = static_cast<std::uint64_t>(GENERATE(range(0, 32)));
   CAPTURE(seed);
   Rng rng(seed, "prefill attention batches");
   const std::int32_t n_kv_heads = draw(rng, 1, 3);
@@ -371,7 +371,7 @@ TEST_CASE("Prefill attention has the same bits under every chunking", "[gpu]") {
 TEST_CASE("Prefill attention has the same bits for random shapes and chunk sizes", "[gpu]") {
   const Kernel kernel = GENERATE(from_range(kernels()));
   CAPTURE(kernel);
-  const auto seed = static_cast<std::uint64_t>(GENERATE(range(0, 24)));
+  const auto seed = static_cast<std::uint64_t>(GENERATE(range(0, 12)));
   CAPTURE(seed);
   Rng rng(seed, "prefill attention bits");
   const std::int32_t n_kv_heads = draw(rng, 1, 2);
@@ -386,7 +386,7 @@ TEST_CASE("Prefill attention has the same bits for random shapes and chunk sizes
 // Against the definition, and to the bit whoever does the spans.
 TEST_CASE("Spans of a tile are summed up alike by one CTA and by several", "[gpu]") {
   if (kernels().size() < 2) return;
-  const auto seed = static_cast<std::uint64_t>(GENERATE(range(0, 30)));
+  const auto seed = static_cast<std::uint64_t>(GENERATE(range(0, 16)));
   CAPTURE(seed);
   Rng rng(seed, "prefill attention spans");
   const std::int32_t n_kv_heads = draw(rng, 1, 2);

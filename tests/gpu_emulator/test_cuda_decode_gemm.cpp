@@ -19,7 +19,8 @@ constexpr std::int32_t kTokens = 3;
 constexpr std::int32_t kOutputs = 50;
 constexpr std::int32_t kInputs = 264;
 
-// Arrays that a kernel in front may still be writing, and what it writes.
+// Arrays that a kernel in front may still be writing, and what it writes. Only kernels, and the
+// hook in one, may touch device memory itself.
 struct Pending {
   DeviceArray<bf16> array;
   Bf16s content;
@@ -32,10 +33,11 @@ struct Pending {
   }
 };
 
-bool is_nan(const DeviceArray<bf16>& array) {
-  return std::all_of(array.data(), array.data() + array.size(),
+bool is_nan(const bf16* values, std::size_t count) {
+  return std::all_of(values, values + count,
                      [](bf16 value) { return std::isnan(to_double(value)); });
 }
+bool is_nan(const DeviceArray<bf16>& array) { return is_nan(array.data(), array.size()); }
 
 }  // namespace
 
@@ -84,12 +86,13 @@ TEST_CASE("a product touches nothing but weights before it has waited") {
     CHECK(was_untouched);
     const Bf16s result = y.array.download();
     const Bf16s residual = updated.array.download();
-    CHECK(!is_nan(updated.array));
+    CHECK(!is_nan(residual.data(), residual.size()));
 
     emulator::set_join_hook(nullptr);
-    y.arrive();
+    const DeviceArray<bf16> other_y = on_device(y.content);
+    args.y = other_y.data();
     launch_decode_gemm(args, nullptr);
-    CHECK(first_difference(y.array.download(), result) == -1);
+    CHECK(first_difference(other_y.download(), result) == -1);
     CHECK(first_difference(updated.array.download(), residual) == -1);
   }
 }
