@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kThreads)
 
   const std::int32_t row_positions[2] = {rows.position(lane_row(rows.first_row, thread, 0)),
                                          rows.position(lane_row(rows.first_row, thread, 1))};
-  const float scale_log2 = args.shape.scale * 1.4426950408889634f;  // log2(e)
+  const float scale_log2 = args.shape.scale * kLog2OfE;
   RowSums<kHeadDim> sums;
 
   int stage = 0;

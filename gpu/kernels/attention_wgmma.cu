@@ -4,9 +4,9 @@
 // A CTA computes 128 packed rows (token x query heads of one KV head), 64 for each of two
 // warpgroups, against the KV tiles that they attend to. Two warps of a third warpgroup bring the
 // tiles in through the bulk copy engine, one the keys and one the values, as many boxes as a tile
-// has pieces of blocks. The scores
-// of a tile are multiplied together with the values of the tile before, so that the tensor cores
-// work while the softmax of one of them is computed; the other warpgroup fills what gaps are left.
+// has pieces of blocks. The scores of a tile are multiplied together with the values of the tile
+// before, so that the tensor cores work while the softmax of one of them is computed; the other
+// warpgroup fills what gaps are left.
 //
 // Positions are summed up in spans, each from nothing, and the sums of a span are added to those of
 // the spans before it. Where a pass has fewer tiles than the GPU has room for, each span is a CTA's
@@ -38,7 +38,6 @@ constexpr int kGroups = kWgmmaTileRows / kGroupRows;  // that compute
 constexpr int kThreads = (1 + kGroups) * kGroupThreads;
 constexpr int kRowBytes = 128;  // of a part: 64 columns of a tile or of the queries
 constexpr int kPartColumns = 64;
-constexpr float kLog2OfE = 1.4426950408889634f;
 // A CTA has 65,536 registers; the groups trade what ptxas gave them.
 constexpr int kLoaderRegisters = 40;
 constexpr int kComputeRegisters = 232;
@@ -500,11 +499,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 // A CTA for every merge and KV head; its threads are those that computed the parts.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kGroups* kGroupThreads)
-    merge_parts_kernel(const PrefillAttentionArgs args, const PrefillParts parts,
-                       const PrefillMerge* merges) {
+    merge_parts_kernel(const PrefillAttentionArgs args, const PrefillParts parts) {
   join_kernels();
   const auto cta = static_cast<std::int32_t>(blockIdx.x);
-  const PrefillMerge merge = merges[cta / args.shape.n_kv_heads];
+  const PrefillMerge merge = parts.merges[cta / args.shape.n_kv_heads];
   const std::int32_t kv_head = cta % args.shape.n_kv_heads;
   const int thread = static_cast<int>(threadIdx.x);
   RowSums<kHeadDim> sums;  // over nothing
@@ -529,7 +527,7 @@ void launch_of(const PrefillAttentionArgs& args, const PrefillParts& parts,
          {num_ctas(args.num_tiles), dim3(kThreads), Layout<kHeadDim>::kSharedBytes}, stream, args,
          parts, tensors);
   launch(merge_parts_kernel<kHeadDim>, {num_ctas(parts.num_merges), dim3(kGroups * kGroupThreads)},
-         stream, args, parts, parts.merges);
+         stream, args, parts);
 }
 
 }  // namespace

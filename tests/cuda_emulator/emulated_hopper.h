@@ -35,7 +35,7 @@ extern const WarpOperation kProduct;
 extern const WarpOperation kProductFence;
 extern const WarpOperation kProductCommit;
 extern const WarpOperation kProductWait;  // its argument is an int
-extern const WarpOperation kRegisters;    // its argument is an int
+extern const WarpOperation kRegisters;
 
 }  // namespace metronome::emulator
 
@@ -80,14 +80,12 @@ inline void copy_box(void* shared, const CUtensorMap& tensor, std::int32_t colum
 template <int kRegisters>
 void give_registers(emulator::Where where = emulator::Where::current()) {
   static_assert(24 <= kRegisters && kRegisters <= 256 && kRegisters % 8 == 0);
-  int registers = -kRegisters;
-  emulator::warp_rendezvous(emulator::kRegisters, 0xffffffffu, &registers, where);
+  emulator::warp_rendezvous(emulator::kRegisters, 0xffffffffu, nullptr, where);
 }
 template <int kRegisters>
 void take_registers(emulator::Where where = emulator::Where::current()) {
   static_assert(24 <= kRegisters && kRegisters <= 256 && kRegisters % 8 == 0);
-  int registers = kRegisters;
-  emulator::warp_rendezvous(emulator::kRegisters, 0xffffffffu, &registers, where);
+  emulator::warp_rendezvous(emulator::kRegisters, 0xffffffffu, nullptr, where);
 }
 
 template <class... Registers>
