@@ -37,7 +37,9 @@ bool JsonPlace::has(const std::string& key) const {
 bool JsonPlace::is_null() const { return json_->is_null(); }
 
 std::int64_t JsonPlace::integer(std::int64_t min, std::int64_t max) const {
-  if (!json_->is_number_integer()) fail("is no whole number");
+  if (!json_->is_number_integer()) {
+    fail("is no whole number; allowed: " + std::to_string(min) + " to " + std::to_string(max));
+  }
   const auto number = json_->get<std::int64_t>();
   if (number < min || number > max) {
     fail(std::to_string(number) + " is out of range; allowed: " + std::to_string(min) + " to " +
@@ -51,7 +53,7 @@ std::int32_t JsonPlace::count() const {
 }
 
 double JsonPlace::number() const {
-  if (!json_->is_number()) fail("is no number");
+  if (!json_->is_number()) fail("is no number; allowed: a number");
   return json_->get<double>();
 }
 
@@ -70,17 +72,17 @@ TimeNs JsonPlace::seconds() const {
 }
 
 std::string JsonPlace::text() const {
-  if (!json_->is_string()) fail("is no text");
+  if (!json_->is_string()) fail("is no text; allowed: a text");
   return json_->get<std::string>();
 }
 
 bool JsonPlace::truth() const {
-  if (!json_->is_boolean()) fail("is neither true nor false");
+  if (!json_->is_boolean()) fail("is neither true nor false; allowed: true or false");
   return json_->get<bool>();
 }
 
 void JsonPlace::for_each(const std::function<void(const JsonPlace&)>& visit) const {
-  if (!json_->is_array()) fail("is no list");
+  if (!json_->is_array()) fail("is no list; allowed: a list");
   std::size_t i = 0;
   for (const Json& entry : *json_) {
     visit(JsonPlace(where_ + "[" + std::to_string(i++) + "]", entry));
@@ -90,7 +92,9 @@ void JsonPlace::for_each(const std::function<void(const JsonPlace&)>& visit) con
 std::vector<std::int32_t> JsonPlace::counts(std::size_t size) const {
   std::vector<std::int32_t> numbers;
   for_each([&](const JsonPlace& entry) { numbers.push_back(entry.count()); });
-  if (numbers.size() != size) fail("is no list of " + std::to_string(size) + " numbers");
+  if (numbers.size() != size) {
+    fail("has " + std::to_string(numbers.size()) + " numbers; allowed: " + std::to_string(size));
+  }
   return numbers;
 }
 

@@ -77,7 +77,8 @@ NoiseBands read_noise(const JsonPlace& result) {
     std::vector<double> ends;
     bands.at(key).for_each(
         [&](const JsonPlace& end) { ends.push_back(end.is_null() ? std::nan("") : end.number()); });
-    if (ends.size() != 2) bands.at(key).fail("is no list of lowest and highest");
+    if (ends.size() != 2)
+      bands.at(key).fail("is no list of lowest and highest; allowed: two numbers");
     noise.figures.push_back({key, ends[0], ends[1]});
   }
   return noise;

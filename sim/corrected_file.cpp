@@ -31,7 +31,7 @@ std::vector<StepCorrection::Range> read_ranges(const JsonPlace& place) {
   place.for_each([&](const JsonPlace& entry) {
     std::vector<JsonPlace> values;
     entry.for_each([&](const JsonPlace& value) { values.push_back(value); });
-    if (values.size() != 3) entry.fail("is no list of three numbers");
+    if (values.size() != 3) entry.fail("is no list of three numbers; allowed: three");
     const StepCorrection::Range range{values[0].integer(1, kMaxCount),
                                       values[1].number(1 / kMaxFactor, kMaxFactor),
                                       values[2].integer(0, kMaxCount)};

@@ -75,7 +75,7 @@ FittedForm read_form(const JsonPlace& place) {
   place.at("tokens").for_each([&](const JsonPlace& entry) {
     std::vector<double> numbers;
     entry.for_each([&](const JsonPlace& number) { numbers.push_back(number.number(0, kMaxNs)); });
-    if (numbers.size() != 3) entry.fail("is no list of three numbers");
+    if (numbers.size() != 3) entry.fail("is no list of three numbers; allowed: three");
     const bool is_first = form.tokens.empty();
     if (is_first ? numbers[0] != 0 : numbers[0] <= form.tokens.back().above) {
       entry.fail("begins at " + Json(numbers[0]).dump() +
@@ -104,7 +104,8 @@ std::optional<FeatureRange> read_range(const JsonPlace& place) {
     const JsonPlace entry = place.at(key);
     entry.for_each(
         [&](const JsonPlace& number) { limits.push_back(number.number(0, kMaxFeature)); });
-    if (limits.size() != 2 || limits[0] > limits[1]) entry.fail("is no list of least and greatest");
+    if (limits.size() != 2 || limits[0] > limits[1])
+      entry.fail("is no list of least and greatest; allowed: two numbers in order");
     range.min.*value = limits[0];
     range.max.*value = limits[1];
   }

@@ -302,8 +302,7 @@ TEST_CASE("the host gap is the scenario's, else the file's, else the hardware's"
   config.host_gap_us = 3;
   CHECK(made(file_of(fitted), config)->host_gap_ns(plan) == 3'000);
   fitted.host_gap_ns.reset();
-  CHECK(made(file_of(fitted))->host_gap_ns(plan) ==
-        std::llround(kDefaultHostGapUs * 1e3));
+  CHECK(made(file_of(fitted))->host_gap_ns(plan) == std::llround(kDefaultHostGapUs * 1e3));
 }
 
 TEST_CASE("host gaps are fitted with and without a part for each chunk", "[fitted]") {
@@ -350,7 +349,8 @@ TEST_CASE("a fitted file that is not as it was written is refused", "[fitted]") 
   check(error_after([](Json& body) { body["form_ns"]["tokens"][1][0] = 0; }), "tokens[1]: begins");
   check(error_after([](Json& body) { body["form_ns"]["tokens"] = Json::array(); }), "is empty");
   check(error_after([](Json& body) { body["decode_range"]["tokens"] = {5, 4}; }), "decode_range");
-  check(error_after([](Json& body) { body["host_gap_ns"] = "1"; }), "host_gap_ns: is no number");
+  check(error_after([](Json& body) { body["host_gap_ns"] = "1"; }),
+        "host_gap_ns: is no number; allowed: a number");
   check(error_after([](Json& body) {
           body["scatter"] = {{{"regime", "mixed"}, {"order", 1}, {"ratios", {1, 2}}}};
         }),

@@ -87,6 +87,9 @@ struct Validation {
   const std::optional<TimestampComparison>& decisive_timestamps() const {
     return pinned ? pinned_timestamps : timestamps;
   }
+  bool compares_decisions() const {
+    return decisions || (decisive_timestamps() && decisive_timestamps()->num_timestamps > 0);
+  }
   bool has_same_decisions() const {
     return !(decisions && decisions->first_difference) &&
            !(pinned && !pinned->contradictions.empty()) &&
@@ -435,6 +438,11 @@ int validate_command(const Arguments& arguments) {
   const ObservedRun measured = read_observed_run(options->measured);
   const ObservedRun simulated = read_observed_run(options->simulated, measured.counts_from_queue);
   const Validation validation = validate(*options, measured, simulated);
+  if (options->needs_same_decisions && !validation.compares_decisions()) {
+    throw UsageError("--same-decisions: " + printable(measured.path) +
+                     " tells nothing of decisions; allowed: where MEASURED is a run that recorded "
+                     "its steps, a request log or a log of iterations");
+  }
   if (options->wants_json) {
     std::cout << json_of(validation, measured, simulated);
   } else {
