@@ -231,9 +231,9 @@ void DeviceModel::multiply(const Pass& pass, const GemmShape& shape,
 DecodeGemmArgs DeviceModel::fused_args(const Pass& pass, const GemmShape& shape,
                                        const __nv_bfloat16* weights, const __nv_bfloat16* x,
                                        void* y) const {
-  DecodeEpilogue epilogue = DecodeEpilogue::Store;
-  if (shape.adds_output) epilogue = DecodeEpilogue::Add;
-  if (shape.has_float_output) epilogue = DecodeEpilogue::StoreFloat;
+  GemmEpilogue epilogue = GemmEpilogue::Store;
+  if (shape.adds_output) epilogue = GemmEpilogue::Add;
+  if (shape.has_float_output) epilogue = GemmEpilogue::StoreFloat;
   return {.w = weights,
           .x = x,
           .eps = static_cast<float>(model_.norm_eps),
@@ -384,7 +384,7 @@ void DeviceModel::run_mlp(Pass& pass, std::int64_t i) {
   if (pass.fuses_norms) {
     DecodeGemmArgs args =
         fused_args(pass, gate_up_shape(), layer.gate_up.data(), pass.residual, activated_.data());
-    args.epilogue = is_gelu ? DecodeEpilogue::Gelu : DecodeEpilogue::Silu;
+    args.epilogue = is_gelu ? GemmEpilogue::Gelu : GemmEpilogue::Silu;
     args.n = static_cast<std::int32_t>(model_.ffn_dim);  // outputs, of two rows of weights each
     multiply_normed(pass, norm, args);
   } else {

@@ -332,7 +332,7 @@ class Outputs {
     const std::int64_t at = static_cast<std::int64_t>(token) * args_.n + output;
     // Asked for before the barrier, so that it is there behind it.
     float before = 0.0f;
-    if (is_stored && args_.epilogue == DecodeEpilogue::Add) before = __bfloat162float(halves()[at]);
+    if (is_stored && args_.epilogue == GemmEpilogue::Add) before = __bfloat162float(halves()[at]);
 
     // Two buffers in turn: whoever is a group ahead has passed the barrier behind which all have
     // read the group before.
@@ -342,14 +342,14 @@ class Outputs {
     if (!is_stored) return;
     const float sum = total(partials, column / kTileRows, token, column % kTileRows);
     switch (args_.epilogue) {
-      case DecodeEpilogue::Store: halves()[at] = __float2bfloat16_rn(sum); break;
-      case DecodeEpilogue::Add: halves()[at] = __float2bfloat16_rn(before + sum); break;
-      case DecodeEpilogue::StoreFloat: static_cast<float*>(args_.y)[at] = sum; break;
-      case DecodeEpilogue::Silu:
-      case DecodeEpilogue::Gelu: {
+      case GemmEpilogue::Store: halves()[at] = __float2bfloat16_rn(sum); break;
+      case GemmEpilogue::Add: halves()[at] = __float2bfloat16_rn(before + sum); break;
+      case GemmEpilogue::StoreFloat: static_cast<float*>(args_.y)[at] = sum; break;
+      case GemmEpilogue::Silu:
+      case GemmEpilogue::Gelu: {
         const float x = rounded(sum);
         const float up = rounded(total(partials, 1, token, column));
-        const bool is_gelu = args_.epilogue == DecodeEpilogue::Gelu;
+        const bool is_gelu = args_.epilogue == GemmEpilogue::Gelu;
         halves()[at] = __float2bfloat16_rn((is_gelu ? gate<true>(x) : gate<false>(x)) * up);
       }
     }
@@ -475,7 +475,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
 }
 
 bool has_gate(const DecodeGemmArgs& args) {
-  return args.epilogue == DecodeEpilogue::Silu || args.epilogue == DecodeEpilogue::Gelu;
+  return args.epilogue == GemmEpilogue::Silu || args.epilogue == GemmEpilogue::Gelu;
 }
 
 template <bool kHasUpper, int kStages>

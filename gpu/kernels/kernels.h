@@ -91,7 +91,7 @@ struct GatedActivationArgs {
 void launch_gated_activation(const GatedActivationArgs& args, cudaStream_t stream);
 
 // What becomes of a sum s of decode_gemm, which is a float.
-enum class DecodeEpilogue : std::uint8_t {
+enum class GemmEpilogue : std::uint8_t {
   Store,       // y = bf16(s)
   Add,         // y = bf16(y + s)
   StoreFloat,  // y = s, a float
@@ -122,7 +122,7 @@ struct DecodeGemmArgs {
   bf16* updated = nullptr;
   float eps = 0;
   bool unit_offset = false;
-  DecodeEpilogue epilogue = DecodeEpilogue::Store;
+  GemmEpilogue epilogue = GemmEpilogue::Store;
   void* y = nullptr;  // [num_tokens][n] bf16, or float with StoreFloat
   std::int32_t num_tokens = 0;
   std::int32_t n = 0;         // any number

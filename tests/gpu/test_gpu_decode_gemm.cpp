@@ -14,19 +14,19 @@ using namespace metronome::testing;
 namespace {
 
 constexpr float kEps = 1e-5f;
-constexpr DecodeEpilogue kEpilogues[] = {DecodeEpilogue::Store, DecodeEpilogue::Add,
-                                         DecodeEpilogue::StoreFloat, DecodeEpilogue::Silu,
-                                         DecodeEpilogue::Gelu};
+constexpr GemmEpilogue kEpilogues[] = {GemmEpilogue::Store, GemmEpilogue::Add,
+                                         GemmEpilogue::StoreFloat, GemmEpilogue::Silu,
+                                         GemmEpilogue::Gelu};
 
-bool has_gate(DecodeEpilogue epilogue) {
-  return epilogue == DecodeEpilogue::Silu || epilogue == DecodeEpilogue::Gelu;
+bool has_gate(GemmEpilogue epilogue) {
+  return epilogue == GemmEpilogue::Silu || epilogue == GemmEpilogue::Gelu;
 }
 
 struct Problem {
   std::int32_t n = 0;
   std::int32_t k = 0;
   std::int32_t m = 0;
-  DecodeEpilogue epilogue = DecodeEpilogue::Store;
+  GemmEpilogue epilogue = GemmEpilogue::Store;
   bool has_norm = false;
   bool has_update = false;
   bool unit_offset = false;
@@ -41,7 +41,7 @@ struct Result {
 };
 
 Problem random_problem(Rng& rng, std::int32_t n, std::int32_t k, std::int32_t m,
-                       DecodeEpilogue epilogue) {
+                       GemmEpilogue epilogue) {
   Problem problem;
   problem.n = n;
   problem.k = k;
@@ -96,7 +96,7 @@ Result run(const Problem& problem, std::int32_t num_ctas = 3) {
       on_device(Bf16s(static_cast<std::size_t>((problem.m + 1) * problem.k), bf16_nan()));
 
   DecodeGemmArgs args = shape_args(problem, num_ctas);
-  const bool is_float = problem.epilogue == DecodeEpilogue::StoreFloat;
+  const bool is_float = problem.epilogue == GemmEpilogue::StoreFloat;
   args.w = w.data();
   args.x = x.data();
   args.rows = problem.rows.empty() ? nullptr : rows.data();
@@ -201,18 +201,18 @@ std::int64_t first_wrong(const Problem& problem, const Result& result) {
       const std::int64_t at = token * problem.n + output;
       Range expected = expected_sum(problem, input, output);
       switch (problem.epilogue) {
-        case DecodeEpilogue::StoreFloat: break;
-        case DecodeEpilogue::Store: expected = rounded_to_bf16(expected); break;
-        case DecodeEpilogue::Add: {
+        case GemmEpilogue::StoreFloat: break;
+        case GemmEpilogue::Store: expected = rounded_to_bf16(expected); break;
+        case GemmEpilogue::Add: {
           const double before = to_double(problem.y[static_cast<std::size_t>(at)]);
           const Range sum = exactly(before) + expected;
           expected = rounded_to_bf16(widened(sum, magnitude(sum) * 0x1p-24));
           break;
         }
-        case DecodeEpilogue::Silu:
-        case DecodeEpilogue::Gelu:
+        case GemmEpilogue::Silu:
+        case GemmEpilogue::Gelu:
           expected = expected_gated(expected, expected_sum(problem, input, problem.n + output),
-                                    problem.epilogue == DecodeEpilogue::Gelu);
+                                    problem.epilogue == GemmEpilogue::Gelu);
       }
       const double value = result.y[static_cast<std::size_t>(at)];
       if (!(expected.low <= value && value <= expected.high)) return at;
@@ -257,9 +257,9 @@ TEST_CASE("a product of known numbers", "[gpu_decode_gemm]") {
   for (std::size_t i = 0; i < 11; ++i) problem.w[i * 64 + 5 * i] = to_bf16(i % 2 == 0 ? 1 : -0.5);
   for (int i = 0; i < 128; ++i) problem.x.push_back(to_bf16(i + 1));
   problem.y.assign(22, to_bf16(100));
-  for (const DecodeEpilogue epilogue : {DecodeEpilogue::StoreFloat, DecodeEpilogue::Add}) {
+  for (const GemmEpilogue epilogue : {GemmEpilogue::StoreFloat, GemmEpilogue::Add}) {
     problem.epilogue = epilogue;
-    const double before = epilogue == DecodeEpilogue::Add ? 100 : 0;
+    const double before = epilogue == GemmEpilogue::Add ? 100 : 0;
     const Result result = run(problem);
     for (int i = 0; i < 11; ++i) {
       const double factor = i % 2 == 0 ? 1 : -0.5;
@@ -275,7 +275,7 @@ TEST_CASE("gates round as three kernels do", "[gpu_decode_gemm]") {
   problem.n = 1;
   problem.k = 8;
   problem.m = 1;
-  problem.epilogue = DecodeEpilogue::Silu;
+  problem.epilogue = GemmEpilogue::Silu;
   problem.w.assign(16, to_bf16(0));
   problem.w[0] = to_bf16(1);
   problem.w[1] = to_bf16(0x1p-9);
@@ -289,7 +289,7 @@ TEST_CASE("gates round as three kernels do", "[gpu_decode_gemm]") {
 TEST_CASE("products of every kind are as defined", "[gpu_decode_gemm]") {
   const std::uint64_t seed = GENERATE(as<std::uint64_t>{}, 1, 2);
   Rng rng(seed, "gpu_decode_gemm");
-  for (const DecodeEpilogue epilogue : kEpilogues) {
+  for (const GemmEpilogue epilogue : kEpilogues) {
     for (int prologue = 0; prologue < 5; ++prologue) {
       for (const std::int32_t k : {8, 40, 72, 256, 264, 520, 1152}) {
         const std::int32_t n = draw(rng, 1, k > 500 ? 40 : 120);
@@ -312,7 +312,7 @@ TEST_CASE("products with as many inputs as models have", "[gpu_decode_gemm]") {
   };
   for (const Shape& shape : {Shape{40, 3072, 16}, Shape{24, 8192, 8}, Shape{9, 9728, 5},
                              Shape{17, 6912, 1}, Shape{50, 2560, 12}, Shape{33, 4096, 2}}) {
-    const DecodeEpilogue epilogue = kEpilogues[draw(rng, 0, 4)];
+    const GemmEpilogue epilogue = kEpilogues[draw(rng, 0, 4)];
     Problem problem = random_problem(rng, shape.n, shape.k, shape.m, epilogue);
     set_prologue(rng, problem, shape.k > 4096 ? 0 : 2);
     CAPTURE(shape.n, shape.k, shape.m, static_cast<int>(epilogue));
@@ -326,8 +326,8 @@ TEST_CASE("a row has the same bits in every place, company and grid", "[gpu_deco
   Rng rng(seed, "gpu_decode_gemm");
   for (const std::int32_t k : {72, 1152, 3072}) {
     const std::int32_t n = draw(rng, 20, 60);
-    for (const DecodeEpilogue epilogue :
-         {DecodeEpilogue::StoreFloat, DecodeEpilogue::Add, DecodeEpilogue::Silu}) {
+    for (const GemmEpilogue epilogue :
+         {GemmEpilogue::StoreFloat, GemmEpilogue::Add, GemmEpilogue::Silu}) {
       Problem all = random_problem(rng, n, k, 16, epilogue);
       set_prologue(rng, all, draw(rng, 0, 4));
       const Result expected = run(all);
@@ -356,7 +356,7 @@ TEST_CASE("a row has the same bits in every place, company and grid", "[gpu_deco
 TEST_CASE("rows picked out are those of their tokens", "[gpu_decode_gemm]") {
   Rng rng(6, "gpu_decode_gemm");
   for (const bool has_update : {false, true}) {
-    Problem problem = random_problem(rng, 21, 264, 9, DecodeEpilogue::StoreFloat);
+    Problem problem = random_problem(rng, 21, 264, 9, GemmEpilogue::StoreFloat);
     set_prologue(rng, problem, has_update ? 4 : 2);
     const Result all = run(problem);
     problem.rows = {8, 0, 3, 3};

@@ -62,7 +62,7 @@ TEST_CASE("a product touches nothing but weights before it has waited") {
                            .post_weight = post_weight.data(),
                            .updated = updated.array.data(),
                            .eps = 1e-5f,
-                           .epilogue = DecodeEpilogue::Add,
+                           .epilogue = GemmEpilogue::Add,
                            .y = y.array.data(),
                            .num_tokens = kTokens,
                            .n = kOutputs,
