@@ -23,6 +23,7 @@
 #include "gpu/kernels/launch.h"
 #include "gpu/kernels/prefill_rows.cuh"
 #include "gpu/kernels/ptx.h"
+#include "gpu/kernels/warpgroups.cuh"
 
 #ifdef __CUDACC__
 #pragma nv_diag_suppress 177  // of processors without wgmma, which use next to nothing of this file
@@ -32,16 +33,10 @@ namespace metronome {
 
 namespace {
 
-constexpr int kGroupThreads = 128;  // of a warpgroup
-constexpr int kGroupRows = 64;
 constexpr int kGroups = kWgmmaTileRows / kGroupRows;  // that compute
 constexpr int kThreads = (1 + kGroups) * kGroupThreads;
-constexpr int kRowBytes = 128;  // of a part: 64 columns of a tile or of the queries
 constexpr int kPartColumns = 64;
-// A CTA has 65,536 registers; the groups trade what ptxas gave them.
-constexpr int kLoaderRegisters = 40;
-constexpr int kComputeRegisters = 232;
-static_assert((kLoaderRegisters + kGroups * kComputeRegisters) * kGroupThreads <= 65536);
+static_assert(kGroups == 2, "who trade registers with the loader");
 
 template <int kStages>
 struct Barriers {
@@ -67,7 +62,7 @@ struct Layout {
   static constexpr int kQueries = 2 * kStages * kTileBytes;
   static constexpr int kBarriers = kQueries + kGroups * kParts * kQueryPartBytes;
   static constexpr int kSharedBytes = kBarriers + static_cast<int>(sizeof(Barriers<kStages>));
-  static_assert(kSharedBytes <= 227 * 1024, "what a CTA may have on sm_90");
+  static_assert(kSharedBytes <= kMaxSharedBytes);
 
   unsigned char* memory;
 
@@ -240,9 +235,6 @@ __device__ __forceinline__ void load_queries(const PrefillAttentionArgs& args, c
   barrier_wait(ready, 0);
 }
 
-// Eight rows of a part to the next eight.
-constexpr std::uint32_t kEightRows = 8 * kRowBytes;
-
 // Starts scores = queries * keys^T, not yet scaled.
 template <int kHeadDim>
 __device__ __forceinline__ void multiply_keys(Accumulators<Layout<kHeadDim>::kKvTile>& scores,
@@ -406,8 +398,7 @@ __device__ __forceinline__ std::int32_t attend_span(const PrefillAttentionArgs& 
 // same in a warp; in registers of its own where these are short.
 template <int kHeadDim>
 __device__ __forceinline__ int group_of(int thread) {
-  const int group = thread / kGroupThreads;
-  return kHeadDim == 256 ? group : __shfl_sync(kAllLanes, group, 0);
+  return kHeadDim == 256 ? thread / kGroupThreads : uniform_group(thread);
 }
 
 // What a computing warpgroup does. `part` is for the sums of all spans but the last, or, where the

@@ -41,6 +41,12 @@ __host__ __device__ __forceinline__ std::uint64_t matrix_descriptor(std::uint32_
   return field(address) | field(leading_bytes) << 16 | field(stride_bytes) << 32 | kSwizzle128;
 }
 
+// The widths of a product whose operands both lie in shared memory that there is code for.
+constexpr bool has_product(int columns) {
+  return columns == 32 || columns == 64 || columns == 80 || columns == 96 || columns == 128 ||
+         columns == 144 || columns == 160 || columns == 192 || columns == 256;
+}
+
 }  // namespace metronome
 
 #ifndef __CUDACC__
@@ -86,6 +92,15 @@ __device__ __forceinline__ void barrier_expect(SharedBarrier* barrier, std::uint
       : "memory");
 }
 
+// barrier_expect() and barrier_arrive() in one.
+__device__ __forceinline__ void barrier_arrive_expecting(SharedBarrier* barrier,
+                                                         std::uint32_t bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+
 // Waits for the end of the phase of this parity: 0 for the first, 1 for the second and so on; 1
 // returns at once while the first one is on.
 __device__ __forceinline__ void barrier_wait(SharedBarrier* barrier, std::uint32_t parity) {
@@ -114,6 +129,58 @@ __device__ __forceinline__ void copy_box(void* shared, const CUtensorMap& tensor
       "[%0], [%1, {%2, %3}], [%4];\n" ::"r"(shared_address(shared)),
       "l"(reinterpret_cast<std::uint64_t>(&tensor)), "r"(column), "r"(row),
       "r"(shared_address(barrier))
+      : "memory");
+}
+
+// Brings what a tensor map says to where copies look for it. The map is a parameter of the kernel.
+__device__ __forceinline__ void prefetch_tensor(const CUtensorMap& tensor) {
+  asm volatile("prefetch.tensormap [%0];\n" ::"l"(reinterpret_cast<std::uint64_t>(&tensor))
+               : "memory");
+}
+
+// Several CTAs of a kernel that was launched in clusters (LaunchShape::cluster) run at the same
+// time and reach each other's shared memory. The rank of this one in its cluster; 0 where there is
+// none.
+__device__ __forceinline__ std::uint32_t cluster_rank() {
+  std::uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
+  return rank;
+}
+
+// Waits for all threads of the cluster that have not exited. All lanes of a warp come here
+// together. Barriers are ready for all of them behind it if barrier_init_done() came before;
+// nothing else that a thread wrote is handed over. A CTA ends behind one, or others may write to
+// shared memory that is no longer its own.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\n" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+}
+
+// barrier_arrive() at the barrier that the CTA of this rank has at the same place. It says that
+// this CTA's products have read what a copy may now overwrite, and orders nothing else between the
+// CTAs: a release that others of the cluster could rely on waits for all of the thread's writes to
+// memory.
+__device__ __forceinline__ void barrier_arrive_at(SharedBarrier* barrier, std::uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
+
+// copy_box() to the same place of every CTA of the cluster whose rank is a bit of `ranks`; the
+// bytes count at the barrier at the same place of each, also before it was told to expect them.
+__device__ __forceinline__ void copy_box_to(std::uint16_t ranks, void* shared,
+                                            const CUtensorMap& tensor, std::int32_t column,
+                                            std::int32_t row, SharedBarrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;\n" ::"r"(shared_address(shared)),
+      "l"(reinterpret_cast<std::uint64_t>(&tensor)), "r"(column), "r"(row),
+      "r"(shared_address(barrier)), "h"(ranks)
       : "memory");
 }
 
@@ -182,30 +249,63 @@ __device__ __forceinline__ void settle(float value, void* shared) {
       : "memory");
 }
 
+// Registers of columns n to 8 n + 7, and so many of them.
 #define METRONOME_ROW(n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
-#define METRONOME_ROWS_4(n) \
-  METRONOME_ROW(n), METRONOME_ROW(n + 1), METRONOME_ROW(n + 2), METRONOME_ROW(n + 3)
+#define METRONOME_ROWS_2(n) METRONOME_ROW(n), METRONOME_ROW(n + 1)
+#define METRONOME_ROWS_4(n) METRONOME_ROWS_2(n), METRONOME_ROWS_2(n + 2)
 #define METRONOME_ROWS_8(n) METRONOME_ROWS_4(n), METRONOME_ROWS_4(n + 4)
+#define METRONOME_ROWS_10(n) METRONOME_ROWS_8(n), METRONOME_ROWS_2(n + 8)
+#define METRONOME_ROWS_12(n) METRONOME_ROWS_8(n), METRONOME_ROWS_4(n + 8)
 #define METRONOME_ROWS_16(n) METRONOME_ROWS_8(n), METRONOME_ROWS_8(n + 8)
+#define METRONOME_ROWS_18(n) METRONOME_ROWS_16(n), METRONOME_ROWS_2(n + 16)
+#define METRONOME_ROWS_20(n) METRONOME_ROWS_16(n), METRONOME_ROWS_4(n + 16)
+#define METRONOME_ROWS_24(n) METRONOME_ROWS_16(n), METRONOME_ROWS_8(n + 16)
 #define METRONOME_ROWS_32(n) METRONOME_ROWS_16(n), METRONOME_ROWS_16(n + 16)
-#define METRONOME_LIST_32                                                                       \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
-  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
-#define METRONOME_LIST_64                                                                       \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
-  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "  \
-  "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "  \
-  "%56, %57, %58, %59, %60, %61, %62, %63}"
-#define METRONOME_LIST_128                                                                      \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
-  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "  \
-  "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "  \
-  "%56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, "  \
-  "%74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, "  \
-  "%92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, "    \
-  "%108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, "  \
-  "%123, %124, %125, %126, %127}"
-#define METRONOME_WGMMA "wgmma.mma_async.sync.aligned.m64n"
+// Their names, of so many floats.
+#define METRONOME_LIST_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define METRONOME_LIST_32 \
+  METRONOME_LIST_16       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define METRONOME_LIST_40 \
+  METRONOME_LIST_32       \
+  ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define METRONOME_LIST_48 \
+  METRONOME_LIST_40       \
+  ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define METRONOME_LIST_64 \
+  METRONOME_LIST_48       \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define METRONOME_LIST_72 \
+  METRONOME_LIST_64       \
+  ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define METRONOME_LIST_80 \
+  METRONOME_LIST_72       \
+  ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define METRONOME_LIST_96 \
+  METRONOME_LIST_80       \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define METRONOME_LIST_128                                                               \
+  METRONOME_LIST_96                                                                      \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109"     \
+  ", %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123" \
+  ", %124, %125, %126, %127"
+
+// d = a * b, plus d before where `accumulates` (operand `flag`).
+#define METRONOME_PRODUCT(columns, list, rows, a_matrix, b_matrix, flag)              \
+  asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " flag                         \
+               ", 0;\n"                                                               \
+               "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32.bf16.bf16 {" list \
+               "}, " a_matrix ", " b_matrix ", adds, 1, 1, 0, 0;\n}\n"                \
+               : rows                                                                 \
+               : "l"(a), "l"(b), "r"(static_cast<std::uint32_t>(accumulates)))
+// d += weights * values.
+#define METRONOME_PRODUCT_OF_REGISTERS(columns, list, rows, a_registers, b_matrix)             \
+  asm volatile(                                                                                \
+      "{\n.reg .pred adds;\nsetp.eq.b32 adds, 0, 0;\n"                                         \
+      "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32.bf16.bf16 {" list "}, " a_registers \
+      ", " b_matrix ", adds, 1, 1, 1;\n}\n"                                                    \
+      : rows                                                                                   \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
 // d = a * b, plus d before where it accumulates; of a warpgroup: a is 64 x 16 and b 16 x kColumns,
 // both k-major in shared memory (matrix_descriptor). d[n] of a thread is its part of columns 8 n to
@@ -213,18 +313,25 @@ __device__ __forceinline__ void settle(float value, void* shared) {
 template <int kColumns>
 __device__ __forceinline__ void wgmma(float (&d)[kColumns / 8][4], std::uint64_t a, std::uint64_t b,
                                       bool accumulates) {
-  static_assert(kColumns == 64 || kColumns == 128);
-  const auto flag = static_cast<std::uint32_t>(accumulates);
-  if constexpr (kColumns == 64) {
-    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %34, 0;\n" METRONOME_WGMMA
-                 "64k16.f32.bf16.bf16 " METRONOME_LIST_32 ", %32, %33, adds, 1, 1, 0, 0;\n}\n"
-                 : METRONOME_ROWS_8(0)
-                 : "l"(a), "l"(b), "r"(flag));
+  static_assert(has_product(kColumns));
+  if constexpr (kColumns == 32) {
+    METRONOME_PRODUCT("32", METRONOME_LIST_16, METRONOME_ROWS_4(0), "%16", "%17", "%18");
+  } else if constexpr (kColumns == 64) {
+    METRONOME_PRODUCT("64", METRONOME_LIST_32, METRONOME_ROWS_8(0), "%32", "%33", "%34");
+  } else if constexpr (kColumns == 80) {
+    METRONOME_PRODUCT("80", METRONOME_LIST_40, METRONOME_ROWS_10(0), "%40", "%41", "%42");
+  } else if constexpr (kColumns == 96) {
+    METRONOME_PRODUCT("96", METRONOME_LIST_48, METRONOME_ROWS_12(0), "%48", "%49", "%50");
+  } else if constexpr (kColumns == 128) {
+    METRONOME_PRODUCT("128", METRONOME_LIST_64, METRONOME_ROWS_16(0), "%64", "%65", "%66");
+  } else if constexpr (kColumns == 144) {
+    METRONOME_PRODUCT("144", METRONOME_LIST_72, METRONOME_ROWS_18(0), "%72", "%73", "%74");
+  } else if constexpr (kColumns == 160) {
+    METRONOME_PRODUCT("160", METRONOME_LIST_80, METRONOME_ROWS_20(0), "%80", "%81", "%82");
+  } else if constexpr (kColumns == 192) {
+    METRONOME_PRODUCT("192", METRONOME_LIST_96, METRONOME_ROWS_24(0), "%96", "%97", "%98");
   } else {
-    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %66, 0;\n" METRONOME_WGMMA
-                 "128k16.f32.bf16.bf16 " METRONOME_LIST_64 ", %64, %65, adds, 1, 1, 0, 0;\n}\n"
-                 : METRONOME_ROWS_16(0)
-                 : "l"(a), "l"(b), "r"(flag));
+    METRONOME_PRODUCT("256", METRONOME_LIST_128, METRONOME_ROWS_32(0), "%128", "%129", "%130");
   }
 }
 
@@ -234,35 +341,39 @@ __device__ __forceinline__ void wgmma(float (&d)[kColumns / 8][4], const std::ui
                                       std::uint64_t b) {
   static_assert(kColumns == 64 || kColumns == 128 || kColumns == 256);
   if constexpr (kColumns == 64) {
-    asm volatile("{\n.reg .pred adds;\nsetp.eq.b32 adds, 0, 0;\n" METRONOME_WGMMA
-                 "64k16.f32.bf16.bf16 " METRONOME_LIST_32
-                 ", {%32, %33, %34, %35}, %36, adds, 1, 1, 1;\n}\n"
-                 : METRONOME_ROWS_8(0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    METRONOME_PRODUCT_OF_REGISTERS("64", METRONOME_LIST_32, METRONOME_ROWS_8(0),
+                                   "{%32, %33, %34, %35}", "%36");
   } else if constexpr (kColumns == 128) {
-    asm volatile("{\n.reg .pred adds;\nsetp.eq.b32 adds, 0, 0;\n" METRONOME_WGMMA
-                 "128k16.f32.bf16.bf16 " METRONOME_LIST_64
-                 ", {%64, %65, %66, %67}, %68, adds, 1, 1, 1;\n}\n"
-                 : METRONOME_ROWS_16(0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    METRONOME_PRODUCT_OF_REGISTERS("128", METRONOME_LIST_64, METRONOME_ROWS_16(0),
+                                   "{%64, %65, %66, %67}", "%68");
   } else {
-    asm volatile("{\n.reg .pred adds;\nsetp.eq.b32 adds, 0, 0;\n" METRONOME_WGMMA
-                 "256k16.f32.bf16.bf16 " METRONOME_LIST_128
-                 ", {%128, %129, %130, %131}, %132, adds, 1, 1, 1;\n}\n"
-                 : METRONOME_ROWS_32(0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    METRONOME_PRODUCT_OF_REGISTERS("256", METRONOME_LIST_128, METRONOME_ROWS_32(0),
+                                   "{%128, %129, %130, %131}", "%132");
   }
 }
 
-#undef METRONOME_WGMMA
-#undef METRONOME_LIST_128
-#undef METRONOME_LIST_64
-#undef METRONOME_LIST_32
-#undef METRONOME_ROWS_32
-#undef METRONOME_ROWS_16
-#undef METRONOME_ROWS_8
-#undef METRONOME_ROWS_4
 #undef METRONOME_ROW
+#undef METRONOME_ROWS_2
+#undef METRONOME_ROWS_4
+#undef METRONOME_ROWS_8
+#undef METRONOME_ROWS_10
+#undef METRONOME_ROWS_12
+#undef METRONOME_ROWS_16
+#undef METRONOME_ROWS_18
+#undef METRONOME_ROWS_20
+#undef METRONOME_ROWS_24
+#undef METRONOME_ROWS_32
+#undef METRONOME_LIST_16
+#undef METRONOME_LIST_32
+#undef METRONOME_LIST_40
+#undef METRONOME_LIST_48
+#undef METRONOME_LIST_64
+#undef METRONOME_LIST_72
+#undef METRONOME_LIST_80
+#undef METRONOME_LIST_96
+#undef METRONOME_LIST_128
+#undef METRONOME_PRODUCT
+#undef METRONOME_PRODUCT_OF_REGISTERS
 
 }  // namespace metronome
 

@@ -33,6 +33,7 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   std::size_t shared_bytes = 0;  // dynamic shared memory
+  unsigned cluster = 1;          // CTAs, consecutive along x; more than one on sm_90 and later
 };
 
 // Grids without a block launch nothing, as a loop over nothing does nothing.
@@ -66,11 +67,20 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  config.numAttrs = EarlyLaunches::is_on() ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  if (EarlyLaunches::is_on()) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = shape.cluster;
+    cluster.val.clusterDim.y = 1;
+    cluster.val.clusterDim.z = 1;
+  }
   check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
              "kernel launch");
 }

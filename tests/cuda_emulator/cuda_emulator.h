@@ -13,7 +13,7 @@ namespace metronome::emulator {
 // events, graphs and memory stay valid.
 void reset();
 
-// Every order that a GPU leaves open follows from the seed: blocks, warps, lanes between
+// Every order that a GPU leaves open follows from the seed: blocks, clusters, warps, lanes between
 // collectives, the moment of asynchronous copies, progress of streams.
 void set_seed(std::uint64_t seed);
 

@@ -1,5 +1,6 @@
-// The CUDA runtime on the CPU, for tests: kernels run as fibers, one block after another, and
-// streams do their work as late as the host lets them. cuda_emulator.h controls it.
+// The CUDA runtime on the CPU, for tests: kernels run as fibers, one block (or cluster of
+// blocks) after another, and streams do their work as late as the host lets them. cuda_emulator.h
+// controls it.
 //
 // Signatures as in CUDA 13. What the emulator is stricter or more lenient in than a GPU is said at
 // the functions in runtime_api.cpp.

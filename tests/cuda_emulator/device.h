@@ -215,5 +215,6 @@ int max_threads_per_multiprocessor(int major, int minor);
 // Without cudaFuncSetAttribute.
 constexpr std::size_t kDefaultShared = 48 * 1024;
 constexpr unsigned kMaxThreadsPerBlock = 1024;
+constexpr unsigned kMaxBlocksPerCluster = 8;  // that every GPU with clusters can hold
 
 }  // namespace metronome::emulator

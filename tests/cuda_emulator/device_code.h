@@ -16,6 +16,8 @@
 #define __global__
 #define __device__
 #define __host__
+// One for all blocks: those of a cluster, which run at the same time, would write over each
+// other's. Kernels that are launched in clusters use dynamic shared memory alone.
 #define __shared__ static thread_local
 #define __forceinline__ inline
 #define __launch_bounds__(...)
@@ -53,7 +55,7 @@ struct WarpOperation {
 // Waits until all lanes of the mask are here, and returns when the operation has run.
 void warp_rendezvous(const WarpOperation& operation, unsigned mask, void* argument, Where where);
 
-enum class Barrier : std::uint8_t { Plain, Count, And, Or, Phase };
+enum class Barrier : std::uint8_t { Plain, Count, And, Or, Cluster, Phase };
 
 // Waits for all threads of the block that have not exited; combines their predicates.
 int block_rendezvous(Barrier barrier, int predicate, Where where);

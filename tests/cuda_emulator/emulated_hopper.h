@@ -4,6 +4,10 @@
 // somebody waits, or at the last moment that the waits of the kernel allow. So results are wrong
 // where a kernel reads too early or writes too soon. What the emulator does not see: a missing
 // fence_async_proxy() or barrier_init_done(), and reads of registers before wgmma_wait().
+//
+// Bytes may come to a barrier before it is told to expect them, since they may be sent by another
+// block. That nobody expected them is a failure when all arrivals of the phase are there, or when
+// the block ends.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +22,13 @@ void init_barrier(std::uint64_t* barrier, std::uint32_t arrivals, Where where);
 void arrive_at(std::uint64_t* barrier, Where where);
 void expect_bytes(std::uint64_t* barrier, std::uint32_t bytes, Where where);
 void wait_for_phase(std::uint64_t* barrier, std::uint32_t parity, Where where);
+void arrive_at_block(std::uint64_t* barrier, std::uint32_t rank, Where where);
 void start_box(void* shared, const CUtensorMap& tensor, std::int32_t column, std::int32_t row,
                std::uint64_t* barrier, Where where);
+void start_boxes(std::uint32_t ranks, void* shared, const CUtensorMap& tensor, std::int32_t column,
+                 std::int32_t row, std::uint64_t* barrier, Where where);
+std::uint32_t rank_in_cluster();
+void sync_cluster(Where where);
 
 // A lane's part of a product of its warpgroup.
 struct ProductArgument {
@@ -41,7 +50,7 @@ extern const WarpOperation kRegisters;
 
 namespace metronome {
 
-// Offsets in the dynamic shared memory, which the emulator aligns to 1,024 bytes.
+// Offsets in the block's dynamic shared memory, which the emulator aligns to 1,024 bytes.
 inline std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(static_cast<const unsigned char*>(pointer) -
                                     emulator::dynamic_shared);
@@ -62,9 +71,17 @@ inline void barrier_arrive(SharedBarrier* barrier,
   emulator::arrive_at(barrier, where);
 }
 
+inline void prefetch_tensor(const CUtensorMap&) {}
+
 inline void barrier_expect(SharedBarrier* barrier, std::uint32_t bytes,
                            emulator::Where where = emulator::Where::current()) {
   emulator::expect_bytes(barrier, bytes, where);
+}
+
+inline void barrier_arrive_expecting(SharedBarrier* barrier, std::uint32_t bytes,
+                                     emulator::Where where = emulator::Where::current()) {
+  emulator::expect_bytes(barrier, bytes, where);
+  emulator::arrive_at(barrier, where);
 }
 
 inline void barrier_wait(SharedBarrier* barrier, std::uint32_t parity,
@@ -75,6 +92,28 @@ inline void barrier_wait(SharedBarrier* barrier, std::uint32_t parity,
 inline void copy_box(void* shared, const CUtensorMap& tensor, std::int32_t column, std::int32_t row,
                      SharedBarrier* barrier, emulator::Where where = emulator::Where::current()) {
   emulator::start_box(shared, tensor, column, row, barrier, where);
+}
+
+inline std::uint32_t cluster_rank() { return emulator::rank_in_cluster(); }
+
+// All lanes that the warp has, together, as `.aligned` wants it: one that has exited while another
+// comes here is a failure. Whole warps may have exited.
+inline void cluster_sync(emulator::Where where = emulator::Where::current()) {
+  emulator::sync_cluster(where);
+}
+
+// Barriers and boxes of other blocks are in dynamic shared memory. They are reached as long as
+// their block has a thread that has not exited.
+inline void barrier_arrive_at(SharedBarrier* barrier, std::uint32_t rank,
+                              emulator::Where where = emulator::Where::current()) {
+  emulator::arrive_at_block(barrier, rank, where);
+}
+
+// Each of the boxes lands in its own time.
+inline void copy_box_to(std::uint16_t ranks, void* shared, const CUtensorMap& tensor,
+                        std::int32_t column, std::int32_t row, SharedBarrier* barrier,
+                        emulator::Where where = emulator::Where::current()) {
+  emulator::start_boxes(ranks, shared, tensor, column, row, barrier, where);
 }
 
 template <int kRegisters>
@@ -109,7 +148,7 @@ inline void settle(float, void*) {}
 template <int kColumns>
 void wgmma(float (&d)[kColumns / 8][4], std::uint64_t a, std::uint64_t b, bool accumulates,
            emulator::Where where = emulator::Where::current()) {
-  static_assert(kColumns == 64 || kColumns == 128);
+  static_assert(has_product(kColumns));
   emulator::ProductArgument argument{&d[0][0], nullptr, a, b, kColumns, true, accumulates};
   emulator::warp_rendezvous(emulator::kProduct, 0xffffffffu, &argument, where);
 }

@@ -8,11 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <string_view>
 
-#include "tests/cuda_emulator/aligned_memory.h"
 #include "tests/cuda_emulator/emulated_ptx.h"
 #include "tests/cuda_emulator/sanitizer.h"
 
@@ -93,6 +91,7 @@ const char* name_of(Barrier barrier) {
     case Barrier::Count: return "__syncthreads_count";
     case Barrier::And: return "__syncthreads_and";
     case Barrier::Or: return "__syncthreads_or";
+    case Barrier::Cluster: return "cluster_sync";
     case Barrier::Phase: return "barrier_wait";
   }
   return "";
@@ -147,68 +146,98 @@ std::optional<DeviceFailure> BlockRunner::run(const KernelLaunch& launch, std::u
   random_ = FastRandom(seed);
   failure_.reset();
   num_threads_ = std::size_t{launch.block.x} * launch.block.y * launch.block.z;
-  grow(num_threads_);
-  AlignedMemory shared;
-  if (launch.shared_bytes > 0) shared = allocate_aligned(1024, launch.shared_bytes);
+  num_warps_ = (num_threads_ + kWarpSize - 1) / kWarpSize;
+  grow(num_threads_ * launch.cluster);
+  blocks_.resize(launch.cluster);
+  for (Block& block : blocks_) {
+    if (launch.shared_bytes > 0) block.memory = allocate_aligned(1024, launch.shared_bytes);
+  }
   blockDim = launch.block;
   gridDim = launch.grid;
-  dynamic_shared = static_cast<unsigned char*>(shared.get());
 
-  std::vector<std::size_t> order(std::size_t{launch.grid.x} * launch.grid.y * launch.grid.z);
+  const dim3 clusters(launch.grid.x / launch.cluster, launch.grid.y, launch.grid.z);
+  std::vector<std::size_t> order(std::size_t{clusters.x} * clusters.y * clusters.z);
   std::iota(order.begin(), order.end(), std::size_t{0});
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_.below(i)]);
-  for (const std::size_t block : order) {
-    // What an earlier block left is gone: as float or bfloat16, this is NaN.
-    if (shared) std::memset(shared.get(), 0xff, launch.shared_bytes);
-    blockIdx = index_of(block, launch.grid);
-    run_block();
+  for (const std::size_t cluster : order) {
+    const uint3 index = index_of(cluster, clusters);
+    for (unsigned rank = 0; rank < launch.cluster; ++rank) {
+      blocks_[rank].rank = rank;
+      blocks_[rank].index = {index.x * launch.cluster + rank, index.y, index.z};
+    }
+    run_cluster();
     if (failure_) {
       forget_stacks();
       break;
     }
   }
+  for (Block& block : blocks_) block.memory.reset();
   dynamic_shared = nullptr;
   return failure_;
 }
 
-void BlockRunner::run_block() {
-  const std::size_t num_warps = (num_threads_ + kWarpSize - 1) / kWarpSize;
-  for (std::size_t i = 0; i < num_warps; ++i) {
-    Warp& warp = warps_[i];
+void BlockRunner::start_block(Block& block) {
+  // What an earlier block left is gone: as float or bfloat16, this is NaN.
+  if (block.memory) std::memset(block.memory.get(), 0xff, launch_->shared_bytes);
+  block.first_fiber = block.rank * num_threads_;
+  block.ready_warps = 0;
+  block.num_alive = num_threads_;
+  block.num_at_barrier = 0;
+  block.num_early_bytes = 0;
+  for (std::size_t i = 0; i < num_warps_; ++i) {
+    Warp& warp = block.warps[i];
     warp = {};
+    warp.block = &block;
     warp.index = static_cast<unsigned>(i);
     shuffle_lanes(warp);
   }
-  ready_warps_ = 0;
   for (std::size_t i = 0; i < num_threads_; ++i) {
-    Fiber& fiber = fibers_[i];
+    Fiber& fiber = fibers_[block.first_fiber + i];
     fiber.thread_index = index_of(i, launch_->block);
-    fiber.warp = &warps_[i / kWarpSize];
+    fiber.warp = &block.warps[i / kWarpSize];
     fiber.lane = static_cast<unsigned>(i % kWarpSize);
     fiber.has_exited = false;
     fiber.has_joined = false;
     fiber.waiting = {};
     fiber.copies.clear();
     fiber.num_groups = 0;
-    char* const bottom = static_cast<char*>(stacks_[i]) + kPage;
+    char* const bottom = static_cast<char*>(stacks_[block.first_fiber + i]) + kPage;
     fiber.stack_bottom = bottom;
     fiber.stack_size = kStackBytes - kPage - i % kColours * kColourBytes;
     fiber.resume = context::make_fcontext(bottom + fiber.stack_size, fiber.stack_size, start_fiber);
     fiber.warp->lanes[fiber.lane] = &fiber;
+    fiber.warp->members |= 1u << fiber.lane;
     make_ready(*fiber.warp, 1u << fiber.lane);
   }
-  num_alive_ = num_threads_;
-  num_at_barrier_ = 0;
+}
+
+void BlockRunner::run_cluster() {
+  ready_blocks_ = 0;
+  for (Block& block : blocks_) start_block(block);
+  num_alive_ = num_threads_ * blocks_.size();
+  num_at_cluster_barrier_ = 0;
   boxes_.clear();
   running_warp_ = nullptr;
   host_.shadow = current_shadow();
   current_context_ = &host_;
   switch_to(*pick(), false);
-  if (!failure_ && !boxes_.empty()) {
-    failure_ = DeviceFailure{
-        cudaErrorLaunchFailure,
-        "block " + to_text(blockIdx) + " of launch " + std::to_string(launch_->number) +
-            " ended while " + std::to_string(boxes_.size()) + " copies of boxes were on their way"};
+}
+
+// Nothing may come to the shared memory of a block that has ended: it may be another's by then.
+void BlockRunner::end_block(const Block& block) {
+  const auto num_boxes = std::count_if(boxes_.begin(), boxes_.end(),
+                                       [&](const BoxCopy& box) { return box.block == &block; });
+  if (num_boxes > 0) {
+    fail(cudaErrorLaunchFailure, [&] {
+      return "the block ended while " + std::to_string(num_boxes) +
+             " copies of boxes were on their way to it";
+    });
+  }
+  if (block.num_early_bytes > 0) {
+    fail(cudaErrorLaunchFailure, [&] {
+      return "the block ended, and nobody had expected " + std::to_string(block.num_early_bytes) +
+             " of the bytes that came to its barriers";
+    });
   }
 }
 
@@ -224,9 +253,16 @@ EMULATOR_NOT_SANITIZED void BlockRunner::fiber_main() {
          [] { return std::string("ended while products of its warpgroup were on their way"); });
   }
   self.has_exited = true;
+  Block& block = *self.warp->block;
   --num_alive_;
-  if (num_alive_ > 0 && num_at_barrier_ == num_alive_) finish_barrier();
+  --block.num_alive;
+  if (block.num_alive == 0) {
+    end_block(block);
+  } else if (block.num_at_barrier == block.num_alive) {
+    finish_barrier(block);
+  }
   if (num_alive_ == 0) leave_fiber(host_);
+  if (num_at_cluster_barrier_ == num_alive_) finish_cluster_barrier();
   Fiber* const next = pick();
   if (next == nullptr) fail_deadlock();
   leave_fiber(*next);
@@ -238,7 +274,12 @@ EMULATOR_NOT_SANITIZED void BlockRunner::switch_to(ExecutionContext& next, bool 
   const bool is_to_host = &next == &host_;
   current_context_ = &next;
   current_ = is_to_host ? nullptr : static_cast<Fiber*>(&next);
-  if (!is_to_host) threadIdx = current_->thread_index;
+  if (!is_to_host) {
+    const Block& block = *current_->warp->block;
+    threadIdx = current_->thread_index;
+    blockIdx = block.index;
+    dynamic_shared = block.shared();
+  }
   switch_shadow(next.shadow);
   start_switch(is_last ? nullptr : &self.fake_stack, next.stack_bottom, next.stack_size);
   const context::transfer_t transfer = context::jump_fcontext(next.resume, &self);
@@ -252,7 +293,7 @@ EMULATOR_NOT_SANITIZED void BlockRunner::leave_fiber(ExecutionContext& next) {
 
 // Fibers that a failure left in the middle never clean up their stacks.
 void BlockRunner::forget_stacks() {
-  for (std::size_t i = 0; i < num_threads_; ++i) {
+  for (std::size_t i = 0; i < num_threads_ * blocks_.size(); ++i) {
     unpoison(static_cast<char*>(stacks_[i]) + kPage, kStackBytes - kPage);
     destroy_shadow(fibers_[i].shadow);
     fibers_[i].shadow = create_shadow();
@@ -261,7 +302,8 @@ void BlockRunner::forget_stacks() {
 
 void BlockRunner::make_ready(Warp& warp, unsigned lanes) {
   warp.ready |= lanes;
-  ready_warps_ |= 1u << warp.index;
+  warp.block->ready_warps |= 1u << warp.index;
+  ready_blocks_ |= 1u << warp.block->rank;
 }
 
 // Half of the time as a warp would: all lanes in order.
@@ -271,16 +313,21 @@ void BlockRunner::shuffle_lanes(Warp& warp) {
   warp.rotation = (bits & (1u << 30)) != 0 ? (bits >> 24) & 31u : 0;
 }
 
+// One of the bits that are set below `count`: the first from a random place on.
+std::size_t BlockRunner::draw_bit(unsigned bits, std::size_t count) {
+  const std::size_t start = random_.below(count);
+  const unsigned later = bits >> start << start;
+  return static_cast<std::size_t>(std::countr_zero(later != 0 ? later : bits));
+}
+
 // The next fiber to run, taken from the ready ones: the warp that runs goes on while it can.
 Fiber* BlockRunner::pick() {
-  while (ready_warps_ == 0 && finish_a_box()) {
+  while (ready_blocks_ == 0 && finish_a_box()) {
   }
   if (running_warp_ == nullptr || running_warp_->ready == 0) {
-    if (ready_warps_ == 0) return nullptr;
-    const std::size_t start = random_.below((num_threads_ + kWarpSize - 1) / kWarpSize);
-    const unsigned later = ready_warps_ >> start << start;
-    running_warp_ =
-        &warps_[static_cast<std::size_t>(std::countr_zero(later != 0 ? later : ready_warps_))];
+    if (ready_blocks_ == 0) return nullptr;
+    Block& block = blocks_[draw_bit(ready_blocks_, blocks_.size())];
+    running_warp_ = &block.warps[draw_bit(block.ready_warps, num_warps_)];
   }
   Warp& warp = *running_warp_;
   const unsigned rotated = std::rotr(warp.ready, static_cast<int>(warp.rotation));
@@ -288,7 +335,9 @@ Fiber* BlockRunner::pick() {
       warp.is_descending ? 31 - std::countl_zero(rotated) : std::countr_zero(rotated);
   const unsigned lane = (static_cast<unsigned>(offset) + warp.rotation) & 31u;
   warp.ready &= ~(1u << lane);
-  if (warp.ready == 0) ready_warps_ &= ~(1u << warp.index);
+  Block& block = *warp.block;
+  if (warp.ready == 0) block.ready_warps &= ~(1u << warp.index);
+  if (block.ready_warps == 0) ready_blocks_ &= ~(1u << block.rank);
   return warp.lanes[lane];
 }
 
@@ -351,47 +400,68 @@ void BlockRunner::finish_warp_operation(Warp& warp, const WarpCall& call) {
 
 int BlockRunner::block_rendezvous(Barrier barrier, int predicate, Where where) {
   Fiber& self = *current_;
+  Block& block = *self.warp->block;
   self.waiting = {{nullptr, 0, where}, barrier, predicate, nullptr, 0};
-  if (num_at_barrier_ == 0) first_at_barrier_ = &self;
-  const Waiting& first = first_at_barrier_->waiting;
+  if (block.num_at_barrier == 0) block.first_at_barrier = &self;
+  const Waiting& first = block.first_at_barrier->waiting;
   if (!is_same_place(first.call.where, where)) {
     fail(cudaErrorLaunchFailure, [&] {
       return "divergent barriers: " + described(name_of(barrier), where) + ", while thread " +
-             to_text(first_at_barrier_->thread_index) + " waits in " +
+             to_text(block.first_at_barrier->thread_index) + " waits in " +
              described(name_of(first.barrier), first.call.where);
     });
   }
-  ++num_at_barrier_;
-  if (num_at_barrier_ == num_alive_) finish_barrier();
+  ++block.num_at_barrier;
+  if (block.num_at_barrier == block.num_alive) finish_barrier(block);
   give_way();
-  return barrier_result_;
+  return block.barrier_result;
 }
 
-void BlockRunner::finish_barrier() {
+void BlockRunner::finish_barrier(Block& block) {
   int count = 0;
   for (std::size_t i = 0; i < num_threads_; ++i) {
-    Fiber& fiber = fibers_[i];
+    Fiber& fiber = fibers_[block.first_fiber + i];
     if (fiber.has_exited) continue;
     count += fiber.waiting.predicate != 0 ? 1 : 0;
     make_ready(*fiber.warp, 1u << fiber.lane);
   }
-  switch (first_at_barrier_->waiting.barrier) {
-    case Barrier::Plain: barrier_result_ = 0; break;
-    case Barrier::Count: barrier_result_ = count; break;
-    case Barrier::And: barrier_result_ = count == static_cast<int>(num_alive_) ? 1 : 0; break;
-    case Barrier::Or: barrier_result_ = count > 0 ? 1 : 0; break;
-    case Barrier::Phase: break;  // no barrier of the block
+  switch (block.first_at_barrier->waiting.barrier) {
+    case Barrier::Plain: block.barrier_result = 0; break;
+    case Barrier::Count: block.barrier_result = count; break;
+    case Barrier::And:
+      block.barrier_result = count == static_cast<int>(block.num_alive) ? 1 : 0;
+      break;
+    case Barrier::Or: block.barrier_result = count > 0 ? 1 : 0; break;
+    case Barrier::Cluster:
+    case Barrier::Phase: break;  // no barriers of the block
   }
-  num_at_barrier_ = 0;
+  block.num_at_barrier = 0;
   running_warp_ = nullptr;
-  for (std::size_t i = 0; i * kWarpSize < num_threads_; ++i) shuffle_lanes(warps_[i]);
+  for (std::size_t i = 0; i < num_warps_; ++i) shuffle_lanes(block.warps[i]);
+}
+
+void BlockRunner::cluster_rendezvous(Where where) {
+  current_->waiting = {{nullptr, 0, where}, Barrier::Cluster, 0, nullptr, 0};
+  ++num_at_cluster_barrier_;
+  if (num_at_cluster_barrier_ == num_alive_) finish_cluster_barrier();
+  give_way();
+}
+
+void BlockRunner::finish_cluster_barrier() {
+  for (std::size_t i = 0; i < num_threads_ * blocks_.size(); ++i) {
+    const Fiber& fiber = fibers_[i];
+    if (!fiber.has_exited) make_ready(*fiber.warp, 1u << fiber.lane);
+  }
+  num_at_cluster_barrier_ = 0;
+  running_warp_ = nullptr;
 }
 
 std::string BlockRunner::place(const Fiber* fiber) const {
   return "launch " + std::to_string(launch_->number) + " (" + kernel_type(launch_->type) +
          ", grid " + to_text(launch_->grid) + ", block " + to_text(launch_->block) + ", " +
+         (launch_->cluster > 1 ? "clusters of " + std::to_string(launch_->cluster) + ", " : "") +
          std::to_string(launch_->shared_bytes) + " bytes of dynamic shared memory), block " +
-         to_text(blockIdx) + ", thread " + to_text(fiber->thread_index);
+         to_text(fiber->warp->block->index) + ", thread " + to_text(fiber->thread_index);
 }
 
 // Which threads wait for what: "32 threads wait in ..., the first is (0,0,0)".
@@ -401,7 +471,7 @@ std::string BlockRunner::waiting_threads() const {
     const Fiber* first = nullptr;
   };
   std::map<std::string, Group> groups;
-  for (std::size_t i = 0; i < num_threads_; ++i) {
+  for (std::size_t i = 0; i < num_threads_ * blocks_.size(); ++i) {
     const Fiber& fiber = fibers_[i];
     const Waiting& waiting = fiber.waiting;
     std::string state = "have exited";
@@ -419,6 +489,7 @@ std::string BlockRunner::waiting_threads() const {
   for (const auto& [state, group] : groups) {
     text += (text.empty() ? "" : "; ") + std::to_string(group.count) + " threads " + state +
             ", the first is " + to_text(group.first->thread_index);
+    if (blocks_.size() > 1) text += " of block " + to_text(group.first->warp->block->index);
   }
   return text;
 }
@@ -429,7 +500,7 @@ void BlockRunner::block_on(const std::uint64_t* barrier, std::uint32_t parity, W
 }
 
 void BlockRunner::wake(const std::uint64_t* barrier, std::uint32_t parity) {
-  for (std::size_t i = 0; i < num_threads_; ++i) {
+  for (std::size_t i = 0; i < num_threads_ * blocks_.size(); ++i) {
     Fiber& fiber = fibers_[i];
     Waiting& waiting = fiber.waiting;
     if (waiting.shared_barrier != barrier || waiting.parity != parity) continue;

@@ -1,4 +1,4 @@
-// The threads of a block as fibers of one thread of the host.
+// The threads of a block, or of the blocks of a cluster, as fibers of one thread of the host.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/cuda_emulator/aligned_memory.h"
 #include "tests/cuda_emulator/cuda.h"
 #include "tests/cuda_emulator/cuda_runtime.h"
 #include "tests/cuda_emulator/random.h"
@@ -18,6 +19,7 @@ namespace metronome::emulator {
 struct KernelLaunch {
   dim3 grid;
   dim3 block;
+  unsigned cluster = 1;  // blocks, consecutive along x; divides grid.x
   std::size_t shared_bytes = 0;
   std::int64_t number = 0;     // counts launches, for messages
   const char* type = "";       // of the kernel, from type_text()
@@ -30,8 +32,8 @@ struct DeviceFailure {
   std::string message;
 };
 
-// Runs all blocks, each to its end, in an order that follows from the seed. A failure ends the
-// launch where it happened.
+// Runs all clusters, each to its end, in an order that follows from the seed; the threads of a
+// cluster are alive together. A failure ends the launch where it happened.
 std::optional<DeviceFailure> run_kernel(const KernelLaunch& launch, std::uint64_t seed);
 
 // Where a stack can be switched to; the host's is one too.
@@ -49,13 +51,17 @@ struct AsyncCopy {
   std::int64_t group;
 };
 
-// A box of a tensor on its way to shared memory (hopper.cpp).
+struct Block;
+
+// A box of a tensor on its way to the shared memory of a block (hopper.cpp).
 struct BoxCopy {
+  Block* block = nullptr;
   void* to = nullptr;
   CUtensorMap tensor = {};
   std::int32_t column = 0;
   std::int32_t row = 0;
   std::uint64_t* barrier = nullptr;
+  Where where;
 };
 
 // A product of a warpgroup that has not happened, as far as one of its warps does it (hopper.cpp).
@@ -100,7 +106,9 @@ struct Fiber : ExecutionContext {
 };
 
 struct Warp {
-  unsigned index = 0;
+  Block* block = nullptr;
+  unsigned index = 0;     // in its block
+  unsigned members = 0;   // lanes that the block has
   unsigned ready = 0;     // lanes that can run; the one that runs is not among them
   unsigned waiting = 0;   // lanes in a collective of the warp
   unsigned rotation = 0;  // lanes run from this one on, upwards or downwards
@@ -117,7 +125,25 @@ struct Warp {
   bool is_product_eager = false;   // until the next wait
 };
 
-// Runs blocks; owns the stacks. One for each thread of the host.
+// A block of the cluster that runs. What a barrier waits for is counted in threads.
+struct Block {
+  unsigned rank = 0;  // in its cluster
+  uint3 index{};
+  AlignedMemory memory;         // null: none
+  std::size_t first_fiber = 0;  // of the runner's; the others follow
+  std::array<Warp, kWarpSize> warps;
+  unsigned ready_warps = 0;
+  std::size_t num_alive = 0;
+  std::size_t num_at_barrier = 0;
+  Fiber* first_at_barrier = nullptr;
+  int barrier_result = 0;
+  // That came to its barriers and that these have not been told to expect yet.
+  std::int64_t num_early_bytes = 0;
+
+  unsigned char* shared() const { return static_cast<unsigned char*>(memory.get()); }
+};
+
+// Runs clusters of blocks; owns the stacks. One for each thread of the host.
 class BlockRunner {
  public:
   BlockRunner();
@@ -128,8 +154,12 @@ class BlockRunner {
   std::optional<DeviceFailure> run(const KernelLaunch& launch, std::uint64_t seed);
 
   Fiber& current() { return *current_; }
+  const KernelLaunch& launch() const { return *launch_; }
+  Block& block(std::size_t rank) { return blocks_[rank]; }  // of the cluster
   void warp_rendezvous(const WarpOperation& operation, unsigned mask, void* argument, Where where);
   int block_rendezvous(Barrier barrier, int predicate, Where where);
+  // Waits for all threads of the cluster that have not exited.
+  void cluster_rendezvous(Where where);
   // Ends the kernel. `make_text` makes the message: a string made by the caller would never be
   // freed, as nobody comes back to this fiber.
   template <class MakeText>
@@ -151,12 +181,16 @@ class BlockRunner {
 
  private:
   void grow(std::size_t num_threads);
-  void run_block();
+  void run_cluster();
+  void start_block(Block& block);
+  void end_block(const Block& block);
   static bool is_complete(const Warp& warp, const WarpCall& call);
   void finish_warp_operation(Warp& warp, const WarpCall& call);
-  void finish_barrier();
+  void finish_barrier(Block& block);
+  void finish_cluster_barrier();
   void make_ready(Warp& warp, unsigned lanes);
   void shuffle_lanes(Warp& warp);
+  std::size_t draw_bit(unsigned bits, std::size_t count);
   Fiber* pick();
   void give_way();
   [[noreturn]] void fail_deadlock();
@@ -170,14 +204,13 @@ class BlockRunner {
   FastRandom random_;
   std::vector<Fiber> fibers_;
   std::vector<void*> stacks_;
-  std::array<Warp, kWarpSize> warps_;
-  std::size_t num_threads_ = 0;
-  unsigned ready_warps_ = 0;
+  std::vector<Block> blocks_;    // of the cluster that runs, by rank
+  std::size_t num_threads_ = 0;  // of a block
+  std::size_t num_warps_ = 0;
+  unsigned ready_blocks_ = 0;
   Warp* running_warp_ = nullptr;
-  std::size_t num_alive_ = 0;
-  std::size_t num_at_barrier_ = 0;
-  Fiber* first_at_barrier_ = nullptr;
-  int barrier_result_ = 0;
+  std::size_t num_alive_ = 0;  // of the cluster, as what follows
+  std::size_t num_at_cluster_barrier_ = 0;
   std::vector<BoxCopy> boxes_;
   ExecutionContext host_;
   ExecutionContext* current_context_ = nullptr;

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "core/model/float16.h"
 #include "gpu/kernels/hopper_ptx.h"
@@ -19,12 +21,14 @@ constexpr std::uint32_t kRowBytes = 128;
 
 // What is in the eight bytes.
 struct BarrierState {
-  std::int32_t bytes = 0;      // to come
+  std::int32_t bytes = 0;      // to come; below zero: that came before they were expected
   std::uint16_t pending = 0;   // arrivals to come
   std::uint16_t arrivals = 0;  // of a phase; the phase's parity is the top bit
 };
 static_assert(sizeof(BarrierState) == sizeof(std::uint64_t));
 constexpr std::uint16_t kParity = 0x8000;
+// PTX ISA, mbarrier: the range of tx-count to both sides.
+constexpr std::int32_t kMaxBytes = (1 << 20) - 1;
 
 BarrierState state_of(const std::uint64_t* barrier, const char* what, Where where) {
   if (reinterpret_cast<std::uintptr_t>(barrier) % 8 != 0) {
@@ -32,16 +36,21 @@ BarrierState state_of(const std::uint64_t* barrier, const char* what, Where wher
   }
   const auto state = std::bit_cast<BarrierState>(*barrier);
   const int arrivals = state.arrivals & ~kParity;
-  if (arrivals == 0 || state.pending > arrivals || state.bytes < 0) {
-    this_runner().fail(cudaErrorLaunchFailure, [&] {
-      return described(what, where) + ": this is no barrier, or more bytes than expected came";
-    });
+  if (arrivals == 0 || state.pending > arrivals || std::abs(state.bytes) > kMaxBytes) {
+    this_runner().fail(cudaErrorLaunchFailure,
+                       [&] { return described(what, where) + ": this is no barrier"; });
   }
   return state;
 }
 
 // Writes the state back, and begins the next phase if this one is over.
-void update(std::uint64_t* barrier, BarrierState state) {
+void update(std::uint64_t* barrier, BarrierState state, const char* what, Where where) {
+  if (state.pending == 0 && state.bytes < 0) {
+    this_runner().fail(cudaErrorLaunchFailure, [&] {
+      return described(what, where) + ": all arrivals of the phase are there, and more bytes (" +
+             std::to_string(-state.bytes) + ") than it was told to expect";
+    });
+  }
   const bool is_over = state.pending == 0 && state.bytes == 0;
   const std::uint32_t parity = (state.arrivals & kParity) != 0 ? 1 : 0;
   if (is_over) {
@@ -50,6 +59,61 @@ void update(std::uint64_t* barrier, BarrierState state) {
   }
   *barrier = std::bit_cast<std::uint64_t>(state);
   if (is_over) this_runner().wake(barrier, parity);
+}
+
+// Of a barrier of the block: bytes to come, or below zero that came. They may come first, as the
+// phase does not end before its arrivals.
+void add_bytes(Block& block, std::uint64_t* barrier, std::int64_t bytes, const char* what,
+               Where where) {
+  BarrierState state = state_of(barrier, what, where);
+  const std::int64_t sum = state.bytes + bytes;
+  if (std::abs(sum) > kMaxBytes) {
+    this_runner().fail(cudaErrorLaunchFailure, [&] {
+      return described(what, where) + ": a barrier cannot count " + std::to_string(sum) + " bytes";
+    });
+  }
+  const auto early = [](std::int64_t count) { return std::max(-count, std::int64_t{0}); };
+  block.num_early_bytes += early(sum) - early(state.bytes);
+  state.bytes = static_cast<std::int32_t>(sum);
+  update(barrier, state, what, where);
+}
+
+// ---- Clusters.
+
+Block& this_block() { return *this_runner().current().warp->block; }
+
+// The block of the running cluster that has this rank and has not ended.
+Block& block_of(std::uint32_t rank, const char* what, Where where) {
+  BlockRunner& runner = this_runner();
+  const unsigned num_blocks = runner.launch().cluster;
+  if (rank >= num_blocks) {
+    runner.fail(cudaErrorLaunchFailure, [&] {
+      return described(what, where) + ": no rank " + std::to_string(rank) + " in a cluster of " +
+             std::to_string(num_blocks);
+    });
+  }
+  Block& block = runner.block(rank);
+  if (block.num_alive == 0) {
+    runner.fail(cudaErrorLaunchFailure, [&] {
+      return described(what, where) + ": the block of rank " + std::to_string(rank) + " has ended";
+    });
+  }
+  return block;
+}
+
+// What the other block has in its dynamic shared memory where this one has what is pointed to.
+template <class T>
+T* counterpart(T* pointer, const Block& block, const char* what, Where where) {
+  const Block& own = this_block();
+  if (&block == &own) return pointer;
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  const auto begin = reinterpret_cast<std::uintptr_t>(own.shared());
+  if (address < begin || address - begin >= this_runner().launch().shared_bytes) {
+    this_runner().fail(cudaErrorLaunchFailure, [&] {
+      return described(what, where) + ": not in the dynamic shared memory of the block";
+    });
+  }
+  return reinterpret_cast<T*>(block.shared() + (address - begin));
 }
 
 // ---- Tensors.
@@ -69,16 +133,14 @@ Tensor decoded(const CUtensorMap& map) {
   return tensor;
 }
 
-unsigned char* shared_at(std::uint32_t address) { return dynamic_shared + address; }
-
 // Where the swizzle puts the byte that the address names.
 std::uint32_t swizzled(std::uint32_t address) { return address ^ (address >> 7 & 7u) << 4; }
 
-// ---- Products.
+// ---- Products. A warp's happen while one of its lanes runs, in the memory of its block.
 
 float bf16_at(std::uint32_t address) {
   std::uint16_t bits;
-  std::memcpy(&bits, shared_at(swizzled(address)), sizeof bits);
+  std::memcpy(&bits, dynamic_shared + swizzled(address), sizeof bits);
   return float_of_bf16(bits);
 }
 
@@ -189,6 +251,33 @@ void run_product(void* const* lanes, Where where) {
 void run_fence(void* const*, Where) { this_warp().is_product_fenced = true; }
 void run_commit(void* const*, Where) { ++this_warp().num_product_groups; }
 
+void arrive(std::uint64_t* barrier, const char* what, Where where) {
+  BarrierState state = state_of(barrier, what, where);
+  if (state.pending == 0) {
+    this_runner().fail(cudaErrorLaunchFailure, [&] {
+      return described(what, where) + ": all arrivals of the phase were there";
+    });
+  }
+  --state.pending;
+  update(barrier, state, what, where);
+  this_runner().let_others();
+}
+
+void send_box(Block& block, const BoxCopy& own, const char* what) {
+  BlockRunner& runner = this_runner();
+  if (shared_address(own.to) % kRowBytes != 0) {
+    runner.fail(cudaErrorMisalignedAddress,
+                [&] { return described(what, own.where) + ": not 128-byte aligned"; });
+  }
+  BoxCopy box = own;
+  box.block = &block;
+  box.to = counterpart(own.to, block, what, own.where);
+  box.barrier = counterpart(own.barrier, block, what, own.where);
+  state_of(box.barrier, what, box.where);
+  runner.add_box(box);
+  if (runner.toss()) runner.finish_a_box();
+}
+
 void run_wait(void* const* lanes, Where) {
   Warp& warp = this_warp();
   perform_until(warp, warp.num_product_groups - *static_cast<const int*>(lanes[0]));
@@ -203,6 +292,7 @@ const WarpOperation kProductFence = {"wgmma_fence", false, run_fence};
 const WarpOperation kProductCommit = {"wgmma_commit", false, run_commit};
 const WarpOperation kProductWait = {"wgmma_wait", false, run_wait};
 const WarpOperation kRegisters = {"setmaxnreg", true, nullptr};
+const WarpOperation kClusterSync = {"cluster_sync", true, nullptr};
 
 void init_barrier(std::uint64_t* barrier, std::uint32_t arrivals, Where where) {
   if (arrivals == 0 || arrivals >= kParity) {
@@ -212,22 +302,15 @@ void init_barrier(std::uint64_t* barrier, std::uint32_t arrivals, Where where) {
   *barrier = std::bit_cast<std::uint64_t>(BarrierState{0, count, count});
 }
 
-void arrive_at(std::uint64_t* barrier, Where where) {
-  BarrierState state = state_of(barrier, "barrier_arrive", where);
-  if (state.pending == 0) {
-    this_runner().fail(cudaErrorLaunchFailure, [&] {
-      return described("barrier_arrive", where) + ": all arrivals of the phase were there";
-    });
-  }
-  --state.pending;
-  update(barrier, state);
-  this_runner().let_others();
+void arrive_at(std::uint64_t* barrier, Where where) { arrive(barrier, "barrier_arrive", where); }
+
+void arrive_at_block(std::uint64_t* barrier, std::uint32_t rank, Where where) {
+  const char* const what = "barrier_arrive_at";
+  arrive(counterpart(barrier, block_of(rank, what, where), what, where), what, where);
 }
 
 void expect_bytes(std::uint64_t* barrier, std::uint32_t bytes, Where where) {
-  BarrierState state = state_of(barrier, "barrier_expect", where);
-  state.bytes += static_cast<std::int32_t>(bytes);
-  update(barrier, state);
+  add_bytes(this_block(), barrier, bytes, "barrier_expect", where);
 }
 
 void wait_for_phase(std::uint64_t* barrier, std::uint32_t parity, Where where) {
@@ -241,19 +324,30 @@ void wait_for_phase(std::uint64_t* barrier, std::uint32_t parity, Where where) {
 
 void start_box(void* shared, const CUtensorMap& map, std::int32_t column, std::int32_t row,
                std::uint64_t* barrier, Where where) {
-  BlockRunner& runner = this_runner();
-  if (shared_address(shared) % kRowBytes != 0) {
-    runner.fail(cudaErrorMisalignedAddress,
-                [&] { return described("copy_box", where) + ": not 128-byte aligned"; });
+  send_box(this_block(), {nullptr, shared, map, column, row, barrier, where}, "copy_box");
+}
+
+void start_boxes(std::uint32_t ranks, void* shared, const CUtensorMap& map, std::int32_t column,
+                 std::int32_t row, std::uint64_t* barrier, Where where) {
+  const char* const what = "copy_box_to";
+  const BoxCopy box = {nullptr, shared, map, column, row, barrier, where};
+  for (std::uint32_t rest = ranks; rest != 0; rest &= rest - 1) {
+    send_box(block_of(static_cast<std::uint32_t>(std::countr_zero(rest)), what, where), box, what);
   }
-  state_of(barrier, "copy_box", where);
-  runner.add_box({shared, map, column, row, barrier});
-  if (runner.toss()) runner.finish_a_box();
+}
+
+std::uint32_t rank_in_cluster() { return this_block().rank; }
+
+void sync_cluster(Where where) {
+  BlockRunner& runner = this_runner();
+  runner.warp_rendezvous(kClusterSync, this_warp().members, nullptr, where);
+  runner.cluster_rendezvous(where);
 }
 
 void perform(const BoxCopy& box) {
   const Tensor tensor = decoded(box.tensor);
-  const std::uint32_t to = shared_address(box.to);
+  unsigned char* const shared = box.block->shared();
+  const auto to = static_cast<std::uint32_t>(static_cast<unsigned char*>(box.to) - shared);
   for (std::uint32_t row = 0; row < tensor.box_rows; ++row) {
     const std::int64_t from_row = std::int64_t{box.row} + row;
     for (std::uint32_t i = 0; i < kBoxColumns; ++i) {
@@ -266,12 +360,11 @@ void perform(const BoxCopy& box) {
                         from_column * 2,
                     sizeof element);
       }
-      std::memcpy(shared_at(swizzled(to + row * kRowBytes + i * 2)), &element, sizeof element);
+      std::memcpy(shared + swizzled(to + row * kRowBytes + i * 2), &element, sizeof element);
     }
   }
-  BarrierState state = std::bit_cast<BarrierState>(*box.barrier);
-  state.bytes -= static_cast<std::int32_t>(tensor.box_rows * kRowBytes);
-  update(box.barrier, state);
+  const std::int64_t num_bytes = std::int64_t{tensor.box_rows} * kRowBytes;
+  add_bytes(*box.block, box.barrier, -num_bytes, "a box that lands, sent by copy_box", box.where);
 }
 
 }  // namespace metronome::emulator

@@ -301,6 +301,27 @@ cudaError_t check_shape(const Device& gpu, const cudaLaunchConfig_t& config, con
                                                                 : cudaErrorInvalidValue;
 }
 
+// Of a launch whose shape is known to be right. The manual says what a cluster may be, but not
+// which error a GPU answers to one that may not.
+cudaError_t set_attributes(const Device& gpu, const cudaLaunchConfig_t& config,
+                           KernelLaunch& launch) {
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const cudaLaunchAttribute& attribute = config.attrs[i];
+    if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization) {
+      launch.is_early = attribute.val.programmaticStreamSerializationAllowed != 0;
+    } else if (attribute.id == cudaLaunchAttributeClusterDimension) {
+      const auto& cluster = attribute.val.clusterDim;
+      if (gpu.settings.major < 9) return cudaErrorNotSupported;
+      if (cluster.y != 1 || cluster.z != 1) return cudaErrorNotSupported;  // not emulated
+      if (cluster.x == 0 || cluster.x > kMaxBlocksPerCluster || config.gridDim.x % cluster.x != 0) {
+        return cudaErrorInvalidClusterSize;
+      }
+      launch.cluster = cluster.x;
+    }
+  }
+  return launch.is_early && gpu.settings.major < 9 ? cudaErrorNotSupported : cudaSuccess;
+}
+
 }  // namespace
 
 namespace metronome::emulator {
@@ -317,12 +338,7 @@ cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, const void* kernel,
     launch->shared_bytes = config.dynamicSmemBytes;
     launch->number = gpu.counters.num_launches++;
     launch->type = type;
-    for (unsigned i = 0; i < config.numAttrs; ++i) {
-      const cudaLaunchAttribute& attribute = config.attrs[i];
-      if (attribute.id != cudaLaunchAttributeProgrammaticStreamSerialization) continue;
-      launch->is_early = attribute.val.programmaticStreamSerializationAllowed != 0;
-    }
-    if (launch->is_early && gpu.settings.major < 9) return cudaErrorNotSupported;
+    if (const cudaError_t error = set_attributes(gpu, config, *launch)) return error;
     launch->body = std::move(body);
     ++gpu.counters.launches_of[kernel];
     // A graph's launches are held to what is allowed when they happen: nobody says that a GPU does

@@ -34,6 +34,7 @@ enum cudaError_t : int {
   cudaErrorStreamCaptureIsolation = 905,
   cudaErrorStreamCaptureImplicit = 906,
   cudaErrorCapturedEvent = 907,
+  cudaErrorInvalidClusterSize = 912,
   cudaErrorUnknown = 999
 };
 
@@ -84,11 +85,17 @@ enum cudaDriverEntryPointQueryResult : int {
 
 enum cudaLaunchAttributeID : int {
   cudaLaunchAttributeIgnore = 0,
+  cudaLaunchAttributeClusterDimension = 4,
   cudaLaunchAttributeProgrammaticStreamSerialization = 6
 };
 
 union cudaLaunchAttributeValue {
   char pad[64];
+  struct {
+    unsigned x;
+    unsigned y;
+    unsigned z;
+  } clusterDim;
   int programmaticStreamSerializationAllowed;
 };
 

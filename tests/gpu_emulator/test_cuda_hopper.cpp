@@ -96,6 +96,36 @@ __global__ void product_kernel(const std::uint16_t* a, const std::uint16_t* b, f
   }
 }
 
+// d [64][kColumns] = a [64][64] * b, b as [n][k], both as copy_box leaves them; other widths than
+// product_kernel's.
+template <int kColumns>
+__global__ void columns_kernel(const std::uint16_t* a, const std::uint16_t* b, float* d) {
+  unsigned char* const a_tile = swizzled_shared_memory();
+  unsigned char* const b_tile = a_tile + 64 * 128;
+  for (unsigned i = threadIdx.x; i < 64 * 64; i += kGroupThreads) {
+    std::memcpy(a_tile + i * 2, a + i, 2);
+  }
+  for (unsigned i = threadIdx.x; i < kColumns * 64; i += kGroupThreads) {
+    std::memcpy(b_tile + i * 2, b + i, 2);
+  }
+  fence_async_proxy();
+  __syncthreads();
+  float sums[kColumns / 8][4];
+  wgmma_fence(sums);
+  for (unsigned step = 0; step < 4; ++step) {
+    wgmma<kColumns>(sums, matrix_descriptor(shared_address(a_tile) + step * 32, 16, 1024),
+                    matrix_descriptor(shared_address(b_tile) + step * 32, 16, 1024), step > 0);
+  }
+  wgmma_commit();
+  wgmma_wait<0>(sums);
+  const unsigned row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+  for (unsigned n = 0; n < kColumns / 8; ++n) {
+    for (unsigned i = 0; i < 4; ++i) {
+      d[(row + i / 2 * 8) * kColumns + n * 8 + threadIdx.x % 4 * 2 + i % 2] = sums[n][i];
+    }
+  }
+}
+
 // a [64][k], b [k][128], row by row, as product_kernel wants them.
 Halves arranged_rows(const Halves& values, std::size_t num_rows) {
   Halves arranged(values.size());
@@ -121,6 +151,27 @@ std::vector<float> products(const Halves& a, const Halves& b, const std::vector<
   launch(product_kernel, {1, kGroupThreads, 3 * 64 * 128}, nullptr, device_a.data(),
          device_b.data(), device_d.data(), c);
   return device_d.download();
+}
+
+template <int kColumns>
+void check_columns(Rng& rng) {
+  static_assert(has_product(kColumns));
+  const Halves a = random_halves(rng, 64 * 64);
+  const Halves b = random_halves(rng, kColumns * 64);  // [n][k]
+  std::vector<float> expected(64 * kColumns);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    for (std::size_t k = 0; k < 64; ++k) {
+      expected[i] +=
+          float_of_bf16(a[i / kColumns * 64 + k]) * float_of_bf16(b[i % kColumns * 64 + k]);
+    }
+  }
+  const DeviceArray<std::uint16_t> device_a = on_device(arranged_rows(a, 64));
+  const DeviceArray<std::uint16_t> device_b = on_device(arranged_rows(b, kColumns));
+  const DeviceArray<float> d(expected.size());
+  launch(columns_kernel<kColumns>, {1, kGroupThreads, (64 + kColumns) * 128}, nullptr,
+         device_a.data(), device_b.data(), d.data());
+  CAPTURE(kColumns);
+  CHECK(d.download() == expected);
 }
 
 // Rows of a tensor by one box, and what is in shared memory then.
@@ -178,6 +229,13 @@ __global__ void never_full_kernel() {
   barrier_wait(barrier, 0);
 }
 
+// Expects boxes of 256 rows; 32 of them are one byte more than a barrier can count.
+__global__ void many_bytes_kernel(std::uint32_t num_boxes) {
+  auto* const barrier = reinterpret_cast<SharedBarrier*>(swizzled_shared_memory());
+  barrier_init(barrier, 1);
+  for (std::uint32_t i = 0; i < num_boxes; ++i) barrier_expect(barrier, 256 * 128);
+}
+
 __global__ void no_barrier_kernel() {
   barrier_arrive(reinterpret_cast<SharedBarrier*>(swizzled_shared_memory()));
 }
@@ -208,6 +266,22 @@ TEST_CASE("wgmma multiplies what lies swizzled in shared memory or in registers"
     CHECK(products(a, b, start, {.accumulates = false}) == expected(false));
     CHECK(products(a, b, start, {.is_a_in_registers = true, .is_b_k_major = false}) ==
           expected(true));
+  }
+}
+
+TEST_CASE("wgmma has every width that kernels use") {
+  const FreshEmulator fresh;
+  Rng rng(4, "wgmma widths");
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    emulator::set_seed(seed);
+    check_columns<64>(rng);
+    check_columns<80>(rng);
+    check_columns<96>(rng);
+    check_columns<128>(rng);
+    check_columns<144>(rng);
+    check_columns<160>(rng);
+    check_columns<192>(rng);
+    check_columns<256>(rng);
   }
 }
 
@@ -280,6 +354,10 @@ TEST_CASE("Barriers that are used wrongly say so") {
   emulator::reset();
   CHECK(run_kernel_quietly(no_barrier_kernel, {1, 1, 8}) == cudaErrorLaunchFailure);
   CHECK(mentions(emulator::last_failure(), "this is no barrier"));
+  emulator::reset();
+  CHECK(run_kernel_quietly(many_bytes_kernel, {1, 1, 8}, 31u) == cudaSuccess);
+  CHECK(run_kernel_quietly(many_bytes_kernel, {1, 1, 8}, 32u) == cudaErrorLaunchFailure);
+  CHECK(mentions(emulator::last_failure(), "a barrier cannot count 1048576 bytes"));
 }
 
 TEST_CASE("Boxes that nobody expects break the barrier") {
