@@ -474,14 +474,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
   }
 }
 
-bool has_gate(const DecodeGemmArgs& args) {
-  return args.epilogue == GemmEpilogue::Silu || args.epilogue == GemmEpilogue::Gelu;
-}
-
 template <bool kHasUpper, int kStages>
 auto kernel_of(const DecodeGemmArgs& args) {
-  return has_gate(args) ? decode_gemm_kernel<kHasUpper, true, kStages>
-                        : decode_gemm_kernel<kHasUpper, false, kStages>;
+  return has_gates(args.epilogue) ? decode_gemm_kernel<kHasUpper, true, kStages>
+                                  : decode_gemm_kernel<kHasUpper, false, kStages>;
 }
 
 std::int64_t device_attribute(cudaDeviceAttr attribute) {

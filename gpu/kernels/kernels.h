@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "gpu/kernels/step_types.h"
+#include "gpu/plan/prefill_gemm_tile.h"
 
 namespace metronome {
 
@@ -90,7 +91,7 @@ struct GatedActivationArgs {
 };
 void launch_gated_activation(const GatedActivationArgs& args, cudaStream_t stream);
 
-// What becomes of a sum s of decode_gemm, which is a float.
+// What becomes of a sum s of a product, which is a float.
 enum class GemmEpilogue : std::uint8_t {
   Store,       // y = bf16(s)
   Add,         // y = bf16(y + s)
@@ -98,6 +99,11 @@ enum class GemmEpilogue : std::uint8_t {
   Silu,        // y = bf16(act(bf16(gate)) * bf16(up)), as launch_gated_activation has it
   Gelu,
 };
+
+// Whether an output has two rows of weights, a gate's and an up's.
+constexpr bool has_gates(GemmEpilogue epilogue) {
+  return epilogue == GemmEpilogue::Silu || epilogue == GemmEpilogue::Gelu;
+}
 
 // A linear layer of few tokens: y[t] = epilogue(input(t) w^T), each weight read once.
 //
@@ -134,6 +140,25 @@ void launch_decode_gemm(const DecodeGemmArgs& args, cudaStream_t stream);
 // At most 16 tokens, whose inputs, with what the norms need, fit the shared memory that a block of
 // this device may have. Looks at num_tokens, at k, and at whether there are norms.
 bool decode_gemm_takes(const DecodeGemmArgs& args);
+
+// A linear layer of many tokens, on compute capability 9.0: y[t] = epilogue(x[t] w^T) by wgmma and
+// the bulk copy engine. One float accumulator runs over k in order, so that a row has the same bits
+// whatever num_tokens, the tile and num_ctas are.
+//
+// Nobody writes w while the kernels in front of this one run: it is read before they have ended.
+struct PrefillGemmArgs {
+  // [n][k]; with Silu and Gelu [2 * n][k]: the gates, then the ups.
+  const bf16* w = nullptr;
+  const bf16* x = nullptr;                      // [num_tokens][k]
+  GemmEpilogue epilogue = GemmEpilogue::Store;  // not StoreFloat
+  bf16* y = nullptr;                            // [num_tokens][n]
+  std::int32_t num_tokens = 0;
+  std::int32_t n = 0;         // a multiple of 8
+  std::int32_t k = 0;         // a multiple of 8
+  PrefillGemmTile tile = {};  // choose_prefill_gemm_tile(), with 2 * n where there are gates
+  std::int32_t num_ctas = 0;  // at most: as many as the device has processors
+};
+void launch_prefill_gemm(const PrefillGemmArgs& args, cudaStream_t stream);
 
 // What attention reads of the cache: the pools of one layer, and which blocks are whose.
 struct PagedKv {

@@ -15,12 +15,8 @@ namespace {
 
 constexpr float kEps = 1e-5f;
 constexpr GemmEpilogue kEpilogues[] = {GemmEpilogue::Store, GemmEpilogue::Add,
-                                         GemmEpilogue::StoreFloat, GemmEpilogue::Silu,
-                                         GemmEpilogue::Gelu};
-
-bool has_gate(GemmEpilogue epilogue) {
-  return epilogue == GemmEpilogue::Silu || epilogue == GemmEpilogue::Gelu;
-}
+                                       GemmEpilogue::StoreFloat, GemmEpilogue::Silu,
+                                       GemmEpilogue::Gelu};
 
 struct Problem {
   std::int32_t n = 0;
@@ -48,7 +44,7 @@ Problem random_problem(Rng& rng, std::int32_t n, std::int32_t k, std::int32_t m,
   problem.m = m;
   problem.epilogue = epilogue;
   // So that gates are of the order of 1, where their functions bend.
-  problem.w = random_bf16(rng, std::int64_t{has_gate(epilogue) ? 2 : 1} * n * k, 2 / std::sqrt(k));
+  problem.w = random_bf16(rng, std::int64_t{has_gates(epilogue) ? 2 : 1} * n * k, 2 / std::sqrt(k));
   problem.x = random_bf16(rng, std::int64_t{m} * k, 2.0);
   problem.update = random_bf16(rng, std::int64_t{m} * k, 3.0);
   problem.y = random_bf16(rng, std::int64_t{m} * n, 4.0);

@@ -1,0 +1,451 @@
+// Linear layers of many tokens on Hopper.
+//
+// A CTA computes tiles of 64 or 128 tokens and up to 256 rows of weights, one after another, 64
+// tokens by each of one or two warpgroups. A thread of another brings inputs and weights to shared
+// memory through the bulk copy engine, 64 of k at a time, and goes on with the next tile while the
+// sums of the last one are stored. Two CTAs that compute tokens below each other may be a cluster:
+// each brings in half of the weights, for both. Rows of weights come in two halves anyway; where
+// they have gates, one half is gates and the other ups, so that a thread has both sums of an
+// output.
+//
+// An accumulator runs over k in order, by wgmma of 16 at a time, in tiles of every width: the bits
+// are the same.
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "core/error.h"
+#include "core/types.h"
+#include "gpu/kernels/gate.cuh"
+#include "gpu/kernels/hopper_ptx.h"
+#include "gpu/kernels/kernels.h"
+#include "gpu/kernels/launch.h"
+#include "gpu/kernels/ptx.h"
+#include "gpu/kernels/vector.cuh"
+#include "gpu/kernels/warpgroups.cuh"
+#include "gpu/tensor_map.h"
+
+#ifdef __CUDACC__
+#pragma nv_diag_suppress 177  // of processors without wgmma, which use next to nothing of this file
+#endif
+
+namespace metronome {
+
+namespace {
+
+constexpr int kStep = 64;  // of k, in a stage
+// Tiles that are computed at the same time have this many tokens, or fewer: then the L2 cache has
+// room for their inputs and each of them is read from memory once, as the weights are.
+constexpr std::int32_t kBandRows = 2048;
+
+// What a launch is about, beside its arguments.
+struct Tensors {
+  CUtensorMap x;  // in boxes of a tile's rows
+  CUtensorMap w;  // in boxes of half of a tile's columns
+};
+
+template <int kStages>
+struct Barriers {
+  SharedBarrier full[kStages];
+  SharedBarrier empty[kStages];
+};
+
+// A kind of tile. Shared memory: stages of inputs, then weights; barriers.
+template <int kTileRows, int kTileColumns, bool kHasGates>
+struct Layout {
+  static constexpr int kRows = kTileRows;
+  static constexpr int kColumns = kTileColumns;
+  static constexpr bool kIsGated = kHasGates;
+  static constexpr int kOutputs = kIsGated ? kColumns / 2 : kColumns;  // of a token
+  static constexpr int kGroups = kRows / kGroupRows;                   // that compute
+  static constexpr int kThreads = (1 + kGroups) * kGroupThreads;
+  static constexpr int kWarps = kGroups * kGroupThreads / kWarpSize;  // that compute
+  static constexpr int kHalf = kColumns / 2;
+  static constexpr int kInputBytes = kRows * kRowBytes;
+  static constexpr int kHalfBytes = kHalf * kRowBytes;
+  static constexpr int kStageBytes = kInputBytes + 2 * kHalfBytes;
+  static constexpr int kBarrierBytes = 512;
+  static constexpr int kStages = (kMaxSharedBytes - kBarrierBytes) / kStageBytes;
+  using Sums = float[kColumns / kVectorSize][4];  // a thread's of a tile, as wgmma has them
+  static constexpr int kBarriers = kStages * kStageBytes;
+  static constexpr int kSharedBytes = kBarriers + kBarrierBytes;
+  static_assert(has_product(kColumns));
+  static_assert(kHalfBytes % 1024 == 0, "the swizzle is made of eight rows");
+  static_assert(sizeof(Barriers<kStages>) <= kBarrierBytes);
+
+  unsigned char* memory;
+
+  __device__ __forceinline__ unsigned char* inputs(int stage) const {
+    return memory + stage * kStageBytes;
+  }
+  __device__ __forceinline__ unsigned char* weights(int stage) const {
+    return memory + stage * kStageBytes + kInputBytes;
+  }
+  __device__ __forceinline__ SharedBarrier* full(int stage) const {
+    return &reinterpret_cast<Barriers<kStages>*>(memory + kBarriers)->full[stage];
+  }
+  __device__ __forceinline__ SharedBarrier* empty(int stage) const {
+    return &reinterpret_cast<Barriers<kStages>*>(memory + kBarriers)->empty[stage];
+  }
+};
+
+// Where a tile begins.
+struct Place {
+  std::int32_t token;
+  std::int32_t output;
+};
+
+// The stage whose turn it is, and the parity of the phases of its barriers.
+template <int kStages>
+struct Turn {
+  int stage = 0;
+  std::uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage < kStages) return;
+    stage = 0;
+    parity ^= 1u;
+  }
+};
+
+// The tiles of this CTA, one after another; both CTAs of a cluster have as many.
+template <class L>
+class Tiles {
+ public:
+  __device__ __forceinline__ Tiles(const PrefillGemmArgs& args, std::uint32_t rank)
+      : rank_(static_cast<std::int32_t>(rank)),
+        cluster_(args.tile.cluster),
+        down_(whole(whole(args.num_tokens, L::kRows), cluster_)),
+        across_(whole(args.n, L::kOutputs)),
+        index_(static_cast<std::int32_t>(blockIdx.x) / cluster_),
+        stride_(static_cast<std::int32_t>(gridDim.x) / cluster_) {}
+
+  __device__ __forceinline__ bool has_tile() const { return index_ < down_ * across_; }
+  __device__ __forceinline__ void advance() { index_ += stride_; }
+
+  // Where the tile begins. Neighbours in time are below each other, within a band of tokens.
+  __device__ __forceinline__ Place place() const {
+    const std::int32_t band = kBandRows / L::kRows / cluster_;
+    const std::int32_t first = index_ / (band * across_) * band;
+    const std::int32_t height = min(band, down_ - first);
+    const std::int32_t rest = index_ - first * across_;
+    const std::int32_t row = (first + rest % height) * cluster_ + rank_;
+    return {row * L::kRows, rest / height * L::kOutputs};
+  }
+
+ private:
+  __device__ static __forceinline__ std::int32_t whole(std::int32_t a, std::int32_t b) {
+    return (a + b - 1) / b;
+  }
+
+  std::int32_t rank_;
+  std::int32_t cluster_;
+  std::int32_t down_;    // clusters' tiles, one below the other
+  std::int32_t across_;  // tiles
+  std::int32_t index_;
+  std::int32_t stride_;
+};
+
+// Starts the copies of a stage's weights: both halves, or, in a cluster, the half of this CTA to
+// both CTAs. `k` is the first of the stage.
+template <class L>
+__device__ __forceinline__ void start_weights(const PrefillGemmArgs& args, const Tensors& tensors,
+                                              const L& shared, std::uint32_t rank,
+                                              std::int32_t output, std::int32_t k, int stage) {
+  const std::int32_t to_ups = L::kIsGated ? args.n : L::kHalf;
+  unsigned char* const to = shared.weights(stage);
+  SharedBarrier* const full = shared.full(stage);
+  barrier_arrive_expecting(full, L::kStageBytes);
+  if (args.tile.cluster > 1) {
+    constexpr std::uint16_t kBoth = 3;
+    const auto half = static_cast<std::int32_t>(rank);
+    copy_box_to(kBoth, to + half * L::kHalfBytes, tensors.w, k, output + half * to_ups, full);
+  } else {
+    copy_box(to, tensors.w, k, output, full);
+    copy_box(to + L::kHalfBytes, tensors.w, k, output + to_ups, full);
+  }
+}
+
+// What the loading thread does. The first weights are asked for before the kernels in front of this
+// one have ended.
+template <class L>
+__device__ __forceinline__ void load_tiles(const PrefillGemmArgs& args, const Tensors& tensors,
+                                           const L& shared, std::uint32_t rank) {
+  Tiles<L> tiles(args, rank);
+  const std::int32_t first_output = tiles.place().output;
+  int ahead = 0;  // stages whose weights are on their way, and no inputs
+  for (std::int32_t k = 0; ahead < L::kStages && k < args.k; ++ahead, k += kStep) {
+    start_weights(args, tensors, shared, rank, first_output, k, ahead);
+  }
+  wait_for_kernels();
+  Turn<L::kStages> turn;
+#pragma unroll 1
+  for (; tiles.has_tile(); tiles.advance()) {
+    const Place place = tiles.place();
+#pragma unroll 1
+    for (std::int32_t k = 0; k < args.k; k += kStep) {
+      if (ahead > 0) {
+        --ahead;
+      } else {
+        barrier_wait(shared.empty(turn.stage), turn.parity ^ 1u);
+        start_weights(args, tensors, shared, rank, place.output, k, turn.stage);
+      }
+      copy_box(shared.inputs(turn.stage), tensors.x, k, place.token, shared.full(turn.stage));
+      turn.advance();
+    }
+  }
+}
+
+// A warp has done with a stage: CTAs may overwrite it when all warps have that it was brought in
+// for.
+__device__ __forceinline__ void release(SharedBarrier* empty, std::int32_t cluster) {
+  __syncwarp();
+  const unsigned lane = threadIdx.x % kWarpSize;
+  if (lane < static_cast<unsigned>(cluster)) barrier_arrive_at(empty, lane);
+}
+
+// The sums of a warpgroup's part of a tile over all k.
+template <class L>
+__device__ __forceinline__ void multiply_tile(const PrefillGemmArgs& args, const L& shared,
+                                              int group, Turn<L::kStages>& turn,
+                                              typename L::Sums& sums) {
+  int last = -1;  // the stage of the products before
+#pragma unroll 1
+  for (std::int32_t k = 0; k < args.k; k += kStep) {
+    barrier_wait(shared.full(turn.stage), turn.parity);
+    const std::uint32_t a =
+        shared_address(shared.inputs(turn.stage) + group * kGroupRows * kRowBytes);
+    const std::uint32_t b = shared_address(shared.weights(turn.stage));
+    wgmma_fence(sums);
+#pragma unroll
+    for (std::uint32_t i = 0; i < kStep / 16; ++i) {
+      wgmma<L::kColumns>(sums, matrix_descriptor(a + i * 32, 16, kEightRows),
+                         matrix_descriptor(b + i * 32, 16, kEightRows), k > 0 || i > 0);
+    }
+    wgmma_commit();
+    if (last >= 0) {
+      wgmma_wait<1>();
+      release(shared.empty(last), args.tile.cluster);
+    }
+    last = turn.stage;
+    turn.advance();
+  }
+  wgmma_wait<0>(sums);
+  release(shared.empty(last), args.tile.cluster);
+}
+
+// The four lanes of a row have two columns each of four groups of eight; afterwards lane i has all
+// of group i. The other way round, too: it is the transposition of a matrix.
+__device__ __forceinline__ void exchange(std::uint32_t (&pairs)[4]) {
+  const bool is_odd = threadIdx.x % 2 != 0;
+  const bool is_high = threadIdx.x % 4 >= 2;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const std::uint32_t got = __shfl_xor_sync(kFullWarp, is_odd ? pairs[i] : pairs[i + 1], 1);
+    (is_odd ? pairs[i] : pairs[i + 1]) = got;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::uint32_t got = __shfl_xor_sync(kFullWarp, is_high ? pairs[i] : pairs[i + 2], 2);
+    (is_high ? pairs[i] : pairs[i + 2]) = got;
+  }
+}
+
+__device__ __forceinline__ float rounded(float x) {
+  return __bfloat162float(__float2bfloat16_rn(x));
+}
+
+// Two outputs of a row next to each other: those of `sums` from element `i` on, with the ups in
+// `ups` or what is there `before`.
+template <bool kIsGated>
+__device__ __forceinline__ std::uint32_t outputs_of(GemmEpilogue epilogue, const float (&sums)[4],
+                                                    const float (&ups)[4], int i,
+                                                    std::uint32_t before) {
+  float pair[2] = {sums[i], sums[i + 1]};
+  if constexpr (kIsGated) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float x = rounded(pair[j]);
+      pair[j] =
+          (epilogue == GemmEpilogue::Gelu ? gate<true>(x) : gate<false>(x)) * rounded(ups[i + j]);
+    }
+  } else if (epilogue == GemmEpilogue::Add) {
+    pair[0] += __uint_as_float(before << 16);
+    pair[1] += __uint_as_float(before & 0xffff0000u);
+  }
+  const __nv_bfloat162 outputs = __floats2bfloat162_rn(pair[0], pair[1]);
+  std::uint32_t bits;
+  std::memcpy(&bits, &outputs, sizeof bits);
+  return bits;
+}
+
+// `thread` counts those that compute.
+template <class L>
+__device__ __forceinline__ void store_tile(const PrefillGemmArgs& args, const Place& place,
+                                           int thread, const typename L::Sums& sums) {
+  constexpr int kCount = L::kOutputs / kVectorSize;
+  constexpr int kUps = L::kIsGated ? kCount : 0;
+  constexpr int kFours = (kCount + 3) / 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const std::int32_t token = place.token + thread / 32 * 16 + thread % 32 / 4 + 8 * r;
+    bf16* const row = args.y + std::int64_t{token} * args.n + place.output;
+    const auto vector_of = [&](int four) { return four * 4 + thread % 4; };
+    const auto is_there = [&](int vector) {
+      return vector < kCount && place.output + vector * kVectorSize < args.n &&
+             token < args.num_tokens;
+    };
+    std::uint32_t pairs[kFours][4] = {};
+    // All of a row's are asked for before the first is waited for.
+    if (args.epilogue == GemmEpilogue::Add) {
+#pragma unroll
+      for (int four = 0; four < kFours; ++four) {
+        if (!is_there(vector_of(four))) continue;
+        const uint4 before = load_vector(row, vector_of(four));
+        pairs[four][0] = before.x, pairs[four][1] = before.y;
+        pairs[four][2] = before.z, pairs[four][3] = before.w;
+      }
+#pragma unroll
+      for (int four = 0; four < kFours; ++four) exchange(pairs[four]);
+    }
+#pragma unroll
+    for (int four = 0; four < kFours; ++four) {
+#pragma unroll
+      for (int i = 0; i < 4 && four * 4 + i < kCount; ++i) {
+        pairs[four][i] = outputs_of<L::kIsGated>(args.epilogue, sums[four * 4 + i],
+                                                 sums[four * 4 + i + kUps], 2 * r, pairs[four][i]);
+      }
+      exchange(pairs[four]);
+      if (is_there(vector_of(four))) {
+        store_vector(row, vector_of(four),
+                     make_uint4(pairs[four][0], pairs[four][1], pairs[four][2], pairs[four][3]));
+      }
+    }
+  }
+}
+
+template <class L>
+__device__ __forceinline__ void init_barriers(const L& shared, std::int32_t cluster) {
+  for (int stage = 0; stage < L::kStages; ++stage) {
+    barrier_init(shared.full(stage), 1);
+    barrier_init(shared.empty(stage), static_cast<std::uint32_t>(cluster * L::kWarps));
+  }
+  barrier_init_done();
+}
+
+// What the computing threads do, counted by `thread`.
+template <class L>
+__device__ __forceinline__ void compute_tiles(const PrefillGemmArgs& args, const L& shared,
+                                              std::uint32_t rank, int thread) {
+  const int group = uniform_group(thread);
+  Turn<L::kStages> turn;
+  typename L::Sums sums;
+#pragma unroll 1
+  for (Tiles<L> tiles(args, rank); tiles.has_tile(); tiles.advance()) {
+    const Place place = tiles.place();  // its divisions not between products and stores
+    multiply_tile(args, shared, group, turn, sums);
+    store_tile<L>(args, place, thread, sums);
+  }
+}
+
+// What a CTA does, all its threads.
+template <class L>
+__device__ __forceinline__ void multiply(const PrefillGemmArgs& args, const Tensors& tensors) {
+  const L shared{swizzled_shared_memory()};
+  const bool has_neighbour = args.tile.cluster > 1;
+  const std::uint32_t rank = has_neighbour ? cluster_rank() : 0;
+  let_next_kernel_start();
+  if (threadIdx.x == 0) {
+    prefetch_tensor(tensors.w);
+    prefetch_tensor(tensors.x);
+    init_barriers(shared, args.tile.cluster);
+  }
+  if (has_neighbour) {
+    cluster_sync();
+  } else {
+    __syncthreads();
+  }
+  if (threadIdx.x < kGroupThreads) {
+    if constexpr (L::kGroups > 1) give_registers<kLoaderRegisters>();
+    if (threadIdx.x == 0) {
+      load_tiles(args, tensors, shared, rank);
+    } else {
+      wait_for_kernels();
+    }
+    __syncwarp();
+  } else {
+    if constexpr (L::kGroups > 1) take_registers<kComputeRegisters>();
+    wait_for_kernels();
+    compute_tiles(args, shared, rank, static_cast<int>(threadIdx.x) - kGroupThreads);
+  }
+  // The other CTA may still be writing to this one's shared memory, or arrive at its barriers.
+  if (has_neighbour) cluster_sync();
+}
+
+template <class L>
+__global__ void __launch_bounds__(L::kThreads, 1)
+    prefill_gemm_kernel(const PrefillGemmArgs args, const __grid_constant__ Tensors tensors) {
+  if constexpr (kHasWgmma) {
+    multiply<L>(args, tensors);
+  } else {
+    __trap();  // the host does not launch it
+  }
+}
+
+template <class L>
+void launch_tiles(const PrefillGemmArgs& args, cudaStream_t stream) {
+  const std::int32_t cluster = args.tile.cluster;
+  const Tensors tensors = {
+      .x = row_tensor(args.x, args.num_tokens, args.k, L::kRows),
+      .w = row_tensor(args.w, std::int64_t{args.n} * (L::kIsGated ? 2 : 1), args.k, L::kHalf)};
+  const std::int64_t down = ceil_div(ceil_div(args.num_tokens, L::kRows), cluster);
+  const std::int64_t across = ceil_div(args.n, L::kOutputs);
+  const std::int64_t clusters = std::min<std::int64_t>(down * across, args.num_ctas / cluster);
+  launch(prefill_gemm_kernel<L>,
+         {dim3(static_cast<unsigned>(clusters * cluster)), dim3(L::kThreads), L::kSharedBytes,
+          static_cast<unsigned>(cluster)},
+         stream, args, tensors);
+}
+
+// Whether there are such tiles: then they are launched.
+template <int kRows, bool kIsGated, std::size_t... kIndices>
+bool launch_columns(const PrefillGemmArgs& args, cudaStream_t stream,
+                    std::index_sequence<kIndices...>) {
+  const auto launch_if = [&](auto columns) {
+    if (args.tile.columns != columns()) return false;
+    launch_tiles<Layout<kRows, columns(), kIsGated>>(args, stream);
+    return true;
+  };
+  return (launch_if(std::integral_constant<int, kPrefillGemmColumns[kIndices]>()) || ...);
+}
+
+template <bool kIsGated>
+void launch_rows(const PrefillGemmArgs& args, cudaStream_t stream) {
+  constexpr std::make_index_sequence<kPrefillGemmColumns.size()> kColumns;
+  bool has_tile = false;
+  if (args.tile.rows == 64) has_tile = launch_columns<64, kIsGated>(args, stream, kColumns);
+  if (args.tile.rows == 128) has_tile = launch_columns<128, kIsGated>(args, stream, kColumns);
+  METRONOME_CHECK(has_tile, "tiles are of kPrefillGemmRows and kPrefillGemmColumns");
+}
+
+}  // namespace
+
+void launch_prefill_gemm(const PrefillGemmArgs& args, cudaStream_t stream) {
+  if (args.num_tokens == 0) return;
+  METRONOME_CHECK(args.epilogue != GemmEpilogue::StoreFloat, "sums of prompts are stored as bf16");
+  METRONOME_CHECK(args.n % 8 == 0 && args.k % 8 == 0 && args.k > 0, "rows of 16 bytes");
+  METRONOME_CHECK(1 <= args.tile.cluster && args.tile.cluster <= 2, "clusters of one or two CTAs");
+  METRONOME_CHECK(args.num_ctas >= args.tile.cluster, "a CTA at least, or a cluster");
+  if (has_gates(args.epilogue)) {
+    launch_rows<true>(args, stream);
+  } else {
+    launch_rows<false>(args, stream);
+  }
+}
+
+}  // namespace metronome

@@ -1,0 +1,73 @@
+#include "gpu/plan/prefill_gemm_tile.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/types.h"
+
+namespace metronome {
+namespace {
+
+// What kernels like this one were seen to keep up on 132 processors, at 1,755 MHz: 741 of 764
+// TFLOP/s, and 8.3 TB/s, which tiles of 128 x 256 without clusters read at 704 TFLOP/s
+// (P. Shankhdhar, "Outperforming cuBLAS on H100").
+constexpr double kProductsPerCycle = 1600;
+constexpr double kL2BytesPerCycle = 36;
+// What one processor may read of the L2 cache where others read less (64 bytes a cycle, Hopper
+// Tuning Guide), and nine tenths of the 128 of its shared memory.
+constexpr double kMostL2BytesPerCycle = 64;
+constexpr double kSharedBytesPerCycle = 115;
+// Assumed: sums that are stored while nothing is multiplied, and the first inputs on their way.
+constexpr double kStoredPerCycle = 16;
+constexpr double kStartCycles = 2000;
+
+// For each element of k that a tile is multiplied for: its inputs and weights are brought to shared
+// memory, from where wgmma reads both for each 64 rows.
+double cycles_of_k(const PrefillGemmSize& size, const PrefillGemmTile& tile,
+                   double l2_bytes_per_cycle) {
+  const double rows = tile.rows;
+  const double columns = tile.columns;
+  const double read =
+      2 * (std::min(rows, static_cast<double>(size.num_tokens)) + columns / tile.cluster);
+  const double shared = 2 * (rows + columns) + rows / 64 * 2 * (64 + columns);
+  return std::max({rows * columns / kProductsPerCycle, read / l2_bytes_per_cycle,
+                   shared / kSharedBytesPerCycle});
+}
+
+}  // namespace
+
+double prefill_gemm_cycles(const PrefillGemmSize& size, const PrefillGemmTile& tile,
+                           std::int32_t num_processors) {
+  METRONOME_CHECK(tile.cluster <= num_processors, "a cluster's CTAs run at the same time");
+  const std::int64_t clusters =
+      ceil_div(ceil_div(size.num_tokens, tile.rows), tile.cluster) * ceil_div(size.n, tile.columns);
+  const std::int64_t at_once = num_processors / tile.cluster;
+  const auto rounds = static_cast<double>(ceil_div(clusters, at_once));
+  const auto num_busy = static_cast<double>(std::min(clusters, at_once) * tile.cluster);
+  const double l2 = std::min(kMostL2BytesPerCycle, kL2BytesPerCycle * num_processors / num_busy);
+  const double stored = static_cast<double>(tile.rows) * tile.columns / kStoredPerCycle;
+  return rounds * (static_cast<double>(size.k) * cycles_of_k(size, tile, l2) + stored) +
+         kStartCycles;
+}
+
+PrefillGemmTile choose_prefill_gemm_tile(const PrefillGemmSize& size, std::int32_t num_processors) {
+  METRONOME_CHECK(size.num_tokens > 0 && size.n > 0 && size.k > 0 && num_processors > 0,
+                  "a product of something, by some processor");
+  PrefillGemmTile best;
+  double least = 0;
+  for (const std::int32_t rows : kPrefillGemmRows) {
+    for (const std::int32_t columns : kPrefillGemmColumns) {
+      for (const std::int32_t cluster : {1, 2}) {
+        if (cluster > num_processors) continue;
+        const PrefillGemmTile tile{columns, cluster, rows};
+        const double cycles = prefill_gemm_cycles(size, tile, num_processors);
+        if (best.columns != 0 && cycles > least) continue;
+        best = tile;
+        least = cycles;
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace metronome
