@@ -99,6 +99,7 @@ struct CudaConfig {
   bool graphs = true;            // decode steps are replayed as CUDA graphs
   bool early_launches = false;   // kernels start while the one in front ends
   bool wgmma_attention = false;  // prompts attend by Hopper's own instructions
+  bool wgmma_products = false;   // linear layers of prompts by Hopper's own instructions
   bool fused_decodes = false;    // norms and activations of few decodes are inside of the products
   // Tokens of one forward pass at most: larger steps are computed in several, one behind the other.
   std::int32_t max_pass_tokens = 8192;

@@ -182,6 +182,10 @@ void visit_fields(FieldVisitor& visitor, CudaConfig& config) {
   visitor.boolean("wgmma_attention", config.wgmma_attention,
                   "prompts attend by wgmma and bulk copies; compute capability 9.0, blocks of a "
                   "multiple of 8 tokens");
+  visitor.boolean(
+      "wgmma_products", config.wgmma_products,
+      "linear layers of prompts by wgmma and bulk copies, the activation inside; compute "
+      "capability 9.0");
   visitor.boolean("fused_decodes", config.fused_decodes,
                   "of up to 16 decodes, compute norms and activations in the products' kernels");
   visitor.integer("max_pass_tokens", config.max_pass_tokens, 16, 131072,

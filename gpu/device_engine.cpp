@@ -60,6 +60,7 @@ DeviceEngine::DeviceEngine(DeviceModel& model, const DeviceEngineOptions& option
   // Padding, or the two sequences of the self-test.
   const std::int32_t padding = buckets_.empty() ? 2 : std::max(2, buckets_.back());
   sampled_ = DeviceArray<std::int32_t>(static_cast<std::size_t>(padding_sample() + padding));
+  if (options_.kernels.multiplies_by_wgmma) model_.warm_up_wgmma(stream_.get());
   for (const std::int32_t bucket : buckets_) {
     if (poll) poll();
     capture(bucket);
@@ -85,7 +86,7 @@ void DeviceEngine::forward(const StepArrays& arrays) {
   const bool is_invariant = options_.invariance == Invariance::Full ||
                             (options_.invariance == Invariance::Chunk && arrays.has_prefill);
   model_.forward(arrays, block_.data(), kv_, is_invariant ? GemmMode::Invariant : GemmMode::Fastest,
-                 options_.fuses_decodes, sampled_.data(), stream_.get());
+                 options_.kernels, sampled_.data(), stream_.get());
 }
 
 void DeviceEngine::enqueue(DevicePass& pass) {

@@ -27,7 +27,7 @@ struct DeviceEngineOptions {
   // Prompts by launch_wgmma_attention; needs compute capability 9.0 and can_attend_by_wgmma.
   bool attends_by_wgmma = false;
   std::int32_t prefill_span = kPrefillSpan;  // shorter in tests
-  bool fuses_decodes = false;                // of few decodes: see DeviceModel::forward()
+  PassKernels kernels = {};                  // multiplies_by_wgmma needs compute capability 9.0
 };
 
 // What of the GPU's memory step arrays take; MemoryDemand::step_bytes.

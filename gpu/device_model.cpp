@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "core/error.h"
@@ -51,6 +52,7 @@ struct DeviceModel::Pass {
   const DeviceKvCache& kv;
   GemmMode mode;
   bool fuses_products;  // one kernel each, where decode_gemm_takes() them
+  std::map<GemmShape, PrefillGemmTile> tiles = {};  // of launch_prefill_gemm; empty where not used
   std::int32_t* sampled;
   cudaStream_t stream;
   __nv_bfloat16* residual;
@@ -158,13 +160,28 @@ void DeviceModel::warm_up(const std::function<void()>& poll) {
   check_cuda(cudaStreamSynchronize(stream.get()), "warming up");
 }
 
+void DeviceModel::warm_up_wgmma(cudaStream_t stream) {
+  const DeviceLayer& layer = weights_.layers.front();
+  for (const std::int32_t rows : kPrefillGemmRows) {
+    for (const std::int32_t columns : kPrefillGemmColumns) {
+      const PrefillGemmTile tile = {.columns = columns, .rows = rows};
+      launch_prefill_gemm(wgmma_args(qkv_shape(), tile, GemmEpilogue::Store, layer.qkv,
+                                     normed_.data(), qkv_.data(), 1),
+                          stream);
+      launch_prefill_gemm(wgmma_args(gate_up_shape(), tile, GemmEpilogue::Silu, layer.gate_up,
+                                     normed_.data(), activated_.data(), 1),
+                          stream);
+    }
+  }
+}
+
 void DeviceModel::forward(const StepArrays& arrays, const std::byte* block, const DeviceKvCache& kv,
-                          GemmMode mode, bool fuses_decodes, std::int32_t* sampled,
+                          GemmMode mode, const PassKernels& kernels, std::int32_t* sampled,
                           cudaStream_t stream) {
   METRONOME_CHECK(0 < arrays.num_tokens && arrays.num_tokens <= limits_.max_tokens &&
                       arrays.num_rows <= limits_.max_rows,
                   "a pass fits the memory for activations");
-  const bool is_fused = fuses_decodes && mode == GemmMode::Fastest && !arrays.has_prefill;
+  const bool is_fused = kernels.fuses_decodes && mode == GemmMode::Fastest && !arrays.has_prefill;
   // Normalised rows are not written to memory where norms are fused, so their place is free.
   Pass pass = {.arrays = arrays,
                .block = block,
@@ -176,6 +193,12 @@ void DeviceModel::forward(const StepArrays& arrays, const std::byte* block, cons
                .residual = residual_.data(),
                .next_residual = normed_.data()};
   pass.fuses_norms = is_fused && can_fuse_norms(pass);
+  if (kernels.multiplies_by_wgmma && (arrays.has_prefill || mode == GemmMode::Invariant)) {
+    for (const GemmShape& shape : {qkv_shape(), output_shape(), gate_up_shape(), down_shape()}) {
+      pass.tiles[shape] =
+          choose_prefill_gemm_tile({arrays.num_tokens, shape.n, shape.k}, num_processors_);
+    }
+  }
   embed(pass);
   for (std::int64_t layer = 0; layer < model_.n_layers; ++layer) {
     const ProfileRange range("layer");
@@ -225,7 +248,29 @@ void DeviceModel::multiply(const Pass& pass, const GemmShape& shape,
     const DecodeGemmArgs args = fused_args(pass, shape, weights.data(), x, y);
     if (decode_gemm_takes(args)) return launch_decode_gemm(args, pass.stream);
   }
+  if (!pass.tiles.empty()) {
+    const auto epilogue = shape.adds_output ? GemmEpilogue::Add : GemmEpilogue::Store;
+    return launch_prefill_gemm(
+        wgmma_args(shape, pass.tiles.at(shape), epilogue, weights, x, y, pass.arrays.num_tokens),
+        pass.stream);
+  }
   gemm_.run(shape, pass.mode, pass.arrays.num_tokens, weights.data(), x, y, pass.stream);
+}
+
+PrefillGemmArgs DeviceModel::wgmma_args(const GemmShape& shape, const PrefillGemmTile& tile,
+                                        GemmEpilogue epilogue,
+                                        const DeviceArray<__nv_bfloat16>& weights,
+                                        const __nv_bfloat16* x, __nv_bfloat16* y,
+                                        std::int32_t num_tokens) const {
+  return {.w = weights.data(),
+          .x = x,
+          .epilogue = epilogue,
+          .y = y,
+          .num_tokens = num_tokens,
+          .n = static_cast<std::int32_t>(has_gates(epilogue) ? shape.n / 2 : shape.n),
+          .k = static_cast<std::int32_t>(shape.k),
+          .tile = tile,
+          .num_ctas = num_processors_};
 }
 
 DecodeGemmArgs DeviceModel::fused_args(const Pass& pass, const GemmShape& shape,
@@ -376,29 +421,40 @@ void DeviceModel::attend(const Pass& pass, std::int64_t i) {
 
 void DeviceModel::run_mlp(Pass& pass, std::int64_t i) {
   const ProfileRange range("mlp");
+  project_gates(pass, i);
+  multiply(pass, down_shape(), weights_.layers[static_cast<std::size_t>(i)].down, activated_.data(),
+           model_.has_post_norms ? update_.data() : pass.residual);
+}
+
+void DeviceModel::project_gates(Pass& pass, std::int64_t i) {
   const DeviceLayer& layer = weights_.layers[static_cast<std::size_t>(i)];
   const bool is_gelu = model_.activation == Activation::GeluTanh;
+  const GemmEpilogue epilogue = is_gelu ? GemmEpilogue::Gelu : GemmEpilogue::Silu;
+  const auto n = static_cast<std::int32_t>(model_.ffn_dim);  // outputs, of two rows of weights each
   const InputNorm norm = {
       .post_weight = model_.has_post_norms ? layer.attention_post_norm.data() : nullptr,
       .weight = layer.mlp_norm.data()};
   if (pass.fuses_norms) {
     DecodeGemmArgs args =
         fused_args(pass, gate_up_shape(), layer.gate_up.data(), pass.residual, activated_.data());
-    args.epilogue = is_gelu ? GemmEpilogue::Gelu : GemmEpilogue::Silu;
-    args.n = static_cast<std::int32_t>(model_.ffn_dim);  // outputs, of two rows of weights each
-    multiply_normed(pass, norm, args);
-  } else {
-    normalise(pass, norm);
-    multiply(pass, gate_up_shape(), layer.gate_up, normed_.data(), gate_up_.data());
-    launch_gated_activation({.gate_up = gate_up_.data(),
-                             .out = activated_.data(),
-                             .num_tokens = pass.arrays.num_tokens,
-                             .dim = static_cast<std::int32_t>(model_.ffn_dim),
-                             .is_gelu = is_gelu},
-                            pass.stream);
+    args.epilogue = epilogue;
+    args.n = n;
+    return multiply_normed(pass, norm, args);
   }
-  multiply(pass, down_shape(), layer.down, activated_.data(),
-           model_.has_post_norms ? update_.data() : pass.residual);
+  normalise(pass, norm);
+  if (!pass.tiles.empty()) {
+    return launch_prefill_gemm(
+        wgmma_args(gate_up_shape(), pass.tiles.at(gate_up_shape()), epilogue, layer.gate_up,
+                   normed_.data(), activated_.data(), pass.arrays.num_tokens),
+        pass.stream);
+  }
+  multiply(pass, gate_up_shape(), layer.gate_up, normed_.data(), gate_up_.data());
+  launch_gated_activation({.gate_up = gate_up_.data(),
+                           .out = activated_.data(),
+                           .num_tokens = pass.arrays.num_tokens,
+                           .dim = n,
+                           .is_gelu = is_gelu},
+                          pass.stream);
 }
 
 void DeviceModel::project_logits(Pass& pass) {

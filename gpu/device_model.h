@@ -27,6 +27,17 @@ struct PassLimits {
       0;  // of launch_wgmma_attention, at least the tiles of any pass; 0: unused
 };
 
+// Which kernels of our own a pass has in the place of cuBLASLt's.
+struct PassKernels {
+  // Few decodes alone, in mode Fastest: products that compute norms and the activation, too, where
+  // they fit (decode_gemm_takes). The same arithmetic with the same roundings, sums in another
+  // order.
+  bool fuses_decodes = false;
+  // Passes with a prompt, and all in mode Invariant: launch_prefill_gemm for the linear layers but
+  // the head, whose sums run over k in order. Needs compute capability 9.0.
+  bool multiplies_by_wgmma = false;
+};
+
 AttentionShape attention_shape_of(const ModelConfig& model, bool is_window);
 
 // What beside the weights a run takes of the GPU's memory; for plan_memory().
@@ -46,11 +57,10 @@ class DeviceModel {
   // sampled[sample_rows[i].out], where also token ids < 0 are looked up. `block` is arrays.bytes in
   // device memory. Every pointer a kernel gets follows from arrays' offsets and from `block`, `kv`
   // and `sampled`, so that a pass which was captured can be replayed with other contents.
-  // Passes of a model are on one stream. With fuses_decodes a pass of few decodes alone, in mode
-  // Fastest, has the norms and the activation inside of the products' kernels, where they fit
-  // (decode_gemm_takes): the same arithmetic with the same roundings, sums in another order.
+  // Passes of a model are on one stream.
   void forward(const StepArrays& arrays, const std::byte* block, const DeviceKvCache& kv,
-               GemmMode mode, bool fuses_decodes, std::int32_t* sampled, cudaStream_t stream);
+               GemmMode mode, const PassKernels& kernels, std::int32_t* sampled,
+               cudaStream_t stream);
 
   // Why no pass can be computed in mode Invariant; empty where all can.
   std::string invariant_fault() const { return gemm_.invariant_fault(); }
@@ -58,6 +68,8 @@ class DeviceModel {
   // Runs every product once for every choice of an algorithm, on what the activations hold: the
   // driver loads a kernel when it is first launched, which takes milliseconds. Waits.
   void warm_up(const std::function<void()>& poll);
+  // The same of launch_prefill_gemm, for every tile. Enqueues.
+  void warm_up_wgmma(cudaStream_t stream);
 
   // [num_rows][vocab_size] of the latest pass.
   const float* logits() const { return logits_.data(); }
@@ -77,6 +89,7 @@ class DeviceModel {
   void project_heads(Pass& pass, std::int64_t layer);
   void attend(const Pass& pass, std::int64_t layer);
   void run_mlp(Pass& pass, std::int64_t layer);
+  void project_gates(Pass& pass, std::int64_t layer);
   void project_logits(Pass& pass);
   void sample(const Pass& pass);
   InputNorm norm_before(std::int64_t layer) const;  // n_layers: before the head
@@ -84,6 +97,10 @@ class DeviceModel {
   void normalise(const Pass& pass, const InputNorm& norm);
   void multiply(const Pass& pass, const GemmShape& shape, const DeviceArray<__nv_bfloat16>& weights,
                 const __nv_bfloat16* x, __nv_bfloat16* y) const;
+  PrefillGemmArgs wgmma_args(const GemmShape& shape, const PrefillGemmTile& tile,
+                             GemmEpilogue epilogue, const DeviceArray<__nv_bfloat16>& weights,
+                             const __nv_bfloat16* x, __nv_bfloat16* y,
+                             std::int32_t num_tokens) const;
   // Of a pass: whether products of hidden_dim inputs normalise them.
   bool can_fuse_norms(const Pass& pass) const;
   DecodeGemmArgs fused_args(const Pass& pass, const GemmShape& shape, const __nv_bfloat16* weights,

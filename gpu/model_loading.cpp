@@ -81,7 +81,8 @@ DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& 
   options.uses_graphs = scenario.cuda.graphs;
   options.launches_early = scenario.cuda.early_launches;
   options.attends_by_wgmma = scenario.cuda.wgmma_attention;
-  options.fuses_decodes = scenario.cuda.fused_decodes;
+  options.kernels = {.fuses_decodes = scenario.cuda.fused_decodes,
+                     .multiplies_by_wgmma = scenario.cuda.wgmma_products};
   return options;
 }
 
@@ -101,6 +102,9 @@ void check_hopper_options(const GpuInfo& gpu, const Scenario& scenario,
                                        "; allowed: false");
   };
   if (options.launches_early && gpu.compute_capability < 90) refuse("cuda.early_launches");
+  if (options.kernels.multiplies_by_wgmma && gpu.compute_capability != 90) {
+    refuse("cuda.wgmma_products");
+  }
   if (!options.attends_by_wgmma) return;
   if (gpu.compute_capability != 90) refuse("cuda.wgmma_attention");
   const DeviceKvShape& kv = options.kv;

@@ -14,7 +14,8 @@ using namespace metronome::testing;
 
 namespace {
 
-// Runs what it is told to, simulated. $FAULT: an argument it crashes at, or "uneven".
+// Runs what it is told to, simulated. Two options gain, and more together, unless $FAULT is
+// "apart". $FAULT may also be an argument to crash at, or "uneven".
 constexpr const char* kMetronome = R"(#!/bin/bash
 [[ "$1" == --version ]] && { echo "metronome 0"; exit 0; }
 [[ "$FAULT" == uneven && " $* " == *" cuda.invariance=chunk "* ]] && exit 2
@@ -24,6 +25,10 @@ if [[ "$1" == bench ]]; then
   scale=10; [[ "$4" == none ]] && scale=8
   [[ " $* " == *" --fused-decodes "* ]] && scale=7
   [[ " $* " == *" --early-launches "* ]] && scale=11
+  if [[ " $* " == *" --wgmma-products "* ]]; then
+    scale=$((scale - 1))
+    [[ "$FAULT" == apart ]] && scale=9
+  fi
   echo "{\"model\": \"$2\", \"invariance\": \"$4\", \"points\": [
     {\"decodes\": 1, \"context\": 128, \"chunk\": 0, \"prefix\": 0, \"median_us\": $scale},
     {\"decodes\": 32, \"context\": 128, \"chunk\": 64, \"prefix\": 0,
@@ -201,26 +206,36 @@ TEST_CASE("gpu_summary says of every promise whether it was shown", "[tools][gpu
 }
 
 TEST_CASE("gpu_check goes on with what of the options gains most", "[tools][gpu_check]") {
-  SECTION("of all that there are") {
+  SECTION("of those that gain, together") {
     const Place place;
     CHECK(place.check("options,bench", "").exit_code == 0);
     CHECK(contains(place.text("state.json"), R"("chosen": [
-    "fused_decodes"
+    "fused_decodes",
+    "wgmma_products"
   ])"));
     CHECK(contains(place.text("options.log"),
-                   "options.all.json --early-launches --fused-decodes "
-                   "--wgmma-attention\n"));
-    CHECK(contains(place.text("bench.log"), "bench.qwen3-4b.chunk.json --fused-decodes\n"));
+                   "options.together.json --fused-decodes --wgmma-products\n"));
+    CHECK(contains(place.text("bench.log"),
+                   "bench.qwen3-4b.chunk.json --fused-decodes --wgmma-products\n"));
     // Measured runs, too, in a later call.
     CHECK(place.check("decisions", "", "--resume").exit_code == 0);
-    CHECK(contains(place.text("decisions.runs.log"), "--set cuda.fused_decodes=true"));
+    CHECK(contains(place.text("decisions.runs.log"),
+                   "--set cuda.fused_decodes=true --set cuda.wgmma_products=true"));
+  }
+  SECTION("one alone where together they gain less") {
+    const Place place;
+    CHECK(place.check("options", "apart").exit_code == 0);
+    CHECK(contains(place.text("options.log"), "options.together.json"));
+    CHECK(contains(place.text("state.json"), R"("chosen": [
+    "fused_decodes"
+  ])"));
   }
   SECTION("but for one that crashes") {
     const Place place;
     CHECK(place.check("options,bench", "--fused-decodes").exit_code == 1);
     CHECK(contains(place.text("README.md"), "| options | failed: fused_decodes (exit status -11)"));
-    CHECK(contains(place.text("state.json"), "\"chosen\": []"));
-    CHECK(contains(place.text("bench.log"), "bench.qwen3-4b.chunk.json\n"));
+    CHECK_FALSE(contains(place.text("options.log"), "options.together.json"));
+    CHECK(contains(place.text("bench.log"), "bench.qwen3-4b.chunk.json --wgmma-products\n"));
   }
   SECTION("but for one whose tests fail") {
     const Place place;

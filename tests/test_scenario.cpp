@@ -81,7 +81,8 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
     "cpu": {"threads": "auto", "kv_cache_gib": null},
     "cuda": {"device": 0, "gpu_memory_utilization": 0.9, "kv_cache_gib": null,
              "invariance": "chunk", "graphs": true, "early_launches": false,
-             "wgmma_attention": false, "fused_decodes": false, "max_pass_tokens": 8192},
+             "wgmma_attention": false, "wgmma_products": false,
+             "fused_decodes": false, "max_pass_tokens": 8192},
     "slo": {"preset": "none", "ttft_ms": null, "tpot_ms": null, "itl_ms": null,
             "e2el_ms": null},
     "results": {"steps": true, "requests": true, "trace": true, "outputs": false,
@@ -151,11 +152,11 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [l1, l2, l3, l4, l5] = SloConfig{};
   [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8] = SamplingConfig{};
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
-  [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9] = CudaConfig{};
+  [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
   return {{"engine.", 5},   {"kv_cache.", 7}, {"scheduler.", 8 + 7 + 5 + 6 + 11 + 5 + 3 + 3},
           {"slo.", 5},      {"results.", 5},  {"cost_model.", 10},
-          {"sampling.", 8}, {"cpu.", 2},      {"cuda.", 9}};
+          {"sampling.", 8}, {"cpu.", 2},      {"cuda.", 10}};
 }
 
 TEST_CASE("every field of every section has a documented key", "[core][scenario]") {

@@ -31,6 +31,7 @@ struct BenchOptions {
   bool has_no_graphs = false;
   bool has_early_launches = false;
   bool has_wgmma_attention = false;
+  bool has_wgmma_products = false;
   bool has_fused_decodes = false;
   PredictOptions predict;  // without hardware: nothing is predicted
 };
@@ -68,6 +69,8 @@ po::options_description visible_options(BenchOptions& options) {
        "as cuda.early_launches has it: kernels start while the one in front ends")
       ("wgmma-attention", po::bool_switch(&options.has_wgmma_attention),
        "as cuda.wgmma_attention has it: prompts attend by Hopper's own instructions")
+      ("wgmma-products", po::bool_switch(&options.has_wgmma_products),
+       "as cuda.wgmma_products has it: linear layers of prompts by them, too")
       ("fused-decodes", po::bool_switch(&options.has_fused_decodes),
        "as cuda.fused_decodes has it: few decodes have norms inside of the products")
       ("predict", po::value(&options.predict.hardware)->value_name("HARDWARE"),
@@ -210,6 +213,7 @@ Json to_json(const BenchReport& report, const BenchOptions& options) {
                {"graphs", !options.has_no_graphs},
                {"early_launches", options.has_early_launches},
                {"wgmma_attention", options.has_wgmma_attention},
+               {"wgmma_products", options.has_wgmma_products},
                {"fused_decodes", options.has_fused_decodes},
                {"repeats", options.repeats},
                {"copy_bytes_per_s", report.rates.copy_bytes_per_s},
@@ -270,6 +274,7 @@ int bench_command(const Arguments& arguments) {
   scenario.cuda.graphs = !options->has_no_graphs;
   scenario.cuda.early_launches = options->has_early_launches;
   scenario.cuda.wgmma_attention = options->has_wgmma_attention;
+  scenario.cuda.wgmma_products = options->has_wgmma_products;
   scenario.cuda.fused_decodes = options->has_fused_decodes;
   catch_signals();
   // What has been measured is there even if a later case fails.

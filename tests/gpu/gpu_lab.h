@@ -97,6 +97,7 @@ struct GpuOptions {
   bool attends_by_wgmma = false;  // on a GPU that can, with blocks that it takes
   std::int32_t prefill_span = kPrefillSpan;
   bool fuses_decodes = false;
+  bool multiplies_by_wgmma = false;  // on a GPU that can
   std::int32_t max_pass_tokens = 512;
   bool keeps_logits = true;
   // With the last token a request asks for, its KV is read back; never with two steps in flight.
@@ -157,7 +158,8 @@ class GpuLab {
         can_attend_by_wgmma(static_cast<std::int32_t>(of_engine.kv.head_dim),
                             static_cast<std::int32_t>(of_engine.kv.block_size));
     of_engine.prefill_span = options.prefill_span;
-    of_engine.fuses_decodes = options.fuses_decodes;
+    of_engine.kernels = {.fuses_decodes = options.fuses_decodes,
+                         .multiplies_by_wgmma = options.multiplies_by_wgmma && has_hopper()};
     auto engine = std::make_unique<DeviceEngine>(device_model(options.max_pass_tokens), of_engine);
     fill_with_nan(engine->kv());
     return engine;

@@ -98,6 +98,26 @@ TEST_CASE("a replayed graph gives the bits of the same kernels launched one by o
   });
 }
 
+TEST_CASE("products by wgmma have the same bits in graphs and launched early", "[gpu][batching]") {
+  for_all_gpu_families("continuous", [](GpuLab& lab, LabSettings settings) {
+    const std::vector<LabPrompt> prompts = {{lab.ids(60, 3), 4, 0}, {lab.ids(61, 90), 3, 1}};
+    for (const Invariance invariance : {Invariance::None, Invariance::Full}) {
+      INFO("invariance " << static_cast<int>(invariance));
+      GpuOptions options = {
+          .invariance = invariance, .uses_graphs = false, .multiplies_by_wgmma = true};
+      const LabRun eager = lab.run(settings, prompts, options);
+      options.uses_graphs = true;
+      const LabRun graph = lab.run(settings, prompts, options);
+      options.launches_early = true;
+      const LabRun early = lab.run(settings, prompts, options);
+      for (std::uint32_t i = 0; i < prompts.size(); ++i) {
+        CHECK(is_same(eager, graph, i));
+        CHECK(is_same(eager, early, i));
+      }
+    }
+  });
+}
+
 TEST_CASE("fused decodes have the same bits in graphs and launched early, and prompts keep theirs",
           "[gpu][batching]") {
   for_all_gpu_families("continuous", [](GpuLab& lab, LabSettings settings) {

@@ -48,11 +48,11 @@ LabSettings roomy(bool is_slotted) {
 // Of a prompt with one token of output, everything; of the prompt alone, in one piece.
 void check_prompt_in_crowds(const ModelConfig& model, const std::vector<std::int64_t>& chunks,
                             const std::vector<std::int64_t>& slotted_chunks,
-                            bool attends_by_wgmma = false) {
+                            GpuOptions options = {}) {
   GpuLab lab(lab_source(model));
-  const GpuOptions options = {
-      .invariance = Invariance::Chunk, .attends_by_wgmma = attends_by_wgmma, .prefill_span = 128};
-  const std::int32_t unit = attends_by_wgmma ? 8 : 1;  // of block sizes
+  options.invariance = Invariance::Chunk;
+  options.prefill_span = 128;
+  const std::int32_t unit = options.attends_by_wgmma ? 8 : 1;  // of block sizes
   const LabPrompt prompt = {lab.ids(1, kLongPrompt), 1};
   for (const bool is_slotted : {false, true}) {
     const LabSettings settings = roomy(is_slotted);
@@ -98,10 +98,17 @@ TEST_CASE("a prompt has the same bits in chunks of any size beside others: 20 qu
 }
 TEST_CASE("a prompt has the same bits in chunks of any size beside others: by wgmma",
           "[gpu][chunking]") {
+  const GpuOptions options = {.attends_by_wgmma = true};
   for (const Family family : kFamilies) {
-    check_prompt_in_crowds(small_gpu_model(family), {7, 64}, {100}, true);
+    check_prompt_in_crowds(small_gpu_model(family), {7, 64}, {100}, options);
   }
-  check_prompt_in_crowds(many_heads_model(), {257}, {7}, true);
+  check_prompt_in_crowds(many_heads_model(), {257}, {7}, options);
+}
+TEST_CASE("a prompt has the same bits in chunks of any size beside others: products by wgmma",
+          "[gpu][chunking]") {
+  check_prompt_in_crowds(small_gpu_model(Family::Llama), {64}, {7}, {.multiplies_by_wgmma = true});
+  check_prompt_in_crowds(small_gpu_model(Family::Gemma3), {257}, {},
+                         {.attends_by_wgmma = true, .multiplies_by_wgmma = true});
 }
 TEST_CASE("a prompt has the same bits in chunks of many sizes beside others",
           "[gpu][chunking][slow]") {

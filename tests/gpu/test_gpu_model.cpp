@@ -202,6 +202,14 @@ void check_model(const ModelConfig& model) {
               {.invariance = Invariance::None, .uses_graphs = false, .fuses_decodes = true});
   report(model.name + ", fused", fused.errors());
   CHECK(fused.errors().num_clear >= 30);
+  Comparison wgmma(lab);
+  wgmma.check({.chunk = 64, .block_size = 16, .max_model_len = 400},
+              prompts_of(lab, {1, 17, 64, 130, 300, 6}, 6),
+              {.invariance = Invariance::Chunk, .multiplies_by_wgmma = true});
+  wgmma.check({.block_size = 16, .max_model_len = 400}, prompts_of(lab, {33, 140}, 4),
+              {.invariance = Invariance::Full, .multiplies_by_wgmma = true});
+  report(model.name + ", products by wgmma", wgmma.errors());
+  CHECK(wgmma.errors().num_clear >= 15);
 }
 
 }  // namespace

@@ -83,6 +83,9 @@ TEST_CASE("what keeps a scenario from a GPU is one sentence", "[gpu_backend]") {
   CHECK(contains(refusal(place, wgmma + kSmall),
                  "case.yaml:2: cuda.wgmma_attention: needs a GPU of compute capability 9.0, CUDA "
                  "emulator has 8.0; allowed: false"));
+  CHECK(contains(refusal(place, "cuda: {wgmma_products: true}\n" + std::string(kSmall)),
+                 "case.yaml:2: cuda.wgmma_products: needs a GPU of compute capability 9.0, CUDA "
+                 "emulator has 8.0; allowed: false"));
   emulator::set_compute_capability(7, 5);
   CHECK(contains(refusal(place, kSmall),
                  "cuda.device: CUDA emulator has compute capability 7.5; allowed: 8.0 and later"));

@@ -45,8 +45,9 @@ TEST_CASE("bench times the same steps with each option that is off by default, a
           "[calibrate]") {
   const ScratchFolder folder;
   const std::string model = folder.write("tiny/config.json", kModel);
-  for (const std::string options : {"--early-launches", "--fused-decodes",
-                                    "--early-launches --fused-decodes --wgmma-attention"}) {
+  for (const std::string options :
+       {"--early-launches", "--fused-decodes", "--wgmma-products",
+        "--early-launches --fused-decodes --wgmma-attention --wgmma-products"}) {
     const std::string out = folder.path() + "/bench.json";
     const CommandResult bench = run_program(
         metronome_program(), "bench '" + model + "' --repeats 1 --json '" + out + "' " + options,
@@ -56,7 +57,8 @@ TEST_CASE("bench times the same steps with each option that is off by default, a
     const auto file = nlohmann::json::parse(read_text_file(out));
     CHECK(file["early_launches"] == contains(options, "early"));
     CHECK(file["fused_decodes"] == contains(options, "fused"));
-    CHECK(file["wgmma_attention"] == contains(options, "wgmma"));
+    CHECK(file["wgmma_attention"] == contains(options, "wgmma-attention"));
+    CHECK(file["wgmma_products"] == contains(options, "wgmma-products"));
   }
 }
 

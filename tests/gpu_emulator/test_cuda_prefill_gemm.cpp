@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "tests/catch.h"
+#include "tests/gpu/gpu_lab.h"
 #include "tests/gpu_emulator/device_values.h"
 
 using namespace metronome;
@@ -231,4 +232,28 @@ TEST_CASE("a product of prompts that there is no code for is refused") {
   CHECK_FALSE(is_refused([](PrefillGemmArgs& args) { args.num_tokens = 0; }));
   CHECK(emulator::num_launches() == 1);
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+TEST_CASE("prompts, and all passes that depend on no batch, have their layers' products by wgmma") {
+  const FreshEmulator fresh;
+  constexpr int kDecodes = 4;  // the prompt's pass gives a token, too
+  // An engine runs each kernel once, gated and not, when it is made.
+  constexpr std::size_t kWarmUp = 2 * kPrefillGemmRows.size() * kPrefillGemmColumns.size();
+  for (const Family family : kFamilies) {
+    GpuLab lab(family);
+    for (const Invariance invariance : {Invariance::None, Invariance::Chunk, Invariance::Full}) {
+      const auto num_launches = [&](bool is_by_wgmma) {
+        const std::int64_t before = emulator::num_launches();
+        lab.run(
+            {.policy = "continuous"}, {{lab.ids(1, 5), kDecodes + 1}},
+            {.invariance = invariance, .uses_graphs = false, .multiplies_by_wgmma = is_by_wgmma});
+        return emulator::num_launches() - before;
+      };
+      // Four more a layer, as cuBLASLt's are not counted, and no activation.
+      const std::int64_t num_passes = invariance == Invariance::Full ? 1 + kDecodes : 1;
+      CAPTURE(lab.model().name, static_cast<int>(invariance));
+      CHECK(num_launches(true) - num_launches(false) ==
+            static_cast<std::int64_t>(kWarmUp) + 3 * lab.model().n_layers * num_passes);
+    }
+  }
 }
