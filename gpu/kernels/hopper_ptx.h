@@ -184,6 +184,29 @@ __device__ __forceinline__ void copy_box_to(std::uint16_t ranks, void* shared,
       : "memory");
 }
 
+// Starts the copy of a box from shared memory, where it lies as copy_box() would have put it, to a
+// tensor; what is outside of the tensor is not written. Behind fence_async_proxy() by those who
+// wrote it, and a barrier. The kernel behind this one sees it as it sees all else.
+__device__ __forceinline__ void store_box(const CUtensorMap& tensor, std::int32_t column,
+                                          std::int32_t row, const void* shared) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\n" ::"l"(
+          reinterpret_cast<std::uint64_t>(&tensor)),
+      "r"(column), "r"(row), "r"(shared_address(shared))
+      : "memory");
+}
+
+// Closes a group of the thread's stores.
+__device__ __forceinline__ void stores_commit() {
+  asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
+}
+
+// Waits until all of the thread's groups of stores have read shared memory, which may be written
+// again, or given up, then.
+__device__ __forceinline__ void stores_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
+}
+
 // Registers a thread has from here on; all warps of a warpgroup do the same. 24 to 256, in eights.
 template <int kRegisters>
 __device__ __forceinline__ void give_registers() {

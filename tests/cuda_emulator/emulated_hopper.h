@@ -30,6 +30,13 @@ void start_boxes(std::uint32_t ranks, void* shared, const CUtensorMap& tensor, s
 std::uint32_t rank_in_cluster();
 void sync_cluster(Where where);
 
+// A store happens when it is started, or when its thread waits; one that no wait is for is a
+// failure when the thread ends.
+void start_store(const void* shared, const CUtensorMap& tensor, std::int32_t column,
+                 std::int32_t row, Where where);
+void commit_stores();
+void finish_stores();
+
 // A lane's part of a product of its warpgroup.
 struct ProductArgument {
   float* d = nullptr;                // [columns / 2]
@@ -93,6 +100,13 @@ inline void copy_box(void* shared, const CUtensorMap& tensor, std::int32_t colum
                      SharedBarrier* barrier, emulator::Where where = emulator::Where::current()) {
   emulator::start_box(shared, tensor, column, row, barrier, where);
 }
+
+inline void store_box(const CUtensorMap& tensor, std::int32_t column, std::int32_t row,
+                      const void* shared, emulator::Where where = emulator::Where::current()) {
+  emulator::start_store(shared, tensor, column, row, where);
+}
+inline void stores_commit() { emulator::commit_stores(); }
+inline void stores_wait_read() { emulator::finish_stores(); }
 
 inline std::uint32_t cluster_rank() { return emulator::rank_in_cluster(); }
 

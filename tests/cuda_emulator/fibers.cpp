@@ -200,6 +200,7 @@ void BlockRunner::start_block(Block& block) {
     fiber.has_joined = false;
     fiber.waiting = {};
     fiber.copies.clear();
+    fiber.stores.clear();
     fiber.num_groups = 0;
     char* const bottom = static_cast<char*>(stacks_[block.first_fiber + i]) + kPage;
     fiber.stack_bottom = bottom;
@@ -247,6 +248,10 @@ EMULATOR_NOT_SANITIZED void BlockRunner::fiber_main() {
   if (launch_->is_early && !self.has_joined) {
     fail(cudaErrorLaunchFailure,
          [] { return std::string("was launched early and did not wait for the kernel in front"); });
+  }
+  if (!self.stores.empty()) {
+    fail(cudaErrorLaunchFailure,
+         [] { return std::string("ended while stores of boxes were to read its shared memory"); });
   }
   if (!self.warp->products.empty()) {
     fail(cudaErrorLaunchFailure,

@@ -64,6 +64,16 @@ struct BoxCopy {
   Where where;
 };
 
+// A box on its way from shared memory to a tensor (hopper.cpp).
+struct BoxStore {
+  Block* block = nullptr;
+  const void* from = nullptr;
+  CUtensorMap tensor = {};
+  std::int32_t column = 0;
+  std::int32_t row = 0;
+  bool is_committed = false;
+};
+
 // A product of a warpgroup that has not happened, as far as one of its warps does it (hopper.cpp).
 struct AsyncProduct {
   std::array<float*, kWarpSize> d{};
@@ -103,6 +113,7 @@ struct Fiber : ExecutionContext {
   Waiting waiting;
   std::vector<AsyncCopy> copies;  // that have not happened, oldest first
   std::int64_t num_groups = 0;    // of copies, committed
+  std::vector<BoxStore> stores;   // that have not happened
 };
 
 struct Warp {

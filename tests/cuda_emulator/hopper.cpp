@@ -119,7 +119,7 @@ T* counterpart(T* pointer, const Block& block, const char* what, Where where) {
 // ---- Tensors.
 
 struct Tensor {
-  const unsigned char* address;
+  unsigned char* address;
   std::uint64_t columns;
   std::uint64_t rows;
   std::uint64_t row_bytes;
@@ -131,6 +131,15 @@ Tensor decoded(const CUtensorMap& map) {
   Tensor tensor;
   std::memcpy(&tensor, &map, sizeof tensor);
   return tensor;
+}
+
+bool has_element(const Tensor& tensor, std::int64_t row, std::int64_t column) {
+  return 0 <= row && row < static_cast<std::int64_t>(tensor.rows) && 0 <= column &&
+         column < static_cast<std::int64_t>(tensor.columns);
+}
+
+unsigned char* element_of(const Tensor& tensor, std::int64_t row, std::int64_t column) {
+  return tensor.address + static_cast<std::uint64_t>(row) * tensor.row_bytes + column * 2;
 }
 
 // Where the swizzle puts the byte that the address names.
@@ -336,6 +345,50 @@ void start_boxes(std::uint32_t ranks, void* shared, const CUtensorMap& map, std:
   }
 }
 
+namespace {
+
+void perform(const BoxStore& store) {
+  const Tensor tensor = decoded(store.tensor);
+  const unsigned char* const shared = store.block->shared();
+  const auto from =
+      static_cast<std::uint32_t>(static_cast<const unsigned char*>(store.from) - shared);
+  for (std::uint32_t row = 0; row < tensor.box_rows; ++row) {
+    for (std::uint32_t i = 0; i < kBoxColumns; ++i) {
+      const std::int64_t to_row = std::int64_t{store.row} + row;
+      const std::int64_t to_column = std::int64_t{store.column} + i;
+      if (!has_element(tensor, to_row, to_column)) continue;
+      std::memcpy(element_of(tensor, to_row, to_column),
+                  shared + swizzled(from + row * kRowBytes + i * 2), 2);
+    }
+  }
+}
+
+}  // namespace
+
+void start_store(const void* shared, const CUtensorMap& map, std::int32_t column, std::int32_t row,
+                 Where where) {
+  BlockRunner& runner = this_runner();
+  if (shared_address(shared) % kRowBytes != 0) {
+    runner.fail(cudaErrorMisalignedAddress,
+                [&] { return described("store_box", where) + ": not 128-byte aligned"; });
+  }
+  const BoxStore store = {&this_block(), shared, map, column, row, false};
+  if (runner.toss()) return perform(store);
+  runner.current().stores.push_back(store);
+}
+
+void commit_stores() {
+  for (BoxStore& store : this_runner().current().stores) store.is_committed = true;
+}
+
+void finish_stores() {
+  std::vector<BoxStore>& stores = this_runner().current().stores;
+  std::erase_if(stores, [](const BoxStore& store) {
+    if (store.is_committed) perform(store);
+    return store.is_committed;
+  });
+}
+
 std::uint32_t rank_in_cluster() { return this_block().rank; }
 
 void sync_cluster(Where where) {
@@ -353,12 +406,8 @@ void perform(const BoxCopy& box) {
     for (std::uint32_t i = 0; i < kBoxColumns; ++i) {
       const std::int64_t from_column = std::int64_t{box.column} + i;
       std::uint16_t element = 0;
-      if (0 <= from_row && from_row < static_cast<std::int64_t>(tensor.rows) && 0 <= from_column &&
-          from_column < static_cast<std::int64_t>(tensor.columns)) {
-        std::memcpy(&element,
-                    tensor.address + static_cast<std::uint64_t>(from_row) * tensor.row_bytes +
-                        from_column * 2,
-                    sizeof element);
+      if (has_element(tensor, from_row, from_column)) {
+        std::memcpy(&element, element_of(tensor, from_row, from_column), sizeof element);
       }
       std::memcpy(shared + swizzled(to + row * kRowBytes + i * 2), &element, sizeof element);
     }
@@ -394,7 +443,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
       std::min(dimensions[0], dimensions[1]) == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const Tensor tensor{static_cast<const unsigned char*>(address), dimensions[0], dimensions[1],
+  const Tensor tensor{static_cast<unsigned char*>(address), dimensions[0], dimensions[1],
                       strides[0], box[1]};
   *map = {};
   std::memcpy(map, &tensor, sizeof tensor);

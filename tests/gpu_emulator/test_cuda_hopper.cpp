@@ -9,6 +9,7 @@
 #include "core/rng.h"
 #include "gpu/device_kv_cache.h"
 #include "gpu/kernels/hopper_ptx.h"
+#include "gpu/tensor_map.h"
 #include "tests/catch.h"
 #include "tests/gpu/attention_reference.h"
 #include "tests/gpu_emulator/device_values.h"
@@ -193,6 +194,31 @@ __global__ void box_kernel(const __grid_constant__ KvTensors tensors, std::int32
   }
 }
 
+struct StoreCase {
+  bool commits = true;
+  bool waits = true;  // before the box is written again, and at the end
+};
+
+// Stores a box of 16 rows twice by thread 0, to two places: element i is i + 1, then 2 * (i + 1).
+__global__ void store_kernel(CUtensorMap tensor, std::int32_t column, std::int32_t row,
+                             std::int32_t second_row, StoreCase c) {
+  unsigned char* const box = swizzled_shared_memory();
+  for (std::uint32_t round = 1; round <= 2; ++round) {
+    for (std::uint32_t i = threadIdx.x; i < 16 * 64; i += 32) {
+      const auto value = static_cast<std::uint16_t>(round * (i + 1));
+      std::memcpy(box + place_of(i / 64, i % 64) * 2, &value, 2);
+    }
+    fence_async_proxy();
+    __syncwarp();
+    if (threadIdx.x == 0) {
+      store_box(tensor, column, round == 1 ? row : second_row, box);
+      if (c.commits) stores_commit();
+      if (c.waits || round == 2) stores_wait_read();
+    }
+    __syncwarp();
+  }
+}
+
 // Warp 0 writes a value for each round when warp 1 has read the one before.
 __global__ void hand_over_kernel(std::uint32_t* out, std::uint32_t num_rounds, bool is_too_many) {
   auto* const full = reinterpret_cast<SharedBarrier*>(swizzled_shared_memory());
@@ -330,6 +356,58 @@ TEST_CASE("A box lands swizzled, with zeros for what is outside of the tensor") 
     }
     CHECK(out.download() == expected);
   }
+}
+
+TEST_CASE("A stored box is read from its swizzle, and cut at the ends of the tensor") {
+  const FreshEmulator fresh;
+  Rng rng(3, "stores");
+  constexpr std::size_t kNumRows = 40;
+  constexpr std::size_t kColumns = 88;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    emulator::set_seed(seed);
+    const std::size_t column = static_cast<std::size_t>(draw(rng, 0, 2)) * 32;
+    const std::size_t row = static_cast<std::size_t>(draw(rng, 0, 20));
+    CAPTURE(seed, column, row);
+    const DeviceArray<std::uint16_t> rows = on_device(Halves(kNumRows * kColumns));
+    const CUtensorMap tensor =
+        row_tensor(reinterpret_cast<const __nv_bfloat16*>(rows.data()), kNumRows, kColumns, 16);
+    launch(store_kernel, {1, 32, 16 * 128}, nullptr, tensor, static_cast<std::int32_t>(column),
+           static_cast<std::int32_t>(row), static_cast<std::int32_t>(row + 16), StoreCase());
+    Halves expected(kNumRows * kColumns);
+    for (std::size_t i = 0; i < 32; ++i) {
+      for (std::size_t j = 0; j < 64; ++j) {
+        if (row + i >= kNumRows || column + j >= kColumns) continue;
+        expected[(row + i) * kColumns + column + j] =
+            static_cast<std::uint16_t>((i / 16 + 1) * (i % 16 * 64 + j + 1));
+      }
+    }
+    CHECK(rows.download() == expected);
+  }
+}
+
+TEST_CASE("A store that nobody waits for reads what came later, or says so at the end") {
+  const FreshEmulator fresh;
+  const auto run = [](const StoreCase& c, const DeviceArray<std::uint16_t>& rows) {
+    const CUtensorMap tensor =
+        row_tensor(reinterpret_cast<const __nv_bfloat16*>(rows.data()), 32, 64, 16);
+    return run_kernel_quietly(store_kernel, {1, 32, 16 * 128}, tensor, 0, 0, 16, c);
+  };
+  int num_overwritten = 0;
+  int num_failed = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    emulator::reset();
+    emulator::set_seed(seed);
+    const DeviceArray<std::uint16_t> rows(32 * 64);
+    REQUIRE(run({.waits = false}, rows) == cudaSuccess);
+    if (rows.download()[0] == 2) ++num_overwritten;
+    if (run({.commits = false}, rows) != cudaSuccess) {
+      ++num_failed;
+      CHECK(mentions(emulator::last_failure(), "stores of boxes were to read its shared memory"));
+    }
+    emulator::reset();
+  }
+  CHECK(num_overwritten > 10);
+  CHECK(num_failed > 20);
 }
 
 TEST_CASE("A barrier's phases end when arrivals and bytes are there") {
