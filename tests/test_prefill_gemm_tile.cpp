@@ -50,7 +50,7 @@ double expected_cycles(const PrefillGemmSize& size, const PrefillGemmTile& tile,
       (2.0 * (tile.rows + tile.columns) + (tile.rows == 64 ? 2.0 : 4.0) * (64 + tile.columns)) /
           115};
   const double round = static_cast<double>(size.k) * *std::max_element(cycles, cycles + 3) +
-                       static_cast<double>(tile.rows * tile.columns) / 16;
+                       static_cast<double>(tile.rows * tile.columns) / 48;
   return static_cast<double>(rounds) * round + 2000;
 }
 
@@ -63,31 +63,31 @@ PrefillGemmSize random_size(Rng& rng) {
 TEST_CASE("cycles of a tile are rounds of the longest of products and bytes", "[gpu_plan]") {
   // 300 tokens are 3 tiles, or 2 clusters with one CTA that has nothing to do; 700 rows of weights
   // 3 tiles of 256. Products take 128 * 256 / 1600 = 20.48 cycles a k, bytes 2 * 384 / 36 = 64 / 3;
-  // where two share them, 2 * 256 / 36 = 128 / 9. 128 * 256 / 16 = 2048 cycles for the sums.
+  // where two share them, 2 * 256 / 36 = 128 / 9. 128 * 256 / 48 = 2048 / 3 cycles for the sums.
   const PrefillGemmSize size = {.num_tokens = 300, .n = 700, .k = 900};
   const auto cycles = [&](const PrefillGemmTile& tile, std::int32_t num_processors) {
     return prefill_gemm_cycles(size, tile, num_processors);
   };
-  CHECK(cycles({256, 1}, 9) == Approx(900.0 * 64 / 3 + 2048 + 2000));
-  CHECK(cycles({256, 1}, 8) == Approx(2 * (900.0 * 64 / 3 + 2048) + 2000));
-  CHECK(cycles({256, 1}, 1) == Approx(9 * (900.0 * 64 / 3 + 2048) + 2000));
-  CHECK(cycles({256, 2}, 12) == Approx(900.0 * 20.48 + 2048 + 2000));
-  CHECK(cycles({256, 2}, 11) == Approx(2 * (900.0 * 20.48 + 2048) + 2000));
+  CHECK(cycles({256, 1}, 9) == Approx(900.0 * 64 / 3 + 2048 / 3.0 + 2000));
+  CHECK(cycles({256, 1}, 8) == Approx(2 * (900.0 * 64 / 3 + 2048 / 3.0) + 2000));
+  CHECK(cycles({256, 1}, 1) == Approx(9 * (900.0 * 64 / 3 + 2048 / 3.0) + 2000));
+  CHECK(cycles({256, 2}, 12) == Approx(900.0 * 20.48 + 2048 / 3.0 + 2000));
+  CHECK(cycles({256, 2}, 11) == Approx(2 * (900.0 * 20.48 + 2048 / 3.0) + 2000));
   // A processor that has no partner is of no use: five are as good as four.
   CHECK(cycles({256, 2}, 5) == cycles({256, 2}, 4));
-  CHECK(cycles({256, 2}, 3) == Approx(6 * (900.0 * 20.48 + 2048) + 2000));
+  CHECK(cycles({256, 2}, 3) == Approx(6 * (900.0 * 20.48 + 2048 / 3.0) + 2000));
   // 9 tiles on 18 processors may read 64 bytes a cycle each, and multiply for longer.
-  CHECK(cycles({256, 1}, 18) == Approx(900.0 * 20.48 + 2048 + 2000));
+  CHECK(cycles({256, 1}, 18) == Approx(900.0 * 20.48 + 2048 / 3.0 + 2000));
   // 11 tiles of 64 rows of weights, read in 2 * (128 + 32) / 36 = 80 / 9 cycles a k. Of 43
   // processors 42 read.
-  CHECK(cycles({64, 2}, 44) == Approx(900.0 * 80 / 9 + 512 + 2000));
-  CHECK(cycles({64, 2}, 43) == Approx(2 * (900.0 * 80 / 9 * 42 / 43 + 512) + 2000));
+  CHECK(cycles({64, 2}, 44) == Approx(900.0 * 80 / 9 + 512 / 3.0 + 2000));
+  CHECK(cycles({64, 2}, 43) == Approx(2 * (900.0 * 80 / 9 * 42 / 43 + 512 / 3.0) + 2000));
   // 5 tiles of 64 tokens, or 3 clusters. 320 * 2 bytes into shared memory and 320 * 2 from there.
-  CHECK(cycles({256, 2, 64}, 18) == Approx(900.0 * 1280 / 115 + 1024 + 2000));
-  CHECK(cycles({256, 1, 64}, 14) == Approx(2 * (900.0 * 160 / 9 + 1024) + 2000));
+  CHECK(cycles({256, 2, 64}, 18) == Approx(900.0 * 1280 / 115 + 1024 / 3.0 + 2000));
+  CHECK(cycles({256, 1, 64}, 14) == Approx(2 * (900.0 * 160 / 9 + 1024 / 3.0) + 2000));
   // One token is read, of however many rows the tile is.
   CHECK(prefill_gemm_cycles({1, 256, 900}, {256, 1, 64}, 1) ==
-        Approx(900.0 * 514 / 36 + 1024 + 2000));
+        Approx(900.0 * 514 / 36 + 1024 / 3.0 + 2000));
 }
 
 TEST_CASE("the tiles of Llama-3.2-3B's products on 132 processors", "[gpu_plan]") {
@@ -100,22 +100,22 @@ TEST_CASE("the tiles of Llama-3.2-3B's products on 132 processors", "[gpu_plan]"
   // take 20.48. 64 tokens take as long as shared memory: 1024 / 115 with 192 columns, 640 / 115
   // with 96, 512 / 115 with 64.
   const Case cases[] = {
-      // 8 x 32 clusters in 4 rounds; 8 x 20 of 256 columns would need 3, of 64,963 cycles.
-      {{2048, 5120, 3072}, {160, 2}, 4 * (3072 * 12.8 + 1280) + 2000},
+      // 8 x 32 clusters in 4 rounds; 8 x 20 of 256 columns would need 3, of 63,597 cycles.
+      {{2048, 5120, 3072}, {160, 2}, 4 * (3072 * 12.8 + 1280 / 3.0) + 2000},
       // 8 x 16 in 2.
-      {{2048, 3072, 3072}, {192, 2}, 2 * (3072 * 15.36 + 1536) + 2000},
+      {{2048, 3072, 3072}, {192, 2}, 2 * (3072 * 15.36 + 1536 / 3.0) + 2000},
       // 8 x 64 in 8.
-      {{2048, 16384, 3072}, {256, 2}, 8 * (3072 * 20.48 + 2048) + 2000},
-      {{2048, 3072, 8192}, {192, 2}, 2 * (8192 * 15.36 + 1536) + 2000},
+      {{2048, 16384, 3072}, {256, 2}, 8 * (3072 * 20.48 + 2048 / 3.0) + 2000},
+      {{2048, 3072, 8192}, {192, 2}, 2 * (8192 * 15.36 + 1536 / 3.0) + 2000},
       // 2 x 32 in one round, 2 x 35 of 144 columns would not be.
-      {{512, 5120, 3072}, {160, 2}, 3072 * 12.8 + 1280 + 2000},
+      {{512, 5120, 3072}, {160, 2}, 3072 * 12.8 + 1280 / 3.0 + 2000},
       // 4 x 16 in one round, 2 x 32 of 96 columns and 128 tokens, too, but those read more.
-      {{512, 3072, 3072}, {192, 2, 64}, 3072 * 1024 / 115.0 + 768 + 2000},
-      {{512, 16384, 3072}, {256, 2}, 2 * (3072 * 20.48 + 2048) + 2000},
-      {{512, 3072, 8192}, {192, 2, 64}, 8192 * 1024 / 115.0 + 768 + 2000},
+      {{512, 3072, 3072}, {192, 2, 64}, 3072 * 1024 / 115.0 + 768 / 3.0 + 2000},
+      {{512, 16384, 3072}, {256, 2}, 2 * (3072 * 20.48 + 2048 / 3.0) + 2000},
+      {{512, 3072, 8192}, {192, 2, 64}, 8192 * 1024 / 115.0 + 768 / 3.0 + 2000},
       // 1 x 54 in one round; 1 x 64 of 80 columns read more, as more do.
-      {{128, 5120, 3072}, {96, 2, 64}, 3072 * 640 / 115.0 + 384 + 2000},
-      {{128, 3072, 8192}, {64, 2, 64}, 8192 * 512 / 115.0 + 256 + 2000},
+      {{128, 5120, 3072}, {96, 2, 64}, 3072 * 640 / 115.0 + 384 / 3.0 + 2000},
+      {{128, 3072, 8192}, {64, 2, 64}, 8192 * 512 / 115.0 + 256 / 3.0 + 2000},
   };
   for (const Case& c : cases) {
     CAPTURE(c.size.num_tokens, c.size.n, c.size.k);
@@ -144,7 +144,7 @@ TEST_CASE("of tiles that take as long that of most rows is chosen", "[gpu_plan]"
   // 66 clusters of 64 x 256, two below each other, or 66 of 128 x 128, through whose shared memory
   // goes as much. All else needs another round or takes longer.
   const PrefillGemmSize size = {.num_tokens = 256, .n = 66 * 128, .k = 3072};
-  const double cycles = 3072 * 1280 / 115.0 + 1024 + 2000;
+  const double cycles = 3072 * 1280 / 115.0 + 1024 / 3.0 + 2000;
   CHECK(prefill_gemm_cycles(size, {256, 2, 64}, 132) == Approx(cycles));
   CHECK(prefill_gemm_cycles(size, {256, 2, 64}, 132) == prefill_gemm_cycles(size, {128, 2}, 132));
   CHECK(choose_prefill_gemm_tile(size, 132) == PrefillGemmTile{128, 2});

@@ -3,10 +3,12 @@
 // A CTA computes tiles of 64 or 128 tokens and up to 256 rows of weights, one after another, 64
 // tokens by each of one or two warpgroups. A thread of another brings inputs and weights to shared
 // memory through the bulk copy engine, 64 of k at a time, and goes on with the next tile while the
-// sums of the last one are stored. Two CTAs that compute tokens below each other may be a cluster:
-// each brings in half of the weights, for both. Rows of weights come in two halves anyway; where
-// they have gates, one half is gates and the other ups, so that a thread has both sums of an
-// output.
+// sums of the last one are stored. They go through shared memory to the copy engine, too, 64
+// columns of a warp's 16 tokens at a time, and what they are added to comes the same way while they
+// are computed; columns of a tile beyond multiples of 64 go by registers. Two CTAs that compute
+// tokens below each other may be a cluster: each brings in half of the weights, for both. Rows of
+// weights come in two halves anyway; where they have gates, one half is gates and the other ups, so
+// that a thread has both sums of an output.
 //
 // An accumulator runs over k in order, by wgmma of 16 at a time, in tiles of every width: the bits
 // are the same.
@@ -39,6 +41,9 @@ namespace metronome {
 namespace {
 
 constexpr int kStep = 64;  // of k, in a stage
+constexpr int kWarpRows = 16;
+constexpr int kPartOutputs = 64;
+constexpr int kPartBytes = kWarpRows * kRowBytes;
 // Tiles that are computed at the same time have this many tokens, or fewer: then the L2 cache has
 // room for their inputs and each of them is read from memory once, as the weights are.
 constexpr std::int32_t kBandRows = 2048;
@@ -47,15 +52,17 @@ constexpr std::int32_t kBandRows = 2048;
 struct Tensors {
   CUtensorMap x;  // in boxes of a tile's rows
   CUtensorMap w;  // in boxes of half of a tile's columns
+  CUtensorMap y;  // in boxes of a warp's rows
 };
 
-template <int kStages>
-struct Barriers {
+template <int kStages, int kWarps>
+struct TileBarriers {
   SharedBarrier full[kStages];
   SharedBarrier empty[kStages];
+  SharedBarrier before[kWarps];  // what outputs are added to
 };
 
-// A kind of tile. Shared memory: stages of inputs, then weights; barriers.
+// A kind of tile. Shared memory: stages of inputs, then weights; parts of outputs; barriers.
 template <int kTileRows, int kTileColumns, bool kHasGates>
 struct Layout {
   static constexpr int kRows = kTileRows;
@@ -70,13 +77,21 @@ struct Layout {
   static constexpr int kHalfBytes = kHalf * kRowBytes;
   static constexpr int kStageBytes = kInputBytes + 2 * kHalfBytes;
   static constexpr int kBarrierBytes = 512;
-  static constexpr int kStages = (kMaxSharedBytes - kBarrierBytes) / kStageBytes;
+  // Outputs in parts of 64, of which so many lie in shared memory at a time.
+  static constexpr int kParts = kOutputs / kPartOutputs;
+  static constexpr int kStagedParts = kParts <= 3 ? kParts : kParts / 2;
+  static constexpr int kStagedBytes = kStagedParts * kPartBytes;  // of a warp
+  static constexpr int kStages =
+      (kMaxSharedBytes - kBarrierBytes - kWarps * kStagedBytes) / kStageBytes;
   using Sums = float[kColumns / kVectorSize][4];  // a thread's of a tile, as wgmma has them
-  static constexpr int kBarriers = kStages * kStageBytes;
+  using Barriers = TileBarriers<kStages, kWarps>;
+  static constexpr int kStaged = kStages * kStageBytes;
+  static constexpr int kBarriers = kStaged + kWarps * kStagedBytes;
   static constexpr int kSharedBytes = kBarriers + kBarrierBytes;
   static_assert(has_product(kColumns));
   static_assert(kHalfBytes % 1024 == 0, "the swizzle is made of eight rows");
-  static_assert(sizeof(Barriers<kStages>) <= kBarrierBytes);
+  static_assert(kParts % std::max(kStagedParts, 1) == 0);
+  static_assert(sizeof(Barriers) <= kBarrierBytes);
 
   unsigned char* memory;
 
@@ -86,11 +101,17 @@ struct Layout {
   __device__ __forceinline__ unsigned char* weights(int stage) const {
     return memory + stage * kStageBytes + kInputBytes;
   }
+  __device__ __forceinline__ unsigned char* staged(int warp) const {
+    return memory + kStaged + warp * kStagedBytes;
+  }
+  __device__ __forceinline__ Barriers& barriers() const {
+    return *reinterpret_cast<Barriers*>(memory + kBarriers);
+  }
   __device__ __forceinline__ SharedBarrier* full(int stage) const {
-    return &reinterpret_cast<Barriers<kStages>*>(memory + kBarriers)->full[stage];
+    return &barriers().full[stage];
   }
   __device__ __forceinline__ SharedBarrier* empty(int stage) const {
-    return &reinterpret_cast<Barriers<kStages>*>(memory + kBarriers)->empty[stage];
+    return &barriers().empty[stage];
   }
 };
 
@@ -284,50 +305,159 @@ __device__ __forceinline__ std::uint32_t outputs_of(GemmEpilogue epilogue, const
   return bits;
 }
 
-// `thread` counts those that compute.
+// What a computing thread does with the sums of its tiles.
 template <class L>
-__device__ __forceinline__ void store_tile(const PrefillGemmArgs& args, const Place& place,
-                                           int thread, const typename L::Sums& sums) {
-  constexpr int kCount = L::kOutputs / kVectorSize;
-  constexpr int kUps = L::kIsGated ? kCount : 0;
-  constexpr int kFours = (kCount + 3) / 4;
+class Outputs {
+ public:
+  // `thread` counts those that compute.
+  __device__ __forceinline__ Outputs(const PrefillGemmArgs& args, const Tensors& tensors,
+                                     const L& shared, int thread)
+      : args_(args),
+        tensors_(tensors),
+        lane_(thread % kWarpSize),
+        first_row_(thread / kWarpSize * kWarpRows),
+        staged_(shared.staged(thread / kWarpSize)),
+        before_(&shared.barriers().before[thread / kWarpSize]) {}
+
+  // Before the tile's sums are computed.
+  __device__ __forceinline__ void begin(const Place& place) {
+    place_ = {place.token + first_row_, place.output};
+    if (L::kParts > 0 && adds()) ask_before(0);
+  }
+
+  __device__ __forceinline__ void finish(const typename L::Sums& sums) {
+    if constexpr (L::kParts > 0) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const std::int32_t token = place.token + thread / 32 * 16 + thread % 32 / 4 + 8 * r;
-    bf16* const row = args.y + std::int64_t{token} * args.n + place.output;
-    const auto vector_of = [&](int four) { return four * 4 + thread % 4; };
-    const auto is_there = [&](int vector) {
-      return vector < kCount && place.output + vector * kVectorSize < args.n &&
-             token < args.num_tokens;
-    };
-    std::uint32_t pairs[kFours][4] = {};
-    // All of a row's are asked for before the first is waited for.
-    if (args.epilogue == GemmEpilogue::Add) {
+      for (int first = 0; first < L::kParts; first += L::kStagedParts) store_parts(first, sums);
+    }
+    if constexpr (kRest > 0) store_rest(sums);
+  }
+
+  // Before the thread ends.
+  __device__ __forceinline__ void wait_read() {
+    if (L::kParts > 0 && lane_ == 0) stores_wait_read();
+  }
+
+ private:
+  static constexpr int kPartVectors = kPartOutputs / kVectorSize;
+  static constexpr int kStored = L::kParts * kPartVectors;  // vectors of a row that go in parts
+  static constexpr int kRest = L::kOutputs / kVectorSize - kStored;
+  static constexpr int kUps = L::kIsGated ? L::kOutputs / kVectorSize : 0;
+
+  __device__ __forceinline__ bool adds() const { return args_.epilogue == GemmEpilogue::Add; }
+
+  __device__ __forceinline__ std::uint32_t outputs(const typename L::Sums& sums, int vector, int r,
+                                                   std::uint32_t before) const {
+    return outputs_of<L::kIsGated>(args_.epilogue, sums[vector], sums[vector + kUps], 2 * r,
+                                   before);
+  }
+
+  // Lets what the outputs are added to be brought, of the parts from the `first` on.
+  __device__ __forceinline__ void ask_before(int first) {
+    if (lane_ != 0) return;
+    stores_wait_read();
+    barrier_arrive_expecting(before_, L::kStagedBytes);
 #pragma unroll
-      for (int four = 0; four < kFours; ++four) {
-        if (!is_there(vector_of(four))) continue;
-        const uint4 before = load_vector(row, vector_of(four));
-        pairs[four][0] = before.x, pairs[four][1] = before.y;
-        pairs[four][2] = before.z, pairs[four][3] = before.w;
-      }
-#pragma unroll
-      for (int four = 0; four < kFours; ++four) exchange(pairs[four]);
+    for (int part = 0; part < L::kStagedParts; ++part) {
+      copy_box(staged_ + part * kPartBytes, tensors_.y,
+               place_.output + (first + part) * kPartOutputs, place_.token, before_);
+    }
+  }
+
+  __device__ __forceinline__ void store_parts(int first, const typename L::Sums& sums) {
+    if (adds()) {
+      if (first > 0) ask_before(first);
+      barrier_wait(before_, parity_);
+      parity_ ^= 1u;
+    } else {
+      if (lane_ == 0) stores_wait_read();
+      __syncwarp();
     }
 #pragma unroll
-    for (int four = 0; four < kFours; ++four) {
+    for (int part = 0; part < L::kStagedParts; ++part) {
+      fill_part(staged_ + part * kPartBytes, (first + part) * kPartVectors, sums);
+    }
+    fence_async_proxy();
+    __syncwarp();
+    if (lane_ != 0) return;
 #pragma unroll
-      for (int i = 0; i < 4 && four * 4 + i < kCount; ++i) {
-        pairs[four][i] = outputs_of<L::kIsGated>(args.epilogue, sums[four * 4 + i],
-                                                 sums[four * 4 + i + kUps], 2 * r, pairs[four][i]);
+    for (int part = 0; part < L::kStagedParts; ++part) {
+      store_box(tensors_.y, place_.output + (first + part) * kPartOutputs, place_.token,
+                staged_ + part * kPartBytes);
+    }
+    stores_commit();
+  }
+
+  // Outputs from vector `first` of a row on. Rows are swizzled as boxes are: the lanes of an
+  // instruction meet all banks.
+  __device__ __forceinline__ void fill_part(unsigned char* part, int first,
+                                            const typename L::Sums& sums) const {
+    const auto pair_at = [&](int vector, int r) -> std::uint32_t& {
+      const int row = lane_ / 4 + 8 * r;
+      const int chunk = vector ^ lane_ / 4;
+      return *reinterpret_cast<std::uint32_t*>(part + row * kRowBytes + chunk * 16 + lane_ % 4 * 4);
+    };
+    std::uint32_t pairs[kPartVectors][2] = {};
+    if (adds()) {
+#pragma unroll
+      for (int i = 0; i < 2 * kPartVectors; ++i) pairs[i / 2][i % 2] = pair_at(i / 2, i % 2);
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kPartVectors; ++i) {
+      pair_at(i / 2, i % 2) = outputs(sums, first + i / 2, i % 2, pairs[i / 2][i % 2]);
+    }
+  }
+
+  // The vectors behind the last part, at most seven of a row.
+  __device__ __forceinline__ void store_rest(const typename L::Sums& sums) {
+    constexpr int kFours = (kRest + 3) / 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::int32_t token = place_.token + lane_ / 4 + 8 * r;
+      const std::int32_t output = place_.output + kStored * kVectorSize;
+      bf16* const row = args_.y + std::int64_t{token} * args_.n + output;
+      const auto is_there = [&](int vector) {
+        return vector < kRest && output + vector * kVectorSize < args_.n &&
+               token < args_.num_tokens;
+      };
+      std::uint32_t pairs[kFours][4] = {};
+      // All of a row's are asked for before the first is waited for.
+      if (adds()) {
+#pragma unroll
+        for (int four = 0; four < kFours; ++four) {
+          const int vector = four * 4 + lane_ % 4;
+          if (!is_there(vector)) continue;
+          const uint4 before = load_vector(row, vector);
+          pairs[four][0] = before.x, pairs[four][1] = before.y;
+          pairs[four][2] = before.z, pairs[four][3] = before.w;
+        }
+#pragma unroll
+        for (int four = 0; four < kFours; ++four) exchange(pairs[four]);
       }
-      exchange(pairs[four]);
-      if (is_there(vector_of(four))) {
-        store_vector(row, vector_of(four),
+#pragma unroll
+      for (int four = 0; four < kFours; ++four) {
+#pragma unroll
+        for (int i = 0; i < 4 && four * 4 + i < kRest; ++i) {
+          pairs[four][i] = outputs(sums, kStored + four * 4 + i, r, pairs[four][i]);
+        }
+        exchange(pairs[four]);
+        const int vector = four * 4 + lane_ % 4;
+        if (!is_there(vector)) continue;
+        store_vector(row, vector,
                      make_uint4(pairs[four][0], pairs[four][1], pairs[four][2], pairs[four][3]));
       }
     }
   }
-}
+
+  const PrefillGemmArgs& args_;
+  const Tensors& tensors_;
+  int lane_;
+  std::int32_t first_row_;  // of the warp in a tile
+  unsigned char* staged_;
+  SharedBarrier* before_;
+  std::uint32_t parity_ = 0;  // of before_
+  Place place_ = {};          // of the warp
+};
 
 template <class L>
 __device__ __forceinline__ void init_barriers(const L& shared, std::int32_t cluster) {
@@ -335,22 +465,26 @@ __device__ __forceinline__ void init_barriers(const L& shared, std::int32_t clus
     barrier_init(shared.full(stage), 1);
     barrier_init(shared.empty(stage), static_cast<std::uint32_t>(cluster * L::kWarps));
   }
+  for (SharedBarrier& barrier : shared.barriers().before) barrier_init(&barrier, 1);
   barrier_init_done();
 }
 
 // What the computing threads do, counted by `thread`.
 template <class L>
-__device__ __forceinline__ void compute_tiles(const PrefillGemmArgs& args, const L& shared,
-                                              std::uint32_t rank, int thread) {
+__device__ __forceinline__ void compute_tiles(const PrefillGemmArgs& args, const Tensors& tensors,
+                                              const L& shared, std::uint32_t rank, int thread) {
   const int group = uniform_group(thread);
   Turn<L::kStages> turn;
   typename L::Sums sums;
+  Outputs<L> outputs(args, tensors, shared, thread);
 #pragma unroll 1
   for (Tiles<L> tiles(args, rank); tiles.has_tile(); tiles.advance()) {
     const Place place = tiles.place();  // its divisions not between products and stores
+    outputs.begin(place);
     multiply_tile(args, shared, group, turn, sums);
-    store_tile<L>(args, place, thread, sums);
+    outputs.finish(sums);
   }
+  outputs.wait_read();
 }
 
 // What a CTA does, all its threads.
@@ -381,7 +515,7 @@ __device__ __forceinline__ void multiply(const PrefillGemmArgs& args, const Tens
   } else {
     if constexpr (L::kGroups > 1) take_registers<kComputeRegisters>();
     wait_for_kernels();
-    compute_tiles(args, shared, rank, static_cast<int>(threadIdx.x) - kGroupThreads);
+    compute_tiles(args, tensors, shared, rank, static_cast<int>(threadIdx.x) - kGroupThreads);
   }
   // The other CTA may still be writing to this one's shared memory, or arrive at its barriers.
   if (has_neighbour) cluster_sync();
@@ -402,7 +536,8 @@ void launch_tiles(const PrefillGemmArgs& args, cudaStream_t stream) {
   const std::int32_t cluster = args.tile.cluster;
   const Tensors tensors = {
       .x = row_tensor(args.x, args.num_tokens, args.k, L::kRows),
-      .w = row_tensor(args.w, std::int64_t{args.n} * (L::kIsGated ? 2 : 1), args.k, L::kHalf)};
+      .w = row_tensor(args.w, std::int64_t{args.n} * (L::kIsGated ? 2 : 1), args.k, L::kHalf),
+      .y = row_tensor(args.y, args.num_tokens, args.n, kWarpRows)};
   const std::int64_t down = ceil_div(ceil_div(args.num_tokens, L::kRows), cluster);
   const std::int64_t across = ceil_div(args.n, L::kOutputs);
   const std::int64_t clusters = std::min<std::int64_t>(down * across, args.num_ctas / cluster);

@@ -17,8 +17,9 @@ constexpr double kL2BytesPerCycle = 36;
 // Tuning Guide), and nine tenths of the 128 of its shared memory.
 constexpr double kMostL2BytesPerCycle = 64;
 constexpr double kSharedBytesPerCycle = 115;
-// Assumed: sums that are stored while nothing is multiplied, and the first inputs on their way.
-constexpr double kStoredPerCycle = 16;
+// Assumed: sums that are rounded and brought to shared memory while nothing is multiplied, whose
+// banks take 64 a cycle, and the first inputs on their way.
+constexpr double kStoredPerCycle = 48;
 constexpr double kStartCycles = 2000;
 
 // For each element of k that a tile is multiplied for: its inputs and weights are brought to shared
