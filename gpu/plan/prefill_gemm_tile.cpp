@@ -13,8 +13,8 @@ namespace {
 // (P. Shankhdhar, "Outperforming cuBLAS on H100").
 constexpr double kProductsPerCycle = 1600;
 constexpr double kL2BytesPerCycle = 36;
-// What one processor may read of the L2 cache where others read less (64 bytes a cycle, Hopper
-// Tuning Guide), and nine tenths of the 128 of its shared memory.
+// What one processor may read of the L2 cache where others read less (64 bytes a cycle, assumed), and
+// nine tenths of the 128 of its shared memory.
 constexpr double kMostL2BytesPerCycle = 64;
 constexpr double kSharedBytesPerCycle = 115;
 // Assumed: sums that are rounded and brought to shared memory while nothing is multiplied, whose
