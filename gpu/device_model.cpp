@@ -195,8 +195,11 @@ void DeviceModel::forward(const StepArrays& arrays, const std::byte* block, cons
   pass.fuses_norms = is_fused && can_fuse_norms(pass);
   if (kernels.multiplies_by_wgmma && (arrays.has_prefill || mode == GemmMode::Invariant)) {
     for (const GemmShape& shape : {qkv_shape(), output_shape(), gate_up_shape(), down_shape()}) {
-      pass.tiles[shape] =
-          choose_prefill_gemm_tile({arrays.num_tokens, shape.n, shape.k}, num_processors_);
+      pass.tiles[shape] = choose_prefill_gemm_tile({.num_tokens = arrays.num_tokens,
+                                                    .n = shape.n,
+                                                    .k = shape.k,
+                                                    .has_gates = shape == gate_up_shape()},
+                                                   num_processors_);
     }
   }
   embed(pass);

@@ -50,14 +50,15 @@ double expected_cycles(const PrefillGemmSize& size, const PrefillGemmTile& tile,
       (2.0 * (tile.rows + tile.columns) + (tile.rows == 64 ? 2.0 : 4.0) * (64 + tile.columns)) /
           115};
   const double round = static_cast<double>(size.k) * *std::max_element(cycles, cycles + 3) +
-                       static_cast<double>(tile.rows * tile.columns) / 48;
+                       static_cast<double>(tile.rows * tile.columns) / (size.has_gates ? 16 : 48);
   return static_cast<double>(rounds) * round + 2000;
 }
 
 PrefillGemmSize random_size(Rng& rng) {
   return {.num_tokens = chance(rng, 0.3) ? draw(rng, 1, 200) : draw(rng, 1, 5000),
           .n = chance(rng, 0.3) ? draw(rng, 1, 300) : draw(rng, 1, 20000),
-          .k = draw(rng, 64, 16384)};
+          .k = draw(rng, 64, 16384),
+          .has_gates = chance(rng, 0.3)};
 }
 
 TEST_CASE("cycles of a tile are rounds of the longest of products and bytes", "[gpu_plan]") {
@@ -82,6 +83,9 @@ TEST_CASE("cycles of a tile are rounds of the longest of products and bytes", "[
   // processors 42 read.
   CHECK(cycles({64, 2}, 44) == Approx(900.0 * 80 / 9 + 512 / 3.0 + 2000));
   CHECK(cycles({64, 2}, 43) == Approx(2 * (900.0 * 80 / 9 * 42 / 43 + 512 / 3.0) + 2000));
+  // Gates take three times as long as sums that are stored as they are.
+  CHECK(prefill_gemm_cycles({300, 700, 900, true}, {256, 1}, 9) ==
+        Approx(900.0 * 64 / 3 + 2048 + 2000));
   // 5 tiles of 64 tokens, or 3 clusters. 320 * 2 bytes into shared memory and 320 * 2 from there.
   CHECK(cycles({256, 2, 64}, 18) == Approx(900.0 * 1280 / 115 + 1024 / 3.0 + 2000));
   CHECK(cycles({256, 1, 64}, 14) == Approx(2 * (900.0 * 160 / 9 + 1024 / 3.0) + 2000));
@@ -105,13 +109,13 @@ TEST_CASE("the tiles of Llama-3.2-3B's products on 132 processors", "[gpu_plan]"
       // 8 x 16 in 2.
       {{2048, 3072, 3072}, {192, 2}, 2 * (3072 * 15.36 + 1536 / 3.0) + 2000},
       // 8 x 64 in 8.
-      {{2048, 16384, 3072}, {256, 2}, 8 * (3072 * 20.48 + 2048 / 3.0) + 2000},
+      {{2048, 16384, 3072, true}, {256, 2}, 8 * (3072 * 20.48 + 2048) + 2000},
       {{2048, 3072, 8192}, {192, 2}, 2 * (8192 * 15.36 + 1536 / 3.0) + 2000},
       // 2 x 32 in one round, 2 x 35 of 144 columns would not be.
       {{512, 5120, 3072}, {160, 2}, 3072 * 12.8 + 1280 / 3.0 + 2000},
       // 4 x 16 in one round, 2 x 32 of 96 columns and 128 tokens, too, but those read more.
       {{512, 3072, 3072}, {192, 2, 64}, 3072 * 1024 / 115.0 + 768 / 3.0 + 2000},
-      {{512, 16384, 3072}, {256, 2}, 2 * (3072 * 20.48 + 2048 / 3.0) + 2000},
+      {{512, 16384, 3072, true}, {256, 2}, 2 * (3072 * 20.48 + 2048) + 2000},
       {{512, 3072, 8192}, {192, 2, 64}, 8192 * 1024 / 115.0 + 768 / 3.0 + 2000},
       // 1 x 54 in one round; 1 x 64 of 80 columns read more, as more do.
       {{128, 5120, 3072}, {96, 2, 64}, 3072 * 640 / 115.0 + 384 / 3.0 + 2000},

@@ -494,7 +494,6 @@ void launch_kernels(const DecodeAttentionArgs& args, cudaStream_t stream) {
   const dim3 ctas(static_cast<unsigned>(args.num_ctas));
   const dim3 rows(static_cast<unsigned>(args.num_decodes),
                   static_cast<unsigned>(args.shape.n_heads));
-  constexpr float kLog2OfE = 1.44269504f;
   launch(decode_attention_kernel<kHeadDim>,
          {ctas, dim3(kThreads), static_cast<std::size_t>(Tiling<kHeadDim>::kSharedBytes)}, stream,
          args, args.shape.scale * kLog2OfE);

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include "gpu/kernels/ptx.h"
+
 namespace metronome {
 
 // The tanh form of GELU, x / 2 * (1 + tanh(u)) with u = sqrt(2 / pi) * (x + 0.044715 * x^3)
@@ -13,7 +15,7 @@ __device__ __forceinline__ float gate(float x) {
   constexpr float kTwiceRootTwoOverPi = 1.5957691216057308f;
   const float z = kIsGelu ? kTwiceRootTwoOverPi * (x + 0.044715f * x * x * x) : x;
   // Where exp(-z) is beyond 2^126 this division gives 0: no bf16 of normal size is lost.
-  return __fdividef(x, 1.0f + __expf(-z));
+  return __fdividef(x, 1.0f + exp2_fast(-kLog2OfE * z));
 }
 
 }  // namespace metronome

@@ -220,6 +220,13 @@ __device__ __forceinline__ void load_tiles(const PrefillGemmArgs& args, const Te
       turn.advance();
     }
   }
+  // This CTA may end when all that others send to its shared memory has come: their arrivals say
+  // so, of what they read and of what this CTA sent them.
+#pragma unroll 1
+  for (int stage = 0; stage < L::kStages; ++stage) {
+    barrier_wait(shared.empty(turn.stage), turn.parity ^ 1u);
+    turn.advance();
+  }
 }
 
 // A warp has done with a stage: CTAs may overwrite it when all warps have that it was brought in
@@ -277,32 +284,37 @@ __device__ __forceinline__ void exchange(std::uint32_t (&pairs)[4]) {
   }
 }
 
-__device__ __forceinline__ float rounded(float x) {
-  return __bfloat162float(__float2bfloat16_rn(x));
+__device__ __forceinline__ std::uint32_t rounded(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  std::uint32_t bits;
+  std::memcpy(&bits, &pair, sizeof bits);
+  return bits;
+}
+__device__ __forceinline__ float low_of(std::uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_of(std::uint32_t pair) {
+  return __uint_as_float(pair & 0xffff0000u);
+}
+
+__device__ __forceinline__ float activation(GemmEpilogue epilogue, float x) {
+  return epilogue == GemmEpilogue::Gelu ? gate<true>(x) : gate<false>(x);
 }
 
 // Two outputs of a row next to each other: those of `sums` from element `i` on, with the ups in
-// `ups` or what is there `before`.
+// `ups` or what is there `before`. Rounded in pairs, which is one instruction.
 template <bool kIsGated>
 __device__ __forceinline__ std::uint32_t outputs_of(GemmEpilogue epilogue, const float (&sums)[4],
                                                     const float (&ups)[4], int i,
                                                     std::uint32_t before) {
-  float pair[2] = {sums[i], sums[i + 1]};
   if constexpr (kIsGated) {
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const float x = rounded(pair[j]);
-      pair[j] =
-          (epilogue == GemmEpilogue::Gelu ? gate<true>(x) : gate<false>(x)) * rounded(ups[i + j]);
-    }
-  } else if (epilogue == GemmEpilogue::Add) {
-    pair[0] += __uint_as_float(before << 16);
-    pair[1] += __uint_as_float(before & 0xffff0000u);
+    const std::uint32_t gates = rounded(sums[i], sums[i + 1]);
+    const std::uint32_t factors = rounded(ups[i], ups[i + 1]);
+    return rounded(activation(epilogue, low_of(gates)) * low_of(factors),
+                   activation(epilogue, high_of(gates)) * high_of(factors));
   }
-  const __nv_bfloat162 outputs = __floats2bfloat162_rn(pair[0], pair[1]);
-  std::uint32_t bits;
-  std::memcpy(&bits, &outputs, sizeof bits);
-  return bits;
+  if (epilogue == GemmEpilogue::Add) {
+    return rounded(low_of(before) + sums[i], high_of(before) + sums[i + 1]);
+  }
+  return rounded(sums[i], sums[i + 1]);
 }
 
 // What a computing thread does with the sums of its tiles.
@@ -333,18 +345,20 @@ class Outputs {
     if constexpr (kRest > 0) store_rest(sums);
   }
 
-  // Before the thread ends.
-  __device__ __forceinline__ void wait_read() {
+  // Before the thread ends: the copy engine reads shared memory.
+  __device__ __forceinline__ void wait_until_stored() {
     if (L::kParts > 0 && lane_ == 0) stores_wait_read();
   }
 
  private:
   static constexpr int kPartVectors = kPartOutputs / kVectorSize;
-  static constexpr int kStored = L::kParts * kPartVectors;  // vectors of a row that go in parts
-  static constexpr int kRest = L::kOutputs / kVectorSize - kStored;
+  static constexpr int kPartedVectors = L::kParts * kPartVectors;  // of a row
+  static constexpr int kRest = L::kOutputs / kVectorSize - kPartedVectors;
   static constexpr int kUps = L::kIsGated ? L::kOutputs / kVectorSize : 0;
 
-  __device__ __forceinline__ bool adds() const { return args_.epilogue == GemmEpilogue::Add; }
+  __device__ __forceinline__ bool adds() const {
+    return !L::kIsGated && args_.epilogue == GemmEpilogue::Add;
+  }
 
   __device__ __forceinline__ std::uint32_t outputs(const typename L::Sums& sums, int vector, int r,
                                                    std::uint32_t before) const {
@@ -352,7 +366,8 @@ class Outputs {
                                    before);
   }
 
-  // Lets what the outputs are added to be brought, of the parts from the `first` on.
+  // Lets what the outputs are added to be brought, of the parts from the `first` on, to where those
+  // before have been read.
   __device__ __forceinline__ void ask_before(int first) {
     if (lane_ != 0) return;
     stores_wait_read();
@@ -414,7 +429,7 @@ class Outputs {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const std::int32_t token = place_.token + lane_ / 4 + 8 * r;
-      const std::int32_t output = place_.output + kStored * kVectorSize;
+      const std::int32_t output = place_.output + kPartedVectors * kVectorSize;
       bf16* const row = args_.y + std::int64_t{token} * args_.n + output;
       const auto is_there = [&](int vector) {
         return vector < kRest && output + vector * kVectorSize < args_.n &&
@@ -438,7 +453,7 @@ class Outputs {
       for (int four = 0; four < kFours; ++four) {
 #pragma unroll
         for (int i = 0; i < 4 && four * 4 + i < kRest; ++i) {
-          pairs[four][i] = outputs(sums, kStored + four * 4 + i, r, pairs[four][i]);
+          pairs[four][i] = outputs(sums, kPartedVectors + four * 4 + i, r, pairs[four][i]);
         }
         exchange(pairs[four]);
         const int vector = four * 4 + lane_ % 4;
@@ -484,7 +499,7 @@ __device__ __forceinline__ void compute_tiles(const PrefillGemmArgs& args, const
     multiply_tile(args, shared, group, turn, sums);
     outputs.finish(sums);
   }
-  outputs.wait_read();
+  outputs.wait_until_stored();
 }
 
 // What a CTA does, all its threads.
@@ -497,6 +512,7 @@ __device__ __forceinline__ void multiply(const PrefillGemmArgs& args, const Tens
   if (threadIdx.x == 0) {
     prefetch_tensor(tensors.w);
     prefetch_tensor(tensors.x);
+    if (L::kParts > 0) prefetch_tensor(tensors.y);
     init_barriers(shared, args.tile.cluster);
   }
   if (has_neighbour) {
@@ -517,8 +533,6 @@ __device__ __forceinline__ void multiply(const PrefillGemmArgs& args, const Tens
     wait_for_kernels();
     compute_tiles(args, tensors, shared, rank, static_cast<int>(threadIdx.x) - kGroupThreads);
   }
-  // The other CTA may still be writing to this one's shared memory, or arrive at its barriers.
-  if (has_neighbour) cluster_sync();
 }
 
 template <class L>

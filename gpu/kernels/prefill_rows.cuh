@@ -30,7 +30,6 @@ namespace metronome {
 constexpr int kWarpRows = 16;
 constexpr int kChunkElements = 8;  // of 16 bytes, the unit of copies
 constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr float kLog2OfE = 1.4426950408889634f;  // 2^(x * kLog2OfE) is e^x
 
 // What a CTA works on: a number of rows of one sequence from first_row on, for one KV head.
 struct RowTile {

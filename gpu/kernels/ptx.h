@@ -7,6 +7,12 @@
 
 #include <cstdint>
 
+namespace metronome {
+
+constexpr float kLog2OfE = 1.4426950408889634f;  // 2^(x * kLog2OfE) is e^x
+
+}  // namespace metronome
+
 #ifndef __CUDACC__
 #include <emulated_ptx.h>
 #else

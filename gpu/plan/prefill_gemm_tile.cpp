@@ -13,13 +13,15 @@ namespace {
 // (P. Shankhdhar, "Outperforming cuBLAS on H100").
 constexpr double kProductsPerCycle = 1600;
 constexpr double kL2BytesPerCycle = 36;
-// What one processor may read of the L2 cache where others read less (64 bytes a cycle, assumed), and
-// nine tenths of the 128 of its shared memory.
+// What one processor may read of the L2 cache where others read less (64 bytes a cycle, assumed),
+// and nine tenths of the 128 of its shared memory.
 constexpr double kMostL2BytesPerCycle = 64;
 constexpr double kSharedBytesPerCycle = 115;
 // Assumed: sums that are rounded and brought to shared memory while nothing is multiplied, whose
 // banks take 64 a cycle, and the first inputs on their way.
 constexpr double kStoredPerCycle = 48;
+// Two functions of a gate, of which a processor computes 16 a cycle; a gate is one of two sums.
+constexpr double kGatedPerCycle = 16;
 constexpr double kStartCycles = 2000;
 
 // For each element of k that a tile is multiplied for: its inputs and weights are brought to shared
@@ -46,7 +48,8 @@ double prefill_gemm_cycles(const PrefillGemmSize& size, const PrefillGemmTile& t
   const auto rounds = static_cast<double>(ceil_div(clusters, at_once));
   const auto num_busy = static_cast<double>(std::min(clusters, at_once) * tile.cluster);
   const double l2 = std::min(kMostL2BytesPerCycle, kL2BytesPerCycle * num_processors / num_busy);
-  const double stored = static_cast<double>(tile.rows) * tile.columns / kStoredPerCycle;
+  const double stored = static_cast<double>(tile.rows) * tile.columns /
+                        (size.has_gates ? kGatedPerCycle : kStoredPerCycle);
   return rounds * (static_cast<double>(size.k) * cycles_of_k(size, tile, l2) + stored) +
          kStartCycles;
 }

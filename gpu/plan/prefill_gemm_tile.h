@@ -24,13 +24,14 @@ struct PrefillGemmSize {
   std::int64_t num_tokens = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
+  bool has_gates = false;  // n are gates and ups
 };
 
 // Clock cycles that a product takes in such tiles, as far as tiles decide: rounds of one tile for
 // each processor, in each the longest of the multiplications (1,600 a cycle), what is read through
 // the L2 cache (36 bytes a cycle and processor, 64 where few read) and what goes through shared
-// memory (115 bytes a cycle); a cycle for 48 sums to be stored, and 2,000 for the product. Requires
-// at least tile.cluster processors.
+// memory (115 bytes a cycle); a cycle for 48 sums to be stored, for 16 where they have gates, and
+// 2,000 for the product. Requires at least tile.cluster processors.
 double prefill_gemm_cycles(const PrefillGemmSize& size, const PrefillGemmTile& tile,
                            std::int32_t num_processors);
 

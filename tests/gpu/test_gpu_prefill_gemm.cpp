@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "gpu/kernels/launch.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/gpu/gpu_test.h"
@@ -398,6 +399,71 @@ TEST_CASE("products of as many inputs as models have", "[gpu_prefill_gemm]") {
     CAPTURE(size.m, size.n, size.k);
     check_against_doubles(problem, run(problem, size.shape));
   }
+}
+
+// What one product has stored through the copy engine the next one loads through it, and at last
+// another kernel by itself: in the order of the stream, launched early, and in a graph.
+TEST_CASE("products of prompts see what the ones in front of them stored", "[gpu_prefill_gemm]") {
+  if (!has_kernel()) return;
+  constexpr std::int32_t kSize = 192;  // inputs and outputs; of 300 tokens
+  Rng rng(7, "gpu_prefill_gemm");
+  const DeviceArray<bf16> w = on_device(random_bf16(rng, kSize * kSize, 0.5 / std::sqrt(kSize)));
+  const Bf16s start = random_bf16(rng, 300 * kSize, 1.0);
+  const DeviceArray<bf16> weight = on_device(Bf16s(kSize, to_bf16(1)));
+  enum class Way { Plain, Early, Graph };
+  const auto result_of = [&](Way way) {
+    const DeviceArray<bf16> x = on_device(start);
+    const DeviceArray<bf16> y(start.size());
+    const DeviceArray<bf16> out(start.size());
+    const Stream stream = make_stream();
+    const auto enqueue = [&] {
+      const EarlyLaunches early(way != Way::Plain);
+      // y = x w, x += y w, y = x w and so on.
+      for (int i = 0; i < 12; ++i) {
+        const bool is_even = i % 2 == 0;
+        launch_prefill_gemm({.w = w.data(),
+                             .x = is_even ? x.data() : y.data(),
+                             .epilogue = is_even ? GemmEpilogue::Store : GemmEpilogue::Add,
+                             .y = is_even ? y.data() : x.data(),
+                             .num_tokens = 300,
+                             .n = kSize,
+                             .k = kSize,
+                             .tile = {kPrefillGemmColumns[static_cast<std::size_t>(i) % 9],
+                                      i % 3 == 0 ? 1 : 2, i % 5 == 0 ? 64 : 128},
+                             .num_ctas = 6},
+                            stream.get());
+      }
+      launch_norm({.residual = x.data(),
+                   .weight = weight.data(),
+                   .out = out.data(),
+                   .num_rows = 300,
+                   .hidden_dim = kSize,
+                   .eps = 1e-6f},
+                  stream.get());
+    };
+    if (way == Way::Graph) {
+      check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
+                 "cudaStreamBeginCapture");
+      enqueue();
+      cudaGraph_t captured = nullptr;
+      check_cuda(cudaStreamEndCapture(stream.get(), &captured), "cudaStreamEndCapture");
+      const CudaHandle<cudaGraph_t, cudaGraphDestroy> graph(captured);
+      cudaGraphExec_t executable = nullptr;
+      check_cuda(cudaGraphInstantiate(&executable, graph.get(), 0), "cudaGraphInstantiate");
+      const GraphExec exec(executable);
+      check_cuda(cudaGraphLaunch(exec.get(), stream.get()), "cudaGraphLaunch");
+      check_cuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+    } else {
+      enqueue();
+      check_cuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+    }
+    return out.download();
+  };
+  const Bf16s plain = result_of(Way::Plain);
+  CHECK(std::none_of(plain.begin(), plain.end(),
+                     [](bf16 value) { return std::isnan(to_double(value)); }));
+  CHECK(first_difference(result_of(Way::Early), plain) == -1);
+  CHECK(first_difference(result_of(Way::Graph), plain) == -1);
 }
 
 TEST_CASE("a product of no tokens is nothing", "[gpu_prefill_gemm]") {
