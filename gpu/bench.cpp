@@ -1,94 +1,17 @@
 #include "gpu/bench.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "core/error.h"
+#include "gpu/bench_timing.h"
 #include "gpu/device_engine.h"
 #include "gpu/gpu_info.h"
-#include "gpu/kernels/draw.h"
 #include "gpu/model_loading.h"
 
 namespace metronome {
 namespace {
 
-constexpr std::int32_t kWarmups = 2;
 constexpr std::int32_t kBlockSize = 16;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// Microseconds, one entry a run.
-struct Timings {
-  std::vector<double> device;
-  std::vector<double> host;  // until it was enqueued
-};
-
-// Runs `enqueue` again and again, each time behind a run that is not counted and keeps the device
-// busy while the host enqueues the one that is.
-template <class Enqueue>
-Timings time_on(cudaStream_t stream, std::int32_t repeats, const Enqueue& enqueue) {
-  using Clock = std::chrono::steady_clock;
-  const CudaEvent begin = make_event();
-  const CudaEvent end = make_event();
-  Timings timings;
-  for (std::int32_t i = 0; i < kWarmups + repeats; ++i) {
-    enqueue();
-    check_cuda(cudaEventRecord(begin.get(), stream), "cudaEventRecord");
-    const Clock::time_point before = Clock::now();
-    enqueue();
-    const std::chrono::duration<double, std::micro> host = Clock::now() - before;
-    check_cuda(cudaEventRecord(end.get(), stream), "cudaEventRecord");
-    check_cuda(cudaEventSynchronize(end.get()), "a timed step");
-    if (i < kWarmups) continue;
-    timings.device.push_back(elapsed_ms(begin, end) * 1e3);
-    timings.host.push_back(host.count());
-  }
-  return timings;
-}
-
-// Noise in all of an array: on zeros a GPU draws less power, and clocks higher.
-void fill_with_noise(const DeviceArray<__nv_bfloat16>& array, std::uint64_t key,
-                     cudaStream_t stream) {
-  launch_draw_weights(key, 0, static_cast<std::int64_t>(array.size()), 1.0f, array.data(), stream);
-}
-
-// Half of what is copied at a time is read, half written; as much as the L2 cache many times over.
-double copy_rate(const GpuInfo& gpu, std::int32_t repeats) {
-  const auto size = static_cast<std::size_t>(std::min<std::int64_t>(
-      gpu.free_bytes / 4, std::max<std::int64_t>(64 * gpu.l2_bytes, 1 << 20)));
-  const DeviceArray<std::byte> from(size);
-  const DeviceArray<std::byte> to(size);
-  const Stream stream = make_stream();
-  const Timings times = time_on(stream.get(), repeats, [&] {
-    check_cuda(
-        cudaMemcpyAsync(to.data(), from.data(), size, cudaMemcpyDeviceToDevice, stream.get()),
-        "cudaMemcpyAsync");
-  });
-  return 2 * static_cast<double>(size) / (median(times.device) * 1e-6);
-}
-
-double matrix_rate(std::int64_t size, std::int32_t repeats) {
-  const auto elements = static_cast<std::size_t>(size * size);
-  const DeviceArray<__nv_bfloat16> w(elements);
-  const DeviceArray<__nv_bfloat16> x(elements);
-  const DeviceArray<__nv_bfloat16> y(elements);
-  GemmStore store("the rate of this run");
-  Gemm gemm(store, kGemmWorkspaceBytes);
-  const GemmShape shape = {.n = size, .k = size};
-  gemm.prepare(shape, size);
-  const Stream stream = make_stream();
-  fill_with_noise(w, 1, stream.get());
-  fill_with_noise(x, 2, stream.get());
-  const Timings times = time_on(stream.get(), repeats, [&] {
-    gemm.run(shape, GemmMode::Fastest, size, w.data(), x.data(), y.data(), stream.get());
-  });
-  const auto side = static_cast<double>(size);
-  return 2 * side * side * side / (median(times.device) * 1e-6);
-}
 
 // A step as a scheduler would hand it over: every sequence has blocks of its own, one behind the
 // other.
@@ -191,18 +114,6 @@ Room find_room(const Scenario& scenario, const ModelConfig& model, const GpuInfo
                plan.total(), usable);
   room.kv_blocks = kv_blocks_that_fit(model, plan, usable, kBlockSize);
   return room;
-}
-
-MachineRates measure_rates(const GpuInfo& gpu, std::int32_t repeats,
-                           const std::function<void()>& poll) {
-  // A GPU of this many processors is a real one; the product keeps all of them busy.
-  const std::int64_t matrix_size = gpu.num_processors >= 16 ? 8192 : 64;
-  MachineRates rates;
-  rates.copy_bytes_per_s = copy_rate(gpu, repeats);
-  poll();
-  rates.matrix_flops_per_s = matrix_rate(matrix_size, repeats);
-  poll();
-  return rates;
 }
 
 BenchReport run_bench(const Scenario& given, const std::vector<BenchCase>& cases,
