@@ -125,21 +125,7 @@ void DeviceEngine::capture(std::int32_t bucket) {
   enqueue(pass);
   check_cuda(cudaStreamSynchronize(stream_.get()), "the first step of a graph");
 
-  check_cuda(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal),
-             "cudaStreamBeginCapture");
-  cudaGraph_t captured = nullptr;
-  try {
-    forward(pass.arrays);
-  } catch (...) {
-    cudaStreamEndCapture(stream_.get(), &captured);
-    if (captured != nullptr) cudaGraphDestroy(captured);
-    throw;
-  }
-  check_cuda(cudaStreamEndCapture(stream_.get(), &captured), "cudaStreamEndCapture");
-  const CudaHandle<cudaGraph_t, cudaGraphDestroy> graph(captured);
-  cudaGraphExec_t executable = nullptr;
-  check_cuda(cudaGraphInstantiate(&executable, graph.get(), 0), "cudaGraphInstantiate");
-  graphs_[bucket] = GraphExec(executable);
+  graphs_[bucket] = capture_graph(stream_.get(), [&] { forward(pass.arrays); });
   check_cuda(cudaGraphUpload(graphs_[bucket].get(), stream_.get()), "cudaGraphUpload");
 }
 

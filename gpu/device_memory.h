@@ -43,6 +43,28 @@ CudaEvent make_event();  // with timing
 // Between two events that the device has passed.
 double elapsed_ms(const CudaEvent& from, const CudaEvent& to);
 
+// What `enqueue` enqueues on the stream, as a graph; nothing of it runs. Kernels have been launched
+// once before: the driver loads them then, and may not while it captures. Throws CudaError and what
+// `enqueue` throws; either way the stream no longer captures.
+template <class Enqueue>
+GraphExec capture_graph(cudaStream_t stream, const Enqueue& enqueue) {
+  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+             "cudaStreamBeginCapture");
+  cudaGraph_t captured = nullptr;
+  try {
+    enqueue();
+  } catch (...) {
+    cudaStreamEndCapture(stream, &captured);
+    if (captured != nullptr) cudaGraphDestroy(captured);
+    throw;
+  }
+  check_cuda(cudaStreamEndCapture(stream, &captured), "cudaStreamEndCapture");
+  const CudaHandle<cudaGraph_t, cudaGraphDestroy> graph(captured);
+  cudaGraphExec_t executable = nullptr;
+  check_cuda(cudaGraphInstantiate(&executable, graph.get(), 0), "cudaGraphInstantiate");
+  return GraphExec(executable);
+}
+
 // Copies and waits: of memory that is not page-locked, cudaMemcpy alone may return when the bytes
 // are staged, and streams that do not block know nothing of it.
 inline void copy_to_device(void* to, const void* from, std::size_t num_bytes) {

@@ -23,19 +23,6 @@ std::string gemm_store_path() {
   return {};
 }
 
-// It only saves time: where it cannot be kept, the next run chooses again.
-void keep_choices(const GemmStore& store, const std::string& path) {
-  if (path.empty() || !store.has_changed()) return;
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  if (error) return;
-  try {
-    store.write(path);
-  } catch (const ConfigError&) {
-    return;
-  }
-}
-
 // Nothing runs that would not keep what it promises.
 void refuse_invariance(const std::string& fault) {
   if (fault.empty()) return;
@@ -124,13 +111,32 @@ std::int64_t usable_bytes(const GpuInfo& gpu, const Scenario& scenario) {
   return std::max<std::int64_t>(share - (gpu.memory_bytes - gpu.free_bytes), 0);
 }
 
+GemmStore load_gemm_store() {
+  GemmStore store(gemm_machine_key(kGemmWorkspaceBytes));
+  const std::string path = gemm_store_path();
+  if (!path.empty()) store.read(path);
+  return store;
+}
+
+// It only saves time: where it cannot be kept, the next run chooses again.
+void keep_gemm_store(const GemmStore& store) {
+  const std::string path = gemm_store_path();
+  if (path.empty() || !store.has_changed()) return;
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  if (error) return;
+  try {
+    store.write(path);
+  } catch (const ConfigError&) {
+    return;
+  }
+}
+
 LoadedDeviceModel::LoadedDeviceModel(const ModelSource& source, const PassLimits& limits,
                                      const std::function<void()>& poll)
-    : store_(gemm_machine_key(kGemmWorkspaceBytes)) {
-  const std::string path = gemm_store_path();
-  if (!path.empty()) store_.read(path);
+    : store_(load_gemm_store()) {
   model_ = std::make_unique<DeviceModel>(source, limits, store_, poll);
-  keep_choices(store_, path);
+  keep_gemm_store(store_);
   model_->warm_up(poll);
 }
 

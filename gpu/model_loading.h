@@ -32,12 +32,18 @@ void check_hopper_options(const GpuInfo& gpu, const Scenario& scenario,
 // What a run may take of the GPU: a share of all memory, less what others have taken of it.
 std::int64_t usable_bytes(const GpuInfo& gpu, const Scenario& scenario);
 
-// A model with the algorithms its linear layers use. These are kept from run to run in
-// $XDG_CACHE_HOME/metronome/gemm.json (else ~/.cache/...), so that equal runs compute equal bits;
-// where that cannot be written, the next run chooses anew.
+// The algorithms of linear layers that were chosen on this machine, of the current device. They are
+// kept from run to run in $XDG_CACHE_HOME/metronome/gemm.json (else ~/.cache/...), so that equal
+// runs compute equal bits; where that cannot be written, the next run chooses anew. Throws
+// ConfigError for a malformed file.
+GemmStore load_gemm_store();
+// Does nothing where it has not changed.
+void keep_gemm_store(const GemmStore& store);
+
+// A model with the algorithms its linear layers use, from load_gemm_store(); new ones are kept.
 class LoadedDeviceModel {
  public:
-  // Throws ConfigError (a malformed gemm.json, too) and CudaError.
+  // Throws ConfigError (as load_gemm_store(), too) and CudaError.
   LoadedDeviceModel(const ModelSource& source, const PassLimits& limits,
                     const std::function<void()>& poll);
 
