@@ -1,10 +1,12 @@
 // The CUDA executor of builds that have none.
 #include "gpu/bench.h"
 #include "gpu/cuda_backend.h"
+#include "gpu/product_bench.h"
 
 namespace metronome {
 
 std::unique_ptr<Backend> make_cuda_backend() { return nullptr; }
 BenchFn make_gpu_bench() { return nullptr; }
+ProductBenchFn make_product_bench() { return nullptr; }
 
 }  // namespace metronome

@@ -1,5 +1,7 @@
 #include "tools/bench_cases.h"
 
+#include <nlohmann/json.hpp>
+
 #include "reports/number_text.h"
 
 namespace metronome {
@@ -57,6 +59,29 @@ StepPlan plan_of(const BenchCase& what) {
   }
   plan.passes.push_back({0, static_cast<std::int32_t>(plan.chunks.size())});
   return plan;
+}
+
+std::string shape_json(const ModelConfig& model) {
+  const nlohmann::ordered_json shape = {{"n_layers", model.n_layers},
+                                        {"hidden_dim", model.hidden_dim},
+                                        {"n_heads", model.n_heads},
+                                        {"n_kv_heads", model.n_kv_heads},
+                                        {"head_dim", model.head_dim},
+                                        {"ffn_dim", model.ffn_dim},
+                                        {"vocab_size", model.vocab_size},
+                                        {"has_tied_embeddings", model.has_tied_embeddings},
+                                        {"has_qk_norm", model.has_qk_norm},
+                                        {"has_post_norms", model.has_post_norms},
+                                        {"has_unit_offset_norms", model.has_unit_offset_norms},
+                                        {"scales_embeddings", model.scales_embeddings},
+                                        {"sliding_window", model.sliding_window},
+                                        {"global_layer_interval", model.global_layer_interval},
+                                        {"is_gelu", model.activation == Activation::GeluTanh},
+                                        {"norm_eps", model.norm_eps},
+                                        {"rope_theta", model.rope_theta},
+                                        {"rope_local_theta", model.rope_local_theta},
+                                        {"query_pre_attn_scalar", model.query_pre_attn_scalar}};
+  return shape.dump();
 }
 
 }  // namespace metronome

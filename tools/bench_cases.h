@@ -1,4 +1,4 @@
-// The steps that `metronome bench` times, and predicts.
+// The steps that `metronome bench` times, and predicts; and what its reports have in common.
 #pragma once
 
 #include <string>
@@ -17,5 +17,11 @@ std::string case_text(const BenchCase& what);
 
 // The same step as a scheduler plans it: one pass, in which every chunk samples.
 StepPlan plan_of(const BenchCase& what);
+
+// What another program needs to build steps of the model, as a JSON object.
+std::string shape_json(const ModelConfig& model);
+
+constexpr const char* kNoCudaBench =
+    "bench: this build has no CUDA executor (tools/build cuda makes one, with the CUDA toolkit)";
 
 }  // namespace metronome

@@ -1,9 +1,13 @@
 // `metronome bench`: step times of a model on this GPU beside the machine's floor.
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <charconv>
 #include <iostream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "core/error.h"
 #include "gpu/bench.h"
@@ -11,6 +15,7 @@
 #include "reports/number_text.h"
 #include "tools/bench_cases.h"
 #include "tools/bench_predict.h"
+#include "tools/bench_products.h"
 #include "tools/cli.h"
 #include "tools/command_options.h"
 #include "tools/progress.h"
@@ -33,19 +38,25 @@ struct BenchOptions {
   bool has_wgmma_attention = false;
   bool has_wgmma_products = false;
   bool has_fused_decodes = false;
-  PredictOptions predict;  // without hardware: nothing is predicted
+  bool has_products = false;
+  std::vector<std::int32_t> tokens;  // of the products; empty: kProductTokens
+  PredictOptions predict;            // without hardware: nothing is predicted
 };
 
 constexpr const char* kExamples =
     "examples:\n"
     "  metronome bench llama-3.2-3b\n"
     "  metronome bench qwen3-4b --json bench.json --invariance none\n"
+    "  metronome bench qwen3-4b --products --json products.json\n"
     "  metronome bench qwen3-4b --predict h200\n"
     "  metronome bench qwen3-4b --predict h200 --cost-model qwen3-4b.json --measured bench.json\n"
     "\n"
     "The floor of a step is the longer of two times: its weights, keys and values through memory\n"
     "once, at the rate of a large copy; its multiply-adds at the rate of a large product. Both\n"
     "rates are measured first.\n"
+    "\n"
+    "--products times the linear layers of one layer, by every kernel and in every tile there is.\n"
+    "In their floors weights, inputs and outputs go through memory once.\n"
     "\n"
     "--predict needs no GPU: it prints the same steps with what they move and compute, their "
     "floors,\n"
@@ -61,7 +72,7 @@ po::options_description visible_options(BenchOptions& options) {
       ("json", po::value(&options.json)->value_name("FILE"), "write the report there, too")
       ("device", po::value(&options.device)->value_name("N"), "GPU, as the driver numbers them")
       ("repeats", po::value(&options.repeats)->value_name("N"),
-       "timed steps of each case (default: 10)")
+       "timed steps of each case, or runs of each kernel (default: 10)")
       ("invariance", po::value(&options.invariance)->value_name("NAME"),
        "none, chunk or full, as cuda.invariance has it (default: chunk)")
       ("no-graphs", po::bool_switch(&options.has_no_graphs), "launch the kernels of decode steps")
@@ -73,6 +84,10 @@ po::options_description visible_options(BenchOptions& options) {
        "as cuda.wgmma_products has it: linear layers of prompts by them, too")
       ("fused-decodes", po::bool_switch(&options.has_fused_decodes),
        "as cuda.fused_decodes has it: few decodes have norms inside of the products")
+      ("products", po::bool_switch(&options.has_products),
+       "instead of steps: linear layers, by every kernel that computes them")
+      ("tokens", po::value<std::string>()->value_name("N,..."),
+       "of --products (default: 1 to 4096, in ten steps)")
       ("predict", po::value(&options.predict.hardware)->value_name("HARDWARE"),
        "run nothing: predict the steps on a GPU of `metronome list hardware`")
       ("cost-model", po::value(&options.predict.cost_model)->value_name("FILE"),
@@ -131,6 +146,17 @@ void read_prediction(const po::variables_map& values, PredictOptions& predict) {
   if (values.count("rates") != 0) predict.rates = parse_rates(values["rates"].as<std::string>());
 }
 
+// All but those of `allowed` are of steps: beside --products they would say nothing.
+void refuse_beside_products(const po::variables_map& values) {
+  constexpr std::string_view allowed[] = {"file",     "json",   "device",        "repeats",
+                                          "products", "tokens", "early-launches"};
+  for (const auto& [name, value] : values) {
+    if (value.defaulted()) continue;
+    if (std::find(std::begin(allowed), std::end(allowed), name) != std::end(allowed)) continue;
+    throw UsageError("--" + name + ": has no effect; allowed: without --products");
+  }
+}
+
 // Nothing when help was asked for and printed.
 std::optional<BenchOptions> parse(const Arguments& arguments) {
   BenchOptions options;
@@ -139,6 +165,13 @@ std::optional<BenchOptions> parse(const Arguments& arguments) {
   if (!model) return std::nullopt;
   options.model = *model;
   if (options.device < 0) throw UsageError("--device: is negative; allowed: 0 and more");
+  if (options.has_products) refuse_beside_products(values);
+  if (values.count("tokens") != 0) {
+    if (!options.has_products) {
+      throw UsageError("--tokens: has no effect; allowed: beside --products");
+    }
+    options.tokens = parse_tokens(values["tokens"].as<std::string>());
+  }
   read_prediction(values, options.predict);
   if (options.repeats < 1 || options.repeats > 1000) {
     throw UsageError("--repeats: " + std::to_string(options.repeats) +
@@ -181,33 +214,10 @@ Json to_json(const BenchCase& what) {
           {"prefix", what.prefix}};
 }
 
-// What another program needs to build the same step.
-Json to_json(const ModelConfig& model) {
-  return {{"n_layers", model.n_layers},
-          {"hidden_dim", model.hidden_dim},
-          {"n_heads", model.n_heads},
-          {"n_kv_heads", model.n_kv_heads},
-          {"head_dim", model.head_dim},
-          {"ffn_dim", model.ffn_dim},
-          {"vocab_size", model.vocab_size},
-          {"has_tied_embeddings", model.has_tied_embeddings},
-          {"has_qk_norm", model.has_qk_norm},
-          {"has_post_norms", model.has_post_norms},
-          {"has_unit_offset_norms", model.has_unit_offset_norms},
-          {"scales_embeddings", model.scales_embeddings},
-          {"sliding_window", model.sliding_window},
-          {"global_layer_interval", model.global_layer_interval},
-          {"is_gelu", model.activation == Activation::GeluTanh},
-          {"norm_eps", model.norm_eps},
-          {"rope_theta", model.rope_theta},
-          {"rope_local_theta", model.rope_local_theta},
-          {"query_pre_attn_scalar", model.query_pre_attn_scalar}};
-}
-
 Json to_json(const BenchReport& report, const BenchOptions& options) {
   Json json = {{"metronome_bench", 1},
                {"model", report.model.name},
-               {"shape", to_json(report.model)},
+               {"shape", Json::parse(shape_json(report.model))},
                {"device", report.device},
                {"invariance", options.invariance},
                {"graphs", !options.has_no_graphs},
@@ -252,18 +262,27 @@ int predict(const BenchOptions& options) {
   return kExitDone;
 }
 
+int products(const BenchOptions& options) {
+  ProductsCommand command;
+  command.model = options.model;
+  command.json = options.json;
+  command.device = options.device;
+  command.has_early_launches = options.has_early_launches;
+  command.bench.repeats = options.repeats;
+  if (!options.tokens.empty()) command.bench.tokens = options.tokens;
+  catch_signals();
+  return bench_products(command);
+}
+
 }  // namespace
 
 int bench_command(const Arguments& arguments) {
   const std::optional<BenchOptions> options = parse(arguments);
   if (!options) return kExitDone;
   if (!options->predict.hardware.empty()) return predict(*options);
+  if (options->has_products) return products(*options);
   const BenchFn bench = make_gpu_bench();
-  if (!bench) {
-    throw UsageError(
-        "bench: this build has no CUDA executor (tools/build cuda makes one, with the CUDA "
-        "toolkit)");
-  }
+  if (!bench) throw UsageError(kNoCudaBench);
   Scenario scenario;
   scenario.model = options->model;
   scenario.weights = Weights::Random;

@@ -1,0 +1,47 @@
+#include "gpu/plan/layer_products.h"
+
+namespace metronome {
+
+std::array<LayerProduct, 4> layer_products(const ModelConfig& model) {
+  const std::int64_t query_dim = model.n_heads * model.head_dim;
+  const std::int64_t kv_dim = model.n_kv_heads * model.head_dim;
+  // With post norms what a projection gives is normalised before it is added.
+  const bool adds_output = !model.has_post_norms;
+  return {
+      LayerProduct{.name = "qkv", .n = query_dim + 2 * kv_dim, .k = model.hidden_dim},
+      LayerProduct{
+          .name = "output", .n = model.hidden_dim, .k = query_dim, .adds_output = adds_output},
+      LayerProduct{.name = "gate_up",
+                   .n = 2 * model.ffn_dim,
+                   .k = model.hidden_dim,
+                   .has_gates = true,
+                   .is_gelu = model.activation == Activation::GeluTanh},
+      LayerProduct{
+          .name = "down", .n = model.hidden_dim, .k = model.ffn_dim, .adds_output = adds_output}};
+}
+
+FloorWork product_work(const LayerProduct& product, std::int64_t num_tokens) {
+  constexpr double kBytes = 2;  // of a bfloat16
+  const auto tokens = static_cast<double>(num_tokens);
+  const auto weights = static_cast<double>(product.n * product.k);
+  const auto inputs = static_cast<double>(product.k);
+  const double outputs = static_cast<double>(product.num_outputs()) * (product.adds_output ? 2 : 1);
+  return {.bytes = kBytes * (weights + tokens * (inputs + outputs)), .flops = 2 * weights * tokens};
+}
+
+std::string kernel_name(ProductKernel::Kind kind) {
+  switch (kind) {
+    case ProductKernel::Kind::CublasLt: return "cublaslt";
+    case ProductKernel::Kind::CublasLtInvariant: return "cublaslt invariant";
+    case ProductKernel::Kind::DecodeGemm: return "decode_gemm";
+    case ProductKernel::Kind::PrefillGemm: return "prefill_gemm";
+  }
+  return {};
+}
+
+std::string tile_name(const PrefillGemmTile& tile) {
+  return std::to_string(tile.rows) + " x " + std::to_string(tile.columns) + " x " +
+         std::to_string(tile.cluster);
+}
+
+}  // namespace metronome

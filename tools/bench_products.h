@@ -1,0 +1,32 @@
+// `metronome bench --products`: the linear layers of a model by every kernel that computes them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpu/product_bench.h"
+
+namespace metronome {
+
+struct ProductsCommand {
+  std::string model;
+  std::string json;  // file; empty: none
+  std::int32_t device = 0;
+  bool has_early_launches = false;
+  ProductBenchOptions bench;
+};
+
+// "64,512": rising numbers from 1 to kMostProductTokens. Throws UsageError.
+std::vector<std::int32_t> parse_tokens(const std::string& text);
+
+// A row a product and number of tokens.
+std::string products_text(const ProductReport& report);
+std::string products_json(const ProductReport& report);
+
+// The command behind catch_signals(); its exit code. When it fails or is interrupted, what was
+// measured is printed and written first. Throws UsageError without CUDA, and what ProductBenchFn
+// and throw_if_interrupted() throw.
+int bench_products(const ProductsCommand& command);
+
+}  // namespace metronome
