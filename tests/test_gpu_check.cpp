@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -21,6 +22,12 @@ constexpr const char* kMetronome = R"(#!/bin/bash
 [[ "$FAULT" == uneven && " $* " == *" cuda.invariance=chunk "* ]] && exit 2
 [[ "$FAULT" == uneven && " $* " == *" --invariance chunk "* ]] && exit 2
 [[ -n "$FAULT" && " $* " == *"$FAULT"* ]] && kill -SEGV $$
+if [[ " $* " == *" --products "* ]]; then
+  echo "{\"model\": \"$2\", \"points\": [{\"product\": \"down\", \"tokens\": 64, \"floor_us\": 5,
+    \"kernels\": [{\"kernel\": \"cublaslt invariant\", \"us\": 10}, {\"kernel\": \"prefill_gemm\",
+    \"us\": 8, \"rows\": 64, \"columns\": 96, \"cluster\": 1, \"chosen\": true}]}]}" >"$7"
+  exit 0
+fi
 if [[ "$1" == bench ]]; then
   scale=10; [[ "$4" == none ]] && scale=8
   [[ " $* " == *" --fused-decodes "* ]] && scale=7
@@ -261,6 +268,76 @@ TEST_CASE("gpu_summary puts what is off by default beside the default", "[tools]
   CHECK(contains(findings,
                  "| 8 decodes at 2k | 0.200 (50.0% of the floor) | 0.160 (62.5% of the floor) |"));
   CHECK(contains(findings, "| chunk of 2048 behind 16384 | "));
+}
+
+TEST_CASE("gpu_check times the linear layers of each model", "[tools][gpu_check]") {
+  SECTION("behind the options, with early launches where these are chosen") {
+    const Place place;
+    place.scratch.write("out/state.json", R"({"invariance": "chunk", "done": [], "verdicts": {},
+      "chosen": ["early_launches", "wgmma_products"]})");
+    const CommandResult result = place.check("products", "", "--resume");
+    INFO(result.out << result.err);
+    CHECK(result.exit_code == 0);
+    CHECK(contains(place.text("README.md"), "| products | passed | "));
+    CHECK(contains(place.text("products.log"), "bench qwen3-4b --products --repeats 3 --json " +
+                                                   place.out +
+                                                   "/products.qwen3-4b.json --early-launches\n"));
+    CHECK(contains(place.text("findings.md"), "| gemma-3-1b | down | 64 | 5.00 | 10.00 | "));
+  }
+  SECTION("of others when one crashes") {
+    const Place place;
+    const CommandResult result = place.check("products,options,bench", "qwen3-4b --products");
+    CHECK(result.exit_code == 1);
+    const std::string& out = result.out;
+    CHECK(contains(out, "products: failed: qwen3-4b (exit status -11) "));
+    CHECK(contains(place.text("products.log"), "products.gemma-3-1b.json\n"));
+    CHECK(out.find("gpu_check: options: ") < out.find("gpu_check: products: "));
+    CHECK(out.find("gpu_check: products: ") < out.find("gpu_check: bench: "));
+  }
+}
+
+TEST_CASE("gpu_summary says what the choice of tiles loses", "[tools][gpu_check]") {
+  const Place place;
+  // Kernels of a point: cuBLASLt's, and tiles of rising columns, of which the first is chosen.
+  const auto point = [](int tokens, const std::string& invariant, const std::vector<int>& tiles) {
+    std::ostringstream text;
+    text << R"({"product": "down", "tokens": )" << tokens << R"(, "floor_us": 2.5, "kernels": [)"
+         << R"({"kernel": "cublaslt", "us": 1}, )" << invariant;
+    for (std::size_t i = 0; i < tiles.size(); ++i) {
+      text << (i > 0 ? ", " : "") << R"({"kernel": "prefill_gemm", "rows": 128, "cluster": 2)"
+           << R"(, "columns": )" << 32 * (i + 1) << R"(, "us": )" << tiles[i] << R"(, "chosen": )"
+           << (i == 0 ? "true" : "false") << "}";
+    }
+    return text.str() + "]}";
+  };
+  const std::string ten = R"({"kernel": "cublaslt invariant", "us": 10}, )";
+  const auto write = [&](const std::string& model, const std::string& points) {
+    place.scratch.write("out/products." + model + ".json",
+                        "{\"model\": \"" + model + "\", \"points\": [" + points + "]}");
+  };
+  // A point that has one tile only, one in the middle of which the bench ended, and one without an
+  // invariant product.
+  write("one", point(1, ten, {40}) + "," + point(64, ten, {20, 5}) + "," + point(128, "", {9, 9}));
+  write("two", point(512, ten, {5, 8, 10}) + "," + point(2048, ten, {50, 25}));
+  const CommandResult result = summarize(place);
+  INFO(result.out << result.err);
+  REQUIRE(result.exit_code == 0);
+  const std::string findings = place.text("findings.md");
+  CHECK(contains(
+      findings,
+      "\n| one | down | 64 | 2.50 | 10.00 | 20.00 (128 x 32 x 2) | 5.00 (128 x 64 x 2) |"));
+  CHECK(contains(findings, "\n| one | down | 128 | 2.50 | not measured | 9.00 "));
+  CHECK(contains(findings, "\n| two | down | 2048 | 2.50 | 10.00 | 50.00 "));
+  CHECK_FALSE(contains(findings, "| one | down | 1 |"));
+  // 4, 1 and 1; then 4, 2, 0.5 and 5.
+  CHECK(
+      contains(findings,
+               "\nGeometric means: chosen / best tile 1.587 over 3 points; chosen tile / cuBLASLt "
+               "invariant 2.115 over 4 points.\n"));
+  write("one", "");
+  write("two", "");
+  REQUIRE(summarize(place).exit_code == 0);
+  CHECK(contains(place.text("findings.md"), "chosen / best tile not measured; "));
 }
 
 TEST_CASE("gpu_check publishes measured beside simulated, call by call", "[tools][gpu_check]") {
