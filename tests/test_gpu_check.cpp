@@ -16,13 +16,14 @@ using namespace metronome::testing;
 namespace {
 
 // Runs what it is told to, simulated. Two options gain, and more together, unless $FAULT is
-// "apart". $FAULT may also be an argument to crash at, or "uneven".
+// "apart". $FAULT may also be an argument to crash at, "uneven", or "slow".
 constexpr const char* kMetronome = R"(#!/bin/bash
 [[ "$1" == --version ]] && { echo "metronome 0"; exit 0; }
 [[ "$FAULT" == uneven && " $* " == *" cuda.invariance=chunk "* ]] && exit 2
 [[ "$FAULT" == uneven && " $* " == *" --invariance chunk "* ]] && exit 2
 [[ -n "$FAULT" && " $* " == *"$FAULT"* ]] && kill -SEGV $$
 if [[ " $* " == *" --products "* ]]; then
+  [[ "$FAULT" == slow ]] && { trap 'echo "{\"points\": []}" >"$7"; exit 143' TERM; sleep 100; }
   echo "{\"model\": \"$2\", \"points\": [{\"product\": \"down\", \"tokens\": 64, \"floor_us\": 5,
     \"kernels\": [{\"kernel\": \"cublaslt invariant\", \"us\": 10}, {\"kernel\": \"prefill_gemm\",
     \"us\": 8, \"rows\": 64, \"columns\": 96, \"cluster\": 1, \"chosen\": true}]}]}" >"$7"
@@ -134,6 +135,13 @@ TEST_CASE("what hangs is ended, and said, before time is up", "[tools][gpu_check
   CHECK(contains(readme, "| tests | failed: test_gpu_norm (longer than "));
   CHECK(contains(readme, "test_step_timer (no time was left)"));
   CHECK(contains(readme, "| slow | failed: "));
+}
+
+TEST_CASE("what takes too long may hand over what it has", "[tools][gpu_check]") {
+  const Place place;
+  CHECK(place.check("products", "slow", "--models llama-3.2-3b --budget 3").exit_code == 1);
+  CHECK(contains(place.text("README.md"), "| products | failed: llama-3.2-3b (longer than "));
+  CHECK(place.text("products.llama-3.2-3b.json") == "{\"points\": []}\n");
 }
 
 namespace {
