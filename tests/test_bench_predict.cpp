@@ -127,6 +127,10 @@ TEST_CASE("bench --predict says what it cannot read", "[bench][cli]") {
         "--measured: has no effect; allowed: beside --predict\n");
   CHECK(error("llama-3.2-3b --predict h200 --repeats 3") ==
         "--repeats: has no effect; allowed: without --predict\n");
+  for (const std::string option : {"--early-launches", "--no-graphs", "--wgmma-products"}) {
+    CHECK(error("llama-3.2-3b --predict h200 " + option) ==
+          option + ": has no effect; allowed: without --predict\n");
+  }
   for (const std::string rates : {"4", "4,", "4,x", "0,7", "4,7,", "-4,7", "4;7"}) {
     CHECK(error("llama-3.2-3b --predict h200 --rates '" + rates + "'") ==
           "--rates: '" + rates +

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <charconv>
+#include <initializer_list>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -130,31 +130,31 @@ MachineRates parse_rates(const std::string& text) {
   return {.copy_bytes_per_s = numbers[0] * 1e12, .matrix_flops_per_s = numbers[1] * 1e12};
 }
 
+// Options but those of `allowed` say nothing beside `option`.
+void refuse_others(const po::variables_map& values, std::initializer_list<std::string_view> allowed,
+                   const char* option) {
+  for (const auto& [name, value] : values) {
+    if (value.defaulted() || std::find(allowed.begin(), allowed.end(), name) != allowed.end()) {
+      continue;
+    }
+    throw UsageError("--" + name + ": has no effect; allowed: without --" + option);
+  }
+}
+
 void read_prediction(const po::variables_map& values, PredictOptions& predict) {
   const bool is_prediction = values.count("predict") != 0;
   for (const char* option : {"cost-model", "measured", "rates"}) {
     if (is_prediction || values.count(option) == 0) continue;
     throw UsageError(std::string("--") + option + ": has no effect; allowed: beside --predict");
   }
-  for (const char* option : {"device", "repeats", "invariance"}) {
-    if (!is_prediction || values.count(option) == 0) continue;
-    throw UsageError(std::string("--") + option + ": has no effect; allowed: without --predict");
+  if (is_prediction) {
+    refuse_others(values, {"file", "json", "predict", "cost-model", "measured", "rates"},
+                  "predict");
   }
   if (is_prediction && predict.hardware.empty()) {
     throw UsageError("--predict: is empty; allowed: a name of `metronome list hardware`");
   }
   if (values.count("rates") != 0) predict.rates = parse_rates(values["rates"].as<std::string>());
-}
-
-// All but those of `allowed` are of steps: beside --products they would say nothing.
-void refuse_beside_products(const po::variables_map& values) {
-  constexpr std::string_view allowed[] = {"file",     "json",   "device",        "repeats",
-                                          "products", "tokens", "early-launches"};
-  for (const auto& [name, value] : values) {
-    if (value.defaulted()) continue;
-    if (std::find(std::begin(allowed), std::end(allowed), name) != std::end(allowed)) continue;
-    throw UsageError("--" + name + ": has no effect; allowed: without --products");
-  }
 }
 
 // Nothing when help was asked for and printed.
@@ -165,7 +165,11 @@ std::optional<BenchOptions> parse(const Arguments& arguments) {
   if (!model) return std::nullopt;
   options.model = *model;
   if (options.device < 0) throw UsageError("--device: is negative; allowed: 0 and more");
-  if (options.has_products) refuse_beside_products(values);
+  if (options.has_products) {
+    refuse_others(values,
+                  {"file", "json", "device", "repeats", "products", "tokens", "early-launches"},
+                  "products");
+  }
   if (values.count("tokens") != 0) {
     if (!options.has_products) {
       throw UsageError("--tokens: has no effect; allowed: beside --products");
