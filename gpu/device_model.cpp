@@ -162,16 +162,14 @@ void DeviceModel::warm_up(const std::function<void()>& poll) {
 
 void DeviceModel::warm_up_wgmma(cudaStream_t stream) {
   const DeviceLayer& layer = weights_.layers.front();
-  for (const std::int32_t rows : kPrefillGemmRows) {
-    for (const std::int32_t columns : kPrefillGemmColumns) {
-      const PrefillGemmTile tile = {.columns = columns, .rows = rows};
-      launch_prefill_gemm(wgmma_args(qkv_shape(), tile, GemmEpilogue::Store, layer.qkv,
-                                     normed_.data(), qkv_.data(), 1),
-                          stream);
-      launch_prefill_gemm(wgmma_args(gate_up_shape(), tile, GemmEpilogue::Silu, layer.gate_up,
-                                     normed_.data(), activated_.data(), 1),
-                          stream);
-    }
+  // The kernels of a cluster are those of one CTA.
+  for (const PrefillGemmTile& tile : prefill_gemm_tiles(1)) {
+    launch_prefill_gemm(wgmma_args(qkv_shape(), tile, GemmEpilogue::Store, layer.qkv,
+                                   normed_.data(), qkv_.data(), 1),
+                        stream);
+    launch_prefill_gemm(wgmma_args(gate_up_shape(), tile, GemmEpilogue::Silu, layer.gate_up,
+                                   normed_.data(), activated_.data(), 1),
+                        stream);
   }
 }
 

@@ -99,19 +99,13 @@ std::vector<TimedKernel> ProductBench::candidates(const ProductKernels& kernels,
   const PrefillGemmSize size = {
       .num_tokens = num_tokens, .n = product.n, .k = product.k, .has_gates = product.has_gates};
   const PrefillGemmTile chosen = choose_prefill_gemm_tile(size, gpu_.num_processors);
-  for (const std::int32_t rows : kPrefillGemmRows) {
-    for (const std::int32_t columns : kPrefillGemmColumns) {
-      for (const std::int32_t cluster : {1, 2}) {
-        const PrefillGemmTile tile = {.columns = columns, .cluster = cluster, .rows = rows};
-        const bool is_chosen = tile == chosen;
-        if (cluster > gpu_.num_processors) continue;
-        if (num_tokens < kFewestTokensOfAllTiles && !is_chosen) continue;
-        found.push_back(
-            {.kernel = {.kind = Kind::PrefillGemm, .tile = tile},
-             .predicted_us = prefill_gemm_cycles(size, tile, gpu_.num_processors) / kPredictedMhz,
-             .is_chosen = is_chosen});
-      }
-    }
+  for (const PrefillGemmTile& tile : prefill_gemm_tiles(gpu_.num_processors)) {
+    const bool is_chosen = tile == chosen;
+    if (num_tokens < kFewestTokensOfAllTiles && !is_chosen) continue;
+    found.push_back(
+        {.kernel = {.kind = Kind::PrefillGemm, .tile = tile},
+         .predicted_us = prefill_gemm_cycles(size, tile, gpu_.num_processors) / kPredictedMhz,
+         .is_chosen = is_chosen});
   }
   return found;
 }

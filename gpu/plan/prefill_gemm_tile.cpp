@@ -54,22 +54,28 @@ double prefill_gemm_cycles(const PrefillGemmSize& size, const PrefillGemmTile& t
          kStartCycles;
 }
 
+std::vector<PrefillGemmTile> prefill_gemm_tiles(std::int32_t num_processors) {
+  std::vector<PrefillGemmTile> tiles;
+  for (const std::int32_t rows : kPrefillGemmRows) {
+    for (const std::int32_t columns : kPrefillGemmColumns) {
+      for (const std::int32_t cluster : {1, 2}) {
+        if (cluster <= num_processors) tiles.push_back({columns, cluster, rows});
+      }
+    }
+  }
+  return tiles;
+}
+
 PrefillGemmTile choose_prefill_gemm_tile(const PrefillGemmSize& size, std::int32_t num_processors) {
   METRONOME_CHECK(size.num_tokens > 0 && size.n > 0 && size.k > 0 && num_processors > 0,
                   "a product of something, by some processor");
   PrefillGemmTile best;
   double least = 0;
-  for (const std::int32_t rows : kPrefillGemmRows) {
-    for (const std::int32_t columns : kPrefillGemmColumns) {
-      for (const std::int32_t cluster : {1, 2}) {
-        if (cluster > num_processors) continue;
-        const PrefillGemmTile tile{columns, cluster, rows};
-        const double cycles = prefill_gemm_cycles(size, tile, num_processors);
-        if (best.columns != 0 && cycles > least) continue;
-        best = tile;
-        least = cycles;
-      }
-    }
+  for (const PrefillGemmTile& tile : prefill_gemm_tiles(num_processors)) {
+    const double cycles = prefill_gemm_cycles(size, tile, num_processors);
+    if (best.columns != 0 && cycles > least) continue;
+    best = tile;
+    least = cycles;
   }
   return best;
 }

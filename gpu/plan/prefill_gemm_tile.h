@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace metronome {
 
@@ -18,6 +19,10 @@ struct PrefillGemmTile {
 constexpr std::array<std::int32_t, 2> kPrefillGemmRows = {64, 128};
 constexpr std::array<std::int32_t, 9> kPrefillGemmColumns = {32,  64,  80,  96, 128,
                                                              144, 160, 192, 256};
+
+// All of them, by rows, then by columns, then by cluster, of which there is one where there is one
+// processor.
+std::vector<PrefillGemmTile> prefill_gemm_tiles(std::int32_t num_processors);
 
 // A product of num_tokens rows with n rows of k weights each.
 struct PrefillGemmSize {

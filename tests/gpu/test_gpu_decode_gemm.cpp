@@ -172,23 +172,6 @@ Range expected_sum(const Problem& problem, const std::vector<Range>& input, std:
   return widened(sum, magnitudes * 0x1p-23 * (32 + problem.k / 8.0));
 }
 
-double activation(double x, bool is_gelu) {
-  const double u = std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
-  return is_gelu ? x / 2 * (1 + std::tanh(u)) : x / (1 + std::exp(-x));
-}
-
-// Of gates of the order of 1. Between two neighbouring bf16 the functions are as good as straight.
-Range expected_gated(Range gate, Range up, bool is_gelu) {
-  gate = rounded_to_bf16(gate);
-  up = rounded_to_bf16(up);
-  const double ends[] = {
-      activation(gate.low, is_gelu) * up.low, activation(gate.low, is_gelu) * up.high,
-      activation(gate.high, is_gelu) * up.low, activation(gate.high, is_gelu) * up.high};
-  const Range range = {*std::min_element(ends, ends + 4), *std::max_element(ends, ends + 4)};
-  const double bend = (gate.high - gate.low) * (gate.high - gate.low) * magnitude(up);
-  return rounded_to_bf16(widened(range, magnitude(range) * 64 * 0x1p-24 + bend));
-}
-
 // The first output that is wrong, or -1.
 std::int64_t first_wrong(const Problem& problem, const Result& result) {
   for (std::int64_t token = 0; token < problem.m; ++token) {

@@ -25,16 +25,6 @@ bool has_kernel() {
   return major == 9;
 }
 
-std::vector<PrefillGemmTile> all_tiles() {
-  std::vector<PrefillGemmTile> tiles;
-  for (const std::int32_t rows : kPrefillGemmRows) {
-    for (const std::int32_t columns : kPrefillGemmColumns) {
-      for (const std::int32_t cluster : {1, 2}) tiles.push_back({columns, cluster, rows});
-    }
-  }
-  return tiles;
-}
-
 // What a launch may choose.
 struct Shape {
   PrefillGemmTile tile;
@@ -161,23 +151,6 @@ Range expected_sum(const double* x, const double* w, std::int32_t k) {
   return widened(exactly(sum), magnitudes * 0x1p-23);
 }
 
-double activation(double x, bool is_gelu) {
-  const double u = std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
-  return is_gelu ? x / 2 * (1 + std::tanh(u)) : x / (1 + std::exp(-x));
-}
-
-// Of gates of the order of 1. Between two neighbouring bf16 the functions are as good as straight.
-Range expected_gated(Range gate, Range up, bool is_gelu) {
-  gate = rounded_to_bf16(gate);
-  up = rounded_to_bf16(up);
-  const double ends[] = {
-      activation(gate.low, is_gelu) * up.low, activation(gate.low, is_gelu) * up.high,
-      activation(gate.high, is_gelu) * up.low, activation(gate.high, is_gelu) * up.high};
-  const Range range = {*std::min_element(ends, ends + 4), *std::max_element(ends, ends + 4)};
-  const double bend = (gate.high - gate.low) * (gate.high - gate.low) * magnitude(up);
-  return rounded_to_bf16(widened(range, magnitude(range) * 64 * 0x1p-24 + bend));
-}
-
 std::vector<double> doubles(const Bf16s& values) {
   std::vector<double> result;
   for (const bf16 value : values) result.push_back(to_double(value));
@@ -243,7 +216,7 @@ Problem among_nans(const Problem& all, const std::vector<std::int32_t>& tokens,
 TEST_CASE("a product that picks out weights has their bits", "[gpu_prefill_gemm]") {
   if (!has_kernel()) return;
   Rng rng(1, "gpu_prefill_gemm");
-  for (const PrefillGemmTile& tile : all_tiles()) {
+  for (const PrefillGemmTile& tile : prefill_gemm_tiles(2)) {
     for (const std::int32_t m : {1, tile.rows - 1, tile.rows, tile.rows + 1, 300}) {
       const GemmEpilogue epilogue = chance(rng, 0.5) ? GemmEpilogue::Store : GemmEpilogue::Add;
       const std::int32_t n = 8 * draw(rng, 1, tile.columns / 3);
@@ -261,7 +234,7 @@ TEST_CASE("products of prompts are as defined", "[gpu_prefill_gemm]") {
   const auto seed = GENERATE(as<std::uint64_t>{}, 2, 3);
   Rng rng(seed, "gpu_prefill_gemm");
   for (const GemmEpilogue epilogue : kEpilogues) {
-    for (const PrefillGemmTile& tile : all_tiles()) {
+    for (const PrefillGemmTile& tile : prefill_gemm_tiles(2)) {
       const std::int32_t outputs = has_gates(epilogue) ? tile.columns / 2 : tile.columns;
       const std::int32_t n = 8 * draw(rng, 1, std::max(outputs / 3, 6));
       // Up to two rounds through nine stages of 128 tokens, which is what fits of the smallest
@@ -286,7 +259,7 @@ TEST_CASE("a row of a prompt has the same bits in every tile, grid, place and co
     const Problem all =
         random_problem(rng, 300, n, epilogue == GemmEpilogue::Add ? 680 : 200, epilogue);
     const Bf16s expected = run(all, {{256, 1}, 1});
-    for (const PrefillGemmTile& tile : all_tiles()) {
+    for (const PrefillGemmTile& tile : prefill_gemm_tiles(2)) {
       constexpr std::int32_t kCounts[] = {1, 2, 127, 128, 129, 257, 300};
       const std::int32_t m = kCounts[draw(rng, 0, 6)];
       std::vector<std::int32_t> tokens = shuffled(rng, all.m);
@@ -340,7 +313,7 @@ TEST_CASE("what is added to rounds once", "[gpu_prefill_gemm]") {
     problem.y.push_back(to_bf16(sign));
     expected.push_back(to_bf16(sign * (1 + 0x1p-7)));
   }
-  for (const PrefillGemmTile& tile : all_tiles()) {
+  for (const PrefillGemmTile& tile : prefill_gemm_tiles(2)) {
     CAPTURE(tile.rows, tile.columns, tile.cluster);
     CHECK(first_difference(run(problem, {tile, 2}), expected) == -1);
   }
@@ -374,7 +347,7 @@ TEST_CASE("gates of prompts round as two kernels do", "[gpu_prefill_gemm]") {
     }
     problem.x.assign(130 * 64, to_bf16(1));
     const Bf16s expected(130 * 136, to_bf16(c.expected));
-    for (const PrefillGemmTile& tile : all_tiles()) {
+    for (const PrefillGemmTile& tile : prefill_gemm_tiles(2)) {
       CAPTURE(static_cast<int>(c.epilogue), c.expected, tile.rows, tile.columns, tile.cluster);
       CHECK(first_difference(run(problem, {tile, 3}), expected) == -1);
     }

@@ -24,22 +24,10 @@ constexpr const char* kModel = R"({"architectures": ["LlamaForCausalLM"], "model
   "head_dim": 64, "intermediate_size": 72, "vocab_size": 128, "max_position_embeddings": 96,
   "rms_norm_eps": 1e-6, "tie_word_embeddings": true})";
 
-std::vector<PrefillGemmTile> all_tiles(const GpuInfo& gpu) {
-  std::vector<PrefillGemmTile> tiles;
-  for (const std::int32_t rows : kPrefillGemmRows) {
-    for (const std::int32_t columns : kPrefillGemmColumns) {
-      for (const std::int32_t cluster : {1, 2}) {
-        if (cluster <= gpu.num_processors) tiles.push_back({columns, cluster, rows});
-      }
-    }
-  }
-  return tiles;
-}
-
 std::vector<ProductKernel> all_kernels(const GpuInfo& gpu) {
   std::vector<ProductKernel> kernels = {
       {.kind = Kind::CublasLt}, {.kind = Kind::CublasLtInvariant}, {.kind = Kind::DecodeGemm}};
-  for (const PrefillGemmTile& tile : all_tiles(gpu)) {
+  for (const PrefillGemmTile& tile : prefill_gemm_tiles(gpu.num_processors)) {
     kernels.push_back({.kind = Kind::PrefillGemm, .tile = tile});
   }
   return kernels;
@@ -165,7 +153,7 @@ std::vector<ProductKernel> expected_kernels(const GpuInfo& gpu, const ProductPoi
   if (point.num_tokens <= 16) kernels.push_back({.kind = Kind::DecodeGemm});
   if (gpu.compute_capability != 90) return kernels;
   const PrefillGemmTile chosen = choose_prefill_gemm_tile(size_of(point), gpu.num_processors);
-  for (const PrefillGemmTile& tile : all_tiles(gpu)) {
+  for (const PrefillGemmTile& tile : prefill_gemm_tiles(gpu.num_processors)) {
     if (point.num_tokens < 16 && tile != chosen) continue;
     kernels.push_back({.kind = Kind::PrefillGemm, .tile = tile});
   }
