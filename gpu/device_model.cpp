@@ -77,6 +77,7 @@ struct DeviceModel::InputNorm {
 DeviceModel::DeviceModel(const ModelSource& source, const PassLimits& limits, GemmStore& store,
                          const std::function<void()>& poll)
     : model_(source.config),
+      products_(layer_products(model_)),
       limits_(limits),
       weights_(load_weights(source, limits.max_model_len, poll)),
       gemm_(store, kGemmWorkspaceBytes) {
@@ -106,29 +107,18 @@ DeviceModel::DeviceModel(const ModelSource& source, const PassLimits& limits, Ge
   prepare_gemms(poll);
 }
 
-GemmShape DeviceModel::qkv_shape() const {
-  return {.n = (model_.n_heads + 2 * model_.n_kv_heads) * model_.head_dim, .k = model_.hidden_dim};
-}
-// Without post norms a projection adds to the residual stream itself.
-GemmShape DeviceModel::output_shape() const {
-  return {.n = model_.hidden_dim,
-          .k = model_.n_heads * model_.head_dim,
-          .adds_output = !model_.has_post_norms};
-}
-GemmShape DeviceModel::gate_up_shape() const {
-  return {.n = 2 * model_.ffn_dim, .k = model_.hidden_dim};
-}
-GemmShape DeviceModel::down_shape() const {
-  return {.n = model_.hidden_dim, .k = model_.ffn_dim, .adds_output = !model_.has_post_norms};
-}
+GemmShape DeviceModel::qkv_shape() const { return gemm_shape(products_[kQkvProduct]); }
+GemmShape DeviceModel::output_shape() const { return gemm_shape(products_[kOutputProduct]); }
+GemmShape DeviceModel::gate_up_shape() const { return gemm_shape(products_[kGateUpProduct]); }
+GemmShape DeviceModel::down_shape() const { return gemm_shape(products_[kDownProduct]); }
 GemmShape DeviceModel::head_shape() const {
   return {.n = model_.vocab_size, .k = model_.hidden_dim, .has_float_output = true};
 }
 
 void DeviceModel::prepare_gemms(const std::function<void()>& poll) {
-  for (const GemmShape& shape : {qkv_shape(), output_shape(), gate_up_shape(), down_shape()}) {
+  for (const LayerProduct& product : products_) {
     if (poll) poll();
-    gemm_.prepare(shape, limits_.max_tokens);
+    gemm_.prepare(gemm_shape(product), limits_.max_tokens);
   }
   gemm_.prepare(head_shape(), limits_.max_rows);
 }
@@ -192,12 +182,12 @@ void DeviceModel::forward(const StepArrays& arrays, const std::byte* block, cons
                .next_residual = normed_.data()};
   pass.fuses_norms = is_fused && can_fuse_norms(pass);
   if (kernels.multiplies_by_wgmma && (arrays.has_prefill || mode == GemmMode::Invariant)) {
-    for (const GemmShape& shape : {qkv_shape(), output_shape(), gate_up_shape(), down_shape()}) {
-      pass.tiles[shape] = choose_prefill_gemm_tile({.num_tokens = arrays.num_tokens,
-                                                    .n = shape.n,
-                                                    .k = shape.k,
-                                                    .has_gates = shape == gate_up_shape()},
-                                                   num_processors_);
+    for (const LayerProduct& product : products_) {
+      pass.tiles[gemm_shape(product)] = choose_prefill_gemm_tile({.num_tokens = arrays.num_tokens,
+                                                                  .n = product.n,
+                                                                  .k = product.k,
+                                                                  .has_gates = product.has_gates},
+                                                                 num_processors_);
     }
   }
   embed(pass);

@@ -1,6 +1,7 @@
 // A transformer on a GPU: one forward pass over a ragged batch.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -9,6 +10,7 @@
 #include "gpu/device_weights.h"
 #include "gpu/gemm.h"
 #include "gpu/kernels/kernels.h"
+#include "gpu/plan/layer_products.h"
 #include "gpu/plan/memory_plan.h"
 #include "gpu/plan/step_arrays.h"
 
@@ -109,6 +111,7 @@ class DeviceModel {
   void multiply_normed(Pass& pass, const InputNorm& norm, DecodeGemmArgs args) const;
 
   ModelConfig model_;
+  std::array<LayerProduct, 4> products_;
   PassLimits limits_;
   DeviceWeights weights_;
   Gemm gemm_;

@@ -93,6 +93,10 @@ void erase_invariant(GemmStore& store, const GemmShape& shape) {
 
 }  // namespace
 
+GemmShape gemm_shape(const LayerProduct& product) {
+  return {.n = product.n, .k = product.k, .adds_output = product.adds_output};
+}
+
 struct Gemm::Impl {
   Impl(GemmStore& choices, std::int64_t workspace_bytes)
       : store(choices), library(workspace_bytes) {}

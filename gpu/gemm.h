@@ -10,6 +10,7 @@
 #include <string>
 
 #include "gpu/plan/gemm_store.h"
+#include "gpu/plan/layer_products.h"
 
 namespace metronome {
 
@@ -28,6 +29,8 @@ struct GemmShape {
   bool has_float_output = false;
   auto operator<=>(const GemmShape&) const = default;
 };
+
+GemmShape gemm_shape(const LayerProduct& product);
 
 // Rows of x and y are computed in multiples of this: their memory has room for them.
 constexpr std::int64_t kGemmRows = 16;

@@ -26,7 +26,7 @@ DeviceArray<__nv_bfloat16> noise(std::int64_t count, std::uint64_t key, cudaStre
 ProductKernels::ProductKernels(const ProductSetup& setup, const GpuInfo& gpu, GemmStore& store)
     : setup_(setup), gemm_(store, kGemmWorkspaceBytes), gpu_(gpu) {
   METRONOME_CHECK(setup.max_gemm_rows >= setup.max_tokens, "algorithms for all tokens");
-  gemm_.prepare(shape(), setup.max_gemm_rows);
+  gemm_.prepare(gemm_shape(setup.product), setup.max_gemm_rows);
   const LayerProduct& product = setup_.product;
   const std::int64_t rows = padded(setup_.max_tokens);
   const Stream stream = make_stream();
@@ -51,14 +51,10 @@ std::int64_t ProductKernels::bytes(const ProductSetup& setup, std::int64_t l2_by
   return kGemmWorkspaceBytes + std::max(choosing, drawn);
 }
 
-GemmShape ProductKernels::shape() const {
-  const LayerProduct& product = setup_.product;
-  return {.n = product.n, .k = product.k, .adds_output = product.adds_output};
-}
-
 GemmEpilogue ProductKernels::epilogue() const {
-  if (setup_.product.has_gates)
+  if (setup_.product.has_gates) {
     return setup_.product.is_gelu ? GemmEpilogue::Gelu : GemmEpilogue::Silu;
+  }
   return setup_.product.adds_output ? GemmEpilogue::Add : GemmEpilogue::Store;
 }
 
@@ -91,7 +87,7 @@ void ProductKernels::launch_library(GemmMode mode, std::int32_t num_tokens, std:
                                     cudaStream_t stream) const {
   const LayerProduct& product = setup_.product;
   __nv_bfloat16* const y = product.has_gates ? gate_up_.data() : y_.data();
-  gemm_.run(shape(), mode, num_tokens, weights(copy), x_.data(), y, stream);
+  gemm_.run(gemm_shape(product), mode, num_tokens, weights(copy), x_.data(), y, stream);
   if (!product.has_gates) return;
   launch_gated_activation({.gate_up = gate_up_.data(),
                            .out = y_.data(),

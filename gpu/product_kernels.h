@@ -49,7 +49,6 @@ class ProductKernels {
   const DeviceArray<__nv_bfloat16>& outputs() const { return y_; }
 
  private:
-  GemmShape shape() const;
   GemmEpilogue epilogue() const;
   const __nv_bfloat16* weights(std::int64_t copy) const;
   DecodeGemmArgs decode_args(std::int32_t num_tokens) const;  // but for its weights

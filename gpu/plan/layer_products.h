@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -23,7 +24,8 @@ struct LayerProduct {
   std::int64_t num_outputs() const { return has_gates ? n / 2 : n; }  // of a token
 };
 
-// In the order of a layer.
+// In the order of a layer, in which their places have names.
+enum LayerProductPlace : std::size_t { kQkvProduct, kOutputProduct, kGateUpProduct, kDownProduct };
 std::array<LayerProduct, 4> layer_products(const ModelConfig& model);
 
 // Weights and inputs read once, outputs written once, and read before where they are added to; a
