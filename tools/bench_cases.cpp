@@ -61,6 +61,13 @@ StepPlan plan_of(const BenchCase& what) {
   return plan;
 }
 
+std::string bench_head_text(const ModelConfig& model, const std::string& device,
+                            const MachineRates& rates) {
+  return "model       " + model.name + "\ndevice      " + device + "\ncopy        " +
+         fixed_text(rates.copy_bytes_per_s / 1e12, 2) + " TB/s\nproduct     " +
+         fixed_text(rates.matrix_flops_per_s / 1e12, 0) + " TFLOP/s, bfloat16\n\n";
+}
+
 std::string shape_json(const ModelConfig& model) {
   const nlohmann::ordered_json shape = {{"n_layers", model.n_layers},
                                         {"hidden_dim", model.hidden_dim},

@@ -18,6 +18,10 @@ std::string case_text(const BenchCase& what);
 // The same step as a scheduler plans it: one pass, in which every chunk samples.
 StepPlan plan_of(const BenchCase& what);
 
+// The lines that a report begins with: the model, the device, and the rates of its floors.
+std::string bench_head_text(const ModelConfig& model, const std::string& device,
+                            const MachineRates& rates);
+
 // What another program needs to build steps of the model, as a JSON object.
 std::string shape_json(const ModelConfig& model);
 

@@ -129,10 +129,7 @@ std::vector<std::int32_t> parse_tokens(const std::string& text) {
 }
 
 std::string products_text(const ProductReport& report) {
-  std::string text = "model       " + report.model.name + "\ndevice      " + report.device +
-                     "\ncopy        " + fixed_text(report.rates.copy_bytes_per_s / 1e12, 2) +
-                     " TB/s\nproduct     " + fixed_text(report.rates.matrix_flops_per_s / 1e12, 0) +
-                     " TFLOP/s, bfloat16\n\n";
+  std::string text = bench_head_text(report.model, report.device, report.rates);
   std::vector<std::vector<std::string>> rows = {{"product", "tokens", "floor us", "cublaslt us",
                                                  "invariant us", "chosen us", "chosen tile",
                                                  "best us", "best of ours", "best/invariant"}};

@@ -192,10 +192,7 @@ Invariance invariance_of(const std::string& name) {
 }
 
 void print_report(std::ostream& out, const BenchReport& report) {
-  out << "model       " << report.model.name << '\n' << "device      " << report.device << '\n';
-  out << "copy        " << fixed_text(report.rates.copy_bytes_per_s / 1e12, 2) << " TB/s\n";
-  out << "product     " << fixed_text(report.rates.matrix_flops_per_s / 1e12, 0)
-      << " TFLOP/s, bfloat16\n\n";
+  out << bench_head_text(report.model, report.device, report.rates);
   std::vector<std::vector<std::string>> rows = {
       {"step", "median ms", "fastest ms", "floor ms", "bound by", "floor/median", "to enqueue ms"}};
   for (const BenchPoint& point : report.points) {

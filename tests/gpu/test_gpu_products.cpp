@@ -13,16 +13,12 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 #include "tests/gpu/gpu_test.h"
+#include "tests/gpu/product_model.h"
 
 namespace metronome::testing {
 namespace {
 
 using Kind = ProductKernel::Kind;
-
-constexpr const char* kModel = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
-  "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
-  "head_dim": 64, "intermediate_size": 72, "vocab_size": 128, "max_position_embeddings": 96,
-  "rms_norm_eps": 1e-6, "tie_word_embeddings": true})";
 
 std::vector<ProductKernel> all_kernels(const GpuInfo& gpu) {
   std::vector<ProductKernel> kernels = {
@@ -123,7 +119,7 @@ struct Lab {
 
   Lab() {
     ::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
-    scenario.model = folder.write("tiny/config.json", kModel);
+    scenario.model = folder.write("tiny/config.json", kProductModel);
     scenario.weights = Weights::Random;
     scenario.cuda.max_pass_tokens = 16;
     options.repeats = 1;

@@ -13,17 +13,13 @@
 #include "tests/cuda_emulator/cuda_emulator.h"
 #include "tests/cuda_emulator/emulated_gemm.h"
 #include "tests/error_of.h"
+#include "tests/gpu/product_model.h"
 #include "tools/bench_products.h"
 
 namespace metronome::testing {
 namespace {
 
 using Kind = ProductKernel::Kind;
-
-constexpr const char* kModel = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
-  "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
-  "head_dim": 64, "intermediate_size": 72, "vocab_size": 128, "max_position_embeddings": 96,
-  "rms_norm_eps": 1e-6, "tie_word_embeddings": true})";
 
 constexpr const char* kWideModel = R"({"architectures": ["LlamaForCausalLM"],
   "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 256, "num_attention_heads": 4,
@@ -39,7 +35,7 @@ struct Place {
   Place() {
     emulator::reset();
     ::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
-    scenario.model = folder.write("tiny/config.json", kModel);
+    scenario.model = folder.write("tiny/config.json", kProductModel);
     scenario.weights = Weights::Random;
     scenario.cuda.max_pass_tokens = 16;
     options = {.tokens = {1}, .repeats = 1, .min_launches = 1, .cold_bytes = 1};
