@@ -147,7 +147,7 @@ BenchReport run_bench(const Scenario& given, const std::vector<BenchCase>& cases
   report.kv_tokens = num_blocks * kBlockSize;
   LoadedDeviceModel loaded(source, room.limits, poll);
   options.kv.num_blocks = num_blocks;
-  const std::unique_ptr<DeviceEngine> engine = make_engine(loaded.model(), options, poll);
+  const std::unique_ptr<DeviceEngine> engine = loaded.make_engine(options, poll);
   fill_with_noise(engine->kv().memory(), 3, engine->stream());
   for (const BenchCase& what : cases) {
     poll();

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "gpu/device_model.h"
-#include "gpu/gemm.h"
+#include "gpu/gemm_tuning.h"
 #include "gpu/kernels/draw.h"
 
 namespace metronome {
@@ -29,15 +29,15 @@ double matrix_rate(std::int64_t size, std::int32_t repeats) {
   const DeviceArray<__nv_bfloat16> w(elements);
   const DeviceArray<__nv_bfloat16> x(elements);
   const DeviceArray<__nv_bfloat16> y(elements);
-  GemmStore store("the rate of this run");
-  Gemm gemm(store, kGemmWorkspaceBytes);
-  const GemmShape shape = {.n = size, .k = size};
-  gemm.prepare(shape, size);
+  const GemmLibrary library(kGemmWorkspaceBytes);
+  GemmProblem problem({.n = size, .k = size}, size);
+  const GemmAlgorithm algorithm = fastest_gemm(library, problem, size).algorithm;
   const Stream stream = make_stream();
   fill_with_noise(w, 1, stream.get());
   fill_with_noise(x, 2, stream.get());
   const Timings times = time_on(stream.get(), repeats, [&] {
-    gemm.run(shape, GemmMode::Fastest, size, w.data(), x.data(), y.data(), stream.get());
+    problem.run(library, GemmMode::Fastest, size, algorithm, w.data(), x.data(), y.data(),
+                stream.get());
   });
   const auto side = static_cast<double>(size);
   return 2 * side * side * side / (median(times.device) * 1e-6);

@@ -20,21 +20,20 @@ namespace {
 // One model is on the GPU at a time, and stays for the next run that needs the same.
 class LoadedModel {
  public:
-  DeviceModel& get(std::int32_t device, const ModelSource& source, const PassLimits& limits,
-                   const std::function<void()>& poll) {
-    const std::string key = "GPU " + std::to_string(device) + ", " + source.key + ", " +
-                            std::to_string(limits.max_tokens) + " tokens, " +
-                            std::to_string(limits.max_rows) + " rows, " +
-                            std::to_string(limits.max_model_len) + " positions";
-    if (model_ && key_ == key) return model_->model();
+  LoadedDeviceModel& get(std::int32_t device, const ModelSource& source, const PassLimits& limits,
+                         const std::function<void()>& poll) {
+    const std::string key = "GPU " + std::to_string(device) + ", " + source.key;
+    if (model_ && key_ == key && limits_ == limits) return *model_;
     model_.reset();  // before the next one needs its memory
     model_.emplace(source, limits, poll);
     key_ = key;
-    return model_->model();
+    limits_ = limits;
+    return *model_;
   }
 
  private:
   std::string key_;
+  PassLimits limits_;
   std::optional<LoadedDeviceModel> model_;
 };
 
@@ -59,10 +58,10 @@ class CudaRun final : public PreparedRun {
   void load(const std::function<void()>& poll) override try {
     engine_.reset();
     check_cuda(cudaSetDevice(scenario_.cuda.device), "cudaSetDevice");
-    DeviceModel& device_model = loaded_->get(scenario_.cuda.device, source_, limits_, poll);
+    LoadedDeviceModel& loaded = loaded_->get(scenario_.cuda.device, source_, limits_, poll);
     DeviceEngineOptions options = engine_options(scenario_, model, limits_);
     options.kv.num_blocks = setup.kv_cache.num_blocks;
-    engine_ = make_engine(device_model, options, poll);
+    engine_ = loaded.make_engine(options, poll);
   } catch (const UnplacedConfigError& error) {
     fail_config(scenario_.location_of(error.key()), error.key(), error.message());
   } catch (const CudaError& error) {

@@ -9,19 +9,14 @@
 #include "gpu/profile_range.h"
 
 namespace metronome {
-namespace {
-
-constexpr std::int64_t kStepsPerSweep = 256;
-
-}  // namespace
 
 CudaExecutor::CudaExecutor(DeviceEngine& engine, const RequestInput& input, const Clock& clock)
     : engine_(engine),
       texts_(input, engine.model().config().eos_token_ids),
       timer_(clock),
       tokens_(static_cast<std::size_t>(engine.padding_sample()) * sizeof(std::int32_t)) {
-  static_assert(DeviceEngine::kSampleSteps == kMaxInFlight + 1);
-  static_assert(StepTimer::kMaxSteps == kMaxInFlight + 1);
+  static_assert(DeviceEngine::kSampleSteps == kNumResults);
+  static_assert(StepTimer::kMaxSteps == kNumResults);
   for (Step& step : steps_) {  // now, not in the first steps
     step.passes.emplace_back();
     step.passes.front().device.staging = PinnedBytes(engine.block_bytes());
@@ -43,7 +38,7 @@ void CudaExecutor::launch(const StepPlan& plan, const RequestTable& requests, Ti
   step.result.failed = false;
   step.result.error.clear();
   requests_ = &requests;
-  if (plan.step_index % kStepsPerSweep == 0) texts_.forget_ended(requests);
+  if (plan.step_index % RequestTable::kStepsPerSweep == 0) texts_.forget_ended(requests);
   step.is_begun = false;
   cut_passes(plan, engine_.model().limits().max_tokens, cut_);
   try {

@@ -44,8 +44,6 @@ class CudaExecutor final : public Executor {
   void set_pass_hook(PassFn hook) { pass_hook_ = std::move(hook); }
 
  private:
-  static constexpr std::int64_t kMaxInFlight = 2;
-
   struct Pass {
     ForwardBatch batch;
     DevicePass device;
@@ -83,7 +81,7 @@ class CudaExecutor final : public Executor {
   LogitsFn logits_sink_;
   PassFn pass_hook_;
 
-  std::array<Step, kMaxInFlight + 1> steps_;  // one more: the result handed out
+  std::array<Step, kNumResults> steps_;
   std::int64_t num_launched_ = 0;
   std::int64_t num_collected_ = 0;
   const RequestTable* requests_ = nullptr;  // the engine's

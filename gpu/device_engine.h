@@ -28,6 +28,7 @@ struct DeviceEngineOptions {
   bool attends_by_wgmma = false;
   std::int32_t prefill_span = kPrefillSpan;  // shorter in tests
   PassKernels kernels = {};                  // multiplies_by_wgmma needs compute capability 9.0
+  bool operator==(const DeviceEngineOptions&) const = default;
 };
 
 // What of the GPU's memory step arrays take; MemoryDemand::step_bytes.

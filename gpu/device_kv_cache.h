@@ -20,6 +20,7 @@ struct DeviceKvShape {
 
   // Elements of the keys (or values) of a layer.
   std::int64_t layer_elements() const { return num_blocks * n_kv_heads * block_size * head_dim; }
+  bool operator==(const DeviceKvShape&) const = default;
 };
 
 // Of keys and values of one layer. Throws CudaError where the driver has no tensor maps or refuses

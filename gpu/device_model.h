@@ -27,6 +27,7 @@ struct PassLimits {
   std::int32_t max_model_len = 0;
   std::int32_t max_parts =
       0;  // of launch_wgmma_attention, at least the tiles of any pass; 0: unused
+  bool operator==(const PassLimits&) const = default;
 };
 
 // Which kernels of our own a pass has in the place of cuBLASLt's.
@@ -38,6 +39,7 @@ struct PassKernels {
   // Passes with a prompt, and all in mode Invariant: launch_prefill_gemm for the linear layers but
   // the head, whose sums run over k in order. Needs compute capability 9.0.
   bool multiplies_by_wgmma = false;
+  bool operator==(const PassKernels&) const = default;
 };
 
 AttentionShape attention_shape_of(const ModelConfig& model, bool is_window);
@@ -66,6 +68,10 @@ class DeviceModel {
 
   // Why no pass can be computed in mode Invariant; empty where all can.
   std::string invariant_fault() const { return gemm_.invariant_fault(); }
+  // Gemm::describe_invariant() of the linear layers.
+  std::string describe_invariant_gemms(const std::function<void()>& poll) const {
+    return gemm_.describe_invariant(poll);
+  }
 
   // Runs every product once for every choice of an algorithm, on what the activations hold: the
   // driver loads a kernel when it is first launched, which takes milliseconds. Waits.

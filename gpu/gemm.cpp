@@ -136,6 +136,22 @@ std::string Gemm::invariant_fault() const {
   return {};
 }
 
+std::string Gemm::describe_invariant(const std::function<void()>& poll) const {
+  std::string text;
+  for (const auto& [shape, prepared] : impl_->prepared) {
+    if (!prepared) continue;
+    text += product_name(key_of(shape, GemmMode::Invariant, 0)) + "\n";
+    if (!prepared->invariant_fault.empty()) text += "  " + prepared->invariant_fault + "\n";
+    try {
+      text += describe_invariant_gemms(impl_->library, prepared->problem, prepared->buckets,
+                                       prepared->algorithms(GemmMode::Invariant), poll);
+    } catch (const CudaError& error) {
+      text += std::string("  cannot be compared: ") + error.what() + "\n";
+    }
+  }
+  return text;
+}
+
 void Gemm::run(const GemmShape& shape, GemmMode mode, std::int64_t m, const __nv_bfloat16* w,
                const __nv_bfloat16* x, void* y, cudaStream_t stream) const {
   if (m == 0) return;

@@ -6,6 +6,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -51,6 +52,11 @@ class Gemm {
   // Why a shape that was prepared cannot be computed in mode Invariant: no set of kernels adds up
   // in one order for all row counts. Empty where all can.
   std::string invariant_fault() const;
+
+  // For people: of every shape that was prepared, why it cannot be computed in mode Invariant, and
+  // describe_invariant_gemms() with what was chosen, now or in the store; or the error instead.
+  // Needs as much memory as prepare(). Not while a stream is captured or a run is under way.
+  std::string describe_invariant(const std::function<void()>& poll) const;
 
   // Requires prepare() for the shape, m <= max_rows, and for Invariant no fault. Runs of one Gemm
   // are on one stream. Allocates nothing; may be captured into a graph.

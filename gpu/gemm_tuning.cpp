@@ -9,8 +9,10 @@
 #include <tuple>
 #include <utility>
 
+#include "core/digest.h"
 #include "core/rng.h"
 #include "gpu/cuda_check.h"
+#include "gpu/plan/bit_digest.h"
 
 namespace metronome {
 namespace {
@@ -124,20 +126,24 @@ class Bench {
     return samples[kNumSamples / 2];
   }
 
-  // Of the first kGemmRows rows of the result, which are of the same inputs whatever `rows` is.
-  std::uint64_t digest(GemmMode mode, std::int64_t rows, const GemmAlgorithm& algorithm) {
-    const std::int64_t num_compared = std::min(kGemmRows * problem_.shape().n, kMaxCompared);
+  // Of kGemmRows rows of the result, the first of which is a multiple of that: they are of the same
+  // inputs wherever they stand, and whatever `rows` is.
+  std::uint64_t digest(GemmMode mode, std::int64_t rows, const GemmAlgorithm& algorithm,
+                       std::int64_t first_row = 0) {
+    const std::int64_t n = problem_.shape().n;
+    const std::int64_t num_compared = std::min(kGemmRows * n, kMaxCompared);
     const std::size_t num_bytes = static_cast<std::size_t>(num_compared) * output_bytes();
-    check_cuda(cudaMemsetAsync(y_.data(), 0, num_bytes, stream_.get()), "cudaMemsetAsync");
+    std::byte* const from = y_.data() + static_cast<std::size_t>(first_row * n) * output_bytes();
+    check_cuda(cudaMemsetAsync(from, 0, num_bytes, stream_.get()), "cudaMemsetAsync");
     problem_.run(library_, mode, rows, algorithm, weights(0), input(), y_.data(), stream_.get());
-    std::vector<std::uint64_t> words(num_bytes / sizeof(std::uint64_t));
+    std::vector<std::byte> bytes(num_bytes);
     check_cuda(
-        cudaMemcpyAsync(words.data(), y_.data(), num_bytes, cudaMemcpyDeviceToHost, stream_.get()),
+        cudaMemcpyAsync(bytes.data(), from, num_bytes, cudaMemcpyDeviceToHost, stream_.get()),
         "cudaMemcpyAsync");
     check_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
-    std::uint64_t digest = 0;
-    for (const std::uint64_t word : words) digest = mix64(digest ^ word);
-    return digest;
+    BitDigest digest;
+    digest.add(bytes);
+    return digest.value();
   }
 
  private:
@@ -182,6 +188,18 @@ class Bench {
   DeviceArray<std::byte> displaced_;  // as large as the cache
 };
 
+constexpr double kNothingToBeat = 1e12;
+
+std::int64_t fewest_rows(const std::vector<std::int64_t>& buckets, std::size_t bucket) {
+  return bucket == 0 ? kGemmRows : buckets[bucket - 1] + kGemmRows;
+}
+
+// "cuBLASLt has WHAT for a product of 16 rows, n 64, k 128".
+std::string fault_text(const std::string& what, const GemmShape& shape, std::int64_t rows) {
+  return "cuBLASLt has " + what + " for a product of " + std::to_string(rows) + " rows, n " +
+         std::to_string(shape.n) + ", k " + std::to_string(shape.k);
+}
+
 // An algorithm in a bucket, measured there.
 struct Candidate {
   GemmAlgorithm algorithm{};
@@ -192,6 +210,14 @@ struct Candidate {
 
   GemmChoice choice() const { return {algorithm, microseconds, gemm_name(traits)}; }
 };
+
+// What tells groups of candidates apart: algorithm id and digest.
+using GroupKey = std::pair<std::int32_t, std::uint64_t>;
+
+// "algo 66, digest 0123456789abcdef"
+std::string group_name(const GroupKey& key) {
+  return "algo " + std::to_string(key.first) + ", digest " + hex_digits(key.second);
+}
 
 // Invariant candidates that gave the same bits, by the same algorithm id.
 struct Group {
@@ -221,20 +247,38 @@ class Tuner {
     GemmChoices choices;
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
       const Candidate* best = best_of(bucket, [](const Candidate&) { return true; });
-      if (best == nullptr) throw CudaError(fault_text("no algorithm", bucket));
+      if (best == nullptr) {
+        throw CudaError(fault_text("no algorithm", problem_.shape(), buckets_[bucket]));
+      }
       choices.fastest.push_back(best->choice());
     }
     choices.invariant = choose_invariant(choices.invariant_fault);
     return choices;
   }
 
- private:
-  std::string fault_text(const std::string& what, std::size_t bucket) const {
-    const GemmShape& shape = problem_.shape();
-    return "cuBLASLt has " + what + " for a product of " + std::to_string(buckets_[bucket]) +
-           " rows, n " + std::to_string(shape.n) + ", k " + std::to_string(shape.k);
+  std::string describe_invariant(const std::vector<GemmAlgorithm>& chosen,
+                                 const std::function<void()>& poll) {
+    const std::vector<GemmAlgorithm> all = all_proposals();
+    std::map<GroupKey, std::string> rows_of;
+    std::string by_bucket;
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      if (poll) poll();
+      const std::string rows = std::to_string(buckets_[bucket]);
+      by_bucket += "  " + rows + " rows:\n";
+      for (const auto& [key, num_algorithms] : count_groups(all, bucket)) {
+        rows_of[key] += " " + rows;
+        by_bucket += "    " + std::to_string(num_algorithms) + " of " + group_name(key) + "\n";
+      }
+      if (!chosen.empty()) by_bucket += describe_chosen(chosen[bucket], bucket);
+    }
+    std::string text;
+    for (const auto& [key, rows] : rows_of) {
+      text += "  " + group_name(key) + ", serves rows" + rows + "\n";
+    }
+    return text + by_bucket;
   }
 
+ private:
   std::vector<GemmAlgorithm> proposals(std::size_t bucket) {
     const std::int64_t rows = buckets_[bucket];
     std::vector<GemmAlgorithm> all = problem_.propose(library_, GemmMode::Fastest, rows);
@@ -251,6 +295,53 @@ class Tuner {
       if (std::find(all.begin(), all.end(), algorithm) == all.end()) all.push_back(algorithm);
     }
     return all;
+  }
+
+  std::vector<GemmAlgorithm> all_proposals() {
+    std::vector<GemmAlgorithm> all;
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      for (const GemmAlgorithm& algorithm : proposals(bucket)) {
+        if (std::find(all.begin(), all.end(), algorithm) == all.end()) all.push_back(algorithm);
+      }
+    }
+    return all;
+  }
+
+  // How many of the algorithms gave the same bits for the most rows of a bucket.
+  std::map<GroupKey, std::int64_t> count_groups(const std::vector<GemmAlgorithm>& algorithms,
+                                                std::size_t bucket) {
+    std::map<GroupKey, std::int64_t> counts;
+    for (const GemmAlgorithm& algorithm : algorithms) {
+      if (!can_run(GemmMode::Invariant, bucket, algorithm)) continue;
+      if (const auto digest = digest_of(algorithm, buckets_[bucket], 0)) {
+        ++counts[{gemm_traits(algorithm).value().id, *digest}];
+      }
+    }
+    return counts;
+  }
+
+  // The last rows show what depends on where a row stands.
+  std::string describe_chosen(const GemmAlgorithm& algorithm, std::size_t bucket) {
+    const std::int64_t fewest = fewest_rows(buckets_, bucket);
+    const std::int64_t most = buckets_[bucket];
+    const auto text_of = [&](std::int64_t rows, std::int64_t first_row) {
+      const auto digest = digest_of(algorithm, rows, first_row);
+      return digest ? hex_digits(*digest) : std::string("refused");
+    };
+    return "    chosen: " + gemm_name(gemm_traits(algorithm).value()) + "\n      digest " +
+           text_of(fewest, 0) + " for " + std::to_string(fewest) + " rows, " + text_of(most, 0) +
+           " for " + std::to_string(most) + ", " + text_of(most, most - kGemmRows) +
+           " of their last " + std::to_string(kGemmRows) + "\n";
+  }
+
+  // nullopt: the library does not run it after all.
+  std::optional<std::uint64_t> digest_of(const GemmAlgorithm& algorithm, std::int64_t rows,
+                                         std::int64_t first_row) {
+    try {
+      return bench_.digest(GemmMode::Invariant, rows, algorithm, first_row);
+    } catch (const CublasRefused&) {
+      return std::nullopt;
+    }
   }
 
   bool can_run(GemmMode mode, std::size_t bucket, const GemmAlgorithm& algorithm) {
@@ -279,11 +370,10 @@ class Tuner {
     candidate.algorithm = algorithm;
     candidate.traits = gemm_traits(algorithm).value();
     candidate.is_invariant = is_invariant;
-    constexpr double kNoTime = 1e12;
     try {
       if (is_invariant) candidate.digest = bench_.digest(mode, buckets_[bucket], algorithm);
-      candidate.microseconds = bench_.microseconds(mode, buckets_[bucket], algorithm,
-                                                   best == nullptr ? kNoTime : best->microseconds);
+      candidate.microseconds = bench_.microseconds(
+          mode, buckets_[bucket], algorithm, best == nullptr ? kNothingToBeat : best->microseconds);
     } catch (const CublasRefused&) {
       return;
     }
@@ -292,11 +382,11 @@ class Tuner {
 
   // Hopper's first, then those that serve the most buckets, then the fastest.
   std::vector<Group> groups() const {
-    std::map<std::pair<std::int32_t, std::uint64_t>, Group> found;
+    std::map<GroupKey, Group> found;
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
       const Candidate* best =
           best_of(bucket, [](const Candidate& candidate) { return candidate.is_invariant; });
-      std::map<std::pair<std::int32_t, std::uint64_t>, double> times;
+      std::map<GroupKey, double> times;
       for (const Candidate& candidate : measured_[bucket]) {
         if (!candidate.is_invariant) continue;
         const double time = candidate.microseconds;
@@ -366,7 +456,7 @@ class Tuner {
         "no algorithm that sums in the same order as for other row counts (of those with one "
         "accumulator, id " +
             best_id + " goes furthest)",
-        unserved);
+        problem_.shape(), buckets_[unserved]);
     return {};
   }
 
@@ -391,14 +481,38 @@ std::vector<std::int64_t> gemm_buckets(std::int64_t max_rows) {
 bool can_run_bucket(const GemmLibrary& library, GemmProblem& problem, GemmMode mode,
                     const std::vector<std::int64_t>& buckets, std::size_t bucket,
                     const GemmAlgorithm& algorithm) {
-  const std::int64_t fewest = bucket == 0 ? kGemmRows : buckets[bucket - 1] + kGemmRows;
-  return problem.can_run(library, mode, fewest, algorithm) &&
+  return problem.can_run(library, mode, fewest_rows(buckets, bucket), algorithm) &&
          problem.can_run(library, mode, buckets[bucket], algorithm);
 }
 
 GemmChoices choose_gemms(const GemmLibrary& library, GemmProblem& problem,
                          const std::vector<std::int64_t>& buckets) {
   return Tuner(library, problem, buckets).choose();
+}
+
+std::string describe_invariant_gemms(const GemmLibrary& library, GemmProblem& problem,
+                                     const std::vector<std::int64_t>& buckets,
+                                     const std::vector<GemmAlgorithm>& chosen,
+                                     const std::function<void()>& poll) {
+  return Tuner(library, problem, buckets).describe_invariant(chosen, poll);
+}
+
+GemmChoice fastest_gemm(const GemmLibrary& library, GemmProblem& problem, std::int64_t rows) {
+  Bench bench(library, problem);
+  std::optional<GemmChoice> best;
+  for (const GemmAlgorithm& algorithm : problem.propose(library, GemmMode::Fastest, rows)) {
+    const double time_to_beat = best ? best->microseconds : kNothingToBeat;
+    double microseconds = 0;
+    try {
+      microseconds = bench.microseconds(GemmMode::Fastest, rows, algorithm, time_to_beat);
+    } catch (const CublasRefused&) {
+      continue;
+    }
+    if (microseconds >= time_to_beat) continue;
+    best = {algorithm, microseconds, gemm_name(gemm_traits(algorithm).value())};
+  }
+  if (!best) throw CudaError(fault_text("no algorithm", problem.shape(), rows));
+  return *best;
 }
 
 }  // namespace metronome

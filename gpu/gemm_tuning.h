@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,5 +30,19 @@ struct GemmChoices {
 // problem.max_rows() == buckets.back(). Throws CudaError where no proposal serves at all.
 GemmChoices choose_gemms(const GemmLibrary& library, GemmProblem& problem,
                          const std::vector<std::int64_t>& buckets);
+
+// For people who look for why a row's bits depend on its batch. Lists the groups of algorithms that
+// mode Invariant allows: those of one id that gave the same bits. Every group has the row counts
+// that it serves; every bucket has its groups with their sizes, and what `chosen` ([bucket], or
+// empty) gives for the fewest and the most rows. Whatever cuBLASLt proposes for one bucket is run
+// in all, and nothing is timed. `poll` is called now and then. Throws CudaError.
+std::string describe_invariant_gemms(const GemmLibrary& library, GemmProblem& problem,
+                                     const std::vector<std::int64_t>& buckets,
+                                     const std::vector<GemmAlgorithm>& chosen,
+                                     const std::function<void()>& poll);
+
+// The fastest of what cuBLASLt proposes in mode Fastest for exactly this many rows. Times them as
+// choose_gemms() does. Throws CudaError where no proposal serves.
+GemmChoice fastest_gemm(const GemmLibrary& library, GemmProblem& problem, std::int64_t rows);
 
 }  // namespace metronome

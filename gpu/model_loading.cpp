@@ -3,32 +3,76 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "core/error.h"
 #include "gpu/gemm.h"
 #include "gpu/plan/graph_buckets.h"
+#include "gpu/plan/whole_file.h"
 #include "gpu/self_test.h"
 
 namespace metronome {
 namespace {
 
-// Where chosen algorithms are kept; empty where the system names no place.
-std::string gemm_store_path() {
+// A file of the program's own cache; empty where the system names no place for one.
+std::string cache_path(const char* name) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
-  if (cache != nullptr && *cache != '\0') return std::string(cache) + "/metronome/gemm.json";
-  if (home != nullptr && *home != '\0') return std::string(home) + "/.cache/metronome/gemm.json";
+  if (cache != nullptr && *cache != '\0') return std::string(cache) + "/metronome/" + name;
+  if (home != nullptr && *home != '\0') return std::string(home) + "/.cache/metronome/" + name;
   return {};
 }
 
-// Nothing runs that would not keep what it promises.
-void refuse_invariance(const std::string& fault) {
-  if (fault.empty()) return;
-  throw UnplacedConfigError(
-      "cuda.invariance",
-      "does not hold on this GPU with this version of cuBLASLt: " + fault + "; allowed: none");
+std::string gemm_store_path() { return cache_path("gemm.json"); }
+
+// Writes a file of the cache, whole; false where it cannot.
+template <class Write>
+bool try_write(const std::string& path, const Write& write) {
+  if (path.empty()) return false;
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  if (error) return false;
+  try {
+    write();
+  } catch (const ConfigError&) {
+    return false;
+  }
+  return true;
+}
+
+// All that a fault may depend on beside the algorithms.
+std::string circumstances(const DeviceModel& model, const DeviceEngineOptions& options) {
+  const auto text_of = [](bool value) { return value ? "true" : "false"; };
+  return gemm_machine_key(kGemmWorkspaceBytes) + "\n" + model.config().name + ", block_size " +
+         std::to_string(options.kv.block_size) + ", max_pass_tokens " +
+         std::to_string(model.limits().max_tokens) + ", early_launches " +
+         text_of(options.launches_early) + ", wgmma_attention " +
+         text_of(options.attends_by_wgmma) + ", wgmma_products " +
+         text_of(options.kernels.multiplies_by_wgmma) + "\n";
+}
+
+// Nothing runs that would not keep what it promises. What the cause can be found from is written
+// down at once: the GPU may be out of reach when somebody looks for it.
+[[noreturn]] void refuse_invariance(const DeviceModel& model, const DeviceEngineOptions& options,
+                                    const std::vector<std::string>& faults,
+                                    const std::function<void()>& poll) {
+  std::string sentence;
+  std::string findings = circumstances(model, options) + "\n";
+  for (const std::string& fault : faults) {
+    sentence += (sentence.empty() ? "" : ", ") + fault;
+    findings += fault + "\n";
+  }
+  findings += "\n" + model.describe_invariant_gemms(poll);
+  const std::string path = cache_path("invariance.txt");
+  const bool is_written = try_write(path, [&] { write_whole_file(path, findings); });
+  if (!is_written) std::cerr << findings;
+  const std::string place = is_written ? "in " + path : "on standard error";
+  throw UnplacedConfigError("cuda.invariance",
+                            "does not hold on this GPU with this version of cuBLASLt: " + sentence +
+                                "; what was found is " + place + "; allowed: none");
 }
 
 }  // namespace
@@ -120,16 +164,9 @@ GemmStore load_gemm_store() {
 
 // It only saves time: where it cannot be kept, the next run chooses again.
 void keep_gemm_store(const GemmStore& store) {
+  if (!store.has_changed()) return;
   const std::string path = gemm_store_path();
-  if (path.empty() || !store.has_changed()) return;
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  if (error) return;
-  try {
-    store.write(path);
-  } catch (const ConfigError&) {
-    return;
-  }
+  try_write(path, [&] { store.write(path); });
 }
 
 LoadedDeviceModel::LoadedDeviceModel(const ModelSource& source, const PassLimits& limits,
@@ -140,12 +177,22 @@ LoadedDeviceModel::LoadedDeviceModel(const ModelSource& source, const PassLimits
   model_->warm_up(poll);
 }
 
-std::unique_ptr<DeviceEngine> make_engine(DeviceModel& model, const DeviceEngineOptions& options,
-                                          const std::function<void()>& poll) {
-  const bool is_invariant = options.invariance != Invariance::None;
-  if (is_invariant) refuse_invariance(model.invariant_fault());
-  auto engine = std::make_unique<DeviceEngine>(model, options, poll);
-  if (is_invariant) refuse_invariance(chunking_fault(*engine, poll));
+std::unique_ptr<DeviceEngine> LoadedDeviceModel::make_engine(const DeviceEngineOptions& options,
+                                                             const std::function<void()>& poll) {
+  const bool is_shown =
+      options.invariance == Invariance::None ||
+      std::find(invariant_.begin(), invariant_.end(), options) != invariant_.end();
+  if (is_shown) return std::make_unique<DeviceEngine>(*model_, options, poll);
+  if (const std::string fault = model_->invariant_fault(); !fault.empty()) {
+    refuse_invariance(*model_, options, {fault}, poll);
+  }
+  auto engine = std::make_unique<DeviceEngine>(*model_, options, poll);
+  const std::vector<std::string> faults = chunking_faults(*engine, poll);
+  if (!faults.empty()) {
+    engine.reset();  // comparing algorithms needs its memory
+    refuse_invariance(*model_, options, faults, poll);
+  }
+  invariant_.push_back(options);
   return engine;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "core/computed_run.h"
 #include "core/scenario.h"
@@ -47,16 +48,18 @@ class LoadedDeviceModel {
   LoadedDeviceModel(const ModelSource& source, const PassLimits& limits,
                     const std::function<void()>& poll);
 
-  DeviceModel& model() { return *model_; }
+  // An engine that keeps options.invariance: this one has shown it, or one before it with the same
+  // options. The model serves one engine at a time. Throws UnplacedConfigError, naming
+  // cuda.invariance, where that does not hold on this GPU; CudaError. All faults, and which
+  // algorithms gave the same bits, are then in $XDG_CACHE_HOME/metronome/invariance.txt (else
+  // ~/.cache/...); on standard error where that cannot be written.
+  std::unique_ptr<DeviceEngine> make_engine(const DeviceEngineOptions& options,
+                                            const std::function<void()>& poll);
 
  private:
   GemmStore store_;
   std::unique_ptr<DeviceModel> model_;
+  std::vector<DeviceEngineOptions> invariant_;  // that have shown it
 };
-
-// An engine that has shown that it keeps options.invariance. Throws UnplacedConfigError, naming
-// cuda.invariance, where that does not hold on this GPU; CudaError.
-std::unique_ptr<DeviceEngine> make_engine(DeviceModel& model, const DeviceEngineOptions& options,
-                                          const std::function<void()>& poll);
 
 }  // namespace metronome

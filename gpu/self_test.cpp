@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <vector>
 
 #include "core/rng.h"
 #include "gpu/gpu_info.h"
+#include "gpu/plan/bit_digest.h"
 
 namespace metronome {
 namespace {
@@ -35,15 +34,19 @@ struct Sequence {
   std::int32_t first_block = 0;
 };
 
-// What a prompt left behind.
+// Digests of what a prompt left behind.
 struct Outcome {
-  std::vector<float> logits;
-  std::vector<__nv_bfloat16> kv;
+  std::vector<std::uint64_t> kv;  // [layer][keys, values]
+  std::uint64_t logits = 0;
 };
+
+// What is copied to the host at a time, so that it is digested while it is in the cache there.
+constexpr std::size_t kStagingBytes = 1 << 20;
 
 class ChunkingTest {
  public:
-  ChunkingTest(DeviceEngine& engine, std::int32_t num_tokens) : engine_(engine) {
+  ChunkingTest(DeviceEngine& engine, std::int32_t num_tokens)
+      : engine_(engine), staging_(kStagingBytes) {
     const DeviceKvShape& kv = engine.kv().shape();
     const PassLimits& limits = engine.model().limits();
     has_neighbour_ = engine.max_num_seqs() >= 2 && limits.max_tokens >= 2 && kv.num_blocks >= 2;
@@ -67,7 +70,7 @@ class ChunkingTest {
     for (std::int32_t begin = 0; begin < num_tokens; begin += largest) {
       run_step(begin, std::min(begin + largest, num_tokens));
     }
-    return {last_logits(), prompt_kv()};
+    return {kv_digests(), logits_digest()};
   }
 
  private:
@@ -115,44 +118,48 @@ class ChunkingTest {
     check_cuda(cudaStreamSynchronize(engine_.stream()), "a step of the self-test");
   }
 
-  std::vector<float> last_logits() const {
-    const auto vocab_size = static_cast<std::size_t>(engine_.model().config().vocab_size);
-    std::vector<float> logits(vocab_size);
-    const float* row = engine_.model().logits() + (has_neighbour_ ? vocab_size : 0);
-    check_cuda(cudaMemcpy(logits.data(), row, vocab_size * sizeof(float), cudaMemcpyDeviceToHost),
-               "cudaMemcpy");
-    return logits;
-  }
-
   // Full blocks whole, of the last one what the prompt has of every head.
-  std::vector<__nv_bfloat16> prompt_kv() const {
+  std::vector<std::uint64_t> kv_digests() {
     const DeviceKvShape& shape = engine_.kv().shape();
     const auto num_tokens = static_cast<std::int64_t>(prompt_.token_ids.size());
     const std::int64_t head_elements = shape.block_size * shape.head_dim;
     const std::int64_t full_elements =
         num_tokens / shape.block_size * shape.n_kv_heads * head_elements;
-    std::vector<__nv_bfloat16> kv;
+    const std::int64_t rest_elements = num_tokens % shape.block_size * shape.head_dim;
+    std::vector<std::uint64_t> digests;
     for (std::int64_t layer = 0; layer < shape.n_layers; ++layer) {
       for (const __nv_bfloat16* pool : {engine_.kv().keys(layer), engine_.kv().values(layer)}) {
-        append_elements(pool, full_elements, kv);
+        BitDigest digest;
+        add_to(digest, pool, full_elements);
         for (std::int64_t head = 0; head < shape.n_kv_heads; ++head) {
-          append_elements(pool + full_elements + head * head_elements,
-                          num_tokens % shape.block_size * shape.head_dim, kv);
+          add_to(digest, pool + full_elements + head * head_elements, rest_elements);
         }
+        digests.push_back(digest.value());
       }
     }
-    return kv;
+    return digests;
   }
 
-  static void append_elements(const __nv_bfloat16* from, std::int64_t count,
-                              std::vector<__nv_bfloat16>& out) {
-    if (count == 0) return;
-    const std::size_t size = out.size();
-    out.resize(size + static_cast<std::size_t>(count));
-    check_cuda(
-        cudaMemcpy(out.data() + size, from, static_cast<std::size_t>(count) * sizeof(__nv_bfloat16),
-                   cudaMemcpyDeviceToHost),
-        "cudaMemcpy");
+  // Of the last token.
+  std::uint64_t logits_digest() {
+    const std::int64_t vocab_size = engine_.model().config().vocab_size;
+    BitDigest digest;
+    add_to(digest, engine_.model().logits() + (has_neighbour_ ? vocab_size : 0), vocab_size);
+    return digest.value();
+  }
+
+  template <class T>
+  void add_to(BitDigest& digest, const T* from, std::int64_t count) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(from);
+    const std::size_t num_bytes = static_cast<std::size_t>(count) * sizeof(T);
+    for (std::size_t begin = 0; begin < num_bytes; begin += staging_.size()) {
+      const std::size_t size = std::min(staging_.size(), num_bytes - begin);
+      check_cuda(cudaMemcpyAsync(staging_.data(), bytes + begin, size, cudaMemcpyDeviceToHost,
+                                 engine_.stream()),
+                 "cudaMemcpyAsync");
+      check_cuda(cudaStreamSynchronize(engine_.stream()), "what the self-test computed");
+      digest.add({staging_.data(), size});
+    }
   }
 
   DeviceEngine& engine_;
@@ -160,31 +167,39 @@ class ChunkingTest {
   Sequence neighbour_;
   bool has_neighbour_ = false;
   DevicePass pass_;
+  PinnedBytes staging_;
 };
 
-template <class T>
-bool has_same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+// The parts of `cut` that differ, the first that is computed first.
+std::vector<std::string> differences(const Outcome& cut, const Outcome& whole) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < whole.kv.size(); ++i) {
+    if (cut.kv[i] == whole.kv[i]) continue;
+    parts.push_back((i % 2 == 0 ? "keys of layer " : "values of layer ") + std::to_string(i / 2));
+  }
+  if (cut.logits != whole.logits) parts.push_back("logits");
+  return parts;
 }
 
 }  // namespace
 
-std::string chunking_fault(DeviceEngine& engine, const std::function<void()>& poll) {
+std::vector<std::string> chunking_faults(DeviceEngine& engine, const std::function<void()>& poll) {
+  std::vector<std::string> faults;
   for (const Cutting& cutting : cuttings(engine.model().limits().max_tokens)) {
     ChunkingTest test(engine, cutting.num_tokens);
     const Outcome whole = test.run(kWhole);
     for (const std::int32_t chunk_size : cutting.chunk_sizes) {
       if (static_cast<std::size_t>(chunk_size) >= test.num_tokens()) continue;  // nothing to cut
       if (poll) poll();
-      const Outcome cut = test.run(chunk_size);
-      const bool has_same_kv = has_same_bits(cut.kv, whole.kv);
-      if (has_same_kv && has_same_bits(cut.logits, whole.logits)) continue;
-      return std::string(has_same_kv ? "logits" : "keys and values") +
-             " of a prompt in chunks of " + std::to_string(chunk_size) +
-             " differ from those of the whole prompt";
+      const std::vector<std::string> parts = differences(test.run(chunk_size), whole);
+      if (parts.empty()) continue;
+      std::string fault = parts.front();
+      if (parts.size() > 1) fault += " and " + std::to_string(parts.size() - 1) + " more parts";
+      faults.push_back(fault + " differ for " + std::to_string(test.num_tokens()) +
+                       " tokens in chunks of " + std::to_string(chunk_size));
     }
   }
-  return {};
+  return faults;
 }
 
 }  // namespace metronome

@@ -1,78 +1,15 @@
-// tools/gpu_check with programs that only look like those of a build with CUDA: what it makes of
-// stages that fail, crash or hang. Measured runs are simulations here.
-#include <sys/stat.h>
-
+// tools/gpu_check: every stage's results and verdict, what it chooses, and what it says was shown.
 #include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/catch.h"
-#include "tests/command_line.h"
 #include "tests/error_of.h"
+#include "tests/fake_gpu_build.h"
 
 using namespace metronome::testing;
-
-namespace {
-
-// Runs what it is told to, simulated. Two options gain, and more together, unless $FAULT is
-// "apart". $FAULT may also be an argument to crash at, "uneven", or "slow".
-constexpr const char* kMetronome = R"(#!/bin/bash
-[[ "$1" == --version ]] && { echo "metronome 0"; exit 0; }
-[[ "$FAULT" == uneven && " $* " == *" cuda.invariance=chunk "* ]] && exit 2
-[[ "$FAULT" == uneven && " $* " == *" --invariance chunk "* ]] && exit 2
-[[ -n "$FAULT" && " $* " == *"$FAULT"* ]] && kill -SEGV $$
-if [[ " $* " == *" --products "* ]]; then
-  [[ "$FAULT" == slow ]] && { trap 'echo "{\"points\": []}" >"$7"; exit 143' TERM; sleep 100; }
-  echo "{\"model\": \"$2\", \"points\": [{\"product\": \"down\", \"tokens\": 64, \"floor_us\": 5,
-    \"kernels\": [{\"kernel\": \"cublaslt invariant\", \"us\": 10}, {\"kernel\": \"prefill_gemm\",
-    \"us\": 8, \"rows\": 64, \"columns\": 96, \"cluster\": 1, \"chosen\": true}]}]}" >"$7"
-  exit 0
-fi
-if [[ "$1" == bench ]]; then
-  scale=10; [[ "$4" == none ]] && scale=8
-  [[ " $* " == *" --fused-decodes "* ]] && scale=7
-  [[ " $* " == *" --early-launches "* ]] && scale=11
-  if [[ " $* " == *" --wgmma-products "* ]]; then
-    scale=$((scale - 1))
-    [[ "$FAULT" == apart ]] && scale=9
-  fi
-  echo "{\"model\": \"$2\", \"invariance\": \"$4\", \"points\": [
-    {\"decodes\": 1, \"context\": 128, \"chunk\": 0, \"prefix\": 0, \"median_us\": $scale},
-    {\"decodes\": 32, \"context\": 128, \"chunk\": 64, \"prefix\": 0,
-     \"median_us\": $scale}]}" >"$6"
-  exit 0
-fi
-exec "$REAL" "${@/--backend=cuda/--backend=sim}"
-)";
-constexpr const char* kTests = R"(#!/bin/bash
-[[ "$FAULT" == hang && "$2" == *norm* ]] && sleep 100
-[[ "$FAULT" == crash && ( "$2" == *norm* || "$2" == *decode_gemm* ) ]] && kill -SEGV $$
-echo "ran $2"
-)";
-
-struct Place {
-  ScratchFolder scratch;
-  std::string out = scratch.path() + "/out";
-
-  Place() {
-    for (const auto& [name, text] :
-         {std::pair{"metronome", kMetronome}, std::pair{"metronome_gpu_tests", kTests}}) {
-      ::chmod(scratch.write(std::string("build/") + name, text).c_str(), 0755);
-    }
-  }
-
-  CommandResult check(const std::string& only, const std::string& fault,
-                      const std::string& options = "") const {
-    return run_program("tools/gpu_check",
-                       "--build '" + scratch.path() + "/build' --out '" + out +
-                           "' --requests 6 --only " + only + " " + options,
-                       "FAULT='" + fault + "' REAL='" + metronome_program() + "'");
-  }
-  std::string text(const std::string& name) const { return read_text_file(out + "/" + name); }
-};
-
-}  // namespace
+using Place = FakeGpuBuild;
 
 TEST_CASE("gpu_check leaves every stage's results and verdict", "[tools][gpu_check]") {
   const Place place;
@@ -90,58 +27,6 @@ TEST_CASE("gpu_check leaves every stage's results and verdict", "[tools][gpu_che
   CHECK_FALSE(contains(decisions, "differ"));
   CHECK(contains(place.text("tests.log"), "ran [#test_gpu_norm]~[slow]\n"));
   CHECK(place.check("start", "").exit_code == 2);  // the folder is there
-}
-
-TEST_CASE("gpu_check goes on without an invariance that does not hold", "[tools][gpu_check]") {
-  const Place place;
-  const CommandResult result = place.check("start,bench,decisions", "uneven");
-  CHECK(result.exit_code == 1);
-  const std::string readme = place.text("README.md");
-  CHECK(contains(readme, "| start | failed: invariance does not hold; what follows ran with "));
-  CHECK(contains(readme, "| bench | passed | "));
-  CHECK(contains(readme, "| decisions | passed | "));
-}
-
-TEST_CASE("a crash costs gpu_check nothing but itself", "[tools][gpu_check]") {
-  SECTION("of a run") {
-    const Place place;
-    CHECK(place.check("start,bench,decisions", "qwen3-4b").exit_code == 1);
-    const std::string readme = place.text("README.md");
-    CHECK(contains(readme, "| bench | failed: qwen3-4b (exit status -11) | "));
-    CHECK(contains(readme, "| decisions | failed: qwen3-4b chunked_prefill: the measured run | "));
-    CHECK(contains(readme, "mixed steps: 25.0 %"));
-    CHECK(contains(place.text("decisions.log"), "gemma-3-1b/prefix_caching"));
-    CHECK_FALSE(contains(place.text("decisions.log"), "differ"));
-  }
-  SECTION("of a test") {
-    const Place place;
-    CHECK(place.check("tests", "crash").exit_code == 1);
-    CHECK(contains(place.text("README.md"), "| tests | failed: test_gpu_norm (exit status -11); "));
-    CHECK(contains(place.text("tests.log"), "ran [#test_step_timer]~[slow]\n"));
-    // Another call runs what did not pass, and nothing else.
-    CHECK(place.check("tests", "", "--resume").exit_code == 0);
-    const std::string log = place.text("tests.log");
-    CHECK(log.find("ran [#test_step_timer]~") == log.rfind("ran [#test_step_timer]~"));
-    CHECK(contains(log, "ran [#test_gpu_norm]~[slow]\n"));
-    CHECK(contains(place.text("README.md"), "| tests | passed | "));
-  }
-}
-
-TEST_CASE("what hangs is ended, and said, before time is up", "[tools][gpu_check]") {
-  const Place place;
-  const CommandResult result = place.check("tests,slow", "hang", "--budget 2");
-  CHECK(result.exit_code == 1);
-  const std::string readme = place.text("README.md");
-  CHECK(contains(readme, "| tests | failed: test_gpu_norm (longer than "));
-  CHECK(contains(readme, "test_step_timer (no time was left)"));
-  CHECK(contains(readme, "| slow | failed: "));
-}
-
-TEST_CASE("what takes too long may hand over what it has", "[tools][gpu_check]") {
-  const Place place;
-  CHECK(place.check("products", "slow", "--models llama-3.2-3b --budget 3").exit_code == 1);
-  CHECK(contains(place.text("README.md"), "| products | failed: llama-3.2-3b (longer than "));
-  CHECK(place.text("products.llama-3.2-3b.json") == "{\"points\": []}\n");
 }
 
 namespace {
@@ -166,7 +51,7 @@ void write_bench(const Place& place, const std::string& model, double share, dou
   points += point(0, 0, 2048, 0, 100, 100 / share) + ",";
   points += point(0, 0, 2048, 16384, 100, 100 / share + more_us);
   place.scratch.write(
-      "out/" + name + "." + model + end,
+      "out/unknown/" + name + "." + model + end,
       "{\"model\": \"" + model +
           "\", \"invariance\": \"chunk\", \"device\": \"a GPU\", \"shape\": {\"n_layers\": 2, "
           "\"n_heads\": 2, \"head_dim\": 64, \"sliding_window\": 0, \"global_layer_interval\": 0}, "
@@ -182,7 +67,7 @@ std::string verdict_of(const std::string& findings, const std::string& promise) 
 }
 
 CommandResult summarize(const Place& place) {
-  return run_program("tools/gpu_summary", "--published '" + place.out + "'");
+  return run_program("tools/gpu_summary", "--published '" + place.out + "/" + place.gpu + "'");
 }
 
 }  // namespace
@@ -191,7 +76,7 @@ TEST_CASE("gpu_summary says of every promise whether it was shown", "[tools][gpu
   const Place place;
   write_bench(place, "llama-3.2-3b", 0.81, 500);
   write_bench(place, "gemma-3-1b", 0.61, 300);
-  place.scratch.write("out/torch.json", R"({"models": [{"points": [{"torch_by_ours": 1.5},
+  place.scratch.write("out/unknown/torch.json", R"({"models": [{"points": [{"torch_by_ours": 1.5},
     {"torch_by_ours": 0.8}]}]})");
   const CommandResult result = summarize(place);
   INFO(result.out << result.err);
@@ -215,7 +100,7 @@ TEST_CASE("gpu_summary says of every promise whether it was shown", "[tools][gpu
   CHECK(verdict_of(findings, "p99 ITL 10 times") == "not measured");
   CHECK(verdict_of(findings, "simulated figures") == "not measured");
   const Place empty;
-  empty.scratch.write("out/nothing", "");
+  empty.scratch.write("out/unknown/nothing", "");
   CHECK(summarize(empty).exit_code == 0);
   CHECK_FALSE(contains(empty.text("findings.md"), "PASS"));
 }
@@ -223,11 +108,11 @@ TEST_CASE("gpu_summary says of every promise whether it was shown", "[tools][gpu
 TEST_CASE("gpu_check goes on with what of the options gains most", "[tools][gpu_check]") {
   SECTION("of those that gain, together") {
     const Place place;
-    CHECK(place.check("options,bench", "").exit_code == 0);
+    CHECK(place.check("tests,options,bench", "").exit_code == 0);
     CHECK(contains(place.text("state.json"), R"("chosen": [
-    "fused_decodes",
-    "wgmma_products"
-  ])"));
+  "fused_decodes",
+  "wgmma_products"
+ ])"));
     CHECK(contains(place.text("options.log"),
                    "options.together.json --fused-decodes --wgmma-products\n"));
     CHECK(contains(place.text("bench.log"),
@@ -239,24 +124,65 @@ TEST_CASE("gpu_check goes on with what of the options gains most", "[tools][gpu_
   }
   SECTION("one alone where together they gain less") {
     const Place place;
-    CHECK(place.check("options", "apart").exit_code == 0);
+    CHECK(place.check("tests,options", "apart").exit_code == 0);
     CHECK(contains(place.text("options.log"), "options.together.json"));
     CHECK(contains(place.text("state.json"), R"("chosen": [
-    "fused_decodes"
-  ])"));
+  "fused_decodes"
+ ])"));
   }
   SECTION("but for one that crashes") {
     const Place place;
-    CHECK(place.check("options,bench", "--fused-decodes").exit_code == 1);
+    CHECK(place.check("tests,options,bench", "--fused-decodes").exit_code == 1);
     CHECK(contains(place.text("README.md"), "| options | failed: fused_decodes (exit status -11)"));
     CHECK_FALSE(contains(place.text("options.log"), "options.together.json"));
     CHECK(contains(place.text("bench.log"), "bench.qwen3-4b.chunk.json --wgmma-products\n"));
   }
-  SECTION("but for one whose tests fail") {
+}
+
+TEST_CASE("gpu_check chooses options that are proven", "[tools][gpu_check]") {
+  SECTION("not one whose tests crash or hang, which is not timed") {
+    for (const char* fault : {"crash=test_gpu_decode_gemm", "hang=test_gpu_decode_gemm"}) {
+      const Place place;
+      CHECK(place.check("tests,options", fault, "--clock-speed 20").exit_code == 1);
+      const std::string log = place.text("options.log");
+      CHECK(contains(log, "fused_decodes is not timed: test_gpu_decode_gemm "));
+      CHECK_FALSE(contains(log, "--fused-decodes"));
+      CHECK(contains(log, "options.wgmma_attention.json --wgmma-attention\n"));
+      CHECK(contains(log, "on from here on: wgmma_products\n"));
+    }
+  }
+  SECTION("not one whose tests fail or are slow, which is timed") {
+    for (const char* fault : {"fail=test_gpu_decode_gemm", "slow-tests=test_gpu_decode_gemm"}) {
+      const Place place;
+      CHECK(place.check("tests,options", fault, "--clock-speed 20").exit_code == 1);
+      const std::string log = place.text("options.log");
+      CHECK(contains(log, "fused_decodes is timed and may not be chosen: test_gpu_decode_gemm "));
+      CHECK(contains(log, "options.fused_decodes.json --fused-decodes\n"));
+      CHECK(contains(log, "on from here on: wgmma_products\n"));
+      CHECK(contains(place.text("options.fused_decodes.json"), "\"median_us\": 7"));
+    }
+  }
+  SECTION("not one whose bench ended early") {
     const Place place;
-    CHECK(place.check("tests,options", "crash").exit_code == 1);
-    CHECK_FALSE(contains(place.text("options.log"), "--fused-decodes"));
-    CHECK(contains(place.text("options.log"), "options.wgmma_attention.json --wgmma-attention\n"));
+    CHECK(place.check("tests,options", "partial").exit_code == 1);
+    CHECK(
+        contains(place.text("README.md"), "| options | failed: fused_decodes (exit status 1) | "));
+    CHECK(contains(place.text("options.log"), "on from here on: wgmma_products\n"));
+  }
+  SECTION("anew, once a test has ended that they waited for") {
+    const Place place;
+    CHECK(place.check("tests,options", "slow-tests=test_gpu_decode_gemm", "--clock-speed 20")
+              .exit_code == 1);
+    CHECK(contains(place.text("README.md"),
+                   "| options | waiting: tests that fused_decodes stand on have not ended | "));
+    CHECK(place.check("tests,options", "", "--resume").exit_code == 0);
+    CHECK(contains(place.text("options.log"), "on from here on: fused_decodes, wgmma_products\n"));
+  }
+  SECTION("none where no test has run") {
+    const Place place;
+    CHECK(place.check("options", "").exit_code == 1);
+    CHECK(contains(place.text("options.log"), "options.wgmma_products.json --wgmma-products\n"));
+    CHECK(contains(place.text("options.log"), "on from here on: none\n"));
   }
 }
 
@@ -267,7 +193,7 @@ TEST_CASE("gpu_summary puts what is off by default beside the default", "[tools]
   CHECK_FALSE(contains(place.text("findings.md"), "off by default"));
   write_bench(place, "default", 0.5, 500, "options", ".json");
   write_bench(place, "wgmma_attention", 0.625, 500, "options", ".json");
-  place.scratch.write("out/state.json", R"({"chosen": ["wgmma_attention"]})");
+  place.scratch.write("out/unknown/state.json", R"({"chosen": ["wgmma_attention"]})");
   const CommandResult result = summarize(place);
   INFO(result.out << result.err);
   REQUIRE(result.exit_code == 0);
@@ -281,20 +207,24 @@ TEST_CASE("gpu_summary puts what is off by default beside the default", "[tools]
 TEST_CASE("gpu_check times the linear layers of each model", "[tools][gpu_check]") {
   SECTION("behind the options, with early launches where these are chosen") {
     const Place place;
-    place.scratch.write("out/state.json", R"({"invariance": "chunk", "done": [], "verdicts": {},
-      "chosen": ["early_launches", "wgmma_products"]})");
+    CHECK(place.check("start", "").exit_code == 0);
+    std::string state = place.text("state.json");
+    const std::string none = "\"chosen\": []";
+    state.replace(state.find(none), none.size(),
+                  R"("chosen": ["early_launches", "wgmma_products"])");
+    place.scratch.write("out/unknown/state.json", state);
     const CommandResult result = place.check("products", "", "--resume");
     INFO(result.out << result.err);
     CHECK(result.exit_code == 0);
     CHECK(contains(place.text("README.md"), "| products | passed | "));
-    CHECK(contains(place.text("products.log"), "bench qwen3-4b --products --repeats 3 --json " +
-                                                   place.out +
-                                                   "/products.qwen3-4b.json --early-launches\n"));
+    CHECK(contains(place.text("products.log"),
+                   "bench qwen3-4b --products --repeats 3 --json " + place.out +
+                       "/unknown/products.qwen3-4b.json --early-launches\n"));
     CHECK(contains(place.text("findings.md"), "| gemma-3-1b | down | 64 | 5.00 | 10.00 | "));
   }
   SECTION("of others when one crashes") {
     const Place place;
-    const CommandResult result = place.check("products,options,bench", "qwen3-4b --products");
+    const CommandResult result = place.check("options,products,bench", "qwen3-4b --products");
     CHECK(result.exit_code == 1);
     const std::string& out = result.out;
     CHECK(contains(out, "products: failed: qwen3-4b (exit status -11) "));
@@ -320,7 +250,7 @@ TEST_CASE("gpu_summary says what the choice of tiles loses", "[tools][gpu_check]
   };
   const std::string ten = R"({"kernel": "cublaslt invariant", "us": 10}, )";
   const auto write = [&](const std::string& model, const std::string& points) {
-    place.scratch.write("out/products." + model + ".json",
+    place.scratch.write("out/unknown/products." + model + ".json",
                         "{\"model\": \"" + model + "\", \"points\": [" + points + "]}");
   };
   // A point that has one tile only, one in the middle of which the bench ended, and one without an
@@ -349,14 +279,14 @@ TEST_CASE("gpu_summary says what the choice of tiles loses", "[tools][gpu_check]
 }
 
 TEST_CASE("gpu_check publishes measured beside simulated, call by call", "[tools][gpu_check]") {
-  const Place place;
+  Place place;
+  place.install("NVIDIA H200", "h200");
   const std::string models = "--models tiny-llama";
-  // A budget for the first piece at most: the rest is said to be missing.
   CHECK(place.check("published", "prefix_caching", models).exit_code == 1);
   std::string readme = place.text("README.md");
   CHECK(contains(readme, "| published | failed: tiny-llama prefix_caching: the measured run | "));
   const std::string first = place.text("published/tiny-llama/chunked_prefill/validation.json");
-  place.scratch.write("out/published/tiny-llama/chunked_prefill/kept", "");
+  place.scratch.write("out/h200/published/tiny-llama/chunked_prefill/kept", "");
   CHECK(place.check("published", "", models).exit_code == 2);  // the folder is there
   const CommandResult again = place.check("published", "", models + " --resume");
   INFO(again.out << again.err);
@@ -375,7 +305,7 @@ TEST_CASE("gpu_check publishes measured beside simulated, call by call", "[tools
   CHECK(verdict_of(page, "tiny-llama chunked_prefill: simulated figures") == "PASS");
   CHECK(verdict_of(page, "tiny-llama baseline: the same order") == "PASS");
   CHECK(contains(page, " of "));
-  CHECK(std::filesystem::exists(place.out + "/published/tiny-llama/baseline/report.html"));
+  CHECK(std::filesystem::exists(place.out + "/h200/published/tiny-llama/baseline/report.html"));
   const std::string scenario = place.text("published/tiny-llama/chunked_prefill/scenario.yaml");
   CHECK(contains(scenario, "rate: 12}"));  // eight times 1.5
   // What passed is not run again.

@@ -1,9 +1,5 @@
 #include "gpu/plan/gemm_store.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -11,11 +7,11 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <system_error>
 #include <tuple>
 
 #include "core/error.h"
+#include "gpu/plan/whole_file.h"
 
 namespace metronome {
 namespace {
@@ -154,49 +150,6 @@ Json read_machines(const std::string& path) {
   return machines;
 }
 
-[[noreturn]] void fail_write(const std::string& path, int error) {
-  throw ConfigError(path + ": cannot be written: " + std::generic_category().message(error) +
-                    "; allowed: a file in a folder that can be written to");
-}
-
-// A file beside its final place; removed unless it was put there.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& path) : final_path_(path), path_(path) {
-    path_.append(".").append(6, 'X');  // mkstemp fills them in
-    descriptor_ = ::mkstemp(path_.data());
-    if (descriptor_ < 0) fail_write(final_path_, errno);
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    if (!is_in_place_) ::unlink(path_.c_str());
-  }
-
-  void write(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-      if (written < 0 && errno != EINTR) fail_write(final_path_, errno);
-      if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
-    }
-  }
-
-  // On the disk before it has its name: a crash leaves the old file or the new one.
-  void put_in_place() {
-    if (::fsync(descriptor_) != 0) fail_write(final_path_, errno);
-    if (::close(std::exchange(descriptor_, -1)) != 0) fail_write(final_path_, errno);
-    if (::rename(path_.c_str(), final_path_.c_str()) != 0) fail_write(final_path_, errno);
-    is_in_place_ = true;
-  }
-
- private:
-  std::string final_path_;
-  std::string path_;
-  int descriptor_ = -1;
-  bool is_in_place_ = false;
-};
-
 }  // namespace
 
 void GemmStore::read(const std::string& path) {
@@ -222,10 +175,8 @@ void GemmStore::write(const std::string& path) const {
   Json& mine = machines[machine_] = Json::array();
   for (const auto& [key, choice] : choices_) mine.push_back(to_json(key, choice));
   const Json document = {{"version", kVersion}, {"machines", std::move(machines)}};
-  TemporaryFile file(path);
   // Names of GPUs come from drivers: bytes that are not UTF-8 are replaced.
-  file.write(document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
-  file.put_in_place();
+  write_whole_file(path, document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 const GemmChoice* GemmStore::find(const GemmKey& key) const {
@@ -242,15 +193,17 @@ void GemmStore::erase(const GemmKey& key) {
   if (choices_.erase(key) > 0) has_changed_ = true;
 }
 
+std::string product_name(const GemmKey& key) {
+  return "n " + std::to_string(key.n) + ", k " + std::to_string(key.k) + ", " +
+         (key.has_float_output ? "float32" : "bfloat16") + " out" +
+         (key.adds_output ? ", added" : "");
+}
+
 std::string describe_gemm_choices(const GemmStore& store) {
   std::map<std::tuple<std::int64_t, std::int64_t, bool, bool>, std::string> shapes;
   for (const auto& [key, choice] : store.choices()) {
     std::string& lines = shapes[{key.n, key.k, key.adds_output, key.has_float_output}];
-    if (lines.empty()) {
-      lines = "n " + std::to_string(key.n) + ", k " + std::to_string(key.k) + ", " +
-              (key.has_float_output ? "float32" : "bfloat16") + " out" +
-              (key.adds_output ? ", added" : "") + "\n";
-    }
+    if (lines.empty()) lines = product_name(key) + "\n";
     char columns[64];
     std::snprintf(columns, sizeof columns, "  %6lld rows %-9s %9.1f us  ",
                   static_cast<long long>(key.rows), key.is_invariant ? "invariant" : "fastest",

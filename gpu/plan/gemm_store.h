@@ -57,6 +57,9 @@ class GemmStore {
   bool has_changed_ = false;
 };
 
+// The product that a key is of, for people: "n 64, k 128, bfloat16 out, added".
+std::string product_name(const GemmKey& key);
+
 // The choices for people: a line per shape, below it one per bucket and mode.
 std::string describe_gemm_choices(const GemmStore& store);
 

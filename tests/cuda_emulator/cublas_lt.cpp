@@ -178,7 +178,8 @@ struct Operands {
 // The sums of one row of B with kBlock rows of A: [kBlock] floats.
 void sum_row(const Algorithm& algorithm, std::int64_t row, std::int64_t k, const float* x,
              const float* packed, bool rounds_parts, float* sums) {
-  const std::int64_t num_parts = algorithm.bit == kUneven && row >= 16 ? 2 : algorithm.num_parts;
+  const bool is_uneven = algorithm.bit == kUneven && row >= 16;
+  const std::int64_t num_parts = is_uneven ? 2 : algorithm.num_parts;
   for (std::int64_t part = 0; part < num_parts; ++part) {
     float partial[kBlock];
     if (algorithm.parts == Parts::Strided) {
@@ -187,7 +188,7 @@ void sum_row(const Algorithm& algorithm, std::int64_t row, std::int64_t k, const
       sum_part(x, packed, k * part / num_parts, k * (part + 1) / num_parts, 1, partial);
     }
     for (std::int64_t j = 0; j < kBlock; ++j) {
-      if (rounds_parts) partial[j] = to_float(to_bf16(partial[j]));
+      if (rounds_parts || is_uneven) partial[j] = to_float(to_bf16(partial[j]));
       sums[j] = part == 0 ? partial[j] : sums[j] + partial[j];
     }
   }

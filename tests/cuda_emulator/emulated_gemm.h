@@ -21,8 +21,8 @@ enum GemmAlgorithmBit : std::uint32_t {
   kSmallTile = 32,
   kLargeTile = 64,
   kAllGemmAlgorithms = 127,
-  // Not among all: algo 24, in order for the first sixteen rows, and by halves of k behind them. No
-  // comparison of a few rows finds that out.
+  // Not among all: algo 24, in order for the first sixteen rows, and by halves of k behind them,
+  // each rounded to bfloat16. No comparison of a few rows finds that out.
   kUneven = 128
 };
 

@@ -75,7 +75,7 @@ void check_prompt_in_crowds(const ModelConfig& model, const std::vector<std::int
 
 void check_self_test(GpuLab& lab, const LabSettings& settings, const GpuOptions& options) {
   const auto engine = lab.make_engine(setup_of(settings), options);
-  CHECK(chunking_fault(*engine).empty());
+  CHECK(chunking_faults(*engine).empty());
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include "cpu/transformer.h"
-#include "gpu/self_test.h"
 #include "tests/catch.h"
 #include "tests/gpu/gpu_lab.h"
 

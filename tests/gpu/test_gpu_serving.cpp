@@ -74,7 +74,7 @@ std::vector<Scenario> shipped_variants() {
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(
            std::filesystem::path(source_dir()) / "scenarios")) {
-    if (entry.is_regular_file()) paths.push_back(entry.path());
+    if (entry.path().extension() == ".yaml") paths.push_back(entry.path());
   }
   std::sort(paths.begin(), paths.end());
   std::vector<Scenario> variants;

@@ -2,6 +2,8 @@
 // how, where memory goes, and the shipped workloads end to end.
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -133,25 +135,118 @@ TEST_CASE("a GPU that has less memory than it said fails with one sentence", "[g
   CHECK(std::count(error.begin(), error.end(), '\n') == 0);
 }
 
+// Says that invariance failed, in one line.
+std::string invariance_error(const Place& place,
+                             const std::string& model = kModels + "llama-64-llama3") {
+  const auto run = make_cuda_backend()->prepare(place.scenario(kSmall, model));
+  std::string error = error_of<ConfigError>([&] { run->load([] {}); });
+  CAPTURE(error);
+  CHECK(contains(error,
+                 ": cuda.invariance: does not hold on this GPU with this version of cuBLASLt"));
+  CHECK(std::count(error.begin(), error.end(), '\n') == 0);
+  return error;
+}
+
 TEST_CASE("invariance that cannot hold is refused, and may be given up", "[gpu_backend]") {
   const Place place;
   emulator::set_memory_limit(1024 * kMiB);
-  emulator::set_gemm_algorithms(emulator::kSplitInFloat);
-  const auto chunk = make_cuda_backend()->prepare(place.scenario(kSmall, "mini-llama"));
-  const std::string error = error_of<ConfigError>([&] { chunk->load([] {}); });
-  CHECK(contains(error,
-                 "cuda.invariance: does not hold on this GPU with this version of cuBLASLt: "
-                 "cuBLASLt has no algorithm that sums in the same order"));
-  CHECK(contains(error, "; allowed: none"));
-  // What the choice of algorithms cannot see, the self-test finds.
-  emulator::set_gemm_algorithms(emulator::kUneven);
-  const auto uneven = make_cuda_backend()->prepare(place.scenario(kSmall, "mini-llama"));
+  emulator::set_gemm_algorithms(emulator::kSplitInFloat | emulator::kSliced);
   CHECK(
-      contains(error_of<ConfigError>([&] { uneven->load([] {}); }), " of a prompt in chunks of "));
+      contains(invariance_error(place, "mini-llama"),
+               "cuBLASLt has no algorithm that sums in the same order as for other row counts (of "
+               "those with one accumulator, id 66 goes furthest) for a product of 96 rows"));
+  const std::string text = read_text_file(place.folder.path() + "/metronome/invariance.txt");
+  CHECK(contains(text, "bfloat16 out\n  cuBLASLt has no algorithm that sums in the same order"));
+  CHECK(contains(text, ", serves rows 16 32 48 64\n  16 rows:\n    1 of algo 66, digest "));
+  CHECK(contains(text, "  96 rows:\n  128 rows:\n"));
   emulator::set_gemm_algorithms(emulator::kSplitInFloat);
   const auto none = make_cuda_backend()->prepare(
       place.scenario(std::string(kSmall) + "\ncuda: {invariance: none}", "mini-llama"));
   CHECK_NOTHROW(none->load([] {}));
+}
+
+// What the choice of algorithms cannot see.
+TEST_CASE("what the self-test found is kept", "[gpu_backend]") {
+  const Place place;
+  const std::string path = place.folder.path() + "/metronome/invariance.txt";
+  emulator::set_gemm_algorithms(emulator::kUneven);
+  const std::string error = invariance_error(place);
+  CHECK(contains(error, " more parts differ for 67 tokens in chunks of 7, keys of layer 0 and "));
+  CHECK(error.ends_with("in chunks of 1; what was found is in " + path + "; allowed: none"));
+  const std::string text = read_text_file(path);
+  CHECK(text.starts_with("CUDA emulator, "));
+  CHECK(contains(text,
+                 "\nllama-64-llama3, block_size 16, max_pass_tokens 512, early_launches false, "
+                 "wgmma_attention false, wgmma_products false\n\nkeys of layer 0 and "));
+  CHECK(contains(text, " more parts differ for 67 tokens in chunks of 7\nkeys of layer 0 and "));
+  CHECK(contains(text, ", float32 out\n  algo 24, digest "));
+  CHECK(contains(text, "    chosen: algo 24, tile 19, stages 0, split-k 1\n      digest "));
+  CHECK(contains(text, " of their last 16\n"));
+
+  // Once more, with algorithms from the store.
+  REQUIRE(contains(read_text_file(place.folder.path() + "/metronome/gemm.json"), "algo 24"));
+  std::filesystem::remove(path);
+  CHECK(invariance_error(place) == error);
+  CHECK(read_text_file(path) == text);
+}
+
+TEST_CASE("where nothing can be kept, standard error has what was found", "[gpu_backend]") {
+  const Place place;
+  emulator::set_gemm_algorithms(emulator::kUneven);
+  ::setenv("XDG_CACHE_HOME", place.folder.write("file", "").c_str(), 1);
+  std::ostringstream err;
+  std::streambuf* const before = std::cerr.rdbuf(err.rdbuf());
+  const std::string error = invariance_error(place);
+  std::cerr.rdbuf(before);
+  CHECK(error.ends_with("; what was found is on standard error; allowed: none"));
+  CHECK(contains(err.str(), "in chunks of 1\n"));
+  CHECK(contains(err.str(), "    chosen: algo 24, tile 19"));
+}
+
+TEST_CASE("engines of equal options show their invariance once", "[gpu_backend]") {
+  const Place place;
+  const std::unique_ptr<Backend> backend = make_cuda_backend();
+  const auto num_kernels = [&](const std::string& keys) {
+    const std::int64_t before = emulator::num_kernels_executed();
+    backend->prepare(place.scenario(keys))->load([] {});
+    return emulator::num_kernels_executed() - before;
+  };
+  // Without graphs an engine runs nothing of its own accord.
+  const std::string chunk = std::string(kSmall) + "\ncuda: {graphs: false}";
+  const std::string full = std::string(kSmall) + "\ncuda: {graphs: false, invariance: full}";
+  const std::string none = std::string(kSmall) + "\ncuda: {graphs: false, invariance: none}";
+  const std::string larger_blocks = chunk + "\nkv_cache: {block_size: 32}";
+  const std::int64_t num_loading = num_kernels(none);
+  CHECK(num_kernels(none) == 0);
+  const std::int64_t num_testing = num_kernels(chunk);
+  CHECK(num_testing > 0);
+  CHECK(num_kernels(chunk) == 0);
+  CHECK(num_kernels(full) > 0);
+  CHECK(num_kernels(larger_blocks) > 0);
+  for (const std::string& keys : {chunk, full, larger_blocks}) CHECK(num_kernels(keys) == 0);
+  // A model that is loaded anew may have other algorithms.
+  const std::string shorter = "engine: {max_num_seqs: 4, max_model_len: 64}";
+  num_kernels(shorter);
+  CHECK(num_kernels(chunk) == num_loading + num_testing);
+  CHECK(num_kernels(chunk) == 0);
+}
+
+TEST_CASE("a model without memory for the parts of wgmma is loaded anew", "[gpu_backend]") {
+  const Place place;
+  const std::unique_ptr<Backend> backend = make_cuda_backend();
+  backend->prepare(place.scenario(kSmall))->load([] {});
+  const std::string keys = std::string(kSmall) + "\ncuda: {wgmma_attention: true}";
+  CHECK_NOTHROW(backend->prepare(place.scenario(keys))->load([] {}));
+}
+
+TEST_CASE("an engine whose invariance failed is tested again", "[gpu_backend]") {
+  const Place place;
+  emulator::set_gemm_algorithms(emulator::kUneven);
+  const std::unique_ptr<Backend> backend = make_cuda_backend();
+  for (int i = 0; i < 2; ++i) {
+    const auto run = backend->prepare(place.scenario(kSmall));
+    CHECK(contains(error_of<ConfigError>([&] { run->load([] {}); }), "keys of layer 0"));
+  }
 }
 
 // Of every step what was decided, and not when.

@@ -1,6 +1,7 @@
 // What gpu/gemm makes of proposals that the emulated cuBLASLt can be told to make.
 #include <algorithm>
 #include <initializer_list>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "gpu/cuda_check.h"
 #include "gpu/device_memory.h"
 #include "gpu/gemm.h"
+#include "gpu/gemm_tuning.h"
 #include "tests/catch.h"
 #include "tests/cuda_emulator/emulated_gemm.h"
 #include "tests/error_of.h"
@@ -92,6 +94,71 @@ TEST_CASE("an order that some row count has no kernel for is a fault", "[gemm]")
   CHECK(contains(fault, "id 66"));
   CHECK(contains(fault, " rows, n 64, k 256"));
   CHECK(contains(invariant_fault(kSplitInFloat, 200), "no algorithm that sums in the same order"));
+}
+
+// What is said of kShape for up to 200 rows, with the algorithms of the store.
+std::string description(GemmStore& store) {
+  Gemm gemm(store, kWorkspaceBytes);
+  gemm.prepare(kShape, 200);
+  return gemm.describe_invariant({});
+}
+
+// In order: of the fewest rows of every bucket, the most, and the last sixteen of those.
+std::vector<std::string> chosen_digests(const std::string& text) {
+  std::vector<std::string> digests;
+  const std::regex line(
+      "      digest (\\w+) for \\d+ rows, (\\w+) for \\d+, (\\w+) of their last 16\n");
+  for (std::sregex_iterator found(text.begin(), text.end(), line), end; found != end; ++found) {
+    for (std::size_t group = 1; group <= 3; ++group) digests.push_back((*found)[group]);
+  }
+  return digests;
+}
+
+TEST_CASE("a fault is described by the algorithms that give the same bits", "[gemm]") {
+  const Algorithms only(kSplitInFloat | kSliced | kSmallTile);
+  GemmStore store("test");
+  const std::string text = description(store);
+  CAPTURE(text);
+  CHECK(text.starts_with(
+      "n 64, k 256, bfloat16 out\n  cuBLASLt has no algorithm that sums in the same order"));
+  const std::regex small_tile("  (algo 66, digest \\w{16}), serves rows 16 32 48 64 96\n");
+  const std::regex sliced("  (algo 66, digest \\w{16}), serves rows 16 32 48 64\n");
+  std::smatch of_small_tile;
+  std::smatch of_sliced;
+  REQUIRE(std::regex_search(text, of_small_tile, small_tile));
+  REQUIRE(std::regex_search(text, of_sliced, sliced));
+  CHECK(of_small_tile[1] != of_sliced[1]);
+  CHECK(contains(text, "  96 rows:\n    1 of " + of_small_tile[1].str() +
+                           "\n  128 rows:\n  192 rows:\n  256 rows:\n"));
+  CHECK_FALSE(contains(text, "chosen"));
+}
+
+TEST_CASE("chosen algorithms are described by their bits, stored ones too", "[gemm]") {
+  GemmStore store("test");
+  const std::string text = description(store);
+  const std::vector<std::string> digests = chosen_digests(text);
+  CAPTURE(text);
+  REQUIRE(digests.size() == 8 * 3);
+  for (const std::string& digest : digests) CHECK(digest == digests.front());
+  CHECK(contains(
+      text, "  algo 66, digest " + digests.front() + ", serves rows 16 32 48 64 96 128 192 256\n"));
+  CHECK(contains(text, "    2 of algo 66, digest " + digests.front() + "\n"));
+  CHECK(contains(text, "    chosen: algo 66, tile "));
+  CHECK(description(store) == text);
+
+  const Algorithms with_uneven(kAllGemmAlgorithms | kUneven);
+  const GemmStore in_order = store;
+  for (auto [key, choice] : in_order.choices()) {
+    choice.algorithm = gemm_algorithm_words(kUneven);
+    if (key.is_invariant) store.put(key, choice);
+  }
+  const std::vector<std::string> uneven = chosen_digests(description(store));
+  REQUIRE(uneven.size() == 8 * 3);
+  for (std::size_t i = 0; i < uneven.size(); ++i) {
+    CAPTURE(i);
+    const bool is_behind_the_first_rows = i > 2 && i % 3 == 2;
+    CHECK((uneven[i] == digests.front()) == !is_behind_the_first_rows);
+  }
 }
 
 TEST_CASE("a shape that nothing computes is an error", "[gemm]") {
@@ -223,6 +290,20 @@ TEST_CASE("a product takes the choice of the smallest bucket it fits into", "[ge
     const bool is_in_bucket = m > 16 && m <= 32;
     CHECK(first_row(m, {32}) == (is_in_bucket ? interleaved : plain));
   }
+}
+
+TEST_CASE("the fastest algorithm of one row count need not serve any other", "[gemm]") {
+  const GemmLibrary library(kWorkspaceBytes);
+  GemmProblem problem(kShape, 256);
+  const Algorithms only(kSmallTile | kSplitInFloat);
+  const std::string of_96 = fastest_gemm(library, problem, 96).name;
+  const bool is_available = contains(of_96, "algo 66, tile 15, stages 0, split-k 1") ||
+                            contains(of_96, "algo 66, tile 18, stages 0, split-k 4");
+  CHECK(is_available);
+  set_gemm_algorithms(kSmallTile);
+  CHECK(contains(fastest_gemm(library, problem, 96).name, "tile 15"));
+  CHECK(contains(error_of<CudaError>([&] { fastest_gemm(library, problem, 128); }),
+                 "cuBLASLt has no algorithm for a product of 128 rows, n 64, k 256"));
 }
 
 TEST_CASE("an algorithm that needs more workspace than there is is not taken", "[gemm]") {

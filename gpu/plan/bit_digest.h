@@ -1,0 +1,23 @@
+// A fingerprint of data too large to keep. No device code.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace metronome {
+
+class BitDigest {
+ public:
+  // Any bit counts, and so does how the data are cut into pieces.
+  void add(std::span<const std::byte> piece);
+  std::uint64_t value() const;  // of all pieces so far
+
+ private:
+  // Independent chains: a multiplication need not wait for the one before it.
+  static constexpr std::size_t kNumLanes = 8;
+  std::array<std::uint64_t, kNumLanes> lanes_{};
+};
+
+}  // namespace metronome

@@ -1,0 +1,220 @@
+"""Results as one archive in a few parts, replaced now and then while the stages run; and the two
+programs of a build as another.
+
+What comes back from a machine may be limited in files and bytes, and the machine may stop at any
+moment. So a new archive gets new names, and the manifest names it when all of it is there.
+"""
+
+import hashlib
+import io
+import json
+import lzma
+import os
+import pathlib
+import shutil
+import subprocess
+import tarfile
+import threading
+import zlib
+
+MANIFEST = "results.json"
+PART_BYTES = 10 << 20
+MAX_PARTS = 3  # of one archive; while it is replaced there are two
+INTERVAL_SECONDS = 90
+# The largest files; those behind others are left out first.
+LAST = ("steps.jsonl", "requests.jsonl", "report.html")
+PROGRAMS = ("metronome", "metronome_gpu_tests")
+
+
+class ArchiveError(Exception):
+    """What is wrong with an archive, in one line."""
+
+
+def gzip_member(data):
+    """Members one behind the other are one file for every reader of gzip."""
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31)
+    return packer.compress(data) + packer.flush()
+
+
+def tar_entry(name, data, mtime):
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime, info.mode = len(data), int(mtime), 0o644
+    padding = -len(data) % tarfile.BLOCKSIZE
+    return info.tobuf(tarfile.PAX_FORMAT) + data + bytes(padding)
+
+
+class Archive:
+    """Of all files below `folder`, in parts below `target`."""
+
+    def __init__(self, folder, target):
+        self.folder = folder
+        self.target = target
+        self.members = {}  # path: (size, mtime, compressed entry)
+        self.generation = 0
+
+    def member(self, path, name):
+        """The file's entry, compressed anew only where the file has changed; None: it is gone."""
+        try:
+            stat = path.stat()
+            known = self.members.get(name)
+            if known is None or known[:2] != (stat.st_size, stat.st_mtime_ns):
+                packed = gzip_member(tar_entry(name, path.read_bytes(), stat.st_mtime))
+                known = self.members[name] = (stat.st_size, stat.st_mtime_ns, packed)
+            return known[2]
+        except OSError:
+            return None
+
+    def files(self):
+        """(path, name), those first that are missed most."""
+        found = [(path, path.relative_to(self.folder).as_posix())
+                 for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink()]
+        places = {name: place for place, name in enumerate(LAST, 1)}
+        return sorted(found, key=lambda file: (places.get(file[0].name, 0), file[1]))
+
+    def write(self):
+        """The manifest of the archive as it is now; replaces the one before."""
+        room, packed, names, left_out = MAX_PARTS * PART_BYTES - 1024, [], [], []
+        for path, name in self.files():
+            member = self.member(path, name)
+            if member is None:
+                continue
+            if len(member) > room:
+                left_out.append(name)
+                continue
+            room -= len(member)
+            packed.append(member)
+            names.append(name)
+        packed.append(gzip_member(bytes(2 * tarfile.BLOCKSIZE)))
+        return self.put(b"".join(packed), len(names), left_out)
+
+    def put(self, data, num_files, left_out):
+        """Until the new manifest is there, the old one and its parts are."""
+        generation = 1 - self.generation
+        self.target.mkdir(parents=True, exist_ok=True)
+        parts = [f"results.{generation}.tar.gz.{i}"
+                 for i in range(-(-len(data) // PART_BYTES))]
+        manifest = {"parts": parts, "bytes": len(data), "files": num_files,
+                    "sha256": hashlib.sha256(data).hexdigest(), "left_out": left_out}
+        partial = self.target / f"{MANIFEST}.partial"
+        try:
+            for i, name in enumerate(parts):
+                (self.target / name).write_bytes(data[i * PART_BYTES:(i + 1) * PART_BYTES])
+            partial.write_text(json.dumps(manifest, indent=1) + "\n")
+            partial.replace(self.target / MANIFEST)
+        except OSError:
+            for path in (partial, *(self.target / name for name in parts)):
+                path.unlink(missing_ok=True)
+            raise
+        self.generation = generation
+        for old in self.target.glob("results.*.tar.gz.*"):
+            if old.name not in parts:
+                old.unlink()
+        return manifest
+
+
+class Snapshots:
+    """Writes the archive every INTERVAL_SECONDS until it is closed, and once more then."""
+
+    def __init__(self, archive, clock, say):
+        self.archive = archive
+        self.interval = clock.real(INTERVAL_SECONDS)
+        self.say = say
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.repeat, daemon=True)
+        self.thread.start()
+
+    def repeat(self):
+        while not self.ended.wait(self.interval):
+            self.write()
+
+    def write(self):
+        try:
+            return self.archive.write()
+        except Exception as error:  # the one before is there, and the next may be better off
+            self.say(f"the archive cannot be written: {error!r}")
+            return None
+
+    def close(self):
+        self.ended.set()
+        self.thread.join()
+        manifest = self.write()
+        if manifest is not None:
+            left = f"; left out for lack of room: {manifest['left_out']}" \
+                if manifest["left_out"] else ""
+            self.say(f"{manifest['files']} files in {manifest['bytes']:,} bytes, "
+                     f"{len(manifest['parts'])} parts{left}")
+
+
+BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, tarfile.TarError, lzma.LZMAError,
+          zlib.error)
+
+
+def safe_files(archive):
+    """(name, content) of every entry. Raises ValueError for one that is no plain file inside of the
+    archive's folder."""
+    for entry in archive:
+        name = pathlib.PurePosixPath(entry.name)
+        if not entry.isreg() or name.is_absolute() or ".." in name.parts:
+            raise ValueError(f"{entry.name!r} is no plain file inside of it")
+        yield name, archive.extractfile(entry).read()
+
+
+def unpack_results(source, out):
+    """Puts what Archive.write() left in `source` into the folder `out`. Raises ArchiveError, before
+    anything is written. Gives the number of files."""
+    try:
+        manifest = json.loads((source / MANIFEST).read_text())
+        data = b"".join((source / name).read_bytes() for name in manifest["parts"])
+        if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
+            raise ArchiveError(f"{source}: its parts are not those that {MANIFEST} names")
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+            files = list(safe_files(archive))
+    except BROKEN as error:
+        raise ArchiveError(f"{source}: is no archive of results ({error})") from error
+    for name, content in files:
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return len(files)
+
+
+def pack_build(build, target):
+    """The programs of a build without their symbols; bytes of the archive. Raises ArchiveError."""
+    missing = [name for name in PROGRAMS if not os.access(build / name, os.X_OK)]
+    if missing:
+        raise ArchiveError(f"{build} has no {missing[0]}; allowed: a build with CUDA, as "
+                           "`tools/build cuda-portable` makes it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + ".partial")
+    folder = target.with_name(target.name + ".programs")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        for name in PROGRAMS:
+            shutil.copy(build / name, folder / name)
+            if (folder / name).read_bytes()[:4] == b"\x7fELF":
+                subprocess.run(["strip", folder / name], check=True)
+        with tarfile.open(partial, "w:xz", preset=6) as archive:
+            for name in PROGRAMS:
+                archive.add(folder / name, name)
+        partial.replace(target)
+    except (OSError, subprocess.CalledProcessError, lzma.LZMAError) as error:
+        raise ArchiveError(f"{target}: cannot be made ({error})") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.unlink(missing_ok=True)
+    return target.stat().st_size
+
+
+def unpack_build(source, folder):
+    """The programs of pack_build()'s archive. Raises ArchiveError."""
+    try:
+        with tarfile.open(source, "r:xz") as archive:
+            files = dict((str(name), data) for name, data in safe_files(archive))
+    except BROKEN as error:
+        raise ArchiveError(f"{source}: is no archive of programs ({error})") from error
+    for name in PROGRAMS:
+        if name not in files:
+            raise ArchiveError(f"{source}: holds no {name}; `tools/gpu_check pack` makes it")
+        (folder / name).write_bytes(files[name])
+        (folder / name).chmod(0o755)

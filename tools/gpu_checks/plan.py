@@ -1,0 +1,66 @@
+"""The calls that a GPU lent for half an hour is used in."""
+
+import dataclasses
+import shlex
+
+ARCHIVE = "build/gpu_check.tar.xz"
+BUDGET = 480  # of the 600 s that a call may take: the rest is for what ends late, and for transfers
+LLAMA = ("llama-3.2-3b",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    number: int
+    machine: str
+    models: tuple  # empty: all
+    stages: dict  # name: expected seconds, counted from what the stage computes, on an H200
+
+    def carry(self):
+        return [ARCHIVE] + ([f"results/call{self.number - 1}"] if self.number > 1 else [])
+
+    def command(self, build=ARCHIVE, more=()):
+        words = ["tools/gpu_check", "--build", build, "--out", "results/gpu_check", "--archive",
+                 "$OUT"]
+        if self.number > 1:
+            words += ["--resume", f"results/call{self.number - 1}"]
+        if self.models:
+            words += ["--models", ",".join(self.models)]
+        words += ["--only", ",".join(self.stages), "--budget", str(BUDGET), *more]
+        return " ".join('"$OUT"' if word == "$OUT" else shlex.quote(word) for word in words)
+
+    def expected(self):
+        return sum(self.stages.values())
+
+
+CALLS = (
+    Call(1, "an H100 or an H200", LLAMA,
+         {"machine": 5, "start": 45, "tests": 150, "options": 90, "products": 45, "bench": 25,
+          "torch": 60, "decisions": 35}),
+    Call(2, "the same", LLAMA,
+         {"machine": 5, "tests": 0, "options": 0, "calibrate": 75, "published": 230, "parity": 110,
+          "torch": 0, "decisions": 0}),
+    Call(3, "an H200", (),
+         {"machine": 5, "start": 0, "tests": 0, "options": 0, "bench": 110, "calibrate": 150,
+          "published": 210, "torch": 0}))
+
+
+def plan_text():
+    lines = [
+        "Before: tools/build cuda-portable && tools/gpu_check pack",
+        "Behind call N: copy what came back to results/callN; look at it with `tools/gpu_check",
+        "unpack results/callN --out FOLDER`. The same call again: carry its own archive, too, and",
+        "--resume from that.",
+        ""]
+    for call in CALLS:
+        lines += [f"Call {call.number}, on {call.machine}: {call.expected()} s expected, at most "
+                  f"{BUDGET} s and what is under way then",
+                  f"  carry    {' '.join(call.carry())}",
+                  f"  command  {call.command()}",
+                  "  stages   " + ", ".join(f"{name} {seconds} s" if seconds else
+                                            f"{name} (what is left of it)"
+                                            for name, seconds in call.stages.items()),
+                  ""]
+    lines += ["The published runs of call 3 need about 200 s more than it has: the same call,",
+              "with its own archive to resume, goes on. On another GPU than in calls 1 and 2 it",
+              "begins with start, tests and options; each GPU has its own folder in the results."]
+    return "\n".join(lines)
