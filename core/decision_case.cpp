@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/policy_registry.h"
 #include "core/scenario_keys.h"
+#include "core/step_plan.h"
 
 namespace metronome {
 namespace {
@@ -43,7 +44,6 @@ constexpr std::string_view kRequestKeys[] = {"id", "arrival_step", "prompt", "ma
 constexpr std::string_view kSarathiRequestKeys[] = {"id", "arrival_step", "max_tokens",
                                                     "prompt_len"};
 constexpr std::string_view kVllmRequestKeys[] = {"priority"};
-constexpr std::string_view kVllmPolicies[] = {"fcfs", "priority"};
 // What the logs call the schedulers that Sarathi-Serve carries, and the policies that they are
 // here.
 constexpr std::string_view kSarathiSchedulers[] = {"sarathi", "vllm0", "orca", "simple_chunking"};
@@ -158,7 +158,7 @@ std::optional<double> read_vllm_config(ConfigReader& reader, EngineSetup& setup)
   reader.boolean("enable_chunked_prefill", vllm.enable_chunked_prefill, kNoDoc);
   reader.choice("policy", vllm.scheduling_policy, kVllmPolicies, kNoDoc);
   reader.boolean("scheduler_reserve_full_isl", vllm.scheduler_reserve_full_isl, kNoDoc);
-  reader.integer("async_depth", setup.async_depth, 1, 2, kNoDoc);
+  reader.integer("async_depth", setup.async_depth, 1, kMaxInFlight, kNoDoc);
   reader.integer("sliding_window", setup.kv_cache.sliding_window, 1, kMaxTokens, kNoDoc);
   reader.boolean("evict_unhashed_first", vllm.evict_unhashed_first, kNoDoc);
   std::optional<double> watermark;

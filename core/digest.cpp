@@ -88,7 +88,7 @@ std::uint64_t EventDigest::value() const {
 
 std::string hex_digits(std::uint64_t number) {
   static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text(16, '0');
+  std::string text(kHexDigits, '0');
   for (std::size_t i = text.size(); i-- > 0; number >>= 4) text[i] = kDigits[number & 15];
   return text;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -11,7 +12,8 @@
 
 namespace metronome {
 
-std::string hex_digits(std::uint64_t number);  // 16 lower-case digits
+constexpr std::size_t kHexDigits = 16;
+std::string hex_digits(std::uint64_t number);  // kHexDigits lower-case digits
 
 class EventDigest final : public EventSink {
  public:

@@ -10,7 +10,7 @@ namespace metronome {
 namespace {
 
 constexpr std::array<double, 4> kQuantiles = {0.50, 0.90, 0.95, 0.99};
-constexpr double kNsPerMsDouble = 1e6;
+constexpr auto kNsPerMsDouble = static_cast<double>(kNsPerMs);
 
 // Where a quantile lies in a sorted sample: between two neighbours.
 struct Rank {

@@ -123,7 +123,6 @@ class Engine {
   KvCacheManager kv_cache_;
   std::unique_ptr<Scheduler> scheduler_;
 
-  static constexpr std::int64_t kMaxInFlight = 2;
   std::array<StepPlan, kMaxInFlight> plans_;  // step i lives in plans_[i % kMaxInFlight]
   CommitReport report_;
   std::int64_t next_step_index_ = 0;

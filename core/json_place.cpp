@@ -67,7 +67,6 @@ double JsonPlace::number(double min, double max) const {
 }
 
 TimeNs JsonPlace::seconds() const {
-  constexpr double kMaxSeconds = 1e9;
   return std::llround(number(0, kMaxSeconds) * static_cast<double>(kNsPerSecond));
 }
 

@@ -13,6 +13,8 @@
 
 namespace metronome {
 
+constexpr double kMaxSeconds = 1e9;  // in a file; they fit into nanoseconds
+
 // A value inside a file, which knows where it stands. Every look at it throws ConfigError when it
 // is not what is asked for.
 class JsonPlace {
@@ -33,7 +35,7 @@ class JsonPlace {
   TimeNs time_or_none() const { return is_null() ? kNoTime : time(); }
   double number() const;                        // finite
   double number(double min, double max) const;  // both allowed
-  TimeNs seconds() const;                       // as nanoseconds, from 0
+  TimeNs seconds() const;                       // as nanoseconds, from 0 to kMaxSeconds
   std::string text() const;
   std::string text_or_empty() const { return is_null() ? std::string() : text(); }
   bool truth() const;

@@ -106,6 +106,8 @@ class RequestTable {
   void forget_group(std::size_t group) { requests_.forget_chunk(group); }
   bool has_group(std::size_t group) const { return requests_.has_chunk(group); }
   bool has(RequestId id) const { return has_group(index(id) / kGroupSize); }
+  // Requests that are over are looked for once in so many steps.
+  static constexpr std::int64_t kStepsPerSweep = 256;
 
  private:
   ChunkedVector<Request> requests_;

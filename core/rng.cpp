@@ -31,7 +31,7 @@ Rng::Rng(std::uint64_t seed, std::string_view purpose)
 
 Rng::result_type Rng::operator()() {
   const result_type drawn = mix64(state_);
-  state_ += 0x9e3779b97f4a7c15ull;
+  state_ += kSplitMixStep;
   return drawn;
 }
 
@@ -40,7 +40,7 @@ std::int64_t Rng::uniform_int(std::int64_t low, std::int64_t high) {
   return boost::random::uniform_int_distribution<std::int64_t>(low, high)(*this);
 }
 
-double Rng::uniform() { return static_cast<double>((*this)() >> 11) * 0x1.0p-53; }
+double Rng::uniform() { return unit_of((*this)()); }
 
 double Rng::exponential(double mean) {
   return boost::random::exponential_distribution<double>(1.0)(*this) * mean;

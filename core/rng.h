@@ -8,13 +8,19 @@
 
 namespace metronome {
 
+// What SplitMix64 adds to its state for each draw.
+constexpr std::uint64_t kSplitMixStep = 0x9e3779b97f4a7c15ull;
+
 // SplitMix64's finaliser: a bijection that scatters every bit. Used for seeds, content and digests.
 constexpr std::uint64_t mix64(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
+  x += kSplitMixStep;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
   return x ^ (x >> 31);
 }
+
+// The number in [0, 1) of 64 random bits, a multiple of 2^-53.
+constexpr double unit_of(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
 class Rng {
  public:

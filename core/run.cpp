@@ -25,12 +25,11 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
 
 void serve_requests(const EngineSetup& setup, Executor& executor, Clock& clock, RequestFeed& feed,
                     std::span<EventSink* const> sinks) {
-  constexpr std::int64_t kStepsPerSweep = 256;  // of requests that are over
   const PrefixHasher hasher(feed);
   Engine engine(setup, executor, clock, sinks, &hasher);
   for (std::int64_t step = 1;; ++step) {
     feed.exchange(engine, clock.now());
-    if (step % kStepsPerSweep == 0) engine.forget_ended();
+    if (step % RequestTable::kStepsPerSweep == 0) engine.forget_ended();
     if (engine.step()) continue;
     const std::optional<TimeNs> next = feed.wait(engine.wake_time());
     if (!next) break;

@@ -60,9 +60,7 @@ constexpr std::size_t index_of(std::uint64_t key) { return static_cast<std::uint
 // SplitMix64 generator that begins at the scattered seed. The streams of seeds that are near each
 // other have nothing in common.
 constexpr double uniform_of(std::uint64_t seed, std::int64_t position) {
-  constexpr std::uint64_t kStep = 0x9e3779b97f4a7c15ull;
-  const std::uint64_t bits = mix64(mix64(seed) + kStep * static_cast<std::uint64_t>(position));
-  return static_cast<double>(bits >> 11) * 0x1p-53;
+  return unit_of(mix64(mix64(seed) + kSplitMixStep * static_cast<std::uint64_t>(position)));
 }
 
 }  // namespace metronome

@@ -6,6 +6,7 @@
 #include "core/policy_registry.h"
 #include "core/scenario.h"
 #include "core/scenario_keys.h"
+#include "core/step_plan.h"
 
 namespace metronome {
 namespace {
@@ -85,7 +86,7 @@ void visit_fields(FieldVisitor& visitor, EngineConfig& config) {
                           "prompt + output tokens of a request; auto: the model's limit");
   visitor.choice("step_shape", config.step_shape, kStepShapes,
                  "one forward pass a step, or decodes and prefills apart; auto: the policy's");
-  visitor.integer("async_depth", config.async_depth, 1, 2,
+  visitor.integer("async_depth", config.async_depth, 1, kMaxInFlight,
                   "steps in flight; 2 plans the next step while the device works");
   visitor.integer("max_waiting_requests", config.max_waiting_requests, 0, kMaxInt32,
                   "requests that may wait between steps, more are refused; 0: no limit");

@@ -12,7 +12,6 @@ namespace metronome {
 namespace {
 
 constexpr std::string_view kOrders[] = {"fcfs", "priority", "shortest_prefill_first"};
-constexpr std::string_view kVllmPolicies[] = {"fcfs", "priority"};
 constexpr std::string_view kSglangPolicies[] = {"fcfs", "lpm"};
 constexpr std::string_view kCapacityPolicies[] = {"GUARANTEED_NO_EVICT", "MAX_UTILIZATION",
                                                   "STATIC_BATCH"};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/config_reader.h"
 
@@ -21,6 +22,8 @@ struct SloPolicyConfig {
   double late_share = 0.1;           // of the steps, for prompts that are late
   std::int32_t max_held_steps = 16;  // prompts wait that long for a step with room
 };
+
+constexpr std::string_view kVllmPolicies[] = {"fcfs", "priority"};  // by VllmConfig::Policy
 
 struct VllmConfig {
   enum class Policy : std::uint8_t { Fcfs, Priority };

@@ -36,6 +36,12 @@ struct ForwardPass {
   std::int32_t end = 0;
 };
 
+// Steps that an engine has launched and not committed yet, at most: one that runs and one planned
+// meanwhile.
+constexpr std::int64_t kMaxInFlight = 2;
+// Results that an executor keeps: of the steps in flight, and the one handed out last.
+constexpr std::int64_t kNumResults = kMaxInFlight + 1;
+
 struct StepPlan {
   std::int64_t step_index = 0;
   TimeNs planned_at = 0;

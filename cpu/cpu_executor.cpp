@@ -7,11 +7,6 @@
 #include "core/error.h"
 
 namespace metronome {
-namespace {
-
-constexpr std::int64_t kStepsPerSweep = 256;
-
-}  // namespace
 
 CpuExecutor::CpuExecutor(Transformer& model, KvStore& kv, const RequestInput& input,
                          const Clock& clock)
@@ -27,7 +22,7 @@ void CpuExecutor::launch(const StepPlan& plan, const RequestTable& requests, Tim
     flatten_pass(plan, plan.passes[i], requests, kv_.shape().block_size, step.passes[i]);
   }
   requests_ = &requests;
-  if (plan.step_index % kStepsPerSweep == 0) texts_.forget_ended(requests);
+  if (plan.step_index % RequestTable::kStepsPerSweep == 0) texts_.forget_ended(requests);
 }
 
 const StepResult& CpuExecutor::collect() {

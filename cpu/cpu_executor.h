@@ -43,8 +43,6 @@ class CpuExecutor final : public Executor {
   void set_poll(Transformer::PollFn poll);
 
  private:
-  static constexpr std::int64_t kMaxInFlight = 2;
-
   struct Step {
     std::vector<ForwardBatch> passes;  // the first num_passes of them
     std::size_t num_passes = 0;
@@ -64,7 +62,7 @@ class CpuExecutor final : public Executor {
   Transformer::PollFn poll_;
   bool is_interrupted_ = false;  // poll_ threw
 
-  std::array<Step, kMaxInFlight + 1> steps_;  // one more: the result handed out
+  std::array<Step, kNumResults> steps_;
   std::int64_t num_launched_ = 0;
   std::int64_t num_collected_ = 0;
   const RequestTable* requests_ = nullptr;  // the engine's

@@ -8,11 +8,12 @@
 
 namespace metronome {
 
+constexpr std::size_t kFlushBytes = std::size_t{1} << 18;  // of text, before it is written
+
 // Calls append(i, json) for i in [0, num_items) and writes what it appends: whole lines, or
 // nothing.
 template <class Append>
 void write_json_lines(std::size_t num_items, FileWriter& file, const Append& append) {
-  constexpr std::size_t kFlushBytes = std::size_t{1} << 18;
   JsonText json;
   for (std::size_t i = 0; i < num_items; ++i) {
     append(i, json);

@@ -58,6 +58,7 @@ constexpr std::array<Column, 13> kColumns = {{
 
 // Beyond so many runs, what is said of each stands behind a click.
 constexpr std::size_t kMaxListed = 12;
+constexpr std::size_t kMaxNames = 3;  // in a sentence
 
 double number_at(const Json& result, const char* key) {
   const auto found = result.find(key);
@@ -435,7 +436,6 @@ std::vector<std::string> ReportBuilder::detail_notes(std::span<const DetailChoic
                     counted(runs_.size()) + " runs: " + detail_reasons_text(drawn, names) +
                     ". The others are in the summary and in the figures that compare runs.");
   }
-  constexpr std::size_t kMaxNames = 3;
   std::string without;
   std::size_t num_without = 0;
   for (std::size_t run = 0; run < runs_.size(); ++run) {
@@ -461,7 +461,6 @@ std::string ReportBuilder::html() {
   ranked.resize(std::min(kMaxDetailed, ranked.size()));
   ReportText text;
   text.description = description_;
-  constexpr std::size_t kMaxNames = 3;
   for (std::size_t i = 0; i < std::min(kMaxNames, scenarios_.size()); ++i) {
     text.title += (i == 0 ? "" : ", ") + scenarios_[i];
   }

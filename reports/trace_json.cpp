@@ -10,6 +10,7 @@
 
 #include "core/gap_analysis.h"
 #include "reports/file_writer.h"
+#include "reports/json_lines.h"
 #include "reports/json_text.h"
 #include "reports/request_slices.h"
 #include "reports/result_files.h"
@@ -87,7 +88,6 @@ class EventWriter {
   JsonText& json() { return json_; }
   // Opens an event; `name` is what the viewer shows.
   JsonText& begin(const char* phase, std::string_view name, int process, std::int64_t track) {
-    constexpr std::size_t kFlushBytes = std::size_t{1} << 18;
     if (json_.size() >= kFlushBytes) {
       file_.write(json_.view());
       json_.clear();

@@ -167,7 +167,7 @@ void compare_metric(const Metric& metric, const ObservedRun& measured, const Obs
       if (std::isfinite(error)) errors[s].push_back(error);
     }
   }
-  constexpr double kNsPerMsDouble = 1e6;
+  constexpr auto kNsPerMsDouble = static_cast<double>(kNsPerMs);
   for (std::size_t s = 0; s < kNumStatistics; ++s) {
     FigureError figure{metric.name,
                        kStatistics[s],

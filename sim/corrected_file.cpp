@@ -1,12 +1,12 @@
 #include "sim/corrected_file.h"
 
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/json_place.h"
+#include "sim/pass_cost.h"
 #include "sim/roofline.h"
 
 namespace metronome {
@@ -15,26 +15,24 @@ namespace {
 using Json = CostModelFile::Json;
 
 constexpr double kMaxFactor = 100;
-constexpr double kMaxNs = 1e15;
-constexpr std::int64_t kMaxCount = std::numeric_limits<std::int64_t>::max();
 
-Json ranges_json(const std::vector<StepCorrection::Range>& ranges) {
+Json ranges_json(const std::vector<StepFactors::Range>& ranges) {
   Json json = Json::array();
-  for (const StepCorrection::Range& range : ranges) {
+  for (const StepFactors::Range& range : ranges) {
     json.push_back({range.max_tokens, range.factor, range.num_steps});
   }
   return json;
 }
 
-std::vector<StepCorrection::Range> read_ranges(const JsonPlace& place) {
-  std::vector<StepCorrection::Range> ranges;
+std::vector<StepFactors::Range> read_ranges(const JsonPlace& place) {
+  std::vector<StepFactors::Range> ranges;
   place.for_each([&](const JsonPlace& entry) {
     std::vector<JsonPlace> values;
     entry.for_each([&](const JsonPlace& value) { values.push_back(value); });
     if (values.size() != 3) entry.fail("is no list of three numbers; allowed: three");
-    const StepCorrection::Range range{values[0].integer(1, kMaxCount),
-                                      values[1].number(1 / kMaxFactor, kMaxFactor),
-                                      values[2].integer(0, kMaxCount)};
+    const StepFactors::Range range{values[0].integer(1, kMaxCount),
+                                   values[1].number(1 / kMaxFactor, kMaxFactor),
+                                   values[2].integer(0, kMaxCount)};
     if (!ranges.empty() && range.max_tokens <= ranges.back().max_tokens) {
       entry.fail("ends at " + std::to_string(range.max_tokens) +
                  "; allowed: more than the range before");
@@ -50,11 +48,11 @@ std::vector<StepCorrection::Range> read_ranges(const JsonPlace& place) {
 CostModelFile::Json corrected_body(const CorrectedModel& corrected) {
   Json json;
   json["base"] = corrected.base ? Json::parse(corrected.base->to_json()) : Json();
-  const StepCorrection& correction = corrected.fit.correction;
-  json["decode"] = ranges_json(correction.decode);
-  json["prompt"] = ranges_json(correction.prompt);
-  json["decode_attention"] = correction.decode_attention;
-  json["prompt_attention"] = correction.prompt_attention;
+  const StepFactors& factors = corrected.fit.factors;
+  json["decode"] = ranges_json(factors.decode);
+  json["prompt"] = ranges_json(factors.prompt);
+  json["decode_attention"] = factors.decode_attention;
+  json["prompt_attention"] = factors.prompt_attention;
   json["fitted_to"] = {{"intervals", corrected.num_intervals},
                        {"until_s", corrected.until_s ? Json(*corrected.until_s) : Json()},
                        {"instant_ns", corrected.fit.instant_ns},
@@ -72,17 +70,17 @@ CorrectedModel read_corrected(const CostModelFile& file) {
       base.fail("is a correction itself; allowed: what was measured or fitted, or null");
     }
   }
-  StepCorrection& correction = corrected.fit.correction;
-  correction.decode = read_ranges(body.at("decode"));
-  correction.prompt = read_ranges(body.at("prompt"));
-  correction.decode_attention = body.at("decode_attention").number(1 / kMaxFactor, kMaxFactor);
-  correction.prompt_attention = body.at("prompt_attention").number(1 / kMaxFactor, kMaxFactor);
+  StepFactors& factors = corrected.fit.factors;
+  factors.decode = read_ranges(body.at("decode"));
+  factors.prompt = read_ranges(body.at("prompt"));
+  factors.decode_attention = body.at("decode_attention").number(1 / kMaxFactor, kMaxFactor);
+  factors.prompt_attention = body.at("prompt_attention").number(1 / kMaxFactor, kMaxFactor);
   const JsonPlace fitted_to = body.at("fitted_to");
   corrected.num_intervals = fitted_to.at("intervals").integer(0, kMaxCount);
   if (const JsonPlace until = fitted_to.at("until_s"); !until.is_null()) {
-    corrected.until_s = until.number(0, kMaxNs);
+    corrected.until_s = until.number(0, kMaxStepNs);
   }
-  corrected.fit.instant_ns = fitted_to.at("instant_ns").number(0, kMaxNs);
+  corrected.fit.instant_ns = fitted_to.at("instant_ns").number(0, kMaxStepNs);
   corrected.fit.sum_error = fitted_to.at("sum_error").number();
   corrected.fit.mean_abs_error = fitted_to.at("mean_abs_error").number();
   return corrected;
@@ -109,7 +107,7 @@ std::unique_ptr<CostModel> make_corrected_cost_model(const CostModelFile& file,
     }
     base = std::make_unique<RooflineCostModel>(model, hardware, config);
   }
-  return std::make_unique<CorrectedCostModel>(std::move(base), std::move(corrected.fit.correction));
+  return std::make_unique<CorrectedCostModel>(std::move(base), std::move(corrected.fit.factors));
 }
 
 }  // namespace metronome

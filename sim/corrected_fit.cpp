@@ -27,25 +27,24 @@ double square(double x) { return x * x; }
 // The columns of the design: ranges of decodes, ranges of prompts, attention of either.
 class Columns {
  public:
-  explicit Columns(const StepCorrection& correction)
-      : correction_(correction), num_ranges_(correction.decode.size() + correction.prompt.size()) {}
+  explicit Columns(const StepFactors& factors)
+      : factors_(factors), num_ranges_(factors.decode.size() + factors.prompt.size()) {}
 
   Eigen::Index count() const { return static_cast<Eigen::Index>(num_ranges_ + 2); }
   Eigen::Index num_decode_ranges() const {
-    return static_cast<Eigen::Index>(correction_.decode.size());
+    return static_cast<Eigen::Index>(factors_.decode.size());
   }
   Eigen::Index range_of(const PredictedStep& step) const {
-    const auto* range = &correction_.range_of(step.num_prefill_tokens, step.num_decode_tokens);
-    return step.num_prefill_tokens > 0
-               ? num_decode_ranges() + (range - correction_.prompt.data())
-               : static_cast<Eigen::Index>(range - correction_.decode.data());
+    const auto* range = &factors_.range_of(step.num_prefill_tokens, step.num_decode_tokens);
+    return step.num_prefill_tokens > 0 ? num_decode_ranges() + (range - factors_.prompt.data())
+                                       : static_cast<Eigen::Index>(range - factors_.decode.data());
   }
   Eigen::Index attention_of(const PredictedStep& step) const {
     return static_cast<Eigen::Index>(num_ranges_) + (step.num_prefill_tokens > 0 ? 1 : 0);
   }
 
  private:
-  const StepCorrection& correction_;
+  const StepFactors& factors_;
   std::size_t num_ranges_;
 };
 
@@ -131,28 +130,26 @@ double instant_variance_of(std::span<const MeasuredInterval> intervals,
 
 }  // namespace
 
-double corrected_ns(const StepCorrection& correction, const PredictedStep& step) {
+double corrected_ns(const StepFactors& factors, const PredictedStep& step) {
   const bool has_prompts = step.num_prefill_tokens > 0;
-  return step.rest_ns *
-             correction.range_of(step.num_prefill_tokens, step.num_decode_tokens).factor +
-         step.attention_ns *
-             (has_prompts ? correction.prompt_attention : correction.decode_attention);
+  return step.rest_ns * factors.range_of(step.num_prefill_tokens, step.num_decode_tokens).factor +
+         step.attention_ns * (has_prompts ? factors.prompt_attention : factors.decode_attention);
 }
 
-StepCorrection no_correction() {
-  StepCorrection correction;
-  for (const std::int64_t tokens : kDecodeRanges) correction.decode.push_back({tokens, 1, 0});
+StepFactors unit_factors() {
+  StepFactors factors;
+  for (const std::int64_t tokens : kDecodeRanges) factors.decode.push_back({tokens, 1, 0});
   for (std::int64_t tokens = kPromptTile; tokens <= kMaxPromptTokens; tokens += kPromptTile) {
-    correction.prompt.push_back({tokens, 1, 0});
+    factors.prompt.push_back({tokens, 1, 0});
   }
-  return correction;
+  return factors;
 }
 
 CorrectionFit fit_correction(std::span<const PredictedStep> steps,
                              std::span<const MeasuredInterval> intervals) {
   METRONOME_CHECK(intervals.size() >= kMinIntervals, "a fit wants intervals");
-  StepCorrection correction = no_correction();
-  const Columns columns(correction);
+  StepFactors factors = unit_factors();
+  const Columns columns(factors);
   const Observations observed = observe(columns, steps, intervals);
   const Eigen::MatrixXd prior = prior_rows(columns);
   Eigen::VectorXd weights = Eigen::VectorXd::Ones(observed.excess.size());
@@ -182,29 +179,28 @@ CorrectionFit fit_correction(std::span<const PredictedStep> steps,
     }
   }
   for (Eigen::Index k = 0; k < columns.count() - 2; ++k) {
-    StepCorrection::Range& range =
-        k < num_decode ? correction.decode[static_cast<std::size_t>(k)]
-                       : correction.prompt[static_cast<std::size_t>(k - num_decode)];
+    StepFactors::Range& range = k < num_decode
+                                    ? factors.decode[static_cast<std::size_t>(k)]
+                                    : factors.prompt[static_cast<std::size_t>(k - num_decode)];
     range.factor = factor(k);
     range.num_steps = counts[static_cast<std::size_t>(k)];
   }
-  correction.decode_attention = factor(columns.count() - 2);
-  correction.prompt_attention = factor(columns.count() - 1);
-  CorrectionFit fit = check_correction(correction, steps, intervals);
+  factors.decode_attention = factor(columns.count() - 2);
+  factors.prompt_attention = factor(columns.count() - 1);
+  CorrectionFit fit = check_factors(factors, steps, intervals);
   fit.instant_ns = std::sqrt(instant_variance);
   return fit;
 }
 
-CorrectionFit check_correction(const StepCorrection& correction,
-                               std::span<const PredictedStep> steps,
-                               std::span<const MeasuredInterval> intervals) {
-  CorrectionFit check{correction, 0, 0, 0};
+CorrectionFit check_factors(const StepFactors& factors, std::span<const PredictedStep> steps,
+                            std::span<const MeasuredInterval> intervals) {
+  CorrectionFit check{factors, 0, 0, 0};
   double took = 0;
   double predicted = 0;
   for (const MeasuredInterval& interval : intervals) {
     double ns = 0;
     for (std::size_t s = interval.begin; s < interval.end; ++s) {
-      ns += corrected_ns(correction, steps[s]);
+      ns += corrected_ns(factors, steps[s]);
     }
     took += interval.took_ns;
     predicted += ns;

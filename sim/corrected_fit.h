@@ -30,7 +30,7 @@ struct MeasuredInterval {
 };
 
 struct CorrectionFit {
-  StepCorrection correction;
+  StepFactors factors;
   double instant_ns = 0;  // how uncertain an instant is (standard deviation)
   // Of predicted / measured - 1 over the intervals: of their sum, and the mean size.
   double sum_error = 0;
@@ -49,14 +49,13 @@ constexpr std::size_t kMinIntervals = 10;  // a fit wants
 CorrectionFit fit_correction(std::span<const PredictedStep> steps,
                              std::span<const MeasuredInterval> intervals);
 
-double corrected_ns(const StepCorrection& correction, const PredictedStep& step);
+double corrected_ns(const StepFactors& factors, const PredictedStep& step);
 
-// The errors of `correction` on intervals that it need not have been fitted to.
-CorrectionFit check_correction(const StepCorrection& correction,
-                               std::span<const PredictedStep> steps,
-                               std::span<const MeasuredInterval> intervals);
+// The errors of `factors` on intervals that it need not have been fitted to.
+CorrectionFit check_factors(const StepFactors& factors, std::span<const PredictedStep> steps,
+                            std::span<const MeasuredInterval> intervals);
 
 // A correction that changes nothing.
-StepCorrection no_correction();
+StepFactors unit_factors();
 
 }  // namespace metronome

@@ -15,7 +15,8 @@
 
 namespace metronome {
 
-struct StepCorrection {
+// What the times of another model are multiplied by.
+struct StepFactors {
   // Of steps with up to `max_tokens` computed tokens, more than in the range before.
   struct Range {
     std::int64_t max_tokens = 0;
@@ -31,15 +32,15 @@ struct StepCorrection {
 
   const Range& range_of(std::int64_t num_prefill_tokens, std::int64_t num_decode_tokens) const;
 
-  bool operator==(const StepCorrection&) const = default;
+  bool operator==(const StepFactors&) const = default;
 };
 
 // A step is outside of the calibration where the base says so, and where none of its range of
 // tokens was measured.
 class CorrectedCostModel final : public CostModel {
  public:
-  // `correction` has at least one range of either kind.
-  CorrectedCostModel(std::unique_ptr<CostModel> base, StepCorrection correction);
+  // `factors` has at least one range of either kind.
+  CorrectedCostModel(std::unique_ptr<CostModel> base, StepFactors factors);
 
   StepCost step_cost(const StepPlan& plan) override;
   TimeNs host_gap_ns(const StepPlan& plan) const override { return base_->host_gap_ns(plan); }
@@ -49,7 +50,7 @@ class CorrectedCostModel final : public CostModel {
 
  private:
   std::unique_ptr<CostModel> base_;
-  StepCorrection correction_;
+  StepFactors factors_;
 };
 
 }  // namespace metronome

@@ -25,7 +25,6 @@ namespace {
 
 constexpr const char* kFormatKey = "metronome_cost_model";
 constexpr const char* kAllowed = "the path of a file that `metronome calibrate` wrote";
-constexpr std::int64_t kMaxTensorParallel = 64;
 
 // What reads the body of a kind of file.
 struct Kind {

@@ -18,7 +18,8 @@
 
 namespace metronome {
 
-constexpr int kCostModelFormat = 1;  // changes whenever older files can no longer be read
+constexpr int kCostModelFormat = 1;            // changes whenever older files can no longer be read
+constexpr std::int64_t kMaxCount = INT64_MAX;  // of steps in a file: counts have no bound
 
 struct CostModelFile {
   using Json = nlohmann::ordered_json;

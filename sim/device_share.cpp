@@ -11,7 +11,6 @@ namespace {
 
 // Kept free for activations, workspaces and the runtime.
 constexpr double kActivationReserveBytes = 2e9;
-constexpr std::int64_t kMaxTensorParallel = 64;
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 

@@ -9,6 +9,10 @@
 
 namespace metronome {
 
+constexpr std::int64_t kMaxTensorParallel = 64;
+// Activations travel and are added in bf16 whatever the weights are stored in.
+constexpr double kBytesPerActivation = 2;
+
 // Throws UnplacedConfigError when the model cannot be split evenly over that many devices.
 void check_tensor_parallel(const ModelConfig& model, std::int64_t tensor_parallel_size);
 

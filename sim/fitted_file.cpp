@@ -1,21 +1,19 @@
 #include "sim/fitted_file.h"
 
 #include <iterator>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
 #include "core/json_place.h"
+#include "sim/pass_cost.h"
 
 namespace metronome {
 namespace {
 
 using Json = CostModelFile::Json;
 
-constexpr double kMaxNs = 1e15;
 constexpr double kMaxFeature = 1e18;
-constexpr std::int64_t kMaxCount = std::numeric_limits<std::int64_t>::max();
 
 template <class Owner, class Value>
 struct Field {
@@ -70,11 +68,12 @@ Json form_json(const FittedForm& form) {
 
 FittedForm read_form(const JsonPlace& place) {
   FittedForm form;
-  for (const auto& [key, value] : kCoefficients) form.*value = place.at(key).number(0, kMaxNs);
-  if (place.has(kHeadKey)) form.head = place.at(kHeadKey).number(0, kMaxNs);
+  for (const auto& [key, value] : kCoefficients) form.*value = place.at(key).number(0, kMaxStepNs);
+  if (place.has(kHeadKey)) form.head = place.at(kHeadKey).number(0, kMaxStepNs);
   place.at("tokens").for_each([&](const JsonPlace& entry) {
     std::vector<double> numbers;
-    entry.for_each([&](const JsonPlace& number) { numbers.push_back(number.number(0, kMaxNs)); });
+    entry.for_each(
+        [&](const JsonPlace& number) { numbers.push_back(number.number(0, kMaxStepNs)); });
     if (numbers.size() != 3) entry.fail("is no list of three numbers; allowed: three");
     const bool is_first = form.tokens.empty();
     if (is_first ? numbers[0] != 0 : numbers[0] <= form.tokens.back().above) {
@@ -157,7 +156,7 @@ std::vector<StepScatter> read_scatter(const JsonPlace& place) {
   place.for_each([&](const JsonPlace& entry) {
     StepScatter regime{{entry.at("order").count(), entry.at("regime").text()}, {}};
     entry.at("ratios").for_each([&](const JsonPlace& ratio) {
-      const double value = ratio.number(0, kMaxNs);
+      const double value = ratio.number(0, kMaxStepNs);
       if (!regime.ratios.empty() && value < regime.ratios.back()) ratio.fail("is out of order");
       regime.ratios.push_back(value);
     });
@@ -211,9 +210,9 @@ FittedModel read_fitted(const CostModelFile& file) {
   fitted.decode_range = read_range(body.at("decode_range"));
   fitted.prefill_range = read_range(body.at("prefill_range"));
   const JsonPlace gap = body.at("host_gap_ns");
-  if (!gap.is_null()) fitted.host_gap_ns = gap.number(0, kMaxNs);
+  if (!gap.is_null()) fitted.host_gap_ns = gap.number(0, kMaxStepNs);
   if (body.has("host_gap_chunk_ns")) {  // older files have it not
-    fitted.host_gap_chunk_ns = body.at("host_gap_chunk_ns").number(0, kMaxNs);
+    fitted.host_gap_chunk_ns = body.at("host_gap_chunk_ns").number(0, kMaxStepNs);
   }
   fitted.num_steps = body.at("steps").integer(0, kMaxCount);
   fitted.num_hiccups = body.at("hiccups").integer(0, kMaxCount);

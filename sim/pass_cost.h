@@ -7,8 +7,12 @@
 
 namespace metronome {
 
+constexpr double kNsPerMicro = 1e3;
+constexpr double kMicrosPerSec = 1e6;
+
 // A step of more than eleven days is a mistake in a file, and no reason to leave the integers.
-inline TimeNs round_ns(double ns) { return static_cast<TimeNs>(std::min(ns, 1e15) + 0.5); }
+constexpr double kMaxStepNs = 1e15;
+inline TimeNs round_ns(double ns) { return static_cast<TimeNs>(std::min(ns, kMaxStepNs) + 0.5); }
 
 struct PassCost {
   double linear_ns = 0;

@@ -42,7 +42,7 @@ void PinnedExecutor::launch(const StepPlan& plan, const RequestTable& requests, 
   } else if (const TimeNs hint = near_hint(end, duration); hint != kNoTime) {
     end = std::max(hint, step.started_at);
   }
-  StepResult& result = results_[static_cast<std::size_t>(num_launched_ % kNumSlots)];
+  StepResult& result = results_[static_cast<std::size_t>(num_launched_ % kNumResults)];
   result.step_index = plan.step_index;
   result.started_at = step.started_at;
   result.finished_at = end;
@@ -55,7 +55,7 @@ void PinnedExecutor::launch(const StepPlan& plan, const RequestTable& requests, 
 
 const StepResult& PinnedExecutor::collect() {
   METRONOME_CHECK(num_collected_ < num_launched_, "no step is in flight");
-  return results_[static_cast<std::size_t>(num_collected_++ % kNumSlots)];
+  return results_[static_cast<std::size_t>(num_collected_++ % kNumResults)];
 }
 
 void PinnedExecutor::find_pin(const StepPlan& plan, const RequestTable& requests,

@@ -53,15 +53,12 @@ class PinnedExecutor final : public Executor {
   void find_pin(const StepPlan& plan, const RequestTable& requests, PinnedStep& step) const;
   TimeNs near_hint(TimeNs end, TimeNs duration) const;
 
-  static constexpr std::int64_t kMaxInFlight = 2;
-  static constexpr std::int64_t kNumSlots = kMaxInFlight + 1;  // one more: the result handed out
-
   CostModel& cost_model_;
   const std::vector<TokenInstants>& instants_;
   const std::vector<TimeNs>& hints_;
   const std::vector<double>& scales_;
   TimeNs device_free_at_ = 0;
-  std::array<StepResult, kNumSlots> results_;
+  std::array<StepResult, kNumResults> results_;
   std::int64_t num_launched_ = 0;
   std::int64_t num_collected_ = 0;
   std::vector<PinnedStep> steps_;

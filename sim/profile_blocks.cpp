@@ -15,7 +15,6 @@ constexpr int kLengthBits = 9;  // the longest block is 256 to 512 units
 // them, 400 random launches differ by 0.03 % on average and 0.22 % at most.
 constexpr std::int64_t kRounds = 8;
 constexpr std::size_t kRing = std::size_t{1} << (kLengthBits + 1);
-constexpr std::int64_t kMaxMultiprocessors = 4096;
 constexpr std::size_t kReserve = 8192;
 
 // Tiles per microsecond shrink once more blocks run than memory keeps up with.

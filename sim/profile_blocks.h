@@ -16,6 +16,7 @@ namespace metronome {
 
 constexpr double kTileKeys = 128;
 constexpr double kTileQueries = 64;
+constexpr std::int64_t kMaxMultiprocessors = 4096;
 
 struct BlockTimes {
   double launch_us = 0;     // of the kernel, once

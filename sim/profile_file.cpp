@@ -14,8 +14,6 @@ namespace {
 
 using Json = CostModelFile::Json;
 
-constexpr std::int64_t kMaxMultiprocessors = 4096;
-
 // ---- Writing ----
 
 // Most keys are whole numbers, which are shorter without a fraction.

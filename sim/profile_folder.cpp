@@ -9,6 +9,7 @@
 #include "core/config_node.h"
 #include "core/error.h"
 #include "sim/device_share.h"
+#include "sim/pass_cost.h"
 #include "sim/profile_csv.h"
 #include "sim/profile_rows.h"
 
@@ -17,7 +18,6 @@ namespace {
 
 constexpr const char* kAllowed =
     "a folder with meta.yaml and tpN/dense.csv, or with Vidur's mlp.csv and attention.csv";
-constexpr double kMicrosPerSec = 1e6;
 constexpr double kMicrosPerMilli = 1e3;
 constexpr double kBytesPerWeight = 2;
 

@@ -10,9 +10,6 @@
 namespace metronome {
 namespace {
 
-constexpr double kNsPerMicro = 1e3;
-constexpr double kMicrosPerSec = 1e6;
-constexpr double kBytesPerActivation = 2;
 constexpr std::int64_t kMaxGraphTokens = 512;
 constexpr std::size_t kReserve = 4096;
 

@@ -7,17 +7,18 @@
 #include <string>
 #include <utility>
 
+#include "core/digest.h"
 #include "core/json_place.h"
 #include "core/recorded_steps.h"
 #include "sim/fitted_file.h"
+#include "sim/pass_cost.h"
 
 namespace metronome {
 namespace {
 
 using Json = CostModelFile::Json;
 
-constexpr TimeNs kMaxStepNs = 1'000'000'000'000'000;  // eleven days: a mistake in the file
-constexpr int kHexDigits = 16;
+constexpr auto kMostNs = static_cast<TimeNs>(kMaxStepNs);
 
 // When a simulated host would plan each step, its times being those of the record.
 class HostClock {
@@ -65,15 +66,6 @@ class HostClock {
   std::vector<TimeNs> ends_;
 };
 
-std::string hex_text(std::uint64_t number) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string text(kHexDigits, '0');
-  for (int i = kHexDigits - 1; i >= 0; --i, number >>= 4) {
-    text[static_cast<std::size_t>(i)] = kDigits[number & 15];
-  }
-  return text;
-}
-
 std::uint64_t read_hex(const JsonPlace& place) {
   const std::string text = place.text();
   std::uint64_t number = 0;
@@ -87,7 +79,7 @@ std::uint64_t read_hex(const JsonPlace& place) {
 Json time_json(TimeNs ns) { return ns == kNoTime ? Json() : Json(ns); }
 
 TimeNs read_time(const JsonPlace& place) {
-  return place.is_null() ? kNoTime : place.integer(0, kMaxStepNs);
+  return place.is_null() ? kNoTime : place.integer(0, kMostNs);
 }
 
 // The part of the file that a file of kind `fitted` would have for its body.
@@ -139,7 +131,7 @@ Json replay_body(const std::vector<RecordedStep>& steps, const FittedModel& fitt
   body["columns"] = column_names();
   body["steps"] = Json::array();
   for (const RecordedStep& step : steps) {
-    body["steps"].push_back({hex_text(step.composition), step.device_ns, time_json(step.gap_ns),
+    body["steps"].push_back({hex_digits(step.composition), step.device_ns, time_json(step.gap_ns),
                              step.is_gap_hidden, time_json(step.decode_only_ns)});
   }
   body["fitted"] = fitted_body(fitted, model);
@@ -158,7 +150,7 @@ std::vector<RecordedStep> read_replay(const CostModelFile& file) {
     row.for_each([&](const JsonPlace& cell) {
       switch (column++) {
         case 0: step.composition = read_hex(cell); break;
-        case 1: step.device_ns = cell.integer(0, kMaxStepNs); break;
+        case 1: step.device_ns = cell.integer(0, kMostNs); break;
         case 2: step.gap_ns = read_time(cell); break;
         case 3: step.is_gap_hidden = cell.truth(); break;
         case 4: step.decode_only_ns = read_time(cell); break;

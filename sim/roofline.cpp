@@ -11,9 +11,6 @@ namespace metronome {
 namespace {
 
 constexpr double kNsPerSec = 1e9;
-constexpr double kNsPerMicro = 1e3;
-// Activations travel and are added in bf16 whatever the weights are stored in.
-constexpr double kBytesPerActivation = 2;
 constexpr double kAllreducesPerLayer = 2;  // after the output and the down projection
 
 double real(std::int64_t n) { return static_cast<double>(n); }

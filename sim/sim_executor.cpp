@@ -9,7 +9,7 @@ namespace metronome {
 void SimExecutor::launch(const StepPlan& plan, const RequestTable&, TimeNs now) {
   METRONOME_CHECK(num_launched_ - num_collected_ < kMaxInFlight, "too many steps in flight");
   const StepCost cost = cost_model_.step_cost(plan);
-  StepResult& result = results_[static_cast<std::size_t>(num_launched_ % kNumSlots)];
+  StepResult& result = results_[static_cast<std::size_t>(num_launched_ % kNumResults)];
   result.step_index = plan.step_index;
   result.started_at = std::max(now + cost_model_.host_gap_ns(plan), device_free_at_);
   result.finished_at = result.started_at + cost.total_ns;
@@ -21,7 +21,7 @@ void SimExecutor::launch(const StepPlan& plan, const RequestTable&, TimeNs now) 
 
 const StepResult& SimExecutor::collect() {
   METRONOME_CHECK(num_collected_ < num_launched_, "no step is in flight");
-  return results_[static_cast<std::size_t>(num_collected_++ % kNumSlots)];
+  return results_[static_cast<std::size_t>(num_collected_++ % kNumResults)];
 }
 
 }  // namespace metronome

@@ -20,12 +20,9 @@ class SimExecutor final : public Executor {
   const StepResult& collect() override;
 
  private:
-  static constexpr std::int64_t kMaxInFlight = 2;
-  static constexpr std::int64_t kNumSlots = kMaxInFlight + 1;  // one more: the result handed out
-
   CostModel& cost_model_;
   TimeNs device_free_at_ = 0;
-  std::array<StepResult, kNumSlots> results_;
+  std::array<StepResult, kNumResults> results_;
   std::int64_t num_launched_ = 0;
   std::int64_t num_collected_ = 0;
 };

@@ -21,8 +21,6 @@ class SpeakingExecutor final : public Executor {
   void forget_group(std::size_t group) override { executor_.forget_group(group); }
 
  private:
-  static constexpr std::int64_t kMaxInFlight = 2;
-
   // A token that a step in flight samples.
   struct Sample {
     RequestId request;

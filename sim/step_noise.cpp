@@ -8,11 +8,10 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "core/step_regime.h"
+#include "sim/pass_cost.h"
 
 namespace metronome {
 namespace {
-
-constexpr double kMaxNs = 1e15;  // of a mistaken file
 
 // The ratio below which a share of the steps was: linear between the quantiles that are known.
 double quantile(const StepScatter& scatter, double share) {
@@ -45,8 +44,7 @@ double NoisyCostModel::ratio_of(const StepPlan& plan) const {
                    [&](const StepScatter& scatter) { return scatter.regime.order > order; });
   const StepScatter& scatter = behind == scatter_.begin() ? *behind : *(behind - 1);
   const std::uint64_t bits = mix64(drawn_seed_ + static_cast<std::uint64_t>(plan.step_index));
-  constexpr double kUnit = 0x1p-53;
-  return quantile(scatter, static_cast<double>(bits >> 11) * kUnit);
+  return quantile(scatter, unit_of(bits));
 }
 
 StepCost NoisyCostModel::step_cost(const StepPlan& plan) {
@@ -54,7 +52,7 @@ StepCost NoisyCostModel::step_cost(const StepPlan& plan) {
   const double ratio = ratio_of(plan);
   for (TimeNs* part : {&cost.linear_ns, &cost.attention_ns, &cost.comm_ns, &cost.overhead_ns,
                        &cost.decode_only_ns, &cost.decode_only_attention_ns}) {
-    *part = std::llround(std::min(static_cast<double>(*part) * ratio, kMaxNs));
+    *part = std::llround(std::min(static_cast<double>(*part) * ratio, kMaxStepNs));
   }
   cost.total_ns = cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
   cost.decode_only_ns = std::min(cost.decode_only_ns, cost.total_ns);

@@ -44,17 +44,17 @@ std::unique_ptr<CostModel> roofline() {
 }
 
 // A server whose matrix products and attention take other times than predicted.
-StepCorrection true_correction() {
-  StepCorrection correction = no_correction();
-  for (StepCorrection::Range& range : correction.decode) {
+StepFactors true_factors() {
+  StepFactors factors = unit_factors();
+  for (StepFactors::Range& range : factors.decode) {
     range.factor = range.max_tokens <= 64 ? 1.08 : 0.96;
   }
-  for (StepCorrection::Range& range : correction.prompt) {
+  for (StepFactors::Range& range : factors.prompt) {
     range.factor = 1.15 - 0.05 * static_cast<double>(range.max_tokens) / 2048;
   }
-  correction.decode_attention = 0.9;
-  correction.prompt_attention = 1.06;
-  return correction;
+  factors.decode_attention = 0.9;
+  factors.prompt_attention = 1.06;
+  return factors;
 }
 
 struct Measured {
@@ -66,7 +66,7 @@ struct Measured {
 // taken with an error.
 Measured measure(std::uint64_t seed, int num_intervals, double instant_deviation_ns) {
   Rng rng(seed, "measured");
-  const StepCorrection truth = true_correction();
+  const StepFactors truth = true_factors();
   Measured all;
   double error_before = 0;
   for (int i = 0; i < num_intervals; ++i) {
@@ -97,23 +97,23 @@ TEST_CASE("a fit finds the factors that stretches of steps took", "[corrected]")
   INFO("seed " << seed << ", instants off by " << instant_ms << " ms");
   const Measured measured = measure(seed, 600, instant_ms * 1e6);
   const CorrectionFit fit = fit_correction(measured.steps, measured.intervals);
-  const StepCorrection truth = true_correction();
+  const StepFactors truth = true_factors();
   // Where instants are uncertain, attention and the rest are not told apart as well.
   const double slack = 0.01 * instant_ms;
   CHECK(fit.instant_ns / 1e6 == Approx(std::max(instant_ms, 0.2)).margin(1.2));
-  CHECK(fit.correction.decode_attention == Approx(truth.decode_attention).margin(0.03 + slack));
-  CHECK(fit.correction.prompt_attention == Approx(truth.prompt_attention).margin(0.06 + slack));
+  CHECK(fit.factors.decode_attention == Approx(truth.decode_attention).margin(0.03 + slack));
+  CHECK(fit.factors.prompt_attention == Approx(truth.prompt_attention).margin(0.06 + slack));
   CHECK(std::abs(fit.sum_error) < 0.001);
   for (std::size_t k = 0; k < truth.decode.size(); ++k) {
-    const StepCorrection::Range& range = fit.correction.decode[k];
+    const StepFactors::Range& range = fit.factors.decode[k];
     INFO("decodes up to " << range.max_tokens << ", " << range.num_steps << " steps");
     if (range.num_steps < 50) continue;
     CHECK(range.factor == Approx(truth.decode[k].factor).margin(0.035 + slack));
   }
   // What counts: steps that it was not fitted to.
   const Measured others = measure(seed + 1000, 300, 0);
-  CHECK(check_correction(no_correction(), others.steps, others.intervals).mean_abs_error > 0.04);
-  const CorrectionFit check = check_correction(fit.correction, others.steps, others.intervals);
+  CHECK(check_factors(unit_factors(), others.steps, others.intervals).mean_abs_error > 0.04);
+  const CorrectionFit check = check_factors(fit.factors, others.steps, others.intervals);
   CHECK(check.mean_abs_error < 0.015);
   CHECK(std::abs(check.sum_error) < 0.004);
 }
@@ -121,15 +121,14 @@ TEST_CASE("a fit finds the factors that stretches of steps took", "[corrected]")
 TEST_CASE("few stretches move factors a little, and only where they say something", "[corrected]") {
   const Measured measured = measure(3, 12, 1e6);
   const CorrectionFit fit = fit_correction(measured.steps, measured.intervals);
-  for (const std::vector<StepCorrection::Range>& ranges :
-       {fit.correction.decode, fit.correction.prompt}) {
-    for (const StepCorrection::Range& range : ranges) {
+  for (const std::vector<StepFactors::Range>& ranges : {fit.factors.decode, fit.factors.prompt}) {
+    for (const StepFactors::Range& range : ranges) {
       CHECK(range.factor > 0.8);
       CHECK(range.factor < 1.25);
     }
   }
   // The farther from what was measured, the nearer to the base.
-  const StepCorrection::Range& last = fit.correction.prompt.back();
+  const StepFactors::Range& last = fit.factors.prompt.back();
   CHECK(last.num_steps == 0);
   CHECK(std::abs(last.factor - 1) < 0.02);
 }
@@ -141,20 +140,19 @@ TEST_CASE("stretches that are far off count less", "[corrected]") {
     measured.intervals[i].took_ns += 400e6;
   }
   const CorrectionFit fit = fit_correction(measured.steps, measured.intervals);
-  CHECK(fit.correction.decode_attention == Approx(clean.correction.decode_attention).margin(0.06));
+  CHECK(fit.factors.decode_attention == Approx(clean.factors.decode_attention).margin(0.06));
   for (std::size_t k = 0; k < 5; ++k) {
-    CHECK(fit.correction.decode[k].factor ==
-          Approx(clean.correction.decode[k].factor).margin(0.06));
+    CHECK(fit.factors.decode[k].factor == Approx(clean.factors.decode[k].factor).margin(0.06));
   }
 }
 
 TEST_CASE("a corrected step is the base's parts times their factors", "[corrected]") {
   const std::unique_ptr<CostModel> base = roofline();
-  StepCorrection correction = true_correction();
-  for (StepCorrection::Range& range : correction.decode) range.num_steps = 9;
-  for (StepCorrection::Range& range : correction.prompt) range.num_steps = 9;
-  correction.prompt[3].num_steps = 0;  // 385 to 512 tokens
-  CorrectedCostModel model(roofline(), correction);
+  StepFactors factors = true_factors();
+  for (StepFactors::Range& range : factors.decode) range.num_steps = 9;
+  for (StepFactors::Range& range : factors.prompt) range.num_steps = 9;
+  factors.prompt[3].num_steps = 0;  // 385 to 512 tokens
+  CorrectedCostModel model(roofline(), factors);
   const auto near = [](TimeNs ns, double expected) {
     return std::abs(static_cast<double>(ns) - expected) <= 3;
   };
@@ -162,9 +160,9 @@ TEST_CASE("a corrected step is the base's parts times their factors", "[correcte
        {std::tuple{0, 64, 1.08, 0.9},
         {0, 65, 0.96, 0.9},
         {0, 5000, 0.96, 0.9},
-        {64, 64, correction.prompt[0].factor, 1.06},
-        {65, 64, correction.prompt[1].factor, 1.06},
-        {20000, 0, correction.prompt.back().factor, 1.06}}) {
+        {64, 64, factors.prompt[0].factor, 1.06},
+        {65, 64, factors.prompt[1].factor, 1.06},
+        {20000, 0, factors.prompt.back().factor, 1.06}}) {
     INFO(prefill << " prefill tokens, " << decodes << " decodes");
     const StepPlan plan = plan_of(prefill, decodes);
     const StepCost plain = base->step_cost(plan);
@@ -188,7 +186,7 @@ TEST_CASE("a corrected step is the base's parts times their factors", "[correcte
 }
 
 TEST_CASE("a correction survives its file, and another's is refused", "[corrected]") {
-  CorrectedModel corrected{std::nullopt, {true_correction(), 0.4e6, -0.001, 0.02}, 214, 40.0};
+  CorrectedModel corrected{std::nullopt, {true_factors(), 0.4e6, -0.001, 0.02}, 214, 40.0};
   CostModelFile file;
   file.kind = "corrected";
   file.hardware = "h200";
@@ -199,7 +197,7 @@ TEST_CASE("a correction survives its file, and another's is refused", "[correcte
   };
   const CostModelFile::Json body = corrected_body(corrected);
   const CorrectedModel read = read_corrected(with_body(body));
-  CHECK(read.fit.correction == corrected.fit.correction);
+  CHECK(read.fit.factors == corrected.fit.factors);
   CHECK(read.fit.instant_ns == 0.4e6);
   CHECK(read.num_intervals == 214);
   CHECK(read.until_s == 40.0);
@@ -228,7 +226,7 @@ TEST_CASE("a correction survives its file, and another's is refused", "[correcte
   const ModelConfig model = find_model("llama-3.1-8b", {});
   const std::unique_ptr<CostModel> own =
       make_cost_model(with_body(body), model, find_hardware("h200", {}), {});
-  CorrectedCostModel expected(roofline(), corrected.fit.correction);
+  CorrectedCostModel expected(roofline(), corrected.fit.factors);
   const StepPlan plan = plan_of(300, 40);
   CHECK(own->step_cost(plan).total_ns == expected.step_cost(plan).total_ns);
   corrected.base = find_cost_model_file("rtx-4090_llama-3.1-8b", {});

@@ -24,7 +24,7 @@ const fs::path kFolder = fs::path(testing::source_dir()) / "scenarios";
 std::vector<std::string> shipped_scenarios() {
   std::vector<std::string> paths;
   for (const auto& entry : fs::recursive_directory_iterator(kFolder)) {
-    if (entry.is_regular_file()) paths.push_back(entry.path().string());
+    if (entry.path().extension() == ".yaml") paths.push_back(entry.path().string());
   }
   std::sort(paths.begin(), paths.end());
   return paths;
@@ -82,7 +82,7 @@ TEST_CASE("synthetic scenarios run whole", "[scenarios]") {
   }
 }
 
-TEST_CASE("chunked prefill steadies the cadence as README says", "[scenarios]") {
+TEST_CASE("chunked prefill steadies the cadence as published", "[scenarios]") {
   const std::string path = (kFolder / "chunked_prefill.yaml").string();
   std::map<std::string, Summary> found;
   for (const Scenario& scenario : load_scenario(path, {}, std::nullopt).variants) {
@@ -243,15 +243,16 @@ TEST_CASE("policies.yaml and azure_conversation.yaml compare every policy", "[sc
   }
 }
 
-TEST_CASE("the scenario in README.md is valid and runs", "[scenarios]") {
-  const std::string readme = testing::read_text_file(fs::path(testing::source_dir()) / "README.md");
+TEST_CASE("the scenario in docs/guide/run.md is valid and runs", "[scenarios]") {
+  const std::string page =
+      testing::read_text_file(fs::path(testing::source_dir()) / "docs/guide/run.md");
   const std::string fence = "```yaml\n";
-  const std::size_t begin = readme.find(fence);
+  const std::size_t begin = page.find(fence);
   REQUIRE(begin != std::string::npos);
-  const std::size_t end = readme.find("```", begin + fence.size());
+  const std::size_t end = page.find("```", begin + fence.size());
   const testing::ScratchFolder folder;
   const std::string path =
-      folder.write("readme.yaml", readme.substr(begin + fence.size(), end - begin - fence.size()));
+      folder.write("guide.yaml", page.substr(begin + fence.size(), end - begin - fence.size()));
   for (const Scenario& scenario : load_scenario(path, {}, std::nullopt).variants) {
     CHECK(simulate(scenario).completed == 512);
   }

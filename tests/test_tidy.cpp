@@ -14,8 +14,8 @@ using namespace metronome::testing;
 
 namespace {
 
-constexpr const char* kFolders[] = {"core",    "sim",       "cpu",   "gpu",
-                                    "reports", "scenarios", "tools", "tests"};
+constexpr const char* kFolders[] = {"core",      "sim",     "cpu",   "gpu",  "docs",
+                                    "scenarios", "reports", "tools", "tests"};
 
 std::string read_text(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -57,18 +57,24 @@ bool is_code(const SourceFile& file) {
 
 bool is_text(const SourceFile& file) { return file.text.find('\0') == std::string::npos; }
 
-template <class Check>
-void require_clean(Check check, bool only_code) {
+void require_none(const std::vector<Violation>& violations) {
   std::string report;
-  for (const SourceFile& file : repository()) {
-    if (!is_text(file) || (only_code && !is_code(file))) continue;
-    for (const Violation& violation : check(file)) {
-      report += violation.path + ":" + std::to_string(violation.line) + ": ";
-      report += violation.what + "\n";
-    }
+  for (const Violation& violation : violations) {
+    report += violation.path + ":" + std::to_string(violation.line) + ": ";
+    report += violation.what + "\n";
   }
   INFO(report);
   CHECK(report.empty());
+}
+
+template <class Check>
+void require_clean(Check check, bool only_code) {
+  std::vector<Violation> violations;
+  for (const SourceFile& file : repository()) {
+    if (!is_text(file) || (only_code && !is_code(file))) continue;
+    for (Violation& violation : check(file)) violations.push_back(std::move(violation));
+  }
+  require_none(violations);
 }
 
 std::string repeated(const std::string& text, std::size_t times) {
@@ -79,6 +85,11 @@ std::string repeated(const std::string& text, std::size_t times) {
 
 std::size_t count_determinism(const std::string& path, const std::string& text) {
   return check_determinism({path, text}).size();
+}
+
+// What is wrong with two headers of such text.
+std::vector<Violation> type_names(const std::string& a, const std::string& b) {
+  return check_type_names({{"core/a.h", a}, {"core/b.h", b}});
 }
 
 std::size_t count_includes(const std::string& path, const std::string& line) {
@@ -112,6 +123,8 @@ TEST_CASE("includes point inward", "[tidy]") { require_clean(check_includes, tru
 TEST_CASE("core and sim use nothing that varies between runs or libraries", "[tidy]") {
   require_clean(check_determinism, true);
 }
+
+TEST_CASE("a type has one definition", "[tidy]") { require_none(check_type_names(repository())); }
 
 TEST_CASE("nothing is left unfinished", "[tidy]") { require_clean(check_words, false); }
 
@@ -204,6 +217,33 @@ TEST_CASE("checker: determinism", "[tidy][checker]") {
   CHECK(count_determinism("sim/x.cpp", "auto h = std::hash<int>{}(1);") == 1);
   CHECK(count_determinism("sim/x.cpp", "// rand() would be wrong here") == 0);
   CHECK(count_determinism("tools/x.cpp", "auto t = std::chrono::steady_clock::now();") == 0);
+}
+
+TEST_CASE("checker: type names", "[tidy][checker]") {
+  const std::string x = "namespace m {\nstruct X {};\n}\n";
+  const std::vector<Violation> twice = type_names(x, "\n\n" + x);
+  REQUIRE(twice.size() == 1);
+  CHECK(twice[0].path == "core/b.h");
+  CHECK(twice[0].line == 4);
+  CHECK(twice[0].what == "m::X is also defined in core/a.h");
+  for (const char* other :
+       {"class X final : public B {\n int f() { return 1; }\n};", "enum class X : int { A };",
+        "template <class T, class = U<T>>\nstruct X {};", "union X { int i; };",
+        "struct alignas(16) X {};", "class [[nodiscard]] X {};", "enum X { A };"}) {
+    INFO(other);
+    CHECK(type_names(x, "namespace m {\n" + std::string(other) + "\n}\n").size() == 1);
+  }
+  for (const char* other : {"struct X;", "enum class X : int;", "namespace n {\nstruct X {};\n}",
+                            "namespace {\nstruct X {};\n}", "struct Y {\n  struct X {};\n};",
+                            "void f() {\n  struct X {};\n}", "X f(struct X x = {}) { return x; }",
+                            "X x{1};", "struct X y{1};", "template <>\nstruct X<int> {};",
+                            "struct X::Y {};", "enum { kX };", "// struct X {};"}) {
+    INFO(other);
+    CHECK(type_names(x, "namespace m {\n" + std::string(other) + "\n}\n").empty());
+  }
+  CHECK(type_names("struct A::B {};", "struct A::B {};").size() == 1);
+  CHECK(type_names("extern \"C\" {\nstruct C {};\n}\n", "struct C {};").size() == 1);
+  CHECK(type_names("#if A\nstruct D {};\n#else\nstruct D { int i; };\n#endif\n", "").empty());
 }
 
 TEST_CASE("checker: words and layout", "[tidy][checker]") {

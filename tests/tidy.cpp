@@ -6,20 +6,9 @@
 #include <utility>
 
 namespace metronome::testing {
-namespace {
 
 bool is_identifier_char(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-}
-
-std::vector<std::string_view> split_lines(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    lines.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -31,6 +20,18 @@ std::string_view trimmed(std::string_view text) {
 bool is_source(std::string_view path) {
   return path.ends_with(".h") || path.ends_with(".cpp") || path.ends_with(".cu") ||
          path.ends_with(".cuh");
+}
+
+namespace {
+
+std::vector<std::string_view> split_lines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
 }
 
 std::string_view module_of(std::string_view path) {
@@ -253,6 +254,7 @@ constexpr std::string_view kTopLevel[] = {"core",
                                           "sim",
                                           "cpu",
                                           "gpu",
+                                          "docs",
                                           "scenarios",
                                           "reports",
                                           "tools",

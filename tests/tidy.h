@@ -23,6 +23,10 @@ constexpr std::size_t kMaxFunctionLines = 70;
 constexpr std::size_t kMaxFileLines = 600;
 constexpr std::size_t kMaxColumns = 100;
 
+bool is_identifier_char(char c);
+std::string_view trimmed(std::string_view text);  // without blanks around it
+bool is_source(std::string_view path);            // C++ or CUDA
+
 // The text with comments, string and character literals and preprocessor lines blanked out.
 // Line breaks stay where they are.
 std::string code_only(std::string_view text);
@@ -33,6 +37,9 @@ std::vector<Violation> check_columns(const SourceFile& file);
 std::vector<Violation> check_includes(const SourceFile& file);
 std::vector<Violation> check_determinism(const SourceFile& file);  // core/ and sim/ only
 std::vector<Violation> check_words(const SourceFile& file);
+// Of all files together: a type that is defined at namespace scope is defined in one of them. Types
+// of anonymous namespaces are their file's own; specialisations are no new types.
+std::vector<Violation> check_type_names(const std::vector<SourceFile>& files);
 // A name at the top of the repository. Hidden names are not looked at.
 std::vector<Violation> check_top_level_name(std::string_view name);
 

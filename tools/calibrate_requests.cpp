@@ -76,11 +76,11 @@ std::string off_text(const CorrectionFit& check) {
 }
 
 // Before and after the correction.
-std::string errors_text(const StepCorrection& correction, const PinnedRun& run,
+std::string errors_text(const StepFactors& factors, const PinnedRun& run,
                         std::span<const MeasuredInterval> intervals) {
   const std::vector<PredictedStep> steps = predicted_steps(run);
-  return off_text(check_correction(no_correction(), steps, intervals)) + "; corrected " +
-         off_text(check_correction(correction, steps, intervals));
+  return off_text(check_factors(unit_factors(), steps, intervals)) + "; corrected " +
+         off_text(check_factors(factors, steps, intervals));
 }
 
 std::string intervals_text(const PinnedRun& run, std::span<const MeasuredInterval> intervals) {
@@ -91,7 +91,7 @@ std::string intervals_text(const PinnedRun& run, std::span<const MeasuredInterva
 }
 
 // What a correction fitted to the beginning is worth for what came later.
-void print_check(const CorrectionOptions& options, const StepCorrection& correction) {
+void print_check(const CorrectionOptions& options, const StepFactors& factors) {
   const RequestLogRun whole =
       follow_request_log(options.log, options.scenario, options.assignments, std::nullopt);
   std::vector<MeasuredInterval> intervals =
@@ -102,12 +102,12 @@ void print_check(const CorrectionOptions& options, const StepCorrection& correct
   });
   if (intervals.empty()) return say("later", "nothing is known of the steps then");
   say("later", intervals_text(whole.pinned, intervals) + "; " +
-                   errors_text(correction, whole.pinned, intervals));
+                   errors_text(factors, whole.pinned, intervals));
   const std::vector<PredictedStep> steps = predicted_steps(whole.pinned);
-  const auto error = [&](const StepCorrection& tried) {
-    return check_correction(tried, steps, intervals).mean_abs_error;
+  const auto error = [&](const StepFactors& tried) {
+    return check_factors(tried, steps, intervals).mean_abs_error;
   };
-  if (error(correction) <= error(no_correction())) return;
+  if (error(factors) <= error(unit_factors())) return;
   say("remark",
       "later steps are predicted worse than without the correction; more seconds "
       "(--until) tell more of them");
@@ -136,11 +136,11 @@ void require_base(const Scenario& scenario) {
 }
 
 // The longer first step of a server that was not warm.
-std::string first_step_text(const RequestLogRun& run, const StepCorrection& correction) {
+std::string first_step_text(const RequestLogRun& run, const StepFactors& factors) {
   const PinnedInterval& first = run.pinned.intervals.front();
   const std::vector<PredictedStep> steps = predicted_steps(run.pinned);
   const MeasuredInterval interval{first.begin, first.end, device_ns(run.pinned, first), false};
-  const CorrectionFit check = check_correction(correction, steps, std::span(&interval, 1));
+  const CorrectionFit check = check_factors(factors, steps, std::span(&interval, 1));
   const double ms = -check.sum_error * interval.took_ns / 1e6;
   constexpr double kMentioned = 5;
   if (ms < kMentioned) return "";
@@ -149,11 +149,11 @@ std::string first_step_text(const RequestLogRun& run, const StepCorrection& corr
          fixed_text(ms + run.scenario.cost_model.cold_start_ms, 0) + " simulates that";
 }
 
-void print_ranges(const StepCorrection& correction) {
+void print_ranges(const StepFactors& factors) {
   std::vector<std::vector<std::string>> rows = {{"factor", "of", "tokens", "steps"}};
-  const auto add = [&](const std::vector<StepCorrection::Range>& ranges, const char* what) {
+  const auto add = [&](const std::vector<StepFactors::Range>& ranges, const char* what) {
     std::int64_t from = 1;
-    for (const StepCorrection::Range& range : ranges) {
+    for (const StepFactors::Range& range : ranges) {
       if (range.num_steps > 0) {
         rows.push_back({fixed_text(range.factor, 3), what,
                         std::to_string(from) + "-" + std::to_string(range.max_tokens),
@@ -162,15 +162,15 @@ void print_ranges(const StepCorrection& correction) {
       from = range.max_tokens + 1;
     }
   };
-  add(correction.decode, "decodes alone");
-  add(correction.prompt, "with prompts");
-  rows.push_back({fixed_text(correction.decode_attention, 3), "attention of decodes", "", ""});
-  rows.push_back({fixed_text(correction.prompt_attention, 3), "attention with prompts", "", ""});
+  add(factors.decode, "decodes alone");
+  add(factors.prompt, "with prompts");
+  rows.push_back({fixed_text(factors.decode_attention, 3), "attention of decodes", "", ""});
+  rows.push_back({fixed_text(factors.prompt_attention, 3), "attention with prompts", "", ""});
   std::cout << '\n' << aligned_rows(rows);
 }
 
 // No step of the run may be faster than the hardware.
-void check_floor(const RequestLogRun& run, const StepCorrection& correction) {
+void check_floor(const RequestLogRun& run, const StepFactors& factors) {
   if (run.hardware.memory_bytes == 0) return;
   const RooflineCostModel roofline(run.model, run.hardware, run.scenario.cost_model);
   const std::vector<PredictedStep> steps = predicted_steps(run.pinned);
@@ -179,7 +179,7 @@ void check_floor(const RequestLogRun& run, const StepCorrection& correction) {
   while (recorded.next(plan)) {
     const std::size_t at = recorded.position();
     const PredictedStep& step = steps[at];
-    const double ns = corrected_ns(correction, step);
+    const double ns = corrected_ns(factors, step);
     const auto floor = static_cast<double>(roofline.floor_ns(roofline.step_work(plan)));
     if (ns + 1 >= floor) continue;
     throw ConfigError(run.log.path + ": corrected, step " + std::to_string(at) + " (" +
@@ -272,17 +272,17 @@ void calibrate_from_requests(const CorrectionOptions& options) {
                        fixed_text(fit.instant_ns / 1e6, 1) + " ms");
   const std::string remark = contradiction_remark(run);
   if (!remark.empty()) say("remark", printable(remark));
-  say("there", errors_text(fit.correction, run.pinned, intervals));
+  say("there", errors_text(fit.factors, run.pinned, intervals));
   if (fit.mean_abs_error > kPlausibleError) {
     say("remark",
         "that is far off still: the scenario may not be what was measured, or queued_ts "
         "not the instant at which the engine saw a request");
   }
-  if (options.until_s) print_check(options, fit.correction);
-  const std::string first = first_step_text(run, fit.correction);
+  if (options.until_s) print_check(options, fit.factors);
+  const std::string first = first_step_text(run, fit.factors);
   if (!first.empty()) say("first step", first);
-  check_floor(run, fit.correction);
-  print_ranges(fit.correction);
+  check_floor(run, fit.factors);
+  print_ranges(fit.factors);
   if (options.out.empty()) return;
   replace_file(options.out, file_of(run, fit, std::ssize(intervals)).to_json());
   std::cout << "\ncost model: " << printable(options.out) << '\n';

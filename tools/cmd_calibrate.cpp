@@ -10,6 +10,7 @@
 #include "core/catalogue.h"
 #include "core/config_reader.h"
 #include "core/error.h"
+#include "core/json_place.h"
 #include "tools/calibrate_fit.h"
 #include "tools/calibrate_import.h"
 #include "tools/calibrate_measure.h"
@@ -133,7 +134,6 @@ void add_options(po::options_description& visible, CalibrateOptions& options) {
   // clang-format on
 }
 
-constexpr double kMaxSeconds = 1e9;
 constexpr double kMaxMeasuringSeconds = 86'400;
 
 void choose_kind(CalibrateOptions& options) {

@@ -23,7 +23,7 @@ class LoggedExecutor final : public Executor {
 
   void launch(const StepPlan& plan, const RequestTable&, TimeNs now) override {
     const auto i = static_cast<std::size_t>(num_launched_);
-    StepResult& result = results_[i % kNumSlots];
+    StepResult& result = results_[i % kNumResults];
     result.step_index = plan.step_index;
     result.started_at = result.finished_at = std::max(now, device_free_at_);
     ++num_launched_;
@@ -45,7 +45,7 @@ class LoggedExecutor final : public Executor {
     }
   }
   const StepResult& collect() override {
-    return results_[static_cast<std::size_t>(num_collected_++) % kNumSlots];
+    return results_[static_cast<std::size_t>(num_collected_++ % kNumResults)];
   }
 
   std::int64_t num_launched() const { return num_launched_; }
@@ -53,13 +53,11 @@ class LoggedExecutor final : public Executor {
   const std::optional<LoggedRun::Difference>& difference() const { return difference_; }
 
  private:
-  static constexpr std::size_t kNumSlots = 3;  // two in flight and the one handed out
-
   const IterationLog& log_;
   std::int64_t num_launched_ = 0;
   std::int64_t num_collected_ = 0;
   TimeNs device_free_at_ = 0;
-  StepResult results_[kNumSlots];
+  StepResult results_[kNumResults];
   std::optional<LoggedRun::Difference> difference_;
 };
 

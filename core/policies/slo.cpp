@@ -39,7 +39,6 @@ constexpr double kRateWeight = 1.0 / 8;
 // Steps of decodes alone are all alike: one of so many is compared with its prediction.
 constexpr std::int64_t kDecodeStepsPerLesson = 8;
 constexpr TimeNs kGapSteps = 8;  // the host gap is a mean over about so many steps
-constexpr std::int64_t kMaxInFlight = 2;
 
 std::optional<TimeNs> ns_of(const std::optional<double>& ms) {
   if (!ms) return std::nullopt;
