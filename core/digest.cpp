@@ -3,7 +3,7 @@
 #include <bit>
 #include <type_traits>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace metronome {
 namespace {

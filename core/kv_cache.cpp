@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/rng.h"
 #include "core/error.h"
-#include "core/rng.h"
 
 namespace metronome {
 namespace {

@@ -1,7 +1,7 @@
 #include "core/output_log.h"
 
+#include "core/base/rng.h"
 #include "core/digest.h"
-#include "core/rng.h"
 
 namespace metronome {
 

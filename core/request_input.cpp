@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace metronome {
 

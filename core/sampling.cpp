@@ -15,23 +15,6 @@
 namespace metronome {
 namespace {
 
-// log(x) for finite x >= 1, to about one unit in the last place.
-double log_of(double x) {
-  const auto bits = std::bit_cast<std::uint64_t>(x);
-  auto exponent = static_cast<double>(bits >> 52) - 1023;
-  double m = std::bit_cast<double>((bits & 0x000fffffffffffffull) | 0x3ff0000000000000ull);
-  if (m > 0x1.6a09e667f3bcdp+0) {  // sqrt(2)
-    m *= 0.5;
-    exponent += 1;
-  }
-  // log(m) = 2 artanh(s), and s^2 < 0.03.
-  const double s = (m - 1) / (m + 1);
-  const double square = s * s;
-  double sum = 1.0 / 21;
-  for (int k = 19; k >= 1; k -= 2) sum = sum * square + 1.0 / k;
-  return exponent * kLn2High + (2 * s * sum + exponent * kLn2Low);
-}
-
 // The keys of the `count` likeliest tokens into `keys`, in no certain order. What is gathered is
 // thinned out now and then, so that most tokens cost one comparison.
 void select_likeliest(std::span<const float> logits, std::size_t count,
@@ -72,7 +55,7 @@ void weigh(std::span<const float> logits, float largest, double temperature,
            std::vector<double>& weights) {
   weights.resize(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    weights[i] = exp_of((static_cast<double>(logits[i]) - largest) / temperature);
+    weights[i] = exp_of_negative((static_cast<double>(logits[i]) - largest) / temperature);
   }
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/rng.h"
 #include "core/error.h"
-#include "core/rng.h"
 
 namespace metronome {
 

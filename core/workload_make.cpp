@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/math.h"
+#include "core/base/rng.h"
 #include "core/error.h"
-#include "core/rng.h"
 #include "core/workload.h"
 #include "core/workload_config.h"
 #include "core/workload_trace.h"
@@ -150,8 +151,8 @@ void draw_lengths(const LengthConfig& config, Rng rng, std::span<RequestSpec> re
       for (RequestSpec& request : requests) set(request, rng.uniform_int(config.min, config.max));
       return;
     case LengthDistribution::Lognormal: {
-      const double mu = std::log(config.median);
-      const double sigma = std::log(config.p99 / config.median) / kNormalQuantile99;
+      const double mu = log_of(config.median);
+      const double sigma = log_of(config.p99 / config.median) / kNormalQuantile99;
       const auto low = static_cast<double>(config.min);
       const auto high = static_cast<double>(config.max);
       for (RequestSpec& request : requests) {

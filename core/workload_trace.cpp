@@ -7,8 +7,8 @@
 #include <fstream>
 #include <numeric>
 
+#include "core/base/rng.h"
 #include "core/error.h"
-#include "core/rng.h"
 #include "core/workload_trace_parse.h"
 
 namespace metronome {

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/rng.h"
 #include "core/digest.h"
-#include "core/rng.h"
 #include "gpu/cuda_check.h"
 #include "gpu/plan/bit_digest.h"
 

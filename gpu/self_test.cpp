@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "gpu/gpu_info.h"
 #include "gpu/plan/bit_digest.h"
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <limits>
 
+#include "core/base/rng.h"
 #include "core/error.h"
-#include "core/rng.h"
 
 namespace metronome {
 namespace {

@@ -5,8 +5,8 @@
 #include <map>
 #include <utility>
 
+#include "core/base/rng.h"
 #include "core/error.h"
-#include "core/rng.h"
 #include "sim/least_squares.h"
 
 namespace metronome {

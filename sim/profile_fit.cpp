@@ -6,6 +6,8 @@
 #include <functional>
 #include <vector>
 
+#include "core/base/math.h"
+
 namespace metronome {
 namespace {
 
@@ -93,7 +95,7 @@ Vertex search(const Function& function, const std::vector<Point>& starts) {
 // the few rows that the model of the kernel does not cover, such as contexts beyond what a cache
 // holds.
 double error_of(double fitted_us, double measured_us) {
-  return std::min(std::abs(std::log(fitted_us / measured_us)), kMaxError);
+  return std::min(std::abs(log_of(fitted_us / measured_us)), kMaxError);
 }
 
 // ---- Rows of the tables ----
@@ -168,10 +170,10 @@ std::optional<FillingFit> fit_filling(const AttentionTable& table, const DeviceH
       });
   const double tiles = largest.sequences * static_cast<double>(heads.kv) * largest.context /
                        kTileKeys / static_cast<double>(num_multiprocessors);
-  const double busy = std::log(largest.us / tiles);
+  const double busy = log_of(largest.us / tiles);
   const auto mixed_times = [](const Point& point) {
-    return BlockTimes{std::exp(point[0]), std::exp(point[1]), std::exp(point[2]),
-                      std::exp(point[3]), std::exp(point[4])};
+    return BlockTimes{exp_of(point[0]), exp_of(point[1]), exp_of(point[2]), exp_of(point[3]),
+                      exp_of(point[4])};
   };
   BlockLaunch launch(num_multiprocessors);
   const auto mixed_error = [&](const Point& point) {
@@ -186,19 +188,18 @@ std::optional<FillingFit> fit_filling(const AttentionTable& table, const DeviceH
     return sum / real(mixed.size());
   };
   // Heads of a group share what they read through a cache.
-  const double half = busy - std::log(2.0);
-  const double third = busy - std::log(3.0);
-  const Vertex best =
-      search(mixed_error, {{std::log(4.0), third, third, std::log(1.0), std::log(0.3)},
-                           {std::log(4.0), half, half, std::log(1.0), std::log(0.3)}});
+  const double half = busy - log_of(2.0);
+  const double third = busy - log_of(3.0);
+  const Vertex best = search(mixed_error, {{log_of(4.0), third, third, log_of(1.0), log_of(0.3)},
+                                           {log_of(4.0), half, half, log_of(1.0), log_of(0.3)}});
   fit.filling.mixed = mixed_times(best.at);
   fit.mixed_error = best.value;
 
   // Equal decodes on powers of two hardly ever leave multiprocessors idle, so they do not tell how
   // fast a block is alone: it walks its tiles as beside prompts.
   const auto decode_times = [&](const Point& point) {
-    return BlockTimes{std::exp(point[0]), fit.filling.mixed.tile_us, std::exp(point[1]),
-                      std::exp(point[2]), 0};
+    return BlockTimes{exp_of(point[0]), fit.filling.mixed.tile_us, exp_of(point[1]),
+                      exp_of(point[2]), 0};
   };
   const auto decode_error = [&](const Point& point) {
     const BlockTimes times = decode_times(point);
@@ -212,7 +213,7 @@ std::optional<FillingFit> fit_filling(const AttentionTable& table, const DeviceH
   std::vector<Point> starts;
   for (const double launch_us : {5.0, 20.0}) {
     for (const double tiles_of_block : {0.2, 0.6}) {
-      starts.push_back({std::log(launch_us), busy, std::log(tiles_of_block)});
+      starts.push_back({log_of(launch_us), busy, log_of(tiles_of_block)});
     }
   }
   const Vertex decode = search(decode_error, starts);

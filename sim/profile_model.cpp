@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/math.h"
 #include "core/error.h"
 #include "sim/device_share.h"
 
@@ -14,16 +15,6 @@ constexpr std::int64_t kMaxGraphTokens = 512;
 constexpr std::size_t kReserve = 4096;
 
 double real(std::int64_t n) { return static_cast<double>(n); }
-
-// Without std::pow, whose last digit differs between libraries.
-double power(double base, std::int64_t exponent) {
-  double result = 1;
-  for (; exponent > 0; exponent /= 2) {
-    if (exponent % 2 == 1) result *= base;
-    base *= base;
-  }
-  return result;
-}
 
 // How often a pass calls a dense layer. Names are those of the profiles; others than these, such as
 // qk_norm and rotary_emb, belong to every layer.
@@ -102,7 +93,7 @@ double ProfileCostModel::graph_tokens(double num_tokens) const {
 double ProfileCostModel::activated_experts(std::int64_t num_tokens) const {
   const double num_experts = real(model_.n_experts);
   const double missed = 1 - real(model_.n_experts_per_token) / num_experts;
-  return num_experts * (1 - power(missed, num_tokens));
+  return num_experts * (1 - pow_of(missed, real(num_tokens)));
 }
 
 void ProfileCostModel::sort_chunks(std::span<const ScheduledChunk> chunks, Part part) {

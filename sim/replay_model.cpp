@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "core/base/rng.h"
 #include "core/error.h"
-#include "core/rng.h"
 
 namespace metronome {
 namespace {

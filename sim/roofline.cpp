@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/base/math.h"
 #include "core/error.h"
 #include "sim/device_share.h"
 
@@ -202,7 +203,7 @@ OperationWork RooflineCostModel::expert_work(double num_tokens) const {
   if (model_.n_experts == 0) return {};
   const double num_experts = real(model_.n_experts);
   const double picked = real(model_.n_experts_per_token);
-  const double num_read = num_experts * (1 - std::pow(1 - picked / num_experts, num_tokens));
+  const double num_read = num_experts * (1 - pow_of(1 - picked / num_experts, num_tokens));
   return {2 * num_tokens * picked * expert_params_,
           num_read * expert_params_ * real(model_.bytes_per_weight)};
 }

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "core/base/rng.h"
 #include "core/error.h"
-#include "core/rng.h"
 #include "core/step_regime.h"
 #include "sim/pass_cost.h"
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace metronome::testing {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "cpu/kernels.h"
 
 namespace metronome::testing {

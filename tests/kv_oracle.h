@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/rng.h"
 #include "core/error.h"
 #include "core/request.h"
-#include "core/rng.h"
 #include "core/step_plan.h"
 #include "core/workload.h"
 

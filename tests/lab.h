@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "core/arrivals.h"
+#include "core/base/rng.h"
 #include "core/engine.h"
 #include "core/forward_batch.h"
 #include "core/output_log.h"
 #include "core/prefix_hash.h"
-#include "core/rng.h"
 #include "tests/engine_harness.h"
 
 namespace metronome::testing {

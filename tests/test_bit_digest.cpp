@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "gpu/plan/bit_digest.h"
 #include "tests/catch.h"
 

@@ -2,9 +2,9 @@
 // that check_integrity sees what it claims to see.
 #include <deque>
 
+#include "core/base/rng.h"
 #include "core/block_pool.h"
 #include "core/error.h"
-#include "core/rng.h"
 #include "tests/cache_bench.h"
 
 namespace metronome {

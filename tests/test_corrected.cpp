@@ -6,9 +6,9 @@
 #include <tuple>
 #include <vector>
 
+#include "core/base/rng.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
-#include "core/rng.h"
 #include "sim/corrected_file.h"
 #include "sim/corrected_fit.h"
 #include "sim/corrected_model.h"

@@ -8,8 +8,8 @@
 #include <set>
 #include <sstream>
 
+#include "core/base/rng.h"
 #include "core/digest.h"
-#include "core/rng.h"
 #include "core/workload.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"

@@ -5,9 +5,9 @@
 #include <iostream>
 #include <set>
 
+#include "core/base/rng.h"
 #include "core/digest.h"
 #include "core/policy_registry.h"
-#include "core/rng.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/engine_harness.h"

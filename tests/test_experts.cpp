@@ -2,8 +2,8 @@
 #include <cmath>
 #include <string>
 
+#include "core/base/rng.h"
 #include "core/model/model_catalogue.h"
-#include "core/rng.h"
 #include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
 #include "tests/catch.h"

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
+#include "core/base/rng.h"
 #include "core/gap_analysis.h"
-#include "core/rng.h"
 #include "core/summary.h"
 #include "tests/catch.h"
 #include "tests/fake_run.h"

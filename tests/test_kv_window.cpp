@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "tests/cache_bench.h"
 
 namespace metronome::testing {

@@ -1,6 +1,6 @@
 // The sglang policy with prompts that share prefixes: what is found, the longest-prefix order, and
 // random settings.
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "tests/sglang_bench.h"
 
 namespace metronome::testing {

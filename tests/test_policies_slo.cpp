@@ -3,8 +3,8 @@
 #include <memory>
 #include <set>
 
+#include "core/base/rng.h"
 #include "core/model/model_catalogue.h"
-#include "core/rng.h"
 #include "sim/cost_model_predictor.h"
 #include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"

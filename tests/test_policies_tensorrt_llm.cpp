@@ -1,6 +1,6 @@
 // Known answers of TensorRT-LLM's two schedulers, worked out by hand. Contexts stand ahead of
 // generation requests in a step.
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "tests/catch.h"
 #include "tests/planned.h"
 

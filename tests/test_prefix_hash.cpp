@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/rng.h"
 #include "core/error.h"
 #include "core/prefix_hash.h"
-#include "core/rng.h"
 #include "tests/catch.h"
 
 namespace metronome {

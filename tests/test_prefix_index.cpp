@@ -4,9 +4,9 @@
 #include <map>
 #include <vector>
 
+#include "core/base/rng.h"
 #include "core/error.h"
 #include "core/prefix_index.h"
-#include "core/rng.h"
 #include "tests/catch.h"
 
 namespace metronome {

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "sim/profile_folder.h"
 #include "tests/catch.h"
 #include "tests/draws.h"

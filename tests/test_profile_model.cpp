@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "sim/profile_file.h"
 #include "sim/profile_fit.h"
 #include "sim/profile_folder.h"

@@ -3,7 +3,7 @@
 #include <queue>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "sim/profile_blocks.h"
 #include "sim/profile_tables.h"
 #include "tests/catch.h"

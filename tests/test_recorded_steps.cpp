@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <tuple>
 
+#include "core/base/rng.h"
 #include "core/policy_registry.h"
 #include "core/recorded_steps.h"
-#include "core/rng.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/engine_harness.h"

@@ -4,7 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "reports/report_choice.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"

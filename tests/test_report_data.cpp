@@ -5,8 +5,8 @@
 #include <numeric>
 #include <set>
 
+#include "core/base/rng.h"
 #include "core/gap_analysis.h"
-#include "core/rng.h"
 #include "core/summary.h"
 #include "reports/report_data.h"
 #include "tests/catch.h"

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/rng.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
-#include "core/rng.h"
 #include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"
 #include "sim/virtual_clock.h"

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <string>
 
+#include "core/base/rng.h"
 #include "core/error.h"
-#include "core/rng.h"
 #include "core/sampling.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"

@@ -2,9 +2,9 @@
 // allowed.
 #include <algorithm>
 
+#include "core/base/rng.h"
 #include "core/error.h"
 #include "core/policy_registry.h"
-#include "core/rng.h"
 #include "core/scenario.h"
 #include "tests/catch.h"
 #include "tests/scratch_folder.h"

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/rng.h"
 #include "core/model/attention_mask.h"
 #include "core/model/model_catalogue.h"
-#include "core/rng.h"
 #include "gpu/plan/step_floor.h"
 #include "tests/catch.h"
 

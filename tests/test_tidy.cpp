@@ -212,7 +212,13 @@ TEST_CASE("checker: determinism", "[tidy][checker]") {
   CHECK(count_determinism("core/x.cpp", "const char* x = std::getenv(name);") == 1);
   CHECK(count_determinism("core/x.cpp", "std::mt19937 g;") == 1);
   CHECK(count_determinism("core/x.cpp", "std::normal_distribution<double> d;") == 1);
-  CHECK(count_determinism("core/x.cpp", "boost::random::normal_distribution<double> d;") == 0);
+  CHECK(count_determinism("core/x.cpp", "boost::random::normal_distribution<double> d;") == 1);
+  CHECK(count_determinism("core/x.cpp", "const double y = std::exp(x);") == 1);
+  CHECK(count_determinism("sim/x.cpp", "float y = logf(x) + powl(x, 2);") == 1);
+  CHECK(count_determinism("sim/x.cpp", "std::transform(a, b, c, std::log1p);") == 1);
+  CHECK(count_determinism("core/x.cpp", "std::sqrt(exp_of(x)) + expected(x) + exponential(1);") ==
+        0);
+  CHECK(count_determinism("cpu/x.cpp", "const double y = std::exp(x);") == 0);
   CHECK(count_determinism("sim/x.cpp", "auto t = time(nullptr);") == 1);
   CHECK(count_determinism("sim/x.cpp", "auto h = std::hash<int>{}(1);") == 1);
   CHECK(count_determinism("sim/x.cpp", "// rand() would be wrong here") == 0);

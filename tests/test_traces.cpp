@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "core/workload.h"
 #include "core/workload_config.h"
 #include "tests/catch.h"

@@ -5,7 +5,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "tests/catch.h"
 #include "tools/tune_search.h"
 

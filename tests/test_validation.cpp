@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/base/rng.h"
 #include "core/model/model_catalogue.h"
-#include "core/rng.h"
 #include "reports/validation.h"
 #include "sim/hardware_catalogue.h"
 #include "sim/roofline.h"

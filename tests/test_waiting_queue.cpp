@@ -1,6 +1,6 @@
 // The waiting queue: its two ends, its orders, and random operations against a plain list.
+#include "core/base/rng.h"
 #include "core/error.h"
-#include "core/rng.h"
 #include "core/waiting_queue.h"
 #include "tests/catch.h"
 

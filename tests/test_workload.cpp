@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "core/workload.h"
 #include "core/workload_config.h"
 #include "tests/catch.h"

@@ -215,6 +215,12 @@ std::string system_include_fault(std::string_view path, std::string_view target)
   return {};
 }
 
+// Functions of the C library whose last bit differs between its versions and between processors.
+constexpr std::string_view kInexactFunctions[] = {
+    "exp",  "exp2",  "expm1", "log",  "log2",  "log10",  "log1p",  "pow",   "sin",   "cos",
+    "tan",  "asin",  "acos",  "atan", "sinh",  "cosh",   "tanh",   "asinh", "acosh", "atanh",
+    "cbrt", "hypot", "erf",   "erfc", "atan2", "expint", "tgamma", "lgamma"};
+
 struct Ban {
   std::string_view text;  // found where no identifier character stands before it
   std::string_view instead;
@@ -229,12 +235,13 @@ constexpr Ban kDeterminismBans[] = {
     {"gettimeofday", "the injected Clock"},
     {"time(nullptr)", "the injected Clock"},
     {"time(NULL)", "the injected Clock"},
-    {"rand(", "core/rng.h"},
-    {"srand(", "core/rng.h"},
+    {"rand(", "core/base/rng.h"},
+    {"srand(", "core/base/rng.h"},
     {"getenv", "the scenario"},
-    {"std::random_device", "core/rng.h"},
-    {"std::mt19937", "core/rng.h"},
+    {"std::random_device", "core/base/rng.h"},
+    {"std::mt19937", "core/base/rng.h"},
     {"std::hash", "mix64: std::hash differs between libraries"},
+    {"boost::random", "core/base/rng.h: Boost's distributions call the C library's functions"},
 };
 
 // Written in halves, so that the rule does not find itself.
@@ -286,6 +293,25 @@ std::string_view std_distribution(std::string_view line) {
     while (end < line.size() && is_identifier_char(line[end])) ++end;
     const std::string_view name = line.substr(at, end - at);
     if (name.ends_with("_distribution")) return name;
+  }
+  return {};
+}
+
+// The first call in the line of a function whose bits differ, in any of its three types, or
+// nothing.
+std::string_view inexact_call(std::string_view line) {
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    if (!is_identifier_char(line[at])) continue;
+    const std::size_t begin = at;
+    while (at < line.size() && is_identifier_char(line[at])) ++at;
+    const std::string_view name = line.substr(begin, at - begin);
+    const bool is_called = at < line.size() && line[at] == '(';
+    if (!is_called && !line.substr(0, begin).ends_with("std::")) continue;
+    for (const std::string_view inexact : kInexactFunctions) {
+      const bool has_type = name.size() == inexact.size() + 1 && name.starts_with(inexact) &&
+                            (name.back() == 'f' || name.back() == 'l');
+      if (name == inexact || has_type) return name;
+    }
   }
   return {};
 }
@@ -375,6 +401,8 @@ std::vector<Violation> check_determinism(const SourceFile& file) {
   std::vector<Violation> violations;
   const std::string_view module = module_of(file.path);
   if (!is_source(file.path) || (module != "core" && module != "sim")) return violations;
+  // The one that gives Boost's distributions functions of our own.
+  if (file.path == "core/base/rng.cpp") return violations;
   const std::string code = code_only(file.text);
   const std::vector<std::string_view> lines = split_lines(code);
   for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -383,9 +411,13 @@ std::vector<Violation> check_determinism(const SourceFile& file) {
       violations.push_back(
           {file.path, i + 1, std::string(ban.text) + ": use " + std::string(ban.instead)});
     }
+    const std::string_view inexact = inexact_call(lines[i]);
+    if (!inexact.empty()) {
+      violations.push_back({file.path, i + 1, std::string(inexact) + ": use core/base/math.h"});
+    }
     const std::string_view distribution = std_distribution(lines[i]);
     if (distribution.empty()) continue;
-    violations.push_back({file.path, i + 1, std::string(distribution) + ": use core/rng.h"});
+    violations.push_back({file.path, i + 1, std::string(distribution) + ": use core/base/rng.h"});
   }
   return violations;
 }

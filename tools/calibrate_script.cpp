@@ -5,8 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "core/base/rng.h"
 #include "core/error.h"
-#include "core/rng.h"
 #include "core/types.h"
 
 namespace metronome {

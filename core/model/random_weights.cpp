@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/rng.h"
 #include "core/error.h"
 #include "core/model/float16.h"
 #include "core/model/model_weights.h"
-#include "core/rng.h"
 
 namespace metronome {
 namespace {

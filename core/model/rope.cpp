@@ -1,7 +1,8 @@
 #include "core/model/rope.h"
 
-#include <cmath>
 #include <numbers>
+
+#include "core/base/math.h"
 
 namespace metronome {
 namespace {
@@ -30,7 +31,7 @@ std::vector<float> rope_frequencies(const ModelConfig& model, bool is_window_lay
   std::vector<float> frequencies;
   for (std::int64_t i = 0; i + 1 < model.head_dim; i += 2) {
     const float exponent = static_cast<float>(i) / static_cast<float>(model.head_dim);
-    const auto power = static_cast<float>(std::pow(double{theta}, double{exponent}));
+    const auto power = static_cast<float>(pow_of(double{theta}, double{exponent}));
     float frequency = 1.0f / power;
     if (!is_local && model.rope_scaling.kind == RopeScaling::Kind::Linear) {
       frequency /= static_cast<float>(model.rope_scaling.factor);

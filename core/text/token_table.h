@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "core/types.h"
 
 namespace metronome {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "gpu/kernels/draw.h"
 #include "gpu/kernels/launch.h"
 

@@ -95,8 +95,8 @@ struct Row {
 
   __device__ Units weigh(float logit) const {
     if (bin_of(logit) == kLastBin) return 0;
-    const double weight =
-        exp_of((static_cast<double>(logit) - static_cast<double>(largest)) / params.temperature);
+    const double below = static_cast<double>(logit) - static_cast<double>(largest);
+    const double weight = exp_of_negative(below / params.temperature);
     return weight >= params.min_p ? static_cast<Units>(weight * unit_scale + 0.5) : 0;
   }
 

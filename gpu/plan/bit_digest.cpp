@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstring>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace metronome {
 

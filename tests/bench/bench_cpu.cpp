@@ -8,8 +8,8 @@
 #include <cstring>
 #include <vector>
 
+#include "core/base/rng.h"
 #include "core/model/attention_mask.h"
-#include "core/rng.h"
 #include "cpu/kernels.h"
 #include "cpu/kv_store.h"
 #include "cpu/packed_matrix.h"

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace metronome::emulator {
 

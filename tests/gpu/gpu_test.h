@@ -10,8 +10,8 @@
 #include <limits>
 #include <vector>
 
+#include "core/base/rng.h"
 #include "core/model/float16.h"
-#include "core/rng.h"
 #include "gpu/device_memory.h"
 #include "gpu/kernels/kernels.h"
 

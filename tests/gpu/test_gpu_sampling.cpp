@@ -95,7 +95,7 @@ bool is_near_tie(const Logits& logits, const SampleRow& row, std::int32_t token)
   long double total = 0;
   for (const std::uint64_t key : keys) {
     const double weight =
-        exp_of((static_cast<double>(logits[index_of(key)]) - largest) / row.temperature);
+        exp_of_negative((static_cast<double>(logits[index_of(key)]) - largest) / row.temperature);
     weights[index_of(key)] = weight >= row.min_p ? weight : 0;
     total += weights[index_of(key)];
   }
@@ -353,7 +353,7 @@ TEST_CASE("min_p keeps a token as likely as it asks for, and none less", "[gpu][
   Problem problem{2};
   for (std::int32_t i = 0; i < 100; ++i) {
     const auto logit = static_cast<float>(-rng.uniform() * 3);
-    const double weight = exp_of(static_cast<double>(logit) / 0.7);
+    const double weight = exp_of_negative(static_cast<double>(logit) / 0.7);
     SampleRow row = drawn(0.7, 1, 0);
     // The draw takes the second token if there is one.
     while (sampling_uniform(row.seed, 0) * (1 + weight) <= 1.0) ++row.seed;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "gpu/kernels/hopper_ptx.h"
 #include "tests/catch.h"
 #include "tests/gpu_emulator/device_values.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "tests/catch.h"
 #include "tests/cuda_emulator/cuda_emulator.h"
 #include "tests/draws.h"

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "core/base/rng.h"
 #include "core/model/float16.h"
-#include "core/rng.h"
 #include "gpu/device_kv_cache.h"
 #include "gpu/kernels/hopper_ptx.h"
 #include "gpu/tensor_map.h"

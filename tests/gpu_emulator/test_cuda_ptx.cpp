@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/rng.h"
 #include "core/model/float16.h"
-#include "core/rng.h"
 #include "gpu/kernels/ptx.h"
 #include "tests/catch.h"
 #include "tests/cuda_emulator/cuda_emulator.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "gpu/cuda_check.h"
 #include "gpu/device_memory.h"
 #include "gpu/gemm.h"

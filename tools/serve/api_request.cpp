@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "core/text/chat_template.h"
 #include "core/text/tokenizer.h"
 #include "core/text/utf8.h"

@@ -5,8 +5,8 @@
 #include <exception>
 #include <optional>
 
+#include "core/base/rng.h"
 #include "core/digest.h"
-#include "core/rng.h"
 #include "core/text/tokenizer.h"
 #include "reports/json_text.h"
 

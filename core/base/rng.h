@@ -1,6 +1,6 @@
 // Seeded random numbers: one generator per purpose, so that drawing more of one thing never
-// shifts another. Boost.Random's distributions are behind rng.cpp (the standard library's differ
-// between implementations).
+// shifts another. Boost.Random's distributions are behind rng.cpp, on functions of
+// core/base/math.h: the standard library's distributions differ between implementations.
 #pragma once
 
 #include <cstdint>
