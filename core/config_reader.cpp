@@ -381,4 +381,13 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
   return best;
 }
 
+void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
+                 std::span<const std::string_view> names, const char* doc) {
+  const auto found = std::find(names.begin(), names.end(), value);
+  METRONOME_CHECK(found != names.end(), "the struct holds a name that exists");
+  int chosen = static_cast<int>(found - names.begin());
+  visitor.choice(key, chosen, names, doc);
+  value = names[static_cast<std::size_t>(chosen)];
+}
+
 }  // namespace metronome

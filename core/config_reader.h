@@ -135,4 +135,8 @@ std::string join_names(std::span<const std::string_view> names);
 // edit distance; empty when none is close.
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> names);
 
+// A choice whose value is kept as its name.
+void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
+                 std::span<const std::string_view> names, const char* doc);
+
 }  // namespace metronome

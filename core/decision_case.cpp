@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/config_limits.h"
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "core/policy_registry.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/arrivals.h"
+#include "core/arrival_source.h"
 #include "core/clock.h"
 #include "core/event.h"
 #include "core/executor.h"

@@ -12,9 +12,9 @@
 
 #include "core/block_pool.h"
 #include "core/chunked_vector.h"
+#include "core/engine_config.h"
 #include "core/prefix_hash.h"
 #include "core/request.h"
-#include "core/scenario.h"
 
 namespace metronome {
 

@@ -6,8 +6,9 @@
 #include <span>
 #include <string_view>
 
+#include "core/engine_config.h"
 #include "core/kv_cache.h"
-#include "core/scenario.h"
+#include "core/scheduler_config.h"
 
 namespace metronome {
 
@@ -71,8 +72,8 @@ std::int64_t watermark_blocks(const PolicyInfo& policy, std::optional<double> sh
 
 bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config);
 
-// Fills in what a scenario leaves to its policy, so that the resolved config shows it.
-void resolve_policy_defaults(Scenario& scenario);
+// Whether the policy reads that key of the `scheduler` section.
+bool reads_key(const PolicyInfo& policy, std::string_view key);
 
 std::span<const PolicyInfo> all_policies();            // in the order they are listed
 const PolicyInfo* find_policy(std::string_view name);  // nullptr when unknown

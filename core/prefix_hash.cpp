@@ -66,14 +66,6 @@ class ChainWriter {
 
 namespace {
 
-// Row i of what the workload keeps in one array for all requests; empty where it has none.
-template <class T, class Begin>
-std::span<const T> row_of(const std::vector<T>& items, const std::vector<Begin>& begins,
-                          std::size_t i) {
-  if (i + 1 >= begins.size()) return {};
-  return std::span<const T>(items).subspan(begins[i], begins[i + 1] - begins[i]);
-}
-
 // Prompt positions [begin, end) as pieces of the segments they lie in.
 void add_segments(std::span<const PromptSegment> segments, std::int64_t begin, std::int64_t end,
                   ChainWriter& writer) {
@@ -105,24 +97,21 @@ void add_output(const Request& request, std::int64_t begin, std::int64_t end, Ch
 
 }  // namespace
 
-PrefixHasher::PrefixHasher(const Workload* workload) : workload_(workload) {}
-
 void PrefixHasher::add_prompt(const Request& request, std::int64_t begin, std::int64_t end,
                               ChainWriter& writer) const {
-  const std::size_t i = index(request.id);
-  std::span<const TokenId> ids;
-  if (prompts_ != nullptr) ids = prompts_->prompt_ids(request.id);
-  if (workload_ != nullptr) ids = row_of(workload_->token_ids, workload_->token_begin, i);
-  if (!ids.empty()) {
-    METRONOME_CHECK(static_cast<std::size_t>(end) <= ids.size(), "a prompt has too few token ids");
-    return writer.add_ids(
-        ids.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
-  }
-  if (workload_ != nullptr) {
-    const auto segments = row_of(workload_->segments, workload_->segment_begin, i);
+  if (prompts_ != nullptr) {
+    const std::span<const TokenId> ids = prompts_->prompt_ids(request.id);
+    if (!ids.empty()) {
+      METRONOME_CHECK(static_cast<std::size_t>(end) <= ids.size(),
+                      "a prompt has too few token ids");
+      return writer.add_ids(
+          ids.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+    }
+    const std::span<const PromptSegment> segments = prompts_->prompt_segments(request.id);
     if (!segments.empty()) return add_segments(segments, begin, end, writer);
   }
-  writer.add_run(key_of(content_id(ContentKind::Request, i)), begin, end - begin);
+  const std::uint64_t content = content_id(ContentKind::Request, index(request.id));
+  writer.add_run(key_of(content), begin, end - begin);
 }
 
 void PrefixHasher::extend(const Request& request, std::int32_t block_size, std::int64_t num_blocks,

@@ -7,34 +7,24 @@
 #include <vector>
 
 #include "core/prefix_index.h"
+#include "core/prompt.h"
 #include "core/request.h"
-#include "core/workload.h"
 
 namespace metronome {
 
 // The hash of full block i of a request, at index i.
 using HashChain = std::vector<BlockHash>;
 
-// Prompts of requests that no workload describes.
-class PromptSource {
- public:
-  virtual ~PromptSource() = default;
-  virtual std::span<const TokenId> prompt_ids(RequestId request) const = 0;
-};
-
 // Knows what the tokens of requests are, as far as equality goes.
 //
-// A prompt's tokens are those of the workload: ids where it has them, else the content of its
+// A prompt's tokens are those of the source: ids where it has them, else the content of its
 // segments, else unique to the request. An output token is its id where the executor returned one,
 // else unique to (request, position): requests never share output, but a preempted one finds its
 // own again.
 class PrefixHasher {
  public:
-  // `workload` outlives the hasher and describes request i as its request i; nullptr, and requests
-  // beyond its last: prompts are unique.
-  explicit PrefixHasher(const Workload* workload = nullptr);
-  // Every prompt is given token by token. `prompts` outlives the hasher.
-  explicit PrefixHasher(const PromptSource& prompts) : prompts_(&prompts) {}
+  // `prompts` outlives the hasher; nullptr: every prompt is unique.
+  explicit PrefixHasher(const PromptSource* prompts = nullptr) : prompts_(prompts) {}
 
   // Appends to `chain`, which holds the hashes of blocks [0, chain.size()), those of the blocks up
   // to `num_blocks`. Requires num_blocks * block_size <= request.num_tokens().
@@ -46,8 +36,7 @@ class PrefixHasher {
   void add_prompt(const Request& request, std::int64_t begin, std::int64_t end,
                   class ChainWriter& writer) const;
 
-  const Workload* workload_ = nullptr;
-  const PromptSource* prompts_ = nullptr;
+  const PromptSource* prompts_;
 };
 
 }  // namespace metronome

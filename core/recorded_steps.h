@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/engine_config.h"
 #include "core/run_record.h"
-#include "core/scenario.h"
 #include "core/step_plan.h"
 
 namespace metronome {

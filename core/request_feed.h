@@ -3,15 +3,23 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "core/engine.h"
-#include "core/prefix_hash.h"
+#include "core/prompt.h"
 #include "core/request_input.h"
 
 namespace metronome {
 
 class RequestFeed : public RequestInput, public PromptSource {
  public:
+  // The prompt is the one that prompt_ids() gives.
+  void prompt(RequestId request, std::vector<TokenId>& out) const final {
+    const std::span<const TokenId> ids = prompt_ids(request);
+    out.assign(ids.begin(), ids.end());
+  }
+
   // Called before each plan, at the engine's time `now`: submits the requests that came by then,
   // and ends those that nobody waits for any more.
   virtual void exchange(Engine& engine, TimeNs now) = 0;

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "core/prefix_hash.h"
+#include "core/workload_arrivals.h"
 
 namespace metronome {
 
@@ -11,7 +12,7 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
                         const ProgressFn& progress, std::int64_t steps_per_progress) {
   const PrefixHasher hasher(&workload);
   Engine engine(setup, executor, clock, sinks, &hasher);
-  ArrivalSource arrivals(workload);
+  WorkloadArrivals arrivals(workload);
   RunOutcome outcome;
   outcome.completed = engine.run(arrivals, progress, steps_per_progress);
   for (const EndReason reason :
@@ -25,7 +26,7 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
 
 void serve_requests(const EngineSetup& setup, Executor& executor, Clock& clock, RequestFeed& feed,
                     std::span<EventSink* const> sinks) {
-  const PrefixHasher hasher(feed);
+  const PrefixHasher hasher(&feed);
   Engine engine(setup, executor, clock, sinks, &hasher);
   for (std::int64_t step = 1;; ++step) {
     feed.exchange(engine, clock.now());

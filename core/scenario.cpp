@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/config_limits.h"
 #include "core/error.h"
+#include "core/policy_registry.h"
 #include "core/scenario_keys.h"
 
 namespace metronome {
@@ -196,6 +198,24 @@ std::string resolve_name_or_path(const std::string& name, const SourceLocation& 
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
   if (!is_path || where.is_assignment() || fs::path(name).is_absolute()) return name;
   return (fs::path(base_dir) / name).lexically_normal().string();
+}
+
+// Fills in what a scenario leaves to its policy, so that the resolved config shows it.
+void resolve_policy_defaults(Scenario& scenario) {
+  const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
+  METRONOME_CHECK(policy != nullptr, "reading refuses unknown policies");
+  if (policy->default_token_budget != kWholeModelLength) {
+    scenario.scheduler.max_num_batched_tokens = token_budget(scenario.scheduler);
+  }
+  if (policy->predicts_steps) {
+    SloPolicyConfig& targets = scenario.scheduler.slo;
+    if (!targets.itl_target_ms) targets.itl_target_ms = scenario.slo.itl_ms;
+    if (!targets.tpot_target_ms) targets.tpot_target_ms = scenario.slo.tpot_ms;
+    if (!targets.ttft_deadline_ms) targets.ttft_deadline_ms = scenario.slo.ttft_ms;
+  }
+  KvCacheConfig& cache = scenario.kv_cache;
+  cache.watermark = cache.watermark.value_or(policy->default_watermark);
+  cache.enable_prefix_caching = caches_prefixes(*policy, cache);
 }
 
 Scenario read_scenario(const ConfigNode& source, const std::string& base_dir) {

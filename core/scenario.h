@@ -10,37 +10,15 @@
 
 #include "core/config_reader.h"
 #include "core/config_writer.h"
+#include "core/engine_config.h"
 #include "core/scheduler_config.h"
+#include "core/slo_config.h"
 #include "core/workload_config.h"
 
 namespace metronome {
 
-enum class StepShape : std::uint8_t { Auto, Mixed, Separate };
-enum class KvBackend : std::uint8_t { Paged, Slotted };
-enum class KvAllocation : std::uint8_t { Incremental, Eager };
 enum class Batching : std::uint8_t { Ragged, Padded };
 enum class StepNoise : std::uint8_t { None, Calibrated };
-
-struct EngineConfig {
-  std::int32_t max_num_seqs = 256;            // requests running at once
-  std::optional<std::int64_t> max_model_len;  // prompt + output tokens; auto = the model's limit
-  StepShape step_shape = StepShape::Auto;     // auto = mixed, separate for single_prefill
-  std::int32_t async_depth = 1;               // steps in flight: 1 or 2
-  std::int32_t max_waiting_requests = 0;      // refuse beyond this many in the queue; 0 = no limit
-};
-
-constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 26;
-
-struct KvCacheConfig {
-  KvBackend backend = KvBackend::Paged;
-  std::int32_t block_size = 16;            // tokens; paged only
-  std::optional<std::int64_t> num_blocks;  // auto = what the executor has room for
-  KvAllocation allocation = KvAllocation::Incremental;
-  // Share of blocks kept free when a request is admitted; null = the policy's.
-  std::optional<double> watermark;
-  std::optional<bool> enable_prefix_caching;  // auto = what the policy's engine does
-  std::int32_t sliding_window = 0;            // tokens; a second group of layers, vllm
-};
 
 struct CostModelConfig {
   // A file that `metronome calibrate` wrote, or the name of one that comes with the program; empty:
@@ -105,33 +83,6 @@ struct CudaConfig {
   std::int32_t max_pass_tokens = 8192;
 };
 
-// Latency limits of MLPerf Inference's LLM benchmarks (p99 TTFT and TPOT). Source: mlcommons
-// inference_policies, inference_rules.adoc.
-enum class SloPreset : std::uint8_t {
-  None,
-  Llama31_8bConversational,
-  Llama31_8bInteractive,
-  Llama2_70bServer,
-  Llama2_70bInteractive,
-  Llama31_405bServer,
-  Llama31_405bInteractive,
-  DeepSeekR1Server,
-  DeepSeekR1Interactive,
-  GptOss120bServer,
-  GptOss120bInteractive,
-};
-
-struct SloConfig {                     // a request is good when it meets every limit that is set
-  SloPreset preset = SloPreset::None;  // sets ttft_ms and tpot_ms; keys given beside it win
-  std::optional<double> ttft_ms;
-  std::optional<double> tpot_ms;
-  std::optional<double> itl_ms;  // every inter-token gap of the request
-  std::optional<double> e2el_ms;
-};
-
-// In the order of SloPreset: first "none".
-std::vector<std::string_view> slo_preset_names();
-
 // The files of a result. Those of a variant stand in a subfolder, named after it, beside them.
 constexpr std::string_view kResultFile = "result.json";
 constexpr std::string_view kRequestsFile = "requests.jsonl";
@@ -191,13 +142,10 @@ struct Scenario {
 };
 
 // Keys, ranges and meaning of each section. Shown an unknown policy, they break an invariant.
-void visit_fields(FieldVisitor& visitor, EngineConfig& config);
-void visit_fields(FieldVisitor& visitor, KvCacheConfig& config);
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config);
 void visit_fields(FieldVisitor& visitor, SamplingConfig& config);
 void visit_fields(FieldVisitor& visitor, CpuConfig& config);
 void visit_fields(FieldVisitor& visitor, CudaConfig& config);
-void visit_fields(FieldVisitor& visitor, SloConfig& config);
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config);
 void visit_fields(FieldVisitor& visitor, Scenario& scenario);
 

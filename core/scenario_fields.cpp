@@ -2,59 +2,21 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/config_limits.h"
 #include "core/error.h"
 #include "core/policy_registry.h"
 #include "core/scenario.h"
 #include "core/scenario_keys.h"
-#include "core/step_plan.h"
 
 namespace metronome {
 namespace {
 
-constexpr std::string_view kStepShapes[] = {"auto", "mixed", "separate"};
-constexpr std::string_view kBackends[] = {"paged", "slotted"};
-constexpr std::string_view kAllocations[] = {"incremental", "eager"};
 constexpr std::string_view kWeights[] = {"auto", "random"};
 constexpr std::string_view kInvariances[] = {"none", "chunk", "full"};
 constexpr std::string_view kBatchings[] = {"ragged", "padded"};
 constexpr std::string_view kNoises[] = {"none", "calibrated"};
 
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
-
-struct PresetLimits {
-  std::string_view name;
-  double ttft_ms;
-  double tpot_ms;
-};
-
-// In the order of SloPreset.
-constexpr PresetLimits kPresets[] = {
-    {"none", 0, 0},
-    {"llama3.1-8b-conversational", 2000, 100},
-    {"llama3.1-8b-interactive", 500, 30},
-    {"llama2-70b-server", 2000, 200},
-    {"llama2-70b-interactive", 450, 40},
-    {"llama3.1-405b-server", 6000, 175},
-    {"llama3.1-405b-interactive", 4500, 80},
-    {"deepseek-r1-server", 2000, 80},
-    {"deepseek-r1-interactive", 1500, 15},
-    {"gpt-oss-120b-server", 3000, 80},
-    {"gpt-oss-120b-interactive", 2000, 20},
-};
-
-void choose_preset(FieldVisitor& visitor, SloConfig& config) {
-  const std::vector<std::string_view> names = slo_preset_names();
-  int chosen = static_cast<int>(config.preset);
-  visitor.choice("preset", chosen, names, "MLPerf limits for ttft_ms and tpot_ms");
-  const auto preset = static_cast<SloPreset>(chosen);
-  if (preset == config.preset) return;
-  config.preset = preset;
-  config.ttft_ms.reset();
-  config.tpot_ms.reset();
-  if (preset == SloPreset::None) return;
-  config.ttft_ms = kPresets[chosen].ttft_ms;
-  config.tpot_ms = kPresets[chosen].tpot_ms;
-}
 
 template <class Config>
 void visit_section(FieldVisitor& visitor, const char* key, Config& config, const char* doc) {
@@ -64,52 +26,6 @@ void visit_section(FieldVisitor& visitor, const char* key, Config& config, const
 }
 
 }  // namespace
-
-std::vector<std::string_view> slo_preset_names() {
-  std::vector<std::string_view> names;
-  for (const PresetLimits& preset : kPresets) names.push_back(preset.name);
-  return names;
-}
-
-void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
-                 std::span<const std::string_view> names, const char* doc) {
-  const auto found = std::find(names.begin(), names.end(), value);
-  METRONOME_CHECK(found != names.end(), "the struct holds a name that exists");
-  int chosen = static_cast<int>(found - names.begin());
-  visitor.choice(key, chosen, names, doc);
-  value = names[static_cast<std::size_t>(chosen)];
-}
-
-void visit_fields(FieldVisitor& visitor, EngineConfig& config) {
-  visitor.integer("max_num_seqs", config.max_num_seqs, 1, kMaxSeqs, "requests running at once");
-  visitor.integer_or_auto("max_model_len", config.max_model_len, 1, kMaxTokens,
-                          "prompt + output tokens of a request; auto: the model's limit");
-  visitor.choice("step_shape", config.step_shape, kStepShapes,
-                 "one forward pass a step, or decodes and prefills apart; auto: the policy's");
-  visitor.integer("async_depth", config.async_depth, 1, kMaxInFlight,
-                  "steps in flight; 2 plans the next step while the device works");
-  visitor.integer("max_waiting_requests", config.max_waiting_requests, 0, kMaxInt32,
-                  "requests that may wait between steps, more are refused; 0: no limit");
-}
-
-void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
-  visitor.choice("backend", config.backend, kBackends,
-                 "blocks, or max_num_seqs slots of max_model_len tokens");
-  visitor.integer("block_size", config.block_size, 1, 65536, "tokens a block; paged");
-  visitor.integer_or_auto("num_blocks", config.num_blocks, 1, kMaxBlocks,
-                          "blocks in the pool; auto: what device memory has room for; paged");
-  visitor.choice("allocation", config.allocation, kAllocations,
-                 "blocks chunk by chunk, or the whole prompt's with its first chunk; paged");
-  visitor.optional_number("watermark", config.watermark, 0, 0.99,
-                          "share of blocks kept free when a request is admitted; "
-                          "null: sarathi's kin 0.01, others 0; paged");
-  visitor.boolean_or_auto("enable_prefix_caching", config.enable_prefix_caching,
-                          "share the blocks of equal prefixes; auto: as the engine does that the "
-                          "policy reproduces; paged");
-  visitor.integer("sliding_window", config.sliding_window, 0, kMaxTokens,
-                  "window of a second group of layers with blocks of its own, tokens; 0: none; "
-                  "policy vllm");
-}
 
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
   visitor.text("file", config.file,
@@ -191,18 +107,6 @@ void visit_fields(FieldVisitor& visitor, CudaConfig& config) {
                   "of up to 16 decodes, compute norms and activations in the products' kernels");
   visitor.integer("max_pass_tokens", config.max_pass_tokens, 16, 131072,
                   "tokens of a forward pass at most; larger steps take several");
-}
-
-void visit_fields(FieldVisitor& visitor, SloConfig& config) {
-  choose_preset(visitor, config);
-  visitor.optional_number("ttft_ms", config.ttft_ms, kShortestLimitMs, kHourMs,
-                          "time to first token, milliseconds; null: no limit");
-  visitor.optional_number("tpot_ms", config.tpot_ms, kShortestLimitMs, kHourMs,
-                          "mean time per output token after the first, milliseconds");
-  visitor.optional_number("itl_ms", config.itl_ms, kShortestLimitMs, kHourMs,
-                          "every gap between two tokens of a request, milliseconds");
-  visitor.optional_number("e2el_ms", config.e2el_ms, kShortestLimitMs, kHourMs,
-                          "arrival to last token, milliseconds");
 }
 
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config) {

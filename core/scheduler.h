@@ -9,9 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "core/engine_config.h"
 #include "core/kv_cache.h"
 #include "core/request.h"
-#include "core/scenario.h"
+#include "core/scheduler_config.h"
 #include "core/step_plan.h"
 #include "core/step_predictor.h"
 #include "core/waiting_queue.h"

@@ -4,9 +4,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/config_limits.h"
+#include "core/config_reader.h"
 #include "core/error.h"
 #include "core/policy_registry.h"
-#include "core/scenario_keys.h"
 
 namespace metronome {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "core/config_reader.h"
-
 namespace metronome {
+
+class FieldVisitor;
 
 enum class QueueOrder : std::uint8_t { Fcfs, Priority, ShortestPrefillFirst };
 

@@ -10,7 +10,7 @@
 
 #include "core/distribution.h"
 #include "core/run_record.h"
-#include "core/scenario.h"
+#include "core/slo_config.h"
 #include "core/types.h"
 
 namespace metronome {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/request.h"
-#include "core/scenario.h"
+#include "core/scheduler_config.h"
 
 namespace metronome {
 

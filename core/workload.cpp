@@ -9,6 +9,14 @@ namespace metronome {
 
 namespace {
 
+// Row i of what a workload keeps in one array for all requests; empty where it has none.
+template <class T, class Begin>
+std::span<const T> row_of(const std::vector<T>& items, const std::vector<Begin>& begins,
+                          std::size_t i) {
+  if (i + 1 >= begins.size()) return {};
+  return std::span<const T>(items).subspan(begins[i], begins[i + 1] - begins[i]);
+}
+
 void append_drawn_ids(const PromptSegment& segment, std::uint64_t seed, std::int64_t vocab_size,
                       std::vector<TokenId>& out) {
   // A counter-based hash: token k depends on nothing but seed, content and k, so a segment that
@@ -22,6 +30,14 @@ void append_drawn_ids(const PromptSegment& segment, std::uint64_t seed, std::int
 }
 
 }  // namespace
+
+std::span<const TokenId> Workload::prompt_ids(RequestId request) const {
+  return row_of(token_ids, token_begin, index(request));
+}
+
+std::span<const PromptSegment> Workload::prompt_segments(RequestId request) const {
+  return row_of(segments, segment_begin, index(request));
+}
 
 std::string Workload::token_id_error(std::int64_t vocab_size) const {
   const auto bad = std::find_if(token_ids.begin(), token_ids.end(),

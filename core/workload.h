@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/prompt.h"
 #include "core/request.h"
 #include "core/types.h"
 
@@ -19,21 +20,7 @@ enum class ArrivalMode : std::uint8_t {
   ClosedLoop,  // the next request is submitted think_time after one ends, `concurrency` at a time
 };
 
-// A run of prompt tokens with the same origin: equal content ids mean equal tokens, so requests
-// whose first segments agree share a prefix.
-struct PromptSegment {
-  std::uint64_t content = 0;
-  std::int32_t num_tokens = 0;
-};
-
-// Content ids of the sources of tokens; they never collide. `id` < 2^56. Output is what a request
-// generates; the others are sources of prompt segments.
-enum class ContentKind : std::uint8_t { Request = 1, Group, TreeNode, TraceBlock, Output };
-constexpr std::uint64_t content_id(ContentKind kind, std::uint64_t id) {
-  return (static_cast<std::uint64_t>(kind) << 56) | id;
-}
-
-class Workload {
+class Workload final : public PromptSource {
  public:
   ArrivalMode mode = ArrivalMode::Timed;
   std::int32_t concurrency = 0;       // ClosedLoop
@@ -48,6 +35,9 @@ class Workload {
   // Prompts given token by token (ShareGPT JSONL), same indexing; empty: none.
   std::vector<TokenId> token_ids;
   std::vector<std::uint64_t> token_begin;
+
+  std::span<const TokenId> prompt_ids(RequestId request) const override;
+  std::span<const PromptSegment> prompt_segments(RequestId request) const override;
 
   // What is wrong with the first given id that a vocabulary of this size does not have; empty:
   // nothing.

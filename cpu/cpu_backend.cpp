@@ -8,7 +8,7 @@
 #include "core/engine_setup.h"
 #include "core/error.h"
 #include "core/model/model_weights.h"
-#include "core/request_input.h"
+#include "core/workload_input.h"
 #include "cpu/cpu_executor.h"
 #include "cpu/kv_store.h"
 #include "cpu/machine.h"

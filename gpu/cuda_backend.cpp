@@ -8,6 +8,7 @@
 #include "core/computed_run.h"
 #include "core/engine_setup.h"
 #include "core/error.h"
+#include "core/workload_input.h"
 #include "gpu/cuda_executor.h"
 #include "gpu/device_engine.h"
 #include "gpu/device_model.h"

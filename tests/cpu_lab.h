@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/workload_input.h"
 #include "cpu/cpu_executor.h"
 #include "tests/catch.h"
 #include "tests/lab.h"

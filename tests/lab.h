@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/arrivals.h"
 #include "core/base/rng.h"
 #include "core/engine.h"
 #include "core/forward_batch.h"
 #include "core/output_log.h"
 #include "core/prefix_hash.h"
+#include "core/workload_arrivals.h"
 #include "tests/engine_harness.h"
 
 namespace metronome::testing {
@@ -163,7 +163,7 @@ inline void serve(const LabSettings& settings, const EngineSetup& setup, const W
   std::vector<EventSink*> sinks = {&run.journal, &outputs};
   const PrefixHasher hasher(&workload);
   Engine engine(setup, executor, clock, sinks, &hasher);
-  ArrivalSource arrivals(workload);
+  WorkloadArrivals arrivals(workload);
   const ProgressFn between_steps = [&](const RunProgress&) {
     if (settings.between_steps) settings.between_steps(engine);
     return true;

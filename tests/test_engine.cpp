@@ -1,6 +1,6 @@
 // The engine's promises: states, refusals, failures, aborts, asynchronous steps, arrivals.
-#include "core/arrivals.h"
 #include "core/run_record.h"
+#include "core/workload_arrivals.h"
 #include "tests/catch.h"
 #include "tests/engine_harness.h"
 
@@ -331,7 +331,7 @@ TEST_CASE("closed loop: a client sends its next request when it has its answer",
   workload.think_time = 5 * kNsPerMs;
   workload.requests.assign(6, RequestSpec{0, 10, 3, 0});
   Bench bench(make_setup("continuous"));
-  ArrivalSource arrivals(workload);
+  WorkloadArrivals arrivals(workload);
   CHECK(bench.engine.run(arrivals));
   CHECK(bench.engine.num_ended() == 6);
   // Three steps of 1 ms a request, then 5 ms of thinking: arrivals at 0, 8 and 16 ms.
@@ -349,7 +349,7 @@ TEST_CASE("closed loop: a refused client sends its next request at once", "[core
   setup.max_num_seqs = 1;
   setup.max_waiting_requests = 1;
   Bench bench(setup);
-  ArrivalSource arrivals(workload);
+  WorkloadArrivals arrivals(workload);
   CHECK(bench.engine.run(arrivals));
   // At time 0 one of three is accepted; the refused ones come again at 0, and so on to the last.
   for (std::uint32_t i = 0; i < 6; ++i) CHECK(bench[RequestId{i}].arrival == 0);
@@ -364,7 +364,7 @@ TEST_CASE("arrivals by step stand still while a static batch waits for time", "[
   EngineSetup setup = make_setup("static");
   setup.scheduler.batch_wait_ms = 5;
   Bench bench(setup);
-  ArrivalSource arrivals(workload);
+  WorkloadArrivals arrivals(workload);
   CHECK(bench.engine.run(arrivals));
   CHECK(bench[RequestId{0}].arrival == 0);
   CHECK(bench.journal.steps.at(0).record.planned_at == 5 * kNsPerMs);
@@ -376,14 +376,14 @@ TEST_CASE("arrivals by step and by time", "[core][engine]") {
   workload.mode = ArrivalMode::Steps;
   for (const TimeNs step : {0, 0, 2, 40}) workload.requests.push_back({step, 4, 3, 0});
   Bench bench(make_setup("continuous"));
-  ArrivalSource arrivals(workload);
+  WorkloadArrivals arrivals(workload);
   CHECK(bench.engine.run(arrivals));
   // Steps 0-2 serve the first two, 2-4 the third; then idle until the fourth's step comes.
   CHECK(bench.journal.tokens_per_step() == std::vector<int>{8, 2, 6, 1, 1, 4, 1, 1});
 
   workload.mode = ArrivalMode::Timed;
   Bench timed(make_setup("continuous"));
-  ArrivalSource timed_arrivals(workload);
+  WorkloadArrivals timed_arrivals(workload);
   workload.requests[3].arrival = kNsPerSecond;
   CHECK(timed.engine.run(timed_arrivals));
   CHECK(timed.journal.steps.at(timed.journal.steps.size() - 3).record.planned_at == kNsPerSecond);
@@ -393,7 +393,7 @@ TEST_CASE("run ends early when asked to", "[core][engine]") {
   Workload workload;
   workload.requests.assign(1, RequestSpec{0, 10, 5000, 0});
   Bench bench(make_setup("continuous"));
-  ArrivalSource arrivals(workload);
+  WorkloadArrivals arrivals(workload);
   CHECK_FALSE(bench.engine.run(arrivals, [](const RunProgress& progress) {
     CHECK(progress.num_total == 1);
     return progress.num_ended == progress.num_total;

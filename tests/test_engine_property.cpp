@@ -500,7 +500,7 @@ TEST_CASE("invariants hold over random runs", "[core][engine][property]") {
       bench.executor.oracle = &oracle;
       bench.executor.returns_tokens = random.stop_chance > 0;
       bench.executor.stops = stop_tokens(random, seed);
-      ArrivalSource arrivals(workload);
+      WorkloadArrivals arrivals(workload);
       require(bench.engine.run(arrivals), "the run ended early");
       require(bench.engine.num_ended() == workload.requests.size(), "a request is missing");
       require(bench.engine.kv_cache().num_used_blocks() == 0, "blocks leaked");

@@ -83,7 +83,7 @@ struct TimedRun {
     VirtualClock clock;
     EventSink* sinks[] = {&journal};
     Engine engine(setup, executor, clock, sinks);
-    ArrivalSource arrivals(workload);
+    WorkloadArrivals arrivals(workload);
     engine.run(arrivals);
     remark = engine.remark();
     for (std::size_t i = 0; i < engine.requests().size(); ++i) {

@@ -52,10 +52,6 @@ class TimedFeed final : public RequestFeed {
   Spoken say(RequestId request, std::int32_t i) const override {
     return {static_cast<TokenId>(static_cast<std::int32_t>(index(request)) * 1000 + i), i == 6};
   }
-  void prompt(RequestId request, std::vector<TokenId>& out) const override {
-    const auto ids = prompt_ids(request);
-    out.assign(ids.begin(), ids.end());
-  }
   SamplingParams sampling(RequestId) const override { return {}; }
   std::span<const TokenId> prompt_ids(RequestId request) const override {
     const std::size_t i = index(request);

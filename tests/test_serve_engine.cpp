@@ -7,6 +7,7 @@
 #include "core/digest.h"
 #include "core/output_log.h"
 #include "core/run_record.h"
+#include "core/workload_input.h"
 #include "cpu/cpu_backend.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"

@@ -16,8 +16,8 @@
 #include <memory>
 #include <utility>
 
-#include "core/arrivals.h"
 #include "core/error.h"
+#include "core/workload_arrivals.h"
 #include "tools/stream_response.h"
 
 namespace metronome {
@@ -415,7 +415,7 @@ class LoadRun {
   const LoadOptions& options_;
   const tcp::endpoint endpoint_;
   asio::io_context loop_{1};  // one thread
-  ArrivalSource arrivals_;
+  WorkloadArrivals arrivals_;
   Timer send_timer_;
   Timer tick_timer_;
   Error ignored_;

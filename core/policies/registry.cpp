@@ -5,7 +5,6 @@
 #include "core/error.h"
 #include "core/policies/policies.h"
 #include "core/policy_registry.h"
-#include "core/scenario_keys.h"
 #include "core/scheduler.h"
 
 namespace metronome {
@@ -237,23 +236,6 @@ std::int64_t watermark_blocks(const PolicyInfo& policy, std::optional<double> sh
 bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config) {
   if (config.backend == KvBackend::Slotted) return false;
   return config.enable_prefix_caching.value_or(policy.prefix_caching != PrefixCaching::Never);
-}
-
-void resolve_policy_defaults(Scenario& scenario) {
-  const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
-  METRONOME_CHECK(policy != nullptr, "reading refuses unknown policies");
-  if (policy->default_token_budget != kWholeModelLength) {
-    scenario.scheduler.max_num_batched_tokens = token_budget(scenario.scheduler);
-  }
-  if (policy->predicts_steps) {
-    SloPolicyConfig& targets = scenario.scheduler.slo;
-    if (!targets.itl_target_ms) targets.itl_target_ms = scenario.slo.itl_ms;
-    if (!targets.tpot_target_ms) targets.tpot_target_ms = scenario.slo.tpot_ms;
-    if (!targets.ttft_deadline_ms) targets.ttft_deadline_ms = scenario.slo.ttft_ms;
-  }
-  KvCacheConfig& cache = scenario.kv_cache;
-  cache.watermark = cache.watermark.value_or(policy->default_watermark);
-  cache.enable_prefix_caching = caches_prefixes(*policy, cache);
 }
 
 const PolicyInfo* find_policy(std::string_view name) {

@@ -12,6 +12,7 @@
 #include "core/computed_run.h"
 #include "core/model/attention_mask.h"
 #include "core/model/float16.h"
+#include "core/workload_input.h"
 #include "gpu/cuda_executor.h"
 #include "gpu/device_engine.h"
 #include "gpu/device_model.h"

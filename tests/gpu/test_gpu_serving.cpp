@@ -7,6 +7,7 @@
 
 #include "core/engine_setup.h"
 #include "core/scenario.h"
+#include "core/workload_input.h"
 #include "sim/sim_executor.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"

@@ -182,10 +182,6 @@ RequestFeed::Spoken LiveEngine::say(RequestId request, std::int32_t i) const {
   return {text_.token(spoken.sampling.seed, i), i + 1 == spoken.spoken_tokens};
 }
 
-void LiveEngine::prompt(RequestId request, std::vector<TokenId>& out) const {
-  out = live_[index(request)].request.prompt;
-}
-
 SamplingParams LiveEngine::sampling(RequestId request) const {
   return live_[index(request)].request.sampling;
 }

@@ -114,7 +114,6 @@ class LiveEngine final : public RequestFeed, private EventSink {
   void exchange(Engine& engine, TimeNs now) override;
   std::optional<TimeNs> wait(TimeNs wake) override;
   Spoken say(RequestId request, std::int32_t i) const override;
-  void prompt(RequestId request, std::vector<TokenId>& out) const override;
   SamplingParams sampling(RequestId request) const override;
   std::span<const TokenId> prompt_ids(RequestId request) const override;
   // EventSink

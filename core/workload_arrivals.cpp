@@ -1,16 +1,16 @@
-#include "core/arrivals.h"
+#include "core/workload_arrivals.h"
 
 #include "core/error.h"
 
 namespace metronome {
 
-ArrivalSource::ArrivalSource(const Workload& workload) : workload_(workload) {
+WorkloadArrivals::WorkloadArrivals(const Workload& workload) : workload_(workload) {
   if (workload.mode != ArrivalMode::ClosedLoop) return;
   METRONOME_CHECK(workload.concurrency > 0, "a closed loop has at least one client");
   free_clients_.assign(static_cast<std::size_t>(workload.concurrency), TimeNs{0});
 }
 
-std::optional<RequestSpec> ArrivalSource::take_due(TimeNs now, std::int64_t step) {
+std::optional<RequestSpec> WorkloadArrivals::take_due(TimeNs now, std::int64_t step) {
   if (next_ == num_total()) return std::nullopt;
   RequestSpec spec = workload_.requests[next_];
   switch (workload_.mode) {
@@ -31,7 +31,7 @@ std::optional<RequestSpec> ArrivalSource::take_due(TimeNs now, std::int64_t step
   return spec;
 }
 
-TimeNs ArrivalSource::next_time() const {
+TimeNs WorkloadArrivals::next_time() const {
   if (next_ == num_total()) return kNever;
   switch (workload_.mode) {
     case ArrivalMode::Timed: return workload_.requests[next_].arrival;
@@ -41,12 +41,12 @@ TimeNs ArrivalSource::next_time() const {
   return kNever;
 }
 
-std::optional<std::int64_t> ArrivalSource::next_step() const {
+std::optional<std::int64_t> WorkloadArrivals::next_step() const {
   if (workload_.mode != ArrivalMode::Steps || next_ == num_total()) return std::nullopt;
   return workload_.requests[next_].arrival;
 }
 
-void ArrivalSource::on_ended(TimeNs now) {
+void WorkloadArrivals::on_ended(TimeNs now) {
   // Think time is the same for all, so the queue stays in order of time.
   if (workload_.mode == ArrivalMode::ClosedLoop)
     free_clients_.push_back(now + workload_.think_time);

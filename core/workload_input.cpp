@@ -1,4 +1,4 @@
-#include "core/request_input.h"
+#include "core/workload_input.h"
 
 #include <utility>
 

@@ -1,0 +1,40 @@
+// The `engine` and `kv_cache` sections of a scenario.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace metronome {
+
+class FieldVisitor;
+
+enum class StepShape : std::uint8_t { Auto, Mixed, Separate };
+enum class KvBackend : std::uint8_t { Paged, Slotted };
+enum class KvAllocation : std::uint8_t { Incremental, Eager };
+
+struct EngineConfig {
+  std::int32_t max_num_seqs = 256;            // requests running at once
+  std::optional<std::int64_t> max_model_len;  // prompt + output tokens; auto = the model's limit
+  StepShape step_shape = StepShape::Auto;     // auto = mixed, separate for single_prefill
+  std::int32_t async_depth = 1;               // steps in flight: 1 or 2
+  std::int32_t max_waiting_requests = 0;      // refuse beyond this many in the queue; 0 = no limit
+};
+
+constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 26;
+
+struct KvCacheConfig {
+  KvBackend backend = KvBackend::Paged;
+  std::int32_t block_size = 16;            // tokens; paged only
+  std::optional<std::int64_t> num_blocks;  // auto = what the executor has room for
+  KvAllocation allocation = KvAllocation::Incremental;
+  // Share of blocks kept free when a request is admitted; null = the policy's.
+  std::optional<double> watermark;
+  std::optional<bool> enable_prefix_caching;  // auto = what the policy's engine does
+  std::int32_t sliding_window = 0;            // tokens; a second group of layers, vllm
+};
+
+// Keys, ranges and meaning.
+void visit_fields(FieldVisitor& visitor, EngineConfig& config);
+void visit_fields(FieldVisitor& visitor, KvCacheConfig& config);
+
+}  // namespace metronome

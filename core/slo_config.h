@@ -1,0 +1,43 @@
+// The `slo` section of a scenario: the latency limits of a good request.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace metronome {
+
+class FieldVisitor;
+
+// Latency limits of MLPerf Inference's LLM benchmarks (p99 TTFT and TPOT). Source: mlcommons
+// inference_policies, inference_rules.adoc.
+enum class SloPreset : std::uint8_t {
+  None,
+  Llama31_8bConversational,
+  Llama31_8bInteractive,
+  Llama2_70bServer,
+  Llama2_70bInteractive,
+  Llama31_405bServer,
+  Llama31_405bInteractive,
+  DeepSeekR1Server,
+  DeepSeekR1Interactive,
+  GptOss120bServer,
+  GptOss120bInteractive,
+};
+
+struct SloConfig {                     // a request is good when it meets every limit that is set
+  SloPreset preset = SloPreset::None;  // sets ttft_ms and tpot_ms; keys given beside it win
+  std::optional<double> ttft_ms;
+  std::optional<double> tpot_ms;
+  std::optional<double> itl_ms;  // every inter-token gap of the request
+  std::optional<double> e2el_ms;
+};
+
+// In the order of SloPreset: first "none".
+std::vector<std::string_view> slo_preset_names();
+
+// Keys, ranges and meaning.
+void visit_fields(FieldVisitor& visitor, SloConfig& config);
+
+}  // namespace metronome
