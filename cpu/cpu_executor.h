@@ -67,7 +67,7 @@ class CpuExecutor final : public Executor {
   std::int64_t num_collected_ = 0;
   const RequestTable* requests_ = nullptr;  // the engine's
   RequestTexts texts_;
-  std::vector<float> logits_;
+  std::vector<float> logits_;  // [num_logit_tokens, vocab_size]
   Sampler sampler_;
 };
 

@@ -38,8 +38,8 @@ struct AttentionTask {
   std::int32_t num_rows = 0;
   std::int32_t head_dim = 0;
   std::int32_t window = 0;                       // the rule is attends(); kNoWindow = none
-  const float* const* key_tiles = nullptr;       // [num_tiles] -> [head_dim][16]
-  const float* const* value_tiles = nullptr;     // [num_tiles] -> [16][head_dim]
+  const float* const* key_tiles = nullptr;       // [num_tiles] -> [head_dim, 16]
+  const float* const* value_tiles = nullptr;     // [num_tiles] -> [16, head_dim]
   const std::int32_t* tile_positions = nullptr;  // [num_tiles + 1]
   std::int32_t num_tiles = 0;
 };
@@ -47,7 +47,8 @@ struct AttentionTask {
 struct Kernels {
   const char* name;  // "avx512", "avx2", "baseline"
 
-  // out[m][j] = sum over k of x[m][k] * panel[k][j], for j < num_outputs <= 64, m < num_rows.
+  // out[m][j] = sum over k of x[m][k] * panel[k][j], for j < num_outputs <= 64, m < num_rows:
+  // x is [num_rows, num_inputs], panel [num_inputs, 64], out [num_rows, num_outputs].
   void (*multiply_f32)(const float* x, std::int64_t x_stride, std::int64_t num_rows,
                        const float* panel, std::int64_t num_inputs, std::int64_t num_outputs,
                        float* out, std::int64_t out_stride);
@@ -55,17 +56,18 @@ struct Kernels {
                         const std::uint16_t* panel, std::int64_t num_inputs,
                         std::int64_t num_outputs, float* out, std::int64_t out_stride);
 
-  // out = x / sqrt(mean(x^2) + eps) * weight, over n elements; out may be x.
+  // out = x / sqrt(mean(x^2) + eps) * weight, [n] each; out may be x.
   void (*rms_norm)(const float* x, const float* weight, std::int64_t n, float eps, float* out);
-  // out = silu(gate) * up, and gelu(gate) * up with the tanh approximation; out may be gate.
+  // out = silu(gate) * up, and gelu(gate) * up with the tanh approximation, [n] each; out may be
+  // gate.
   void (*silu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
   void (*gelu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
-  // x += y.
+  // x += y, [n] each.
   void (*add)(float* x, const float* y, std::int64_t n);
-  // Turns pairs (x[i], x[i + n/2]) by angles given as cos[i], sin[i].
+  // Turns pairs (x[i], x[i + n/2]) by angles given as cos[i], sin[i]: x is [n], the others [n / 2].
   void (*rotate)(float* x, const float* cos, const float* sin, std::int64_t n);
 
-  // `scratch` has room for attention_scratch_floats(task).
+  // `scratch` is [attention_scratch_floats(task)].
   void (*attend)(const AttentionTask& task, float* scratch);
 };
 

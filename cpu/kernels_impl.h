@@ -252,8 +252,8 @@ struct RowGroup {
   std::int32_t num_rows;
   std::int32_t segment_begin;
   std::int32_t first_tile;  // one that begins no later than begin[0]
-  float* scores;            // [kMaxRows][kAttentionScores], then e^(score - maximum)
-  float* values;            // [kMaxRows][head_dim]: the segment's weighted sums of values
+  float* scores;            // [kMaxRows, kAttentionScores], then e^(score - maximum)
+  float* values;            // [kMaxRows, head_dim]: the segment's weighted sums of values
   std::int32_t begin[kMaxRows];
   std::int32_t end[kMaxRows];
   float correction[kMaxRows];  // of what the segments before have summed up

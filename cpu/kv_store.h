@@ -18,7 +18,7 @@ struct KvShape {
 };
 
 // A block is cut into tiles of 16 slots, the last one padded, so that a position's place in its
-// block decides its tile and lane. Keys of a tile are [head_dim][16], values [16][head_dim]. Pages
+// block decides its tile and lane. Keys of a tile are [head_dim, 16], values [16, head_dim]. Pages
 // nobody wrote take no memory.
 class KvStore {
  public:
@@ -28,24 +28,28 @@ class KvStore {
   std::int32_t tiles_per_block() const { return tiles_per_block_; }
   static std::size_t num_bytes(const KvShape& shape);
 
+  // [head_dim, 16]
   const float* key_tile(std::int64_t layer, BlockId block, std::int64_t head,
                         std::int32_t tile) const;
+  // [16, head_dim]
   const float* value_tile(std::int64_t layer, BlockId block, std::int64_t head,
                           std::int32_t tile) const;
 
-  // Stores the key and value [head_dim] of the token at `offset` of a block.
+  // Stores `key` and `value`, [head_dim] each, of the token at `offset` of a block.
   void write(std::int64_t layer, BlockId block, std::int32_t offset, std::int64_t head,
              const float* key, const float* value);
-  // Reads them back.
+  // Reads them back, [head_dim] each.
   void read(std::int64_t layer, BlockId block, std::int32_t offset, std::int64_t head, float* key,
             float* value) const;
 
  private:
+  // [2 * 16 * head_dim]: the keys, then the values.
   float* tile_base(std::int64_t layer, BlockId block, std::int64_t head, std::int32_t tile) const;
 
   KvShape shape_;
   std::int32_t tiles_per_block_ = 0;
-  MappedMemory memory_;  // [n_layers][num_blocks][n_kv_heads][tiles_per_block_][keys, values]
+  // float32 [n_layers, num_blocks, n_kv_heads, tiles_per_block_, 2 * 16 * head_dim]
+  MappedMemory memory_;
 };
 
 }  // namespace metronome

@@ -25,11 +25,12 @@ class PackedMatrix {
   bool is_bfloat16() const { return is_bfloat16_; }
   std::int64_t num_bytes() const { return static_cast<std::int64_t>(panels_.num_bytes()); }
 
-  // out[m] = weights * x[m] for num_rows rows; strides in floats. On all threads.
+  // out[m] = weights * x[m], on all threads: x is [num_rows, num_inputs] with rows x_stride floats
+  // apart, out [num_rows, num_outputs] with rows out_stride floats apart.
   void multiply(const float* x, std::int64_t x_stride, std::int64_t num_rows, float* out,
                 std::int64_t out_stride, ThreadPool& pool) const;
 
-  // Row `output` of the weights, num_inputs values: an embedding.
+  // Row `output` of the weights, [num_inputs]: an embedding.
   void row(std::int64_t output, float* out) const;
 
  private:
@@ -43,7 +44,8 @@ class PackedMatrix {
   std::int64_t num_outputs_ = 0;
   std::int64_t num_inputs_ = 0;
   bool is_bfloat16_ = false;
-  MappedMemory panels_;  // as kernels.h has them; outputs behind the last are 0
+  // [num_panels, num_inputs, kPanelOutputs] as kernels.h has it; outputs behind the last are 0.
+  MappedMemory panels_;
 };
 
 }  // namespace metronome

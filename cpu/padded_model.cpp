@@ -24,13 +24,16 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // A linear layer is x * matrix^T.
 struct LayerWeights {
   bool is_window = false;
-  Matrix query, key, value, output;
-  Matrix gate, up, down;
-  Row input_norm;
-  Row post_attention_norm;   // before the MLP, or behind attention (post norms)
-  Row pre_mlp_norm;          // with post norms only
-  Row post_mlp_norm;         // with post norms only
-  Row query_norm, key_norm;  // with QK norm only
+  Matrix query;             // [n_heads * head_dim, hidden_dim]
+  Matrix key, value;        // [n_kv_heads * head_dim, hidden_dim]
+  Matrix output;            // [hidden_dim, n_heads * head_dim]
+  Matrix gate, up;          // [ffn_dim, hidden_dim]
+  Matrix down;              // [hidden_dim, ffn_dim]
+  Row input_norm;           // [hidden_dim]
+  Row post_attention_norm;  // [hidden_dim], before the MLP, or behind attention (post norms)
+  // Empty where the model has none.
+  Row pre_mlp_norm, post_mlp_norm;  // [hidden_dim], with post norms
+  Row query_norm, key_norm;         // [head_dim], with QK norm
 };
 
 Matrix read_matrix(const ModelConfig& model, const WeightSource& source, std::int64_t layer,
@@ -222,12 +225,13 @@ void place_heads(const ModelConfig& model, const LayerKind& kind, const Row& nor
   }
 }
 
-// softmax(q * k^T / sqrt(scalar) + mask) * v, head by head; then the output projection.
+// softmax(q * k^T / sqrt(scalar) + mask) * v, head by head; then the output projection. From and to
+// [batch * max_chunk_len, hidden_dim].
 Matrix attention(const ModelConfig& model, const LayerWeights& weights, const LayerKind& kind,
                  const CacheView& cache, const Inputs& in, const Matrix& x) {
-  Matrix q = x * weights.query.transpose();
-  Matrix k = x * weights.key.transpose();
-  const Matrix v = x * weights.value.transpose();
+  Matrix q = x * weights.query.transpose();        // [batch * max_chunk_len, n_heads * head_dim]
+  Matrix k = x * weights.key.transpose();          // [batch * max_chunk_len, n_kv_heads * head_dim]
+  const Matrix v = x * weights.value.transpose();  // the same shape
   place_heads(model, kind, weights.query_norm, q);
   place_heads(model, kind, weights.key_norm, k);
 
@@ -237,7 +241,7 @@ Matrix attention(const ModelConfig& model, const LayerWeights& weights, const La
   const Index dim = model.head_dim;
   const Index len = in.max_chunk_len;
   const Index heads_per_kv_head = model.n_heads / model.n_kv_heads;
-  Matrix out(in.rows(), model.n_heads * dim);
+  Matrix out(in.rows(), model.n_heads * dim);  // [batch * max_chunk_len, n_heads * head_dim]
   for (std::size_t b = 0; b < in.kv_lens.size(); ++b) {
     const Index row = static_cast<Index>(b) * len;
     for (Index kv_head = 0; kv_head < model.n_kv_heads; ++kv_head) {
@@ -257,10 +261,10 @@ Matrix attention(const ModelConfig& model, const LayerWeights& weights, const La
   return out * weights.output.transpose();
 }
 
-// (activation(gate) * up), down
+// (activation(gate) * up), down: from and to [batch * max_chunk_len, hidden_dim].
 Matrix mlp(const ModelConfig& model, const LayerWeights& weights, const Matrix& x) {
-  Matrix gate = x * weights.gate.transpose();
-  const Matrix up = x * weights.up.transpose();
+  Matrix gate = x * weights.gate.transpose();    // [batch * max_chunk_len, ffn_dim]
+  const Matrix up = x * weights.up.transpose();  // the same shape
   gate = gate.unaryExpr(model.activation == Activation::Silu ? &silu : &gelu_tanh);
   return gate.cwiseProduct(up) * weights.down.transpose();
 }
@@ -271,7 +275,7 @@ struct PaddedModel::Weights {
   ModelConfig model;
   Matrix embedding;  // [vocab_size, hidden_dim]
   Matrix head;       // [vocab_size, hidden_dim]
-  Row final_norm;
+  Row final_norm;    // [hidden_dim]
   std::vector<LayerWeights> layers;
 };
 
@@ -311,7 +315,7 @@ PaddedLogits PaddedModel::forward(std::span<const PaddedSequence> batch, TokenId
   const LayerKind global = prepare(model, in, false);
   const LayerKind window = model.n_window_layers() > 0 ? prepare(model, in, true) : LayerKind{};
 
-  Matrix x(in.rows(), model.hidden_dim);
+  Matrix x(in.rows(), model.hidden_dim);  // [batch * max_chunk_len, hidden_dim]
   for (Index i = 0; i < x.rows(); ++i) {
     x.row(i) = weights_->embedding.row(value(in.ids[static_cast<std::size_t>(i)]));
   }

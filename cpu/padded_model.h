@@ -21,13 +21,13 @@ struct PaddedCache {
   PaddedCache(const ModelConfig& model, std::int32_t capacity);
 
   std::int32_t capacity = 0;
-  std::vector<float> keys;    // [n_layers][n_kv_heads][capacity][head_dim], turned by RoPE
+  std::vector<float> keys;    // [n_layers, n_kv_heads, capacity, head_dim], turned by RoPE
   std::vector<float> values;  // the same shape
 };
 
 // A chunk of a sequence: tokens at positions first_position, first_position + 1, ...
 struct PaddedSequence {
-  std::vector<TokenId> chunk;  // not empty
+  std::vector<TokenId> chunk;  // [chunk_len], not empty
   std::int32_t first_position = 0;
   PaddedCache* cache = nullptr;  // holds the positions before; gets those of the chunk
 };
@@ -35,7 +35,7 @@ struct PaddedSequence {
 struct PaddedLogits {
   std::int64_t max_chunk_len = 0;
   std::int64_t vocab_size = 0;
-  std::vector<float> values;  // [batch][max_chunk_len][vocab_size]; padding included
+  std::vector<float> values;  // [batch, max_chunk_len, vocab_size]; padding included
 
   std::span<const float> at(std::size_t sequence, std::size_t token) const;
 };

@@ -23,9 +23,9 @@ class RopeTable {
     return static_cast<std::size_t>(position) * frequencies_.size();
   }
 
-  std::vector<float> frequencies_;
-  std::vector<float> cos_;
-  std::vector<float> sin_;
+  std::vector<float> frequencies_;  // [head_dim / 2]
+  std::vector<float> cos_;          // [num_positions, head_dim / 2]
+  std::vector<float> sin_;          // the same shape
 };
 
 }  // namespace metronome

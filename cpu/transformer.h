@@ -40,18 +40,18 @@ class Transformer {
 
  private:
   struct Layer {
-    PackedMatrix qkv;  // query heads, key heads and value heads, one below the other
-    PackedMatrix attention_output;
-    PackedMatrix gate_up;  // gate, then up
-    PackedMatrix down;
-    // Weights of norms as they are multiplied with. Empty: the model has no such norm.
-    std::vector<float> attention_norm;
-    std::vector<float> query_norm;
-    std::vector<float> key_norm;
-    std::vector<float> attention_post_norm;
-    std::vector<float> mlp_norm;
-    std::vector<float> mlp_post_norm;
     bool is_window = false;
+    PackedMatrix qkv;               // [(n_heads + 2 * n_kv_heads) * head_dim, hidden_dim]
+    PackedMatrix attention_output;  // [hidden_dim, n_heads * head_dim]
+    PackedMatrix gate_up;           // [2 * ffn_dim, hidden_dim], gates first
+    PackedMatrix down;              // [hidden_dim, ffn_dim]
+    // Weights of norms as they are multiplied with. Empty: the model has no such norm.
+    std::vector<float> attention_norm;       // [hidden_dim]
+    std::vector<float> query_norm;           // [head_dim]
+    std::vector<float> key_norm;             // [head_dim]
+    std::vector<float> attention_post_norm;  // [hidden_dim]
+    std::vector<float> mlp_norm;             // [hidden_dim]
+    std::vector<float> mlp_post_norm;        // [hidden_dim]
   };
   // Tokens [begin, end) of a batch, that go through a layer together.
   struct Tile {
@@ -68,13 +68,13 @@ class Transformer {
   };
   // What it takes to set up an AttentionTask.
   struct AttentionScratch {
-    std::vector<const float*> queries;
-    std::vector<float*> outputs;
-    std::vector<std::int32_t> positions;
-    std::vector<const float*> key_tiles;
-    std::vector<const float*> value_tiles;
-    std::vector<std::int32_t> tile_positions;
-    std::vector<float> kernel;
+    std::vector<const float*> queries;         // [num_rows] -> [head_dim]
+    std::vector<float*> outputs;               // [num_rows] -> [head_dim]
+    std::vector<std::int32_t> positions;       // [num_rows]
+    std::vector<const float*> key_tiles;       // [num_tiles] -> [head_dim, 16]
+    std::vector<const float*> value_tiles;     // [num_tiles] -> [16, head_dim]
+    std::vector<std::int32_t> tile_positions;  // [num_tiles + 1]
+    std::vector<float> kernel;                 // [attention_scratch_floats()]
   };
 
   Layer load_layer(const WeightSource& weights, std::int64_t layer);
@@ -104,21 +104,21 @@ class Transformer {
   ThreadPool& pool_;
   const Kernels& kernels_;
   float query_scale_ = 1;
-  PackedMatrix embedding_;
-  PackedMatrix head_;  // empty with tied embeddings
-  std::vector<Layer> layers_;
-  std::vector<float> final_norm_;
+  PackedMatrix embedding_;         // [vocab_size, hidden_dim]
+  PackedMatrix head_;              // [vocab_size, hidden_dim]; empty with tied embeddings
+  std::vector<Layer> layers_;      // [n_layers]
+  std::vector<float> final_norm_;  // [hidden_dim]
   RopeTable global_rope_;
   RopeTable window_rope_;
 
-  // Activations, reused from pass to pass.
-  std::vector<float> residual_;  // [num_tokens, hidden_dim]
-  std::vector<float> hidden_;    // [tile or logit tokens, hidden_dim]
-  std::vector<float> qkv_;       // [tile, (n_heads + 2 n_kv_heads) * head_dim]
-  std::vector<float> attended_;  // [tile, n_heads * head_dim]
-  std::vector<float> gate_up_;   // [tile, 2 * ffn_dim]
-  std::vector<AttentionItem> items_;
-  std::vector<AttentionScratch> scratch_;  // one a part of a loop
+  // Activations, reused from pass to pass. tile_tokens are those of the Tile at work.
+  std::vector<float> residual_;            // [num_tokens, hidden_dim]
+  std::vector<float> hidden_;              // [tile_tokens or num_logit_tokens, hidden_dim]
+  std::vector<float> qkv_;                 // [tile_tokens, (n_heads + 2 * n_kv_heads) * head_dim]
+  std::vector<float> attended_;            // [tile_tokens, n_heads * head_dim]
+  std::vector<float> gate_up_;             // [tile_tokens, 2 * ffn_dim]
+  std::vector<AttentionItem> items_;       // [num_items] of the tile
+  std::vector<AttentionScratch> scratch_;  // [num_threads]
 };
 
 }  // namespace metronome

@@ -47,7 +47,7 @@ class CudaExecutor final : public Executor {
   struct Pass {
     ForwardBatch batch;
     DevicePass device;
-    PinnedBytes logits;  // [rows][vocab_size], where anybody wants them
+    PinnedBytes logits;  // float32 [num_rows, vocab_size], where anybody wants them
   };
   struct Step {
     std::vector<Pass> passes;  // the first num_passes of them
@@ -86,7 +86,7 @@ class CudaExecutor final : public Executor {
   std::int64_t num_collected_ = 0;
   const RequestTable* requests_ = nullptr;  // the engine's
   std::vector<Pending> pending_;            // by request id
-  PinnedBytes tokens_;                      // sampled, as on the device
+  PinnedBytes tokens_;                      // int32 [samples of DeviceEngine], as on the device
   StepPlan cut_;                            // the plan in passes of the device's size
   Sampler sampler_;
 };

@@ -39,7 +39,7 @@ std::int64_t step_block_bytes(const ModelConfig& model, const PassLimits& limits
 struct DevicePass {
   StepArrays arrays;
   std::int32_t bucket = 0;  // of the graph it is replayed with; 0: none
-  PinnedBytes staging;      // what the device copies from
+  PinnedBytes staging;      // [block_bytes()], what the device copies from
 };
 
 class DeviceEngine {
@@ -80,8 +80,8 @@ class DeviceEngine {
   StepGeometry geometry_;
   Stream stream_;
   DeviceKvCache kv_;
-  DeviceArray<std::byte> block_;
-  DeviceArray<std::int32_t> sampled_;
+  DeviceArray<std::byte> block_;              // [step_block_bytes()]
+  DeviceArray<std::int32_t> sampled_;         // [padding_sample() + rows of padding]
   std::vector<std::int32_t> buckets_;         // empty without graphs
   std::map<std::int32_t, GraphExec> graphs_;  // by bucket
 };

@@ -28,8 +28,8 @@ struct DeviceKvShape {
 KvTensors make_kv_tensors(const __nv_bfloat16* keys, const __nv_bfloat16* values,
                           const DeviceKvShape& shape);
 
-// [n_layers][keys, values][num_blocks][n_kv_heads][block_size][head_dim], bfloat16: the keys of one
-// head in one block lie one behind the other.
+// Keys and values of all layers, in bfloat16. The keys of one head in one block lie one behind the
+// other.
 class DeviceKvCache {
  public:
   // With tensors, for launch_wgmma_attention, where they are asked for. Throws CudaError when
@@ -37,9 +37,11 @@ class DeviceKvCache {
   explicit DeviceKvCache(const DeviceKvShape& shape, bool has_tensors = false);
 
   const DeviceKvShape& shape() const { return shape_; }
+  // [num_blocks, n_kv_heads, block_size, head_dim]
   __nv_bfloat16* keys(std::int64_t layer) const {
     return memory_.data() + 2 * layer * shape_.layer_elements();
   }
+  // The same shape.
   __nv_bfloat16* values(std::int64_t layer) const { return keys(layer) + shape_.layer_elements(); }
   // Null without tensors.
   const KvTensors* tensors(std::int64_t layer) const {
@@ -49,8 +51,9 @@ class DeviceKvCache {
 
  private:
   DeviceKvShape shape_;
+  // [n_layers, 2, num_blocks, n_kv_heads, block_size, head_dim]: of each layer keys, then values.
   DeviceArray<__nv_bfloat16> memory_;
-  std::vector<KvTensors> tensors_;  // by layer
+  std::vector<KvTensors> tensors_;  // [n_layers], or empty
 };
 
 }  // namespace metronome

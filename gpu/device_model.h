@@ -79,7 +79,7 @@ class DeviceModel {
   // The same of launch_prefill_gemm, for every tile. Enqueues.
   void warm_up_wgmma(cudaStream_t stream);
 
-  // [num_rows][vocab_size] of the latest pass.
+  // [num_rows, vocab_size] of the latest pass.
   const float* logits() const { return logits_.data(); }
 
  private:
@@ -123,13 +123,19 @@ class DeviceModel {
   Gemm gemm_;
   std::int32_t decode_ctas_ = 0;
   std::int32_t num_processors_ = 0;
-  // Activations of all tokens; one row a token.
-  DeviceArray<__nv_bfloat16> residual_, normed_, qkv_, queries_, attended_, gate_up_, activated_;
-  DeviceArray<__nv_bfloat16> update_;  // with post norms: what they are applied to
-  DeviceArray<float> logits_;          // [max_rows]
-  DeviceArray<float> partials_;
-  DeviceArray<float> parts_;  // [max_parts]
-  DeviceArray<std::byte> sample_scratch_;
+  // max_tokens and max_rows are here multiples of kGemmRows.
+  DeviceArray<__nv_bfloat16> residual_;    // [max_tokens, hidden_dim]
+  DeviceArray<__nv_bfloat16> normed_;      // [max_tokens, hidden_dim]
+  DeviceArray<__nv_bfloat16> update_;      // [max_tokens, hidden_dim], for post norms; else empty
+  DeviceArray<__nv_bfloat16> qkv_;         // [max_tokens, (n_heads + 2 * n_kv_heads) * head_dim]
+  DeviceArray<__nv_bfloat16> queries_;     // [max_tokens, n_heads * head_dim]
+  DeviceArray<__nv_bfloat16> attended_;    // [max_tokens, n_heads * head_dim]
+  DeviceArray<__nv_bfloat16> gate_up_;     // [max_tokens, 2 * ffn_dim]
+  DeviceArray<__nv_bfloat16> activated_;   // [max_tokens, ffn_dim]
+  DeviceArray<float> logits_;              // [max_rows, vocab_size]
+  DeviceArray<float> partials_;            // [max_items, decode_partial_floats()]
+  DeviceArray<float> parts_;               // [max_parts, prefill_part_floats()]
+  DeviceArray<std::byte> sample_scratch_;  // [sample_scratch_bytes(max_rows, vocab_size)]
 };
 
 }  // namespace metronome

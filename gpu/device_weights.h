@@ -13,27 +13,32 @@
 
 namespace metronome {
 
+// Dimensions are those of core/model/model_config.h. A norm that the model does not have is empty.
 struct DeviceLayer {
   bool is_window = false;
-  DeviceArray<__nv_bfloat16> qkv;      // [(n_heads + 2 n_kv_heads) * head_dim][hidden_dim]
-  DeviceArray<__nv_bfloat16> output;   // [hidden_dim][n_heads * head_dim]
-  DeviceArray<__nv_bfloat16> gate_up;  // [2 * ffn_dim][hidden_dim], gates first
-  DeviceArray<__nv_bfloat16> down;     // [hidden_dim][ffn_dim]
-  DeviceArray<__nv_bfloat16> attention_norm, mlp_norm;            // [hidden_dim]
-  DeviceArray<__nv_bfloat16> attention_post_norm, mlp_post_norm;  // empty where there are none
-  DeviceArray<__nv_bfloat16> query_norm, key_norm;                // [head_dim], likewise
+  DeviceArray<__nv_bfloat16> qkv;             // [(n_heads + 2 * n_kv_heads) * head_dim, hidden_dim]
+  DeviceArray<__nv_bfloat16> output;          // [hidden_dim, n_heads * head_dim]
+  DeviceArray<__nv_bfloat16> gate_up;         // [2 * ffn_dim, hidden_dim], gates first
+  DeviceArray<__nv_bfloat16> down;            // [hidden_dim, ffn_dim]
+  DeviceArray<__nv_bfloat16> attention_norm;  // [hidden_dim]
+  DeviceArray<__nv_bfloat16> query_norm;      // [head_dim]
+  DeviceArray<__nv_bfloat16> key_norm;        // [head_dim]
+  DeviceArray<__nv_bfloat16> attention_post_norm;  // [hidden_dim]
+  DeviceArray<__nv_bfloat16> mlp_norm;             // [hidden_dim]
+  DeviceArray<__nv_bfloat16> mlp_post_norm;        // [hidden_dim]
 };
 
 struct DeviceWeights {
-  DeviceArray<__nv_bfloat16> embedding;  // [vocab_size][hidden_dim]
-  DeviceArray<__nv_bfloat16> own_head;   // empty with tied embeddings
-  DeviceArray<__nv_bfloat16> final_norm;
-  std::vector<DeviceLayer> layers;
-  // [max_model_len][head_dim]: cosines, then sines; of the layers without and with a window. Empty
-  // where there are none of the kind.
-  DeviceArray<float> rope;
-  DeviceArray<float> window_rope;
+  DeviceArray<__nv_bfloat16> embedding;   // [vocab_size, hidden_dim]
+  DeviceArray<__nv_bfloat16> own_head;    // [vocab_size, hidden_dim]; empty with tied embeddings
+  DeviceArray<__nv_bfloat16> final_norm;  // [hidden_dim]
+  std::vector<DeviceLayer> layers;        // [n_layers]
+  // Half of a row are cosines, half sines; of layers without and with a window. Empty where there
+  // are none of the kind.
+  DeviceArray<float> rope;         // [max_model_len, head_dim]
+  DeviceArray<float> window_rope;  // [max_model_len, head_dim]
 
+  // [vocab_size, hidden_dim]
   const __nv_bfloat16* head() const {
     return own_head.size() > 0 ? own_head.data() : embedding.data();
   }

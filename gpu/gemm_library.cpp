@@ -116,7 +116,7 @@ bool is_allowed(GemmMode mode, const GemmTraits& traits) {
   return !is_thin && (traits.split_k == 0 || traits.split_k == 1);
 }
 
-// Row-major y = x * w^T is column-major y^T = w * x^T, where memory holds w as [k][n] column-major:
+// Row-major y = x * w^T is column-major y^T = w * x^T, where memory holds w as [k, n] column-major:
 // the library's A is w, transposed, and its B is x.
 GemmProblem::GemmProblem(const GemmShape& shape, std::int64_t max_rows) : shape_(shape) {
   METRONOME_CHECK(shape.n > 0 && shape.k > 0 && max_rows > 0 && max_rows % kGemmRows == 0,

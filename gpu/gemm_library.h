@@ -20,7 +20,7 @@ namespace metronome {
 struct GemmLibrary {
   explicit GemmLibrary(std::int64_t workspace_bytes);
   CudaHandle<cublasLtHandle_t, cublasLtDestroy> handle;
-  DeviceArray<std::byte> workspace;
+  DeviceArray<std::byte> workspace;  // [workspace_bytes]
 };
 
 // cublasLtMatmulAlgoConfigAttributes_t, as far as it tells algorithms apart.

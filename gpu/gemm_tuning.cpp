@@ -182,9 +182,9 @@ class Bench {
   std::size_t w_stride_ = 0;  // elements
   std::size_t num_weights_ = 0;
   std::size_t next_weights_ = 0;
-  DeviceArray<std::uint16_t> w_;      // [num_weights][w_stride]
-  DeviceArray<std::uint16_t> x_;      // [max_rows][k]
-  DeviceArray<std::byte> y_;          // [max_rows][n]
+  DeviceArray<std::uint16_t> w_;      // [num_weights, w_stride]
+  DeviceArray<std::uint16_t> x_;      // [max_rows, k]
+  DeviceArray<std::byte> y_;          // [max_rows, n]
   DeviceArray<std::byte> displaced_;  // as large as the cache
 };
 

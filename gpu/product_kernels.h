@@ -45,7 +45,7 @@ class ProductKernels {
   void launch_rounds(const ProductKernel& kernel, std::int32_t num_tokens, std::int64_t num_rounds,
                      cudaStream_t stream) const;
 
-  // [max_tokens, rounded up to a multiple of kGemmRows][num_outputs()]
+  // [max_tokens, num_outputs()]. max_tokens is here a multiple of kGemmRows.
   const DeviceArray<__nv_bfloat16>& outputs() const { return y_; }
 
  private:
@@ -58,10 +58,10 @@ class ProductKernels {
   ProductSetup setup_;
   Gemm gemm_;
   GpuInfo gpu_;
-  DeviceArray<__nv_bfloat16> w_;        // [num_copies][n][k]
-  DeviceArray<__nv_bfloat16> x_;        // [max_tokens, rounded up][k]
-  DeviceArray<__nv_bfloat16> y_;        // outputs()
-  DeviceArray<__nv_bfloat16> gate_up_;  // [max_tokens, rounded up][n], with gates
+  DeviceArray<__nv_bfloat16> w_;        // [num_copies, n, k]
+  DeviceArray<__nv_bfloat16> x_;        // [max_tokens, k]
+  DeviceArray<__nv_bfloat16> y_;        // [max_tokens, num_outputs()]
+  DeviceArray<__nv_bfloat16> gate_up_;  // [max_tokens, n]; empty without gates
 };
 
 }  // namespace metronome

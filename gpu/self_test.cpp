@@ -36,7 +36,7 @@ struct Sequence {
 
 // Digests of what a prompt left behind.
 struct Outcome {
-  std::vector<std::uint64_t> kv;  // [layer][keys, values]
+  std::vector<std::uint64_t> kv;  // [2 * n_layers]: of each layer its keys', then its values'
   std::uint64_t logits = 0;
 };
 

@@ -8,7 +8,7 @@
 
 namespace metronome {
 
-// Of [num_rows][columns] bfloat16 in device memory, read and written in boxes of box_rows rows and
+// Of [num_rows, columns] bfloat16 in device memory, read and written in boxes of box_rows rows and
 // 64 columns, which land in shared memory with the 128-byte swizzle (gpu/kernels/hopper_ptx.h);
 // zeros for what is outside. Begins at a multiple of 16 bytes; columns is a multiple of 8, box_rows
 // is at most 256. Throws CudaError where the driver has no tensor maps or refuses one.

@@ -57,7 +57,7 @@ struct MaxAndSum {
   float sum = 0;
 };
 
-// A part: [n_heads][head_dim] floats of `out`, then [n_heads] pairs of max and sum; padded to 16
+// A part: [n_heads, head_dim] floats of `out`, then [n_heads] pairs of max and sum; padded to 16
 // bytes.
 __host__ __device__ std::int64_t partial_floats(const AttentionShape& shape) {
   return (std::int64_t{shape.n_heads} * (shape.head_dim + 2) + 3) / 4 * 4;

@@ -273,7 +273,7 @@ __device__ __forceinline__ void multiply_values(Accumulators<kHeadDim>& out,
   wgmma_commit();
 }
 
-// Parts lie as [part][KV head][head_dim / 8 + 1][thread] in fours: the accumulators of a thread,
+// Parts lie as [part, KV head, head_dim / 8 + 1, thread] in fours: the accumulators of a thread,
 // and behind them its two maxima and sums.
 template <int kHeadDim>
 __device__ __forceinline__ float4* part_of(const PrefillAttentionArgs& args,

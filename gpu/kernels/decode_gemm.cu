@@ -43,9 +43,9 @@ struct Layout {
   int update = 0;         // rows like the inputs, where there is an update
   int norm_weight = 0;    // [k] bf16, where there is one
   int post_weight = 0;    // likewise
-  int row_sums = 0;       // float [2][kMaxTokens][kWarps]
-  int partials = 0;       // float [2][kWarps][kTiles][8 or 16 tokens][kTileRows]
-  int batches = 0;        // [kWarps][stages][kTiles][kUnits][kWarpSize] vectors
+  int row_sums = 0;       // float [2, kMaxTokens, kWarps]
+  int partials = 0;       // float [2, kWarps, kTiles, 8 or 16 tokens, kTileRows]
+  int batches = 0;        // [kWarps, stages, kTiles, kUnits, kWarpSize] vectors
   std::int64_t size = 0;  // without the batches
 };
 
@@ -365,7 +365,7 @@ class Outputs {
   }
   __device__ __forceinline__ bf16* halves() const { return static_cast<bf16*>(args_.y); }
 
-  // [tile][token][row], from the fragments of an mma.
+  // [tile, token, row], from the fragments of an mma.
   __device__ __forceinline__ static void put(const float (&sums)[kTiles][4], float* target) {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     float* at = target + lane / 4 * kTileRows + lane % 4 * 2;

@@ -5,6 +5,9 @@
 // on the number of rows, on the row's place among them, or on the size of the grid. All pointers
 // are device memory, 16-byte aligned where they begin; row lengths are multiples of 8 elements.
 // Functions return when the kernel is enqueued; they throw CudaError if it cannot be.
+//
+// Shapes are [rows, columns]. n_* and *_dim are the model's (core/model/model_config.h), num_*
+// those of a pass. [*, k] has as many rows as its indices need.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -22,14 +25,14 @@ using bf16 = __nv_bfloat16;
 // out[t] = table[id of t] * scale, rounded once. An id >= 0 is a token; an id < 0 stands for
 // sampled[-1 - id], a token the host does not know yet.
 struct EmbedArgs {
-  const bf16* table = nullptr;              // [vocab_size][hidden_dim]
+  const bf16* table = nullptr;              // [vocab_size, hidden_dim]
   const std::int32_t* token_ids = nullptr;  // [num_tokens]
-  const std::int32_t* sampled = nullptr;
+  const std::int32_t* sampled = nullptr;  // [number of samples], as DeviceEngine::sampled() has it
   std::int32_t num_tokens = 0;
   std::int32_t hidden_dim = 0;
   std::int32_t vocab_size = 0;  // an id outside of it (a sample that failed) counts as token 0
   float scale = 1;
-  bf16* out = nullptr;  // [num_tokens][hidden_dim]
+  bf16* out = nullptr;  // [num_tokens, hidden_dim]
 };
 void launch_embed(const EmbedArgs& args, cudaStream_t stream);
 
@@ -43,12 +46,12 @@ void launch_embed(const EmbedArgs& args, cudaStream_t stream);
 // Qwen 3 round, or bf16(y * (1 + w)) with unit_offset as Gemma does.
 // Requires rows to be null where there is an update.
 struct NormArgs {
-  const bf16* update = nullptr;        // [num_rows][hidden_dim] or null
+  const bf16* update = nullptr;        // [num_rows, hidden_dim] or null
   const bf16* post_weight = nullptr;   // [hidden_dim] or null
-  bf16* residual = nullptr;            // [*][hidden_dim]
+  bf16* residual = nullptr;            // [*, hidden_dim]
   const bf16* weight = nullptr;        // [hidden_dim] or null
   const std::int32_t* rows = nullptr;  // [num_rows] or null
-  bf16* out = nullptr;                 // [num_rows][hidden_dim]
+  bf16* out = nullptr;                 // [num_rows, hidden_dim]
   std::int32_t num_rows = 0;
   std::int32_t hidden_dim = 0;  // at most 16384
   float eps = 0;
@@ -60,16 +63,16 @@ void launch_norm(const NormArgs& args, cudaStream_t stream);
 // head_dim; where there are weights), turned by RoPE in float and rounded again; keys and values go
 // to the cache. Pair i of a head is elements i and i + head_dim / 2.
 struct HeadsArgs {
-  const bf16* qkv = nullptr;         // [num_tokens][(n_heads + 2 * n_kv_heads) * head_dim]
+  const bf16* qkv = nullptr;         // [num_tokens, (n_heads + 2 * n_kv_heads) * head_dim]
   const bf16* query_norm = nullptr;  // [head_dim] or null
   const bf16* key_norm = nullptr;    // [head_dim] or null
-  const float* cos_sin = nullptr;    // [max_position][head_dim]: head_dim / 2 cosines, then sines
+  const float* cos_sin = nullptr;    // [max_model_len, head_dim]: head_dim / 2 cosines, then sines
   const std::int32_t* positions = nullptr;  // [num_tokens]
   // [num_tokens]: block * block_size + offset in it; < 0: padding, not stored.
   const std::int32_t* slots = nullptr;
-  bf16* queries = nullptr;  // [num_tokens][n_heads][head_dim]
-  bf16* keys = nullptr;     // of this layer: [num_blocks][n_kv_heads][block_size][head_dim]
-  bf16* values = nullptr;   // the same
+  bf16* queries = nullptr;  // [num_tokens, n_heads, head_dim]
+  bf16* keys = nullptr;     // of this layer: [num_blocks, n_kv_heads, block_size, head_dim]
+  bf16* values = nullptr;   // the same shape
   std::int32_t num_tokens = 0;
   std::int32_t n_heads = 0;
   std::int32_t n_kv_heads = 0;
@@ -83,8 +86,8 @@ void launch_heads(const HeadsArgs& args, cudaStream_t stream);
 // out[t][i] = bf16(act(gate_up[t][i]) * gate_up[t][dim + i]), act in float: x * sigmoid(x), or the
 // tanh form of GELU.
 struct GatedActivationArgs {
-  const bf16* gate_up = nullptr;  // [num_tokens][2 * dim]
-  bf16* out = nullptr;            // [num_tokens][dim]
+  const bf16* gate_up = nullptr;  // [num_tokens, 2 * dim]
+  bf16* out = nullptr;            // [num_tokens, dim]
   std::int32_t num_tokens = 0;
   std::int32_t dim = 0;
   bool is_gelu = false;
@@ -116,20 +119,20 @@ constexpr bool has_gates(GemmEpilogue epilogue) {
 //
 // Nobody writes w while the kernels in front of this one run: it is read before they have ended.
 struct DecodeGemmArgs {
-  // [n][k]; with Silu and Gelu [2 * n][k]: the gates, then the ups.
+  // [n, k]; with Silu and Gelu [2 * n, k]: the gates, then the ups.
   const bf16* w = nullptr;
-  const bf16* x = nullptr;             // [*][k]
+  const bf16* x = nullptr;             // [*, k]
   const std::int32_t* rows = nullptr;  // [num_tokens] or null
   const bf16* norm_weight = nullptr;   // [k] or null
-  const bf16* update = nullptr;        // [*][k] or null
+  const bf16* update = nullptr;        // [*, k] or null
   const bf16* post_weight = nullptr;   // [k], where there is an update
-  // [num_tokens][k] or null. Every block reads x and update, and one of them writes this: it is
+  // [num_tokens, k] or null. Every block reads x and update, and one of them writes this: it is
   // neither of the two.
   bf16* updated = nullptr;
   float eps = 0;
   bool unit_offset = false;
   GemmEpilogue epilogue = GemmEpilogue::Store;
-  void* y = nullptr;  // [num_tokens][n] bf16, or float with StoreFloat
+  void* y = nullptr;  // [num_tokens, n] bf16, or float with StoreFloat
   std::int32_t num_tokens = 0;
   std::int32_t n = 0;         // any number
   std::int32_t k = 0;         // a multiple of 8
@@ -147,11 +150,11 @@ bool decode_gemm_takes(const DecodeGemmArgs& args);
 //
 // Nobody writes w while the kernels in front of this one run: it is read before they have ended.
 struct PrefillGemmArgs {
-  // [n][k]; with Silu and Gelu [2 * n][k]: the gates, then the ups.
+  // [n, k]; with Silu and Gelu [2 * n, k]: the gates, then the ups.
   const bf16* w = nullptr;
-  const bf16* x = nullptr;                      // [num_tokens][k]
+  const bf16* x = nullptr;                      // [num_tokens, k]
   GemmEpilogue epilogue = GemmEpilogue::Store;  // not StoreFloat
-  bf16* y = nullptr;                            // [num_tokens][n]
+  bf16* y = nullptr;                            // [num_tokens, n]
   std::int32_t num_tokens = 0;
   std::int32_t n = 0;         // a multiple of 8
   std::int32_t k = 0;         // a multiple of 8
@@ -162,12 +165,12 @@ void launch_prefill_gemm(const PrefillGemmArgs& args, cudaStream_t stream);
 
 // What attention reads of the cache: the pools of one layer, and which blocks are whose.
 struct PagedKv {
-  const bf16* keys = nullptr;  // [num_blocks][n_kv_heads][block_size][head_dim]
-  const bf16* values = nullptr;
+  const bf16* keys = nullptr;    // [num_blocks, n_kv_heads, block_size, head_dim]
+  const bf16* values = nullptr;  // the same shape
+  // [blocks of all sequences]: block ids, one sequence behind another.
   const std::int32_t* block_tables = nullptr;
-  const std::int32_t* table_start =
-      nullptr;                  // [num_sequences]: of a sequence's ids in block_tables
-  std::int32_t block_size = 0;  // any size >= 1
+  const std::int32_t* table_start = nullptr;  // [num_sequences]: its first id in block_tables
+  std::int32_t block_size = 0;                // any size >= 1
 };
 
 // The shape of attention in one layer. A query at position p attends to the positions kv <= p with
@@ -187,12 +190,12 @@ struct AttentionShape {
 struct PrefillAttentionArgs {
   AttentionShape shape;
   PagedKv kv;
-  const bf16* queries = nullptr;               // [num_tokens][n_heads][head_dim]
+  const bf16* queries = nullptr;               // [num_tokens, n_heads, head_dim]
   const std::int32_t* query_start = nullptr;   // [num_sequences + 1]
   const std::int32_t* context_lens = nullptr;  // [num_sequences]; the last query is at len - 1
   const PrefillTile* tiles = nullptr;          // [num_tiles], each for every KV head
   std::int32_t num_tiles = 0;
-  bf16* out = nullptr;  // [num_tokens][n_heads][head_dim]
+  bf16* out = nullptr;  // [num_tokens, n_heads, head_dim]
 };
 void launch_prefill_attention(const PrefillAttentionArgs& args, cudaStream_t stream);
 
@@ -204,18 +207,17 @@ void launch_prefill_attention(const PrefillAttentionArgs& args, cudaStream_t str
 struct DecodeAttentionArgs {
   AttentionShape shape;
   PagedKv kv;
-  const bf16* queries = nullptr;               // [num_tokens][n_heads][head_dim]
+  const bf16* queries = nullptr;               // [num_tokens, n_heads, head_dim]
   const std::int32_t* query_start = nullptr;   // [num_sequences]: the sequence's token
   const std::int32_t* context_lens = nullptr;  // [num_sequences]
   const std::int32_t* sequences = nullptr;     // [num_decodes]; < 0: padding, nothing is computed
-  const std::int32_t* item_start = nullptr;    // [num_decodes + 1]; the last is the number of items
-  const std::int32_t* item_decode = nullptr;   // [number of items]
+  const std::int32_t* item_start = nullptr;    // [num_decodes + 1]; the last is num_items
+  const std::int32_t* item_decode = nullptr;   // [num_items]
   std::int32_t num_decodes = 0;
   std::int32_t split_size = 0;  // a multiple of 64
   std::int32_t num_ctas = 0;    // of the first kernel, which walk over the items
-  // Scratch, decode_partial_floats() for every item.
-  float* partials = nullptr;
-  bf16* out = nullptr;  // [num_tokens][n_heads][head_dim]
+  float* partials = nullptr;    // scratch, [num_items, decode_partial_floats()]
+  bf16* out = nullptr;          // [num_tokens, n_heads, head_dim]
 };
 void launch_decode_attention(const DecodeAttentionArgs& args, cudaStream_t stream);
 // Whether launch_decode_attention takes the shape: at most 16 query heads to a KV head.
@@ -227,12 +229,12 @@ std::int32_t decode_attention_ctas(const AttentionShape& shape);
 // The same token as Sampler (core/sampling.h) from the same logits; see sampling.cu for the one
 // exception, draws within the rounding of a sum from a border between two tokens.
 struct SampleArgs {
-  const float* logits = nullptr;    // [num_rows][vocab_size]
+  const float* logits = nullptr;    // [num_rows, vocab_size]
   const SampleRow* rows = nullptr;  // [num_rows]
   std::int32_t num_rows = 0;
   std::int32_t vocab_size = 0;
-  void* scratch = nullptr;  // sample_scratch_bytes(num_rows, vocab_size)
-  std::int32_t* tokens = nullptr;
+  void* scratch = nullptr;         // [sample_scratch_bytes(num_rows, vocab_size)]
+  std::int32_t* tokens = nullptr;  // [more than every SampleRow::out]
 };
 void launch_sample(const SampleArgs& args, cudaStream_t stream);
 std::int64_t sample_scratch_bytes(std::int32_t num_rows, std::int32_t vocab_size);

@@ -12,11 +12,10 @@ namespace metronome {
 
 // Keys and values as tensors of num_rows x head_dim elements, num_rows = num_blocks * n_kv_heads *
 // block_size; boxes of box_rows rows and 64 elements land in shared memory with the 128-byte
-// swizzle. Made by make_kv_tensors
-// (gpu/device_kv_cache.h).
+// swizzle. Made by make_kv_tensors (gpu/device_kv_cache.h).
 struct KvTensors {
-  CUtensorMap keys;
-  CUtensorMap values;
+  CUtensorMap keys;    // [num_rows, head_dim]
+  CUtensorMap values;  // the same shape
   std::int32_t num_rows = 0;
   std::int32_t box_rows = 0;
 };
@@ -38,7 +37,7 @@ constexpr bool can_attend_by_wgmma(std::int32_t head_dim, std::int32_t block_siz
 
 // Sums over spans of positions, between the CTAs that share a tile.
 struct PrefillParts {
-  float* parts = nullptr;                 // [number of parts] of prefill_part_floats()
+  float* parts = nullptr;                 // [num_parts, prefill_part_floats()]
   std::int32_t span_size = kPrefillSpan;  // positions, a multiple of wgmma_kv_tile()
   const PrefillMerge* merges = nullptr;   // [num_merges], the tiles whose spans are several CTAs'
   std::int32_t num_merges = 0;

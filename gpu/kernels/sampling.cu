@@ -62,10 +62,10 @@ struct Job {
   std::int32_t slice_tokens;  // a multiple of 4
   double unit_scale;          // 2^weight bits
   RowState* states;           // [num_rows]
-  Key* part_keys;             // [num_rows][num_parts]
-  Units* slices;              // [num_rows][num_parts * kWarps]: weight of the kept tokens
-  Units* masses;              // [num_rows][kNumBins]: weight of the tokens
-  unsigned* counts;           // [num_rows][kNumBins]: their number
+  Key* part_keys;             // [num_rows, num_parts]
+  Units* slices;              // [num_rows, num_parts * kWarps]: weight of the kept tokens
+  Units* masses;              // [num_rows, kNumBins]: weight of the tokens
+  unsigned* counts;           // [num_rows, kNumBins]: their number
 };
 
 struct Range {

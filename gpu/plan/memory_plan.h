@@ -29,13 +29,13 @@ constexpr std::int64_t kActivationRows = 16;
 // kActivationRows:
 struct MemoryPlan {
   // Every parameter in bfloat16, whatever the checkpoint has; a tied output head is the embedding.
-  // RoPE tables beside them: float32 [max_model_len][head_dim], for each kind of layer there is.
+  // RoPE tables beside them: float32 [max_model_len, head_dim], for each kind of layer there is.
   std::int64_t weights = 0;
   // bfloat16 [max_tokens] rows each: residual and normalised rows, hidden_dim; qkv,
   // (n_heads + 2 * n_kv_heads) * head_dim; queries and attended, n_heads * head_dim; gate-up,
   // 2 * ffn_dim; MLP, ffn_dim; with post norms what they are applied to, hidden_dim.
   std::int64_t activations = 0;
-  // float32 [max_rows][vocab_size].
+  // float32 [max_rows, vocab_size].
   std::int64_t logits = 0;
   // workspace_bytes, partial_floats float32 for each of max_items, sample_scratch_bytes,
   // prefill_part_bytes, step_bytes, and sampled tokens, int32 [max_sequences].

@@ -87,19 +87,19 @@ struct StepArrays {
   ArraySpan decodes;             // int32 [num_decodes]: sequences; -1 for padding
   ArraySpan item_start;          // int32 [num_decodes + 1], of layers without window
   ArraySpan window_item_start;   // the same of window layers; empty without a window
-  // PrefillTile, those that attend to the longest context first, in order of the batch where that
-  // is equal. Window layers use the same.
+  // PrefillTile [num_tiles], those that attend to the longest context first, in order of the batch
+  // where that is equal. Window layers use the same.
   ArraySpan tiles;
-  // PrefillTile, for layers without a window in place of `tiles`, the longest first: the spans of
-  // long tiles are apart, so that few tiles keep the whole GPU busy. Empty where tiles are many or
-  // short, in buckets, and where there are more than max_parts parts.
+  // PrefillTile [num_span_tiles], for layers without a window in place of `tiles`, the longest
+  // first: the spans of long tiles are apart, so that few tiles keep the whole GPU busy. Empty
+  // where tiles are many or short, in buckets, and where there are more than max_parts parts.
   ArraySpan span_tiles;
-  ArraySpan merges;  // PrefillMerge, of the tiles whose spans are apart
+  ArraySpan merges;  // PrefillMerge [num_merges], of the tiles whose spans are apart
   // Behind here a bucket's arrays have no fixed length, so their offsets are its capacity's.
-  ArraySpan item_decode;         // int32 [items]
-  ArraySpan window_item_decode;  // int32 [items of window layers]
-  ArraySpan block_tables;        // int32, of all sequences one behind another
-  ArraySpan window_block_tables;
+  ArraySpan item_decode;          // int32 [num_items]
+  ArraySpan window_item_decode;   // int32 [num_items of window layers]
+  ArraySpan block_tables;         // int32 [blocks of all sequences], one behind another
+  ArraySpan window_block_tables;  // the same of window layers with blocks of their own, else empty
 
   // The block is the first block_bytes of `bytes`, which keeps its memory from pass to pass and
   // never shrinks: made large enough before (max_bucket_bytes, max_pass_bytes), it never moves, so
