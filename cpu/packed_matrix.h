@@ -13,7 +13,7 @@ namespace metronome {
 
 // Weights of shape [num_outputs, num_inputs], several tensors one below the other (a fused
 // projection), in panels of 64 outputs. bfloat16 stays bfloat16 when every tensor is stored so;
-// anything else becomes float32.
+// anything else becomes float32. Which kernel multiplies them is decided here and in kernels.cpp.
 class PackedMatrix {
  public:
   PackedMatrix() = default;
@@ -25,8 +25,8 @@ class PackedMatrix {
   bool is_bfloat16() const { return is_bfloat16_; }
   std::int64_t num_bytes() const { return static_cast<std::int64_t>(panels_.num_bytes()); }
 
-  // out[m] = weights * x[m], on all threads: x is [num_rows, num_inputs] with rows x_stride floats
-  // apart, out [num_rows, num_outputs] with rows out_stride floats apart.
+  // out[m] = weights * x[m], on all threads. x is [num_rows, num_inputs], its rows x_stride floats
+  // apart. out is [num_rows, num_outputs], its rows out_stride floats apart.
   void multiply(const float* x, std::int64_t x_stride, std::int64_t num_rows, float* out,
                 std::int64_t out_stride, ThreadPool& pool) const;
 

@@ -139,26 +139,46 @@ void Transformer::embed(const ForwardBatch& batch) {
   });
 }
 
+// The stream gets o(attention(norm(stream))), then down(activation(gate_up(norm(stream)))).
 void Transformer::run_layer(const Layer& layer, std::int64_t index, const ForwardBatch& batch,
                             Tile tile, KvStore& kv) {
-  const std::int64_t num_rows = tile.num_tokens();
-  const std::int64_t hidden_dim = model_.hidden_dim;
-  hidden_.resize(count(num_rows, hidden_dim));
-  qkv_.resize(count(num_rows, layer.qkv.num_outputs()));
-  attended_.resize(count(num_rows, query_dim()));
-  const auto eps = static_cast<float>(model_.norm_eps);
-  for_rows(num_rows, [&](std::int64_t row) {
-    kernels_.rms_norm(residual(tile.begin + row), layer.attention_norm.data(), hidden_dim, eps,
-                      hidden_.data() + row * hidden_dim);
-  });
-  layer.qkv.multiply(hidden_.data(), hidden_dim, num_rows, qkv_.data(), layer.qkv.num_outputs(),
-                     pool_);
+  make_room(tile.num_tokens());
+  normalise(layer.attention_norm, tile);
+  multiply(layer.qkv, hidden_, tile, qkv_);
   place_heads(layer, index, batch, tile, kv);
   attend(layer, index, batch, tile, kv);
-  layer.attention_output.multiply(attended_.data(), query_dim(), num_rows, hidden_.data(),
-                                  hidden_dim, pool_);
+  multiply(layer.attention_output, attended_, tile, hidden_);
   add_to_residual(layer.attention_post_norm, tile);
-  run_mlp(layer, tile);
+
+  normalise(layer.mlp_norm, tile);
+  multiply(layer.gate_up, hidden_, tile, gate_up_);
+  activate(tile);
+  multiply(layer.down, gate_up_, tile, hidden_);
+  add_to_residual(layer.mlp_post_norm, tile);
+}
+
+void Transformer::make_room(std::int64_t num_rows) {
+  hidden_.resize(count(num_rows, model_.hidden_dim));
+  qkv_.resize(count(num_rows, query_dim() + 2 * kv_dim()));
+  attended_.resize(count(num_rows, query_dim()));
+  gate_up_.resize(count(num_rows, 2 * model_.ffn_dim));
+}
+
+// out = x weights^T, row by row: of a row of x the first inputs, of out all columns.
+void Transformer::multiply(const PackedMatrix& weights, const std::vector<float>& x, Tile tile,
+                           std::vector<float>& out) const {
+  const std::int64_t num_rows = tile.num_tokens();
+  const std::int64_t x_columns = static_cast<std::int64_t>(x.size()) / num_rows;
+  weights.multiply(x.data(), x_columns, num_rows, out.data(), weights.num_outputs(), pool_);
+}
+
+// hidden = norm(residual).
+void Transformer::normalise(const std::vector<float>& norm, Tile tile) {
+  const auto eps = static_cast<float>(model_.norm_eps);
+  for_rows(tile.num_tokens(), [&](std::int64_t row) {
+    kernels_.rms_norm(residual(tile.begin + row), norm.data(), model_.hidden_dim, eps,
+                      hidden_.data() + row * model_.hidden_dim);
+  });
 }
 
 namespace {
@@ -282,25 +302,15 @@ void Transformer::attend_item(const Layer& layer, std::int64_t index, const Forw
   kernels_.attend(task, scratch.kernel.data());
 }
 
-void Transformer::run_mlp(const Layer& layer, Tile tile) {
-  const std::int64_t num_rows = tile.num_tokens();
-  const std::int64_t hidden_dim = model_.hidden_dim;
+// The gates of a row become activation(gates) * ups, in place.
+void Transformer::activate(Tile tile) {
   const std::int64_t ffn_dim = model_.ffn_dim;
-  gate_up_.resize(count(num_rows, 2 * ffn_dim));
-  const auto eps = static_cast<float>(model_.norm_eps);
-  for_rows(num_rows, [&](std::int64_t row) {
-    kernels_.rms_norm(residual(tile.begin + row), layer.mlp_norm.data(), hidden_dim, eps,
-                      hidden_.data() + row * hidden_dim);
-  });
-  layer.gate_up.multiply(hidden_.data(), hidden_dim, num_rows, gate_up_.data(), 2 * ffn_dim, pool_);
-  const auto activate =
+  const auto activate_row =
       model_.activation == Activation::GeluTanh ? kernels_.gelu_multiply : kernels_.silu_multiply;
-  for_rows(num_rows, [&](std::int64_t row) {
-    float* gate = gate_up_.data() + row * 2 * ffn_dim;
-    activate(gate, gate + ffn_dim, ffn_dim, gate);
+  for_rows(tile.num_tokens(), [&](std::int64_t row) {
+    float* gates = gate_up_.data() + row * 2 * ffn_dim;
+    activate_row(gates, gates + ffn_dim, ffn_dim, gates);
   });
-  layer.down.multiply(gate_up_.data(), 2 * ffn_dim, num_rows, hidden_.data(), hidden_dim, pool_);
-  add_to_residual(layer.mlp_post_norm, tile);
 }
 
 // residual += hidden, normalised before if there is such a norm.

@@ -84,13 +84,17 @@ class Transformer {
   void embed(const ForwardBatch& batch);
   void run_layer(const Layer& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
                  KvStore& kv);
+  void make_room(std::int64_t num_rows);
+  void normalise(const std::vector<float>& norm, Tile tile);
+  void multiply(const PackedMatrix& weights, const std::vector<float>& x, Tile tile,
+                std::vector<float>& out) const;
   void place_heads(const Layer& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
                    KvStore& kv);
   void attend(const Layer& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
               const KvStore& kv);
   void attend_item(const Layer& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
                    const KvStore& kv, const AttentionItem& item, AttentionScratch& scratch);
-  void run_mlp(const Layer& layer, Tile tile);
+  void activate(Tile tile);
   void add_to_residual(const std::vector<float>& post_norm, Tile tile);
   void project_logits(const ForwardBatch& batch, std::vector<float>& logits);
 
@@ -112,11 +116,11 @@ class Transformer {
   RopeTable window_rope_;
 
   // Activations, reused from pass to pass. tile_tokens are those of the Tile at work.
-  std::vector<float> residual_;            // [num_tokens, hidden_dim]
-  std::vector<float> hidden_;              // [tile_tokens or num_logit_tokens, hidden_dim]
-  std::vector<float> qkv_;                 // [tile_tokens, (n_heads + 2 * n_kv_heads) * head_dim]
-  std::vector<float> attended_;            // [tile_tokens, n_heads * head_dim]
-  std::vector<float> gate_up_;             // [tile_tokens, 2 * ffn_dim]
+  std::vector<float> residual_;  // [num_tokens, hidden_dim]
+  std::vector<float> hidden_;    // [tile_tokens or num_logit_tokens, hidden_dim]
+  std::vector<float> qkv_;       // [tile_tokens, (n_heads + 2 * n_kv_heads) * head_dim]
+  std::vector<float> attended_;  // [tile_tokens, n_heads * head_dim]
+  std::vector<float> gate_up_;   // [tile_tokens, 2 * ffn_dim], the activated in the place of gates
   std::vector<AttentionItem> items_;       // [num_items] of the tile
   std::vector<AttentionScratch> scratch_;  // [num_threads]
 };

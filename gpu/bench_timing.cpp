@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "gpu/device_model.h"
 #include "gpu/gemm_tuning.h"
 #include "gpu/kernels/draw.h"
 

@@ -5,19 +5,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 
+#include "gpu/attention.h"
 #include "gpu/device_kv_cache.h"
 #include "gpu/device_weights.h"
 #include "gpu/gemm.h"
-#include "gpu/kernels/kernels.h"
+#include "gpu/linear.h"
 #include "gpu/plan/layer_products.h"
 #include "gpu/plan/memory_plan.h"
 #include "gpu/plan/step_arrays.h"
 
 namespace metronome {
-
-// Of cuBLASLt: what NVIDIA recommends for Hopper, and enough for split sums elsewhere.
-constexpr std::int64_t kGemmWorkspaceBytes = 32 << 20;
 
 // The largest pass a model has memory for.
 struct PassLimits {
@@ -25,24 +24,10 @@ struct PassLimits {
   std::int32_t max_rows = 0;  // of logits
   std::int32_t max_items = 0;
   std::int32_t max_model_len = 0;
-  std::int32_t max_parts =
-      0;  // of launch_wgmma_attention, at least the tiles of any pass; 0: unused
+  // Of launch_wgmma_attention, at least the tiles of any pass; 0: unused.
+  std::int32_t max_parts = 0;
   bool operator==(const PassLimits&) const = default;
 };
-
-// Which kernels of our own a pass has in the place of cuBLASLt's.
-struct PassKernels {
-  // Few decodes alone, in mode Fastest: products that compute norms and the activation, too, where
-  // they fit (decode_gemm_takes). The same arithmetic with the same roundings, sums in another
-  // order.
-  bool fuses_decodes = false;
-  // Passes with a prompt, and all in mode Invariant: launch_prefill_gemm for the linear layers but
-  // the head, whose sums run over k in order. Needs compute capability 9.0.
-  bool multiplies_by_wgmma = false;
-  bool operator==(const PassKernels&) const = default;
-};
-
-AttentionShape attention_shape_of(const ModelConfig& model, bool is_window);
 
 // What beside the weights a run takes of the GPU's memory; for plan_memory().
 MemoryDemand memory_demand(const ModelConfig& model, const PassLimits& limits);
@@ -83,45 +68,24 @@ class DeviceModel {
   const float* logits() const { return logits_.data(); }
 
  private:
-  struct Pass;       // the arguments of forward()
-  struct InputNorm;  // what stands before a product
+  struct Pass;
 
-  GemmShape qkv_shape() const;
-  GemmShape output_shape() const;
-  GemmShape gate_up_shape() const;
-  GemmShape down_shape() const;
-  GemmShape head_shape() const;
   void prepare_gemms(const std::function<void()>& poll);
-  void embed(const Pass& pass);
-  void run_attention(Pass& pass, std::int64_t layer);
-  void project_heads(Pass& pass, std::int64_t layer);
-  void attend(const Pass& pass, std::int64_t layer);
-  void run_mlp(Pass& pass, std::int64_t layer);
-  void project_gates(Pass& pass, std::int64_t layer);
-  void project_logits(Pass& pass);
-  void sample(const Pass& pass);
-  InputNorm norm_before(std::int64_t layer) const;  // n_layers: before the head
-  // normed = norm(residual), after update went into residual if there is one.
-  void normalise(const Pass& pass, const InputNorm& norm);
-  void multiply(const Pass& pass, const GemmShape& shape, const DeviceArray<__nv_bfloat16>& weights,
-                const __nv_bfloat16* x, __nv_bfloat16* y) const;
-  PrefillGemmArgs wgmma_args(const GemmShape& shape, const PrefillGemmTile& tile,
-                             GemmEpilogue epilogue, const DeviceArray<__nv_bfloat16>& weights,
-                             const __nv_bfloat16* x, __nv_bfloat16* y,
-                             std::int32_t num_tokens) const;
-  // Of a pass: whether products of hidden_dim inputs normalise them.
-  bool can_fuse_norms(const Pass& pass) const;
-  DecodeGemmArgs fused_args(const Pass& pass, const GemmShape& shape, const __nv_bfloat16* weights,
-                            const __nv_bfloat16* x, void* y) const;
-  // A product of norm(residual), where the pass fuses norms. `args` lack it.
-  void multiply_normed(Pass& pass, const InputNorm& norm, DecodeGemmArgs args) const;
+  LinearResources linear_resources() const;
+  Pass begin_pass(const StepArrays& arrays, const std::byte* block, GemmMode mode,
+                  const PassKernels& kernels, cudaStream_t stream) const;
+  void embed(const Pass& pass, const std::int32_t* sampled) const;
+  void run_layer(Pass& pass, const DeviceKvCache& kv, std::int64_t index) const;
+  void place_heads(const Pass& pass, const DeviceKvCache& kv, std::int64_t index) const;
+  void project_logits(Pass& pass) const;
+  void sample(const Pass& pass, std::int32_t* sampled) const;
 
   ModelConfig model_;
-  std::array<LayerProduct, 4> products_;
+  std::array<LayerProduct, kNumProducts> products_;  // [ProductPlace]
   PassLimits limits_;
   DeviceWeights weights_;
   Gemm gemm_;
-  std::int32_t decode_ctas_ = 0;
+  Attention attention_;
   std::int32_t num_processors_ = 0;
   // max_tokens and max_rows are here multiples of kGemmRows.
   DeviceArray<__nv_bfloat16> residual_;    // [max_tokens, hidden_dim]
@@ -133,8 +97,6 @@ class DeviceModel {
   DeviceArray<__nv_bfloat16> gate_up_;     // [max_tokens, 2 * ffn_dim]
   DeviceArray<__nv_bfloat16> activated_;   // [max_tokens, ffn_dim]
   DeviceArray<float> logits_;              // [max_rows, vocab_size]
-  DeviceArray<float> partials_;            // [max_items, decode_partial_floats()]
-  DeviceArray<float> parts_;               // [max_parts, prefill_part_floats()]
   DeviceArray<std::byte> sample_scratch_;  // [sample_scratch_bytes(max_rows, vocab_size)]
 };
 

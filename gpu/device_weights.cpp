@@ -1,6 +1,7 @@
 #include "gpu/device_weights.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <initializer_list>
 
@@ -66,13 +67,19 @@ class Loader {
   std::vector<__nv_bfloat16> rounded_;
 };
 
-DeviceLayer load_layer(Loader& loader, const ModelConfig& model, std::int64_t i) {
+using Products = std::array<LayerProduct, kNumProducts>;
+
+DeviceLayer load_layer(Loader& loader, const ModelConfig& model, const Products& products,
+                       std::int64_t i) {
   DeviceLayer layer;
   layer.is_window = model.is_window_layer(i);
-  layer.qkv = loader.load(i, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
-  layer.output = loader.load(i, {"self_attn.o_proj"});
-  layer.gate_up = loader.load(i, {"mlp.gate_proj", "mlp.up_proj"});
-  layer.down = loader.load(i, {"mlp.down_proj"});
+  const auto linear = [&](ProductPlace place, std::initializer_list<const char*> names) {
+    return Linear(products[place], loader.load(i, names));
+  };
+  layer.qkv = linear(kQkvProduct, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
+  layer.output = linear(kOutputProduct, {"self_attn.o_proj"});
+  layer.gate_up = linear(kGateUpProduct, {"mlp.gate_proj", "mlp.up_proj"});
+  layer.down = linear(kDownProduct, {"mlp.down_proj"});
   layer.attention_norm = loader.load(i, {"input_layernorm"});
   if (model.has_qk_norm) {
     layer.query_norm = loader.load(i, {"self_attn.q_norm"});
@@ -112,14 +119,17 @@ DeviceArray<float> load_rope(const ModelConfig& model, bool is_window, std::int6
 DeviceWeights load_weights(const ModelSource& source, std::int64_t max_model_len,
                            const std::function<void()>& poll) {
   const ModelConfig& model = source.config;
+  const Products products = model_products(model);
   Loader loader(source, poll);
   DeviceWeights weights;
   weights.embedding = loader.load(-1, {"model.embed_tokens"});
   for (std::int64_t i = 0; i < model.n_layers; ++i) {
-    weights.layers.push_back(load_layer(loader, model, i));
+    weights.layers.push_back(load_layer(loader, model, products, i));
   }
   weights.final_norm = loader.load(-1, {"model.norm"});
-  if (!model.has_tied_embeddings) weights.own_head = loader.load(-1, {"lm_head"});
+  const LayerProduct& head = products[kHeadProduct];
+  weights.head = model.has_tied_embeddings ? Linear(head, weights.embedding.data())
+                                           : Linear(head, loader.load(-1, {"lm_head"}));
   if (model.n_global_layers() > 0) weights.rope = load_rope(model, false, max_model_len);
   if (model.n_window_layers() > 0) weights.window_rope = load_rope(model, true, max_model_len);
   loader.finish();

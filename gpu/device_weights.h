@@ -10,16 +10,17 @@
 
 #include "core/computed_run.h"
 #include "gpu/device_memory.h"
+#include "gpu/linear.h"
 
 namespace metronome {
 
 // Dimensions are those of core/model/model_config.h. A norm that the model does not have is empty.
 struct DeviceLayer {
   bool is_window = false;
-  DeviceArray<__nv_bfloat16> qkv;             // [(n_heads + 2 * n_kv_heads) * head_dim, hidden_dim]
-  DeviceArray<__nv_bfloat16> output;          // [hidden_dim, n_heads * head_dim]
-  DeviceArray<__nv_bfloat16> gate_up;         // [2 * ffn_dim, hidden_dim], gates first
-  DeviceArray<__nv_bfloat16> down;            // [hidden_dim, ffn_dim]
+  Linear qkv;                                 // [(n_heads + 2 * n_kv_heads) * head_dim, hidden_dim]
+  Linear output;                              // [hidden_dim, n_heads * head_dim]
+  Linear gate_up;                             // [2 * ffn_dim, hidden_dim], gates first
+  Linear down;                                // [hidden_dim, ffn_dim]
   DeviceArray<__nv_bfloat16> attention_norm;  // [hidden_dim]
   DeviceArray<__nv_bfloat16> query_norm;      // [head_dim]
   DeviceArray<__nv_bfloat16> key_norm;        // [head_dim]
@@ -30,18 +31,13 @@ struct DeviceLayer {
 
 struct DeviceWeights {
   DeviceArray<__nv_bfloat16> embedding;   // [vocab_size, hidden_dim]
-  DeviceArray<__nv_bfloat16> own_head;    // [vocab_size, hidden_dim]; empty with tied embeddings
+  Linear head;                            // [vocab_size, hidden_dim]; tied ones are embedding
   DeviceArray<__nv_bfloat16> final_norm;  // [hidden_dim]
   std::vector<DeviceLayer> layers;        // [n_layers]
   // Half of a row are cosines, half sines; of layers without and with a window. Empty where there
   // are none of the kind.
   DeviceArray<float> rope;         // [max_model_len, head_dim]
   DeviceArray<float> window_rope;  // [max_model_len, head_dim]
-
-  // [vocab_size, hidden_dim]
-  const __nv_bfloat16* head() const {
-    return own_head.size() > 0 ? own_head.data() : embedding.data();
-  }
 };
 
 // Reads or draws the weights; values that are not bfloat16 are rounded. Calls `poll` now and then.

@@ -94,7 +94,10 @@ void erase_invariant(GemmStore& store, const GemmShape& shape) {
 }  // namespace
 
 GemmShape gemm_shape(const LayerProduct& product) {
-  return {.n = product.n, .k = product.k, .adds_output = product.adds_output};
+  return {.n = product.n,
+          .k = product.k,
+          .adds_output = product.adds_output,
+          .has_float_output = product.has_float_output};
 }
 
 struct Gemm::Impl {

@@ -33,6 +33,9 @@ struct GemmShape {
 
 GemmShape gemm_shape(const LayerProduct& product);
 
+// Of cuBLASLt: what NVIDIA recommends for Hopper, and enough for split sums elsewhere.
+constexpr std::int64_t kGemmWorkspaceBytes = 32 << 20;
+
 // Rows of x and y are computed in multiples of this: their memory has room for them.
 constexpr std::int64_t kGemmRows = 16;
 

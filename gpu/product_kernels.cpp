@@ -5,7 +5,6 @@
 #include "core/error.h"
 #include "core/types.h"
 #include "gpu/bench_timing.h"
-#include "gpu/device_model.h"
 #include "gpu/gemm_tuning.h"
 
 namespace metronome {
@@ -31,6 +30,9 @@ ProductKernels::ProductKernels(const ProductSetup& setup, const GpuInfo& gpu, Ge
   const std::int64_t rows = padded(setup_.max_tokens);
   const Stream stream = make_stream();
   w_ = noise(setup_.num_copies * product.n * product.k, 1, stream.get());
+  for (std::int64_t copy = 0; copy < setup_.num_copies; ++copy) {
+    linears_.emplace_back(product, w_.data() + copy * product.n * product.k);
+  }
   x_ = noise(rows * product.k, 2, stream.get());
   y_ = noise(rows * product.num_outputs(), 3, stream.get());
   if (product.has_gates) gate_up_ = noise(rows * product.n, 4, stream.get());
@@ -51,77 +53,28 @@ std::int64_t ProductKernels::bytes(const ProductSetup& setup, std::int64_t l2_by
   return kGemmWorkspaceBytes + std::max(choosing, drawn);
 }
 
-GemmEpilogue ProductKernels::epilogue() const {
-  if (setup_.product.has_gates) {
-    return setup_.product.is_gelu ? GemmEpilogue::Gelu : GemmEpilogue::Silu;
-  }
-  return setup_.product.adds_output ? GemmEpilogue::Add : GemmEpilogue::Store;
-}
-
-const __nv_bfloat16* ProductKernels::weights(std::int64_t copy) const {
-  METRONOME_CHECK(0 <= copy && copy < setup_.num_copies, "weights that were drawn");
-  return w_.data() + copy * setup_.product.n * setup_.product.k;
-}
-
-DecodeGemmArgs ProductKernels::decode_args(std::int32_t num_tokens) const {
-  return {.x = x_.data(),
-          .epilogue = epilogue(),
-          .y = y_.data(),
-          .num_tokens = num_tokens,
-          .n = static_cast<std::int32_t>(setup_.product.num_outputs()),
-          .k = static_cast<std::int32_t>(setup_.product.k),
-          .num_ctas = gpu_.num_processors};
-}
-
 bool ProductKernels::takes(ProductKernel::Kind kind, std::int32_t num_tokens) const {
   switch (kind) {
     case ProductKernel::Kind::CublasLt: return true;
     case ProductKernel::Kind::CublasLtInvariant: return invariant_fault().empty();
-    case ProductKernel::Kind::DecodeGemm: return decode_gemm_takes(decode_args(num_tokens));
+    case ProductKernel::Kind::DecodeGemm:
+      return decode_gemm_takes(
+          {.num_tokens = num_tokens, .k = static_cast<std::int32_t>(setup_.product.k)});
     case ProductKernel::Kind::PrefillGemm: return gpu_.compute_capability == 90;
   }
   return false;
 }
 
-void ProductKernels::launch_library(GemmMode mode, std::int32_t num_tokens, std::int64_t copy,
-                                    cudaStream_t stream) const {
-  const LayerProduct& product = setup_.product;
-  __nv_bfloat16* const y = product.has_gates ? gate_up_.data() : y_.data();
-  gemm_.run(gemm_shape(product), mode, num_tokens, weights(copy), x_.data(), y, stream);
-  if (!product.has_gates) return;
-  launch_gated_activation({.gate_up = gate_up_.data(),
-                           .out = y_.data(),
-                           .num_tokens = num_tokens,
-                           .dim = static_cast<std::int32_t>(product.num_outputs()),
-                           .is_gelu = setup_.product.is_gelu},
-                          stream);
-}
-
 void ProductKernels::launch(const ProductKernel& kernel, std::int32_t num_tokens, std::int64_t copy,
                             cudaStream_t stream) const {
   METRONOME_CHECK(num_tokens <= setup_.max_tokens, "tokens that there are inputs of");
-  switch (kernel.kind) {
-    case ProductKernel::Kind::CublasLt:
-      return launch_library(GemmMode::Fastest, num_tokens, copy, stream);
-    case ProductKernel::Kind::CublasLtInvariant:
-      return launch_library(GemmMode::Invariant, num_tokens, copy, stream);
-    case ProductKernel::Kind::DecodeGemm: {
-      DecodeGemmArgs args = decode_args(num_tokens);
-      args.w = weights(copy);
-      return launch_decode_gemm(args, stream);
-    }
-    case ProductKernel::Kind::PrefillGemm:
-      return launch_prefill_gemm({.w = weights(copy),
-                                  .x = x_.data(),
-                                  .epilogue = epilogue(),
-                                  .y = y_.data(),
-                                  .num_tokens = num_tokens,
-                                  .n = static_cast<std::int32_t>(setup_.product.num_outputs()),
-                                  .k = static_cast<std::int32_t>(setup_.product.k),
-                                  .tile = kernel.tile,
-                                  .num_ctas = gpu_.num_processors},
-                                 stream);
-  }
+  METRONOME_CHECK(0 <= copy && copy < setup_.num_copies, "weights that were drawn");
+  const bool is_own = kernel.kind == ProductKernel::Kind::DecodeGemm ||
+                      kernel.kind == ProductKernel::Kind::PrefillGemm;
+  linears_[static_cast<std::size_t>(copy)].launch(
+      {.product = kernel, .fuses_activation = is_own},
+      {.gemm = &gemm_, .gate_up = gate_up_.data(), .num_processors = gpu_.num_processors},
+      {.x = x_.data(), .y = y_.data(), .num_tokens = num_tokens}, stream);
 }
 
 void ProductKernels::launch_rounds(const ProductKernel& kernel, std::int32_t num_tokens,

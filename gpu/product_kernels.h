@@ -6,11 +6,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "gpu/device_memory.h"
 #include "gpu/gemm.h"
 #include "gpu/gpu_info.h"
-#include "gpu/kernels/kernels.h"
+#include "gpu/linear.h"
 #include "gpu/plan/layer_products.h"
 
 namespace metronome {
@@ -49,16 +50,11 @@ class ProductKernels {
   const DeviceArray<__nv_bfloat16>& outputs() const { return y_; }
 
  private:
-  GemmEpilogue epilogue() const;
-  const __nv_bfloat16* weights(std::int64_t copy) const;
-  DecodeGemmArgs decode_args(std::int32_t num_tokens) const;  // but for its weights
-  void launch_library(GemmMode mode, std::int32_t num_tokens, std::int64_t copy,
-                      cudaStream_t stream) const;
-
   ProductSetup setup_;
   Gemm gemm_;
   GpuInfo gpu_;
   DeviceArray<__nv_bfloat16> w_;        // [num_copies, n, k]
+  std::vector<Linear> linears_;         // [num_copies]
   DeviceArray<__nv_bfloat16> x_;        // [max_tokens, k]
   DeviceArray<__nv_bfloat16> y_;        // [max_tokens, num_outputs()]
   DeviceArray<__nv_bfloat16> gate_up_;  // [max_tokens, n]; empty without gates

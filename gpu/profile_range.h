@@ -10,6 +10,11 @@ class ProfileRange {
  public:
   explicit ProfileRange(const char* stage) { nvtxRangePushA(stage); }
   ~ProfileRange() { nvtxRangePop(); }
+  // Ends the stage; another one begins.
+  void next(const char* stage) {
+    nvtxRangePop();
+    nvtxRangePushA(stage);
+  }
   ProfileRange(const ProfileRange&) = delete;
   ProfileRange& operator=(const ProfileRange&) = delete;
 };

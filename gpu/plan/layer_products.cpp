@@ -1,23 +1,45 @@
 #include "gpu/plan/layer_products.h"
 
+#include <algorithm>
+
 namespace metronome {
 
-std::array<LayerProduct, 4> layer_products(const ModelConfig& model) {
+std::array<LayerProduct, kHeadProduct> layer_products(const ModelConfig& model) {
   const std::int64_t query_dim = model.n_heads * model.head_dim;
   const std::int64_t kv_dim = model.n_kv_heads * model.head_dim;
   // With post norms what a projection gives is normalised before it is added.
   const bool adds_output = !model.has_post_norms;
   return {
-      LayerProduct{.name = "qkv", .n = query_dim + 2 * kv_dim, .k = model.hidden_dim},
       LayerProduct{
-          .name = "output", .n = model.hidden_dim, .k = query_dim, .adds_output = adds_output},
+          .name = "qkv", .place = kQkvProduct, .n = query_dim + 2 * kv_dim, .k = model.hidden_dim},
+      LayerProduct{.name = "output",
+                   .place = kOutputProduct,
+                   .n = model.hidden_dim,
+                   .k = query_dim,
+                   .adds_output = adds_output},
       LayerProduct{.name = "gate_up",
+                   .place = kGateUpProduct,
                    .n = 2 * model.ffn_dim,
                    .k = model.hidden_dim,
                    .has_gates = true,
                    .is_gelu = model.activation == Activation::GeluTanh},
-      LayerProduct{
-          .name = "down", .n = model.hidden_dim, .k = model.ffn_dim, .adds_output = adds_output}};
+      LayerProduct{.name = "down",
+                   .place = kDownProduct,
+                   .n = model.hidden_dim,
+                   .k = model.ffn_dim,
+                   .adds_output = adds_output}};
+}
+
+std::array<LayerProduct, kNumProducts> model_products(const ModelConfig& model) {
+  std::array<LayerProduct, kNumProducts> products;
+  const auto of_layer = layer_products(model);
+  std::copy(of_layer.begin(), of_layer.end(), products.begin());
+  products[kHeadProduct] = {.name = "head",
+                            .place = kHeadProduct,
+                            .n = model.vocab_size,
+                            .k = model.hidden_dim,
+                            .has_float_output = true};
+  return products;
 }
 
 FloorWork product_work(const LayerProduct& product, std::int64_t num_tokens) {
