@@ -226,8 +226,8 @@ std::int64_t decode_partial_floats(const AttentionShape& shape);
 // How many CTAs of the first kernel the device runs at once.
 std::int32_t decode_attention_ctas(const AttentionShape& shape);
 
-// The same token as Sampler (core/sampling.h) from the same logits; see sampling.cu for the one
-// exception, draws within the rounding of a sum from a border between two tokens.
+// The same token as Sampler (core/sampling.h) from the same logits; see sm80/any/sampling.cu for
+// the one exception, draws within the rounding of a sum from a border between two tokens.
 struct SampleArgs {
   const float* logits = nullptr;    // [num_rows, vocab_size]
   const SampleRow* rows = nullptr;  // [num_rows]

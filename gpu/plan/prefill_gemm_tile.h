@@ -15,7 +15,7 @@ struct PrefillGemmTile {
   bool operator==(const PrefillGemmTile&) const = default;
 };
 
-// The rows there is code for, and the columns (has_product, gpu/kernels/hopper_ptx.h).
+// The rows there is code for, and the columns (has_product, gpu/kernels/common/hopper_ptx.h).
 constexpr std::array<std::int32_t, 2> kPrefillGemmRows = {64, 128};
 constexpr std::array<std::int32_t, 9> kPrefillGemmColumns = {32,  64,  80,  96, 128,
                                                              144, 160, 192, 256};

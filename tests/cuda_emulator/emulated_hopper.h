@@ -1,4 +1,4 @@
-// The functions of gpu/kernels/hopper_ptx.h in the emulator.
+// The functions of gpu/kernels/common/hopper_ptx.h in the emulator.
 //
 // What hardware leaves open happens at random: a copy or a product is done when it is started, when
 // somebody waits, or at the last moment that the waits of the kernel allow. So results are wrong

@@ -1,4 +1,4 @@
-// The functions of gpu/kernels/ptx.h in the emulator.
+// The functions of gpu/kernels/common/ptx.h in the emulator.
 #pragma once
 
 #include <cmath>

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/model/float16.h"
-#include "gpu/kernels/hopper_ptx.h"
+#include "gpu/kernels/common/hopper_ptx.h"
 #include "tests/cuda_emulator/fibers.h"
 
 namespace metronome::emulator {

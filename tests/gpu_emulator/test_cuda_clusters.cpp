@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/rng.h"
-#include "gpu/kernels/hopper_ptx.h"
+#include "gpu/kernels/common/hopper_ptx.h"
 #include "tests/catch.h"
 #include "tests/gpu_emulator/device_values.h"
 

@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "gpu/kernels/common/ptx.h"
 #include "gpu/kernels/launch.h"
-#include "gpu/kernels/ptx.h"
 #include "tests/catch.h"
 #include "tests/cuda_emulator/cuda_emulator.h"
 #include "tests/error_of.h"

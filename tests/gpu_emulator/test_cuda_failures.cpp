@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/kernels/ptx.h"
+#include "gpu/kernels/common/ptx.h"
 #include "tests/catch.h"
 #include "tests/cuda_emulator/cuda_emulator.h"
 #include "tests/error_of.h"

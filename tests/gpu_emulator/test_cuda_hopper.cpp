@@ -1,4 +1,4 @@
-// The emulated instructions of gpu/kernels/hopper_ptx.h: barriers in shared memory, boxes of
+// The emulated instructions of gpu/kernels/common/hopper_ptx.h: barriers in shared memory, boxes of
 // tensors, products of warpgroups; and the kernel that is made of them under many schedules.
 #include <array>
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include "core/base/rng.h"
 #include "core/model/float16.h"
 #include "gpu/device_kv_cache.h"
-#include "gpu/kernels/hopper_ptx.h"
+#include "gpu/kernels/common/hopper_ptx.h"
 #include "gpu/tensor_map.h"
 #include "tests/catch.h"
 #include "tests/gpu/attention_reference.h"

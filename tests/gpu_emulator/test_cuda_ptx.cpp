@@ -1,5 +1,5 @@
-// The emulated instructions of gpu/kernels/ptx.h: fragments, loads of matrices and copies in the
-// background; and the conversions of bfloat16.
+// The emulated instructions of gpu/kernels/common/ptx.h: fragments, loads of matrices and copies in
+// the background; and the conversions of bfloat16.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -14,7 +14,7 @@
 
 #include "core/base/rng.h"
 #include "core/model/float16.h"
-#include "gpu/kernels/ptx.h"
+#include "gpu/kernels/common/ptx.h"
 #include "tests/catch.h"
 #include "tests/cuda_emulator/cuda_emulator.h"
 #include "tests/draws.h"

@@ -1,9 +1,9 @@
 // The gate of SwiGLU and GeGLU.
-#include "gpu/kernels/gate.cuh"
+#include "gpu/kernels/common/gate.cuh"
+#include "gpu/kernels/common/ptx.h"
+#include "gpu/kernels/common/vector.cuh"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
-#include "gpu/kernels/ptx.h"
-#include "gpu/kernels/vector.cuh"
 
 namespace metronome {
 namespace {

@@ -1,9 +1,9 @@
 // RMSNorm and the residual stream: a block is a row, which stays in registers from the one time it
 // is read to the one time it is written.
+#include "gpu/kernels/common/ptx.h"
+#include "gpu/kernels/common/vector.cuh"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
-#include "gpu/kernels/ptx.h"
-#include "gpu/kernels/vector.cuh"
 
 namespace metronome {
 namespace {

@@ -11,19 +11,19 @@
 // Positions are summed up in spans, each from nothing, and the sums of a span are added to those of
 // the spans before it. Where a pass has fewer tiles than the GPU has room for, each span is a CTA's
 // and a second kernel adds them up, in the same order by the same operations: the bits are the
-// same. prefill_rows.cuh says why a row has the same bits in every chunk.
+// same. common/prefill_rows.cuh says why a row has the same bits in every chunk.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 #include "core/error.h"
-#include "gpu/kernels/hopper_ptx.h"
+#include "gpu/kernels/common/hopper_ptx.h"
+#include "gpu/kernels/common/prefill_rows.cuh"
+#include "gpu/kernels/common/ptx.h"
+#include "gpu/kernels/common/warpgroups.cuh"
 #include "gpu/kernels/kv_tensors.h"
 #include "gpu/kernels/launch.h"
-#include "gpu/kernels/prefill_rows.cuh"
-#include "gpu/kernels/ptx.h"
-#include "gpu/kernels/warpgroups.cuh"
 
 #ifdef __CUDACC__
 #pragma nv_diag_suppress 177  // of processors without wgmma, which use next to nothing of this file

@@ -4,11 +4,11 @@
 // more whenever it has used some.
 #include <algorithm>
 
-#include "gpu/kernels/gate.cuh"
+#include "gpu/kernels/common/gate.cuh"
+#include "gpu/kernels/common/ptx.h"
+#include "gpu/kernels/common/vector.cuh"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
-#include "gpu/kernels/ptx.h"
-#include "gpu/kernels/vector.cuh"
 
 namespace metronome {
 namespace {

@@ -3,17 +3,17 @@
 // A CTA computes 64 packed rows (token x query heads of one KV head) against the KV tiles that they
 // attend to. Each of its four warps has 16 rows for itself; all share the tiles, which come in
 // through cp.async, one tile ahead. Scores and outputs are accumulators of mma.m16n8k16.
-// prefill_rows.cuh says why a row has the same bits in every chunk.
+// common/prefill_rows.cuh says why a row has the same bits in every chunk.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 #include "core/error.h"
+#include "gpu/kernels/common/prefill_rows.cuh"
+#include "gpu/kernels/common/ptx.h"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
-#include "gpu/kernels/prefill_rows.cuh"
-#include "gpu/kernels/ptx.h"
 
 namespace metronome {
 

@@ -1,10 +1,10 @@
 // From the fused projections to queries and the KV cache.
 #include <algorithm>
 
+#include "gpu/kernels/common/ptx.h"
+#include "gpu/kernels/common/vector.cuh"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
-#include "gpu/kernels/ptx.h"
-#include "gpu/kernels/vector.cuh"
 
 namespace metronome {
 namespace {

@@ -23,13 +23,13 @@
 
 #include "core/error.h"
 #include "core/types.h"
-#include "gpu/kernels/gate.cuh"
-#include "gpu/kernels/hopper_ptx.h"
+#include "gpu/kernels/common/gate.cuh"
+#include "gpu/kernels/common/hopper_ptx.h"
+#include "gpu/kernels/common/ptx.h"
+#include "gpu/kernels/common/vector.cuh"
+#include "gpu/kernels/common/warpgroups.cuh"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
-#include "gpu/kernels/ptx.h"
-#include "gpu/kernels/vector.cuh"
-#include "gpu/kernels/warpgroups.cuh"
 #include "gpu/tensor_map.h"
 
 #ifdef __CUDACC__

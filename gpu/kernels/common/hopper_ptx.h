@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "gpu/kernels/ptx.h"
+#include "gpu/kernels/common/ptx.h"
 
 namespace metronome {
 

@@ -23,9 +23,9 @@
 #include <cstdint>
 
 #include "core/sampling_math.h"
+#include "gpu/kernels/common/ptx.h"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
-#include "gpu/kernels/ptx.h"
 
 namespace metronome {
 namespace {

@@ -22,9 +22,9 @@
 #include <string>
 
 #include "core/model/attention_mask.h"
+#include "gpu/kernels/common/ptx.h"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
-#include "gpu/kernels/ptx.h"
 
 namespace metronome {
 namespace {

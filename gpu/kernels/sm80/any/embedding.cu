@@ -1,10 +1,10 @@
 // Rows of the embedding table, by token.
 #include <algorithm>
 
+#include "gpu/kernels/common/ptx.h"
+#include "gpu/kernels/common/vector.cuh"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
-#include "gpu/kernels/ptx.h"
-#include "gpu/kernels/vector.cuh"
 
 namespace metronome {
 namespace {

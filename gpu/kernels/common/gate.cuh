@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "gpu/kernels/ptx.h"
+#include "gpu/kernels/common/ptx.h"
 
 namespace metronome {
 

@@ -22,8 +22,8 @@
 #include <cstring>
 
 #include "core/model/attention_mask.h"
+#include "gpu/kernels/common/ptx.h"
 #include "gpu/kernels/kernels.h"
-#include "gpu/kernels/ptx.h"
 
 namespace metronome {
 
