@@ -390,4 +390,10 @@ void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
   value = names[static_cast<std::size_t>(chosen)];
 }
 
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> known) {
+  const std::string_view nearest = nearest_name(word, known);
+  if (nearest.empty()) return {};
+  return ", did you mean '" + std::string(nearest) + "'?";
+}
+
 }  // namespace metronome

@@ -139,4 +139,7 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
 void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
                  std::span<const std::string_view> names, const char* doc);
 
+// `, did you mean 'x'?` for the known word nearest to `word`, or nothing.
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> known);
+
 }  // namespace metronome

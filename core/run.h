@@ -91,4 +91,11 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
                         const Workload& workload, std::span<EventSink* const> sinks,
                         const ProgressFn& progress, std::int64_t steps_per_progress);
 
+// Everything a run needs, looked up and drawn: what is wrong with it has been said by now.
+struct PreparedVariant {
+  Scenario scenario;
+  std::unique_ptr<PreparedRun> run;
+  std::shared_ptr<const Workload> workload;  // one for all variants that agree on it
+};
+
 }  // namespace metronome

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/model/model_catalogue.h"
+#include "gpu/product_bench.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"

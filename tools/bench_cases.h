@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/step_plan.h"
-#include "gpu/bench.h"
+#include "gpu/plan/bench_report.h"
 
 namespace metronome {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/model/model_config.h"
-#include "gpu/bench.h"
+#include "gpu/plan/bench_report.h"
 
 namespace metronome {
 

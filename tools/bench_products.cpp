@@ -5,6 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "core/config_reader.h"
 #include "core/error.h"
 #include "reports/file_writer.h"
 #include "reports/number_text.h"
@@ -159,8 +160,7 @@ std::string products_json(const ProductReport& report) {
   return json.dump(2) + "\n";
 }
 
-int bench_products(const ProductsCommand& command) {
-  const ProductBenchFn bench = make_product_bench();
+int bench_products(const ProductsCommand& command, const ProductBenchFn& bench) {
   if (!bench) throw UsageError(kNoCudaBench);
   Scenario scenario;
   scenario.model = command.model;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/product_bench.h"
+#include "gpu/plan/product_report.h"
 
 namespace metronome {
 
@@ -25,8 +25,8 @@ std::string products_text(const ProductReport& report);
 std::string products_json(const ProductReport& report);
 
 // The command behind catch_signals(); its exit code. When it fails or is interrupted, what was
-// measured is printed and written first. Throws UsageError without CUDA, and what ProductBenchFn
-// and throw_if_interrupted() throw.
-int bench_products(const ProductsCommand& command);
+// measured is printed and written first. Throws UsageError where `bench` is empty, and what
+// ProductBenchFn and throw_if_interrupted() throw.
+int bench_products(const ProductsCommand& command, const ProductBenchFn& bench);
 
 }  // namespace metronome

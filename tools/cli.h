@@ -1,11 +1,11 @@
-// What the subcommands of `metronome` share: their table, exit codes and errors.
+// What the subcommands of `metronome` share: their table and exit codes.
 #pragma once
 
-#include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/base/command_errors.h"
 
 namespace metronome {
 
@@ -14,24 +14,6 @@ enum ExitCode : int {
   kExitRunFailed = 1,
   kExitBadInput = 2,
   kExitSignal = 128,  // + the number of the signal, as shells report it
-};
-
-// A command line that cannot be understood. what() is one line.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-// The user pressed Ctrl-C, or another signal asked the program to end.
-class Interrupted : public std::runtime_error {
- public:
-  Interrupted() : std::runtime_error("interrupted") {}
-};
-
-// Standard output takes no more text.
-class OutputFailed : public std::runtime_error {
- public:
-  OutputFailed() : std::runtime_error("cannot write to standard output") {}
 };
 
 using Arguments = std::vector<std::string>;
@@ -54,8 +36,5 @@ int report_command(const Arguments& arguments);
 int list_command(const Arguments& arguments);
 int diagnose_command(const Arguments& arguments);
 int decisions_command(const Arguments& arguments);
-
-// `, did you mean 'x'?` for the known word nearest to `word`, or nothing.
-std::string did_you_mean(std::string_view word, std::span<const std::string_view> known);
 
 }  // namespace metronome

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "gpu/bench.h"
+#include "gpu/product_bench.h"
 #include "reports/file_writer.h"
 #include "reports/number_text.h"
 #include "tools/bench_cases.h"
@@ -272,7 +273,7 @@ int products(const BenchOptions& options) {
   command.bench.repeats = options.repeats;
   if (!options.tokens.empty()) command.bench.tokens = options.tokens;
   catch_signals();
-  return bench_products(command);
+  return bench_products(command, make_product_bench());
 }
 
 }  // namespace

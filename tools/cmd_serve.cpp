@@ -19,6 +19,7 @@
 #include "tools/serve/service.h"
 #include "tools/text.h"
 #include "tools/variant_run.h"
+#include "tools/wall_clock.h"
 
 namespace metronome {
 namespace {
@@ -298,7 +299,7 @@ int serve(const ServeOptions& options) {
   std::string tokenizer_text;
   const ServedModel model = served_model(options, variant, tokenizer_text);
   std::optional<ServedRecord> record;
-  if (!options.out.empty()) record.emplace(options.out, *backend, variant);
+  if (!options.out.empty()) record.emplace(options.out, *backend, variant, date_text());
   raise_open_file_limit();  // a connection is a file
   HttpServer server(options.limits);
   server.listen(options.host, static_cast<std::uint16_t>(options.port));

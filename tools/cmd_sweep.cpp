@@ -24,6 +24,7 @@
 #include "tools/sweep_slurm.h"
 #include "tools/sweep_summary.h"
 #include "tools/text.h"
+#include "tools/variant_run.h"
 
 namespace metronome {
 namespace {
@@ -343,9 +344,9 @@ int run_in_folder(const SweepOptions& options, const SweepPlan& plan, SweepFolde
   std::vector<std::size_t> chosen(last - first);
   std::iota(chosen.begin(), chosen.end(), first);
   folder.remove_leftovers();
-  const SweepOutcome outcome =
-      run_sweep(plan, chosen, folder,
-                {options.request.backend, options.num_jobs, options.is_quiet, options.log});
+  const SweepOutcome outcome = run_sweep(plan, chosen, folder,
+                                         {[&] { return make_backend(options.request.backend); },
+                                          options.num_jobs, options.is_quiet, options.log});
   if (!options.only.empty()) {
     // What failed is recorded for the merge, and is no failure of the share.
     print_failures(plan, folder, outcome, outcome.failed);

@@ -23,6 +23,7 @@
 #include "tools/text.h"
 #include "tools/tune_run.h"
 #include "tools/tune_search.h"
+#include "tools/variant_run.h"
 
 namespace metronome {
 namespace {

@@ -10,12 +10,6 @@ namespace metronome {
 
 namespace po = boost::program_options;
 
-std::string did_you_mean(std::string_view word, std::span<const std::string_view> known) {
-  const std::string_view nearest = nearest_name(word, known);
-  if (nearest.empty()) return {};
-  return ", did you mean '" + std::string(nearest) + "'?";
-}
-
 namespace {
 
 std::string hint(const CommandText& text) {

@@ -59,23 +59,6 @@ std::unique_ptr<Backend> make_backend(const std::string& name) {
   return cuda;
 }
 
-std::vector<Scenario> chosen_variants(const ScenarioFile& file,
-                                      const std::vector<std::string>& names) {
-  std::vector<std::string_view> known;
-  for (const Scenario& scenario : file.variants) known.push_back(scenario.name);
-  for (const std::string& name : names) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    throw UsageError("--variant: " + file.path + " has no variant '" + name + "'" +
-                     did_you_mean(name, known) + "; allowed: " + join_names(known));
-  }
-  std::vector<Scenario> chosen;
-  for (const Scenario& scenario : file.variants) {
-    const bool is_wanted = std::find(names.begin(), names.end(), scenario.name) != names.end();
-    if (names.empty() || is_wanted) chosen.push_back(scenario);
-  }
-  return chosen;
-}
-
 std::string default_folder(const std::string& scenario, const Backend& backend,
                            const std::vector<Scenario>& variants, bool has_all) {
   return default_folder(scenario, backend.is_measured() ? backend.name() : std::string_view(),

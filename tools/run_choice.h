@@ -30,11 +30,6 @@ void check_backend(const std::string& name);
 // Throws UsageError when this build does not have it.
 std::unique_ptr<Backend> make_backend(const std::string& name);
 
-// The scenarios to run: all variants, or those that were asked for, in the file's order. Throws
-// UsageError for a name that the file does not have.
-std::vector<Scenario> chosen_variants(const ScenarioFile& file,
-                                      const std::vector<std::string>& names);
-
 // The scenario's path below the innermost folder named `scenarios`, or else its stem. Measured
 // results do not take the place of simulated ones, nor those of some variants the place of all.
 std::string default_folder(const std::string& scenario, const Backend& backend,

@@ -17,7 +17,7 @@
 #include "sim/cost_model_file.h"
 #include "sim/hardware_catalogue.h"
 #include "tools/parallel.h"
-#include "tools/run_choice.h"
+#include "tools/variant_run.h"
 
 namespace metronome {
 namespace {

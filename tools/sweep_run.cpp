@@ -182,7 +182,7 @@ class SweepWork {
 
   void work() {
     try {
-      const std::unique_ptr<Backend> backend = make_backend(options_.backend);
+      const std::unique_ptr<Backend> backend = options_.make_backend();
       while (const std::optional<std::size_t> i = next()) {
         run_claimed(*i, *backend);
         folder_.release(plan_.runs[*i]);

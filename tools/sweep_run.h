@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,7 +14,7 @@
 namespace metronome {
 
 struct SweepRunOptions {
-  std::string backend;
+  std::function<std::unique_ptr<Backend>()> make_backend;  // one for each job
   int num_jobs = 1;
   bool is_quiet = false;
   std::string log;  // file that gets a line when a run starts and when it is done; empty: none

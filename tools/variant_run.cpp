@@ -1,9 +1,10 @@
 #include "tools/variant_run.h"
 
+#include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 
+#include "core/config_reader.h"
 #include "core/digest.h"
 #include "core/error.h"
 #include "core/output_log.h"
@@ -27,37 +28,6 @@ bool has_same_workload(const Scenario& a, const Scenario& b) {
     return fields_to_json([&copy](FieldVisitor& visitor) { visit_fields(visitor, copy); });
   };
   return a.seed == b.seed && keys(a.workload) == keys(b.workload);
-}
-
-// Requests per second as they arrive; nullopt when they do not arrive by a clock.
-std::optional<double> request_rate(const WorkloadConfig& config, const Workload& workload) {
-  switch (config.arrivals.process) {
-    case ArrivalProcess::Poisson:
-    case ArrivalProcess::Gamma:
-    case ArrivalProcess::Constant: return config.arrivals.rate;
-    case ArrivalProcess::Trace: {
-      const TimeNs span = workload.requests.empty() ? 0 : workload.requests.back().arrival;
-      if (span == 0) return std::nullopt;
-      return static_cast<double>(workload.requests.size()) / to_seconds(span);
-    }
-    case ArrivalProcess::Burst: {
-      const auto size = static_cast<double>(config.arrivals.burst_size);
-      const bool is_one_burst = size == 0 || size >= static_cast<double>(workload.requests.size());
-      if (is_one_burst || config.arrivals.burst_interval_s == 0) return std::nullopt;
-      return size / config.arrivals.burst_interval_s;
-    }
-    case ArrivalProcess::ClosedLoop:
-    case ArrivalProcess::Steps: return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-double burstiness(const ArrivalConfig& arrivals) {
-  switch (arrivals.process) {
-    case ArrivalProcess::Gamma: return arrivals.burstiness;
-    case ArrivalProcess::Constant: return std::numeric_limits<double>::infinity();
-    default: return 1.0;  // Poisson; the other processes have none, and vLLM writes this default
-  }
 }
 
 std::string warning_text(const FailureMessage& message, const Summary& summary) {
@@ -89,37 +59,21 @@ std::unique_ptr<Clock> make_clock(const Backend& backend) {
 
 }  // namespace
 
-RunInfo run_info(const Backend& backend, const PreparedVariant& variant) {
-  const Scenario& scenario = variant.scenario;
-  RunInfo info = scenario_info(scenario, *variant.workload);
-  info.backend = backend.name();
-  if (backend.is_measured()) info.date = date_text();
-  info.model = variant.run->model.name;
-  info.hardware = variant.run->device;
-  info.weights = variant.run->weights_text;
-  info.policy = scenario.scheduler.policy;
-  // Only the simulator has more than one device.
-  if (!backend.is_measured()) info.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
-  info.is_calibrated = !backend.is_measured() && !scenario.cost_model.file.empty();
-  info.num_blocks = variant.run->setup.kv_cache.num_blocks;
-  return info;
-}
-
-Summary summary_of(const PreparedVariant& variant, const RunRecord& record) {
-  return summarize(record, {variant.scenario.slo, variant.run->setup.kv_cache.num_blocks});
-}
-
-RunInfo scenario_info(const Scenario& scenario, const Workload& workload) {
-  RunInfo info;
-  info.label = scenario.name;
-  info.seed = scenario.seed;
-  info.num_prompts = static_cast<std::int64_t>(workload.requests.size());
-  info.request_rate = request_rate(scenario.workload, workload);
-  info.burstiness = burstiness(scenario.workload.arrivals);
-  if (workload.mode == ArrivalMode::ClosedLoop) info.max_concurrency = workload.concurrency;
-  info.slo = scenario.slo;
-  info.config_json = scenario.to_json();
-  return info;
+std::vector<Scenario> chosen_variants(const ScenarioFile& file,
+                                      const std::vector<std::string>& names) {
+  std::vector<std::string_view> known;
+  for (const Scenario& scenario : file.variants) known.push_back(scenario.name);
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw UsageError("--variant: " + file.path + " has no variant '" + name + "'" +
+                     did_you_mean(name, known) + "; allowed: " + join_names(known));
+  }
+  std::vector<Scenario> chosen;
+  for (const Scenario& scenario : file.variants) {
+    const bool is_wanted = std::find(names.begin(), names.end(), scenario.name) != names.end();
+    if (names.empty() || is_wanted) chosen.push_back(scenario);
+  }
+  return chosen;
 }
 
 std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scenario> scenarios) {
@@ -151,7 +105,7 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
   if (backend.is_measured()) sinks.push_back(&outcome.outputs);
   if (extra_sink != nullptr) sinks.push_back(extra_sink);
 
-  outcome.result.info = run_info(backend, variant);  // its date is that of the start
+  outcome.result.info = run_info(backend, variant, date_text());  // of the start
   variant.run->load(throw_if_interrupted);
   const auto started = std::chrono::steady_clock::now();
   const std::unique_ptr<Clock> clock = make_clock(backend);
@@ -196,33 +150,6 @@ void add_noise_bands(const Backend& backend, PreparedVariant& variant, const Pro
   }
   variant.run->draw_noise(0);
   outcome.result.noise = noise_bands(draws);
-}
-
-void write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted, ResultFolder& folder,
-                   const std::string& subfolder) {
-  const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
-  if (!subfolder.empty()) folder.make_subfolder(subfolder);
-  folder.write(prefix + "result.json", result_json(outcome.result));
-  if (wanted.requests) {
-    FileWriter file(folder.path(prefix + "requests.jsonl"), throw_if_interrupted);
-    write_requests_jsonl(outcome.record, file);
-    file.close();
-  }
-  if (wanted.steps) {
-    FileWriter file(folder.path(prefix + "steps.jsonl"), throw_if_interrupted);
-    write_steps_jsonl(outcome.record, file);
-    file.close();
-  }
-  if (wanted.trace) {
-    FileWriter file(folder.path(prefix + std::string(kTraceFile)), throw_if_interrupted);
-    write_trace_json(outcome.record, outcome.result.info, file);
-    file.close();
-  }
-  if (wanted.outputs && !outcome.result.info.output_digest.empty()) {
-    FileWriter file(folder.path(prefix + std::string(kOutputsFile)), throw_if_interrupted);
-    write_outputs_jsonl(outcome.outputs, file);
-    file.close();
-  }
 }
 
 }  // namespace metronome

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "gpu/gpu_info.h"
+#include "gpu/product_bench.h"
 #include "gpu/product_kernels.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"

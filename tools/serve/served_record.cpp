@@ -7,14 +7,13 @@
 #include "reports/file_writer.h"
 #include "reports/json_text.h"
 #include "reports/result_files.h"
-#include "tools/cli.h"
-#include "tools/run_choice.h"
+#include "reports/variant_result.h"
 
 namespace metronome {
 
 ServedRecord::ServedRecord(const std::string& folder, const Backend& backend,
-                           const PreparedVariant& variant)
-    : folder_(folder), backend_(backend), variant_(variant) {}
+                           const PreparedVariant& variant, std::string date)
+    : folder_(folder), backend_(backend), variant_(variant), date_(std::move(date)) {}
 
 std::vector<EventSink*> ServedRecord::sinks(const LiveEngine& engine) {
   engine_ = &engine;
@@ -57,7 +56,7 @@ void ServedRecord::write() {
   outcome.record = recorder_.finish();
   outcome.outputs = std::move(outputs_);
   RunInfo& info = outcome.result.info;
-  info = run_info(backend_, variant_);
+  info = run_info(backend_, variant_, date_);
   info.digest = digest_.hex();
   info.output_digest = outcome.outputs.digest();
   info.num_prompts = static_cast<std::int64_t>(outcome.record.requests.size());

@@ -8,10 +8,10 @@
 #include "core/digest.h"
 #include "core/event.h"
 #include "core/output_log.h"
+#include "core/run.h"
 #include "core/run_record.h"
 #include "reports/result_folder.h"
 #include "tools/serve/live_engine.h"
-#include "tools/variant_run.h"
 
 namespace metronome {
 
@@ -23,7 +23,9 @@ class ServedRecord final : private EventSink {
  public:
   // Makes the folder at once, so that what is wrong with it is said before anybody is served.
   // Throws ConfigError, UsageError.
-  ServedRecord(const std::string& folder, const Backend& backend, const PreparedVariant& variant);
+  // `date` is that of the start.
+  ServedRecord(const std::string& folder, const Backend& backend, const PreparedVariant& variant,
+               std::string date);
 
   // For LiveEngine::serve(). `engine` outlives the calls.
   std::vector<EventSink*> sinks(const LiveEngine& engine);
@@ -44,6 +46,7 @@ class ServedRecord final : private EventSink {
   ResultFolder folder_;
   const Backend& backend_;
   const PreparedVariant& variant_;
+  std::string date_;
   const LiveEngine* engine_ = nullptr;
   EventDigest digest_;
   RunRecorder recorder_;
