@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/files.h"
 #include "core/config_node.h"
 #include "core/config_reader.h"
 
@@ -55,12 +56,5 @@ template <class Entry>
   for (const Entry& entry : entries) names.push_back(entry.name);
   fail_unknown_entry(names, name, key, file_kind, where);
 }
-
-// False also when the path cannot be looked at.
-bool path_exists(const std::string& path);
-bool is_folder(const std::string& path);
-
-// The bytes of a file; nullopt when it cannot be read, as a folder cannot.
-std::optional<std::string> read_file(const std::string& path);
 
 }  // namespace metronome

@@ -89,21 +89,6 @@ std::string format_double(double value) {
   return std::string(buffer, end);
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 // "unknown key (did you mean 'x'?); allowed: x, y".
 std::string unknown_message(const std::string& what, std::string_view word,
                             std::span<const std::string_view> names) {
@@ -111,25 +96,6 @@ std::string unknown_message(const std::string& what, std::string_view word,
   std::string message = "unknown " + what;
   if (!nearest.empty()) message.append(" (did you mean '").append(nearest).append("'?)");
   return message + "; allowed: " + join_names(names);
-}
-
-// Bytes of the printable UTF-8 character that `text` begins with; 0 if it begins with none. The
-// second byte's ranges leave out overlong forms, surrogates, and U+0080 to U+009F, which are
-// control characters (Unicode 15, table 3-7).
-std::size_t printable_length(std::string_view text) {
-  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
-  if (first < 0xc2 || first > 0xf4) return 0;
-  const std::size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  if (text.size() < length) return 0;
-  const unsigned char low = first == 0xc2 || first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-  const unsigned char high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-  if (byte(1) < low || byte(1) > high) return 0;
-  for (std::size_t i = 2; i < length; ++i) {
-    if ((byte(i) & 0xc0u) != 0x80u) return 0;
-  }
-  return length;
 }
 
 bool ends_with_key(std::string_view assignment, std::string_view key) {
@@ -323,28 +289,6 @@ void fail_unknown_key(const SourceLocation& where, std::string_view key, std::st
   throw UnknownKeyError(complaint(where, key, message));
 }
 
-std::string printable(std::string_view text) {
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t length = printable_length(text);
-    const auto byte = static_cast<unsigned char>(text.front());
-    if (length > 0) {
-      out += text.substr(0, length);
-    } else if (byte == '\n') {
-      out += "\\n";
-    } else if (byte == '\t') {
-      out += "\\t";
-    } else {
-      out += "\\x";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    }
-    text.remove_prefix(std::max<std::size_t>(length, 1));
-  }
-  return out;
-}
-
 std::string describe_range(std::int64_t min, std::int64_t max) {
   if (max == std::numeric_limits<std::int64_t>::max()) return "at least " + std::to_string(min);
   return std::to_string(min) + " to " + std::to_string(max);
@@ -355,32 +299,6 @@ std::string describe_range(double min, double max) {
   return format_double(min) + " to " + format_double(max);
 }
 
-std::string join_names(std::span<const std::string_view> names) {
-  std::string joined;
-  for (const std::string_view name : names) {
-    if (!joined.empty()) joined += ", ";
-    joined += name;
-  }
-  return joined;
-}
-
-std::string_view nearest_name(std::string_view word, std::span<const std::string_view> names) {
-  const auto continues = [word](std::string_view name) { return name.starts_with(word); };
-  if (word.size() >= 3 && std::count_if(names.begin(), names.end(), continues) == 1) {
-    return *std::find_if(names.begin(), names.end(), continues);
-  }
-  // A third of the letters wrong is a slip of the hand; more, or all of them, is another word.
-  std::size_t best_distance = std::min((word.size() + 2) / 3 + 1, word.size());
-  std::string_view best;
-  for (const std::string_view name : names) {
-    const std::size_t distance = edit_distance(word, name);
-    if (distance >= best_distance) continue;
-    best_distance = distance;
-    best = name;
-  }
-  return best;
-}
-
 void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
                  std::span<const std::string_view> names, const char* doc) {
   const auto found = std::find(names.begin(), names.end(), value);
@@ -388,12 +306,6 @@ void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
   int chosen = static_cast<int>(found - names.begin());
   visitor.choice(key, chosen, names, doc);
   value = names[static_cast<std::size_t>(chosen)];
-}
-
-std::string did_you_mean(std::string_view word, std::span<const std::string_view> known) {
-  const std::string_view nearest = nearest_name(word, known);
-  if (nearest.empty()) return {};
-  return ", did you mean '" + std::string(nearest) + "'?";
 }
 
 }  // namespace metronome

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/names.h"
 #include "core/config_node.h"
 
 namespace metronome {
@@ -120,26 +121,12 @@ class ConfigReader final : public FieldVisitor {
 [[noreturn]] void fail_unknown_key(const SourceLocation& where, std::string_view key,
                                    std::string_view message);
 
-// The text with control characters and bytes that are no UTF-8 as \xNN, so that it neither breaks
-// a line nor drives a terminal, and any reader of UTF-8 takes it.
-std::string printable(std::string_view text);
-
 // "1 to 64", "at least 0", "0 to 0.95": the values a range allows.
 std::string describe_range(std::int64_t min, std::int64_t max);
 std::string describe_range(double min, double max);
 
-// "a, b, c".
-std::string join_names(std::span<const std::string_view> names);
-
-// The only one of `names` that begins with `word` (three letters or more), else the nearest one by
-// edit distance; empty when none is close.
-std::string_view nearest_name(std::string_view word, std::span<const std::string_view> names);
-
 // A choice whose value is kept as its name.
 void choose_name(FieldVisitor& visitor, const char* key, std::string& value,
                  std::span<const std::string_view> names, const char* doc);
-
-// `, did you mean 'x'?` for the known word nearest to `word`, or nothing.
-std::string did_you_mean(std::string_view word, std::span<const std::string_view> known);
 
 }  // namespace metronome

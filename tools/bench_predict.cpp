@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/base/command_errors.h"
 #include "core/error.h"
 #include "core/json_place.h"
 #include "core/model/model_catalogue.h"
@@ -13,7 +14,6 @@
 #include "sim/hardware_catalogue.h"
 #include "sim/simulation.h"
 #include "tools/bench_cases.h"
-#include "tools/cli.h"
 #include "tools/text.h"
 
 namespace metronome {

@@ -5,12 +5,12 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "core/base/command_errors.h"
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "reports/file_writer.h"
 #include "reports/number_text.h"
 #include "tools/bench_cases.h"
-#include "tools/cli.h"
 #include "tools/progress.h"
 #include "tools/text.h"
 
@@ -160,7 +160,7 @@ std::string products_json(const ProductReport& report) {
   return json.dump(2) + "\n";
 }
 
-int bench_products(const ProductsCommand& command, const ProductBenchFn& bench) {
+void bench_products(const ProductsCommand& command, const ProductBenchFn& bench) {
   if (!bench) throw UsageError(kNoCudaBench);
   Scenario scenario;
   scenario.model = command.model;
@@ -179,7 +179,6 @@ int bench_products(const ProductsCommand& command, const ProductBenchFn& bench) 
     throw;
   }
   hand_over(report, command.json);
-  return kExitDone;
 }
 
 }  // namespace metronome

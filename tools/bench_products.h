@@ -24,9 +24,9 @@ std::vector<std::int32_t> parse_tokens(const std::string& text);
 std::string products_text(const ProductReport& report);
 std::string products_json(const ProductReport& report);
 
-// The command behind catch_signals(); its exit code. When it fails or is interrupted, what was
+// The command behind catch_signals(). When it fails or is interrupted, what was
 // measured is printed and written first. Throws UsageError where `bench` is empty, and what
 // ProductBenchFn and throw_if_interrupted() throw.
-int bench_products(const ProductsCommand& command, const ProductBenchFn& bench);
+void bench_products(const ProductsCommand& command, const ProductBenchFn& bench);
 
 }  // namespace metronome

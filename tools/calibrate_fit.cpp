@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "core/base/command_errors.h"
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "reports/file_writer.h"
@@ -15,7 +16,6 @@
 #include "sim/fitted_fit.h"
 #include "sim/replay_file.h"
 #include "tools/calibrate_steps.h"
-#include "tools/cli.h"
 #include "tools/text.h"
 
 namespace metronome {

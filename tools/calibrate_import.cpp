@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/command_errors.h"
 #include "core/catalogue.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
@@ -21,7 +22,6 @@
 #include "sim/profile_file.h"
 #include "sim/profile_fit.h"
 #include "sim/profile_folder.h"
-#include "tools/cli.h"
 #include "tools/text.h"
 
 namespace metronome {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/command_errors.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario.h"
@@ -17,7 +18,6 @@
 #include "reports/wrapped_text.h"
 #include "tools/calibrate_fit.h"
 #include "tools/calibrate_script.h"
-#include "tools/cli.h"
 #include "tools/progress.h"
 #include "tools/scripted_scheduler.h"
 #include "tools/text.h"

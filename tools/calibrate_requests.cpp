@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/command_errors.h"
 #include "core/engine_setup.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
@@ -20,7 +21,6 @@
 #include "sim/corrected_fit.h"
 #include "sim/roofline.h"
 #include "sim/simulation.h"
-#include "tools/cli.h"
 #include "tools/text.h"
 
 namespace metronome {

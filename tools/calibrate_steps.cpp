@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "core/base/command_errors.h"
 #include "core/catalogue.h"
 #include "core/engine_setup.h"
 #include "core/error.h"
@@ -22,7 +23,6 @@
 #include "sim/replay_file.h"
 #include "sim/roofline.h"
 #include "tools/calibrate_requests.h"
-#include "tools/cli.h"
 #include "tools/logged_run.h"
 
 namespace metronome {

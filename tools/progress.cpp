@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "tools/cli.h"
+#include "core/base/command_errors.h"
 
 namespace metronome {
 namespace {

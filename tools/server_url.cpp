@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "tools/cli.h"
+#include "core/base/command_errors.h"
 
 namespace metronome {
 namespace {

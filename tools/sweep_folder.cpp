@@ -15,11 +15,11 @@
 #include <system_error>
 #include <thread>
 
+#include "core/base/command_errors.h"
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "reports/file_writer.h"
 #include "reports/result_files.h"
-#include "tools/cli.h"
 #include "tools/progress.h"
 
 namespace metronome {

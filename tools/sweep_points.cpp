@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/base/command_errors.h"
 #include "core/config_reader.h"
 #include "core/error.h"
-#include "tools/cli.h"
 
 namespace metronome {
 namespace {

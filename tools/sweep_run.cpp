@@ -18,9 +18,9 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/command_errors.h"
 #include "core/config_reader.h"
 #include "core/error.h"
-#include "tools/cli.h"
 #include "tools/progress.h"
 #include "tools/run_choice.h"
 #include "tools/variant_run.h"

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "core/base/command_errors.h"
 #include "core/config_reader.h"
 #include "core/digest.h"
 #include "core/error.h"
@@ -15,7 +16,6 @@
 #include "reports/number_text.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
-#include "tools/cli.h"
 #include "tools/progress.h"
 #include "tools/wall_clock.h"
 

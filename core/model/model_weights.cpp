@@ -10,8 +10,8 @@
 #include <optional>
 #include <utility>
 
-#include "core/catalogue.h"
-#include "core/config_reader.h"
+#include "core/base/files.h"
+#include "core/base/names.h"
 #include "core/error.h"
 #include "core/model/float16.h"
 

@@ -12,7 +12,7 @@
 #include <optional>
 #include <set>
 
-#include "core/config_reader.h"
+#include "core/base/names.h"
 #include "core/error.h"
 
 namespace metronome {

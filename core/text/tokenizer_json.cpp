@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/config_reader.h"
+#include "core/base/names.h"
 #include "core/error.h"
 
 namespace metronome {

@@ -15,7 +15,7 @@
 #include <optional>
 #include <unordered_set>
 
-#include "tools/cli.h"
+#include "core/base/command_errors.h"
 #include "tools/serve/service.h"
 
 namespace metronome {
