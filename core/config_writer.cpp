@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/error.h"
 
 namespace metronome {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::string dump(const Json& json, int indent = -1) {
   // Text that is no UTF-8 (a path may hold any byte) is replaced rather than refused.
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+  return json.dump({.indent = indent, .replaces_bad_utf8 = true});
 }
 
 Json to_json(double value) {

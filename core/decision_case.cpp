@@ -5,9 +5,9 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/base/json.h"
 #include "core/config_limits.h"
 #include "core/config_reader.h"
 #include "core/error.h"
@@ -18,7 +18,6 @@
 namespace metronome {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Names = std::span<const std::string_view>;
 
 constexpr std::string_view kCaseKeys[] = {"seed", "config", "requests"};
@@ -79,26 +78,17 @@ ConfigNode to_node(const Json& value, const SourceLocation& where) {
 }
 
 Json parse_line(const std::string& line, const SourceLocation& where) {
-  constexpr int kMaxDepth = 16;
-  std::vector<std::vector<std::string>> keys;  // of the objects around
-  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMaxDepth) fail_config(where, "", "is nested too deeply; allowed: 16 levels");
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event != Json::parse_event_t::key) return true;
-    std::vector<std::string>& seen = keys.back();
-    const auto& key = value.get_ref<const std::string&>();
-    if (std::find(seen.begin(), seen.end(), key) != seen.end()) {
-      fail_config(where, key, "appears twice; allowed: once");
-    }
-    seen.push_back(key);
-    return true;
-  };
   try {
-    return Json::parse(line, check);
-  } catch (const Json::parse_error& error) {
-    const bool is_cut = error.byte > line.size();
-    fail_config(where, "character " + std::to_string(error.byte),
+    return Json::parse(line, {.max_depth = 16, .keys_once = true});
+  } catch (const JsonError& error) {
+    if (error.reason() == JsonError::Reason::TooDeep) {
+      fail_config(where, "", "is nested too deeply; allowed: 16 levels");
+    }
+    if (error.reason() == JsonError::Reason::KeyTwice) {
+      fail_config(where, error.key(), "appears twice; allowed: once");
+    }
+    const bool is_cut = error.byte() > line.size();
+    fail_config(where, "character " + std::to_string(error.byte()),
                 is_cut ? "the line ends inside its JSON object; allowed: one whole object per line"
                        : "not JSON; allowed: one object per line");
   }
@@ -332,9 +322,9 @@ DecisionCase read_case(DecisionEngine engine, const std::string& line,
   result.engine = engine;
   result.where = where;
   Json json = parse_line(line, where);
-  if (const auto steps = json.find("steps"); json.is_object() && steps != json.end()) {
+  if (const Json* steps = json.find("steps")) {
     take_steps(*steps, result);
-    json.erase(steps);  // they are most of the text, and nothing that ConfigReader reads
+    json.erase("steps");  // they are most of the text, and nothing that ConfigReader reads
   }
   const ConfigNode root = to_node(json, where);
   ConfigReader reader = open_mapping(root, "", kCaseKeys, kStepsKey);

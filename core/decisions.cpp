@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <ostream>
 
+#include "core/base/json.h"
 #include "core/config_reader.h"
 #include "core/decision_case.h"
 #include "core/error.h"
@@ -18,8 +18,6 @@
 
 namespace metronome {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // A case is given up after so many steps in which no request arrived or ended.
 constexpr std::int64_t kMaxStepsWithoutEnd = kMaxArrivalStep;
@@ -302,13 +300,23 @@ DecisionEngine engine_named(std::string_view name) {
   return static_cast<DecisionEngine>(found - std::begin(kDecisionEngines));
 }
 
+// Whether the values are equal and their members in the same order, which tells an engine's order.
+bool is_same(const Json& a, const Json& b) {
+  if (!a.is_structured() || a != b) return a == b;
+  for (std::size_t i = 0; i < a.items().size(); ++i) {
+    const auto& [key, value] = a.items()[i];
+    if (b.items()[i].key != key || !is_same(value, b.items()[i].value)) return false;
+  }
+  return std::equal(a.begin(), a.end(), b.begin(), is_same);
+}
+
 // The first field in which the step differs, without its place. Of a step that ended a run as
 // stuck a record may lack fields.
 std::optional<DecisionDifference> first_difference(const Json& recorded, const Json& got) {
   for (const auto& [field, expected] : recorded.items()) {
-    const auto found = got.find(field);
-    if (found == got.end()) return {{.field = field, .expected = expected.dump(), .got = ""}};
-    if (*found != expected) {
+    const Json* found = got.find(field);
+    if (found == nullptr) return {{.field = field, .expected = expected.dump(), .got = ""}};
+    if (!is_same(*found, expected)) {
       return {{.field = field, .expected = expected.dump(), .got = found->dump()}};
     }
   }

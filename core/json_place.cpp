@@ -4,8 +4,8 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/error.h"
 
 namespace metronome {
@@ -24,15 +24,14 @@ void JsonPlace::fail(const std::string& message) const {
 }
 
 JsonPlace JsonPlace::at(const std::string& key) const {
-  if (!has(key)) {
+  const Json* value = json_->find(key);
+  if (value == nullptr) {
     throw ConfigError(where_ + ": " + key + ": is missing; allowed: a file as it was written");
   }
-  return JsonPlace(where_ + ": " + key, json_->at(key));
+  return JsonPlace(where_ + ": " + key, *value);
 }
 
-bool JsonPlace::has(const std::string& key) const {
-  return json_->is_object() && json_->contains(key);
-}
+bool JsonPlace::has(const std::string& key) const { return json_->contains(key); }
 
 bool JsonPlace::is_null() const { return json_->is_null(); }
 
@@ -97,18 +96,15 @@ std::vector<std::int32_t> JsonPlace::counts(std::size_t size) const {
   return numbers;
 }
 
-JsonPlace::Json parse_json(const std::string& text, const std::string& where) {
+Json parse_json(const std::string& text, const std::string& where) {
   try {
-    return JsonPlace::Json::parse(text);
-  } catch (const JsonPlace::Json::exception& error) {
-    // Behind the library's number of the error.
-    std::string what = error.what();
-    if (const std::size_t end = what.find("] "); end != std::string::npos) what.erase(0, end + 2);
-    throw ConfigError(where + ": is no JSON: " + what);
+    return Json::parse(text);
+  } catch (const JsonError& error) {
+    throw ConfigError(where + ": is no JSON: " + error.what());
   }
 }
 
-JsonPlace::Json read_json_file(const std::string& path, const std::string& allowed) {
+Json read_json_file(const std::string& path, const std::string& allowed) {
   std::ifstream file = open_file(path, allowed);
   return parse_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
 }
@@ -119,7 +115,7 @@ void for_each_json_line(const std::string& path, const std::string& allowed,
   std::string line;
   for (std::size_t i = 0; std::getline(file, line); ++i) {
     const std::string where = path + ":" + std::to_string(i + 1);
-    const JsonPlace::Json json = parse_json(line, where);
+    const Json json = parse_json(line, where);
     visit(JsonPlace(where, json), i);
   }
   if (file.bad()) throw ConfigError(path + ": cannot be read to its end");

@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/types.h"
 
 namespace metronome {
@@ -19,8 +19,6 @@ constexpr double kMaxSeconds = 1e9;  // in a file; they fit into nanoseconds
 // is not what is asked for.
 class JsonPlace {
  public:
-  using Json = nlohmann::ordered_json;
-
   JsonPlace(std::string where, const Json& json) : where_(std::move(where)), json_(&json) {}
 
   [[noreturn]] void fail(const std::string& message) const;
@@ -50,10 +48,10 @@ class JsonPlace {
 };
 
 // Throws ConfigError that begins with `where`.
-JsonPlace::Json parse_json(const std::string& text, const std::string& where);
+Json parse_json(const std::string& text, const std::string& where);
 
 // The whole of a JSON file. `allowed` says what file should be there.
-JsonPlace::Json read_json_file(const std::string& path, const std::string& allowed);
+Json read_json_file(const std::string& path, const std::string& allowed);
 
 // Calls visit(place, line number from 0) for each line of a JSON Lines file.
 void for_each_json_line(const std::string& path, const std::string& allowed,

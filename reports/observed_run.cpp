@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/error.h"
 #include "core/json_place.h"
 
@@ -167,7 +167,7 @@ ObservedRun read_file(const std::string& path) {
   std::string line;
   std::getline(file, line);
   if (line.find("\"first_token_ts\"") != std::string::npos) return read_request_log(path);
-  const JsonPlace::Json json = read_json_file(path, kAllowed);
+  const Json json = read_json_file(path, kAllowed);
   if (!json.is_object() || !json.contains("ttfts")) {
     throw ConfigError(path + ": has neither ttfts nor first_token_ts; allowed: " + kAllowed);
   }

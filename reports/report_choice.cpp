@@ -4,13 +4,12 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
+
+#include "core/base/json.h"
 
 namespace metronome {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr double kThroughputTolerance = 0.03;
 constexpr double kAsMuch = 0.999;  // a thousandth less throughput is no less
@@ -99,23 +98,23 @@ std::optional<std::size_t> chosen_for(DetailReason reason,
 }
 
 double number_at(const Json& result, const char* key) {
-  const auto found = result.find(key);
-  return found != result.end() && found->is_number() ? found->get<double>() : std::nan("");
+  const Json* found = result.find(key);
+  return found != nullptr && found->is_number() ? found->get<double>() : std::nan("");
 }
 
 }  // namespace
 
 DetailCandidate detail_candidate(std::string_view result_json) {
-  const Json result = Json::parse(result_json, nullptr, false);
+  const Json result = Json::try_parse(result_json).value_or(Json());
   DetailCandidate candidate;
   if (!result.is_object()) return candidate;
   Json engine = Json::array({result.value("backend", Json())});
-  if (const auto config = result.find("config"); config != result.end() && config->is_object()) {
+  if (const Json* config = result.find("config"); config != nullptr && config->is_object()) {
     for (const char* key : {"model", "hardware", "engine", "cost_model"}) {
       engine.push_back(config->value(key, Json()));
     }
   }
-  candidate.engine = engine.dump(-1, ' ', false, Json::error_handler_t::replace);
+  candidate.engine = engine.dump({.replaces_bad_utf8 = true, .sorts_keys = true});
   candidate.p99_itl_ms = number_at(result, "p99_itl_ms");
   candidate.output_throughput = number_at(result, "output_throughput");
   candidate.slo_attainment = number_at(result, "slo_attainment");

@@ -4,10 +4,10 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
+#include "core/base/json.h"
 #include "core/error.h"
 #include "reports/number_text.h"
 
@@ -28,8 +28,6 @@ extern const std::string_view kReportMeasuredScript;
 extern const std::string_view kReportMainScript;
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // A column of the summary table: a key of result.json and how it is shown.
 struct Column {
@@ -61,19 +59,19 @@ constexpr std::size_t kMaxListed = 12;
 constexpr std::size_t kMaxNames = 3;  // in a sentence
 
 double number_at(const Json& result, const char* key) {
-  const auto found = result.find(key);
-  if (found == result.end() || !found->is_number()) return std::nan("");
+  const Json* found = result.find(key);
+  if (found == nullptr || !found->is_number()) return std::nan("");
   return found->get<double>();
 }
 
 std::string text_at(const Json& result, const char* key) {
-  const auto found = result.find(key);
-  if (found == result.end() || found->is_null()) return {};
+  const Json* found = result.find(key);
+  if (found == nullptr || found->is_null()) return {};
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
 std::string dump(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+  return json.dump({.indent = indent, .replaces_bad_utf8 = true});
 }
 
 // JSON inside a script element: no '<' that could end it.
@@ -107,10 +105,10 @@ std::string table_head() {
 // The lowest and the highest of a figure under noise, where the run was simulated with several
 // seeds.
 std::string band_html(const Json& result, const Column& column) {
-  const auto noise = result.find("noise");
-  if (noise == result.end() || !noise->is_object() || !noise->contains("bands")) return {};
-  const auto band = noise->at("bands").find(column.key);
-  if (band == noise->at("bands").end() || !band->is_array() || band->size() != 2) return {};
+  const Json* noise = result.find("noise");
+  const Json* bands = noise == nullptr ? nullptr : noise->find("bands");
+  const Json* band = bands == nullptr ? nullptr : bands->find(column.key);
+  if (band == nullptr || !band->is_array() || band->size() != 2) return {};
   const auto end = [&](std::size_t i) {
     const double number = band->at(i).is_number() ? band->at(i).get<double>() : std::nan("");
     return grouped_text(number * column.scale, column.decimals);
@@ -120,8 +118,8 @@ std::string band_html(const Json& result, const Column& column) {
 
 std::string noise_note(const std::vector<Json>& results) {
   for (const Json& result : results) {
-    const auto noise = result.find("noise");
-    if (noise == result.end() || !noise->is_object()) continue;
+    const Json* noise = result.find("noise");
+    if (noise == nullptr || !noise->is_object()) continue;
     return "<p class=\"lead\">Below a figure: the lowest and the highest of " +
            text_at(*noise, "seeds") + " noise seeds. All else is of the first.</p>\n";
   }
@@ -144,14 +142,15 @@ std::string summary_table(std::span<const ReportRun> runs, const std::vector<Jso
 }
 
 std::string slo_text(const Json& result) {
-  const auto slo = result.find("slo");
+  const Json* slo = result.find("slo");
   std::string text;
-  if (slo == result.end() || !slo->is_object()) return text;
+  if (slo == nullptr) return text;
   constexpr std::array<std::pair<const char*, const char*>, 4> kLimits = {
       {{"ttft_ms", "TTFT"}, {"tpot_ms", "TPOT"}, {"itl_ms", "every ITL"}, {"e2el_ms", "E2EL"}}};
   for (const auto& [key, name] : kLimits) {
-    if (!slo->contains(key) || !slo->at(key).is_number()) continue;
-    text += (text.empty() ? "" : ", ") + std::string(name) + " <= " + slo->at(key).dump() + " ms";
+    const Json* limit = slo->find(key);
+    if (limit == nullptr || !limit->is_number()) continue;
+    text += (text.empty() ? "" : ", ") + std::string(name) + " <= " + limit->dump() + " ms";
   }
   return text;
 }
@@ -212,8 +211,8 @@ std::string run_details(std::span<const ReportRun> runs, const std::vector<Json>
   }
   html += "</tbody></table>\n</div>\n";
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const auto config = results[i].find("config");
-    if (config == results[i].end() || config->is_null()) continue;
+    const Json* config = results[i].find("config");
+    if (config == nullptr || config->is_null()) continue;
     html += "<details><summary>resolved configuration of " + html_text(runs[i].name) +
             "</summary><pre>" + html_text(dump(*config, 2)) + "</pre></details>\n";
   }
@@ -229,7 +228,7 @@ std::string note_list(const std::vector<std::string>& notes) {
 }
 
 Json parsed_result(const ReportRun& run) {
-  Json result = Json::parse(run.result_json, nullptr, false);
+  Json result = Json::try_parse(run.result_json).value_or(Json());
   if (!result.is_object()) throw ConfigError(run.name + ": its result.json is no JSON object");
   return result;
 }
@@ -283,14 +282,28 @@ std::string html_text(std::string_view text) {
 
 namespace {
 
-// Dotted keys of a run's configuration and their values.
+// Adds what stands below `path`: paths such as "/engine/max_num_seqs", and their values.
+void add_settings(const std::string& path, const Json& value, Json& settings) {
+  if (!value.is_structured() || value.empty()) {
+    settings[path] = value.is_structured() ? Json() : value;
+    return;
+  }
+  for (const auto& [key, member] : value.items()) {
+    add_settings(path + "/" + key, member, settings);
+  }
+  for (std::size_t i = 0; value.is_array() && i < value.size(); ++i) {
+    add_settings(path + "/" + std::to_string(i), value[i], settings);
+  }
+}
+
+// Paths of a run's configuration and their values.
 Json flat_settings(const ReportRun& run) {
   const Json result = parsed_result(run);
-  const auto config = result.find("config");
-  if (config == result.end() || !config->is_object()) return Json::object();
-  Json settings = *config;
-  settings.erase("results");  // which files it wrote
-  return settings.flatten();
+  Json config = result.value("config", Json());
+  config.erase("results");  // which files it wrote
+  Json settings = Json::object();
+  if (config.is_object()) add_settings("", config, settings);
+  return settings;
 }
 
 // " seed=2": the setting as it stands behind a name; empty for one that is not there.
@@ -380,14 +393,14 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
         kReportMainScript}) {
     scripts += script;
   }
-  const auto formulas = results.front().find("formulas");
+  const Json* formulas = results.front().find("formulas");
   const std::map<std::string_view, std::string> parts = {
       {"title", html_text(text.title)},
       {"description", html_text(text.description)},
       {"facts", facts(runs, results)},
       {"notes", note_list(text.notes)},
       {"summary", summary_table(runs, results) + noise_note(results)},
-      {"formulas", formulas == results.front().end() ? "" : formula_list(*formulas)},
+      {"formulas", formulas == nullptr ? "" : formula_list(*formulas)},
       {"runs", run_details(runs, results)},
       {"style", std::string(kReportStyle)},
       {"d3", std::string(kD3Script)},

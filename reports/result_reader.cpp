@@ -1,13 +1,14 @@
 #include "reports/result_reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 
+#include "core/base/json.h"
 #include "core/client_record.h"
 #include "core/error.h"
 #include "core/json_place.h"
@@ -87,7 +88,7 @@ NoiseBands read_noise(const JsonPlace& result) {
 // What result.json has and the record has not.
 RunResult read_head(const std::string& folder) {
   const std::string path = folder + "/" + std::string(kResultFile);
-  const JsonPlace::Json json = read_json_file(path, "a folder that metronome wrote");
+  const Json json = read_json_file(path, "a folder that metronome wrote");
   const JsonPlace result(path, json);
   RunResult head;
   head.info = read_info(result);
@@ -258,14 +259,13 @@ std::vector<std::string> result_folders(const std::string& path) {
   }
   std::sort(names.begin(), names.end());
   if (const fs::path summary = fs::path(path) / kSummaryFile; fs::exists(summary)) {
-    const JsonPlace::Json runs = read_json_file(summary.string(), kReadable);
-    const bool is_sweep =
-        !runs.empty() && runs.front().is_object() && runs.front().contains("point");
+    const Json runs = read_json_file(summary.string(), kReadable);
+    const bool is_sweep = runs.is_array() && !runs.empty() && runs.front().contains("point");
     const char* const key = is_sweep ? "point" : "label";
     std::map<std::string, std::size_t> ranks;  // of the first row of each
-    for (const JsonPlace::Json& run : runs) {
-      const auto name = run.is_object() ? run.find(key) : run.end();
-      if (name != run.end() && name->is_string()) ranks.emplace(*name, ranks.size());
+    for (const Json& run : runs) {
+      const Json* name = run.find(key);
+      if (name != nullptr && name->is_string()) ranks.emplace(name->string(), ranks.size());
     }
     const auto rank = [&ranks](const std::string& name) {
       const auto found = ranks.find(name);

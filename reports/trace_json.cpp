@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <queue>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/gap_analysis.h"
 #include "reports/file_writer.h"
 #include "reports/json_lines.h"
@@ -66,16 +66,16 @@ Window choose_window(const RunRecord& record, const RequestSlices& slices, std::
 }
 
 // Most tokens a step may have, by the scenario's own words; nullptr: no limit, or not known.
-nlohmann::json token_budget_of(const std::string& config_json) {
+Json token_budget_of(const std::string& config_json) {
   if (config_json.empty()) return nullptr;
-  const nlohmann::json config = nlohmann::json::parse(config_json, nullptr, false);
-  if (!config.is_object() || !config.contains("scheduler")) return nullptr;
-  const nlohmann::json& scheduler = config.at("scheduler");
-  const std::string policy = scheduler.value("policy", "");
+  const Json config = Json::try_parse(config_json).value_or(Json());
+  const Json scheduler = config.value("scheduler", Json());
+  const std::string policy = scheduler.value("policy", "").get<std::string>();
   const bool is_sarathi = policy == "sarathi" || policy == "simple_chunking";
   for (const char* key : {"max_num_batched_tokens", "max_num_tokens", "max_ragged_batch_size",
                           "n_batch", is_sarathi ? "chunk_size" : ""}) {
-    if (scheduler.contains(key) && scheduler.at(key).is_number()) return scheduler.at(key);
+    if (const Json* limit = scheduler.find(key); limit != nullptr && limit->is_number())
+      return *limit;
   }
   return nullptr;
 }
@@ -176,7 +176,7 @@ class TraceWriter {
   EventWriter events_;
   std::vector<TokenGap> stalls_;
   Window window_;
-  nlohmann::json budget_;
+  Json budget_;
   std::vector<DrawnRequest> drawn_;  // by arrival
   bool has_lanes_ = false;
   std::int64_t num_lanes_ = 0;

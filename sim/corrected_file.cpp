@@ -1,9 +1,9 @@
 #include "sim/corrected_file.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/error.h"
 #include "core/json_place.h"
 #include "sim/pass_cost.h"
@@ -11,8 +11,6 @@
 
 namespace metronome {
 namespace {
-
-using Json = CostModelFile::Json;
 
 constexpr double kMaxFactor = 100;
 
@@ -45,7 +43,7 @@ std::vector<StepFactors::Range> read_ranges(const JsonPlace& place) {
 
 }  // namespace
 
-CostModelFile::Json corrected_body(const CorrectedModel& corrected) {
+Json corrected_body(const CorrectedModel& corrected) {
   Json json;
   json["base"] = corrected.base ? Json::parse(corrected.base->to_json()) : Json();
   const StepFactors& factors = corrected.fit.factors;

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 
+#include "core/base/json.h"
 #include "sim/corrected_fit.h"
 #include "sim/cost_model_file.h"
 
@@ -18,7 +18,7 @@ struct CorrectedModel {
   std::optional<double> until_s;   // of the run; absent: all of it
 };
 
-CostModelFile::Json corrected_body(const CorrectedModel& corrected);
+Json corrected_body(const CorrectedModel& corrected);
 
 // Throws ConfigError that names file and key where the body is not what corrected_body() writes.
 CorrectedModel read_corrected(const CostModelFile& file);

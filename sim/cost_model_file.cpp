@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/base/json.h"
 #include "core/catalogue.h"
 #include "core/error.h"
 #include "core/json_place.h"
@@ -79,7 +79,7 @@ std::string CostModelFile::to_json() const {
 }
 
 CostModelFile parse_cost_model_file(std::string_view text, const std::string& name) {
-  const CostModelFile::Json json = parse_json(std::string(text), name);
+  const Json json = parse_json(std::string(text), name);
   const JsonPlace root(name, json);
   if (!root.has(kFormatKey)) {
     throw ConfigError(name + ": is no cost model; allowed: " + kAllowed);
@@ -105,7 +105,7 @@ CostModelFile parse_cost_model_file(std::string_view text, const std::string& na
     root.at("kind").fail("'" + file.kind + "' is unknown; allowed: " + allowed);
   }
   if (!root.at("body").json().is_object()) root.at("body").fail("is no object");
-  file.body = std::make_shared<const CostModelFile::Json>(root.at("body").json());
+  file.body = std::make_shared<const Json>(root.at("body").json());
   return file;
 }
 

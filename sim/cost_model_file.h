@@ -5,11 +5,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/config_node.h"
 #include "core/model/model_config.h"
 #include "core/scenario.h"
@@ -22,8 +22,6 @@ constexpr int kCostModelFormat = 1;            // changes whenever older files c
 constexpr std::int64_t kMaxCount = INT64_MAX;  // of steps in a file: counts have no bound
 
 struct CostModelFile {
-  using Json = nlohmann::ordered_json;
-
   std::string kind;      // "corrected", "fitted", "profile", "replay"
   std::string name;      // of the catalogue, or the path, for messages
   std::string hardware;  // of the catalogue where it is there, else what the measurements call it

@@ -1,17 +1,15 @@
 #include "sim/fitted_file.h"
 
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/base/json.h"
 #include "core/error.h"
 #include "core/json_place.h"
 #include "sim/pass_cost.h"
 
 namespace metronome {
 namespace {
-
-using Json = CostModelFile::Json;
 
 constexpr double kMaxFeature = 1e18;
 

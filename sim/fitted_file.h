@@ -2,15 +2,15 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 
+#include "core/base/json.h"
 #include "sim/cost_model_file.h"
 #include "sim/fitted_model.h"
 
 namespace metronome {
 
 // `model` is the one whose steps were measured; the file holds its shape.
-CostModelFile::Json fitted_body(const FittedModel& fitted, const ModelConfig& model);
+Json fitted_body(const FittedModel& fitted, const ModelConfig& model);
 
 // Throws ConfigError that names file and key where the body is not what fitted_body() writes.
 FittedModel read_fitted(const CostModelFile& file);

@@ -1,18 +1,16 @@
 #include "sim/profile_file.h"
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/error.h"
 #include "core/json_place.h"
 
 namespace metronome {
 namespace {
-
-using Json = CostModelFile::Json;
 
 // ---- Writing ----
 

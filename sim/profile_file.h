@@ -3,15 +3,15 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 
+#include "core/base/json.h"
 #include "sim/cost_model_file.h"
 #include "sim/profile_model.h"
 
 namespace metronome {
 
 // Tells what was measured; the number of layers does not matter.
-CostModelFile::Json profile_body(const Profile& profile, const ModelConfig& model);
+Json profile_body(const Profile& profile, const ModelConfig& model);
 
 // Of a file of kind "profile". Throws ConfigError where its body is malformed.
 Profile read_profile(const CostModelFile& file);

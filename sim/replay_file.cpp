@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include "core/base/json.h"
 #include "core/digest.h"
 #include "core/json_place.h"
 #include "core/recorded_steps.h"
@@ -15,8 +15,6 @@
 
 namespace metronome {
 namespace {
-
-using Json = CostModelFile::Json;
 
 constexpr auto kMostNs = static_cast<TimeNs>(kMaxStepNs);
 

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/run_record.h"
 #include "core/scenario.h"
 #include "sim/cost_model_file.h"
@@ -30,8 +30,8 @@ struct RecordedSetup {
 std::vector<RecordedStep> replay_steps(const RunRecord& record, const RecordedSetup& setup);
 
 // `fitted` says what steps take that are not among the recorded.
-CostModelFile::Json replay_body(const std::vector<RecordedStep>& steps, const FittedModel& fitted,
-                                const ModelConfig& model);
+Json replay_body(const std::vector<RecordedStep>& steps, const FittedModel& fitted,
+                 const ModelConfig& model);
 
 // Throws ConfigError that names file and key where the body is not what replay_body() writes.
 std::vector<RecordedStep> read_replay(const CostModelFile& file);

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
@@ -28,9 +28,7 @@ struct SweepPlace {
   }
   // What a sweep leaves behind.
   std::map<std::string, std::string> content() const { return folder_content(out); }
-  nlohmann::ordered_json summary() const {
-    return nlohmann::ordered_json::parse(read_text_file(out + "/summary.json"));
-  }
+  Json summary() const { return Json::parse(read_text_file(out + "/summary.json")); }
   // Ids in the log behind `what`, in order.
   std::vector<std::string> logged(const std::string& what) const {
     std::vector<std::string> ids;

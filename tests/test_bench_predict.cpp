@@ -1,6 +1,6 @@
 // `metronome bench --predict`: floors and predictions without a GPU, and beside a measurement.
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/model/model_catalogue.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -10,8 +10,6 @@
 
 namespace metronome::testing {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr MachineRates kMeasuredRates = {.copy_bytes_per_s = 4.3e12, .matrix_flops_per_s = 790e12};
 
@@ -104,7 +102,7 @@ TEST_CASE("bench --predict needs no GPU, and prints what was measured beside it"
   CHECK(contains(beside.out, "on average 50 % of the floor, and predicted to within "));
   report = Json::parse(read_text_file(out));
   CHECK(report["points"][0]["measured_us"].is_null());
-  CHECK(report["points"][1]["measured_us"] ==
+  CHECK(report["points"][1]["measured_us"].get<double>() ==
         Approx(2 * report["points"][1]["floor_us"].get<double>()));
   const CommandResult own =
       run_metronome("bench llama-3.2-3b --predict h200 --measured '" + bench + "'");

@@ -1,8 +1,8 @@
 // What `metronome bench --products` prints and writes of a report, and which options it takes.
 // tests/gpu/test_gpu_products.cpp has the measuring.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/model/model_catalogue.h"
 #include "gpu/product_bench.h"
 #include "tests/catch.h"
@@ -73,7 +73,7 @@ TEST_CASE("a row of products has the chosen tile beside the best", "[bench]") {
 }
 
 TEST_CASE("the report of products has every kernel", "[bench]") {
-  const auto json = nlohmann::json::parse(products_json(some_report()));
+  const auto json = Json::parse(products_json(some_report()));
   CHECK(json["metronome_products"] == 1);
   CHECK(json["model"] == "llama-3.2-3b");
   CHECK(json["shape"]["ffn_dim"] == 8192);
@@ -93,14 +93,14 @@ TEST_CASE("the report of products has every kernel", "[bench]") {
   CHECK(point["floor_us"] == 27.61);
   CHECK(point["bound"] == "arithmetic");
   REQUIRE(point["kernels"].size() == 5);
-  CHECK(point["kernels"][1] == nlohmann::json({{"kernel", "cublaslt invariant"}, {"us", 50.0}}));
-  CHECK(point["kernels"][2] == nlohmann::json({{"kernel", "prefill_gemm"},
-                                               {"us", 45.0},
-                                               {"rows", 128},
-                                               {"columns", 256},
-                                               {"cluster", 2},
-                                               {"predicted_us", 90.0},
-                                               {"chosen", true}}));
+  CHECK(point["kernels"][1] == Json({{"kernel", "cublaslt invariant"}, {"us", 50.0}}));
+  CHECK(point["kernels"][2] == Json({{"kernel", "prefill_gemm"},
+                                     {"us", 45.0},
+                                     {"rows", 128},
+                                     {"columns", 256},
+                                     {"cluster", 2},
+                                     {"predicted_us", 90.0},
+                                     {"chosen", true}}));
   CHECK(point["kernels"][3]["chosen"] == false);
   CHECK(json["points"][1]["bound"] == "memory");
   CHECK(json["points"][1]["kernels"][1]["kernel"] == "decode_gemm");

@@ -1,9 +1,9 @@
 // `metronome bench-serve`: what it sends, what it measures, and what it says of failures.
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
+#include "core/base/json.h"
 #include "core/client_record.h"
 #include "core/summary.h"
 #include "reports/observed_run.h"
@@ -22,7 +22,6 @@ namespace metronome {
 namespace {
 
 using namespace metronome::testing;
-using Json = nlohmann::json;
 using Peer = ScriptedServer::Peer;
 
 LoadResult load(const ScriptedServer& server, const Workload& workload, LoadOptions options = {},
@@ -42,7 +41,8 @@ ScriptedServer::Script answer_all(std::chrono::milliseconds pause = {}) {
   return [pause](std::size_t, const std::string&, const std::string& body, Peer& peer) {
     const Json request = Json::parse(body);
     const bool is_chat = request.contains("messages");
-    const int num_tokens = request.value(is_chat ? "max_completion_tokens" : "max_tokens", 0);
+    const int num_tokens =
+        request.value(is_chat ? "max_completion_tokens" : "max_tokens", 0).get<int>();
     const int num_prompt = is_chat ? 11 : static_cast<int>(request["prompt"].size());
     peer.send(stream_head());
     for (const std::string& event : stream_events(num_prompt, num_tokens)) {

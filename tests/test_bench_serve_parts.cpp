@@ -1,9 +1,9 @@
 // What `metronome bench-serve` is made of: URLs, what is sent, records of what came, warnings.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/base/json.h"
 #include "core/client_record.h"
 #include "core/summary.h"
 #include "tests/catch.h"
@@ -17,8 +17,6 @@ namespace metronome {
 namespace {
 
 using namespace metronome::testing;
-using Json = nlohmann::json;
-
 WatchedRequest watched(TimeNs sent, std::vector<TimeNs> times, std::int32_t num_tokens,
                        EndReason reason = EndReason::Length) {
   WatchedRequest request;
@@ -84,7 +82,7 @@ TEST_CASE("requests are what vLLM's benchmark sends", "[bench_serve]") {
   CHECK(chat.starts_with("POST /p/v1/chat/completions "));
   body = Json::parse(chat.substr(chat.find("\r\n\r\n")));
   CHECK(body["max_completion_tokens"] == 9);
-  const std::string words = body["messages"][0]["content"];
+  const std::string words = body["messages"][0]["content"].get<std::string>();
   CHECK(std::count(words.begin(), words.end(), ' ') == 6);
 }
 
@@ -103,7 +101,10 @@ TEST_CASE("drawn prompts keep off the ends of the vocabulary and share their pre
   std::vector<std::vector<int>> prompts;
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     const std::string text = load_request_text(workload, i, options);
-    prompts.push_back(Json::parse(text.substr(text.find("\r\n\r\n")))["prompt"]);
+    prompts.emplace_back();
+    for (const Json& id : Json::parse(text.substr(text.find("\r\n\r\n"))).at("prompt")) {
+      prompts.back().push_back(id.get<int>());
+    }
     ids.insert(prompts.back().begin(), prompts.back().end());
   }
   CHECK(*ids.begin() == 32);  // of 1024: a 32nd at either end

@@ -1,8 +1,8 @@
 // `metronome calibrate --from`: runs and CSVs whose times come from a known cost model, and what is
 // refused.
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/base/json.h"
 #include "core/model/model_catalogue.h"
 #include "sim/fitted_file.h"
 #include "tests/catch.h"
@@ -15,8 +15,6 @@
 namespace metronome::testing {
 namespace {
 
-using Json = nlohmann::json;
-
 ModelConfig model() { return find_model("llama-3.2-1b", {}); }
 
 std::string write_known(const ScratchFolder& folder, double host_gap_chunk_ns = 0) {
@@ -26,7 +24,7 @@ std::string write_known(const ScratchFolder& folder, double host_gap_chunk_ns = 
   file.kind = "fitted";
   file.hardware = "h200";
   file.model = "llama-3.2-1b";
-  file.body = std::make_shared<const CostModelFile::Json>(fitted_body(known, model()));
+  file.body = std::make_shared<const Json>(fitted_body(known, model()));
   return folder.write("known.json", file.to_json());
 }
 
@@ -101,7 +99,7 @@ TEST_CASE("a fit to runs under a known cost model is that cost model", "[calibra
   CHECK(file["engine"] == "metronome sim");
   for (const Json& regime : file["body"]["held_out_errors"]) {
     INFO(regime);
-    CHECK(regime["p95_abs_error"] < 1e-4);
+    CHECK(regime["p95_abs_error"].get<double>() < 1e-4);
   }
   const CommandResult again = run_under(folder, fitted, "again");
   INFO(again.err);
@@ -118,7 +116,7 @@ TEST_CASE("a fit to runs under a known cost model is that cost model", "[calibra
   const CommandResult outside =
       run_under(folder, fitted, "outside", "--set workload.prompt_tokens.max=3000 --variant whole");
   CHECK(contains(outside.err, "steps lie outside what"));
-  CHECK(result_of(folder, "outside/whole")["steps_outside_calibration"] > 0);
+  CHECK(result_of(folder, "outside/whole")["steps_outside_calibration"].get<int>() > 0);
 }
 
 TEST_CASE("a run under calibrated noise is the same again, and another with another seed",
@@ -194,8 +192,8 @@ TEST_CASE("a host gap that grows with the chunks of a step is found, kept and us
   Json old = Json::parse(read_text_file(fitted));  // of a file that does not know of it
   old["body"].erase("host_gap_chunk_ns");
   REQUIRE(run_under(folder, folder.write("old.json", old.dump()), "old").exit_code == 0);
-  CHECK(result_of(folder, "old/whole")["mean_tpot_ms"] <
-        result_of(folder, "again/whole")["mean_tpot_ms"]);
+  CHECK(result_of(folder, "old/whole")["mean_tpot_ms"].get<double>() <
+        result_of(folder, "again/whole")["mean_tpot_ms"].get<double>());
 }
 
 TEST_CASE("a stored run finds its cost model from the folder where it was run", "[calibrate]") {

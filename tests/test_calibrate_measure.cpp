@@ -1,9 +1,9 @@
 // `metronome calibrate --backend`: under a known cost model it finds that model again; on this
 // machine's processors it goes all the way to a simulation; and what it refuses.
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/base/json.h"
 #include "core/model/model_catalogue.h"
 #include "reports/result_reader.h"
 #include "sim/fitted_file.h"
@@ -18,8 +18,6 @@
 
 namespace metronome::testing {
 namespace {
-
-using Json = nlohmann::json;
 
 class Captured {
  public:
@@ -55,8 +53,8 @@ struct Lab {
     file.kind = "fitted";
     file.hardware = "h200";
     file.model = "llama-3.2-1b";
-    file.body = std::make_shared<const CostModelFile::Json>(
-        fitted_body(known_model(), find_model("llama-3.2-1b", {})));
+    file.body =
+        std::make_shared<const Json>(fitted_body(known_model(), find_model("llama-3.2-1b", {})));
     MeasureOptions options;
     options.model = "llama-3.2-1b";
     options.hardware = "h200";
@@ -87,9 +85,9 @@ TEST_CASE("measured under a known cost model, a fit is that cost model", "[calib
   CHECK(file["model"] == "llama-3.2-1b");
   for (const Json& regime : file["body"]["held_out_errors"]) {
     INFO(regime);
-    CHECK(regime["p95_abs_error"] < 1e-4);
+    CHECK(regime["p95_abs_error"].get<double>() < 1e-4);
   }
-  CHECK(file["body"]["host_gap_ns"] == Approx(120'000));
+  CHECK(file["body"]["host_gap_ns"].get<double>() == Approx(120'000));
   const FittedModel fitted = read_fitted(parse_cost_model_file(file.dump(), "out.json"));
   const FittedModel known = known_model();
   CHECK(fitted.form.pair == Approx(known.form.pair).epsilon(0.01));
@@ -193,7 +191,7 @@ TEST_CASE("rounds that the time is not enough for are left out, and said", "[cal
     CHECK(run.result.summary.never_fits == 0);
     const Json fitted = Json::parse(read_text_file(less.out));
     for (const Json& regime : fitted["body"]["held_out_errors"]) {
-      CHECK(regime["p95_abs_error"] < 1e-3);
+      CHECK(regime["p95_abs_error"].get<double>() < 1e-3);
     }
   }
   SECTION("the gap's run is left out last") {

@@ -3,6 +3,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "core/base/json.h"
 #include "core/text/chat_template.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
@@ -10,7 +11,6 @@
 
 using namespace metronome;
 using namespace metronome::testing;
-using nlohmann::json;
 
 namespace {
 
@@ -25,17 +25,17 @@ std::string refusal(ChatFamily family, const Messages& messages) {
 TEST_CASE("conversations read as the published templates write them", "[chat_template]") {
   const std::map<std::string, ChatFamily> families = {
       {"llama3", ChatFamily::Llama3}, {"qwen3", ChatFamily::Qwen3}, {"gemma3", ChatFamily::Gemma3}};
-  const json golden = read_fixture_json("chat.golden.json");
+  const Json golden = read_fixture_json("chat.golden.json");
   REQUIRE(golden.size() >= 60);
-  for (const json& entry : golden) {
+  for (const Json& entry : golden) {
     CAPTURE(entry.dump());
     Messages messages;
-    for (const json& message : entry.at("messages")) {
-      messages.push_back({message.at("role"), message.at("content")});
+    for (const Json& message : entry.at("messages")) {
+      messages.push_back({message.at("role").string(), message.at("content").string()});
     }
-    const ChatOptions options{entry.at("add_generation_prompt"), entry.at("enable_thinking"),
-                              entry.at("date")};
-    const ChatFamily family = families.at(entry.at("family"));
+    const ChatOptions options{entry.at("add_generation_prompt").get<bool>(),
+                              entry.at("enable_thinking").get<bool>(), entry.at("date").string()};
+    const ChatFamily family = families.at(entry.at("family").string());
     if (entry.at("prompt").is_null()) {
       CHECK_FALSE(refusal(family, messages).empty());
     } else {

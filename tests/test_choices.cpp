@@ -1,8 +1,8 @@
 // Keys that choose: what a value has no use for is refused beside it, dropped when inherited, and
 // left out of the resolved config.
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/config_choice.h"
 #include "core/error.h"
 #include "core/scenario.h"
@@ -14,7 +14,6 @@ namespace metronome {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 using testing::ScratchFolder;
 
 // ---- the mechanism, on a table of its own ----
@@ -135,8 +134,8 @@ std::string resolved(const std::string& text, const std::vector<std::string>& as
   return load(text, assignments).variants[0].to_json();
 }
 
-json workload_of(const std::string& text, const std::vector<std::string>& assignments = {}) {
-  return json::parse(resolved(text, assignments))["workload"];
+Json workload_of(const std::string& text, const std::vector<std::string>& assignments = {}) {
+  return Json::parse(resolved(text, assignments))["workload"];
 }
 
 void check_round_trip(const Scenario& scenario) {
@@ -196,7 +195,7 @@ std::vector<std::string> all_workloads() {
 TEST_CASE("the resolved config shows the keys of the chosen workload only", "[core][scenario]") {
   CHECK(workload_of(with_workload("num_requests: 4, arrivals: {rate: 2}, "
                                   "prompt_tokens: {value: 9}, output_tokens: {value: 8}")) ==
-        json::parse(R"({
+        Json::parse(R"({
           "num_requests": 4,
           "arrivals": {"process": "poisson", "rate": 2.0},
           "prompt_tokens": {"distribution": "fixed", "value": 9},
@@ -204,12 +203,12 @@ TEST_CASE("the resolved config shows the keys of the chosen workload only", "[co
           "priority": {"values": [], "weights": []},
           "prefix": {"kind": "none"},
           "trace": {"file": ""}})"));
-  CHECK(workload_of(with_workload("trace: {file: a.csv, format: azure}")) == json::parse(R"({
+  CHECK(workload_of(with_workload("trace: {file: a.csv, format: azure}")) == Json::parse(R"({
           "arrivals": {"process": "trace"},
           "priority": {"values": [], "weights": []},
           "trace": {"file": "a.csv", "format": "azure", "limit": 0, "rate_scale": 1.0,
                     "request_log": ""}})"));
-  CHECK(workload_of(with_workload("trace: a.csv, arrivals: {process: burst}")) == json::parse(R"({
+  CHECK(workload_of(with_workload("trace: a.csv, arrivals: {process: burst}")) == Json::parse(R"({
           "arrivals": {"process": "burst", "burst_size": 0},
           "priority": {"values": [], "weights": []},
           "trace": {"file": "a.csv", "format": "auto", "limit": 0}})"));
@@ -288,9 +287,9 @@ TEST_CASE("a complete workload over any other is that workload alone", "[core][s
 TEST_CASE("another arrival process keeps the keys it shares with the old one", "[core][scenario]") {
   const std::string base = with_workload(kDrawn);
   CHECK(workload_of(base, {"workload.arrivals.process=constant"})["arrivals"] ==
-        json::parse(R"({"process": "constant", "rate": 2.0})"));
+        Json::parse(R"({"process": "constant", "rate": 2.0})"));
   CHECK(workload_of(base, {"workload.arrivals.rate=20"})["arrivals"] ==
-        json::parse(R"({"process": "gamma", "rate": 20.0, "burstiness": 0.5})"));
+        Json::parse(R"({"process": "gamma", "rate": 20.0, "burstiness": 0.5})"));
   const ScenarioFile file =
       load(base +
                "variants:\n"
@@ -307,7 +306,7 @@ TEST_CASE("another arrival process keeps the keys it shares with the old one", "
       "num_requests: 4, prompt_tokens: {value: 9}, output_tokens: {value: 8}, "
       "arrivals: {process: burst, burst_size: 2, burst_interval_s: 1}";
   CHECK(workload_of(with_workload(burst), {"workload.arrivals.burst_size=0"})["arrivals"] ==
-        json::parse(R"({"process": "burst", "burst_size": 0})"));
+        Json::parse(R"({"process": "burst", "burst_size": 0})"));
 }
 
 TEST_CASE("other lengths and prefixes drop the keys of the old ones", "[core][scenario]") {
@@ -334,12 +333,12 @@ TEST_CASE("other lengths and prefixes drop the keys of the old ones", "[core][sc
 }
 
 TEST_CASE("a trace drops drawn requests, their arrivals too", "[core][scenario]") {
-  const json recorded = workload_of(with_workload("trace: a.csv"));
+  const Json recorded = workload_of(with_workload("trace: a.csv"));
   const std::string base = with_workload(kDrawn);
   CHECK(workload_of(base + "variants: [{name: a, workload: {trace: a.csv}}]\n") == recorded);
   CHECK(workload_of(base, {"workload.trace=a.csv"}) == recorded);
   CHECK(workload_of(base, {"workload.trace.file=a.csv"}) == recorded);
-  const json slower = json::parse(R"({"process": "poisson", "rate": 0.5})");
+  const Json slower = Json::parse(R"({"process": "poisson", "rate": 0.5})");
   CHECK(workload_of(base + "variants: [{name: a, workload: {trace: a.csv, arrivals: {rate: 0.5}}}]"
                            "\n")["arrivals"] == slower);
   CHECK(workload_of(base, {"workload.trace=a.csv", "workload.arrivals.rate=0.5"})["arrivals"] ==
@@ -357,7 +356,7 @@ TEST_CASE("another trace keeps the arrivals that replace recorded ones", "[core]
   const std::string timed = with_workload("trace: {file: m.jsonl, rate_scale: 2, jitter: true}");
   CHECK(workload_of(timed, {"workload.arrivals.process=burst"})["arrivals"]["process"] == "burst");
   CHECK(workload_of(timed, {"workload.trace.format=azure"})["trace"] ==
-        json::parse(R"({"file": "m.jsonl", "format": "azure", "limit": 0, "rate_scale": 2.0,
+        Json::parse(R"({"file": "m.jsonl", "format": "azure", "limit": 0, "rate_scale": 2.0,
                         "request_log": ""})"));
 }
 

@@ -2,13 +2,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
 namespace fs = std::filesystem;
+using metronome::Json;
 using namespace metronome::testing;
 
 namespace {
@@ -96,7 +97,7 @@ TEST_CASE("a run leaves its files and says where", "[cli]") {
   }
   CHECK(files.count("report.html") == 1);
   CHECK(files.size() == 10);
-  const auto summary = nlohmann::json::parse(files.at("summary.json"));
+  const auto summary = Json::parse(files.at("summary.json"));
   REQUIRE(summary.size() == 2);
   CHECK(summary[0].at("completed") == 20);
 }
@@ -124,7 +125,7 @@ TEST_CASE("quiet, JSON, verbose and step log", "[cli]") {
 
   const CommandResult json = place.run("--json");
   CHECK(json.exit_code == 0);
-  CHECK(nlohmann::json::parse(json.out).size() == 2);
+  CHECK(Json::parse(json.out).size() == 2);
   CHECK(json.out == folder_content(place.out).at("summary.json"));
   CHECK(contains(json.err, "seed        3\n"));
   const CommandResult quiet_json = place.run("--json --quiet");
@@ -166,7 +167,7 @@ TEST_CASE("results say how requests arrived in the words of vLLM's benchmark", "
     const CommandResult run = place.run("--quiet --variant whole");
     INFO(arrivals << run.err);
     REQUIRE(run.exit_code == 0);
-    return nlohmann::json::parse(folder_content(place.out).at("whole/result.json"));
+    return Json::parse(folder_content(place.out).at("whole/result.json"));
   };
   CHECK(result_with("{process: poisson, rate: 10}").at("burstiness") == 1);
   const auto constant = result_with("{process: constant, rate: 10}");
@@ -189,7 +190,7 @@ TEST_CASE("overrides and variants", "[cli]") {
               .run("--quiet --set workload.num_requests=5 --set engine.max_num_seqs=2 "
                    "--set variants.pieces.scheduler.prefill_chunk_size=64 --seed 9")
               .exit_code == 0);
-  const auto pieces = nlohmann::json::parse(folder_content(place.out).at("pieces/result.json"));
+  const auto pieces = Json::parse(folder_content(place.out).at("pieces/result.json"));
   CHECK(pieces.at("num_prompts") == 5);
   CHECK(pieces.at("config").at("seed") == 9);
   CHECK(pieces.at("config").at("engine").at("max_num_seqs") == 2);

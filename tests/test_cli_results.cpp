@@ -1,13 +1,14 @@
 // The command line and its result folders: where they go, what they replace, and that signals,
 // closed pipes and full disks leave nothing half-written.
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
 namespace fs = std::filesystem;
+using metronome::Json;
 using namespace metronome::testing;
 
 namespace {
@@ -80,7 +81,7 @@ TEST_CASE("a scenario without variants has a summary too", "[cli]") {
   REQUIRE(place.run("--quiet").exit_code == 0);
   const auto files = folder_content(place.out);
   CHECK(files.size() == 6);
-  const auto summary = nlohmann::json::parse(files.at("summary.json"));
+  const auto summary = Json::parse(files.at("summary.json"));
   REQUIRE(summary.size() == 1);
   CHECK(summary[0].at("label") == "small");
   CHECK(contains(place.run("").err, "replaced"));
@@ -115,7 +116,7 @@ TEST_CASE("file names and descriptions do not drive the terminal", "[cli]") {
   for (const auto& [name, content] : files) {
     INFO(name);
     if (name.ends_with("result.json")) {
-      CHECK(nlohmann::json::parse(content).at("label") == "caf\\xe9\\x1b[2J");
+      CHECK(Json::parse(content).at("label") == "caf\\xe9\\x1b[2J");
     }
   }
   const CommandResult list = run_metronome("list scenarios '" + place.folder.path() + "'");

@@ -1,7 +1,7 @@
 // Configuration trees, their reader and their two writers, on a small struct of every field type.
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/config_node.h"
 #include "core/config_reader.h"
 #include "core/config_writer.h"
@@ -474,7 +474,7 @@ TEST_CASE("fields are written as JSON in order", "[core][config]") {
   CHECK(show(sample) == expected);
   const std::string without = fields_to_json(
       [&](FieldVisitor& visitor) { visit_fields(visitor, sample); }, {"inner.deep", "whole"});
-  const auto json = nlohmann::json::parse(without);
+  const auto json = Json::parse(without);
   CHECK_FALSE(json.contains("whole"));
   CHECK_FALSE(json["inner"].contains("deep"));
   CHECK(json["inner"]["fruit"] == "apple");
@@ -511,7 +511,7 @@ TEST_CASE("documented keys can be set to their example and are shown", "[core][c
   CHECK(keys[0].doc == "a whole number");
   CHECK(keys[6].key == "inner.deep.wholes");
   CHECK(keys[8].allowed == "1 to 8, or auto");
-  const auto before = nlohmann::json::parse(show(defaults)).flatten();
+  const Json before = Json::parse(show(defaults));
   for (const DocumentedKey& key : keys) {
     INFO("key: " << key.key);
     ConfigNode root;
@@ -520,7 +520,7 @@ TEST_CASE("documented keys can be set to their example and are shown", "[core][c
     Sample sample;
     visit_fields(reader, sample);
     reader.finish();
-    CHECK(nlohmann::json::parse(show(sample)).flatten() != before);
+    CHECK(Json::parse(show(sample)) != before);
   }
 }
 

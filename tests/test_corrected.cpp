@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/base/rng.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
@@ -191,11 +191,11 @@ TEST_CASE("a correction survives its file, and another's is refused", "[correcte
   file.kind = "corrected";
   file.hardware = "h200";
   file.model = "llama-3.1-8b";
-  const auto with_body = [&](const CostModelFile::Json& body) {
-    file.body = std::make_shared<const CostModelFile::Json>(body);
+  const auto with_body = [&](const Json& body) {
+    file.body = std::make_shared<const Json>(body);
     return parse_cost_model_file(file.to_json(), "own.json");
   };
-  const CostModelFile::Json body = corrected_body(corrected);
+  const Json body = corrected_body(corrected);
   const CorrectedModel read = read_corrected(with_body(body));
   CHECK(read.fit.factors == corrected.fit.factors);
   CHECK(read.fit.instant_ns == 0.4e6);
@@ -203,12 +203,11 @@ TEST_CASE("a correction survives its file, and another's is refused", "[correcte
   CHECK(read.until_s == 40.0);
   CHECK_FALSE(read.base);
 
-  const auto error_with = [&](const char* key, const CostModelFile::Json& value) {
-    CostModelFile::Json other = body;
+  const auto error_with = [&](const char* key, const Json& value) {
+    Json other = body;
     other[key] = value;
     return error_of([&] { read_corrected(with_body(other)); });
   };
-  using Json = CostModelFile::Json;
   CHECK(contains(error_with("decode", Json::array()), "own.json: body: decode: is empty"));
   CHECK(contains(error_with("prompt", Json::parse("[[128, 1, 3], [128, 1, 3]]")),
                  "ends at 128; allowed: more than the range before"));

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/base/json.h"
 #include "core/model/safetensors.h"
 #include "core/scenario.h"
 #include "cpu/cpu_backend.h"
@@ -12,8 +12,8 @@
 #include "tests/command_line.h"
 
 namespace fs = std::filesystem;
+using metronome::Json;
 using namespace metronome::testing;
-using nlohmann::json;
 
 namespace {
 
@@ -41,13 +41,13 @@ struct Workplace {
     return run_metronome("run '" + folder.write("case.yaml", scenario) + "' --out '" + out +
                          "' --backend=cpu " + options);
   }
-  json result(const std::string& variant = "") const {
-    return json::parse(read_text_file(fs::path(out) / variant / "result.json"));
+  Json result(const std::string& variant = "") const {
+    return Json::parse(read_text_file(fs::path(out) / variant / "result.json"));
   }
-  std::vector<json> lines(const std::string& file) const {
+  std::vector<Json> lines(const std::string& file) const {
     std::istringstream in(read_text_file(fs::path(out) / file));
-    std::vector<json> lines;
-    for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+    std::vector<Json> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
     return lines;
   }
 };
@@ -70,20 +70,20 @@ TEST_CASE("a measured run writes the files of a simulated one", "[cpu][cli]") {
   CHECK(run.out.find("the same in every variant") != std::string::npos);
   CHECK(run.out.find("random, from seed 3") != std::string::npos);
 
-  const json whole = place.result("whole");
+  const Json whole = place.result("whole");
   CHECK(whole["backend"] == "cpu");
   CHECK(whole["date"] != "19700101-000000");
   CHECK(whole["completed"] == 6);
-  CHECK(whole["mean_ttft_ms"] > 0.0);
+  CHECK(whole["mean_ttft_ms"].get<double>() > 0.0);
   CHECK(whole["output_digest"].get<std::string>().size() == 16);
   CHECK(whole["output_digest"] == place.result("pieces")["output_digest"]);
   CHECK(whole["output_digest"] == place.result("slots")["output_digest"]);
   CHECK(place.lines("whole/requests.jsonl").size() == 6);
   CHECK(place.lines("whole/steps.jsonl").size() == whole["num_steps"]);
-  for (const json& step : place.lines("whole/steps.jsonl")) {
-    CHECK(step["started_ns"] < step["finished_ns"]);
+  for (const Json& step : place.lines("whole/steps.jsonl")) {
+    CHECK(step["started_ns"].get<std::int64_t>() < step["finished_ns"].get<std::int64_t>());
   }
-  const std::vector<json> outputs = place.lines("whole/outputs.jsonl");
+  const std::vector<Json> outputs = place.lines("whole/outputs.jsonl");
   REQUIRE(outputs.size() == 6);
   CHECK(outputs[5]["request"] == 5);
   CHECK(outputs[5]["token_ids"].size() == 8);
@@ -122,7 +122,7 @@ TEST_CASE("a model folder, through the command line, says what transformers says
     const std::vector<std::int32_t> prompt = ids_of("prompt");
     const std::vector<std::int32_t> greedy = ids_of("greedy");
     const Workplace place;
-    place.folder.write("trace.jsonl", json({{"input_toks", prompt.size()},
+    place.folder.write("trace.jsonl", Json({{"input_toks", prompt.size()},
                                             {"output_toks", greedy.size()},
                                             {"arrival_time_ns", 0},
                                             {"input_tok_ids", prompt}})
@@ -135,13 +135,13 @@ TEST_CASE("a model folder, through the command line, says what transformers says
         "workload: {trace: trace.jsonl}\nresults: {outputs: true}\nsampling: {logprobs: 2}\n");
     INFO(run.err);
     REQUIRE(run.exit_code == 0);
-    const json output = place.lines("outputs.jsonl").at(0);
-    CHECK(output["token_ids"] == json(greedy));
+    const Json output = place.lines("outputs.jsonl").at(0);
+    CHECK(output["token_ids"] == Json(greedy));
     REQUIRE(output["logprobs"].size() == greedy.size());
     // Greedy: the sampled token is the likeliest.
     CHECK(output["logprobs"][0].size() == 3);
     CHECK(output["logprobs"][0][0] == output["logprobs"][0][1]);
-    CHECK(output["logprobs"][0][1][1] > output["logprobs"][0][2][1]);
+    CHECK(output["logprobs"][0][1][1].get<double>() > output["logprobs"][0][2][1].get<double>());
   }
 }
 
@@ -162,7 +162,7 @@ TEST_CASE("a hybrid model's window layers may have block tables of their own", "
       "--set model=tiny-gemma3 --set scheduler.policy=vllm --set engine.max_model_len=512 "
       "--set workload.prompt_tokens='{distribution: fixed, value: 300}' ";
   REQUIRE(place.run(kScenario, gemma).exit_code == 0);
-  const json one_table = place.result();
+  const Json one_table = place.result();
   const CommandResult hybrid = place.run(kScenario, gemma + "--set kv_cache.sliding_window=128");
   INFO(hybrid.err);
   REQUIRE(hybrid.exit_code == 0);
@@ -180,10 +180,10 @@ TEST_CASE("a hybrid model's window layers may have block tables of their own", "
 TEST_CASE("stop tokens end requests early", "[cpu][cli]") {
   const Workplace place;
   REQUIRE(place.run(kScenario).exit_code == 0);
-  const json output = place.lines("outputs.jsonl").at(2);
+  const Json output = place.lines("outputs.jsonl").at(2);
   const std::string stop = output["token_ids"][3].dump();
   REQUIRE(place.run(kScenario, "--set sampling.stop_token_ids=[" + stop + "]").exit_code == 0);
-  const json stopped = place.lines("outputs.jsonl").at(2)["token_ids"];
+  const Json stopped = place.lines("outputs.jsonl").at(2)["token_ids"];
   CHECK(stopped.size() <= 4);
   CHECK(stopped.back().dump() == stop);
   CHECK(place.lines("requests.jsonl").at(2)["end"] == "stop");
@@ -223,8 +223,8 @@ TEST_CASE("variants have weights, threads and memory of their own", "[cpu][cli]"
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
   CHECK(run.out.find("output tokens differ") != std::string::npos);
-  const json one = place.result("one");
-  const json three = place.result("three");
+  const Json one = place.result("one");
+  const Json three = place.result("three");
   CHECK(three["output_digest"] == one["output_digest"]);
   CHECK(place.result("small")["output_digest"] == one["output_digest"]);
   CHECK(place.result("other")["output_digest"] != one["output_digest"]);
@@ -301,7 +301,7 @@ TEST_CASE("Ctrl-C does not wait for a long forward pass", "[cpu][cli]") {
 TEST_CASE("weights of another model are warned of", "[cpu][cli]") {
   const Workplace place;
   const fs::path fixture = fs::path(source_dir()) / "tests/fixtures/models/llama-mha";
-  json config = json::parse(read_text_file(fixture / "config.json"));
+  Json config = Json::parse(read_text_file(fixture / "config.json"));
   config["num_hidden_layers"] = 1;
   place.folder.write("m/config.json", config.dump());
   fs::copy_file(fixture / "model.safetensors",
@@ -323,7 +323,7 @@ TEST_CASE("what a backend that computes cannot do", "[cpu][cli]") {
       read_text_file(fs::path(source_dir()) / "tests/fixtures/models/llama-mha/config.json");
   place.folder.write("bare/config.json", config);
   refused("--set model='" + folder + "/bare'", "/bare: has no weights; allowed: model.safetensors");
-  json biased = json::parse(config);
+  Json biased = Json::parse(config);
   biased["attention_bias"] = true;
   place.folder.write("biased/config.json", biased.dump());
   refused("--set model='" + folder + "/biased' --set weights=random",

@@ -2,9 +2,9 @@
 // And the tools that say so: a planted difference is found and named, a bad log is refused.
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/base/json.h"
 #include "core/decisions.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -13,8 +13,6 @@
 
 using namespace metronome;
 using namespace metronome::testing;
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 std::string golden_path(const std::string& name) { return source_dir() + "/tests/goldens/" + name; }
@@ -115,7 +113,7 @@ void check_planted_differences(const std::string& engine, const std::string& nam
   for (const auto& [field, place] : places) {
     const Json& original = cases[place.line];
     const Json& value = original.at("steps")[place.step].at(field);
-    DecisionDifference planted = {.seed = original.at("seed"),
+    DecisionDifference planted = {.seed = original.at("seed").get<std::int64_t>(),
                                   .step = place.step,
                                   .field = field,
                                   .expected = other_value(value).dump(),

@@ -2,8 +2,8 @@
 // them.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/summary.h"
 #include "reports/diagnosis.h"
 #include "reports/iteration_log.h"
@@ -16,8 +16,6 @@
 
 using namespace metronome;
 using namespace metronome::testing;
-using Json = nlohmann::json;
-
 namespace {
 
 constexpr TimeNs kMs = kNsPerMs;

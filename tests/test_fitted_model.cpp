@@ -1,8 +1,8 @@
 // The fitted cost model: a known one found again from scattered times with hiccups, what it makes
 // of a plan, and its file.
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
 #include "sim/fitted_file.h"
@@ -14,8 +14,6 @@
 
 namespace metronome::testing {
 namespace {
-
-using Json = CostModelFile::Json;
 
 constexpr std::int64_t kMaxGraph = 160;
 

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "gpu/plan/gemm_store.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
@@ -76,9 +76,9 @@ std::string file_with(const std::string& choices) {
 
 // The choice with one of its fields replaced, or taken out where `value` is empty.
 std::string choice_with(const std::string& key, const std::string& value) {
-  nlohmann::json choice = nlohmann::json::parse(kChoice);
+  Json choice = Json::parse(kChoice);
   choice.erase(key);
-  if (!value.empty()) choice[key] = nlohmann::json::parse(value);
+  if (!value.empty()) choice[key] = Json::parse(value);
   return choice.dump();
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("the layout of a store's file", "[gemm]") {
   REQUIRE(store.find(key) != nullptr);
   CHECK(*store.find(key) == GemmChoice{{1, 2, 3, 4, 5, 6, 7, ~std::uint64_t{0}}, 1.5, "algo 66"});
   store.write(path);
-  CHECK(nlohmann::json::parse(read_text(path)) == nlohmann::json::parse(file_with(kChoice)));
+  CHECK(Json::parse(read_text(path)) == Json::parse(file_with(kChoice)));
 }
 
 TEST_CASE("every field of a key tells choices apart", "[gemm]") {

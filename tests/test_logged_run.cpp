@@ -1,8 +1,8 @@
 // Contexts rebuilt from a log of iterations: run_logged.
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/base/json.h"
 #include "core/recorded_steps.h"
 #include "reports/validation.h"
 #include "tests/catch.h"
@@ -137,11 +137,10 @@ TEST_CASE("calibrate reads a log of iterations", "[cli][logged]") {
   REQUIRE(by_steps.exit_code == 0);
   REQUIRE(by_log.exit_code == 0);
   const auto form = [&](const std::string& name) {
-    std::ifstream file(folder + "/" + name);
-    return nlohmann::json::parse(file).at("body").at("form_ns");
+    return Json::parse(read_text_file(folder + "/" + name)).at("body").at("form_ns");
   };
-  const nlohmann::json ours = form("log.json");
-  const nlohmann::json theirs = form("steps.json");
+  const Json ours = form("log.json");
+  const Json theirs = form("steps.json");
   for (const auto& [key, value] : theirs.items()) {
     if (!value.is_number()) continue;
     INFO(key);
@@ -159,7 +158,7 @@ TEST_CASE("calibrate reads a log of iterations", "[cli][logged]") {
       run_metronome("run '" + folder + "/scenario.yaml' --json --set " + "cost_model.file='" +
                     folder + "/blind.json' --out '" + folder + "/blind'");
   REQUIRE(run.exit_code == 0);
-  const nlohmann::json result = nlohmann::json::parse(run.out).at(0);
+  const Json result = Json::parse(run.out).at(0);
   CHECK(result.at("steps_outside_calibration").get<int>() * 20 < result.at("num_steps").get<int>());
 
   const CommandResult nobody = run_metronome(from + "iterations.log'");
@@ -190,7 +189,7 @@ TEST_CASE("validate follows a log of iterations", "[cli][logged]") {
   const CommandResult same = run_metronome(both + " --same-decisions");
   CHECK(same.exit_code == 0);
   CHECK(contains(same.out, "decisions   the same in all of them"));
-  const auto json = nlohmann::json::parse(run_metronome(both + " --json").out);
+  const auto json = Json::parse(run_metronome(both + " --json").out);
   CHECK(json.at("decisions").at("equal_steps") == logged.lines.size());
   // The log is that of the cost model.
   CHECK(json.at("step_times").back().at("regime") == "all");

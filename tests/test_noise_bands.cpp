@@ -1,8 +1,8 @@
 // Figures with the band in which they lie under other draws of step times.
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/model/model_catalogue.h"
 #include "reports/noise_bands.h"
 #include "reports/result_reader.h"
@@ -15,8 +15,6 @@
 
 namespace metronome::testing {
 namespace {
-
-using Json = nlohmann::json;
 
 // The scenario, its cost model beside it, and the folder of the results.
 struct NoisyRuns {
@@ -35,8 +33,7 @@ struct NoisyRuns {
     file.kind = "fitted";
     file.hardware = "h200";
     file.model = "llama-3.2-1b";
-    file.body = std::make_shared<const CostModelFile::Json>(
-        fitted_body(fitted, find_model("llama-3.2-1b", {})));
+    file.body = std::make_shared<const Json>(fitted_body(fitted, find_model("llama-3.2-1b", {})));
     folder.write("noisy.json", file.to_json());
     scenario =
         folder.write("small.yaml", std::string(kSmallScenario) +
@@ -53,7 +50,8 @@ struct NoisyRuns {
   }
 };
 
-bool holds(const Json& band, double value) {
+bool holds(const Json& band, const Json& figure) {
+  const auto value = figure.get<double>();
   return band[0].get<double>() <= value && value <= band[1].get<double>();
 }
 
@@ -116,7 +114,7 @@ TEST_CASE("noise gives every percentile a band, and leaves the run as it is", "[
         const Json& band = result["noise"]["bands"][key];
         const Json& wide = more["noise"]["bands"][key];
         CHECK(holds(band, result[key]));
-        CHECK(band[0] < band[1]);
+        CHECK(band[0].get<double>() < band[1].get<double>());
         CHECK(holds(wide, band[0]));  // the first eight of twenty are the eight
         CHECK(holds(wide, band[1]));
       }
@@ -218,7 +216,7 @@ TEST_CASE("sweeps take the first noise seed alone", "[noise]") {
   const Json points = Json::parse(read_text_file(runs.path("swept/summary.json")));
   REQUIRE(points.size() == 2);
   CHECK(points[0].dump() != points[1].dump());
-  const std::string digest = runs.result("run/whole")["digest"];
+  const Json digest = runs.result("run/whole")["digest"];
   CHECK((points[0]["digest"] == digest || points[1]["digest"] == digest));
   CHECK_FALSE(points[0].contains("noise"));
 }

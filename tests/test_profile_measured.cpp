@@ -1,10 +1,10 @@
 // The two measured runs, simulated from kernel times alone: how far off the figures are that were
 // published of them. The data are not part of the repository.
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "core/base/json.h"
 #include "core/scenario.h"
 #include "core/workload_trace.h"
 #include "sim/cost_model_file.h"
@@ -45,7 +45,7 @@ double error_of_run(const Measured& measured, const std::string& log, const std:
       testing::run_metronome("validate " + log + " " + folder.path() + "/run --json");
   INFO(validation.err);
   REQUIRE(validation.exit_code == 0);
-  return nlohmann::json::parse(validation.out).at("mean_abs_error").get<double>();
+  return Json::parse(validation.out).at("mean_abs_error").get<double>();
 }
 
 }  // namespace
@@ -74,10 +74,10 @@ TEST_CASE("the shipped files are what an import of their profiles writes", "[pro
         testing::run_metronome("calibrate --import " + *profile + " --out " + out);
     INFO(imported.err);
     REQUIRE(imported.exit_code == 0);
-    CostModelFile::Json written = *find_cost_model_file(out, {}).body;
-    CostModelFile::Json shipped = *find_cost_model_file(measured.catalogue, {}).body;
+    Json written = *find_cost_model_file(out, {}).body;
+    Json shipped = *find_cost_model_file(measured.catalogue, {}).body;
     // The fit takes logarithms, whose last digits differ between libraries.
-    for (CostModelFile::Json* body : {&written, &shipped}) {
+    for (Json* body : {&written, &shipped}) {
       for (const char* kind : {"decode", "mixed"}) {
         for (auto& value : body->at("block_filling").at(kind)) {
           value = static_cast<int>(value.get<double>() * 100 + 0.5);

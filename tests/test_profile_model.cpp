@@ -1,11 +1,11 @@
 // Step times composed from kernel times of a formula.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/base/rng.h"
 #include "sim/profile_file.h"
 #include "sim/profile_fit.h"
@@ -336,8 +336,7 @@ TEST_CASE("a profile survives its file to the bit", "[profile]") {
   file.name = "test.json";
   file.hardware = "rtx-4090";
   file.model = "mixtral-8x7b";
-  file.body =
-      std::make_shared<const CostModelFile::Json>(profile_body(profile, synthetic.times.model));
+  file.body = std::make_shared<const Json>(profile_body(profile, synthetic.times.model));
   const std::string text = file.to_json();
   const CostModelFile parsed = parse_cost_model_file(text, "test.json");
   const Profile read = read_profile(parsed);
@@ -350,10 +349,10 @@ TEST_CASE("a profile survives its file to the bit", "[profile]") {
         }) ==
         "test.json: was measured with mixtral-8x7b, whose ffn_dim is 0; llama-3.1-8b has 14336; "
         "allowed: a model of the same shape");
-  CostModelFile::Json broken = *file.body;
+  Json broken = *file.body;
   broken["attention"]["decode"]["us"].erase(0);
   CostModelFile bad = file;
-  bad.body = std::make_shared<const CostModelFile::Json>(broken);
+  bad.body = std::make_shared<const Json>(broken);
   CHECK(error_of([&] {
           read_profile(bad);
         }).find("body: attention: decode: us: has 89 times; allowed: 90") != std::string::npos);

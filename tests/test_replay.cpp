@@ -1,6 +1,6 @@
 // Cost models of kind `replay`: the steps of a run given back, and what was never made said so.
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/model/model_catalogue.h"
 #include "core/recorded_steps.h"
 #include "reports/result_reader.h"
@@ -18,8 +18,6 @@
 namespace metronome::testing {
 namespace {
 
-using Json = nlohmann::json;
-
 ModelConfig model() { return find_model("llama-3.2-1b", {}); }
 
 // A fitted model that covers everything, whose times scatter by a fifth.
@@ -36,8 +34,7 @@ CostModelFile file_of(const std::vector<RecordedStep>& steps) {
   file.kind = "replay";
   file.hardware = "h200";
   file.model = "llama-3.2-1b";
-  file.body =
-      std::make_shared<const CostModelFile::Json>(replay_body(steps, noisy_model(), model()));
+  file.body = std::make_shared<const Json>(replay_body(steps, noisy_model(), model()));
   return file;
 }
 
@@ -101,7 +98,7 @@ std::string recorded_and_kept(const ScratchFolder& folder, const std::string& sc
   file.kind = "fitted";
   file.hardware = "h200";
   file.model = "llama-3.2-1b";
-  file.body = std::make_shared<const CostModelFile::Json>(fitted_body(noisy_model(), model()));
+  file.body = std::make_shared<const Json>(fitted_body(noisy_model(), model()));
   folder.write("noisy.json", file.to_json());
   const std::string path = folder.write("bursts.yaml", scenario);
   REQUIRE(run_metronome("run '" + path + "' -q --out '" + folder.path() + "/first'").exit_code ==
@@ -201,7 +198,7 @@ TEST_CASE("a replayed step takes its own time, else the nearest's of its composi
   const StepPlan unseen = plan_of(1, {decode(0, 71), prefill(1, 0, 512)});
   CostModelFile fitted = file_of({});
   fitted.kind = "fitted";
-  fitted.body = std::make_shared<const CostModelFile::Json>(fitted_body(noisy_model(), model()));
+  fitted.body = std::make_shared<const Json>(fitted_body(noisy_model(), model()));
   const auto form = made(fitted);
   CHECK_FALSE(form->step_cost(unseen).is_extrapolated);
   CHECK(replay->step_cost(unseen).is_extrapolated);
@@ -241,26 +238,25 @@ TEST_CASE("a replay file gives back what was written, and says what is wrong wit
   CHECK(read_replay(again) == steps);
   const auto error_after = [&](auto change) {
     CostModelFile broken = file;
-    CostModelFile::Json body = *file.body;
+    Json body = *file.body;
     change(body);
-    broken.body = std::make_shared<const CostModelFile::Json>(body);
+    broken.body = std::make_shared<const Json>(body);
     return error_of([&] { made(broken); });
   };
-  using Body = CostModelFile::Json;
-  CHECK(contains(error_after([](Body& body) { body.erase("steps"); }),
+  CHECK(contains(error_after([](Json& body) { body.erase("steps"); }),
                  "runs/a.json: body: steps: is missing"));
-  CHECK(contains(error_after([](Body& body) { body["steps"][1][0] = "12"; }),
+  CHECK(contains(error_after([](Json& body) { body["steps"][1][0] = "12"; }),
                  "is no number of 16 hexadecimal digits"));
-  CHECK(contains(error_after([](Body& body) { body["steps"][1][1] = -1; }), "-1 is out of range"));
-  CHECK(contains(error_after([](Body& body) { body["steps"][1].push_back(1); }),
+  CHECK(contains(error_after([](Json& body) { body["steps"][1][1] = -1; }), "-1 is out of range"));
+  CHECK(contains(error_after([](Json& body) { body["steps"][1].push_back(1); }),
                  "has 6 columns; allowed: 5"));
-  CHECK(contains(error_after([](Body& body) { std::swap(body["columns"][1], body["columns"][2]); }),
+  CHECK(contains(error_after([](Json& body) { std::swap(body["columns"][1], body["columns"][2]); }),
                  "runs/a.json: body: columns: is not"));
-  CHECK(contains(error_after([](Body& body) { body["fitted"] = 3; }),
+  CHECK(contains(error_after([](Json& body) { body["fitted"] = 3; }),
                  "runs/a.json: body: fitted: is no object"));
-  CHECK(contains(error_after([](Body& body) { body["fitted"]["form_ns"].erase("pair"); }),
+  CHECK(contains(error_after([](Json& body) { body["fitted"]["form_ns"].erase("pair"); }),
                  "runs/a.json: body: fitted: form_ns: pair: is missing"));
-  CHECK(contains(error_after([](Body& body) { body["fitted"]["shape"]["n_layers"] = 99; }),
+  CHECK(contains(error_after([](Json& body) { body["fitted"]["shape"]["n_layers"] = 99; }),
                  "runs/a.json: body: fitted: shape: n_layers: is 99"));
 }
 
@@ -281,9 +277,9 @@ TEST_CASE("a run under its own settings is given back to the nanosecond", "[repl
   const Json result = Json::parse(read_run(folder, "again/result.json"));
   CHECK(result["steps_outside_calibration"] == 0);
   CHECK(result["digest"] == first["digest"]);
-  CHECK(first["busy_share"] < 0.95);  // there are pauses
+  CHECK(first["busy_share"].get<double>() < 0.95);  // there are pauses
   if (async_depth == 2 || seed != 1) return;
-  CHECK(first["num_preemptions"] > 0);
+  CHECK(first["num_preemptions"].get<int>() > 0);
   const CommandResult judged = run_metronome("validate --same-decisions '" + folder.path() +
                                              "/first' '" + folder.path() + "/again' --json");
   INFO(judged.out << judged.err);

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/base/rng.h"
 #include "reports/report_choice.h"
 #include "tests/catch.h"
@@ -171,8 +171,7 @@ TEST_CASE("run and report draw the same runs in detail, and say why", "[cli][htm
                                       : "whole (highest p99 ITL)"));
     const std::string open = "id=\"report-data\">";
     const std::size_t begin = html.find(open) + open.size();
-    const auto data =
-        nlohmann::json::parse(html.substr(begin, html.find("</script>", begin) - begin));
+    const auto data = Json::parse(html.substr(begin, html.find("</script>", begin) - begin));
     CHECK(data["runs"][11]["detail"].is_object());
     CHECK(std::count_if(data["runs"].begin(), data["runs"].end(),
                         [](const auto& one) { return one["detail"].is_object(); }) == 8);

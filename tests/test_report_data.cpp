@@ -1,10 +1,10 @@
 // What a report draws of a run: known answers, and against the summary of the same record.
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
+#include "core/base/json.h"
 #include "core/base/rng.h"
 #include "core/gap_analysis.h"
 #include "core/summary.h"
@@ -16,7 +16,6 @@
 
 using namespace metronome;
 using namespace metronome::testing;
-using Json = nlohmann::json;
 using Numbers = std::vector<std::int64_t>;
 
 namespace {
@@ -318,7 +317,7 @@ TEST_CASE("the report's curves and gaps agree with the summary", "[reports][html
     CHECK(drawn.size() == 20);
     const std::set<std::int64_t> is_drawn(drawn.begin(), drawn.end());
     CHECK(is_drawn.size() == 20);
-    CHECK(is_drawn.count(stall["request"]) == 1);
+    CHECK(is_drawn.count(stall["request"].get<std::int64_t>()) == 1);
     for (const std::int64_t request : prefilled_during(detail, stall)) {
       CHECK(is_drawn.count(request) == 1);
     }

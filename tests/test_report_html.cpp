@@ -1,7 +1,7 @@
 // report.html: whole without scripts, safe whatever the names are, and the commands that write it.
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/base/json.h"
 #include "reports/report_html.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -28,7 +28,7 @@ RunResult named(const std::string& label, const std::string& backend = "sim") {
   result.info.label = label;
   result.info.backend = backend;
   result.info.digest = "d1ge57";
-  result.info.config_json = nlohmann::json{{"model", label}, {"seed", 7}}.dump();
+  result.info.config_json = Json{{"model", label}, {"seed", 7}}.dump();
   return result;
 }
 
@@ -39,16 +39,16 @@ std::string report_of(const std::vector<RunResult>& results) {
 }
 
 // The data that scripts read.
-nlohmann::json data_of(const std::string& html) {
+Json data_of(const std::string& html) {
   const std::string open = "id=\"report-data\">";
   const std::size_t begin = html.find(open) + open.size();
-  return nlohmann::json::parse(html.substr(begin, html.find("</script>", begin) - begin));
+  return Json::parse(html.substr(begin, html.find("</script>", begin) - begin));
 }
 
-std::vector<nlohmann::json> lines_of(const std::string& path) {
+std::vector<Json> lines_of(const std::string& path) {
   std::istringstream text(read_text_file(path));
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  std::vector<Json> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
   return lines;
 }
 
@@ -58,11 +58,11 @@ struct SlowestChunk {
   std::int64_t request = -1, first_position = -1, num_tokens = 0, step = -1;
   std::int64_t num_steps = 0, total_tokens = 0;  // of all prefill there
 };
-SlowestChunk slowest_chunk(const std::vector<nlohmann::json>& steps, std::int64_t from_us,
+SlowestChunk slowest_chunk(const std::vector<Json>& steps, std::int64_t from_us,
                            std::int64_t until_us) {
   SlowestChunk slowest;
   double longest = 0;
-  for (const nlohmann::json& step : steps) {
+  for (const Json& step : steps) {
     const std::int64_t end_us = step["finished_ns"].get<std::int64_t>() / 1000;
     // Times and lengths are rounded down one by one; steps are far longer than that.
     if (end_us <= from_us + 2 || end_us > until_us + 2 || step["prefills"].empty()) continue;
@@ -70,14 +70,14 @@ SlowestChunk slowest_chunk(const std::vector<nlohmann::json>& steps, std::int64_
     ++slowest.num_steps;
     const double time = step["finished_ns"].get<double>() - step["started_ns"].get<double>();
     slowest.total_tokens += step["prefill_tokens"].get<std::int64_t>();
-    for (const nlohmann::json& chunk : step["prefills"]) {
+    for (const Json& chunk : step["prefills"]) {
       const double share = time * chunk[2].get<double>() / step["prefill_tokens"].get<double>();
       if (share <= longest + 1) continue;
       longest = share;
-      slowest.request = chunk[0];
-      slowest.first_position = chunk[1];
-      slowest.num_tokens = chunk[2];
-      slowest.step = step["step"];
+      slowest.request = chunk[0].get<std::int64_t>();
+      slowest.first_position = chunk[1].get<std::int64_t>();
+      slowest.num_tokens = chunk[2].get<std::int64_t>();
+      slowest.step = step["step"].get<std::int64_t>();
     }
   }
   return slowest;
@@ -136,8 +136,8 @@ TEST_CASE("runs of one name are told apart", "[reports][html]") {
   const std::string html = report_of(
       {named("a"), named("a", "cpu"), named("b"), named("c"), named("c"), named("a", "cuda")});
   std::vector<std::string> names;
-  const nlohmann::json data = data_of(html);
-  for (const auto& run : data["runs"]) names.push_back(run["name"]);
+  const Json data = data_of(html);
+  for (const auto& run : data["runs"]) names.push_back(run["name"].string());
   CHECK(names == std::vector<std::string>{"a (sim)", "a (cpu)", "b", "c #1", "c #2", "a (cuda)"});
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("runs of one name that differ in many settings are told apart by those
   std::vector<RunResult> results;
   for (int i = 0; i < 8; ++i) {
     RunResult result = named("a");
-    nlohmann::ordered_json config;
+    Json config;
     for (const char* key : {"p", "q", "r", "s", "t"}) config["always"][key] = i / 4;
     config["engine"] = {{"max_num_seqs", i / 2 % 2 == 0 ? 16 : 32}};
     config["idle"] = {{"same", 1}, {"again", i / 2 % 2}};
@@ -154,7 +154,7 @@ TEST_CASE("runs of one name that differ in many settings are told apart by those
     result.info.config_json = config.dump();
     results.push_back(result);
   }
-  const nlohmann::json data = data_of(report_of(results));
+  const Json data = data_of(report_of(results));
   CHECK(data["runs"][0]["name"] == "a p=0 q=0 r=0 s=0 max_num_seqs=16 rate=4");
   CHECK(data["runs"][3]["name"] == "a p=0 q=0 r=0 s=0 max_num_seqs=32 rate=8.5");
   CHECK(data["runs"][7]["name"] == "a p=1 q=1 r=1 s=1 max_num_seqs=32 rate=8.5");
@@ -165,7 +165,7 @@ TEST_CASE("run writes a report, and report writes the same again", "[cli][html]"
   const std::string first = read_text_file(run.out + "/report.html");
   CHECK(contains(first, "<p class=\"description\">Two &amp; &lt;more&gt;</p>"));
   CHECK(contains(first, "<h1>small</h1>"));
-  const nlohmann::json data = data_of(first);
+  const Json data = data_of(first);
   REQUIRE(data["runs"].size() == 2);
   CHECK(data["runs"][0]["name"] == "whole");
   CHECK(data["runs"][1]["detail"]["stalls"].size() > 0);
@@ -201,10 +201,10 @@ TEST_CASE("a gap over several prefill steps is put down to the slowest chunk in 
                     "--set cost_model.host_gap_us=400");
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
-  const nlohmann::json detail = data_of(read_text_file(out + "/report.html"))["runs"][0]["detail"];
-  const std::vector<nlohmann::json> steps = lines_of(out + "/steps.jsonl");
+  const Json detail = data_of(read_text_file(out + "/report.html"))["runs"][0]["detail"];
+  const std::vector<Json> steps = lines_of(out + "/steps.jsonl");
   int num_long = 0;
-  for (const nlohmann::json& stall : detail["stalls"]) {
+  for (const Json& stall : detail["stalls"]) {
     const auto began = stall["began"].get<std::int64_t>();
     const auto gap = stall["gap"].get<std::int64_t>();
     INFO(stall.dump());
@@ -243,7 +243,7 @@ TEST_CASE("several folders are compared in one report", "[cli][html]") {
   const std::string out = one.scratch.path() + "/both.html";
   const std::string folders = "'" + one.out + "' '" + two.out + "/pieces'";
   REQUIRE(run_metronome("report " + folders + " --out '" + out + "'").exit_code == 0);
-  const nlohmann::json data = data_of(read_text_file(out));
+  const Json data = data_of(read_text_file(out));
   REQUIRE(data["runs"].size() == 3);
   CHECK(data["runs"][1]["name"] == "pieces rate=20");
   CHECK(data["runs"][2]["name"] == "pieces rate=10");

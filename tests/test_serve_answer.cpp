@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/base/json.h"
 #include "core/text/utf8.h"
 #include "tests/draws.h"
 #include "tests/serve_lab.h"
@@ -10,8 +10,6 @@
 
 using namespace metronome;
 using namespace metronome::testing;
-using Json = nlohmann::json;
-
 namespace {
 
 ApiRequest request_of(ApiKind kind, const std::string& more, const ServedModel& model) {

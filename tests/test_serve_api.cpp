@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "tests/error_of.h"
 #include "tests/serve_lab.h"
 
@@ -297,8 +297,8 @@ TEST_CASE("texts become tokens and back", "[serve]") {
 }
 
 TEST_CASE("errors have the shape of OpenAI's, as vLLM writes them", "[serve]") {
-  const auto json = nlohmann::json::parse(error_json(404, "say \"what\"", "model"));
-  CHECK(json == nlohmann::json::parse(R"({"error": {"message": "say \"what\"",
+  const auto json = Json::parse(error_json(404, "say \"what\"", "model"));
+  CHECK(json == Json::parse(R"({"error": {"message": "say \"what\"",
       "type": "NotFoundError", "param": "model", "code": 404}})"));
-  CHECK(nlohmann::json::parse(error_json(503, "x"))["error"]["param"].is_null());
+  CHECK(Json::parse(error_json(503, "x"))["error"]["param"].is_null());
 }

@@ -6,18 +6,16 @@
 
 #include <catch2/catch.hpp>
 #include <future>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <type_traits>
 
+#include "core/base/json.h"
 #include "tests/draws.h"
 #include "tests/serve_lab.h"
 #include "tools/serve/http_server.h"
 
 using namespace metronome;
 using namespace metronome::testing;
-using Json = nlohmann::json;
-
 namespace {
 
 ServedModel long_model() {

@@ -1,14 +1,12 @@
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/base/json.h"
 #include "tests/error_of.h"
 #include "tests/serve_lab.h"
 
 using namespace metronome;
 using namespace metronome::testing;
-using Json = nlohmann::json;
-
 namespace {
 
 // A service whose tasks run when the test says so.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/base/json.h"
 #include "tests/catch.h"
 #include "tests/sweep_place.h"
 #include "tools/sweep_folder.h"
@@ -11,8 +12,6 @@
 namespace fs = std::filesystem;
 using namespace metronome;
 using namespace metronome::testing;
-using Json = nlohmann::ordered_json;
-
 TEST_CASE("points that fail are listed and do not stop the rest", "[sweep]") {
   const SweepPlace place;
   const std::string sweep = "--over model=llama-3.1-70b,llama-3.2-1b ";
@@ -29,7 +28,7 @@ TEST_CASE("points that fail are listed and do not stop the rest", "[sweep]") {
     return file.first.ends_with(".failure.json");
   });
   REQUIRE(failure != content.end());
-  CHECK(contains(Json::parse(failure->second).at("error"), "does not fit on h200"));
+  CHECK(contains(Json::parse(failure->second).at("error").string(), "does not fit on h200"));
   CHECK(contains(place.sweep("--over model=llama-3.1-70b").err, "does not fit"));
   CHECK(place.summary().empty());
 }
@@ -129,7 +128,7 @@ TEST_CASE("a damaged result is run again, another's is refused", "[sweep]") {
       "--over seed=1,2,3 --set results.requests=true --set results.steps=true";
   require_done(place.sweep(detailed));
   for (const char* name : {"requests.jsonl", "steps.jsonl"}) {
-    const std::string id = place.summary()[1].at("point");
+    const std::string id = place.summary()[1].at("point").string();
     REQUIRE(fs::remove(place.out + "/" + id + "/" + name));
     CHECK(contains(place.sweep(detailed).out, "1 run done now, 2 before"));
     CHECK(fs::exists(place.out + "/" + id + "/" + name));

@@ -190,9 +190,14 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
 
   CHECK(count_includes("core/x.cpp", "#include <yaml-cpp/yaml.h>") == 0);
   CHECK(count_includes("core/x.h", "#include <yaml-cpp/yaml.h>") == 1);
-  CHECK(count_includes("reports/x.h", "#include <nlohmann/json.hpp>") == 1);
-  CHECK(count_includes("reports/x.h", "#include <nlohmann/json_fwd.hpp>") == 0);
-  CHECK(count_includes("core/x.h", "#include <nlohmann/json_fwd.hpp>") == 0);
+  CHECK(count_includes("core/base/json_io.cpp", "#include <nlohmann/json.hpp>") == 0);
+  CHECK(count_includes("tests/test_json.cpp", "#include <nlohmann/json.hpp>") == 0);
+  for (const char* path : {"core/base/json.h", "core/base/math.cpp", "core/json_place.cpp",
+                           "tools/x.cpp", "tests/test_x.cpp", "tests/x.h"}) {
+    INFO(path);
+    CHECK(count_includes(path, "#include <nlohmann/json.hpp>") == 1);
+    CHECK(count_includes(path, "#include <nlohmann/json_fwd.hpp>") == 1);
+  }
   CHECK(count_includes("tools/x.h", "#include <boost/program_options.hpp>") == 1);
   CHECK(count_includes("core/x.h", "#include <vector>") == 0);
   CHECK(count_includes("core/x.h", "#include <Eigen/Dense>") == 1);

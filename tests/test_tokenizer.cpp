@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "core/base/json.h"
 #include "core/text/split_pattern.h"
 #include "core/text/tokenizer.h"
 #include "core/text/utf8.h"
@@ -14,7 +15,6 @@
 
 using namespace metronome;
 using namespace metronome::testing;
-using nlohmann::json;
 
 namespace {
 
@@ -34,10 +34,10 @@ std::string replaced(std::string_view bytes) {
 
 // What byte-pair encoding means: of all neighbours that merge, the pair of lowest rank, of equals
 // the leftmost, merges; again and again.
-std::vector<std::string> merged_plainly(std::vector<std::string> symbols, const json& merges) {
+std::vector<std::string> merged_plainly(std::vector<std::string> symbols, const Json& merges) {
   std::map<std::pair<std::string, std::string>, std::size_t> ranks;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    ranks[{merges[rank][0], merges[rank][1]}] = rank;
+    ranks[{merges[rank][0].string(), merges[rank][1].string()}] = rank;
   }
   for (;;) {
     std::size_t best = merges.size(), at = 0;
@@ -57,7 +57,7 @@ std::vector<std::string> merged_plainly(std::vector<std::string> symbols, const 
 // The message with which a fixture is refused after `change`.
 template <class Change>
 std::string refusal(const std::string& fixture, const Change& change) {
-  json file = read_fixture_json(fixture + ".json");
+  Json file = read_fixture_json(fixture + ".json");
   change(file);
   return error_of([&] { parse_tokenizer(file.dump(), "t.json"); });
 }
@@ -67,17 +67,18 @@ std::string refusal(const std::string& fixture, const Change& change) {
 TEST_CASE("texts have the ids that the tokenizers package gives them", "[tokenizer]") {
   for (const std::string name : kTokenizerFixtures) {
     const auto tokenizer = fixture_tokenizer(name);
-    const json golden = read_fixture_json(name + ".golden.json");
+    const Json golden = read_fixture_json(name + ".golden.json");
     REQUIRE(golden.at("encode").size() > 30);
-    for (const json& entry : golden.at("encode")) {
+    for (const Json& entry : golden.at("encode")) {
       INFO(name << ": " << entry.at("text"));
-      const std::string text = entry.at("text");
+      const std::string text = entry.at("text").string();
       CHECK(to_numbers(tokenizer->encode(text, false)) == entry.at("ids"));
       CHECK(to_numbers(tokenizer->encode(text, true)) == entry.at("special_ids"));
     }
-    for (const json& entry : golden.at("bytes")) {
+    for (const Json& entry : golden.at("bytes")) {
       INFO(name << ": " << entry.at("hex"));
-      CHECK(to_numbers(tokenizer->encode(from_hex(entry.at("hex")), false)) == entry.at("ids"));
+      CHECK(to_numbers(tokenizer->encode(from_hex(entry.at("hex").string()), false)) ==
+            entry.at("ids"));
     }
   }
 }
@@ -85,10 +86,11 @@ TEST_CASE("texts have the ids that the tokenizers package gives them", "[tokeniz
 TEST_CASE("ids have the text that the tokenizers package gives them", "[tokenizer]") {
   for (const std::string name : kTokenizerFixtures) {
     const auto tokenizer = fixture_tokenizer(name);
-    const json golden = read_fixture_json(name + ".golden.json");
-    for (const json& entry : golden.at("decode")) {
+    const Json golden = read_fixture_json(name + ".golden.json");
+    for (const Json& entry : golden.at("decode")) {
       INFO(name << ": " << entry.at("ids"));
-      CHECK(decode(*tokenizer, to_ids(entry.at("ids")), entry.at("skip")) == entry.at("text"));
+      CHECK(decode(*tokenizer, to_ids(entry.at("ids")), entry.at("skip").get<bool>()) ==
+            entry.at("text"));
     }
   }
 }
@@ -136,11 +138,11 @@ TEST_CASE("words merge as byte-pair encoding says", "[tokenizer]") {
   constexpr std::uint64_t kSeed = 12;
   INFO("seed " << kSeed);
   Rng rng(kSeed, "words");
-  json file = read_fixture_json("gemma3.json");
+  Json file = read_fixture_json("gemma3.json");
   file["pre_tokenizer"] = nullptr;
   const auto tokenizer = parse_tokenizer(file.dump(), "t.json");
-  const json& merges = file.at("model").at("merges");
-  const json& vocab = file.at("model").at("vocab");
+  const Json& merges = file.at("model").at("merges");
+  const Json& vocab = file.at("model").at("vocab");
   for (int i = 0; i < 150; ++i) {
     // Of few letters, so that much merges; up to and beyond what is merged without a heap.
     std::string word;
@@ -152,7 +154,7 @@ TEST_CASE("words merge as byte-pair encoding says", "[tokenizer]") {
     CAPTURE(word);
     std::vector<std::int32_t> expected;
     for (const std::string& token : merged_plainly(symbols, merges)) {
-      expected.push_back(vocab.at(token));
+      expected.push_back(vocab.at(token).get<std::int32_t>());
     }
     CHECK(to_numbers(tokenizer->encode(word, false)) == expected);
   }
@@ -319,87 +321,87 @@ TEST_CASE("a pattern that gives up is an error, not another split", "[tokenizer]
 }
 
 TEST_CASE("parts that are not supported are refused by their key", "[tokenizer][refusal]") {
-  CHECK(refusal("llama3", [](json& file) { file["model"]["type"] = "WordPiece"; }) ==
+  CHECK(refusal("llama3", [](Json& file) { file["model"]["type"] = "WordPiece"; }) ==
         "t.json: model: type: 'WordPiece' is not supported; allowed: BPE");
   CHECK(refusal("llama3",
-                [](json& file) {
+                [](Json& file) {
                   file["normalizer"] = {{"type", "NFKC"}};
                 }) ==
         "t.json: normalizer: type: 'NFKC' is not supported; "
         "allowed: null, NFC, Replace, Prepend, Sequence");
   CHECK(refusal(
             "llama3",
-            [](json& file) { file["pre_tokenizer"]["pretokenizers"][0]["type"] = "Metaspace"; }) ==
+            [](Json& file) { file["pre_tokenizer"]["pretokenizers"][0]["type"] = "Metaspace"; }) ==
         "t.json: pre_tokenizer: pretokenizers[0]: type: 'Metaspace' is not supported; "
         "allowed: null, Split, ByteLevel, Sequence");
   CHECK(refusal("llama3",
-                [](json& file) {
+                [](Json& file) {
                   file["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"Regex", "(a"}};
                 }) ==
         "t.json: pre_tokenizer: pretokenizers[0]: pattern: Regex: missing closing "
         "parenthesis; allowed: a regular expression of PCRE2");
-  CHECK(refusal("llama3", [](json& file) { file["decoder"] = nullptr; }) ==
+  CHECK(refusal("llama3", [](Json& file) { file["decoder"] = nullptr; }) ==
         "t.json: decoder: is missing; allowed: ByteLevel, or a Sequence with Fuse");
   CHECK(refusal("llama3",
-                [](json& file) {
+                [](Json& file) {
                   file["decoder"] = {{"type", "WordPiece"}};
                 }) ==
         "t.json: decoder: type: 'WordPiece' is not supported; "
         "allowed: ByteLevel, Replace, ByteFallback, Fuse, Strip, Sequence");
-  CHECK(refusal("llama2", [](json& file) { file["decoder"]["decoders"][3]["stop"] = 1; }) ==
+  CHECK(refusal("llama2", [](Json& file) { file["decoder"]["decoders"][3]["stop"] = 1; }) ==
         "t.json: decoder: decoders[3]: stop: cannot be told before the text ends; allowed: 0");
   CHECK(refusal("llama2",
-                [](json& file) {
+                [](Json& file) {
                   std::swap(file["decoder"]["decoders"][1], file["decoder"]["decoders"][2]);
                 }) ==
         "t.json: decoder: decoders[2]: ByteFallback is not supported in this place; "
         "allowed: Replace and Strip, ByteFallback, Fuse, Strip in this order");
   CHECK(refusal("llama3",
-                [](json& file) {
+                [](Json& file) {
                   file["post_processor"]["processors"][1]["single"].push_back(
                       {{"Sequence", {{"id", "B"}, {"type_id", 1}}}});
                 }) ==
         "t.json: post_processor: processors[1]: single[2]: is not supported; "
         "allowed: SpecialToken, and once the Sequence A");
-  CHECK(refusal("llama3", [](json& file) { file["model"]["dropout"] = 0.1; }) ==
+  CHECK(refusal("llama3", [](Json& file) { file["model"]["dropout"] = 0.1; }) ==
         "t.json: model: dropout: makes encodings random; allowed: null, 0");
-  CHECK(refusal("llama3", [](json& file) { file["model"]["end_of_word_suffix"] = "</w>"; }) ==
+  CHECK(refusal("llama3", [](Json& file) { file["model"]["end_of_word_suffix"] = "</w>"; }) ==
         "t.json: model: end_of_word_suffix: is not supported; allowed: null, \"\"");
-  CHECK(refusal("llama3", [](json& file) { file["model"]["byte_fallback"] = true; }) ==
+  CHECK(refusal("llama3", [](Json& file) { file["model"]["byte_fallback"] = true; }) ==
         "t.json: model: byte_fallback: is true beside ByteLevel; allowed: false");
 }
 
 TEST_CASE("tokens and merges that do not fit are refused", "[tokenizer][refusal]") {
-  CHECK(refusal("qwen3", [](json& file) { file["model"]["merges"][3][1] = "nowhere"; }) ==
+  CHECK(refusal("qwen3", [](Json& file) { file["model"]["merges"][3][1] = "nowhere"; }) ==
         "t.json: model: merges[3]: 'nowhere' is not in the vocabulary; "
         "allowed: tokens of the vocabulary");
-  CHECK(refusal("llama3", [](json& file) { file["model"]["merges"][5] = "a b c"; }) ==
+  CHECK(refusal("llama3", [](Json& file) { file["model"]["merges"][5] = "a b c"; }) ==
         "t.json: model: merges[5]: 'a b c' is no pair; "
         "allowed: \"left right\", or [\"left\", \"right\"]");
-  CHECK(refusal("qwen3", [](json& file) { file["model"]["merges"][2].push_back("x"); }) ==
+  CHECK(refusal("qwen3", [](Json& file) { file["model"]["merges"][2].push_back("x"); }) ==
         "t.json: model: merges[2]: is no pair; allowed: \"left right\", or [\"left\", \"right\"]");
-  CHECK(refusal("qwen3", [](json& file) { file["model"]["vocab"]["!"] = -1; }) ==
+  CHECK(refusal("qwen3", [](Json& file) { file["model"]["vocab"]["!"] = -1; }) ==
         "t.json: model: vocab: '!': is no id; allowed: whole numbers from 0 to 1999999");
-  CHECK(refusal("qwen3", [](json& file) { file["model"]["vocab"]["!"] = 2000000; }) ==
+  CHECK(refusal("qwen3", [](Json& file) { file["model"]["vocab"]["!"] = 2000000; }) ==
         "t.json: model: vocab: '!': is no id; allowed: whole numbers from 0 to 1999999");
-  CHECK(refusal("qwen3", [](json& file) { file["model"]["vocab"]["!"] = 1; }) ==
+  CHECK(refusal("qwen3", [](Json& file) { file["model"]["vocab"]["!"] = 1; }) ==
         "t.json: model: vocab: '\"': has the id of '!'; allowed: an id for each");
-  CHECK(refusal("qwen3", [](json& file) { file["model"].erase("vocab"); }) ==
+  CHECK(refusal("qwen3", [](Json& file) { file["model"].erase("vocab"); }) ==
         "t.json: model: vocab: is missing; allowed: an object of ids");
-  CHECK(refusal("qwen3", [](json& file) { file["model"].erase("merges"); }) ==
+  CHECK(refusal("qwen3", [](Json& file) { file["model"].erase("merges"); }) ==
         "t.json: model: merges: is missing; allowed: a list of pairs");
-  CHECK(refusal("gemma3", [](json& file) { file["model"]["unk_token"] = "<none>"; }) ==
+  CHECK(refusal("gemma3", [](Json& file) { file["model"]["unk_token"] = "<none>"; }) ==
         "t.json: model: unk_token: '<none>' is not in the vocabulary; allowed: a token");
-  CHECK(refusal("qwen3", [](json& file) { file["added_tokens"][1]["id"] = 1000; }) ==
+  CHECK(refusal("qwen3", [](Json& file) { file["added_tokens"][1]["id"] = 1000; }) ==
         "t.json: added_tokens[1]: '<|im_start|>': has not the next id behind the vocabulary; "
         "allowed: 903");
-  CHECK(refusal("gemma3", [](json& file) { file["added_tokens"][1]["id"] = 7; }) ==
+  CHECK(refusal("gemma3", [](Json& file) { file["added_tokens"][1]["id"] = 7; }) ==
         "t.json: added_tokens[1]: '<eos>': has another id than the same token before it; "
         "allowed: 1");
-  CHECK(refusal("qwen3", [](json& file) { file["added_tokens"][0]["special"] = "yes"; }) ==
+  CHECK(refusal("qwen3", [](Json& file) { file["added_tokens"][0]["special"] = "yes"; }) ==
         "t.json: added_tokens[0]: special: is neither true nor false; allowed: true, false");
   CHECK(refusal("llama3",
-                [](json& file) {
+                [](Json& file) {
                   file["post_processor"]["processors"][1]["special_tokens"]["<|begin_of_text|>"]
                       ["ids"] = {5000};
                 }) ==

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
+#include "core/base/json.h"
 #include "reports/file_writer.h"
 #include "reports/json_text.h"
 #include "reports/request_slices.h"
@@ -18,8 +18,6 @@
 
 using namespace metronome;
 using namespace metronome::testing;
-using Json = nlohmann::json;
-
 namespace {
 
 constexpr const char* kTight =
@@ -65,7 +63,7 @@ struct Trace {
  private:
   // What each phase must have.
   void sort_in(const Json& event) {
-    const std::string phase = event.at("ph");
+    const std::string phase = event.at("ph").string();
     REQUIRE(event.at("name").is_string());
     const Track track{event.at("pid").get<int>(), event.at("tid").get<std::int64_t>()};
     // No number is a track of both processes.
@@ -117,7 +115,7 @@ void check_format(const Trace& trace) {
   std::set<int> used_processes, named_processes;
   std::set<Track> used, named;
   for (const Json& event : trace.json.at("traceEvents")) {
-    const std::string phase = event.at("ph");
+    const std::string phase = event.at("ph").string();
     const Track track{event.at("pid").get<int>(), event.at("tid").get<std::int64_t>()};
     if (phase == "M") {
       if (event.at("name") == "process_name") REQUIRE(named_processes.insert(track.first).second);
@@ -128,7 +126,7 @@ void check_format(const Trace& trace) {
     REQUIRE(time >= 0);
     used_processes.insert(track.first);
     if (phase == "C") {
-      const auto [last, is_first] = last_counter.try_emplace(event.at("name"), time);
+      const auto [last, is_first] = last_counter.try_emplace(event.at("name").string(), time);
       REQUIRE((is_first || last->second < time));
       last->second = time;
       continue;  // a counter is its process's
@@ -182,10 +180,10 @@ void check_counters(const Trace& trace, const StoredRun& run) {
       if (ns(event.at("ts")) > step.planned_at) break;
       const Json& args = event.at("args");
       if (event.at("name") == "requests") {
-        running = args.at("running");
-        waiting = args.at("waiting");
+        running = args.at("running").get<int>();
+        waiting = args.at("waiting").get<int>();
       } else {
-        used = args.at("used %");
+        used = args.at("used %").get<double>();
       }
     }
     REQUIRE((running == step.num_running && waiting == step.num_waiting));
@@ -201,7 +199,8 @@ void check_arrows(const Trace& trace, const RunRecord& record) {
     const Json& start = *trace.starts[i];
     const Json& end = *trace.ends[i];
     REQUIRE(start.at("id") == end.at("id"));
-    const Slice* chunk = trace.slice_at({2, start.at("tid")}, ns(start.at("ts")));
+    const Slice* chunk =
+        trace.slice_at({2, start.at("tid").get<std::int64_t>()}, ns(start.at("ts")));
     const Slice* step = trace.slice_at({1, 1}, ns(end.at("ts")));
     REQUIRE((chunk != nullptr && step != nullptr));
     REQUIRE(chunk->event->at("name").get<std::string>().starts_with("prefill chunk "));
@@ -224,7 +223,7 @@ void check_requests(const Trace& trace, const RunRecord& record) {
   for (const Json& event : trace.json.at("traceEvents")) {
     if (event.at("ph") != "X" || event.at("pid") != 2) continue;
     const Track track{2, event.at("tid").get<std::int64_t>()};
-    const std::string name = event.at("name");
+    const std::string name = event.at("name").string();
     if (name.starts_with("request ")) {
       current[track] = std::stoul(name.substr(8));
       sums[current[track]];
@@ -234,7 +233,7 @@ void check_requests(const Trace& trace, const RunRecord& record) {
     const Json& args = event.at("args");
     if (name == "queue") sum.queue_ns += ns(event.at("dur"));
     if (name == "preempted") ++sum.num_preemptions;
-    sum.output_tokens += args.value("output_tokens", 0);
+    sum.output_tokens += args.value("output_tokens", 0).get<int>();
     if (!name.starts_with("prefill chunk ")) continue;
     REQUIRE(std::stoi(name.substr(14)) == ++sum.num_chunks);
     sum.prefill_tokens += args.at("prefill_tokens").get<int>();
@@ -433,7 +432,7 @@ TEST_CASE("counters are zero while nobody is there, and only then", "[reports][t
   const Trace trace(trace_of(recorder.finish(), RunInfo()));
   std::vector<std::pair<TimeNs, int>> running;
   for (const Json* event : trace.counters) {
-    running.emplace_back(ns(event->at("ts")), event->at("args").at("running"));
+    running.emplace_back(ns(event->at("ts")), event->at("args").at("running").get<int>());
   }
   CHECK(running == std::vector<std::pair<TimeNs, int>>{{0, 1}, {2000, 0}, {5000, 1}, {6000, 0}});
 }

@@ -1,9 +1,9 @@
 // `metronome validate`: the comparison itself, the files it reads, and the command.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/base/json.h"
 #include "core/base/rng.h"
 #include "core/model/model_catalogue.h"
 #include "reports/validation.h"
@@ -15,8 +15,6 @@
 
 namespace metronome::testing {
 namespace {
-
-using Json = nlohmann::json;
 
 // Requests of `gaps_ms`, each after a first token at `ttft_ms`.
 ObservedRequest request_of(double ttft_ms, const std::vector<double>& gaps_ms) {

@@ -1,7 +1,7 @@
 // Replays under other settings: they repeat the record, and the change that is named is the
 // smallest one, as runs of the scenario itself show.
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "reports/result_reader.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -10,8 +10,6 @@
 
 using namespace metronome;
 using namespace metronome::testing;
-using Json = nlohmann::json;
-
 namespace {
 
 // Long prompts among short ones, one budget for both.
@@ -329,14 +327,14 @@ TEST_CASE("diagnose tells what to change, for people and programs", "[cli][whati
   CHECK(what_if.at("target_itl_ms") == 12.0);
   CHECK(what_if.at("repeats_the_run") == true);
   CHECK(what_if.at("change").at("keeps_every_gap") == true);
-  CHECK(what_if.at("change").at("max_itl_ms") <= 12.0);
+  CHECK(what_if.at("change").at("max_itl_ms").get<double>() <= 12.0);
   CHECK(what_if.at("flags").at(0).at("engine") == "vLLM");
   CHECK(what_if.at("flags").at(0).at("notes").empty());
   CHECK(what_if.at("flags").at(0).at("add").empty());
   CHECK(what_if.at("flags").at(0).at("remove").empty());
   CHECK(what_if.at("flags").at(0).at("change").at(0).at("from") == "--max-num-batched-tokens 4096");
   CHECK(what_if.at("scenario").is_null());
-  CHECK(what_if.at("replays") >= 3);
+  CHECK(what_if.at("replays").get<int>() >= 3);
   CHECK(json.out == run_metronome("diagnose '" + run.folder + "' --json").out);
   // No limit is known, or none is broken.
   const StoredRun calm = place.run("", "calm");

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <fstream>
+#include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/text/tokenizer.h"
 #include "core/text/utf8.h"
 #include "tests/draws.h"
@@ -20,17 +21,18 @@ inline std::string tokenizer_path(const std::string& file) {
   return std::string(source_dir()) + "/tests/fixtures/tokenizers/" + file;
 }
 
-inline nlohmann::json read_fixture_json(const std::string& file) {
-  return nlohmann::json::parse(std::ifstream(tokenizer_path(file)));
+inline Json read_fixture_json(const std::string& file) {
+  std::ifstream in(tokenizer_path(file), std::ios::binary);
+  return Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
 }
 
 inline std::unique_ptr<Tokenizer> fixture_tokenizer(const std::string& name) {
   return read_tokenizer(tokenizer_path(name + ".json"));
 }
 
-inline std::vector<TokenId> to_ids(const nlohmann::json& numbers) {
+inline std::vector<TokenId> to_ids(const Json& numbers) {
   std::vector<TokenId> ids;
-  for (const nlohmann::json& number : numbers) ids.push_back(TokenId{number.get<std::int32_t>()});
+  for (const Json& number : numbers) ids.push_back(TokenId{number.get<std::int32_t>()});
   return ids;
 }
 

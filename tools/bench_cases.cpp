@@ -1,7 +1,6 @@
 #include "tools/bench_cases.h"
 
-#include <nlohmann/json.hpp>
-
+#include "core/base/json.h"
 #include "reports/number_text.h"
 
 namespace metronome {
@@ -69,25 +68,25 @@ std::string bench_head_text(const ModelConfig& model, const std::string& device,
 }
 
 std::string shape_json(const ModelConfig& model) {
-  const nlohmann::ordered_json shape = {{"n_layers", model.n_layers},
-                                        {"hidden_dim", model.hidden_dim},
-                                        {"n_heads", model.n_heads},
-                                        {"n_kv_heads", model.n_kv_heads},
-                                        {"head_dim", model.head_dim},
-                                        {"ffn_dim", model.ffn_dim},
-                                        {"vocab_size", model.vocab_size},
-                                        {"has_tied_embeddings", model.has_tied_embeddings},
-                                        {"has_qk_norm", model.has_qk_norm},
-                                        {"has_post_norms", model.has_post_norms},
-                                        {"has_unit_offset_norms", model.has_unit_offset_norms},
-                                        {"scales_embeddings", model.scales_embeddings},
-                                        {"sliding_window", model.sliding_window},
-                                        {"global_layer_interval", model.global_layer_interval},
-                                        {"is_gelu", model.activation == Activation::GeluTanh},
-                                        {"norm_eps", model.norm_eps},
-                                        {"rope_theta", model.rope_theta},
-                                        {"rope_local_theta", model.rope_local_theta},
-                                        {"query_pre_attn_scalar", model.query_pre_attn_scalar}};
+  const Json shape = {{"n_layers", model.n_layers},
+                      {"hidden_dim", model.hidden_dim},
+                      {"n_heads", model.n_heads},
+                      {"n_kv_heads", model.n_kv_heads},
+                      {"head_dim", model.head_dim},
+                      {"ffn_dim", model.ffn_dim},
+                      {"vocab_size", model.vocab_size},
+                      {"has_tied_embeddings", model.has_tied_embeddings},
+                      {"has_qk_norm", model.has_qk_norm},
+                      {"has_post_norms", model.has_post_norms},
+                      {"has_unit_offset_norms", model.has_unit_offset_norms},
+                      {"scales_embeddings", model.scales_embeddings},
+                      {"sliding_window", model.sliding_window},
+                      {"global_layer_interval", model.global_layer_interval},
+                      {"is_gelu", model.activation == Activation::GeluTanh},
+                      {"norm_eps", model.norm_eps},
+                      {"rope_theta", model.rope_theta},
+                      {"rope_local_theta", model.rope_local_theta},
+                      {"query_pre_attn_scalar", model.query_pre_attn_scalar}};
   return shape.dump();
 }
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/base/command_errors.h"
+#include "core/base/json.h"
 #include "core/error.h"
 #include "core/json_place.h"
 #include "core/model/model_catalogue.h"
@@ -18,8 +18,6 @@
 
 namespace metronome {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 SourceLocation option(const char* name) { return {std::make_shared<const std::string>(name), 0}; }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "core/base/command_errors.h"
+#include "core/base/json.h"
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "reports/file_writer.h"
@@ -17,7 +17,6 @@
 namespace metronome {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Kind = ProductKernel::Kind;
 
 bool is_ours(const TimedKernel& timed) {

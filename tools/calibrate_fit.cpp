@@ -4,9 +4,9 @@
 #include <cmath>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "core/base/command_errors.h"
+#include "core/base/json.h"
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "reports/file_writer.h"
@@ -129,7 +129,7 @@ CostModelFile file_of(const CalibrationSteps& measured, const FittedModel& fitte
   file.tensor_parallel_size = measured.tensor_parallel_size;
   file.engine = measured.engine;
   file.source = "steps of " + joined(measured.sources);
-  file.body = std::make_shared<const CostModelFile::Json>(
+  file.body = std::make_shared<const Json>(
       kind == FitKind::Replay ? replay_body(measured.recorded, fitted, measured.model)
                               : fitted_body(fitted, measured.model));
   return file;

@@ -5,12 +5,12 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/base/command_errors.h"
+#include "core/base/json.h"
 #include "core/catalogue.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
@@ -267,7 +267,7 @@ void import_profile(const ImportOptions& options) {
   file.tensor_parallel_size = tp;
   file.engine = meta.engine;
   file.source = options.source.empty() ? folder_name(options.folder) : options.source;
-  file.body = std::make_shared<const CostModelFile::Json>(profile_body(profile, model));
+  file.body = std::make_shared<const Json>(profile_body(profile, model));
   const std::string text = file.to_json();
   replace_file(options.out, text);
   std::cout << "wrote         " << printable(options.out) << ", "

@@ -4,12 +4,12 @@
 #include <chrono>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "core/base/command_errors.h"
+#include "core/base/json.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario.h"
@@ -64,7 +64,7 @@ std::string scenario_text(const MeasureOptions& options, std::string_view backen
   const SourceLocation where{std::make_shared<const std::string>("--model"), 0};
   const ModelConfig model = find_model(options.model, where);
   sizes.max_model_len = std::min(sizes.max_model_len, model.max_position_embeddings);
-  nlohmann::ordered_json json;
+  Json json;
   json["seed"] = options.seed;
   json["model"] = options.model;
   json["weights"] = "random";  // which they are no time depends on
@@ -73,7 +73,7 @@ std::string scenario_text(const MeasureOptions& options, std::string_view backen
                     {"async_depth", sizes.async_depth}};
   json["scheduler"] = {{"policy", "token_budget"},
                        {"max_num_batched_tokens", sizes.max_num_batched_tokens}};
-  const nlohmann::ordered_json one = {{"distribution", "fixed"}, {"value", 1}};
+  const Json one = {{"distribution", "fixed"}, {"value", 1}};
   json["workload"] = {{"num_requests", 1},
                       {"arrivals", {{"process", "burst"}}},
                       {"prompt_tokens", one},

@@ -5,12 +5,12 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "core/base/command_errors.h"
+#include "core/base/json.h"
 #include "core/engine_setup.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
@@ -207,7 +207,7 @@ CostModelFile file_of(const RequestLogRun& run, const CorrectionFit& fit,
       "requests of " + run.log.path +
       (run.until_s ? ", its first " + fixed_text(*run.until_s, 1) + " s" : std::string()) +
       (corrected.base ? "; base: " + corrected.base->source : std::string());
-  file.body = std::make_shared<const CostModelFile::Json>(corrected_body(corrected));
+  file.body = std::make_shared<const Json>(corrected_body(corrected));
   return file;
 }
 

@@ -4,11 +4,11 @@
 #include <charconv>
 #include <initializer_list>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/error.h"
 #include "gpu/bench.h"
 #include "gpu/product_bench.h"
@@ -26,8 +26,6 @@ namespace metronome {
 namespace {
 
 namespace po = boost::program_options;
-using Json = nlohmann::ordered_json;
-
 struct BenchOptions {
   std::string model;
   std::string json;  // file; empty: none

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/base/json.h"
 #include "core/error.h"
 #include "core/scenario.h"
 #include "reports/number_text.h"
@@ -124,7 +124,7 @@ ResultFolder open_result_folder(const std::string& path) {
 
 // "policy=chunked order=fcfs prefill_chunk_size=512".
 std::string scheduler_text(const Scenario& scenario) {
-  const auto config = nlohmann::ordered_json::parse(scenario.to_json());
+  const auto config = Json::parse(scenario.to_json());
   std::string text;
   for (const auto& [key, value] : config.at("scheduler").items()) {
     text += (text.empty() ? "" : " ") + key + "=";

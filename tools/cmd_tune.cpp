@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <iostream>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/base/json.h"
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "reports/number_text.h"
@@ -29,8 +29,6 @@ namespace metronome {
 namespace {
 
 namespace po = boost::program_options;
-using Json = nlohmann::ordered_json;
-
 struct CommandOptions {
   SweepRequest request;
   std::vector<std::string> over;

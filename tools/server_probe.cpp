@@ -8,8 +8,9 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "core/base/json.h"
 
 namespace metronome {
 namespace {
@@ -86,21 +87,18 @@ HttpAnswer http_get(const ServerUrl& url, const ServerAddress& address, std::str
 }
 
 std::string first_model(const HttpAnswer& answer) {
-  const auto json = nlohmann::json::parse(answer.body, nullptr, false);
-  if (answer.status != 200 || !json.is_object()) return {};
-  const auto data = json.find("data");
-  if (data == json.end() || !data->is_array() || data->empty()) return {};
-  const auto& model = data->front();
-  if (!model.is_object() || !model.contains("id") || !model["id"].is_string()) return {};
-  return model["id"].get<std::string>();
+  const Json json = Json::try_parse(answer.body).value_or(Json());
+  const Json* data = json.find("data");
+  if (answer.status != 200 || data == nullptr || !data->is_array() || data->empty()) return {};
+  const Json* id = data->front().find("id");
+  return id != nullptr && id->is_string() ? id->string() : "";
 }
 
 std::string server_version(const HttpAnswer& answer) {
-  const auto json = nlohmann::json::parse(answer.body, nullptr, false);
-  if (answer.status != 200 || !json.is_object()) return {};
-  const auto version = json.find("version");
-  if (version == json.end() || !version->is_string()) return {};
-  return version->get<std::string>();
+  const Json json = Json::try_parse(answer.body).value_or(Json());
+  const Json* version = json.find("version");
+  if (answer.status != 200 || version == nullptr || !version->is_string()) return {};
+  return version->string();
 }
 
 }  // namespace metronome

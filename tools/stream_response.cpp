@@ -4,10 +4,10 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/config_reader.h"
 
 namespace metronome {
@@ -29,22 +29,19 @@ std::string shortened(std::string_view text) {
 }
 
 // Picks the few facts out of a chunk without building a tree: there is one for every token.
-class EventFacts {
+class EventFacts final : public JsonEvents {
  public:
-  using Json = nlohmann::json;
-
   explicit EventFacts(StreamEvent& event) : event_(event) {}
   bool is_object() const { return is_object_; }
 
-  bool null() { return value(); }
-  bool boolean(bool) { return value(); }
-  bool number_integer(std::int64_t number) { return count(number); }
-  bool number_unsigned(std::uint64_t number) {
-    return count(static_cast<std::int64_t>(std::min<std::uint64_t>(number, INT64_MAX)));
+  void null() override { value(); }
+  void boolean(bool) override { value(); }
+  void integer(std::int64_t number) override { count(number); }
+  void unsigned_integer(std::uint64_t number) override {
+    count(static_cast<std::int64_t>(std::min<std::uint64_t>(number, INT64_MAX)));
   }
-  bool number_float(double, const std::string&) { return value(); }
-  bool binary(Json::binary_t&) { return value(); }
-  bool string(std::string& text) {
+  void number(double) override { value(); }
+  void string(std::string_view text) override {
     value();
     if (depth_ == 3 && top_ == Top::Choices && key_ == Key::FinishReason) {
       event_.finish_reason = text;
@@ -52,24 +49,21 @@ class EventFacts {
                (depth_ == 2 && top_ == Top::Error && key_ == Key::Message)) {
       event_.error = text.empty() ? "an error without a message" : shortened(text);
     }
-    return true;
   }
-  bool start_object(std::size_t) {
+  void begin_object() override {
     value();
     if (depth_ == 0) is_object_ = true;
     if (depth_ == 1 && top_ == Top::Error) event_.error = "an error without a message";
     ++depth_;
     key_ = Key::Other;
-    return true;
   }
-  bool start_array(std::size_t) {
+  void begin_array() override {
     value();
     ++depth_;
-    return true;
   }
-  bool end_object() { return end(); }
-  bool end_array() { return end(); }
-  bool key(std::string& name) {
+  void end_object() override { --depth_; }
+  void end_array() override { --depth_; }
+  void key(std::string_view name) override {
     if (depth_ == 1) {
       top_ = name == "choices" ? Top::Choices
              : name == "usage" ? Top::Usage
@@ -81,30 +75,20 @@ class EventFacts {
            : name == "prompt_tokens"     ? Key::PromptTokens
            : name == "completion_tokens" ? Key::CompletionTokens
                                          : Key::Other;
-    return true;
-  }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) {
-    return false;
   }
 
  private:
   enum class Top : std::uint8_t { Other, Choices, Usage, Error };
   enum class Key : std::uint8_t { Other, FinishReason, Message, PromptTokens, CompletionTokens };
 
-  bool value() {
+  void value() {
     if (depth_ == 2 && top_ == Top::Choices) event_.has_choices = true;
-    return true;
   }
-  bool count(std::int64_t number) {
+  void count(std::int64_t number) {
     value();
-    if (depth_ != 2 || top_ != Top::Usage || number < 0) return true;
+    if (depth_ != 2 || top_ != Top::Usage || number < 0) return;
     if (key_ == Key::PromptTokens) event_.prompt_tokens = number;
     if (key_ == Key::CompletionTokens) event_.completion_tokens = number;
-    return true;
-  }
-  bool end() {
-    --depth_;
-    return true;
   }
 
   StreamEvent& event_;
@@ -119,32 +103,29 @@ class EventFacts {
 StreamEvent parse_stream_event(std::string_view json) {
   StreamEvent event;
   EventFacts facts(event);
-  const bool is_whole = nlohmann::json::sax_parse(json.begin(), json.end(), &facts);
-  if (is_whole && facts.is_object()) return event;
+  try {
+    parse_json(json, facts);
+    if (facts.is_object()) return event;
+  } catch (const JsonError&) {  // what was heard before it does not count
+  }
   StreamEvent bad;
   bad.error = "the server sent an event that is no JSON object: " + shortened(json);
   return bad;
 }
 
 std::string error_body_text(std::string_view body) {
-  const auto json = nlohmann::json::parse(body, nullptr, false);
-  const auto text_at = [](const nlohmann::json& object, const char* key) -> std::string {
-    const auto found = object.find(key);
-    if (found == object.end() || found->is_null()) return {};
-    using Json = nlohmann::json;
-    return found->is_string() ? found->get<std::string>()
-                              : found->dump(-1, ' ', false, Json::error_handler_t::replace);
+  const Json json = Json::try_parse(body).value_or(Json());
+  const auto text_at = [](const Json& object, const char* key) -> std::string {
+    const Json* found = object.find(key);
+    if (found == nullptr || found->is_null()) return {};
+    return found->is_string() ? found->string() : found->dump({.sorts_keys = true});
   };
-  if (json.is_object()) {
-    const auto error = json.find("error");
-    std::string text;
-    if (error != json.end() && error->is_object()) text = text_at(*error, "message");
-    for (const char* key : {"error", "message", "detail"}) {
-      if (text.empty()) text = text_at(json, key);
-    }
-    if (!text.empty()) return shortened(text);
+  std::string text;
+  if (const Json* error = json.find("error")) text = text_at(*error, "message");
+  for (const char* key : {"error", "message", "detail"}) {
+    if (text.empty()) text = text_at(json, key);
   }
-  return shortened(body);
+  return shortened(text.empty() ? body : text);
 }
 
 bool SseSplitter::take_line() {
@@ -225,7 +206,7 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
 
   // One whose empty line never came may not be whole.
   void take_last_event(std::string_view data) {
-    if (data != "[DONE]" && !nlohmann::json::accept(data)) {
+    if (data != "[DONE]" && !Json::try_parse(data)) {
       if (!is_done) fail("the stream ended in the middle of an event");
       return;
     }

@@ -9,13 +9,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
 
 #include "core/base/command_errors.h"
+#include "core/base/json.h"
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "reports/file_writer.h"
@@ -26,8 +26,6 @@ namespace metronome {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
 // Marks the folder as a sweep's. Runs are claimed by locks on single bytes of it.
 constexpr std::string_view kMark = ".metronome_sweep";
 constexpr std::string_view kFailureSuffix = ".failure.json";
@@ -99,7 +97,7 @@ SweepFolder::State SweepFolder::state_of(const SweepRun& run) const {
     return State::Damaged;
   }
   const std::optional<std::string> text = read_text(folder + "/" + std::string(kResultFile));
-  const Json result = Json::parse(text.value_or(""), nullptr, false);
+  const Json result = Json::try_parse(text.value_or("")).value_or(Json());
   if (!result.is_object()) return State::Damaged;
   // Only what computed tokens writes them.
   const bool has_computed = result.contains("output_digest") && result["output_digest"].is_string();
@@ -187,9 +185,9 @@ void SweepFolder::remove_failure(const SweepRun& run) {
 std::optional<std::string> SweepFolder::read_failure(const SweepRun& run) const {
   const std::optional<std::string> text = read_text(failure_path(run));
   if (!text) return std::nullopt;
-  const Json failure = Json::parse(*text, nullptr, false);
+  const Json failure = Json::try_parse(*text).value_or(Json());
   if (!failure.is_object()) return "failed for a reason that cannot be read";
-  return failure.value("error", "");
+  return failure.value("error", "").get<std::string>();
 }
 
 void SweepFolder::write_summary(std::string_view name, std::string_view content) {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/base/command_errors.h"
+#include "core/base/json.h"
 #include "core/config_reader.h"
 #include "core/error.h"
 
@@ -313,8 +313,7 @@ std::string yaml_text(const ConfigNode& node) {
       const bool is_plain = !node.is_quoted && !node.scalar.empty() &&
                             node.scalar.find_first_of(",[]{}#:\"'\n") == std::string::npos;
       if (is_plain) return node.scalar;
-      return nlohmann::json(node.scalar)
-          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      return Json(node.scalar).dump({.replaces_bad_utf8 = true});
     }
     case ConfigNode::Kind::Sequence:
       for (const ConfigNode& item : node.items) {

@@ -7,11 +7,11 @@
 #include <iterator>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <string_view>
 
+#include "core/base/json.h"
 #include "core/config_node.h"
 #include "core/config_reader.h"
 #include "reports/json_text.h"
@@ -24,8 +24,6 @@
 
 namespace metronome {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Where the flat keys of a result.json end.
 constexpr std::string_view kFirstDeepKey = "longest_stall";
@@ -91,10 +89,8 @@ Json configured_value(const Json& config, std::string_view key) {
   const Json* node = &config;
   while (!key.empty()) {
     const std::size_t length = std::min(key.find('.'), key.size());
-    const auto child =
-        node->is_object() ? node->find(std::string(key.substr(0, length))) : node->end();
-    if (!node->is_object() || child == node->end()) return nullptr;
-    node = &*child;
+    node = node->find(key.substr(0, length));
+    if (node == nullptr) return nullptr;
     key.remove_prefix(std::min(length + 1, key.size()));
   }
   return *node;
@@ -194,8 +190,8 @@ SweepSummary::Row SweepSummary::make_row(const SweepRow& row,
   }
   added.fields.emplace_back("point", json_text(run.id));
   for (const Metric& metric : kMetrics) {
-    const auto found = result.find(std::string(metric.key));
-    const bool is_number = found != result.end() && found->is_number();
+    const Json* found = result.find(metric.key);
+    const bool is_number = found != nullptr && found->is_number();
     added.metrics.push_back(is_number ? found->get<double>()
                                       : std::numeric_limits<double>::quiet_NaN());
   }

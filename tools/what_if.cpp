@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
+#include "core/base/json.h"
 #include "core/config_reader.h"
 #include "core/digest.h"
 #include "core/error.h"
@@ -21,8 +21,6 @@
 
 namespace metronome {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string set(const std::string& key, std::int64_t value) {
   return key + "=" + std::to_string(value);
@@ -133,9 +131,9 @@ class Candidates {
   }
   // The number the run has; nothing where it has no limit.
   std::optional<std::int64_t> current(std::string_view key) const {
-    const Json& scheduler = config_.at("scheduler");
-    if (const auto found = scheduler.find(key); found != scheduler.end()) {
-      if (found->is_number_integer() && *found > 0) return found->get<std::int64_t>();
+    const Json* found = config_.at("scheduler").find(key);
+    if (found != nullptr && found->is_number_integer() && found->get<std::int64_t>() > 0) {
+      return found->get<std::int64_t>();
     }
     if (key == "prefill_chunk_size") return 512;
     const std::int64_t budget = token_budget(scenario_.scheduler);

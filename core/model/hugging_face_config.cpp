@@ -2,20 +2,18 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/error.h"
 #include "core/model/model_catalogue.h"
 
 namespace metronome {
 namespace {
-
-using Json = nlohmann::json;
 
 // What the model code of an architecture implies and its config.json does not say, or may leave
 // out: transformers' configuration_{llama,mistral,mixtral,qwen3,qwen3_moe,gemma3}.py hold these
@@ -54,8 +52,8 @@ class Section {
   }
 
   const Json* find(const char* key) const {
-    const auto found = object_.find(key);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
+    const Json* found = object_.find(key);
+    return found == nullptr || found->is_null() ? nullptr : found;
   }
 
   // Whether the key is there, null included.
@@ -135,7 +133,8 @@ class Section {
 
   static std::string excerpt(const Json& value) {
     constexpr std::size_t kMaxShown = 40;
-    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    std::string text =
+        value.dump({.escapes_non_ascii = true, .replaces_bad_utf8 = true, .sorts_keys = true});
     if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
     return text;
   }
@@ -328,9 +327,7 @@ std::vector<std::int32_t> read_eos_token_ids(const Section& section) {
   const Json* value = section.find("eos_token_id");
   if (value == nullptr) return {};
   std::vector<std::int32_t> ids;
-  const std::vector<Json> items =
-      value->is_array() ? value->get<std::vector<Json>>() : std::vector<Json>{*value};
-  for (const Json& item : items) {
+  for (const Json& item : value->is_array() ? *value : Json::array({*value})) {
     constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
     if (!item.is_number_unsigned() || item.get<std::uint64_t>() > std::uint64_t{kMax}) {
       section.fail("eos_token_id", "must be a token id or a list of them, got " +
@@ -472,13 +469,14 @@ ModelConfig read_model(const Section& root, const Family& family) {
 Json parse_json(std::string_view text, const std::string& path) {
   try {
     return Json::parse(text);
-  } catch (const Json::parse_error& error) {
+  } catch (const JsonError& error) {
+    if (error.reason() == JsonError::Reason::NumberTooLarge) {
+      throw ConfigError(path + ": has a number too large; allowed: the config.json of a model");
+    }
     std::size_t line = 1;
-    for (std::size_t i = 0; i + 1 < error.byte && i < text.size(); ++i) line += text[i] == '\n';
+    for (std::size_t i = 0; i + 1 < error.byte() && i < text.size(); ++i) line += text[i] == '\n';
     throw ConfigError(path + ":" + std::to_string(line) +
                       ": is not JSON; allowed: the config.json of a model");
-  } catch (const Json::out_of_range&) {
-    throw ConfigError(path + ": has a number too large; allowed: the config.json of a model");
   }
 }
 

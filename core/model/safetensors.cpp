@@ -8,17 +8,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
+#include "core/base/json.h"
 #include "core/base/names.h"
 #include "core/error.h"
 
 namespace metronome {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the reference reader's limit
@@ -58,40 +55,32 @@ std::string excerpt(const Json& value) {
   // Not dumped whole: a value may be as long as the file.
   if (value.is_object()) return "an object";
   if (value.is_array() && value.size() > 16) return std::to_string(value.size()) + " entries";
-  return shortened(value.dump());
+  return shortened(value.dump({.sorts_keys = true}));
 }
 
 // JSON without the liberties that its parser takes: a key given twice is refused, and so is
 // nesting deeper than max_depth below the outermost brace. `what` is shown in messages.
-Json parse_strict_json(std::string_view text, int max_depth, const std::string& path,
+Json parse_strict_json(std::string_view text, std::size_t max_depth, const std::string& path,
                        const std::string& what) {
   // The parser takes a NUL byte for the end of its input.
   if (const std::size_t nul = text.find('\0'); nul != text.npos) {
     fail(path, what + ": is not JSON, byte " + std::to_string(nul) + " is NUL; allowed: JSON");
   }
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
-    if ((event == Event::object_start || event == Event::array_start) && depth > max_depth) {
+  using Reason = JsonError::Reason;
+  try {
+    return Json::parse(text, {.max_depth = max_depth + 1, .keys_once = true});
+  } catch (const JsonError& error) {
+    if (error.reason() == Reason::TooDeep) {
       fail(path, what + ": is nested too deeply; allowed: " + std::to_string(max_depth) +
                      " levels below the outermost");
     }
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key) {
-      const std::string& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) {
-        fail(path, what + ": has '" + shortened(key) + "' twice; allowed: every key once");
-      }
+    if (error.reason() == Reason::KeyTwice) {
+      fail(path, what + ": has '" + shortened(error.key()) + "' twice; allowed: every key once");
     }
-    return true;
-  };
-  try {
-    return Json::parse(text, check);
-  } catch (const Json::parse_error& error) {
-    fail(path, what + ": is not JSON at byte " + std::to_string(error.byte) + "; allowed: JSON");
-  } catch (const Json::out_of_range&) {
-    fail(path, what + ": has a number too large for JSON; allowed: JSON");
+    if (error.reason() == Reason::NumberTooLarge) {
+      fail(path, what + ": has a number too large for JSON; allowed: JSON");
+    }
+    fail(path, what + ": is not JSON at byte " + std::to_string(error.byte()) + "; allowed: JSON");
   }
 }
 
@@ -117,7 +106,8 @@ class EntryReader {
     for (const char* key : {"dtype", "shape", "data_offsets"}) {
       if (!value.contains(key)) fail(std::string(key) + " is missing" + kAllowed);
     }
-    for (const auto& [key, ignored] : value.items()) {
+    for (const Json::Member* member : value.sorted_items()) {
+      const std::string& key = member->key;
       if (key != "dtype" && key != "shape" && key != "data_offsets") {
         fail("unknown key '" + shortened(key) + "'" + kAllowed);
       }
@@ -142,7 +132,7 @@ class EntryReader {
   const TypeInfo& read_type(const Json& value) const {
     std::string names;
     for (const TypeInfo& type : kTypes) {
-      if (value == type.name) return type;
+      if (value.is_string() && value.string() == type.name) return type;
       names.append(names.empty() ? "" : ", ").append(type.name);
     }
     fail("dtype " + excerpt(value) + " is not known; allowed: " + names);
@@ -200,10 +190,10 @@ void check_metadata(const Json& metadata, const std::string& path) {
     fail(path,
          std::string(kMetadataKey) + ": must be an object, got " + excerpt(metadata) + allowed);
   }
-  for (const auto& [key, value] : metadata.items()) {
-    if (value.is_string()) continue;
-    fail(path, std::string(kMetadataKey) + ": '" + shortened(key) + "' must be text, got " +
-                   excerpt(value) + allowed);
+  for (const Json::Member* member : metadata.sorted_items()) {
+    if (member->value.is_string()) continue;
+    fail(path, std::string(kMetadataKey) + ": '" + shortened(member->key) + "' must be text, got " +
+                   excerpt(member->value) + allowed);
   }
 }
 
@@ -308,14 +298,14 @@ std::string shape_text(std::span<const std::int64_t> shape) {
 
 std::vector<Tensor> parse_safetensors(std::span<const std::byte> file, const std::string& path) {
   const std::string_view header = header_of(file, path);
-  constexpr int kMaxDepth = 2;  // a tensor's entry, and the lists in it
+  constexpr std::size_t kMaxDepth = 2;  // a tensor's entry, and the lists in it
   const Json document = parse_strict_json(header, kMaxDepth, path, "header");
-  std::vector<Entry> entries;
-  for (const auto& [name, value] : document.items()) {
-    if (name == kMetadataKey) {
-      check_metadata(value, path);
+  std::vector<Entry> entries;  // by name
+  for (const Json::Member* member : document.sorted_items()) {
+    if (member->key == kMetadataKey) {
+      check_metadata(member->value, path);
     } else {
-      entries.push_back(EntryReader(path, name).read(value));
+      entries.push_back(EntryReader(path, member->key).read(member->value));
     }
   }
   const std::span<const std::byte> bytes = file.subspan(kLengthBytes + header.size());
@@ -330,20 +320,20 @@ std::vector<Tensor> parse_safetensors(std::span<const std::byte> file, const std
 
 std::map<std::string, std::string> parse_safetensors_index(std::string_view json,
                                                            const std::string& path) {
-  constexpr int kMaxDepth = 16;  // its metadata are anybody's
+  constexpr std::size_t kMaxDepth = 16;  // its metadata are anybody's
   const Json document = parse_strict_json(json, kMaxDepth, path, "index");
-  const Json* weight_map = nullptr;
-  if (document.is_object() && document.contains("weight_map")) weight_map = &document["weight_map"];
+  const Json* weight_map = document.find("weight_map");
   if (weight_map == nullptr || !weight_map->is_object()) {
     fail(path, "weight_map: is missing; allowed: an object from tensors to files");
   }
   std::map<std::string, std::string> files;
-  for (const auto& [name, value] : weight_map->items()) {
-    if (!value.is_string() || !is_inside_folder(value.get_ref<const std::string&>())) {
-      fail(path, tensor_label(name) + ": cannot be in " + excerpt(value) +
+  for (const Json::Member* member : weight_map->sorted_items()) {
+    const Json& value = member->value;
+    if (!value.is_string() || !is_inside_folder(value.string())) {
+      fail(path, tensor_label(member->key) + ": cannot be in " + excerpt(value) +
                      "; allowed: the name of a file in the same folder");
     }
-    files.emplace(name, value.get<std::string>());
+    files.emplace(member->key, value.string());
   }
   return files;
 }

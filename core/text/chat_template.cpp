@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string_view>
 
+#include "core/base/json.h"
 #include "core/text/utf8.h"
 
 namespace metronome {
@@ -85,8 +85,7 @@ std::string render_llama3(std::span<const ChatMessage> messages, const ChatOptio
   for (const ChatMessage& message : messages) {
     if (message.role == "tool" || message.role == "ipython") {
       add_llama3_header("ipython", prompt);
-      using Json = nlohmann::json;
-      prompt += Json(message.content).dump(-1, ' ', false, Json::error_handler_t::replace);
+      prompt += Json(message.content).dump({.replaces_bad_utf8 = true});
     } else {
       add_llama3_header(message.role, prompt);
       prompt += trimmed(message.content);

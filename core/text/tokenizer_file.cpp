@@ -1,10 +1,10 @@
 #include "core/text/tokenizer_file.h"
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 
+#include "core/base/json.h"
 #include "core/error.h"
 #include "core/json_place.h"
 #include "core/text/tokenizer_json.h"
@@ -153,13 +153,11 @@ void read_template_token(const JsonPlace& processor, const JsonPlace& token,
   if (!tokens.has(name)) {
     refuse(token.at("id"), shown(name) + " is not in special_tokens", "one of them");
   }
-  const JsonPlace::Json& entry = tokens.json().at(name);
-  if (!entry.is_object() || !entry.contains("ids")) {
-    refuse(tokens, shown(name) + " has no ids", "an object with ids");
-  }
-  if (!entry.at("ids").is_array()) refuse(tokens, shown(name) + ": ids: is no list", "a list");
-  for (const JsonPlace::Json& id : entry.at("ids")) {
-    if (!id.is_number_integer() || id < 0 || id >= kMaxVocabSize) {
+  const Json* list = tokens.json().at(name).find("ids");
+  if (list == nullptr) refuse(tokens, shown(name) + " has no ids", "an object with ids");
+  if (!list->is_array()) refuse(tokens, shown(name) + ": ids: is no list", "a list");
+  for (const Json& id : *list) {
+    if (!id.is_number_integer() || id.get<std::uint64_t>() >= std::uint64_t{kMaxVocabSize}) {
       refuse(tokens, shown(name) + ": ids: has what is no id",
              "whole numbers from 0 to " + std::to_string(kMaxVocabSize - 1));
     }
@@ -290,7 +288,7 @@ AddedToken read_added_token(const JsonPlace& place) {
 
 TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& name) {
   TokenizerJson json = parse_tokenizer_json(text, name);
-  const JsonPlace root(name, *json.rest);
+  const JsonPlace root(name, json.rest);
   TokenizerFile file;
   if (!root.has("model")) refuse(root, "model: is missing", "a BPE model");
   read_model(root.at("model"), file);

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "core/base/json.h"
 
 namespace metronome {
 
@@ -16,7 +16,7 @@ namespace metronome {
 constexpr std::int64_t kMaxVocabSize = 2'000'000;
 
 struct TokenizerJson {
-  std::shared_ptr<nlohmann::ordered_json> rest;  // without `model.vocab` and `model.merges`
+  Json rest;  // without `model.vocab` and `model.merges`
   bool has_vocab = false;
   bool has_merges = false;
   std::vector<std::pair<std::string, std::int32_t>> vocab;  // in the order of the file

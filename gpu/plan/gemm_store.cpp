@@ -6,17 +6,15 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <tuple>
 
+#include "core/base/json.h"
 #include "core/error.h"
 #include "gpu/plan/whole_file.h"
 
 namespace metronome {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Of the file's layout and of how choices are made: another number, and all are made anew.
 constexpr std::int64_t kVersion = 1;
@@ -37,8 +35,8 @@ struct Place {
 };
 
 const Json& member(const Json& object, const char* key, const Place& place) {
-  const auto found = object.find(key);
-  if (found == object.end()) place.fail(key, "is missing");
+  const Json* found = object.find(key);
+  if (found == nullptr) place.fail(key, "is missing");
   return *found;
 }
 
@@ -72,7 +70,7 @@ GemmAlgorithm parse_algorithm(const Json& choice, const Place& place) {
   if (!words.is_array() || words.size() != algorithm.size()) place.fail("algorithm", kWanted);
   for (std::size_t i = 0; i < algorithm.size(); ++i) {
     if (!words[i].is_string()) place.fail("algorithm", kWanted);
-    const std::string& digits = words[i].get_ref<const std::string&>();
+    const std::string& digits = words[i].string();
     const char* const end = digits.data() + digits.size();
     const auto [stop, error] = std::from_chars(digits.data(), end, algorithm[i], 16);
     if (digits.size() != kHexDigits || error != std::errc() || stop != end) {
@@ -122,7 +120,7 @@ Json parse_json(const std::string& path, const std::string& text) {
   if (text.find('\0') != std::string::npos) fail(path, "is not JSON");
   try {
     return Json::parse(text);
-  } catch (const Json::exception&) {
+  } catch (const JsonError&) {
     fail(path, "is not JSON");
   }
 }
@@ -154,9 +152,9 @@ Json read_machines(const std::string& path) {
 
 void GemmStore::read(const std::string& path) {
   const Json machines = read_machines(path);
-  const auto found = machines.find(machine_);
+  const Json* found = machines.find(machine_);
   std::map<GemmKey, GemmChoice> parsed;
-  for (std::size_t i = 0; found != machines.end() && i < found->size(); ++i) {
+  for (std::size_t i = 0; found != nullptr && i < found->size(); ++i) {
     const Place place{path, "choice " + std::to_string(i) + " of '" + machine_ + "': "};
     const Json& json = (*found)[i];
     if (!json.is_object()) fail(path, place.where + "must be an object");
@@ -176,7 +174,7 @@ void GemmStore::write(const std::string& path) const {
   for (const auto& [key, choice] : choices_) mine.push_back(to_json(key, choice));
   const Json document = {{"version", kVersion}, {"machines", std::move(machines)}};
   // Names of GPUs come from drivers: bytes that are not UTF-8 are replaced.
-  write_whole_file(path, document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_whole_file(path, document.dump({.indent = 1, .replaces_bad_utf8 = true}) + "\n");
 }
 
 const GemmChoice* GemmStore::find(const GemmKey& key) const {

@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/error.h"
 #include "core/scenario.h"
 #include "gpu/cuda_backend.h"
@@ -24,7 +24,6 @@ namespace metronome {
 namespace {
 
 using namespace testing;
-using nlohmann::json;
 
 const std::string kModels = testing::source_dir() + "/tests/fixtures/models_bf16/";
 constexpr std::size_t kMiB = 1 << 20;
@@ -250,11 +249,11 @@ TEST_CASE("an engine whose invariance failed is tested again", "[gpu_backend]") 
 }
 
 // Of every step what was decided, and not when.
-std::vector<json> decisions_of(const std::string& folder) {
-  std::vector<json> decisions;
+std::vector<Json> decisions_of(const std::string& folder) {
+  std::vector<Json> decisions;
   std::istringstream lines(read_text_file(folder + "/steps.jsonl"));
   for (std::string line; std::getline(lines, line);) {
-    json step = json::parse(line);
+    Json step = Json::parse(line);
     for (const char* time : {"planned_ns", "started_ns", "finished_ns", "decode_only_ns"}) {
       step.erase(time);
     }
@@ -296,7 +295,7 @@ void check_shipped(const std::string& family, const std::string& workload,
   if (workload == "prefix_caching") variants.push_back("cached-512");
   std::string blocks;
   for (const std::string& variant : variants) {
-    const json result = json::parse(read_text_file(measured + "/" + variant + "/result.json"));
+    const Json result = Json::parse(read_text_file(measured + "/" + variant + "/result.json"));
     CHECK(result.at("backend") == "cuda");
     CHECK(result.at("completed") == 5);
     CHECK(result.at("failed") == 0);
@@ -309,7 +308,7 @@ void check_shipped(const std::string& family, const std::string& workload,
   REQUIRE(sim.exit_code == 0);
   for (const std::string& variant : variants) {
     INFO(variant);
-    const std::vector<json> a = decisions_of(measured + "/" + variant);
+    const std::vector<Json> a = decisions_of(measured + "/" + variant);
     CHECK(a.size() > 5);
     CHECK(a == decisions_of(simulated + "/" + variant));
   }

@@ -1,7 +1,7 @@
 // `metronome calibrate --backend=cuda` in the emulator: its times say nothing, but the way from
 // steps to a file is the one on a GPU.
-#include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
@@ -30,9 +30,9 @@ TEST_CASE("calibrate --backend=cuda measures, keeps, fits and stores", "[calibra
   CHECK(contains(result.out, " 2 in flight"));
   CHECK(contains(result.out, "gaps: ran with fewer steps in flight than others"));
   CHECK_FALSE(contains(result.out, "host gap    not measured"));
-  const auto file = nlohmann::json::parse(read_text_file(out));
+  const auto file = Json::parse(read_text_file(out));
   CHECK(file["engine"] == "metronome cuda");
-  CHECK(file["body"]["steps"] > 100);
+  CHECK(file["body"]["steps"].get<int>() > 100);
   const CommandResult again =
       run_program(metronome_program(), "calibrate --from '" + folder.path() + "/tiny.steps' " +
                                            "--out '" + folder.path() + "/again.json'");
@@ -54,7 +54,7 @@ TEST_CASE("bench times the same steps with each option that is off by default, a
         "XDG_CACHE_HOME='" + folder.path() + "'");
     INFO(bench.out << bench.err);
     CHECK(bench.exit_code == 0);
-    const auto file = nlohmann::json::parse(read_text_file(out));
+    const auto file = Json::parse(read_text_file(out));
     CHECK(file["early_launches"] == contains(options, "early"));
     CHECK(file["fused_decodes"] == contains(options, "fused"));
     CHECK(file["wgmma_attention"] == contains(options, "wgmma-attention"));

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/base/json.h"
 #include "gpu/gpu_info.h"
 #include "gpu/product_bench.h"
 #include "gpu/product_kernels.h"
@@ -189,7 +189,7 @@ TEST_CASE("what was measured before the GPU broke is printed and written", "[gpu
   std::cout.rdbuf(before);
   CHECK(exit_code == 0);
   CHECK(contains(error, "illegal"));
-  const auto json = nlohmann::json::parse(read_text_file(command.json));
+  const auto json = Json::parse(read_text_file(command.json));
   CHECK(json["points"].size() >= 2);
   CHECK(json["points"].size() <= 4);
   std::size_t num_timed = 0;

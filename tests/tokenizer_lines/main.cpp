@@ -7,17 +7,16 @@
 #include <cstdint>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/text/tokenizer.h"
 
 namespace {
 
-using Json = nlohmann::json;
 using namespace metronome;
 
 std::string from_hex(const std::string& hex) {
@@ -54,18 +53,19 @@ Json time_of(const Tokenizer& tokenizer, const std::string& path, int rounds) {
 
 Json answer(const Tokenizer& tokenizer, const Json& question) {
   if (question.contains("file")) {
-    return time_of(tokenizer, question.at("file"), question.at("rounds"));
+    return time_of(tokenizer, question.at("file").string(), question.at("rounds").get<int>());
   }
   if (question.contains("hex")) {
     Json ids = Json::array();
-    for (const TokenId id : tokenizer.encode(from_hex(question.at("hex")), question.at("add"))) {
+    for (const TokenId id :
+         tokenizer.encode(from_hex(question.at("hex").string()), question.at("add").get<bool>())) {
       ids.push_back(value(id));
     }
     return ids;
   }
   std::vector<TokenId> ids;
   for (const Json& id : question.at("ids")) ids.push_back(TokenId{id.get<std::int32_t>()});
-  return to_hex(decode(tokenizer, ids, question.at("skip")));
+  return to_hex(decode(tokenizer, ids, question.at("skip").get<bool>()));
 }
 
 }  // namespace

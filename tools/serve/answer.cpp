@@ -1,9 +1,9 @@
 #include "tools/serve/answer.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/base/json.h"
 #include "core/text/tokenizer.h"
 
 namespace metronome {
@@ -161,9 +161,10 @@ void Answer::add_logprobs(Choice& choice, const std::vector<Token>& tokens) {
   for (const Token& token : tokens) {
     if (!has(token)) continue;
     // Keys are texts; where two tokens have the same one, the likelier stays.
-    nlohmann::ordered_json top = nlohmann::ordered_json::object();
+    Json top = Json::object();
     for (std::size_t i = 1; i < token.logprobs.size(); ++i) {
-      top.emplace(token_text(token.logprobs[i].token), token.logprobs[i].logprob);
+      const std::string text = token_text(token.logprobs[i].token);
+      if (!top.contains(text)) top[text] = token.logprobs[i].logprob;
     }
     json_.raw(top.dump());
   }

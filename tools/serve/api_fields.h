@@ -3,26 +3,24 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/types.h"
 
 namespace metronome {
 
-using ApiJson = nlohmann::json;
-
 // Throws ApiError: not JSON, not UTF-8, not an object.
-ApiJson parse_body(std::string_view body);
+Json parse_body(std::string_view body);
 
 // A field that is absent and one that is null are the same: nothing was said.
 class ApiFields {
  public:
   // `object` outlives this. `prefix` stands before names in messages ("stream_options.").
-  explicit ApiFields(const ApiJson& object, std::string prefix = {});
+  explicit ApiFields(const Json& object, std::string prefix = {});
 
   bool has(const char* name) const { return find(name) != nullptr; }
   std::optional<std::int64_t> integer(const char* name, std::int64_t min, std::int64_t max) const;
@@ -31,7 +29,7 @@ class ApiFields {
   std::optional<std::string> text(const char* name) const;
   std::vector<std::string> texts(const char* name) const;  // a text, or a list of them
   std::vector<TokenId> token_ids(const char* name, std::int64_t vocab_size) const;
-  const ApiJson* find(const char* name) const;  // nullptr: absent or null
+  const Json* find(const char* name) const;  // nullptr: absent or null
   // Of an object.
   std::optional<ApiFields> fields(const char* name) const;
 
@@ -40,12 +38,12 @@ class ApiFields {
   void allow_only(const char* name, double neutral) const;
 
  private:
-  const ApiJson* object_;
+  const Json* object_;
   std::string prefix_;
 };
 
 // A list of token ids. Throws ApiError at `name`.
-std::vector<TokenId> read_token_ids(const ApiJson& list, std::int64_t vocab_size,
+std::vector<TokenId> read_token_ids(const Json& list, std::int64_t vocab_size,
                                     const std::string& name);
 
 }  // namespace metronome

@@ -1,9 +1,9 @@
 #include "tools/serve/api_request.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/base/json.h"
 #include "core/base/rng.h"
 #include "core/text/chat_template.h"
 #include "core/text/tokenizer.h"
@@ -52,13 +52,13 @@ std::vector<TokenId> encode(const ServedModel& model, std::string_view text, boo
 
 std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
                                                      const ServedModel& model) {
-  const ApiJson* prompt = fields.find("prompt");
+  const Json* prompt = fields.find("prompt");
   constexpr const char* kAllowed =
       "allowed: a text, a list of texts, a list of token ids, or a list of such lists";
   if (prompt == nullptr) fields.fail("prompt", std::string("is missing; ") + kAllowed);
   const bool adds_special = fields.truth("add_special_tokens", true);
   if (prompt->is_string()) {
-    return {encode(model, prompt->get_ref<const std::string&>(), adds_special)};
+    return {encode(model, prompt->string(), adds_special)};
   }
   if (!prompt->is_array() || prompt->empty()) fields.fail("prompt", std::string(kAllowed));
   if (prompt->front().is_number()) return {read_token_ids(*prompt, model.vocab_size, "prompt")};
@@ -67,9 +67,9 @@ std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
     fields.fail("prompt", std::to_string(prompt->size()) + " prompts are too many; allowed: " +
                               std::to_string(model.max_choices));
   }
-  for (const ApiJson& entry : *prompt) {
+  for (const Json& entry : *prompt) {
     if (entry.is_string()) {
-      prompts.push_back(encode(model, entry.get_ref<const std::string&>(), adds_special));
+      prompts.push_back(encode(model, entry.string(), adds_special));
     } else if (entry.is_array()) {
       prompts.push_back(read_token_ids(entry, model.vocab_size, "prompt"));
     } else {
@@ -80,16 +80,16 @@ std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
 }
 
 // A text, or a list of parts of type text.
-std::string message_content(const ApiJson& message, const std::string& name) {
+std::string message_content(const Json& message, const std::string& name) {
   const ApiFields fields(message, name + ".");
-  const ApiJson* content = fields.find("content");
+  const Json* content = fields.find("content");
   if (content == nullptr) return {};  // of an assistant that called a tool
   if (content->is_string()) return content->get<std::string>();
   constexpr const char* kAllowed =
       "allowed: a text, or a list of {\"type\": \"text\", \"text\": ...}";
   if (!content->is_array()) fields.fail("content", kAllowed);
   std::string text;
-  for (const ApiJson& part : *content) {
+  for (const Json& part : *content) {
     if (!part.is_object()) fields.fail("content", kAllowed);
     const ApiFields part_fields(part, name + ".content.");
     const std::string type = part_fields.text("type").value_or("text");
@@ -105,14 +105,14 @@ std::string message_content(const ApiJson& message, const std::string& name) {
 }
 
 std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& model) {
-  const ApiJson* messages = fields.find("messages");
+  const Json* messages = fields.find("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     fields.fail("messages", "allowed: a list of at least one {\"role\": ..., \"content\": ...}");
   }
   std::vector<ChatMessage> chat;
   for (std::size_t i = 0; i < messages->size(); ++i) {
     const std::string name = "messages[" + std::to_string(i) + "]";
-    const ApiJson& message = (*messages)[i];
+    const Json& message = (*messages)[i];
     if (!message.is_object()) throw ApiError(400, name + ": is no object", name);
     const std::optional<std::string> role = ApiFields(message, name + ".").text("role");
     if (!role) throw ApiError(400, name + ".role: is missing", name + ".role");
@@ -161,9 +161,9 @@ void refuse_unsupported(const ApiFields& fields, const ServedModel& model) {
        {"tools", "functions", "logit_bias", "suffix", "bad_words", "allowed_token_ids",
         "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
         "prompt_logprobs", "truncate_prompt_tokens"}) {
-    const ApiJson* value = fields.find(name);
+    const Json* value = fields.find(name);
     const bool says_nothing = value == nullptr || (value->is_structured() && value->empty()) ||
-                              (value->is_string() && value->get_ref<const std::string&>().empty());
+                              (value->is_string() && value->string().empty());
     if (!says_nothing) fields.fail(name, "is not supported");
   }
   if (const std::optional<ApiFields> format = fields.fields("response_format")) {
@@ -287,7 +287,7 @@ std::string error_json(int status, std::string_view message, std::string_view pa
 
 ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedModel& model,
                             std::uint64_t number) {
-  const ApiJson json = parse_body(body);
+  const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
   refuse_unsupported(fields, model);
@@ -322,7 +322,7 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
 }
 
 std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& model) {
-  const ApiJson json = parse_body(body);
+  const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
   if (fields.has("messages")) return chat_prompt(fields, model);
@@ -332,7 +332,7 @@ std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& mo
 }
 
 std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& model) {
-  const ApiJson json = parse_body(body);
+  const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
   if (!fields.has("tokens")) fields.fail("tokens", "is missing; allowed: a list of token ids");

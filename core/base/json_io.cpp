@@ -1,0 +1,241 @@
+// JSON as text, both ways, over nlohmann/json.
+#include <nlohmann/json.hpp>
+
+#include "core/base/json.h"
+
+namespace metronome {
+namespace {
+
+using Library = nlohmann::json;
+using Reason = JsonError::Reason;
+
+// "[json.exception.parse_error.101] parse error at line 1, ...": without the library's number.
+std::string message_of(const Library::exception& error) {
+  const std::string text = error.what();
+  const std::size_t end = text.find("] ");
+  return end == std::string::npos ? text : text.substr(end + 2);
+}
+
+// What the library tells while it reads, told to JsonEvents.
+class Listener {
+ public:
+  explicit Listener(JsonEvents& events) : events_(events) {}
+
+  bool null() {
+    events_.null();
+    return true;
+  }
+  bool boolean(bool value) {
+    events_.boolean(value);
+    return true;
+  }
+  bool number_integer(std::int64_t value) {
+    events_.integer(value);
+    return true;
+  }
+  bool number_unsigned(std::uint64_t value) {
+    events_.unsigned_integer(value);
+    return true;
+  }
+  bool number_float(double value, const std::string& /*text*/) {
+    events_.number(value);
+    return true;
+  }
+  bool string(const std::string& value) {
+    events_.string(value);
+    return true;
+  }
+  bool binary(Library::binary_t& /*value*/) { return false; }  // of other formats than JSON
+  bool key(const std::string& name) {
+    events_.key(name);
+    return true;
+  }
+  bool start_object(std::size_t /*size*/) {
+    events_.begin_object();
+    return true;
+  }
+  bool end_object() {
+    events_.end_object();
+    return true;
+  }
+  bool start_array(std::size_t /*size*/) {
+    events_.begin_array();
+    return true;
+  }
+  bool end_array() {
+    events_.end_array();
+    return true;
+  }
+  bool parse_error(std::size_t byte, const std::string& /*token*/,
+                   const Library::exception& error) {
+    const bool is_range = dynamic_cast<const Library::out_of_range*>(&error) != nullptr;
+    throw JsonError(is_range ? Reason::NumberTooLarge : Reason::NoJson, message_of(error), byte);
+  }
+
+ private:
+  JsonEvents& events_;
+};
+
+// Builds the value that a text holds.
+class Builder final : public JsonEvents {
+ public:
+  explicit Builder(const JsonLimits& limits) : limits_(limits) {}
+
+  Json take() { return std::move(root_); }
+
+  void null() override { put(nullptr); }
+  void boolean(bool value) override { put(value); }
+  void integer(std::int64_t value) override { put(value); }
+  void unsigned_integer(std::uint64_t value) override { put(value); }
+  void number(double value) override { put(value); }
+  void string(std::string_view value) override { put(value); }
+  void key(std::string_view name) override {
+    Json& object = *open_.back();
+    if (limits_.keys_once && object.contains(name)) {
+      const std::string key(name);
+      throw JsonError(Reason::KeyTwice, "key '" + key + "' is there twice", 0, key);
+    }
+    member_ = &object[name];
+  }
+  void begin_object() override { open(Json::object()); }
+  void end_object() override { open_.pop_back(); }
+  void begin_array() override { open(Json::array()); }
+  void end_array() override { open_.pop_back(); }
+
+ private:
+  Json& put(Json value) {
+    if (open_.empty()) return root_ = std::move(value);
+    if (open_.back()->is_object()) return *member_ = std::move(value);
+    open_.back()->push_back(std::move(value));
+    return open_.back()->back();
+  }
+
+  void open(Json container) {
+    if (open_.size() == limits_.max_depth) {
+      throw JsonError(Reason::TooDeep, "arrays and objects are nested more than " +
+                                           std::to_string(limits_.max_depth) + " deep");
+    }
+    open_.push_back(&put(std::move(container)));
+  }
+
+  const JsonLimits& limits_;
+  Json root_;
+  // Containers that are open. A container grows only while it is the last, so none of them moves.
+  std::vector<Json*> open_;
+  Json* member_ = nullptr;  // of the last one, whose key was read
+};
+
+// Writes a value as the library writes it.
+class Writer {
+ public:
+  Writer(const JsonStyle& style, std::string& out) : style_(style), out_(out) {}
+
+  void write(const Json& json, std::size_t depth) {
+    if (json.is_object()) {
+      write_object(json, depth);
+    } else if (json.is_array()) {
+      write_array(json, depth);
+    } else if (json.is_string()) {
+      write_string(json.string());
+    } else if (json.is_number_unsigned()) {
+      out_ += std::to_string(json.get<std::uint64_t>());
+    } else if (json.is_number_integer()) {
+      out_ += std::to_string(json.get<std::int64_t>());
+    } else if (json.is_number()) {
+      out_ += Library(json.get<double>()).dump();
+    } else {
+      out_ += json.is_null() ? "null" : json.get<bool>() ? "true" : "false";
+    }
+  }
+
+ private:
+  void write_object(const Json& json, std::size_t depth) {
+    const char* separator = "{";
+    const auto write_member = [&](const Json::Member& member) {
+      out_ += std::exchange(separator, ",");
+      break_line(depth + 1);
+      write_string(member.key);
+      out_ += style_.indent < 0 ? ":" : ": ";
+      write(member.value, depth + 1);
+    };
+    if (style_.sorts_keys) {
+      for (const Json::Member* member : json.sorted_items()) write_member(*member);
+    } else {
+      for (const Json::Member& member : json.items()) write_member(member);
+    }
+    if (json.empty()) {
+      out_ += "{}";
+    } else {
+      break_line(depth);
+      out_ += '}';
+    }
+  }
+
+  void write_array(const Json& json, std::size_t depth) {
+    const char* separator = "[";
+    for (const Json& entry : json) {
+      out_ += std::exchange(separator, ",");
+      break_line(depth + 1);
+      write(entry, depth + 1);
+    }
+    if (json.empty()) {
+      out_ += "[]";
+    } else {
+      break_line(depth);
+      out_ += ']';
+    }
+  }
+
+  void write_string(const std::string& text) {
+    const auto is_plain = [](char c) { return c >= ' ' && c < '\x7f' && c != '"' && c != '\\'; };
+    if (std::all_of(text.begin(), text.end(), is_plain)) {
+      out_.append("\"").append(text).append("\"");
+    } else {
+      using Handler = Library::error_handler_t;
+      out_ += Library(text).dump(-1, ' ', style_.escapes_non_ascii,
+                                 style_.replaces_bad_utf8 ? Handler::replace : Handler::strict);
+    }
+  }
+
+  void break_line(std::size_t depth) {
+    if (style_.indent < 0) return;
+    out_ += '\n';
+    out_.append(depth * static_cast<std::size_t>(style_.indent), ' ');
+  }
+
+  const JsonStyle& style_;
+  std::string& out_;
+};
+
+}  // namespace
+
+void parse_json(std::string_view text, JsonEvents& events) {
+  Listener listener(events);
+  Library::sax_parse(text.begin(), text.end(), &listener);
+}
+
+Json Json::parse(std::string_view text, const JsonLimits& limits) {
+  Builder builder(limits);
+  parse_json(text, builder);
+  return builder.take();
+}
+
+std::optional<Json> Json::try_parse(std::string_view text) {
+  try {
+    return parse(text);
+  } catch (const JsonError&) {
+    return std::nullopt;
+  }
+}
+
+std::string Json::dump(const JsonStyle& style) const {
+  std::string text;
+  try {
+    Writer(style, text).write(*this, 0);
+  } catch (const Library::exception& error) {
+    throw JsonError(Reason::Misuse, message_of(error));
+  }
+  return text;
+}
+
+}  // namespace metronome
