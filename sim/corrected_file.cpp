@@ -87,11 +87,12 @@ CorrectedModel read_corrected(const CostModelFile& file) {
 std::unique_ptr<CostModel> make_corrected_cost_model(const CostModelFile& file,
                                                      const ModelConfig& model,
                                                      const HardwareSpec& hardware,
-                                                     const CostModelConfig& config) {
+                                                     const CostModelConfig& config,
+                                                     MakeBaseFn make_base) {
   CorrectedModel corrected = read_corrected(file);
   std::unique_ptr<CostModel> base;
   if (corrected.base) {
-    base = make_cost_model(*corrected.base, model, hardware, config);
+    base = make_base(*corrected.base, model, hardware, config);
   } else {
     if (hardware.memory_bytes == 0) {
       throw UnplacedConfigError("hardware", hardware.name + " is not in the catalogue, and " +

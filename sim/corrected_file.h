@@ -6,8 +6,12 @@
 #include <optional>
 
 #include "core/base/json.h"
+#include "core/model/model_config.h"
+#include "core/scenario.h"
 #include "sim/corrected_fit.h"
+#include "sim/cost_model.h"
 #include "sim/cost_model_file.h"
+#include "sim/hardware.h"
 
 namespace metronome {
 
@@ -23,10 +27,17 @@ Json corrected_body(const CorrectedModel& corrected);
 // Throws ConfigError that names file and key where the body is not what corrected_body() writes.
 CorrectedModel read_corrected(const CostModelFile& file);
 
+// As make_cost_model(), which makes the model that is corrected.
+using MakeBaseFn = std::unique_ptr<CostModel> (*)(const CostModelFile& file,
+                                                  const ModelConfig& model,
+                                                  const HardwareSpec& hardware,
+                                                  const CostModelConfig& config);
+
 // See make_cost_model().
 std::unique_ptr<CostModel> make_corrected_cost_model(const CostModelFile& file,
                                                      const ModelConfig& model,
                                                      const HardwareSpec& hardware,
-                                                     const CostModelConfig& config);
+                                                     const CostModelConfig& config,
+                                                     MakeBaseFn make_base);
 
 }  // namespace metronome

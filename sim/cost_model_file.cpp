@@ -8,12 +8,8 @@
 #include "core/catalogue.h"
 #include "core/error.h"
 #include "core/json_place.h"
-#include "sim/corrected_file.h"
 #include "sim/device_share.h"
-#include "sim/fitted_file.h"
 #include "sim/hardware_catalogue.h"
-#include "sim/profile_file.h"
-#include "sim/replay_file.h"
 
 namespace metronome {
 
@@ -25,29 +21,6 @@ namespace {
 
 constexpr const char* kFormatKey = "metronome_cost_model";
 constexpr const char* kAllowed = "the path of a file that `metronome calibrate` wrote";
-
-// What reads the body of a kind of file.
-struct Kind {
-  std::string_view name;
-  std::unique_ptr<CostModel> (*make)(const CostModelFile& file, const ModelConfig& model,
-                                     const HardwareSpec& hardware, const CostModelConfig& config);
-};
-
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {
-      {"corrected", make_corrected_cost_model},
-      {"fitted", make_fitted_cost_model},
-      {"profile", make_profile_model},
-      {"replay", make_replay_cost_model},
-  };
-  return all;
-}
-
-const Kind* find_kind(std::string_view name) {
-  const auto found = std::find_if(kinds().begin(), kinds().end(),
-                                  [&](const Kind& kind) { return kind.name == name; });
-  return found == kinds().end() ? nullptr : &*found;
-}
 
 // A file that comes with the program.
 struct Shipped {
@@ -97,12 +70,9 @@ CostModelFile parse_cost_model_file(std::string_view text, const std::string& na
   file.tensor_parallel_size = root.at("tensor_parallel_size").integer(1, kMaxTensorParallel);
   file.engine = root.at("engine").text();
   file.source = root.at("source").text();
-  if (find_kind(file.kind) == nullptr) {
-    std::string allowed;
-    for (const Kind& kind : kinds()) {
-      allowed += (allowed.empty() ? "" : ", ") + std::string(kind.name);
-    }
-    root.at("kind").fail("'" + file.kind + "' is unknown; allowed: " + allowed);
+  if (std::find(std::begin(kCostModelKinds), std::end(kCostModelKinds), file.kind) ==
+      std::end(kCostModelKinds)) {
+    root.at("kind").fail("'" + file.kind + "' is unknown; allowed: " + join_names(kCostModelKinds));
   }
   if (!root.at("body").json().is_object()) root.at("body").fail("is no object");
   file.body = std::make_shared<const Json>(root.at("body").json());
@@ -138,24 +108,6 @@ HardwareSpec measured_hardware(const CostModelFile& file) {
   HardwareSpec unknown;
   unknown.name = file.hardware;
   return unknown;
-}
-
-std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const ModelConfig& model,
-                                           const HardwareSpec& hardware,
-                                           const CostModelConfig& config) {
-  if (file.tensor_parallel_size != config.tensor_parallel_size) {
-    throw UnplacedConfigError(
-        "cost_model.tensor_parallel_size",
-        std::to_string(config.tensor_parallel_size) + " is not what " + file.name +
-            " was measured with; allowed: " + std::to_string(file.tensor_parallel_size));
-  }
-  if (file.hardware != hardware.name) {
-    throw UnplacedConfigError("hardware", hardware.name + " is not what " + file.name +
-                                              " was measured on; allowed: " + file.hardware +
-                                              ", or leave it out");
-  }
-  check_tensor_parallel(model, file.tensor_parallel_size);
-  return find_kind(file.kind)->make(file, model, hardware, config);
 }
 
 }  // namespace metronome

@@ -13,16 +13,17 @@
 #include "core/config_node.h"
 #include "core/model/model_config.h"
 #include "core/scenario.h"
-#include "sim/cost_model.h"
 #include "sim/hardware.h"
 
 namespace metronome {
 
+// By whose code the body is read and written.
+constexpr std::string_view kCostModelKinds[] = {"corrected", "fitted", "profile", "replay"};
 constexpr int kCostModelFormat = 1;            // changes whenever older files can no longer be read
 constexpr std::int64_t kMaxCount = INT64_MAX;  // of steps in a file: counts have no bound
 
 struct CostModelFile {
-  std::string kind;      // "corrected", "fitted", "profile", "replay"
+  std::string kind;      // of kCostModelKinds
   std::string name;      // of the catalogue, or the path, for messages
   std::string hardware;  // of the catalogue where it is there, else what the measurements call it
   std::string model;     // of the catalogue where it is there, else what the measurements call it
@@ -49,13 +50,5 @@ CostModelFile parse_cost_model_file(std::string_view text, const std::string& na
 // The hardware that the file was measured on; only its name is known where the catalogue does not
 // have it.
 HardwareSpec measured_hardware(const CostModelFile& file);
-
-// Step times of the file; KV capacity and, where the file says nothing of it, the host gap are
-// those of the hardware. Throws ConfigError naming the file where it was measured with a model of
-// another shape, and UnplacedConfigError where with another tensor_parallel_size or on other
-// hardware.
-std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const ModelConfig& model,
-                                           const HardwareSpec& hardware,
-                                           const CostModelConfig& config);
 
 }  // namespace metronome

@@ -14,6 +14,7 @@
 #include "sim/cost_model_predictor.h"
 #include "sim/fitted_file.h"
 #include "sim/hardware_catalogue.h"
+#include "sim/measured_model.h"
 #include "sim/roofline.h"
 #include "sim/sim_executor.h"
 #include "sim/speaking_executor.h"

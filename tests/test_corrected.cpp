@@ -13,6 +13,7 @@
 #include "sim/corrected_fit.h"
 #include "sim/corrected_model.h"
 #include "sim/hardware_catalogue.h"
+#include "sim/measured_model.h"
 #include "sim/roofline.h"
 #include "tests/allocations.h"
 #include "tests/catch.h"

@@ -8,6 +8,7 @@
 #include "sim/fitted_file.h"
 #include "sim/fitted_fit.h"
 #include "sim/hardware_catalogue.h"
+#include "sim/measured_model.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/error_of.h"

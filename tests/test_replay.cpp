@@ -6,6 +6,7 @@
 #include "reports/result_reader.h"
 #include "sim/fitted_file.h"
 #include "sim/hardware_catalogue.h"
+#include "sim/measured_model.h"
 #include "sim/replay_file.h"
 #include "tests/allocations.h"
 #include "tests/catch.h"

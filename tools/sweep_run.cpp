@@ -22,7 +22,6 @@
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "tools/progress.h"
-#include "tools/run_choice.h"
 #include "tools/variant_run.h"
 
 namespace metronome {

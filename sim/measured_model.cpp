@@ -1,0 +1,51 @@
+#include "sim/measured_model.h"
+
+#include <string>
+#include <string_view>
+
+#include "core/error.h"
+#include "sim/corrected_file.h"
+#include "sim/device_share.h"
+#include "sim/fitted_file.h"
+#include "sim/profile_file.h"
+#include "sim/replay_file.h"
+
+namespace metronome {
+namespace {
+
+using MakeFn = std::unique_ptr<CostModel> (*)(const CostModelFile& file, const ModelConfig& model,
+                                              const HardwareSpec& hardware,
+                                              const CostModelConfig& config);
+
+MakeFn maker_of(std::string_view kind) {
+  if (kind == "fitted") return make_fitted_cost_model;
+  if (kind == "profile") return make_profile_model;
+  if (kind == "replay") return make_replay_cost_model;
+  METRONOME_CHECK(kind == "corrected", "reading a file refuses unknown kinds");
+  return [](const CostModelFile& file, const ModelConfig& model, const HardwareSpec& hardware,
+            const CostModelConfig& config) {
+    return make_corrected_cost_model(file, model, hardware, config, make_cost_model);
+  };
+}
+
+}  // namespace
+
+std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const ModelConfig& model,
+                                           const HardwareSpec& hardware,
+                                           const CostModelConfig& config) {
+  if (file.tensor_parallel_size != config.tensor_parallel_size) {
+    throw UnplacedConfigError(
+        "cost_model.tensor_parallel_size",
+        std::to_string(config.tensor_parallel_size) + " is not what " + file.name +
+            " was measured with; allowed: " + std::to_string(file.tensor_parallel_size));
+  }
+  if (file.hardware != hardware.name) {
+    throw UnplacedConfigError("hardware", hardware.name + " is not what " + file.name +
+                                              " was measured on; allowed: " + file.hardware +
+                                              ", or leave it out");
+  }
+  check_tensor_parallel(model, file.tensor_parallel_size);
+  return maker_of(file.kind)(file, model, hardware, config);
+}
+
+}  // namespace metronome
