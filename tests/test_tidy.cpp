@@ -198,7 +198,11 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
     CHECK(count_includes(path, "#include <nlohmann/json.hpp>") == 1);
     CHECK(count_includes(path, "#include <nlohmann/json_fwd.hpp>") == 1);
   }
-  CHECK(count_includes("tools/x.h", "#include <boost/program_options.hpp>") == 1);
+  CHECK(count_includes("tools/x.h", "#include <boost/asio.hpp>") == 1);
+  CHECK(count_includes("tools/x.cpp", "#include <boost/asio.hpp>") == 0);
+  CHECK(count_includes("tools/x.cpp", "#include <boost/program_options.hpp>") == 1);
+  CHECK(count_includes("tests/x.cpp", "#include <boost/program_options/parsers.hpp>") == 1);
+  CHECK(count_includes("tools/command_options.cpp", "#include <boost/program_options.hpp>") == 0);
   CHECK(count_includes("core/x.h", "#include <vector>") == 0);
   CHECK(count_includes("core/x.h", "#include <Eigen/Dense>") == 1);
   CHECK(count_includes("core/x.h", "#include <unistd.h>") == 1);

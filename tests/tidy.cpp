@@ -194,6 +194,14 @@ std::string project_include_fault(std::string_view path, std::string_view target
   return "no include rule for " + std::string(module) + "/";
 }
 
+// Libraries that cost seconds to compile: one file knows them, the others use its interface.
+struct Facade {
+  std::string_view library;
+  std::string_view path;
+};
+
+constexpr Facade kFacades[] = {{"boost/program_options", "tools/command_options.cpp"}};
+
 std::string system_include_fault(std::string_view path, std::string_view target) {
   const std::string name = "<" + std::string(target) + ">";
   const std::string_view module = module_of(path);
@@ -205,6 +213,10 @@ std::string system_include_fault(std::string_view path, std::string_view target)
   const bool is_json = path.starts_with("core/base/json") && path.ends_with(".cpp");
   if (target.starts_with("nlohmann/") && !is_json && path != "tests/test_json.cpp") {
     return name + ": use core/base/json.h";
+  }
+  for (const Facade& facade : kFacades) {
+    if (!target.starts_with(facade.library) || path == facade.path) continue;
+    return name + " outside " + std::string(facade.path);
   }
   if (!path.ends_with(".h") || module == "tests") return {};
   for (const std::string_view library : {"yaml-cpp/", "boost/"}) {

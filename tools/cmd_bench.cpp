@@ -1,6 +1,5 @@
 // `metronome bench`: step times of a model on this GPU beside the machine's floor.
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <charconv>
 #include <initializer_list>
 #include <iostream>
@@ -25,7 +24,6 @@
 namespace metronome {
 namespace {
 
-namespace po = boost::program_options;
 struct BenchOptions {
   std::string model;
   std::string json;  // file; empty: none
@@ -38,8 +36,10 @@ struct BenchOptions {
   bool has_wgmma_products = false;
   bool has_fused_decodes = false;
   bool has_products = false;
+  std::optional<std::string> tokens_text;
   std::vector<std::int32_t> tokens;  // of the products; empty: kProductTokens
-  PredictOptions predict;            // without hardware: nothing is predicted
+  std::optional<std::string> rates_text;
+  PredictOptions predict;  // without hardware: nothing is predicted
 };
 
 constexpr const char* kExamples =
@@ -63,41 +63,35 @@ constexpr const char* kExamples =
     "\n"
     "exit codes: 0 done; 1 the GPU failed; 2 bad input, or no GPU to run on\n";
 
-po::options_description visible_options(BenchOptions& options) {
-  po::options_description visible("options");
-  // One option a line; the formatter takes the chain of calls for one expression.
-  // clang-format off
-  visible.add_options()
-      ("json", po::value(&options.json)->value_name("FILE"), "write the report there, too")
-      ("device", po::value(&options.device)->value_name("N"), "GPU, as the driver numbers them")
-      ("repeats", po::value(&options.repeats)->value_name("N"),
-       "timed steps of each case, or runs of each kernel (default: 10)")
-      ("invariance", po::value(&options.invariance)->value_name("NAME"),
-       "none, chunk or full, as cuda.invariance has it (default: chunk)")
-      ("no-graphs", po::bool_switch(&options.has_no_graphs), "launch the kernels of decode steps")
-      ("early-launches", po::bool_switch(&options.has_early_launches),
-       "as cuda.early_launches has it: kernels start while the one in front ends")
-      ("wgmma-attention", po::bool_switch(&options.has_wgmma_attention),
-       "as cuda.wgmma_attention has it: prompts attend by Hopper's own instructions")
-      ("wgmma-products", po::bool_switch(&options.has_wgmma_products),
-       "as cuda.wgmma_products has it: linear layers of prompts by them, too")
-      ("fused-decodes", po::bool_switch(&options.has_fused_decodes),
-       "as cuda.fused_decodes has it: few decodes have norms inside of the products")
-      ("products", po::bool_switch(&options.has_products),
-       "instead of steps: linear layers, by every kernel that computes them")
-      ("tokens", po::value<std::string>()->value_name("N,..."),
-       "of --products (default: 1 to 4096, in ten steps)")
-      ("predict", po::value(&options.predict.hardware)->value_name("HARDWARE"),
-       "run nothing: predict the steps on a GPU of `metronome list hardware`")
-      ("cost-model", po::value(&options.predict.cost_model)->value_name("FILE"),
-       "predict by what `metronome calibrate` wrote; unless given, by the hardware's roofline")
-      ("measured", po::value(&options.predict.measured)->value_name("FILE"),
-       "what an earlier --json wrote, to print beside the prediction")
-      ("rates", po::value<std::string>()->value_name("TB/S,TFLOP/S"),
-       "of the predicted floors; unless given those of --measured, else the hardware's peaks")
-      ("help,h", "this text");
-  // clang-format on
-  return visible;
+OptionList option_list(BenchOptions& options) {
+  return {
+      {"json FILE", &options.json, "write the report there, too"},
+      {"device N", &options.device, "GPU, as the driver numbers them"},
+      {"repeats N", &options.repeats,
+       "timed steps of each case, or runs of each kernel (default: 10)"},
+      {"invariance NAME", &options.invariance,
+       "none, chunk or full, as cuda.invariance has it (default: chunk)"},
+      {"no-graphs", &options.has_no_graphs, "launch the kernels of decode steps"},
+      {"early-launches", &options.has_early_launches,
+       "as cuda.early_launches has it: kernels start while the one in front ends"},
+      {"wgmma-attention", &options.has_wgmma_attention,
+       "as cuda.wgmma_attention has it: prompts attend by Hopper's own instructions"},
+      {"wgmma-products", &options.has_wgmma_products,
+       "as cuda.wgmma_products has it: linear layers of prompts by them, too"},
+      {"fused-decodes", &options.has_fused_decodes,
+       "as cuda.fused_decodes has it: few decodes have norms inside of the products"},
+      {"products", &options.has_products,
+       "instead of steps: linear layers, by every kernel that computes them"},
+      {"tokens N,...", &options.tokens_text, "of --products (default: 1 to 4096, in ten steps)"},
+      {"predict HARDWARE", &options.predict.hardware,
+       "run nothing: predict the steps on a GPU of `metronome list hardware`"},
+      {"cost-model FILE", &options.predict.cost_model,
+       "predict by what `metronome calibrate` wrote; unless given, by the hardware's roofline"},
+      {"measured FILE", &options.predict.measured,
+       "what an earlier --json wrote, to print beside the prediction"},
+      {"rates TB/S,TFLOP/S", &options.rates_text,
+       "of the predicted floors; unless given those of --measured, else the hardware's peaks"},
+  };
 }
 
 constexpr CommandText kText = {
@@ -130,52 +124,47 @@ MachineRates parse_rates(const std::string& text) {
 }
 
 // Options but those of `allowed` say nothing beside `option`.
-void refuse_others(const po::variables_map& values, std::initializer_list<std::string_view> allowed,
+void refuse_others(const CommandLine& line, std::initializer_list<std::string_view> allowed,
                    const char* option) {
-  for (const auto& [name, value] : values) {
-    if (value.defaulted() || std::find(allowed.begin(), allowed.end(), name) != allowed.end()) {
-      continue;
-    }
+  for (const std::string& name : line.options) {
+    if (std::find(allowed.begin(), allowed.end(), name) != allowed.end()) continue;
     throw UsageError("--" + name + ": has no effect; allowed: without --" + option);
   }
 }
 
-void read_prediction(const po::variables_map& values, PredictOptions& predict) {
-  const bool is_prediction = values.count("predict") != 0;
+void read_prediction(const CommandLine& line, BenchOptions& options) {
+  const bool is_prediction = line.has("predict");
   for (const char* option : {"cost-model", "measured", "rates"}) {
-    if (is_prediction || values.count(option) == 0) continue;
+    if (is_prediction || !line.has(option)) continue;
     throw UsageError(std::string("--") + option + ": has no effect; allowed: beside --predict");
   }
   if (is_prediction) {
-    refuse_others(values, {"file", "json", "predict", "cost-model", "measured", "rates"},
-                  "predict");
+    refuse_others(line, {"json", "predict", "cost-model", "measured", "rates"}, "predict");
   }
-  if (is_prediction && predict.hardware.empty()) {
+  if (is_prediction && options.predict.hardware.empty()) {
     throw UsageError("--predict: is empty; allowed: a name of `metronome list hardware`");
   }
-  if (values.count("rates") != 0) predict.rates = parse_rates(values["rates"].as<std::string>());
+  if (options.rates_text) options.predict.rates = parse_rates(*options.rates_text);
 }
 
 // Nothing when help was asked for and printed.
 std::optional<BenchOptions> parse(const Arguments& arguments) {
   BenchOptions options;
-  po::variables_map values;
-  const auto model = parse_command(kText, visible_options(options), arguments, values);
-  if (!model) return std::nullopt;
-  options.model = *model;
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return std::nullopt;
+  options.model = line->file();
   if (options.device < 0) throw UsageError("--device: is negative; allowed: 0 and more");
   if (options.has_products) {
-    refuse_others(values,
-                  {"file", "json", "device", "repeats", "products", "tokens", "early-launches"},
+    refuse_others(*line, {"json", "device", "repeats", "products", "tokens", "early-launches"},
                   "products");
   }
-  if (values.count("tokens") != 0) {
+  if (options.tokens_text) {
     if (!options.has_products) {
       throw UsageError("--tokens: has no effect; allowed: beside --products");
     }
-    options.tokens = parse_tokens(values["tokens"].as<std::string>());
+    options.tokens = parse_tokens(*options.tokens_text);
   }
-  read_prediction(values, options.predict);
+  read_prediction(*line, options);
   if (options.repeats < 1 || options.repeats > 1000) {
     throw UsageError("--repeats: " + std::to_string(options.repeats) +
                      " is out of range; allowed: 1 to 1000");

@@ -2,7 +2,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <boost/program_options.hpp>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -32,19 +31,20 @@
 namespace metronome {
 namespace {
 
-namespace po = boost::program_options;
-
 struct ServeOptions {
   ServerUrl url;
   std::string scenario;
   std::vector<std::string> assignments;
   std::string variant;  // empty: the only one
   std::string out;      // empty: default_folder()
+  std::optional<std::string> seed_text;
   std::optional<std::uint64_t> seed;
+  std::string endpoint_name = "completions";
   LoadEndpoint endpoint = LoadEndpoint::Completions;
   std::string model;  // as the server calls it; empty: the first it lists
   std::vector<std::string> headers;
   std::int64_t max_concurrency = 0;
+  double timeout_s = 3600;
   TimeNs timeout_ns = 0;
   bool is_quiet = false;
   bool wants_json = false;
@@ -100,62 +100,55 @@ void check_header(const std::string& header, const std::string& where) {
   throw UsageError(where + ": is no header; allowed: one line NAME: VALUE");
 }
 
-po::options_description visible_options(ServeOptions& options) {
-  po::options_description visible("options");
-  // clang-format off
-  visible.add_options()
-      ("scenario", po::value(&options.scenario)->value_name("FILE"),
+OptionList option_list(ServeOptions& options) {
+  return {
+      {"scenario FILE", &options.scenario,
        "the scenario whose workload is sent, and whose SLO is applied; its seed draws the same "
-       "requests as in a simulation")
-      ("set", po::value(&options.assignments)->composing()->value_name("KEY=VALUE"),
-       "override a key (see `metronome list keys`); repeatable")
-      ("variant", po::value(&options.variant)->value_name("NAME"),
-       "the variant that the server is set up as; needed where the scenario has several")
-      ("out", po::value(&options.out)->value_name("DIR"),
+       "requests as in a simulation"},
+      {"set KEY=VALUE", &options.assignments,
+       "override a key (see `metronome list keys`); repeatable"},
+      {"variant NAME", &options.variant,
+       "the variant that the server is set up as; needed where the scenario has several"},
+      {"out DIR", &options.out,
        "folder of the results, replaced if it holds nothing but an earlier one; unless given "
-       "results/SCENARIO.http, and .NAME for a --variant")
-      ("seed", po::value<std::string>()->value_name("N"), "override the scenario's seed")
-      ("endpoint", po::value<std::string>()->value_name("NAME")->default_value("completions"),
-       "completions (prompts as token ids) or chat (as text of as many words)")
-      ("model", po::value(&options.model)->value_name("NAME"),
-       "the model to ask for; unless given the first that /v1/models lists")
-      ("header", po::value(&options.headers)->composing()->value_name("NAME:VALUE"),
-       "send this header with every request; repeatable")
-      ("max-concurrency", po::value(&options.max_concurrency)->value_name("N"),
+       "results/SCENARIO.http, and .NAME for a --variant"},
+      {"seed N", &options.seed_text, "override the scenario's seed"},
+      {"endpoint NAME (=completions)", &options.endpoint_name,
+       "completions (prompts as token ids) or chat (as text of as many words)"},
+      {"model NAME", &options.model,
+       "the model to ask for; unless given the first that /v1/models lists"},
+      {"header NAME:VALUE", &options.headers, "send this header with every request; repeatable"},
+      {"max-concurrency N", &options.max_concurrency,
        "at most so many requests on the way; the others wait in the client, which counts as a "
-       "delay of their sending and not into TTFT, as in vLLM's benchmark")
-      ("timeout", po::value<double>()->value_name("S")->default_value(3600, "3600"),
-       "give a request up after so many seconds")
-      ("save-detailed", po::bool_switch(&options.wants_detail),
-       "write vllm.json, too, as `vllm bench serve --save-result --save-detailed` does")
-      ("json", po::bool_switch(&options.wants_json),
-       "print the summary as JSON, and nothing else, on standard output")
-      ("quiet,q", po::bool_switch(&options.is_quiet), "print only errors and warnings")
-      ("help,h", "this text");
-  // clang-format on
-  return visible;
+       "delay of their sending and not into TTFT, as in vLLM's benchmark"},
+      {"timeout S (=3600)", &options.timeout_s, "give a request up after so many seconds"},
+      {"save-detailed", &options.wants_detail,
+       "write vllm.json, too, as `vllm bench serve --save-result --save-detailed` does"},
+      {"json", &options.wants_json,
+       "print the summary as JSON, and nothing else, on standard output"},
+      {"quiet,q", &options.is_quiet, "print only errors and warnings"},
+  };
 }
 
 // Nothing when help was asked for and printed.
 std::optional<ServeOptions> parse(const Arguments& arguments) {
   ServeOptions options;
-  po::variables_map values;
-  const auto url = parse_command(kText, visible_options(options), arguments, values);
-  if (!url) return std::nullopt;
-  options.url = parse_server_url(*url);
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return std::nullopt;
+  options.url = parse_server_url(line->file());
   if (options.scenario.empty()) {
     throw UsageError("--scenario: is missing; allowed: the path of a scenario file");
   }
-  if (values.count("out") != 0 && options.out.empty()) {
+  if (line->has("out") && options.out.empty()) {
     throw UsageError("--out: is empty; allowed: a folder for the results");
   }
-  if (values.count("seed") != 0) options.seed = parse_seed(values["seed"].as<std::string>());
-  if (values.count("max-concurrency") != 0 &&
+  if (options.seed_text) options.seed = parse_seed(*options.seed_text);
+  if (line->has("max-concurrency") &&
       (options.max_concurrency < 1 || options.max_concurrency > 1'000'000)) {
     throw UsageError("--max-concurrency: is out of range; allowed: 1 to 1000000");
   }
-  options.endpoint = endpoint_of(values["endpoint"].as<std::string>());
-  options.timeout_ns = timeout_of(values["timeout"].as<double>());
+  options.endpoint = endpoint_of(options.endpoint_name);
+  options.timeout_ns = timeout_of(options.timeout_s);
   for (const std::string& header : options.headers) check_header(header, "--header");
   if (const char* key = std::getenv("OPENAI_API_KEY"); key != nullptr && *key != '\0') {
     options.headers.push_back("Authorization: Bearer " + std::string(key));

@@ -1,6 +1,5 @@
 // `metronome calibrate`: makes a cost model of measurements.
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -16,13 +15,12 @@
 #include "tools/calibrate_measure.h"
 #include "tools/calibrate_requests.h"
 #include "tools/cli.h"
+#include "tools/command_options.h"
 #include "tools/progress.h"
 #include "tools/run_choice.h"
 
 namespace metronome {
 namespace {
-
-namespace po = boost::program_options;
 
 constexpr const char* kSummary =
     "Makes a cost model of measurements, to be named by `cost_model.file` of a scenario.\n"
@@ -78,6 +76,16 @@ constexpr const char* kExamples =
     "than\n"
     "the hardware can be\n";
 
+constexpr CommandText kText = {
+    .name = "calibrate",
+    .arguments =
+        "--from SOURCE [OPTION...]\n"
+        "       metronome calibrate --import FOLDER [OPTION...]\n"
+        "       metronome calibrate --backend=NAME --model NAME --out FILE [OPTION...]",
+    .summary = kSummary,
+    .examples = kExamples,
+    .files = FileCount::None};
+
 struct CalibrateOptions {
   std::vector<std::string> from;
   std::string folder;
@@ -86,52 +94,49 @@ struct CalibrateOptions {
   std::string kind;
   std::string backend;
   double seconds = MeasureOptions().seconds;
+  std::optional<std::string> seed_text;
   std::uint64_t seed = MeasureOptions().seed;
   std::string out;
 };
 
-void add_options(po::options_description& visible, CalibrateOptions& options) {
-  // clang-format off
-  visible.add_options()
-      ("from", po::value(&options.from)->composing()->value_name("SOURCE"),
+OptionList option_list(CalibrateOptions& options) {
+  return {
+      {"from SOURCE", &options.from,
        "result folder of measured runs, every one in it, a CSV of steps, a log with vLLM's "
-       "iterations (--enable-logging-iteration-details), or a request log; repeatable")
-      ("kind", po::value(&options.kind)->value_name("KIND"),
+       "iterations (--enable-logging-iteration-details), or a request log; repeatable"},
+      {"kind KIND", &options.kind,
        "what the file says of steps: fitted (the default), replay, of one run, or corrected: what "
-       "the scenario's step times are multiplied by (the default for a request log)")
-      ("until", po::value<double>()->value_name("SECONDS"),
-       "fit to what a request log says of its first seconds; for a correction the rest is a check")
-      ("scenario", po::value(&options.setup.scenario)->value_name("FILE"),
+       "the scenario's step times are multiplied by (the default for a request log)"},
+      {"until SECONDS", &options.setup.until_s,
+       "fit to what a request log says of its first seconds; for a correction the rest is a check"},
+      {"scenario FILE", &options.setup.scenario,
        "what served a log of iterations or requests: engine and policy, and the requests as a "
-       "trace; says what was computed, by scheduling the requests along the log")
-      ("set", po::value(&options.setup.assignments)->composing()->value_name("KEY=VALUE"),
+       "trace; says what was computed, by scheduling the requests along the log"},
+      {"set KEY=VALUE", &options.setup.assignments,
        "change a key of that scenario, or how --backend computes: engine.max_num_seqs, "
        "engine.max_model_len and scheduler.max_num_batched_tokens are the greatest steps; "
-       "repeatable")
-      ("import", po::value(&options.folder)->value_name("FOLDER"),
-       "kernel times of a GPU and model")
-      ("backend", po::value(&options.backend)->value_name("NAME"),
-       "measure steps of --model on it: cpu or cuda; needs --out")
-      ("seconds", po::value(&options.seconds)->value_name("N"),
+       "repeatable"},
+      {"import FOLDER", &options.folder, "kernel times of a GPU and model"},
+      {"backend NAME", &options.backend,
+       "measure steps of --model on it: cpu or cuda; needs --out"},
+      {"seconds N", &options.seconds,
        "time for --backend, loading included: rounds that it is not enough for are left out "
-       "(default: 120)")
-      ("seed", po::value<std::string>()->value_name("N"),
-       "order of what --backend measures (default: 1)")
-      ("source", po::value(&options.source)->value_name("TEXT"),
-       "where imported times come from, kept in the file; unless given the folder's name")
-      ("model", po::value(&options.setup.model)->value_name("NAME"),
+       "(default: 120)"},
+      {"seed N", &options.seed_text, "order of what --backend measures (default: 1)"},
+      {"source TEXT", &options.source,
+       "where imported times come from, kept in the file; unless given the folder's name"},
+      {"model NAME", &options.setup.model,
        "the model that was measured, or its config.json; unless given what the measurements say; "
-       "a CSV needs it, and a log without --scenario")
-      ("hardware", po::value(&options.setup.hardware)->value_name("NAME"),
+       "a CSV needs it, and a log without --scenario"},
+      {"hardware NAME", &options.setup.hardware,
        "what was measured: a name of `metronome list hardware`, or a YAML file with one entry; "
        "unless given what the measurements say, and no step is compared with the hardware's limits "
-       "where the catalogue does not have it")
-      ("tp", po::value(&options.setup.tensor_parallel_size)->value_name("N"),
-       "GPUs that shared each layer; unless given what runs say, else 1")
-      ("out", po::value(&options.out)->value_name("FILE"),
-       "the cost model, replaced if it is one; unless given, nothing is written")
-      ("help,h", "this text");
-  // clang-format on
+       "where the catalogue does not have it"},
+      {"tp N", &options.setup.tensor_parallel_size,
+       "GPUs that shared each layer; unless given what runs say, else 1"},
+      {"out FILE", &options.out,
+       "the cost model, replaced if it is one; unless given, nothing is written"},
+  };
 }
 
 constexpr double kMaxMeasuringSeconds = 86'400;
@@ -184,38 +189,16 @@ void check_measuring(const CalibrateOptions& options) {
 
 std::optional<CalibrateOptions> parse(const Arguments& arguments) {
   CalibrateOptions options;
-  po::options_description visible("options");
-  add_options(visible, options);
-  po::variables_map values;
-  const std::string hint = " (see `metronome calibrate --help`)";
-  try {
-    const int style = po::command_line_style::unix_style ^ po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(arguments)
-                  .options(visible)
-                  .positional(po::positional_options_description())
-                  .style(style)
-                  .run(),
-              values);
-    po::notify(values);
-  } catch (const po::error& error) {
-    throw UsageError(std::string("calibrate: ") + error.what() + hint);
-  }
-  if (values.count("help") != 0) {
-    std::cout << "usage: metronome calibrate --from SOURCE [OPTION...]\n"
-              << "       metronome calibrate --import FOLDER [OPTION...]\n"
-              << "       metronome calibrate --backend=NAME --model NAME --out FILE [OPTION...]\n\n"
-              << kSummary << '\n'
-              << visible << '\n'
-              << kExamples;
-    return std::nullopt;
-  }
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return std::nullopt;
   const int num_sources =
       int{!options.from.empty()} + int{!options.folder.empty()} + int{!options.backend.empty()};
   if (num_sources != 1) {
-    throw UsageError("calibrate: give either --from, --import or --backend" + hint);
+    throw UsageError(
+        "calibrate: give either --from, --import or --backend (see `metronome calibrate --help`)");
   }
   const auto belongs_to = [&](const char* option, const char* owner, bool is_wrong) {
-    if (values.count(option) == 0 || !is_wrong) return;
+    if (!line->has(option) || !is_wrong) return;
     throw UsageError(std::string("--") + option + ": has no effect; allowed: beside --" + owner);
   };
   belongs_to("scenario", "from", options.from.empty());
@@ -226,12 +209,11 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
   }
   belongs_to("tp", "from or --import", !options.backend.empty());
   belongs_to("kind", "from", options.from.empty());
-  if (values.count("until") != 0) options.setup.until_s = values["until"].as<double>();
-  if (values.count("seed") != 0) options.seed = parse_seed(values["seed"].as<std::string>());
+  if (options.seed_text) options.seed = parse_seed(*options.seed_text);
   choose_kind(options);
   check_measuring(options);
   belongs_to("source", "import", options.folder.empty());
-  if (values.count("tp") != 0 &&
+  if (line->has("tp") &&
       (options.setup.tensor_parallel_size < 1 || options.setup.tensor_parallel_size > 64)) {
     throw UsageError("--tp: is out of range; allowed: 1 to 64");
   }

@@ -1,6 +1,5 @@
 // `metronome decisions`: what the core decides on recorded workloads, written or compared.
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <iostream>
 #include <optional>
 
@@ -11,8 +10,6 @@
 
 namespace metronome {
 namespace {
-
-namespace po = boost::program_options;
 
 struct DecisionOptions {
   std::string engine;
@@ -31,18 +28,13 @@ constexpr const char* kExamples =
     "\n"
     "exit codes: 0 done, or all cases identical; 1 some differ; 2 bad input\n";
 
-po::options_description visible_options(DecisionOptions& options) {
-  po::options_description visible("options");
-  // One option a line; the formatter takes the chain of calls for one expression.
-  // clang-format off
-  visible.add_options()
-      ("engine", po::value(&options.engine)->value_name("NAME"),
-       ("whose decisions: " + join_names(decision_engines())).c_str())
-      ("check", po::bool_switch(&options.is_check),
-       "compare with the recorded steps, and print where a case first differs")
-      ("help,h", "this text");
-  // clang-format on
-  return visible;
+OptionList option_list(DecisionOptions& options) {
+  static const std::string engines = "whose decisions: " + join_names(decision_engines());
+  return {
+      {"engine NAME", &options.engine, engines.c_str()},
+      {"check", &options.is_check,
+       "compare with the recorded steps, and print where a case first differs"},
+  };
 }
 
 void require_engine(const std::string& engine) {
@@ -67,11 +59,10 @@ constexpr CommandText kText = {
 // Nothing when help was asked for and printed.
 std::optional<DecisionOptions> parse(const Arguments& arguments) {
   DecisionOptions options;
-  po::variables_map values;
-  const auto file = parse_command(kText, visible_options(options), arguments, values);
-  if (!file) return std::nullopt;
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return std::nullopt;
   require_engine(options.engine);
-  options.cases = *file;
+  options.cases = line->file();
   return options;
 }
 

@@ -1,6 +1,5 @@
 // `metronome diagnose`: why tokens of a run came late, and which prefill kept others waiting.
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <charconv>
 #include <filesystem>
 #include <iostream>
@@ -24,16 +23,16 @@
 namespace metronome {
 namespace {
 
-namespace po = boost::program_options;
-
 struct DiagnoseOptions {
   std::string run;
-  std::size_t max_entries = 5;
+  std::string top = "5";
+  std::size_t max_entries = 0;
+  std::optional<std::string> target_itl;
   std::optional<double> target_itl_ms;
   std::string hardware;  // to simulate; empty: the run's
   std::string scenario;  // whose requests are replayed for a log
   std::string variant;   // of the scenario
-  bool wants_replay = true;
+  bool has_no_replay = false;
   bool wants_json = false;
 };
 
@@ -75,25 +74,19 @@ constexpr CommandText kText = {
     .file_name = "RUN",
     .file_kind = "result folder or iteration log"};
 
-po::options_description visible_options(DiagnoseOptions& options) {
-  po::options_description visible("options");
-  // One option a line; the formatter takes the chain of calls for one expression.
-  // clang-format off
-  visible.add_options()
-      ("top", po::value<std::string>()->value_name("N"),
-       "stalls, chunks and requests to list (default: 5)")
-      ("target-itl", po::value<std::string>()->value_name("MS"),
-       "the longest gap that is acceptable (default: slo.itl_ms of the run or --scenario)")
-      ("hardware", po::value(&options.hardware)->value_name("NAME"),
-       "what the replay simulates (default: `hardware` of the scenario)")
-      ("scenario", po::value(&options.scenario)->value_name("FILE"),
-       "what a log is of: its requests are replayed, under its settings and others")
-      ("variant", po::value(&options.variant)->value_name("NAME"), "of --scenario")
-      ("no-replay", "do not look for settings without the stall")
-      ("json", po::bool_switch(&options.wants_json), "print JSON: a list with an object a run")
-      ("help,h", "this text");
-  // clang-format on
-  return visible;
+OptionList option_list(DiagnoseOptions& options) {
+  return {
+      {"top N", &options.top, "stalls, chunks and requests to list (default: 5)"},
+      {"target-itl MS", &options.target_itl,
+       "the longest gap that is acceptable (default: slo.itl_ms of the run or --scenario)"},
+      {"hardware NAME", &options.hardware,
+       "what the replay simulates (default: `hardware` of the scenario)"},
+      {"scenario FILE", &options.scenario,
+       "what a log is of: its requests are replayed, under its settings and others"},
+      {"variant NAME", &options.variant, "of --scenario"},
+      {"no-replay", &options.has_no_replay, "do not look for settings without the stall"},
+      {"json", &options.wants_json, "print JSON: a list with an object a run"},
+  };
 }
 
 template <class Number>
@@ -111,22 +104,16 @@ Number parse_number(const std::string& option, const std::string& text, Number m
 // Nothing when help was asked for and printed.
 std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
   DiagnoseOptions options;
-  po::variables_map values;
-  const auto run = parse_command(kText, visible_options(options), arguments, values);
-  if (!run) return std::nullopt;
-  options.run = *run;
-  if (values.count("top") != 0) {
-    options.max_entries =
-        parse_number<std::size_t>("--top", values["top"].as<std::string>(), 1, 10000, "1 to 10000");
-  }
-  options.wants_replay = values.count("no-replay") == 0;
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return std::nullopt;
+  options.run = line->file();
+  options.max_entries = parse_number<std::size_t>("--top", options.top, 1, 10000, "1 to 10000");
   if (options.scenario.empty() && !options.variant.empty()) {
     throw UsageError("--variant: is of --scenario, which is missing");
   }
-  if (values.count("target-itl") != 0) {
-    options.target_itl_ms =
-        parse_number<double>("--target-itl", values["target-itl"].as<std::string>(), 0.001, 3.6e6,
-                             "milliseconds, 0.001 to 3600000");
+  if (options.target_itl) {
+    options.target_itl_ms = parse_number<double>("--target-itl", *options.target_itl, 0.001, 3.6e6,
+                                                 "milliseconds, 0.001 to 3600000");
   }
   return options;
 }
@@ -168,7 +155,7 @@ struct Finding {
 
 // Looks for better settings, or says why not.
 void replay(const StoredRun& run, const DiagnoseOptions& options, Finding& finding) {
-  if (!options.wants_replay || finding.itl.count == 0) return;
+  if (options.has_no_replay || finding.itl.count == 0) return;
   if (!finding.limit_ms) {
     finding.notes.push_back(
         "No gap is too long by itself: give --target-itl MS to look for settings that keep every "
@@ -327,7 +314,7 @@ Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
     std::string note = budget_note(finding.diagnosis, *finding.limit_ms);
     if (!note.empty()) finding.notes.push_back(std::move(note));
   }
-  if (options.wants_replay) {
+  if (!options.has_no_replay) {
     finding.notes.push_back(
         "Not replayed under other settings: that needs the requests, when they arrive and how long "
         "prompts and outputs are, which the log does not have. Describe them in a scenario, with "

@@ -1,6 +1,5 @@
 // `metronome report`: writes report.html again from result folders, also of several runs at once.
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -21,7 +20,6 @@
 namespace metronome {
 namespace {
 
-namespace po = boost::program_options;
 namespace fs = std::filesystem;
 
 constexpr CommandText kText = {
@@ -37,7 +35,8 @@ constexpr CommandText kText = {
         "  metronome report results/quickstart\n"
         "  metronome report results/quickstart/chunked-512 results/policies --out both.html\n",
     .file_name = "DIR",
-    .file_kind = "result folder"};
+    .file_kind = "result folder",
+    .files = FileCount::OneOrMore};
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -75,26 +74,22 @@ void check_replaceable(const std::string& path, bool is_detailed) {
 
 int report_command(const Arguments& arguments) {
   std::string out;
-  po::options_description visible("options");
-  // clang-format off
-  visible.add_options()
-      ("out", po::value(&out)->value_name("FILE"),
+  const OptionList option_list = {
+      {"out FILE", &out,
        "the file to write, replaced if it is a report; unless given DIR/report.html, and for "
-       "several folders report.html in the current one")
-      ("help,h", "this text");
-  // clang-format on
-  po::variables_map values;
-  const auto paths = parse_command_with_files(kText, visible, arguments, values);
-  if (!paths) return kExitDone;
-  if (values.count("out") != 0 && out.empty()) {
+       "several folders report.html in the current one"},
+  };
+  const auto line = parse_command(kText, option_list, arguments);
+  if (!line) return kExitDone;
+  if (line->has("out") && out.empty()) {
     throw UsageError("--out: is empty; allowed: a file for the report");
   }
   if (out.empty()) {
     const std::string name(kReportFile);
-    out = paths->size() == 1 ? (fs::path(paths->front()) / name).string() : name;
+    out = line->files.size() == 1 ? (fs::path(line->file()) / name).string() : name;
   }
   std::vector<std::string> folders;
-  for (const std::string& path : *paths) {
+  for (const std::string& path : line->files) {
     for (std::string& folder : result_folders(path)) folders.push_back(std::move(folder));
   }
   const auto num_recorded = std::count_if(folders.begin(), folders.end(), has_record);

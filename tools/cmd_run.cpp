@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -27,13 +26,12 @@
 namespace metronome {
 namespace {
 
-namespace po = boost::program_options;
-
 struct RunOptions {
   std::string scenario;
   std::vector<std::string> assignments;
   std::vector<std::string> variants;  // names; empty = all
   std::string out;                    // empty = default_folder()
+  std::optional<std::string> seed_text;
   std::optional<std::uint64_t> seed;
   std::string backend = "sim";
   bool is_quiet = false;
@@ -54,31 +52,25 @@ constexpr const char* kExamples =
     "exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted (129 by SIGHUP, 143 by\n"
     "SIGTERM); results are written whole, with exit code 0, or not at all\n";
 
-po::options_description visible_options(RunOptions& options) {
-  po::options_description visible("options");
-  // One option a line; the formatter takes the chain of calls for one expression.
-  // clang-format off
-  visible.add_options()
-      ("set", po::value(&options.assignments)->composing()->value_name("KEY=VALUE"),
-       "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable")
-      ("backend", po::value(&options.backend)->value_name("NAME"),
+OptionList option_list(RunOptions& options) {
+  return {
+      {"set KEY=VALUE", &options.assignments,
+       "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable"},
+      {"backend NAME", &options.backend,
        "what runs it: sim (a cost model of `hardware`, the default), cpu (the model itself, on "
-       "this machine's processors) or cuda")
-      ("variant", po::value(&options.variants)->composing()->value_name("NAME"),
-       "run only this variant; repeatable")
-      ("out", po::value(&options.out)->value_name("DIR"),
+       "this machine's processors) or cuda"},
+      {"variant NAME", &options.variants, "run only this variant; repeatable"},
+      {"out DIR", &options.out,
        "folder of the results, replaced if it holds nothing but an earlier one; unless given "
        "results/SCENARIO, its path below the last folder named scenarios or else its name, with "
-       ".BACKEND for a --backend other than sim and .NAME for each --variant")
-      ("seed", po::value<std::string>()->value_name("N"), "override the scenario's seed")
-      ("json", po::bool_switch(&options.wants_json),
-       "print the summary as JSON, and nothing else, on standard output")
-      ("trace-steps", po::bool_switch(&options.wants_step_log), "print every step as it is made")
-      ("quiet,q", po::bool_switch(&options.is_quiet), "print only errors")
-      ("verbose,v", po::bool_switch(&options.is_verbose), "print the resolved configuration")
-      ("help,h", "this text");
-  // clang-format on
-  return visible;
+       ".BACKEND for a --backend other than sim and .NAME for each --variant"},
+      {"seed N", &options.seed_text, "override the scenario's seed"},
+      {"json", &options.wants_json,
+       "print the summary as JSON, and nothing else, on standard output"},
+      {"trace-steps", &options.wants_step_log, "print every step as it is made"},
+      {"quiet,q", &options.is_quiet, "print only errors"},
+      {"verbose,v", &options.is_verbose, "print the resolved configuration"},
+  };
 }
 
 constexpr CommandText kText = {
@@ -94,20 +86,17 @@ constexpr CommandText kText = {
 // Nothing when help was asked for and printed.
 std::optional<RunOptions> parse(const Arguments& arguments) {
   RunOptions options;
-  po::variables_map values;
-  const auto file = parse_command(kText, visible_options(options), arguments, values);
-  if (!file) return std::nullopt;
-  options.scenario = *file;
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return std::nullopt;
+  options.scenario = line->file();
   check_backend(options.backend);
-  if (values.count("out") != 0 && options.out.empty()) {
+  if (line->has("out") && options.out.empty()) {
     throw UsageError("--out: is empty; allowed: a folder for the results");
   }
   if (options.wants_step_log && options.is_quiet) {
     throw UsageError("--trace-steps: prints what --quiet forbids; allowed: one of them");
   }
-  if (values.count("seed") != 0) {
-    options.seed = parse_seed(values["seed"].as<std::string>());
-  }
+  if (options.seed_text) options.seed = parse_seed(*options.seed_text);
   return options;
 }
 

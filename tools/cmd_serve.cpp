@@ -1,4 +1,3 @@
-#include <boost/program_options.hpp>
 #include <chrono>
 #include <exception>
 #include <filesystem>
@@ -23,8 +22,6 @@
 
 namespace metronome {
 namespace {
-
-namespace po = boost::program_options;
 
 struct ServeOptions {
   std::string scenario;
@@ -71,41 +68,32 @@ constexpr CommandText kText = {
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
 
-po::options_description visible_options(ServeOptions& options) {
-  po::options_description visible("options");
-  // clang-format off
-  visible.add_options()
-      ("set", po::value(&options.assignments)->composing()->value_name("KEY=VALUE"),
-       "override a key (see `metronome list keys`); repeatable")
-      ("variant", po::value(&options.variant)->value_name("NAME"),
-       "the variant to serve, where the scenario has several")
-      ("backend", po::value(&options.backend)->value_name("NAME"), "sim (the default), cpu or cuda")
-      ("host", po::value(&options.host)->value_name("ADDRESS"),
-       "address to listen on (127.0.0.1; 0.0.0.0: all)")
-      ("port", po::value(&options.port)->value_name("N"), "port to listen on (8000; 0: any)")
-      ("speed", po::value(&options.speed)->value_name("X"),
-       "simulated time runs X times as fast as real time (1)")
-      ("model-name", po::value(&options.model_name)->value_name("NAME"),
-       "what clients call the model; unless given, as the scenario does")
-      ("tokenizer", po::value(&options.tokenizer)->value_name("FILE"),
-       "a tokenizer.json; unless given, that of the model's folder, else a token is a byte")
-      ("out", po::value(&options.out)->value_name("DIR"),
+OptionList option_list(ServeOptions& options) {
+  return {
+      {"set KEY=VALUE", &options.assignments,
+       "override a key (see `metronome list keys`); repeatable"},
+      {"variant NAME", &options.variant, "the variant to serve, where the scenario has several"},
+      {"backend NAME", &options.backend, "sim (the default), cpu or cuda"},
+      {"host ADDRESS", &options.host, "address to listen on (127.0.0.1; 0.0.0.0: all)"},
+      {"port N", &options.port, "port to listen on (8000; 0: any)"},
+      {"speed X", &options.speed, "simulated time runs X times as fast as real time (1)"},
+      {"model-name NAME", &options.model_name,
+       "what clients call the model; unless given, as the scenario does"},
+      {"tokenizer FILE", &options.tokenizer,
+       "a tokenizer.json; unless given, that of the model's folder, else a token is a byte"},
+      {"out DIR", &options.out,
        "record what is served, and at the end write results as `metronome run` does, with the "
-       "requests as trace.jsonl; takes memory for every request")
-      ("max-waiting", po::value(&options.max_waiting)->value_name("N"),
-       "requests that may wait to be admitted; more are answered 503 (1024)")
-      ("max-connections", po::value(&options.limits.max_connections)->value_name("N"),
-       "open connections (4096)")
-      ("max-body-bytes", po::value(&options.max_body_bytes)->value_name("N"),
-       "size of a request's body (8388608)")
-      ("max-unread-bytes", po::value(&options.max_unread_bytes)->value_name("N"),
-       "what a client may leave unread before it is cut off (1048576)")
-      ("drain-seconds", po::value(&options.drain_s)->value_name("S"),
-       "how long running requests may take after a signal (30)")
-      ("quiet,q", po::bool_switch(&options.is_quiet), "print only errors")
-      ("help,h", "this text");
-  // clang-format on
-  return visible;
+       "requests as trace.jsonl; takes memory for every request"},
+      {"max-waiting N", &options.max_waiting,
+       "requests that may wait to be admitted; more are answered 503 (1024)"},
+      {"max-connections N", &options.limits.max_connections, "open connections (4096)"},
+      {"max-body-bytes N", &options.max_body_bytes, "size of a request's body (8388608)"},
+      {"max-unread-bytes N", &options.max_unread_bytes,
+       "what a client may leave unread before it is cut off (1048576)"},
+      {"drain-seconds S", &options.drain_s,
+       "how long running requests may take after a signal (30)"},
+      {"quiet,q", &options.is_quiet, "print only errors"},
+  };
 }
 
 void check_count(const char* option, std::int64_t count) {
@@ -340,11 +328,10 @@ int serve(const ServeOptions& options) {
 
 int serve_command(const Arguments& arguments) {
   ServeOptions options;
-  po::variables_map values;
-  const auto file = parse_command(kText, visible_options(options), arguments, values);
-  if (!file) return kExitDone;
-  options.scenario = *file;
-  if (values.count("out") != 0 && options.out.empty()) {
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return kExitDone;
+  options.scenario = line->file();
+  if (line->has("out") && options.out.empty()) {
     throw UsageError("--out: is empty; allowed: a folder for the results");
   }
   check(options);

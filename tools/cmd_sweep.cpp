@@ -1,6 +1,5 @@
 // `metronome sweep`: runs a scenario at every point of a grid or a list of settings.
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
@@ -29,10 +28,9 @@
 namespace metronome {
 namespace {
 
-namespace po = boost::program_options;
-
 struct SweepOptions {
   SweepRequest request;
+  std::optional<std::string> seed_text;
   std::vector<std::string> over;
   std::string out;  // empty = default_folder() with .sweep behind it
   std::string log;
@@ -81,50 +79,41 @@ constexpr CommandText kText = {
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
 
-po::options_description visible_options(SweepOptions& options) {
-  po::options_description visible("options");
-  // One option a line; the formatter takes the chain of calls for one expression.
-  // clang-format off
-  visible.add_options()
-      ("over", po::value(&options.over)->composing()->value_name("KEY=A,B,C"),
+OptionList option_list(SweepOptions& options) {
+  return {
+      {"over KEY=A,B,C", &options.over,
        "vary a key (see `metronome list keys`; variants.NAME.KEY for one variant) over values, "
-       "START:STOP:STEP or START:STOP:xFACTOR; several make a grid; repeatable")
-      ("jobs,j", po::value<int>()->value_name("N"),
+       "START:STOP:STEP or START:STOP:xFACTOR; several make a grid; repeatable"},
+      {"jobs,j N", &options.num_jobs,
        "points to run at once; unless given one for each processor, 1 for a --backend other than "
-       "sim")
-      ("out", po::value(&options.out)->value_name("DIR"),
-       "folder of the sweep; unless given that of `metronome run` with .sweep behind it")
-      ("set", po::value(&options.request.assignments)->composing()->value_name("KEY=VALUE"),
+       "sim"},
+      {"out DIR", &options.out,
+       "folder of the sweep; unless given that of `metronome run` with .sweep behind it"},
+      {"set KEY=VALUE", &options.request.assignments,
        "override a key at all points; repeatable. Points write requests.jsonl, steps.jsonl and "
        "trace.json only where results.requests, .steps and .trace are given, here or in the "
-       "scenario")
-      ("backend", po::value(&options.request.backend)->default_value("sim")->value_name("NAME"),
-       "what runs it: sim, cpu or cuda")
-      ("variant", po::value(&options.request.variants)->composing()->value_name("NAME"),
-       "run only this variant; repeatable")
-      ("seed", po::value<std::string>()->value_name("N"), "override the scenario's seed")
-      ("runs", po::value(&options.request.num_runs)->default_value(1)->value_name("N"),
-       "runs of each point, for a --backend that measures; a simulation repeats itself")
-      ("log", po::value(&options.log)->value_name("FILE"),
-       "append a line when a point starts and when it is done")
-      ("slurm", po::value(&options.slurm)->value_name("FILE"),
+       "scenario"},
+      {"backend NAME (=sim)", &options.request.backend, "what runs it: sim, cpu or cuda"},
+      {"variant NAME", &options.request.variants, "run only this variant; repeatable"},
+      {"seed N", &options.seed_text, "override the scenario's seed"},
+      {"runs N (=1)", &options.request.num_runs,
+       "runs of each point, for a --backend that measures; a simulation repeats itself"},
+      {"log FILE", &options.log, "append a line when a point starts and when it is done"},
+      {"slurm FILE", &options.slurm,
        "write a script for Slurm and run nothing: `bash FILE` submits an array of tasks, which any "
-       "node may run, and a job that merges what they did")
-      ("points-per-task", po::value(&options.points_per_task)->value_name("N"),
-       "for --slurm; unless given 1, or more where that would be over 1,000 tasks")
-      ("only", po::value(&options.only)->value_name("I/N"),
-       "do the I-th of N shares of the points and write no summary; what the tasks of --slurm do")
-      ("merge", po::bool_switch(&options.is_merge),
-       "run nothing, and write the summary of what is there; what the last job of --slurm does")
-      ("expect", po::value(&options.expected)->value_name("ID"),
-       "end with an error unless the sweep is the one that the script of --slurm was written for")
-      ("dry-run", po::bool_switch(&options.is_dry_run), "list the points; run and write nothing")
-      ("json", po::bool_switch(&options.wants_json),
-       "print summary.json, and nothing else, on standard output")
-      ("quiet,q", po::bool_switch(&options.is_quiet), "print only errors")
-      ("help,h", "this text");
-  // clang-format on
-  return visible;
+       "node may run, and a job that merges what they did"},
+      {"points-per-task N", &options.points_per_task,
+       "for --slurm; unless given 1, or more where that would be over 1,000 tasks"},
+      {"only I/N", &options.only,
+       "do the I-th of N shares of the points and write no summary; what the tasks of --slurm do"},
+      {"merge", &options.is_merge,
+       "run nothing, and write the summary of what is there; what the last job of --slurm does"},
+      {"expect ID", &options.expected,
+       "end with an error unless the sweep is the one that the script of --slurm was written for"},
+      {"dry-run", &options.is_dry_run, "list the points; run and write nothing"},
+      {"json", &options.wants_json, "print summary.json, and nothing else, on standard output"},
+      {"quiet,q", &options.is_quiet, "print only errors"},
+  };
 }
 
 // At most one of the options that make the command something else than a sweep.
@@ -145,13 +134,13 @@ bool is_simulated(const SweepOptions& options) {
   return options.request.backend == kBackendNames[0];
 }
 
-void check_options(const SweepOptions& options, const po::variables_map& values) {
+void check_options(const SweepOptions& options, const CommandLine& line) {
   check_backend(options.request.backend);
   check_mode(options);
-  if (values.count("out") != 0 && options.out.empty()) {
+  if (line.has("out") && options.out.empty()) {
     throw UsageError("--out: is empty; allowed: a folder for the results");
   }
-  if (values.count("jobs") != 0) check_jobs(options.num_jobs);
+  if (line.has("jobs")) check_jobs(options.num_jobs);
   constexpr int kMaxRuns = 1000;
   const int num_runs = options.request.num_runs;
   if (num_runs < 1 || num_runs > kMaxRuns) {
@@ -185,15 +174,12 @@ std::pair<std::size_t, std::size_t> chosen_share(const std::string& only, std::s
 // Nothing when help was asked for and printed.
 std::optional<SweepOptions> parse(const Arguments& arguments) {
   SweepOptions options;
-  po::variables_map values;
-  const auto file = parse_command(kText, visible_options(options), arguments, values);
-  if (!file) return std::nullopt;
-  options.request.scenario = *file;
-  if (values.count("jobs") != 0) options.num_jobs = values["jobs"].as<int>();
-  if (values.count("seed") != 0) {
-    options.request.seed = parse_seed(values["seed"].as<std::string>());
-  }
-  check_options(options, values);
+  options.request.backend = kBackendNames[0];
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return std::nullopt;
+  options.request.scenario = line->file();
+  if (options.seed_text) options.request.seed = parse_seed(*options.seed_text);
+  check_options(options, *line);
   if (options.num_jobs == 0) options.num_jobs = is_simulated(options) ? default_jobs() : 1;
   return options;
 }

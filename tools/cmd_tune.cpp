@@ -1,6 +1,5 @@
 // `metronome tune`: the settings that carry the highest load within an SLO.
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <filesystem>
 #include <iostream>
 #include <mutex>
@@ -28,9 +27,9 @@
 namespace metronome {
 namespace {
 
-namespace po = boost::program_options;
 struct CommandOptions {
   SweepRequest request;
+  std::optional<std::string> seed_text;
   std::vector<std::string> over;
   std::string slo;  // preset; empty: the scenario's
   std::string out;
@@ -71,37 +70,29 @@ constexpr CommandText kText = {
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
 
-po::options_description visible_options(CommandOptions& options) {
-  po::options_description visible("options");
-  // One option a line; the formatter takes the chain of calls for one expression.
-  // clang-format off
-  visible.add_options()
-      ("over", po::value(&options.over)->composing()->value_name("KEY=A,B,C"),
-       "settings to choose from, as `metronome sweep` takes them; several make a grid; repeatable")
-      ("set", po::value(&options.request.assignments)->composing()->value_name("KEY=VALUE"),
+OptionList option_list(CommandOptions& options) {
+  return {
+      {"over KEY=A,B,C", &options.over,
+       "settings to choose from, as `metronome sweep` takes them; several make a grid; repeatable"},
+      {"set KEY=VALUE", &options.request.assignments,
        "override a key of all settings; slo.ttft_ms, slo.tpot_ms, slo.itl_ms and slo.e2el_ms are "
-       "the limits; repeatable")
-      ("slo", po::value(&options.slo)->value_name("PRESET"),
-       "limits of MLPerf Inference, as slo.preset names them")
-      ("attainment", po::value(&options.attainment)->value_name("SHARE"),
-       "of requests that have to be within every limit (default: 0.99)")
-      ("variant", po::value(&options.request.variants)->composing()->value_name("NAME"),
-       "choose from this variant; repeatable")
-      ("seed", po::value<std::string>()->value_name("N"), "override the scenario's seed")
-      ("seeds", po::value(&options.num_seeds)->value_name("N"),
+       "the limits; repeatable"},
+      {"slo PRESET", &options.slo, "limits of MLPerf Inference, as slo.preset names them"},
+      {"attainment SHARE", &options.attainment,
+       "of requests that have to be within every limit (default: 0.99)"},
+      {"variant NAME", &options.request.variants, "choose from this variant; repeatable"},
+      {"seed N", &options.seed_text, "override the scenario's seed"},
+      {"seeds N", &options.num_seeds,
        "workloads to draw and to judge together, with seeds that follow the scenario's; a trace is "
-       "one (default: 3)")
-      ("jobs,j", po::value<int>()->value_name("N"),
-       "settings to try at once; unless given one for each processor")
-      ("out", po::value(&options.out)->value_name("DIR"),
+       "one (default: 3)"},
+      {"jobs,j N", &options.num_jobs,
+       "settings to try at once; unless given one for each processor"},
+      {"out DIR", &options.out,
        "folder for tune.json and best.yaml; unless given that of `metronome run` with .tune behind "
-       "it")
-      ("json", po::bool_switch(&options.wants_json),
-       "print tune.json, and nothing else, on standard output")
-      ("quiet,q", po::bool_switch(&options.is_quiet), "print only errors")
-      ("help,h", "this text");
-  // clang-format on
-  return visible;
+       "it"},
+      {"json", &options.wants_json, "print tune.json, and nothing else, on standard output"},
+      {"quiet,q", &options.is_quiet, "print only errors"},
+  };
 }
 
 // "none", which the key has, would leave no limit.
@@ -116,15 +107,12 @@ void check_preset(const std::string& name) {
 // Nothing when help was asked for and printed.
 std::optional<CommandOptions> parse(const Arguments& arguments) {
   CommandOptions options;
-  po::variables_map values;
-  const auto file = parse_command(kText, visible_options(options), arguments, values);
-  if (!file) return std::nullopt;
-  options.request.scenario = *file;
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return std::nullopt;
+  options.request.scenario = line->file();
   options.request.backend = kBackendNames[0];
-  if (values.count("seed") != 0) {
-    options.request.seed = parse_seed(values["seed"].as<std::string>());
-  }
-  if (values.count("slo") != 0) {  // in place of the scenario's limits; --set may add to them
+  if (options.seed_text) options.request.seed = parse_seed(*options.seed_text);
+  if (line->has("slo")) {  // in place of the scenario's limits; --set may add to them
     check_preset(options.slo);
     options.request.assignments.insert(options.request.assignments.begin(),
                                        "slo={preset: " + options.slo + "}");
@@ -136,7 +124,7 @@ std::optional<CommandOptions> parse(const Arguments& arguments) {
     throw UsageError("--seeds: " + std::to_string(options.num_seeds) +
                      " is out of range; allowed: 1 to 100");
   }
-  options.num_jobs = values.count("jobs") != 0 ? values["jobs"].as<int>() : default_jobs();
+  if (!line->has("jobs")) options.num_jobs = default_jobs();
   check_jobs(options.num_jobs);
   return options;
 }

@@ -1,5 +1,4 @@
 // `metronome validate`: how far a simulated run is from a measured one.
-#include <boost/program_options.hpp>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -22,7 +21,6 @@
 namespace metronome {
 namespace {
 
-namespace po = boost::program_options;
 using Rows = std::vector<std::vector<std::string>>;
 
 constexpr const char* kExamples =
@@ -59,7 +57,8 @@ constexpr CommandText kText = {
     .summary = "Compares a measured run with a simulated one of the same workload.\n",
     .examples = kExamples,
     .file_name = "MEASURED SIMULATED",
-    .file_kind = "run"};
+    .file_kind = "run",
+    .files = FileCount::OneOrMore};
 
 struct ValidateOptions {
   std::string measured;
@@ -99,33 +98,26 @@ struct Validation {
 
 std::optional<ValidateOptions> parse(const Arguments& arguments) {
   ValidateOptions options;
-  po::options_description visible("options");
-  // clang-format off
-  visible.add_options()
-      ("scenario", po::value(&options.scenario)->value_name("FILE"),
-       "the file that SIMULATED was run from, where its trace is not found from the current folder")
-      ("after", po::value<double>()->value_name("SECONDS"),
-       "compare the figures of requests whose first token came later than this in MEASURED")
-      ("same-decisions", po::bool_switch(&options.needs_same_decisions),
-       "exit with 1 when a decision differs")
-      ("json", po::bool_switch(&options.wants_json), "print JSON")
-      ("help,h", "this text");
-  // clang-format on
-  po::variables_map values;
-  const auto paths = parse_command_with_files(kText, visible, arguments, values);
-  if (!paths) return std::nullopt;
-  if (paths->size() != 2) {
-    throw UsageError("validate: got " + std::to_string(paths->size()) +
+  const OptionList option_list = {
+      {"scenario FILE", &options.scenario,
+       "the file that SIMULATED was run from, where its trace is not found from the current "
+       "folder"},
+      {"after SECONDS", &options.after_s,
+       "compare the figures of requests whose first token came later than this in MEASURED"},
+      {"same-decisions", &options.needs_same_decisions, "exit with 1 when a decision differs"},
+      {"json", &options.wants_json, "print JSON"},
+  };
+  const auto line = parse_command(kText, option_list, arguments);
+  if (!line) return std::nullopt;
+  if (line->files.size() != 2) {
+    throw UsageError("validate: got " + std::to_string(line->files.size()) +
                      " runs; allowed: MEASURED and SIMULATED (see `metronome validate --help`)");
   }
-  if (values.count("after") != 0) {
-    options.after_s = values["after"].as<double>();
-    if (!(*options.after_s >= 0 && *options.after_s <= 1e9)) {
-      throw UsageError("--after: is out of range; allowed: 0 to 1e9 seconds");
-    }
+  if (options.after_s && !(*options.after_s >= 0 && *options.after_s <= 1e9)) {
+    throw UsageError("--after: is out of range; allowed: 0 to 1e9 seconds");
   }
-  options.measured = paths->front();
-  options.simulated = paths->back();
+  options.measured = line->files.front();
+  options.simulated = line->files.back();
   return options;
 }
 
