@@ -4,11 +4,11 @@
 #include <system_error>
 #include <utility>
 
-#include "core/computed_run.h"
-#include "core/engine_setup.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/model/model_weights.h"
-#include "core/workload_input.h"
+#include "core/run/computed_run.h"
+#include "core/run/workload_input.h"
+#include "core/scenario/engine_setup.h"
 #include "cpu/cpu_executor.h"
 #include "cpu/kv_store.h"
 #include "cpu/machine.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/run.h"
+#include "core/run/run.h"
 
 namespace metronome {
 

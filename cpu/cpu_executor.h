@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/executor.h"
-#include "core/forward_batch.h"
-#include "core/request_texts.h"
-#include "core/sampling.h"
+#include "core/engine/clock.h"
+#include "core/engine/executor.h"
+#include "core/engine/sampling.h"
+#include "core/run/forward_batch.h"
+#include "core/run/request_texts.h"
 #include "cpu/kv_store.h"
 #include "cpu/transformer.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <new>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "cpu/kernels.h"
 
 namespace metronome {

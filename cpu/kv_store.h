@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/types.h"
+#include "core/base/types.h"
 #include "cpu/mapped_memory.h"
 
 namespace metronome {

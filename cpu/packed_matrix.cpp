@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/base/types.h"
 #include "core/model/float16.h"
-#include "core/types.h"
 
 namespace metronome {
 namespace {

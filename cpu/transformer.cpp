@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/model/attention_mask.h"
 #include "core/model/rope.h"
 

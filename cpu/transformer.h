@@ -6,9 +6,9 @@
 #include <functional>
 #include <vector>
 
-#include "core/forward_batch.h"
 #include "core/model/model_config.h"
 #include "core/model/model_weights.h"
+#include "core/run/forward_batch.h"
 #include "cpu/kernels.h"
 #include "cpu/kv_store.h"
 #include "cpu/packed_matrix.h"

@@ -1,7 +1,7 @@
 // The CUDA executor of builds that have none.
-#include "gpu/bench.h"
-#include "gpu/cuda_backend.h"
-#include "gpu/product_bench.h"
+#include "gpu/bench/bench.h"
+#include "gpu/bench/product_bench.h"
+#include "gpu/engine/cuda_backend.h"
 
 namespace metronome {
 

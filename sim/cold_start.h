@@ -2,8 +2,8 @@
 // arrival meanwhile.
 #pragma once
 
-#include "core/clock.h"
-#include "core/executor.h"
+#include "core/engine/clock.h"
+#include "core/engine/executor.h"
 
 namespace metronome {
 

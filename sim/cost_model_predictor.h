@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "core/step_predictor.h"
-#include "sim/cost_model.h"
+#include "core/engine/step_predictor.h"
+#include "sim/cost/cost_model.h"
 
 namespace metronome {
 

@@ -3,12 +3,12 @@
 #include <string>
 #include <string_view>
 
-#include "core/error.h"
-#include "sim/corrected_file.h"
-#include "sim/device_share.h"
-#include "sim/fitted_file.h"
-#include "sim/profile_file.h"
-#include "sim/replay_file.h"
+#include "core/base/error.h"
+#include "sim/corrected/corrected_file.h"
+#include "sim/cost/device_share.h"
+#include "sim/fitted/fitted_file.h"
+#include "sim/profile/profile_file.h"
+#include "sim/replay/replay_file.h"
 
 namespace metronome {
 namespace {

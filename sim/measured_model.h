@@ -4,10 +4,10 @@
 #include <memory>
 
 #include "core/model/model_config.h"
-#include "core/scenario.h"
-#include "sim/cost_model.h"
-#include "sim/cost_model_file.h"
-#include "sim/hardware.h"
+#include "core/scenario/scenario.h"
+#include "sim/cost/cost_model.h"
+#include "sim/cost/cost_model_file.h"
+#include "sim/cost/hardware.h"
 
 namespace metronome {
 

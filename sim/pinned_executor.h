@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/executor.h"
-#include "core/request.h"
-#include "sim/cost_model.h"
+#include "core/engine/executor.h"
+#include "core/engine/request.h"
+#include "sim/cost/cost_model.h"
 
 namespace metronome {
 

@@ -5,8 +5,8 @@
 #include <array>
 #include <cstdint>
 
-#include "core/executor.h"
-#include "sim/cost_model.h"
+#include "core/engine/executor.h"
+#include "sim/cost/cost_model.h"
 
 namespace metronome {
 

@@ -5,17 +5,17 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/engine_setup.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/engine/policy_registry.h"
 #include "core/model/model_catalogue.h"
-#include "core/policy_registry.h"
+#include "core/scenario/engine_setup.h"
 #include "sim/cold_start.h"
-#include "sim/cost_model_file.h"
+#include "sim/cost/cost_model_file.h"
+#include "sim/cost/hardware_catalogue.h"
 #include "sim/cost_model_predictor.h"
-#include "sim/fitted_file.h"
-#include "sim/hardware_catalogue.h"
+#include "sim/fitted/fitted_file.h"
 #include "sim/measured_model.h"
-#include "sim/roofline.h"
+#include "sim/roofline/roofline.h"
 #include "sim/sim_executor.h"
 #include "sim/speaking_executor.h"
 

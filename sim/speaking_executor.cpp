@@ -1,6 +1,6 @@
 #include "sim/speaking_executor.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace metronome {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/executor.h"
-#include "core/request_feed.h"
+#include "core/engine/executor.h"
+#include "core/engine/request_feed.h"
 
 namespace metronome {
 

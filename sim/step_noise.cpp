@@ -5,10 +5,10 @@
 #include <iterator>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/base/rng.h"
-#include "core/error.h"
-#include "core/step_regime.h"
-#include "sim/pass_cost.h"
+#include "core/metrics/step_regime.h"
+#include "sim/cost/pass_cost.h"
 
 namespace metronome {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "sim/cost_model.h"
-#include "sim/fitted_model.h"
+#include "sim/cost/cost_model.h"
+#include "sim/fitted/fitted_model.h"
 
 namespace metronome {
 

@@ -1,7 +1,7 @@
 // Simulated time: waiting costs nothing.
 #pragma once
 
-#include "core/clock.h"
+#include "core/engine/clock.h"
 
 namespace metronome {
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "core/engine.h"
-#include "core/error.h"
-#include "core/policy_registry.h"
-#include "tests/kv_oracle.h"
+#include "core/base/error.h"
+#include "core/engine/engine.h"
+#include "core/engine/policy_registry.h"
+#include "tests/core/engine/kv/kv_oracle.h"
 
 namespace metronome::testing {
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace metronome::testing {
 

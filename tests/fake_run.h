@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/event.h"
-#include "core/request.h"
+#include "core/engine/event.h"
+#include "core/engine/request.h"
 
 namespace metronome::testing {
 

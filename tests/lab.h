@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "core/base/rng.h"
-#include "core/engine.h"
-#include "core/forward_batch.h"
-#include "core/output_log.h"
-#include "core/prefix_hash.h"
-#include "core/workload_arrivals.h"
+#include "core/engine/engine.h"
+#include "core/engine/kv/prefix_hash.h"
+#include "core/metrics/output_log.h"
+#include "core/run/forward_batch.h"
+#include "core/workload/workload_arrivals.h"
 #include "tests/engine_harness.h"
 
 namespace metronome::testing {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/scenario.h"
-#include "reports/observed_run.h"
+#include "core/scenario/scenario.h"
+#include "reports/compare/observed_run.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 

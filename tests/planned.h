@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/prefix_hash.h"
-#include "core/workload.h"
+#include "core/engine/kv/prefix_hash.h"
+#include "core/workload/workload.h"
 #include "tests/engine_harness.h"
 
 namespace metronome::testing {

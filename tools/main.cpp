@@ -3,10 +3,10 @@
 #include <iostream>
 #include <new>
 
-#include "core/config_reader.h"
-#include "core/error.h"
-#include "tools/cli.h"
-#include "tools/progress.h"
+#include "core/base/error.h"
+#include "core/base/progress.h"
+#include "core/config/config_reader.h"
+#include "tools/commands/cli.h"
 
 namespace metronome {
 namespace {

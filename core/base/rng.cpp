@@ -9,8 +9,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "core/base/error.h"
 #include "core/base/math.h"
-#include "core/error.h"
 
 namespace metronome {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/error.h"
 #include "core/model/model_catalogue.h"
 
 namespace metronome {

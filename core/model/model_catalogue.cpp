@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "core/catalogue.h"
+#include "core/config/catalogue.h"
 
 namespace metronome {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config_node.h"
-#include "core/config_reader.h"
+#include "core/config/config_node.h"
+#include "core/config/config_reader.h"
 #include "core/model/model_config.h"
 
 namespace metronome {

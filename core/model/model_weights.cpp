@@ -10,9 +10,9 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/names.h"
-#include "core/error.h"
 #include "core/model/float16.h"
 
 namespace metronome {

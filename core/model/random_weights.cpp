@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/error.h"
 #include "core/base/rng.h"
-#include "core/error.h"
 #include "core/model/float16.h"
 #include "core/model/model_weights.h"
 

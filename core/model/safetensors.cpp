@@ -10,9 +10,9 @@
 #include <cstring>
 #include <optional>
 
+#include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/names.h"
-#include "core/error.h"
 
 namespace metronome {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/types.h"
 #include "core/text/token_table.h"
-#include "core/types.h"
 
 namespace metronome {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/text/bpe.h"
 #include "core/text/tokenizer_json.h"
 #include "core/text/utf8.h"

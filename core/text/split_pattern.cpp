@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/text/utf8.h"
 
 namespace metronome {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/rng.h"
-#include "core/types.h"
+#include "core/base/types.h"
 
 namespace metronome {
 

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/text/bpe_tokenizer.h"
 #include "core/text/tokenizer_file.h"
 

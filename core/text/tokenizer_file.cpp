@@ -4,9 +4,9 @@
 #include <optional>
 #include <stdexcept>
 
+#include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/error.h"
-#include "core/json_place.h"
+#include "core/base/json_place.h"
 #include "core/text/tokenizer_json.h"
 
 namespace metronome {

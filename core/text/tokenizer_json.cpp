@@ -1,8 +1,8 @@
 #include "core/text/tokenizer_json.h"
 
+#include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/names.h"
-#include "core/error.h"
 
 namespace metronome {
 namespace {

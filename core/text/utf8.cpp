@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace metronome {
 namespace {

@@ -15,8 +15,8 @@
 
 #include <cstdint>
 
-#include "gpu/kernels/step_types.h"
 #include "gpu/plan/prefill_gemm_tile.h"
+#include "gpu/plan/step_types.h"
 
 namespace metronome {
 
@@ -226,8 +226,8 @@ std::int64_t decode_partial_floats(const AttentionShape& shape);
 // How many CTAs of the first kernel the device runs at once.
 std::int32_t decode_attention_ctas(const AttentionShape& shape);
 
-// The same token as Sampler (core/sampling.h) from the same logits; see sm80/any/sampling.cu for
-// the one exception, draws within the rounding of a sum from a border between two tokens.
+// The same token as Sampler (core/engine/sampling.h) from the same logits; see sm80/any/sampling.cu
+// for the one exception, draws within the rounding of a sum from a border between two tokens.
 struct SampleArgs {
   const float* logits = nullptr;    // [num_rows, vocab_size]
   const SampleRow* rows = nullptr;  // [num_rows]

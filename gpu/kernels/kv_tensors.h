@@ -12,7 +12,7 @@ namespace metronome {
 
 // Keys and values as tensors of num_rows x head_dim elements, num_rows = num_blocks * n_kv_heads *
 // block_size; boxes of box_rows rows and 64 elements land in shared memory with the 128-byte
-// swizzle. Made by make_kv_tensors (gpu/device_kv_cache.h).
+// swizzle. Made by make_kv_tensors (gpu/engine/device_kv_cache.h).
 struct KvTensors {
   CUtensorMap keys;    // [num_rows, head_dim]
   CUtensorMap values;  // the same shape

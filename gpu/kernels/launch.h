@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "gpu/cuda_check.h"
+#include "gpu/kernels/cuda_check.h"
 
 namespace metronome {
 

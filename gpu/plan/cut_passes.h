@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/step_plan.h"
+#include "core/engine/step_plan.h"
 
 namespace metronome {
 

@@ -9,8 +9,8 @@
 #include <system_error>
 #include <tuple>
 
+#include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/error.h"
 #include "gpu/plan/whole_file.h"
 
 namespace metronome {

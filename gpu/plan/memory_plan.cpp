@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/error.h"
-#include "core/types.h"
+#include "core/base/error.h"
+#include "core/base/types.h"
 
 namespace metronome {
 namespace {

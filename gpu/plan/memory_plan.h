@@ -21,8 +21,8 @@ struct MemoryDemand {
   std::int64_t step_bytes = 0;          // of the largest block of step arrays
 };
 
-// Matrix products compute rows in multiples of this (kGemmRows of gpu/gemm.h), so their inputs and
-// outputs have room for them.
+// Matrix products compute rows in multiples of this (kGemmRows of gpu/engine/gemm.h), so their
+// inputs and outputs have room for them.
 constexpr std::int64_t kActivationRows = 16;
 
 // Bytes of everything but KV blocks. With max_tokens and max_rows rounded up to multiples of

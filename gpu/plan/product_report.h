@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/model/model_config.h"
-#include "core/scenario.h"
+#include "core/scenario/scenario.h"
 #include "gpu/plan/layer_products.h"
 #include "gpu/plan/step_floor.h"
 

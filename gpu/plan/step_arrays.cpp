@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/model/attention_mask.h"
 
 namespace metronome {

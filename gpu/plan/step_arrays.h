@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "core/forward_batch.h"
-#include "core/step_plan.h"
-#include "gpu/kernels/step_types.h"
+#include "core/engine/step_plan.h"
+#include "core/run/forward_batch.h"
+#include "gpu/plan/step_types.h"
 
 namespace metronome {
 

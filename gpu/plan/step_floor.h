@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "core/engine/step_plan.h"
 #include "core/model/model_config.h"
-#include "core/step_plan.h"
 
 namespace metronome {
 

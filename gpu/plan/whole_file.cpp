@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace metronome {
 namespace {

@@ -1,8 +1,8 @@
 'use strict';
 // What every figure uses: reading the data, colours of the theme, texts of numbers.
 
-// Base64 VLQ, as VlqText in reports/report_data.h writes it. With `isDelta`, each number is the
-// difference to the one before.
+// Base64 VLQ, as VlqText in reports/html/report_data.h writes it. With `isDelta`, each number is
+// the difference to the one before.
 function decodeVlq(text, isDelta = false) {
   const digits = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
   const valueOf = decodeVlq.table || (decodeVlq.table = new Int8Array(128));

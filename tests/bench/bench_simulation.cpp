@@ -7,10 +7,10 @@
 
 #include <string>
 
-#include "core/digest.h"
-#include "core/run_record.h"
-#include "core/summary.h"
-#include "core/workload_config.h"
+#include "core/metrics/digest.h"
+#include "core/metrics/run_record.h"
+#include "core/metrics/summary.h"
+#include "core/workload/workload_config.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 #include "tests/shared_data.h"

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/text/tokenizer.h"
-#include "tools/serve/api_request.h"
+#include "serve/server/api_request.h"
 
 namespace {
 
@@ -32,10 +32,10 @@ void check_request(const ApiRequest& request) {
   METRONOME_CHECK(request.spoken_tokens.size() == static_cast<std::size_t>(request.num_choices()),
                   "a length for each answer");
   for (const std::vector<TokenId>& prompt : request.prompts) {
-    METRONOME_CHECK(!prompt.empty() && request.max_tokens >= 1 &&
-                        static_cast<std::int64_t>(prompt.size()) + request.max_tokens <=
-                            model().max_model_len,
-                    "a request fits the context");
+    METRONOME_CHECK(
+        !prompt.empty() && request.max_tokens >= 1 &&
+            static_cast<std::int64_t>(prompt.size()) + request.max_tokens <= model().max_model_len,
+        "a request fits the context");
     for (const TokenId id : prompt) {
       METRONOME_CHECK(value(id) >= 0 && value(id) < model().vocab_size, "tokens of the model");
     }

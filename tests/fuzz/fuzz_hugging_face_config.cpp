@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/model/model_catalogue.h"
 #include "tests/fuzz/refusal.h"
 

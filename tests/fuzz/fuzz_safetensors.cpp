@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/model/safetensors.h"
+#include "tests/core/model/safetensors_bytes.h"
 #include "tests/fuzz/refusal.h"
-#include "tests/safetensors_bytes.h"
 
 namespace {
 

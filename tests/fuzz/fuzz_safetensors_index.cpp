@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/model/safetensors.h"
 #include "tests/fuzz/refusal.h"
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "core/config_reader.h"
-#include "core/error.h"
-#include "tools/stream_response.h"
+#include "core/base/error.h"
+#include "core/config/config_reader.h"
+#include "serve/client/stream_response.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/text/detokenizer.h"
 #include "core/text/tokenizer.h"
 #include "core/text/utf8.h"

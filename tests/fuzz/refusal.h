@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "core/config_reader.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/config/config_reader.h"
 
 namespace metronome::testing {
 

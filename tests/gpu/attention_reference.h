@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "core/model/attention_mask.h"
-#include "gpu/device_kv_cache.h"
-#include "gpu/device_memory.h"
+#include "gpu/engine/device_kv_cache.h"
+#include "gpu/engine/device_memory.h"
 #include "gpu/kernels/kernels.h"
 #include "tests/draws.h"
 #include "tests/gpu/gpu_test.h"

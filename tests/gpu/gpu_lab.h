@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/computed_run.h"
 #include "core/model/attention_mask.h"
 #include "core/model/float16.h"
-#include "core/workload_input.h"
-#include "gpu/cuda_executor.h"
-#include "gpu/device_engine.h"
-#include "gpu/device_model.h"
+#include "core/run/computed_run.h"
+#include "core/run/workload_input.h"
+#include "gpu/engine/cuda_executor.h"
+#include "gpu/engine/device_engine.h"
+#include "gpu/engine/device_model.h"
 #include "tests/catch.h"
 #include "tests/lab.h"
 

@@ -12,7 +12,7 @@
 
 #include "core/base/rng.h"
 #include "core/model/float16.h"
-#include "gpu/device_memory.h"
+#include "gpu/engine/device_memory.h"
 #include "gpu/kernels/kernels.h"
 
 namespace metronome::testing {

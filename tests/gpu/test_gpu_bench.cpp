@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/error.h"
 #include "core/model/model_catalogue.h"
-#include "gpu/bench.h"
+#include "gpu/bench/bench.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"

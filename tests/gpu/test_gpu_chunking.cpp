@@ -3,7 +3,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "gpu/self_test.h"
+#include "gpu/engine/self_test.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/gpu/gpu_lab.h"

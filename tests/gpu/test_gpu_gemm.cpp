@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "gpu/gemm.h"
+#include "gpu/engine/gemm.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/error_of.h"

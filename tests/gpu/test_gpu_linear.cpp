@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "core/base/rng.h"
-#include "gpu/gpu_info.h"
-#include "gpu/linear.h"
-#include "gpu/residual_stream.h"
+#include "gpu/engine/gpu_info.h"
+#include "gpu/engine/linear.h"
+#include "gpu/engine/residual_stream.h"
 #include "tests/catch.h"
 #include "tests/gpu/gpu_lab.h"
 #include "tests/gpu/gpu_test.h"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/catch.h"
 #include "tests/gpu/attention_reference.h"
 

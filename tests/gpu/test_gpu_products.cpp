@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/base/json.h"
-#include "gpu/gpu_info.h"
-#include "gpu/product_bench.h"
-#include "gpu/product_kernels.h"
+#include "gpu/bench/product_bench.h"
+#include "gpu/bench/product_kernels.h"
+#include "gpu/engine/gpu_info.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"

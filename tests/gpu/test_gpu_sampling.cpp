@@ -5,8 +5,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "core/sampling.h"
-#include "core/sampling_math.h"
+#include "core/engine/sampling.h"
+#include "core/engine/sampling_math.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/gpu/gpu_test.h"

@@ -5,9 +5,9 @@
 #include <set>
 #include <stdexcept>
 
-#include "core/engine_setup.h"
-#include "core/scenario.h"
-#include "core/workload_input.h"
+#include "core/run/workload_input.h"
+#include "core/scenario/engine_setup.h"
+#include "core/scenario/scenario.h"
 #include "sim/sim_executor.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"

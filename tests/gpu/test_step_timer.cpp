@@ -4,10 +4,10 @@
 #include <cmath>
 #include <deque>
 
-#include "gpu/step_timer.h"
+#include "gpu/engine/step_timer.h"
+#include "study/run/wall_clock.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
-#include "tools/wall_clock.h"
 
 namespace metronome::testing {
 namespace {

@@ -54,7 +54,7 @@ class Companion:
 class SlowClients:
     """Clients that never get done. All are cut off after a minute: others run meanwhile."""
 
-    # Of tools/serve/http_server.h, and what a busy machine may add.
+    # Of serve/server/http_server.h, and what a busy machine may add.
     HEADER_S, BODY_S, WRITE_S, SLACK_S = 10, 60, 30, 15
 
     def __init__(self, program):

@@ -2,7 +2,7 @@
 // that count arrivals and bytes, copies of boxes of a tensor by the bulk copy engine, and products
 // of a warpgroup (128 consecutive threads, the first a multiple of 128). Semantics in the PTX ISA:
 // mbarrier, cp.async.bulk.tensor, wgmma, setmaxnreg. Where no device compiler is at work, the
-// tests' emulator defines the same functions (tests/cuda_emulator/emulated_hopper.h).
+// tests' emulator defines the same functions (gpu/emulator/emulated_hopper.h).
 #pragma once
 
 #include <cuda.h>

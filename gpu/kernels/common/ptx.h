@@ -1,5 +1,5 @@
 // The instructions that CUDA C++ has no words for. Where no device compiler is at work, the tests'
-// emulator defines the same functions (tests/cuda_emulator/emulated_ptx.h).
+// emulator defines the same functions (gpu/emulator/emulated_ptx.h).
 #pragma once
 
 #include <cuda_bf16.h>

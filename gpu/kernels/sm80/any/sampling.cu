@@ -1,4 +1,4 @@
-// From logits to tokens, by the rule of Sampler (core/sampling.h), in five kernels:
+// From logits to tokens, by the rule of Sampler (core/engine/sampling.h), in five kernels:
 //
 //   find_largest  the likeliest token of each part of a row, and whether all its logits are finite
 //   fill_bins     the number and the weight of the tokens, by distance from the likeliest; greedy
@@ -22,7 +22,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "core/sampling_math.h"
+#include "core/engine/sampling_math.h"
 #include "gpu/kernels/common/ptx.h"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "gpu/kernels/common/prefill_rows.cuh"
 #include "gpu/kernels/common/ptx.h"
 #include "gpu/kernels/kernels.h"

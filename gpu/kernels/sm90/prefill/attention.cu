@@ -17,7 +17,7 @@
 
 #include <cstdint>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "gpu/kernels/common/hopper_ptx.h"
 #include "gpu/kernels/common/prefill_rows.cuh"
 #include "gpu/kernels/common/ptx.h"

@@ -21,8 +21,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/error.h"
-#include "core/types.h"
+#include "core/base/error.h"
+#include "core/base/types.h"
 #include "gpu/kernels/common/gate.cuh"
 #include "gpu/kernels/common/hopper_ptx.h"
 #include "gpu/kernels/common/ptx.h"
@@ -30,7 +30,7 @@
 #include "gpu/kernels/common/warpgroups.cuh"
 #include "gpu/kernels/kernels.h"
 #include "gpu/kernels/launch.h"
-#include "gpu/tensor_map.h"
+#include "gpu/kernels/tensor_map.h"
 
 #ifdef __CUDACC__
 #pragma nv_diag_suppress 177  // of processors without wgmma, which use next to nothing of this file

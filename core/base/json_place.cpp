@@ -1,0 +1,124 @@
+#include "core/base/json_place.h"
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+
+namespace metronome {
+namespace {
+
+std::ifstream open_file(const std::string& path, const std::string& allowed) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError(path + ": cannot be read; allowed: " + allowed);
+  return file;
+}
+
+}  // namespace
+
+void JsonPlace::fail(const std::string& message) const {
+  throw ConfigError(where_ + ": " + message);
+}
+
+JsonPlace JsonPlace::at(const std::string& key) const {
+  const Json* value = json_->find(key);
+  if (value == nullptr) {
+    throw ConfigError(where_ + ": " + key + ": is missing; allowed: a file as it was written");
+  }
+  return JsonPlace(where_ + ": " + key, *value);
+}
+
+bool JsonPlace::has(const std::string& key) const { return json_->contains(key); }
+
+bool JsonPlace::is_null() const { return json_->is_null(); }
+
+std::int64_t JsonPlace::integer(std::int64_t min, std::int64_t max) const {
+  if (!json_->is_number_integer()) {
+    fail("is no whole number; allowed: " + std::to_string(min) + " to " + std::to_string(max));
+  }
+  const auto number = json_->get<std::int64_t>();
+  if (number < min || number > max) {
+    fail(std::to_string(number) + " is out of range; allowed: " + std::to_string(min) + " to " +
+         std::to_string(max));
+  }
+  return number;
+}
+
+std::int32_t JsonPlace::count() const {
+  return static_cast<std::int32_t>(integer(0, std::numeric_limits<std::int32_t>::max()));
+}
+
+double JsonPlace::number() const {
+  if (!json_->is_number()) fail("is no number; allowed: a number");
+  return json_->get<double>();
+}
+
+double JsonPlace::number(double min, double max) const {
+  const double value = number();
+  if (!(value >= min && value <= max)) {
+    fail(json_->dump() + " is out of range; allowed: " + Json(min).dump() + " to " +
+         Json(max).dump());
+  }
+  return value;
+}
+
+TimeNs JsonPlace::seconds() const {
+  return std::llround(number(0, kMaxSeconds) * static_cast<double>(kNsPerSecond));
+}
+
+std::string JsonPlace::text() const {
+  if (!json_->is_string()) fail("is no text; allowed: a text");
+  return json_->get<std::string>();
+}
+
+bool JsonPlace::truth() const {
+  if (!json_->is_boolean()) fail("is neither true nor false; allowed: true or false");
+  return json_->get<bool>();
+}
+
+void JsonPlace::for_each(const std::function<void(const JsonPlace&)>& visit) const {
+  if (!json_->is_array()) fail("is no list; allowed: a list");
+  std::size_t i = 0;
+  for (const Json& entry : *json_) {
+    visit(JsonPlace(where_ + "[" + std::to_string(i++) + "]", entry));
+  }
+}
+
+std::vector<std::int32_t> JsonPlace::counts(std::size_t size) const {
+  std::vector<std::int32_t> numbers;
+  for_each([&](const JsonPlace& entry) { numbers.push_back(entry.count()); });
+  if (numbers.size() != size) {
+    fail("has " + std::to_string(numbers.size()) + " numbers; allowed: " + std::to_string(size));
+  }
+  return numbers;
+}
+
+Json parse_json(const std::string& text, const std::string& where) {
+  try {
+    return Json::parse(text);
+  } catch (const JsonError& error) {
+    throw ConfigError(where + ": is no JSON: " + error.what());
+  }
+}
+
+Json read_json_file(const std::string& path, const std::string& allowed) {
+  std::ifstream file = open_file(path, allowed);
+  return parse_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
+}
+
+void for_each_json_line(const std::string& path, const std::string& allowed,
+                        const std::function<void(const JsonPlace&, std::size_t)>& visit) {
+  std::ifstream file = open_file(path, allowed);
+  std::string line;
+  for (std::size_t i = 0; std::getline(file, line); ++i) {
+    const std::string where = path + ":" + std::to_string(i + 1);
+    const Json json = parse_json(line, where);
+    visit(JsonPlace(where, json), i);
+  }
+  if (file.bad()) throw ConfigError(path + ": cannot be read to its end");
+}
+
+}  // namespace metronome

@@ -1,0 +1,117 @@
+#include "core/base/json_text.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace metronome {
+namespace {
+
+constexpr char kHexDigits[] = "0123456789abcdef";
+
+}  // namespace
+
+void JsonText::grow(std::size_t num_bytes) {
+  const std::size_t wanted = std::max({2 * capacity_, size_ + num_bytes, std::size_t{4096}});
+  // Not value-initialised: megabytes of zeros would be written for nothing.
+  std::unique_ptr<char[]> larger(new char[wanted]);
+  if (size_ > 0) std::memcpy(larger.get(), buffer_.get(), size_);
+  buffer_ = std::move(larger);
+  capacity_ = wanted;
+}
+
+void JsonText::new_line() {
+  const std::size_t indent = 2 * static_cast<std::size_t>(depth_);
+  char* out = reserve(1 + indent);
+  *out = '\n';
+  std::memset(out + 1, ' ', indent);
+  size_ += 1 + indent;
+}
+
+void JsonText::separate_indented() {
+  const char last = size_ > 0 ? buffer_[size_ - 1] : '\n';
+  if (follows_value_) append(",");
+  // A value after its key (": ") stays on the key's line.
+  if (follows_value_ || last == '{' || last == '[') new_line();
+}
+
+void JsonText::open(char bracket) {
+  separate();
+  *reserve(1) = bracket;
+  ++size_;
+  ++depth_;
+  follows_value_ = false;
+}
+
+void JsonText::close(char bracket) {
+  --depth_;
+  if (is_indented_ && follows_value_) new_line();
+  *reserve(1) = bracket;
+  ++size_;
+  follows_value_ = true;
+}
+
+void JsonText::value(std::string_view text) {
+  separate();
+  char* out = reserve(6 * text.size() + 2);
+  *out++ = '"';
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      *out++ = '\\';
+      *out++ = c;
+    } else if (c == '\n') {
+      *out++ = '\\';
+      *out++ = 'n';
+    } else if (byte < 0x20) {
+      std::memcpy(out, "\\u00", 4);
+      out[4] = kHexDigits[byte >> 4];
+      out[5] = kHexDigits[byte & 15];
+      out += 6;
+    } else {
+      *out++ = c;
+    }
+  }
+  *out++ = '"';
+  advance_to(out);
+  follows_value_ = true;
+}
+
+void JsonText::scaled(TimeNs ns, TimeNs ns_per_unit, int num_decimals) {
+  separate();
+  char* out = reserve(32);
+  if (ns < 0) *out++ = '-';
+  const std::uint64_t magnitude =
+      ns < 0 ? ~static_cast<std::uint64_t>(ns) + 1 : static_cast<std::uint64_t>(ns);
+  const auto per_unit = static_cast<std::uint64_t>(ns_per_unit);
+  out = std::to_chars(out, out + 24, magnitude / per_unit).ptr;
+  auto rest = static_cast<std::uint32_t>(magnitude % per_unit);
+  if (rest != 0) {
+    *out++ = '.';
+    for (int digit = num_decimals - 1; digit >= 0; --digit, rest /= 10) {
+      out[digit] = static_cast<char>('0' + rest % 10);
+    }
+    out += num_decimals;
+    while (out[-1] == '0') --out;
+  }
+  advance_to(out);
+  follows_value_ = true;
+}
+
+void JsonText::raw(std::string_view json) {
+  separate();
+  while (!json.empty() && (json.back() == '\n' || json.back() == ' ')) json.remove_suffix(1);
+  while (!json.empty()) {
+    const std::size_t line_end = std::min(json.find('\n'), json.size());
+    append(json.substr(0, line_end));
+    json.remove_prefix(std::min(line_end + 1, json.size()));
+    if (json.empty()) break;
+    if (is_indented_) {
+      new_line();
+    } else {
+      append(" ");
+    }
+  }
+  follows_value_ = true;
+}
+
+}  // namespace metronome

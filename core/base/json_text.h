@@ -1,0 +1,152 @@
+// Appends JSON to one growing buffer. Fast enough for a line per step and per request: no
+// streams, no locale, no allocation but the buffer's growth.
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/base/types.h"
+
+namespace metronome {
+
+class JsonText {
+ public:
+  enum class Style : std::uint8_t { Compact, Indented };  // Indented: two spaces a level
+
+  explicit JsonText(Style style = Style::Compact) : is_indented_(style == Style::Indented) {}
+
+  void begin_object() { open('{'); }
+  void end_object() { close('}'); }
+  void begin_array() { open('['); }
+  void end_array() { close(']'); }
+
+  // `name` needs no escapes.
+  JsonText& key(std::string_view name) {
+    separate();
+    char* out = reserve(name.size() + 4);
+    *out++ = '"';
+    std::memcpy(out, name.data(), name.size());
+    out += name.size();
+    *out++ = '"';
+    *out++ = ':';
+    if (is_indented_) *out++ = ' ';
+    advance_to(out);
+    follows_value_ = false;
+    return *this;
+  }
+
+  template <std::integral Int>
+  void value(Int number) {
+    separate();
+    char* out = reserve(24);
+    advance_to(std::to_chars(out, out + 24, number).ptr);
+    follows_value_ = true;
+  }
+  void value(bool truth) { token(truth ? "true" : "false"); }
+  // The shortest digits that read back as the same double; null unless finite.
+  void value(double number) {
+    if (!std::isfinite(number)) return null();
+    separate();
+    char* out = reserve(32);
+    advance_to(std::to_chars(out, out + 32, number).ptr);
+    follows_value_ = true;
+  }
+  void value(std::string_view text);
+  void value(const char* text) { value(std::string_view(text)); }
+  void value(const std::string& text) { value(std::string_view(text)); }
+  void null() { token("null"); }
+  // Nanoseconds written as milliseconds, exactly.
+  void ms(TimeNs ns) { scaled(ns, kNsPerMs, 6); }
+  // And as microseconds.
+  void us(TimeNs ns) { scaled(ns, kNsPerUs, 3); }
+  // Text that is JSON already; in the indented style its lines move in with their place.
+  void raw(std::string_view json);
+
+  template <class T>
+  void field(std::string_view name, const T& content) {
+    key(name).value(content);
+  }
+  // The bulk of every JSON Lines file: a literal key and an integer, in one go.
+  template <std::size_t kSize, std::integral Int>
+  requires(!std::same_as<Int, bool>) void field(const char (&name)[kSize], const Int& number) {
+    if (is_indented_) return key(name).value(number);
+    char* out = reserve(kSize + 28);
+    *out = ',';
+    out += follows_value_ ? 1 : 0;
+    *out++ = '"';
+    std::memcpy(out, name, kSize - 1);
+    out += kSize - 1;
+    *out++ = '"';
+    *out++ = ':';
+    advance_to(std::to_chars(out, out + 24, number).ptr);
+    follows_value_ = true;
+  }
+
+  // Between the lines of a JSON Lines file.
+  void end_line() {
+    *reserve(1) = '\n';
+    ++size_;
+    follows_value_ = false;
+  }
+
+  // Inside an array, so that its items stand on lines of their own. A value lies before.
+  void break_line() {
+    *reserve(1) = '\n';
+    ++size_;
+    follows_value_ = true;
+  }
+
+  std::string_view view() const { return {buffer_.get(), size_}; }
+  std::size_t size() const { return size_; }
+  void clear() {
+    size_ = 0;
+    follows_value_ = false;
+  }
+
+ private:
+  char* reserve(std::size_t num_bytes) {
+    if (capacity_ - size_ < num_bytes) grow(num_bytes);
+    return buffer_.get() + size_;
+  }
+  void grow(std::size_t num_bytes);
+  void advance_to(const char* end) { size_ = static_cast<std::size_t>(end - buffer_.get()); }
+  // What has to stand before the next key or array item.
+  void separate() {
+    if (is_indented_) {
+      separate_indented();
+    } else if (follows_value_) {
+      *reserve(1) = ',';
+      ++size_;
+    }
+  }
+  void separate_indented();
+  void new_line();
+  void append(std::string_view text) {
+    std::memcpy(reserve(text.size()), text.data(), text.size());
+    size_ += text.size();
+  }
+  void token(std::string_view text) {
+    separate();
+    append(text);
+    follows_value_ = true;
+  }
+  void scaled(TimeNs ns, TimeNs ns_per_unit, int num_decimals);
+  void open(char bracket);
+  void close(char bracket);
+
+  std::unique_ptr<char[]> buffer_;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+  int depth_ = 0;
+  bool is_indented_ = false;
+  bool follows_value_ = false;  // a comma is due before the next key or item
+};
+
+}  // namespace metronome

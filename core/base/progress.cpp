@@ -1,0 +1,113 @@
+#include "core/base/progress.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <string_view>
+#include <utility>
+
+#include "core/base/command_errors.h"
+
+namespace metronome {
+namespace {
+
+constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
+constexpr std::size_t kBarWidth = 30;
+
+volatile std::sig_atomic_t first_signal = 0;
+
+extern "C" void on_signal(int signal) {
+  if (first_signal == 0) first_signal = signal;
+}
+
+bool is_ignored(int signal) {
+  struct sigaction action = {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Without SA_RESTART: a write to a pipe that nobody empties ends as well.
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+bool is_capable_terminal(int descriptor) {
+  const char* kind = std::getenv("TERM");
+  return isatty(descriptor) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
+}
+
+ProgressBar::ProgressBar(bool is_wanted)
+    : is_enabled_(is_wanted && is_capable_terminal(STDERR_FILENO)), next_draw_(WallClock::now()) {}
+
+ProgressBar::~ProgressBar() { clear(); }
+
+void ProgressBar::start(std::string label) {
+  label_ = std::move(label);
+  next_draw_ = WallClock::now() + kRedrawInterval;  // short runs draw nothing at all
+}
+
+void ProgressBar::update(std::size_t done, std::size_t total) {
+  if (is_enabled_) show(progress_text(label_, done, total));
+}
+
+void ProgressBar::show(const std::string& text) {
+  if (!is_enabled_) return;
+  const auto now = WallClock::now();
+  if (now < next_draw_) return;
+  next_draw_ = now + kRedrawInterval;
+  std::cerr << "\r\033[K" << text << std::flush;
+  is_drawn_ = true;
+}
+
+void ProgressBar::clear() {
+  if (!is_drawn_) return;
+  std::cerr << "\r\033[K" << std::flush;
+  is_drawn_ = false;
+}
+
+std::string progress_text(const std::string& label, std::size_t done, std::size_t total) {
+  return progress_bar_text(label, done, total) + " requests";
+}
+
+std::string progress_bar_text(const std::string& label, std::size_t done, std::size_t total) {
+  const std::size_t all = std::max<std::size_t>(total, 1);
+  const std::size_t part = std::min(done, all);
+  const std::size_t filled = part * kBarWidth / all;
+  const std::string percent = std::to_string(part * 100 / all);
+  return label + " [" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "] " +
+         std::string(3 - percent.size(), ' ') + percent + "% " + std::to_string(done) + "/" +
+         std::to_string(total);
+}
+
+void catch_signals() {
+  handle(SIGINT, on_signal);
+  handle(SIGTERM, on_signal);
+  if (!is_ignored(SIGHUP)) handle(SIGHUP, on_signal);
+  handle(SIGPIPE, SIG_IGN);
+  handle(SIGXFSZ, SIG_IGN);
+}
+
+int interrupting_signal() { return first_signal; }
+
+void throw_if_interrupted() {
+  if (first_signal != 0) throw Interrupted();
+}
+
+void throw_if_output_failed() {
+  if (!std::cout) throw OutputFailed();
+}
+
+bool is_reader_gone() {
+  pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+  return poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
+}  // namespace metronome

@@ -1,0 +1,60 @@
+// What the catalogues of models and of hardware share: YAML files that map names to entries.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/files.h"
+#include "core/config/config_node.h"
+#include "core/config/config_reader.h"
+
+namespace metronome {
+
+// The entries of a catalogue, in the order of the file. `entry_error` says what is wrong with an
+// entry as "key: what; what is allowed", or nothing. Throws ConfigError.
+template <class Entry>
+std::vector<Entry> parse_entries(const ConfigNode& root, const char* what,
+                                 std::string (*entry_error)(const Entry&)) {
+  if (root.kind != ConfigNode::Kind::Map || root.entries.empty()) {
+    fail_config(root.where, "", std::string("no ") + what + "; allowed: NAME: {KEY: VALUE}");
+  }
+  std::vector<Entry> entries;
+  for (const auto& [name, node] : root.entries) {
+    Entry entry;
+    entry.name = name;
+    ConfigReader reader(node, name);
+    visit_fields(reader, entry);
+    reader.finish();
+    const std::string error = entry_error(entry);
+    if (!error.empty()) fail_config(node.where, "", name + "." + error);
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+template <class Entry>
+const Entry* find_entry(const std::vector<Entry>& entries, std::string_view name) {
+  for (const Entry& entry : entries) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+// Throws the ConfigError for a name that is neither an entry nor a path: with the nearest name and
+// the list. `file_kind` says which paths are allowed.
+[[noreturn]] void fail_unknown_entry(const std::vector<std::string_view>& names,
+                                     const std::string& name, const char* key,
+                                     const char* file_kind, const SourceLocation& where);
+
+template <class Entry>
+[[noreturn]] void fail_unknown(const std::vector<Entry>& entries, const std::string& name,
+                               const char* key, const char* file_kind,
+                               const SourceLocation& where) {
+  std::vector<std::string_view> names;
+  for (const Entry& entry : entries) names.push_back(entry.name);
+  fail_unknown_entry(names, name, key, file_kind, where);
+}
+
+}  // namespace metronome

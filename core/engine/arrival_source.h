@@ -1,0 +1,30 @@
+// What hands requests to the engine when they are due.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "core/engine/request.h"
+
+namespace metronome {
+
+class ArrivalSource {
+ public:
+  virtual ~ArrivalSource() = default;
+
+  // The next request due at time `now`, before step `step`; its arrival is a time.
+  virtual std::optional<RequestSpec> take_due(TimeNs now, std::int64_t step) = 0;
+
+  // When idle: the time of the next arrival, kNever if none is due by time alone.
+  virtual TimeNs next_time() const = 0;
+  // When idle: the step of the next arrival, nullopt if arrivals do not go by steps or are over.
+  virtual std::optional<std::int64_t> next_step() const = 0;
+
+  // Tells that a request has ended, or was refused.
+  virtual void on_ended(TimeNs now) = 0;
+
+  virtual std::size_t num_total() const = 0;
+};
+
+}  // namespace metronome

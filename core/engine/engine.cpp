@@ -1,0 +1,245 @@
+#include "core/engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/engine/policy_registry.h"
+
+namespace metronome {
+
+Engine::Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
+               std::span<EventSink* const> sinks, const PrefixHasher* hasher)
+    : setup_(setup),
+      executor_(executor),
+      clock_(clock),
+      sinks_(sinks.begin(), sinks.end()),
+      kv_cache_(setup.kv_cache, hasher) {
+  METRONOME_CHECK(setup.async_depth >= 1 && setup.async_depth <= kMaxInFlight,
+                  "one or two steps in flight");
+  const PolicyInfo* policy = find_policy(setup.scheduler.policy);
+  METRONOME_CHECK(policy != nullptr, "the policy was validated before");
+  const SchedulerContext context{.config = setup_.scheduler,
+                                 .max_num_seqs = setup.max_num_seqs,
+                                 .max_model_len = setup.max_model_len,
+                                 .step_shape = setup.step_shape,
+                                 .kv_cache = kv_cache_,
+                                 .requests = requests_,
+                                 .predictor = setup.predictor};
+  scheduler_ = setup.make_scheduler ? setup.make_scheduler(context) : policy->make(context);
+}
+
+EndReason Engine::refusal_for(const RequestSpec& spec, std::string& message) const {
+  const std::int64_t num_tokens =
+      std::int64_t{spec.num_prompt_tokens} + std::int64_t{spec.max_output_tokens};
+  const auto needs = [&] {
+    return "needs " + std::to_string(spec.num_prompt_tokens) + " prompt + " +
+           std::to_string(spec.max_output_tokens) + " output tokens";
+  };
+  if (num_tokens > setup_.max_model_len) {
+    message = needs() + "; max_model_len is " + std::to_string(setup_.max_model_len);
+    return EndReason::NeverFits;
+  }
+  if (const std::string reason = scheduler_->refusal(spec); !reason.empty()) {
+    message = needs() + ", " + reason;
+    return EndReason::NeverFits;
+  }
+  const auto limit = static_cast<std::size_t>(setup_.max_waiting_requests);
+  if (limit > 0 && scheduler_->num_waiting() >= limit) {
+    message = "the waiting queue holds max_waiting_requests = " + std::to_string(limit);
+    return EndReason::QueueFull;
+  }
+  return EndReason::None;
+}
+
+Submission Engine::submit(const RequestSpec& spec) {
+  METRONOME_CHECK(spec.num_prompt_tokens >= 1 && spec.max_output_tokens >= 1,
+                  "a request has a prompt and asks for output");
+  Submission submission;
+  submission.refusal = refusal_for(spec, submission.message);
+  Request& request = requests_.add(spec);
+  submission.id = request.id;
+  if (submission.accepted()) {
+    scheduler_->enqueue(request);
+    emit(EventKind::Submitted, request);
+  } else {
+    request.transition_to(RequestState::Failed);
+    request.end_reason = submission.refusal;
+    emit_ended(request, submission.message);
+  }
+  return submission;
+}
+
+bool Engine::abort(RequestId id) {
+  METRONOME_CHECK(index(id) < requests_.size(), "abort of an unknown request");
+  if (!requests_.has(id)) return false;
+  Request& request = requests_[id];
+  if (request.has_ended()) return false;
+  scheduler_->abort(request);
+  emit_ended(request, "aborted by the client");
+  return true;
+}
+
+bool Engine::step() {
+  const bool launched = plan_and_launch();
+  const bool must_collect =
+      num_in_flight_ == setup_.async_depth || (num_in_flight_ > 0 && !launched);
+  if (must_collect) collect_and_commit();
+  return launched || must_collect;
+}
+
+bool Engine::plan_and_launch() {
+  const TimeNs now = clock_.now();
+  StepPlan& plan = plans_[static_cast<std::size_t>(next_step_index_ % kMaxInFlight)];
+  scheduler_->plan(plan, next_step_index_, now);
+  ++arrival_step_;
+  for (const RequestId id : plan.preempted) emit(EventKind::Preempted, requests_[id]);
+  for (const RequestId id : plan.refused) {
+    emit_ended(requests_[id], requests_[id].end_reason == EndReason::NeverFits
+                                  ? "preempted and grown beyond what can be served again"
+                                  : "the KV cache has no room for the running requests");
+  }
+  for (const RequestId id : plan.admitted) emit(EventKind::Admitted, requests_[id]);
+  num_unrecorded_preemptions_ += static_cast<std::int32_t>(plan.preempted.size());
+  if (plan.empty()) return false;
+  plan.num_preempted = std::exchange(num_unrecorded_preemptions_, 0);
+  executor_.launch(plan, requests_, now);
+  ++next_step_index_;
+  ++num_in_flight_;
+  return true;
+}
+
+void Engine::collect_and_commit() {
+  const StepResult& result = executor_.collect();
+  StepPlan& plan = plans_[static_cast<std::size_t>(result.step_index % kMaxInFlight)];
+  METRONOME_CHECK(result.step_index == next_step_index_ - num_in_flight_ &&
+                      plan.step_index == result.step_index,
+                  "results come back in launch order");
+  METRONOME_CHECK(plan.planned_at <= result.started_at && result.started_at <= result.finished_at,
+                  "a step starts after it is planned and ends after it starts");
+  --num_in_flight_;
+  clock_.wait_until(result.finished_at);
+  scheduler_->commit(plan, result, report_);
+  emit_step(plan, result);
+  for (const RequestId id : report_.first_tokens) emit(EventKind::FirstToken, requests_[id]);
+  for (const RequestId id : report_.ended) emit_ended(requests_[id], result.error);
+}
+
+void Engine::drain() {
+  while (has_work()) {
+    if (step() || !has_work()) continue;  // a plan that computes nothing may end the last ones
+    const TimeNs wake = scheduler_->wake_time();
+    METRONOME_CHECK(wake != kNever, "requests are left that can never be scheduled");
+    clock_.wait_until(wake);
+  }
+  check_integrity();
+}
+
+bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress,
+                 std::int64_t steps_per_progress) {
+  std::int64_t next_progress = steps_per_progress;
+  while (true) {
+    submit_due(arrivals);
+    if (!step() && !wait_for_work(arrivals)) break;
+    if (progress && next_step_index_ >= next_progress) {
+      next_progress = next_step_index_ + steps_per_progress;
+      if (!progress({num_ended_, arrivals.num_total(), clock_.now()})) return false;
+    }
+  }
+  check_integrity();
+  return true;
+}
+
+void Engine::forget_ended() {
+  // Steps in flight may name requests that have ended; each plan launches one or lets one be
+  // collected.
+  constexpr std::int64_t kPlansInFlight = kMaxInFlight + 1;
+  groups_over_at_.resize(requests_.size() / RequestTable::kGroupSize, kNever);
+  for (std::size_t group = 0; group < groups_over_at_.size(); ++group) {
+    if (!requests_.has_group(group)) continue;
+    std::int64_t& over_at = groups_over_at_[group];
+    if (over_at == kNever) {
+      const std::size_t begin = group * RequestTable::kGroupSize;
+      bool is_over = true;
+      for (std::size_t i = begin; is_over && i < begin + RequestTable::kGroupSize; ++i) {
+        is_over = requests_[static_cast<RequestId>(i)].has_ended();
+      }
+      if (is_over) over_at = arrival_step_;
+    } else if (arrival_step_ >= over_at + kPlansInFlight) {
+      requests_.forget_group(group);
+      kv_cache_.forget_group(group);
+      executor_.forget_group(group);
+    }
+  }
+}
+
+// Clients of a closed loop whose requests have ended, also by refusal, send their next at once.
+void Engine::submit_due(ArrivalSource& arrivals) {
+  do {
+    for (; num_reported_ < num_ended_; ++num_reported_) arrivals.on_ended(clock_.now());
+    while (const auto spec = arrivals.take_due(clock_.now(), arrival_step_)) submit(*spec);
+  } while (num_reported_ < num_ended_);
+}
+
+// Nothing can be planned and nothing is in flight. False when everything is over.
+bool Engine::wait_for_work(ArrivalSource& arrivals) {
+  if (num_reported_ < num_ended_) return true;  // a client may send its next request now
+  const TimeNs wake = scheduler_->wake_time();
+  const auto next_step = arrivals.next_step();
+  // Steps do not pass while the scheduler waits for time to pass.
+  if (next_step && wake == kNever) {
+    arrival_step_ = std::max(arrival_step_, *next_step);
+    return true;
+  }
+  const TimeNs next = std::min(arrivals.next_time(), wake);
+  if (next != kNever) {
+    clock_.wait_until(next);
+    return true;
+  }
+  METRONOME_CHECK(!has_work(), "requests are left that can never be scheduled");
+  return false;
+}
+
+void Engine::emit(EventKind kind, const Request& request, EndReason reason) {
+  const Event event{clock_.now(), next_sequence_++, kind, reason, request.id};
+  for (EventSink* sink : sinks_) sink->on_event(event, request);
+}
+
+void Engine::emit_ended(const Request& request, const std::string& message) {
+  ++num_ended_;
+  std::string& first = first_messages_[static_cast<std::size_t>(request.end_reason)];
+  if (first.empty() && !message.empty()) {
+    first = "request " + std::to_string(index(request.id)) + ": " + message;
+  }
+  emit(EventKind::Ended, request, request.end_reason);
+}
+
+void Engine::emit_step(const StepPlan& plan, const StepResult& result) {
+  const StepRecord record{.sequence = next_sequence_++,
+                          .step_index = plan.step_index,
+                          .planned_at = plan.planned_at,
+                          .started_at = result.started_at,
+                          .finished_at = result.finished_at,
+                          .num_prefill_tokens = plan.num_prefill_tokens,
+                          .num_decode_tokens = plan.num_decode_tokens,
+                          .num_running = plan.num_running,
+                          .num_waiting = plan.num_waiting,
+                          .num_used_blocks = plan.num_used_blocks,
+                          .num_preempted = plan.num_preempted,
+                          .failed = result.failed,
+                          .result = &result};
+  for (EventSink* sink : sinks_) sink->on_step(record, plan.chunks, requests_);
+}
+
+void Engine::check_integrity() const {
+  kv_cache_.check_integrity(requests_);
+  if (num_in_flight_ > 0) return;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (!requests_.has(static_cast<RequestId>(i))) continue;
+    const Request& request = requests_[static_cast<RequestId>(i)];
+    METRONOME_CHECK(request.has_ended() || request.num_cached_tokens == request.num_computed_tokens,
+                    "cached and computed tokens differ with nothing in flight");
+  }
+}
+
+}  // namespace metronome

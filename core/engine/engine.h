@@ -1,0 +1,140 @@
+// The serving loop: submit, plan, execute, commit. The same code drives simulation and hardware;
+// only the injected Executor and Clock differ.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/engine/arrival_source.h"
+#include "core/engine/clock.h"
+#include "core/engine/event.h"
+#include "core/engine/executor.h"
+#include "core/engine/kv/kv_cache.h"
+#include "core/engine/request.h"
+#include "core/engine/scheduler.h"
+#include "core/engine/step_plan.h"
+
+namespace metronome {
+
+struct EngineSetup {
+  SchedulerConfig scheduler;
+  KvCacheLayout kv_cache;
+  std::int32_t max_num_seqs = 1;
+  std::int32_t max_model_len = 1;         // prompt + output tokens of one request
+  std::int32_t max_waiting_requests = 0;  // 0 = no limit
+  std::int32_t async_depth = 1;           // steps in flight: 1 or 2
+  StepShape step_shape = StepShape::Mixed;
+  StepTimePredictor* predictor = nullptr;  // outlives the engine; for policies that ask for one
+  // Who schedules in place of the policy that `scheduler` names; empty: that policy.
+  std::function<std::unique_ptr<Scheduler>(const SchedulerContext&)> make_scheduler;
+};
+
+// What became of a submission.
+struct Submission {
+  RequestId id = kNoRequest;
+  EndReason refusal = EndReason::None;  // QueueFull or NeverFits: the request has ended already
+  std::string message;                  // why, when refused
+
+  bool accepted() const { return refusal == EndReason::None; }
+};
+
+struct RunProgress {
+  std::size_t num_ended = 0;
+  std::size_t num_total = 0;
+  TimeNs now = 0;
+};
+// Called now and then during run(); returning false ends the run early.
+using ProgressFn = std::function<bool(const RunProgress&)>;
+
+class Engine {
+ public:
+  // `executor`, `clock`, `sinks` and `hasher` outlive the engine. Prefix caching needs the hasher.
+  Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
+         std::span<EventSink* const> sinks, const PrefixHasher* hasher = nullptr);
+
+  // Hands in a request that arrived at spec.arrival <= clock.now(). A full queue or a request that
+  // can never fit is refused: it ends at once, with the reason.
+  Submission submit(const RequestSpec& spec);
+
+  // Ends a request wherever it is and frees its blocks before the next plan. False when it has
+  // ended already.
+  bool abort(RequestId id);
+
+  // Plans and launches one step if there is something to compute, and collects the oldest step in
+  // flight when the pipeline is full or nothing new could be planned. False when nothing was done:
+  // the engine waits for arrivals, or until wake_time().
+  bool step();
+
+  // Steps until every request has ended.
+  void drain();
+
+  // Submits the arrivals when they are due and steps until all have ended. False when `progress`,
+  // which is called every `steps_per_progress` steps, ended it early. Throws InvariantError if
+  // requests are left that can never be scheduled.
+  bool run(ArrivalSource& arrivals, const ProgressFn& progress = {},
+           std::int64_t steps_per_progress = 1024);
+
+  // Frees what is kept of requests that ended a while ago; their ids may not be used again. For
+  // runs without end, to be called now and then. Cost: O(requests that are kept).
+  void forget_ended();
+
+  // Makes every block that is free unfindable as a prefix.
+  void reset_prefix_cache() {
+    if (kv_cache_.caches_prefixes()) kv_cache_.forget(kv_cache_.pool().free_blocks());
+  }
+
+  bool has_work() const { return scheduler_->has_work() || num_in_flight_ > 0; }
+  TimeNs wake_time() const { return scheduler_->wake_time(); }
+  const RequestTable& requests() const { return requests_; }
+  const KvCacheManager& kv_cache() const { return kv_cache_; }
+  std::size_t num_ended() const { return num_ended_; }
+  std::int64_t num_steps() const { return next_step_index_; }
+  // See Scheduler::remark().
+  std::string remark() const { return scheduler_->remark(); }
+  // The message of the first request that ended for `reason`; empty if none did.
+  const std::string& first_message(EndReason reason) const {
+    return first_messages_[static_cast<std::size_t>(reason)];
+  }
+
+  // Throws InvariantError when bookkeeping is inconsistent: blocks, tables and capacities, and with
+  // nothing in flight each request's computed and cached tokens. Cost: O(blocks + requests).
+  void check_integrity() const;
+
+ private:
+  EndReason refusal_for(const RequestSpec& spec, std::string& message) const;
+  bool plan_and_launch();
+  void collect_and_commit();
+  void emit(EventKind kind, const Request& request, EndReason reason = EndReason::None);
+  void emit_ended(const Request& request, const std::string& message);
+  void emit_step(const StepPlan& plan, const StepResult& result);
+  void submit_due(ArrivalSource& arrivals);
+  bool wait_for_work(ArrivalSource& arrivals);
+
+  EngineSetup setup_;
+  Executor& executor_;
+  Clock& clock_;
+  std::vector<EventSink*> sinks_;
+  RequestTable requests_;
+  KvCacheManager kv_cache_;
+  std::unique_ptr<Scheduler> scheduler_;
+
+  std::array<StepPlan, kMaxInFlight> plans_;  // step i lives in plans_[i % kMaxInFlight]
+  CommitReport report_;
+  std::int64_t next_step_index_ = 0;
+  std::int64_t num_in_flight_ = 0;
+  std::int64_t next_sequence_ = 0;
+  std::int64_t arrival_step_ = 0;  // counts plans, for workloads that arrive by step
+  // Of each group of requests that is full: the plan at which all had ended; kNever: not yet.
+  std::vector<std::int64_t> groups_over_at_;
+  std::size_t num_ended_ = 0;
+  std::size_t num_reported_ = 0;                 // of those, known to the clients of a closed loop
+  std::int32_t num_unrecorded_preemptions_ = 0;  // by plans with nothing to compute
+  std::array<std::string, kNumEndReasons> first_messages_;
+};
+
+}  // namespace metronome

@@ -1,0 +1,58 @@
+// The engine's one totally ordered stream of facts. Metrics, digests, logs and traces are folds
+// over it; nothing else leaves the engine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/base/types.h"
+#include "core/engine/request.h"
+#include "core/engine/step_plan.h"
+
+namespace metronome {
+
+enum class EventKind : std::uint8_t {
+  Submitted,   // accepted into the waiting queue
+  Admitted,    // taken from the queue, first chunk planned (again after each preemption)
+  FirstToken,  // the first output token is available
+  Preempted,   // KV released, back in the queue
+  Ended,       // Finished or Failed; `reason` says which and why
+};
+
+struct Event {
+  TimeNs time = 0;
+  std::int64_t sequence = 0;  // position in the total order, shared with StepRecord::sequence
+  EventKind kind = EventKind::Submitted;
+  EndReason reason = EndReason::None;  // Ended only
+  RequestId request = kNoRequest;
+};
+
+// One committed step. Times satisfy planned_at <= started_at <= finished_at.
+struct StepRecord {
+  std::int64_t sequence = 0;
+  std::int64_t step_index = 0;
+  TimeNs planned_at = 0;
+  TimeNs started_at = 0;
+  TimeNs finished_at = 0;
+  std::int32_t num_prefill_tokens = 0;
+  std::int32_t num_decode_tokens = 0;
+  std::int32_t num_running = 0;      // after planning
+  std::int32_t num_waiting = 0;      // after planning
+  std::int32_t num_used_blocks = 0;  // after planning
+  std::int32_t num_preempted = 0;
+  bool failed = false;
+  const StepResult* result = nullptr;  // as long as on_step() runs
+};
+
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  // `request` is the state right after the event.
+  virtual void on_event(const Event& event, const Request& request) = 0;
+  // Called once per committed step, before the Ended events it causes. chunk.emitted is set.
+  virtual void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
+                       const RequestTable& requests) = 0;
+};
+
+}  // namespace metronome

@@ -1,0 +1,164 @@
+#include "core/engine/kv/block_pool.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/base/error.h"
+
+namespace metronome {
+
+namespace {
+
+constexpr std::int64_t kNowhere = INT64_MIN;
+
+}  // namespace
+
+BlockPool::BlockPool(const BlockPoolOptions& options)
+    : has_null_block_(options.has_null_block),
+      reuses_unhashed_first_(options.reuses_unhashed_first) {
+  const std::int64_t num_blocks = options.num_blocks;
+  METRONOME_CHECK(num_blocks > 0 && num_blocks < INT32_MAX, "a pool has 1 to 2^31 - 2 blocks");
+  const auto count = static_cast<std::size_t>(num_blocks);
+  ref_counts_.assign(count, 0);
+  // Room for as many stale entries as there are blocks, so that dropping them pays.
+  ring_.resize(std::bit_ceil(options.caches_prefixes ? 2 * count : count));
+  mask_ = ring_.size() - 1;
+  if (options.caches_prefixes) {
+    places_.assign(count, kNowhere);
+    contents_.emplace(num_blocks, options.duplicates);
+  }
+  for (std::int32_t block = has_null_block_ ? 1 : 0; block < num_blocks; ++block) {
+    put(end_++, BlockId{block});
+  }
+  num_free_ = num_usable();
+}
+
+bool BlockPool::allocate(std::int64_t count, BlockTable& table) {
+  if (count > num_free_) return false;
+  num_free_ -= count;
+  if (contents_) {
+    take_cached(count, table);
+  } else {
+    take_plain(count, table);
+  }
+  return true;
+}
+
+void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
+  while (count > 0) {  // in one piece, or in two around the end of the ring
+    const std::size_t first = static_cast<std::size_t>(begin_) & mask_;
+    const auto num_taken = std::min(count, static_cast<std::int64_t>(ring_.size() - first));
+    const BlockId* const taken = ring_.data() + first;
+    if (num_taken == 1) {
+      table.push_back(*taken);
+    } else {
+      table.insert(table.end(), taken, taken + num_taken);
+    }
+    for (std::int64_t i = 0; i < num_taken; ++i) ref_counts_[index(taken[i])] = 1;
+    begin_ += num_taken;
+    count -= num_taken;
+  }
+}
+
+// A hash's place in the index is a random one, so those of the blocks to come are fetched ahead.
+void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
+  constexpr std::int64_t kAhead = 8;
+  const auto fetch = [this](std::int64_t position) {
+    if (position < end_) contents_->prefetch(contents_->hash_of(entry(position)));
+  };
+  for (std::int64_t i = 0; i < std::min(count, kAhead); ++i) fetch(begin_ + i);
+  while (count > 0) {
+    if (count > kAhead) fetch(begin_ + kAhead);
+    const std::int64_t position = begin_++;
+    if (is_stale(position)) continue;
+    const BlockId id = entry(position);
+    contents_->erase(id);
+    places_[index(id)] = kNowhere;
+    ref_counts_[index(id)] = 1;
+    table.push_back(id);
+    --count;
+  }
+}
+
+void BlockPool::retain(BlockId id) {
+  METRONOME_CHECK(!is_null(id), "the null block has no references");
+  if (ref_counts_[index(id)]++ > 0) return;
+  METRONOME_CHECK(!places_.empty(), "only prefix caching brings a free block back");
+  places_[index(id)] = kNowhere;
+  --num_free_;
+}
+
+void BlockPool::drop_stale() {
+  std::int64_t kept = begin_;
+  for (std::int64_t position = begin_; position < end_; ++position) {
+    if (!is_stale(position)) put(kept++, entry(position));
+  }
+  end_ = kept;
+}
+
+void BlockPool::release(BlockTable& table) {
+  const auto capacity = static_cast<std::int64_t>(ring_.size());
+  if (end_ - begin_ + static_cast<std::int64_t>(table.size()) > capacity) drop_stale();
+  unhashed_.clear();
+  for (auto it = table.rbegin(); it != table.rend(); ++it) {
+    if (is_null(*it)) continue;
+    const std::int32_t num_left = --ref_counts_[index(*it)];
+    METRONOME_CHECK(num_left >= 0, "release of a free block");
+    if (num_left > 0) continue;
+    ++num_free_;
+    if (reuses_unhashed_first_ && (!contents_ || contents_->hash_of(*it) == kNoHash)) {
+      unhashed_.push_back(*it);
+    } else {
+      put(end_++, *it);
+    }
+  }
+  // In front they keep the order in which they were freed.
+  for (auto it = unhashed_.rbegin(); it != unhashed_.rend(); ++it) put(--begin_, *it);
+  table.clear();
+}
+
+void BlockPool::release(BlockId id) {
+  BlockTable table{id};
+  release(table);
+}
+
+void BlockPool::forget(BlockId id) {
+  METRONOME_CHECK(is_free(id), "only free blocks are forgotten");
+  contents_->erase(id);
+  if (!reuses_unhashed_first_) return;
+  retain(id);  // and back, to where blocks without a hash belong
+  release(id);
+}
+
+std::vector<BlockId> BlockPool::free_blocks() const {
+  std::vector<BlockId> blocks;
+  for (std::int64_t position = begin_; position < end_; ++position) {
+    if (!is_stale(position)) blocks.push_back(entry(position));
+  }
+  return blocks;
+}
+
+void BlockPool::check_integrity(const std::vector<const BlockTable*>& tables) const {
+  std::vector<std::int32_t> references(ref_counts_.size(), 0);
+  for (const BlockTable* table : tables) {
+    for (const BlockId id : *table) {
+      METRONOME_CHECK(index(id) < references.size(), "a block table names a block out of range");
+      if (!is_null(id)) ++references[index(id)];
+    }
+  }
+  METRONOME_CHECK(references == ref_counts_, "reference counts differ from the block tables");
+  std::vector<bool> is_listed(ref_counts_.size(), false);
+  for (const BlockId id : free_blocks()) {
+    METRONOME_CHECK(is_free(id), "a used block is listed free");
+    METRONOME_CHECK(!is_listed[index(id)], "a block is listed free twice");
+    is_listed[index(id)] = true;
+  }
+  const auto num_listed = std::count(is_listed.begin(), is_listed.end(), true);
+  const auto num_unreferenced = std::count(ref_counts_.begin(), ref_counts_.end(), 0);
+  METRONOME_CHECK(num_listed == num_free_, "the free list differs from its count");
+  METRONOME_CHECK(num_unreferenced - (has_null_block_ ? 1 : 0) == num_free_,
+                  "free + referenced blocks != total");
+  if (contents_) contents_->check_integrity();
+}
+
+}  // namespace metronome

@@ -1,0 +1,354 @@
+#include "core/engine/kv/kv_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/rng.h"
+
+namespace metronome {
+namespace {
+
+// The groups of a hybrid cache share one index, so the same content has a hash in each.
+constexpr std::uint64_t kFullGroup = 0;
+constexpr std::uint64_t kWindowGroup = 1;
+
+BlockHash in_group(BlockHash hash, std::uint64_t group) {
+  if (group == kFullGroup) return hash;
+  return BlockHash{mix64(static_cast<std::uint64_t>(hash) + group) | 1};
+}
+
+template <class Container>
+Container take_spare(std::vector<Container>& spares) {
+  if (spares.empty()) return {};
+  Container spare = std::move(spares.back());
+  spares.pop_back();
+  return spare;
+}
+
+template <class Container>
+void keep_spare(std::vector<Container>& spares, Container& used) {
+  if (used.capacity() == 0) return;
+  used.clear();
+  spares.push_back(std::exchange(used, {}));
+}
+
+}  // namespace
+
+KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* hasher)
+    : pool_({.num_blocks = layout.num_blocks,
+             .has_null_block = layout.has_null_block,
+             .caches_prefixes = layout.enable_prefix_caching,
+             .duplicates = layout.duplicates,
+             .reuses_unhashed_first = layout.reuses_unhashed_first}),
+      hasher_(hasher),
+      block_size_(layout.block_size),
+      allocation_(layout.allocation),
+      watermark_blocks_(layout.watermark_blocks),
+      hash_time_(layout.hash_time),
+      hashes_at_plan_(layout.enable_prefix_caching && hash_time_ == HashTime::Plan),
+      hashes_at_commit_(layout.enable_prefix_caching &&
+                        (hash_time_ != HashTime::Plan || layout.plans_ahead)),
+      shares_duplicates_(layout.duplicates == DuplicateRule::Share),
+      forgets_unfilled_blocks_(layout.forgets_unfilled_blocks),
+      sliding_window_(layout.sliding_window),
+      max_window_blocks_(layout.max_window_blocks) {
+  METRONOME_CHECK(block_size_ > 0, "a block holds at least one token");
+  METRONOME_CHECK(sliding_window_ == 0 || layout.has_null_block, "a window needs the null block");
+  METRONOME_CHECK(hasher != nullptr || !caches_prefixes(), "prefix caching needs a hasher");
+}
+
+// Blocks [0, n) of the window group that nobody looks at once `num_computed` tokens are computed:
+// the next token sees itself and sliding_window - 1 before it.
+std::int64_t KvCacheManager::num_skipped_blocks(std::int64_t num_computed) const {
+  return std::max<std::int64_t>(0, num_computed - sliding_window_ + 1) / block_size_;
+}
+
+// Of blocks [first, last) of a table, those that no collected step has filled.
+void KvCacheManager::forget_unfilled(const Request& request, const BlockTable& table,
+                                     std::int64_t first, std::int64_t last) {
+  if (!hashes_at_plan_) return;
+  for (std::int64_t i = std::max(first, request.num_cached_tokens / std::int64_t{block_size_});
+       i < last; ++i) {
+    const BlockId block = table[static_cast<std::size_t>(i)];
+    if (pool_.contents().hash_of(block) != kNoHash) pool_.contents().erase(block);
+  }
+}
+
+void KvCacheManager::slide_window(Request& request) {
+  BlockTable& table = request.window_table;
+  const auto num_skipped = std::min(num_skipped_blocks(request.num_computed_tokens),
+                                    static_cast<std::int64_t>(table.size()));
+  // Whatever lies before a null block was given back earlier.
+  std::int64_t first = num_skipped;
+  while (first > 0 && !pool_.is_null(table[static_cast<std::size_t>(first - 1)])) --first;
+  if (first == num_skipped) return;
+  // With a step in flight they may not be filled yet. Should it fail, nobody would remember them.
+  if (forgets_unfilled_blocks_) forget_unfilled(request, table, first, num_skipped);
+  // At once, since the pool keeps the order of blocks that are given back together.
+  BlockTable skipped(table.begin() + first, table.begin() + num_skipped);
+  std::fill(table.begin() + first, table.begin() + num_skipped, kNullBlock);
+  pool_.release(skipped);
+}
+
+bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
+  if (has_window()) slide_window(request);
+  const auto num_needed = [&](const BlockTable& table) {
+    return std::max<std::int64_t>(
+        0, blocks_for(num_positions) - static_cast<std::int64_t>(table.size()));
+  };
+  const std::int64_t num_full = num_needed(request.block_table);
+  const std::int64_t num_window = has_window() ? num_needed(request.window_table) : 0;
+  if (num_full + num_window > pool_.num_free()) return false;
+  const bool has_blocks = pool_.allocate(num_full, request.block_table) &&
+                          pool_.allocate(num_window, request.window_table);
+  METRONOME_CHECK(has_blocks, "free blocks were counted before");
+  settle(request, num_positions);
+  return true;
+}
+
+// Hashes what [0, num_positions) completes and sets how far the request may go before the cache has
+// something to do for it: a block to add, to hash, or to give back.
+void KvCacheManager::settle(Request& request, std::int32_t num_positions) {
+  auto ready = static_cast<std::int64_t>(request.block_table.size()) * block_size_;
+  if (hashes_at_plan_) {
+    hash_blocks(request, std::min(num_positions, request.num_tokens()));
+    --ready;
+  }
+  if (has_window()) {
+    const std::int64_t num_skipped = num_skipped_blocks(request.num_computed_tokens);
+    ready = std::min(ready, (num_skipped + 1) * block_size_ + sliding_window_ - 1);
+  }
+  request.kv_ready_tokens = static_cast<std::int32_t>(ready);
+}
+
+bool KvCacheManager::admit(Request& request, std::int32_t chunk_tokens, std::int64_t num_kept) {
+  if (blocks_for(request.num_tokens()) + num_kept > pool_.num_free()) return false;
+  const bool is_eager = allocation_ == KvAllocation::Eager;
+  take(request, no_hit_, is_eager ? request.num_tokens() : chunk_tokens);
+  return true;
+}
+
+// Leading blocks of the chain that are cached, into hit_.blocks. Returns how many.
+std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_blocks) {
+  for (std::int64_t i = 0; i < num_blocks; ++i) {
+    const BlockId id = pool_.contents().find(chain[static_cast<std::size_t>(i)]);
+    if (id == kNoBlock) return i;
+    hit_.blocks.push_back(id);
+  }
+  return num_blocks;
+}
+
+// The longest prefix of at most `num_blocks` blocks at whose end the window is cached, into
+// hit_.window_blocks. Near the start of the sequence that is every block before it.
+std::int64_t KvCacheManager::find_window(const HashChain& chain, std::int64_t num_blocks) {
+  const std::int64_t num_in_window = ceil_div(sliding_window_ - 1, block_size_);
+  BlockTable& found = hit_.window_blocks;
+  found.assign(static_cast<std::size_t>(num_blocks), kNullBlock);
+  std::int64_t num_contiguous = 0;
+  for (std::int64_t i = num_blocks - 1; i >= 0; --i) {
+    const auto at = static_cast<std::size_t>(i);
+    const BlockId id = pool_.contents().find(in_group(chain[at], kWindowGroup));
+    if (id == kNoBlock) {
+      num_contiguous = 0;
+      continue;
+    }
+    // A window of one token looks at no cached block, though one must be there.
+    if (num_in_window > 0) found[at] = id;
+    if (++num_contiguous >= num_in_window) {
+      found.resize(at + static_cast<std::size_t>(num_contiguous));
+      return i + num_contiguous;
+    }
+  }
+  found.resize(static_cast<std::size_t>(num_contiguous));
+  return num_contiguous;
+}
+
+const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_t max_tokens) {
+  if (!caches_prefixes() || max_tokens < block_size_) return no_hit_;
+  hit_.blocks.clear();
+  hit_.window_blocks.clear();
+  const HashChain& chain = chain_of(request, max_tokens / block_size_);
+  std::int64_t num_blocks = find_full(chain, max_tokens / block_size_);
+  if (has_window()) {
+    // Full attention can stop anywhere before, so the window's answer holds for both groups.
+    num_blocks = find_window(chain, num_blocks);
+    hit_.blocks.resize(static_cast<std::size_t>(num_blocks));
+  }
+  hit_.num_tokens = static_cast<std::int32_t>(num_blocks) * block_size_;
+  return hit_;
+}
+
+BlockHash KvCacheManager::name_of_prefix(const Request& request, std::int32_t num_tokens) const {
+  if (!caches_prefixes() || request.num_tokens() < num_tokens) return kNoHash;
+  HashChain chain;  // of one block as long as the prefix
+  hasher_->extend(request, num_tokens, 1, chain);
+  return chain.front();
+}
+
+std::int64_t KvCacheManager::num_blocks_to_take(const PrefixHit& hit, std::int64_t num_positions,
+                                                bool is_capped) const {
+  const auto is_free = [this](BlockId id) { return pool_.is_free(id); };
+  const auto num_needed = [&](const BlockTable& blocks, std::int64_t num_required,
+                              std::int64_t num_skipped) {
+    const auto num_hit = static_cast<std::int64_t>(blocks.size());
+    return std::max<std::int64_t>(0, num_required - std::max(num_skipped, num_hit)) +
+           std::count_if(blocks.begin(), blocks.end(), is_free);
+  };
+  const std::int64_t num_required = blocks_for(num_positions);
+  const std::int64_t num_full = num_needed(hit.blocks, num_required, 0);
+  if (!has_window()) return num_full;
+  const std::int64_t limit = is_capped ? max_window_blocks_ : INT64_MAX;
+  return num_full + num_needed(hit.window_blocks, std::min(num_required, limit),
+                               num_skipped_blocks(hit.num_tokens));
+}
+
+void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t num_positions) {
+  METRONOME_CHECK(request.block_table.empty(), "a request takes blocks when it owns none");
+  const auto take_hit = [this](const BlockTable& blocks, BlockTable& table) {
+    table = take_spare(spare_tables_);
+    table.assign(blocks.begin(), blocks.end());
+    for (const BlockId id : blocks) {
+      if (!pool_.is_null(id)) pool_.retain(id);
+    }
+  };
+  take_hit(hit.blocks, request.block_table);
+  if (has_window()) take_hit(hit.window_blocks, request.window_table);
+  if (caches_prefixes()) {
+    PrefixState& state = state_of(request);
+    state.num_hashed = static_cast<std::int32_t>(hit.blocks.size());
+    state.num_hashed_window = static_cast<std::int32_t>(hit.window_blocks.size());
+  }
+  request.num_computed_tokens = hit.num_tokens;
+  request.num_cached_tokens = hit.num_tokens;
+  const bool has_room = grow_slowly(request, num_positions);
+  METRONOME_CHECK(has_room, "the blocks to take were counted before");
+}
+
+KvCacheManager::PrefixState& KvCacheManager::state_of(const Request& request) {
+  states_.grow_to(index(request.id) + 1);
+  return states_[index(request.id)];
+}
+
+const HashChain& KvCacheManager::chain_of(const Request& request, std::int64_t num_blocks) {
+  HashChain& chain = state_of(request).chain;
+  if (static_cast<std::int64_t>(chain.size()) < num_blocks) {
+    if (chain.capacity() == 0) chain = take_spare(spare_chains_);
+    hasher_->extend(request, block_size_, num_blocks, chain);
+  }
+  return chain;
+}
+
+void KvCacheManager::hash_blocks(Request& request, std::int32_t num_tokens) {
+  const std::int64_t num_blocks = num_tokens / block_size_;
+  PrefixState& state = state_of(request);
+  if (num_blocks <= state.num_hashed && !has_window()) return;
+  const HashChain& chain = chain_of(request, num_blocks);
+  hash_table(request.block_table, chain, state.num_hashed, num_blocks, kFullGroup);
+  if (!has_window()) return;
+  hash_table(request.window_table, chain, state.num_hashed_window, num_blocks, kWindowGroup);
+}
+
+void KvCacheManager::hash_table(BlockTable& table, const HashChain& chain, std::int32_t& num_hashed,
+                                std::int64_t num_blocks, std::uint64_t group) {
+  PrefixIndex& contents = pool_.contents();
+  for (std::int64_t i = num_hashed; i < num_blocks; ++i) {
+    contents.prefetch(in_group(chain[static_cast<std::size_t>(i)], group));
+  }
+  for (; num_hashed < num_blocks; ++num_hashed) {
+    const auto at = static_cast<std::size_t>(num_hashed);
+    BlockId& block = table[at];
+    if (pool_.is_null(block)) continue;
+    const BlockHash hash = in_group(chain[at], group);
+    if (shares_duplicates_) {
+      const BlockId first = contents.find(hash);
+      if (first != kNoBlock) {
+        pool_.retain(first);
+        pool_.release(std::exchange(block, first));
+        continue;
+      }
+    }
+    contents.insert(block, hash);
+  }
+}
+
+void KvCacheManager::commit(Request& request) {
+  const bool is_prompt_only = hash_time_ == HashTime::CommitPrompt;
+  hash_blocks(request, is_prompt_only
+                           ? std::min(request.num_cached_tokens, request.num_prompt_tokens)
+                           : request.num_cached_tokens);
+}
+
+void KvCacheManager::release(Request& request) {
+  pool_.release(request.block_table);
+  keep_spare(spare_tables_, request.block_table);
+  if (has_window()) {
+    pool_.release(request.window_table);
+    keep_spare(spare_tables_, request.window_table);
+  }
+  request.kv_ready_tokens = 0;
+  if (!caches_prefixes()) return;
+  PrefixState& state = state_of(request);
+  state.num_hashed = 0;
+  state.num_hashed_window = 0;
+}
+
+void KvCacheManager::release_ended(Request& request) {
+  if (hash_time_ == HashTime::CommitPrompt && caches_prefixes() && !request.block_table.empty()) {
+    hash_blocks(request, std::min(request.num_cached_tokens, request.num_tokens()));
+  }
+  release(request);
+  if (caches_prefixes()) keep_spare(spare_chains_, state_of(request).chain);
+}
+
+std::vector<BlockId> KvCacheManager::forget_from(const Request& request,
+                                                 std::int32_t first_position) {
+  std::vector<BlockId> forgotten;
+  if (!hashes_at_plan_) return forgotten;
+  const auto first = static_cast<std::size_t>(first_position / block_size_);
+  for (const BlockTable* table : {&request.block_table, &request.window_table}) {
+    for (std::size_t i = first; i < table->size(); ++i) {
+      const BlockId block = (*table)[i];
+      if (pool_.is_null(block) || pool_.contents().hash_of(block) == kNoHash) continue;
+      pool_.contents().erase(block);
+      forgotten.push_back(block);
+    }
+  }
+  return forgotten;
+}
+
+void KvCacheManager::forget_free_blocks() {
+  if (hashes_at_plan_) forget(pool_.free_blocks());
+}
+
+void KvCacheManager::forget(const BlockTable& blocks) {
+  for (const BlockId id : blocks) {
+    if (pool_.is_free(id)) pool_.forget(id);
+  }
+}
+
+std::int64_t KvCacheManager::max_blocks_of(std::int64_t num_tokens) const {
+  const std::int64_t num_full = blocks_for(num_tokens);
+  return has_window() ? num_full + std::min(num_full, max_window_blocks_) : num_full;
+}
+
+void KvCacheManager::check_integrity(const RequestTable& requests) const {
+  std::vector<const BlockTable*> tables;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (!requests.has(static_cast<RequestId>(i))) continue;
+    const Request& request = requests[static_cast<RequestId>(i)];
+    if (!request.block_table.empty()) tables.push_back(&request.block_table);
+    if (!request.window_table.empty()) tables.push_back(&request.window_table);
+    METRONOME_CHECK(!has_window() || request.window_table.size() == request.block_table.size(),
+                    "the tables of a request cover different positions");
+    const auto capacity = static_cast<std::int64_t>(request.block_table.size()) * block_size_;
+    METRONOME_CHECK(request.kv_ready_tokens <= capacity, "ready tokens have no room");
+    METRONOME_CHECK(request.has_ended() || request.num_computed_tokens <= capacity,
+                    "computed tokens have no room");
+    METRONOME_CHECK(request.num_cached_tokens <= request.num_computed_tokens,
+                    "more tokens cached than computed");
+  }
+  pool_.check_integrity(tables);
+}
+
+}  // namespace metronome

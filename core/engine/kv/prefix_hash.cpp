@@ -1,0 +1,136 @@
+#include "core/engine/kv/prefix_hash.h"
+
+#include <algorithm>
+#include <span>
+
+#include "core/base/error.h"
+#include "core/base/rng.h"
+
+namespace metronome {
+
+namespace {
+
+// The key under which token ids are folded: the fraction of pi. No content has it, since key_of
+// makes it only from one whose kind would be 0xf8.
+constexpr std::uint64_t kTokenIdKey = 0x243f6a8885a308d3ull;
+
+constexpr std::uint64_t key_of(std::uint64_t content) { return mix64(content); }
+
+}  // namespace
+
+// Appends block hashes to a chain as tokens come in. A block is tiled by pieces: a run of tokens of
+// one content, or a single token id. Each piece is scattered by itself, with the place in the block
+// where it begins, so that the sum of a block's pieces depends on their order, and so on their
+// lengths too, while the processor works at several of them at a time. Only sums are chained.
+class ChainWriter {
+ public:
+  // Writes block hashes from `begin` on; `previous` is the one before, kNoHash at the start.
+  ChainWriter(BlockHash previous, std::int32_t block_size, BlockHash* begin)
+      : block_size_(static_cast<std::uint64_t>(block_size)),
+        next_(begin),
+        hash_(static_cast<std::uint64_t>(previous)) {}
+
+  // Tokens [offset, offset + count) of the content with this key.
+  void add_run(std::uint64_t key, std::int64_t offset, std::int64_t count) {
+    auto at = static_cast<std::uint64_t>(offset);
+    const std::uint64_t end = at + static_cast<std::uint64_t>(count);
+    while (at < end) {
+      const std::uint64_t taken = std::min(end - at, block_size_ - num_filled_);
+      add_piece(key, at, taken);
+      at += taken;
+    }
+  }
+
+  void add_ids(std::span<const TokenId> ids) {
+    for (const TokenId id : ids) add_piece(kTokenIdKey, static_cast<std::uint32_t>(value(id)), 1);
+  }
+
+ private:
+  void add_piece(std::uint64_t key, std::uint64_t at, std::uint64_t num_tokens) {
+    sum_ += mix64(key + (num_filled_ << 32 | at));
+    num_filled_ += num_tokens;
+    if (num_filled_ < block_size_) return;
+    hash_ = mix64(hash_ ^ sum_);
+    if (hash_ == 0) hash_ = 1;  // 0 is kNoHash
+    *next_++ = BlockHash{hash_};
+    sum_ = 0;
+    num_filled_ = 0;
+  }
+
+  std::uint64_t block_size_;
+  BlockHash* next_;
+  std::uint64_t hash_;
+  std::uint64_t sum_ = 0;         // of the pieces of the block being filled
+  std::uint64_t num_filled_ = 0;  // tokens of that block
+};
+
+namespace {
+
+// Prompt positions [begin, end) as pieces of the segments they lie in.
+void add_segments(std::span<const PromptSegment> segments, std::int64_t begin, std::int64_t end,
+                  ChainWriter& writer) {
+  std::int64_t segment_begin = 0;
+  for (const PromptSegment& segment : segments) {
+    const std::int64_t segment_end = segment_begin + segment.num_tokens;
+    if (begin < segment_end) {
+      const std::int64_t stop = std::min(end, segment_end);
+      writer.add_run(key_of(segment.content), begin - segment_begin, stop - begin);
+      begin = stop;
+      if (begin == end) return;
+    }
+    segment_begin = segment_end;
+  }
+  METRONOME_CHECK(begin == end, "the segments of a prompt are shorter than it");
+}
+
+// Output positions [begin, end), counted from the end of the prompt.
+void add_output(const Request& request, std::int64_t begin, std::int64_t end, ChainWriter& writer) {
+  const std::span<const TokenId> ids(request.output_token_ids);
+  const std::int64_t ids_end = std::min(end, static_cast<std::int64_t>(ids.size()));
+  if (begin < ids_end) {
+    writer.add_ids(
+        ids.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(ids_end - begin)));
+    begin = ids_end;
+  }
+  writer.add_run(key_of(content_id(ContentKind::Output, index(request.id))), begin, end - begin);
+}
+
+}  // namespace
+
+void PrefixHasher::add_prompt(const Request& request, std::int64_t begin, std::int64_t end,
+                              ChainWriter& writer) const {
+  if (prompts_ != nullptr) {
+    const std::span<const TokenId> ids = prompts_->prompt_ids(request.id);
+    if (!ids.empty()) {
+      METRONOME_CHECK(static_cast<std::size_t>(end) <= ids.size(),
+                      "a prompt has too few token ids");
+      return writer.add_ids(
+          ids.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+    }
+    const std::span<const PromptSegment> segments = prompts_->prompt_segments(request.id);
+    if (!segments.empty()) return add_segments(segments, begin, end, writer);
+  }
+  const std::uint64_t content = content_id(ContentKind::Request, index(request.id));
+  writer.add_run(key_of(content), begin, end - begin);
+}
+
+void PrefixHasher::extend(const Request& request, std::int32_t block_size, std::int64_t num_blocks,
+                          HashChain& chain) const {
+  const std::size_t num_known = chain.size();
+  if (static_cast<std::int64_t>(num_known) >= num_blocks) return;
+  const std::int64_t begin = static_cast<std::int64_t>(num_known) * block_size;
+  const std::int64_t end = num_blocks * block_size;
+  METRONOME_CHECK(end <= request.num_tokens(), "blocks are hashed when their tokens are known");
+  chain.resize(static_cast<std::size_t>(num_blocks));  // grows like push_back, reserve would not
+  const BlockHash previous = num_known == 0 ? kNoHash : chain[num_known - 1];
+  ChainWriter writer(previous, block_size, chain.data() + num_known);
+  const std::int64_t prompt_end = request.num_prompt_tokens;
+  if (begin < prompt_end) {
+    add_prompt(request, begin, std::min(end, prompt_end), writer);
+  }
+  if (prompt_end < end) {
+    add_output(request, std::max<std::int64_t>(0, begin - prompt_end), end - prompt_end, writer);
+  }
+}
+
+}  // namespace metronome

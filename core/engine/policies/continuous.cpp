@@ -1,0 +1,28 @@
+// Continuous batching: requests leave and join between steps; decodes first, then the whole prompt
+// of everyone there is room for.
+#include "core/engine/policies/policies.h"
+#include "core/engine/scheduler.h"
+
+namespace metronome {
+namespace {
+
+class ContinuousScheduler final : public Scheduler {
+ public:
+  using Scheduler::Scheduler;
+
+ private:
+  void fill_plan() override {
+    plan_decodes();
+    while (Request* request = next_waiting()) {
+      if (!admit(*request, request->num_uncomputed_tokens())) break;
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Scheduler> make_continuous(const SchedulerContext& context) {
+  return std::make_unique<ContinuousScheduler>(context);
+}
+
+}  // namespace metronome

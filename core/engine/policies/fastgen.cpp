@@ -1,0 +1,104 @@
+// DeepSpeed-FastGen's Dynamic SplitFuse: every step is filled to max_ragged_batch_size, with
+// decodes first, then with prompts in order of arrival, the last of which is split. A prompt
+// begins, or goes on, only when the blocks of all that remains of it are free.
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/engine/policies/policies.h"
+#include "core/engine/scheduler.h"
+
+namespace metronome {
+namespace {
+
+class FastGenScheduler final : public Scheduler {
+ public:
+  explicit FastGenScheduler(const SchedulerContext& context)
+      : Scheduler(context), config_(context.config.fastgen) {}
+
+ private:
+  std::int64_t max_tokens_per_step() const override { return config_.max_ragged_batch_size; }
+  std::int64_t max_running() const override {
+    return std::min(max_num_seqs(), config_.max_tracked_sequences);
+  }
+  // It was the last in the buffer and stays there, as a prompt.
+  void requeue(Request& request) override { queue().push_back(request); }
+
+  void fill_plan() override {
+    do {
+      plan_generation();
+      plan_prompts();
+    } while (current_plan().empty() && evict_last());
+  }
+
+  // Tokens that the step has left; 0 when it holds no more requests.
+  std::int32_t num_left() const {
+    const auto num_requests = static_cast<std::int32_t>(current_plan().chunks.size());
+    if (num_requests >= config_.max_ragged_sequence_count) return 0;
+    return config_.max_ragged_batch_size - current_plan().num_tokens();
+  }
+
+  // Whoever gets no token, for want of a block or because the step is full, comes first the next
+  // time: the others join the buffer behind it when they have theirs.
+  void plan_generation() {
+    served_.clear();
+    left_out_.clear();
+    for (Request* request : running()) {
+      const bool gets_none =
+          request->is_decodable() &&
+          (num_left() == 0 || !kv_cache().grow(*request, request->num_computed_tokens + 1));
+      if (!gets_none && request->is_decodable()) add_chunk(*request, 1);
+      (gets_none ? left_out_ : served_).push_back(request);
+    }
+    if (left_out_.empty()) return;
+    running_list() = left_out_;
+    running_list().insert(running_list().end(), served_.begin(), served_.end());
+  }
+
+  // The prompt that was split before goes ahead of those in the queue.
+  void plan_prompts() {
+    for (Request* request : unfinished_prefills()) {
+      const std::int32_t num_tokens = std::min(request->num_uncomputed_tokens(), num_left());
+      if (num_tokens == 0) return;
+      if (kv_cache().num_missing_blocks(*request) > kv_cache().num_free_blocks()) return;
+      const bool has_room = kv_cache().grow(*request, request->num_computed_tokens + num_tokens);
+      METRONOME_CHECK(has_room, "a part of a prompt fits where all of it does");
+      add_chunk(*request, num_tokens);
+    }
+    while (static_cast<std::int64_t>(running().size()) < max_running()) {
+      Request* request = next_waiting();
+      if (request == nullptr) return;
+      const std::int32_t num_tokens = std::min(request->num_tokens(), num_left());
+      if (num_tokens == 0) return;
+      if (kv_cache().blocks_for(request->num_tokens()) > kv_cache().num_free_blocks()) return;
+      start(*request, {}, num_tokens);
+      add_chunk(*request, num_tokens);
+    }
+  }
+
+  // Nothing can be scheduled: of those that hold KV blocks, the last in the buffer gives them up.
+  // The rest of a split prompt stands at its front. False when nobody has to: the cache is empty,
+  // or the blocks of someone whose last token is in flight will be free without that.
+  bool evict_last() {
+    Request* last = nullptr;
+    for (Request* request : running()) {
+      const bool is_prompt = request->state == RequestState::Prefill;
+      if (request->has_last_token_in_flight()) return false;
+      if (!is_prompt || last == nullptr) last = request;
+    }
+    if (last == nullptr) return false;
+    preempt(*last);
+    return true;
+  }
+
+  FastGenConfig config_;
+  std::vector<Request*> served_;    // scratch of plan_generation()
+  std::vector<Request*> left_out_;  // the same
+};
+
+}  // namespace
+
+std::unique_ptr<Scheduler> make_fastgen(const SchedulerContext& context) {
+  return std::make_unique<FastGenScheduler>(context);
+}
+
+}  // namespace metronome

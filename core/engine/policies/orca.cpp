@@ -1,0 +1,31 @@
+// Orca, as Sarathi-Serve carries it: all decodes and the whole prompts of everyone who fits in one
+// batch. Admission reserves the blocks of max_model_len tokens, so nobody is ever preempted.
+#include "core/engine/policies/policies.h"
+#include "core/engine/policies/sarathi_base.h"
+
+namespace metronome {
+namespace {
+
+class OrcaScheduler final : public SarathiBase {
+ public:
+  explicit OrcaScheduler(const SchedulerContext& context)
+      : SarathiBase(context, context.max_model_len) {}
+
+ private:
+  std::int64_t num_reserved(std::int64_t) const override { return max_model_len(); }
+
+  void plan_step() override {
+    for (Request* request : running_list()) {
+      if (request->is_decodable()) add_chunk(*request, 1);
+    }
+    while (Request* request = admissible()) admit_chunk(*request, request->num_tokens());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Scheduler> make_orca(const SchedulerContext& context) {
+  return std::make_unique<OrcaScheduler>(context);
+}
+
+}  // namespace metronome

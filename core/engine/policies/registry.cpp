@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <array>
+
+#include "core/base/error.h"
+#include "core/engine/engine.h"
+#include "core/engine/policies/policies.h"
+#include "core/engine/policy_registry.h"
+#include "core/engine/scheduler.h"
+
+namespace metronome {
+namespace {
+
+using Keys = std::string_view;
+
+constexpr Keys kStaticKeys[] = {"batch_wait_ms"};
+constexpr Keys kContinuousKeys[] = {"order"};
+constexpr Keys kChunkedKeys[] = {"order", "prefill_chunk_size", "max_prefill_chunks_per_step"};
+constexpr Keys kTokenBudgetKeys[] = {"order", "max_num_batched_tokens", "prefill_chunk_size",
+                                     "max_num_partial_prefills", "min_chunk_size"};
+constexpr Keys kSinglePrefillKeys[] = {"order", "max_num_batched_tokens"};
+constexpr Keys kSloKeys[] = {"max_num_batched_tokens",
+                             "itl_target_ms",
+                             "tpot_target_ms",
+                             "ttft_deadline_ms",
+                             "tile_tokens",
+                             "headroom",
+                             "late_share",
+                             "max_held_steps"};
+constexpr Keys kVllmKeys[] = {"max_num_batched_tokens",     "scheduling_policy",
+                              "enable_chunked_prefill",     "long_prefill_token_threshold",
+                              "scheduler_reserve_full_isl", "evict_unhashed_first"};
+constexpr Keys kSarathiKeys[] = {
+    "chunk_size",      "enable_dynamic_chunking_schedule", "low_chunk_size",
+    "high_chunk_size", "chunk_schedule_max_tokens",        "chunk_schedule_stages"};
+constexpr Keys kSimpleChunkingKeys[] = {"chunk_size"};
+constexpr Keys kVllmPrefillFirstKeys[] = {"max_num_batched_tokens"};
+constexpr Keys kNanoVllmKeys[] = {"max_num_batched_tokens"};
+constexpr Keys kTensorRtLlmKeys[] = {"capacity_scheduler_policy", "context_chunking_policy",
+                                     "enable_chunked_context", "max_num_tokens", "chunk_unit_size"};
+constexpr Keys kFastGenKeys[] = {"max_ragged_batch_size", "max_ragged_sequence_count",
+                                 "max_tracked_sequences"};
+constexpr Keys kLlamaCppKeys[] = {"n_batch", "cont_batching", "slot_prompt_similarity"};
+constexpr Keys kSglangKeys[] = {"schedule_policy",
+                                "chunked_prefill_size",
+                                "max_prefill_tokens",
+                                "enable_mixed_chunk",
+                                "schedule_conservativeness",
+                                "init_new_token_ratio",
+                                "min_new_token_ratio_factor",
+                                "new_token_ratio_decay_steps",
+                                "retract_decode_steps",
+                                "clip_max_new_tokens",
+                                "max_consecutive_prefill_batches"};
+
+// Times of the host that the device waits for. Where an engine overlaps host and device by itself,
+// it is what stays visible.
+constexpr HostGap kVllmHostGap = {
+    400,
+    "vLLM 0.30: what is left of 6.86 ms between tokens of Qwen3-8B on an H100, batch 1 "
+    "(github.com/tgarg01/silybench-data), once a roofline's other terms are taken off"};
+constexpr HostGap kVllmV0HostGap = {
+    4000,
+    "vLLM V0 before multi-step scheduling: GPU idle at each decode in the profiles of "
+    "vllm-project/vllm issue 6854 (July 2024), which tells of 5 to 13 ms in all"};
+constexpr HostGap kSglangHostGap = {0,
+                                    "SGLang 0.4 and later overlap it: no idle GPU between five "
+                                    "decode batches in the Nsight profile "
+                                    "of its announcement (lmsys.org/blog/2024-12-04-sglang-v0-4)"};
+constexpr HostGap kTensorRtLlmHostGap = {
+    580,
+    "TensorRT-LLM's overlap scheduler: GPU idle an iteration, Llama-3.1-8B FP8 on a B200 at "
+    "concurrency 64 (NVIDIA/TensorRT-LLM issue 13957, May 2026)"};
+
+constexpr std::array kPolicies = {
+    PolicyInfo{.name = "static",
+               .summary = "batch formed once, nobody joins until all finish",
+               .source = "request-level batching, with a bounded wait for a full batch",
+               .keys = kStaticKeys,
+               .allows_allocation = true,
+               .allows_watermark = true,
+               .make = make_static},
+    PolicyInfo{.name = "continuous",
+               .summary = "decodes first, then the whole prompt of everyone who fits",
+               .source = "iteration-level scheduling without chunking",
+               .keys = kContinuousKeys,
+               .allows_order = true,
+               .allows_allocation = true,
+               .allows_watermark = true,
+               .make = make_continuous},
+    PolicyInfo{.name = "chunked",
+               .summary = "every pending prompt advances by at most one chunk a step",
+               .source = "batched chunked prefill without a token budget",
+               .keys = kChunkedKeys,
+               .allows_order = true,
+               .allows_allocation = true,
+               .allows_watermark = true,
+               .make = make_chunked},
+    PolicyInfo{.name = "token_budget",
+               .summary = "decodes, then begun prompts, then new ones, within a token budget",
+               .source = "token-budget scheduling as in Sarathi-Serve and vLLM",
+               .keys = kTokenBudgetKeys,
+               .allows_order = true,
+               .allows_allocation = true,
+               .allows_watermark = true,
+               .make = make_token_budget},
+    PolicyInfo{.name = "single_prefill",
+               .summary = "one prompt prefills at a time with what the decodes leave",
+               .source = "two forward passes a step: one chunk, then every decode",
+               .keys = kSinglePrefillKeys,
+               .allows_order = true,
+               .allows_allocation = true,
+               .allows_watermark = true,
+               .natural_shape = StepShape::Separate,
+               .requires_separate = true,
+               .make = make_single_prefill},
+    PolicyInfo{.name = "slo",
+               .summary = "the largest chunk whose predicted time keeps the ITL target",
+               .source = "a cost model, corrected by measured steps; deadlines order the prompts",
+               .keys = kSloKeys,
+               .allows_allocation = true,
+               .allows_watermark = true,
+               .predicts_steps = true,
+               .default_token_budget = 8192,
+               .make = make_slo},
+    PolicyInfo{.name = "vllm",
+               .summary = "running requests in order of admission, then waiting ones, in a budget",
+               .source = "vLLM V1 4ff865c38 (May 2026); from 0.25 on: evict_unhashed_first",
+               .keys = kVllmKeys,
+               .allows_watermark = true,
+               .prefix_caching = PrefixCaching::Optional,
+               .allows_sliding_window = true,
+               .host_gap = kVllmHostGap,
+               .cache = {.has_null_block = true},
+               .adjust_cache = adjust_vllm_cache,
+               .make = make_vllm},
+    PolicyInfo{.name = "sglang",
+               .summary = "prompts while any can be taken, otherwise decodes; output estimated",
+               .source = "SGLang 0003215c; max_consecutive_prefill_batches: its pull request 32775",
+               .keys = kSglangKeys,
+               .prefix_caching = PrefixCaching::Optional,
+               .host_gap = kSglangHostGap,
+               .cache = {.hash_time = HashTime::CommitPrompt,
+                         .duplicates = DuplicateRule::Share,
+                         .reuses_unhashed_first = true},
+               .make = make_sglang},
+    PolicyInfo{.name = "tensorrt_llm",
+               .summary = "requests whose KV blocks fit, then chunks of prompts beside the decodes",
+               .source = "TensorRT-LLM: capacityScheduler 02a10fed, microBatchScheduler 0a949d31",
+               .keys = kTensorRtLlmKeys,
+               .has_token_budget = true,
+               .prefix_caching = PrefixCaching::Optional,
+               .host_gap = kTensorRtLlmHostGap,
+               .cache = {.hash_time = HashTime::Commit},
+               .make = make_tensorrt_llm},
+    PolicyInfo{.name = "sarathi",
+               .summary = "decodes, then begun prompts, then new ones, in one chunk of tokens",
+               .source = "Sarathi-Serve 96f9911",
+               .keys = kSarathiKeys,
+               .allows_watermark = true,
+               .has_token_budget = true,
+               .requires_paged = true,
+               .default_watermark = 0.01,
+               .make = make_sarathi},
+    PolicyInfo{.name = "fastgen",
+               .summary = "decodes, then whole or split prompts until the step is full",
+               .source = "DeepSpeed-FastGen: Dynamic SplitFuse, DeepSpeed-MII 8abdd987",
+               .keys = kFastGenKeys,
+               .has_token_budget = true,
+               .make = make_fastgen},
+    PolicyInfo{.name = "llama_cpp",
+               .summary = "slots that keep their cache, decodes, then prompts up to n_batch tokens",
+               .source = "llama.cpp server: slots over one unified KV cache, block_size 1",
+               .keys = kLlamaCppKeys,
+               .has_token_budget = true,
+               .prefix_caching = PrefixCaching::Optional,
+               .cache = {.hash_time = HashTime::Commit,
+                         .duplicates = DuplicateRule::Unlisted,
+                         .reuses_unhashed_first = true},
+               .make = make_llama_cpp},
+    PolicyInfo{.name = "nano_vllm",
+               .summary = "prompts while any can run, otherwise decodes; one chunked at a time",
+               .source = "nano-vllm bb823b3e",
+               .keys = kNanoVllmKeys,
+               .prefix_caching = PrefixCaching::Always,
+               .default_token_budget = 16384,
+               .cache = {.hash_time = HashTime::Commit, .duplicates = DuplicateRule::KeepLatest},
+               .make = make_nano_vllm},
+    PolicyInfo{.name = "vllm_prefill_first",
+               .summary = "a batch of whole prompts while any fit, otherwise all decodes",
+               .source = "the vLLM scheduler of Sarathi-Serve 96f9911",
+               .keys = kVllmPrefillFirstKeys,
+               .allows_watermark = true,
+               .requires_paged = true,
+               .default_token_budget = kWholeModelLength,
+               .default_watermark = 0.01,
+               .host_gap = kVllmV0HostGap,
+               .make = make_vllm_prefill_first},
+    PolicyInfo{.name = "orca",
+               .summary = "decodes and whole prompts together, max_model_len reserved for each",
+               .source = "the Orca scheduler of Sarathi-Serve 96f9911",
+               .keys = {},
+               .make = make_orca},
+    PolicyInfo{.name = "simple_chunking",
+               .summary = "steps of prompt chunks and steps of decodes take turns",
+               .source = "the simple chunking scheduler of Sarathi-Serve 96f9911",
+               .keys = kSimpleChunkingKeys,
+               .allows_watermark = true,
+               .has_token_budget = true,
+               .requires_paged = true,
+               .default_watermark = 0.01,
+               .make = make_simple_chunking},
+};
+
+}  // namespace
+
+std::span<const PolicyInfo> all_policies() { return kPolicies; }
+
+void arrange_cache(const PolicyInfo& policy, EngineSetup& setup) {
+  KvCacheLayout& layout = setup.kv_cache;
+  layout.plans_ahead = setup.async_depth > 1;
+  layout.has_null_block = policy.cache.has_null_block;
+  layout.hash_time = policy.cache.hash_time;
+  layout.duplicates = policy.cache.duplicates;
+  layout.reuses_unhashed_first = policy.cache.reuses_unhashed_first;
+  if (policy.adjust_cache != nullptr) {
+    policy.adjust_cache(setup.scheduler, setup.max_model_len, layout);
+  }
+}
+
+std::int64_t watermark_blocks(const PolicyInfo& policy, std::optional<double> share,
+                              std::int64_t num_blocks) {
+  const double watermark = share.value_or(policy.default_watermark);
+  return static_cast<std::int64_t>(watermark * static_cast<double>(num_blocks));
+}
+
+bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config) {
+  if (config.backend == KvBackend::Slotted) return false;
+  return config.enable_prefix_caching.value_or(policy.prefix_caching != PrefixCaching::Never);
+}
+
+const PolicyInfo* find_policy(std::string_view name) {
+  const auto it = std::find_if(kPolicies.begin(), kPolicies.end(),
+                               [name](const PolicyInfo& policy) { return policy.name == name; });
+  return it == kPolicies.end() ? nullptr : &*it;
+}
+
+}  // namespace metronome

@@ -1,0 +1,122 @@
+// Sarathi-Serve: in one batch of at most chunk_size tokens all decodes, then the next chunks of the
+// prompts begun, then those of new ones.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/engine/policies/policies.h"
+#include "core/engine/policies/sarathi_base.h"
+
+namespace metronome {
+namespace {
+
+// Chunk sizes by stage of a prompt: from high to low in equal steps, down to whole tokens and then
+// to the nearest multiple of 32 (ties to the even one), or of the low size if that is smaller.
+std::vector<std::int32_t> chunk_sizes(const SarathiConfig& config) {
+  if (!config.enable_dynamic_chunking_schedule) return {config.chunk_size};
+  const double unit = std::min(32, config.low_chunk_size);
+  const std::int32_t num_stages = config.chunk_schedule_stages;
+  const double step =
+      num_stages == 1
+          ? 0.0
+          : static_cast<double>(config.high_chunk_size - config.low_chunk_size) / (num_stages - 1);
+  std::vector<std::int32_t> sizes;
+  for (std::int32_t i = num_stages - 1; i >= 0; --i) {
+    const bool is_high = i == num_stages - 1 && i > 0;
+    const double size =
+        is_high ? config.high_chunk_size : std::floor(i * step + config.low_chunk_size);
+    sizes.push_back(static_cast<std::int32_t>(std::nearbyint(size / unit) * unit));
+  }
+  return sizes;
+}
+
+class SarathiScheduler final : public SarathiBase {
+ public:
+  explicit SarathiScheduler(const SchedulerContext& context)
+      : SarathiBase(context, context.max_model_len),
+        chunk_sizes_(chunk_sizes(context.config.sarathi)),
+        tokens_per_stage_(ceil_div(context.config.sarathi.chunk_schedule_max_tokens,
+                                   context.config.sarathi.chunk_schedule_stages)) {}
+
+ private:
+  struct Progress {  // of a prompt
+    std::int32_t num_done;
+    std::int32_t num_left;
+  };
+  struct Victim {
+    const Request* request;
+    Progress progress;  // before it was preempted
+  };
+
+  std::int64_t max_tokens_per_step() const override {
+    return std::max(*std::max_element(chunk_sizes_.begin(), chunk_sizes_.end()), max_num_seqs());
+  }
+
+  void plan_step() override {
+    victims_.clear();
+    sort_by_arrival();
+    decode_running();
+    continue_prefills();
+    while (Request* request = admissible()) {
+      const std::int32_t num_tokens = next_chunk(progress_of(*request));
+      if (num_tokens <= 0) return;
+      admit_chunk(*request, num_tokens);
+    }
+  }
+
+  // The list is left as decodes, then prompts.
+  void sort_by_arrival() {
+    std::sort(running_list().begin(), running_list().end(),
+              [](const Request* a, const Request* b) { return a->id < b->id; });
+  }
+
+  void continue_prefills() {
+    std::vector<Request*>& list = running_list();
+    const auto prompt_is_done = [](const Request* request) {
+      return request->state == RequestState::Decode;
+    };
+    for (auto it = std::stable_partition(list.begin(), list.end(), prompt_is_done);
+         it != list.end(); ++it) {
+      const std::int32_t num_tokens = next_chunk(progress_of(**it));
+      if (num_tokens > 0) add_chunk(**it, num_tokens);
+    }
+  }
+
+  std::int32_t next_chunk(Progress progress) const {
+    const std::int64_t stage = std::min<std::int64_t>(
+        progress.num_done / tokens_per_stage_, static_cast<std::int64_t>(chunk_sizes_.size()) - 1);
+    const std::int32_t size = chunk_sizes_[static_cast<std::size_t>(stage)];
+    return std::min(progress.num_left, size - current_plan().num_tokens());
+  }
+
+  // The engine resets a request that it preempts after the plan only. If that comes up for
+  // admission in the same plan, its chunk is cut as if its prompt stood where it stood before.
+  Progress progress_of(const Request& request) const {
+    for (const Victim& victim : victims_) {
+      if (victim.request == &request) return victim.progress;
+    }
+    return {request.num_computed_tokens, request.num_uncomputed_tokens()};
+  }
+
+  void evict(Request& victim) override {
+    // One that has a chunk in flight has to wait for that to come back.
+    const bool can_return = victim.state == RequestState::Prefill &&
+                            victim.num_cached_tokens == victim.num_computed_tokens;
+    victims_.push_back({&victim,
+                        {.num_done = victim.num_computed_tokens,
+                         .num_left = can_return ? victim.num_uncomputed_tokens() : 0}});
+    SarathiBase::evict(victim);
+  }
+
+  std::vector<std::int32_t> chunk_sizes_;  // one, unless dynamic
+  std::int64_t tokens_per_stage_;
+  std::vector<Victim> victims_;  // of this plan
+};
+
+}  // namespace
+
+std::unique_ptr<Scheduler> make_sarathi(const SchedulerContext& context) {
+  return std::make_unique<SarathiScheduler>(context);
+}
+
+}  // namespace metronome

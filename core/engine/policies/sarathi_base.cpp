@@ -1,0 +1,95 @@
+#include "core/engine/policies/sarathi_base.h"
+
+#include "core/base/error.h"
+
+namespace metronome {
+
+SarathiBase::SarathiBase(const SchedulerContext& context, std::int32_t prompt_limit)
+    : Scheduler(context), prompt_limit_(prompt_limit) {}
+
+std::string SarathiBase::refusal(const RequestSpec& spec) const {
+  if (spec.num_prompt_tokens > prompt_limit_) {
+    return "a prompt may have at most " + std::to_string(prompt_limit_) + " tokens";
+  }
+  const std::int64_t num_blocks = kv_cache().num_blocks();
+  if (!fits(spec.num_prompt_tokens, num_blocks)) {
+    return "admission takes " +
+           std::to_string(kv_cache().blocks_for(num_reserved(spec.num_prompt_tokens))) +
+           " KV blocks at once and leaves " + std::to_string(kv_cache().watermark_blocks()) +
+           " free; the cache has " + std::to_string(num_blocks);
+  }
+  // Once a request holds every block, it is preempted at each decode, and as max_output_tokens
+  // counts anew each time it would never end. Unless its decodes take no blocks at all.
+  const bool grows = num_reserved(0) == 0;
+  const std::int64_t num_before_last =
+      std::int64_t{spec.num_prompt_tokens} + spec.max_output_tokens - 2;
+  if (grows && spec.max_output_tokens > 1 && kv_cache().blocks_for(num_before_last) >= num_blocks) {
+    return "that leaves none of " + std::to_string(num_blocks) +
+           " KV blocks free, as a decode needs";
+  }
+  return Scheduler::refusal(spec);
+}
+
+void SarathiBase::fill_plan() {
+  planned_at_ = now();
+  may_go_on_ = false;
+  plan_step();
+}
+
+void SarathiBase::decode_running() {
+  for (std::size_t i = 0; i < running().size(); ++i) {
+    Request& request = *running()[i];
+    if (!request.is_decodable()) continue;
+    if (!free_a_block(request)) return;
+    const bool has_room = kv_cache().grow(request, request.num_computed_tokens + 1);
+    METRONOME_CHECK(has_room, "a decode needs one block at most");
+    add_chunk(request, 1);
+  }
+}
+
+// False when `request` had to be preempted itself.
+bool SarathiBase::free_a_block(Request& request) {
+  while (kv_cache().num_free_blocks() == 0) {
+    Request& victim = *running().back();
+    evict(victim);
+    if (&victim == &request) return false;
+  }
+  return true;
+}
+
+void SarathiBase::evict(Request& victim) {
+  if (num_restarted_.size() <= index(victim.id)) num_restarted_.resize(index(victim.id) + 1);
+  std::int32_t& num_restarted = num_restarted_[index(victim.id)];
+  const std::int32_t num_new = victim.num_output_tokens - num_restarted;
+  num_restarted = victim.num_output_tokens;
+  victim.max_output_tokens += num_new;
+  victim.num_final_tokens += num_new;
+  preempt(victim);
+  go_on();
+}
+
+bool SarathiBase::fits(std::int64_t num_tokens, std::int64_t num_free) const {
+  return num_free - kv_cache().blocks_for(num_reserved(num_tokens)) >=
+         kv_cache().watermark_blocks();
+}
+
+Request* SarathiBase::admissible() {
+  while (Request* request = queue().front()) {
+    const bool has_room = fits(request->num_tokens(), kv_cache().num_free_blocks());
+    if (request->num_tokens() > prompt_limit_ || (!has_room && nothing_runs())) {
+      refuse(*request);
+      go_on();
+      continue;
+    }
+    const bool is_full = running().size() >= static_cast<std::size_t>(max_num_seqs());
+    return has_room && !is_full ? request : nullptr;
+  }
+  return nullptr;
+}
+
+void SarathiBase::admit_chunk(Request& request, std::int32_t num_tokens) {
+  start(request, {}, static_cast<std::int32_t>(num_reserved(request.num_tokens())));
+  add_chunk(request, num_tokens);
+}
+
+}  // namespace metronome

@@ -1,0 +1,69 @@
+// Sarathi-Serve's simple chunking: steps of prompt chunks and steps of decodes take turns. In a
+// prefill turn prompts already begun go first and alone; new ones are admitted when none is left.
+#include <algorithm>
+
+#include "core/engine/policies/policies.h"
+#include "core/engine/policies/sarathi_base.h"
+
+namespace metronome {
+namespace {
+
+class SimpleChunkingScheduler final : public SarathiBase {
+ public:
+  explicit SimpleChunkingScheduler(const SchedulerContext& context)
+      : SarathiBase(context, context.max_model_len),
+        chunk_size_(context.config.sarathi.chunk_size) {}
+
+ private:
+  enum class Turn : std::uint8_t { Prefill, Decode };
+
+  std::int64_t max_tokens_per_step() const override {
+    return std::max(chunk_size_, max_num_seqs());
+  }
+
+  void plan_step() override {
+    if (turn_ == Turn::Prefill) {
+      continue_prefills();
+      if (current_plan().empty()) admit_waiting();
+      if (!current_plan().empty() || !current_plan().refused.empty()) return pass_to(Turn::Decode);
+    }
+    decode_running();
+    pass_to(Turn::Prefill);
+  }
+
+  void pass_to(Turn turn) {
+    if (turn_ != turn) go_on();
+    turn_ = turn;
+  }
+
+  void continue_prefills() {
+    for (Request* request : running_list()) {
+      if (request->state != RequestState::Prefill) continue;
+      const std::int32_t num_tokens = next_chunk(*request);
+      if (num_tokens > 0) add_chunk(*request, num_tokens);
+    }
+  }
+
+  void admit_waiting() {
+    while (Request* request = admissible()) {
+      const std::int32_t num_tokens = next_chunk(*request);
+      if (num_tokens == 0) return;
+      admit_chunk(*request, num_tokens);
+    }
+  }
+
+  std::int32_t next_chunk(const Request& request) const {
+    return std::min(request.num_uncomputed_tokens(), chunk_size_ - current_plan().num_tokens());
+  }
+
+  std::int32_t chunk_size_;
+  Turn turn_ = Turn::Prefill;
+};
+
+}  // namespace
+
+std::unique_ptr<Scheduler> make_simple_chunking(const SchedulerContext& context) {
+  return std::make_unique<SimpleChunkingScheduler>(context);
+}
+
+}  // namespace metronome

@@ -1,0 +1,287 @@
+// TensorRT-LLM: a capacity scheduler chooses the requests whose KV blocks fit, in order of arrival,
+// then a micro-batch scheduler fills a step of max_num_tokens with them. As in the engine, neither
+// knows how much of a prompt is cached: a hit is found when the first chunk is scheduled, the chunk
+// then begins behind it, and the tokens it saves are not given to others.
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/engine/policies/policies.h"
+#include "core/engine/scheduler.h"
+
+namespace metronome {
+namespace {
+
+using Capacity = TensorRtLlmConfig::Capacity;
+using Chunking = TensorRtLlmConfig::Chunking;
+
+class TensorRtLlmScheduler final : public Scheduler {
+ public:
+  explicit TensorRtLlmScheduler(const SchedulerContext& context)
+      : Scheduler(context),
+        capacity_(context.config.tensorrt_llm.capacity_scheduler_policy),
+        chunking_(context.config.tensorrt_llm.context_chunking_policy),
+        chunks_(context.config.tensorrt_llm.enable_chunked_context),
+        max_num_tokens_(context.config.tensorrt_llm.max_num_tokens),
+        unit_(context.config.tensorrt_llm.chunk_unit_size > 0
+                  ? context.config.tensorrt_llm.chunk_unit_size
+                  : context.kv_cache.block_size()) {}
+
+  std::string refusal(const RequestSpec& spec) const override {
+    if (!can_compute(spec.num_prompt_tokens)) {
+      const std::string limit = "max_num_tokens = " + std::to_string(max_num_tokens_);
+      if (!chunks_) return "and a prompt is computed at once; " + limit;
+      return "and a chunk of " + std::to_string(unit_) + " does not fit in a step; " + limit;
+    }
+    if (capacity_ == Capacity::MaxUtilization) return Scheduler::refusal(spec);
+    const std::int64_t num_blocks =
+        kv_cache().blocks_for(std::int64_t{spec.num_prompt_tokens} + spec.max_output_tokens);
+    if (num_blocks <= kv_cache().num_blocks()) return {};
+    return "that is " + std::to_string(num_blocks) + " KV blocks to completion; the cache has " +
+           std::to_string(kv_cache().num_blocks());
+  }
+
+ private:
+  struct Context {
+    Request* request;
+    std::int32_t num_tokens;  // of its chunk
+  };
+
+  std::int64_t max_tokens_per_step() const override { return max_num_tokens_; }
+  // Paused by this plan; it is not considered again before the next.
+  void requeue(Request& request) override { paused_.push_back(&request); }
+
+  void fill_plan() override {
+    refuse_grown();
+    find_new_blocks();
+    fitting_.clear();
+    std::sort(running_list().begin(), running_list().end(),
+              [](const Request* a, const Request* b) { return a->id < b->id; });
+    if (capacity_ == Capacity::MaxUtilization) {
+      fit_next_step();
+    } else {
+      fit_to_completion();
+    }
+    fill_micro_batch();
+    for (Request* request : paused_) queue().push_in_turn(*request);
+    paused_.clear();
+  }
+
+  // Whether a step has room for a context of so many tokens, or for a chunk of it.
+  bool can_compute(std::int32_t num_tokens) const {
+    return num_tokens <= max_num_tokens_ || (chunks_ && unit_ <= max_num_tokens_);
+  }
+
+  // Without chunks, a paused request can have become too long to be computed at once again.
+  void refuse_grown() {
+    while (Request* first = queue().front()) {
+      if (can_compute(first->num_tokens())) return;
+      refuse(*first);
+    }
+  }
+
+  // The first block of a context that the cache does not have; kNoHash if it has all of them.
+  BlockHash first_new_block(const Request& request) {
+    for (const BlockHash hash : kv_cache().block_hashes(request)) {
+      if (kv_cache().pool().contents().find(hash) == kNoBlock) return hash;
+    }
+    return kNoHash;
+  }
+
+  void find_new_blocks() {
+    new_blocks_.clear();
+    if (capacity_ == Capacity::StaticBatch || !kv_cache().caches_prefixes() || queue().empty()) {
+      return;
+    }
+    for (const Request* request : running()) {
+      if (request->num_cached_tokens >= request->num_prompt_tokens) continue;
+      new_blocks_.push_back(first_new_block(*request));
+    }
+  }
+
+  // Whether another context computes the first block that `request` would compute: a step later it
+  // is there to be reused. If not, `request` is now the one that computes it.
+  bool waits_for_reuse(const Request& request) {
+    if (capacity_ == Capacity::StaticBatch || !kv_cache().caches_prefixes()) return false;
+    const BlockHash hash = first_new_block(request);
+    if (hash == kNoHash) return false;
+    if (std::find(new_blocks_.begin(), new_blocks_.end(), hash) != new_blocks_.end()) return true;
+    new_blocks_.push_back(hash);
+    return false;
+  }
+
+  std::int64_t num_blocks_to_completion(const Request& request) const {
+    return kv_cache().num_missing_blocks(
+        request, std::int64_t{request.num_prompt_tokens} + request.max_output_tokens);
+  }
+
+  // GUARANTEED_NO_EVICT and STATIC_BATCH: whoever has started goes on, and what it needs to the end
+  // is set aside before others may start.
+  void fit_to_completion() {
+    std::int64_t num_free = kv_cache().num_free_blocks();
+    for (Request* request : running()) {
+      if (request->has_last_token_in_flight()) continue;
+      fitting_.push_back(request);
+      num_free -= num_blocks_to_completion(*request);
+    }
+    if (capacity_ == Capacity::StaticBatch && !nothing_runs()) return;
+    auto num_left = static_cast<std::size_t>(max_num_seqs()) - running().size();
+    queue().visit_in_order([&](Request& pending) {
+      if (num_left == 0) return false;
+      if (waits_for_reuse(pending)) return true;
+      const std::int64_t num_blocks = num_blocks_to_completion(pending);
+      if (num_blocks > num_free) return false;
+      num_free -= num_blocks;
+      --num_left;
+      fitting_.push_back(&pending);
+      return true;
+    });
+  }
+
+  // MAX_UTILIZATION: started and waiting requests alike, in order of arrival, as long as the blocks
+  // of their next step fit.
+  void fit_next_step() {
+    num_promised_ = 0;
+    num_seqs_ = std::count_if(running().begin(), running().end(), [](const Request* request) {
+      return request->has_last_token_in_flight();
+    });
+    std::size_t next = 0;
+    const auto fit_started_before = [&](RequestId id) {  // pausing only shortens the list
+      while (next < running().size() && running()[next]->id < id) {
+        Request& request = *running()[next++];
+        if (!request.has_last_token_in_flight() && !fit_or_pause(request)) return false;
+      }
+      return true;
+    };
+    last_id_ = kNoRequest;
+    bool goes_on = true;
+    queue().visit_in_order([&](Request& pending) {
+      goes_on = fit_started_before(pending.id);
+      if (!goes_on || pending.id > last_id_) return false;
+      if (!can_compute(pending.num_tokens()) || waits_for_reuse(pending)) return true;
+      goes_on = fit_or_pause(pending);
+      return goes_on;
+    });
+    if (goes_on) fit_started_before(kNoRequest);
+  }
+
+  // A request that does not fit has the last one that started paused, until it fits or is the last
+  // itself. False when it does not fit; nobody behind it is tried then.
+  bool fit_or_pause(Request& request) {
+    while (!fits_next_step(request)) {
+      const auto& started = running();
+      const auto victim = std::find_if(started.rbegin(), started.rend(), [](const Request* last) {
+        return !last->has_last_token_in_flight();
+      });
+      if (victim == started.rend() || (*victim)->id < request.id) return false;
+      last_id_ = (*victim)->id;
+      preempt(**victim);
+      if (last_id_ == request.id) return false;
+    }
+    return true;
+  }
+
+  bool fits_next_step(Request& request) {
+    const bool is_generating = request.state == RequestState::Decode;
+    const std::int64_t num_blocks = kv_cache().num_missing_blocks(
+        request, is_generating ? request.num_computed_tokens + 1 : request.num_tokens());
+    if (num_seqs_ >= max_num_seqs() || num_promised_ + num_blocks > kv_cache().num_free_blocks()) {
+      return false;
+    }
+    ++num_seqs_;
+    num_promised_ += num_blocks;
+    fitting_.push_back(&request);
+    return true;
+  }
+
+  // The capacity scheduler lets no more than max_num_seqs through, which is also max_batch_size.
+  void fill_micro_batch() {
+    contexts_.clear();
+    generations_.clear();
+    std::int32_t num_tokens = 0;
+    std::int64_t num_context_tokens = 0;  // that chunks can reduce
+    for (Request* request : fitting_) {
+      if (request->state == RequestState::Decode) {
+        if (num_tokens == max_num_tokens_) break;
+        ++num_tokens;
+        generations_.push_back(request);
+        continue;
+      }
+      const std::int32_t wanted = request->num_uncomputed_tokens();
+      if (chunks_) {
+        num_context_tokens += wanted;
+      } else {
+        if (wanted > max_num_tokens_ - num_tokens) break;
+        num_tokens += wanted;
+      }
+      contexts_.push_back({request, wanted});
+    }
+    if (num_context_tokens > max_num_tokens_ - num_tokens) {
+      chunk_contexts(max_num_tokens_ - num_tokens);
+    }
+    for (const Context& context : contexts_) {
+      if (context.num_tokens > 0) plan_context(*context.request, context.num_tokens);
+    }
+    for (Request* request : generations_) {
+      const bool has_room = kv_cache().grow(*request, request->num_computed_tokens + 1);
+      METRONOME_CHECK(has_room, "the capacity scheduler counted the blocks");
+      add_chunk(*request, 1);
+    }
+  }
+
+  // Contexts that do not fit together share `num_left` tokens, in units unless a chunk is the last.
+  void chunk_contexts(std::int32_t num_left) {
+    if (chunking_ == Chunking::FirstComeFirstServed) {
+      for (Context& context : contexts_) {
+        if (context.num_tokens > num_left) context.num_tokens = num_left / unit_ * unit_;
+        num_left -= context.num_tokens;
+      }
+      return;
+    }
+    for (Context& context : contexts_) context.num_tokens = 0;
+    bool advances = true;
+    while (advances && num_left > 0) {
+      advances = false;
+      for (Context& context : contexts_) {
+        const std::int32_t unchunked =
+            context.request->num_uncomputed_tokens() - context.num_tokens;
+        const std::int32_t num_more = std::min(unit_, unchunked);
+        if (num_more == 0 || num_more > num_left) continue;
+        context.num_tokens += num_more;
+        num_left -= num_more;
+        advances = true;
+      }
+    }
+  }
+
+  // The first chunk takes the blocks of the whole context.
+  void plan_context(Request& request, std::int32_t num_tokens) {
+    if (request.state == RequestState::Waiting) {
+      start(request, kv_cache().find_prefix(request), request.num_tokens());
+    }
+    add_chunk(request, std::min(num_tokens, request.num_uncomputed_tokens()));
+  }
+
+  Capacity capacity_;
+  Chunking chunking_;
+  bool chunks_;
+  std::int32_t max_num_tokens_;
+  std::int32_t unit_;
+
+  // Of the plan being made.
+  std::vector<Request*> fitting_;  // chosen by the capacity scheduler, in order
+  std::vector<Context> contexts_;
+  std::vector<Request*> generations_;
+  std::vector<Request*> paused_;
+  std::vector<BlockHash> new_blocks_;  // the next one of every context
+  std::int64_t num_promised_ = 0;      // blocks that the fitting requests will take
+  std::int64_t num_seqs_ = 0;          // fitting requests, and those whose last token is in flight
+  RequestId last_id_ = kNoRequest;     // of the last request paused; nobody behind it is tried
+};
+
+}  // namespace
+
+std::unique_ptr<Scheduler> make_tensorrt_llm(const SchedulerContext& context) {
+  return std::make_unique<TensorRtLlmScheduler>(context);
+}
+
+}  // namespace metronome

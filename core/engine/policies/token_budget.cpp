@@ -1,0 +1,60 @@
+// A token budget per step: decodes take theirs first, prompts already begun the next, new requests
+// what is left.
+#include <algorithm>
+
+#include "core/engine/policies/policies.h"
+#include "core/engine/scheduler.h"
+
+namespace metronome {
+namespace {
+
+class TokenBudgetScheduler final : public Scheduler {
+ public:
+  explicit TokenBudgetScheduler(const SchedulerContext& context)
+      : Scheduler(context),
+        budget_(token_budget(context.config)),
+        chunk_size_(static_cast<std::int32_t>(context.config.prefill_chunk_size.value_or(budget_))),
+        min_chunk_size_(context.config.min_chunk_size),
+        max_partial_(context.config.max_num_partial_prefills > 0
+                         ? context.config.max_num_partial_prefills
+                         : INT32_MAX) {}
+
+ private:
+  std::int64_t max_tokens_per_step() const override { return budget_; }
+
+  // The chunk this step has room for; 0 when the rest of the budget is below min_chunk_size and
+  // the request had better wait for a step with more.
+  std::int32_t chunk_of(const Request& request) const {
+    const std::int32_t wanted = std::min(chunk_size_, request.num_uncomputed_tokens());
+    const std::int32_t left = budget_ - current_plan().num_tokens();
+    return left >= wanted ? wanted : (left >= min_chunk_size_ ? left : 0);
+  }
+
+  void fill_plan() override {
+    plan_decodes();
+    for (Request* request : unfinished_prefills()) {
+      if (request->state != RequestState::Prefill) continue;  // preempted for one before it
+      const std::int32_t chunk = chunk_of(*request);
+      if (chunk > 0) plan_prefill(*request, chunk);
+    }
+    while (Request* request = next_waiting()) {
+      const std::int32_t chunk = chunk_of(*request);
+      const bool stays_partial = chunk < request->num_uncomputed_tokens();
+      if (stays_partial && num_unfinished_prefills() >= max_partial_) return;
+      if (chunk == 0 || !admit(*request, chunk)) return;
+    }
+  }
+
+  std::int32_t budget_;
+  std::int32_t chunk_size_;
+  std::int32_t min_chunk_size_;
+  std::int32_t max_partial_;
+};
+
+}  // namespace
+
+std::unique_ptr<Scheduler> make_token_budget(const SchedulerContext& context) {
+  return std::make_unique<TokenBudgetScheduler>(context);
+}
+
+}  // namespace metronome

@@ -1,0 +1,66 @@
+#include "core/engine/request.h"
+
+#include <array>
+#include <string>
+
+namespace metronome {
+
+std::string_view to_string(RequestState state) {
+  switch (state) {
+    case RequestState::Waiting: return "waiting";
+    case RequestState::Prefill: return "prefill";
+    case RequestState::Decode: return "decode";
+    case RequestState::Finished: return "finished";
+    case RequestState::Failed: return "failed";
+  }
+  return "?";
+}
+
+std::string_view to_string(EndReason reason) {
+  switch (reason) {
+    case EndReason::None: return "none";
+    case EndReason::Length: return "length";
+    case EndReason::Stop: return "stop";
+    case EndReason::Aborted: return "aborted";
+    case EndReason::QueueFull: return "queue_full";
+    case EndReason::NeverFits: return "never_fits";
+    case EndReason::StepFailed: return "step_failed";
+    case EndReason::Errored: return "errored";
+  }
+  return "?";
+}
+
+bool may_follow(RequestState from, RequestState to) {
+  // Rows: from. Columns: to. Waiting -> Finished happens when a request is preempted while its
+  // last token is in flight.
+  constexpr std::array<std::array<bool, 5>, 5> kAllowed = {{
+      // Waiting Prefill Decode Finished Failed
+      {{false, true, false, true, true}},     // Waiting
+      {{true, false, true, false, true}},     // Prefill
+      {{true, false, false, true, true}},     // Decode
+      {{false, false, false, false, false}},  // Finished
+      {{false, false, false, false, false}},  // Failed
+  }};
+  return kAllowed[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+}
+
+void Request::transition_to(RequestState next) {
+  METRONOME_CHECK(may_follow(state, next), "request " + std::to_string(index(id)) + ": " +
+                                               std::string(to_string(state)) + " -> " +
+                                               std::string(to_string(next)));
+  state = next;
+}
+
+Request& RequestTable::add(const RequestSpec& spec) {
+  const auto id = static_cast<RequestId>(requests_.size());
+  Request& request = requests_.emplace_back();
+  request.id = id;
+  request.num_prompt_tokens = spec.num_prompt_tokens;
+  request.max_output_tokens = spec.max_output_tokens;
+  request.num_final_tokens = spec.num_prompt_tokens + spec.max_output_tokens - 1;
+  request.priority = spec.priority;
+  request.arrival = spec.arrival;
+  return request;
+}
+
+}  // namespace metronome

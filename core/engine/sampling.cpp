@@ -1,0 +1,171 @@
+#include "core/engine/sampling.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/engine/sampling_math.h"
+
+namespace metronome {
+namespace {
+
+// The keys of the `count` likeliest tokens into `keys`, in no certain order. What is gathered is
+// thinned out now and then, so that most tokens cost one comparison.
+void select_likeliest(std::span<const float> logits, std::size_t count,
+                      std::vector<std::uint64_t>& keys) {
+  const std::size_t limit = 2 * count + 1024;
+  std::uint64_t smallest = 0;
+  const auto thin_out = [&] {
+    const auto last = keys.begin() + static_cast<std::ptrdiff_t>(count) - 1;
+    std::nth_element(keys.begin(), last, keys.end(), std::greater<>());
+    smallest = *last;
+    keys.resize(count);
+  };
+  keys.clear();
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const std::uint64_t key = key_of(logits[i], i);
+    if (key <= smallest) continue;
+    keys.push_back(key);
+    if (keys.size() == limit) thin_out();
+  }
+  thin_out();
+}
+
+void check_finite(std::span<const float> logits, std::int64_t position) {
+  std::uint32_t carries = 0;  // into the sign, out of an exponent that is all ones
+  for (const float logit : logits) {
+    carries |= (std::bit_cast<std::uint32_t>(logit) & 0x7fffffffu) + 0x00800000u;
+  }
+  if ((carries >> 31) == 0) return;
+  const auto bad = std::find_if_not(logits.begin(), logits.end(),
+                                    [](float logit) { return std::isfinite(logit); });
+  throw std::runtime_error("the logit of token " + std::to_string(bad - logits.begin()) +
+                           " at position " + std::to_string(position) + " is " +
+                           std::to_string(*bad));
+}
+
+// How likely each token is by the measure of the likeliest, whose weight is 1.
+void weigh(std::span<const float> logits, float largest, double temperature,
+           std::vector<double>& weights) {
+  weights.resize(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    weights[i] = exp_of_negative((static_cast<double>(logits[i]) - largest) / temperature);
+  }
+}
+
+double sum_of(const std::vector<double>& weights) {
+  return std::accumulate(weights.begin(), weights.end(), 0.0);
+}
+
+}  // namespace
+
+double sampling_uniform(std::uint64_t seed, std::int64_t position) {
+  return uniform_of(seed, position);
+}
+
+SampledToken Sampler::sample(std::span<const float> logits, const SamplingParams& params,
+                             std::int64_t position) {
+  METRONOME_CHECK(!logits.empty() && logits.size() <= INT32_MAX, "there are tokens to choose from");
+  METRONOME_CHECK(params.temperature >= 0 && params.top_k >= 0 && params.top_p > 0 &&
+                      params.top_p <= 1 && params.min_p >= 0 && params.min_p <= 1,
+                  "sampling parameters are validated before");
+  check_finite(logits, position);
+  const auto likeliest = std::max_element(logits.begin(), logits.end());
+  SampledToken sampled;
+  sampled.token = params.temperature == 0
+                      ? TokenId{static_cast<std::int32_t>(likeliest - logits.begin())}
+                      : TokenId{draw(logits, *likeliest, params, position)};
+  if (params.num_logprobs >= 0) {
+    sampled.logprobs = logprobs(logits, sampled.token, params.num_logprobs);
+  }
+  return sampled;
+}
+
+// min_p, top_k and top_p each keep a prefix of the tokens in descending order, so the first two may
+// change places: fewer tokens are weighed. Whoever is dropped afterwards gets weight 0.
+std::int32_t Sampler::draw(std::span<const float> logits, float largest,
+                           const SamplingParams& params, std::int64_t position) {
+  const auto count = static_cast<std::size_t>(params.top_k);
+  const bool is_cut = count > 0 && count < logits.size();
+  if (is_cut) collect_likeliest(logits, count);
+  const std::span<const float> kept = is_cut ? kept_logits_ : logits;
+  weigh(kept, largest, params.temperature, weights_);
+  if (params.min_p > 0) {
+    for (double& weight : weights_) weight = weight >= params.min_p ? weight : 0;
+  }
+  if (params.top_p < 1) drop_by_top_p(kept, params.top_p);
+
+  const double target = sampling_uniform(params.seed, position) * sum_of(weights_);
+  double reached = 0;
+  std::size_t drawn = 0;
+  for (std::size_t i = 0; i < kept.size() && reached <= target; ++i) {
+    if (weights_[i] == 0) continue;
+    drawn = i;  // the last one, should the target have been rounded up to the sum
+    reached += weights_[i];
+  }
+  return is_cut ? kept_ids_[drawn] : static_cast<std::int32_t>(drawn);
+}
+
+void Sampler::collect_likeliest(std::span<const float> logits, std::size_t count) {
+  select_likeliest(logits, count, keys_);
+  kept_ids_.clear();
+  for (const std::uint64_t key : keys_) {
+    kept_ids_.push_back(static_cast<std::int32_t>(index_of(key)));
+  }
+  std::sort(kept_ids_.begin(), kept_ids_.end());
+  kept_logits_.clear();
+  for (const std::int32_t id : kept_ids_)
+    kept_logits_.push_back(logits[static_cast<std::size_t>(id)]);
+}
+
+// Finds the key of the last token that is kept, a digit at a time, without sorting: adds up the
+// weights by digit, walks down to the digit where they reach what is needed, and goes on with the
+// keys that have it.
+void Sampler::drop_by_top_p(std::span<const float> logits, double top_p) {
+  const double needed = top_p * sum_of(weights_);
+  keys_.clear();
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (weights_[i] > 0) keys_.push_back(key_of(logits[i], i));
+  }
+  std::uint64_t last = 0;
+  double reached = 0;  // by the tokens ahead of those in keys_
+  for (int shift = 56; shift >= 0; shift -= 8) {
+    std::array<double, 256> sums{};
+    for (const std::uint64_t key : keys_) sums[key >> shift & 255] += weights_[index_of(key)];
+    std::size_t digit = 256;
+    while (digit > 0 && reached + sums[digit - 1] < needed) reached += sums[--digit];
+    if (digit == 0) break;  // rounded, the parts are less than their sum: all of them are kept
+    last |= std::uint64_t{--digit} << shift;
+    std::erase_if(keys_, [&](std::uint64_t key) { return key >> shift != last >> shift; });
+  }
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (key_of(logits[i], i) < last) weights_[i] = 0;
+  }
+}
+
+std::vector<TokenLogprob> Sampler::logprobs(std::span<const float> logits, TokenId token,
+                                            std::int32_t num_logprobs) {
+  const float largest = *std::max_element(logits.begin(), logits.end());
+  weigh(logits, largest, 1, weights_);
+  const double log_total = log_of(sum_of(weights_));
+  std::vector<TokenLogprob> logprobs;
+  const auto add = [&](std::size_t id) {
+    const double logprob = (static_cast<double>(logits[id]) - largest) - log_total;
+    logprobs.push_back({TokenId{static_cast<std::int32_t>(id)}, static_cast<float>(logprob)});
+  };
+  add(static_cast<std::size_t>(value(token)));
+  const std::size_t count = std::min(static_cast<std::size_t>(num_logprobs), logits.size());
+  if (count == 0) return logprobs;
+  select_likeliest(logits, count, keys_);
+  std::sort(keys_.begin(), keys_.end(), std::greater<>());
+  for (const std::uint64_t key : keys_) add(index_of(key));
+  return logprobs;
+}
+
+}  // namespace metronome

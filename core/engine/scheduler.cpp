@@ -1,0 +1,413 @@
+#include "core/engine/scheduler.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/base/error.h"
+
+namespace metronome {
+
+Scheduler::Scheduler(const SchedulerContext& context)
+    : config_(context.config),
+      max_num_seqs_(context.max_num_seqs),
+      max_model_len_(context.max_model_len),
+      step_shape_(context.step_shape),
+      kv_cache_(context.kv_cache),
+      requests_(context.requests),
+      waiting_(context.config.order) {
+  METRONOME_CHECK(step_shape_ != StepShape::Auto, "the step shape is resolved before");
+}
+
+void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
+  plan.step_index = step_index;
+  plan.planned_at = now;
+  plan.chunks.clear();
+  plan.passes.clear();
+  plan.admitted.clear();
+  plan.preempted.clear();
+  plan.refused.clear();
+  plan.num_prefill_tokens = 0;
+  plan.num_decode_tokens = 0;
+  plan_ = &plan;
+  has_evicted_ = false;
+  retire();
+  fill_plan();
+  build_passes();
+  METRONOME_CHECK(plan.num_tokens() <= max_tokens_per_step(), "a step exceeds its token budget");
+  METRONOME_CHECK(static_cast<std::int64_t>(running_.size()) <= max_running(),
+                  "more requests run than max_num_seqs");
+  plan.num_running = static_cast<std::int32_t>(running_.size());
+  plan.num_waiting = static_cast<std::int32_t>(waiting_.size());
+  plan.num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());
+  plan_ = nullptr;
+}
+
+std::string Scheduler::refusal(const RequestSpec& spec) const {
+  // The last token is sampled but never cached.
+  const std::int64_t num_tokens = std::int64_t{spec.num_prompt_tokens} + spec.max_output_tokens - 1;
+  const std::int64_t num_blocks = kv_cache_.max_blocks_of(num_tokens);
+  if (num_blocks <= kv_cache_.num_blocks()) return {};
+  return "that is " + std::to_string(num_blocks) + " KV blocks; the cache has " +
+         std::to_string(kv_cache_.num_blocks());
+}
+
+void Scheduler::retire() {
+  if (num_ended_running_ == 0) return;
+  std::erase_if(running_, [](const Request* request) { return request->has_ended(); });
+  num_ended_running_ = 0;
+}
+
+// The hot loop of every policy: a decode costs a few nanoseconds here and in commit(). The chunks
+// are gathered aside because preempting may take others back out of the plan; the victims stand
+// behind whoever they make room for, so none of them is among the decodes gathered so far.
+void Scheduler::plan_decodes() {
+  decodes_.resize(running_.size());
+  ScheduledChunk* next = decodes_.data();
+  std::size_t num_running = running_.size();
+  for (std::size_t i = 0; i < num_running; ++i) {
+    Request& request = *running_[i];
+    if (!request.is_decodable()) continue;
+    const std::int32_t position = request.num_computed_tokens;
+    if (!kv_cache_.grow(request, position + 1)) [[unlikely]] {
+      if (!make_room(request, position + 1)) {
+        preempt(request);  // everyone behind it is gone already: it is the tail itself
+        break;
+      }
+      num_running = running_.size();
+    }
+    *next++ = {.request = request.id,
+               .first_position = position,
+               .num_tokens = 1,
+               .kind = ChunkKind::Decode,
+               .samples_token = true,
+               .generation = request.generation};
+    request.num_computed_tokens = position + 1;
+  }
+  plan_->num_decode_tokens += static_cast<std::int32_t>(next - decodes_.data());
+  plan_->chunks.insert(plan_->chunks.end(), decodes_.data(), next);
+}
+
+std::int32_t Scheduler::num_decodable() const {
+  return static_cast<std::int32_t>(
+      std::count_if(running_.begin(), running_.end(),
+                    [](const Request* request) { return request->is_decodable(); }));
+}
+
+const std::vector<Request*>& Scheduler::unfinished_prefills() {
+  ordered_prefills_.assign(prefilling_.begin(), prefilling_.end());
+  if (config_.order != QueueOrder::Fcfs) {
+    const auto before = [this](const Request* a, const Request* b) {
+      const std::int64_t key_a = WaitingQueue::key_of(config_.order, *a);
+      const std::int64_t key_b = WaitingQueue::key_of(config_.order, *b);
+      return key_a != key_b ? key_a < key_b : a->id < b->id;
+    };
+    std::sort(ordered_prefills_.begin(), ordered_prefills_.end(), before);
+  }
+  return ordered_prefills_;
+}
+
+bool Scheduler::plan_prefill(Request& request, std::int32_t num_tokens) {
+  const std::int32_t num_positions = request.num_computed_tokens + num_tokens;
+  METRONOME_CHECK(num_tokens >= 1 && num_tokens <= request.num_uncomputed_tokens(),
+                  "a chunk covers uncomputed tokens only");
+  if (!kv_cache_.grow(request, num_positions)) {
+    if (!can_make_room(request, num_positions)) return false;
+    const bool has_room = make_room(request, num_positions);
+    METRONOME_CHECK(has_room, "preempting those behind gives the room that was counted");
+  }
+  add_chunk(request, num_tokens);
+  return true;
+}
+
+void Scheduler::add_chunk(Request& request, std::int32_t num_tokens) {
+  const bool is_decode = request.state == RequestState::Decode;
+  const bool completes = is_decode || num_tokens == request.num_uncomputed_tokens();
+  plan_->chunks.push_back({.request = request.id,
+                           .first_position = request.num_computed_tokens,
+                           .num_tokens = num_tokens,
+                           .kind = is_decode ? ChunkKind::Decode : ChunkKind::Prefill,
+                           .samples_token = completes,
+                           .generation = request.generation});
+  request.num_computed_tokens += num_tokens;
+  if (is_decode) {
+    ++plan_->num_decode_tokens;
+    return;
+  }
+  plan_->num_prefill_tokens += num_tokens;
+  if (!completes) return;
+  request.transition_to(RequestState::Decode);
+  std::erase(prefilling_, &request);
+}
+
+std::int32_t Scheduler::num_planned_tokens(const Request& request) const {
+  for (const ScheduledChunk& chunk : plan_->chunks) {
+    if (chunk.request == request.id) return chunk.num_tokens;
+  }
+  return 0;
+}
+
+Request* Scheduler::next_waiting() {
+  if (running_.size() >= static_cast<std::size_t>(max_num_seqs_)) return nullptr;
+  if (has_evicted_) return nullptr;
+  return waiting_.front();
+}
+
+bool Scheduler::admit(Request& request, std::int32_t num_tokens) {
+  METRONOME_CHECK(request.state == RequestState::Waiting, "who waits is admitted");
+  // What begun prompts still need is kept for them: taken by a newcomer, it would have to be
+  // preempted back. With nobody running there is nobody the watermark could protect, and waiting
+  // would be forever.
+  std::int64_t num_kept = running_.empty() ? 0 : kv_cache_.watermark_blocks();
+  for (const Request* begun : prefilling_) num_kept += kv_cache_.num_missing_blocks(*begun);
+  if (!kv_cache_.admit(request, num_tokens, num_kept)) return false;
+  join(request, config_.order == QueueOrder::Priority);
+  const bool planned = plan_prefill(request, num_tokens);
+  METRONOME_CHECK(planned, "an admitted request has room for its first chunk");
+  return true;
+}
+
+void Scheduler::start(Request& request, const PrefixHit& hit, std::int32_t num_positions) {
+  if (request.num_preemptions == 0) request.num_prefix_hit_tokens = hit.num_tokens;
+  kv_cache_.take(request, hit, num_positions);
+  join(request, false);
+}
+
+// From the queue to the running list, whose blocks it has taken already.
+void Scheduler::join(Request& request, bool by_priority) {
+  if (waiting_.front() == &request) {
+    waiting_.pop();
+  } else {
+    waiting_.remove(request);
+  }
+  request.transition_to(RequestState::Prefill);
+  auto position = running_.end();
+  if (by_priority) {
+    position = std::upper_bound(
+        running_.begin(), running_.end(), &request, [](const Request* a, const Request* b) {
+          return a->priority != b->priority ? a->priority < b->priority : a->id < b->id;
+        });
+  }
+  running_.insert(position, &request);
+  prefilling_.push_back(&request);
+  plan_->admitted.push_back(request.id);
+}
+
+void Scheduler::refuse(Request& request) {
+  METRONOME_CHECK(&request == waiting_.front(), "only the head of the queue is refused");
+  waiting_.pop();
+  close(request, RequestState::Failed, EndReason::NeverFits);
+  plan_->refused.push_back(request.id);
+}
+
+void Scheduler::give_up(Request& request) {
+  leave_running(request);
+  close(request, RequestState::Failed, EndReason::StepFailed);
+  std::erase(plan_->admitted, request.id);  // if this plan admitted it, it never ran
+  plan_->refused.push_back(request.id);
+}
+
+// Whether preempting everyone behind `request` would give it room. If not, nobody should lose what
+// it has computed for nothing.
+bool Scheduler::can_make_room(const Request& request, std::int32_t num_positions) const {
+  std::int64_t num_available =
+      kv_cache_.num_free_blocks() + static_cast<std::int64_t>(request.block_table.size());
+  for (auto it = running_.rbegin(); *it != &request; ++it) {
+    num_available += static_cast<std::int64_t>((*it)->block_table.size());
+  }
+  return num_available >= kv_cache_.blocks_for(num_positions);
+}
+
+// Preempts from the tail of the running list until `request` has room or is the tail itself.
+bool Scheduler::make_room(Request& request, std::int32_t num_positions) {
+  while (running_.back() != &request) {
+    preempt(*running_.back());
+    if (kv_cache_.grow(request, num_positions)) return true;
+  }
+  return false;
+}
+
+void Scheduler::preempt(Request& victim) {
+  leave_running(victim);
+  kv_cache_.release(victim);
+  victim.num_computed_tokens = 0;
+  victim.num_cached_tokens = 0;
+  ++victim.generation;
+  victim.transition_to(RequestState::Waiting);
+  requeue(victim);
+  has_evicted_ = true;
+  // Admitted by this very plan, it has lost nothing: it just goes on waiting.
+  if (std::erase(plan_->admitted, victim.id) > 0) return;
+  ++victim.num_preemptions;
+  plan_->preempted.push_back(victim.id);
+}
+
+// Takes a running request out of the running list and out of the plan being made.
+void Scheduler::leave_running(Request& request) {
+  unschedule(request);
+  if (request.state == RequestState::Prefill) std::erase(prefilling_, &request);
+  const auto place = std::find(running_.rbegin(), running_.rend(), &request);  // mostly the tail
+  METRONOME_CHECK(place != running_.rend(), "the request runs");
+  running_.erase(std::next(place).base());
+}
+
+// Takes the chunks of `request`, if there are any, back out of the plan being made.
+void Scheduler::unschedule(Request& request) {
+  std::erase_if(plan_->chunks, [&](const ScheduledChunk& chunk) {
+    if (chunk.request != request.id) return false;
+    kv_cache_.unplan(request, chunk.first_position);
+    const bool is_decode = chunk.kind == ChunkKind::Decode;
+    (is_decode ? plan_->num_decode_tokens : plan_->num_prefill_tokens) -= chunk.num_tokens;
+    return true;
+  });
+}
+
+void Scheduler::build_passes() {
+  const auto num_chunks = static_cast<std::int32_t>(plan_->chunks.size());
+  if (num_chunks == 0) return;
+  std::int32_t begin = 0;
+  if (step_shape_ == StepShape::Separate) {
+    const auto is_decode = [](const ScheduledChunk& chunk) {
+      return chunk.kind == ChunkKind::Decode;
+    };
+    std::vector<ScheduledChunk>& chunks = plan_->chunks;
+    const bool decodes_first = is_decode(chunks.front());
+    auto boundary = std::find_if(chunks.begin(), chunks.end(), [&](const ScheduledChunk& chunk) {
+      return is_decode(chunk) != decodes_first;
+    });
+    // Most policies plan decodes and prefills each in one go. For those that mix them the decodes
+    // come first.
+    const bool is_mixed = std::any_of(boundary, chunks.end(), [&](const ScheduledChunk& chunk) {
+      return is_decode(chunk) == decodes_first;
+    });
+    if (is_mixed) boundary = std::stable_partition(chunks.begin(), chunks.end(), is_decode);
+    begin = static_cast<std::int32_t>(boundary - chunks.begin());
+    plan_->passes.push_back({0, begin});
+  }
+  if (begin < num_chunks) plan_->passes.push_back({begin, num_chunks});
+}
+
+void Scheduler::commit(StepPlan& plan, const StepResult& result, CommitReport& report) {
+  report.first_tokens.clear();
+  report.ended.clear();
+  if (result.failed) {
+    fail(plan, report);
+  } else if (result.sampled_tokens.empty()) {
+    commit_chunks(
+        plan, [](Request&) { return false; }, [] {}, report);
+  } else {
+    commit_tokens(plan, result, report);
+  }
+  on_commit(plan, result, report);
+}
+
+void Scheduler::commit_tokens(StepPlan& plan, const StepResult& result, CommitReport& report) {
+  const std::vector<TokenId>& tokens = result.sampled_tokens;
+  const std::vector<std::uint8_t>& ends = result.ends_request;
+  METRONOME_CHECK(ends.empty() || ends.size() == tokens.size(), "one mark for each token, or none");
+  std::size_t next = 0;
+  const auto take = [&](Request& request) {
+    METRONOME_CHECK(next < tokens.size(), "the executor returned too few tokens");
+    request.output_token_ids.push_back(tokens[next]);
+    const bool is_stop = !ends.empty() && ends[next] != 0;
+    ++next;
+    return is_stop;
+  };
+  commit_chunks(
+      plan, take, [&next] { ++next; }, report);
+  METRONOME_CHECK(next == tokens.size(), "the executor returned other tokens than were asked for");
+}
+
+// Calls `take_token` for every token that counts, which says whether the request ends with it, and
+// `drop_token` for every one that does not count.
+template <class TakeToken, class DropToken>
+void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
+                              const DropToken& drop_token, CommitReport& report) {
+  const bool hashes_at_commit = kv_cache_.hashes_at_commit();
+  for (ScheduledChunk& chunk : plan.chunks) {
+    Request& request = requests_[chunk.request];
+    if (chunk.generation == request.generation) [[likely]] {
+      METRONOME_CHECK(request.num_cached_tokens == chunk.first_position,
+                      "chunks of a request are computed without gaps");
+      request.num_cached_tokens = chunk.end_position();
+      if (hashes_at_commit) [[unlikely]]
+        kv_cache_.commit(request);
+    } else if (request.has_ended()) {
+      if (chunk.samples_token) drop_token();
+      continue;
+    } else {  // preempted since it was planned: its KV is gone, its token is not
+      METRONOME_CHECK(request.state == RequestState::Waiting, "admitted with a chunk in flight");
+    }
+    if (!chunk.samples_token) continue;
+    chunk.emitted = true;
+    ++request.num_output_tokens;
+    const bool is_stop = take_token(request);
+    const bool is_first = request.num_output_tokens == 1;
+    const bool is_last = request.num_output_tokens == request.max_output_tokens;
+    if (is_first) [[unlikely]]
+      report.first_tokens.push_back(request.id);
+    if (is_stop) [[unlikely]]
+      finish(request, EndReason::Stop, report);
+    else if (is_last) [[unlikely]]
+      finish(request, EndReason::Length, report);
+  }
+}
+
+void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
+  std::vector<BlockId> invalid;
+  const auto fail_one = [&](Request& request) {
+    const auto unfilled = kv_cache_.forget_from(request, request.num_cached_tokens);
+    invalid.insert(invalid.end(), unfilled.begin(), unfilled.end());
+    end(request, RequestState::Failed, EndReason::StepFailed);
+    report.ended.push_back(request.id);
+  };
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    Request& request = requests_[chunk.request];
+    if (!request.has_ended()) fail_one(request);
+  }
+  kv_cache_.forget_free_blocks();
+  if (invalid.empty()) return;
+  // A step in flight may have been planned on blocks that this one should have filled.
+  const auto has_invalid = [&](const BlockTable& blocks) {
+    return std::find_first_of(blocks.begin(), blocks.end(), invalid.begin(), invalid.end()) !=
+           blocks.end();
+  };
+  for (Request* request : running_) {
+    if (request->has_ended()) continue;
+    if (has_invalid(request->block_table) || has_invalid(request->window_table)) fail_one(*request);
+  }
+}
+
+void Scheduler::finish(Request& request, EndReason reason, CommitReport& report) {
+  METRONOME_CHECK(request.state == RequestState::Waiting ||
+                      request.num_cached_tokens == request.num_tokens() - 1,
+                  "a finished request has all tokens but its last one cached");
+  end(request, RequestState::Finished, reason);
+  report.ended.push_back(request.id);
+}
+
+void Scheduler::abort(Request& request) {
+  // Should the step in flight fail, nobody would remember these blocks.
+  kv_cache_.unplan(request, request.num_cached_tokens);
+  end(request, RequestState::Failed, EndReason::Aborted);
+}
+
+void Scheduler::end(Request& request, RequestState state, EndReason reason) {
+  METRONOME_CHECK(plan_ == nullptr, "requests end between plans");
+  if (request.state == RequestState::Waiting) {
+    waiting_.remove(request);
+  } else {
+    if (request.state == RequestState::Prefill) std::erase(prefilling_, &request);
+    ++num_ended_running_;
+  }
+  close(request, state, reason);
+}
+
+void Scheduler::close(Request& request, RequestState state, EndReason reason) {
+  on_end(request, reason);
+  kv_cache_.release_ended(request);
+  ++request.generation;
+  request.transition_to(state);
+  request.end_reason = reason;
+}
+
+}  // namespace metronome

@@ -1,0 +1,163 @@
+// The keys of the `scheduler` section: names, ranges and meaning, each said once.
+#include "core/engine/scheduler_config.h"
+
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/config/config_limits.h"
+#include "core/config/config_reader.h"
+#include "core/engine/policy_registry.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::string_view kOrders[] = {"fcfs", "priority", "shortest_prefill_first"};
+constexpr std::string_view kSglangPolicies[] = {"fcfs", "lpm"};
+constexpr std::string_view kCapacityPolicies[] = {"GUARANTEED_NO_EVICT", "MAX_UTILIZATION",
+                                                  "STATIC_BATCH"};
+constexpr std::string_view kChunkingPolicies[] = {"FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"};
+
+void visit_fields(FieldVisitor& visitor, SloPolicyConfig& config) {
+  visitor.optional_number("itl_target_ms", config.itl_target_ms, kShortestLimitMs, kHourMs,
+                          "slo: every gap between tokens stays below, milliseconds; null: "
+                          "slo.itl_ms");
+  visitor.optional_number("tpot_target_ms", config.tpot_target_ms, kShortestLimitMs, kHourMs,
+                          "slo: the mean gap of a request stays below at each of its tokens, "
+                          "milliseconds; null: slo.tpot_ms");
+  visitor.optional_number("ttft_deadline_ms", config.ttft_deadline_ms, kShortestLimitMs, kHourMs,
+                          "slo: first tokens are due this long after arrival, milliseconds; null: "
+                          "slo.ttft_ms");
+  visitor.integer("tile_tokens", config.tile_tokens, 1, kMaxTokens,
+                  "slo: the tokens of a forward pass end on a multiple of it");
+  visitor.number("headroom", config.headroom, 0, 0.9, "slo: share of the target that is kept free");
+  visitor.number("late_share", config.late_share, 0.001, 1,
+                 "slo: share of the steps with prompts that begin with one whose deadline is lost");
+  visitor.integer("max_held_steps", config.max_held_steps, 0, 1 << 20,
+                  "slo: steps without prompts at most, while no chunk keeps the target");
+}
+
+void visit_fields(FieldVisitor& visitor, VllmConfig& config) {
+  visitor.choice("scheduling_policy", config.scheduling_policy, kVllmPolicies,
+                 "vllm: who leaves the queue first, and who is preempted last");
+  visitor.boolean("enable_chunked_prefill", config.enable_chunked_prefill,
+                  "vllm: prompts may be computed in chunks");
+  visitor.integer("long_prefill_token_threshold", config.long_prefill_token_threshold, 0,
+                  kMaxTokens, "vllm: tokens of one request in a step; 0: no limit");
+  visitor.boolean("scheduler_reserve_full_isl", config.scheduler_reserve_full_isl,
+                  "vllm: admit a request only when its whole prompt has room");
+  visitor.boolean("evict_unhashed_first", config.evict_unhashed_first,
+                  "vllm 0.25 and later: freed blocks without a hash are reused first");
+}
+
+void visit_fields(FieldVisitor& visitor, SarathiConfig& config) {
+  visitor.integer("chunk_size", config.chunk_size, 1, kMaxTokens,
+                  "sarathi, simple_chunking: tokens of a step");
+  visitor.boolean("enable_dynamic_chunking_schedule", config.enable_dynamic_chunking_schedule,
+                  "sarathi: the chunk shrinks in stages as a prompt advances");
+  visitor.integer("low_chunk_size", config.low_chunk_size, 1, kMaxTokens,
+                  "sarathi, dynamic: chunk of the last stage; a multiple of 32");
+  visitor.integer("high_chunk_size", config.high_chunk_size, 1, kMaxTokens,
+                  "sarathi, dynamic: chunk of the first stage; a multiple of 32");
+  visitor.integer("chunk_schedule_max_tokens", config.chunk_schedule_max_tokens, 1, kMaxTokens,
+                  "sarathi, dynamic: prompt tokens that the stages divide");
+  visitor.integer("chunk_schedule_stages", config.chunk_schedule_stages, 1, 1024,
+                  "sarathi, dynamic: stages");
+}
+
+void visit_fields(FieldVisitor& visitor, SglangConfig& config) {
+  visitor.choice("schedule_policy", config.schedule_policy, kSglangPolicies,
+                 "sglang: first come first served, or longest cached prefix first");
+  visitor.integer("chunked_prefill_size", config.chunked_prefill_size, -1, kMaxTokens,
+                  "sglang: prompt tokens of a prefill step, rounded up to whole KV blocks; "
+                  "0 or -1: prompts are not chunked, and not mixed");
+  visitor.integer("max_prefill_tokens", config.max_prefill_tokens, 1, kMaxTokens,
+                  "sglang: prompt tokens after which a prefill step takes no further request");
+  visitor.boolean("enable_mixed_chunk", config.enable_mixed_chunk,
+                  "sglang: running requests decode beside a prefill");
+  visitor.number("schedule_conservativeness", config.schedule_conservativeness, 0, 100,
+                 "sglang: scales init_new_token_ratio");
+  visitor.number("init_new_token_ratio", config.init_new_token_ratio, 0, 1,
+                 "sglang: share of max_new_tokens reserved for a running request at first");
+  visitor.number("min_new_token_ratio_factor", config.min_new_token_ratio_factor, 0, 1,
+                 "sglang: the share decays to this part of its initial value");
+  visitor.integer("new_token_ratio_decay_steps", config.new_token_ratio_decay_steps, 1, 1 << 20,
+                  "sglang: decode steps until it is there");
+  visitor.integer("retract_decode_steps", config.retract_decode_steps, 0, 1 << 20,
+                  "sglang: decode steps that the share leaves room for after a retraction");
+  visitor.integer("clip_max_new_tokens", config.clip_max_new_tokens, 1, kMaxTokens,
+                  "sglang: output tokens of a request that are reserved for at most");
+  visitor.integer("max_consecutive_prefill_batches", config.max_consecutive_prefill_batches, 0,
+                  1 << 20, "sglang: prefill steps before a decode step is due; 0: no limit");
+}
+
+void visit_fields(FieldVisitor& visitor, TensorRtLlmConfig& config) {
+  visitor.choice("capacity_scheduler_policy", config.capacity_scheduler_policy, kCapacityPolicies,
+                 "tensorrt_llm: who holds KV blocks");
+  visitor.choice("context_chunking_policy", config.context_chunking_policy, kChunkingPolicies,
+                 "tensorrt_llm: how prompts share the tokens of a step");
+  visitor.boolean("enable_chunked_context", config.enable_chunked_context,
+                  "tensorrt_llm: prompts may be computed in chunks");
+  visitor.integer("max_num_tokens", config.max_num_tokens, 1, kMaxTokens,
+                  "tensorrt_llm: tokens of a step");
+  visitor.integer("chunk_unit_size", config.chunk_unit_size, 0, kMaxTokens,
+                  "tensorrt_llm: a chunk is a multiple of it, unless the last; 0: a KV block; "
+                  "in the engine a multiple of that");
+}
+
+void visit_fields(FieldVisitor& visitor, FastGenConfig& config) {
+  visitor.integer("max_ragged_batch_size", config.max_ragged_batch_size, 1, kMaxTokens,
+                  "fastgen: tokens of a step");
+  visitor.integer("max_ragged_sequence_count", config.max_ragged_sequence_count, 1, kMaxSeqs,
+                  "fastgen: requests of a step");
+  visitor.integer("max_tracked_sequences", config.max_tracked_sequences, 1, kMaxSeqs,
+                  "fastgen: requests that hold KV blocks");
+}
+
+void visit_fields(FieldVisitor& visitor, LlamaCppConfig& config) {
+  visitor.integer("n_batch", config.n_batch, 1, kMaxTokens, "llama_cpp: tokens of a step");
+  visitor.boolean("cont_batching", config.cont_batching,
+                  "llama_cpp: prompts join the running decodes");
+  visitor.number("slot_prompt_similarity", config.slot_prompt_similarity, 0, 1,
+                 "llama_cpp: an idle slot with more than this share of a prompt is preferred; "
+                 "0: the one idle for longest always");
+}
+
+}  // namespace
+
+std::int32_t token_budget(const SchedulerConfig& config) {
+  const PolicyInfo* policy = find_policy(config.policy);
+  METRONOME_CHECK(policy != nullptr, "the policy was validated before");
+  return static_cast<std::int32_t>(
+      config.max_num_batched_tokens.value_or(policy->default_token_budget));
+}
+
+void visit_fields(FieldVisitor& visitor, SchedulerConfig& config) {
+  std::vector<std::string_view> policies;
+  for (const PolicyInfo& policy : all_policies()) policies.push_back(policy.name);
+  choose_name(visitor, "policy", config.policy, policies, "who computes what in a step");
+  visitor.choice("order", config.order, kOrders, "who leaves the waiting queue first");
+  visitor.integer_or_auto("max_num_batched_tokens", config.max_num_batched_tokens, 1, kMaxTokens,
+                          "token budget of a step; auto: nano_vllm 16384, slo 8192, "
+                          "vllm_prefill_first max_model_len, others 2048");
+  visitor.integer_or_auto("prefill_chunk_size", config.prefill_chunk_size, 1, kMaxTokens,
+                          "prompt tokens a request advances in a step at most; "
+                          "auto: chunked 512, token_budget the budget");
+  visitor.integer("max_prefill_chunks_per_step", config.max_prefill_chunks_per_step, 0, kMaxSeqs,
+                  "prefill chunks in a step; 0: no limit");
+  visitor.integer("max_num_partial_prefills", config.max_num_partial_prefills, 0, kMaxSeqs,
+                  "prompts begun and not finished; 0: no limit");
+  visitor.integer("min_chunk_size", config.min_chunk_size, 1, kMaxTokens,
+                  "tokens at least in a chunk that does not complete its prompt");
+  visitor.number("batch_wait_ms", config.batch_wait_ms, 0, kHourMs,
+                 "wait this long for the batch to fill");
+  visit_fields(visitor, config.slo);
+  visit_fields(visitor, config.vllm);
+  visit_fields(visitor, config.sarathi);
+  visit_fields(visitor, config.sglang);
+  visit_fields(visitor, config.tensorrt_llm);
+  visit_fields(visitor, config.fastgen);
+  visit_fields(visitor, config.llama_cpp);
+}
+
+}  // namespace metronome

@@ -1,0 +1,89 @@
+// Requests that wait for admission, in the order they will be taken.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/engine/request.h"
+#include "core/engine/scheduler_config.h"
+
+namespace metronome {
+
+// Orders: fcfs is a queue with two ends, new requests join its back and preempted ones mostly its
+// front; priority is by (priority value, arrival, submission); shortest_prefill_first by (tokens to
+// compute, submission), and the ends do not matter.
+class WaitingQueue {
+ public:
+  explicit WaitingQueue(QueueOrder order) : order_(order) {}
+
+  void push_back(Request& request) {
+    back_ = std::max(back_ + 1, turn_of(request));
+    push(request, back_);
+  }
+  void push_front(Request& request) { push(request, --front_); }
+  // Back to where it was submitted: ahead of everyone who joined at the back after it.
+  void push_in_turn(Request& request) { push(request, turn_of(request)); }
+  Request* front() const { return heap_.empty() ? nullptr : heap_.front().request; }
+  void pop();                           // requires a request
+  void remove(const Request& request);  // requires that it waits here; O(n)
+
+  // Sorts by a key of the caller's first; ties keep the order of the queue. O(n).
+  void sort_by(const std::function<std::int64_t(const Request&)>& key_of);
+
+  // The requests in order. Cost: O(n log n).
+  std::vector<Request*> in_order() const;
+
+  // Calls `visit` with one request after the other, in order, until it returns false. The queue
+  // stays as it is meanwhile. Cost: O(k log k) for the first k.
+  template <class Visit>
+  void visit_in_order(const Visit& visit) const;
+
+  std::size_t size() const { return heap_.size(); }
+  bool empty() const { return heap_.empty(); }
+
+  // The primary sort key of `request` under `order`.
+  static std::int64_t key_of(QueueOrder order, const Request& request);
+
+ private:
+  struct Entry {
+    std::int64_t key;
+    std::int64_t rank;  // among equal keys
+    RequestId id;       // a copy: comparing must not touch the request
+    Request* request;
+  };
+  static bool after(const Entry& a, const Entry& b);
+  static std::int64_t turn_of(const Request& request) {
+    return static_cast<std::int64_t>(index(request.id)) + 1;
+  }
+  void push(Request& request, std::int64_t rank);
+
+  QueueOrder order_;
+  std::int64_t front_ = 0;  // ranks of the two ends
+  std::int64_t back_ = 0;
+  std::vector<Entry> heap_;
+};
+
+template <class Visit>
+void WaitingQueue::visit_in_order(const Visit& visit) const {
+  // The next one is a child of one that was visited, so those form a heap of their own.
+  const auto is_after = [this](std::size_t a, std::size_t b) { return after(heap_[a], heap_[b]); };
+  std::vector<std::size_t> next;
+  const auto add = [&](std::size_t at) {
+    if (at >= heap_.size()) return;
+    next.push_back(at);
+    std::push_heap(next.begin(), next.end(), is_after);
+  };
+  add(0);
+  while (!next.empty()) {
+    std::pop_heap(next.begin(), next.end(), is_after);
+    const std::size_t at = next.back();
+    next.pop_back();
+    if (!visit(*heap_[at].request)) return;
+    add(2 * at + 1);
+    add(2 * at + 2);
+  }
+}
+
+}  // namespace metronome

@@ -1,0 +1,35 @@
+// A fingerprint of a run: one 64-bit number over every event and every step with its chunks, in
+// their order. Two runs that made the same decisions at the same times have the same digest, on
+// every compiler and machine.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "core/engine/event.h"
+
+namespace metronome {
+
+constexpr std::size_t kHexDigits = 16;
+std::string hex_digits(std::uint64_t number);  // kHexDigits lower-case digits
+
+class EventDigest final : public EventSink {
+ public:
+  EventDigest();
+
+  void on_event(const Event& event, const Request& request) override;
+  void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
+               const RequestTable& requests) override;
+
+  std::uint64_t value() const;  // of everything so far
+  std::string hex() const { return hex_digits(value()); }
+
+ private:
+  // Four independent chains keep the multiplier busy; chunk i of a step goes to chain i % 4.
+  std::array<std::uint64_t, 4> lanes_;
+  std::uint64_t num_words_ = 0;
+};
+
+}  // namespace metronome

@@ -1,0 +1,431 @@
+#include "core/metrics/gap_analysis.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "core/base/error.h"
+
+namespace metronome {
+namespace {
+
+bool is_mixed(const StepEntry& step) {
+  return step.num_prefill_tokens > 0 && step.num_decode_tokens > 0;
+}
+
+// Sums of a weighted least squares fit, accumulated row by row.
+class NonNegativeFit {
+ public:
+  static constexpr std::size_t kNumTerms = 4;
+  using Row = std::array<double, kNumTerms>;
+
+  void add(const Row& row, double y) {
+    const double weight = 1 / (y * y);  // relative error: a hiccup of a long step weighs no more
+    for (std::size_t i = 0; i < kNumTerms; ++i) {
+      for (std::size_t j = 0; j < kNumTerms; ++j) products_[i][j] += weight * row[i] * row[j];
+      targets_[i] += weight * row[i] * y;
+    }
+  }
+
+  // With so few terms every subset can be tried: the best whose coefficients are not negative.
+  Row solve() const {
+    Row best{};
+    double best_gain = 0;  // how much of the sum of squares the terms explain
+    for (unsigned subset = 1; subset < (1u << kNumTerms); ++subset) {
+      Row solution{};
+      if (!solve_subset(subset, solution)) continue;
+      double gain = 0;
+      for (std::size_t i = 0; i < kNumTerms; ++i) gain += solution[i] * targets_[i];
+      if (gain > best_gain) {
+        best_gain = gain;
+        best = solution;
+      }
+    }
+    return best;
+  }
+
+ private:
+  // Gaussian elimination with pivoting. False when the subset is degenerate or not admissible.
+  bool solve_subset(unsigned subset, Row& solution) const {
+    std::array<std::size_t, kNumTerms> terms{};
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < kNumTerms; ++i) {
+      if ((subset >> i & 1u) != 0) terms[n++] = i;
+    }
+    std::array<std::array<double, kNumTerms + 1>, kNumTerms> m{};
+    std::array<double, kNumTerms> scale{};  // terms differ by orders of magnitude
+    for (std::size_t i = 0; i < n; ++i) {
+      scale[i] = std::sqrt(products_[terms[i]][terms[i]]);
+      if (scale[i] <= 0) return false;
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      for (std::size_t j = 0; j < n; ++j) {
+        m[i][j] = products_[terms[i]][terms[j]] / (scale[i] * scale[j]);
+      }
+      m[i][n] = targets_[terms[i]] / scale[i];
+    }
+    for (std::size_t k = 0; k < n; ++k) {
+      std::size_t pivot = k;
+      for (std::size_t i = k + 1; i < n; ++i) {
+        if (std::abs(m[i][k]) > std::abs(m[pivot][k])) pivot = i;
+      }
+      constexpr double kDegenerate = 1e-9;
+      if (std::abs(m[pivot][k]) < kDegenerate) return false;
+      std::swap(m[k], m[pivot]);
+      for (std::size_t i = k + 1; i < n; ++i) {
+        const double factor = m[i][k] / m[k][k];
+        for (std::size_t j = k; j <= n; ++j) m[i][j] -= factor * m[k][j];
+      }
+    }
+    for (std::size_t k = n; k-- > 0;) {
+      double value = m[k][n];
+      for (std::size_t j = k + 1; j < n; ++j) value -= m[k][j] * solution[terms[j]] * scale[j];
+      solution[terms[k]] = value / m[k][k] / scale[k];
+      if (solution[terms[k]] < 0) return false;
+    }
+    return true;
+  }
+
+  std::array<Row, kNumTerms> products_{};
+  Row targets_{};
+};
+
+NonNegativeFit::Row terms_of(const StepEntry& step, bool has_prefill) {
+  return {1, static_cast<double>(step.num_decode_tokens), static_cast<double>(step.num_used_blocks),
+          has_prefill ? static_cast<double>(step.num_prefill_tokens) : 0};
+}
+
+}  // namespace
+
+void GapParts::operator+=(const GapParts& other) {
+  decode_ns += other.decode_ns;
+  prefill_ns += other.prefill_ns;
+  host_ns += other.host_ns;
+  waiting_ns += other.waiting_ns;
+  preemption_ns += other.preemption_ns;
+}
+
+std::vector<TimeNs> device_times(const RunRecord& record) {
+  std::vector<TimeNs> times;
+  times.reserve(record.steps.size());
+  TimeNs device_free_at = 0;
+  for (const StepEntry& step : record.steps) {
+    times.push_back(step.finished_at - std::max(step.started_at, device_free_at));
+    device_free_at = step.finished_at;
+  }
+  return times;
+}
+
+std::vector<TimeNs> estimate_decode_ns(const RunRecord& record) {
+  constexpr std::int64_t kEnoughSteps = 16;
+  std::int64_t num_pure = 0;
+  for (const StepEntry& step : record.steps) {
+    num_pure += step.num_prefill_tokens == 0 && step.duration_ns() > 0 ? 1 : 0;
+  }
+  const bool uses_all = num_pure < kEnoughSteps;
+  NonNegativeFit fit;
+  for (const StepEntry& step : record.steps) {
+    if (step.duration_ns() == 0 || (!uses_all && step.num_prefill_tokens > 0)) continue;
+    fit.add(terms_of(step, uses_all), static_cast<double>(step.duration_ns()));
+  }
+  const NonNegativeFit::Row parts = fit.solve();
+  std::vector<TimeNs> decode_ns;
+  decode_ns.reserve(record.steps.size());
+  for (const StepEntry& step : record.steps) {
+    if (!is_mixed(step)) {
+      decode_ns.push_back(step.num_prefill_tokens > 0 ? 0 : step.duration_ns());
+      continue;
+    }
+    const NonNegativeFit::Row terms = terms_of(step, false);
+    double alone = 0;
+    for (std::size_t i = 0; i < terms.size(); ++i) alone += parts[i] * terms[i];
+    decode_ns.push_back(std::min<TimeNs>(step.duration_ns(), std::llround(alone)));
+  }
+  return decode_ns;
+}
+
+GapAnalysis::GapAnalysis(const RunRecord& record)
+    : record_(record), preemptions_(record.preemptions) {
+  std::stable_sort(preemptions_.begin(), preemptions_.end(),
+                   [](const auto& a, const auto& b) { return a.request < b.request; });
+  sum_steps();
+  walk_gaps();
+}
+
+void GapAnalysis::sum_steps() {
+  for (const StepEntry& step : record_.steps) {
+    is_estimated_ = is_estimated_ || (is_mixed(step) && step.decode_only_ns == kNoTime);
+  }
+  std::vector<TimeNs> estimates;
+  if (is_estimated_) estimates = estimate_decode_ns(record_);
+  const std::vector<TimeNs> durations = device_times(record_);
+  TimeNs decode_sum = 0;
+  TimeNs prefill_sum = 0;
+  for (std::size_t s = 0; s < record_.steps.size(); ++s) {
+    const StepEntry& step = record_.steps[s];
+    const TimeNs duration = durations[s];
+    TimeNs decode_ns = step.num_prefill_tokens > 0 ? 0 : duration;
+    if (is_mixed(step)) {
+      const bool is_known = step.decode_only_ns != kNoTime;
+      decode_ns = std::min(duration, is_known ? step.decode_only_ns : estimates[s]);
+    }
+    decode_sum_.push_back(decode_sum += decode_ns);
+    prefill_sum_.push_back(prefill_sum += duration - decode_ns);
+  }
+}
+
+bool GapAnalysis::is_preempted(const TokenGap& gap) const {
+  if (gap.request == kNoRequest) return false;
+  if (record_.requests[index(gap.request)].num_preemptions == 0) return false;
+  // With two steps in flight a preemption may be planned before the token that opens the gap is
+  // there, but never before the plan of that token's own step.
+  const TimeNs from = record_.steps[at(gap.step_before)].planned_at;
+  const TimeNs until = record_.steps[at(gap.step_after)].finished_at;
+  const auto first = std::lower_bound(
+      preemptions_.begin(), preemptions_.end(), PreemptionRecord{from, gap.request},
+      [](const PreemptionRecord& a, const PreemptionRecord& b) {
+        return std::tie(a.request, a.time) < std::tie(b.request, b.time);
+      });
+  return first != preemptions_.end() && first->request == gap.request && first->time < until;
+}
+
+GapParts GapAnalysis::parts(const TokenGap& gap) const {
+  GapParts parts;
+  const TimeNs whole = record_.steps[at(gap.step_after)].finished_at -
+                       record_.steps[at(gap.step_before)].finished_at;
+  if (gap.step_before == gap.step_after) return parts;
+  if (is_preempted(gap)) {
+    parts.preemption_ns = whole;
+    return parts;
+  }
+  parts.decode_ns = decode_ns(gap.step_after);
+  parts.waiting_ns = decode_sum(gap.step_after - 1) - decode_sum(gap.step_before);
+  parts.prefill_ns = prefill_sum(gap.step_after) - prefill_sum(gap.step_before);
+  parts.host_ns = whole - parts.decode_ns - parts.waiting_ns - parts.prefill_ns;
+  return parts;
+}
+
+std::int32_t GapAnalysis::num_waiting(const TokenGap& gap) const {
+  // Of two tokens of one step no step keeps anybody waiting.
+  const bool is_own = is_preempted(gap) || gap.step_before == gap.step_after;
+  return is_own ? 1 : num_victims(gap.step_after);
+}
+
+// Gaps between neighbouring steps are counted by step; only interruptions of a cadence are looked
+// at one by one.
+void GapAnalysis::walk_gaps() {
+  std::vector<std::int32_t> changes(record_.steps.size() + 1);  // of the victims, step by step
+  for (std::size_t i = 0; i < record_.requests.size(); ++i) {
+    const auto runs = record_.runs_of(i);
+    for (std::size_t r = 1; r < runs.size(); ++r) {
+      const TokenGap gap{static_cast<RequestId>(i), runs[r - 1].last_step(), runs[r].first_step, 0};
+      total_ += parts(gap);
+      if (is_preempted(gap)) continue;
+      ++changes[at(gap.step_before + 1)];
+      --changes[at(gap.step_after + 1)];
+    }
+  }
+  std::int32_t num_interrupted = 0;
+  for (std::size_t s = 0; s < record_.steps.size(); ++s) {
+    num_interrupted += changes[s];
+    const std::int32_t num_continued = record_.steps[s].num_continued;
+    victims_.push_back(num_interrupted + num_continued);
+    if (num_continued == 0) continue;
+    const auto step = static_cast<std::int32_t>(s);
+    const TimeNs whole = record_.steps[s].finished_at - record_.steps[s - 1].finished_at;
+    total_.decode_ns += num_continued * decode_ns(step);
+    total_.prefill_ns += num_continued * prefill_ns(step);
+    total_.host_ns += num_continued * (whole - decode_ns(step) - prefill_ns(step));
+  }
+  correct_swift_returns();
+}
+
+// A request that was preempted and gave its next token in the very next step was counted as one
+// whose cadence went on.
+void GapAnalysis::correct_swift_returns() {
+  TokenGap last;
+  for (const PreemptionRecord& preemption : preemptions_) {
+    for (const TokenRun& run : record_.runs_of(index(preemption.request))) {
+      for (std::int32_t s = run.first_step + 1; s <= run.last_step(); ++s) {
+        if (record_.steps[at(s)].finished_at <= preemption.time) continue;
+        if (record_.steps[at(s - 1)].planned_at > preemption.time) break;
+        const TokenGap gap{preemption.request, s - 1, s, 0};
+        const bool is_counted = gap.request == last.request && gap.step_after == last.step_after;
+        if (is_counted || !is_preempted(gap)) continue;
+        last = gap;
+        --victims_[at(s)];
+        swift_returns_.push_back(gap);
+        move_to_preemption(s, total_);
+      }
+    }
+  }
+}
+
+// Of one request.
+void GapAnalysis::move_to_preemption(std::int32_t step, GapParts& sum) const {
+  const TimeNs whole =
+      record_.steps[at(step)].finished_at - record_.steps[at(step - 1)].finished_at;
+  sum.decode_ns -= decode_ns(step);
+  sum.prefill_ns -= prefill_ns(step);
+  sum.host_ns -= whole - decode_ns(step) - prefill_ns(step);
+  sum.preemption_ns += whole;
+}
+
+GapSum GapAnalysis::beyond(TimeNs limit_ns) const {
+  GapSum sum;
+  for (std::size_t i = 0; i < record_.requests.size(); ++i) {
+    const auto runs = record_.runs_of(i);
+    for (std::size_t r = 1; r < runs.size(); ++r) {
+      const GapParts parts_of_gap =
+          parts({static_cast<RequestId>(i), runs[r - 1].last_step(), runs[r].first_step, 0});
+      if (parts_of_gap.total_ns() <= limit_ns) continue;
+      sum.parts += parts_of_gap;
+      ++sum.num_gaps;
+    }
+  }
+  for (std::size_t s = 1; s < record_.steps.size(); ++s) {
+    const std::int32_t num_continued = record_.steps[s].num_continued;
+    const TimeNs whole = record_.steps[s].finished_at - record_.steps[s - 1].finished_at;
+    if (num_continued == 0 || whole <= limit_ns) continue;
+    const auto step = static_cast<std::int32_t>(s);
+    sum.parts.decode_ns += num_continued * decode_ns(step);
+    sum.parts.prefill_ns += num_continued * prefill_ns(step);
+    sum.parts.host_ns += num_continued * (whole - decode_ns(step) - prefill_ns(step));
+    sum.num_gaps += num_continued;
+  }
+  for (const TokenGap& gap : swift_returns_) {
+    const TimeNs whole = record_.steps[at(gap.step_after)].finished_at -
+                         record_.steps[at(gap.step_before)].finished_at;
+    if (whole > limit_ns) move_to_preemption(gap.step_after, sum.parts);
+  }
+  return sum;
+}
+
+// Every gap that closes with one of the steps of greatest gaps, up to `max_per_step` of each.
+std::vector<TokenGap> GapAnalysis::gaps_in_runs(std::size_t max_steps,
+                                                std::int32_t max_per_step) const {
+  const auto length = [&](std::int32_t s) {
+    return record_.steps[at(s)].finished_at - record_.steps[at(s - 1)].finished_at;
+  };
+  std::vector<std::int32_t> steps;
+  for (std::size_t s = 1; s < record_.steps.size(); ++s) {
+    if (record_.steps[s].num_continued > 0) steps.push_back(static_cast<std::int32_t>(s));
+  }
+  max_steps = std::min(max_steps, steps.size());
+  std::partial_sort(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(max_steps),
+                    steps.end(), [&](std::int32_t a, std::int32_t b) {
+                      return length(a) != length(b) ? length(a) > length(b) : a < b;
+                    });
+  steps.resize(max_steps);
+  std::sort(steps.begin(), steps.end());
+  std::vector<std::int32_t> num_found(steps.size());
+  std::vector<TokenGap> gaps;
+  for (std::size_t i = 0; i < record_.requests.size(); ++i) {
+    for (const TokenRun& run : record_.runs_of(i)) {
+      auto next = std::upper_bound(steps.begin(), steps.end(), run.first_step);
+      for (; next != steps.end() && *next <= run.last_step(); ++next) {
+        if (num_found[static_cast<std::size_t>(next - steps.begin())]++ >= max_per_step) continue;
+        gaps.push_back({static_cast<RequestId>(i), *next - 1, *next, length(*next)});
+      }
+    }
+  }
+  return gaps;
+}
+
+std::vector<TokenGap> GapAnalysis::longest_gaps(std::size_t max_gaps,
+                                                std::int32_t max_per_step) const {
+  std::vector<TokenGap> gaps = gaps_in_runs(max_gaps, max_per_step);
+  const auto finished_at = [&](std::int32_t step) { return record_.steps[at(step)].finished_at; };
+  for (std::size_t i = 0; i < record_.requests.size(); ++i) {
+    const auto runs = record_.runs_of(i);
+    for (std::size_t r = 1; r < runs.size(); ++r) {
+      const std::int32_t before = runs[r - 1].last_step();
+      const std::int32_t after = runs[r].first_step;
+      gaps.push_back(
+          {static_cast<RequestId>(i), before, after, finished_at(after) - finished_at(before)});
+    }
+  }
+  std::sort(gaps.begin(), gaps.end(), [](const TokenGap& a, const TokenGap& b) {
+    return std::tie(b.gap_ns, a.step_after, a.request) <
+           std::tie(a.gap_ns, b.step_after, b.request);
+  });
+  std::vector<std::int32_t> num_taken(record_.steps.size());
+  std::vector<TokenGap> longest;
+  for (const TokenGap& gap : gaps) {
+    if (longest.size() == max_gaps) break;
+    if (num_taken[at(gap.step_after)]++ < max_per_step) longest.push_back(gap);
+  }
+  return longest;
+}
+
+template <class Visit>
+void GapAnalysis::for_each_chunk(std::int32_t position, Visit visit) const {
+  const StepEntry& step = record_.steps[at(position)];
+  for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
+    const std::int32_t chunk = step.first_prefill_chunk + c;
+    const std::int32_t num_tokens = record_.prefills[at(chunk)].num_tokens;
+    const TimeNs added_ns = prefill_ns(position) * num_tokens / step.num_prefill_tokens;
+    if (added_ns > 0) visit(Culprit{chunk, position, added_ns, victims_[at(position)]});
+  }
+}
+
+template <class Visit>
+void GapAnalysis::for_each_culprit(Visit visit) const {
+  for (std::size_t s = 0; s < record_.steps.size(); ++s) {
+    if (victims_[s] > 0) for_each_chunk(static_cast<std::int32_t>(s), visit);
+  }
+}
+
+Culprit GapAnalysis::worst_chunk(const TokenGap& gap) const {
+  Culprit worst;
+  if (is_preempted(gap)) return worst;
+  for (std::int32_t s = gap.step_before + 1; s <= gap.step_after; ++s) {
+    for_each_chunk(s, [&worst](const Culprit& culprit) {
+      if (culprit.added_ns > worst.added_ns) worst = culprit;
+    });
+  }
+  return worst;
+}
+
+std::int64_t GapAnalysis::num_prefill_tokens(const TokenGap& gap) const {
+  std::int64_t sum = 0;
+  for (std::int32_t s = gap.step_before + 1; s <= gap.step_after; ++s) {
+    sum += record_.steps[at(s)].num_prefill_tokens;
+  }
+  return sum;
+}
+
+std::vector<Culprit> GapAnalysis::culprits(std::size_t max_culprits) const {
+  std::vector<Culprit> all;
+  for_each_culprit([&all](const Culprit& culprit) { all.push_back(culprit); });
+  const std::size_t size = std::min(max_culprits, all.size());
+  std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size), all.end(),
+                    [](const Culprit& a, const Culprit& b) {
+                      return a.victim_ns() != b.victim_ns() ? a.victim_ns() > b.victim_ns()
+                                                            : a.chunk < b.chunk;
+                    });
+  all.resize(size);
+  return all;
+}
+
+std::vector<CulpritRequest> GapAnalysis::culprit_requests(std::size_t max_requests) const {
+  std::vector<CulpritRequest> all(record_.requests.size());
+  for_each_culprit([&](const Culprit& culprit) {
+    const RequestId request = record_.prefills[at(culprit.chunk)].request;
+    CulpritRequest& sum = all[index(request)];
+    sum.request = request;
+    ++sum.num_chunks;
+    sum.max_victims = std::max(sum.max_victims, culprit.num_victims);
+    sum.victim_ns += culprit.victim_ns();
+  });
+  std::erase_if(all, [](const CulpritRequest& sum) { return sum.num_chunks == 0; });
+  std::sort(all.begin(), all.end(), [](const CulpritRequest& a, const CulpritRequest& b) {
+    return a.victim_ns != b.victim_ns ? a.victim_ns > b.victim_ns : a.request < b.request;
+  });
+  if (all.size() > max_requests) all.resize(max_requests);
+  return all;
+}
+
+}  // namespace metronome

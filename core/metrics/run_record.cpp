@@ -1,0 +1,267 @@
+#include "core/metrics/run_record.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace metronome {
+namespace {
+
+// Shortest and longest gap between consecutive steps over any range of steps, without walking
+// the range token by token: the steps are summarised in blocks.
+class StepGaps {
+ public:
+  explicit StepGaps(const ChunkedVector<StepEntry>& steps) : gaps_(steps.size()) {
+    for (std::size_t s = 1; s < steps.size(); ++s) {
+      gaps_[s] = steps[s].finished_at - steps[s - 1].finished_at;
+    }
+    blocks_.resize(gaps_.size() / kBlock);
+    for (std::size_t b = 0; b < blocks_.size(); ++b) {
+      const std::size_t begin = b * kBlock;
+      blocks_[b] = {gaps_[begin], gaps_[begin], static_cast<std::int32_t>(begin)};
+      for (std::size_t s = begin + 1; s < begin + kBlock; ++s) {
+        blocks_[b].min_ns = std::min(blocks_[b].min_ns, gaps_[s]);
+        if (gaps_[s] > blocks_[b].max_ns) {
+          blocks_[b].max_ns = gaps_[s];
+          blocks_[b].max_step = static_cast<std::int32_t>(s);
+        }
+      }
+    }
+  }
+
+  // Folds the gaps that end in steps [begin, end) into the request's extremes.
+  void fold(std::int32_t begin, std::int32_t end, RequestRecord& request) const {
+    std::size_t s = static_cast<std::size_t>(begin);
+    const std::size_t stop = static_cast<std::size_t>(end);
+    while (s < stop) {
+      if (s % kBlock == 0 && s + kBlock <= stop) {
+        const Block& block = blocks_[s / kBlock];
+        fold_one(block.min_ns, block.max_ns, block.max_step, request);
+        s += kBlock;
+      } else {
+        fold_one(gaps_[s], gaps_[s], static_cast<std::int32_t>(s), request);
+        ++s;
+      }
+    }
+  }
+
+  static void fold_one(TimeNs min_ns, TimeNs max_ns, std::int32_t step, RequestRecord& request) {
+    if (request.max_itl_step < 0) {
+      request.min_itl_ns = min_ns;
+      request.max_itl_ns = max_ns;
+      request.max_itl_step = step;
+      return;
+    }
+    request.min_itl_ns = std::min(request.min_itl_ns, min_ns);
+    if (max_ns > request.max_itl_ns) {
+      request.max_itl_ns = max_ns;
+      request.max_itl_step = step;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kBlock = 32;
+  struct Block {
+    TimeNs min_ns;
+    TimeNs max_ns;
+    std::int32_t max_step;
+  };
+  std::vector<TimeNs> gaps_;  // [s] = finished_at of s minus finished_at of s - 1
+  std::vector<Block> blocks_;
+};
+
+// Token count, first and last token, extremes of the gaps: all from the request's runs.
+void derive_request_facts(const RunRecord& record, const StepGaps& gaps, std::size_t i,
+                          RequestRecord& request) {
+  const std::span<const TokenRun> runs = record.runs_of(i);
+  if (runs.empty()) return;
+  const auto finished_at = [&](std::int32_t step) {
+    return record.steps[static_cast<std::size_t>(step)].finished_at;
+  };
+  request.first_token = finished_at(runs.front().first_step);
+  request.last_token = finished_at(runs.back().last_step());
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    if (r > 0) {
+      const TimeNs gap = finished_at(runs[r].first_step) - finished_at(runs[r - 1].last_step());
+      StepGaps::fold_one(gap, gap, runs[r].first_step, request);
+    }
+    gaps.fold(runs[r].first_step + 1, runs[r].last_step() + 1, request);
+    request.num_output_tokens += runs[r].num_tokens;
+  }
+}
+
+}  // namespace
+
+void derive_token_facts(RunRecord& record) {
+  const StepGaps gaps(record.steps);
+  // By how much a step continues more requests than the step before it.
+  std::vector<std::int32_t> changes(record.steps.size() + 1);
+  for (std::size_t i = 0; i < record.requests.size(); ++i) {
+    RequestRecord& request = record.requests[i];
+    request.num_output_tokens = 0;
+    request.max_itl_step = -1;
+    derive_request_facts(record, gaps, i, request);
+    if (!record.has_steps()) request.num_output_tokens = record.client[i].num_tokens;
+    for (const TokenRun& run : record.runs_of(i)) {
+      ++changes[static_cast<std::size_t>(run.first_step) + 1];
+      --changes[static_cast<std::size_t>(run.last_step()) + 1];
+    }
+  }
+  std::int32_t num_continued = 0;
+  for (std::size_t s = 0; s < record.steps.size(); ++s) {
+    num_continued += changes[s];
+    record.steps[s].num_continued = num_continued;
+  }
+}
+
+std::span<const TokenRun> RunRecord::runs_of(std::size_t i) const {
+  const std::size_t begin = requests[i].first_run;
+  const std::size_t end = i + 1 < requests.size() ? requests[i + 1].first_run : runs.size();
+  return std::span<const TokenRun>(runs).subspan(begin, end - begin);
+}
+
+RunRecorder::RunRecorder(std::size_t expected_requests) {
+  requests_.reserve(expected_requests);
+  open_.reserve(expected_requests);
+}
+
+void RunRecorder::grow_to(std::size_t num_requests) {
+  requests_.resize(num_requests);
+  open_.resize(num_requests, OpenRun{kNone, kNeverEmitted, kNone, 0});
+}
+
+RequestRecord& RunRecorder::mention(const Request& request) {
+  if (index(request.id) >= requests_.size()) grow_to(index(request.id) + 1);
+  RequestRecord& record = requests_[index(request.id)];
+  if (record.num_prompt_tokens == 0) {
+    record.arrival = request.arrival;
+    record.num_prompt_tokens = request.num_prompt_tokens;
+    record.max_output_tokens = request.max_output_tokens;
+    record.priority = request.priority;
+  }
+  return record;
+}
+
+void RunRecorder::on_event(const Event& event, const Request& request) {
+  RequestRecord& record = mention(request);
+  switch (event.kind) {
+    case EventKind::Submitted:
+    case EventKind::FirstToken:
+      break;  // the arrival comes with the request, the token with its step
+    case EventKind::Admitted:
+      if (record.first_scheduled == kNoTime) record.first_scheduled = event.time;
+      record.num_prefix_hit_tokens = request.num_prefix_hit_tokens;
+      record.last_scheduled = event.time;
+      break;
+    case EventKind::Preempted:
+      ++record.num_preemptions;
+      preemptions_.push_back({event.time, request.id});
+      break;
+    case EventKind::Ended:
+      METRONOME_CHECK(record.ended == kNoTime, "a request ended twice");
+      record.ended = event.time;
+      record.reason = event.reason;
+      break;
+  }
+}
+
+void RunRecorder::restart_run(OpenRun& open, std::int32_t step) {
+  if (open.last_step != kNeverEmitted) {
+    closed_runs_.push_back(
+        {{open.first_step, open.last_step - open.first_step + 1}, open.last_closed});
+    open.last_closed = static_cast<std::int32_t>(closed_runs_.size() - 1);
+  }
+  open.first_step = step;
+  open.last_step = step;
+}
+
+void RunRecorder::note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEntry& entry) {
+  ++run.num_prefill_chunks;
+  ++entry.num_prefill_chunks;
+  prefills_.push_back({chunk.request, chunk.first_position, chunk.num_tokens});
+}
+
+void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
+                          const RequestTable& requests) {
+  METRONOME_CHECK(static_cast<std::size_t>(step.step_index) == steps_.size(),
+                  "a step's index is its position");
+  METRONOME_CHECK(steps_.empty() || step.finished_at >= steps_.back().finished_at,
+                  "steps are committed in the order they finish");
+  if (requests.size() > open_.size()) grow_to(requests.size());
+  const auto position = static_cast<std::int32_t>(steps_.size());
+  OpenRun* const open = open_.data();
+  StepEntry entry;
+  entry.first_prefill_chunk = static_cast<std::int32_t>(prefills_.size());
+  std::int32_t num_silent = 0;
+  for (const ScheduledChunk& chunk : chunks) {
+    OpenRun& run = open[index(chunk.request)];
+    const bool is_decode = chunk.kind == ChunkKind::Decode;
+    if (is_decode && chunk.emitted && run.last_step == position - 1) [[likely]] {
+      run.last_step = position;
+      continue;
+    }
+    if (!is_decode) note_prefill(chunk, run, entry);
+    if (!chunk.emitted) {
+      ++num_silent;
+    } else if (run.last_step == position - 1) {  // recomputed within one step of its last token
+      run.last_step = position;
+    } else {
+      restart_run(run, position);
+    }
+  }
+  entry.planned_at = step.planned_at;
+  entry.started_at = step.started_at;
+  entry.finished_at = step.finished_at;
+  entry.num_prefill_tokens = step.num_prefill_tokens;
+  entry.num_decode_tokens = step.num_decode_tokens;
+  entry.num_running = step.num_running;
+  entry.num_waiting = step.num_waiting;
+  entry.num_used_blocks = step.num_used_blocks;
+  entry.num_preempted = static_cast<std::uint32_t>(step.num_preempted) & 0x3fffffffu;
+  entry.num_emitted = static_cast<std::int32_t>(chunks.size()) - num_silent;
+  entry.failed = step.failed ? 1 : 0;
+  if (step.result != nullptr) {
+    entry.decode_only_ns = step.result->decode_only_ns;
+    entry.extrapolated = step.result->is_extrapolated ? 1 : 0;
+  }
+  steps_.push_back(entry);
+}
+
+// Brings each request's runs together: closed runs lie in the order they were closed, linked
+// backwards per request.
+void RunRecorder::gather_runs(RunRecord& record) {
+  std::size_t num_runs = closed_runs_.size();
+  for (const OpenRun& open : open_) num_runs += open.last_step != kNeverEmitted ? 1 : 0;
+  record.runs.resize(num_runs);
+  std::size_t end = num_runs;
+  for (std::size_t i = open_.size(); i-- > 0;) {
+    const OpenRun& open = open_[i];
+    if (open.last_step != kNeverEmitted) {
+      record.runs[--end] = {open.first_step, open.last_step - open.first_step + 1};
+    }
+    for (std::int32_t c = open.last_closed; c != kNone;) {
+      const ClosedRun& closed = closed_runs_[static_cast<std::size_t>(c)];
+      record.runs[--end] = closed.run;
+      c = closed.previous;
+    }
+    record.requests[i].first_run = static_cast<std::uint32_t>(end);
+    record.requests[i].num_prefill_chunks = open.num_prefill_chunks;
+  }
+  METRONOME_CHECK(end == 0, "every run belongs to one request");
+}
+
+RunRecord RunRecorder::finish() {
+  RunRecord record;
+  record.steps = std::exchange(steps_, {});
+  record.prefills = std::exchange(prefills_, {});
+  record.requests = std::exchange(requests_, {});
+  record.preemptions = std::exchange(preemptions_, {});
+  gather_runs(record);
+  open_ = {};
+  closed_runs_ = {};
+  derive_token_facts(record);
+  return record;
+}
+
+}  // namespace metronome

@@ -1,0 +1,65 @@
+// The keys of the `slo` section: names, ranges and meaning, each said once.
+#include "core/metrics/slo_config.h"
+
+#include "core/config/config_limits.h"
+#include "core/config/config_reader.h"
+
+namespace metronome {
+namespace {
+
+struct PresetLimits {
+  std::string_view name;
+  double ttft_ms;
+  double tpot_ms;
+};
+
+// In the order of SloPreset.
+constexpr PresetLimits kPresets[] = {
+    {"none", 0, 0},
+    {"llama3.1-8b-conversational", 2000, 100},
+    {"llama3.1-8b-interactive", 500, 30},
+    {"llama2-70b-server", 2000, 200},
+    {"llama2-70b-interactive", 450, 40},
+    {"llama3.1-405b-server", 6000, 175},
+    {"llama3.1-405b-interactive", 4500, 80},
+    {"deepseek-r1-server", 2000, 80},
+    {"deepseek-r1-interactive", 1500, 15},
+    {"gpt-oss-120b-server", 3000, 80},
+    {"gpt-oss-120b-interactive", 2000, 20},
+};
+
+void choose_preset(FieldVisitor& visitor, SloConfig& config) {
+  const std::vector<std::string_view> names = slo_preset_names();
+  int chosen = static_cast<int>(config.preset);
+  visitor.choice("preset", chosen, names, "MLPerf limits for ttft_ms and tpot_ms");
+  const auto preset = static_cast<SloPreset>(chosen);
+  if (preset == config.preset) return;
+  config.preset = preset;
+  config.ttft_ms.reset();
+  config.tpot_ms.reset();
+  if (preset == SloPreset::None) return;
+  config.ttft_ms = kPresets[chosen].ttft_ms;
+  config.tpot_ms = kPresets[chosen].tpot_ms;
+}
+
+}  // namespace
+
+std::vector<std::string_view> slo_preset_names() {
+  std::vector<std::string_view> names;
+  for (const PresetLimits& preset : kPresets) names.push_back(preset.name);
+  return names;
+}
+
+void visit_fields(FieldVisitor& visitor, SloConfig& config) {
+  choose_preset(visitor, config);
+  visitor.optional_number("ttft_ms", config.ttft_ms, kShortestLimitMs, kHourMs,
+                          "time to first token, milliseconds; null: no limit");
+  visitor.optional_number("tpot_ms", config.tpot_ms, kShortestLimitMs, kHourMs,
+                          "mean time per output token after the first, milliseconds");
+  visitor.optional_number("itl_ms", config.itl_ms, kShortestLimitMs, kHourMs,
+                          "every gap between two tokens of a request, milliseconds");
+  visitor.optional_number("e2el_ms", config.e2el_ms, kShortestLimitMs, kHourMs,
+                          "arrival to last token, milliseconds");
+}
+
+}  // namespace metronome

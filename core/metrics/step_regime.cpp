@@ -1,0 +1,71 @@
+#include "core/metrics/step_regime.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace metronome {
+
+namespace {
+
+constexpr std::int32_t kPrefill = 1 << 30;  // behind those of decodes, which are their batch sizes
+constexpr std::int32_t kMixed = kPrefill + 1;
+constexpr std::int32_t kSmallestBatch = 8;
+
+}  // namespace
+
+std::int32_t step_regime_order(std::int64_t num_decodes, std::int64_t num_prefill_tokens) {
+  if (num_decodes == 0) return kPrefill;
+  if (num_prefill_tokens > 0) return kMixed;
+  std::int32_t last = kSmallestBatch;
+  while (num_decodes > last) last *= 2;
+  return last;
+}
+
+StepRegime step_regime_of_order(std::int32_t order) {
+  if (order == kPrefill) return {order, "prefill"};
+  if (order == kMixed) return {order, "mixed"};
+  const std::int32_t first = order == kSmallestBatch ? 1 : order / 2 + 1;
+  return {order, "decode " + std::to_string(first) + "-" + std::to_string(order)};
+}
+
+StepRegime step_regime(std::int64_t num_decodes, std::int64_t num_prefill_tokens) {
+  return step_regime_of_order(step_regime_order(num_decodes, num_prefill_tokens));
+}
+
+void RegimeErrors::add(const StepRegime& regime, double measured_ns, double predicted_ns,
+                       std::int64_t step) {
+  for (Errors* list : {&regimes_[regime], &all_}) {
+    list->errors.push_back(predicted_ns / measured_ns - 1);
+    list->steps.push_back(step);
+    list->sum_ns += measured_ns;
+  }
+}
+
+std::vector<RegimeError> RegimeErrors::summaries() const {
+  std::vector<RegimeError> result;
+  for (const auto& [regime, list] : regimes_) result.push_back(list.summary(regime.name));
+  if (!all_.errors.empty()) result.push_back(all_.summary("all"));
+  return result;
+}
+
+RegimeError RegimeErrors::Errors::summary(const std::string& regime) const {
+  RegimeError result;
+  result.regime = regime;
+  result.num_steps = static_cast<std::int64_t>(errors.size());
+  const auto count = static_cast<double>(errors.size());
+  result.mean_ms = sum_ns / 1e6 / count;
+  std::vector<double> sizes;
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    result.mean_error += errors[i] / count;
+    sizes.push_back(std::abs(errors[i]));
+    result.mean_abs_error += sizes.back() / count;
+    if (i > 0 && sizes.back() <= std::abs(result.worst_error)) continue;
+    result.worst_error = errors[i];
+    result.worst_step = steps[i];
+  }
+  std::sort(sizes.begin(), sizes.end());
+  result.p95_abs_error = sizes[static_cast<std::size_t>(0.95 * (count - 1) + 0.5)];
+  return result;
+}
+
+}  // namespace metronome

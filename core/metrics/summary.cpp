@@ -1,0 +1,360 @@
+#include "core/metrics/summary.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/metrics/gap_analysis.h"
+
+namespace metronome {
+namespace {
+
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+
+// What completed requests, from `first` on, got from each step: the record's counts less the tokens
+// that went to others. Most runs have none of those and need no correction.
+class CompletedTokens {
+ public:
+  explicit CompletedTokens(const RunRecord& record, std::size_t first = 0)
+      : steps_(record.steps), last_(steps_.size()) {
+    for (std::size_t i = 0; i < record.requests.size(); ++i) {
+      const std::span<const TokenRun> runs = record.runs_of(i);
+      if (runs.empty()) continue;
+      if (i >= first && record.requests[i].completed()) {
+        ++last_[static_cast<std::size_t>(runs.back().last_step())];
+      } else {
+        for (const TokenRun& run : runs) take_out(run);
+      }
+    }
+    for (std::size_t s = 1; s < corrections_.size(); ++s) {
+      corrections_[s].emitted += corrections_[s - 1].emitted;
+      corrections_[s].continued += corrections_[s - 1].continued;
+    }
+  }
+
+  std::int32_t emitted(std::size_t s) const {
+    return steps_[s].num_emitted + (corrections_.empty() ? 0 : corrections_[s].emitted);
+  }
+  // Of those, the ones with a predecessor in the step before.
+  std::int32_t continued(std::size_t s) const {
+    return steps_[s].num_continued + (corrections_.empty() ? 0 : corrections_[s].continued);
+  }
+  std::int32_t last(std::size_t s) const { return last_[s]; }  // last tokens
+
+ private:
+  struct Correction {
+    std::int32_t emitted = 0;
+    std::int32_t continued = 0;
+  };
+
+  // As differences between neighbouring steps, so that taking out a run costs the same however
+  // long it is.
+  void take_out(const TokenRun& run) {
+    corrections_.resize(steps_.size() + 1);
+    const auto begin = static_cast<std::size_t>(run.first_step);
+    const auto end = begin + static_cast<std::size_t>(run.num_tokens);
+    --corrections_[begin].emitted;
+    ++corrections_[end].emitted;
+    --corrections_[begin + 1].continued;
+    ++corrections_[end].continued;
+  }
+
+  const ChunkedVector<StepEntry>& steps_;
+  std::vector<std::int32_t> last_;
+  std::vector<Correction> corrections_;  // empty: none
+};
+
+std::vector<WeightedTime> pooled_gaps(const RunRecord& record, const CompletedTokens& tokens,
+                                      std::size_t first = 0) {
+  std::vector<WeightedTime> gaps;
+  gaps.reserve(record.steps.size());
+  for (std::size_t s = 1; s < record.steps.size(); ++s) {
+    if (tokens.continued(s) == 0) continue;
+    gaps.push_back(
+        {record.steps[s].finished_at - record.steps[s - 1].finished_at, tokens.continued(s)});
+  }
+  for (std::size_t i = first; i < record.requests.size(); ++i) {
+    if (!record.requests[i].completed()) continue;
+    const std::span<const TokenRun> runs = record.runs_of(i);
+    for (std::size_t r = 1; r < runs.size(); ++r) {
+      const auto before = static_cast<std::size_t>(runs[r - 1].last_step());
+      const auto after = static_cast<std::size_t>(runs[r].first_step);
+      gaps.push_back({record.steps[after].finished_at - record.steps[before].finished_at, 1});
+    }
+  }
+  return gaps;
+}
+
+// The distribution of one figure over the completed requests that have it.
+template <class Has, class Get>
+Distribution over_completed(const RunRecord& record, std::vector<double>& sample, Has has,
+                            Get get) {
+  sample.clear();
+  for (const RequestRecord& request : record.requests) {
+    if (request.completed() && has(request)) {
+      sample.push_back(static_cast<double>(get(request)));
+    }
+  }
+  return describe(sample);
+}
+
+void summarize_latencies(const RunRecord& record, const CompletedTokens& tokens, Summary& summary) {
+  std::vector<double> sample;
+  sample.reserve(record.requests.size());
+  const auto has_token = [](const RequestRecord& r) { return r.first_token != kNoTime; };
+  const auto was_scheduled = [](const RequestRecord& r) { return r.first_scheduled != kNoTime; };
+  const auto has_itl = [](const RequestRecord& r) { return r.has_itl(); };
+  // A client may have got several tokens in one event.
+  const auto has_gap = [](const RequestRecord& r) { return r.has_itl() && r.max_itl_step >= 0; };
+  summary.ttft =
+      over_completed(record, sample, has_token, [](const RequestRecord& r) { return r.ttft_ns(); });
+  summary.e2el =
+      over_completed(record, sample, has_token, [](const RequestRecord& r) { return r.e2el_ns(); });
+  summary.tpot =
+      over_completed(record, sample, has_itl, [](const RequestRecord& r) { return r.tpot_ns(); });
+  summary.jitter =
+      over_completed(record, sample, has_gap, [](const RequestRecord& r) { return r.jitter_ns(); });
+  summary.queue = over_completed(record, sample, was_scheduled,
+                                 [](const RequestRecord& r) { return r.queue_ns(); });
+  std::vector<WeightedTime> gaps = pooled_gaps(record, tokens);
+  summary.itl = describe(gaps);
+}
+
+void count_request(const RequestRecord& request, Summary& summary) {
+  switch (request.reason) {
+    case EndReason::None: ++summary.unfinished; return;
+    case EndReason::Length:
+    case EndReason::Stop:
+      ++summary.completed;
+      summary.total_input_tokens += request.num_prompt_tokens;
+      summary.total_output_tokens += request.num_output_tokens;
+      return;
+    case EndReason::Aborted: ++summary.aborted; break;
+    case EndReason::QueueFull: ++summary.refused; break;
+    case EndReason::NeverFits: ++summary.never_fits; break;
+    case EndReason::StepFailed: ++summary.step_failed; break;
+    case EndReason::Errored: ++summary.errored; break;
+  }
+  ++summary.failed;
+}
+
+// Until the last request was answered; until the last step when the run was cut short.
+TimeNs run_duration(const RunRecord& record) {
+  TimeNs end = 0;
+  bool is_cut_short = false;
+  for (const RequestRecord& request : record.requests) {
+    end = std::max({end, request.ended, request.last_token});
+    is_cut_short = is_cut_short || request.reason == EndReason::None;
+  }
+  if (is_cut_short && !record.steps.empty()) {
+    end = std::max(end, record.steps.back().finished_at);
+  }
+  return end;
+}
+
+void summarize_requests(const RunRecord& record, const SloConfig& slo, Summary& summary) {
+  const bool has_slo = slo.ttft_ms || slo.tpot_ms || slo.itl_ms || slo.e2el_ms;
+  std::int64_t good = 0;
+  std::int64_t num_admitted_tokens = 0;
+  std::int64_t num_hit_tokens = 0;
+  for (const RequestRecord& request : record.requests) {
+    if (request.num_prompt_tokens == 0) continue;  // never reached the engine
+    if (request.first_scheduled != kNoTime) num_admitted_tokens += request.num_prompt_tokens;
+    num_hit_tokens += request.num_prefix_hit_tokens;
+    ++summary.num_requests;
+    count_request(request, summary);
+    summary.num_preemptions += request.num_preemptions;
+    if (has_slo && meets_slo(request, slo)) ++good;
+  }
+  if (num_admitted_tokens > 0) {
+    summary.prefix_hit_rate =
+        static_cast<double>(num_hit_tokens) / static_cast<double>(num_admitted_tokens);
+  }
+  const double duration_s = to_seconds(summary.duration_ns);
+  const auto per_second = [&](std::int64_t amount) {
+    return duration_s > 0 ? static_cast<double>(amount) / duration_s : 0.0;
+  };
+  summary.request_throughput = per_second(summary.completed);
+  summary.output_throughput = per_second(summary.total_output_tokens);
+  summary.total_token_throughput =
+      per_second(summary.total_input_tokens + summary.total_output_tokens);
+  if (!has_slo) return;
+  const std::int64_t num_ended = summary.completed + summary.failed;
+  summary.good = good;
+  summary.request_goodput = per_second(good);
+  summary.slo_attainment =
+      num_ended > 0 ? static_cast<double>(good) / static_cast<double>(num_ended) : kUndefined;
+}
+
+// Arrivals of the completed requests that got tokens, in order of time.
+std::vector<TimeNs> completed_arrivals(const RunRecord& record) {
+  std::vector<TimeNs> arrivals;
+  arrivals.reserve(record.requests.size());
+  for (const RequestRecord& request : record.requests) {
+    if (request.completed() && request.last_token != kNoTime) {
+      arrivals.push_back(request.arrival);
+    }
+  }
+  if (!std::is_sorted(arrivals.begin(), arrivals.end())) {
+    std::sort(arrivals.begin(), arrivals.end());
+  }
+  return arrivals;
+}
+
+void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Summary& summary) {
+  const std::vector<TimeNs> arrivals = completed_arrivals(record);
+  if (arrivals.empty()) return;
+  // Steps finish in order of time, so buckets fill one after the other.
+  TimeNs bucket = -1;
+  std::int64_t in_bucket = 0;
+  std::int64_t fullest = 0;
+  std::size_t num_arrived = 0;
+  std::int64_t num_gone = 0;
+  for (std::size_t s = 0; s < record.steps.size(); ++s) {
+    const TimeNs time = record.steps[s].finished_at;
+    if (tokens.emitted(s) > 0) {
+      const TimeNs second = (time - arrivals.front()) / kNsPerSecond;
+      in_bucket = (second == bucket ? in_bucket : 0) + tokens.emitted(s);
+      bucket = second;
+      fullest = std::max(fullest, in_bucket);
+    }
+    // Whoever arrives at the very moment another gets its last token does not overlap with it.
+    while (num_arrived < arrivals.size() && arrivals[num_arrived] < time) ++num_arrived;
+    summary.max_concurrent_requests = std::max(summary.max_concurrent_requests,
+                                               static_cast<std::int64_t>(num_arrived) - num_gone);
+    num_gone += tokens.last(s);
+  }
+  summary.max_output_tokens_per_s = static_cast<double>(fullest);
+}
+
+// What nobody outside the engine can know.
+void leave_out_steps(Summary& summary) {
+  summary.has_steps = false;
+  for (double* figure :
+       {&summary.mean_batch_tokens, &summary.busy_share, &summary.prefix_hit_rate,
+        &summary.mean_kv_use, &summary.peak_kv_use, &summary.mean_running, &summary.mean_waiting}) {
+    *figure = kUndefined;
+  }
+}
+
+void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& summary) {
+  const ChunkedVector<StepEntry>& steps = record.steps;
+  summary.num_steps = static_cast<std::int64_t>(steps.size());
+  double block_time = 0;
+  double running_time = 0;
+  double waiting_time = 0;
+  std::int64_t num_tokens = 0;
+  std::int64_t peak_blocks = 0;
+  TimeNs busy_ns = 0;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const StepEntry& step = steps[s];
+    const TimeNs until = s + 1 < steps.size() ? std::min(steps[s + 1].planned_at, step.finished_at)
+                                              : step.finished_at;
+    const auto held = static_cast<double>(std::max<TimeNs>(until - step.planned_at, 0));
+    block_time += held * step.num_used_blocks;
+    running_time += held * step.num_running;
+    waiting_time += held * step.num_waiting;
+    peak_blocks = std::max<std::int64_t>(peak_blocks, step.num_used_blocks);
+    summary.peak_running = std::max<std::int64_t>(summary.peak_running, step.num_running);
+    summary.peak_waiting = std::max<std::int64_t>(summary.peak_waiting, step.num_waiting);
+    num_tokens += step.num_tokens();
+    busy_ns += step.duration_ns();
+    summary.num_failed_steps += step.failed ? 1 : 0;
+    summary.num_extrapolated_steps += step.extrapolated ? 1 : 0;
+  }
+  if (!steps.empty()) {
+    summary.mean_batch_tokens = static_cast<double>(num_tokens) / static_cast<double>(steps.size());
+  }
+  if (summary.duration_ns > 0) {
+    const auto duration = static_cast<double>(summary.duration_ns);
+    summary.busy_share = static_cast<double>(busy_ns) / duration;
+    summary.mean_running = running_time / duration;
+    summary.mean_waiting = waiting_time / duration;
+    summary.mean_kv_use = block_time / duration;  // in blocks so far
+  }
+  const double blocks = num_blocks > 0 ? static_cast<double>(num_blocks) : kUndefined;
+  summary.mean_kv_use /= blocks;
+  summary.peak_kv_use = static_cast<double>(peak_blocks) / blocks;
+}
+
+// The step that gave the token before the request's longest gap.
+std::int32_t step_before_longest_gap(const RunRecord& record, std::size_t i) {
+  const RequestRecord& request = record.requests[i];
+  const std::span<const TokenRun> runs = record.runs_of(i);
+  const auto finished_at = [&](std::int32_t step) {
+    return record.steps[static_cast<std::size_t>(step)].finished_at;
+  };
+  for (std::size_t r = 1; r < runs.size(); ++r) {
+    const std::int32_t before = runs[r - 1].last_step();
+    if (runs[r].first_step == request.max_itl_step &&
+        finished_at(request.max_itl_step) - finished_at(before) == request.max_itl_ns) {
+      return before;
+    }
+  }
+  return request.max_itl_step - 1;
+}
+
+}  // namespace
+
+bool meets_slo(const RequestRecord& request, const SloConfig& slo) {
+  if (!request.completed() || request.first_token == kNoTime) return false;
+  const double tpot_ms = request.has_itl() ? request.tpot_ns() / 1e6 : 0.0;
+  const double itl_ms = request.has_itl() ? to_ms(request.max_itl_ns) : 0.0;
+  return (!slo.ttft_ms || to_ms(request.ttft_ns()) <= *slo.ttft_ms) &&
+         (!slo.tpot_ms || tpot_ms <= *slo.tpot_ms) && (!slo.itl_ms || itl_ms <= *slo.itl_ms) &&
+         (!slo.e2el_ms || to_ms(request.e2el_ns()) <= *slo.e2el_ms);
+}
+
+Stall longest_stall_of(const RunRecord& record, std::size_t i) {
+  Stall stall;
+  const RequestRecord& request = record.requests[i];
+  if (!request.has_itl() || request.max_itl_step < 0) return stall;
+  stall.request = static_cast<RequestId>(i);
+  stall.gap_ns = request.max_itl_ns;
+  stall.step_after = request.max_itl_step;
+  stall.step_before = step_before_longest_gap(record, i);
+  stall.began_at = record.steps[static_cast<std::size_t>(stall.step_before)].finished_at;
+  if (!record.has_steps()) {
+    stall.cause = StallCause::Unseen;
+    return stall;
+  }
+  const GapAnalysis gaps(record);
+  const TokenGap gap{stall.request, stall.step_before, stall.step_after, stall.gap_ns};
+  stall.num_prefill_tokens = gaps.num_prefill_tokens(gap);
+  if (const Culprit worst = gaps.worst_chunk(gap); worst.chunk >= 0) {
+    const PrefillChunk& chunk = record.prefills[static_cast<std::size_t>(worst.chunk)];
+    stall.cause = StallCause::Prefill;
+    stall.prefill_request = chunk.request;
+    stall.prefill_position = chunk.first_position;
+    stall.prefill_tokens = chunk.num_tokens;
+    stall.prefill_step = worst.step;
+  } else if (gaps.parts(gap).preemption_ns > 0) {
+    stall.cause = StallCause::Preemption;
+  }
+  return stall;
+}
+
+std::vector<WeightedTime> pooled_gaps(const RunRecord& record, std::size_t first) {
+  return pooled_gaps(record, CompletedTokens(record, first), first);
+}
+
+Summary summarize(const RunRecord& record, const SummaryOptions& options) {
+  Summary summary;
+  summary.duration_ns = run_duration(record);
+  const CompletedTokens tokens(record);
+  summarize_latencies(record, tokens, summary);
+  if (record.has_steps()) summarize_steps(record, options.num_blocks, summary);
+  summarize_requests(record, options.slo, summary);
+  summarize_peaks(record, tokens, summary);
+  if (!record.has_steps()) leave_out_steps(summary);
+  std::optional<std::size_t> longest;
+  for (std::size_t i = 0; i < record.requests.size(); ++i) {
+    const RequestRecord& request = record.requests[i];
+    if (!request.completed() || !request.has_itl() || request.max_itl_step < 0) continue;
+    if (!longest || request.max_itl_ns > record.requests[*longest].max_itl_ns) longest = i;
+  }
+  if (longest) summary.longest_stall = longest_stall_of(record, *longest);
+  return summary;
+}
+
+}  // namespace metronome

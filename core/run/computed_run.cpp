@@ -1,0 +1,104 @@
+#include "core/run/computed_run.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/model/model_catalogue.h"
+
+namespace metronome {
+
+ModelSource find_model_source(const Scenario& scenario) {
+  const SourceLocation where = scenario.location_of("model");
+  ModelSource source;
+  source.config = find_model(scenario.model, where);
+  if (!source.config.unsupported.empty()) {
+    fail_config(where, "model", "cannot be computed here: " + source.config.unsupported);
+  }
+  const std::string folder = find_model_folder(scenario.model);
+  source.seed = scenario.seed;
+  source.is_drawn = scenario.weights == Weights::Random || folder.empty();
+  source.weights = source.is_drawn ? random_weights(source.config, scenario.seed)
+                                   : open_model_folder(folder, source.config);
+  const std::string seed = std::to_string(scenario.seed);
+  source.text = source.is_drawn ? "random, from seed " + seed : "files in " + folder;
+  source.key = (source.is_drawn ? "seed " + seed : "files") + ", " + scenario.model;
+  const std::vector<std::string> unused = source.weights->unused_layer_tensors();
+  if (!unused.empty()) {
+    source.warning = std::to_string(unused.size()) +
+                     " tensors of layers are of no use to config.json, " +
+                     printable(unused.front()) + " the first: is it of another model?";
+  }
+  return source;
+}
+
+SamplingParams sampling_params(const Scenario& scenario, std::int64_t vocab_size) {
+  const SamplingConfig& config = scenario.sampling;
+  SamplingParams params;
+  params.temperature = config.temperature;
+  params.top_k = config.top_k;
+  params.top_p = config.top_p;
+  params.min_p = config.min_p;
+  params.seed = config.seed ? static_cast<std::uint64_t>(*config.seed) : scenario.seed;
+  for (const std::int64_t id : config.stop_token_ids) {
+    if (id >= vocab_size) {
+      fail_config(scenario.location_of("sampling.stop_token_ids"), "sampling.stop_token_ids",
+                  std::to_string(id) + " is no token of the model; allowed: 0 to " +
+                      std::to_string(vocab_size - 1));
+    }
+    params.stop_token_ids.push_back(static_cast<TokenId>(id));
+  }
+  params.ignore_eos = config.ignore_eos;
+  params.num_logprobs = static_cast<std::int32_t>(config.logprobs.value_or(-1));
+  return params;
+}
+
+void check_token_ids(const Scenario& scenario, const Workload& workload, std::int64_t vocab_size) {
+  const std::string error = workload.token_id_error(vocab_size);
+  if (!error.empty()) {
+    fail_config(scenario.location_of("workload.trace"), "workload.trace", error);
+  }
+}
+
+void check_cache_window(const Scenario& scenario, const ModelConfig& model) {
+  const std::int64_t window = scenario.kv_cache.sliding_window;
+  if (window == 0 || window == model.sliding_window) return;
+  const std::string own = std::to_string(model.sliding_window);
+  fail_config(scenario.location_of("kv_cache.sliding_window"), "kv_cache.sliding_window",
+              std::to_string(window) + " is not the window of " + model.name +
+                  (model.sliding_window == 0 ? ", which has none; allowed: 0"
+                                             : ", " + own + "; allowed: 0 or " + own));
+}
+
+std::int64_t useful_kv_blocks(const Scenario& scenario, const ModelConfig& model,
+                              std::int64_t block_size, std::int64_t capacity) {
+  if (scenario.kv_cache.enable_prefix_caching.value_or(true)) return capacity;
+  const std::int64_t longest =
+      scenario.engine.max_model_len.value_or(model.max_position_embeddings);
+  return std::min(capacity, scenario.engine.max_num_seqs * ceil_div(longest, block_size));
+}
+
+void check_memory(const Scenario& scenario, const char* key, const std::string& what,
+                  const std::string& owner, std::int64_t bytes, std::int64_t available) {
+  if (bytes <= available) return;
+  fail_config(scenario.location_of(key), key,
+              what + " " + bytes_text(bytes) + ", " + owner + " has " + bytes_text(available) +
+                  " for it; allowed: less");
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  constexpr double kMiB = 1 << 20;
+  const double mib = static_cast<double>(bytes) / kMiB;
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << (mib < 1024 ? mib : mib / 1024)
+       << (mib < 1024 ? " MiB" : " GiB");
+  return text.str();
+}
+
+std::int64_t bytes_of_gib(double gib) {
+  return static_cast<std::int64_t>(gib * static_cast<double>(std::int64_t{1} << 30));
+}
+
+}  // namespace metronome

@@ -1,0 +1,74 @@
+#include "core/run/forward_batch.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace metronome {
+namespace {
+
+std::span<const BlockId> first_blocks(const BlockTable& table, std::int64_t num_blocks) {
+  METRONOME_CHECK(static_cast<std::int64_t>(table.size()) >= num_blocks,
+                  "a chunk has no room in its blocks");
+  return {table.data(), static_cast<std::size_t>(num_blocks)};
+}
+
+void append_table(std::span<const BlockId> blocks, std::vector<BlockId>& ids,
+                  std::vector<std::int32_t>& starts) {
+  ids.insert(ids.end(), blocks.begin(), blocks.end());
+  starts.push_back(static_cast<std::int32_t>(ids.size()));
+}
+
+}  // namespace
+
+std::int32_t ForwardBatch::sequence_of(std::int32_t token) const {
+  const auto next = std::upper_bound(query_start.begin(), query_start.end(), token);
+  return static_cast<std::int32_t>(next - query_start.begin()) - 1;
+}
+
+void ForwardBatch::clear() {
+  requests.clear();
+  query_start.assign(1, 0);
+  context_lens.clear();
+  table_start.assign(1, 0);
+  block_tables.clear();
+  window_table_start.assign(1, 0);
+  window_block_tables.clear();
+  token_ids.clear();
+  positions.clear();
+  logit_tokens.clear();
+}
+
+void ForwardBatch::append(RequestId request, std::int32_t begin, std::int32_t end,
+                          std::span<const BlockId> blocks, std::span<const BlockId> window_blocks,
+                          bool needs_logits) {
+  requests.push_back(request);
+  context_lens.push_back(end);
+  append_table(blocks, block_tables, table_start);
+  if (!window_blocks.empty()) append_table(window_blocks, window_block_tables, window_table_start);
+  for (std::int32_t p = begin; p < end; ++p) positions.push_back(p);
+  token_ids.resize(positions.size(), TokenId{});
+  query_start.push_back(num_tokens());
+  if (needs_logits) logit_tokens.push_back(num_tokens() - 1);
+}
+
+void flatten_pass(const StepPlan& plan, const ForwardPass& pass, const RequestTable& requests,
+                  std::int32_t block_size, ForwardBatch& batch) {
+  batch.clear();
+  for (std::int32_t i = pass.begin; i < pass.end; ++i) {
+    const ScheduledChunk& chunk = plan.chunks[static_cast<std::size_t>(i)];
+    const Request& request = requests[chunk.request];
+    const std::int64_t num_blocks = ceil_div(chunk.end_position(), block_size);
+    std::span<const BlockId> window_blocks;
+    if (!request.window_table.empty()) {
+      window_blocks = first_blocks(request.window_table, num_blocks);
+    }
+    batch.append(chunk.request, chunk.first_position, chunk.end_position(),
+                 first_blocks(request.block_table, num_blocks), window_blocks, chunk.samples_token);
+  }
+  METRONOME_CHECK(batch.window_block_tables.empty() ||
+                      batch.window_table_start.size() == batch.table_start.size(),
+                  "all requests of a hybrid model have a window table");
+}
+
+}  // namespace metronome

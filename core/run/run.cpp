@@ -1,0 +1,42 @@
+#include "core/run/run.h"
+
+#include <optional>
+
+#include "core/engine/kv/prefix_hash.h"
+#include "core/workload/workload_arrivals.h"
+
+namespace metronome {
+
+RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clock,
+                        const Workload& workload, std::span<EventSink* const> sinks,
+                        const ProgressFn& progress, std::int64_t steps_per_progress) {
+  const PrefixHasher hasher(&workload);
+  Engine engine(setup, executor, clock, sinks, &hasher);
+  WorkloadArrivals arrivals(workload);
+  RunOutcome outcome;
+  outcome.completed = engine.run(arrivals, progress, steps_per_progress);
+  for (const EndReason reason :
+       {EndReason::NeverFits, EndReason::QueueFull, EndReason::StepFailed}) {
+    const std::string& message = engine.first_message(reason);
+    if (!message.empty()) outcome.messages.push_back({reason, message});
+  }
+  outcome.remark = engine.remark();
+  return outcome;
+}
+
+void serve_requests(const EngineSetup& setup, Executor& executor, Clock& clock, RequestFeed& feed,
+                    std::span<EventSink* const> sinks) {
+  const PrefixHasher hasher(&feed);
+  Engine engine(setup, executor, clock, sinks, &hasher);
+  for (std::int64_t step = 1;; ++step) {
+    feed.exchange(engine, clock.now());
+    if (step % RequestTable::kStepsPerSweep == 0) engine.forget_ended();
+    if (engine.step()) continue;
+    const std::optional<TimeNs> next = feed.wait(engine.wake_time());
+    if (!next) break;
+    clock.wait_until(*next);
+  }
+  engine.check_integrity();
+}
+
+}  // namespace metronome

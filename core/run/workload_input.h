@@ -1,0 +1,30 @@
+// Prompts and sampling of the requests of a workload.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/engine/request_input.h"
+#include "core/workload/workload.h"
+
+namespace metronome {
+
+// Prompts of a workload. Every request samples in the same way, with a seed of its own that follows
+// from params.seed.
+class WorkloadInput final : public RequestInput {
+ public:
+  // `workload` outlives this. `seed` is the scenario's, of the ids that prompts are drawn from.
+  WorkloadInput(const Workload& workload, std::uint64_t seed, std::int64_t vocab_size,
+                SamplingParams params);
+
+  void prompt(RequestId request, std::vector<TokenId>& out) const override;
+  SamplingParams sampling(RequestId request) const override;
+
+ private:
+  const Workload& workload_;
+  std::uint64_t seed_;
+  std::int64_t vocab_size_;
+  SamplingParams params_;
+};
+
+}  // namespace metronome

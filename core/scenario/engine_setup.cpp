@@ -1,0 +1,115 @@
+#include "core/scenario/engine_setup.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/engine/policy_registry.h"
+#include "core/scenario/scenario_keys.h"
+
+namespace metronome {
+namespace {
+
+KvCacheLayout paged_layout(const Scenario& scenario, const PolicyInfo& policy,
+                           const KvCapacityFn& kv_capacity) {
+  const KvCacheConfig& config = scenario.kv_cache;
+  std::int64_t num_blocks = 0;
+  if (config.num_blocks) {
+    num_blocks = *config.num_blocks;
+  } else {
+    num_blocks = std::min(kv_capacity(config.block_size), kMaxBlocks);
+    if (num_blocks < 1) {
+      throw UnplacedConfigError("kv_cache.num_blocks",
+                                "auto finds no memory for a block of " +
+                                    std::to_string(config.block_size) +
+                                    " tokens; allowed: smaller blocks, a smaller model");
+    }
+  }
+  return {.num_blocks = num_blocks,
+          .block_size = config.block_size,
+          .allocation = config.allocation,
+          .watermark_blocks = watermark_blocks(policy, config.watermark, num_blocks),
+          .enable_prefix_caching = caches_prefixes(policy, config),
+          .sliding_window = config.sliding_window};
+}
+
+KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_len,
+                             const KvCapacityFn& kv_capacity) {
+  const std::int64_t num_slots = scenario.engine.max_num_seqs;
+  const std::int64_t capacity = kv_capacity(max_model_len);
+  if (num_slots > capacity) {
+    throw UnplacedConfigError("kv_cache.backend",
+                              "slotted needs engine.max_num_seqs = " + std::to_string(num_slots) +
+                                  " slots of engine.max_model_len = " +
+                                  std::to_string(max_model_len) + " tokens, the memory holds " +
+                                  std::to_string(capacity) + "; allowed: less of either, or paged");
+  }
+  return {.num_blocks = num_slots, .block_size = max_model_len};
+}
+
+// Without a token budget a step can hold every prompt at once, and its tokens must be countable.
+void check_step_size(const Scenario& scenario, const PolicyInfo& policy,
+                     std::int64_t max_model_len) {
+  const bool has_budget = policy.has_token_budget || reads_key(policy, "max_num_batched_tokens");
+  const std::int64_t num_seqs = scenario.engine.max_num_seqs;
+  if (has_budget || num_seqs * max_model_len <= INT32_MAX) return;
+  throw UnplacedConfigError("engine.max_num_seqs",
+                            std::to_string(num_seqs) + " prompts of engine.max_model_len = " +
+                                std::to_string(max_model_len) + " tokens do not fit in a step of " +
+                                std::string(policy.name) + "; allowed: a product below 2^31");
+}
+
+// vLLM refuses to start otherwise: a prompt longer than the budget would wait for ever.
+void check_whole_prompts(const Scenario& scenario, const PolicyInfo& policy,
+                         std::int64_t max_model_len) {
+  if (!reads_key(policy, "enable_chunked_prefill")) return;
+  if (scenario.scheduler.vllm.enable_chunked_prefill) return;
+  const std::int64_t budget = token_budget(scenario.scheduler);
+  if (budget >= max_model_len) return;
+  throw UnplacedConfigError("scheduler.max_num_batched_tokens",
+                            std::to_string(budget) + " is less than engine.max_model_len " +
+                                std::to_string(max_model_len) +
+                                ", but without enable_chunked_prefill a prompt is computed at "
+                                "once; allowed: at least " +
+                                std::to_string(max_model_len));
+}
+
+}  // namespace
+
+StepShape resolved_step_shape(const Scenario& scenario) {
+  if (scenario.engine.step_shape != StepShape::Auto) return scenario.engine.step_shape;
+  return find_policy(scenario.scheduler.policy)->natural_shape;
+}
+
+EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model,
+                              const KvCapacityFn& kv_capacity) {
+  const std::int64_t max_model_len =
+      scenario.engine.max_model_len.value_or(model.max_position_embeddings);
+  if (max_model_len > model.max_position_embeddings) {
+    throw UnplacedConfigError("engine.max_model_len",
+                              std::to_string(max_model_len) + " is more than " + model.name +
+                                  " was made for; at most " +
+                                  std::to_string(model.max_position_embeddings));
+  }
+  const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
+  METRONOME_CHECK(policy != nullptr, "the policy was validated before");
+  check_step_size(scenario, *policy, max_model_len);
+  check_whole_prompts(scenario, *policy, max_model_len);
+
+  EngineSetup setup;
+  setup.scheduler = scenario.scheduler;
+  setup.max_num_seqs = scenario.engine.max_num_seqs;
+  setup.max_model_len = static_cast<std::int32_t>(max_model_len);
+  setup.max_waiting_requests = scenario.engine.max_waiting_requests;
+  setup.async_depth = scenario.engine.async_depth;
+  setup.step_shape = resolved_step_shape(scenario);
+  if (scenario.kv_cache.backend == KvBackend::Slotted) {
+    setup.kv_cache = slotted_layout(scenario, setup.max_model_len, kv_capacity);
+    return setup;
+  }
+  setup.kv_cache = paged_layout(scenario, *policy, kv_capacity);
+  arrange_cache(*policy, setup);
+  return setup;
+}
+
+}  // namespace metronome

@@ -1,0 +1,158 @@
+// The choices of a scenario, and which keys each of their values has no use for.
+#include <algorithm>
+
+#include "core/scenario/scenario_keys.h"
+
+namespace metronome {
+namespace {
+
+// Keys of `scheduler` that some policy reads, each once. The others belong to all policies.
+std::vector<std::string_view> all_policy_keys() {
+  std::vector<std::string_view> keys;
+  for (const PolicyInfo& policy : all_policies()) {
+    for (const std::string_view key : policy.keys) {
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
+std::string policies_that_read(std::string_view key) {
+  std::vector<std::string_view> names;
+  for (const PolicyInfo& policy : all_policies()) {
+    if (reads_key(policy, key)) names.push_back(policy.name);
+  }
+  return join_names(names);
+}
+
+bool is_about_chunks(std::string_view key) {
+  return key == "prefill_chunk_size" || key == "max_prefill_chunks_per_step" ||
+         key == "max_num_partial_prefills" || key == "min_chunk_size";
+}
+
+std::vector<std::string_view> keys_of(const PolicyInfo& policy) {
+  std::vector<std::string_view> keys = {"policy"};
+  keys.insert(keys.end(), policy.keys.begin(), policy.keys.end());
+  return keys;
+}
+
+// Where options stand that engines give to their scheduler, and we elsewhere.
+struct Elsewhere {
+  std::string_view option;
+  std::string_view place;
+};
+constexpr Elsewhere kElsewhere[] = {
+    {"max_num_seqs", "engine.max_num_seqs"},
+    {"max_running_requests", "engine.max_num_seqs"},
+    {"max_batch_size", "engine.max_num_seqs"},
+    {"n_parallel", "engine.max_num_seqs"},
+    {"parallel", "engine.max_num_seqs"},
+    {"max_model_len", "engine.max_model_len"},
+    {"context_length", "engine.max_model_len"},
+    {"async_scheduling", "engine.async_depth: 2"},
+    {"disable_overlap_schedule", "engine.async_depth: 1"},
+    {"block_size", "kv_cache.block_size"},
+    {"page_size", "kv_cache.block_size"},
+    {"tokens_per_block", "kv_cache.block_size"},
+    {"num_gpu_blocks_override", "kv_cache.num_blocks"},
+    {"watermark", "kv_cache.watermark"},
+    {"enable_prefix_caching", "kv_cache.enable_prefix_caching"},
+    {"disable_radix_cache", "kv_cache.enable_prefix_caching: false"},
+    {"gpu_memory_utilization", "cost_model.gpu_memory_utilization"},
+    {"mem_fraction_static", "cost_model.gpu_memory_utilization"},
+};
+
+// What to say of a key that no policy reads.
+std::string unknown_policy_key(const PolicyInfo& policy, std::string_view key) {
+  const std::vector<std::string_view> allowed = keys_of(policy);
+  for (const Elsewhere& elsewhere : kElsewhere) {
+    if (elsewhere.option != key) continue;
+    return "unknown key (here it is " + std::string(elsewhere.place) +
+           "); allowed: " + join_names(allowed);
+  }
+  const std::string_view nearest = nearest_name(key, allowed);
+  const std::string hint = nearest.empty() ? "" : " (did you mean '" + std::string(nearest) + "'?)";
+  return "unknown key" + hint + "; allowed: " + join_names(allowed);
+}
+
+std::string policy_complaint(const PolicyInfo& policy, std::string_view key) {
+  const std::string readers = policies_that_read(key);
+  if (policy.name == "static" && is_about_chunks(key)) {
+    return "static batching cannot prefill in chunks, it forms a batch once and prefills whole "
+           "prompts; allowed: policy " +
+           readers;
+  }
+  return "policy '" + std::string(policy.name) + "' has no use for this key (it belongs to " +
+         readers + "); allowed: " + join_names(keys_of(policy));
+}
+
+Unused unused_by_policy(std::string_view name) {
+  const PolicyInfo* policy = find_policy(name);
+  if (policy == nullptr) return {};
+  Unused unused;
+  for (const std::string_view key : all_policy_keys()) {
+    if (!reads_key(*policy, key)) unused.keys.push_back({key, policy_complaint(*policy, key)});
+  }
+  return unused;
+}
+
+Unused unused_by_backend(std::string_view name) {
+  if (name != "slotted") return {};
+  Unused unused;
+  for (const std::string_view key : {"block_size", "num_blocks", "allocation", "watermark",
+                                     "enable_prefix_caching", "sliding_window"}) {
+    unused.keys.push_back({key,
+                           "the slotted backend has max_num_seqs slots of max_model_len tokens "
+                           "and no use for this key; allowed: backend paged, or the key left out"});
+  }
+  return unused;
+}
+
+Unused unused_by_noise(std::string_view name) {
+  if (name != "none") return {};
+  return {
+      {{"noise_seeds",
+        "without noise every simulation is the same; allowed: noise calibrated, or the key left "
+        "out"}},
+      {}};
+}
+
+std::vector<Choice> list_choices() {
+  std::vector<Choice> choices = {{"scheduler", "policy", unused_by_policy},
+                                 {"kv_cache", "backend", unused_by_backend},
+                                 {"cost_model", "noise", unused_by_noise}};
+  for (Choice choice : workload_choices()) {
+    choice.section = choice.section.empty() ? "workload" : "workload." + choice.section;
+    choices.push_back(std::move(choice));
+  }
+  return choices;
+}
+
+}  // namespace
+
+void refuse_unknown_policy_keys(const ConfigNode& source, const std::string& path) {
+  const ConfigNode* section = source.find("scheduler");
+  if (section == nullptr || section->kind != ConfigNode::Kind::Map) return;
+  const ConfigNode* chosen = section->find("policy");
+  const PolicyInfo* policy =
+      find_policy(chosen == nullptr ? SchedulerConfig().policy : chosen->scalar);
+  if (policy == nullptr) return;  // reading will say so
+  std::vector<std::string_view> known = all_policy_keys();
+  known.push_back("policy");
+  for (const ConfigNode::Entry& entry : section->entries) {
+    if (std::find(known.begin(), known.end(), entry.key) != known.end()) continue;
+    fail_unknown_key(entry.value.where, path + "scheduler." + entry.key,
+                     unknown_policy_key(*policy, entry.key));
+  }
+}
+
+bool reads_key(const PolicyInfo& policy, std::string_view key) {
+  return std::find(policy.keys.begin(), policy.keys.end(), key) != policy.keys.end();
+}
+
+std::span<const Choice> scenario_choices() {
+  static const std::vector<Choice> choices = list_choices();
+  return choices;
+}
+
+}  // namespace metronome

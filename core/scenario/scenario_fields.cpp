@@ -1,0 +1,178 @@
+// The keys of a scenario: names, ranges and meaning, each said once.
+#include <algorithm>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/config/config_limits.h"
+#include "core/engine/policy_registry.h"
+#include "core/scenario/scenario.h"
+#include "core/scenario/scenario_keys.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::string_view kWeights[] = {"auto", "random"};
+constexpr std::string_view kInvariances[] = {"none", "chunk", "full"};
+constexpr std::string_view kBatchings[] = {"ragged", "padded"};
+constexpr std::string_view kNoises[] = {"none", "calibrated"};
+
+constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
+
+template <class Config>
+void visit_section(FieldVisitor& visitor, const char* key, Config& config, const char* doc) {
+  if (!visitor.open_section(key, doc)) return;
+  visit_fields(visitor, config);
+  visitor.close_section();
+}
+
+}  // namespace
+
+void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
+  visitor.text("file", config.file,
+               "measured step times: a name of `metronome list costs`, or the path of a file that "
+               "`metronome calibrate` wrote, relative to the scenario's folder; by --set, to the "
+               "current one; empty: the hardware's roofline");
+  visitor.choice("batching", config.batching, kBatchings,
+                 "sequences packed, or padded to the longest of the batch");
+  visitor.boolean("gather_kv", config.gather_kv, "copy KV out of its blocks before attention");
+  visitor.integer("tensor_parallel_size", config.tensor_parallel_size, 1, 64,
+                  "GPUs that share each layer");
+  visitor.optional_number("host_gap_us", config.host_gap_us, 0, 1e6,
+                          "host time between steps, microseconds; null: the file's, else the "
+                          "hardware's, else the engine's (metronome list policies)");
+  visitor.number(
+      "cold_start_ms", config.cold_start_ms, 0, 1e6,
+      "host time of the engine's first launch, in which it looks at no arrival; simulated");
+  visitor.choice("noise", config.noise, kNoises,
+                 "step times exact, or scattered as those that a file of kind fitted was fitted "
+                 "to; drawn from the seed");
+  visitor.integer("noise_seeds", config.noise_seeds, 1, 1000,
+                  "with noise calibrated: how often `metronome run` simulates a variant, each time "
+                  "with other draws, to say between which values figures lie; results are those of "
+                  "the first, which is all that other commands take; 1: no bands");
+  visitor.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1,
+                 "share of device memory for weights and KV");
+  visitor.integer_or_auto("max_graph_tokens", config.max_graph_tokens, 0, 65536,
+                          "with a measured profile: tokens of the largest pass that runs as a CUDA "
+                          "graph; auto: min(2 max_num_seqs, 512)");
+}
+
+void visit_fields(FieldVisitor& visitor, SamplingConfig& config) {
+  visitor.number("temperature", config.temperature, 0, 100, "0: greedy");
+  visitor.integer("top_k", config.top_k, 0, kMaxInt32, "keep the k likeliest tokens; 0: all");
+  visitor.number("top_p", config.top_p, 1e-6, 1,
+                 "keep the likeliest tokens that together reach this share");
+  visitor.number("min_p", config.min_p, 0, 1,
+                 "keep tokens at least this share as likely as the likeliest");
+  visitor.optional_integer("seed", config.seed, 0, kMaxSeed,
+                           "each request draws from its own seed made of it; null: the scenario's");
+  visitor.integers("stop_token_ids", config.stop_token_ids, 0, kMaxInt32,
+                   "a request ends with the first of them");
+  visitor.boolean("ignore_eos", config.ignore_eos,
+                  "outputs are as long as the workload says, end-of-text tokens or not");
+  visitor.optional_integer("logprobs", config.logprobs, 0, 1024,
+                           "likeliest tokens written to outputs.jsonl beside the sampled; null: "
+                           "no logprobs");
+}
+
+void visit_fields(FieldVisitor& visitor, CpuConfig& config) {
+  visitor.integer_or_auto("threads", config.threads, 1, 1024,
+                          "threads that compute; auto: the processors this process may use");
+  visitor.optional_number("kv_cache_gib", config.kv_cache_gib, 0.001, 1e6,
+                          "memory for KV blocks with kv_cache.num_blocks auto, GiB; null: half of "
+                          "what is available");
+}
+
+void visit_fields(FieldVisitor& visitor, CudaConfig& config) {
+  visitor.integer("device", config.device, 0, 63, "GPU, as the driver numbers them");
+  visitor.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1,
+                 "share of the GPU's memory for weights, activations and KV");
+  visitor.optional_number("kv_cache_gib", config.kv_cache_gib, 0.001, 1e6,
+                          "memory for KV blocks with kv_cache.num_blocks auto, GiB; null: what "
+                          "gpu_memory_utilization leaves");
+  visitor.choice("invariance", config.invariance, kInvariances,
+                 "chunk: a prompt's bits do not depend on how it is cut; full: no token's bits "
+                 "depend on its batch, slower; none: fastest");
+  visitor.boolean("graphs", config.graphs, "replay decode steps as CUDA graphs");
+  visitor.boolean("early_launches", config.early_launches,
+                  "bring a kernel's blocks up while the one in front ends; compute capability 9.0");
+  visitor.boolean("wgmma_attention", config.wgmma_attention,
+                  "prompts attend by wgmma and bulk copies; compute capability 9.0, blocks of a "
+                  "multiple of 8 tokens");
+  visitor.boolean(
+      "wgmma_products", config.wgmma_products,
+      "linear layers of prompts by wgmma and bulk copies, the activation inside; compute "
+      "capability 9.0");
+  visitor.boolean("fused_decodes", config.fused_decodes,
+                  "of up to 16 decodes, compute norms and activations in the products' kernels");
+  visitor.integer("max_pass_tokens", config.max_pass_tokens, 16, 131072,
+                  "tokens of a forward pass at most; larger steps take several");
+}
+
+void visit_fields(FieldVisitor& visitor, ResultsConfig& config) {
+  visitor.boolean("steps", config.steps, "write steps.jsonl");
+  visitor.boolean("requests", config.requests, "write requests.jsonl");
+  visitor.boolean("trace", config.trace,
+                  "write trace.json, for ui.perfetto.dev; of a long run the part around its "
+                  "longest stall");
+  visitor.boolean("outputs", config.outputs,
+                  "write outputs.jsonl, the tokens; backends that compute");
+  visitor.boolean("report", config.report, "show the run in report.html");
+}
+
+void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
+  std::int64_t seed = static_cast<std::int64_t>(scenario.seed);
+  visitor.integer("seed", seed, 0, kMaxSeed, "of every random draw");
+  scenario.seed = static_cast<std::uint64_t>(seed);
+  visitor.text("model", scenario.model,
+               "catalogue name, or path of a Hugging Face config.json or model folder, relative to "
+               "the scenario's folder; by --set, to the current one");
+  visitor.choice("weights", scenario.weights, kWeights,
+                 "backends that compute: the files of the model folder, or drawn from the seed; "
+                 "auto: files where the model is a folder");
+  visitor.text("hardware", scenario.hardware,
+               "simulation, and policy slo: catalogue name, or the path of a YAML file with one "
+               "entry");
+  visit_section(visitor, "engine", scenario.engine, "the serving engine");
+  visit_section(visitor, "kv_cache", scenario.kv_cache, "key-value cache");
+  visit_section(visitor, "scheduler", scenario.scheduler, "the policy and its settings");
+  visit_section(visitor, "cost_model", scenario.cost_model, "step times in simulation");
+  visit_section(visitor, "sampling", scenario.sampling, "tokens; backends that compute");
+  visit_section(visitor, "cpu", scenario.cpu, "backend cpu");
+  visit_section(visitor, "cuda", scenario.cuda, "backend cuda");
+}
+
+void visit_after_workload(FieldVisitor& visitor, Scenario& scenario) {
+  visit_section(visitor, "slo", scenario.slo, "latency limits a good request meets");
+  visit_section(visitor, "results", scenario.results, "what is written");
+}
+
+void visit_fields(FieldVisitor& visitor, Scenario& scenario) {
+  visit_before_workload(visitor, scenario);
+  visit_section(visitor, "workload", scenario.workload, "requests and their arrivals");
+  visit_after_workload(visitor, scenario);
+}
+
+std::vector<DocumentedKey> documented_scenario_keys() {
+  std::vector<DocumentedKey> keys = {
+      {"description", "text", "any text", "\"\"", "what the scenario shows", ""}};
+  Scenario defaults;
+  for (DocumentedKey& key : document_fields([&](FieldVisitor& v) { visit_fields(v, defaults); })) {
+    keys.push_back(std::move(key));
+  }
+  keys.push_back({"backends", "mapping", "sim, cpu, cuda: each with any other keys", "none",
+                  "what is different where that backend runs the scenario", ""});
+  keys.push_back({"variants", "list of mappings", "each with a unique `name` and any other keys",
+                  "none", "settings to run side by side on the same workload", ""});
+  keys.push_back({"sweep", "mapping", "over: {KEY: [VALUE, ...]}, points: [{KEY: VALUE, ...}]",
+                  "none", "the settings that `metronome sweep` runs the scenario at", ""});
+  return keys;
+}
+
+std::string Scenario::to_json() const {
+  Scenario shown = *this;
+  const FieldVisit visit = [&shown](FieldVisitor& visitor) { visit_fields(visitor, shown); };
+  return fields_to_json(visit, unused_keys(fields_to_node(visit), scenario_choices()));
+}
+
+}  // namespace metronome

@@ -1,0 +1,27 @@
+// What reading, merging, validating and showing a scenario share.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/engine/policy_registry.h"
+#include "core/scenario/scenario.h"
+
+namespace metronome {
+
+// Every choice of a scenario with the keys that each of its values has no use for: policy, KV
+// backend, and those of workload_choices().
+std::span<const Choice> scenario_choices();
+
+// Throws ConfigError for a key of `scheduler` that no policy reads; names those of the chosen one.
+// `path` is the dotted prefix of the tree, empty or ending in a dot.
+void refuse_unknown_policy_keys(const ConfigNode& source, const std::string& path);
+
+// The fields of a scenario around its `workload`, which read_workload_config() reads.
+void visit_before_workload(FieldVisitor& visitor, Scenario& scenario);
+void visit_after_workload(FieldVisitor& visitor, Scenario& scenario);
+
+}  // namespace metronome

@@ -1,0 +1,172 @@
+// What no single field of a scenario can tell.
+#include "core/base/error.h"
+#include "core/engine/policy_registry.h"
+#include "core/scenario/scenario.h"
+#include "core/scenario/scenario_keys.h"
+
+namespace metronome {
+namespace {
+
+// Complains about a key: where it stands, or else where its section or the document begins.
+[[noreturn]] void fail_at(const ConfigNode& source, const std::string& key,
+                          const std::string& message) {
+  const ConfigNode* node = source.find_path(key);
+  if (node == nullptr) node = source.find(std::string_view(key).substr(0, key.find('.')));
+  fail_config(node == nullptr ? source.where : node->where, key, message);
+}
+
+void require_key(const ConfigNode& source, const std::string& key, const std::string& value,
+                 const std::string& allowed) {
+  if (source.find_path(key) == nullptr) {
+    fail_at(source, key, "required key is missing; allowed: " + allowed);
+  }
+  if (value.empty()) fail_at(source, key, "must not be empty; allowed: " + allowed);
+}
+
+// The workload, which is read later, checks itself.
+void check_choices(const Scenario& scenario, const ConfigNode& source) {
+  Scenario shown = scenario;
+  const ConfigNode chosen =
+      fields_to_node([&shown](FieldVisitor& visitor) { visit_before_workload(visitor, shown); });
+  refuse_unused_keys(source, chosen, scenario_choices(), "");
+}
+
+void check_policy(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
+  const std::string name(policy.name);
+  if (!policy.allows_order && scenario.scheduler.order != QueueOrder::Fcfs) {
+    fail_at(source, "scheduler.order",
+            "policy '" + name + "' serves first come, first served only; allowed: fcfs");
+  }
+  if (policy.requires_separate && scenario.engine.step_shape == StepShape::Mixed) {
+    fail_at(source, "engine.step_shape",
+            "policy '" + name + "' prefills and decodes in two passes; allowed: auto, separate");
+  }
+  const bool caches = scenario.kv_cache.enable_prefix_caching.value_or(false);
+  if (caches && policy.prefix_caching == PrefixCaching::Never) {
+    fail_at(source, "kv_cache.enable_prefix_caching",
+            "policy '" + name + "' does not reuse cached prefixes; allowed: false");
+  }
+  const bool is_paged = scenario.kv_cache.backend == KvBackend::Paged;
+  if (!is_paged && policy.requires_paged) {
+    fail_at(source, "kv_cache.backend",
+            "policy '" + name + "' needs a free block beside those in use; allowed: paged");
+  }
+  if (is_paged && !caches && policy.prefix_caching == PrefixCaching::Always) {
+    fail_at(source, "kv_cache.enable_prefix_caching",
+            "policy '" + name + "' always reuses cached prefixes; allowed: true");
+  }
+  if (!policy.allows_allocation && scenario.kv_cache.allocation != KvAllocation::Incremental) {
+    fail_at(source, "kv_cache.allocation",
+            "policy '" + name + "' takes blocks when its engine does; allowed: incremental");
+  }
+  if (!policy.allows_watermark && *scenario.kv_cache.watermark > 0) {
+    fail_at(source, "kv_cache.watermark",
+            "policy '" + name + "' keeps no blocks free, as its engine; allowed: 0, or null");
+  }
+  if (scenario.kv_cache.sliding_window > 0 && !policy.allows_sliding_window) {
+    fail_at(source, "kv_cache.sliding_window",
+            "policy '" + name + "' keeps one group of layers; allowed: 0");
+  }
+}
+
+void check_token_budget(const Scenario& scenario, const ConfigNode& source,
+                        const PolicyInfo& policy) {
+  if (!reads_key(policy, "max_num_batched_tokens")) return;
+  const std::int64_t budget = token_budget(scenario.scheduler);
+  const std::int64_t seqs = scenario.engine.max_num_seqs;
+  if (budget >= seqs) return;
+  const std::string reason = ", but every running request needs a token of its own in each step";
+  if (source.find_path("scheduler.max_num_batched_tokens") != nullptr) {
+    fail_at(source, "scheduler.max_num_batched_tokens",
+            std::to_string(budget) + " is less than engine.max_num_seqs " + std::to_string(seqs) +
+                reason + "; allowed: at least " + std::to_string(seqs));
+  }
+  fail_at(source, "engine.max_num_seqs",
+          std::to_string(seqs) + " is more than scheduler.max_num_batched_tokens " +
+              std::to_string(budget) + reason + "; allowed: at most " + std::to_string(budget));
+}
+
+// Sarathi's chunk holds the decodes too, and what they leave must not be less than nothing.
+void check_sarathi_chunks(const Scenario& scenario, const ConfigNode& source,
+                          const PolicyInfo& policy) {
+  if (policy.name != "sarathi") return;
+  const SarathiConfig& config = scenario.scheduler.sarathi;
+  const auto require_room = [&](const std::string& key, std::int64_t chunk) {
+    const std::int64_t seqs = scenario.engine.max_num_seqs;
+    if (chunk >= seqs) return;
+    fail_at(source, "scheduler." + key,
+            std::to_string(chunk) + " is less than engine.max_num_seqs " + std::to_string(seqs) +
+                ", but every decode takes a token of the chunk; allowed: at least " +
+                std::to_string(seqs));
+  };
+  if (!config.enable_dynamic_chunking_schedule) {
+    return require_room("chunk_size", config.chunk_size);
+  }
+  const auto require_multiple = [&](const std::string& key, std::int64_t chunk) {
+    if (chunk % 32 == 0) return;
+    fail_at(source, "scheduler." + key,
+            std::to_string(chunk) + " is not a multiple of 32; allowed: 32, 64, 96, ...");
+  };
+  require_multiple("low_chunk_size", config.low_chunk_size);
+  require_multiple("high_chunk_size", config.high_chunk_size);
+  require_room("low_chunk_size", config.low_chunk_size);
+  if (config.high_chunk_size >= config.low_chunk_size) return;
+  fail_at(source, "scheduler.high_chunk_size",
+          std::to_string(config.high_chunk_size) + " is less than scheduler.low_chunk_size " +
+              std::to_string(config.low_chunk_size) + "; allowed: at least as much");
+}
+
+// TensorRT-LLM's chunks end where KV blocks do.
+void check_chunk_unit(const Scenario& scenario, const ConfigNode& source,
+                      const PolicyInfo& policy) {
+  if (!reads_key(policy, "chunk_unit_size")) return;
+  const std::int64_t unit = scenario.scheduler.tensorrt_llm.chunk_unit_size;
+  const std::int64_t block = scenario.kv_cache.block_size;
+  if (scenario.kv_cache.backend == KvBackend::Slotted || unit % block == 0) return;
+  fail_at(source, "scheduler.chunk_unit_size",
+          std::to_string(unit) + " is not a multiple of kv_cache.block_size " +
+              std::to_string(block) + "; allowed: 0 (a block), or a multiple of it");
+}
+
+void check_targets(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
+  const SloPolicyConfig& targets = scenario.scheduler.slo;
+  if (!policy.predicts_steps || targets.itl_target_ms || targets.tpot_target_ms) return;
+  fail_at(source, "scheduler.itl_target_ms",
+          "policy '" + std::string(policy.name) +
+              "' chooses chunks by a time between tokens; allowed: a number, or slo.itl_ms, "
+              "slo.tpot_ms or scheduler.tpot_target_ms in its place");
+}
+
+void check_chunk_sizes(const Scenario& scenario, const ConfigNode& source,
+                       const PolicyInfo& policy) {
+  if (!reads_key(policy, "min_chunk_size")) return;
+  const SchedulerConfig& config = scenario.scheduler;
+  const auto require_at_most = [&](std::int64_t limit, const std::string& limit_key) {
+    if (config.min_chunk_size <= limit) return;
+    fail_at(source, "scheduler.min_chunk_size",
+            std::to_string(config.min_chunk_size) + " is more than scheduler." + limit_key + " " +
+                std::to_string(limit) + "; allowed: 1 to " + std::to_string(limit));
+  };
+  if (config.prefill_chunk_size.has_value()) {
+    require_at_most(*config.prefill_chunk_size, "prefill_chunk_size");
+  }
+  require_at_most(token_budget(config), "max_num_batched_tokens");
+}
+
+}  // namespace
+
+void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
+  require_key(source, "model", scenario.model,
+              "a name of the catalogue, or a path to a config.json or model folder");
+  const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
+  METRONOME_CHECK(policy != nullptr, "reading refuses unknown policies");
+  check_choices(scenario, source);
+  check_policy(scenario, source, *policy);
+  check_token_budget(scenario, source, *policy);
+  check_sarathi_chunks(scenario, source, *policy);
+  check_chunk_unit(scenario, source, *policy);
+  check_chunk_sizes(scenario, source, *policy);
+  check_targets(scenario, source, *policy);
+}
+
+}  // namespace metronome

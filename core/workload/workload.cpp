@@ -1,0 +1,89 @@
+#include "core/workload/workload.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/rng.h"
+
+namespace metronome {
+
+namespace {
+
+// Row i of what a workload keeps in one array for all requests; empty where it has none.
+template <class T, class Begin>
+std::span<const T> row_of(const std::vector<T>& items, const std::vector<Begin>& begins,
+                          std::size_t i) {
+  if (i + 1 >= begins.size()) return {};
+  return std::span<const T>(items).subspan(begins[i], begins[i + 1] - begins[i]);
+}
+
+void append_drawn_ids(const PromptSegment& segment, std::uint64_t seed, std::int64_t vocab_size,
+                      std::vector<TokenId>& out) {
+  // A counter-based hash: token k depends on nothing but seed, content and k, so a segment that
+  // is cut short agrees with the longer one as far as it goes.
+  const std::uint64_t key = mix64(mix64(seed) ^ segment.content);
+  const auto num_ids = static_cast<std::uint64_t>(vocab_size);
+  for (std::int32_t k = 0; k < segment.num_tokens; ++k) {
+    const std::uint64_t drawn = mix64(key + static_cast<std::uint64_t>(k));
+    out.push_back(TokenId(static_cast<std::int32_t>(drawn % num_ids)));
+  }
+}
+
+}  // namespace
+
+std::span<const TokenId> Workload::prompt_ids(RequestId request) const {
+  return row_of(token_ids, token_begin, index(request));
+}
+
+std::span<const PromptSegment> Workload::prompt_segments(RequestId request) const {
+  return row_of(segments, segment_begin, index(request));
+}
+
+std::string Workload::token_id_error(std::int64_t vocab_size) const {
+  const auto bad = std::find_if(token_ids.begin(), token_ids.end(),
+                                [vocab_size](TokenId id) { return value(id) >= vocab_size; });
+  if (bad == token_ids.end()) return {};
+  const auto position = static_cast<std::uint64_t>(bad - token_ids.begin());
+  const auto next = std::upper_bound(token_begin.begin(), token_begin.end(), position);
+  return "request " + std::to_string(next - token_begin.begin() - 1) + " has token id " +
+         std::to_string(value(*bad)) + "; allowed: the model's ids, 0 to " +
+         std::to_string(vocab_size - 1);
+}
+
+void Workload::prompt_token_ids(std::size_t i, std::uint64_t seed, std::int64_t vocab_size,
+                                std::vector<TokenId>& out) const {
+  METRONOME_CHECK(i < requests.size(), "request " + std::to_string(i) + " is not in the workload");
+  METRONOME_CHECK(vocab_size >= 1 && vocab_size <= INT32_MAX, "vocabulary size out of range");
+  out.clear();
+  out.reserve(static_cast<std::size_t>(requests[i].num_prompt_tokens));
+  if (!token_begin.empty()) {
+    for (std::uint64_t k = token_begin[i]; k < token_begin[i + 1]; ++k) {
+      METRONOME_CHECK(value(token_ids[k]) < vocab_size, "given ids were checked before");
+      out.push_back(token_ids[k]);
+    }
+  } else if (!segment_begin.empty()) {
+    for (std::size_t s = segment_begin[i]; s < segment_begin[i + 1]; ++s) {
+      append_drawn_ids(segments[s], seed, vocab_size, out);
+    }
+  } else {
+    append_drawn_ids({content_id(ContentKind::Request, i), requests[i].num_prompt_tokens}, seed,
+                     vocab_size, out);
+  }
+  METRONOME_CHECK(
+      out.size() == static_cast<std::size_t>(requests[i].num_prompt_tokens),
+      "segments or token ids of request " + std::to_string(i) + " do not add up to its prompt");
+}
+
+std::int64_t Workload::total_prompt_tokens() const {
+  std::int64_t total = 0;
+  for (const RequestSpec& request : requests) total += request.num_prompt_tokens;
+  return total;
+}
+
+std::int64_t Workload::total_output_tokens() const {
+  std::int64_t total = 0;
+  for (const RequestSpec& request : requests) total += request.max_output_tokens;
+  return total;
+}
+
+}  // namespace metronome

@@ -1,0 +1,32 @@
+// Hands the requests of a workload to the engine when they are due.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "core/engine/arrival_source.h"
+#include "core/engine/request.h"
+#include "core/workload/workload.h"
+
+namespace metronome {
+
+class WorkloadArrivals final : public ArrivalSource {
+ public:
+  // `workload` outlives this.
+  explicit WorkloadArrivals(const Workload& workload);
+
+  std::optional<RequestSpec> take_due(TimeNs now, std::int64_t step) override;
+  TimeNs next_time() const override;
+  std::optional<std::int64_t> next_step() const override;
+  void on_ended(TimeNs now) override;  // a client of a closed loop has got its answer
+  std::size_t num_total() const override { return workload_.requests.size(); }
+  std::size_t num_taken() const { return next_; }
+
+ private:
+  const Workload& workload_;
+  std::size_t next_ = 0;
+  std::deque<TimeNs> free_clients_;  // ClosedLoop: when each idle client sends its next request
+};
+
+}  // namespace metronome

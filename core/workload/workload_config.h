@@ -1,0 +1,128 @@
+// The `workload` section of a scenario.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/config/config_choice.h"
+#include "core/config/config_reader.h"
+
+namespace metronome {
+
+// Trace: the arrival times in the trace file; what a trace without `arrivals` beside it means.
+enum class ArrivalProcess : std::uint8_t {
+  Poisson,
+  Gamma,
+  Constant,
+  Burst,
+  ClosedLoop,
+  Steps,
+  Trace
+};
+enum class LengthDistribution : std::uint8_t { Fixed, Uniform, Lognormal, Empirical };
+enum class PrefixKind : std::uint8_t { None, Groups, Tree };
+enum class TraceFormat : std::uint8_t { Auto, Azure, Mooncake, Vidur, BurstGpt, ShareGpt };
+
+// No synthetic arrival time and no length is larger than these; errors name them.
+constexpr std::int64_t kMaxRequests = 100'000'000;
+constexpr std::int64_t kMaxLengthTokens = 100'000'000;  // a prompt, a shared prefix, an output
+constexpr std::int64_t kMaxArrivalSeconds = 1'000'000'000;
+
+// Poisson, gamma and constant arrivals follow vLLM's serving benchmark: n gaps are drawn (gamma
+// with shape `burstiness` and mean 1/rate; Poisson is burstiness 1, constant is its limit at
+// infinity), added up, and scaled so that the last of the n requests arrives at n/rate seconds.
+// The first request therefore comes one gap after the start. A rate of .inf: all at 0.
+struct ArrivalConfig {
+  ArrivalProcess process = ArrivalProcess::Poisson;
+  double rate = 1.0;                // requests/s: poisson, gamma, constant
+  double burstiness = 1.0;          // gamma: vLLM's, 1 = Poisson, below 1 burstier
+  std::int64_t burst_size = 0;      // burst: requests at once; 0 = all of them
+  double burst_interval_s = 0;      // burst: between bursts
+  std::int32_t concurrency = 1;     // closed_loop
+  double think_time_ms = 0;         // closed_loop
+  std::vector<std::int64_t> steps;  // steps: arrival step of each request, never decreasing
+  SourceLocation where;             // for messages; not a key
+};
+
+struct LengthConfig {
+  LengthDistribution distribution = LengthDistribution::Fixed;
+  std::int64_t value = 512;          // fixed
+  std::int64_t min = 1;              // uniform (inclusive); clamp for lognormal
+  std::int64_t max = 1 << 20;        // uniform (inclusive); clamp for lognormal
+  double median = 0;                 // lognormal
+  double p99 = 0;                    // lognormal
+  std::vector<std::int64_t> values;  // empirical
+  std::vector<double> weights;       // empirical; empty = equal
+};
+
+struct PriorityConfig {
+  std::vector<std::int64_t> values;  // empty = all 0
+  std::vector<double> weights;       // empty = equal
+};
+
+// Prefixes that requests share, prepended to their drawn prompts. In a tree, level 1 is one node
+// shared by every request, level 2 has `branching` nodes, level 3 `branching` squared; a request
+// follows one path down, every child equally likely.
+struct PrefixConfig {
+  PrefixKind kind = PrefixKind::None;
+  std::int64_t num_groups = 1;     // groups: requests of a group share one prefix
+  std::int64_t prefix_tokens = 0;  // groups: length of it; tree: tokens per level
+  std::int64_t depth = 1;          // tree: levels
+  std::int64_t branching = 2;      // tree: children per node
+};
+
+// Recorded requests. A trace brings its own lengths and arrival times (shifted so that the first
+// request arrives at 0); an `arrivals` section beside it replaces its times by a synthetic
+// process over its requests in order. Formats are described in core/workload/workload_trace.h.
+//
+// `trace: FILE` is short for `trace: {file: FILE}`, `trace: null` for `trace: {file: ""}`: no
+// trace, which a variant says to get rid of an inherited one.
+struct TraceConfig {
+  std::string file;  // what is opened: absolute, or the current folder's; empty = synthetic
+  TraceFormat format = TraceFormat::Auto;
+  std::int64_t limit = 0;   // first N requests; 0 = all
+  double rate_scale = 1.0;  // 2 = arrivals twice as dense
+  bool jitter = false;      // mooncake: spread arrivals over their 3 s bucket
+  // When each request of the trace came to a real server, a path like `file`; empty = as the trace
+  // says.
+  std::string request_log;
+  SourceLocation where;  // of `file`, for messages; not a key
+};
+
+struct WorkloadConfig {
+  std::int64_t num_requests = 0;  // synthetic workloads
+  ArrivalConfig arrivals;
+  LengthConfig prompt_tokens;
+  LengthConfig output_tokens;
+  PriorityConfig priority;
+  PrefixConfig prefix;  // prepended to the drawn prompt
+  TraceConfig trace;
+};
+
+class Workload;
+
+// Reads one `workload` mapping. `base_dir` resolves a relative trace path, unless `--set` gave it:
+// that one is relative to the current folder. Throws ConfigError for
+// unknown keys, wrong types, required keys that are missing, and keys that the chosen process,
+// distribution or trace has no use for. Whether the trace can be read is found out by
+// make_workload.
+WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& path,
+                                    const std::string& base_dir);
+void visit_fields(FieldVisitor& visitor, WorkloadConfig& config);
+
+// Arrival process, distributions, kind of prefix, and whether there is a trace, with the keys that
+// each has no use for. Sections are relative to the `workload` mapping. A trace over drawn requests
+// replaces their arrivals too, unless others are given beside it.
+std::span<const Choice> workload_choices();
+
+// Writes out a short form of `trace` in a `workload` mapping, so that it merges like the long one.
+void expand_trace_shorthand(ConfigNode& workload);
+
+// Draws or reads the workload. Same config and seed give the same workload on every compiler.
+// Throws ConfigError for an unreadable or malformed trace (file, line, what is wrong).
+Workload make_workload(const WorkloadConfig& config, std::uint64_t seed);
+
+}  // namespace metronome

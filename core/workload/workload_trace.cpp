@@ -1,0 +1,259 @@
+#include "core/workload/workload_trace.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/base/rng.h"
+#include "core/workload/workload_trace_parse.h"
+
+namespace metronome {
+
+namespace {
+
+constexpr TimeNs kMooncakeBucketNs = 3 * kNsPerSecond;
+
+[[noreturn]] void fail_file(const TraceConfig& config, const std::string& problem) {
+  fail_config(config.where, "workload.trace.file", problem + "; it must be a readable trace file");
+}
+
+std::string read_whole_file(const TraceConfig& config, const std::string& path) {
+  namespace fs = std::filesystem;
+  const std::string name = "'" + path + "'";
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) fail_file(config, name + " does not exist");
+  if (fs::is_directory(status)) fail_file(config, name + " is a folder");
+  std::ifstream stream(path, std::ios::binary | std::ios::ate);
+  const std::streamoff size = stream ? static_cast<std::streamoff>(stream.tellg()) : -1;
+  if (size < 0) fail_file(config, name + " cannot be read");
+  std::string text(static_cast<std::size_t>(size), '\0');
+  stream.seekg(0);
+  if (!stream.read(text.data(), size)) fail_file(config, name + " cannot be read");
+  return text;
+}
+
+TraceFormat detect_format(TraceLines lines) {
+  if (!lines.next()) return TraceFormat::Auto;
+  const std::string_view first = lines.line();
+  const auto has = [first](std::string_view field) {
+    return first.find(field) != std::string_view::npos;
+  };
+  if (!first.starts_with('{')) return detect_csv_format(first);
+  if (has("\"hash_ids\"") || has("\"input_length\"")) return TraceFormat::Mooncake;
+  if (has("\"input_toks\"") || has("\"input_tok_ids\"")) return TraceFormat::ShareGpt;
+  return TraceFormat::Auto;
+}
+
+[[noreturn]] void fail_unknown_format(TraceLines lines) {
+  lines.next();
+  lines.fail("unknown trace format",
+             quote_for_message(lines.line()) +
+                 "; allowed: CSV with a header of azure (TIMESTAMP, ContextTokens, "
+                 "GeneratedTokens), vidur (arrived_at, num_prefill_tokens, num_decode_tokens or "
+                 "arrival_s, prompt_tokens, output_tokens) or burstgpt (Timestamp, Request tokens, "
+                 "Response tokens); JSON lines of mooncake (timestamp, input_length, "
+                 "output_length, hash_ids) or sharegpt (input_toks, output_toks, arrival_time_ns, "
+                 "input_tok_ids)");
+}
+
+void parse_trace(TraceLines& lines, TraceFormat format, Workload& workload) {
+  switch (format) {
+    case TraceFormat::Mooncake: return parse_mooncake_trace(lines, workload);
+    case TraceFormat::ShareGpt: return parse_sharegpt_trace(lines, workload);
+    case TraceFormat::Azure:
+    case TraceFormat::Vidur:
+    case TraceFormat::BurstGpt: return parse_csv_trace(lines, format, workload);
+    case TraceFormat::Auto: break;
+  }
+  METRONOME_CHECK(false, "the format is known by now");
+}
+
+// `items` in ranges items[begin[i] .. begin[i + 1]), with the ranges put in `order`.
+template <class Item, class Offset>
+void reorder_ranges(const std::vector<std::size_t>& order, std::vector<Item>& items,
+                    std::vector<Offset>& begin) {
+  if (begin.empty()) return;
+  std::vector<Item> sorted;
+  std::vector<Offset> sorted_begin;
+  sorted.reserve(items.size());
+  sorted_begin.reserve(begin.size());
+  for (const std::size_t i : order) {
+    sorted_begin.push_back(static_cast<Offset>(sorted.size()));
+    for (std::size_t k = begin[i]; k < begin[i + 1]; ++k) sorted.push_back(items[k]);
+  }
+  sorted_begin.push_back(static_cast<Offset>(sorted.size()));
+  items = std::move(sorted);
+  begin = std::move(sorted_begin);
+}
+
+void sort_by_arrival(Workload& workload) {
+  std::vector<RequestSpec>& requests = workload.requests;
+  const auto earlier = [](const RequestSpec& a, const RequestSpec& b) {
+    return a.arrival < b.arrival;
+  };
+  if (std::is_sorted(requests.begin(), requests.end(), earlier)) return;
+  std::vector<std::size_t> order(requests.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return earlier(requests[a], requests[b]); });
+  std::vector<RequestSpec> sorted;
+  sorted.reserve(requests.size());
+  for (const std::size_t i : order) sorted.push_back(requests[i]);
+  requests = std::move(sorted);
+  reorder_ranges(order, workload.segments, workload.segment_begin);
+  reorder_ranges(order, workload.token_ids, workload.token_begin);
+}
+
+void keep_first(std::size_t count, Workload& workload) {
+  if (count >= workload.requests.size()) return;
+  workload.requests.resize(count);
+  if (!workload.segment_begin.empty()) {
+    workload.segment_begin.resize(count + 1);
+    workload.segments.resize(workload.segment_begin.back());
+  }
+  if (!workload.token_begin.empty()) {
+    workload.token_begin.resize(count + 1);
+    workload.token_ids.resize(workload.token_begin.back());
+  }
+}
+
+void read_logged_arrivals(const TraceConfig& config, Workload& workload) {
+  const std::string& path = config.request_log;
+  const std::string text = read_whole_file(config, path);
+  TraceLines lines(text, std::make_shared<const std::string>(path));
+  parse_logged_arrivals(lines, workload);
+}
+
+// Spreads each bucket's requests over its 3 s, in their order. Recorded times are multiples of
+// 3 s from the first one, give or take a few milliseconds.
+void spread_buckets(std::uint64_t seed, std::vector<RequestSpec>& requests) {
+  Rng rng(seed, "trace_jitter");
+  const TimeNs start = requests.front().arrival;
+  const auto bucket_of = [start](const RequestSpec& request) {
+    return (request.arrival - start + kMooncakeBucketNs / 2) / kMooncakeBucketNs;
+  };
+  std::vector<TimeNs> times;
+  for (std::size_t begin = 0; begin < requests.size(); begin += times.size()) {
+    const std::int64_t bucket = bucket_of(requests[begin]);
+    const TimeNs bucket_start = start + bucket * kMooncakeBucketNs;
+    times.clear();
+    for (std::size_t i = begin; i < requests.size() && bucket_of(requests[i]) == bucket; ++i) {
+      times.push_back(bucket_start + rng.uniform_int(0, kMooncakeBucketNs - 1));
+    }
+    std::sort(times.begin(), times.end());
+    for (std::size_t i = 0; i < times.size(); ++i) requests[begin + i].arrival = times[i];
+  }
+}
+
+}  // namespace
+
+bool TraceLines::next() {
+  while (!rest_.empty()) {
+    const std::size_t end = rest_.find('\n');
+    line_ = rest_.substr(0, end);
+    rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
+    ++number_;
+    if (line_.ends_with('\r')) line_.remove_suffix(1);
+    if (line_.find_first_not_of(" \t") != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+void TraceLines::fail(std::string_view field, std::string_view message) const {
+  fail_config({file_, number_}, field, message);
+}
+
+std::string quote_for_message(std::string_view text) {
+  constexpr std::size_t kMaxChars = 40;
+  std::string quoted = "'";
+  quoted.append(text.substr(0, kMaxChars));
+  return quoted += text.size() > kMaxChars ? "...'" : "'";
+}
+
+std::int64_t parse_trace_integer(const TraceLines& lines, std::string_view text,
+                                 std::string_view field, std::int64_t min, std::int64_t max) {
+  std::int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  const bool is_malformed = rest != end || error == std::errc::invalid_argument;
+  if (is_malformed) {
+    lines.fail(field, quote_for_message(text) +
+                          " is not a whole number; allowed: " + describe_range(min, max));
+  }
+  if (error != std::errc() || number < min || number > max) {
+    lines.fail(field,
+               quote_for_message(text) + " is out of range; allowed: " + describe_range(min, max));
+  }
+  return number;
+}
+
+TimeNs parse_trace_time(const TraceLines& lines, std::string_view text, std::string_view field,
+                        std::int64_t max_value, TimeNs ns_per_unit) {
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (rest != end || error == std::errc::invalid_argument) {
+    lines.fail(field, quote_for_message(text) +
+                          " is not a number; allowed: " + describe_range(0, max_value));
+  }
+  // Written so that NaN fails.
+  const bool is_in_range = number >= 0 && number <= static_cast<double>(max_value);
+  if (error != std::errc() || !is_in_range) {
+    lines.fail(field, quote_for_message(text) +
+                          " is out of range; allowed: " + describe_range(0, max_value));
+  }
+  return std::llround(number * static_cast<double>(ns_per_unit));
+}
+
+Workload read_trace(const TraceConfig& config) {
+  const std::string& path = config.file;
+  const std::string text = read_whole_file(config, path);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  std::string_view body = text;
+  if (body.starts_with(kByteOrderMark)) body.remove_prefix(kByteOrderMark.size());
+  if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    fail_file(config, "'" + path + "' is empty");
+  }
+
+  TraceLines lines(body, std::make_shared<const std::string>(path));
+  const TraceFormat format =
+      config.format == TraceFormat::Auto ? detect_format(lines) : config.format;
+  if (format == TraceFormat::Auto) fail_unknown_format(lines);
+  if (config.jitter && format != TraceFormat::Mooncake) {
+    fail_config(config.where, "workload.trace.jitter",
+                "'" + path + "' is not a mooncake trace; it belongs to mooncake");
+  }
+  Workload workload;
+  parse_trace(lines, format, workload);
+  if (workload.requests.empty()) fail_file(config, "'" + path + "' holds no request");
+  if (!config.request_log.empty()) read_logged_arrivals(config, workload);
+  sort_by_arrival(workload);
+  if (config.limit > 0) keep_first(static_cast<std::size_t>(config.limit), workload);
+  return workload;
+}
+
+void place_recorded_arrivals(const TraceConfig& config, std::uint64_t seed, Workload& workload) {
+  std::vector<RequestSpec>& requests = workload.requests;
+  METRONOME_CHECK(!requests.empty(), "a trace has at least one request");
+  if (config.jitter) spread_buckets(seed, requests);
+  const TimeNs first = requests.front().arrival;
+  const double last_s = to_seconds(requests.back().arrival - first) / config.rate_scale;
+  if (last_s > static_cast<double>(kMaxArrivalSeconds)) {
+    fail_config(config.where, "workload.trace.rate_scale",
+                "the last request would arrive after " + std::to_string(last_s) + " s; at most " +
+                    std::to_string(kMaxArrivalSeconds) + " s");
+  }
+  for (RequestSpec& request : requests) {
+    request.arrival -= first;
+    if (config.rate_scale != 1.0) {
+      request.arrival = std::llround(static_cast<double>(request.arrival) / config.rate_scale);
+    }
+  }
+}
+
+}  // namespace metronome

@@ -1,0 +1,41 @@
+// Recorded requests from a file. What each format means here:
+//
+//   azure     CSV with TIMESTAMP, ContextTokens, GeneratedTokens (the 2023 and 2024 releases of
+//             AzurePublicDataset). A time is YYYY-MM-DD HH:MM:SS with any number of decimals and
+//             an optional Z or +HH:MM; digits beyond nanoseconds are dropped.
+//   vidur     CSV with arrived_at, num_prefill_tokens, num_decode_tokens, or with arrival_s,
+//             prompt_tokens, output_tokens; seconds.
+//   burstgpt  CSV with Timestamp, Request tokens, Response tokens; seconds. A response of 0 tokens
+//             records a failed request: it is left out and counted in Workload::num_skipped.
+//   mooncake  One JSON object per line with timestamp (ms), input_length, output_length and
+//             hash_ids, one id per 512 prompt tokens. Equal ids mean equal tokens, so each becomes
+//             a PromptSegment. Arrivals were recorded in buckets of 3 s.
+//   sharegpt  One JSON object per line with input_toks, output_toks, arrival_time_ns and
+//             input_tok_ids, the prompt token by token (LLMServingSim's files).
+//
+// With a request_log the arrivals are those of that file, a JSON object per line with arrival_time
+// (s), input_toks and output_toks; the latter have to be the trace's, line by line.
+//
+// CSV columns are found by the names in the first line, in any order and beside others. A prompt
+// or an output of 0 tokens cannot be served, so it is an error (but see burstgpt). Blank lines are
+// skipped. Requests are sorted by arrival, equal times in file order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/workload/workload.h"
+#include "core/workload/workload_config.h"
+
+namespace metronome {
+
+// The requests of the file, at most config.limit of them (at least one), at the recorded times.
+// Throws ConfigError: about the file, at config.where; about a line, "file:line: column: what is
+// wrong; what is allowed".
+Workload read_trace(const TraceConfig& config);
+
+// Applies jitter, shifts arrivals so that the first request comes at 0, and applies rate_scale.
+// Requires the result of read_trace. Throws ConfigError when the last arrival gets too late.
+void place_recorded_arrivals(const TraceConfig& config, std::uint64_t seed, Workload& workload);
+
+}  // namespace metronome

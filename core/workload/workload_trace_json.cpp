@@ -1,0 +1,271 @@
+// Mooncake and ShareGPT traces: one JSON object per line. A scanner that goes over the text once
+// and builds nothing: these files are mostly long lists of numbers.
+#include <algorithm>
+#include <charconv>
+
+#include "core/workload/workload_trace_parse.h"
+
+namespace metronome {
+
+namespace {
+
+// A cursor over the JSON object of one line.
+class JsonLine {
+ public:
+  explicit JsonLine(const TraceLines& lines) : lines_(lines), rest_(lines.line()) {}
+
+  // Calls visit(name) for each field; visit must consume the value. Nothing may follow.
+  template <class Visit>
+  void for_each_field(Visit visit) {
+    walk_fields(visit);
+    skip_space();
+    if (!rest_.empty()) fail_syntax();
+  }
+
+  std::int64_t read_integer(std::string_view field, std::int64_t min, std::int64_t max) {
+    return parse_trace_integer(lines_, take_scalar(), field, min, max);
+  }
+
+  TimeNs read_time(std::string_view field, std::int64_t max_value, TimeNs ns_per_unit) {
+    return parse_trace_time(lines_, take_scalar(), field, max_value, ns_per_unit);
+  }
+
+  // Calls append(number) for each number of a list.
+  template <class Append>
+  void read_integers(std::string_view field, std::int64_t min, std::int64_t max, Append append) {
+    skip_space();
+    if (rest_.empty()) fail_syntax();
+    if (!accept('[')) lines_.fail(field, "not a list; allowed: whole numbers in [ ]");
+    if (accept(']')) return;
+    do {
+      append(read_integer(field, min, max));
+    } while (accept(','));
+    expect(']');
+  }
+
+  void skip_value(int depth = 0) {
+    constexpr int kMaxDepth = 64;  // keeps recursion over hostile input shallow
+    if (depth > kMaxDepth) fail_syntax();
+    skip_space();
+    if (rest_.starts_with('"')) {
+      take_string();
+    } else if (rest_.starts_with('{')) {
+      walk_fields([this, depth](std::string_view) { skip_value(depth + 1); });
+    } else if (accept('[')) {
+      if (accept(']')) return;
+      do {
+        skip_value(depth + 1);
+      } while (accept(','));
+      expect(']');
+    } else if (!is_literal(take_scalar())) {
+      fail_syntax();
+    }
+  }
+
+ private:
+  [[noreturn]] void fail_syntax() const {
+    const std::size_t position = lines_.line().size() - rest_.size() + 1;
+    lines_.fail("character " + std::to_string(position),
+                rest_.empty() ? "the line ends inside its JSON object; allowed: one whole object "
+                                "per line"
+                              : "not JSON; allowed: one object per line");
+  }
+
+  void skip_space() {
+    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t')) {
+      rest_.remove_prefix(1);
+    }
+  }
+
+  bool accept(char c) {
+    skip_space();
+    if (!rest_.starts_with(c)) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+
+  void expect(char c) {
+    if (!accept(c)) fail_syntax();
+  }
+
+  template <class Visit>
+  void walk_fields(Visit visit) {
+    expect('{');
+    if (accept('}')) return;
+    do {
+      skip_space();
+      const std::string_view name = take_string();
+      expect(':');
+      visit(name);
+    } while (accept(','));
+    expect('}');
+  }
+
+  // The text between quotes as it stands; names with escapes match none that is asked for.
+  std::string_view take_string() {
+    if (!rest_.starts_with('"')) fail_syntax();
+    std::size_t end = 1;
+    while (end < rest_.size() && rest_[end] != '"') end += rest_[end] == '\\' ? 2 : 1;
+    if (end >= rest_.size()) {
+      rest_ = {};
+      fail_syntax();
+    }
+    const std::string_view text = rest_.substr(1, end - 1);
+    rest_.remove_prefix(end + 1);
+    return text;
+  }
+
+  // A number or a word, up to the next delimiter. Of anything else, the start, to be quoted.
+  std::string_view take_scalar() {
+    skip_space();
+    std::size_t end = 0;
+    while (end < rest_.size() && !is_delimiter(rest_[end])) ++end;
+    if (end == rest_.size()) {
+      rest_ = {};
+      fail_syntax();
+    }
+    if (end == 0) fail_syntax();
+    const std::string_view text = rest_.substr(0, end);
+    rest_.remove_prefix(end);
+    return text;
+  }
+
+  static bool is_delimiter(char c) {
+    return c == ',' || c == ']' || c == '}' || c == ' ' || c == '\t';
+  }
+
+  static bool is_literal(std::string_view text) {
+    if (text == "true" || text == "false" || text == "null") return true;
+    double number = 0;
+    const char* end = text.data() + text.size();
+    const bool starts_well = text.front() == '-' || (text.front() >= '0' && text.front() <= '9');
+    return starts_well && std::from_chars(text.data(), end, number).ptr == end;
+  }
+
+  const TraceLines& lines_;
+  std::string_view rest_;
+};
+
+// Dispatches the fields of a line to handlers[i] by names[i]; each must appear exactly once.
+// Other fields are skipped.
+template <std::size_t N, class Handle>
+void read_object(const TraceLines& lines, const std::string_view (&names)[N],
+                 std::string_view article_and_name, Handle handle) {
+  JsonLine json(lines);
+  bool seen[N] = {};
+  json.for_each_field([&](std::string_view name) {
+    const auto found = static_cast<std::size_t>(std::find(names, names + N, name) - names);
+    if (found == N) return json.skip_value();
+    if (seen[found]) lines.fail(name, "appears twice; allowed: once");
+    seen[found] = true;
+    handle(found, json);
+  });
+  for (std::size_t i = 0; i < N; ++i) {
+    if (seen[i]) continue;
+    lines.fail(names[i], "missing; a line of " + std::string(article_and_name) + " trace has " +
+                             join_names(names));
+  }
+}
+
+std::int32_t read_tokens(JsonLine& json, std::string_view field) {
+  return static_cast<std::int32_t>(json.read_integer(field, 1, kMaxLengthTokens));
+}
+
+}  // namespace
+
+void parse_mooncake_trace(TraceLines& lines, Workload& workload) {
+  static constexpr std::string_view kNames[] = {"timestamp", "input_length", "output_length",
+                                                "hash_ids"};
+  constexpr std::int64_t kMaxHashId = (std::int64_t{1} << 56) - 1;  // a content id holds no more
+  std::vector<PromptSegment>& segments = workload.segments;
+  while (lines.next()) {
+    RequestSpec request;
+    const std::size_t begin = segments.size();
+    read_object(lines, kNames, "a mooncake", [&](std::size_t field, JsonLine& json) {
+      if (field == 0) {
+        request.arrival = json.read_time(kNames[0], kMaxTraceSeconds * 1000, kNsPerMs);
+      }
+      if (field == 1) request.num_prompt_tokens = read_tokens(json, kNames[1]);
+      if (field == 2) request.max_output_tokens = read_tokens(json, kNames[2]);
+      if (field == 3) {
+        json.read_integers(kNames[3], 0, kMaxHashId, [&](std::int64_t id) {
+          segments.push_back({content_id(ContentKind::TraceBlock, static_cast<std::uint64_t>(id)),
+                              kTraceBlockTokens});
+        });
+      }
+    });
+    const auto num_ids = static_cast<std::int64_t>(segments.size() - begin);
+    const std::int64_t num_blocks = ceil_div(request.num_prompt_tokens, kTraceBlockTokens);
+    if (num_ids != num_blocks) {
+      lines.fail("hash_ids",
+                 std::to_string(num_ids) + " ids for " + std::to_string(request.num_prompt_tokens) +
+                     " prompt tokens; allowed: one per 512 tokens, " + std::to_string(num_blocks));
+    }
+    segments.back().num_tokens -=
+        static_cast<std::int32_t>(num_blocks * kTraceBlockTokens - request.num_prompt_tokens);
+    workload.segment_begin.push_back(static_cast<std::uint32_t>(begin));
+    workload.requests.push_back(request);
+  }
+  workload.segment_begin.push_back(static_cast<std::uint32_t>(segments.size()));
+}
+
+void parse_sharegpt_trace(TraceLines& lines, Workload& workload) {
+  static constexpr std::string_view kNames[] = {"input_toks", "output_toks", "arrival_time_ns",
+                                                "input_tok_ids"};
+  std::vector<TokenId>& ids = workload.token_ids;
+  while (lines.next()) {
+    RequestSpec request;
+    const std::size_t begin = ids.size();
+    read_object(lines, kNames, "a sharegpt", [&](std::size_t field, JsonLine& json) {
+      if (field == 0) request.num_prompt_tokens = read_tokens(json, kNames[0]);
+      if (field == 1) request.max_output_tokens = read_tokens(json, kNames[1]);
+      if (field == 2) {
+        request.arrival = json.read_integer(kNames[2], 0, kMaxTraceSeconds * kNsPerSecond);
+      }
+      if (field == 3) {
+        json.read_integers(kNames[3], 0, INT32_MAX, [&](std::int64_t id) {
+          ids.push_back(TokenId(static_cast<std::int32_t>(id)));
+        });
+      }
+    });
+    const auto num_ids = static_cast<std::int64_t>(ids.size() - begin);
+    if (num_ids != request.num_prompt_tokens) {
+      lines.fail("input_tok_ids", std::to_string(num_ids) + " ids for " +
+                                      std::to_string(request.num_prompt_tokens) +
+                                      " prompt tokens; allowed: one per token");
+    }
+    workload.token_begin.push_back(begin);
+    workload.requests.push_back(request);
+  }
+  workload.token_begin.push_back(ids.size());
+}
+
+void parse_logged_arrivals(TraceLines& lines, Workload& workload) {
+  static constexpr std::string_view kNames[] = {"arrival_time", "input_toks", "output_toks"};
+  std::size_t num_read = 0;
+  while (lines.next()) {
+    if (num_read == workload.requests.size()) {
+      lines.fail("requests",
+                 "more than the " + std::to_string(num_read) + " of the trace; allowed: as many");
+    }
+    RequestSpec& request = workload.requests[num_read++];
+    RequestSpec logged;
+    read_object(lines, kNames, "a request log's", [&](std::size_t field, JsonLine& json) {
+      if (field == 0) request.arrival = json.read_time(kNames[0], kMaxTraceSeconds, kNsPerSecond);
+      if (field == 1) logged.num_prompt_tokens = read_tokens(json, kNames[1]);
+      if (field == 2) logged.max_output_tokens = read_tokens(json, kNames[2]);
+    });
+    const auto require_same = [&](std::string_view name, std::int64_t in_log, std::int64_t traced) {
+      if (in_log == traced) return;
+      lines.fail(name, std::to_string(in_log) + " where the trace has " + std::to_string(traced) +
+                           "; allowed: a log of the same requests in the same order");
+    };
+    require_same(kNames[1], logged.num_prompt_tokens, request.num_prompt_tokens);
+    require_same(kNames[2], logged.max_output_tokens, request.max_output_tokens);
+  }
+  if (num_read == workload.requests.size()) return;
+  lines.fail("requests", std::to_string(num_read) + " where the trace has " +
+                             std::to_string(workload.requests.size()) + "; allowed: as many");
+}
+
+}  // namespace metronome

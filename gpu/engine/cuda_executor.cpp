@@ -1,0 +1,224 @@
+#include "gpu/engine/cuda_executor.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "core/base/error.h"
+#include "gpu/engine/profile_range.h"
+#include "gpu/plan/cut_passes.h"
+
+namespace metronome {
+
+CudaExecutor::CudaExecutor(DeviceEngine& engine, const RequestInput& input, const Clock& clock)
+    : engine_(engine),
+      texts_(input, engine.model().config().eos_token_ids),
+      timer_(clock),
+      tokens_(static_cast<std::size_t>(engine.padding_sample()) * sizeof(std::int32_t)) {
+  static_assert(DeviceEngine::kSampleSteps == kNumResults);
+  static_assert(StepTimer::kMaxSteps == kNumResults);
+  for (Step& step : steps_) {  // now, not in the first steps
+    step.passes.emplace_back();
+    step.passes.front().device.staging = PinnedBytes(engine.block_bytes());
+  }
+}
+
+// What is in flight reads and writes memory of the executor.
+CudaExecutor::~CudaExecutor() { cudaStreamSynchronize(engine_.stream()); }
+
+void CudaExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs) {
+  METRONOME_CHECK(num_launched_ - num_collected_ < kMaxInFlight, "too many steps in flight");
+  const ProfileRange range("launch");
+  const auto slot = static_cast<std::size_t>(num_launched_++) % steps_.size();
+  Step& step = steps_[slot];
+  step.num_passes = 0;
+  step.num_rows = 0;
+  step.first_row = static_cast<std::int32_t>(slot) * engine_.sample_region();
+  step.result.step_index = plan.step_index;
+  step.result.failed = false;
+  step.result.error.clear();
+  requests_ = &requests;
+  if (plan.step_index % RequestTable::kStepsPerSweep == 0) texts_.forget_ended(requests);
+  step.is_begun = false;
+  cut_passes(plan, engine_.model().limits().max_tokens, cut_);
+  try {
+    for (const ForwardPass& pass : cut_.passes) launch_pass(step, pass, requests);
+  } catch (const InvariantError&) {
+    throw;  // a defect of the program is not a step that failed
+  } catch (const CudaError&) {
+    throw;
+  } catch (const std::exception& error) {
+    step.result.failed = true;
+    step.result.error = error.what();
+  }
+  begin(step);  // one that failed before
+  const auto first_byte = static_cast<std::size_t>(step.first_row) * sizeof(std::int32_t);
+  check_cuda(cudaMemcpyAsync(tokens_.data() + first_byte, engine_.sampled() + step.first_row,
+                             static_cast<std::size_t>(step.num_rows) * sizeof(std::int32_t),
+                             cudaMemcpyDeviceToHost, engine_.stream()),
+             "cudaMemcpyAsync");
+  timer_.end(engine_.stream());
+}
+
+// With its first copy: while the host lays the arrays out, the device may be idle, but it is not
+// working on the step.
+void CudaExecutor::begin(Step& step) {
+  if (!std::exchange(step.is_begun, true)) timer_.begin(engine_.stream());
+}
+
+void CudaExecutor::launch_pass(Step& step, const ForwardPass& range, const RequestTable& requests) {
+  if (step.passes.size() == step.num_passes) step.passes.emplace_back();
+  Pass& pass = step.passes[step.num_passes];
+  const auto block_size = static_cast<std::int32_t>(engine_.kv().shape().block_size);
+  flatten_pass(cut_, range, requests, block_size, pass.batch);
+  if (pass_hook_) pass_hook_(pass.batch);
+  ++step.num_passes;
+  look_up_tokens(pass.batch);
+  const std::span<const ScheduledChunk> chunks(cut_.chunks.data() + range.begin,
+                                               static_cast<std::size_t>(range.end - range.begin));
+  engine_.lay_out(pass.batch, chunks, pass.device);
+  fill_sample_rows(step, pass);
+  begin(step);
+  engine_.enqueue(pass.device);
+  if (wants_logits(pass.batch)) copy_logits(pass);
+}
+
+void CudaExecutor::look_up_tokens(ForwardBatch& batch) {
+  for (std::size_t s = 0; s < batch.requests.size(); ++s) {
+    const RequestId request = batch.requests[s];
+    const RequestTexts::Text& text = texts_[request];
+    for (auto t = static_cast<std::size_t>(batch.query_start[s]);
+         t < static_cast<std::size_t>(batch.query_start[s + 1]); ++t) {
+      batch.token_ids[t] = token_at(request, text, batch.positions[t]);
+    }
+  }
+}
+
+// An id < 0 has the device look the token up.
+TokenId CudaExecutor::token_at(RequestId request, const RequestTexts::Text& text,
+                               std::int32_t position) const {
+  if (static_cast<std::size_t>(position) < text.token_ids.size()) {
+    return text.token_ids[static_cast<std::size_t>(position)];
+  }
+  const bool is_in_flight =
+      index(request) < pending_.size() && pending_[index(request)].position == position;
+  if (is_in_flight) return TokenId{-1 - pending_[index(request)].sample};
+  // The step that was to sample it failed: what is computed on it, nobody finds.
+  METRONOME_CHECK(has_ended(request) || has_failed_in_flight(),
+                  "a token is computed before it is sampled");
+  return TokenId{};
+}
+
+// Then requests whose step failed when it was launched have not ended yet.
+bool CudaExecutor::has_failed_in_flight() const {
+  for (std::int64_t i = num_collected_; i < num_launched_; ++i) {
+    if (steps_[static_cast<std::size_t>(i) % steps_.size()].result.failed) return true;
+  }
+  return false;
+}
+
+void CudaExecutor::fill_sample_rows(Step& step, Pass& pass) {
+  const ForwardBatch& batch = pass.batch;
+  const std::span<SampleRow> rows =
+      pass.device.arrays.view<SampleRow>(pass.device.arrays.sample_rows);
+  const std::size_t num_rows = batch.logit_tokens.size();
+  METRONOME_CHECK(step.num_rows + static_cast<std::int32_t>(num_rows) <= engine_.sample_region(),
+                  "a step samples at most twice for a sequence");
+  for (std::size_t i = 0; i < num_rows; ++i) {
+    const auto sequence = static_cast<std::size_t>(batch.sequence_of(batch.logit_tokens[i]));
+    const RequestId request = batch.requests[sequence];
+    const SamplingParams& sampling = texts_[request].sampling;
+    const std::int32_t position = batch.context_lens[sequence];
+    const std::int32_t out = step.first_row + step.num_rows++;
+    rows[i] = {.temperature = sampling.temperature,
+               .top_p = sampling.top_p,
+               .min_p = sampling.min_p,
+               .seed = sampling.seed,
+               .position = position,
+               .top_k = sampling.top_k,
+               .out = out};
+    if (pending_.size() <= index(request)) pending_.resize(index(request) + 1);
+    pending_[index(request)] = {position, out};
+  }
+  for (std::size_t i = num_rows; i < rows.size(); ++i) {
+    rows[i].out = engine_.padding_sample() + static_cast<std::int32_t>(i);
+  }
+}
+
+bool CudaExecutor::wants_logits(const ForwardBatch& batch) {
+  if (batch.logit_tokens.empty()) return false;
+  if (logits_sink_) return true;
+  return std::any_of(batch.requests.begin(), batch.requests.end(), [this](RequestId request) {
+    return texts_[request].sampling.num_logprobs >= 0;
+  });
+}
+
+void CudaExecutor::copy_logits(Pass& pass) {
+  const std::size_t num_bytes = pass.batch.logit_tokens.size() *
+                                static_cast<std::size_t>(engine_.model().config().vocab_size) *
+                                sizeof(float);
+  if (pass.logits.size() < num_bytes) pass.logits = PinnedBytes(num_bytes);
+  check_cuda(cudaMemcpyAsync(pass.logits.data(), engine_.model().logits(), num_bytes,
+                             cudaMemcpyDeviceToHost, engine_.stream()),
+             "cudaMemcpyAsync");
+}
+
+const StepResult& CudaExecutor::collect() {
+  METRONOME_CHECK(num_collected_ < num_launched_, "no step is in flight");
+  const ProfileRange range("collect");
+  Step& step = steps_[static_cast<std::size_t>(num_collected_++) % steps_.size()];
+  StepResult& result = step.result;
+  result.sampled_tokens.clear();
+  result.ends_request.clear();
+  result.logprobs.clear();
+  const StepTimer::Times times = timer_.wait();
+  result.started_at = times.started_at;
+  result.finished_at = times.finished_at;
+  if (!result.failed) take_tokens(step);
+  return result;
+}
+
+void CudaExecutor::take_tokens(Step& step) {
+  const auto* tokens = reinterpret_cast<const std::int32_t*>(tokens_.data()) + step.first_row;
+  for (std::size_t p = 0; p < step.num_passes && !step.result.failed; ++p) {
+    const Pass& pass = step.passes[p];
+    for (std::size_t row = 0; row < pass.batch.logit_tokens.size(); ++row) {
+      take_token(pass, row, *tokens++, step.result);
+    }
+  }
+}
+
+void CudaExecutor::take_token(const Pass& pass, std::size_t row, std::int32_t token,
+                              StepResult& result) {
+  const auto sequence =
+      static_cast<std::size_t>(pass.batch.sequence_of(pass.batch.logit_tokens[row]));
+  const RequestId request = pass.batch.requests[sequence];
+  const std::int32_t position = pass.batch.context_lens[sequence];
+  RequestTexts::Text& text = texts_[request];
+  const auto vocab_size = static_cast<std::size_t>(engine_.model().config().vocab_size);
+  std::vector<TokenLogprob> logprobs;
+  TokenId sampled{};
+  if (!has_ended(request)) {  // else nobody takes it, and it may be no number
+    if (token == kSampleFailed) {
+      result.failed = true;
+      result.error = "a logit of request " + std::to_string(index(request)) + " at position " +
+                     std::to_string(position) + " is not finite";
+      return;
+    }
+    sampled = TokenId{token};
+    const std::span<const float> logits(
+        reinterpret_cast<const float*>(pass.logits.data()) + row * vocab_size, vocab_size);
+    if (logits_sink_) logits_sink_(pass.batch, sequence, logits);
+    if (text.sampling.num_logprobs >= 0) {
+      logprobs = sampler_.logprobs(logits, sampled, text.sampling.num_logprobs);
+    }
+    METRONOME_CHECK(static_cast<std::size_t>(position) == text.token_ids.size(),
+                    "a token is sampled once");
+    text.token_ids.push_back(sampled);
+  }
+  result.sampled_tokens.push_back(sampled);
+  result.ends_request.push_back(texts_.ends_request(request, sampled) ? 1 : 0);
+  result.logprobs.push_back(std::move(logprobs));
+}
+
+}  // namespace metronome

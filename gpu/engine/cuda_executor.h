@@ -1,0 +1,94 @@
+// Runs the steps of an engine for real: a transformer on a GPU.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/engine/clock.h"
+#include "core/engine/executor.h"
+#include "core/engine/sampling.h"
+#include "core/run/forward_batch.h"
+#include "core/run/request_texts.h"
+#include "gpu/engine/device_engine.h"
+#include "gpu/engine/step_timer.h"
+
+namespace metronome {
+
+// Steps are enqueued when they are launched and run while the host plans the next one: a token that
+// is not known yet is looked up on the device, where it was sampled. collect() waits for the event
+// behind a step; nothing else waits for the device.
+//
+// A step with a logit that is not finite fails, and the next one goes on. A failing GPU throws
+// CudaError: no step after it could succeed.
+class CudaExecutor final : public Executor {
+ public:
+  // All are used as long as the executor lives. `clock` is the engine's: steps start and end by it.
+  CudaExecutor(DeviceEngine& engine, const RequestInput& input, const Clock& clock);
+  ~CudaExecutor() override;
+
+  void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
+  const StepResult& collect() override;
+  void forget_group(std::size_t group) override { texts_.forget_group(group); }
+
+  // Called in collect() with the logits of every token that is sampled: for tests and dumps. The
+  // token's position is batch.context_lens[sequence]. Copying them costs time.
+  using LogitsFn = std::function<void(const ForwardBatch& batch, std::size_t sequence,
+                                      std::span<const float> logits)>;
+  void set_logits_sink(LogitsFn sink) { logits_sink_ = std::move(sink); }
+  // Called before each forward pass is enqueued; what it throws fails the step: for tests.
+  using PassFn = std::function<void(const ForwardBatch& batch)>;
+  void set_pass_hook(PassFn hook) { pass_hook_ = std::move(hook); }
+
+ private:
+  struct Pass {
+    ForwardBatch batch;
+    DevicePass device;
+    PinnedBytes logits;  // float32 [num_rows, vocab_size], where anybody wants them
+  };
+  struct Step {
+    std::vector<Pass> passes;  // the first num_passes of them
+    std::size_t num_passes = 0;
+    std::int32_t num_rows = 0;   // of all passes
+    std::int32_t first_row = 0;  // its region of what was sampled
+    bool is_begun = false;       // its time runs
+    StepResult result;
+  };
+  // The latest token of a request that was not known when it was last looked at.
+  struct Pending {
+    std::int32_t position = -1;
+    std::int32_t sample = 0;  // its index among what was sampled
+  };
+
+  void begin(Step& step);
+  void launch_pass(Step& step, const ForwardPass& pass, const RequestTable& requests);
+  void look_up_tokens(ForwardBatch& batch);
+  TokenId token_at(RequestId request, const RequestTexts::Text& text, std::int32_t position) const;
+  bool has_failed_in_flight() const;
+  void fill_sample_rows(Step& step, Pass& pass);
+  void copy_logits(Pass& pass);
+  void take_tokens(Step& step);
+  void take_token(const Pass& pass, std::size_t row, std::int32_t token, StepResult& result);
+  bool wants_logits(const ForwardBatch& batch);
+  bool has_ended(RequestId request) const { return (*requests_)[request].has_ended(); }
+
+  DeviceEngine& engine_;
+  RequestTexts texts_;
+  StepTimer timer_;
+  LogitsFn logits_sink_;
+  PassFn pass_hook_;
+
+  std::array<Step, kNumResults> steps_;
+  std::int64_t num_launched_ = 0;
+  std::int64_t num_collected_ = 0;
+  const RequestTable* requests_ = nullptr;  // the engine's
+  std::vector<Pending> pending_;            // by request id
+  PinnedBytes tokens_;                      // int32 [samples of DeviceEngine], as on the device
+  StepPlan cut_;                            // the plan in passes of the device's size
+  Sampler sampler_;
+};
+
+}  // namespace metronome

@@ -1,0 +1,251 @@
+#include "reports/files/result_folder.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/file_writer.h"
+#include "core/scenario/scenario.h"
+#include "reports/files/result_files.h"
+
+namespace fs = std::filesystem;
+
+namespace metronome {
+namespace {
+
+constexpr const char* kEarlier = ".earlier";
+
+[[noreturn]] void fail_folder(const std::string& path, const char* what, int error) {
+  throw std::runtime_error(path + ": " + what + ": " + std::generic_category().message(error));
+}
+
+fs::path absolute_target(const std::string& target) {
+  std::error_code error;
+  // A link is followed, so that the folder it points at is replaced and not the link.
+  fs::path path = fs::weakly_canonical(fs::absolute(target), error);
+  if (error) fail_folder(target, "cannot resolve the path", error.value());
+  if (path.filename().empty()) path = path.parent_path();  // "folder/"
+  if (path.filename().empty()) {
+    throw ConfigError(target + ": cannot be a result folder; name a folder that can be created");
+  }
+  return path;
+}
+
+// Whether the file carries Metronome's mark.
+bool is_marked(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  if (file) content << file.rdbuf();
+  return content.str().find('"' + std::string(kResultSchemaKey) + '"') != std::string::npos;
+}
+
+std::vector<fs::directory_entry> sorted_entries(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::directory_entry> entries;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    entries.push_back(*it);
+  }
+  if (error) fail_folder(folder.string(), "cannot read the folder", error.value());
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+// A variant's subfolder: a marked result.json, and nothing but the files that go with it. One with
+// a summary.json is a result of its own.
+bool is_variant_folder(const fs::path& folder) {
+  const std::vector<fs::directory_entry> entries = sorted_entries(folder);
+  const bool has_foreign = std::any_of(entries.begin(), entries.end(), [](const auto& entry) {
+    return !entry.is_regular_file() || entry.is_symlink() ||
+           entry.path().filename() == kSummaryFile ||
+           !is_result_file_name(entry.path().filename().string());
+  });
+  return !has_foreign && is_marked(folder / kResultFile);
+}
+
+// Whether a run of Metronome could have put the entry into its result folder.
+bool is_of_result(const fs::directory_entry& entry) {
+  if (entry.is_symlink()) return false;
+  if (entry.is_directory()) return is_variant_folder(entry.path());
+  const std::string name = entry.path().filename().string();
+  const bool is_known = is_result_file_name(name) || name == kServedTraceFile;
+  if (!entry.is_regular_file() || !is_known) return false;
+  // Lines have no mark of their own: they belong to the result beside them.
+  const bool has_mark =
+      name == kResultFile || name == kSummaryFile || name == kReportFile || name == kTuneFile;
+  const std::string_view marked = name == kBestFile ? kTuneFile : kResultFile;
+  return is_marked(has_mark ? entry.path() : entry.path().parent_path() / marked);
+}
+
+// Runs that were killed leave their temporary folders behind: `stem` and the id of the process,
+// which means something only on the machine that `stem` names. An ".earlier" result (see
+// exchange_with_target) may be the only copy, and stays.
+void remove_abandoned(const fs::path& parent, const std::string& stem) {
+  std::error_code ignored;  // what cannot be listed or removed does no harm
+  std::vector<fs::path> abandoned;
+  for (fs::directory_iterator it(parent, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with(stem) || name.ends_with(kEarlier)) continue;
+    pid_t process = 0;
+    const char* last = name.data() + name.size();
+    const auto [rest, error] = std::from_chars(name.data() + stem.size(), last, process);
+    if (error != std::errc() || rest == last || *rest != '-' || process <= 0) continue;
+    if (::kill(process, 0) != 0 && errno == ESRCH) abandoned.push_back(it->path());
+  }
+  for (const fs::path& path : abandoned) fs::remove_all(path, ignored);
+}
+
+std::string machine_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+}  // namespace
+
+ResultFolder::ResultFolder(const std::string& target) : target_(absolute_target(target).string()) {
+  check_replaceable();
+  try {
+    make_parents();
+    make_partial();
+  } catch (...) {
+    for (std::size_t i = made_parents_.size(); i-- > 0;) ::rmdir(made_parents_[i].c_str());
+    throw;
+  }
+}
+
+ResultFolder::~ResultFolder() {
+  if (partial_.empty()) return;
+  std::error_code ignored;
+  fs::remove_all(partial_, ignored);
+  // Only empty ones go: another run may have put its result into the same parent.
+  for (std::size_t i = made_parents_.size(); i-- > 0;) ::rmdir(made_parents_[i].c_str());
+}
+
+void ResultFolder::check_replaceable() {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(target_, error);
+  if (status.type() == fs::file_type::not_found) return;
+  if (error) fail_folder(target_, "cannot look at the result folder", error.value());
+  if (fs::is_symlink(status)) {  // one that leads somewhere has been followed
+    throw ConfigError(target_ + ": is a link to nothing; name a folder for the results");
+  }
+  if (!fs::is_directory(status)) {
+    throw ConfigError(target_ + ": is not a folder; name a folder for the results");
+  }
+  for (fs::path here = fs::current_path(error); !error; here = here.parent_path()) {
+    if (here == target_) {
+      throw ConfigError(target_ +
+                        ": is the current folder or one above it, which a result folder would "
+                        "replace; name a folder below the current one");
+    }
+    if (!here.has_relative_path()) break;
+  }
+  const std::vector<fs::directory_entry> entries = sorted_entries(target_);
+  for (const fs::directory_entry& entry : entries) {
+    if (is_of_result(entry)) continue;
+    throw ConfigError(target_ + ": holds '" + entry.path().filename().string() +
+                      "', which is not of an earlier result; name a folder that does not exist, "
+                      "is empty, or holds nothing but an earlier result");
+  }
+  replaces_result_ = !entries.empty();
+}
+
+void ResultFolder::make_parents() {
+  std::vector<fs::path> missing;
+  std::error_code error;
+  for (fs::path parent = fs::path(target_).parent_path(); !fs::exists(parent, error);
+       parent = parent.parent_path()) {
+    if (error) fail_folder(parent.string(), "cannot reach the folder", error.value());
+    missing.push_back(parent);
+  }
+  for (std::size_t i = missing.size(); i-- > 0;) {
+    const std::string parent = missing[i].string();
+    if (::mkdir(parent.c_str(), 0777) == 0) {
+      made_parents_.push_back(parent);
+    } else if (errno != EEXIST) {
+      fail_folder(parent, "cannot create the folder", errno);
+    }
+  }
+}
+
+void ResultFolder::make_partial() {
+  const fs::path target(target_);
+  const std::string stem = "." + target.filename().string() + ".partial-" + machine_name() + "-";
+  remove_abandoned(target.parent_path(), stem);
+  const std::string own = (target.parent_path() / stem).string() + std::to_string(::getpid()) + "-";
+  for (int attempt = 0;; ++attempt) {
+    const std::string candidate = own + std::to_string(attempt);
+    if (::mkdir(candidate.c_str(), 0777) == 0) {
+      partial_ = candidate;
+      return;
+    }
+    if (errno != EEXIST) fail_folder(candidate, "cannot create the folder", errno);
+  }
+}
+
+std::string ResultFolder::path(std::string_view name) const {
+  METRONOME_CHECK(!partial_.empty(), "a committed result folder takes no more files");
+  return (fs::path(partial_) / fs::path(name)).string();
+}
+
+void ResultFolder::make_subfolder(std::string_view name) {
+  const std::string folder = path(name);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail_folder(folder, "cannot create the folder", error.value());
+}
+
+void ResultFolder::write(std::string_view name, std::string_view content) {
+  write_file(path(name), content);
+}
+
+void ResultFolder::exchange_with_target() {
+  if (::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
+    return;
+  }
+  if (errno != EINVAL && errno != ENOSYS) {
+    fail_folder(target_, "cannot replace the result folder", errno);
+  }
+  // A file system that cannot exchange: two renames, and back again if the second one fails.
+  const std::string earlier = partial_ + kEarlier;
+  if (::rename(target_.c_str(), earlier.c_str()) != 0) {
+    fail_folder(target_, "cannot replace the result folder", errno);
+  }
+  if (::rename(partial_.c_str(), target_.c_str()) != 0) {
+    const int error = errno;
+    ::rename(earlier.c_str(), target_.c_str());
+    fail_folder(target_, "cannot replace the result folder", error);
+  }
+  partial_ = earlier;
+}
+
+void ResultFolder::commit() {
+  METRONOME_CHECK(!partial_.empty(), "a result folder is committed once");
+  check_replaceable();
+  if (::rename(partial_.c_str(), target_.c_str()) == 0) {  // nothing there, or an empty folder
+    partial_.clear();
+    return;
+  }
+  if (errno != ENOTEMPTY && errno != EEXIST) {
+    fail_folder(target_, "cannot move the results into place", errno);
+  }
+  exchange_with_target();
+  std::error_code ignored;  // the new result is in place; a rest of the old one does no harm
+  fs::remove_all(std::exchange(partial_, {}), ignored);
+}
+
+}  // namespace metronome

@@ -1,0 +1,284 @@
+// Keys, order and formulas: vllm/benchmarks/serve.py. Aggregates are milliseconds. A top-level
+// key of ours ends in _ms only when it holds a duration, because readers convert by that suffix.
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/base/json_text.h"
+#include "reports/files/result_files.h"
+
+namespace metronome {
+namespace {
+
+using Formula = std::pair<std::string_view, std::string_view>;
+constexpr std::array<Formula, 15> kFormulas = {{
+    {"ttft", "first token - arrival, of completed requests"},
+    {"tpot",
+     "(last token - first token) / (output tokens - 1), of completed requests with more "
+     "than one; AIPerf and guidellm call this inter-token latency"},
+    {"itl",
+     "every gap between two tokens of a request, pooled over completed requests; AIPerf "
+     "calls this inter-chunk latency"},
+    {"e2el", "last token - arrival, of completed requests"},
+    {"queue", "first admission - arrival, of completed requests"},
+    {"itl_jitter", "longest - shortest gap of one request, of completed requests with a gap"},
+    {"percentiles",
+     "linear between neighbours at rank p * (n - 1), over every value; std is of "
+     "the population"},
+    {"duration", "seconds from the clock's start to the end of the last request"},
+    {"failed",
+     "requests that ended without completing: refused + never_fits + aborted + "
+     "step_failed"},
+    {"request_goodput",
+     "completed requests within every limit of slo / duration; tpot counts as "
+     "0 for a single token, itl limits the longest gap of a request"},
+    {"slo_attainment", "good requests / (completed + failed)"},
+    {"max_output_tokens_per_s", "most tokens in one second, counted from the first arrival"},
+    {"max_concurrent_requests", "most requests between arrival and last token, half-open"},
+    {"kv_use", "used blocks / blocks after planning, weighted by time over duration"},
+    {"busy_share", "sum of step durations / duration"},
+}};
+
+// Of a run that a client watched.
+constexpr std::array<Formula, 4> kClientFormulas = {{
+    {"arrival",
+     "when the client handed the request to its connection; requests.jsonl also has due_ns, when "
+     "the workload has it arrive"},
+    {"token",
+     "an event of the stream with choices, at the time when its bytes had been read; "
+     "output_tokens are the server's usage where it sends that, else the events"},
+    {"errored", "of failed: the server answered with an error, or stopped answering"},
+    {"steps", "a client sees none: what depends on them is null"},
+}};
+
+void append_distribution(JsonText& json, std::string_view name, const Distribution& values) {
+  const std::array<std::pair<std::string_view, double>, 9> figures = {{
+      {"mean_", values.mean_ms},
+      {"median_", values.p50_ms},
+      {"std_", values.std_ms},
+      {"p50_", values.p50_ms},
+      {"p90_", values.p90_ms},
+      {"p95_", values.p95_ms},
+      {"p99_", values.p99_ms},
+      {"min_", values.min_ms},
+      {"max_", values.max_ms},
+  }};
+  for (const auto& [prefix, figure] : figures) {
+    json.field(std::string(prefix).append(name).append("_ms"), figure);
+  }
+}
+
+template <class T>
+void append_optional(JsonText& json, std::string_view name, const std::optional<T>& content) {
+  json.key(name);
+  if (content) {
+    json.value(*content);
+  } else {
+    json.null();
+  }
+}
+
+void append_or_null(JsonText& json, std::string_view name, const std::string& text) {
+  json.key(name);
+  if (text.empty()) {
+    json.null();
+  } else {
+    json.value(text);
+  }
+}
+
+// JSON has no infinity: vLLM writes the word.
+void append_or_inf(JsonText& json, std::string_view name, double number) {
+  json.key(name);
+  if (std::isinf(number)) {
+    json.value("inf");
+  } else {
+    json.value(number);
+  }
+}
+
+void append_benchmark_fields(const RunInfo& info, const Summary& summary, JsonText& json) {
+  json.field("date", info.date);
+  json.field("endpoint_type", info.endpoint_type);
+  json.field("backend", info.backend);
+  json.field("label", info.label);
+  json.field("model_id", info.model);
+  json.field("tokenizer_id", info.model);
+  json.field("num_prompts", info.num_prompts);
+  append_or_inf(json, "request_rate",
+                info.request_rate.value_or(std::numeric_limits<double>::infinity()));
+  append_or_inf(json, "burstiness", info.burstiness);
+  append_optional(json, "max_concurrency", info.max_concurrency);
+  json.field("duration", to_seconds(summary.duration_ns));
+  json.field("completed", summary.completed);
+  json.field("failed", summary.failed);
+  json.field("total_input_tokens", summary.total_input_tokens);
+  json.field("total_output_tokens", summary.total_output_tokens);
+  json.field("request_throughput", summary.request_throughput);
+  append_optional(json, "request_goodput", summary.request_goodput);
+  json.field("output_throughput", summary.output_throughput);
+  json.field("total_token_throughput", summary.total_token_throughput);
+  json.field("max_output_tokens_per_s", summary.max_output_tokens_per_s);
+  json.field("max_concurrent_requests", summary.max_concurrent_requests);
+  json.field("rtfx", 0.0);  // vLLM's audio figure: 0 for text
+  append_distribution(json, "ttft", summary.ttft);
+  append_distribution(json, "tpot", summary.tpot);
+  append_distribution(json, "itl", summary.itl);
+  append_distribution(json, "e2el", summary.e2el);
+}
+
+std::string_view to_string(StallCause cause) {
+  switch (cause) {
+    case StallCause::Unknown: return "unknown";
+    case StallCause::Prefill: return "prefill";
+    case StallCause::Preemption: return "preemption";
+    case StallCause::Unseen: return "unseen";
+  }
+  return "?";
+}
+
+void append_stall(const Stall& stall, JsonText& json) {
+  json.key("longest_stall");
+  if (stall.request == kNoRequest) return json.null();
+  json.begin_object();
+  json.key("gap_ms").ms(stall.gap_ns);
+  json.field("request", index(stall.request));
+  json.field("began_ns", stall.began_at);
+  // A client's instants have no file of their own.
+  const bool is_seen = stall.cause != StallCause::Unseen;
+  append_optional(json, "step_before", is_seen ? std::optional(stall.step_before) : std::nullopt);
+  append_optional(json, "step_after", is_seen ? std::optional(stall.step_after) : std::nullopt);
+  json.field("cause", to_string(stall.cause));
+  json.key("largest_prefill");
+  if (stall.prefill_request == kNoRequest) {
+    json.null();
+  } else {
+    json.begin_object();
+    json.field("request", index(stall.prefill_request));
+    json.field("first_position", stall.prefill_position);
+    json.field("num_tokens", stall.prefill_tokens);
+    json.field("step", stall.prefill_step);
+    json.end_object();
+  }
+  append_optional(json, "prefill_tokens",
+                  is_seen ? std::optional(stall.num_prefill_tokens) : std::nullopt);
+  json.end_object();
+}
+
+void append_noise(const NoiseBands& noise, JsonText& json) {
+  if (noise.num_seeds == 0) return;
+  json.key("noise");
+  json.begin_object();
+  json.field("seeds", noise.num_seeds);
+  json.key("bands");
+  json.begin_object();
+  for (const FigureBand& band : noise.figures) {
+    json.key(band.key);
+    json.begin_array();
+    json.value(band.low);
+    json.value(band.high);
+    json.end_array();
+  }
+  json.end_object();
+  json.end_object();
+}
+
+void append_slo(const SloConfig& slo, JsonText& json) {
+  json.key("slo");
+  json.begin_object();
+  append_optional(json, "ttft_ms", slo.ttft_ms);
+  append_optional(json, "tpot_ms", slo.tpot_ms);
+  append_optional(json, "itl_ms", slo.itl_ms);
+  append_optional(json, "e2el_ms", slo.e2el_ms);
+  json.end_object();
+}
+
+}  // namespace
+
+void append_flat_fields(const RunResult& result, JsonText& json) {
+  const RunInfo& info = result.info;
+  const Summary& summary = result.summary;
+  append_benchmark_fields(info, summary, json);
+  json.field(kResultSchemaKey, kResultSchema);
+  json.field("run_number", 0);
+  json.field("policy", info.policy);
+  json.field("hardware", info.hardware);
+  append_or_null(json, "weights", info.weights);
+  json.field("tensor_parallel_size", info.tensor_parallel_size);
+  json.field("seed", info.seed);
+  append_or_null(json, "digest", info.digest);
+  append_or_null(json, "output_digest", info.output_digest);
+  json.field("refused", summary.refused);
+  json.field("never_fits", summary.never_fits);
+  json.field("aborted", summary.aborted);
+  json.field("step_failed", summary.step_failed);
+  if (!summary.has_steps) json.field("errored", summary.errored);
+  json.field("unfinished", summary.unfinished);
+  append_optional(json, "slo_attainment", summary.slo_attainment);
+  append_distribution(json, "queue", summary.queue);
+  append_distribution(json, "itl_jitter", summary.jitter);
+  json.key("longest_stall_ms");
+  if (summary.longest_stall.request == kNoRequest) {
+    json.null();
+  } else {
+    json.ms(summary.longest_stall.gap_ns);
+  }
+  const auto of_steps = [&](std::string_view name, std::int64_t count) {
+    append_optional(json, name, summary.has_steps ? std::optional(count) : std::nullopt);
+  };
+  of_steps("num_kv_blocks", info.num_blocks);
+  json.field("mean_kv_use", summary.mean_kv_use);
+  json.field("peak_kv_use", summary.peak_kv_use);
+  of_steps("num_preemptions", summary.num_preemptions);
+  json.field("prefix_hit_rate", summary.prefix_hit_rate);
+  json.field("mean_running", summary.mean_running);
+  of_steps("peak_running", summary.peak_running);
+  json.field("mean_waiting", summary.mean_waiting);
+  of_steps("peak_waiting", summary.peak_waiting);
+  of_steps("num_steps", summary.num_steps);
+  of_steps("num_failed_steps", summary.num_failed_steps);
+  json.field("mean_batch_tokens", summary.mean_batch_tokens);
+  json.field("busy_share", summary.busy_share);
+  if (info.is_calibrated) {
+    json.field("steps_outside_calibration", summary.num_extrapolated_steps);
+  }
+}
+
+std::string result_json(const RunResult& result) {
+  JsonText json(JsonText::Style::Indented);
+  json.begin_object();
+  append_flat_fields(result, json);
+  append_noise(result.noise, json);
+  append_stall(result.summary.longest_stall, json);
+  append_slo(result.info.slo, json);
+  append_or_null(json, "scenario", result.info.scenario);
+  append_or_null(json, "description", result.info.description);
+  json.key("formulas");
+  json.begin_object();
+  for (const auto& [name, formula] : kFormulas) json.field(name, formula);
+  if (!result.summary.has_steps) {
+    for (const auto& [name, formula] : kClientFormulas) json.field(name, formula);
+  }
+  json.end_object();
+  const auto append_object = [&json](std::string_view name, const std::string& object) {
+    if (object.empty()) return;
+    json.key(name);
+    json.raw(object);
+  };
+  append_object("server", result.info.server_json);
+  append_object("client", result.info.client_json);
+  json.key("config");
+  if (result.info.config_json.empty()) {
+    json.null();
+  } else {
+    json.raw(result.info.config_json);
+  }
+  json.end_object();
+  json.end_line();
+  return std::string(json.view());
+}
+
+}  // namespace metronome

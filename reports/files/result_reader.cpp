@@ -1,0 +1,322 @@
+#include "reports/files/result_reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/json_place.h"
+#include "core/metrics/client_record.h"
+
+namespace metronome {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kReadable = "a file that can be read";
+
+std::optional<double> number_or_none(const JsonPlace& place) {
+  if (place.is_null()) return std::nullopt;
+  return place.number();
+}
+
+RunInfo read_info(const JsonPlace& result) {
+  if (result.at(std::string(kResultSchemaKey)).integer(0, INT32_MAX) != kResultSchema) {
+    result.at(std::string(kResultSchemaKey))
+        .fail("is another version's; allowed: " + std::to_string(kResultSchema));
+  }
+  RunInfo info;
+  info.label = result.at("label").text();
+  if (result.has("scenario")) info.scenario = result.at("scenario").text_or_empty();
+  if (result.has("description")) info.description = result.at("description").text_or_empty();
+  info.backend = result.at("backend").text();
+  info.date = result.at("date").text();
+  info.model = result.at("model_id").text();
+  info.hardware = result.at("hardware").text();
+  info.weights = result.at("weights").text_or_empty();
+  info.policy = result.at("policy").text();
+  info.seed = static_cast<std::uint64_t>(result.at("seed").integer(0, kNever));
+  info.digest = result.at("digest").text_or_empty();
+  info.output_digest = result.at("output_digest").text_or_empty();
+  info.num_prompts = result.at("num_prompts").integer(0, kNever);
+  const JsonPlace rate = result.at("request_rate");
+  if (rate.json() != "inf") info.request_rate = rate.number();
+  const JsonPlace burstiness = result.at("burstiness");
+  info.burstiness =
+      burstiness.json() == "inf" ? std::numeric_limits<double>::infinity() : burstiness.number();
+  const JsonPlace concurrency = result.at("max_concurrency");
+  if (!concurrency.is_null()) info.max_concurrency = concurrency.integer(0, kNever);
+  info.tensor_parallel_size = result.at("tensor_parallel_size").count();
+  const JsonPlace blocks = result.at("num_kv_blocks");
+  if (!blocks.is_null()) info.num_blocks = blocks.integer(0, kMaxBlocks);
+  info.is_calibrated = result.has("steps_outside_calibration");
+  const JsonPlace slo = result.at("slo");
+  info.slo.ttft_ms = number_or_none(slo.at("ttft_ms"));
+  info.slo.tpot_ms = number_or_none(slo.at("tpot_ms"));
+  info.slo.itl_ms = number_or_none(slo.at("itl_ms"));
+  info.slo.e2el_ms = number_or_none(slo.at("e2el_ms"));
+  if (const JsonPlace config = result.at("config"); !config.is_null()) {
+    info.config_json = config.json().dump(2);
+  }
+  if (result.has("endpoint_type")) info.endpoint_type = result.at("endpoint_type").text();
+  if (result.has("server")) info.server_json = result.at("server").json().dump(2);
+  if (result.has("client")) info.client_json = result.at("client").json().dump(2);
+  return info;
+}
+
+NoiseBands read_noise(const JsonPlace& result) {
+  NoiseBands noise;
+  if (!result.has("noise")) return noise;
+  noise.num_seeds = result.at("noise").at("seeds").integer(1, kNever - 1);
+  const JsonPlace bands = result.at("noise").at("bands");
+  for (const auto& [key, ignored] : bands.json().items()) {
+    std::vector<double> ends;
+    bands.at(key).for_each(
+        [&](const JsonPlace& end) { ends.push_back(end.is_null() ? std::nan("") : end.number()); });
+    if (ends.size() != 2)
+      bands.at(key).fail("is no list of lowest and highest; allowed: two numbers");
+    noise.figures.push_back({key, ends[0], ends[1]});
+  }
+  return noise;
+}
+
+// What result.json has and the record has not.
+RunResult read_head(const std::string& folder) {
+  const std::string path = folder + "/" + std::string(kResultFile);
+  const Json json = read_json_file(path, "a folder that metronome wrote");
+  const JsonPlace result(path, json);
+  RunResult head;
+  head.info = read_info(result);
+  head.noise = read_noise(result);
+  return head;
+}
+
+EndReason read_reason(const JsonPlace& place) {
+  const std::string name = place.text();
+  for (std::size_t i = 0; i < kNumEndReasons; ++i) {
+    const auto reason = static_cast<EndReason>(i);
+    if (to_string(reason) == name) return reason;
+  }
+  place.fail("'" + name + "' is no way for a request to end");
+}
+
+StepEntry read_step(const JsonPlace& line, RunRecord& record) {
+  StepEntry step;
+  const auto position = static_cast<std::int64_t>(record.steps.size());
+  if (line.at("step").integer(0, kNever - 1) != position) {
+    line.at("step").fail("is not " + std::to_string(position) +
+                         ", the step after the one before; allowed: every step, in order");
+  }
+  step.planned_at = line.at("planned_ns").time();
+  step.started_at = line.at("started_ns").integer(step.planned_at, kNever - 1);
+  step.finished_at = line.at("finished_ns").integer(step.started_at, kNever - 1);
+  if (!record.steps.empty() && step.finished_at < record.steps.back().finished_at) {
+    line.at("finished_ns").fail("is before the end of the step before");
+  }
+  step.num_prefill_tokens = line.at("prefill_tokens").count();
+  step.num_decode_tokens = line.at("decode_tokens").count();
+  step.num_emitted = line.at("emitted").count();
+  step.num_running = line.at("running").count();
+  step.num_waiting = line.at("waiting").count();
+  step.num_used_blocks = line.at("used_blocks").count();
+  step.num_preempted = static_cast<std::uint32_t>(line.at("preempted").count()) & 0x3fffffffu;
+  step.failed = line.at("failed").truth() ? 1 : 0;
+  step.extrapolated = line.has("extrapolated") && line.at("extrapolated").truth() ? 1 : 0;
+  step.decode_only_ns = line.at("decode_only_ns").time_or_none();
+  step.first_prefill_chunk = static_cast<std::int32_t>(record.prefills.size());
+  line.at("prefills").for_each([&](const JsonPlace& entry) {
+    const std::vector<std::int32_t> chunk = entry.counts(3);
+    record.prefills.push_back({static_cast<RequestId>(chunk[0]), chunk[1], chunk[2]});
+    ++step.num_prefill_chunks;
+  });
+  return step;
+}
+
+RequestRecord read_request(const JsonPlace& line) {
+  RequestRecord request;
+  request.reason = read_reason(line.at("end"));
+  request.priority = static_cast<std::int32_t>(line.at("priority").integer(INT32_MIN, INT32_MAX));
+  request.num_prompt_tokens = line.at("prompt_tokens").count();
+  request.num_prefix_hit_tokens = line.at("cached_tokens").count();
+  request.max_output_tokens = line.at("max_tokens").count();
+  request.num_output_tokens = line.at("output_tokens").count();
+  request.num_prefill_chunks = line.at("prefill_chunks").count();
+  request.num_preemptions = line.at("preemptions").count();
+  request.arrival = line.at("arrival_ns").time();
+  request.first_scheduled = line.at("first_scheduled_ns").time_or_none();
+  request.last_scheduled = line.at("last_scheduled_ns").time_or_none();
+  request.first_token = line.at("first_token_ns").time_or_none();
+  request.last_token = line.at("last_token_ns").time_or_none();
+  request.ended = line.at("ended_ns").time_or_none();
+  return request;
+}
+
+// The runs of one request: steps that exist, in order.
+void read_runs(const JsonPlace& line, RunRecord& record, RequestRecord& request) {
+  request.first_run = static_cast<std::uint32_t>(record.runs.size());
+  std::int64_t last_step = 0;
+  std::int64_t num_tokens = 0;
+  const JsonPlace runs = line.at("runs");
+  runs.for_each([&](const JsonPlace& entry) {
+    const std::vector<std::int32_t> run = entry.counts(2);
+    const std::int64_t end = std::int64_t{run[0]} + run[1];
+    if (run[1] < 1 || run[0] < last_step || end > static_cast<std::int64_t>(record.steps.size())) {
+      entry.fail("does not lie behind the run before, within the lines of steps.jsonl");
+    }
+    last_step = end - 1;
+    num_tokens += run[1];
+    record.runs.push_back({run[0], run[1]});
+  });
+  if (num_tokens != request.num_output_tokens) {
+    runs.fail("has " + std::to_string(num_tokens) + " tokens, output_tokens says " +
+              std::to_string(request.num_output_tokens));
+  }
+}
+
+void check_chunks(const RunRecord& record, const std::string& path) {
+  for (std::size_t s = 0; s < record.steps.size(); ++s) {
+    const StepEntry& step = record.steps[s];
+    for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
+      const auto chunk = static_cast<std::size_t>(step.first_prefill_chunk + c);
+      if (index(record.prefills[chunk].request) < record.requests.size()) continue;
+      throw ConfigError(path + ":" + std::to_string(s + 1) +
+                        ": prefills: names a request that requests.jsonl does not have");
+    }
+  }
+}
+
+// Says at once what the run should have written.
+void require_record(const std::string& steps, const std::string& requests) {
+  std::string missing;
+  for (const std::string& path : {steps, requests}) {
+    if (!fs::exists(path)) missing += (missing.empty() ? "" : ", ") + path;
+  }
+  if (missing.empty()) return;
+  throw ConfigError(missing +
+                    ": not there; allowed: a run with --set results.steps=true --set "
+                    "results.requests=true (a sweep leaves them out unless they are given)");
+}
+
+// Of a run that a client watched.
+RunRecord read_client_record(const std::string& folder) {
+  std::vector<WatchedRequest> requests;
+  const std::string path = folder + "/" + std::string(kRequestsFile);
+  for_each_json_line(path, kReadable, [&](const JsonPlace& line, std::size_t) {
+    WatchedRequest& watched = requests.emplace_back();
+    watched.request = read_request(line);
+    watched.view = {line.at("due_ns").time(), line.at("output_tokens").count()};
+    line.at("token_ns").for_each([&](const JsonPlace& time) {
+      const TimeNs earliest =
+          watched.token_times.empty() ? watched.request.arrival : watched.token_times.back();
+      watched.token_times.push_back(time.integer(earliest, kNever - 1));
+    });
+  });
+  if (requests.empty()) throw ConfigError(path + ": is empty; allowed: a line a request");
+  return make_client_record(requests);
+}
+
+RunRecord read_record(const std::string& folder) {
+  RunRecord record;
+  const std::string steps = folder + "/" + std::string(kStepsFile);
+  const std::string requests = folder + "/" + std::string(kRequestsFile);
+  require_record(steps, requests);
+  for_each_json_line(steps, kReadable, [&](const JsonPlace& line, std::size_t) {
+    record.steps.push_back(read_step(line, record));
+  });
+  for_each_json_line(requests, kReadable, [&](const JsonPlace& line, std::size_t i) {
+    RequestRecord& request = record.requests.emplace_back(read_request(line));
+    read_runs(line, record, request);
+    line.at("preempted_ns").for_each([&](const JsonPlace& time) {
+      record.preemptions.push_back({time.time(), static_cast<RequestId>(i)});
+    });
+  });
+  check_chunks(record, steps);
+  std::sort(record.preemptions.begin(), record.preemptions.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.time, a.request) < std::tie(b.time, b.request);
+  });
+  derive_token_facts(record);
+  return record;
+}
+
+}  // namespace
+
+std::vector<std::string> result_folders(const std::string& path) {
+  if (fs::exists(fs::path(path) / kResultFile)) return {path};
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (fs::exists(entry.path() / kResultFile)) names.push_back(entry.path().filename().string());
+  }
+  if (error || names.empty()) {
+    throw ConfigError(path +
+                      ": holds no result; allowed: a folder that `metronome run` or `metronome "
+                      "sweep` wrote");
+  }
+  std::sort(names.begin(), names.end());
+  if (const fs::path summary = fs::path(path) / kSummaryFile; fs::exists(summary)) {
+    const Json runs = read_json_file(summary.string(), kReadable);
+    const bool is_sweep = runs.is_array() && !runs.empty() && runs.front().contains("point");
+    const char* const key = is_sweep ? "point" : "label";
+    std::map<std::string, std::size_t> ranks;  // of the first row of each
+    for (const Json& run : runs) {
+      const Json* name = run.find(key);
+      if (name != nullptr && name->is_string()) ranks.emplace(name->string(), ranks.size());
+    }
+    const auto rank = [&ranks](const std::string& name) {
+      const auto found = ranks.find(name);
+      return found == ranks.end() ? ranks.size() : found->second;
+    };
+    if (is_sweep) {
+      std::erase_if(names, [&](const std::string& name) { return rank(name) == ranks.size(); });
+    }
+    std::stable_sort(names.begin(), names.end(),
+                     [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
+  }
+  std::vector<std::string> folders;
+  for (const std::string& name : names) folders.push_back((fs::path(path) / name).string());
+  return folders;
+}
+
+bool has_record(const std::string& folder) {
+  if (!fs::exists(fs::path(folder) / kRequestsFile)) return false;
+  return fs::exists(fs::path(folder) / kStepsFile) ||
+         read_result_info(folder).backend == kHttpBackend;
+}
+
+RunInfo read_result_info(const std::string& folder) { return read_head(folder).info; }
+
+StoredRun read_result(const std::string& folder) {
+  StoredRun run;
+  run.folder = folder;
+  run.result = read_head(folder);
+  const bool is_watched = run.result.info.backend == kHttpBackend;
+  run.record = is_watched ? read_client_record(folder) : read_record(folder);
+  run.result.summary = summarize(run.record, {run.result.info.slo, run.result.info.num_blocks});
+  return run;
+}
+
+void require_steps(const StoredRun& run) {
+  if (run.record.has_steps()) return;
+  throw ConfigError(run.folder +
+                    ": was recorded by a client, which sees no steps; allowed: a folder that "
+                    "`metronome run` or `metronome sweep` wrote");
+}
+
+Scenario scenario_of(const StoredRun& run, const std::vector<std::string>& assignments) {
+  const std::string where = run.folder + "/" + std::string(kResultFile) + ": config";
+  const RunInfo& info = run.result.info;
+  if (info.config_json.empty()) {
+    throw ConfigError(where + ": is null; allowed: a run of a scenario");
+  }
+  Scenario scenario =
+      std::move(parse_scenario(info.config_json, where, assignments).variants.front());
+  scenario.name = info.label;
+  return scenario;
+}
+
+}  // namespace metronome

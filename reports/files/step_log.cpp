@@ -1,0 +1,72 @@
+#include "reports/files/step_log.h"
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+
+#include "core/base/number_text.h"
+
+namespace metronome {
+namespace {
+
+std::string name_of(RequestId request) { return "r" + std::to_string(index(request)); }
+
+std::string chunk_text(const ScheduledChunk& chunk, std::int32_t num_tokens) {
+  std::string text = " [" + name_of(chunk.request);
+  if (chunk.kind == ChunkKind::Decode) {
+    return text + (chunk.emitted ? " D]" : " D, no token]");
+  }
+  text += " prefill " + std::to_string(chunk.first_position) + ".." +
+          std::to_string(chunk.end_position());
+  if (chunk.emitted) text += " -> token " + std::to_string(num_tokens);
+  return text + "]";
+}
+
+}  // namespace
+
+StepLog::StepLog(std::ostream& out, std::int32_t max_decodes)
+    : out_(out), max_decodes_(max_decodes) {}
+
+void StepLog::on_event(const Event& event, const Request& request) {
+  const std::string name = "    " + name_of(event.request);
+  const std::string when = " at " + fixed_text(to_seconds(event.time), 3) + " s\n";
+  switch (event.kind) {
+    case EventKind::Submitted:
+      out_ << name << " arrived, " << request.num_prompt_tokens << " prompt tokens," << when;
+      break;
+    case EventKind::Preempted: out_ << name << " preempted," << when; break;
+    case EventKind::Ended:
+      if (event.reason == EndReason::QueueFull || event.reason == EndReason::NeverFits) {
+        out_ << name << " refused (" << to_string(event.reason) << ")," << when;
+      } else {
+        out_ << name << " ended (" << to_string(event.reason) << ") after "
+             << request.num_output_tokens << " tokens," << when;
+      }
+      break;
+    case EventKind::Admitted:
+    case EventKind::FirstToken: break;  // the step shows it
+  }
+}
+
+void StepLog::on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
+                      const RequestTable&) {
+  std::string line = "step " + std::to_string(step.step_index) +
+                     "  t=" + fixed_text(to_seconds(step.started_at), 3) + " s  " +
+                     fixed_text(to_ms(step.finished_at - step.started_at), 3) + " ms  " +
+                     std::to_string(step.num_prefill_tokens + step.num_decode_tokens) + " tokens ";
+  if (step.failed) line += " FAILED";
+  std::int32_t num_decodes = 0;
+  for (const ScheduledChunk& chunk : chunks) {
+    const std::size_t request = index(chunk.request);
+    if (request >= num_tokens_.size()) num_tokens_.resize(request + 1);
+    if (chunk.emitted) ++num_tokens_[request];
+    if (chunk.kind == ChunkKind::Decode && ++num_decodes > max_decodes_) continue;
+    line += chunk_text(chunk, num_tokens_[request]);
+  }
+  if (num_decodes > max_decodes_) {
+    line += " ... +" + std::to_string(num_decodes - max_decodes_) + " D";
+  }
+  out_ << line << '\n';
+}
+
+}  // namespace metronome

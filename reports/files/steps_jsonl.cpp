@@ -1,0 +1,52 @@
+#include "core/base/json_lines.h"
+#include "reports/files/result_files.h"
+
+namespace metronome {
+namespace {
+
+void append_step(const RunRecord& record, std::size_t position, JsonText& json) {
+  const StepEntry& step = record.steps[position];
+  json.begin_object();
+  json.field("step", position);
+  json.field("planned_ns", step.planned_at);
+  json.field("started_ns", step.started_at);
+  json.field("finished_ns", step.finished_at);
+  json.field("prefill_tokens", step.num_prefill_tokens);
+  json.field("decode_tokens", step.num_decode_tokens);
+  json.field("emitted", step.num_emitted);
+  json.field("running", step.num_running);
+  json.field("waiting", step.num_waiting);
+  json.field("used_blocks", step.num_used_blocks);
+  json.field("preempted", std::int64_t{step.num_preempted});
+  json.field("failed", step.failed != 0);
+  if (step.extrapolated != 0) json.field("extrapolated", true);
+  if (step.decode_only_ns == kNoTime) {
+    json.key("decode_only_ns").null();
+  } else {
+    json.field("decode_only_ns", step.decode_only_ns);
+  }
+  // Each [request, first position, tokens].
+  json.key("prefills");
+  json.begin_array();
+  for (std::int32_t i = 0; i < step.num_prefill_chunks; ++i) {
+    const auto chunk = static_cast<std::size_t>(step.first_prefill_chunk + i);
+    const PrefillChunk& prefill = record.prefills[chunk];
+    json.begin_array();
+    json.value(index(prefill.request));
+    json.value(prefill.first_position);
+    json.value(prefill.num_tokens);
+    json.end_array();
+  }
+  json.end_array();
+  json.end_object();
+  json.end_line();
+}
+
+}  // namespace
+
+void write_steps_jsonl(const RunRecord& record, FileWriter& file) {
+  write_json_lines(record.steps.size(), file,
+                   [&record](std::size_t s, JsonText& json) { append_step(record, s, json); });
+}
+
+}  // namespace metronome

@@ -1,0 +1,105 @@
+#include "reports/files/variant_result.h"
+
+#include <limits>
+#include <optional>
+
+#include "core/base/file_writer.h"
+#include "core/base/progress.h"
+
+namespace metronome {
+namespace {
+
+// Requests per second as they arrive; nullopt when they do not arrive by a clock.
+std::optional<double> request_rate(const WorkloadConfig& config, const Workload& workload) {
+  switch (config.arrivals.process) {
+    case ArrivalProcess::Poisson:
+    case ArrivalProcess::Gamma:
+    case ArrivalProcess::Constant: return config.arrivals.rate;
+    case ArrivalProcess::Trace: {
+      const TimeNs span = workload.requests.empty() ? 0 : workload.requests.back().arrival;
+      if (span == 0) return std::nullopt;
+      return static_cast<double>(workload.requests.size()) / to_seconds(span);
+    }
+    case ArrivalProcess::Burst: {
+      const auto size = static_cast<double>(config.arrivals.burst_size);
+      const bool is_one_burst = size == 0 || size >= static_cast<double>(workload.requests.size());
+      if (is_one_burst || config.arrivals.burst_interval_s == 0) return std::nullopt;
+      return size / config.arrivals.burst_interval_s;
+    }
+    case ArrivalProcess::ClosedLoop:
+    case ArrivalProcess::Steps: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+double burstiness(const ArrivalConfig& arrivals) {
+  switch (arrivals.process) {
+    case ArrivalProcess::Gamma: return arrivals.burstiness;
+    case ArrivalProcess::Constant: return std::numeric_limits<double>::infinity();
+    default: return 1.0;  // Poisson; the other processes have none, and vLLM writes this default
+  }
+}
+
+}  // namespace
+
+RunInfo run_info(const Backend& backend, const PreparedVariant& variant, const std::string& date) {
+  const Scenario& scenario = variant.scenario;
+  RunInfo info = scenario_info(scenario, *variant.workload);
+  info.backend = backend.name();
+  if (backend.is_measured()) info.date = date;
+  info.model = variant.run->model.name;
+  info.hardware = variant.run->device;
+  info.weights = variant.run->weights_text;
+  info.policy = scenario.scheduler.policy;
+  // Only the simulator has more than one device.
+  if (!backend.is_measured()) info.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
+  info.is_calibrated = !backend.is_measured() && !scenario.cost_model.file.empty();
+  info.num_blocks = variant.run->setup.kv_cache.num_blocks;
+  return info;
+}
+
+Summary summary_of(const PreparedVariant& variant, const RunRecord& record) {
+  return summarize(record, {variant.scenario.slo, variant.run->setup.kv_cache.num_blocks});
+}
+
+RunInfo scenario_info(const Scenario& scenario, const Workload& workload) {
+  RunInfo info;
+  info.label = scenario.name;
+  info.seed = scenario.seed;
+  info.num_prompts = static_cast<std::int64_t>(workload.requests.size());
+  info.request_rate = request_rate(scenario.workload, workload);
+  info.burstiness = burstiness(scenario.workload.arrivals);
+  if (workload.mode == ArrivalMode::ClosedLoop) info.max_concurrency = workload.concurrency;
+  info.slo = scenario.slo;
+  info.config_json = scenario.to_json();
+  return info;
+}
+
+void write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted, ResultFolder& folder,
+                   const std::string& subfolder) {
+  const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
+  if (!subfolder.empty()) folder.make_subfolder(subfolder);
+  folder.write(prefix + "result.json", result_json(outcome.result));
+  if (wanted.requests) {
+    FileWriter file(folder.path(prefix + "requests.jsonl"), throw_if_interrupted);
+    write_requests_jsonl(outcome.record, file);
+    file.close();
+  }
+  if (wanted.steps) {
+    FileWriter file(folder.path(prefix + "steps.jsonl"), throw_if_interrupted);
+    write_steps_jsonl(outcome.record, file);
+    file.close();
+  }
+  if (wanted.trace) {
+    FileWriter file(folder.path(prefix + std::string(kTraceFile)), throw_if_interrupted);
+    write_trace_json(outcome.record, outcome.result.info, file);
+    file.close();
+  }
+  if (wanted.outputs && !outcome.result.info.output_digest.empty()) {
+    FileWriter file(folder.path(prefix + std::string(kOutputsFile)), throw_if_interrupted);
+    write_outputs_jsonl(outcome.outputs, file);
+    file.close();
+  }
+}
+
+}  // namespace metronome

@@ -1,0 +1,39 @@
+// What a run of a variant came to, and its files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/metrics/output_log.h"
+#include "core/metrics/run_record.h"
+#include "core/metrics/summary.h"
+#include "core/run/run.h"
+#include "core/scenario/scenario.h"
+#include "core/workload/workload.h"
+#include "reports/files/result_files.h"
+#include "reports/files/result_folder.h"
+
+namespace metronome {
+
+// What a result says of a run beside its figures. `date` is taken where the backend measures.
+RunInfo run_info(const Backend& backend, const PreparedVariant& variant, const std::string& date);
+Summary summary_of(const PreparedVariant& variant, const RunRecord& record);
+
+// What a result says of the scenario itself, whoever runs it: label, seed, workload, SLO and the
+// resolved configuration.
+RunInfo scenario_info(const Scenario& scenario, const Workload& workload);
+
+struct VariantOutcome {
+  RunResult result;
+  RunRecord record;
+  OutputLog outputs;
+  // "5 of 5 requests can never fit; first: request 0: needs ...", one a reason.
+  std::vector<std::string> warnings;
+  double elapsed_ms = 0;  // wall time of the engine's loop, without writing
+};
+
+// Writes the files of a run into `subfolder` of `folder` (empty: into the folder itself).
+void write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted, ResultFolder& folder,
+                   const std::string& subfolder);
+
+}  // namespace metronome

@@ -1,0 +1,171 @@
+#include "reports/html/report_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <optional>
+
+#include "core/base/json.h"
+
+namespace metronome {
+namespace {
+
+constexpr double kThroughputTolerance = 0.03;
+constexpr double kAsMuch = 0.999;  // a thousandth less throughput is no less
+
+constexpr std::array<std::string_view, 6> kReasons = {
+    "first of their engine",
+    "lowest p99 ITL at no more than 3 % less throughput than the first",
+    "most requests within the SLO",
+    "highest p99 ITL",
+    "beaten by none in both p99 ITL and throughput",
+    "the next in order"};
+
+// Places runs once each, for the first reason that they are given.
+class Ranking {
+ public:
+  explicit Ranking(std::size_t size) : is_placed_(size) {}
+
+  void place(std::size_t run, DetailReason reason) {
+    if (is_placed_[run]) return;
+    is_placed_[run] = true;
+    choices_.push_back({run, reason});
+  }
+  std::vector<DetailChoice> take() { return std::move(choices_); }
+
+ private:
+  std::vector<bool> is_placed_;
+  std::vector<DetailChoice> choices_;
+};
+
+// The first run of `members` that no other is better than. Comparisons with NaN are false.
+using Better = std::function<bool(const DetailCandidate&, const DetailCandidate&)>;
+std::optional<std::size_t> best(std::span<const DetailCandidate> candidates,
+                                const std::vector<std::size_t>& members,
+                                const std::function<bool(const DetailCandidate&)>& counts,
+                                const Better& is_better) {
+  std::optional<std::size_t> found;
+  for (const std::size_t run : members) {
+    if (!counts(candidates[run])) continue;
+    if (!found || is_better(candidates[run], candidates[*found])) found = run;
+  }
+  return found;
+}
+
+bool is_steadier(const DetailCandidate& a, const DetailCandidate& b) {
+  return a.p99_itl_ms < b.p99_itl_ms;
+}
+
+bool beats(const DetailCandidate& a, const DetailCandidate& b) {
+  if (a.p99_itl_ms == b.p99_itl_ms) return a.output_throughput > b.output_throughput;
+  return a.p99_itl_ms < b.p99_itl_ms && a.output_throughput >= kAsMuch * b.output_throughput;
+}
+
+bool has_gaps(const DetailCandidate& run) { return std::isfinite(run.p99_itl_ms); }
+
+// The one of `members` that `reason` names, if any.
+std::optional<std::size_t> chosen_for(DetailReason reason,
+                                      std::span<const DetailCandidate> candidates,
+                                      const std::vector<std::size_t>& members) {
+  const DetailCandidate& first = candidates[members.front()];
+  switch (reason) {
+    case DetailReason::First: return members.front();
+    case DetailReason::Steadiest:
+      return best(
+          candidates, members,
+          [&](const DetailCandidate& run) {
+            return has_gaps(run) &&
+                   run.output_throughput >= (1 - kThroughputTolerance) * first.output_throughput;
+          },
+          is_steadier);
+    case DetailReason::MostInSlo:
+      return best(
+          candidates, members,
+          [](const DetailCandidate& run) { return std::isfinite(run.slo_attainment); },
+          [](const DetailCandidate& a, const DetailCandidate& b) {
+            return a.slo_attainment != b.slo_attainment ? a.slo_attainment > b.slo_attainment
+                                                        : is_steadier(a, b);
+          });
+    case DetailReason::LeastSteady:
+      return best(
+          candidates, members, has_gaps,
+          [](const DetailCandidate& a, const DetailCandidate& b) { return is_steadier(b, a); });
+    case DetailReason::Unbeaten:
+    case DetailReason::InOrder: break;  // several, or all
+  }
+  return std::nullopt;
+}
+
+double number_at(const Json& result, const char* key) {
+  const Json* found = result.find(key);
+  return found != nullptr && found->is_number() ? found->get<double>() : std::nan("");
+}
+
+}  // namespace
+
+DetailCandidate detail_candidate(std::string_view result_json) {
+  const Json result = Json::try_parse(result_json).value_or(Json());
+  DetailCandidate candidate;
+  if (!result.is_object()) return candidate;
+  Json engine = Json::array({result.value("backend", Json())});
+  if (const Json* config = result.find("config"); config != nullptr && config->is_object()) {
+    for (const char* key : {"model", "hardware", "engine", "cost_model"}) {
+      engine.push_back(config->value(key, Json()));
+    }
+  }
+  candidate.engine = engine.dump({.replaces_bad_utf8 = true, .sorts_keys = true});
+  candidate.p99_itl_ms = number_at(result, "p99_itl_ms");
+  candidate.output_throughput = number_at(result, "output_throughput");
+  candidate.slo_attainment = number_at(result, "slo_attainment");
+  return candidate;
+}
+
+std::vector<DetailChoice> ranked_for_detail(std::span<const DetailCandidate> candidates) {
+  std::vector<std::vector<std::size_t>> engines;
+  for (std::size_t run = 0; run < candidates.size(); ++run) {
+    const auto same = std::find_if(engines.begin(), engines.end(), [&](const auto& members) {
+      return candidates[members.front()].engine == candidates[run].engine;
+    });
+    if (same == engines.end()) {
+      engines.push_back({run});
+    } else {
+      same->push_back(run);
+    }
+  }
+  Ranking ranking(candidates.size());
+  for (const DetailReason reason : {DetailReason::First, DetailReason::Steadiest,
+                                    DetailReason::MostInSlo, DetailReason::LeastSteady}) {
+    for (const auto& members : engines) {
+      const auto chosen = chosen_for(reason, candidates, members);
+      if (chosen) ranking.place(*chosen, reason);
+    }
+  }
+  for (const auto& members : engines) {
+    for (const std::size_t run : members) {
+      const bool is_beaten = std::any_of(members.begin(), members.end(), [&](std::size_t other) {
+        return beats(candidates[other], candidates[run]);
+      });
+      if (has_gaps(candidates[run]) && !is_beaten) ranking.place(run, DetailReason::Unbeaten);
+    }
+  }
+  for (std::size_t run = 0; run < candidates.size(); ++run) {
+    ranking.place(run, DetailReason::InOrder);
+  }
+  return ranking.take();
+}
+
+std::string detail_reasons_text(std::span<const DetailChoice> drawn,
+                                std::span<const std::string> names) {
+  std::string text;
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    const bool is_new = i == 0 || drawn[i].reason != drawn[i - 1].reason;
+    text += (i == 0 ? "" : is_new ? "; " : ", ") + names[drawn[i].run];
+    if (i + 1 == drawn.size() || drawn[i + 1].reason != drawn[i].reason) {
+      text += " (" + std::string(kReasons[static_cast<std::size_t>(drawn[i].reason)]) + ")";
+    }
+  }
+  return text;
+}
+
+}  // namespace metronome

@@ -1,0 +1,33 @@
+// The parts of a run's report data, each appended to an open JSON object; report_data.h says what
+// becomes of them.
+#pragma once
+
+#include "core/base/json_text.h"
+#include "core/metrics/gap_analysis.h"
+#include "core/metrics/run_record.h"
+#include "core/scenario/scenario.h"
+#include "reports/html/report_data.h"
+
+namespace metronome {
+
+// Inside report_data: microseconds, rounded down, so that ordered times stay ordered.
+constexpr std::int64_t to_us(TimeNs ns) { return ns / kNsPerUs; }
+
+// "itl_curve", "ttft_curve", "e2el_curve".
+void append_curves(const RunRecord& record, JsonText& json);
+// "gaps": the ITL timeline.
+void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
+                 JsonText& json);
+// "steps".
+void append_steps(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
+                  JsonText& json);
+// "stalls", "culprits", "culprit_requests", "total_parts".
+void append_stalls(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
+                   JsonText& json);
+// "requests": those drawn one by one, around the first of "stalls" where there are too many.
+void append_requests(const RunRecord& record, const GapAnalysis& analysis, const SloConfig& slo,
+                     const ReportLimits& limits, JsonText& json);
+// "ttft_parts": completed requests in groups of equal size, by TTFT.
+void append_ttft_parts(const RunRecord& record, JsonText& json);
+
+}  // namespace metronome

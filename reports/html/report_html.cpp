@@ -1,0 +1,487 @@
+#include "reports/html/report_html.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/number_text.h"
+
+namespace metronome {
+
+// The files of reports/html and D3, carried in the program.
+extern const std::string_view kReportTemplate;
+extern const std::string_view kReportStyle;
+extern const std::string_view kD3Script;
+extern const std::string_view kReportBaseScript;
+extern const std::string_view kReportPlotScript;
+extern const std::string_view kReportTimelineScript;
+extern const std::string_view kReportDistributionScript;
+extern const std::string_view kReportStepsScript;
+extern const std::string_view kReportRequestsScript;
+extern const std::string_view kReportComparisonScript;
+extern const std::string_view kReportMeasuredScript;
+extern const std::string_view kReportMainScript;
+
+namespace {
+
+// A column of the summary table: a key of result.json and how it is shown.
+struct Column {
+  const char* group;  // shown above neighbours that share it
+  const char* title;
+  const char* key;
+  int decimals;
+  double scale;
+};
+
+constexpr std::array<Column, 13> kColumns = {{
+    {"TTFT, ms", "p50", "p50_ttft_ms", 1, 1},
+    {"TTFT, ms", "p99", "p99_ttft_ms", 1, 1},
+    {"ITL, ms", "p50", "p50_itl_ms", 1, 1},
+    {"ITL, ms", "p99", "p99_itl_ms", 1, 1},
+    {"ITL, ms", "max", "max_itl_ms", 1, 1},
+    {"throughput", "req/s", "request_throughput", 2, 1},
+    {"throughput", "output tok/s", "output_throughput", 0, 1},
+    {"goodput", "req/s", "request_goodput", 2, 1},
+    {"goodput", "in SLO, %", "slo_attainment", 1, 100},
+    {"requests", "completed", "completed", 0, 1},
+    {"requests", "failed", "failed", 0, 1},
+    {"requests", "preempted", "num_preemptions", 0, 1},
+    {"device", "busy, %", "busy_share", 1, 100},
+}};
+
+// Beyond so many runs, what is said of each stands behind a click.
+constexpr std::size_t kMaxListed = 12;
+constexpr std::size_t kMaxNames = 3;  // in a sentence
+
+double number_at(const Json& result, const char* key) {
+  const Json* found = result.find(key);
+  if (found == nullptr || !found->is_number()) return std::nan("");
+  return found->get<double>();
+}
+
+std::string text_at(const Json& result, const char* key) {
+  const Json* found = result.find(key);
+  if (found == nullptr || found->is_null()) return {};
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+std::string dump(const Json& json, int indent) {
+  return json.dump({.indent = indent, .replaces_bad_utf8 = true});
+}
+
+// JSON inside a script element: no '<' that could end it.
+std::string script_json(const Json& json) {
+  std::string safe;
+  for (const char c : dump(json, -1)) {
+    if (c == '<') {
+      safe += "\\u003c";
+    } else {
+      safe += c;
+    }
+  }
+  return safe;
+}
+
+std::string table_head() {
+  std::string groups = "<tr><th></th>";
+  std::string titles = "<tr><th scope=\"col\">run</th>";
+  for (std::size_t i = 0; i < kColumns.size();) {
+    std::size_t end = i;
+    while (end < kColumns.size() && std::string_view(kColumns[end].group) == kColumns[i].group) {
+      titles += "<th scope=\"col\">" + html_text(kColumns[end++].title) + "</th>";
+    }
+    groups += "<th scope=\"colgroup\" colspan=\"" + std::to_string(end - i) + "\">" +
+              html_text(kColumns[i].group) + "</th>";
+    i = end;
+  }
+  return "<thead>" + groups + "</tr>\n" + titles + "</tr></thead>\n";
+}
+
+// The lowest and the highest of a figure under noise, where the run was simulated with several
+// seeds.
+std::string band_html(const Json& result, const Column& column) {
+  const Json* noise = result.find("noise");
+  const Json* bands = noise == nullptr ? nullptr : noise->find("bands");
+  const Json* band = bands == nullptr ? nullptr : bands->find(column.key);
+  if (band == nullptr || !band->is_array() || band->size() != 2) return {};
+  const auto end = [&](std::size_t i) {
+    const double number = band->at(i).is_number() ? band->at(i).get<double>() : std::nan("");
+    return grouped_text(number * column.scale, column.decimals);
+  };
+  return "<span class=\"band\">" + end(0) + " &ndash; " + end(1) + "</span>";
+}
+
+std::string noise_note(const std::vector<Json>& results) {
+  for (const Json& result : results) {
+    const Json* noise = result.find("noise");
+    if (noise == nullptr || !noise->is_object()) continue;
+    return "<p class=\"lead\">Below a figure: the lowest and the highest of " +
+           text_at(*noise, "seeds") + " noise seeds. All else is of the first.</p>\n";
+  }
+  return {};
+}
+
+std::string summary_table(std::span<const ReportRun> runs, const std::vector<Json>& results) {
+  std::string html = "<table class=\"summary\">\n" + table_head() + "<tbody>\n";
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    html += "<tr><th scope=\"row\" data-run=\"" + std::to_string(i) + "\">" +
+            html_text(runs[i].name) + "</th>";
+    for (const Column& column : kColumns) {
+      const double number = number_at(results[i], column.key) * column.scale;
+      html += "<td data-key=\"" + std::string(column.key) + "\">" +
+              grouped_text(number, column.decimals) + band_html(results[i], column) + "</td>";
+    }
+    html += "</tr>\n";
+  }
+  return html + "</tbody></table>\n";
+}
+
+std::string slo_text(const Json& result) {
+  const Json* slo = result.find("slo");
+  std::string text;
+  if (slo == nullptr) return text;
+  constexpr std::array<std::pair<const char*, const char*>, 4> kLimits = {
+      {{"ttft_ms", "TTFT"}, {"tpot_ms", "TPOT"}, {"itl_ms", "every ITL"}, {"e2el_ms", "E2EL"}}};
+  for (const auto& [key, name] : kLimits) {
+    const Json* limit = slo->find(key);
+    if (limit == nullptr || !limit->is_number()) continue;
+    text += (text.empty() ? "" : ", ") + std::string(name) + " <= " + limit->dump() + " ms";
+  }
+  return text;
+}
+
+// One line of facts; those that all runs share are said once.
+std::string facts(std::span<const ReportRun> runs, const std::vector<Json>& results) {
+  constexpr std::array<std::pair<const char*, const char*>, 4> kFacts = {
+      {{"model_id", "model"}, {"hardware", "hardware"}, {"backend", "backend"}, {"seed", "seed"}}};
+  std::string html = "<dl class=\"facts\">";
+  const auto add = [&](const char* name, auto text_of) {
+    std::string value = text_of(results.front());
+    const bool is_shared = std::all_of(results.begin(), results.end(),
+                                       [&](const Json& other) { return text_of(other) == value; });
+    if (!is_shared) value = "differs by run";
+    if (value.empty()) return;
+    html += "<div><dt>" + std::string(name) + "</dt><dd>" + html_text(value) + "</dd></div>";
+  };
+  for (const auto& [key, name] : kFacts) {
+    add(name, [key = key](const Json& result) { return text_at(result, key); });
+  }
+  add("requests",
+      [](const Json& result) { return grouped_text(number_at(result, "num_prompts"), 0); });
+  add("SLO", slo_text);
+  html += "<div><dt>runs</dt><dd>" + std::to_string(runs.size()) + "</dd></div>";
+  return html + "</dl>\n";
+}
+
+std::string formula_list(const Json& formulas) {
+  std::string html = "<dl class=\"formulas\">\n";
+  if (!formulas.is_object()) return "";
+  for (const auto& [name, formula] : formulas.items()) {
+    html += "<dt>" + html_text(name) + "</dt><dd>" +
+            html_text(formula.is_string() ? formula.get<std::string>() : formula.dump()) +
+            "</dd>\n";
+  }
+  return html + "</dl>\n";
+}
+
+std::string run_details(std::span<const ReportRun> runs, const std::vector<Json>& results) {
+  const bool is_long = runs.size() > kMaxListed;
+  std::string html = is_long ? "<details><summary>seeds, digests and configurations of " +
+                                   std::to_string(runs.size()) + " runs</summary>\n"
+                             : "";
+  html +=
+      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Seeds and digests\">\n"
+      "<table class=\"digests\"><thead><tr><th scope=\"col\">run</th>"
+      "<th scope=\"col\">backend</th><th scope=\"col\">policy</th><th scope=\"col\">seed</th>"
+      "<th scope=\"col\">digest</th><th scope=\"col\">output digest</th></tr></thead>\n<tbody>\n";
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    html += "<tr><th scope=\"row\">" + html_text(runs[i].name) + "</th>";
+    for (const char* key : {"backend", "policy", "seed"}) {
+      html += "<td>" + html_text(text_at(results[i], key)) + "</td>";
+    }
+    for (const char* key : {"digest", "output_digest"}) {
+      html += "<td><code>" + html_text(text_at(results[i], key)) + "</code></td>";
+    }
+    html += "</tr>\n";
+  }
+  html += "</tbody></table>\n</div>\n";
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const Json* config = results[i].find("config");
+    if (config == nullptr || config->is_null()) continue;
+    html += "<details><summary>resolved configuration of " + html_text(runs[i].name) +
+            "</summary><pre>" + html_text(dump(*config, 2)) + "</pre></details>\n";
+  }
+  if (is_long) html += "</details>\n";
+  return html;
+}
+
+std::string note_list(const std::vector<std::string>& notes) {
+  if (notes.empty()) return {};
+  std::string html = "<ul class=\"notes\">";
+  for (const std::string& note : notes) html += "<li>" + html_text(note) + "</li>";
+  return html + "</ul>\n";
+}
+
+Json parsed_result(const ReportRun& run) {
+  Json result = Json::try_parse(run.result_json).value_or(Json());
+  if (!result.is_object()) throw ConfigError(run.name + ": its result.json is no JSON object");
+  return result;
+}
+
+std::string report_data(const ReportText& text, std::span<const ReportRun> runs,
+                        const std::vector<Json>& results) {
+  Json data;
+  data["title"] = text.title;
+  Json list = Json::array();
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Json run;
+    run["name"] = runs[i].name;
+    run["result"] = results[i];
+    run["result"].erase("formulas");
+    run["detail"] = runs[i].detail_json.empty() ? Json() : Json::parse(runs[i].detail_json);
+    list.push_back(std::move(run));
+  }
+  data["runs"] = std::move(list);
+  return script_json(data);
+}
+
+// Replaces each {{name}} of the template.
+std::string fill(std::string_view page, const std::map<std::string_view, std::string>& parts) {
+  std::string html;
+  for (;;) {
+    const std::size_t open = page.find("{{");
+    html += page.substr(0, open);
+    if (open == std::string_view::npos) return html;
+    const std::size_t close = page.find("}}", open);
+    html += parts.at(page.substr(open + 2, close - open - 2));
+    page.remove_prefix(close + 2);
+  }
+}
+
+}  // namespace
+
+std::string html_text(std::string_view text) {
+  std::string html;
+  for (const char c : text) {
+    switch (c) {
+      case '&': html += "&amp;"; break;
+      case '<': html += "&lt;"; break;
+      case '>': html += "&gt;"; break;
+      case '"': html += "&quot;"; break;
+      case '\'': html += "&#39;"; break;
+      default: html += c;
+    }
+  }
+  return html;
+}
+
+namespace {
+
+// Adds what stands below `path`: paths such as "/engine/max_num_seqs", and their values.
+void add_settings(const std::string& path, const Json& value, Json& settings) {
+  if (!value.is_structured() || value.empty()) {
+    settings[path] = value.is_structured() ? Json() : value;
+    return;
+  }
+  for (const auto& [key, member] : value.items()) {
+    add_settings(path + "/" + key, member, settings);
+  }
+  for (std::size_t i = 0; value.is_array() && i < value.size(); ++i) {
+    add_settings(path + "/" + std::to_string(i), value[i], settings);
+  }
+}
+
+// Paths of a run's configuration and their values.
+Json flat_settings(const ReportRun& run) {
+  const Json result = parsed_result(run);
+  Json config = result.value("config", Json());
+  config.erase("results");  // which files it wrote
+  Json settings = Json::object();
+  if (config.is_object()) add_settings("", config, settings);
+  return settings;
+}
+
+// " seed=2": the setting as it stands behind a name; empty for one that is not there.
+std::string setting_text(const Json& settings, const std::string& key) {
+  std::string text = text_at(settings, key.c_str());
+  if (text.empty()) return {};
+  if (text.ends_with(".0")) text.resize(text.size() - 2);
+  return " " + key.substr(key.rfind('/') + 1) + "=" + text;
+}
+
+std::size_t num_different(const std::vector<std::string>& texts) {
+  return std::set<std::string>(texts.begin(), texts.end()).size();
+}
+
+// The keys in which settings differ, in order.
+std::vector<std::string> differing_keys(const std::vector<Json>& settings) {
+  std::vector<std::string> keys;
+  std::set<std::string> seen;
+  for (const Json& own : settings) {
+    for (const auto& [key, value] : own.items()) {
+      const auto is_same = [&key = key, &value = value](const Json& other) {
+        return other.contains(key) && other.at(key) == value;
+      };
+      if (!seen.insert(key).second || std::all_of(settings.begin(), settings.end(), is_same)) {
+        continue;
+      }
+      keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
+// Puts " prefill_chunk_size=512 seed=2" behind names that are the same: the first few settings in
+// which their runs differ, and of the others those that tell more runs apart.
+void add_differing_settings(const std::vector<ReportRun>& runs, std::vector<std::string>& names) {
+  constexpr std::size_t kFew = 4;
+  std::map<std::string, std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < names.size(); ++i) groups[names[i]].push_back(i);
+  for (const auto& [name, members] : groups) {
+    if (members.size() == 1) continue;
+    std::vector<Json> settings;
+    for (const std::size_t i : members) settings.push_back(flat_settings(runs[i]));
+    std::vector<std::string> texts(members.size());
+    std::size_t num_added = 0;
+    for (const std::string& key : differing_keys(settings)) {
+      std::vector<std::string> longer = texts;
+      for (std::size_t m = 0; m < members.size(); ++m) longer[m] += setting_text(settings[m], key);
+      if (num_added >= kFew && num_different(longer) == num_different(texts)) continue;
+      ++num_added;
+      texts = std::move(longer);
+    }
+    for (std::size_t m = 0; m < members.size(); ++m) names[members[m]] += texts[m];
+  }
+}
+
+}  // namespace
+
+void make_names_differ(std::vector<ReportRun>& runs) {
+  std::map<std::string, std::set<std::string>> backends;
+  std::vector<std::string> own;
+  for (const ReportRun& run : runs) {
+    own.push_back(text_at(parsed_result(run), "backend"));
+    backends[run.name].insert(own.back());
+  }
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    names.push_back(runs[i].name);
+    if (backends[runs[i].name].size() > 1) names.back() += " (" + own[i] + ")";
+  }
+  add_differing_settings(runs, names);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const auto same = std::count(names.begin(), names.end(), names[i]);
+    const auto before =
+        std::count(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]);
+    runs[i].name = same > 1 ? names[i] + " #" + std::to_string(before + 1) : names[i];
+  }
+}
+
+std::string report_html(const ReportText& text, std::span<const ReportRun> runs) {
+  METRONOME_CHECK(!runs.empty(), "a report has a run");
+  std::vector<Json> results;
+  for (const ReportRun& run : runs) results.push_back(parsed_result(run));
+  std::string scripts;
+  for (const std::string_view script :
+       {kReportBaseScript, kReportPlotScript, kReportTimelineScript, kReportDistributionScript,
+        kReportStepsScript, kReportRequestsScript, kReportComparisonScript, kReportMeasuredScript,
+        kReportMainScript}) {
+    scripts += script;
+  }
+  const Json* formulas = results.front().find("formulas");
+  const std::map<std::string_view, std::string> parts = {
+      {"title", html_text(text.title)},
+      {"description", html_text(text.description)},
+      {"facts", facts(runs, results)},
+      {"notes", note_list(text.notes)},
+      {"summary", summary_table(runs, results) + noise_note(results)},
+      {"formulas", formulas == nullptr ? "" : formula_list(*formulas)},
+      {"runs", run_details(runs, results)},
+      {"style", std::string(kReportStyle)},
+      {"d3", std::string(kD3Script)},
+      {"data", report_data(text, runs, results)},
+      {"scripts", std::move(scripts)},
+  };
+  return fill(kReportTemplate, parts);
+}
+
+void ReportBuilder::add(const RunInfo& info, std::string result_json, const GetRecord& record) {
+  const std::string scenario = info.scenario.empty() ? info.label : info.scenario;
+  if (std::find(scenarios_.begin(), scenarios_.end(), scenario) == scenarios_.end()) {
+    scenarios_.push_back(scenario);
+  }
+  if (runs_.empty()) description_ = info.description;
+  if (info.description != description_) description_.clear();
+  ReportRun run{info.label, std::move(result_json), {}};
+  if (record) {
+    recorded_.push_back(runs_.size());
+    candidates_.push_back(detail_candidate(run.result_json));
+  }
+  runs_.push_back(std::move(run));
+  if (!record) return;
+  // Whoever is no candidate now will never be one, so that only a few have to be kept.
+  for (const DetailChoice& choice : ranked_for_detail(candidates_)) {
+    const bool is_candidate = choice.reason != DetailReason::InOrder || choice.run < kMaxDetailed;
+    std::string& detail = runs_[recorded_[choice.run]].detail_json;
+    if (!is_candidate) {
+      detail = {};
+    } else if (choice.run + 1 == candidates_.size()) {
+      detail = report_detail(record(), info.slo, limits_);
+    }
+  }
+}
+
+// What is left out, and why what is drawn was chosen.
+std::vector<std::string> ReportBuilder::detail_notes(std::span<const DetailChoice> drawn) const {
+  const auto counted = [](std::size_t number) {
+    return grouped_text(static_cast<std::int64_t>(number));
+  };
+  std::vector<std::string> notes;
+  if (drawn.size() < recorded_.size()) {
+    std::vector<std::string> names;
+    for (const std::size_t run : recorded_) names.push_back(runs_[run].name);
+    notes.push_back("Drawn in detail are " + counted(drawn.size()) + " of " +
+                    counted(runs_.size()) + " runs: " + detail_reasons_text(drawn, names) +
+                    ". The others are in the summary and in the figures that compare runs.");
+  }
+  std::string without;
+  std::size_t num_without = 0;
+  for (std::size_t run = 0; run < runs_.size(); ++run) {
+    if (std::binary_search(recorded_.begin(), recorded_.end(), run)) continue;
+    if (num_without++ < kMaxNames) without += (without.empty() ? "" : ", ") + runs_[run].name;
+  }
+  if (num_without > 0) {
+    if (num_without > kMaxNames) without += ", ...";
+    notes.push_back("Of " + counted(num_without) + " of the " + counted(runs_.size()) +
+                    " runs only the figures of the summary are here (" + without +
+                    "): a report draws in detail where requests.jsonl and steps.jsonl were "
+                    "written.");
+  }
+  return notes;
+}
+
+std::string ReportBuilder::html() {
+  make_names_differ(runs_);
+  std::vector<DetailChoice> ranked = ranked_for_detail(candidates_);
+  for (std::size_t i = kMaxDetailed; i < ranked.size(); ++i) {
+    runs_[recorded_[ranked[i].run]].detail_json.clear();
+  }
+  ranked.resize(std::min(kMaxDetailed, ranked.size()));
+  ReportText text;
+  text.description = description_;
+  for (std::size_t i = 0; i < std::min(kMaxNames, scenarios_.size()); ++i) {
+    text.title += (i == 0 ? "" : ", ") + scenarios_[i];
+  }
+  if (scenarios_.size() > kMaxNames) {
+    text.title += " and " + std::to_string(scenarios_.size() - kMaxNames) + " more";
+  }
+  text.notes = detail_notes(ranked);
+  return report_html(text, runs_);
+}
+
+}  // namespace metronome

@@ -1,0 +1,353 @@
+#include "reports/terminal/diagnosis.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/base/json_text.h"
+#include "core/base/number_text.h"
+#include "reports/files/iteration_log.h"
+
+namespace metronome {
+namespace {
+
+std::size_t at(std::int32_t position) { return static_cast<std::size_t>(position); }
+
+// All gaps, those beyond the p99, those beyond the limit; `beyond` gives the sum.
+template <class Beyond>
+std::vector<GapRow> make_rows(const Distribution& itl, std::optional<double> itl_limit_ms,
+                              const Beyond& beyond) {
+  std::vector<GapRow> rows = {{"all", std::nullopt, beyond(-1)}};
+  if (itl.count > 0) rows.push_back({kOverP99, itl.p99_ms, beyond(longest_within(itl.p99_ms))});
+  if (itl_limit_ms) {
+    rows.push_back({"over the limit", *itl_limit_ms, beyond(longest_within(*itl_limit_ms))});
+  }
+  return rows;
+}
+
+Blame blame_of(const RunRecord& record, const Culprit& culprit) {
+  const PrefillChunk& chunk = record.prefills[at(culprit.chunk)];
+  return {culprit.step,         static_cast<std::int64_t>(index(chunk.request)),
+          chunk.first_position, chunk.num_tokens,
+          culprit.added_ns,     culprit.num_victims};
+}
+
+// The gaps of a log: one for each generation request of an iteration.
+class LogGaps {
+ public:
+  explicit LogGaps(const IterationLog& log) : log_(log) {
+    RunRecord record;  // of steps alone: what estimates need
+    for (const LoggedIteration& iteration : log.iterations) {
+      StepEntry step;
+      // Nothing can be learned from a step that took no time.
+      step.finished_at = iteration.is_plausible() ? iteration.elapsed_ns : 0;
+      step.num_prefill_tokens = iteration.num_context_tokens;
+      step.num_decode_tokens = iteration.num_generation_tokens;
+      record.steps.push_back(step);
+    }
+    decode_ns_ = estimate_decode_ns(record);
+  }
+
+  Distribution distribution() const {
+    std::vector<WeightedTime> sample;
+    for (const LoggedIteration& iteration : log_.iterations) {
+      sample.push_back({iteration.elapsed_ns, iteration.num_generation_requests});
+    }
+    return describe(sample);
+  }
+  GapParts parts(std::size_t i) const {
+    return {.decode_ns = decode_ns_[i],
+            .prefill_ns = log_.iterations[i].elapsed_ns - decode_ns_[i]};
+  }
+  GapSum beyond(TimeNs limit) const {
+    GapSum sum;
+    for (std::size_t i = 0; i < log_.iterations.size(); ++i) {
+      const LoggedIteration& iteration = log_.iterations[i];
+      if (iteration.elapsed_ns <= limit) continue;
+      sum.num_gaps += iteration.num_generation_requests;
+      sum.parts.decode_ns += iteration.num_generation_requests * parts(i).decode_ns;
+      sum.parts.prefill_ns += iteration.num_generation_requests * parts(i).prefill_ns;
+    }
+    return sum;
+  }
+  Blame blame(std::size_t i) const {
+    const LoggedIteration& iteration = log_.iterations[i];
+    return {iteration.number,
+            std::nullopt,
+            0,
+            iteration.num_context_tokens,
+            parts(i).prefill_ns,
+            iteration.num_generation_requests};
+  }
+  DiagnosedStall stall(std::size_t i) const {
+    const LoggedIteration& iteration = log_.iterations[i];
+    DiagnosedStall stall;
+    stall.gap_ns = iteration.elapsed_ns;
+    stall.parts = parts(i);
+    stall.num_waiting = iteration.num_generation_requests;
+    stall.step = iteration.number;
+    if (iteration.num_context_tokens > 0) stall.worst = blame(i);
+    return stall;
+  }
+  // Positions of iterations with generation requests, greatest `figure(i)` first.
+  template <class Figure>
+  std::vector<std::size_t> greatest(std::size_t max_entries, const Figure& figure) const {
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < log_.iterations.size(); ++i) {
+      if (log_.iterations[i].num_generation_requests > 0) order.push_back(i);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return figure(a) > figure(b); });
+    if (order.size() > max_entries) order.resize(max_entries);
+    return order;
+  }
+
+ private:
+  const IterationLog& log_;
+  std::vector<TimeNs> decode_ns_;
+};
+
+// ---- text ----
+
+// Columns of numbers, to the right, and a first or last column of words, to the left.
+class TextTable {
+ public:
+  TextTable(std::vector<std::string> header, std::size_t word_column)
+      : rows_{std::move(header)}, word_column_(word_column) {}
+
+  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  // Leaves out columns in which every row has `text`.
+  void drop_columns_of(const std::string& text) {
+    for (std::size_t i = rows_.front().size(); i-- > 0;) {
+      const bool is_dull = std::all_of(rows_.begin() + 1, rows_.end(),
+                                       [&](const auto& row) { return row[i] == text; });
+      if (!is_dull) continue;
+      for (auto& row : rows_) row.erase(row.begin() + static_cast<std::ptrdiff_t>(i));
+      if (i < word_column_) --word_column_;
+    }
+  }
+  std::string text() const {
+    std::vector<std::size_t> widths(rows_.front().size());
+    for (const auto& row : rows_) {
+      for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    }
+    std::string text;
+    for (const auto& row : rows_) {
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        const std::string padding(widths[i] - row[i].size(), ' ');
+        text += "  " + (i == word_column_ ? row[i] + padding : padding + row[i]);
+      }
+      text.erase(text.find_last_not_of(' ') + 1);
+      text += '\n';
+    }
+    return text;
+  }
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+  std::size_t word_column_;
+};
+
+std::string ms(TimeNs ns) { return ms_text(to_ms(ns)); }
+
+std::string blame_text(const Blame& blame) {
+  const std::string tokens = grouped_text(std::int64_t{blame.num_tokens}) + " tokens";
+  if (!blame.request) return tokens;
+  const std::string who = "request " + std::to_string(*blame.request) + ", ";
+  return who + tokens + " from " + grouped_text(std::int64_t{blame.first_position});
+}
+
+std::string share_text(TimeNs part, TimeNs total) {
+  if (total == 0) return "-";
+  return fixed_text(100 * static_cast<double>(part) / static_cast<double>(total), 1);
+}
+
+std::string rows_text(const Diagnosis& diagnosis) {
+  TextTable table({"", "gaps", "decode %", "prefill %", "host %", "waiting %", "preempted %"}, 0);
+  for (const GapRow& row : diagnosis.rows) {
+    const GapParts& parts = row.sum.parts;
+    const auto share = [&parts](TimeNs part) { return share_text(part, parts.total_ns()); };
+    const std::string limit = row.limit_ms ? ", " + ms_text(*row.limit_ms) + " ms" : std::string();
+    table.row({row.name + limit, grouped_text(row.sum.num_gaps), share(parts.decode_ns),
+               share(parts.prefill_ns), share(parts.host_ns), share(parts.waiting_ns),
+               share(parts.preemption_ns)});
+  }
+  return "where the time between tokens went\n" + table.text();
+}
+
+std::string stalls_text(const Diagnosis& diagnosis) {
+  if (diagnosis.stalls.empty()) return {};
+  std::vector<std::string> header = {"gap ms",  "decode",    "prefill", "host",
+                                     "waiting", "preempted", "at s"};
+  header.push_back(diagnosis.step_word);
+  header.push_back("requests");
+  header.push_back("because of");
+  TextTable table(header, header.size() - 1);
+  for (const DiagnosedStall& stall : diagnosis.stalls) {
+    const GapParts& parts = stall.parts;
+    std::string cause = "no prefill";
+    if (stall.worst) cause = blame_text(*stall.worst) + " (" + ms(stall.worst->added_ns) + ")";
+    if (parts.preemption_ns > 0) {
+      cause = "request " + std::to_string(*stall.request) + " was preempted";
+    }
+    table.row({ms(stall.gap_ns), ms(parts.decode_ns), ms(parts.prefill_ns), ms(parts.host_ns),
+               ms(parts.waiting_ns), ms(parts.preemption_ns),
+               stall.began_at ? grouped_text(to_seconds(*stall.began_at), 2) : "",
+               std::to_string(stall.step), grouped_text(std::int64_t{stall.num_waiting}), cause});
+  }
+  table.drop_columns_of("0.0");
+  table.drop_columns_of("");
+  const std::string article = diagnosis.step_word == "step" ? "a " : "an ";
+  return "\nlongest stalls, one " + article + diagnosis.step_word + "; milliseconds\n" +
+         table.text();
+}
+
+std::string chunks_text(const Diagnosis& diagnosis) {
+  if (diagnosis.chunks.empty()) return {};
+  TextTable table({"victim-ms", "added ms", "victims", diagnosis.step_word, "prefill"}, 4);
+  for (const Blame& blame : diagnosis.chunks) {
+    table.row({ms(blame.victim_ns()), ms(blame.added_ns),
+               grouped_text(std::int64_t{blame.num_victims}), std::to_string(blame.step),
+               blame_text(blame)});
+  }
+  std::string text = "\nprefill that cost others most: added ms x requests that waited\n";
+  text += table.text();
+  const bool is_chunked =
+      std::any_of(diagnosis.requests.begin(), diagnosis.requests.end(),
+                  [](const CulpritRequest& request) { return request.num_chunks > 1; });
+  if (!is_chunked) return text;  // the same once more
+  TextTable requests({"victim-ms", "chunks", "victims", "all chunks of"}, 3);
+  for (const CulpritRequest& request : diagnosis.requests) {
+    requests.row({ms(request.victim_ns), grouped_text(std::int64_t{request.num_chunks}),
+                  grouped_text(std::int64_t{request.max_victims}),
+                  "request " + std::to_string(index(request.request))});
+  }
+  return text + "\n" + requests.text();
+}
+
+// ---- JSON ----
+
+void append_parts(const GapParts& parts, JsonText& json) {
+  json.key("decode_ms").ms(parts.decode_ns);
+  json.key("prefill_ms").ms(parts.prefill_ns);
+  json.key("host_ms").ms(parts.host_ns);
+  json.key("waiting_ms").ms(parts.waiting_ns);
+  json.key("preemption_ms").ms(parts.preemption_ns);
+}
+
+void append_blame(const Blame& blame, const std::string& step_word, JsonText& json) {
+  json.begin_object();
+  json.key(step_word).value(blame.step);
+  if (blame.request) {
+    json.field("request", *blame.request);
+    json.field("first_position", blame.first_position);
+  }
+  json.field("prefill_tokens", blame.num_tokens);
+  json.key("added_ms").ms(blame.added_ns);
+  json.field("victims", blame.num_victims);
+  json.key("victim_ms").ms(blame.victim_ns());
+  json.end_object();
+}
+
+void append_stall(const DiagnosedStall& stall, const std::string& step_word, JsonText& json) {
+  json.begin_object();
+  json.key("gap_ms").ms(stall.gap_ns);
+  append_parts(stall.parts, json);
+  if (stall.request) json.field("request", *stall.request);
+  if (stall.began_at) json.key("began_at_ms").ms(*stall.began_at);
+  json.key(step_word).value(stall.step);
+  json.field("requests", stall.num_waiting);
+  json.key("largest_prefill");
+  if (stall.worst) {
+    append_blame(*stall.worst, step_word, json);
+  } else {
+    json.null();
+  }
+  json.end_object();
+}
+
+}  // namespace
+
+Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
+                   std::optional<double> itl_limit_ms, std::size_t max_entries) {
+  const GapAnalysis gaps(record);
+  Diagnosis diagnosis;
+  diagnosis.is_estimated = gaps.is_estimated();
+  diagnosis.rows =
+      make_rows(itl, itl_limit_ms, [&gaps](TimeNs limit) { return gaps.beyond(limit); });
+  for (const TokenGap& gap : gaps.longest_gaps(max_entries, 1)) {
+    DiagnosedStall stall;
+    stall.gap_ns = gap.gap_ns;
+    stall.parts = gaps.parts(gap);
+    stall.request = static_cast<std::int64_t>(index(gap.request));
+    stall.num_waiting = gaps.num_waiting(gap);
+    stall.began_at = record.steps[at(gap.step_before)].finished_at;
+    stall.step = gap.step_after;
+    const Culprit worst = gaps.worst_chunk(gap);
+    if (worst.chunk >= 0) stall.worst = blame_of(record, worst);
+    diagnosis.stalls.push_back(stall);
+  }
+  for (const Culprit& culprit : gaps.culprits(max_entries)) {
+    diagnosis.chunks.push_back(blame_of(record, culprit));
+  }
+  diagnosis.requests = gaps.culprit_requests(max_entries);
+  return diagnosis;
+}
+
+Diagnosis diagnose(const IterationLog& log, std::optional<double> itl_limit_ms,
+                   std::size_t max_entries, Distribution& itl) {
+  const LogGaps gaps(log);
+  itl = gaps.distribution();
+  Diagnosis diagnosis;
+  diagnosis.step_word = "iteration";
+  diagnosis.is_estimated = true;
+  diagnosis.rows =
+      make_rows(itl, itl_limit_ms, [&gaps](TimeNs limit) { return gaps.beyond(limit); });
+  const auto elapsed = [&log](std::size_t i) { return log.iterations[i].elapsed_ns; };
+  for (const std::size_t i : gaps.greatest(max_entries, elapsed)) {
+    diagnosis.stalls.push_back(gaps.stall(i));
+  }
+  const auto victim_ns = [&gaps](std::size_t i) { return gaps.blame(i).victim_ns(); };
+  for (const std::size_t i : gaps.greatest(max_entries, victim_ns)) {
+    if (victim_ns(i) > 0) diagnosis.chunks.push_back(gaps.blame(i));
+  }
+  return diagnosis;
+}
+
+std::string diagnosis_text(const Diagnosis& diagnosis) {
+  return rows_text(diagnosis) + stalls_text(diagnosis) + chunks_text(diagnosis);
+}
+
+void append_diagnosis(const Diagnosis& diagnosis, JsonText& json) {
+  json.field("is_estimated", diagnosis.is_estimated);
+  json.key("gaps").begin_array();
+  for (const GapRow& row : diagnosis.rows) {
+    json.begin_object();
+    json.field("which", row.name);
+    if (row.limit_ms) json.field("limit_ms", *row.limit_ms);
+    json.field("gaps", row.sum.num_gaps);
+    append_parts(row.sum.parts, json);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("stalls").begin_array();
+  for (const DiagnosedStall& stall : diagnosis.stalls) {
+    append_stall(stall, diagnosis.step_word, json);
+  }
+  json.end_array();
+  json.key("chunks").begin_array();
+  for (const Blame& blame : diagnosis.chunks) append_blame(blame, diagnosis.step_word, json);
+  json.end_array();
+  json.key("requests").begin_array();
+  for (const CulpritRequest& request : diagnosis.requests) {
+    json.begin_object();
+    json.field("request", index(request.request));
+    json.key("victim_ms").ms(request.victim_ns);
+    json.field("chunks", request.num_chunks);
+    json.field("max_victims", request.max_victims);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace metronome

@@ -1,0 +1,486 @@
+#include "reports/terminal/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/number_text.h"
+#include "core/base/wrapped_text.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::size_t kLineWidth = 80;
+constexpr std::size_t kMinCellWidth = 10;
+constexpr std::size_t kMinNameWidth = 12;  // titles of blocks are shorter
+constexpr std::string_view kBold = "\x1b[1m";
+constexpr std::string_view kGreen = "\x1b[1;32m";
+constexpr std::string_view kPlain = "\x1b[0m";
+
+enum class Better { Neither, Lower, Higher };
+
+struct Cell {
+  double value;  // NaN prints as "-"
+  int decimals;
+  bool is_band = false;  // an end of what noise does to the figure above; never the best
+};
+
+struct Column {
+  std::string_view title;
+  Better better = Better::Neither;
+  std::vector<Cell> cells = {};  // one per row
+};
+
+class TableText {
+ public:
+  TableText(std::vector<std::string> names, bool marks_best, const TableOptions& options)
+      : names_(std::move(names)), marks_best_(marks_best), options_(options) {
+    for (const std::string& name : names_) {
+      name_width_ = std::max(name_width_, name.size() + 1);
+    }
+  }
+
+  void block(std::string_view title, const std::vector<Column>& columns) {
+    rows(title, names_, columns);
+  }
+  // A block whose rows need not be the runs.
+  void rows(std::string_view title, const std::vector<std::string>& row_names,
+            const std::vector<Column>& columns) {
+    if (!text_.empty()) text_ += '\n';
+    std::string header = left(title);
+    std::vector<std::size_t> widths;
+    std::vector<std::string> best;
+    for (const Column& column : columns) {
+      widths.push_back(width_of(column));
+      best.push_back(marks_best_ ? best_text(column) : "");
+      header += right(column.title, widths.back() - 1) + ' ';
+    }
+    paint(trimmed(std::move(header)), kBold);
+    text_ += '\n';
+    for (std::size_t row = 0; row < row_names.size(); ++row) {
+      text_ += left(row_names[row]);
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        const std::string& marked = columns[c].cells[row].is_band ? std::string() : best[c];
+        cell(right(cell_text(columns[c], row), widths[c] - 1), marked, c + 1 == columns.size());
+      }
+      text_ += '\n';
+    }
+  }
+  void sentence(std::string_view name, std::string_view words) {
+    text_ += left(name);
+    text_ += wrapped(std::string(words), name_width_, std::max(kLineWidth, 2 * name_width_));
+  }
+  void heading(std::string_view words) {
+    text_ += '\n';
+    paint(words, kBold);
+    text_ += '\n';
+  }
+  void line(std::string_view words) { text_ += wrapped(std::string(words), 0, kLineWidth); }
+  std::string take() { return std::move(text_); }
+
+ private:
+  static std::string right(std::string_view words, std::size_t width) {
+    std::string padded(words.size() < width ? width - words.size() : 0, ' ');
+    return padded.append(words);
+  }
+  std::string left(std::string_view words) const {
+    std::string padded(words);
+    if (padded.size() < name_width_) padded.resize(name_width_, ' ');
+    return padded;
+  }
+  static std::string trimmed(std::string words) {
+    words.erase(words.find_last_not_of(' ') + 1);
+    return words;
+  }
+  // Room for the title, for the widest cell, and for what keeps neighbours and marks apart.
+  static std::size_t width_of(const Column& column) {
+    std::size_t width = std::max(kMinCellWidth, column.title.size() + 2);
+    for (std::size_t row = 0; row < column.cells.size(); ++row) {
+      width = std::max(width, cell_text(column, row).size() + 2);
+    }
+    return width;
+  }
+  static std::string cell_text(const Column& column, std::size_t row) {
+    return grouped_text(column.cells[row].value, column.cells[row].decimals);
+  }
+
+  // What the best cells of a column read; empty when all read the same.
+  static std::string best_text(const Column& column) {
+    if (column.better == Better::Neither) return "";
+    std::size_t best = column.cells.size();
+    bool differ = false;
+    for (std::size_t row = 0; row < column.cells.size(); ++row) {
+      const double value = column.cells[row].value;
+      if (!std::isfinite(value) || column.cells[row].is_band) continue;
+      if (best == column.cells.size()) {
+        best = row;
+        continue;
+      }
+      differ = differ || cell_text(column, row) != cell_text(column, best);
+      const double leader = column.cells[best].value;
+      if (column.better == Better::Lower ? value < leader : value > leader) best = row;
+    }
+    return differ ? cell_text(column, best) : "";
+  }
+
+  void cell(const std::string& padded, const std::string& best, bool is_last) {
+    const std::size_t start = padded.find_first_not_of(' ');
+    if (!best.empty() && padded.substr(start) == best) {
+      text_.append(start, ' ');
+      paint(best + '*', kGreen);
+    } else {
+      text_ += padded;
+      if (!is_last) text_ += ' ';
+    }
+  }
+  void paint(std::string_view words, std::string_view color) {
+    if (options_.use_color) text_ += color;
+    text_ += words;
+    if (options_.use_color) text_ += kPlain;
+  }
+
+  std::vector<std::string> names_;
+  bool marks_best_;
+  TableOptions options_;
+  std::size_t name_width_ = kMinNameWidth;
+  std::string text_;
+};
+
+// One column with a figure of every run.
+template <class Get>
+Column column(std::span<const RunResult> results, std::string_view title, Better better,
+              int decimals, Get get) {
+  Column filled{title, better};
+  for (const RunResult& result : results) {
+    filled.cells.push_back({static_cast<double>(get(result.summary)), decimals});
+  }
+  return filled;
+}
+
+// The lowest and the highest value under noise, below a figure.
+void add_band(const RunResult& result, const std::string& key, double scale, Column& column) {
+  if (result.noise.num_seeds == 0) return;
+  const FigureBand* band = result.noise.find(key);
+  const int decimals = column.cells.back().decimals;
+  for (const auto end : {&FigureBand::low, &FigureBand::high}) {
+    const double value = band == nullptr ? std::nan("") : scale * (band->*end);
+    column.cells.push_back({value, decimals, true});
+  }
+}
+
+// `name`, and those of the rows of its bands.
+void add_row_names(const RunResult& result, const std::string& name,
+                   std::vector<std::string>& names) {
+  names.push_back(name);
+  if (result.noise.num_seeds > 0) names.insert(names.end(), {"  lowest", "  highest"});
+}
+
+std::vector<std::string> banded_names(std::span<const RunResult> results) {
+  std::vector<std::string> names;
+  for (const RunResult& result : results) add_row_names(result, result.info.label, names);
+  return names;
+}
+
+// column() with the bands of each figure, which is `scale` times that of result.json at `key`.
+template <class Get>
+Column banded_column(std::span<const RunResult> results, std::string_view title, Better better,
+                     int decimals, const std::string& key, double scale, Get get) {
+  Column filled{title, better};
+  for (const RunResult& result : results) {
+    filled.cells.push_back({scale * get(result.summary), decimals});
+    add_band(result, key, scale, filled);
+  }
+  return filled;
+}
+
+// Enough decimals to tell values apart, few enough to read.
+int decimals_for(double largest) { return largest >= 100'000 ? 0 : largest >= 100 ? 1 : 2; }
+
+double largest_ms(const Distribution& values) { return values.count > 0 ? values.max_ms : 0; }
+
+struct Metric {
+  std::string_view title;
+  const char* key;  // "ttft" of "p99_ttft_ms"
+  Distribution Summary::*values;
+};
+
+// The row of one distribution of a run, and those of its bands.
+void add_latency_row(const RunResult& result, const Metric& metric, int decimals,
+                     std::vector<Column>& columns) {
+  const Distribution& values = result.summary.*metric.values;
+  const double figures[] = {values.mean_ms, values.p50_ms, values.p90_ms, values.p99_ms,
+                            values.max_ms};
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    columns[c].cells.push_back({figures[c], decimals});
+    add_band(result, std::string(columns[c].title) + "_" + metric.key + "_ms", 1, columns[c]);
+  }
+}
+
+std::vector<Column> latency_columns() {
+  return {{"mean", Better::Lower},
+          {"p50", Better::Lower},
+          {"p90", Better::Lower},
+          {"p99", Better::Lower},
+          {"max", Better::Lower}};
+}
+
+void add_latencies(std::span<const RunResult> results, TableText& table) {
+  constexpr Metric kMetrics[] = {{"TTFT", "ttft", &Summary::ttft},
+                                 {"TPOT", "tpot", &Summary::tpot},
+                                 {"ITL", "itl", &Summary::itl},
+                                 {"E2EL", "e2el", &Summary::e2el}};
+  if (results.size() == 1) {
+    std::vector<std::string> names;
+    std::vector<Column> columns = latency_columns();
+    for (const Metric& metric : kMetrics) {
+      const double largest = largest_ms(results[0].summary.*metric.values);
+      add_row_names(results[0], std::string(metric.title), names);
+      add_latency_row(results[0], metric, decimals_for(largest), columns);
+    }
+    table.rows("latency, ms", names, columns);
+    return;
+  }
+  const std::vector<std::string> names = banded_names(results);
+  for (const Metric& metric : kMetrics) {
+    double largest = 0;
+    for (const RunResult& result : results) {
+      largest = std::max(largest, largest_ms(result.summary.*metric.values));
+    }
+    std::vector<Column> columns = latency_columns();
+    for (const RunResult& result : results) {
+      add_latency_row(result, metric, decimals_for(largest), columns);
+    }
+    table.rows(std::string(metric.title) + ", ms", names, columns);
+  }
+}
+
+void add_cadence(std::span<const RunResult> results, TableText& table) {
+  double largest = 0;
+  for (const RunResult& result : results) {
+    largest = std::max(largest, largest_ms(result.summary.itl));
+  }
+  const int decimals = decimals_for(largest);
+  table.block("cadence, ms", {column(results, "jitter mean", Better::Lower, decimals,
+                                     [](const Summary& s) { return s.jitter.mean_ms; }),
+                              column(results, "jitter p99", Better::Lower, decimals,
+                                     [](const Summary& s) { return s.jitter.p99_ms; }),
+                              column(results, "longest gap", Better::Lower, decimals,
+                                     [](const Summary& s) { return s.itl.max_ms; })});
+  table.heading("longest stall");
+  for (const RunResult& result : results) {
+    table.sentence(result.info.label, describe_stall(result.summary.longest_stall));
+  }
+}
+
+void add_throughput(std::span<const RunResult> results, TableText& table) {
+  std::vector<Column> columns = {
+      banded_column(results, "seconds", Better::Lower, 1, "duration", 1,
+                    [](const Summary& s) { return to_seconds(s.duration_ns); })};
+  const auto add = [&](std::string_view title, int decimals, const char* key, double scale,
+                       auto get) {
+    columns.push_back(banded_column(results, title, Better::Higher, decimals, key, scale, get));
+  };
+  add("req/s", 3, "request_throughput", 1, [](const Summary& s) { return s.request_throughput; });
+  add("out tok/s", 1, "output_throughput", 1, [](const Summary& s) { return s.output_throughput; });
+  add("total tok/s", 1, "total_token_throughput", 1,
+      [](const Summary& s) { return s.total_token_throughput; });
+  const bool has_slo = std::any_of(results.begin(), results.end(), [](const RunResult& result) {
+    return result.summary.slo_attainment.has_value();
+  });
+  if (has_slo) {
+    add("goodput/s", 3, "request_goodput", 1,
+        [](const Summary& s) { return s.request_goodput.value_or(std::nan("")); });
+    add("in SLO %", 2, "slo_attainment", 100,
+        [](const Summary& s) { return s.slo_attainment.value_or(std::nan("")); });
+  }
+  table.rows("throughput", banded_names(results), columns);
+}
+
+void add_device(std::span<const RunResult> results, TableText& table) {
+  std::vector<Column> columns = {
+      column(results, "steps", Better::Neither, 0, [](const Summary& s) { return s.num_steps; }),
+      column(results, "tokens/step", Better::Neither, 1,
+             [](const Summary& s) { return s.mean_batch_tokens; }),
+      column(results, "busy %", Better::Neither, 1,
+             [](const Summary& s) { return 100 * s.busy_share; }),
+      column(results, "KV mean %", Better::Neither, 1,
+             [](const Summary& s) { return 100 * s.mean_kv_use; }),
+      column(results, "KV peak %", Better::Neither, 1,
+             [](const Summary& s) { return 100 * s.peak_kv_use; })};
+  const bool reuses = std::any_of(results.begin(), results.end(), [](const RunResult& result) {
+    return result.summary.prefix_hit_rate > 0;
+  });
+  if (reuses) {
+    columns.push_back(column(results, "prefix hit %", Better::Higher, 1,
+                             [](const Summary& s) { return 100 * s.prefix_hit_rate; }));
+  }
+  table.block("device", columns);
+}
+
+void add_requests(std::span<const RunResult> results, bool has_steps, TableText& table) {
+  table.block(
+      "requests",
+      {column(results, "completed", Better::Neither, 0,
+              [](const Summary& s) { return s.completed; }),
+       column(results, "refused", Better::Neither, 0, [](const Summary& s) { return s.refused; }),
+       column(results, "never fit", Better::Neither, 0,
+              [](const Summary& s) { return s.never_fits; }),
+       column(results, "failed", Better::Neither, 0,
+              [](const Summary& s) { return s.failed - s.refused - s.never_fits; })});
+  if (!has_steps) return;
+  table.block("queue", {column(results, "run mean", Better::Neither, 1,
+                               [](const Summary& s) { return s.mean_running; }),
+                        column(results, "wait mean", Better::Lower, 1,
+                               [](const Summary& s) { return s.mean_waiting; }),
+                        column(results, "wait peak", Better::Lower, 0,
+                               [](const Summary& s) { return s.peak_waiting; }),
+                        column(results, "preemptions", Better::Lower, 0,
+                               [](const Summary& s) { return s.num_preemptions; })});
+}
+
+std::string slo_text(const SloConfig& slo) {
+  std::string text;
+  const auto limit = [&](std::string_view name, const std::optional<double>& ms) {
+    if (!ms) return;
+    text += text.empty() ? "SLO: " : ", ";
+    text += std::string(name) + " <= " + grouped_text(*ms, *ms == std::floor(*ms) ? 0 : 2) + " ms";
+  };
+  limit("TTFT", slo.ttft_ms);
+  limit("TPOT", slo.tpot_ms);
+  limit("every ITL", slo.itl_ms);
+  limit("E2EL", slo.e2el_ms);
+  return text;
+}
+
+ComparedRun compared(const RunResult& result) {
+  const RunInfo& info = result.info;
+  const Summary& summary = result.summary;
+  const auto or_none = [](const auto& number) {
+    return number ? std::to_string(*number) : std::string("none");
+  };
+  return {std::to_string(info.num_prompts) + " " + or_none(info.request_rate) + " " +
+              std::to_string(info.burstiness) + " " + or_none(info.max_concurrency),
+          slo_limits_ms(info.slo), summary.completed, summary.total_input_tokens,
+          summary.total_output_tokens};
+}
+
+std::string_view reason_to_mark_nothing(std::span<const RunResult> results) {
+  std::vector<ComparedRun> runs;
+  for (const RunResult& result : results) runs.push_back(compared(result));
+  return incomparable_because(runs);
+}
+
+bool have_same_slo(std::span<const RunResult> results) {
+  const auto first = slo_limits_ms(results.front().info.slo);
+  return std::all_of(results.begin(), results.end(), [&](const RunResult& result) {
+    return slo_limits_ms(result.info.slo) == first;
+  });
+}
+
+void add_notes(std::span<const RunResult> results, std::string_view incomparable,
+               TableText& table) {
+  if (have_same_slo(results)) {
+    const std::string slo = slo_text(results.front().info.slo);
+    if (!slo.empty()) table.line(slo);
+  } else {
+    for (const RunResult& result : results) {
+      table.sentence(result.info.label, slo_text(result.info.slo));
+    }
+  }
+  const auto noisy = std::find_if(results.begin(), results.end(), [](const RunResult& result) {
+    return result.noise.num_seeds > 0;
+  });
+  if (noisy != results.end()) {
+    table.line("lowest, highest: of " + grouped_text(noisy->noise.num_seeds) +
+               " noise seeds; the figure above them and all others are the first's");
+  }
+  if (!incomparable.empty()) {
+    table.line("no value is marked as the best: " + std::string(incomparable));
+  } else if (results.size() > 1) {
+    table.line("* best of its column");
+  }
+  const bool has_single_prefill =
+      std::any_of(results.begin(), results.end(),
+                  [](const RunResult& result) { return result.info.policy == "single_prefill"; });
+  if (has_single_prefill) {
+    table.line(
+        "single_prefill gives two tokens in the step that completes a prompt: a request's first "
+        "gap is 0, so its jitter equals its longest gap");
+  }
+}
+
+}  // namespace
+
+std::array<double, 4> slo_limits_ms(const SloConfig& slo) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  return {slo.ttft_ms.value_or(kNone), slo.tpot_ms.value_or(kNone), slo.itl_ms.value_or(kNone),
+          slo.e2el_ms.value_or(kNone)};
+}
+
+std::string_view incomparable_because(std::span<const ComparedRun> runs) {
+  const auto differ = [&runs](auto member) {
+    return std::any_of(runs.begin(), runs.end(),
+                       [&](const ComparedRun& run) { return run.*member != runs.front().*member; });
+  };
+  if (differ(&ComparedRun::workload)) return "the runs had different workloads";
+  if (differ(&ComparedRun::slo_limits_ms)) return "the runs had different SLOs";
+  if (differ(&ComparedRun::completed) || differ(&ComparedRun::total_input_tokens) ||
+      differ(&ComparedRun::total_output_tokens)) {
+    return "the runs did not complete the same requests";
+  }
+  return {};
+}
+
+std::string describe_stall(const Stall& stall) {
+  if (stall.request == kNoRequest) return "none: no request got a second token";
+  const std::string who = "request " + std::to_string(index(stall.request));
+  const std::string what = grouped_text(to_ms(stall.gap_ns), 1) + " ms at " +
+                           grouped_text(to_seconds(stall.began_at), 2) + " s: " + who;
+  switch (stall.cause) {
+    case StallCause::Unknown: return what + " waited, and no prefill held it up";
+    case StallCause::Preemption: return what + " was preempted and computed again";
+    case StallCause::Unseen: return what + " waited; a client does not see for what";
+    case StallCause::Prefill: break;
+  }
+  const std::string chunk = grouped_text(std::int64_t{stall.prefill_tokens});
+  if (stall.num_prefill_tokens > stall.prefill_tokens) {
+    return what + " waited while " + grouped_text(stall.num_prefill_tokens) +
+           " tokens were prefilled, " + chunk + " of them in one chunk of request " +
+           std::to_string(index(stall.prefill_request));
+  }
+  return what + " waited while request " + std::to_string(index(stall.prefill_request)) +
+         " prefilled " + chunk + " tokens";
+}
+
+std::string render_table(std::span<const RunResult> results, const TableOptions& options) {
+  if (results.empty()) return "";
+  std::vector<std::string> names;
+  for (const RunResult& result : results) names.push_back(result.info.label);
+  const std::string_view incomparable = reason_to_mark_nothing(results);
+  TableText table(std::move(names), results.size() > 1 && incomparable.empty(), options);
+  add_latencies(results, table);
+  add_cadence(results, table);
+  add_throughput(results, table);
+  const bool has_steps = std::all_of(results.begin(), results.end(), [](const RunResult& result) {
+    return result.summary.has_steps;
+  });
+  if (has_steps) add_device(results, table);
+  add_requests(results, has_steps, table);
+  table.line("");
+  add_notes(results, incomparable, table);
+  for (const RunResult& result : results) {
+    if (!result.summary.has_steps) {
+      table.sentence(result.info.label,
+                     "watched by a client, which sees no steps: nothing is known of batches, KV "
+                     "cache, queue and preemptions");
+    } else {
+      table.sentence(result.info.label, "digest " + result.info.digest);
+    }
+  }
+  return table.take();
+}
+
+}  // namespace metronome

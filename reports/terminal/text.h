@@ -1,0 +1,34 @@
+// Text in columns for the terminal.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/json_text.h"
+#include "core/metrics/step_regime.h"
+
+namespace metronome {
+
+// How wide text on standard output may be: kMaxColumns, or what a narrower terminal has.
+std::size_t output_columns();
+
+// Printable text: line breaks and tabs become spaces, other control characters are escaped.
+std::string one_line(std::string_view text);
+
+// Rows of cells in aligned columns, two spaces apart. Cells are ASCII.
+std::string aligned_rows(const std::vector<std::vector<std::string>>& rows);
+
+// Prints text behind a name of up to eleven characters, wrapped beside it.
+void say(const std::string& name, const std::string& text);
+
+// "+1.25 %", "-0.10 %", "0.00 %".
+std::string signed_percent(double share);
+
+// How far predicted step times are off, a row a regime. `title` heads the first column.
+std::string step_error_table(const std::string& title, const std::vector<RegimeError>& regimes);
+// The same as a list of objects.
+void append_step_errors(const char* key, const std::vector<RegimeError>& regimes, JsonText& json);
+
+}  // namespace metronome

@@ -1,0 +1,82 @@
+#include "serve/client/server_url.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/base/command_errors.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::string_view kAllowed = "allowed: http://HOST[:PORT][/PREFIX]";
+
+[[noreturn]] void fail(std::string_view url, const std::string& what) {
+  throw UsageError("URL: '" + std::string(url) + "' " + what);
+}
+
+// What may stand in a path or a host that is written into a request as it is.
+bool is_plain(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    constexpr std::string_view kBad = "\"<>\\^`{|}?#@";
+    return c > ' ' && c < '\x7f' && kBad.find(c) == kBad.npos;
+  });
+}
+
+std::uint16_t parse_port(std::string_view url, std::string_view text) {
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size() || port == 0) {
+    fail(url, "has no port of 1 to 65535 behind its colon; " + std::string(kAllowed));
+  }
+  return port;
+}
+
+// Splits "host:port" or "[address]:port".
+void parse_authority(std::string_view url, std::string_view text, ServerUrl& server) {
+  std::string_view rest;
+  if (text.starts_with('[')) {
+    const std::size_t close = text.find(']');
+    if (close == text.npos) fail(url, "has no ']' behind its address; " + std::string(kAllowed));
+    server.host = text.substr(1, close - 1);
+    rest = text.substr(close + 1);
+  } else {
+    const std::size_t colon = std::min(text.find(':'), text.size());
+    server.host = text.substr(0, colon);
+    rest = text.substr(colon);
+  }
+  if (!rest.empty() && rest.front() != ':') fail(url, "is no URL; " + std::string(kAllowed));
+  if (!rest.empty()) server.port = parse_port(url, rest.substr(1));
+  if (server.host.empty()) fail(url, "names no host; " + std::string(kAllowed));
+}
+
+}  // namespace
+
+std::string ServerUrl::authority() const {
+  const bool is_v6 = host.find(':') != host.npos;
+  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+std::string ServerUrl::text() const { return "http://" + authority() + prefix; }
+
+ServerUrl parse_server_url(std::string_view text) {
+  constexpr std::string_view kScheme = "http://";
+  if (text.starts_with("https://")) {
+    fail(text,
+         "is encrypted, and this client speaks plain HTTP; allowed: http://, of the server itself "
+         "or through a tunnel that ends TLS (ssh -L 8000:localhost:8000 HOST, or socat "
+         "TCP-LISTEN:8000,fork OPENSSL:HOST:443)");
+  }
+  if (!text.starts_with(kScheme)) fail(text, "is no URL; " + std::string(kAllowed));
+  const std::string_view rest = text.substr(kScheme.size());
+  const std::size_t slash = std::min(rest.find('/'), rest.size());
+  if (!is_plain(rest)) fail(text, "has characters that no URL has; " + std::string(kAllowed));
+  ServerUrl server;
+  parse_authority(text, rest.substr(0, slash), server);
+  std::string_view prefix = rest.substr(slash);
+  while (prefix.ends_with('/')) prefix.remove_suffix(1);
+  if (prefix.ends_with("/v1")) prefix.remove_suffix(3);
+  server.prefix = prefix;
+  return server;
+}
+
+}  // namespace metronome

@@ -1,0 +1,309 @@
+#include "serve/server/answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/json.h"
+#include "core/text/tokenizer.h"
+
+namespace metronome {
+namespace {
+
+const char* finish_reason_of(EndReason reason) {
+  switch (reason) {
+    case EndReason::Stop: return "stop";
+    case EndReason::Aborted: return "abort";  // vLLM's, where the server itself gives up
+    default: return "length";
+  }
+}
+
+// Characters of a text, which is UTF-8.
+std::int64_t num_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
+}
+
+bool is_chat(const ApiRequest& request) { return request.kind == ApiKind::Chat; }
+
+}  // namespace
+
+Answer::Answer(ApiRequest request, const ServedModel& model, const std::string& id,
+               std::int64_t created)
+    : request_(std::move(request)),
+      model_(model),
+      id_((is_chat(request_) ? "chatcmpl-" : "cmpl-") + id),
+      created_(created),
+      num_open_(request_.num_choices()) {
+  choices_.reserve(static_cast<std::size_t>(num_open_));
+  for (std::int32_t i = 0; i < num_open_; ++i) choices_.emplace_back(*model.tokenizer, request_);
+}
+
+bool Answer::on_token(std::int32_t index, TokenId id, const std::vector<TokenLogprob>& logprobs,
+                      std::int32_t num_cached_tokens) {
+  Choice& choice = choices_[static_cast<std::size_t>(index)];
+  if (choice.finish_reason != nullptr) return false;
+  scratch_.clear();
+  choice.detokenizer.push(id, scratch_);
+  choice.tokens.push_back({.id = id, .text = choice.stops.push(scratch_), .logprobs = logprobs});
+  ++choice.num_tokens;
+  choice.num_cached_tokens = num_cached_tokens;
+  if (!choice.stops.is_stopped()) return false;
+  end(choice, "stop");
+  return true;
+}
+
+void Answer::on_end(std::int32_t index, EndReason reason) {
+  Choice& choice = choices_[static_cast<std::size_t>(index)];
+  if (choice.finish_reason != nullptr) return;
+  scratch_.clear();
+  choice.detokenizer.finish(scratch_);
+  std::string rest = choice.stops.push(scratch_);
+  const bool is_stopped = choice.stops.is_stopped();
+  rest += choice.stops.finish();
+  // What was held back belongs to the last token, or is an event of its own if that is written.
+  if (!rest.empty() && choice.tokens.empty()) choice.tokens.push_back({.is_token = false});
+  if (!rest.empty()) choice.tokens.back().text += rest;
+  end(choice, is_stopped ? "stop" : finish_reason_of(reason));
+}
+
+void Answer::end(Choice& choice, const char* reason) {
+  choice.finish_reason = reason;
+  --num_open_;
+}
+
+std::int32_t Answer::num_prompt_tokens() const {
+  std::size_t sum = 0;
+  for (const std::vector<TokenId>& prompt : request_.prompts) sum += prompt.size();
+  return static_cast<std::int32_t>(sum);
+}
+
+std::int32_t Answer::num_completion_tokens() const {
+  std::int32_t sum = 0;
+  for (const Choice& choice : choices_) sum += choice.num_tokens;
+  return sum;
+}
+
+// ---- what both forms share ----
+
+void Answer::add_header(const char* object) {
+  json_.clear();
+  json_.begin_object();
+  json_.field("id", id_);
+  json_.field("object", object);
+  json_.field("created", created_);
+  json_.field("model", model_.name);
+}
+
+void Answer::add_usage(std::int32_t num_tokens) {
+  std::int32_t num_cached = 0;
+  for (std::size_t i = 0; i < choices_.size(); i += static_cast<std::size_t>(request_.n)) {
+    num_cached += choices_[i].num_cached_tokens;
+  }
+  json_.key("usage").begin_object();
+  json_.field("prompt_tokens", num_prompt_tokens());
+  json_.field("completion_tokens", num_tokens);
+  json_.field("total_tokens", num_prompt_tokens() + num_tokens);
+  json_.key("prompt_tokens_details").begin_object();
+  json_.field("cached_tokens", num_cached);
+  json_.end_object();
+  json_.end_object();
+}
+
+std::string Answer::token_text(TokenId id) const {
+  const TokenId ids[] = {id};
+  return decode(*model_.tokenizer, ids, false);
+}
+
+void Answer::add_chat_logprob(TokenId id, float logprob, const std::vector<TokenLogprob>* top) {
+  json_.begin_object();
+  json_.field("token", token_text(id));
+  json_.field("logprob", static_cast<double>(logprob));
+  json_.key("bytes").begin_array();
+  for (const char byte : model_.tokenizer->bytes_of(id)) {
+    json_.value(static_cast<int>(static_cast<unsigned char>(byte)));
+  }
+  json_.end_array();
+  if (top != nullptr) {
+    json_.key("top_logprobs").begin_array();
+    // The sampled token stands before the likeliest.
+    for (std::size_t i = 1; i < top->size(); ++i) {
+      add_chat_logprob((*top)[i].token, (*top)[i].logprob, nullptr);
+    }
+    json_.end_array();
+  }
+  json_.end_object();
+}
+
+// The value of "logprobs" for some tokens of a choice.
+void Answer::add_logprobs(Choice& choice, const std::vector<Token>& tokens) {
+  if (request_.sampling.num_logprobs < 0) return json_.null();
+  const auto has = [](const Token& token) { return !token.logprobs.empty(); };
+  json_.begin_object();
+  if (is_chat(request_)) {
+    json_.key("content").begin_array();
+    for (const Token& token : tokens) {
+      if (has(token)) add_chat_logprob(token.id, token.logprobs[0].logprob, &token.logprobs);
+    }
+    json_.end_array();
+    return json_.end_object();
+  }
+  json_.key("tokens").begin_array();
+  for (const Token& token : tokens) {
+    if (has(token)) json_.value(token_text(token.id));
+  }
+  json_.end_array();
+  json_.key("token_logprobs").begin_array();
+  for (const Token& token : tokens) {
+    if (has(token)) json_.value(static_cast<double>(token.logprobs[0].logprob));
+  }
+  json_.end_array();
+  json_.key("top_logprobs").begin_array();
+  for (const Token& token : tokens) {
+    if (!has(token)) continue;
+    // Keys are texts; where two tokens have the same one, the likelier stays.
+    Json top = Json::object();
+    for (std::size_t i = 1; i < token.logprobs.size(); ++i) {
+      const std::string text = token_text(token.logprobs[i].token);
+      if (!top.contains(text)) top[text] = token.logprobs[i].logprob;
+    }
+    json_.raw(top.dump());
+  }
+  json_.end_array();
+  json_.key("text_offset").begin_array();
+  std::int64_t offset = choice.num_characters;
+  for (const Token& token : tokens) {
+    if (has(token)) json_.value(offset);
+    offset += num_characters(token.text);
+  }
+  json_.end_array();
+  json_.end_object();
+}
+
+// ---- a stream ----
+
+void Answer::write_event(std::int32_t index, const Token& token, const char* finish_reason,
+                         std::string& out) {
+  Choice& choice = choices_[static_cast<std::size_t>(index)];
+  num_written_tokens_ += token.is_token ? 1 : 0;
+  if (request_.kind == ApiKind::Generate) {
+    json_.clear();
+    json_.begin_object();
+    json_.field("index", index);
+    json_.field("token", token.text);
+    json_.field("token_id", value(token.id));
+    json_.key("finish_reason");
+    finish_reason == nullptr ? json_.null() : json_.value(finish_reason);
+    json_.end_object();
+  } else {
+    add_header(is_chat(request_) ? "chat.completion.chunk" : "text_completion");
+    json_.key("choices").begin_array();
+    json_.begin_object();
+    json_.field("index", index);
+    if (is_chat(request_)) {
+      json_.key("delta").begin_object();
+      // With the first token, not before: clients take the first event for the first token.
+      if (!choice.has_begun) json_.field("role", "assistant");
+      json_.field("content", token.text);
+      json_.end_object();
+    } else {
+      json_.field("text", token.text);
+    }
+    json_.key("logprobs");
+    add_logprobs(choice, {token});
+    json_.key("finish_reason");
+    finish_reason == nullptr ? json_.null() : json_.value(finish_reason);
+    json_.end_object();
+    json_.end_array();
+    if (request_.wants_continuous_usage) {
+      add_usage(num_written_tokens_);
+    } else if (request_.wants_usage) {
+      json_.key("usage").null();
+    }
+    json_.end_object();
+  }
+  choice.has_begun = true;
+  choice.num_characters += num_characters(token.text);
+  out += "data: ";
+  out += json_.view();
+  out += "\n\n";
+}
+
+void Answer::write_choice(std::int32_t index, std::string& out) {
+  Choice& choice = choices_[static_cast<std::size_t>(index)];
+  if (choice.is_written) return;
+  const bool ends = choice.finish_reason != nullptr;
+  if (ends && choice.tokens.empty()) choice.tokens.push_back({.is_token = false});  // to say why
+  for (std::size_t i = 0; i < choice.tokens.size(); ++i) {
+    const bool is_last = ends && i + 1 == choice.tokens.size();
+    write_event(index, choice.tokens[i], is_last ? choice.finish_reason : nullptr, out);
+  }
+  choice.tokens.clear();
+  choice.is_written = ends;
+}
+
+void Answer::write_events(std::string& out) {
+  if (is_closed_) return;
+  for (std::int32_t i = 0; i < request_.num_choices(); ++i) write_choice(i, out);
+  if (!is_done()) return;
+  if (request_.wants_usage) {
+    add_header(is_chat(request_) ? "chat.completion.chunk" : "text_completion");
+    json_.key("choices").begin_array();
+    json_.end_array();
+    add_usage(num_completion_tokens());
+    json_.end_object();
+    out += "data: ";
+    out += json_.view();
+    out += "\n\n";
+  }
+  out += "data: [DONE]\n\n";
+  is_closed_ = true;
+}
+
+void Answer::write_error(int status, std::string_view message, std::string& out) {
+  if (is_closed_) return;
+  out += "data: " + error_json(status, message) + "\n\ndata: [DONE]\n\n";
+  is_closed_ = true;
+}
+
+// ---- a whole body ----
+
+std::string Answer::body() {
+  if (request_.kind == ApiKind::Generate) {
+    json_.clear();
+    json_.begin_object();
+  } else {
+    add_header(is_chat(request_) ? "chat.completion" : "text_completion");
+    json_.key("choices").begin_array();
+  }
+  for (std::int32_t i = 0; i < request_.num_choices(); ++i) {
+    Choice& choice = choices_[static_cast<std::size_t>(i)];
+    std::string text;
+    for (const Token& token : choice.tokens) text += token.text;
+    if (request_.kind == ApiKind::Generate) {
+      if (i > 0) break;  // it has one answer
+      json_.field("text", text);
+      json_.field("finish_reason", choice.finish_reason);
+      continue;
+    }
+    json_.begin_object();
+    json_.field("index", i);
+    if (is_chat(request_)) {
+      json_.key("message").begin_object();
+      json_.field("role", "assistant");
+      json_.field("content", text);
+      json_.end_object();
+    } else {
+      json_.field("text", text);
+    }
+    json_.key("logprobs");
+    add_logprobs(choice, choice.tokens);
+    json_.field("finish_reason", choice.finish_reason);
+    json_.end_object();
+  }
+  if (request_.kind != ApiKind::Generate) json_.end_array();
+  add_usage(num_completion_tokens());
+  json_.end_object();
+  return std::string(json_.view());
+}
+
+}  // namespace metronome

@@ -1,0 +1,156 @@
+#include "serve/server/api_fields.h"
+
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "core/base/json.h"
+#include "serve/server/api_request.h"
+
+namespace metronome {
+namespace {
+
+std::string number_text(double number) {
+  std::ostringstream text;
+  text << number;
+  return text.str();
+}
+
+// A value as a client sent it, short enough for a message.
+std::string shown(const Json& value) {
+  constexpr std::size_t kMost = 60;
+  std::string text =
+      value.dump({.escapes_non_ascii = true, .replaces_bad_utf8 = true, .sorts_keys = true});
+  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  return text;
+}
+
+}  // namespace
+
+Json parse_body(std::string_view body) {
+  // What is printed or compared later recurses, and a client may send what it likes.
+  constexpr std::size_t kMaxDepth = 64;
+  Json json;
+  try {
+    json = Json::parse(body, {.max_depth = kMaxDepth});
+  } catch (const JsonError& error) {
+    if (error.reason() == JsonError::Reason::TooDeep) {
+      throw ApiError(400, "the body is nested more than " + std::to_string(kMaxDepth) + " deep");
+    }
+    throw ApiError(400, std::string("the body is no JSON: ") + error.what());
+  }
+  if (!json.is_object()) throw ApiError(400, "the body is no JSON object");
+  return json;
+}
+
+ApiFields::ApiFields(const Json& object, std::string prefix)
+    : object_(&object), prefix_(std::move(prefix)) {}
+
+const Json* ApiFields::find(const char* name) const {
+  const Json* found = object_->find(name);
+  return found == nullptr || found->is_null() ? nullptr : found;
+}
+
+void ApiFields::fail(const std::string& name, const std::string& message) const {
+  throw ApiError(400, prefix_ + name + ": " + message, prefix_ + name);
+}
+
+std::optional<std::int64_t> ApiFields::integer(const char* name, std::int64_t min,
+                                               std::int64_t max) const {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  const std::string allowed =
+      "; allowed: an integer from " + std::to_string(min) + " to " + std::to_string(max);
+  const bool is_too_large =
+      value->is_number_unsigned() && value->get<std::uint64_t>() > std::uint64_t{INT64_MAX};
+  if (!value->is_number_integer() || is_too_large)
+    fail(name, shown(*value) + " is not allowed" + allowed);
+  const auto number = value->get<std::int64_t>();
+  if (number < min || number > max) fail(name, shown(*value) + " is out of range" + allowed);
+  return number;
+}
+
+std::optional<double> ApiFields::number(const char* name, double min, double max) const {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  const std::string allowed =
+      "; allowed: a number from " + number_text(min) + " to " + number_text(max);
+  if (!value->is_number()) fail(name, shown(*value) + " is no number" + allowed);
+  const auto number = value->get<double>();
+  if (!(number >= min && number <= max)) fail(name, shown(*value) + " is out of range" + allowed);
+  return number;
+}
+
+bool ApiFields::truth(const char* name, bool otherwise) const {
+  const Json* value = find(name);
+  if (value == nullptr) return otherwise;
+  if (!value->is_boolean()) fail(name, shown(*value) + " is no truth value; allowed: true, false");
+  return value->get<bool>();
+}
+
+std::optional<std::string> ApiFields::text(const char* name) const {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) fail(name, shown(*value) + " is no text");
+  return value->get<std::string>();
+}
+
+std::vector<std::string> ApiFields::texts(const char* name) const {
+  const Json* value = find(name);
+  if (value == nullptr) return {};
+  if (value->is_string()) return {value->get<std::string>()};
+  const std::string allowed = "; allowed: a text, or a list of texts";
+  if (!value->is_array()) fail(name, shown(*value) + " is not allowed" + allowed);
+  std::vector<std::string> texts;
+  for (const Json& entry : *value) {
+    if (!entry.is_string()) fail(name, shown(entry) + " is not allowed" + allowed);
+    texts.push_back(entry.get<std::string>());
+  }
+  return texts;
+}
+
+std::vector<TokenId> ApiFields::token_ids(const char* name, std::int64_t vocab_size) const {
+  const Json* value = find(name);
+  if (value == nullptr) return {};
+  return read_token_ids(*value, vocab_size, prefix_ + name);
+}
+
+std::optional<ApiFields> ApiFields::fields(const char* name) const {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) fail(name, shown(*value) + " is no object");
+  return ApiFields(*value, prefix_ + name + ".");
+}
+
+void ApiFields::allow_only(const char* name, double neutral) const {
+  const Json* value = find(name);
+  if (value == nullptr) return;
+  if (!value->is_number()) fail(name, shown(*value) + " is no number");
+  if (value->get<double>() != neutral) {
+    fail(name, shown(*value) + " is not supported; allowed: " + number_text(neutral));
+  }
+}
+
+std::vector<TokenId> read_token_ids(const Json& list, std::int64_t vocab_size,
+                                    const std::string& name) {
+  const auto refuse = [&name, vocab_size](const Json& value) {
+    throw ApiError(400,
+                   name + ": " + shown(value) + " is no token; allowed: integers from 0 to " +
+                       std::to_string(vocab_size - 1),
+                   name);
+  };
+  if (!list.is_array()) refuse(list);
+  std::vector<TokenId> ids;
+  ids.reserve(list.size());
+  for (const Json& entry : list) {
+    if (!entry.is_number_integer()) refuse(entry);
+    const bool is_too_large =
+        entry.is_number_unsigned() && entry.get<std::uint64_t>() > std::uint64_t{INT64_MAX};
+    const std::int64_t id = is_too_large ? -1 : entry.get<std::int64_t>();
+    if (id < 0 || id >= vocab_size) refuse(entry);
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  return ids;
+}
+
+}  // namespace metronome

@@ -1,0 +1,342 @@
+#include "serve/server/api_request.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/json.h"
+#include "core/base/json_text.h"
+#include "core/base/rng.h"
+#include "core/text/chat_template.h"
+#include "core/text/tokenizer.h"
+#include "core/text/utf8.h"
+#include "serve/server/api_fields.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::int64_t kMaxLogprobs = 20;  // vLLM's max_logprobs
+constexpr std::int32_t kDefaultCompletionTokens = 16;
+
+std::string_view error_type(int status) {
+  switch (status) {
+    case 400:
+    case 413:
+    case 431: return "BadRequestError";
+    case 401: return "AuthenticationError";
+    case 404: return "NotFoundError";
+    case 405: return "MethodNotAllowedError";
+    case 408: return "RequestTimeoutError";
+    case 503: return "ServiceUnavailableError";
+    default: return "InternalServerError";
+  }
+}
+
+std::vector<TokenId> encode(const ServedModel& model, std::string_view text, bool adds_special) {
+  std::vector<TokenId> ids;
+  try {
+    ids = model.tokenizer->encode(text, adds_special);
+  } catch (const std::runtime_error& error) {
+    throw ApiError(400, std::string("the text cannot be split into tokens: ") + error.what());
+  }
+  // A tokenizer may know more tokens than the model.
+  for (const TokenId id : ids) {
+    if (value(id) >= model.vocab_size) {
+      throw ApiError(400, "the text has token " + std::to_string(value(id)) + "; the model has " +
+                              std::to_string(model.vocab_size));
+    }
+  }
+  return ids;
+}
+
+// ---- prompts ----
+
+std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
+                                                     const ServedModel& model) {
+  const Json* prompt = fields.find("prompt");
+  constexpr const char* kAllowed =
+      "allowed: a text, a list of texts, a list of token ids, or a list of such lists";
+  if (prompt == nullptr) fields.fail("prompt", std::string("is missing; ") + kAllowed);
+  const bool adds_special = fields.truth("add_special_tokens", true);
+  if (prompt->is_string()) {
+    return {encode(model, prompt->string(), adds_special)};
+  }
+  if (!prompt->is_array() || prompt->empty()) fields.fail("prompt", std::string(kAllowed));
+  if (prompt->front().is_number()) return {read_token_ids(*prompt, model.vocab_size, "prompt")};
+  std::vector<std::vector<TokenId>> prompts;
+  if (static_cast<std::int64_t>(prompt->size()) > model.max_choices) {
+    fields.fail("prompt", std::to_string(prompt->size()) + " prompts are too many; allowed: " +
+                              std::to_string(model.max_choices));
+  }
+  for (const Json& entry : *prompt) {
+    if (entry.is_string()) {
+      prompts.push_back(encode(model, entry.string(), adds_special));
+    } else if (entry.is_array()) {
+      prompts.push_back(read_token_ids(entry, model.vocab_size, "prompt"));
+    } else {
+      fields.fail("prompt", std::string(kAllowed));
+    }
+  }
+  return prompts;
+}
+
+// A text, or a list of parts of type text.
+std::string message_content(const Json& message, const std::string& name) {
+  const ApiFields fields(message, name + ".");
+  const Json* content = fields.find("content");
+  if (content == nullptr) return {};  // of an assistant that called a tool
+  if (content->is_string()) return content->get<std::string>();
+  constexpr const char* kAllowed =
+      "allowed: a text, or a list of {\"type\": \"text\", \"text\": ...}";
+  if (!content->is_array()) fields.fail("content", kAllowed);
+  std::string text;
+  for (const Json& part : *content) {
+    if (!part.is_object()) fields.fail("content", kAllowed);
+    const ApiFields part_fields(part, name + ".content.");
+    const std::string type = part_fields.text("type").value_or("text");
+    if (type != "text") {
+      part_fields.fail("type", "parts of type " + type + " are not supported; allowed: text");
+    }
+    const std::optional<std::string> part_text = part_fields.text("text");
+    if (!part_text) part_fields.fail("text", "is missing");
+    if (!text.empty()) text += '\n';
+    text += *part_text;
+  }
+  return text;
+}
+
+std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& model) {
+  const Json* messages = fields.find("messages");
+  if (messages == nullptr || !messages->is_array() || messages->empty()) {
+    fields.fail("messages", "allowed: a list of at least one {\"role\": ..., \"content\": ...}");
+  }
+  std::vector<ChatMessage> chat;
+  for (std::size_t i = 0; i < messages->size(); ++i) {
+    const std::string name = "messages[" + std::to_string(i) + "]";
+    const Json& message = (*messages)[i];
+    if (!message.is_object()) throw ApiError(400, name + ": is no object", name);
+    const std::optional<std::string> role = ApiFields(message, name + ".").text("role");
+    if (!role) throw ApiError(400, name + ".role: is missing", name + ".role");
+    // OpenAI's newer name for what templates call system.
+    chat.push_back({*role == "developer" ? "system" : *role, message_content(message, name)});
+  }
+  ChatOptions options;
+  options.add_generation_prompt = fields.truth("add_generation_prompt", true);
+  if (const std::optional<ApiFields> kwargs = fields.fields("chat_template_kwargs")) {
+    options.enable_thinking = kwargs->truth("enable_thinking", true);
+    options.date = kwargs->text("date_string").value_or(options.date);
+  }
+  try {
+    return encode(model, render_chat(model.tokenizer->chat_family(), chat, options),
+                  model.tokenizer->chat_family() == ChatFamily::None);
+  } catch (const std::invalid_argument& error) {
+    throw ApiError(400, std::string("messages: ") + error.what(), "messages");
+  }
+}
+
+// ---- the rest ----
+
+void check_model(const ApiFields& fields, const ServedModel& model) {
+  const std::optional<std::string> asked = fields.text("model");
+  if (!asked || *asked == model.name || *asked == model.root) return;
+  throw ApiError(404, "no model '" + *asked + "' here; allowed: " + model.name, "model");
+}
+
+// What would change the answer and is not done must not be passed over in silence.
+void refuse_unsupported(const ApiFields& fields, const ServedModel& model) {
+  if (model.computes) {
+    fields.allow_only("presence_penalty", 0);
+    fields.allow_only("frequency_penalty", 0);
+    fields.allow_only("repetition_penalty", 1);
+  } else {  // a simulated model has no logits that they would change
+    fields.number("presence_penalty", -2, 2);
+    fields.number("frequency_penalty", -2, 2);
+    fields.number("repetition_penalty", 0, 100);
+  }
+  fields.allow_only("length_penalty", 1);
+  fields.allow_only("best_of", 1);
+  for (const char* name : {"echo", "use_beam_search"}) {
+    if (fields.truth(name, false)) fields.fail(name, "is not supported; allowed: false");
+  }
+  for (const char* name :
+       {"tools", "functions", "logit_bias", "suffix", "bad_words", "allowed_token_ids",
+        "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
+        "prompt_logprobs", "truncate_prompt_tokens"}) {
+    const Json* value = fields.find(name);
+    const bool says_nothing = value == nullptr || (value->is_structured() && value->empty()) ||
+                              (value->is_string() && value->string().empty());
+    if (!says_nothing) fields.fail(name, "is not supported");
+  }
+  if (const std::optional<ApiFields> format = fields.fields("response_format")) {
+    const std::string type = format->text("type").value_or("text");
+    if (type != "text") format->fail("type", type + " is not supported; allowed: text");
+  }
+}
+
+std::int32_t num_logprobs(ApiKind kind, const ApiFields& fields, const ServedModel& model) {
+  std::optional<std::int64_t> count;
+  if (kind == ApiKind::Chat) {
+    const bool wanted = fields.truth("logprobs", false);
+    count = fields.integer("top_logprobs", 0, kMaxLogprobs);
+    if (count.value_or(0) > 0 && !wanted) fields.fail("top_logprobs", "needs logprobs: true");
+    if (!wanted) count.reset();
+    if (wanted && !count) count = 0;
+  } else {
+    count = fields.integer("logprobs", 0, kMaxLogprobs);
+  }
+  if (!count) return -1;
+  if (!model.computes) fields.fail("logprobs", "a simulated model has no logits");
+  return static_cast<std::int32_t>(*count);
+}
+
+SamplingParams sampling_of(ApiKind kind, const ApiFields& fields, const ServedModel& model,
+                           std::uint64_t number) {
+  SamplingParams sampling;
+  sampling.temperature = fields.number("temperature", 0, 100).value_or(1);
+  sampling.top_p = fields.number("top_p", 0, 1).value_or(1);
+  if (sampling.top_p == 0) fields.fail("top_p", "0 is out of range; allowed: above 0, to 1");
+  sampling.min_p = fields.number("min_p", 0, 1).value_or(0);
+  // -1 is vLLM's way to say all.
+  sampling.top_k = static_cast<std::int32_t>(
+      std::max<std::int64_t>(0, fields.integer("top_k", -1, INT32_MAX).value_or(0)));
+  const std::optional<std::int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX);
+  sampling.seed =
+      seed ? static_cast<std::uint64_t>(*seed) : mix64(mix64(model.seed) ^ mix64(number));
+  sampling.stop_token_ids = fields.token_ids("stop_token_ids", model.vocab_size);
+  sampling.ignore_eos = fields.truth("ignore_eos", false);
+  sampling.num_logprobs = num_logprobs(kind, fields, model);
+  return sampling;
+}
+
+// How many tokens are asked for; 0: as many as there is room for.
+std::int32_t asked_tokens(ApiKind kind, const ApiFields& fields) {
+  std::optional<std::int64_t> asked = fields.integer("max_tokens", 1, INT32_MAX);
+  if (kind == ApiKind::Chat) {
+    const auto newer = fields.integer("max_completion_tokens", 1, INT32_MAX);
+    if (newer) asked = newer;
+  }
+  if (asked) return static_cast<std::int32_t>(*asked);
+  return kind == ApiKind::Chat ? 0 : kDefaultCompletionTokens;
+}
+
+void check_lengths(ApiRequest& request, const ServedModel& model) {
+  std::size_t longest = 0;
+  for (const std::vector<TokenId>& prompt : request.prompts) {
+    if (prompt.empty())
+      throw ApiError(400, "prompt: is empty; allowed: at least one token", "prompt");
+    longest = std::max(longest, prompt.size());
+  }
+  const std::int64_t room = model.max_model_len - static_cast<std::int64_t>(longest);
+  if (request.max_tokens == 0 && room >= 1) request.max_tokens = static_cast<std::int32_t>(room);
+  if (request.max_tokens >= 1 && request.max_tokens <= room) return;
+  throw ApiError(400,
+                 "the model's context is " + std::to_string(model.max_model_len) +
+                     " tokens; the prompt has " + std::to_string(longest) +
+                     (request.max_tokens == 0 ? ""
+                                              : ", max_tokens asks for " +
+                                                    std::to_string(request.max_tokens) + " more") +
+                     "; allowed: less of either",
+                 request.kind == ApiKind::Chat ? "messages" : "prompt");
+}
+
+void read_stream_options(const ApiFields& fields, ApiRequest& request) {
+  request.is_stream = fields.truth("stream", false);
+  const std::optional<ApiFields> options = fields.fields("stream_options");
+  if (!options) return;
+  if (!request.is_stream) fields.fail("stream_options", "needs stream: true");
+  request.wants_usage = options->truth("include_usage", false);
+  request.wants_continuous_usage = options->truth("continuous_usage_stats", false);
+}
+
+// How long simulated answers are; at least `min_tokens`.
+void choose_spoken_tokens(const ApiFields& fields, const ServedModel& model, ApiRequest& request) {
+  const std::int64_t least = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
+  if (least > request.max_tokens) {
+    fields.fail("min_tokens", std::to_string(least) + " are more than max_tokens, " +
+                                  std::to_string(request.max_tokens));
+  }
+  if (model.computes && least > 0 && !request.sampling.ignore_eos) {
+    fields.fail("min_tokens", "is not supported; allowed: 0, or with ignore_eos");
+  }
+  const bool ends = !model.computes && !request.sampling.ignore_eos;
+  for (std::int32_t i = 0; i < request.num_choices(); ++i) {
+    const std::uint64_t seed = request.sampling.seed + static_cast<std::uint64_t>(i);
+    const std::uint64_t drawn = mix64(mix64(model.seed) ^ seed);
+    const std::int32_t length = model.spoken_lengths[drawn % model.spoken_lengths.size()];
+    request.spoken_tokens.push_back(ends ? std::max(length, static_cast<std::int32_t>(least)) : 0);
+  }
+}
+
+}  // namespace
+
+std::string error_json(int status, std::string_view message, std::string_view param) {
+  // Messages quote what clients sent; with what is not UTF-8 the body would be no JSON.
+  std::string text;
+  append_replaced(message, text);
+  JsonText json;
+  json.begin_object();
+  json.key("error").begin_object();
+  json.field("message", text);
+  json.field("type", error_type(status));
+  json.key("param");
+  param.empty() ? json.null() : json.value(param);
+  json.field("code", status);
+  json.end_object();
+  json.end_object();
+  return std::string(json.view());
+}
+
+ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedModel& model,
+                            std::uint64_t number) {
+  const Json json = parse_body(body);
+  const ApiFields fields(json);
+  check_model(fields, model);
+  refuse_unsupported(fields, model);
+  ApiRequest request;
+  request.kind = kind;
+  request.sampling = sampling_of(kind, fields, model, number);
+  request.max_tokens = asked_tokens(kind, fields);
+  request.stops = fields.texts("stop");
+  for (const std::string& stop : request.stops) {
+    if (stop.empty()) fields.fail("stop", "is empty; allowed: at least one character");
+  }
+  request.includes_stop = fields.truth("include_stop_str_in_output", false);
+  request.skips_special_tokens = fields.truth("skip_special_tokens", true);
+  read_stream_options(fields, request);
+  const auto priority = fields.integer("priority", INT32_MIN, INT32_MAX);
+  if (priority.value_or(0) != 0 && !model.orders_by_priority) {
+    fields.fail("priority", "the scheduler does not order by priority; allowed: 0");
+  }
+  request.priority = static_cast<std::int32_t>(priority.value_or(0));
+  request.n = static_cast<std::int32_t>(fields.integer("n", 1, model.max_choices).value_or(1));
+  if (kind == ApiKind::Chat) {
+    request.prompts.push_back(chat_prompt(fields, model));
+  } else {
+    request.prompts = completion_prompts(fields, model);
+  }
+  if (static_cast<std::int64_t>(request.prompts.size()) * request.n > model.max_choices) {
+    fields.fail("n", "prompts times n are more than " + std::to_string(model.max_choices));
+  }
+  check_lengths(request, model);
+  choose_spoken_tokens(fields, model, request);
+  return request;
+}
+
+std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& model) {
+  const Json json = parse_body(body);
+  const ApiFields fields(json);
+  check_model(fields, model);
+  if (fields.has("messages")) return chat_prompt(fields, model);
+  const std::optional<std::string> prompt = fields.text("prompt");
+  if (!prompt) fields.fail("prompt", "is missing; allowed: a text, or messages");
+  return encode(model, *prompt, fields.truth("add_special_tokens", true));
+}
+
+std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& model) {
+  const Json json = parse_body(body);
+  const ApiFields fields(json);
+  check_model(fields, model);
+  if (!fields.has("tokens")) fields.fail("tokens", "is missing; allowed: a list of token ids");
+  return fields.token_ids("tokens", model.vocab_size);
+}
+
+}  // namespace metronome

@@ -1,0 +1,158 @@
+// An engine on a thread of its own, fed and read by another: nobody waits for anybody but for a
+// short lock.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/chunked_vector.h"
+#include "core/engine/event.h"
+#include "core/engine/request_feed.h"
+#include "core/run/run.h"
+#include "serve/server/plausible_text.h"
+#include "serve/server/serve_clock.h"
+
+namespace metronome {
+
+// Whoever hands a request in calls it by a number of his own.
+enum class Ticket : std::uint64_t {};
+
+struct LiveRequest {
+  Ticket ticket{};
+  std::vector<TokenId> prompt;  // at least one
+  SamplingParams sampling;
+  std::int32_t max_output_tokens = 1;
+  std::int32_t priority = 0;
+  // After how many tokens a simulated answer ends by itself; 0: it never does.
+  std::int32_t spoken_tokens = 0;
+};
+
+enum class LiveEventKind : std::uint8_t {
+  Accepted,
+  Admitted,  // for the first time
+  Token,
+  Ended,
+};
+
+struct LiveEvent {
+  Ticket ticket{};
+  LiveEventKind kind = LiveEventKind::Accepted;
+  EndReason reason = EndReason::None;       // Ended
+  TimeNs time = 0;                          // by the engine's clock
+  TokenId token{};                          // Token
+  std::int32_t num_prefix_hit_tokens = 0;   // Token: of the request's prompt
+  std::vector<TokenLogprob> logprobs = {};  // Token, as SampledToken::logprobs
+  std::string message = {};                 // Ended: why, where it did not complete
+};
+
+// What the engine has done since the last look, and where it stands.
+struct LiveStats {
+  std::int32_t num_running = 0;
+  std::int32_t num_waiting = 0;
+  double kv_use = 0;  // share of the blocks
+  std::int64_t num_preemptions = 0;
+  std::int64_t num_prefix_queries = 0;    // prompt tokens looked up, of requests admitted
+  std::int64_t num_prefix_hits = 0;       // of those, the ones that were cached
+  std::vector<std::int32_t> step_tokens;  // of each step
+};
+
+class LiveEngine final : public RequestFeed, private EventSink {
+ public:
+  // `run` and `clock` outlive the engine. `text` is what simulated answers say. At most
+  // `max_waiting` requests wait to be admitted. `on_events` is called from the engine's thread when
+  // there are events to take and there were none.
+  LiveEngine(PreparedRun& run, ServeClock& clock, const PlausibleText& text,
+             std::int64_t max_waiting, std::function<void()> on_events);
+
+  // ---- for the engine's thread ----
+
+  // The request of an event or step, for sinks.
+  const LiveRequest& request(RequestId id) const { return live_[index(id)].request; }
+
+  // Serves until close() was called and all requests have ended. `sinks` get every event. What
+  // goes wrong in the engine is thrown.
+  void serve(std::span<EventSink* const> sinks);
+
+  // ---- for any other thread ----
+
+  // Hands in requests that arrive together. False, and nothing happens, when they would make the
+  // queue too long or the engine is closed.
+  bool submit(std::vector<LiveRequest> requests);
+  // Nobody waits for this request any more: it ends before the next step is planned. Events of it
+  // may still come.
+  void abort(Ticket ticket);
+  // Before the next step. Blocks of running requests stay.
+  void reset_prefix_cache();
+  // No more requests will come.
+  void close();
+  // Appends events in order. Those of one step come together.
+  void take_events(std::vector<LiveEvent>& events);
+  LiveStats take_stats();
+
+ private:
+  struct Arrival {
+    TimeNs time = 0;
+    LiveRequest request;
+  };
+  // A request that the engine has.
+  struct Live {
+    LiveRequest request;
+    bool was_admitted = false;
+    bool has_ended = false;
+  };
+
+  // RequestFeed
+  void exchange(Engine& engine, TimeNs now) override;
+  std::optional<TimeNs> wait(TimeNs wake) override;
+  Spoken say(RequestId request, std::int32_t i) const override;
+  SamplingParams sampling(RequestId request) const override;
+  std::span<const TokenId> prompt_ids(RequestId request) const override;
+  // EventSink
+  void on_event(const Event& event, const Request& request) override;
+  void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
+               const RequestTable& requests) override;
+
+  void publish();
+  void submit_to(Engine& engine, Arrival arrival);
+  void note_admission(const Event& event, const Request& request);
+  void forget_groups(const Engine& engine);
+
+  PreparedRun& run_;
+  ServeClock& clock_;
+  const PlausibleText& text_;
+  std::int64_t max_waiting_;
+  std::function<void()> on_events_;
+
+  std::mutex mutex_;
+  std::condition_variable has_input_;
+  // Guarded by the mutex:
+  std::deque<Arrival> inbox_;  // by time
+  std::vector<Ticket> aborted_;
+  bool wants_reset_ = false;
+  bool is_closed_ = false;
+  std::int64_t num_waiting_ = 0;  // handed in and never admitted
+  std::vector<LiveEvent> outbox_;
+  LiveStats stats_;
+
+  // Of the engine's thread:
+  ChunkedVector<Live, RequestTable::kGroupSize> live_;  // by request id
+  std::unordered_map<std::uint64_t, RequestId> open_;   // by ticket: those that have not ended
+  std::size_t first_group_ = 0;                         // of requests that are not forgotten
+  std::vector<Arrival> arrived_;                        // scratch of exchange()
+  std::vector<Ticket> left_;                            // the same
+  std::vector<LiveEvent> fresh_;                        // since the last publish()
+  LiveStats fresh_stats_;
+  std::int64_t num_no_longer_waiting_ = 0;
+  std::string step_error_;  // of the step whose requests end now
+};
+
+}  // namespace metronome

@@ -1,0 +1,189 @@
+#include "serve/server/serve_metrics.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace metronome {
+namespace {
+
+// vllm/v1/metrics/buckets.py
+constexpr double kTtftBounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                  1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
+constexpr double kItlBounds[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                                 .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+constexpr double kPhaseBounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                   30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+constexpr double kStepTokenBounds[] = {1,   8,    16,   32,   64,   128,  256,
+                                       512, 1024, 2048, 4096, 8192, 16384};
+constexpr double kChoicesBounds[] = {1, 2, 5, 10, 20};
+// 1, 2, 5, 10, ... as vLLM has them up to the length of the model.
+constexpr double kLengthBounds[] = {1,    2,    5,    10,    20,    50,    100,    200,    500,
+                                    1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000};
+
+void append_number(double value, std::string& out) {
+  char text[40];
+  out.append(text, std::to_chars(text, text + sizeof text, value).ptr);
+}
+
+// As Python's client writes it: "0.5", "100000.0", never "1e+05".
+void append_bound(double value, std::string& out) {
+  char text[40];
+  const std::size_t begin = out.size();
+  out.append(text, std::to_chars(text, text + sizeof text, value, std::chars_format::fixed).ptr);
+  if (out.find('.', begin) == std::string::npos) out += ".0";
+}
+
+void append_head(std::string_view name, std::string_view help, std::string_view type,
+                 std::string& out) {
+  out.append("# HELP ").append(name).append(" ").append(help).append("\n# TYPE ");
+  out.append(name).append(" ").append(type).append("\n");
+}
+
+void append_sample(std::string_view name, std::string_view labels, double value, std::string& out) {
+  out.append(name).append("{").append(labels).append("} ");
+  append_number(value, out);
+  out += '\n';
+}
+
+void append_metric(std::string_view name, std::string_view help, std::string_view type,
+                   std::string_view labels, double value, std::string& out) {
+  append_head(name, help, type, out);
+  append_sample(name, labels, value, out);
+}
+
+// As label values are written: backslash, quote and line break escaped.
+std::string label_text(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') escaped += '\\';
+    if (c == '\n') {
+      escaped += "\\n";
+    } else {
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
+}  // namespace
+
+void Histogram::add(double value) {
+  const auto bound = std::lower_bound(bounds_.begin(), bounds_.end(), value);
+  ++counts_[static_cast<std::size_t>(bound - bounds_.begin())];
+  sum_ += value;
+  ++count_;
+}
+
+void Histogram::write(std::string_view name, std::string_view help, std::string_view labels,
+                      std::string& out) const {
+  append_head(name, help, "histogram", out);
+  const std::string bucket = std::string(name) + "_bucket";
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < counts_.size(); ++i) {
+    count += counts_[i];
+    std::string bound = "+Inf";
+    if (i < bounds_.size()) {
+      bound.clear();
+      append_bound(bounds_[i], bound);
+    }
+    append_sample(bucket, std::string(labels) + ",le=\"" + bound + "\"", static_cast<double>(count),
+                  out);
+  }
+  append_sample(std::string(name) + "_sum", labels, sum_, out);
+  append_sample(std::string(name) + "_count", labels, static_cast<double>(count_), out);
+}
+
+ServeMetrics::ServeMetrics()
+    : ttft(kTtftBounds),
+      itl(kItlBounds),
+      e2e(kPhaseBounds),
+      queue(kPhaseBounds),
+      prefill(kPhaseBounds),
+      decode(kPhaseBounds),
+      inference(kPhaseBounds),
+      time_per_token(kItlBounds),
+      prompt_tokens(kLengthBounds),
+      generation_tokens(kLengthBounds),
+      max_tokens(kLengthBounds),
+      step_tokens(kStepTokenBounds),
+      longest_generation(kLengthBounds),
+      num_choices(kChoicesBounds) {}
+
+void ServeMetrics::take(const LiveStats& stats) {
+  num_running = stats.num_running;
+  num_waiting = stats.num_waiting;
+  kv_use = stats.kv_use;
+  num_preemptions += stats.num_preemptions;
+  num_prefix_queries += stats.num_prefix_queries;
+  num_prefix_hits += stats.num_prefix_hits;
+  for (const std::int32_t tokens : stats.step_tokens) step_tokens.add(tokens);
+}
+
+std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
+                               std::int32_t block_size) const {
+  const std::string labels = "engine=\"0\",model_name=\"" + label_text(model) + "\"";
+  std::string out;
+  const auto gauge = [&](std::string_view name, std::string_view help, double value) {
+    append_metric(name, help, "gauge", labels, value, out);
+  };
+  const auto counter = [&](std::string_view name, std::string_view help, std::int64_t value) {
+    append_metric(name, help, "counter", labels, static_cast<double>(value), out);
+  };
+  gauge("vllm:num_requests_running", "Requests in the running batch.", num_running);
+  gauge("vllm:num_requests_waiting", "Requests waiting to be admitted.", num_waiting);
+  gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks in use; 1 is all of them.", kv_use);
+  counter("vllm:num_preemptions_total", "Requests sent back to the queue.", num_preemptions);
+  counter("vllm:prompt_tokens_total", "Prompt tokens of requests that got a token.",
+          num_prompt_tokens);
+  counter("vllm:generation_tokens_total", "Tokens generated.", num_generation_tokens);
+  counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
+          num_prefix_queries);
+  counter("vllm:prefix_cache_hits_total", "Prompt tokens found there.", num_prefix_hits);
+  append_head("vllm:request_success_total", "Requests by how they ended.", "counter", out);
+  const auto of = [this](EndReason reason) {
+    return static_cast<double>(ended[static_cast<std::size_t>(reason)]);
+  };
+  const std::pair<const char*, double> reasons[] = {{"stop", of(EndReason::Stop)},
+                                                    {"length", of(EndReason::Length)},
+                                                    {"abort", of(EndReason::Aborted)},
+                                                    {"error", of(EndReason::StepFailed)}};
+  for (const auto& [reason, count] : reasons) {
+    append_sample("vllm:request_success_total", labels + ",finished_reason=\"" + reason + "\"",
+                  count, out);
+  }
+  const auto histogram = [&](std::string_view name, std::string_view help, const Histogram& h) {
+    h.write(name, help, labels, out);
+  };
+  histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", ttft);
+  histogram("vllm:inter_token_latency_seconds", "From token to token.", itl);
+  histogram("vllm:e2e_request_latency_seconds", "From arrival to the last token.", e2e);
+  histogram("vllm:request_queue_time_seconds", "From arrival to admission.", queue);
+  histogram("vllm:request_prefill_time_seconds", "From admission to the first token.", prefill);
+  histogram("vllm:request_decode_time_seconds", "From the first token to the last.", decode);
+  histogram("vllm:request_inference_time_seconds", "From admission to the last token.", inference);
+  histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", prompt_tokens);
+  histogram("vllm:request_generation_tokens", "Tokens a request got.", generation_tokens);
+  histogram("vllm:request_time_per_output_token_seconds",
+            "Of a request: from the first token to the last, over the tokens after the first.",
+            time_per_token);
+  histogram("vllm:request_max_num_generation_tokens",
+            "Tokens of the longest of a request's answers.", longest_generation);
+  histogram("vllm:request_params_n", "Answers a request asked for.", num_choices);
+  histogram("vllm:request_params_max_tokens", "Tokens a request asked for.", max_tokens);
+  histogram("vllm:iteration_tokens_total", "Tokens of an engine step.", step_tokens);
+  append_metric("vllm:cache_config_info", "The KV cache.", "gauge",
+                labels + ",block_size=\"" + std::to_string(block_size) + "\",num_gpu_blocks=\"" +
+                    std::to_string(num_blocks) + "\"",
+                1, out);
+  gauge("metronome:connections", "Open connections.", static_cast<double>(num_connections));
+  counter("metronome:refused_total", "Requests answered 503.", num_refused);
+  counter("metronome:clients_cut_total", "Clients cut off because they read too slowly.",
+          num_clients_cut);
+  counter("metronome:clients_left_total", "Clients that left before their answer was whole.",
+          num_clients_left);
+  gauge("metronome:simulation_lag_seconds",
+        "By how much the simulator was behind real time at most since the last scrape.", max_lag_s);
+  return out;
+}
+
+}  // namespace metronome

@@ -1,0 +1,459 @@
+#include "serve/server/service.h"
+
+#include <algorithm>
+#include <ctime>
+#include <exception>
+#include <optional>
+
+#include "core/base/json_text.h"
+#include "core/base/rng.h"
+#include "core/metrics/digest.h"
+#include "core/text/tokenizer.h"
+
+namespace metronome {
+namespace {
+
+Reply error_reply(int status, std::string_view message, std::string_view param = {}) {
+  Reply reply{.status = status, .body = error_json(status, message, param)};
+  if (status == 503) reply.extra_header = "Retry-After: 1";
+  return reply;
+}
+
+struct Endpoint {
+  std::string_view method;
+  std::string_view path;
+};
+constexpr Endpoint kEndpoints[] = {{"POST", "/v1/completions"},
+                                   {"POST", "/v1/chat/completions"},
+                                   {"POST", "/generate"},
+                                   {"POST", "/tokenize"},
+                                   {"POST", "/detokenize"},
+                                   {"POST", "/reset_prefix_cache"},
+                                   {"GET", "/v1/models"},
+                                   {"GET", "/health"},
+                                   {"GET", "/ping"},
+                                   {"GET", "/version"},
+                                   {"GET", "/metrics"}};
+
+constexpr std::string_view kModelPath = "/v1/models/";
+
+// The method under which a path is there; empty: it is nowhere.
+std::string_view method_of(std::string_view path) {
+  for (const Endpoint& endpoint : kEndpoints) {
+    if (endpoint.path == path) return endpoint.method;
+  }
+  return path.starts_with(kModelPath) ? "GET" : "";
+}
+
+std::optional<ApiKind> generation_kind(std::string_view path) {
+  if (path == "/v1/completions") return ApiKind::Completion;
+  if (path == "/v1/chat/completions") return ApiKind::Chat;
+  if (path == "/generate") return ApiKind::Generate;
+  return std::nullopt;
+}
+
+// What browsers ask before they send JSON to another host.
+Reply preflight_reply() {
+  return {.status = 204,
+          .body = "",
+          .content_type = "text/plain",
+          .extra_header =
+              "Access-Control-Allow-Methods: GET, POST\r\n"
+              "Access-Control-Allow-Headers: *, Authorization\r\n"
+              "Access-Control-Max-Age: 600"};
+}
+
+constexpr const char* kShuttingDown = "the server is shutting down";
+// Bodies that wait to be read in the background, or are.
+constexpr std::size_t kMaxBackgroundBytes = std::size_t{32} << 20;
+
+}  // namespace
+
+Service::Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock,
+                 const KvCacheLayout& cache, ServiceOptions options,
+                 std::function<void(Task)> background, std::function<void(Task)> foreground)
+    : model_(model),
+      engine_(engine),
+      clock_(clock),
+      cache_(cache),
+      options_(std::move(options)),
+      background_(std::move(background)),
+      foreground_(std::move(foreground)) {}
+
+// ---- endpoints ----
+
+void Service::handle(std::string_view method, std::string_view target, std::string body,
+                     std::shared_ptr<Client> client) {
+  const std::string_view path = target.substr(0, target.find('?'));
+  const std::string_view allowed = method_of(path);
+  // Who asks with HEAD gets the head of the response to GET: the connection leaves the body out.
+  const bool is_allowed =
+      method == allowed || method == "OPTIONS" || (method == "HEAD" && allowed == "GET");
+  if (allowed.empty() || !is_allowed) {
+    Reply reply = error_reply(allowed.empty() ? 404 : 405,
+                              std::string(method) + " " + std::string(path) +
+                                  (allowed.empty() ? " is not served here" : " is not allowed"));
+    if (!allowed.empty())
+      reply.extra_header = allowed == "GET" ? "Allow: GET, HEAD" : "Allow: POST";
+    return client->reply(std::move(reply));
+  }
+  if (method == "OPTIONS") return client->reply(preflight_reply());
+  if (const std::optional<ApiKind> kind = generation_kind(path)) {
+    return generate(*kind, std::move(body), std::move(client));
+  }
+  // Long texts to be split into tokens: others must not wait for that.
+  if (path == "/tokenize" || path == "/detokenize") {
+    return read(std::move(body), std::move(client),
+                [this, path = std::string(path)](const std::string& text) {
+                  return Parsed{.reply = answer_now(path, text)};
+                });
+  }
+  client->reply(answer_now(path, body));
+}
+
+// The body is read by `parse`, here or, where it is long, in the background.
+void Service::read(std::string body, std::shared_ptr<Client> client, Parse parse) {
+  const auto parse_safely = [parse = std::move(parse)](const std::string& text) {
+    try {
+      return parse(text);
+    } catch (const std::exception& error) {  // memory, for one
+      return Parsed{.reply = error_reply(500, error.what())};
+    }
+  };
+  if (body.size() <= options_.inline_body_bytes) return take(parse_safely(body), client);
+  const std::size_t size = body.size();
+  if (background_bytes_ + size > kMaxBackgroundBytes) return refuse(*client);
+  background_bytes_ += size;
+  const auto has_left = std::make_shared<std::atomic<bool>>(false);
+  parsing_.emplace(client.get(), has_left);
+  background_([this, size, has_left, parse_safely, body = std::move(body),
+               client = std::move(client)]() mutable {
+    Parsed parsed;
+    if (!*has_left) parsed = parse_safely(body);
+    foreground_([this, size, parsed = std::move(parsed), client = std::move(client)]() mutable {
+      background_bytes_ -= size;
+      if (parsing_.erase(client.get()) > 0) take(std::move(parsed), client);
+    });
+  });
+}
+
+void Service::take(Parsed parsed, const std::shared_ptr<Client>& client) {
+  if (!parsed.request) return client->reply(std::move(parsed.reply));
+  if (is_draining_ || !failure_.empty()) return refuse(*client);
+  start(parsed.number, std::move(*parsed.request), client);
+}
+
+// /tokenize and /detokenize, which may run in the background, read nothing that changes.
+Reply Service::answer_now(std::string_view path, const std::string& body) try {
+  if (path == "/tokenize") return tokenize_reply(body);
+  if (path == "/detokenize") return detokenize_reply(body);
+  if (path == "/v1/models") return models_reply({});
+  if (path.starts_with(kModelPath)) return models_reply(path.substr(kModelPath.size()));
+  if (path == "/version") {
+    JsonText json;
+    json.begin_object();
+    json.field("version", options_.version);
+    json.end_object();
+    return {.body = std::string(json.view())};
+  }
+  if (path == "/metrics") return metrics_reply();
+  if (path == "/reset_prefix_cache") {
+    engine_.reset_prefix_cache();
+    return {.body = "", .content_type = "text/plain"};
+  }
+  // /health and /ping
+  if (!failure_.empty()) return error_reply(503, failure_);
+  return {.body = "", .content_type = "text/plain"};
+} catch (const ApiError& error) {
+  return error_reply(error.status, error.what(), error.param);
+}
+
+Reply Service::models_reply(std::string_view name) const {
+  if (!name.empty() && name != model_.name) {
+    return error_reply(404, "no model '" + std::string(name) + "' here; allowed: " + model_.name,
+                       "model");
+  }
+  JsonText json;
+  const auto add_model = [&] {
+    json.begin_object();
+    json.field("id", model_.name);
+    json.field("object", "model");
+    json.field("created", static_cast<std::int64_t>(std::time(nullptr)));
+    json.field("owned_by", "metronome");
+    json.field("root", model_.root);
+    json.key("parent").null();
+    json.field("max_model_len", model_.max_model_len);
+    json.end_object();
+  };
+  if (!name.empty()) {
+    add_model();
+    return {.body = std::string(json.view())};
+  }
+  json.begin_object();
+  json.field("object", "list");
+  json.key("data").begin_array();
+  add_model();
+  json.end_array();
+  json.end_object();
+  return {.body = std::string(json.view())};
+}
+
+Reply Service::tokenize_reply(const std::string& body) const {
+  const std::vector<TokenId> ids = parse_tokenize(body, model_);
+  JsonText json;
+  json.begin_object();
+  json.field("count", static_cast<std::int64_t>(ids.size()));
+  json.field("max_model_len", model_.max_model_len);
+  json.key("tokens").begin_array();
+  for (const TokenId id : ids) json.value(value(id));
+  json.end_array();
+  json.end_object();
+  return {.body = std::string(json.view())};
+}
+
+Reply Service::detokenize_reply(const std::string& body) const {
+  const std::vector<TokenId> ids = parse_detokenize(body, model_);
+  JsonText json;
+  json.begin_object();
+  json.field("prompt", decode(*model_.tokenizer, ids, false));
+  json.end_object();
+  return {.body = std::string(json.view())};
+}
+
+Reply Service::metrics_reply() {
+  metrics_.take(engine_.take_stats());
+  metrics_.max_lag_s = to_seconds(clock_.take_max_lag());
+  return {.body = metrics_.text(model_.name, cache_.num_blocks, cache_.block_size),
+          .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+}
+
+// ---- generation ----
+
+void Service::refuse(Client& client) {
+  ++metrics_.num_refused;
+  if (!failure_.empty()) return client.reply(error_reply(503, failure_));
+  client.reply(
+      error_reply(503, is_draining_ ? kShuttingDown : "too many requests are waiting; try again"));
+}
+
+void Service::generate(ApiKind kind, std::string body, std::shared_ptr<Client> client) {
+  if (is_draining_ || !failure_.empty()) return refuse(*client);
+  const std::uint64_t number = next_number_++;
+  read(std::move(body), std::move(client), [this, kind, number](const std::string& text) {
+    Parsed parsed{.number = number};
+    try {
+      parsed.request = parse_generation(kind, text, model_, number);
+    } catch (const ApiError& error) {
+      parsed.reply = error_reply(error.status, error.what(), error.param);
+    }
+    return parsed;
+  });
+}
+
+void Service::start(std::uint64_t number, ApiRequest request,
+                    const std::shared_ptr<Client>& client) {
+  std::vector<LiveRequest> parts;
+  for (std::int32_t i = 0; i < request.num_choices(); ++i) {
+    LiveRequest& part = parts.emplace_back();
+    part.ticket = ticket_of(number, i);
+    part.prompt = request.prompts[static_cast<std::size_t>(i / request.n)];
+    part.sampling = request.sampling;
+    part.sampling.seed += static_cast<std::uint64_t>(i);
+    part.max_output_tokens = request.max_tokens;
+    part.priority = request.priority;
+    part.spoken_tokens = request.spoken_tokens[static_cast<std::size_t>(i)];
+  }
+  auto running = std::make_unique<Running>(
+      Answer(std::move(request), model_, hex_digits(mix64(mix64(model_.seed) ^ number)),
+             static_cast<std::int64_t>(std::time(nullptr))),
+      client, std::chrono::steady_clock::now());
+  for (const LiveRequest& part : parts) {
+    running->parts.push_back({.prompt_tokens = static_cast<std::int32_t>(part.prompt.size())});
+  }
+  if (!engine_.submit(std::move(parts))) return refuse(*client);
+  numbers_[client.get()] = number;
+  running_.emplace(number, std::move(running));
+}
+
+void Service::leave(const Client* client) {
+  if (const auto parsing = parsing_.find(client); parsing != parsing_.end()) {
+    *parsing->second = true;
+    parsing_.erase(parsing);
+    ++metrics_.num_clients_left;
+  }
+  const auto found = numbers_.find(client);
+  if (found == numbers_.end()) return;
+  ++metrics_.num_clients_left;
+  const std::uint64_t number = found->second;
+  abort_rest(number);
+  finish(number);
+}
+
+void Service::abort_rest(std::uint64_t number) {
+  const Running& running = *running_.at(number);
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(running.parts.size()); ++i) {
+    if (!running.answer.has_ended(i)) {
+      engine_.abort(ticket_of(number, i));
+      metrics_.count_end(EndReason::Aborted);
+    }
+  }
+}
+
+void Service::finish(std::uint64_t number) {
+  const auto found = running_.find(number);
+  numbers_.erase(found->second->client.get());
+  running_.erase(found);
+}
+
+// What is written may end the connection, and with it the request: that comes last.
+void Service::fail_one(std::uint64_t number, int status, const std::string& message) {
+  Running& running = *running_.at(number);
+  const std::shared_ptr<Client> client = running.client;
+  const bool has_begun = running.has_begun;
+  bytes_.clear();
+  if (has_begun) {
+    running.answer.write_events(bytes_);  // what has come so far
+    running.answer.write_error(status, message, bytes_);
+  }
+  abort_rest(number);
+  finish(number);
+  if (!has_begun) {
+    if (status == 503) ++metrics_.num_refused;
+    return client->reply(error_reply(status, message));
+  }
+  client->write(bytes_);
+  client->end_stream();
+  client->flush();
+}
+
+void Service::abort_all() {
+  while (!running_.empty()) {
+    fail_one(running_.begin()->first, 503, kShuttingDown);
+  }
+}
+
+void Service::fail(const std::string& message) {
+  failure_ = message;
+  while (!running_.empty()) fail_one(running_.begin()->first, 500, message);
+}
+
+// ---- what comes from the engine ----
+
+void Service::handle_events() {
+  events_.clear();
+  engine_.take_events(events_);
+  metrics_.take(engine_.take_stats());  // also where nobody scrapes: counts of steps pile up
+  const WallTime now = std::chrono::steady_clock::now();
+  for (const LiveEvent& event : events_) take_event(event, now);
+  for (const std::uint64_t number : dirty_) write_news(number);
+  dirty_.clear();
+}
+
+void Service::take_event(const LiveEvent& event, WallTime now) {
+  const auto ticket = static_cast<std::uint64_t>(event.ticket);
+  const std::uint64_t number = ticket >> 16;
+  const auto choice = static_cast<std::int32_t>(ticket & 0xffff);
+  const auto found = running_.find(number);
+  if (found == running_.end()) return;  // nobody waits for it any more
+  Running& running = *found->second;
+  Part& part = running.parts[static_cast<std::size_t>(choice)];
+  switch (event.kind) {
+    case LiveEventKind::Accepted:
+      part.arrived = event.time;
+      metrics_.max_tokens.add(running.answer.request().max_tokens);
+      break;
+    case LiveEventKind::Admitted:
+      part.admitted = event.time;
+      metrics_.queue.add(to_seconds(event.time - part.arrived));
+      return;
+    case LiveEventKind::Token: take_token(running, choice, event, now); break;
+    case LiveEventKind::Ended:
+      if (event.reason == EndReason::QueueFull) return fail_one(number, 503, event.message);
+      if (event.reason == EndReason::NeverFits) return fail_one(number, 400, event.message);
+      if (event.reason == EndReason::StepFailed) {
+        metrics_.count_end(event.reason);
+        running.answer.on_end(choice, event.reason);
+        return fail_one(number, 500, "the step that computed the request failed: " + event.message);
+      }
+      if (running.answer.has_ended(choice)) break;  // by a stop string, before
+      running.answer.on_end(choice, event.reason);
+      count_end(running, choice, event.reason, now);
+      break;
+  }
+  if (!running.is_dirty) dirty_.push_back(number);
+  running.is_dirty = true;
+}
+
+void Service::take_token(Running& running, std::int32_t choice, const LiveEvent& event,
+                         WallTime now) {
+  if (running.answer.has_ended(choice)) return;
+  Part& part = running.parts[static_cast<std::size_t>(choice)];
+  const auto seconds = [](auto duration) {
+    return std::chrono::duration<double>(duration).count();
+  };
+  if (part.num_tokens++ == 0) {
+    part.first_token = event.time;
+    metrics_.ttft.add(seconds(now - running.arrived));
+    metrics_.num_prompt_tokens += part.prompt_tokens;
+    metrics_.prefill.add(to_seconds(event.time - part.admitted));
+  } else {
+    metrics_.itl.add(seconds(now - part.last_token));
+  }
+  part.last_token = now;
+  part.latest_token = event.time;
+  ++metrics_.num_generation_tokens;
+  const bool is_stopped =
+      running.answer.on_token(choice, event.token, event.logprobs, event.num_prefix_hit_tokens);
+  if (!is_stopped) return;
+  engine_.abort(event.ticket);
+  count_end(running, choice, EndReason::Stop, now);
+}
+
+void Service::count_end(const Running& running, std::int32_t choice, EndReason reason,
+                        WallTime now) {
+  metrics_.count_end(reason);
+  const Part& part = running.parts[static_cast<std::size_t>(choice)];
+  if (part.num_tokens == 0) return;
+  metrics_.e2e.add(std::chrono::duration<double>(now - running.arrived).count());
+  metrics_.decode.add(to_seconds(part.latest_token - part.first_token));
+  metrics_.inference.add(to_seconds(part.latest_token - part.admitted));
+  metrics_.prompt_tokens.add(part.prompt_tokens);
+  metrics_.generation_tokens.add(part.num_tokens);
+  if (part.num_tokens > 1) {
+    metrics_.time_per_token.add(to_seconds(part.latest_token - part.first_token) /
+                                (part.num_tokens - 1));
+  }
+  if (!running.answer.is_done()) return;
+  std::int32_t longest = 0;
+  for (const Part& each : running.parts) longest = std::max(longest, each.num_tokens);
+  metrics_.longest_generation.add(longest);
+  metrics_.num_choices.add(running.answer.request().n);
+}
+
+void Service::write_news(std::uint64_t number) {
+  const auto found = running_.find(number);
+  if (found == running_.end()) return;  // it failed
+  Running& running = *found->second;
+  running.is_dirty = false;
+  if (!running.answer.request().is_stream) {
+    if (!running.answer.is_done()) return;
+    const std::shared_ptr<Client> client = running.client;
+    std::string body = running.answer.body();
+    finish(number);
+    return client->reply({.body = std::move(body)});
+  }
+  if (!running.has_begun) running.client->begin_stream();
+  running.has_begun = true;
+  bytes_.clear();
+  running.answer.write_events(bytes_);
+  const std::shared_ptr<Client> client = running.client;
+  const bool is_done = running.answer.is_done();
+  client->write(bytes_);
+  if (is_done) {
+    client->end_stream();
+    finish(number);
+  }
+  client->flush();  // may find that the client has left
+}
+
+}  // namespace metronome

@@ -1,0 +1,112 @@
+#include "sim/corrected/corrected_file.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/json_place.h"
+#include "sim/cost/pass_cost.h"
+#include "sim/roofline/roofline.h"
+
+namespace metronome {
+namespace {
+
+constexpr double kMaxFactor = 100;
+
+Json ranges_json(const std::vector<StepFactors::Range>& ranges) {
+  Json json = Json::array();
+  for (const StepFactors::Range& range : ranges) {
+    json.push_back({range.max_tokens, range.factor, range.num_steps});
+  }
+  return json;
+}
+
+std::vector<StepFactors::Range> read_ranges(const JsonPlace& place) {
+  std::vector<StepFactors::Range> ranges;
+  place.for_each([&](const JsonPlace& entry) {
+    std::vector<JsonPlace> values;
+    entry.for_each([&](const JsonPlace& value) { values.push_back(value); });
+    if (values.size() != 3) entry.fail("is no list of three numbers; allowed: three");
+    const StepFactors::Range range{values[0].integer(1, kMaxCount),
+                                   values[1].number(1 / kMaxFactor, kMaxFactor),
+                                   values[2].integer(0, kMaxCount)};
+    if (!ranges.empty() && range.max_tokens <= ranges.back().max_tokens) {
+      entry.fail("ends at " + std::to_string(range.max_tokens) +
+                 "; allowed: more than the range before");
+    }
+    ranges.push_back(range);
+  });
+  if (ranges.empty()) place.fail("is empty");
+  return ranges;
+}
+
+}  // namespace
+
+Json corrected_body(const CorrectedModel& corrected) {
+  Json json;
+  json["base"] = corrected.base ? Json::parse(corrected.base->to_json()) : Json();
+  const StepFactors& factors = corrected.fit.factors;
+  json["decode"] = ranges_json(factors.decode);
+  json["prompt"] = ranges_json(factors.prompt);
+  json["decode_attention"] = factors.decode_attention;
+  json["prompt_attention"] = factors.prompt_attention;
+  json["fitted_to"] = {{"intervals", corrected.num_intervals},
+                       {"until_s", corrected.until_s ? Json(*corrected.until_s) : Json()},
+                       {"instant_ns", corrected.fit.instant_ns},
+                       {"sum_error", corrected.fit.sum_error},
+                       {"mean_abs_error", corrected.fit.mean_abs_error}};
+  return json;
+}
+
+CorrectedModel read_corrected(const CostModelFile& file) {
+  const JsonPlace body(file.name + ": body", *file.body);
+  CorrectedModel corrected;
+  if (const JsonPlace base = body.at("base"); !base.is_null()) {
+    corrected.base = parse_cost_model_file(base.json().dump(), file.name + ", its base");
+    if (corrected.base->kind == "corrected") {
+      base.fail("is a correction itself; allowed: what was measured or fitted, or null");
+    }
+  }
+  StepFactors& factors = corrected.fit.factors;
+  factors.decode = read_ranges(body.at("decode"));
+  factors.prompt = read_ranges(body.at("prompt"));
+  factors.decode_attention = body.at("decode_attention").number(1 / kMaxFactor, kMaxFactor);
+  factors.prompt_attention = body.at("prompt_attention").number(1 / kMaxFactor, kMaxFactor);
+  const JsonPlace fitted_to = body.at("fitted_to");
+  corrected.num_intervals = fitted_to.at("intervals").integer(0, kMaxCount);
+  if (const JsonPlace until = fitted_to.at("until_s"); !until.is_null()) {
+    corrected.until_s = until.number(0, kMaxStepNs);
+  }
+  corrected.fit.instant_ns = fitted_to.at("instant_ns").number(0, kMaxStepNs);
+  corrected.fit.sum_error = fitted_to.at("sum_error").number();
+  corrected.fit.mean_abs_error = fitted_to.at("mean_abs_error").number();
+  return corrected;
+}
+
+std::unique_ptr<CostModel> make_corrected_cost_model(const CostModelFile& file,
+                                                     const ModelConfig& model,
+                                                     const HardwareSpec& hardware,
+                                                     const CostModelConfig& config,
+                                                     MakeBaseFn make_base) {
+  CorrectedModel corrected = read_corrected(file);
+  std::unique_ptr<CostModel> base;
+  if (corrected.base) {
+    base = make_base(*corrected.base, model, hardware, config);
+  } else {
+    if (hardware.memory_bytes == 0) {
+      throw UnplacedConfigError("hardware", hardware.name + " is not in the catalogue, and " +
+                                                file.name +
+                                                " corrects what its figures say; allowed: the "
+                                                "path of a YAML file with it");
+    }
+    if (file.model != model.name) {
+      throw UnplacedConfigError("model", model.name + " is not what " + file.name +
+                                             " was fitted to; allowed: " + file.model);
+    }
+    base = std::make_unique<RooflineCostModel>(model, hardware, config);
+  }
+  return std::make_unique<CorrectedCostModel>(std::move(base), std::move(corrected.fit.factors));
+}
+
+}  // namespace metronome

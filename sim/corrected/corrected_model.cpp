@@ -1,0 +1,48 @@
+#include "sim/corrected/corrected_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "sim/cost/pass_cost.h"
+
+namespace metronome {
+
+const StepFactors::Range& StepFactors::range_of(std::int64_t num_prefill_tokens,
+                                                std::int64_t num_decode_tokens) const {
+  const std::vector<Range>& ranges = num_prefill_tokens > 0 ? prompt : decode;
+  const std::int64_t tokens = num_prefill_tokens + num_decode_tokens;
+  const auto found =
+      std::partition_point(ranges.begin(), ranges.end() - 1,
+                           [&](const Range& range) { return range.max_tokens < tokens; });
+  return *found;
+}
+
+CorrectedCostModel::CorrectedCostModel(std::unique_ptr<CostModel> base, StepFactors factors)
+    : base_(std::move(base)), factors_(std::move(factors)) {
+  METRONOME_CHECK(!factors_.decode.empty() && !factors_.prompt.empty(),
+                  "a correction has ranges of tokens");
+}
+
+StepCost CorrectedCostModel::step_cost(const StepPlan& plan) {
+  const StepCost base = base_->step_cost(plan);
+  const StepFactors::Range& range =
+      factors_.range_of(plan.num_prefill_tokens, plan.num_decode_tokens);
+  const StepFactors::Range& of_decodes = factors_.range_of(0, plan.num_decode_tokens);
+  const auto times = [](TimeNs ns, double factor) { return static_cast<double>(ns) * factor; };
+  const bool has_prompts = plan.num_prefill_tokens > 0;
+  PassCost all;
+  all.linear_ns = times(base.linear_ns, range.factor);
+  all.comm_ns = times(base.comm_ns, range.factor);
+  all.overhead_ns = times(base.overhead_ns, range.factor);
+  all.attention_ns =
+      times(base.attention_ns, has_prompts ? factors_.prompt_attention : factors_.decode_attention);
+  PassCost decodes;
+  decodes.linear_ns = times(base.decode_only_ns - base.decode_only_attention_ns, of_decodes.factor);
+  decodes.attention_ns = times(base.decode_only_attention_ns, factors_.decode_attention);
+  StepCost cost = step_cost_of(all, decodes);
+  cost.is_extrapolated = base.is_extrapolated || range.num_steps == 0;
+  return cost;
+}
+
+}  // namespace metronome

@@ -1,0 +1,82 @@
+#include "sim/cost/device_share.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "core/base/error.h"
+
+namespace metronome {
+namespace {
+
+// Kept free for activations, workspaces and the runtime.
+constexpr double kActivationReserveBytes = 2e9;
+
+double real(std::int64_t n) { return static_cast<double>(n); }
+
+// A device has whole query heads, and whole or (with more devices than KV heads) replicated
+// KV heads.
+bool can_split(const ModelConfig& model, std::int64_t tp) {
+  const bool splits_kv =
+      tp <= model.n_kv_heads ? model.n_kv_heads % tp == 0 : tp % model.n_kv_heads == 0;
+  const bool splits_mlp = model.ffn_dim % tp == 0 && model.expert_ffn_dim % tp == 0;
+  return splits_kv && splits_mlp && model.n_heads % tp == 0;
+}
+
+std::string gigabytes(double bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GB", bytes / 1e9);
+  return text;
+}
+
+}  // namespace
+
+void check_tensor_parallel(const ModelConfig& model, std::int64_t tp) {
+  if (tp >= 1 && can_split(model, tp)) return;
+  std::string allowed;
+  for (std::int64_t size = 1; size <= kMaxTensorParallel; ++size) {
+    if (can_split(model, size)) allowed += (size == 1 ? "" : ", ") + std::to_string(size);
+  }
+  const std::string experts =
+      model.n_experts == 0 ? "" : ", expert_ffn_dim " + std::to_string(model.expert_ffn_dim);
+  throw UnplacedConfigError("cost_model.tensor_parallel_size",
+                            std::to_string(tp) + " cannot be used with " + model.name +
+                                ", which it does not split evenly (n_heads " +
+                                std::to_string(model.n_heads) + ", n_kv_heads " +
+                                std::to_string(model.n_kv_heads) + ", ffn_dim " +
+                                std::to_string(model.ffn_dim) + experts + "); allowed: " + allowed);
+}
+
+std::int64_t device_kv_heads(const ModelConfig& model, std::int64_t tp) {
+  return std::max<std::int64_t>(model.n_kv_heads / tp, 1);
+}
+
+double device_kv_bytes(const ModelConfig& model, std::int64_t tp) {
+  return 2 * real(device_kv_heads(model, tp) * model.head_dim * model.bytes_per_kv_element);
+}
+
+std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& hardware,
+                                const CostModelConfig& config, std::int64_t block_tokens) {
+  METRONOME_CHECK(block_tokens > 0, "a block holds at least one token");
+  if (hardware.memory_bytes == 0) {
+    throw UnplacedConfigError("kv_cache.num_blocks",
+                              "required key is missing, the memory of " + hardware.name +
+                                  " is not known; allowed: a number of blocks");
+  }
+  const std::int64_t tp = config.tensor_parallel_size;
+  const double usable = real(hardware.memory_bytes) * config.gpu_memory_utilization;
+  const double weights = real(model.weight_bytes()) / real(tp);
+  const double room = usable - weights - kActivationReserveBytes;
+  const double block = real(model.n_layers) * device_kv_bytes(model, tp) * real(block_tokens);
+  if (room < block) {
+    throw UnplacedConfigError(
+        "model", model.name + " does not fit on " + hardware.name + ": " + gigabytes(weights) +
+                     " of weights and " + gigabytes(kActivationReserveBytes) +
+                     " for activations leave no KV block in " + gigabytes(usable) +
+                     "; allowed: a smaller model, more memory, a higher "
+                     "cost_model.gpu_memory_utilization or cost_model.tensor_parallel_size");
+  }
+  return static_cast<std::int64_t>(room / block);
+}
+
+}  // namespace metronome

@@ -1,0 +1,83 @@
+#include "sim/cost/hardware_catalogue.h"
+
+#include <utility>
+
+#include "core/config/catalogue.h"
+
+namespace metronome {
+
+extern const std::string_view kHardwareYaml;  // sim/cost/hardware.yaml
+
+namespace {
+
+constexpr double kMaxMicros = 1e9;
+
+std::string hardware_error(const HardwareSpec& hardware) {
+  const std::pair<const char*, double> required[] = {
+      {"peak_flops", hardware.peak_flops},
+      {"peak_bandwidth", hardware.peak_bandwidth},
+      {"memory_bytes", static_cast<double>(hardware.memory_bytes)},
+  };
+  for (const auto& [key, value] : required) {
+    if (value <= 0) return std::string(key) + ": is missing; allowed: a number above 0";
+  }
+  return {};
+}
+
+}  // namespace
+
+void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware) {
+  visitor.number("peak_flops", hardware.peak_flops, 1e6, 1e20, "dense bf16 FLOP/s");
+  visitor.number("peak_bandwidth", hardware.peak_bandwidth, 1e6, 1e18, "device memory, bytes/s");
+  visitor.integer("memory_bytes", hardware.memory_bytes, 1, std::int64_t{1} << 50,
+                  "device memory, bytes");
+  visitor.number("matmul_efficiency", hardware.matmul_efficiency, 0.001, 1,
+                 "reachable share of peak_flops in projections");
+  visitor.number("attention_efficiency", hardware.attention_efficiency, 0.001, 1,
+                 "reachable share of peak_flops in attention");
+  visitor.number("bandwidth_efficiency", hardware.bandwidth_efficiency, 0.001, 1,
+                 "reachable share of peak_bandwidth");
+  visitor.number("launch_overhead_us", hardware.launch_overhead_us, 0, kMaxMicros,
+                 "per forward pass, microseconds");
+  visitor.number("kernel_overhead_us", hardware.kernel_overhead_us, 0, kMaxMicros,
+                 "per layer, microseconds");
+  visitor.optional_number("host_gap_us", hardware.host_gap_us, 0, kMaxMicros,
+                          "between dependent steps, microseconds; null: the engine's");
+  visitor.number("link_bandwidth", hardware.link_bandwidth, 0, 1e18,
+                 "GPU to GPU, bytes/s each direction; 0 = no link");
+  visitor.number("allreduce_latency_us", hardware.allreduce_latency_us, 0, kMaxMicros,
+                 "per all-reduce, microseconds");
+  visitor.integer("num_sms", hardware.num_sms, 0, 4096, "streaming multiprocessors; 0 = not known");
+  visitor.number("compute_capability", hardware.compute_capability, 0, 100,
+                 "CUDA compute capability; 0 = not known");
+}
+
+std::vector<HardwareSpec> parse_hardware(std::string_view yaml, const std::string& file) {
+  return parse_entries<HardwareSpec>(parse_config_text(yaml, file), "hardware", hardware_error);
+}
+
+std::vector<HardwareSpec> all_hardware() { return parse_hardware(kHardwareYaml, "hardware.yaml"); }
+
+HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where) {
+  const std::vector<HardwareSpec> known = all_hardware();
+  if (const HardwareSpec* hardware = find_entry(known, name_or_path)) return *hardware;
+  if (!path_exists(name_or_path)) {
+    fail_unknown(known, name_or_path, "hardware", "the path of a YAML file with one entry", where);
+  }
+  if (is_folder(name_or_path)) {
+    fail_config(where, "hardware",
+                name_or_path +
+                    " is a folder; allowed: a name of the catalogue, or the path of a "
+                    "YAML file with one entry");
+  }
+  const std::vector<HardwareSpec> entries =
+      parse_entries<HardwareSpec>(load_config_file(name_or_path), "hardware", hardware_error);
+  if (entries.size() != 1) {
+    fail_config(where, "hardware",
+                name_or_path + " has " + std::to_string(entries.size()) +
+                    " entries; allowed: a file with one");
+  }
+  return entries.front();
+}
+
+}  // namespace metronome

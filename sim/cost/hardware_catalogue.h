@@ -1,0 +1,29 @@
+// GPUs by name. The entries are sim/cost/hardware.yaml, built into the program; a GPU may also be a
+// YAML file with one entry.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config/config_node.h"
+#include "core/config/config_reader.h"
+#include "sim/cost/hardware.h"
+
+namespace metronome {
+
+// The GPU of that name, else the only entry of the YAML file at that path. `where` is where the
+// user wrote it. Throws ConfigError: an unknown name (with the nearest one and the list), an
+// unreadable or malformed file.
+HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where);
+
+// In the order of the file.
+std::vector<HardwareSpec> all_hardware();
+
+// The keys of an entry.
+void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware);
+
+// Reads a catalogue, a mapping from names to entries. `file` is shown in messages.
+std::vector<HardwareSpec> parse_hardware(std::string_view yaml, const std::string& file);
+
+}  // namespace metronome

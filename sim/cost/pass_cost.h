@@ -1,0 +1,50 @@
+// What forward passes cost, in nanoseconds not rounded yet, and what a step of them does.
+#pragma once
+
+#include <algorithm>
+
+#include "sim/cost/cost_model.h"
+
+namespace metronome {
+
+constexpr double kNsPerMicro = 1e3;
+constexpr double kMicrosPerSec = 1e6;
+
+// A step of more than eleven days is a mistake in a file, and no reason to leave the integers.
+constexpr double kMaxStepNs = 1e15;
+inline TimeNs round_ns(double ns) { return static_cast<TimeNs>(std::min(ns, kMaxStepNs) + 0.5); }
+
+struct PassCost {
+  double linear_ns = 0;
+  double attention_ns = 0;
+  double comm_ns = 0;
+  double overhead_ns = 0;
+
+  void operator+=(const PassCost& pass) {
+    linear_ns += pass.linear_ns;
+    attention_ns += pass.attention_ns;
+    comm_ns += pass.comm_ns;
+    overhead_ns += pass.overhead_ns;
+  }
+};
+
+// `all` is the sum of a step's passes, `decodes` that of its passes without their prefill chunks;
+// empty passes count for nothing.
+inline StepCost step_cost_of(const PassCost& all, const PassCost& decodes) {
+  const auto total_ns = [](const PassCost& pass) {
+    return round_ns(pass.linear_ns) + round_ns(pass.attention_ns) + round_ns(pass.comm_ns) +
+           round_ns(pass.overhead_ns);
+  };
+  StepCost cost;
+  cost.linear_ns = round_ns(all.linear_ns);
+  cost.attention_ns = round_ns(all.attention_ns);
+  cost.comm_ns = round_ns(all.comm_ns);
+  cost.overhead_ns = round_ns(all.overhead_ns);
+  cost.total_ns = total_ns(all);
+  // What was measured scatters: decodes may seem to take less beside a short chunk than alone.
+  cost.decode_only_ns = std::min(total_ns(decodes), cost.total_ns);
+  cost.decode_only_attention_ns = std::min(round_ns(decodes.attention_ns), cost.decode_only_ns);
+  return cost;
+}
+
+}  // namespace metronome

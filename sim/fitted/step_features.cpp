@@ -1,0 +1,61 @@
+#include "sim/fitted/step_features.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+#include "sim/roofline/roofline.h"
+
+namespace metronome {
+namespace {
+
+double real(std::int64_t n) { return static_cast<double>(n); }
+
+}  // namespace
+
+StepFeatures pass_features(const ModelConfig& model, std::span<const ScheduledChunk> chunks) {
+  const std::int64_t window = model.sliding_window;
+  std::int64_t pairs = 0;
+  std::int64_t window_pairs = 0;
+  std::int64_t kv = 0;
+  std::int64_t window_kv = 0;
+  std::int64_t tokens = 0;
+  std::int64_t rows = 0;
+  std::int64_t prefill_chunks = 0;
+  for (const ScheduledChunk& chunk : chunks) {
+    tokens += chunk.num_tokens;
+    rows += chunk.samples_token ? 1 : 0;
+    if (chunk.kind == ChunkKind::Decode) {
+      const std::int64_t context = chunk.end_position();
+      kv += context;
+      window_kv += std::min(context, window);
+    } else {
+      prefill_chunks += 1;
+      pairs += attention_pairs(chunk.first_position, chunk.num_tokens, 0);
+      if (window > 0) {
+        window_pairs += attention_pairs(chunk.first_position, chunk.num_tokens, window);
+      }
+    }
+  }
+  const double window_share = real(model.n_window_layers()) / real(model.n_layers);
+  const auto mean = [&](std::int64_t whole, std::int64_t clamped) {
+    return real(whole) - window_share * real(whole - clamped);
+  };
+  return {.tokens = real(tokens),
+          .pairs = mean(pairs, window_pairs),
+          .prefill_chunks = real(prefill_chunks),
+          .decodes = real(std::ssize(chunks) - prefill_chunks),
+          .decode_kv = mean(kv, window_kv),
+          .rows = real(rows),
+          .is_graph = prefill_chunks == 0};
+}
+
+StepFeatures decodes_of(const StepFeatures& pass) {
+  return {.tokens = pass.decodes,
+          .decodes = pass.decodes,
+          .decode_kv = pass.decode_kv,
+          .rows = pass.decodes,
+          .is_graph = true};
+}
+
+}  // namespace metronome

@@ -1,0 +1,119 @@
+#include "sim/profile/profile_csv.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <memory>
+
+#include "core/base/error.h"
+#include "core/config/catalogue.h"
+
+namespace metronome {
+namespace {
+
+constexpr double kMaxAmount = 1e12;
+
+std::string read_whole(const std::string& path) {
+  const std::optional<std::string> text = read_file(path);
+  if (!text) throw ConfigError(path + ": cannot be read; allowed: a CSV file of a profile");
+  return *text;
+}
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace
+
+ProfileCsv::ProfileCsv(const std::string& path, std::vector<std::string> columns)
+    : text_(read_whole(path)), lines_(text_, std::make_shared<const std::string>(path)) {
+  if (!lines_.next()) throw ConfigError(path + ": is empty; allowed: a CSV file of a profile");
+  split(lines_.line());
+  header_.assign(fields_.begin(), fields_.end());
+  std::string names;
+  for (const std::string& column : columns) names += (names.empty() ? "" : ", ") + column;
+  for (const std::string& column : columns) {
+    if (!has(column)) fail(column, "missing column; allowed: a table of " + names);
+    if (std::count(header_.begin(), header_.end(), column) > 1) {
+      fail(column, "stands twice in the first line; allowed: once");
+    }
+  }
+}
+
+void ProfileCsv::split(std::string_view line) {
+  fields_.clear();
+  while (true) {
+    std::size_t end = line.find(',');
+    if (!line.empty() && line.front() == '"') {
+      const std::size_t quote = line.find('"', 1);
+      if (quote != std::string_view::npos) end = line.find(',', quote);
+    }
+    fields_.push_back(trim(line.substr(0, end)));
+    if (end == std::string_view::npos) return;
+    line.remove_prefix(end + 1);
+  }
+}
+
+bool ProfileCsv::has(std::string_view column) const {
+  return std::find(header_.begin(), header_.end(), column) != header_.end();
+}
+
+std::size_t ProfileCsv::position(std::string_view column) const {
+  const auto found = std::find(header_.begin(), header_.end(), column);
+  METRONOME_CHECK(found != header_.end(), "a column that was asked for");
+  return static_cast<std::size_t>(found - header_.begin());
+}
+
+bool ProfileCsv::next() {
+  if (!lines_.next()) return false;
+  split(lines_.line());
+  if (fields_.size() == header_.size()) return true;
+  lines_.fail("columns", "the line has " + std::to_string(fields_.size()) + " fields; allowed: " +
+                             std::to_string(header_.size()) + ", as the first line has");
+}
+
+std::string_view ProfileCsv::text(std::string_view column) const {
+  return fields_[position(column)];
+}
+
+double ProfileCsv::number(std::string_view column) const {
+  const std::string_view field = text(column);
+  double value = 0;
+  const char* end = field.data() + field.size();
+  const auto [rest, error] = std::from_chars(field.data(), end, value);
+  if (field.empty() || rest != end || error != std::errc() || !std::isfinite(value)) {
+    fail(column, quote_for_message(field) + " is no number; allowed: a finite number");
+  }
+  return value;
+}
+
+double ProfileCsv::amount(std::string_view column) const {
+  const double value = number(column);
+  if (value < 0 || value > kMaxAmount || value != std::floor(value)) {
+    fail(column, quote_for_message(text(column)) + " is no count; allowed: a whole number from 0");
+  }
+  return value;
+}
+
+double ProfileCsv::time_us(std::string_view column) const {
+  const double value = number(column);
+  if (value <= 0) {
+    fail(column, quote_for_message(text(column)) + " is no duration; allowed: above 0");
+  }
+  return value;
+}
+
+bool ProfileCsv::truth(std::string_view column) const {
+  const std::string_view field = text(column);
+  if (field == "True" || field == "true") return true;
+  if (field == "False" || field == "false") return false;
+  fail(column, quote_for_message(field) + " is no truth value; allowed: True, False");
+}
+
+void ProfileCsv::fail(std::string_view column, const std::string& message) const {
+  lines_.fail(column, message);
+}
+
+}  // namespace metronome

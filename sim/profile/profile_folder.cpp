@@ -1,0 +1,500 @@
+#include "sim/profile/profile_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/config/catalogue.h"
+#include "core/config/config_node.h"
+#include "sim/cost/device_share.h"
+#include "sim/cost/pass_cost.h"
+#include "sim/profile/profile_csv.h"
+#include "sim/profile/profile_rows.h"
+
+namespace metronome {
+namespace {
+
+constexpr const char* kAllowed =
+    "a folder with meta.yaml and tpN/dense.csv, or with Vidur's mlp.csv and attention.csv";
+constexpr double kMicrosPerMilli = 1e3;
+constexpr double kBytesPerWeight = 2;
+
+double real(std::int64_t n) { return static_cast<double>(n); }
+
+std::string text_at(const ConfigNode& root, const char* path) {
+  const ConfigNode* node = root.find_path(path);
+  return node != nullptr && node->kind == ConfigNode::Kind::Scalar ? node->scalar : std::string();
+}
+
+std::optional<double> number_at(const ConfigNode& root, const char* path) {
+  const std::string text = text_at(root, path);
+  if (text.empty()) return std::nullopt;
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (rest == end && error == std::errc() && number > 1) return number;
+  fail_config(root.find_path(path)->where, path,
+              "'" + text + "' is no factor; allowed: a number above 1");
+}
+
+// The 2 of "0, 1-256 x2".
+std::optional<double> step_factor(const std::string& grid) {
+  const std::size_t x = grid.rfind(" x");
+  double factor = 0;
+  if (x == std::string::npos) return std::nullopt;
+  const char* end = grid.data() + grid.size();
+  const auto [rest, error] = std::from_chars(grid.data() + x + 2, end, factor);
+  if (rest != end || error != std::errc() || factor <= 1) return std::nullopt;
+  return factor;
+}
+
+// What one device has to compute and move at least.
+class Floors {
+ public:
+  Floors(const ModelConfig& model, const HardwareSpec& hardware, std::int64_t tp)
+      : model_(model), hardware_(hardware), tp_(real(tp)), kv_heads_(device_kv_heads(model, tp)) {}
+
+  // Weights of a dense layer by its name; 0 for those that are not matrix products.
+  double weights(const std::string& layer) const {
+    const double hidden = real(model_.hidden_dim);
+    const double head = real(model_.head_dim);
+    const double query = real(model_.n_heads) / tp_ * head;
+    if (layer == "qkv_proj") return hidden * (query + 2 * real(kv_heads_) * head);
+    if (layer == "o_proj") return hidden * query;
+    if (layer == "gate_up_proj") return 2 * hidden * real(model_.ffn_dim) / tp_;
+    if (layer == "down_proj") return hidden * real(model_.ffn_dim) / tp_;
+    if (layer == "lm_head") return hidden * real(model_.vocab_size) / tp_;
+    return 0;
+  }
+  FloorUs product(double rows, double num_weights) const {
+    return {compute_us(2 * rows * num_weights), memory_us(num_weights * kBytesPerWeight)};
+  }
+  FloorUs experts(double tokens, double activated) const {
+    const double expert = real(model_.n_expert_params()) / tp_;
+    return {compute_us(2 * tokens * real(model_.n_experts_per_token) * expert),
+            memory_us(activated * expert * kBytesPerWeight)};
+  }
+  FloorUs attention(double chunk, double history, double sequences, double context) const {
+    const double pairs = chunk * (history + chunk / 2) + sequences * context;
+    const double positions = history + chunk + sequences * context;
+    return {compute_us(4 * pairs * real(model_.n_heads) / tp_ * real(model_.head_dim)),
+            memory_us(positions * 2 * real(kv_heads_ * model_.head_dim) * kBytesPerWeight)};
+  }
+
+ private:
+  double compute_us(double flops) const { return flops / hardware_.peak_flops * kMicrosPerSec; }
+  double memory_us(double bytes) const { return bytes / hardware_.peak_bandwidth * kMicrosPerSec; }
+
+  const ModelConfig& model_;
+  const HardwareSpec& hardware_;
+  double tp_;
+  std::int64_t kv_heads_;
+};
+
+// Times by layer and one key, every layer at the same keys.
+std::vector<LayerTimes> read_layers(const std::string& file, const std::string& key,
+                                    const Floors& floors) {
+  ProfileCsv csv(file, {"layer", key, "time_us"});
+  std::map<std::string, MeasuredRows> layers;
+  while (csv.next()) {
+    const std::string name(csv.text("layer"));
+    if (name.empty()) csv.fail("layer", "is empty; allowed: the name of a layer");
+    MeasuredRows& table = layers[name];
+    table.rows.push_back({{csv.amount(key)}, csv.time_us("time_us"), csv.line()});
+  }
+  if (layers.empty()) throw ConfigError(file + ": has no rows; allowed: times of layers");
+  std::vector<LayerTimes> times;
+  const MeasuredRows* longest = nullptr;
+  for (auto& [name, table] : layers) {
+    table.file = file;
+    table.what = name;
+    table.names = {key};
+    sort_rows(table, false);
+    check_jumps(table);
+    const double weights = floors.weights(name);
+    if (weights > 0) {
+      check_floor(table,
+                  [&](const MeasuredRow& row) { return floors.product(row.keys[0], weights); });
+    }
+    if (longest == nullptr || table.rows.size() > longest->rows.size()) longest = &table;
+    times.push_back({name, curve_of(table)});
+  }
+  for (const auto& [name, table] : layers) {
+    for (std::size_t i = 0; i < longest->rows.size(); ++i) {
+      const MeasuredRow& expected = longest->rows[i];
+      if (i < table.rows.size() && table.rows[i].keys == expected.keys) continue;
+      const MeasuredRow& before = table.rows[std::min(i > 0 ? i - 1 : 0, table.rows.size() - 1)];
+      MeasuredRow missing = before;
+      missing.keys = expected.keys;
+      table.fail(before, key,
+                 "a gap in the grid: " + table.place(missing) + " is missing, which " +
+                     longest->what + " has; allowed: every layer at the same values");
+    }
+  }
+  return times;
+}
+
+// What every device computes whole takes as long on one as on several.
+void add_whole_layers(const std::string& file_of_one, const std::string& key, const Floors& floors,
+                      std::vector<LayerTimes>& layers) {
+  if (!path_exists(file_of_one)) return;
+  const auto has = [&](const std::string& name) {
+    return std::any_of(layers.begin(), layers.end(),
+                       [&](const LayerTimes& layer) { return layer.name == name; });
+  };
+  for (LayerTimes& layer : read_layers(file_of_one, key, floors)) {
+    const bool is_whole = layer.name == "layernorm" || layer.name == "final_layernorm" ||
+                          layer.name == "qk_norm" || layer.name == "sampler";
+    if (is_whole && !has(layer.name)) layers.push_back(std::move(layer));
+  }
+}
+
+// Checks rows with the same first two keys, [begin, end), and makes a grid of the last two.
+Grid checked_grid(const MeasuredRows& table, std::size_t begin, std::size_t end,
+                  const ProfileMeta& meta) {
+  Grid grid = grid_of(table, begin, end);
+  if (meta.kv_factor) check_steps(table, 3, grid.columns, *meta.kv_factor);
+  if (meta.decodes_factor) check_steps(table, 2, grid.rows, *meta.decodes_factor);
+  return grid;
+}
+
+// Makes the table of rows keyed by chunk, history, decodes, context.
+class AttentionBuilder {
+ public:
+  AttentionBuilder(std::string file, bool averages) : averages_(averages) {
+    for (MeasuredRows* table : {&decode_, &prefill_, &mixed_}) table->file = file;
+    for (MeasuredRows* table : {&decode_, &mixed_}) {
+      table->names = {"prefill_chunk", "kv_prefill", "n_decode", "kv_decode"};
+    }
+    prefill_.names = {"prefill_chunk", "kv_prefill"};
+  }
+
+  void add(const MeasuredRow& row) {
+    (row.keys[0] == 0 ? decode_ : row.keys[2] == 0 ? prefill_ : mixed_).rows.push_back(row);
+  }
+
+  AttentionTable build(const ProfileMeta& meta, const Floors& floors) {
+    for (MeasuredRows* table : {&decode_, &prefill_, &mixed_}) {
+      sort_rows(*table, averages_);
+      check_jumps(*table);
+      check_floor(*table, [&](const MeasuredRow& row) {
+        return floors.attention(row.keys[0], row.keys[1], row.keys[2], row.keys[3]);
+      });
+    }
+    require_rows(decode_, "decodes alone (prefill_chunk 0)");
+    require_rows(prefill_, "chunks alone (n_decode 0)");
+    AttentionTable table;
+    table.decode = checked_grid(decode_, 0, decode_.rows.size(), meta);
+    table.prefill = family_of(prefill_);
+    if (meta.chunk_factor) check_steps(prefill_, 0, table.prefill.x, *meta.chunk_factor);
+    if (meta.kv_factor) {
+      for (const Curve& curve : table.prefill.curves) {
+        check_steps(prefill_, 1, curve.x, *meta.kv_factor);
+      }
+    }
+    add_mixed(meta, table);
+    return table;
+  }
+
+ private:
+  static void require_rows(const MeasuredRows& table, const std::string& what) {
+    if (!table.rows.empty()) return;
+    throw ConfigError(table.file + ": time_us: has no rows of " + what +
+                      "; allowed: a whole attention table");
+  }
+
+  void add_mixed(const ProfileMeta& meta, AttentionTable& table) const {
+    const std::vector<MeasuredRow>& rows = mixed_.rows;
+    for (std::size_t begin = 0; begin < rows.size();) {
+      const MeasuredRow& first = rows[begin];
+      std::size_t end = begin;
+      while (end < rows.size() && rows[end].keys[0] == first.keys[0] &&
+             rows[end].keys[1] == first.keys[1]) {
+        ++end;
+      }
+      const bool is_alone =
+          std::any_of(prefill_.rows.begin(), prefill_.rows.end(), [&](const MeasuredRow& row) {
+            return row.keys[0] == first.keys[0] && row.keys[1] == first.keys[1];
+          });
+      if (!is_alone) {
+        MeasuredRow alone = first;
+        alone.keys[2] = alone.keys[3] = 0;
+        mixed_.fail(first, "n_decode",
+                    "a gap in the grid: " + mixed_.place(alone) +
+                        " is missing; allowed: every chunk alone, too");
+      }
+      if (table.mixed.empty() || table.mixed.back().tokens != first.keys[0]) {
+        table.mixed.push_back({first.keys[0], {}});
+      }
+      table.mixed.back().cells.push_back({first.keys[1], checked_grid(mixed_, begin, end, meta)});
+      begin = end;
+    }
+  }
+
+  bool averages_;
+  MeasuredRows decode_;
+  MeasuredRows prefill_;
+  MeasuredRows mixed_;
+};
+
+AttentionTable read_attention(const std::string& file, const ProfileMeta& meta,
+                              const Floors& floors) {
+  std::vector<std::string> columns = {"prefill_chunk", "n_decode", "kv_decode", "time_us"};
+  AttentionBuilder builder(file, false);
+  const bool has_key = ProfileCsv(file, {}).has("prefill_key");
+  const std::string history = has_key ? "prefill_key" : "kv_prefill";
+  columns.insert(columns.begin() + 1, history);
+  ProfileCsv csv(file, columns);
+  std::string layer;
+  while (csv.next()) {
+    if (csv.has("decode_q_len") && csv.amount("decode_q_len") > 1) continue;  // speculation
+    if (csv.has("layer")) {
+      if (layer.empty()) layer = csv.text("layer");
+      if (csv.text("layer") != layer) {
+        csv.fail("layer", "'" + std::string(csv.text("layer")) + "' beside '" + layer +
+                              "'; allowed: layers of one kind");
+      }
+    }
+    MeasuredRow row;
+    row.line = csv.line();
+    row.us = csv.time_us("time_us");
+    row.keys = {csv.amount("prefill_chunk"), 0, csv.amount("n_decode"), csv.amount("kv_decode")};
+    if (!has_key) row.keys[1] = csv.amount(history);
+    if (has_key && row.keys[0] > 0) row.keys[1] = csv.number(history) - row.keys[0] / 2;
+    if (row.keys[1] < 0) csv.fail(history, "is less than half the chunk; allowed: at least");
+    if (row.keys[0] == 0 && row.keys[2] == 0) {
+      csv.fail("n_decode", "0 beside a prefill_chunk of 0 is no work; allowed: either above 0");
+    }
+    builder.add(row);
+  }
+  return builder.build(meta, floors);
+}
+
+// A token count has the experts that its neighbours have, up to what it can activate.
+void check_experts(const MeasuredRows& table, const CurveFamily& family) {
+  for (std::size_t i = 1; i + 1 < family.x.size(); ++i) {
+    const std::vector<double>& own = family.curves[i].x;
+    const auto has = [&](std::size_t k, double activated) {
+      const std::vector<double>& x = family.curves[k].x;
+      return std::binary_search(x.begin(), x.end(), activated);
+    };
+    for (const double activated : family.curves[i - 1].x) {
+      if (!has(i + 1, activated) || has(i, activated) || activated > own.back()) continue;
+      const auto row = std::find_if(table.rows.begin(), table.rows.end(),
+                                    [&](const MeasuredRow& r) { return r.keys[0] == family.x[i]; });
+      MeasuredRow missing = *row;
+      missing.keys[1] = activated;
+      table.fail(*row, "activated_experts",
+                 "a gap in the grid: " + table.place(missing) +
+                     " is missing; allowed: what the token counts beside it have");
+    }
+  }
+}
+
+CurveFamily read_experts(const std::string& file, const Floors& floors) {
+  ProfileCsv csv(file, {"tokens", "activated_experts", "time_us"});
+  MeasuredRows table{file, "", {"tokens", "activated_experts"}, {}};
+  while (csv.next()) {
+    if (csv.has("ep") && csv.amount("ep") != 1) continue;  // experts spread over devices
+    table.rows.push_back({{csv.amount("tokens"), csv.amount("activated_experts")},
+                          csv.time_us("time_us"),
+                          csv.line()});
+  }
+  if (table.rows.empty()) {
+    throw ConfigError(file + ": has no rows of one device; allowed: rows with ep 1 or without ep");
+  }
+  sort_rows(table, false);
+  check_jumps(table);
+  check_floor(table,
+              [&](const MeasuredRow& row) { return floors.experts(row.keys[0], row.keys[1]); });
+  CurveFamily family = family_of(table);
+  check_experts(table, family);
+  return family;
+}
+
+Curve read_allreduce(const std::string& file) {
+  ProfileCsv csv(file, {"bytes", "time_us"});
+  MeasuredRows table{file, "", {"bytes"}, {}};
+  while (csv.next()) {
+    table.rows.push_back({{csv.amount("bytes")}, csv.time_us("time_us"), csv.line()});
+  }
+  if (table.rows.empty()) throw ConfigError(file + ": has no rows; allowed: times by bytes");
+  sort_rows(table, false);
+  check_jumps(table);
+  return curve_of(table);
+}
+
+ProfileTables read_vllm(const std::string& folder, const ProfileMeta& meta, bool has_experts,
+                        std::int64_t tp, const Floors& floors) {
+  const std::string place = folder + "/tp" + std::to_string(tp) + "/";
+  if (!is_folder(place)) {
+    throw ConfigError(place +
+                      ": does not exist; allowed: a tensor parallel size that was measured");
+  }
+  ProfileTables tables;
+  tables.dense = read_layers(place + "dense.csv", "tokens", floors);
+  tables.per_sequence = read_layers(place + "per_sequence.csv", "sequences", floors);
+  if (tp > 1) {
+    add_whole_layers(folder + "/tp1/dense.csv", "tokens", floors, tables.dense);
+    add_whole_layers(folder + "/tp1/per_sequence.csv", "sequences", floors, tables.per_sequence);
+  }
+  tables.attention = read_attention(place + "attention.csv", meta, floors);
+  if (has_experts) tables.experts = read_experts(place + "moe.csv", floors);
+  if (path_exists(place + "allreduce.csv")) {
+    tables.allreduce = read_allreduce(place + "allreduce.csv");
+  }
+  return tables;
+}
+
+// ---- Vidur ----
+
+// Its names of what other profiles call otherwise; the others are called once a layer, too.
+constexpr std::pair<const char*, const char*> kVidurLayers[] = {
+    {"emb", "embedding"},
+    {"input_layernorm", "input_layernorm"},
+    {"attn_pre_proj", "qkv_proj"},
+    {"attn_rope", "rotary_emb"},
+    {"attn_post_proj", "o_proj"},
+    {"post_attention_layernorm", "post_attention_layernorm"},
+    {"mlp_up_proj", "gate_up_proj"},
+    {"mlp_act", "act_fn"},
+    {"mlp_down_proj", "down_proj"},
+    {"add", "add"},
+};
+
+std::string median_of(const std::string& operation) {
+  return "time_stats." + operation + ".median";
+}
+
+std::vector<LayerTimes> read_vidur_layers(const std::string& file, std::int64_t tp,
+                                          const Floors& floors) {
+  std::vector<std::string> columns = {"num_tokens", "num_tensor_parallel_workers"};
+  for (const auto& [column, name] : kVidurLayers) columns.push_back(median_of(column));
+  ProfileCsv csv(file, columns);
+  std::vector<MeasuredRows> layers;
+  for (const auto& [column, name] : kVidurLayers) {
+    layers.push_back({file, name, {"num_tokens"}, {}});
+  }
+  while (csv.next()) {
+    if (csv.amount("num_tensor_parallel_workers") != real(tp)) continue;
+    const double tokens = csv.amount("num_tokens");
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const double ms = csv.time_us(median_of(kVidurLayers[i].first));
+      layers[i].rows.push_back({{tokens}, ms * kMicrosPerMilli, csv.line()});
+    }
+  }
+  std::vector<LayerTimes> times;
+  for (MeasuredRows& table : layers) {
+    if (table.rows.empty()) {
+      throw ConfigError(file + ": num_tensor_parallel_workers: has no rows of " +
+                        std::to_string(tp) + "; allowed: a size that was measured");
+    }
+    sort_rows(table, true);
+    check_jumps(table);
+    const double weights = floors.weights(table.what);
+    if (weights > 0) {
+      check_floor(table,
+                  [&](const MeasuredRow& row) { return floors.product(row.keys[0], weights); });
+    }
+    times.push_back({table.what, curve_of(table)});
+  }
+  return times;
+}
+
+AttentionTable read_vidur_attention(const std::string& file, const ProfileMeta& meta,
+                                    std::int64_t tp, const Floors& floors) {
+  const std::string prefill = median_of("attn_prefill");
+  const std::string decode = median_of("attn_decode");
+  const std::string save = median_of("attn_kv_cache_save");
+  ProfileCsv csv(file, {prefill, decode, save, "num_tensor_parallel_workers", "batch_size",
+                        "prefill_chunk_size", "kv_cache_size", "is_prefill"});
+  AttentionBuilder builder(file, true);
+  while (csv.next()) {
+    if (csv.amount("num_tensor_parallel_workers") != real(tp)) continue;
+    const bool is_prefill = csv.truth("is_prefill");
+    MeasuredRow row;
+    row.line = csv.line();
+    const double saved_ms = csv.number(save);
+    if (saved_ms < 0) csv.fail(save, "is below 0; allowed: milliseconds");
+    row.us = kMicrosPerMilli * (saved_ms + csv.time_us(is_prefill ? prefill : decode));
+    const double history = csv.amount("kv_cache_size");
+    if (is_prefill) {
+      if (csv.amount("batch_size") != 1) continue;  // several at once: not of this table
+      row.keys = {csv.amount("prefill_chunk_size"), history, 0, 0};
+    } else {
+      row.keys = {0, 0, csv.amount("batch_size"), history};
+    }
+    builder.add(row);
+  }
+  return builder.build(meta, floors);
+}
+
+}  // namespace
+
+ProfileMeta read_profile_meta(const std::string& folder) {
+  if (!is_folder(folder)) {
+    throw ConfigError(folder + ": is no folder; allowed: " + std::string(kAllowed));
+  }
+  ProfileMeta meta;
+  const std::string file = folder + "/meta.yaml";
+  if (path_exists(file)) {
+    const ConfigNode root = load_config_file(file);
+    meta.hardware = text_at(root, "hardware");
+    meta.model = text_at(root, "model");
+    const std::string version = text_at(root, "vllm_version");
+    if (!version.empty()) meta.engine = "vllm " + version;
+    const std::string enabled = text_at(root, "skew_fit.enabled");
+    if (!enabled.empty()) meta.corrects_lengths = enabled == "true";
+    meta.chunk_factor = number_at(root, "attention_grid.chunk_factor");
+    meta.kv_factor = number_at(root, "attention_grid.kv_factor");
+    meta.decodes_factor = step_factor(text_at(root, "attention_grid.n_decode"));
+    return meta;
+  }
+  meta.is_vidur = path_exists(folder + "/mlp.csv") && path_exists(folder + "/attention.csv");
+  if (meta.is_vidur) {
+    meta.engine = "vidur";
+    return meta;
+  }
+  for (int tp = 1; tp <= 64; ++tp) {
+    if (path_exists(folder + "/tp" + std::to_string(tp) + "/dense.csv")) return meta;
+  }
+  throw ConfigError(folder + ": holds no profile; allowed: " + std::string(kAllowed));
+}
+
+ProfileTables read_profile_tables(const std::string& folder, const ProfileMeta& meta,
+                                  std::int64_t tp, const ModelConfig& model,
+                                  const HardwareSpec& hardware) {
+  METRONOME_CHECK(hardware.peak_flops > 0 && hardware.peak_bandwidth > 0, "the hardware has peaks");
+  const Floors floors(model, hardware, tp);
+  if (!meta.is_vidur) return read_vllm(folder, meta, model.n_moe_layers() > 0, tp, floors);
+  ProfileTables tables;
+  tables.dense = read_vidur_layers(folder + "/mlp.csv", tp, floors);
+  tables.attention = read_vidur_attention(folder + "/attention.csv", meta, tp, floors);
+  return tables;
+}
+
+std::vector<UnequalStep> read_unequal_steps(const std::string& folder, std::int64_t tp) {
+  const std::string file = folder + "/tp" + std::to_string(tp) + "/skew.csv";
+  std::vector<UnequalStep> steps;
+  if (!path_exists(file)) return steps;
+  ProfileCsv csv(file, {"n", "nb", "pc", "kp", "kvs", "kv_big", "t_mean_us", "t_skew_us"});
+  while (csv.next()) {
+    UnequalStep step;
+    step.num_long = csv.amount("nb");
+    const double num = csv.amount("n");
+    if (num < 1) csv.fail("n", "is 0; allowed: at least 1");
+    if (step.num_long > num) csv.fail("nb", "is more than n; allowed: at most n");
+    step.num_short = num - step.num_long;
+    step.long_context = csv.number("kv_big");
+    step.short_context = csv.number("kvs");
+    step.chunk = csv.amount("pc");
+    step.history = csv.amount("kp");
+    step.ratio = csv.time_us("t_skew_us") / csv.time_us("t_mean_us");
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+}  // namespace metronome

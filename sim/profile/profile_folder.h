@@ -1,0 +1,70 @@
+// A folder of measured kernel times, as published profilers write it. Two layouts:
+//
+// NAME/meta.yaml and NAME/tpN/*.csv (LLMServingSim's profiler of vLLM), N devices sharing the
+// model:
+//   dense.csv         layer, tokens, time_us          one call of each dense layer
+//   per_sequence.csv  layer, sequences, time_us       lm_head and sampler
+//                     Norms and sampler, which every device computes whole, may be in tp1 only.
+//   attention.csv     prefill_chunk, kv_prefill, n_decode, kv_decode, time_us
+//                     one layer: a chunk behind kv_prefill tokens of history beside n_decode
+//                     decodes of kv_decode tokens; either part may be 0. Instead of kv_prefill
+//                     prefill_key = history + chunk / 2.
+//   moe.csv           [ep,] tokens, activated_experts, time_us     router and experts of a layer
+//   allreduce.csv     bytes, time_us                  may be absent: the hardware's link
+//   skew.csv          regime, n, nb, pc, kp, kvs, kv_big, t_mean_us, t_skew_us    may be absent:
+//                     nb of n decodes at kv_big, the others at kvs, against all at their mean
+// NAME/attention.csv and NAME/mlp.csv (Vidur): milliseconds, medians, any number of devices per
+//   file; prompts and decodes apart, no output head; rows that stand several times are averaged.
+//
+// Columns that are not named here are ignored. Whatever is wrong with a table is refused with file,
+// line and reason: missing columns, times that are not above 0, keys that stand twice, gaps in a
+// grid, times far from what the hardware can do or from their neighbours.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/model/model_config.h"
+#include "sim/cost/hardware.h"
+#include "sim/profile/profile_tables.h"
+
+namespace metronome {
+
+// What a folder says of itself; empty where it does not.
+struct ProfileMeta {
+  std::string hardware;
+  std::string model;
+  std::string engine;                    // "vllm 0.19.0"
+  std::optional<bool> corrects_lengths;  // skew_fit.enabled
+  std::optional<double> chunk_factor;    // steps of the grids it declares
+  std::optional<double> kv_factor;
+  std::optional<double> decodes_factor;
+  bool is_vidur = false;
+};
+
+// What was measured of unequal decodes: the time over that of as many at their mean context.
+struct UnequalStep {
+  double num_long = 0;
+  double num_short = 0;
+  double long_context = 0;
+  double short_context = 0;
+  double chunk = 0;  // of the prompt beside them; 0 = none
+  double history = 0;
+  double ratio = 1;
+};
+
+// Throws ConfigError when there is no such folder or no profile in it.
+ProfileMeta read_profile_meta(const std::string& folder);
+
+// Throws ConfigError. `model` and `hardware` tell what the times must at least be.
+ProfileTables read_profile_tables(const std::string& folder, const ProfileMeta& meta,
+                                  std::int64_t tensor_parallel_size, const ModelConfig& model,
+                                  const HardwareSpec& hardware);
+
+// Empty when the folder has no skew.csv.
+std::vector<UnequalStep> read_unequal_steps(const std::string& folder,
+                                            std::int64_t tensor_parallel_size);
+
+}  // namespace metronome

@@ -1,0 +1,280 @@
+#include "sim/profile/profile_model.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/math.h"
+#include "sim/cost/device_share.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::int64_t kMaxGraphTokens = 512;
+constexpr std::size_t kReserve = 4096;
+
+double real(std::int64_t n) { return static_cast<double>(n); }
+
+// How often a pass calls a dense layer. Names are those of the profiles; others than these, such as
+// qk_norm and rotary_emb, belong to every layer.
+double num_calls(const std::string& layer, const ModelConfig& model) {
+  const double layers = real(model.n_layers);
+  if (layer == "embedding" || layer == "final_layernorm") return 1;
+  if (layer == "layernorm") return layers * (model.has_post_norms ? 4 : 2);
+  const bool is_mlp = layer == "gate_up_proj" || layer == "act_fn" || layer == "down_proj";
+  return is_mlp ? layers - real(model.n_moe_layers()) : layers;
+}
+
+void require_layers(const ProfileTables& tables, const ModelConfig& model) {
+  const auto fail = [&](const std::string& missing) {
+    throw UnplacedConfigError("cost_model.file", "has no times of " + missing + ", which " +
+                                                     model.name +
+                                                     " has; allowed: a profile of such a model");
+  };
+  for (const char* name : {"embedding", "qkv_proj", "o_proj"}) {
+    if (tables.find_dense(name) == nullptr) fail(name);
+  }
+  if (model.n_moe_layers() > 0 && tables.experts.empty()) fail("experts");
+  if (model.n_moe_layers() == model.n_layers) return;
+  for (const char* name : {"gate_up_proj", "act_fn", "down_proj"}) {
+    if (tables.find_dense(name) == nullptr) fail(name);
+  }
+}
+
+}  // namespace
+
+ProfileCostModel::ProfileCostModel(Profile profile, const ModelConfig& model,
+                                   const HardwareSpec& hardware, const CostModelConfig& config)
+    : profile_(std::move(profile)), model_(model), hardware_(hardware), config_(config) {
+  const std::int64_t tp = config.tensor_parallel_size;
+  check_tensor_parallel(model, tp);
+  const ProfileTables& tables = profile_.tables;
+  require_layers(tables, model);
+  if (tp > 1 && tables.allreduce.empty() && hardware.link_bandwidth <= 0) {
+    throw UnplacedConfigError("cost_model.tensor_parallel_size",
+                              std::to_string(tp) + " cannot be used with " + hardware.name +
+                                  ", which has no link_bandwidth, and a profile without "
+                                  "all-reduces; allowed: 1");
+  }
+  std::vector<WeightedCurve> dense;
+  for (const LayerTimes& layer : tables.dense) {
+    const double calls = num_calls(layer.name, model);
+    if (calls > 0) dense.push_back({&layer.us, calls});
+  }
+  dense_ = sum_of(dense);
+  std::vector<WeightedCurve> head;
+  for (const LayerTimes& layer : tables.per_sequence) {
+    if (layer.name != "sampler") head.push_back({&layer.us, 1});
+  }
+  head_ = sum_of(head);
+  layers_ = real(model.n_layers);
+  query_heads_ = model.n_heads / tp;
+  kv_heads_ = device_kv_heads(model, tp);
+  prompts_.reserve(kReserve);
+  contexts_.reserve(kReserve);
+  if (!profile_.filling) return;
+  launch_.emplace(profile_.filling->num_multiprocessors);
+  max_split_blocks_ = split_limit_blocks(profile_.filling->num_multiprocessors);
+  for (const double sequences : tables.attention.decode.rows) {
+    if (sequences * real(kv_heads_) < max_split_blocks_) ++num_split_rows_;
+  }
+}
+
+double ProfileCostModel::graph_tokens(double num_tokens) const {
+  const auto tokens = static_cast<std::int64_t>(num_tokens);
+  const std::int64_t largest = config_.max_graph_tokens.value_or(kMaxGraphTokens);
+  const auto up_to = [tokens](std::int64_t step) { return (tokens + step - 1) / step * step; };
+  const std::int64_t step = tokens > 256 ? 16 : tokens > 4 ? 8 : tokens > 2 ? 4 : 1;
+  const std::int64_t graph = up_to(step);
+  return real(graph > largest ? tokens : graph);
+}
+
+double ProfileCostModel::activated_experts(std::int64_t num_tokens) const {
+  const double num_experts = real(model_.n_experts);
+  const double missed = 1 - real(model_.n_experts_per_token) / num_experts;
+  return num_experts * (1 - pow_of(missed, real(num_tokens)));
+}
+
+void ProfileCostModel::sort_chunks(std::span<const ScheduledChunk> chunks, Part part) {
+  prompts_.clear();
+  contexts_.clear();
+  double sum = 0;
+  for (const ScheduledChunk& chunk : chunks) {
+    if (part == Part::Decodes && chunk.kind != ChunkKind::Decode) continue;
+    // To the kernels the last token of a prompt is a decode.
+    if (chunk.num_tokens > 1) {
+      prompts_.push_back({real(chunk.num_tokens), real(chunk.first_position)});
+    } else {
+      contexts_.push_back(real(chunk.first_position));
+      sum += contexts_.back();
+    }
+  }
+  has_equal_contexts_ = std::all_of(contexts_.begin(), contexts_.end(),
+                                    [this](double c) { return c == contexts_.front(); });
+  mean_context_ = contexts_.empty() ? 0 : sum / real(static_cast<std::int64_t>(contexts_.size()));
+}
+
+double ProfileCostModel::decode_attention_us(double graph_sequences, bool& is_outside) {
+  const AttentionTable& table = profile_.tables.attention;
+  const auto num_sequences = static_cast<std::int64_t>(contexts_.size());
+  const std::size_t num_rows = table.decode.rows.size();
+  const bool is_split = graph_sequences * real(kv_heads_) < max_split_blocks_;
+  std::size_t begin = is_split ? 0 : num_split_rows_;
+  std::size_t end = is_split ? num_split_rows_ : num_rows;
+  if (begin == end) {  // nothing was measured on this side
+    begin = 0;
+    end = num_rows;
+  }
+  const double us = table.decode_us(real(num_sequences), mean_context_, begin, end, is_outside);
+  const bool needs_blocks = launch_ && !is_split && profile_.corrects_lengths;
+  return needs_blocks ? unsplit_attention_us(begin, end) : us;
+}
+
+// What the blocks at hand take together, times how much longer than its equal blocks the table has
+// it. Between measured rows that level is taken linearly, not the time: equal contexts end in
+// waves, a whole number of them, and unequal ones do not.
+double ProfileCostModel::unsplit_attention_us(std::size_t begin, std::size_t end) {
+  const Grid& table = profile_.tables.attention.decode;
+  const std::int64_t num_multiprocessors = profile_.filling->num_multiprocessors;
+  const BlockTimes& times = profile_.filling->decode;
+  const auto equal_us = [&](double num_sequences) {
+    return equal_blocks_us(static_cast<std::int64_t>(num_sequences) * kv_heads_, mean_context_,
+                           num_multiprocessors, times);
+  };
+  const auto level = [&](std::size_t row) {
+    bool ignored = false;
+    return table.row_at(row, mean_context_, ignored) / equal_us(table.rows[row]);
+  };
+  const double num_sequences = real(static_cast<std::int64_t>(contexts_.size()));
+  std::size_t above = begin;
+  while (above < end && table.rows[above] < num_sequences) ++above;
+  double factor = level(std::min(above, end - 1));
+  if (above > begin && above < end) {
+    const double below = table.rows[above - 1];
+    const double share = (num_sequences - below) / (table.rows[above] - below);
+    factor = level(above - 1) * (1 - share) + factor * share;
+  }
+  if (has_equal_contexts_) return factor * equal_us(num_sequences);
+  launch_->clear();
+  for (const double context : contexts_) launch_->add_decode(context);
+  return factor * launch_->time_us(kv_heads_, times);
+}
+
+// How much longer the launch takes than one of a single prompt and equal decodes.
+double ProfileCostModel::filling_ratio(const Prompt& merged) {
+  const bool keeps_contexts = profile_.corrects_lengths && !has_equal_contexts_;
+  if (!launch_ || (prompts_.size() == 1 && !keeps_contexts)) return 1;
+  const BlockTimes& times = profile_.filling->mixed;
+  launch_->clear();
+  for (const double context : contexts_) {
+    launch_->add_decode(keeps_contexts ? context : mean_context_);
+  }
+  for (const Prompt& prompt : prompts_) launch_->add_chunk(prompt.tokens, prompt.history);
+  const double actual_us = launch_->time_us(query_heads_, times);
+  launch_->clear();
+  for (std::size_t i = 0; i < contexts_.size(); ++i) launch_->add_decode(mean_context_);
+  launch_->add_chunk(merged.tokens, merged.history);
+  return actual_us / launch_->time_us(query_heads_, times);
+}
+
+double ProfileCostModel::mixed_attention_us(bool& is_outside) {
+  // The prompts as one chunk over as many (query, key) pairs.
+  double tokens = 0;
+  double area = 0;
+  for (const Prompt& prompt : prompts_) {
+    tokens += prompt.tokens;
+    area += prompt.tokens * (prompt.history + prompt.tokens / 2);
+  }
+  const double triangle = tokens * tokens / 2;
+  const Prompt merged{tokens, std::max((area - triangle) / tokens, 0.0)};
+  const AttentionTable& table = profile_.tables.attention;
+  const double us = contexts_.empty()
+                        ? table.prefill_us(merged.tokens, merged.history, is_outside)
+                        : table.mixed_us(merged.tokens, merged.history,
+                                         real(static_cast<std::int64_t>(contexts_.size())),
+                                         mean_context_, is_outside);
+  if (launch_) return us * filling_ratio(merged);
+  if (area >= triangle) return us;
+  // Several prompts of which each sees fewer keys than in one: their share of its time.
+  const double alone_us = table.prefill_us(tokens, 0, is_outside);
+  return us - std::min(us, alone_us) * (1 - area / triangle);
+}
+
+double ProfileCostModel::allreduce_us(double bytes, bool& is_outside) const {
+  const Curve& measured = profile_.tables.allreduce;
+  if (!measured.empty()) return measured.at(bytes, is_outside);
+  const double tp = real(config_.tensor_parallel_size);
+  return hardware_.allreduce_latency_us +
+         2 * (tp - 1) / tp * bytes / hardware_.link_bandwidth * kMicrosPerSec;
+}
+
+double ProfileCostModel::comm_us(double num_tokens, double num_rows, bool& is_outside) const {
+  if (config_.tensor_parallel_size == 1) return 0;
+  const double activations = num_tokens * real(model_.hidden_dim) * kBytesPerActivation;
+  const double logits = num_rows * real(model_.vocab_size) * kBytesPerActivation;
+  // Gathering the logits moves half of what reducing as many bytes would.
+  return (2 * layers_ + 1) * allreduce_us(activations, is_outside) +
+         allreduce_us(logits / 2, is_outside);
+}
+
+PassCost ProfileCostModel::pass_cost(std::span<const ScheduledChunk> chunks, Part part,
+                                     bool& is_outside) {
+  sort_chunks(chunks, part);
+  double num_tokens = real(static_cast<std::int64_t>(contexts_.size()));
+  for (const Prompt& prompt : prompts_) num_tokens += prompt.tokens;
+  const double num_rows = real(static_cast<std::int64_t>(contexts_.size() + prompts_.size()));
+  const double tokens = graph_tokens(num_tokens);
+  const ProfileTables& tables = profile_.tables;
+  double linear_us = dense_.at(tokens, is_outside);
+  if (!head_.empty()) linear_us += head_.at(num_rows, is_outside);
+  if (model_.n_moe_layers() > 0) {
+    const double activated = activated_experts(static_cast<std::int64_t>(num_tokens));
+    linear_us += real(model_.n_moe_layers()) * tables.experts_us(tokens, activated, is_outside);
+  }
+  const double attention_us =
+      prompts_.empty() ? decode_attention_us(tokens, is_outside) : mixed_attention_us(is_outside);
+  PassCost cost;
+  cost.linear_ns = linear_us * kNsPerMicro;
+  cost.attention_ns = layers_ * attention_us * kNsPerMicro;
+  cost.comm_ns = comm_us(tokens, num_rows, is_outside) * kNsPerMicro;
+  if (const Curve* sampler = tables.find_per_sequence("sampler")) {
+    cost.overhead_ns = sampler->at(num_rows, is_outside) * kNsPerMicro;
+  }
+  return cost;
+}
+
+StepCost ProfileCostModel::step_cost(const StepPlan& plan) {
+  METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
+  PassCost all;
+  PassCost decodes;
+  bool is_outside = false;
+  bool ignored = false;
+  const std::span<const ScheduledChunk> chunks(plan.chunks);
+  for (const ForwardPass& pass : plan.passes) {
+    const auto begin = static_cast<std::size_t>(pass.begin);
+    const auto of_pass = chunks.subspan(begin, static_cast<std::size_t>(pass.end) - begin);
+    const PassCost cost = pass_cost(of_pass, Part::All, is_outside);
+    all += cost;
+    const auto num_decodes =
+        std::count_if(of_pass.begin(), of_pass.end(),
+                      [](const ScheduledChunk& chunk) { return chunk.kind == ChunkKind::Decode; });
+    if (num_decodes == 0) continue;
+    const bool has_prompts = static_cast<std::size_t>(num_decodes) < of_pass.size();
+    decodes += has_prompts ? pass_cost(of_pass, Part::Decodes, ignored) : cost;
+  }
+  StepCost cost = step_cost_of(all, decodes);
+  cost.is_extrapolated = is_outside;
+  return cost;
+}
+
+TimeNs ProfileCostModel::host_gap_ns(const StepPlan&) const {
+  return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us.value_or(kDefaultHostGapUs)) *
+                  kNsPerMicro);
+}
+
+std::int64_t ProfileCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {
+  return metronome::kv_capacity_blocks(model_, hardware_, config_, block_tokens);
+}
+
+}  // namespace metronome

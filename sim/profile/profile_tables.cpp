@@ -1,0 +1,158 @@
+#include "sim/profile/profile_tables.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace metronome {
+namespace {
+
+// The smallest tile of a kernel: what was not measured below it does not count as outside.
+constexpr double kSmallestTile = 64;
+
+// Between which two points a value lies, and what share of the way from one to the other; above 1
+// beyond the last one.
+struct Bracket {
+  std::size_t low = 0;
+  std::size_t high = 0;
+  double share = 0;
+};
+
+template <class Key>
+Bracket find_bracket(std::size_t size, const Key& key, double value, bool& is_outside) {
+  METRONOME_CHECK(size > 0, "a table has at least one point");
+  if (value <= key(0)) {
+    if (value < key(0) && key(0) > kSmallestTile) is_outside = true;
+    return {};
+  }
+  if (value > key(size - 1)) is_outside = true;
+  if (size == 1) return {};
+  // The first point beyond the value, or the last one.
+  std::size_t low = 0;
+  std::size_t high = size - 1;
+  while (high - low > 1) {
+    const std::size_t middle = (low + high) / 2;
+    (key(middle) <= value ? low : high) = middle;
+  }
+  return {low, high, (value - key(low)) / (key(high) - key(low))};
+}
+
+Bracket find_bracket(const std::vector<double>& x, double value, bool& is_outside) {
+  return find_bracket(
+      x.size(), [&x](std::size_t i) { return x[i]; }, value, is_outside);
+}
+
+// at(i) is the time at point i.
+template <class At>
+double interpolate(const Bracket& bracket, const At& at) {
+  if (bracket.share == 0) return at(bracket.low);
+  if (bracket.share == 1) return at(bracket.high);
+  const double low = at(bracket.low);
+  const double high = at(bracket.high);
+  if (bracket.share > 1) return high + std::max(high - low, 0.0) * (bracket.share - 1);
+  return low * (1 - bracket.share) + high * bracket.share;
+}
+
+const Curve* find_layer(const std::vector<LayerTimes>& layers, const std::string& name) {
+  const auto found = std::find_if(layers.begin(), layers.end(),
+                                  [&](const LayerTimes& layer) { return layer.name == name; });
+  return found == layers.end() ? nullptr : &found->us;
+}
+
+}  // namespace
+
+double Curve::at(double value, bool& is_outside) const {
+  return interpolate(find_bracket(x, value, is_outside), [this](std::size_t i) { return us[i]; });
+}
+
+Curve sum_of(std::span<const WeightedCurve> terms) {
+  Curve sum;
+  for (const WeightedCurve& term : terms) {
+    sum.x.insert(sum.x.end(), term.curve->x.begin(), term.curve->x.end());
+  }
+  std::sort(sum.x.begin(), sum.x.end());
+  sum.x.erase(std::unique(sum.x.begin(), sum.x.end()), sum.x.end());
+  bool ignored = false;
+  for (const double x : sum.x) {
+    double us = 0;
+    for (const WeightedCurve& term : terms) us += term.factor * term.curve->at(x, ignored);
+    sum.us.push_back(us);
+  }
+  return sum;
+}
+
+double Grid::row_at(std::size_t row, double column, bool& is_outside) const {
+  return interpolate(find_bracket(columns, column, is_outside),
+                     [this, row](std::size_t i) { return cell(row, i); });
+}
+
+double Grid::at(double row, double column, bool& is_outside) const {
+  const Bracket across = find_bracket(columns, column, is_outside);
+  return interpolate(find_bracket(rows, row, is_outside), [&](std::size_t i) {
+    return interpolate(across, [this, i](std::size_t k) { return cell(i, k); });
+  });
+}
+
+double CurveFamily::at(double first, double second, bool& is_outside) const {
+  return interpolate(find_bracket(x, first, is_outside),
+                     [&](std::size_t i) { return curves[i].at(second, is_outside); });
+}
+
+double AttentionTable::decode_us(double sequences, double context, std::size_t begin,
+                                 std::size_t end, bool& is_outside) const {
+  METRONOME_CHECK(begin < end && end <= decode.rows.size(), "a side has at least one row");
+  const std::vector<double>& rows = decode.rows;
+  if (sequences > rows.back()) is_outside = true;
+  if (end - begin == 1) {
+    // The same keys and values in as many sequences as were measured.
+    return decode.row_at(begin, context * sequences / rows[begin], is_outside);
+  }
+  std::size_t high = begin + 1;
+  while (high + 1 < end && rows[high] <= sequences) ++high;
+  const double share = (sequences - rows[high - 1]) / (rows[high] - rows[high - 1]);
+  const double low_us = decode.row_at(high - 1, context, is_outside);
+  const double high_us = decode.row_at(high, context, is_outside);
+  if (share >= 0) {
+    return interpolate({0, 1, share}, [&](std::size_t i) { return i == 0 ? low_us : high_us; });
+  }
+  // Fewer than were measured on this side: along the slope, but at least in proportion.
+  return std::max(low_us * (1 - share) + high_us * share, low_us * sequences / rows[high - 1]);
+}
+
+double AttentionTable::mixed_us(double tokens, double history, double sequences, double context,
+                                bool& is_outside) const {
+  if (mixed.empty()) {
+    return prefill_us(tokens, history, is_outside) +
+           decode_us(sequences, context, 0, decode.rows.size(), is_outside);
+  }
+  const Bracket of_tokens = find_bracket(
+      mixed.size(), [this](std::size_t i) { return mixed[i].tokens; }, tokens, is_outside);
+  return interpolate(of_tokens, [&](std::size_t i) {
+    const std::vector<Cell>& cells = mixed[i].cells;
+    const Bracket of_history = find_bracket(
+        cells.size(), [&cells](std::size_t k) { return cells[k].history; }, history, is_outside);
+    return interpolate(of_history, [&](std::size_t k) {
+      return cells[k].beside.at(sequences, context, is_outside);
+    });
+  });
+}
+
+double ProfileTables::experts_us(double tokens, double activated, bool& is_outside) const {
+  double most = 0;
+  for (const Curve& curve : experts.curves) most = std::max(most, curve.x.back());
+  if (activated > most) is_outside = true;
+  return interpolate(find_bracket(experts.x, tokens, is_outside), [&](std::size_t i) {
+    const Curve& curve = experts.curves[i];
+    return curve.at(std::min(activated, curve.x.back()), is_outside);
+  });
+}
+
+const Curve* ProfileTables::find_dense(const std::string& name) const {
+  return find_layer(dense, name);
+}
+
+const Curve* ProfileTables::find_per_sequence(const std::string& name) const {
+  return find_layer(per_sequence, name);
+}
+
+}  // namespace metronome

@@ -1,0 +1,321 @@
+#include "sim/roofline/roofline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/math.h"
+#include "sim/cost/device_share.h"
+
+namespace metronome {
+namespace {
+
+constexpr double kNsPerSec = 1e9;
+constexpr double kAllreducesPerLayer = 2;  // after the output and the down projection
+
+double real(std::int64_t n) { return static_cast<double>(n); }
+
+// Durations are far below 2^53 ns, so the sum and the truncation are exact.
+void check_link(const HardwareSpec& hardware, std::int64_t tp) {
+  if (tp == 1 || hardware.link_bandwidth > 0) return;
+  throw UnplacedConfigError("cost_model.tensor_parallel_size",
+                            std::to_string(tp) + " cannot be used with " + hardware.name +
+                                ", which has no link_bandwidth; allowed: 1");
+}
+
+}  // namespace
+
+std::int64_t attention_pairs(std::int64_t first_position, std::int64_t num_tokens,
+                             std::int64_t window) {
+  // The first `num_full` queries see everything before them; the rest see a whole window.
+  std::int64_t num_full = num_tokens;
+  if (window > 0) num_full = std::clamp<std::int64_t>(window - first_position, 0, num_tokens);
+  return num_full * first_position + num_full * (num_full + 1) / 2 +
+         (num_tokens - num_full) * window;
+}
+
+std::int64_t attended_positions(std::int64_t first_position, std::int64_t num_tokens,
+                                std::int64_t window) {
+  if (window == 0) return first_position + num_tokens;
+  return std::min(first_position, window - 1) + num_tokens;
+}
+
+PaddingWaste padding_waste(std::span<const ScheduledChunk> chunks) {
+  std::int64_t max_tokens = 0;
+  std::int64_t max_context = 0;
+  for (const ScheduledChunk& chunk : chunks) {
+    max_tokens = std::max<std::int64_t>(max_tokens, chunk.num_tokens);
+    max_context = std::max<std::int64_t>(max_context, chunk.end_position());
+  }
+  PaddingWaste waste;
+  for (const ScheduledChunk& chunk : chunks) {
+    waste.query_positions += max_tokens - chunk.num_tokens;
+    waste.kv_positions += max_context - chunk.end_position();
+  }
+  return waste;
+}
+
+std::int64_t gathered_positions(std::span<const ScheduledChunk> chunks) {
+  std::int64_t positions = 0;
+  for (const ScheduledChunk& chunk : chunks) {
+    const bool is_whole_prompt =
+        chunk.kind == ChunkKind::Prefill && chunk.first_position == 0 && chunk.samples_token;
+    if (!is_whole_prompt) positions += chunk.end_position();
+  }
+  return positions;
+}
+
+double StepWork::total_flops() const {
+  return projections.flops + experts.flops + head.flops + prefill_attention.flops +
+         decode_attention.flops;
+}
+
+double StepWork::total_bytes() const {
+  return projections.bytes + experts.bytes + head.bytes + prefill_attention.bytes +
+         decode_attention.bytes + other_bytes + gather_bytes;
+}
+
+// Integer sums over the chunks of a pass: everything its time depends on.
+struct RooflineCostModel::PassSums {
+  struct Group {
+    std::int64_t num_chunks = 0;
+    std::int64_t num_tokens = 0;
+    std::int64_t pairs = 0;         // in a layer that attends to everything
+    std::int64_t context = 0;       // positions whose KV moves, same layer
+    std::int64_t window_pairs = 0;  // in a layer with a window
+    std::int64_t window_context = 0;
+    std::int64_t max_tokens = 0;
+    std::int64_t max_context = 0;
+    std::int64_t num_rows = 0;  // logits
+    // What gather_kv copies; padding is not copied.
+    std::int64_t gathered = 0;
+    std::int64_t window_gathered = 0;
+  };
+  Group prefill;
+  Group decode;
+};
+
+RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpec& hardware,
+                                     const CostModelConfig& config)
+    : model_(model), hardware_(hardware), config_(config) {
+  const std::int64_t tp = config.tensor_parallel_size;
+  check_tensor_parallel(model, tp);
+  check_link(hardware, tp);
+  const double shards = real(tp);
+  const double layers = real(model.n_layers);
+
+  window_layers_ = real(model.n_window_layers());
+  global_layers_ = real(model.n_global_layers());
+  projection_params_ = real(model.n_linear_params()) / shards;
+  expert_params_ = real(model.n_moe_layers() * model.n_expert_params()) / shards;
+  head_params_ = real(model.n_embedding_params()) / shards;
+  // Query times key and weight times value: a multiply and an add per element of each.
+  attention_flops_per_pair_ = 4 * real(model.n_heads * model.head_dim) / shards;
+  kv_bytes_per_position_ = device_kv_bytes(model, tp);
+
+  ns_per_matmul_flop_ = kNsPerSec / (hardware.peak_flops * hardware.matmul_efficiency);
+  ns_per_attention_flop_ = kNsPerSec / (hardware.peak_flops * hardware.attention_efficiency);
+  ns_per_byte_ = kNsPerSec / (hardware.peak_bandwidth * hardware.bandwidth_efficiency);
+  launch_ns_ = (hardware.launch_overhead_us + layers * hardware.kernel_overhead_us) * kNsPerMicro;
+  if (tp > 1) {
+    allreduce_ns_ = kAllreducesPerLayer * layers * hardware.allreduce_latency_us * kNsPerMicro;
+    ns_per_allreduce_byte_ = kNsPerSec / hardware.link_bandwidth;
+  }
+}
+
+template <bool kHasWindow, bool kIsPadded>
+void RooflineCostModel::add_chunks(std::span<const ScheduledChunk> chunks, PassSums& sums) const {
+  const std::int64_t window = model_.sliding_window;
+  PassSums::Group prefill;
+  PassSums::Group decode;
+  for (const ScheduledChunk& chunk : chunks) {
+    const std::int64_t first = chunk.first_position;
+    if (chunk.kind == ChunkKind::Decode) {
+      decode.num_chunks += 1;
+      decode.num_rows += chunk.samples_token ? 1 : 0;
+      decode.context += first + 1;
+      if constexpr (kHasWindow) decode.window_context += std::min(first + 1, window);
+      if constexpr (kIsPadded) decode.max_context = std::max(decode.max_context, first + 1);
+      continue;
+    }
+    const std::int64_t n = chunk.num_tokens;
+    const bool is_gathered = first > 0 || !chunk.samples_token;
+    prefill.num_chunks += 1;
+    prefill.num_tokens += n;
+    prefill.num_rows += chunk.samples_token ? 1 : 0;
+    prefill.pairs += attention_pairs(first, n, 0);
+    prefill.context += first + n;
+    if (is_gathered) prefill.gathered += first + n;
+    if constexpr (kHasWindow) {
+      const std::int64_t attended = attended_positions(first, n, window);
+      prefill.window_pairs += attention_pairs(first, n, window);
+      prefill.window_context += attended;
+      if (is_gathered) prefill.window_gathered += attended;
+    }
+    if constexpr (kIsPadded) {
+      prefill.max_tokens = std::max(prefill.max_tokens, n);
+      prefill.max_context = std::max(prefill.max_context, first + n);
+    }
+  }
+  // A decode is one query over its context.
+  decode.num_tokens = decode.num_chunks;
+  decode.max_tokens = 1;
+  decode.pairs = decode.context;
+  decode.window_pairs = decode.window_context;
+  decode.gathered = decode.context;
+  decode.window_gathered = decode.window_context;
+  sums.prefill = prefill;
+  sums.decode = decode;
+}
+
+// Chunks and decodes are two batches. In each, every sequence costs as much as one with the
+// longest chunk at the end of the longest context.
+void RooflineCostModel::pad(PassSums& sums) const {
+  for (PassSums::Group* group : {&sums.prefill, &sums.decode}) {
+    const std::int64_t n = group->num_chunks;
+    if (n == 0) continue;
+    const std::int64_t first = group->max_context - group->max_tokens;
+    const std::int64_t window = model_.sliding_window;
+    group->num_tokens = n * group->max_tokens;
+    group->pairs = n * attention_pairs(first, group->max_tokens, 0);
+    group->context = n * group->max_context;
+    if (window == 0) continue;
+    group->window_pairs = n * attention_pairs(first, group->max_tokens, window);
+    group->window_context = n * attended_positions(first, group->max_tokens, window);
+  }
+}
+
+RooflineCostModel::PassSums RooflineCostModel::sum_pass(
+    std::span<const ScheduledChunk> chunks) const {
+  PassSums sums;
+  const bool has_window = model_.sliding_window > 0;
+  if (config_.batching == Batching::Padded) {
+    has_window ? add_chunks<true, true>(chunks, sums) : add_chunks<false, true>(chunks, sums);
+    pad(sums);
+  } else {
+    has_window ? add_chunks<true, false>(chunks, sums) : add_chunks<false, false>(chunks, sums);
+  }
+  return sums;
+}
+
+OperationWork RooflineCostModel::expert_work(double num_tokens) const {
+  if (model_.n_experts == 0) return {};
+  const double num_experts = real(model_.n_experts);
+  const double picked = real(model_.n_experts_per_token);
+  const double num_read = num_experts * (1 - pow_of(1 - picked / num_experts, num_tokens));
+  return {2 * num_tokens * picked * expert_params_,
+          num_read * expert_params_ * real(model_.bytes_per_weight)};
+}
+
+StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
+  const double weight = real(model_.bytes_per_weight);
+  const double tokens = real(sums.prefill.num_tokens + sums.decode.num_tokens);
+  const double rows = real(sums.prefill.num_rows + sums.decode.num_rows);
+  const auto attention = [this](const PassSums::Group& group) {
+    const double pairs =
+        global_layers_ * real(group.pairs) + window_layers_ * real(group.window_pairs);
+    const double positions =
+        global_layers_ * real(group.context) + window_layers_ * real(group.window_context);
+    return OperationWork{pairs * attention_flops_per_pair_, positions * kv_bytes_per_position_};
+  };
+
+  StepWork work;
+  work.projections = {2 * tokens * projection_params_, projection_params_ * weight};
+  work.experts = expert_work(tokens);
+  if (rows > 0) work.head = {2 * rows * head_params_, head_params_ * weight};
+  work.prefill_attention = attention(sums.prefill);
+  work.decode_attention = attention(sums.decode);
+  work.other_bytes = (real(model_.n_norm_params()) + tokens * real(model_.hidden_dim)) * weight;
+  if (config_.gather_kv) {
+    const double positions =
+        global_layers_ * real(sums.prefill.gathered + sums.decode.gathered) +
+        window_layers_ * real(sums.prefill.window_gathered + sums.decode.window_gathered);
+    work.gather_bytes = 2 * positions * kv_bytes_per_position_;
+  }
+  const double tp = real(config_.tensor_parallel_size);
+  if (config_.tensor_parallel_size > 1) {
+    const double activations = tokens * real(model_.hidden_dim) * kBytesPerActivation;
+    work.allreduce_bytes =
+        kAllreducesPerLayer * real(model_.n_layers) * activations * 2 * (tp - 1) / tp;
+  }
+  return work;
+}
+
+PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
+  const StepWork work = pass_work(sums);
+  const auto slower = [this](const OperationWork& operation, double ns_per_flop) {
+    return std::max(operation.flops * ns_per_flop, operation.bytes * ns_per_byte_);
+  };
+  PassCost cost;
+  cost.linear_ns = slower(work.projections, ns_per_matmul_flop_) +
+                   slower(work.experts, ns_per_matmul_flop_) +
+                   slower(work.head, ns_per_matmul_flop_) + work.other_bytes * ns_per_byte_;
+  cost.attention_ns = slower(work.prefill_attention, ns_per_attention_flop_) +
+                      slower(work.decode_attention, ns_per_attention_flop_);
+  cost.comm_ns = allreduce_ns_ + work.allreduce_bytes * ns_per_allreduce_byte_;
+  cost.overhead_ns = launch_ns_ + work.gather_bytes * ns_per_byte_;
+  return cost;
+}
+
+StepCost RooflineCostModel::step_cost(const StepPlan& plan) {
+  METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
+  PassCost all;
+  PassCost decodes;
+  const std::span<const ScheduledChunk> chunks(plan.chunks);
+  for (const ForwardPass& pass : plan.passes) {
+    const auto begin = static_cast<std::size_t>(pass.begin);
+    const auto end = static_cast<std::size_t>(pass.end);
+    PassSums sums = sum_pass(chunks.subspan(begin, end - begin));
+    const PassCost cost = pass_cost(sums);
+    all += cost;
+    if (sums.decode.num_chunks == 0) continue;
+    if (sums.prefill.num_chunks == 0) {
+      decodes += cost;
+    } else {
+      sums.prefill = {};
+      decodes += pass_cost(sums);
+    }
+  }
+  return step_cost_of(all, decodes);
+}
+
+StepWork RooflineCostModel::step_work(const StepPlan& plan) const {
+  StepWork total;
+  const std::span<const ScheduledChunk> chunks(plan.chunks);
+  const auto add = [](OperationWork& sum, const OperationWork& operation) {
+    sum.flops += operation.flops;
+    sum.bytes += operation.bytes;
+  };
+  for (const ForwardPass& pass : plan.passes) {
+    const auto begin = static_cast<std::size_t>(pass.begin);
+    const auto end = static_cast<std::size_t>(pass.end);
+    const StepWork work = pass_work(sum_pass(chunks.subspan(begin, end - begin)));
+    add(total.projections, work.projections);
+    add(total.experts, work.experts);
+    add(total.head, work.head);
+    add(total.prefill_attention, work.prefill_attention);
+    add(total.decode_attention, work.decode_attention);
+    total.other_bytes += work.other_bytes;
+    total.gather_bytes += work.gather_bytes;
+    total.allreduce_bytes += work.allreduce_bytes;
+  }
+  return total;
+}
+
+TimeNs RooflineCostModel::floor_ns(const StepWork& work) const {
+  const double compute_ns = work.total_flops() * kNsPerSec / hardware_.peak_flops;
+  const double memory_ns = work.total_bytes() * kNsPerSec / hardware_.peak_bandwidth;
+  return round_ns(std::max(compute_ns, memory_ns));
+}
+
+TimeNs RooflineCostModel::host_gap_ns(const StepPlan&) const {
+  return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us.value_or(kDefaultHostGapUs)) *
+                  kNsPerMicro);
+}
+
+std::int64_t RooflineCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {
+  return metronome::kv_capacity_blocks(model_, hardware_, config_, block_tokens);
+}
+
+}  // namespace metronome

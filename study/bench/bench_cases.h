@@ -1,0 +1,31 @@
+// The steps that `metronome bench` times, and predicts; and what its reports have in common.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/engine/step_plan.h"
+#include "gpu/plan/bench_report.h"
+
+namespace metronome {
+
+// From a single decode to mixed steps.
+std::vector<BenchCase> standard_cases();
+
+// "64 decodes at 2,048", "chunk 512 behind 2,048", or both.
+std::string case_text(const BenchCase& what);
+
+// The same step as a scheduler plans it: one pass, in which every chunk samples.
+StepPlan plan_of(const BenchCase& what);
+
+// The lines that a report begins with: the model, the device, and the rates of its floors.
+std::string bench_head_text(const ModelConfig& model, const std::string& device,
+                            const MachineRates& rates);
+
+// What another program needs to build steps of the model, as a JSON object.
+std::string shape_json(const ModelConfig& model);
+
+constexpr const char* kNoCudaBench =
+    "bench: this build has no CUDA executor (tools/build cuda makes one, with the CUDA toolkit)";
+
+}  // namespace metronome

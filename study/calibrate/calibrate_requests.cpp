@@ -1,0 +1,291 @@
+#include "study/calibrate/calibrate_requests.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/base/command_errors.h"
+#include "core/base/error.h"
+#include "core/base/file_writer.h"
+#include "core/base/json.h"
+#include "core/base/number_text.h"
+#include "core/metrics/recorded_steps.h"
+#include "core/model/model_catalogue.h"
+#include "core/scenario/engine_setup.h"
+#include "reports/terminal/text.h"
+#include "sim/corrected/corrected_file.h"
+#include "sim/corrected/corrected_fit.h"
+#include "sim/roofline/roofline.h"
+#include "sim/simulation.h"
+
+namespace metronome {
+namespace {
+
+double seconds(TimeNs ns) { return static_cast<double>(ns) / static_cast<double>(kNsPerMs) / 1e3; }
+
+std::vector<PredictedStep> predicted_steps(const PinnedRun& run) {
+  std::vector<PredictedStep> steps;
+  for (const PinnedStep& step : run.steps) {
+    const auto attention = static_cast<double>(step.predicted.attention_ns);
+    steps.push_back({static_cast<double>(step.predicted.total_ns) - attention, attention,
+                     step.num_prefill_tokens, step.num_decode_tokens});
+  }
+  return steps;
+}
+
+// What the device took: the host's gaps, where they show, are taken for what the scenario says.
+double device_ns(const PinnedRun& run, const PinnedInterval& interval) {
+  TimeNs gaps = 0;
+  for (std::size_t i = interval.begin; i < interval.end; ++i) {
+    gaps += run.steps[i].cost - run.steps[i].predicted.total_ns;
+  }
+  return static_cast<double>(interval.took - gaps);
+}
+
+std::vector<MeasuredInterval> measured_intervals(const PinnedRun& run,
+                                                 std::span<const PinnedInterval> telling) {
+  std::vector<MeasuredInterval> intervals;
+  for (const PinnedInterval& interval : telling) {
+    const bool follows = !intervals.empty() && intervals.back().end == interval.begin &&
+                         !run.steps[interval.begin].is_after_idle;
+    intervals.push_back({interval.begin, interval.end, device_ns(run, interval), follows});
+  }
+  return intervals;
+}
+
+std::int64_t num_steps_of(std::span<const MeasuredInterval> intervals) {
+  std::int64_t count = 0;
+  for (const MeasuredInterval& interval : intervals) {
+    count += static_cast<std::int64_t>(interval.end - interval.begin);
+  }
+  return count;
+}
+
+TimeNs end_of(const PinnedRun& run, const MeasuredInterval& interval) {
+  return run.steps[interval.end - 1].earliest;
+}
+
+std::string off_text(const CorrectionFit& check) {
+  return "off by " + signed_percent(check.sum_error) + " in sum, " +
+         fixed_text(100 * check.mean_abs_error, 2) + " % on average";
+}
+
+// Before and after the correction.
+std::string errors_text(const StepFactors& factors, const PinnedRun& run,
+                        std::span<const MeasuredInterval> intervals) {
+  const std::vector<PredictedStep> steps = predicted_steps(run);
+  return off_text(check_factors(unit_factors(), steps, intervals)) + "; corrected " +
+         off_text(check_factors(factors, steps, intervals));
+}
+
+std::string intervals_text(const PinnedRun& run, std::span<const MeasuredInterval> intervals) {
+  return grouped_text(std::ssize(intervals)) + " stretches of " +
+         grouped_text(num_steps_of(intervals)) + " steps, " +
+         fixed_text(seconds(run.steps[intervals.front().begin].started_at), 1) + " to " +
+         fixed_text(seconds(end_of(run, intervals.back())), 1) + " s";
+}
+
+// What a correction fitted to the beginning is worth for what came later.
+void print_check(const CorrectionOptions& options, const StepFactors& factors) {
+  const RequestLogRun whole =
+      follow_request_log(options.log, options.scenario, options.assignments, std::nullopt);
+  std::vector<MeasuredInterval> intervals =
+      measured_intervals(whole.pinned, telling_intervals(whole.pinned));
+  const auto until_ns = static_cast<TimeNs>(*options.until_s * 1e9);
+  std::erase_if(intervals, [&](const MeasuredInterval& interval) {
+    return end_of(whole.pinned, interval) <= until_ns;
+  });
+  if (intervals.empty()) return say("later", "nothing is known of the steps then");
+  say("later", intervals_text(whole.pinned, intervals) + "; " +
+                   errors_text(factors, whole.pinned, intervals));
+  const std::vector<PredictedStep> steps = predicted_steps(whole.pinned);
+  const auto error = [&](const StepFactors& tried) {
+    return check_factors(tried, steps, intervals).mean_abs_error;
+  };
+  if (error(factors) <= error(unit_factors())) return;
+  say("remark",
+      "later steps are predicted worse than without the correction; more seconds "
+      "(--until) tell more of them");
+}
+
+void require_enough(const RequestLogRun& run, std::size_t num_intervals) {
+  if (num_intervals >= kMinIntervals) return;
+  const std::string why = contradiction_remark(run);
+  throw ConfigError(run.log.path + ": tells the time of " + std::to_string(num_intervals) +
+                    " stretches of steps" + (why.empty() ? "" : " (" + why + ")") +
+                    "; allowed: at least " + std::to_string(kMinIntervals) +
+                    ", with the settings, requests and first step of what was measured (a server "
+                    "that was not warm: --set cost_model.cold_start_ms=...)");
+}
+
+// Step times that a few per cent do not mend are those of other settings, or of another log.
+constexpr double kPlausibleError = 0.04;
+
+void require_base(const Scenario& scenario) {
+  const std::string& base = scenario.cost_model.file;
+  if (base.empty()) return;
+  const SourceLocation where = scenario.location_of("cost_model.file");
+  if (find_cost_model_file(base, where).kind != "corrected") return;
+  fail_config(where, "cost_model.file",
+              base + " is a correction itself; allowed: what it corrects, or none");
+}
+
+// The longer first step of a server that was not warm.
+std::string first_step_text(const RequestLogRun& run, const StepFactors& factors) {
+  const PinnedInterval& first = run.pinned.intervals.front();
+  const std::vector<PredictedStep> steps = predicted_steps(run.pinned);
+  const MeasuredInterval interval{first.begin, first.end, device_ns(run.pinned, first), false};
+  const CorrectionFit check = check_factors(factors, steps, std::span(&interval, 1));
+  const double ms = -check.sum_error * interval.took_ns / 1e6;
+  constexpr double kMentioned = 5;
+  if (ms < kMentioned) return "";
+  return "took " + fixed_text(ms, 0) +
+         " ms longer than these times have it; cost_model.cold_start_ms: " +
+         fixed_text(ms + run.scenario.cost_model.cold_start_ms, 0) + " simulates that";
+}
+
+void print_ranges(const StepFactors& factors) {
+  std::vector<std::vector<std::string>> rows = {{"factor", "of", "tokens", "steps"}};
+  const auto add = [&](const std::vector<StepFactors::Range>& ranges, const char* what) {
+    std::int64_t from = 1;
+    for (const StepFactors::Range& range : ranges) {
+      if (range.num_steps > 0) {
+        rows.push_back({fixed_text(range.factor, 3), what,
+                        std::to_string(from) + "-" + std::to_string(range.max_tokens),
+                        grouped_text(range.num_steps)});
+      }
+      from = range.max_tokens + 1;
+    }
+  };
+  add(factors.decode, "decodes alone");
+  add(factors.prompt, "with prompts");
+  rows.push_back({fixed_text(factors.decode_attention, 3), "attention of decodes", "", ""});
+  rows.push_back({fixed_text(factors.prompt_attention, 3), "attention with prompts", "", ""});
+  std::cout << '\n' << aligned_rows(rows);
+}
+
+// No step of the run may be faster than the hardware.
+void check_floor(const RequestLogRun& run, const StepFactors& factors) {
+  if (run.hardware.memory_bytes == 0) return;
+  const RooflineCostModel roofline(run.model, run.hardware, run.scenario.cost_model);
+  const std::vector<PredictedStep> steps = predicted_steps(run.pinned);
+  RecordedSteps recorded(run.pinned.record, resolved_step_shape(run.scenario));
+  StepPlan plan;
+  while (recorded.next(plan)) {
+    const std::size_t at = recorded.position();
+    const PredictedStep& step = steps[at];
+    const double ns = corrected_ns(factors, step);
+    const auto floor = static_cast<double>(roofline.floor_ns(roofline.step_work(plan)));
+    if (ns + 1 >= floor) continue;
+    throw ConfigError(run.log.path + ": corrected, step " + std::to_string(at) + " (" +
+                      std::to_string(step.num_prefill_tokens + step.num_decode_tokens) +
+                      " tokens) takes " + fixed_text(ns / 1e3, 1) + " us, which " +
+                      run.hardware.name + " cannot do in less than " + fixed_text(floor / 1e3, 1) +
+                      " us; allowed: a log, a model and hardware that belong together");
+  }
+}
+
+CostModelFile file_of(const RequestLogRun& run, const CorrectionFit& fit,
+                      std::int64_t num_intervals) {
+  CorrectedModel corrected{std::nullopt, fit, num_intervals, run.until_s};
+  const std::string& base = run.scenario.cost_model.file;
+  if (!base.empty()) {
+    corrected.base = find_cost_model_file(base, run.scenario.location_of("cost_model.file"));
+  }
+  CostModelFile file;
+  file.kind = "corrected";
+  file.hardware = corrected.base ? corrected.base->hardware : run.hardware.name;
+  file.model = corrected.base ? corrected.base->model : run.model.name;
+  file.tensor_parallel_size = run.scenario.cost_model.tensor_parallel_size;
+  file.engine = corrected.base ? corrected.base->engine : "";
+  file.source =
+      "requests of " + run.log.path +
+      (run.until_s ? ", its first " + fixed_text(*run.until_s, 1) + " s" : std::string()) +
+      (corrected.base ? "; base: " + corrected.base->source : std::string());
+  file.body = std::make_shared<const Json>(corrected_body(corrected));
+  return file;
+}
+
+}  // namespace
+
+bool is_request_log(const std::string& path) {
+  std::ifstream file(path);
+  char first = 0;
+  return file >> first && first == '{';
+}
+
+RequestLogRun follow_request_log(const std::string& path, const std::string& scenario,
+                                 const std::vector<std::string>& assignments,
+                                 std::optional<double> until_s) {
+  if (scenario.empty()) {
+    throw UsageError("calibrate: " + path +
+                     " says when tokens came, not what was computed; allowed: --scenario FILE "
+                     "beside it, with the engine, the policy and the requests that it is of");
+  }
+  ScenarioFile file = load_scenario(scenario, assignments, std::nullopt);
+  if (file.variants.size() != 1) {
+    throw UsageError("--scenario: " + scenario + " has " + std::to_string(file.variants.size()) +
+                     " variants; allowed: one");
+  }
+  RequestLogRun run;
+  run.log = read_observed_run(path);
+  if (run.log.format != RunFormat::RequestLog) {
+    throw ConfigError(path + ": is no request log; allowed: JSON Lines with queued_ts, " +
+                      "scheduled_ts, first_token_ts and last_token_ts");
+  }
+  if (until_s) forget_after(static_cast<TimeNs>(*until_s * 1e9), run.log);
+  run.until_s = until_s;
+  run.scenario = std::move(file.variants.front());
+  require_base(run.scenario);
+  const Simulation simulation = prepare_simulation(run.scenario);
+  run.model = simulation.model;
+  run.hardware = simulation.hardware;
+  run.pinned = run_pinned(run.scenario, run.log);
+  return run;
+}
+
+std::string contradiction_remark(const RequestLogRun& run) {
+  if (run.pinned.contradictions.empty()) return "";
+  const Contradiction& first = run.pinned.contradictions.front();
+  const TimeNs at = run.pinned.steps[static_cast<std::size_t>(first.step)].earliest;
+  return "from " + fixed_text(seconds(at), 1) + " s on the simulated steps are not the measured " +
+         "ones: step " + std::to_string(first.step) + " " + first.what +
+         "; what follows is left out";
+}
+
+void calibrate_from_requests(const CorrectionOptions& options) {
+  const RequestLogRun run =
+      follow_request_log(options.log, options.scenario, options.assignments, options.until_s);
+  const std::vector<MeasuredInterval> intervals =
+      measured_intervals(run.pinned, telling_intervals(run.pinned));
+  require_enough(run, intervals.size());
+  const CorrectionFit fit = fit_correction(predicted_steps(run.pinned), intervals);
+  const std::string& base = run.scenario.cost_model.file;
+  say("corrected",
+      base.empty() ? "what the figures of " + run.hardware.name + " say" : printable(base));
+  say("fitted to", intervals_text(run.pinned, intervals) + "; an instant is uncertain by " +
+                       fixed_text(fit.instant_ns / 1e6, 1) + " ms");
+  const std::string remark = contradiction_remark(run);
+  if (!remark.empty()) say("remark", printable(remark));
+  say("there", errors_text(fit.factors, run.pinned, intervals));
+  if (fit.mean_abs_error > kPlausibleError) {
+    say("remark",
+        "that is far off still: the scenario may not be what was measured, or queued_ts "
+        "not the instant at which the engine saw a request");
+  }
+  if (options.until_s) print_check(options, fit.factors);
+  const std::string first = first_step_text(run, fit.factors);
+  if (!first.empty()) say("first step", first);
+  check_floor(run, fit.factors);
+  print_ranges(fit.factors);
+  if (options.out.empty()) return;
+  replace_file(options.out, file_of(run, fit, std::ssize(intervals)).to_json());
+  std::cout << "\ncost model: " << printable(options.out) << '\n';
+}
+
+}  // namespace metronome

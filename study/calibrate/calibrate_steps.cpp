@@ -1,0 +1,530 @@
+#include "study/calibrate/calibrate_steps.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "core/base/command_errors.h"
+#include "core/base/error.h"
+#include "core/config/catalogue.h"
+#include "core/metrics/gap_analysis.h"
+#include "core/metrics/recorded_steps.h"
+#include "core/model/model_catalogue.h"
+#include "core/scenario/engine_setup.h"
+#include "core/workload/workload_trace_parse.h"
+#include "reports/files/iteration_log.h"
+#include "reports/files/result_reader.h"
+#include "sim/cost/cost_model_file.h"
+#include "sim/cost/hardware_catalogue.h"
+#include "sim/replay/replay_file.h"
+#include "sim/roofline/roofline.h"
+#include "study/calibrate/calibrate_requests.h"
+#include "study/recorded/logged_run.h"
+
+namespace metronome {
+namespace {
+
+SourceLocation option(const char* name) { return {std::make_shared<const std::string>(name), 0}; }
+
+std::optional<HardwareSpec> known_hardware(const CalibrationSetup& setup,
+                                           const std::string& measured) {
+  if (!setup.hardware.empty()) return find_hardware(setup.hardware, option("--hardware"));
+  const std::vector<HardwareSpec> all = all_hardware();
+  if (const HardwareSpec* hardware = find_entry(all, measured)) return *hardware;
+  return std::nullopt;
+}
+
+// What a run with so many steps in flight tells. With one the host's handing over of a step is part
+// of its time, with two it mostly hides behind the step before; and with two only those gaps are
+// seen that a step was too short for. Where there are runs of both kinds, each tells what it shows
+// better.
+struct FolderUse {
+  bool has_steps = true;
+  bool has_gaps = true;
+};
+
+class StepReader {
+ public:
+  explicit StepReader(const CalibrationSetup& setup) : setup_(setup) {}
+
+  void read_folder(const std::string& path, const FolderUse& use);
+  void read_csv(const std::string& path);
+  void read_log(const std::string& path);
+  void read_requests(const std::string& path);
+  CalibrationSteps finish() { return std::move(all_); }
+
+ private:
+  void begin_source(const std::string& path, const ModelConfig& model, const std::string& hardware,
+                    std::int64_t tensor_parallel_size, const std::string& engine);
+  std::vector<StepFeatures> features_of(const StepPlan& plan) const;
+  void add_plan(const StepPlan& plan, TimeNs took, const std::string& name, std::size_t position);
+  void follow(const Scenario& scenario, const IterationLog& log);
+  void add_iterations(const IterationLog& log);
+  void add_step(MeasuredStep step, std::string name, std::size_t position, const StepPlan& plan);
+  void add_gaps(const RunRecord& record, std::int32_t async_depth);
+  void keep(const std::vector<RecordedStep>& steps) {
+    all_.recorded.insert(all_.recorded.end(), steps.begin(), steps.end());
+  }
+
+  const CalibrationSetup& setup_;
+  CalibrationSteps all_;
+  std::optional<RooflineCostModel> roofline_;
+};
+
+void StepReader::begin_source(const std::string& path, const ModelConfig& model,
+                              const std::string& hardware, std::int64_t tensor_parallel_size,
+                              const std::string& engine) {
+  const auto check = [&](const char* what, const std::string& own, const std::string& others) {
+    if (own == others) return;
+    throw ConfigError(path + ": " + what + ": is " + own + ", not " + others + " as in " +
+                      all_.sources.front() + "; allowed: runs of one kind");
+  };
+  if (!all_.sources.empty()) {
+    check("model", model.name, all_.model.name);
+    if (setup_.hardware.empty()) check("hardware", hardware, all_.hardware);
+    check("tensor_parallel_size", std::to_string(tensor_parallel_size),
+          std::to_string(all_.tensor_parallel_size));
+    check("engine", engine, all_.engine);
+  } else {
+    all_.model = model;
+    all_.spec = known_hardware(setup_, hardware);
+    all_.hardware = all_.spec ? all_.spec->name : hardware;
+    all_.tensor_parallel_size = tensor_parallel_size;
+    all_.engine = engine;
+    if (all_.spec) {
+      CostModelConfig config;
+      config.tensor_parallel_size = static_cast<std::int32_t>(tensor_parallel_size);
+      roofline_.emplace(model, *all_.spec, config);
+    }
+  }
+  all_.sources.push_back(path);
+}
+
+void StepReader::add_step(MeasuredStep step, std::string name, std::size_t position,
+                          const StepPlan& plan) {
+  if (roofline_) {
+    all_.floors_ns.push_back(static_cast<double>(roofline_->floor_ns(roofline_->step_work(plan))));
+  }
+  all_.steps.push_back(std::move(step));
+  all_.names.push_back(std::move(name));
+  all_.is_early.push_back(position < kNumEarly);
+}
+
+std::vector<StepFeatures> StepReader::features_of(const StepPlan& plan) const {
+  std::vector<StepFeatures> passes;
+  const std::span<const ScheduledChunk> chunks(plan.chunks);
+  for (const ForwardPass& pass : plan.passes) {
+    const auto begin = static_cast<std::size_t>(pass.begin);
+    const auto end = static_cast<std::size_t>(pass.end);
+    passes.push_back(pass_features(all_.model, chunks.subspan(begin, end - begin)));
+  }
+  return passes;
+}
+
+void StepReader::add_plan(const StepPlan& plan, TimeNs took, const std::string& name,
+                          std::size_t position) {
+  add_step({features_of(plan), static_cast<double>(took)}, name, position, plan);
+}
+
+// With one step in flight the host works from the end of a step to the start of the next, with two
+// from the end of the one before that; it is seen where the device waited for it. A request that
+// got tokens in both steps says that nothing else was waited for.
+void StepReader::add_gaps(const RunRecord& record, std::int32_t async_depth) {
+  const auto depth = static_cast<std::size_t>(async_depth);
+  for (std::size_t i = depth; i < record.steps.size(); ++i) {
+    const StepEntry& step = record.steps[i];
+    const StepEntry& before = record.steps[i - 1];
+    if (step.failed || before.failed || step.num_continued == 0) continue;
+    if (step.started_at <= before.finished_at) continue;
+    all_.gaps.push_back({static_cast<double>(step.started_at - record.steps[i - depth].finished_at),
+                         static_cast<double>(step.num_decode_tokens + step.num_prefill_chunks)});
+  }
+}
+
+void StepReader::read_folder(const std::string& path, const FolderUse& use) {
+  const StoredRun run = read_result(path);
+  require_steps(run);
+  const RunInfo& info = run.result.info;
+  const Scenario scenario = scenario_of(run);
+  const std::string& name = setup_.model.empty() ? scenario.model : setup_.model;
+  const std::string hardware = setup_.hardware.empty() ? info.hardware : setup_.hardware;
+  const std::int64_t tp = setup_.tensor_parallel_size > 0 ? setup_.tensor_parallel_size
+                                                          : std::int64_t{info.tensor_parallel_size};
+  begin_source(path, find_model(name, scenario.location_of("model")), hardware, tp,
+               "metronome " + info.backend);
+  if (use.has_gaps) add_gaps(run.record, scenario.engine.async_depth);
+  if (!use.has_steps) {
+    all_.remarks.push_back(path + ": ran with fewer steps in flight than others; its steps tell " +
+                           "the host's gap and are not fitted to");
+    return;
+  }
+  const std::vector<TimeNs> times = device_times(run.record);
+  RecordedSteps steps(run.record, resolved_step_shape(scenario));
+  StepPlan plan;
+  while (steps.next(plan)) {
+    const std::size_t at = steps.position();
+    const bool is_whole = steps.num_missing_decodes() == 0 && !run.record.steps[at].failed;
+    if (!is_whole || times[at] <= 0) {
+      ++all_.num_left_out;
+      continue;
+    }
+    add_plan(plan, times[at], path + ", step " + std::to_string(at), at);
+  }
+  const RecordedSetup setup{
+      .step_shape = resolved_step_shape(scenario),
+      .async_depth = scenario.engine.async_depth,
+      .cold_start_ns = std::llround(scenario.cost_model.cold_start_ms * 1e6),
+      .is_measured = info.backend != kBackendNames[0],
+  };
+  keep(replay_steps(run.record, setup));
+}
+
+// What lies between two known instants is one step of many passes.
+void StepReader::read_requests(const std::string& path) {
+  if (!setup_.model.empty() || setup_.tensor_parallel_size > 0) {
+    throw UsageError(
+        "--model and --tp: have no effect; allowed: what the scenario of a request "
+        "log says, and --set KEY=VALUE for it");
+  }
+  const RequestLogRun run =
+      follow_request_log(path, setup_.scenario, setup_.assignments, setup_.until_s);
+  const std::string& hardware = setup_.hardware.empty() ? run.hardware.name : setup_.hardware;
+  begin_source(path, run.model, hardware, run.scenario.cost_model.tensor_parallel_size, "");
+  const std::span<const PinnedInterval> telling = telling_intervals(run.pinned);
+  RecordedSteps steps(run.pinned.record, resolved_step_shape(run.scenario));
+  StepPlan plan;
+  for (const PinnedInterval& interval : telling) {
+    MeasuredStep together{{},
+                          static_cast<double>(interval.took),
+                          static_cast<std::int64_t>(interval.end - interval.begin)};
+    double floor_ns = 0;
+    bool is_whole = interval.took > 0;
+    while (steps.next(plan)) {
+      if (steps.position() < interval.begin) continue;
+      is_whole = is_whole && steps.num_missing_decodes() == 0;
+      for (const StepFeatures& pass : features_of(plan)) together.passes.push_back(pass);
+      if (roofline_) {
+        floor_ns += static_cast<double>(roofline_->floor_ns(roofline_->step_work(plan)));
+      }
+      if (steps.position() == interval.last()) break;
+    }
+    if (!is_whole) {
+      ++all_.num_left_out;
+      continue;
+    }
+    if (roofline_) all_.floors_ns.push_back(floor_ns);
+    all_.steps.push_back(std::move(together));
+    all_.names.push_back(path + ", steps " + std::to_string(interval.begin) + " to " +
+                         std::to_string(interval.last()));
+    all_.is_early.push_back(interval.begin < kNumEarly);
+  }
+  const std::string remark = contradiction_remark(run);
+  if (!remark.empty()) all_.remarks.push_back(remark);
+  all_.remarks.push_back(
+      "a request log tells the time of steps between two known instants together: held-out errors "
+      "and scatter are those of such stretches, which scatter less than their steps do");
+}
+
+// ---- CSV ----
+
+enum StepColumn : std::size_t {
+  kTokens,
+  kPairs,
+  kChunks,
+  kDecodes,
+  kKv,
+  kRows,
+  kIsGraph,
+  kSeconds,
+  kNumStepColumns,
+};
+
+std::vector<std::string_view> split(std::string_view line) {
+  std::vector<std::string_view> fields;
+  while (true) {
+    const std::size_t comma = line.find(',');
+    std::string_view field = line.substr(0, comma);
+    while (!field.empty() && field.front() == ' ') field.remove_prefix(1);
+    while (!field.empty() && field.back() == ' ') field.remove_suffix(1);
+    fields.push_back(field);
+    if (comma == std::string_view::npos) return fields;
+    line.remove_prefix(comma + 1);
+  }
+}
+
+double parse_number(const TraceLines& lines, std::string_view text, std::string_view field,
+                    double max) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  if (!is_number || !(value >= 0 && value <= max)) {
+    lines.fail(field, quote_for_message(text) + " is no number from 0 to " +
+                          std::to_string(std::llround(max)));
+  }
+  return value;
+}
+
+constexpr double kMaxContext = 1 << 24;
+
+// What can be no pass is a column in another unit or with another meaning.
+void check_pass(const TraceLines& lines, const StepFeatures& pass, double seconds) {
+  const double prefill_tokens = pass.tokens - pass.decodes;
+  const auto fail_unless = [&](bool is_good, const char* field, const char* allowed) {
+    if (!is_good) lines.fail(field, std::string("cannot be; allowed: ") + allowed);
+  };
+  fail_unless(pass.tokens >= 1, "tokens", "1 or more");
+  fail_unless(prefill_tokens >= pass.prefill_chunks, "tokens",
+              "one for each decode and prefill chunk, or more");
+  fail_unless((prefill_tokens > 0) == (pass.prefill_chunks > 0), "prefill_chunks",
+              "0 where every token is a decode, else 1 or more");
+  fail_unless(pass.pairs >= prefill_tokens && pass.pairs <= prefill_tokens * kMaxContext, "pairs",
+              "for each token of a prefill chunk 1 to 16777216");
+  fail_unless(pass.decode_kv >= pass.decodes && pass.decode_kv <= pass.decodes * kMaxContext, "kv",
+              "for each decode 1 to 16777216");
+  fail_unless(pass.rows <= pass.decodes + pass.prefill_chunks, "rows",
+              "one for each decode and each chunk that ends its prompt");
+  fail_unless(!pass.is_graph || pass.prefill_chunks == 0, "graph",
+              "0 for a pass with prefill chunks");
+  fail_unless(seconds > 0, "seconds", "more than 0");
+}
+
+// A pass with these features, as nearly as whole positions allow, and not above them: chunks of
+// equal length behind equal contexts, decodes of equal contexts.
+StepPlan plan_like(const StepFeatures& pass) {
+  StepPlan plan;
+  const auto num_decodes = std::llround(pass.decodes);
+  for (std::int64_t i = 0; i < num_decodes; ++i) {
+    const auto context = static_cast<std::int32_t>(pass.decode_kv / pass.decodes);
+    plan.chunks.push_back({kNoRequest, std::max(context - 1, 0), 1, ChunkKind::Decode, true});
+  }
+  const auto num_chunks = std::llround(pass.prefill_chunks);
+  auto num_left = std::llround(pass.tokens - pass.decodes);
+  for (std::int64_t i = num_chunks; i > 0; --i) {
+    const std::int64_t n = num_left / i;
+    num_left -= n;
+    const double pairs = pass.pairs / pass.prefill_chunks;
+    const auto count = static_cast<double>(n);
+    const double position = std::max(0.0, (pairs - count * (count + 1) / 2) / count);
+    const bool has_row = std::llround(pass.rows) - num_decodes >= i;
+    plan.chunks.push_back({kNoRequest, static_cast<std::int32_t>(position),
+                           static_cast<std::int32_t>(n), ChunkKind::Prefill, has_row});
+  }
+  plan.passes.push_back({0, static_cast<std::int32_t>(plan.chunks.size())});
+  return plan;
+}
+
+// ---- vLLM's log of iterations ----
+
+std::string iteration_name(const IterationLog& log, const LoggedIteration& iteration) {
+  return log.path + ":" + std::to_string(iteration.line);
+}
+
+void StepReader::read_log(const std::string& path) {
+  const IterationLog log = read_iteration_log(path);
+  if (setup_.scenario.empty()) return add_iterations(log);
+  ScenarioFile file = load_scenario(setup_.scenario, setup_.assignments, std::nullopt);
+  if (file.variants.size() != 1) {
+    throw UsageError("--scenario: " + setup_.scenario + " has " +
+                     std::to_string(file.variants.size()) + " variants; allowed: one");
+  }
+  Scenario& scenario = file.variants.front();
+  if (!setup_.hardware.empty()) scenario.hardware = setup_.hardware;
+  follow(scenario, log);
+}
+
+void StepReader::follow(const Scenario& scenario, const IterationLog& log) {
+  const LoggedRun run = run_logged(scenario, log);
+  std::string hardware = scenario.hardware.empty() ? "unknown" : scenario.hardware;
+  if (scenario.hardware.empty() && !scenario.cost_model.file.empty()) {
+    const SourceLocation where = scenario.location_of("cost_model.file");
+    hardware = find_cost_model_file(scenario.cost_model.file, where).hardware;
+  }
+  const std::int64_t tp = setup_.tensor_parallel_size > 0
+                              ? setup_.tensor_parallel_size
+                              : std::int64_t{scenario.cost_model.tensor_parallel_size};
+  begin_source(log.path, find_model(scenario.model, scenario.location_of("model")), hardware, tp,
+               "vllm");
+  RecordedSteps steps(run.record, resolved_step_shape(scenario));
+  StepPlan plan;
+  while (steps.next(plan) && static_cast<std::int64_t>(steps.position()) < run.num_equal) {
+    const std::size_t at = steps.position();
+    const LoggedIteration& logged = log.iterations[at];
+    if (steps.num_missing_decodes() > 0 || !logged.is_plausible()) {
+      ++all_.num_left_out;
+      continue;
+    }
+    add_plan(plan, logged.elapsed_ns, iteration_name(log, logged), at);
+  }
+  const RecordedSetup setup{.step_shape = resolved_step_shape(scenario)};
+  std::vector<RecordedStep> recorded = replay_steps(run.record, setup);
+  recorded.resize(std::min(recorded.size(), static_cast<std::size_t>(run.num_equal)));
+  for (std::size_t i = 0; i < recorded.size(); ++i) {
+    recorded[i].gap_ns = kNoTime;  // the log does not have it
+    if (!log.iterations[i].is_plausible()) recorded[i].composition = 0;
+  }
+  keep(recorded);
+  if (!run.first_difference) return;
+  const LoggedIteration& logged = run.first_difference->logged;
+  all_.remarks.push_back(
+      iteration_name(log, logged) + ": iteration " + std::to_string(logged.number) + " has " +
+      composition_text(logged.num_context_requests, logged.num_context_tokens,
+                       logged.num_generation_requests, logged.num_generation_tokens) +
+      ", where " + setup_.scenario + " gives " +
+      (run.first_difference->simulated.empty() ? "nothing to compute"
+                                               : run.first_difference->simulated) +
+      "; what follows is left out");
+}
+
+void StepReader::add_iterations(const IterationLog& log) {
+  if (setup_.model.empty()) {
+    throw UsageError("calibrate: " + log.path +
+                     " does not say which model was measured; allowed: --model NAME beside it, or "
+                     "--scenario FILE with what served which requests");
+  }
+  if (!all_.sources.empty() && all_.knows_contexts) {
+    throw UsageError("calibrate: " + log.path + " does not say how long contexts were, " +
+                     all_.sources.front() + " does; allowed: one kind, or --scenario FILE");
+  }
+  begin_source(log.path, find_model(setup_.model, option("--model")),
+               setup_.hardware.empty() ? "unknown" : setup_.hardware,
+               std::max<std::int64_t>(1, setup_.tensor_parallel_size), "vllm");
+  all_.knows_contexts = false;
+  for (std::size_t i = 0; i < log.iterations.size(); ++i) {
+    const LoggedIteration& logged = log.iterations[i];
+    if (!logged.is_plausible()) {
+      ++all_.num_left_out;
+      continue;
+    }
+    StepFeatures pass;
+    pass.tokens = logged.num_context_tokens + logged.num_generation_tokens;
+    pass.prefill_chunks = logged.num_context_requests;
+    pass.decodes = logged.num_generation_requests;
+    pass.is_graph = logged.num_context_requests == 0;
+    add_step({{pass}, static_cast<double>(logged.elapsed_ns)}, iteration_name(log, logged), i,
+             plan_like(pass));
+  }
+  all_.remarks.push_back(
+      "without --scenario nobody knows how long contexts were: what attention costs is taken for "
+      "tokens and decodes as these were on average, which holds for such requests only");
+}
+
+void StepReader::read_csv(const std::string& path) {
+  if (setup_.model.empty()) {
+    throw UsageError("calibrate: " + path +
+                     " does not say which model was measured; allowed: --model NAME beside it");
+  }
+  const std::optional<std::string> text = read_file(path);
+  if (!text) throw ConfigError(path + ": cannot be read; allowed: a result folder, or a CSV");
+  TraceLines lines(*text, std::make_shared<const std::string>(path));
+  if (!lines.next()) throw ConfigError(path + ": is empty; allowed: " + kStepColumns);
+  const std::vector<std::string_view> names = split(kStepColumns);
+  const std::vector<std::string_view> header = split(lines.line());
+  std::array<std::size_t, kNumStepColumns> places{};
+  for (std::size_t c = 0; c < names.size(); ++c) {
+    const auto found = std::find(header.begin(), header.end(), names[c]);
+    if (found == header.end()) {
+      lines.fail(names[c], std::string("is no column; allowed: ") + kStepColumns);
+    }
+    places[c] = static_cast<std::size_t>(found - header.begin());
+  }
+  begin_source(path, find_model(setup_.model, option("--model")),
+               setup_.hardware.empty() ? "unknown" : setup_.hardware,
+               std::max<std::int64_t>(1, setup_.tensor_parallel_size), "");
+  for (std::size_t row = 0; lines.next(); ++row) {
+    const std::vector<std::string_view> fields = split(lines.line());
+    if (fields.size() != header.size()) {
+      lines.fail(header.back(), "the line has " + std::to_string(fields.size()) + " fields, not " +
+                                    std::to_string(header.size()));
+    }
+    const auto number = [&](StepColumn column, double max) {
+      return parse_number(lines, fields[places[column]], names[column], max);
+    };
+    const auto count = [&](StepColumn column, std::int64_t max) {
+      return static_cast<double>(
+          parse_trace_integer(lines, fields[places[column]], names[column], 0, max));
+    };
+    constexpr std::int64_t kMaxTokens = 1 << 20;
+    const StepFeatures pass{.tokens = count(kTokens, kMaxTokens),
+                            .pairs = number(kPairs, 1e14),
+                            .prefill_chunks = count(kChunks, kMaxTokens),
+                            .decodes = count(kDecodes, kMaxTokens),
+                            .decode_kv = number(kKv, 1e12),
+                            .rows = count(kRows, kMaxTokens),
+                            .is_graph = count(kIsGraph, 1) > 0};
+    const double seconds = number(kSeconds, 3600);
+    check_pass(lines, pass, seconds);
+    add_step({{pass}, seconds * 1e9}, path + ":" + std::to_string(lines.number()), row,
+             plan_like(pass));
+  }
+}
+
+std::int32_t async_depth_of(const std::string& folder) {
+  StoredRun run;
+  run.folder = folder;
+  run.result.info = read_result_info(folder);
+  return scenario_of(run).engine.async_depth;
+}
+
+struct Source {
+  std::string path;
+  bool is_folder = false;
+  std::int32_t async_depth = 0;  // of a folder's run
+};
+
+// In the order given; of a folder the runs in it.
+std::vector<Source> find_sources(const std::vector<std::string>& paths) {
+  std::vector<Source> sources;
+  for (const std::string& path : paths) {
+    if (path_exists(path) && !is_folder(path)) {
+      sources.push_back({path, false, 0});
+      continue;
+    }
+    for (const std::string& folder : result_folders(path)) {
+      sources.push_back({folder, true, async_depth_of(folder)});
+    }
+  }
+  return sources;
+}
+
+}  // namespace
+
+CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
+                                        const CalibrationSetup& setup) try {
+  StepReader reader(setup);
+  const std::vector<Source> sources = find_sources(paths);
+  std::int32_t fewest = INT32_MAX;
+  std::int32_t most = 0;
+  for (const Source& source : sources) {
+    if (!source.is_folder) continue;
+    fewest = std::min(fewest, source.async_depth);
+    most = std::max(most, source.async_depth);
+  }
+  for (const Source& source : sources) {
+    if (source.is_folder) {
+      reader.read_folder(source.path, {source.async_depth == most, source.async_depth == fewest});
+    } else if (is_iteration_log(source.path)) {
+      reader.read_log(source.path);
+    } else if (is_request_log(source.path)) {
+      reader.read_requests(source.path);
+    } else {
+      reader.read_csv(source.path);
+    }
+  }
+  CalibrationSteps all = reader.finish();
+  if (all.steps.size() < kMinSteps) {
+    throw UsageError("calibrate: got " + std::to_string(all.steps.size()) + " steps" +
+                     (all.num_left_out > 0 ? " and left out " + std::to_string(all.num_left_out) +
+                                                 " that failed, or took an implausible time"
+                                           : std::string()) +
+                     "; allowed: at least " + std::to_string(kMinSteps));
+  }
+  return all;
+} catch (const UnplacedConfigError& error) {
+  throw ConfigError("--hardware: " + error.message());
+}
+
+}  // namespace metronome

@@ -1,0 +1,370 @@
+#include "study/decisions/decision_case.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/config/config_limits.h"
+#include "core/config/config_reader.h"
+#include "core/engine/policy_registry.h"
+#include "core/engine/step_plan.h"
+#include "core/scenario/scenario_keys.h"
+
+namespace metronome {
+namespace {
+
+using Names = std::span<const std::string_view>;
+
+constexpr std::string_view kCaseKeys[] = {"seed", "config", "requests"};
+constexpr std::string_view kStepsKey[] = {"steps"};
+constexpr std::string_view kVllmKeys[] = {"block_size",
+                                          "max_num_seqs",
+                                          "max_num_batched_tokens",
+                                          "max_model_len",
+                                          "num_blocks",
+                                          "enable_prefix_caching",
+                                          "long_prefill_token_threshold",
+                                          "enable_chunked_prefill",
+                                          "policy",
+                                          "scheduler_reserve_full_isl"};
+constexpr std::string_view kVllmOptionalKeys[] = {"async_depth", "sliding_window", "watermark",
+                                                  "evict_unhashed_first"};
+constexpr std::string_view kNanoVllmKeys[] = {"block_size", "max_num_seqs",
+                                              "max_num_batched_tokens", "num_blocks"};
+constexpr std::string_view kSarathiKeys[] = {"scheduler",  "block_size",        "max_num_seqs",
+                                             "chunk_size", "dynamic",           "max_model_len",
+                                             "num_blocks", "max_batched_tokens"};
+constexpr std::string_view kDynamicKeys[] = {"low", "high", "max_tokens", "stages"};
+constexpr std::string_view kRequestKeys[] = {"id", "arrival_step", "prompt", "max_tokens"};
+constexpr std::string_view kSarathiRequestKeys[] = {"id", "arrival_step", "max_tokens",
+                                                    "prompt_len"};
+constexpr std::string_view kVllmRequestKeys[] = {"priority"};
+// What the logs call the schedulers that Sarathi-Serve carries, and the policies that they are
+// here.
+constexpr std::string_view kSarathiSchedulers[] = {"sarathi", "vllm0", "orca", "simple_chunking"};
+constexpr std::string_view kSarathiPolicies[] = {"sarathi", "vllm_prefill_first", "orca",
+                                                 "simple_chunking"};
+constexpr std::string_view kVllm0 = "vllm_prefill_first";
+
+constexpr std::int64_t kMaxRequests = 1'000'000;  // the ids of output tokens grow with it
+constexpr std::int32_t kMaxBlockSize = 65536;
+
+// The fields are read one by one; what is said of a key stands in the message.
+constexpr const char* kNoDoc = "";
+
+// JSON as the tree that ConfigReader takes, so that all complaints read alike.
+ConfigNode to_node(const Json& value, const SourceLocation& where) {
+  ConfigNode node;
+  node.where = where;
+  if (value.is_object()) {
+    node.kind = ConfigNode::Kind::Map;
+    for (const auto& [key, item] : value.items()) {
+      node.entries.emplace_back(key, to_node(item, where));
+    }
+  } else if (value.is_array()) {
+    node.kind = ConfigNode::Kind::Sequence;
+    for (const Json& item : value) node.items.push_back(to_node(item, where));
+  } else if (!value.is_null()) {
+    node.kind = ConfigNode::Kind::Scalar;
+    node.is_quoted = value.is_string();
+    node.scalar = node.is_quoted ? value.get<std::string>() : value.dump();
+  }
+  return node;
+}
+
+Json parse_line(const std::string& line, const SourceLocation& where) {
+  try {
+    return Json::parse(line, {.max_depth = 16, .keys_once = true});
+  } catch (const JsonError& error) {
+    if (error.reason() == JsonError::Reason::TooDeep) {
+      fail_config(where, "", "is nested too deeply; allowed: 16 levels");
+    }
+    if (error.reason() == JsonError::Reason::KeyTwice) {
+      fail_config(where, error.key(), "appears twice; allowed: once");
+    }
+    const bool is_cut = error.byte() > line.size();
+    fail_config(where, "character " + std::to_string(error.byte()),
+                is_cut ? "the line ends inside its JSON object; allowed: one whole object per line"
+                       : "not JSON; allowed: one object per line");
+  }
+}
+
+std::string dotted(const std::string& path, std::string_view key) {
+  return path.empty() ? std::string(key) : path + "." + std::string(key);
+}
+
+void require_keys(const ConfigNode& section, const std::string& path, Names keys) {
+  for (const std::string_view key : keys) {
+    if (section.find(key) != nullptr) continue;
+    fail_config(section.where, dotted(path, key),
+                "required key is missing; allowed: all of " + join_names(keys));
+  }
+}
+
+// A reader of a mapping that has all of `required`, and else only keys of `optional`. Of a key with
+// a slip in its name it is said that it is unknown, rather than that another one is missing.
+ConfigReader open_mapping(const ConfigNode& node, const std::string& path, Names required,
+                          Names optional) {
+  ConfigReader reader(node, path);
+  for (const Names names : {required, optional}) {
+    for (const std::string_view name : names) reader.take(std::string(name).c_str());
+  }
+  reader.finish();
+  require_keys(node, path, required);
+  return reader;
+}
+
+void read_cache(ConfigReader& reader, EngineSetup& setup) {
+  reader.integer("block_size", setup.kv_cache.block_size, 1, kMaxBlockSize, kNoDoc);
+  reader.integer("num_blocks", setup.kv_cache.num_blocks, 1, kMaxBlocks, kNoDoc);
+  reader.integer("max_num_seqs", setup.max_num_seqs, 1, kMaxSeqs, kNoDoc);
+}
+
+void read_budget(ConfigReader& reader, const char* key, std::optional<std::int64_t>& budget) {
+  std::int64_t value = 0;
+  reader.integer(key, value, 1, kMaxTokens, kNoDoc);
+  budget = value;
+}
+
+// A request of the longest model length still has room for one token.
+void read_max_model_len(ConfigReader& reader, EngineSetup& setup) {
+  reader.integer("max_model_len", setup.max_model_len, 2, kMaxTokens, kNoDoc);
+}
+
+// Returns the watermark, a share of the blocks.
+std::optional<double> read_vllm_config(ConfigReader& reader, EngineSetup& setup) {
+  setup.scheduler.policy = "vllm";
+  read_cache(reader, setup);
+  read_budget(reader, "max_num_batched_tokens", setup.scheduler.max_num_batched_tokens);
+  read_max_model_len(reader, setup);
+  reader.boolean("enable_prefix_caching", setup.kv_cache.enable_prefix_caching, kNoDoc);
+  VllmConfig& vllm = setup.scheduler.vllm;
+  reader.integer("long_prefill_token_threshold", vllm.long_prefill_token_threshold, 0, kMaxTokens,
+                 kNoDoc);
+  reader.boolean("enable_chunked_prefill", vllm.enable_chunked_prefill, kNoDoc);
+  reader.choice("policy", vllm.scheduling_policy, kVllmPolicies, kNoDoc);
+  reader.boolean("scheduler_reserve_full_isl", vllm.scheduler_reserve_full_isl, kNoDoc);
+  reader.integer("async_depth", setup.async_depth, 1, kMaxInFlight, kNoDoc);
+  reader.integer("sliding_window", setup.kv_cache.sliding_window, 1, kMaxTokens, kNoDoc);
+  reader.boolean("evict_unhashed_first", vllm.evict_unhashed_first, kNoDoc);
+  std::optional<double> watermark;
+  reader.optional_number("watermark", watermark, 0, 1, kNoDoc);
+  return watermark;
+}
+
+void read_nano_vllm_config(ConfigReader& reader, EngineSetup& setup) {
+  setup.scheduler.policy = "nano_vllm";
+  setup.kv_cache.enable_prefix_caching = true;
+  read_cache(reader, setup);
+  read_budget(reader, "max_num_batched_tokens", setup.scheduler.max_num_batched_tokens);
+}
+
+void read_sarathi_config(ConfigReader& reader, const ConfigNode& section, EngineSetup& setup) {
+  SarathiConfig& sarathi = setup.scheduler.sarathi;
+  int scheduler = 0;
+  reader.choice("scheduler", scheduler, kSarathiSchedulers, kNoDoc);
+  setup.scheduler.policy = kSarathiPolicies[scheduler];
+  read_cache(reader, setup);
+  reader.integer("chunk_size", sarathi.chunk_size, 1, kMaxTokens, kNoDoc);
+  read_max_model_len(reader, setup);
+  std::optional<std::int64_t> budget;
+  read_budget(reader, "max_batched_tokens", budget);
+  if (setup.scheduler.policy == kVllm0) setup.scheduler.max_num_batched_tokens = budget;
+  reader.boolean("dynamic", sarathi.enable_dynamic_chunking_schedule, kNoDoc);
+  if (sarathi.enable_dynamic_chunking_schedule) require_keys(section, "config", kDynamicKeys);
+  for (const std::string_view key : kDynamicKeys) {
+    if (sarathi.enable_dynamic_chunking_schedule || section.find(key) == nullptr) continue;
+    fail_config(section.where, dotted("config", key),
+                "has no use without dynamic chunking; allowed: with dynamic = true");
+  }
+  reader.integer("low", sarathi.low_chunk_size, 32, kMaxTokens, kNoDoc);
+  reader.integer("high", sarathi.high_chunk_size, 32, kMaxTokens, kNoDoc);
+  reader.integer("max_tokens", sarathi.chunk_schedule_max_tokens, 1, kMaxTokens, kNoDoc);
+  reader.integer("stages", sarathi.chunk_schedule_stages, 1, 1024, kNoDoc);
+}
+
+// Returns the watermark, a share of the blocks, where the case gives it.
+std::optional<double> read_config(const ConfigNode& section, DecisionCase& result) {
+  const std::string path = "config";
+  EngineSetup& setup = result.setup;
+  switch (result.engine) {
+    case DecisionEngine::Vllm: {
+      ConfigReader reader = open_mapping(section, path, kVllmKeys, kVllmOptionalKeys);
+      return read_vllm_config(reader, setup);
+    }
+    case DecisionEngine::NanoVllm: {
+      ConfigReader reader = open_mapping(section, path, kNanoVllmKeys, {});
+      read_nano_vllm_config(reader, setup);
+      break;
+    }
+    case DecisionEngine::Sarathi: {
+      ConfigReader reader = open_mapping(section, path, kSarathiKeys, kDynamicKeys);
+      read_sarathi_config(reader, section, setup);
+      break;
+    }
+  }
+  return std::nullopt;
+}
+
+// The prompt's ids, one at least; with vLLM there is room for one output token.
+void read_prompt(ConfigReader& reader, const DecisionCase& c, const SourceLocation& where,
+                 const std::string& path, DecisionRequest& request) {
+  std::vector<std::int64_t> ids;
+  reader.integers("prompt", ids, 0, INT32_MAX, kNoDoc);
+  const std::int64_t max_len =
+      c.engine == DecisionEngine::Vllm ? c.setup.max_model_len - 1 : kMaxTokens;
+  const auto num_tokens = static_cast<std::int64_t>(ids.size());
+  if (num_tokens < 1 || num_tokens > max_len) {
+    fail_config(
+        where, dotted(path, "prompt"),
+        "has " + std::to_string(num_tokens) + " tokens; allowed: " + describe_range(1, max_len));
+  }
+  request.spec.num_prompt_tokens = static_cast<std::int32_t>(num_tokens);
+  for (const std::int64_t id : ids) request.prompt.push_back(TokenId(static_cast<int>(id)));
+}
+
+void read_id(ConfigReader& reader, const ConfigNode& node, const std::string& path,
+             std::set<std::string>& taken, std::string& id) {
+  reader.text("id", id, kNoDoc);
+  const std::string key = dotted(path, "id");
+  const ConfigNode& value = *node.find("id");
+  if (!value.is_quoted) {
+    fail_config(node.where, key, "must be a string, got " + value.describe() + "; allowed: \"ID\"");
+  }
+  if (!taken.insert(id).second) {
+    fail_config(node.where, key, "'" + id + "' is taken; allowed: ids that differ");
+  }
+}
+
+DecisionRequest read_request(const ConfigNode& node, const std::string& path, const DecisionCase& c,
+                             std::set<std::string>& taken) {
+  const bool is_sarathi = c.engine == DecisionEngine::Sarathi;
+  const bool is_vllm = c.engine == DecisionEngine::Vllm;
+  ConfigReader reader =
+      open_mapping(node, path, is_sarathi ? Names(kSarathiRequestKeys) : Names(kRequestKeys),
+                   is_vllm ? Names(kVllmRequestKeys) : Names());
+  DecisionRequest request;
+  RequestSpec& spec = request.spec;
+  read_id(reader, node, path, taken, request.id);
+  reader.integer("arrival_step", request.arrival_step, 0, kMaxArrivalStep, kNoDoc);
+  if (is_sarathi) {
+    reader.integer("prompt_len", spec.num_prompt_tokens, 1, kMaxTokens, kNoDoc);
+  } else {
+    read_prompt(reader, c, node.where, path, request);
+  }
+  reader.integer("max_tokens", spec.max_output_tokens, 1, kMaxTokens, kNoDoc);
+  if (is_vllm) {
+    reader.integer("priority", spec.priority, INT32_MIN, INT32_MAX, kNoDoc);
+    spec.max_output_tokens =
+        std::min(spec.max_output_tokens, c.setup.max_model_len - spec.num_prompt_tokens);
+  }
+  return request;
+}
+
+void read_requests(const ConfigNode& list, DecisionCase& result) {
+  const std::string path = "requests";
+  if (list.kind != ConfigNode::Kind::Sequence) {
+    fail_config(list.where, path,
+                "must be a list, got " + list.describe() + "; allowed: one request or more");
+  }
+  const auto num_requests = static_cast<std::int64_t>(list.items.size());
+  if (num_requests < 1 || num_requests > kMaxRequests) {
+    fail_config(list.where, path,
+                "has " + std::to_string(num_requests) +
+                    " requests; allowed: " + describe_range(1, kMaxRequests));
+  }
+  std::set<std::string> taken;
+  for (const ConfigNode& item : list.items) {
+    const std::size_t i = result.requests.size();
+    result.requests.push_back(read_request(item, path + "." + std::to_string(i), result, taken));
+    result.requests.back().spec.arrival = static_cast<TimeNs>(i);
+  }
+}
+
+void take_steps(const Json& steps, DecisionCase& result) {
+  result.has_steps = true;
+  if (!steps.is_array()) {
+    fail_config(result.where, "steps", "must be a list; allowed: one object per step");
+  }
+  for (const Json& step : steps) {
+    if (!step.is_object()) {
+      fail_config(result.where, "steps." + std::to_string(result.steps_json.size()),
+                  "must be an object; allowed: the fields of a step");
+    }
+    result.steps_json.push_back(step.dump());
+  }
+}
+
+// What the engine's defaults say where the case says nothing.
+void complete_setup(std::optional<double> watermark, DecisionCase& result) {
+  EngineSetup& setup = result.setup;
+  if (result.engine == DecisionEngine::NanoVllm) {
+    for (const DecisionRequest& request : result.requests) {
+      setup.max_model_len = std::max(
+          setup.max_model_len, request.spec.num_prompt_tokens + request.spec.max_output_tokens);
+    }
+  }
+  const PolicyInfo* policy = find_policy(setup.scheduler.policy);
+  METRONOME_CHECK(policy != nullptr, "the registry has no policy " + setup.scheduler.policy);
+  setup.kv_cache.watermark_blocks = watermark_blocks(*policy, watermark, setup.kv_cache.num_blocks);
+  setup.step_shape = policy->natural_shape;
+  arrange_cache(*policy, setup);
+}
+
+DecisionCase read_case(DecisionEngine engine, const std::string& line,
+                       const SourceLocation& where) {
+  DecisionCase result;
+  result.engine = engine;
+  result.where = where;
+  Json json = parse_line(line, where);
+  if (const Json* steps = json.find("steps")) {
+    take_steps(*steps, result);
+    json.erase("steps");  // they are most of the text, and nothing that ConfigReader reads
+  }
+  const ConfigNode root = to_node(json, where);
+  ConfigReader reader = open_mapping(root, "", kCaseKeys, kStepsKey);
+  reader.integer("seed", result.seed, 0, kMaxSeed, kNoDoc);
+  const std::optional<double> watermark = read_config(*reader.take("config"), result);
+  read_requests(*reader.take("requests"), result);
+  result.config_json = json.at("config").dump();
+  result.requests_json = json.at("requests").dump();
+  complete_setup(watermark, result);
+  return result;
+}
+
+}  // namespace
+
+void for_each_decision_case(DecisionEngine engine, const std::string& path,
+                            const std::function<void(const DecisionCase&)>& visit) {
+  SourceLocation where{std::make_shared<const std::string>(path), 0};
+  const auto fail_file = [&where](const std::string& problem) {
+    fail_config({where.file, 0}, "", problem + "; allowed: cases in JSON, one a line");
+  };
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::size_t num_cases = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++where.line;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const DecisionCase c = read_case(engine, line, where);
+    try {
+      visit(c);
+    } catch (const InvariantError& error) {
+      throw InvariantError(where.to_string() + ": " + error.what());
+    }
+    ++num_cases;
+  }
+  // At the end of a file that could be read, eof is set and nothing else went wrong.
+  if (!file.is_open() || file.bad() || !file.eof()) {
+    fail_file(std::string("cannot be read (") + (errno != 0 ? std::strerror(errno) : "read error") +
+              ")");
+  }
+  if (num_cases == 0) fail_file("holds no cases");
+}
+
+}  // namespace metronome

@@ -1,0 +1,48 @@
+// One line of a decision log: the workload of a case as the scheduling core takes it, and the steps
+// that were recorded on it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config/config_node.h"
+#include "core/engine/engine.h"
+#include "core/engine/request.h"
+
+namespace metronome {
+
+enum class DecisionEngine : std::uint8_t { Vllm, NanoVllm, Sarathi };
+constexpr std::string_view kDecisionEngines[] = {"vllm", "nano_vllm", "sarathi"};
+
+struct DecisionRequest {
+  std::string id;
+  std::int64_t arrival_step = 0;
+  RequestSpec spec;             // arrival: its place in the list, vLLM's tie-breaker
+  std::vector<TokenId> prompt;  // empty where only lengths are recorded
+};
+
+struct DecisionCase {
+  DecisionEngine engine = DecisionEngine::Vllm;
+  SourceLocation where;
+  std::int64_t seed = 0;
+  EngineSetup setup;
+  std::vector<DecisionRequest> requests;  // as listed, not in order of arrival
+  // As they stand in the file, in compact JSON.
+  std::string config_json;
+  std::string requests_json;
+  bool has_steps = false;
+  std::vector<std::string> steps_json;  // objects
+};
+
+// A request arrives at most so many steps after the first one.
+constexpr std::int64_t kMaxArrivalStep = 100'000;
+
+// Calls `visit` for each case, in the order of the file. Throws ConfigError for an unreadable file,
+// one without cases, and at the first line that is not JSON or no case of the engine.
+void for_each_decision_case(DecisionEngine engine, const std::string& path,
+                            const std::function<void(const DecisionCase&)>& visit);
+
+}  // namespace metronome

@@ -1,0 +1,389 @@
+#include "study/decisions/decisions.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <ostream>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/config/config_reader.h"
+#include "core/engine/kv/prefix_hash.h"
+#include "core/engine/policy_registry.h"
+#include "core/engine/scheduler.h"
+#include "core/workload/workload.h"
+#include "study/decisions/decision_case.h"
+
+namespace metronome {
+namespace {
+
+// A case is given up after so many steps in which no request arrived or ended.
+constexpr std::int64_t kMaxStepsWithoutEnd = kMaxArrivalStep;
+
+// The list's requests by RequestId: the core numbers them as they are submitted.
+std::vector<std::size_t> submission_order(const DecisionCase& c) {
+  std::vector<std::size_t> order(c.requests.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return c.requests[a].arrival_step < c.requests[b].arrival_step;
+  });
+  return order;
+}
+
+Workload workload_of(const DecisionCase& c, const std::vector<std::size_t>& order) {
+  Workload workload;
+  for (const std::size_t i : order) {
+    const DecisionRequest& request = c.requests[i];
+    workload.requests.push_back(request.spec);
+    if (request.prompt.empty()) continue;
+    workload.token_begin.push_back(workload.token_ids.size());
+    workload.token_ids.insert(workload.token_ids.end(), request.prompt.begin(),
+                              request.prompt.end());
+  }
+  if (!workload.token_begin.empty()) workload.token_begin.push_back(workload.token_ids.size());
+  return workload;
+}
+
+Json json_of(const BlockTable& table) {
+  Json ids = Json::array();
+  for (const BlockId block : table) ids.push_back(index(block));
+  return ids;
+}
+
+// Runs one case step by step.
+class Replay {
+ public:
+  explicit Replay(const DecisionCase& c);
+
+  bool has_ended() const { return is_stuck_ || num_ended_ == case_.requests.size(); }
+  // One step, as the engine's log has it. Requires that the case has not ended. Throws ConfigError
+  // when the engine goes on and on without ending a request.
+  Json step();
+
+ private:
+  void add_arrivals();
+  std::vector<RequestId> commit_oldest();  // those that ended
+  bool is_waiting_for_nothing(const StepPlan& plan) const;
+  void check_progress(bool has_progressed);
+
+  Json log_of(const StepPlan& plan) const;
+  Json vllm_log(const StepPlan& plan) const;
+  Json nano_vllm_log(const StepPlan& plan) const;
+  Json sarathi_log(const StepPlan& plan) const;
+
+  std::size_t place_of(RequestId id) const { return order_[index(id)]; }  // in the list
+  const std::string& name_of(RequestId id) const { return case_.requests[place_of(id)].id; }
+  std::vector<RequestId> in_list_order(std::vector<RequestId> ids) const;
+  Json names_of(const std::vector<RequestId>& ids) const;
+  Json names_of(const std::vector<Request*>& requests) const;
+  Json tokens_of(const StepPlan& plan) const;
+  Json admitted_positions(const StepPlan& plan) const;
+  Json tables_of(const Request& request) const;
+
+  const DecisionCase& case_;
+  std::vector<std::size_t> order_;  // place in the list, by RequestId
+  Workload workload_;
+  PrefixHasher hasher_;
+  KvCacheManager kv_cache_;
+  RequestTable requests_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::deque<StepPlan> in_flight_;  // oldest first
+  CommitReport report_;
+  std::int64_t step_ = 0;
+  std::int64_t last_progress_ = 0;  // step
+  std::size_t num_ended_ = 0;
+  bool is_stuck_ = false;
+};
+
+Replay::Replay(const DecisionCase& c)
+    : case_(c),
+      order_(submission_order(c)),
+      workload_(workload_of(c, order_)),
+      hasher_(&workload_),
+      kv_cache_(c.setup.kv_cache, &hasher_) {
+  const SchedulerContext context = {.config = c.setup.scheduler,
+                                    .max_num_seqs = c.setup.max_num_seqs,
+                                    .max_model_len = c.setup.max_model_len,
+                                    .step_shape = c.setup.step_shape,
+                                    .kv_cache = kv_cache_,
+                                    .requests = requests_};
+  scheduler_ = find_policy(c.setup.scheduler.policy)->make(context);
+}
+
+Json Replay::step() {
+  const std::size_t num_before = requests_.size() + num_ended_;
+  add_arrivals();
+  StepPlan& plan = in_flight_.emplace_back();
+  scheduler_->plan(plan, step_, step_);
+  num_ended_ += plan.refused.size();
+  Json log = log_of(plan);
+  is_stuck_ = is_waiting_for_nothing(plan);
+
+  const bool is_empty = plan.empty();
+  if (is_empty) in_flight_.pop_back();
+  const bool is_full = in_flight_.size() == static_cast<std::size_t>(case_.setup.async_depth);
+  std::vector<RequestId> ended;
+  if (is_full || (is_empty && !in_flight_.empty())) ended = commit_oldest();
+  if (!log.contains("idle")) log["finished"] = names_of(in_list_order(ended));
+  if (is_stuck_) log["stuck"] = true;
+  check_progress(requests_.size() + num_ended_ > num_before);
+  ++step_;
+  return log;
+}
+
+void Replay::add_arrivals() {
+  while (requests_.size() < order_.size()) {
+    const DecisionRequest& next = case_.requests[order_[requests_.size()]];
+    if (next.arrival_step > step_) return;
+    scheduler_->enqueue(requests_.add(next.spec));
+  }
+}
+
+std::vector<RequestId> Replay::commit_oldest() {
+  StepPlan& plan = in_flight_.front();
+  StepResult result;
+  result.step_index = plan.step_index;
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    if (!chunk.samples_token) continue;
+    const std::size_t token = 100'000 + 1000 * place_of(chunk.request) +
+                              static_cast<std::size_t>(requests_[chunk.request].num_output_tokens);
+    result.sampled_tokens.push_back(TokenId(static_cast<std::int32_t>(token)));
+  }
+  scheduler_->commit(plan, result, report_);
+  in_flight_.pop_front();
+  num_ended_ += report_.ended.size();
+  return report_.ended;
+}
+
+// `plan`, the newest, did nothing, and neither an arrival nor a result will change anything.
+bool Replay::is_waiting_for_nothing(const StepPlan& plan) const {
+  const bool did_nothing = plan.empty() && plan.preempted.empty() && plan.refused.empty();
+  return did_nothing && scheduler_->wake_time() == kNever && in_flight_.size() == 1 &&
+         requests_.size() == order_.size() && num_ended_ < order_.size();
+}
+
+void Replay::check_progress(bool has_progressed) {
+  if (has_progressed) last_progress_ = step_;
+  if (step_ - last_progress_ <= kMaxStepsWithoutEnd) return;
+  fail_config(case_.where, "requests",
+              "none of seed " + std::to_string(case_.seed) + " ends in " +
+                  std::to_string(kMaxStepsWithoutEnd) +
+                  " steps; allowed: requests that the engine can finish");
+}
+
+// The order of sets in the logs.
+std::vector<RequestId> Replay::in_list_order(std::vector<RequestId> ids) const {
+  std::sort(ids.begin(), ids.end(),
+            [this](RequestId a, RequestId b) { return place_of(a) < place_of(b); });
+  return ids;
+}
+
+Json Replay::names_of(const std::vector<RequestId>& ids) const {
+  Json names = Json::array();
+  for (const RequestId id : ids) names.push_back(name_of(id));
+  return names;
+}
+
+Json Replay::names_of(const std::vector<Request*>& requests) const {
+  Json names = Json::array();
+  for (const Request* request : requests) names.push_back(name_of(request->id));
+  return names;
+}
+
+Json Replay::tokens_of(const StepPlan& plan) const {
+  Json tokens = Json::object();
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    tokens[name_of(chunk.request)] = chunk.num_tokens;
+  }
+  return tokens;
+}
+
+Json Replay::tables_of(const Request& request) const {
+  if (!kv_cache_.has_window()) return json_of(request.block_table);
+  return Json::array({json_of(request.block_table), json_of(request.window_table)});
+}
+
+// Where the admitted begin. vLLM lists new requests before those that come back from preemption.
+Json Replay::admitted_positions(const StepPlan& plan) const {
+  Json positions = Json::object();
+  for (const bool comes_back : {false, true}) {
+    for (const ScheduledChunk& chunk : plan.chunks) {
+      const bool is_admitted = std::find(plan.admitted.begin(), plan.admitted.end(),
+                                         chunk.request) != plan.admitted.end();
+      if (!is_admitted || (requests_[chunk.request].num_preemptions > 0) != comes_back) continue;
+      positions[name_of(chunk.request)] = chunk.first_position;
+    }
+  }
+  return positions;
+}
+
+Json Replay::log_of(const StepPlan& plan) const {
+  switch (case_.engine) {
+    case DecisionEngine::Vllm: return vllm_log(plan);
+    case DecisionEngine::NanoVllm: return nano_vllm_log(plan);
+    case DecisionEngine::Sarathi: return sarathi_log(plan);
+  }
+  return {};
+}
+
+Json Replay::vllm_log(const StepPlan& plan) const {
+  Json log;
+  log["scheduled"] = tokens_of(plan);
+  log["preempted"] = names_of(in_list_order(plan.preempted));
+  log["running"] = names_of(scheduler_->running());
+  log["waiting"] = names_of(scheduler_->waiting().in_order());
+  log["free_blocks"] = kv_cache_.num_free_blocks();
+  if (!plan.admitted.empty()) log["admitted_computed"] = admitted_positions(plan);
+  Json tables = Json::object();
+  for (const Request* request : scheduler_->running()) {
+    tables[name_of(request->id)] = tables_of(*request);
+  }
+  log["block_tables"] = std::move(tables);
+  return log;
+}
+
+Json Replay::nano_vllm_log(const StepPlan& plan) const {
+  if (plan.empty()) return {{"scheduled", Json::object()}, {"idle", true}};
+  // There a request whose prompt is begun but not complete still heads the queue.
+  std::vector<Request*> running;
+  std::vector<Request*> waiting;
+  for (Request* request : scheduler_->running()) {
+    (request->state == RequestState::Prefill ? waiting : running).push_back(request);
+  }
+  for (Request* request : scheduler_->waiting().in_order()) waiting.push_back(request);
+
+  Json tables = Json::object();
+  Json cached = Json::object();
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    tables[name_of(chunk.request)] = tables_of(requests_[chunk.request]);
+    cached[name_of(chunk.request)] = chunk.first_position;
+  }
+  Json log;
+  log["is_prefill"] = plan.chunks.front().kind == ChunkKind::Prefill;
+  log["scheduled"] = tokens_of(plan);
+  log["block_tables"] = std::move(tables);
+  log["running"] = names_of(running);
+  log["waiting"] = names_of(waiting);
+  log["cached"] = std::move(cached);
+  log["free_blocks"] = kv_cache_.num_free_blocks();
+  return log;
+}
+
+Json Replay::sarathi_log(const StepPlan& plan) const {
+  Json log;
+  log["preempted"] = names_of(plan.preempted);
+  log["ignored"] = names_of(plan.refused);
+  Json scheduled = Json::array();
+  for (const ChunkKind kind : {ChunkKind::Prefill, ChunkKind::Decode}) {
+    const char* letter = kind == ChunkKind::Prefill ? "p" : "d";
+    for (const ScheduledChunk& chunk : plan.chunks) {
+      if (chunk.kind != kind) continue;
+      scheduled.push_back(Json::array({name_of(chunk.request), chunk.num_tokens, letter}));
+    }
+  }
+  log["scheduled"] = std::move(scheduled);
+  log["free_blocks"] = kv_cache_.num_free_blocks();
+  log["running"] = names_of(scheduler_->running());
+  log["waiting"] = names_of(scheduler_->waiting().in_order());
+  return log;
+}
+
+DecisionEngine engine_named(std::string_view name) {
+  const auto found = std::find(std::begin(kDecisionEngines), std::end(kDecisionEngines), name);
+  if (found == std::end(kDecisionEngines)) {
+    fail_config(
+        {}, "engine",
+        "unknown engine '" + std::string(name) + "'; allowed: " + join_names(kDecisionEngines));
+  }
+  return static_cast<DecisionEngine>(found - std::begin(kDecisionEngines));
+}
+
+// Whether the values are equal and their members in the same order, which tells an engine's order.
+bool is_same(const Json& a, const Json& b) {
+  if (!a.is_structured() || a != b) return a == b;
+  for (std::size_t i = 0; i < a.items().size(); ++i) {
+    const auto& [key, value] = a.items()[i];
+    if (b.items()[i].key != key || !is_same(value, b.items()[i].value)) return false;
+  }
+  return std::equal(a.begin(), a.end(), b.begin(), is_same);
+}
+
+// The first field in which the step differs, without its place. Of a step that ended a run as
+// stuck a record may lack fields.
+std::optional<DecisionDifference> first_difference(const Json& recorded, const Json& got) {
+  for (const auto& [field, expected] : recorded.items()) {
+    const Json* found = got.find(field);
+    if (found == nullptr) return {{.field = field, .expected = expected.dump(), .got = ""}};
+    if (!is_same(*found, expected)) {
+      return {{.field = field, .expected = expected.dump(), .got = found->dump()}};
+    }
+  }
+  if (recorded.contains("stuck")) return std::nullopt;
+  for (const auto& [field, value] : got.items()) {
+    if (!recorded.contains(field)) {
+      return {{.field = field, .expected = "", .got = value.dump()}};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<DecisionDifference> check_case(const DecisionCase& c) {
+  std::optional<DecisionDifference> difference;
+  Replay replay(c);
+  std::size_t step = 0;
+  for (; !replay.has_ended(); ++step) {
+    const Json got = replay.step();
+    // A longer log differs in length only, which is known at its end.
+    if (step >= c.steps_json.size() || got.dump() == c.steps_json[step]) continue;
+    difference = first_difference(Json::parse(c.steps_json[step]), got);
+    if (difference) break;
+  }
+  if (!difference && step != c.steps_json.size()) {
+    difference = {.field = "number of steps",
+                  .expected = std::to_string(c.steps_json.size()),
+                  .got = std::to_string(step)};
+    step = std::min(step, c.steps_json.size());
+  }
+  if (difference) {
+    difference->line = static_cast<std::size_t>(c.where.line);
+    difference->seed = c.seed;
+    difference->step = step;
+  }
+  return difference;
+}
+
+std::string with_own_steps(const DecisionCase& c) {
+  std::string text = "{\"seed\":" + std::to_string(c.seed) + ",\"config\":" + c.config_json +
+                     ",\"requests\":" + c.requests_json + ",\"steps\":[";
+  Replay replay(c);
+  for (bool is_first = true; !replay.has_ended(); is_first = false) {
+    if (!is_first) text += ',';
+    text += replay.step().dump();
+  }
+  return text + "]}\n";
+}
+
+}  // namespace
+
+std::span<const std::string_view> decision_engines() { return kDecisionEngines; }
+
+void write_decisions(std::string_view engine, const std::string& path, std::ostream& out) {
+  for_each_decision_case(engine_named(engine), path,
+                         [&out](const DecisionCase& c) { out << with_own_steps(c); });
+}
+
+DecisionCheck check_decisions(std::string_view engine, const std::string& path) {
+  DecisionCheck check;
+  for_each_decision_case(engine_named(engine), path, [&check](const DecisionCase& c) {
+    if (!c.has_steps) {
+      fail_config(c.where, "steps", "required key is missing; allowed: the steps to check");
+    }
+    ++check.num_cases;
+    if (auto difference = check_case(c)) check.differences.push_back(std::move(*difference));
+  });
+  return check;
+}
+
+}  // namespace metronome

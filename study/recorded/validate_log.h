@@ -1,0 +1,29 @@
+// What `metronome validate` says of a log of iterations.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/scenario/scenario.h"
+#include "reports/compare/validation.h"
+#include "study/recorded/logged_run.h"
+
+namespace metronome {
+
+// The scenario's requests scheduled along the log, and what its cost model predicts for the steps
+// that they agree on.
+struct LogValidation {
+  std::string path;
+  std::int64_t num_iterations = 0;
+  LoggedRun run;
+  std::vector<RegimeError> step_times;  // of the iterations before the first difference
+
+  bool has_same_decisions() const { return !run.first_difference; }
+  void print() const;
+  std::string json() const;
+};
+
+// Throws ConfigError.
+LogValidation validate_log(const std::string& path, const Scenario& scenario);
+
+}  // namespace metronome

@@ -1,0 +1,399 @@
+// Sources of the flags' names and meanings: for vLLM docs/cli/serve, vllm/config/scheduler.py and
+// vllm/engine/arg_utils.py of 0.22 (4ff865c38); for SGLang docs/advanced_features/
+// server_arguments.md and python/sglang/srt/environ.py of 2026, scheduler.py 0003215c.
+#include "study/run/engine_flags.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/number_text.h"
+#include "core/engine/policy_registry.h"
+
+namespace metronome {
+namespace {
+
+std::string shortest(double number) {
+  std::string text = fixed_text(number, 6);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+class FlagList {
+ public:
+  FlagList(std::string engine, std::string version) {
+    flags_.engine = std::move(engine);
+    flags_.version = std::move(version);
+  }
+
+  void add(const std::string& flag) { flags_.flags.push_back(flag); }
+  void add(const std::string& flag, std::int64_t value) { add(flag, std::to_string(value)); }
+  void add(const std::string& flag, const std::string& value) {
+    flags_.flags.push_back(flag + " " + value);
+  }
+  void note(const std::string& text) { flags_.notes.push_back(text); }
+  EngineFlags take() { return std::move(flags_); }
+
+ private:
+  EngineFlags flags_;
+};
+
+// What a policy means for an engine that hands out a budget of tokens to each step.
+struct StepLimits {
+  std::int64_t budget = 0;  // tokens of a step; 0 = the policy has no limit
+  std::int64_t chunk = 0;   // prompt tokens of one request in a step; 0 = no limit of its own
+  bool takes_whole_prompts = false;
+  bool prefills_apart = false;  // steps of prompts alone hold up the decodes
+  bool has_no_size = false;     // a step is bounded by its time
+  std::string note;             // how the policy differs from such an engine
+};
+
+StepLimits own_limits(const SchedulerConfig& config) {
+  const std::string& policy = config.policy;
+  StepLimits limits;
+  if (policy == "static" || policy == "continuous" || policy == "orca") {
+    limits.takes_whole_prompts = true;
+    limits.note = policy == "static" ? "static lets nobody join a running batch, which no flag says"
+                  : policy == "orca"
+                      ? "orca reserves max_model_len for every request, which no flag says"
+                      : "continuous has no token budget: it takes the whole prompts of everybody "
+                        "who fits into one step";
+  } else if (policy == "chunked") {
+    limits.chunk = config.prefill_chunk_size.value_or(512);
+    limits.note = "chunked has no token budget: every pending prompt advances in every step";
+  } else if (policy == "token_budget") {
+    limits.budget = token_budget(config);
+    limits.chunk = config.prefill_chunk_size.value_or(0);
+  } else if (policy == "single_prefill") {
+    limits.budget = token_budget(config);
+    limits.note = "single_prefill prefills one request at a time, in a pass of its own";
+  } else if (policy == "slo") {
+    limits.has_no_size = true;
+    limits.note =
+        "no flag bounds a step by its time, as slo does: `metronome tune` finds the best budget";
+  } else {
+    // A policy that is not known here.
+    limits.budget = token_budget(config);
+    limits.note =
+        policy + " has no counterpart in this engine; the budget is the nearest fixed one";
+  }
+  return limits;
+}
+
+StepLimits step_limits(const SchedulerConfig& config) {
+  const std::string& policy = config.policy;
+  StepLimits limits;
+  if (policy == "vllm") {
+    limits.budget = token_budget(config);
+    limits.chunk = config.vllm.long_prefill_token_threshold;
+    limits.takes_whole_prompts = !config.vllm.enable_chunked_prefill;
+  } else if (policy == "sglang") {
+    const SglangConfig& sglang = config.sglang;
+    limits.takes_whole_prompts = sglang.chunked_prefill_size <= 0;
+    limits.budget =
+        limits.takes_whole_prompts ? sglang.max_prefill_tokens : sglang.chunked_prefill_size;
+    limits.prefills_apart = !sglang.enable_mixed_chunk;
+  } else if (policy == "sarathi" || policy == "simple_chunking") {
+    limits.budget = config.sarathi.chunk_size;
+    limits.prefills_apart = policy == "simple_chunking";
+    if (policy == "sarathi" && config.sarathi.enable_dynamic_chunking_schedule) {
+      limits.budget = config.sarathi.high_chunk_size;
+      limits.note = "sarathi's chunk shrinks as a prompt advances, the budget is its largest";
+    }
+  } else if (policy == "fastgen") {
+    limits.budget = config.fastgen.max_ragged_batch_size;
+  } else if (policy == "tensorrt_llm") {
+    limits.budget = config.tensorrt_llm.max_num_tokens;
+    limits.takes_whole_prompts = !config.tensorrt_llm.enable_chunked_context;
+  } else if (policy == "llama_cpp") {
+    limits.budget = config.llama_cpp.n_batch;
+  } else if (policy == "nano_vllm") {
+    limits.budget = token_budget(config);
+    limits.prefills_apart = true;
+  } else if (policy == "vllm_prefill_first") {
+    limits.budget = config.max_num_batched_tokens.value_or(0);
+    limits.takes_whole_prompts = true;
+    limits.prefills_apart = true;
+  } else {
+    return own_limits(config);
+  }
+  return limits;
+}
+
+bool reads_key(const Scenario& scenario, std::string_view key) {
+  const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
+  METRONOME_CHECK(policy != nullptr, "scenarios have policies that exist");
+  return std::find(policy->keys.begin(), policy->keys.end(), key) != policy->keys.end();
+}
+
+bool is_paged(const Scenario& scenario) { return scenario.kv_cache.backend == KvBackend::Paged; }
+
+// Settings that neither engine has a flag for.
+void note_common(const Scenario& scenario, FlagList& list) {
+  const SchedulerConfig& config = scenario.scheduler;
+  if (reads_key(scenario, "max_num_partial_prefills") && config.max_num_partial_prefills > 0) {
+    list.note(
+        "scheduler.max_num_partial_prefills has no flag that works: vLLM V1 refuses "
+        "--max-num-partial-prefills other than 1, SGLang splits one prompt at a time");
+  }
+  if (reads_key(scenario, "min_chunk_size") && config.min_chunk_size > 1) {
+    list.note("scheduler.min_chunk_size has no flag");
+  }
+  if (reads_key(scenario, "order") && config.order == QueueOrder::ShortestPrefillFirst) {
+    list.note("scheduler.order shortest_prefill_first has no flag");
+  }
+  if (scenario.engine.step_shape == StepShape::Separate) {
+    list.note("engine.step_shape separate has no flag");
+  }
+  if (!is_paged(scenario)) list.note("a slotted KV cache has no flag");
+}
+
+// ---- vLLM ----
+
+// One budget for everything a step computes.
+void add_vllm_budget(const Scenario& scenario, const StepLimits& limits, FlagList& list) {
+  // Beyond this a budget only costs memory for activations.
+  constexpr std::int64_t kLargestBudget = 65536;
+  if (limits.has_no_size) return list.add("--enable-chunked-prefill");
+  const std::int64_t num_seqs = scenario.engine.max_num_seqs;
+  const std::int64_t model_len = scenario.engine.max_model_len.value_or(0);
+  std::int64_t budget = limits.budget;
+  if (budget == 0 && limits.takes_whole_prompts) {
+    budget = model_len > 0 ? std::max(model_len, num_seqs) : 0;
+  } else if (budget == 0) {
+    const std::int64_t num_chunks = scenario.scheduler.max_prefill_chunks_per_step;
+    budget = num_chunks > 0 ? num_seqs + num_chunks * limits.chunk : num_seqs * limits.chunk;
+  }
+  if (budget > kLargestBudget && limits.budget == 0) {
+    list.note("the budget is cut at " + grouped_text(kLargestBudget) + " tokens");
+    budget = kLargestBudget;
+  }
+  if (budget > 0) list.add("--max-num-batched-tokens", budget);
+  if (budget == 0) {
+    list.note(
+        "vLLM needs --max-num-batched-tokens of at least max_model_len to take whole prompts");
+  } else if (budget < num_seqs) {
+    list.note("vLLM refuses --max-num-batched-tokens below --max-num-seqs");
+  }
+  if (limits.takes_whole_prompts) {
+    list.add("--no-enable-chunked-prefill");
+    if (budget > 0 && budget < model_len) {
+      list.note("vLLM refuses whole prompts with --max-num-batched-tokens below --max-model-len");
+    }
+  } else {
+    list.add("--enable-chunked-prefill");
+  }
+  if (limits.chunk > 0) list.add("--long-prefill-token-threshold", limits.chunk);
+}
+
+void add_vllm_policy(const Scenario& scenario, FlagList& list) {
+  const SchedulerConfig& config = scenario.scheduler;
+  const StepLimits limits = step_limits(config);
+  add_vllm_budget(scenario, limits, list);
+  const bool has_priority =
+      config.policy == "vllm"
+          ? config.vllm.scheduling_policy == VllmConfig::Policy::Priority
+          : reads_key(scenario, "order") && config.order == QueueOrder::Priority;
+  list.add("--scheduling-policy", has_priority ? "priority" : "fcfs");
+  if (config.policy == "vllm") {
+    list.add(config.vllm.scheduler_reserve_full_isl ? "--scheduler-reserve-full-isl"
+                                                    : "--no-scheduler-reserve-full-isl");
+    if (config.vllm.evict_unhashed_first) {
+      list.note("scheduler.evict_unhashed_first is what vLLM 0.25 and later do, without a flag");
+    }
+    return;
+  }
+  if (!limits.note.empty()) list.note(limits.note);
+  if (limits.prefills_apart) {
+    list.note(config.policy +
+              " computes prompts in steps of their own; vLLM V1 mixes them with "
+              "decodes");
+  }
+  list.note("vLLM serves running requests in order of admission, decodes and prompts alike");
+}
+
+void add_vllm_cache(const Scenario& scenario, FlagList& list) {
+  const KvCacheConfig& cache = scenario.kv_cache;
+  const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
+  if (is_paged(scenario)) list.add("--block-size", cache.block_size);
+  if (is_paged(scenario) && cache.block_size % 16 != 0) {
+    list.note("attention backends of vLLM want a --block-size that is a multiple of 16");
+  }
+  list.add(caches_prefixes(policy, cache) ? "--enable-prefix-caching"
+                                          : "--no-enable-prefix-caching");
+  if (cache.num_blocks.has_value() && is_paged(scenario)) {
+    // vLLM counts its null block.
+    list.add("--num-gpu-blocks-override",
+             *cache.num_blocks + (policy.cache.has_null_block ? 0 : 1));
+  } else {
+    list.add("--gpu-memory-utilization", shortest(scenario.cost_model.gpu_memory_utilization));
+  }
+  if (cache.watermark.value_or(0) > 0) {
+    list.note("kv_cache.watermark is --watermark " + shortest(*cache.watermark) +
+              " from vLLM 0.25 on, and has no flag before");
+  }
+}
+
+EngineFlags vllm_flags(const Scenario& scenario) {
+  FlagList list("vLLM", "0.22 (4ff865c38)");
+  add_vllm_policy(scenario, list);
+  list.add("--max-num-seqs", scenario.engine.max_num_seqs);
+  if (scenario.engine.max_model_len) list.add("--max-model-len", *scenario.engine.max_model_len);
+  add_vllm_cache(scenario, list);
+  list.add(scenario.engine.async_depth > 1 ? "--async-scheduling" : "--no-async-scheduling");
+  if (scenario.cost_model.tensor_parallel_size > 1) {
+    list.add("--tensor-parallel-size", scenario.cost_model.tensor_parallel_size);
+  }
+  if (scenario.engine.max_waiting_requests > 0) {
+    list.note("engine.max_waiting_requests has no flag: put a limit in front of vLLM");
+  }
+  note_common(scenario, list);
+  return list.take();
+}
+
+// ---- SGLang ----
+
+void add_sglang_own(const SglangConfig& config, FlagList& list) {
+  list.add("--chunked-prefill-size", config.chunked_prefill_size);
+  list.add("--max-prefill-tokens", config.max_prefill_tokens);
+  if (config.enable_mixed_chunk) list.add("--enable-mixed-chunk");
+  list.add("--schedule-policy",
+           config.schedule_policy == SglangConfig::SchedulePolicy::Lpm ? "lpm" : "fcfs");
+  list.add("--schedule-conservativeness", shortest(config.schedule_conservativeness));
+  const SglangConfig defaults;
+  const auto note_variable = [&list](bool is_other, const char* name, const std::string& value) {
+    if (is_other) list.note("set the environment variable " + std::string(name) + "=" + value);
+  };
+  note_variable(config.init_new_token_ratio != defaults.init_new_token_ratio,
+                "SGLANG_INIT_NEW_TOKEN_RATIO", shortest(config.init_new_token_ratio));
+  note_variable(config.min_new_token_ratio_factor != defaults.min_new_token_ratio_factor,
+                "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR", shortest(config.min_new_token_ratio_factor));
+  note_variable(config.new_token_ratio_decay_steps != defaults.new_token_ratio_decay_steps,
+                "SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS",
+                std::to_string(config.new_token_ratio_decay_steps));
+  note_variable(config.retract_decode_steps != defaults.retract_decode_steps,
+                "SGLANG_RETRACT_DECODE_STEPS", std::to_string(config.retract_decode_steps));
+  note_variable(config.clip_max_new_tokens != defaults.clip_max_new_tokens,
+                "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION",
+                std::to_string(config.clip_max_new_tokens));
+  if (config.max_consecutive_prefill_batches > 0) {
+    list.note(
+        "scheduler.max_consecutive_prefill_batches is in no release: SGLang pull request "
+        "32775");
+  }
+}
+
+// With mixed chunks SGLang takes the running requests' tokens off the chunk: a budget for the step.
+void add_sglang_nearest(const Scenario& scenario, FlagList& list) {
+  const SchedulerConfig& config = scenario.scheduler;
+  const StepLimits limits = step_limits(config);
+  const std::int64_t size = limits.budget > 0 ? limits.budget : limits.chunk;
+  const bool is_chunked = !limits.takes_whole_prompts && size > 0;
+  if (!limits.has_no_size) list.add("--chunked-prefill-size", is_chunked ? size : -1);
+  if (limits.takes_whole_prompts && limits.budget > 0) {
+    list.add("--max-prefill-tokens", limits.budget);
+  }
+  if (!limits.prefills_apart && (is_chunked || limits.has_no_size)) {
+    list.add("--enable-mixed-chunk");
+  }
+  list.add("--schedule-policy", "fcfs");
+  const bool has_priority =
+      config.policy == "vllm"
+          ? config.vllm.scheduling_policy == VllmConfig::Policy::Priority
+          : reads_key(scenario, "order") && config.order == QueueOrder::Priority;
+  if (has_priority) {
+    list.add("--enable-priority-scheduling");
+    list.add("--schedule-low-priority-values-first");
+  }
+  if (!limits.note.empty()) list.note(limits.note);
+  if (limits.budget > 0 && limits.chunk > 0) {
+    list.note("SGLang has no limit for the chunk of one request beside that of the step");
+  }
+  if (limits.budget == 0 && limits.chunk > 0) {
+    list.note(
+        "SGLang's chunk is for all prompts of a step together, and one prompt is split at a "
+        "time");
+  }
+  if (limits.takes_whole_prompts && !limits.prefills_apart) {
+    list.note(
+        "SGLang mixes decodes into chunks only: with whole prompts it prefills in steps of "
+        "their own");
+  }
+  list.note(
+      "SGLang prefills whenever it can: a step of prompts comes before the decodes, which "
+      "--enable-mixed-chunk takes along");
+}
+
+EngineFlags sglang_flags(const Scenario& scenario) {
+  FlagList list("SGLang", "scheduler of 0003215c");
+  if (scenario.scheduler.policy == "sglang") {
+    add_sglang_own(scenario.scheduler.sglang, list);
+  } else {
+    add_sglang_nearest(scenario, list);
+  }
+  list.add("--max-running-requests", scenario.engine.max_num_seqs);
+  if (scenario.engine.max_model_len) list.add("--context-length", *scenario.engine.max_model_len);
+  const KvCacheConfig& cache = scenario.kv_cache;
+  if (is_paged(scenario)) list.add("--page-size", cache.block_size);
+  const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
+  if (!caches_prefixes(policy, cache)) {
+    list.add("--disable-radix-cache");
+  }
+  if (cache.num_blocks.has_value() && is_paged(scenario)) {
+    const std::int64_t num_usable = *cache.num_blocks - (policy.cache.has_null_block ? 1 : 0);
+    list.add("--max-total-tokens", num_usable * cache.block_size);
+  } else {
+    list.add("--mem-fraction-static", shortest(scenario.cost_model.gpu_memory_utilization));
+  }
+  if (cache.watermark.value_or(0) > 0) list.note("kv_cache.watermark has no flag");
+  if (scenario.engine.async_depth == 1) list.add("--disable-overlap-schedule");
+  if (scenario.cost_model.tensor_parallel_size > 1) {
+    list.add("--tp-size", scenario.cost_model.tensor_parallel_size);
+  }
+  if (scenario.engine.max_waiting_requests > 0) {
+    list.add("--max-queued-requests", scenario.engine.max_waiting_requests);
+  }
+  note_common(scenario, list);
+  return list.take();
+}
+
+}  // namespace
+
+std::vector<EngineFlags> engine_flags(const Scenario& scenario) {
+  return {vllm_flags(scenario), sglang_flags(scenario)};
+}
+
+FlagChanges flag_changes(const EngineFlags& before, const EngineFlags& after) {
+  const auto name = [](const std::string& flag) {
+    const std::string whole = flag.substr(0, flag.find(' '));
+    return whole.starts_with("--no-") ? "--" + whole.substr(5) : whole;
+  };
+  const auto find = [&name](const std::vector<std::string>& flags, const std::string& flag) {
+    return std::find_if(flags.begin(), flags.end(),
+                        [&](const std::string& other) { return name(other) == name(flag); });
+  };
+  FlagChanges changes{after.engine, after.version, {}, {}, {}, after.notes};
+  for (const std::string& flag : after.flags) {
+    const auto old = find(before.flags, flag);
+    if (old == before.flags.end()) {
+      changes.added.push_back(flag);
+    } else if (*old != flag) {
+      changes.changed.push_back({*old, flag});
+    }
+  }
+  for (const std::string& flag : before.flags) {
+    if (find(after.flags, flag) == after.flags.end()) changes.removed.push_back(flag);
+  }
+  return changes;
+}
+
+std::string joined_flags(const EngineFlags& flags) {
+  std::string text;
+  for (const std::string& flag : flags.flags) text += (text.empty() ? "" : " ") + flag;
+  return text;
+}
+
+}  // namespace metronome

@@ -1,0 +1,155 @@
+#include "study/run/variant_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/base/command_errors.h"
+#include "core/base/error.h"
+#include "core/base/file_writer.h"
+#include "core/base/number_text.h"
+#include "core/base/progress.h"
+#include "core/config/config_reader.h"
+#include "core/engine/policy_registry.h"
+#include "core/metrics/digest.h"
+#include "core/metrics/output_log.h"
+#include "core/metrics/run_record.h"
+#include "core/metrics/summary.h"
+#include "sim/simulation.h"
+#include "sim/virtual_clock.h"
+#include "study/run/wall_clock.h"
+
+namespace metronome {
+namespace {
+
+bool has_same_workload(const Scenario& a, const Scenario& b) {
+  const auto keys = [](const WorkloadConfig& config) {
+    WorkloadConfig copy = config;
+    return fields_to_json([&copy](FieldVisitor& visitor) { visit_fields(visitor, copy); });
+  };
+  return a.seed == b.seed && keys(a.workload) == keys(b.workload);
+}
+
+std::string warning_text(const FailureMessage& message, const Summary& summary) {
+  std::int64_t num_requests = 0;
+  std::string what;
+  switch (message.reason) {
+    case EndReason::NeverFits:
+      num_requests = summary.never_fits;
+      what = "can never fit";
+      break;
+    case EndReason::QueueFull:
+      num_requests = summary.refused;
+      what = "were refused";
+      break;
+    case EndReason::StepFailed:
+      num_requests = summary.step_failed;
+      what = "failed with their step";
+      break;
+    default: METRONOME_CHECK(false, "the reason has no messages");
+  }
+  return grouped_text(num_requests) + " of " + grouped_text(summary.num_requests) + " requests " +
+         what + "; first: " + message.text;
+}
+
+std::unique_ptr<Clock> make_clock(const Backend& backend) {
+  if (backend.is_measured()) return std::make_unique<WallClock>(throw_if_interrupted);
+  return std::make_unique<VirtualClock>();
+}
+
+}  // namespace
+
+std::vector<Scenario> chosen_variants(const ScenarioFile& file,
+                                      const std::vector<std::string>& names) {
+  std::vector<std::string_view> known;
+  for (const Scenario& scenario : file.variants) known.push_back(scenario.name);
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw UsageError("--variant: " + file.path + " has no variant '" + name + "'" +
+                     did_you_mean(name, known) + "; allowed: " + join_names(known));
+  }
+  std::vector<Scenario> chosen;
+  for (const Scenario& scenario : file.variants) {
+    const bool is_wanted = std::find(names.begin(), names.end(), scenario.name) != names.end();
+    if (names.empty() || is_wanted) chosen.push_back(scenario);
+  }
+  return chosen;
+}
+
+std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scenario> scenarios) {
+  std::vector<PreparedVariant> variants;
+  for (Scenario& scenario : scenarios) {
+    std::unique_ptr<PreparedRun> run = backend.prepare(scenario);
+    if (run->predictor == nullptr && find_policy(scenario.scheduler.policy)->predicts_steps) {
+      run->predict_with(make_step_predictor(scenario, run->model));
+    }
+    std::shared_ptr<const Workload> workload;
+    for (const PreparedVariant& earlier : variants) {
+      if (has_same_workload(earlier.scenario, scenario)) workload = earlier.workload;
+    }
+    if (workload == nullptr) {
+      workload = std::make_shared<const Workload>(make_workload(scenario.workload, scenario.seed));
+    }
+    run->check_workload(*workload);
+    variants.push_back({std::move(scenario), std::move(run), std::move(workload)});
+  }
+  return variants;
+}
+
+VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, EventSink* extra_sink,
+                           const ProgressFn& progress) {
+  VariantOutcome outcome;
+  EventDigest digest;
+  RunRecorder recorder(variant.workload->requests.size());
+  std::vector<EventSink*> sinks = {&digest, &recorder};
+  if (backend.is_measured()) sinks.push_back(&outcome.outputs);
+  if (extra_sink != nullptr) sinks.push_back(extra_sink);
+
+  outcome.result.info = run_info(backend, variant, date_text());  // of the start
+  variant.run->load(throw_if_interrupted);
+  const auto started = std::chrono::steady_clock::now();
+  const std::unique_ptr<Clock> clock = make_clock(backend);
+  const RunOutcome run = variant.run->run(*variant.workload, *clock, sinks, progress);
+  const std::chrono::duration<double, std::milli> elapsed =
+      std::chrono::steady_clock::now() - started;
+  if (!run.completed) throw Interrupted();
+
+  outcome.record = recorder.finish();
+  outcome.elapsed_ms = elapsed.count();
+  outcome.result.info.digest = digest.hex();
+  outcome.result.info.output_digest = outcome.outputs.digest();
+  outcome.result.summary = summary_of(variant, outcome.record);
+  for (const FailureMessage& message : run.messages) {
+    outcome.warnings.push_back(warning_text(message, outcome.result.summary));
+  }
+  if (!run.remark.empty()) outcome.warnings.push_back(run.remark);
+  const Summary& summary = outcome.result.summary;
+  if (summary.num_extrapolated_steps > 0) {
+    outcome.warnings.push_back(grouped_text(summary.num_extrapolated_steps) + " of " +
+                               grouped_text(summary.num_steps) + " steps lie outside what " +
+                               variant.scenario.cost_model.file + " was measured with");
+  }
+  return outcome;
+}
+
+void add_noise_bands(const Backend& backend, PreparedVariant& variant, const ProgressFn& progress,
+                     VariantOutcome& outcome) {
+  const CostModelConfig& config = variant.scenario.cost_model;
+  const bool is_noisy = !backend.is_measured() && config.noise != StepNoise::None;
+  if (!is_noisy || config.noise_seeds == 1) return;
+  std::vector<Summary> draws = {outcome.result.summary};
+  for (std::int32_t n = 1; n < config.noise_seeds; ++n) {
+    RunRecorder recorder(variant.workload->requests.size());
+    EventSink* sinks[] = {&recorder};
+    const std::unique_ptr<Clock> clock = make_clock(backend);
+    variant.run->draw_noise(n);
+    if (!variant.run->run(*variant.workload, *clock, sinks, progress).completed) {
+      throw Interrupted();
+    }
+    draws.push_back(summary_of(variant, recorder.finish()));
+  }
+  variant.run->draw_noise(0);
+  outcome.result.noise = noise_bands(draws);
+}
+
+}  // namespace metronome

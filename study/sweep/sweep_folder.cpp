@@ -1,0 +1,216 @@
+#include "study/sweep/sweep_folder.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+
+#include "core/base/command_errors.h"
+#include "core/base/error.h"
+#include "core/base/file_writer.h"
+#include "core/base/json.h"
+#include "core/base/progress.h"
+#include "core/config/config_reader.h"
+#include "reports/files/result_files.h"
+
+namespace metronome {
+namespace {
+
+namespace fs = std::filesystem;
+// Marks the folder as a sweep's. Runs are claimed by locks on single bytes of it.
+constexpr std::string_view kMark = ".metronome_sweep";
+constexpr std::string_view kFailureSuffix = ".failure.json";
+constexpr std::size_t kIdLength = 32;
+// Whose lock is held while a file that is no run's is written; no run has it.
+constexpr std::string_view kSummaryLock = "fffffffffffffff";
+
+bool is_id(std::string_view text) {
+  return text.size() == kIdLength &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+void require_sweep_folder(const std::string& path) {
+  // In this order: the mark is the first thing in it, and another process may be about to make it.
+  if (fs::is_empty(path) || fs::exists(path + "/" + std::string(kMark))) return;
+  throw UsageError(printable(path) +
+                   ": holds something else than a sweep; allowed: a folder that is new, empty or "
+                   "of an earlier sweep");
+}
+
+std::optional<std::string> read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// What the id stands for and result.json says.
+bool is_result_of(const Json& result, const SweepRun& run) {
+  return result.value("label", "") == run.scenario.name && result.contains("config") &&
+         result.at("config") == Json::parse(run.scenario.to_json());
+}
+
+}  // namespace
+
+SweepFolder::SweepFolder(const std::string& path) : path_(path) {
+  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+  try {
+    fs::create_directories(path_);
+    require_sweep_folder(path_);
+  } catch (const fs::filesystem_error& error) {
+    throw UsageError(printable(path_) +
+                     ": cannot be the folder of a sweep: " + error.code().message());
+  }
+  const std::string mark = path_ + "/" + std::string(kMark);
+  lock_file_ = ::open(mark.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_file_ < 0) {
+    throw UsageError(printable(mark) +
+                     ": cannot be written: " + std::generic_category().message(errno));
+  }
+}
+
+SweepFolder::~SweepFolder() {
+  if (lock_file_ >= 0) ::close(lock_file_);
+}
+
+std::string SweepFolder::failure_path(const SweepRun& run) const {
+  return run_path(run) + std::string(kFailureSuffix);
+}
+
+SweepFolder::State SweepFolder::state_of(const SweepRun& run) const {
+  const std::string folder = run_path(run);
+  if (!fs::exists(folder)) return State::Missing;
+  const auto has = [&folder](std::string_view name) {
+    return fs::exists(folder + "/" + std::string(name));
+  };
+  const ResultsConfig& wanted = run.scenario.results;
+  if ((wanted.requests && !has(kRequestsFile)) || (wanted.steps && !has(kStepsFile)) ||
+      (wanted.trace && !has(kTraceFile))) {
+    return State::Damaged;
+  }
+  const std::optional<std::string> text = read_text(folder + "/" + std::string(kResultFile));
+  const Json result = Json::try_parse(text.value_or("")).value_or(Json());
+  if (!result.is_object()) return State::Damaged;
+  // Only what computed tokens writes them.
+  const bool has_computed = result.contains("output_digest") && result["output_digest"].is_string();
+  if (wanted.outputs && has_computed && !has(kOutputsFile)) return State::Damaged;
+  if (is_result_of(result, run)) return State::Done;
+  throw ConfigError(printable(folder) +
+                    ": holds the result of another configuration than its name says; allowed: "
+                    "another --out, or a run once the folder is removed");
+}
+
+std::size_t SweepFolder::num_others(const SweepPlan& plan) const {
+  std::set<std::string> others;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    std::string name = entry.path().filename().string();
+    if (is_id(name)) others.insert(std::move(name));
+  }
+  for (const SweepRun& run : plan.runs) others.erase(run.id);
+  return others.size();
+}
+
+void SweepFolder::remove_leftovers() {
+  std::vector<fs::path> hidden;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    const std::string name = entry.path().filename().string();
+    // An ".earlier" result may be the only copy (ResultFolder).
+    if (name.size() > kIdLength + 1 && name[0] == '.' && is_id(name.substr(1, kIdLength)) &&
+        !name.ends_with(".earlier")) {
+      hidden.push_back(entry.path());
+    }
+  }
+  for (const fs::path& path : hidden) {
+    const std::string id = path.filename().string().substr(1, kIdLength);
+    if (!lock(id, true)) continue;  // somebody writes it
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+    lock(id, false);
+  }
+}
+
+// Locks of this kind belong to the process, end with it on any machine that shares the folder, and
+// need no byte to be there. Two ids on one byte would only wait for each other.
+bool SweepFolder::lock(std::string_view id, bool is_wanted) {
+  std::uint64_t offset = 0;
+  std::from_chars(id.data(), id.data() + 15, offset, 16);  // 60 bits: a positive offset
+  struct flock range = {};
+  range.l_type = is_wanted ? F_WRLCK : F_UNLCK;
+  range.l_whence = SEEK_SET;
+  range.l_start = static_cast<off_t>(offset);
+  range.l_len = 1;
+  while (::fcntl(lock_file_, F_SETLK, &range) != 0) {
+    if (errno == EACCES || errno == EAGAIN) return false;
+    if (errno == EINTR) continue;
+    throw std::runtime_error(path_ + "/" + std::string(kMark) +
+                             ": cannot be locked: " + std::generic_category().message(errno));
+  }
+  return true;
+}
+
+bool SweepFolder::try_claim(const SweepRun& run) { return lock(run.id, true); }
+
+void SweepFolder::release(const SweepRun& run) { lock(run.id, false); }
+
+void SweepFolder::remove_damaged(const SweepRun& run) {
+  std::error_code ignored;  // what is left over, ResultFolder complains of
+  for (const fs::directory_entry& entry : fs::directory_iterator(run_path(run), ignored)) {
+    if (is_result_file_name(entry.path().filename().string())) fs::remove(entry.path(), ignored);
+  }
+  fs::remove(run_path(run), ignored);
+}
+
+void SweepFolder::write_failure(const SweepRun& run, std::string_view message) {
+  Json failure;
+  failure["label"] = run.scenario.name;
+  failure["run_number"] = run.run_number;
+  failure["error"] = printable(message);
+  failure["config"] = Json::parse(run.scenario.to_json());
+  write(run.id + std::string(kFailureSuffix), failure.dump(2) + "\n");
+}
+
+void SweepFolder::remove_failure(const SweepRun& run) {
+  std::error_code ignored;
+  fs::remove(failure_path(run), ignored);
+}
+
+std::optional<std::string> SweepFolder::read_failure(const SweepRun& run) const {
+  const std::optional<std::string> text = read_text(failure_path(run));
+  if (!text) return std::nullopt;
+  const Json failure = Json::try_parse(*text).value_or(Json());
+  if (!failure.is_object()) return "failed for a reason that cannot be read";
+  return failure.value("error", "").get<std::string>();
+}
+
+void SweepFolder::write_summary(std::string_view name, std::string_view content) {
+  while (!lock(kSummaryLock, true)) {
+    throw_if_interrupted();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  write(name, content);
+  lock(kSummaryLock, false);
+}
+
+// Under one temporary name, so that what a process that was killed has left is overwritten: the
+// caller holds the lock of whatever the file belongs to.
+void SweepFolder::write(std::string_view name, std::string_view content) {
+  const std::string partial = path_ + "/." + std::string(name) + ".partial";
+  try {
+    write_file(partial, content);
+    fs::rename(partial, path_ + "/" + std::string(name));
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(partial, ignored);
+    throw;
+  }
+}
+
+}  // namespace metronome

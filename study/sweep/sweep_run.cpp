@@ -1,0 +1,280 @@
+#include "study/sweep/sweep_run.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/base/command_errors.h"
+#include "core/base/error.h"
+#include "core/base/progress.h"
+#include "core/config/config_reader.h"
+#include "study/run/variant_run.h"
+
+namespace metronome {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+// Every run asks for as much memory as the one before gave back. Handing it to the system in
+// between costs a page fault for each page of it, which threads of one process wait for in turn.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLargestBlockBytes = 32 << 20;  // the most that mallopt accepts
+  constexpr int kKeptBytes = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, kLargestBlockBytes);
+  mallopt(M_TRIM_THRESHOLD, kKeptBytes);
+#endif
+}
+
+// The workloads that runs share. One is made when the first of its runs asks for it, and kept until
+// the last has.
+class WorkloadCache {
+ public:
+  void expect(const std::string& key) { ++entries_[key].num_expected; }
+
+  std::shared_ptr<const Workload> get(const SweepRun& run) {
+    Entry& entry = entries_.at(run.workload_key);
+    // Others wait for the one that makes it; what it throws, they find out for themselves.
+    const std::lock_guard lock(entry.mutex);
+    std::shared_ptr<const Workload> workload = entry.workload;
+    if (workload == nullptr) {
+      workload =
+          std::make_shared<const Workload>(make_workload(run.scenario.workload, run.scenario.seed));
+    }
+    --entry.num_expected;
+    entry.workload = entry.num_expected > 0 ? workload : nullptr;
+    return workload;
+  }
+
+ private:
+  struct Entry {
+    std::mutex mutex;
+    std::size_t num_expected = 0;
+    std::shared_ptr<const Workload> workload;
+  };
+  std::map<std::string, Entry> entries_;  // not changed any more when the first thread asks
+};
+
+// Whole lines, also when several processes write to one file.
+class RunLog {
+ public:
+  explicit RunLog(const std::string& path) : path_(path) {
+    if (path.empty()) return;
+    file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (file_ < 0) {
+      throw UsageError("--log: " + printable(path) +
+                       ": cannot be written: " + std::generic_category().message(errno));
+    }
+  }
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
+  ~RunLog() {
+    if (file_ >= 0) ::close(file_);
+  }
+
+  void write(const char* what, const SweepRun& run) {
+    if (file_ < 0) return;
+    const std::string line =
+        std::string(what) + " " + run.id + " " + std::to_string(::getpid()) + "\n";
+    if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+      throw std::runtime_error(path_ + ": cannot write: " + std::generic_category().message(errno));
+    }
+  }
+
+ private:
+  std::string path_;
+  int file_ = -1;
+};
+
+// "12:05" or "1:02:05".
+std::string clock_text(double seconds) {
+  const auto all = static_cast<std::int64_t>(seconds);
+  const auto two = [](std::int64_t number) {
+    return (number < 10 ? "0" : "") + std::to_string(number);
+  };
+  const std::string rest = two(all / 60 % 60) + ":" + two(all % 60);
+  return all < 3600 ? rest : std::to_string(all / 3600) + ":" + rest;
+}
+
+class SweepWork {
+ public:
+  SweepWork(const SweepPlan& plan, std::span<const std::size_t> chosen, SweepFolder& folder,
+            const SweepRunOptions& options)
+      : plan_(plan),
+        folder_(folder),
+        options_(options),
+        log_(options.log),
+        bar_(!options.is_quiet),
+        started_(SteadyClock::now()) {
+    collect_pending(chosen);
+  }
+
+  SweepOutcome finish() {
+    bar_.start("sweep");
+    std::vector<std::thread> threads;
+    const std::size_t num_threads =
+        std::min(static_cast<std::size_t>(options_.num_jobs), pending_.size());
+    for (std::size_t i = 1; i < num_threads; ++i) {
+      threads.emplace_back([this] { work(); });
+    }
+    work();
+    for (std::thread& thread : threads) thread.join();
+    bar_.clear();
+    if (error_ != nullptr) std::rethrow_exception(error_);
+    std::sort(outcome_.failed.begin(), outcome_.failed.end());
+    return std::move(outcome_);
+  }
+
+ private:
+  void collect_pending(std::span<const std::size_t> chosen) {
+    std::vector<std::size_t> pending;
+    for (const std::size_t i : chosen) {
+      const SweepFolder::State state = folder_.state_of(plan_.runs[i]);
+      if (state == SweepFolder::State::Done) continue;
+      if (state == SweepFolder::State::Damaged) {
+        outcome_.warnings.push_back(printable(folder_.run_path(plan_.runs[i])) +
+                                    ": was damaged, and is run again");
+      }
+      pending.push_back(i);
+      workloads_.expect(plan_.runs[i].workload_key);
+    }
+    // The longest first, so that no job ends up alone with one of them.
+    std::stable_sort(pending.begin(), pending.end(), [this](std::size_t a, std::size_t b) {
+      return plan_.runs[a].cost > plan_.runs[b].cost;
+    });
+    num_pending_ = pending.size();
+    pending_.assign(pending.begin(), pending.end());
+  }
+
+  // The next run, claimed; nullopt when there is none, or when the work was stopped. Runs that
+  // another process has are waited for at the end: it may be killed before they are done.
+  std::optional<std::size_t> next() {
+    for (;;) {
+      throw_if_interrupted();
+      {
+        const std::lock_guard lock(mutex_);
+        for (std::size_t tries = pending_.size(); tries > 0 && error_ == nullptr; --tries) {
+          const std::size_t i = pending_.front();
+          pending_.pop_front();
+          if (folder_.try_claim(plan_.runs[i])) return i;
+          pending_.push_back(i);
+        }
+        if (pending_.empty() || error_ != nullptr) return std::nullopt;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  }
+
+  void work() {
+    try {
+      const std::unique_ptr<Backend> backend = options_.make_backend();
+      while (const std::optional<std::size_t> i = next()) {
+        run_claimed(*i, *backend);
+        folder_.release(plan_.runs[*i]);
+        const std::lock_guard lock(mutex_);
+        ++num_ended_;
+        show_progress();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (error_ == nullptr) error_ = std::current_exception();
+      is_stopped_ = true;
+    }
+  }
+
+  void run_claimed(std::size_t i, Backend& backend) {
+    const SweepRun& run = plan_.runs[i];
+    // It may have been done between the first look and the claim.
+    const SweepFolder::State state = folder_.state_of(run);
+    if (state == SweepFolder::State::Done) return;
+    if (state == SweepFolder::State::Damaged) folder_.remove_damaged(run);
+    log_.write("start", run);
+    std::vector<std::string> warnings;
+    try {
+      warnings = run_point(run, backend);
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const std::bad_alloc&) {
+      return record_failure(i, "out of memory");
+    } catch (const std::exception& error) {
+      return record_failure(i, error.what());
+    }
+    log_.write("done", run);
+    const std::lock_guard lock(mutex_);
+    ++outcome_.num_run;
+    for (const std::string& warning : warnings) {
+      outcome_.warnings.push_back(run_text(plan_, run) + ": " + warning);
+    }
+  }
+
+  void record_failure(std::size_t i, const char* message) {
+    folder_.write_failure(plan_.runs[i], message);
+    const std::lock_guard lock(mutex_);
+    outcome_.failed.push_back(i);
+  }
+
+  // Returns the run's warnings.
+  std::vector<std::string> run_point(const SweepRun& run, Backend& backend) {
+    ResultFolder result(folder_.run_path(run));
+    PreparedVariant variant{run.scenario, backend.prepare(run.scenario), workloads_.get(run)};
+    variant.run->check_workload(*variant.workload);
+    VariantOutcome outcome = run_variant(backend, variant, nullptr, [this](const RunProgress&) {
+      throw_if_interrupted();
+      return !is_stopped_.load(std::memory_order_relaxed);
+    });
+    write_variant(outcome, run.scenario.results, result, "");
+    throw_if_interrupted();
+    folder_.remove_failure(run);  // first, so that none is left beside a result
+    result.commit();
+    return std::move(outcome.warnings);
+  }
+
+  // Called with the mutex held.
+  void show_progress() {
+    const std::chrono::duration<double> elapsed = SteadyClock::now() - started_;
+    const double left = elapsed.count() / static_cast<double>(num_ended_) *
+                        static_cast<double>(num_pending_ - num_ended_);
+    bar_.show(progress_bar_text("sweep", num_ended_, num_pending_) + " runs, " + clock_text(left) +
+              " left");
+  }
+
+  const SweepPlan& plan_;
+  SweepFolder& folder_;
+  const SweepRunOptions& options_;
+  RunLog log_;
+  ProgressBar bar_;
+  SteadyClock::time_point started_;
+  WorkloadCache workloads_;
+  std::atomic<bool> is_stopped_ = false;
+  std::size_t num_pending_ = 0;
+
+  std::mutex mutex_;  // of everything below, and of the bar
+  std::deque<std::size_t> pending_;
+  std::size_t num_ended_ = 0;
+  SweepOutcome outcome_;
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+SweepOutcome run_sweep(const SweepPlan& plan, std::span<const std::size_t> chosen,
+                       SweepFolder& folder, const SweepRunOptions& options) {
+  keep_freed_memory();
+  return SweepWork(plan, chosen, folder, options).finish();
+}
+
+}  // namespace metronome

@@ -1,0 +1,349 @@
+#include "study/sweep/sweep_summary.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <set>
+#include <span>
+#include <string_view>
+
+#include "core/base/json.h"
+#include "core/base/json_text.h"
+#include "core/base/number_text.h"
+#include "core/base/parallel.h"
+#include "core/base/wrapped_text.h"
+#include "core/config/config_node.h"
+#include "core/config/config_reader.h"
+#include "reports/files/result_files.h"
+#include "reports/terminal/text.h"
+#include "study/sweep/sweep_points.h"
+
+namespace metronome {
+namespace {
+
+// Where the flat keys of a result.json end.
+constexpr std::string_view kFirstDeepKey = "longest_stall";
+
+struct Metric {
+  std::string_view title;
+  std::string_view key;  // of the summary
+  int decimals;
+  bool is_higher_better;
+};
+constexpr Metric kMetrics[] = {
+    {"TTFT p50", "p50_ttft_ms", 1, false},       {"TTFT p99", "p99_ttft_ms", 1, false},
+    {"ITL p50", "p50_itl_ms", 2, false},         {"ITL p99", "p99_itl_ms", 2, false},
+    {"out tok/s", "output_throughput", 1, true}, {"goodput/s", "request_goodput", 3, true}};
+constexpr std::size_t kItlP99 = 3;
+constexpr std::size_t kGoodput = 5;
+
+// A scalar as JSON text, numbers as result.json has them. Anything deeper as text.
+std::string json_text(const Json& value) {
+  JsonText json;
+  if (value.is_null()) {
+    json.null();
+  } else if (value.is_boolean()) {
+    json.value(value.get<bool>());
+  } else if (value.is_number_unsigned()) {
+    json.value(value.get<std::uint64_t>());
+  } else if (value.is_number_integer()) {
+    json.value(value.get<std::int64_t>());
+  } else if (value.is_number()) {
+    json.value(value.get<double>());
+  } else {
+    json.value(value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return std::string(json.view());
+}
+
+template <class Number>
+std::optional<Number> whole_number(const std::string& text) {
+  Number number{};
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || rest != end) return std::nullopt;
+  return number;
+}
+
+// The value of an assignment: a number where it reads as one.
+Json typed_value(const std::string& yaml) {
+  const ConfigNode node = parse_config_text(yaml, "value");
+  if (node.kind == ConfigNode::Kind::Null) return nullptr;
+  if (node.kind != ConfigNode::Kind::Scalar) return yaml_text(node);
+  if (node.is_quoted) return node.scalar;
+  if (node.scalar == "true" || node.scalar == "false") return node.scalar == "true";
+  if (const auto number = whole_number<std::int64_t>(node.scalar)) return *number;
+  if (const auto number = whole_number<double>(node.scalar)) {
+    if (std::isfinite(*number)) return *number;
+    return "inf";  // as vLLM writes it
+  }
+  return node.scalar;
+}
+
+// A dotted key of the resolved configuration; null where it does not apply.
+Json configured_value(const Json& config, std::string_view key) {
+  const Json* node = &config;
+  while (!key.empty()) {
+    const std::size_t length = std::min(key.find('.'), key.size());
+    node = node->find(key.substr(0, length));
+    if (node == nullptr) return nullptr;
+    key.remove_prefix(std::min(length + 1, key.size()));
+  }
+  return *node;
+}
+
+// Whether the node stands as `--set` has put it, without anything from elsewhere in it.
+bool is_assigned(const ConfigNode& node, const std::string& assignment) {
+  if (node.where.file == nullptr || *node.where.file != assignment) return false;
+  const auto is_own = [&assignment](const ConfigNode& child) {
+    return is_assigned(child, assignment);
+  };
+  return std::all_of(node.items.begin(), node.items.end(), is_own) &&
+         std::all_of(node.entries.begin(), node.entries.end(),
+                     [&is_own](const ConfigNode::Entry& entry) { return is_own(entry.value); });
+}
+
+// Whether the value that a point gives the key is what the run goes by: its variant may have one of
+// its own.
+bool is_in_force(const SweepRun& run, const std::string& key) {
+  if (key.starts_with("variants.") || key == "description") return true;
+  const ConfigNode* node = run.scenario.source->find_path(key);
+  return node != nullptr && is_assigned(*node, *assignment_location(key).file);
+}
+
+Json value_of(const SweepRun& run, const SweepRow& row, const std::string& key,
+              const Json& result) {
+  for (const auto& [name, value] : row.values) {
+    if (name == key && is_in_force(run, key)) return typed_value(value);
+  }
+  return result.contains("config") ? configured_value(result.at("config"), key) : Json(nullptr);
+}
+
+std::string csv_field(const std::string& json) {
+  if (json == "null") return {};
+  const std::string text = json.starts_with('"') ? Json::parse(json).get<std::string>() : json;
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted.append(c == '"' ? 2 : 1, c);
+  return quoted + '"';
+}
+
+// "prefill_chunk_size", or the whole key where two end alike.
+std::string short_name(const std::string& key, const std::vector<std::string>& keys) {
+  const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  const auto num_alike = std::count_if(
+      keys.begin(), keys.end(), [&](const std::string& other) { return last(other) == last(key); });
+  return num_alike > 1 ? key : last(key);
+}
+
+}  // namespace
+
+SweepSummary::SweepSummary(const SweepPlan& plan, const SweepFolder& folder, int num_threads)
+    : plan_(plan) {
+  std::vector<std::optional<Row>> rows(plan.rows.size());
+  for_each_index(plan.rows.size(), num_threads, [&](std::size_t i) {
+    const SweepRun& run = plan.runs[plan.rows[i].run];
+    if (folder.state_of(run) != SweepFolder::State::Done) return;
+    std::ifstream file(folder.run_path(run) + "/" + std::string(kResultFile), std::ios::binary);
+    rows[i] = make_row(plan.rows[i], std::string(std::istreambuf_iterator<char>(file), {}));
+  });
+  std::vector<char> is_missing(plan.runs.size(), 0);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i]) {
+      rows_.push_back(std::move(*rows[i]));
+    } else {
+      is_missing[plan.rows[i].run] = 1;
+    }
+  }
+  for (std::size_t i = 0; i < is_missing.size(); ++i) {
+    if (is_missing[i] != 0) missing_.push_back(i);
+  }
+}
+
+SweepSummary::Row SweepSummary::make_row(const SweepRow& row,
+                                         const std::string& result_text) const {
+  const SweepRun& run = plan_.runs[row.run];
+  const Json result = Json::parse(result_text);
+  Row added;
+  added.run = row.run;
+  added.label = run.scenario.name;
+  for (const auto& [key, value] : result.items()) {
+    if (key == kFirstDeepKey) break;
+    added.fields.emplace_back(
+        key, key == "run_number" ? std::to_string(run.run_number) : json_text(value));
+  }
+  for (const std::string& key : plan_.keys) {
+    const Json value = value_of(run, row, key, result);
+    added.values.push_back(value.is_string() ? value.get<std::string>() : json_text(value));
+    // As in vLLM's sweep, what varied stands in place of a figure of that name (`seed`).
+    const auto same = std::find_if(added.fields.begin(), added.fields.end(),
+                                   [&key](const Field& field) { return field.first == key; });
+    if (same != added.fields.end()) {
+      same->second = json_text(value);
+    } else {
+      added.fields.emplace_back(key, json_text(value));
+    }
+  }
+  added.fields.emplace_back("point", json_text(run.id));
+  for (const Metric& metric : kMetrics) {
+    const Json* found = result.find(metric.key);
+    const bool is_number = found != nullptr && found->is_number();
+    added.metrics.push_back(is_number ? found->get<double>()
+                                      : std::numeric_limits<double>::quiet_NaN());
+  }
+  const auto count = [&result](const char* key) { return result.at(key).get<std::int64_t>(); };
+  added.compared = {run.workload_key, slo_limits_ms(run.scenario.slo), count("completed"),
+                    count("total_input_tokens"), count("total_output_tokens")};
+  return added;
+}
+
+std::string SweepSummary::json() const {
+  std::string text = "[";
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    text += i == 0 ? "\n  {" : ",\n  {";
+    const char* separator = "\n    ";
+    for (const auto& [key, value] : rows_[i].fields) {
+      text += separator + json_text(key) + ": " + value;
+      separator = ",\n    ";
+    }
+    text += "\n  }";
+  }
+  return text + (rows_.empty() ? "]\n" : "\n]\n");
+}
+
+std::string SweepSummary::csv() const {
+  if (rows_.empty()) return {};
+  std::string text;
+  const auto add_line = [&text](const Row& row, bool is_header) {
+    for (const auto& [key, value] : row.fields) {
+      text += csv_field(is_header ? json_text(key) : value);
+      text += &key == &row.fields.back().first ? "\n" : ",";
+    }
+  };
+  add_line(rows_.front(), true);
+  for (const Row& row : rows_) add_line(row, false);
+  return text;
+}
+
+std::vector<std::size_t> SweepSummary::distinct_rows() const {
+  std::vector<std::size_t> distinct;
+  std::set<std::pair<std::size_t, std::vector<std::string>>> seen;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (seen.emplace(rows_[i].run, rows_[i].values).second) distinct.push_back(i);
+  }
+  return distinct;
+}
+
+// In each group by one metric, the best first, those without it last; else in their order.
+std::vector<SweepSummary::Group> SweepSummary::groups_by(std::size_t metric) const {
+  std::vector<Group> groups;
+  std::map<ComparedRun, std::size_t> group_of;
+  for (const std::size_t i : distinct_rows()) {
+    const auto [known, is_new] = group_of.emplace(rows_[i].compared, groups.size());
+    if (is_new) groups.emplace_back();
+    groups[known->second].push_back(i);
+  }
+  for (Group& group : groups) {
+    std::stable_sort(group.begin(), group.end(), [&](std::size_t a, std::size_t b) {
+      const double left = rows_[a].metrics[metric];
+      const double right = rows_[b].metrics[metric];
+      if (std::isnan(left) || std::isnan(right)) return !std::isnan(left) && std::isnan(right);
+      return kMetrics[metric].is_higher_better ? left > right : left < right;
+    });
+  }
+  return groups;
+}
+
+// NaN: no value is better than another.
+std::vector<double> SweepSummary::best_metrics(const Group& group) const {
+  std::vector<double> best;
+  for (std::size_t m = 0; m < std::size(kMetrics); ++m) {
+    double lowest = std::numeric_limits<double>::infinity();
+    double highest = -lowest;
+    for (const std::size_t i : group) {
+      lowest = std::fmin(lowest, rows_[i].metrics[m]);
+      highest = std::fmax(highest, rows_[i].metrics[m]);
+    }
+    const double none = std::numeric_limits<double>::quiet_NaN();
+    best.push_back(lowest >= highest ? none : kMetrics[m].is_higher_better ? highest : lowest);
+  }
+  return best;
+}
+
+// What the marks and the order mean.
+std::string SweepSummary::legend(const std::vector<Group>& groups, std::size_t chief) const {
+  std::size_t num_rows = 0;
+  std::vector<ComparedRun> kinds;
+  for (const Group& group : groups) {
+    num_rows += group.size();
+    kinds.push_back(rows_[group.front()].compared);
+  }
+  const std::string reason(incomparable_because(kinds));
+  const std::string sorted = "sorted by " + std::string(kMetrics[chief].title);
+  const std::string all =
+      grouped_text(static_cast<std::int64_t>(num_rows)) + (num_rows == 1 ? " row" : " rows");
+  std::string text;
+  if (groups.size() == 1) {
+    text = "* best of its column, of all " + all + "; latencies in ms; " + sorted;
+  } else if (groups.size() == num_rows) {
+    text = "no value is marked as the best: " + reason + "; latencies in ms";
+  } else {
+    text = "* best of its column in its group; no value is the best of all " + all + ": " + reason +
+           "; latencies in ms; groups " + sorted;
+  }
+  return wrapped(text, 0, output_columns());
+}
+
+std::string SweepSummary::table(std::size_t max_rows) const {
+  const bool has_slo = std::any_of(rows_.begin(), rows_.end(), [](const Row& row) {
+    return !std::isnan(row.metrics[kGoodput]);
+  });
+  const auto differ = [this](const auto& get) {
+    return std::any_of(rows_.begin(), rows_.end(),
+                       [&](const Row& row) { return get(row) != get(rows_.front()); });
+  };
+  const bool has_variants = differ([](const Row& row) { return row.label; });
+  const bool has_counts = differ([](const Row& row) { return row.compared.completed; });
+  const std::size_t num_metrics = has_slo ? std::size(kMetrics) : kGoodput;
+  const std::size_t chief = has_slo ? kGoodput : kItlP99;
+  const std::vector<Group> groups = groups_by(chief);
+
+  std::vector<std::vector<std::string>> lines(1);
+  for (const std::string& key : plan_.keys) lines[0].push_back(short_name(key, plan_.keys));
+  if (has_variants) lines[0].emplace_back("variant");
+  if (has_counts) lines[0].emplace_back("completed");
+  for (std::size_t m = 0; m < num_metrics; ++m) lines[0].emplace_back(kMetrics[m].title);
+  std::size_t num_rows = 0;
+  for (const Group& group : groups) {
+    const std::vector<double> best = best_metrics(group);
+    // A line between groups, unless each is one row.
+    if (num_rows > 0 && num_rows < max_rows && groups.size() < distinct_rows().size()) {
+      lines.emplace_back();
+    }
+    for (const std::size_t i : group) {
+      if (num_rows++ >= max_rows) continue;
+      const Row& row = rows_[i];
+      std::vector<std::string> cells;
+      for (const std::string& value : row.values) cells.push_back(one_line(value));
+      if (has_variants) cells.push_back(row.label);
+      if (has_counts) cells.push_back(grouped_text(row.compared.completed));
+      for (std::size_t m = 0; m < num_metrics; ++m) {
+        cells.push_back(grouped_text(row.metrics[m], kMetrics[m].decimals) +
+                        (row.metrics[m] == best[m] ? "*" : ""));
+      }
+      lines.push_back(std::move(cells));
+    }
+  }
+  std::string text = aligned_rows(lines) + legend(groups, chief);
+  if (num_rows > max_rows) {
+    text += grouped_text(static_cast<std::int64_t>(num_rows - max_rows)) +
+            " more rows are in summary.csv\n";
+  }
+  return text;
+}
+
+}  // namespace metronome

@@ -1,0 +1,158 @@
+#include "study/tune/tune_run.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/base/progress.h"
+#include "core/config/config_node.h"
+#include "core/metrics/run_record.h"
+#include "core/metrics/summary.h"
+#include "sim/simulation.h"
+#include "sim/virtual_clock.h"
+
+namespace metronome {
+namespace {
+
+double requests_per_second(const Workload& workload) {
+  const TimeNs span = workload.requests.back().arrival;
+  return static_cast<double>(workload.requests.size()) / to_seconds(span);
+}
+
+// Of a per-request list that may be empty: what the first n requests have.
+template <class T, class Index>
+void keep_first(std::vector<T>& items, std::vector<Index>& begins, std::size_t num_requests) {
+  if (begins.empty()) return;
+  begins.resize(num_requests + 1);
+  items.resize(static_cast<std::size_t>(begins.back()));
+}
+
+// A whole trial lasts so many times the limit L that a growing queue breaks. A queue that breaks it
+// for one request in a hundred remembers for about 0.4 L / (1 - utilization) (from the relaxation
+// time and the tail of reflected Brownian motion), 10 to 20 times L; a batch should last longer.
+constexpr double kWindowLimits = 300;
+// One in so many requests arrives while the engine fills up.
+constexpr std::size_t kFillingShare = 5;
+constexpr std::size_t kMaxListRequests = 100'000;  // of one list; reached at loads far too high
+constexpr std::size_t kMaxTrialRequests = 50'000;  // of all lists: beyond, none is made longer
+
+}  // namespace
+
+TuneWorkloads::TuneWorkloads(const Scenario& scenario, int num_seeds)
+    : config_(scenario.workload),
+      seed_(scenario.seed),
+      is_trace_(!scenario.workload.trace.file.empty()),
+      num_seeds_(is_trace_ ? 1 : static_cast<std::size_t>(num_seeds)) {
+  const std::shared_ptr<const Workload> given = drawn(0, 0);
+  const bool has_span = given->mode == ArrivalMode::Timed && !given->requests.empty() &&
+                        given->requests.back().arrival > 0;
+  if (!has_span) {
+    fail_config(scenario.location_of("workload.arrivals.process"), "workload.arrivals.process",
+                "does not spread requests over time, so that there is no load to vary; allowed: "
+                "poisson, gamma, constant (with a finite rate), burst (of several), trace");
+  }
+  num_given_ = given->requests.size();
+  given_load_ = requests_per_second(*given);
+  const double limit_ms =
+      std::max(scenario.slo.ttft_ms.value_or(0), scenario.slo.e2el_ms.value_or(0));
+  window_s_ = kWindowLimits * limit_ms / 1e3;
+}
+
+std::shared_ptr<const Workload> TuneWorkloads::drawn(std::size_t seed,
+                                                     std::size_t num_requests) const {
+  // In powers of two, so that few lists are drawn.
+  std::size_t size = is_trace_ ? 0 : static_cast<std::size_t>(config_.num_requests);
+  while (!is_trace_ && size < std::min(num_requests, kMaxListRequests)) size *= 2;
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const Workload>& list = lists_[{seed, size}];
+  if (list == nullptr) {
+    WorkloadConfig config = config_;
+    if (!is_trace_) config.num_requests = static_cast<std::int64_t>(size);
+    list = std::make_shared<const Workload>(make_workload(config, seed_ + seed));
+  }
+  return list;
+}
+
+bool TuneWorkloads::can_be_longer(const Workload& workload) const {
+  return !is_trace_ && workload.requests.size() * num_seeds_ < kMaxTrialRequests;
+}
+
+std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double load,
+                                                       double share) const {
+  const double least =
+      std::max(share * static_cast<double>(num_given_), load * std::min(share, 1.0) * window_s_);
+  const auto wanted = static_cast<std::size_t>(
+      std::ceil(std::min(least, static_cast<double>(std::max(num_given_, kMaxListRequests)))));
+  const std::shared_ptr<const Workload> given = drawn(seed, wanted);
+  const double stretch = requests_per_second(*given) / load;
+  auto workload = std::make_shared<Workload>(*given);
+  workload->requests.resize(std::clamp<std::size_t>(wanted, 1, given->requests.size()));
+  const std::size_t size = workload->requests.size();
+  for (RequestSpec& request : workload->requests) {
+    request.arrival = std::llround(static_cast<double>(request.arrival) * stretch);
+  }
+  keep_first(workload->segments, workload->segment_begin, size);
+  keep_first(workload->token_ids, workload->token_begin, size);
+  return workload;
+}
+
+TuneSetting::TuneSetting(const Scenario& scenario, const TuneWorkloads& workloads)
+    : scenario_(scenario), workloads_(workloads), run_(SimulatedBackend().prepare(scenario)) {}
+
+RunRecord TuneSetting::run_once(const Workload& workload) {
+  RunRecorder recorder(workload.requests.size());
+  EventSink* const sink = &recorder;
+  VirtualClock clock;
+  run_->run(workload, clock, {&sink, 1}, [](const RunProgress&) {
+    throw_if_interrupted();
+    return true;
+  });
+  return recorder.finish();
+}
+
+// Adds who of the requests from `first` on met the SLO, and when their first tokens came.
+void TuneSetting::judge(const RunRecord& record, std::size_t first, std::vector<std::uint8_t>& good,
+                        std::vector<double>& ttft_ns) const {
+  for (std::size_t i = first; i < record.requests.size(); ++i) {
+    const RequestRecord& request = record.requests[i];
+    good.push_back(meets_slo(request, scenario_.slo) ? 1 : 0);
+    if (!request.completed() || request.first_token == kNoTime) continue;
+    ttft_ns.push_back(static_cast<double>(request.ttft_ns()));
+  }
+}
+
+TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
+  TuneTrial trial;
+  trial.load = load;
+  trial.num_runs = workloads_.num_seeds();
+  const double seed_share = 1.0 / static_cast<double>(trial.num_runs);
+  const double share =
+      static_cast<double>(num_requests) / static_cast<double>(workloads_.num_requests());
+  double duration_s = 0;
+  double output_tokens = 0;
+  std::vector<double> ttft_ns;
+  std::vector<WeightedTime> gaps;
+  for (std::size_t seed = 0; seed < trial.num_runs; ++seed) {
+    const auto workload = workloads_.at_load(seed, load, share);
+    const RunRecord record = run_once(*workload);
+    const std::size_t first_judged = record.requests.size() / kFillingShare;
+    judge(record, first_judged, trial.good, ttft_ns);
+    const std::vector<WeightedTime> judged_gaps = pooled_gaps(record, first_judged);
+    gaps.insert(gaps.end(), judged_gaps.begin(), judged_gaps.end());
+    const Summary summary = summarize(record, {scenario_.slo, 0});
+    trial.can_be_longer = workloads_.can_be_longer(*workload);
+    if (summary.completed > 0)
+      trial.num_in_system += seed_share * load * summary.e2el.mean_ms / 1e3;
+    duration_s += to_seconds(summary.duration_ns);
+    output_tokens += static_cast<double>(summary.total_output_tokens);
+  }
+  const auto num_good = std::count(trial.good.begin(), trial.good.end(), std::uint8_t{1});
+  trial.attainment = static_cast<double>(num_good) / static_cast<double>(trial.good.size());
+  trial.goodput = trial.attainment * load;
+  trial.output_throughput = output_tokens / duration_s;
+  trial.p99_ttft_ms = describe(ttft_ns).p99_ms;
+  trial.p99_itl_ms = describe(gaps).p99_ms;
+  return trial;
+}
+
+}  // namespace metronome

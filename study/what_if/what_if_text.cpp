@@ -1,0 +1,261 @@
+// What a replay under other settings found, for people and as JSON.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/base/json_text.h"
+#include "core/base/number_text.h"
+#include "core/base/wrapped_text.h"
+#include "core/config/config_reader.h"
+#include "reports/terminal/text.h"
+#include "study/what_if/what_if.h"
+
+namespace metronome {
+namespace {
+
+std::string joined(const std::vector<std::string>& changes) {
+  std::string text;
+  for (const std::string& change : changes) text += (text.empty() ? "" : " ") + change;
+  return text;
+}
+
+// What is compared with what, and so how far the simulator can be trusted.
+std::string trust_text(const WhatIf& what_if) {
+  if (what_if.is_same_run) return "The simulator repeats the recorded run exactly.";
+  const Distribution& was = what_if.recorded_itl;
+  const Distribution& is = what_if.baseline.summary.itl;
+  const std::string simulated = "Simulated on " + what_if.baseline.scenario.hardware;
+  const std::string figures =
+      " an ITL p50 of " + ms_text(is.p50_ms) + " ms and a p99 of " + ms_text(is.p99_ms) + " ms; ";
+  const std::string others = ms_text(was.p50_ms) + " and " + ms_text(was.p99_ms) + " ms. ";
+  if (what_if.scenario.empty()) {
+    return simulated + " with its own settings the run has" + figures + "recorded were " + others +
+           "Trust what follows as far as these agree.";
+  }
+  return simulated + ", the requests of " + what_if.scenario + " have" + figures +
+         "in the log, where an iteration is a gap, they are " + others +
+         "What follows is about the scenario's requests, not the log's: trust it as far as these "
+         "agree.";
+}
+
+constexpr std::size_t kNumFigures = 5;
+constexpr std::array<const char*, kNumFigures> kFigureNames = {
+    "ITL p99 ms", "longest ms", "TTFT p50 ms", "TTFT p99 ms", "output tok/s"};
+std::array<std::string, kNumFigures> figures(const Trial& trial) {
+  const Summary& summary = trial.summary;
+  return {ms_text(summary.itl.p99_ms), ms_text(summary.itl.max_ms), ms_text(summary.ttft.p50_ms),
+          ms_text(summary.ttft.p99_ms), grouped_text(summary.output_throughput, 1)};
+}
+
+std::string pad(const std::string& text, std::size_t width) {
+  return std::string(width - std::min(width, text.size()), ' ') + text;
+}
+
+std::string trials_text(const WhatIf& what_if) {
+  constexpr std::size_t kWidth = 12;
+  std::string text;
+  for (const char* name : kFigureNames) text += pad(name, kWidth) + "  ";
+  text += " settings\n";
+  const auto row = [&text](const Trial& trial, const std::string& name, const char* mark) {
+    for (const std::string& figure : figures(trial)) text += pad(figure, kWidth) + "  ";
+    text += mark + name + '\n';
+  };
+  row(what_if.baseline, "as they are", " ");
+  for (std::size_t i = 0; i < what_if.trials.size(); ++i) {
+    const Trial& trial = what_if.trials[i];
+    row(trial, joined(trial.changes), trial.keeps_all ? "*" : " ");
+  }
+  return text;
+}
+
+std::string flags_text(const WhatIf& what_if, const Trial& chosen, std::size_t columns) {
+  std::string text;
+  for (const FlagChanges& flags : changed_flags(what_if.baseline.scenario, chosen.scenario)) {
+    text += "  " + flags.engine + (flags.empty() ? ": no flag changes\n" : "\n");
+    const auto line = [&](const std::string& verb, const std::string& what) {
+      text += "    " + wrapped(verb + what, 4 + verb.size(), columns);
+    };
+    for (const std::string& flag : flags.added) line("add ", flag);
+    for (const auto& [before, after] : flags.changed) line("change ", before + " to " + after);
+    for (const std::string& flag : flags.removed) line("remove ", flag);
+    for (const std::string& note : flags.notes) line("", note + ".");
+  }
+  return text;
+}
+
+std::string conclusion(const WhatIf& what_if) {
+  const std::string target = ms_text(what_if.target_ms) + " ms";
+  if (what_if.baseline.keeps_all) {
+    const std::string none = "Simulated, no gap is longer than " + target;
+    return what_if.is_same_run ? none + "." : none + ": nothing was tried.";
+  }
+  if (!what_if.chosen) return "No change that was tried shortens the longest stall.";
+  const Trial& chosen = what_if.trials[*what_if.chosen];
+  std::string text = "No change that was tried keeps every gap within " + target + ". ";
+  if (!chosen.keeps_all && !chosen.keeps_p99) return text + "Nearest: " + joined(chosen.changes);
+  if (!chosen.keeps_all && what_if.baseline.keeps_p99) {
+    return text + "The p99 keeps it already. Shortest longest stall: " + joined(chosen.changes);
+  }
+  if (chosen.keeps_all) {
+    text = "Smallest change that keeps every gap within " + target + ": ";
+  } else {
+    text += "The smallest that keeps the p99 within it: ";
+  }
+  text += joined(chosen.changes);
+  if (what_if.next_failing) {
+    text += " (with " + std::to_string(*what_if.next_failing) + " it does not)";
+  }
+  return text;
+}
+
+// "TTFT p50 54.6 -> 73.0 ms".
+std::string change_text(const char* name, double before, double after, const char* unit) {
+  return std::string(name) + " " + ms_text(before) + " -> " + ms_text(after) + unit;
+}
+
+// "+0.2", "0.0", "-1.5".
+std::string percent_text(double percent) {
+  const std::string text = fixed_text(std::abs(percent), 1);
+  if (text == "0.0") return text;
+  return (percent > 0 ? "+" : "-") + text;
+}
+
+std::string cost_text(const WhatIf& what_if, const Trial& chosen) {
+  const Summary& before = what_if.baseline.summary;
+  const Summary& after = chosen.summary;
+  const double percent = 100 * (after.output_throughput / before.output_throughput - 1);
+  return change_text("ITL p99", before.itl.p99_ms, after.itl.p99_ms, " ms, ") +
+         change_text("longest stall", before.itl.max_ms, after.itl.max_ms, " ms; ") +
+         change_text("TTFT p50", before.ttft.p50_ms, after.ttft.p50_ms, " ms, ") +
+         change_text("p99", before.ttft.p99_ms, after.ttft.p99_ms, " ms, ") +
+         change_text("output tokens/s", before.output_throughput, after.output_throughput, " (") +
+         percent_text(percent) + " %)";
+}
+
+void append_trial(const Trial& trial, JsonText& json) {
+  json.begin_object();
+  json.key("set").begin_array();
+  for (const std::string& change : trial.changes) json.value(change);
+  json.end_array();
+  const Summary& summary = trial.summary;
+  json.field("p50_itl_ms", summary.itl.p50_ms);
+  json.field("p99_itl_ms", summary.itl.p99_ms);
+  json.field("max_itl_ms", summary.itl.max_ms);
+  json.field("p50_ttft_ms", summary.ttft.p50_ms);
+  json.field("p99_ttft_ms", summary.ttft.p99_ms);
+  json.field("output_throughput", summary.output_throughput);
+  json.field("request_throughput", summary.request_throughput);
+  json.field("completed", summary.completed);
+  json.field("keeps_p99", trial.keeps_p99);
+  json.field("keeps_every_gap", trial.keeps_all);
+  json.end_object();
+}
+
+void append_flags(const WhatIf& what_if, const Trial& chosen, JsonText& json) {
+  json.begin_array();
+  for (const FlagChanges& flags : changed_flags(what_if.baseline.scenario, chosen.scenario)) {
+    json.begin_object();
+    json.field("engine", flags.engine);
+    json.field("version", flags.version);
+    json.key("add").begin_array();
+    for (const std::string& flag : flags.added) json.value(flag);
+    json.end_array();
+    json.key("change").begin_array();
+    for (const auto& [before, after] : flags.changed) {
+      json.begin_object();
+      json.field("from", before);
+      json.field("to", after);
+      json.end_object();
+    }
+    json.end_array();
+    json.key("remove").begin_array();
+    for (const std::string& flag : flags.removed) json.value(flag);
+    json.end_array();
+    json.key("notes").begin_array();
+    for (const std::string& note : flags.notes) json.value(note);
+    json.end_array();
+    json.end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace
+
+std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
+  std::string text = what_if.scenario.empty()
+                         ? "what if: the same requests under other settings, simulated\n"
+                         : "what if: the scenario's requests under other settings, simulated\n";
+  const auto say = [&](const std::string& words) { text += "  " + wrapped(words, 2, columns); };
+  if (!what_if.obstacle.empty()) {
+    say("Not replayed: " + what_if.obstacle + ".");
+    return text;
+  }
+  say(trust_text(what_if));
+  for (const std::string& note : what_if.notes) say(note);
+  say(conclusion(what_if));
+  if (!what_if.chosen) return text + (what_if.trials.empty() ? "" : '\n' + trials_text(what_if));
+  const Trial& chosen = what_if.trials[*what_if.chosen];
+  say(cost_text(what_if, chosen));
+  text += "\nflags, against those that say the present settings\n" +
+          flags_text(what_if, chosen, columns);
+  text += "\n" + wrapped("tried, in " + grouped_text(what_if.num_replays) +
+                             " replays: of each setting the power of two nearest to the present "
+                             "value that keeps every gap (*), or the best; of the smallest change "
+                             "values between two of them, too" +
+                             (what_if.baseline.summary.num_preemptions == 0
+                                  ? ""
+                                  : "; of the KV cache as many blocks as end preemption"),
+                         0, columns);
+  return text + trials_text(what_if);
+}
+
+void append_what_if(const WhatIf& what_if, JsonText& json) {
+  json.begin_object();
+  json.field("target_itl_ms", what_if.target_ms);
+  json.key("obstacle");
+  if (!what_if.obstacle.empty()) {
+    json.value(what_if.obstacle);
+    json.end_object();
+    return;
+  }
+  json.null();
+  json.field("repeats_the_run", what_if.is_same_run);
+  json.key("scenario");
+  if (what_if.scenario.empty()) {
+    json.null();
+  } else {
+    json.value(what_if.scenario);
+  }
+  json.field("recorded_p50_itl_ms", what_if.recorded_itl.p50_ms);
+  json.field("recorded_p99_itl_ms", what_if.recorded_itl.p99_ms);
+  json.field("replays", what_if.num_replays);
+  json.key("baseline");
+  append_trial(what_if.baseline, json);
+  json.key("change");
+  if (what_if.chosen) {
+    append_trial(what_if.trials[*what_if.chosen], json);
+  } else {
+    json.null();
+  }
+  json.key("next_failing");
+  if (what_if.next_failing) {
+    json.value(*what_if.next_failing);
+  } else {
+    json.null();
+  }
+  json.key("flags");
+  if (what_if.chosen) {
+    append_flags(what_if, what_if.trials[*what_if.chosen], json);
+  } else {
+    json.null();
+  }
+  json.key("tried").begin_array();
+  for (const Trial& trial : what_if.trials) append_trial(trial, json);
+  json.end_array();
+  json.key("notes").begin_array();
+  for (const std::string& note : what_if.notes) json.value(note);
+  json.end_array();
+  json.end_object();
+}
+
+}  // namespace metronome

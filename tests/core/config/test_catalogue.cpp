@@ -1,0 +1,573 @@
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/model/model_catalogue.h"
+#include "sim/cost/hardware_catalogue.h"
+#include "sim/roofline/roofline.h"
+#include "tests/catch.h"
+#include "tests/error_of.h"
+#include "tests/scratch_folder.h"
+
+namespace metronome {
+namespace {
+
+using testing::contains;
+using testing::error_of;
+
+SourceLocation somewhere() { return {std::make_shared<const std::string>("scenario.yaml"), 3}; }
+
+TEST_CASE("every model is sound and as large as published", "[sim][catalogue]") {
+  // Elements of the checkpoints on Hugging Face. Gemma-3-4B: the language model as keras-hub
+  // counts it (gemma3_4b_text), with 64 rows less in its embedding table.
+  const std::map<std::string, std::int64_t> published = {
+      {"llama-3.2-1b", 1'235'814'400},  {"llama-3.2-3b", 3'212'749'824},
+      {"llama-3.1-8b", 8'030'261'248},  {"llama-3.1-70b", 70'553'706'496},
+      {"llama-2-7b", 6'738'415'616},    {"qwen3-0.6b", 596'049'920},
+      {"qwen3-4b", 4'022'468'096},      {"qwen3-8b", 8'190'735'360},
+      {"qwen3-14b", 14'768'307'200},    {"qwen3-32b", 32'762'123'264},
+      {"gemma-3-1b", 999'885'952},      {"gemma-3-4b", 3'880'099'328 + 64 * 2560},
+      {"smollm-135m", 134'515'008},     {"tiny-llama", 1'311'872},
+      {"mini-llama", 21'895'680},       {"tiny-qwen3", 1'312'128},
+      {"tiny-gemma3", 1'707'520},       {"qwen3-30b-a3b", 30'532'122'624},
+      {"mixtral-8x7b", 46'702'792'704},
+  };
+  const std::vector<ModelConfig> models = all_models();
+  CHECK(models.size() == published.size());
+  for (const ModelConfig& model : models) {
+    INFO(model.name);
+    CHECK(model.shape_error().empty());
+    REQUIRE(published.count(model.name) == 1);
+    CHECK(model.n_params() == published.at(model.name));
+    CHECK(model.unsupported.empty() == (model.n_experts == 0));
+    CHECK(model.eos_token_ids.size() >= 1);
+    CHECK(find_model(model.name, {}) == model);
+  }
+}
+
+TEST_CASE("every GPU is sound", "[sim][catalogue]") {
+  std::vector<std::string> names;
+  const ModelConfig model = find_model("llama-3.2-3b", {});
+  for (const HardwareSpec& hardware : all_hardware()) {
+    INFO(hardware.name);
+    names.push_back(hardware.name);
+    CHECK(find_hardware(hardware.name, {}) == hardware);
+    CHECK(hardware.peak_flops >= 100e12);
+    CHECK(hardware.peak_flops <= 1000e12);
+    CHECK(hardware.peak_bandwidth >= 800e9);
+    CHECK(hardware.peak_bandwidth <= 5e12);
+    CHECK(hardware.memory_bytes >= std::int64_t{15} << 30);
+    CHECK(hardware.memory_bytes <= std::int64_t{141'000'000'000 * 17 / 16});
+    for (const double efficiency : {hardware.matmul_efficiency, hardware.attention_efficiency,
+                                    hardware.bandwidth_efficiency}) {
+      CHECK(efficiency > 0.3);
+      CHECK(efficiency < 1);
+    }
+    CHECK(hardware.link_bandwidth > 0);
+    CHECK(hardware.allreduce_latency_us > 0);
+    CHECK(RooflineCostModel(model, hardware, {}).kv_capacity_blocks(16) > 1000);
+  }
+  CHECK(names == std::vector<std::string>{"h200", "h100-sxm", "a100-80gb", "l40s", "rtx-4090",
+                                          "rtx-5080", "rtx-pro-6000"});
+}
+
+TEST_CASE("catalogue GPUs come near published decode times", "[sim][catalogue]") {
+  struct Measured {
+    const char* hardware;
+    const char* model;
+    std::int32_t batch;
+    std::int32_t context;  // mean over the run
+    double ms;
+  };
+  const Measured measured[] = {
+      // vLLM 0.30, median inter-token latency (silybench-data): 128 tokens in, 1024 out; the last
+      // one 8192 in, 512 out.
+      {"h100-sxm", "qwen3-8b", 1, 640, 6.86},
+      {"h100-sxm", "qwen3-8b", 16, 640, 7.53},
+      {"h100-sxm", "qwen3-8b", 64, 640, 9.49},
+      {"h100-sxm", "qwen3-8b", 128, 640, 12.0},
+      {"h100-sxm", "qwen3-8b", 64, 3072, 17.05},
+      {"h100-sxm", "qwen3-8b", 1, 8448, 7.30},
+      // gpt-fast: 93.9 tokens/s; calm: 61 tokens/s.
+      {"a100-80gb", "llama-3.1-8b", 1, 200, 1000 / 93.9},
+      {"rtx-4090", "llama-3.1-8b", 1, 200, 1000 / 61.0},
+  };
+  for (const Measured& run : measured) {
+    INFO(run.hardware << " " << run.model << " batch " << run.batch << " context " << run.context);
+    RooflineCostModel cost_model(find_model(run.model, {}), find_hardware(run.hardware, {}), {});
+    StepPlan plan;
+    const ScheduledChunk decode = {RequestId{0}, run.context - 1, 1, ChunkKind::Decode, true};
+    plan.chunks.assign(static_cast<std::size_t>(run.batch), decode);
+    plan.passes.push_back({0, run.batch});
+    const double ms = to_ms(cost_model.step_cost(plan).total_ns + cost_model.host_gap_ns({}));
+    CHECK(ms == Approx(run.ms).epsilon(0.07));
+  }
+}
+
+TEST_CASE("unknown names", "[sim][catalogue]") {
+  const std::string model = error_of([] { find_model("lama-3.2-3b", somewhere()); });
+  CHECK(
+      model.starts_with("scenario.yaml:3: model: unknown name 'lama-3.2-3b' "
+                        "(did you mean 'llama-3.2-3b'?); allowed: llama-3.2-1b, "));
+  CHECK(contains(model, "tiny-gemma3, or the path of a config.json"));
+  CHECK(!contains(error_of([] { find_model("gpt-4", somewhere()); }), "did you mean"));
+
+  const std::string hardware = error_of([] { find_hardware("h-200", somewhere()); });
+  CHECK(
+      hardware.starts_with("scenario.yaml:3: hardware: unknown name 'h-200' "
+                           "(did you mean 'h200'?); allowed: h200, h100-sxm, "));
+  CHECK(contains(hardware, "rtx-pro-6000, or the path of a YAML file"));
+  CHECK(contains(error_of([] { find_model("", somewhere()); }), "unknown name ''"));
+  CHECK(error_of([] {
+          find_model("./nope/config.json", somewhere());
+        }).starts_with("scenario.yaml:3: model: no such file: ./nope/config.json; allowed: "));
+  CHECK(error_of([] {
+          find_hardware("nope.yaml", somewhere());
+        }).starts_with("scenario.yaml:3: hardware: no such file: nope.yaml; allowed: "));
+  CHECK(error_of([] {
+          find_hardware(".", somewhere());
+        }).starts_with("scenario.yaml:3: hardware: . is a folder; allowed: "));
+}
+
+const char* const kLlamaJson = R"({
+  "architectures": ["LlamaForCausalLM"],
+  "attention_bias": false,
+  "eos_token_id": 128001,
+  "head_dim": 128,
+  "hidden_act": "silu",
+  "hidden_size": 3072,
+  "intermediate_size": 8192,
+  "max_position_embeddings": 131072,
+  "num_attention_heads": 24,
+  "num_hidden_layers": 28,
+  "num_key_value_heads": 8,
+  "rms_norm_eps": 1e-05,
+  "rope_scaling": {
+    "factor": 32.0,
+    "high_freq_factor": 4.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192,
+    "rope_type": "llama3"
+  },
+  "rope_theta": 500000.0,
+  "tie_word_embeddings": true,
+  "torch_dtype": "bfloat16",
+  "vocab_size": 128256
+})";
+
+const char* const kQwenJson = R"({
+  "architectures": ["Qwen3ForCausalLM"],
+  "eos_token_id": 151645,
+  "head_dim": 128,
+  "hidden_size": 4096,
+  "intermediate_size": 12288,
+  "max_position_embeddings": 40960,
+  "num_attention_heads": 32,
+  "num_hidden_layers": 36,
+  "num_key_value_heads": 8,
+  "rms_norm_eps": 1e-06,
+  "rope_scaling": null,
+  "rope_theta": 1000000,
+  "sliding_window": null,
+  "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16",
+  "use_sliding_window": false,
+  "vocab_size": 151936
+})";
+
+const char* const kGemmaJson = R"({
+  "architectures": ["Gemma3ForCausalLM"],
+  "eos_token_id": [1, 106],
+  "final_logit_softcapping": null,
+  "head_dim": 256,
+  "hidden_activation": "gelu_pytorch_tanh",
+  "hidden_size": 1152,
+  "intermediate_size": 6912,
+  "max_position_embeddings": 32768,
+  "num_attention_heads": 4,
+  "num_hidden_layers": 26,
+  "num_key_value_heads": 1,
+  "query_pre_attn_scalar": 256,
+  "rms_norm_eps": 1e-06,
+  "rope_local_base_freq": 10000,
+  "rope_scaling": null,
+  "rope_theta": 1000000,
+  "sliding_window": 512,
+  "sliding_window_pattern": 6,
+  "torch_dtype": "bfloat16",
+  "vocab_size": 262144
+})";
+
+// As published: what equals the architecture's defaults is left out.
+const char* const kGemmaNestedJson = R"({
+  "architectures": ["Gemma3ForConditionalGeneration"],
+  "eos_token_id": [1, 106],
+  "text_config": {
+    "hidden_size": 2560,
+    "intermediate_size": 10240,
+    "model_type": "gemma3_text",
+    "num_hidden_layers": 34,
+    "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    "sliding_window": 1024
+  },
+  "torch_dtype": "bfloat16",
+  "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27}
+})";
+
+// Llama 2 has no head_dim and, in its first files, no num_key_value_heads.
+const char* const kLlama2Json = R"({
+  "architectures": ["LlamaForCausalLM"],
+  "hidden_size": 4096,
+  "intermediate_size": 11008,
+  "max_position_embeddings": 4096,
+  "num_attention_heads": 32,
+  "num_hidden_layers": 32,
+  "rms_norm_eps": 1e-05,
+  "tie_word_embeddings": false,
+  "torch_dtype": "float16",
+  "vocab_size": 32000
+})";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+ModelConfig parse(const std::string& json) {
+  return parse_hugging_face_config(json, "config.json", "parsed");
+}
+
+TEST_CASE("config.json of each architecture", "[sim][catalogue]") {
+  const std::pair<const char*, const char*> files[] = {{kLlamaJson, "llama-3.2-3b"},
+                                                       {kQwenJson, "qwen3-8b"},
+                                                       {kGemmaJson, "gemma-3-1b"},
+                                                       {kGemmaNestedJson, "gemma-3-4b"},
+                                                       {kLlama2Json, "llama-2-7b"}};
+  for (const auto& [json, name] : files) {
+    INFO(name);
+    ModelConfig model = parse(json);
+    CHECK(model.name == "parsed");
+    model.name = name;
+    CHECK(model == find_model(name, {}));
+  }
+  const std::string by_type =
+      replaced(kQwenJson, R"("architectures": ["Qwen3ForCausalLM"])", R"("model_type": "qwen3")");
+  CHECK(parse(by_type).architecture == "Qwen3ForCausalLM");
+
+  std::string mistral = replaced(kLlamaJson, "LlamaForCausalLM", "MistralForCausalLM");
+  mistral = replaced(mistral, R"("rope_theta": 500000.0)", R"("sliding_window": 4096)");
+  CHECK(parse(mistral).n_window_layers() == 28);
+  CHECK(parse(mistral).rope_theta == 10000);
+  // Without the key, transformers has a window of 4096; only a null turns it off.
+  mistral = replaced(mistral, R"("sliding_window": 4096)", R"("max_window_layers": 28)");
+  CHECK(parse(mistral).sliding_window == 4096);
+  mistral = replaced(mistral, R"("max_window_layers": 28)", R"("sliding_window": null)");
+  CHECK(parse(mistral).sliding_window == 0);
+  CHECK(parse(replaced(kLlamaJson, "bfloat16", "float32")).bytes_per_weight == 4);
+}
+
+TEST_CASE("layer types of newer config files", "[sim][catalogue]") {
+  const auto with_types = [](const std::string& types) {
+    const std::string json = replaced(kGemmaJson, R"("num_hidden_layers": 26)",
+                                      R"("num_hidden_layers": 6, "layer_types": )" + types);
+    return replaced(json, R"("sliding_window_pattern": 6,)", "");
+  };
+  const std::string s = R"("sliding_attention")";
+  const std::string f = R"("full_attention")";
+  const auto list = [](const std::vector<std::string>& items) {
+    std::string text = "[";
+    for (const std::string& item : items) text += (text.size() > 1 ? "," : "") + item;
+    return text + "]";
+  };
+  CHECK(parse(with_types(list({s, s, f, s, s, f}))).global_layer_interval == 3);
+  CHECK(parse(with_types(list({s, s, s, s, s, s}))).n_global_layers() == 0);
+  CHECK(parse(with_types(list({f, f, f, f, f, f}))).n_global_layers() == 6);
+  CHECK(contains(error_of([&] {
+                   parse(with_types(list({s, f, s, s, f, s})));
+                 }),
+                 "config.json: layer_types: entry 3 is \"sliding_attention\" and breaks"));
+  CHECK(contains(error_of([&] { parse(with_types(list({s, f}))); }), "layer_types: "));
+}
+
+TEST_CASE("a model from a file or its folder", "[sim][catalogue]") {
+  const testing::ScratchFolder folder;
+  const std::string path = folder.write("Llama-3.2-3B/config.json", kLlamaJson);
+  const ModelConfig from_file = find_model(path, {});
+  CHECK(from_file.name == "Llama-3.2-3B");
+  CHECK(from_file.n_params() == 3'212'749'824);
+  CHECK(find_model(folder.path() + "/Llama-3.2-3B", {}) == from_file);
+  CHECK(find_model(folder.path() + "/Llama-3.2-3B/", {}) == from_file);
+  CHECK(contains(error_of([&] { find_model(folder.path(), somewhere()); }),
+                 "scenario.yaml:3: model: cannot read " + folder.path() + "/config.json"));
+  const std::string empty = folder.write("empty/config.json", "");
+  CHECK(error_of([&] { find_model(empty, somewhere()); }).starts_with(empty + ":1: is not JSON"));
+}
+
+TEST_CASE("malformed config.json", "[sim][catalogue]") {
+  const auto error_with = [](const std::string& from, const std::string& to) {
+    return error_of([&] { parse(replaced(kLlamaJson, from, to)); });
+  };
+  CHECK(error_with(R"("hidden_size": 3072,)", "") ==
+        "config.json: hidden_size: is missing; allowed: an integer");
+  CHECK(error_with("3072", "\"3072\"") ==
+        "config.json: hidden_size: must be an integer, got \"3072\"; allowed: 0 to 2^40");
+  CHECK(contains(error_with("3072", "3072.5"), "hidden_size: must be an integer, got 3072.5"));
+  CHECK(contains(error_with("3072", "-1"), "hidden_size: must be an integer, got -1"));
+  CHECK(contains(error_with("3072", "99999999999999999999"), "hidden_size: must be an integer"));
+  CHECK(contains(error_with("3072", "9999999999999999999"), "hidden_size: must be an integer"));
+  CHECK(contains(error_with("3072", "1e999"), "config.json: has a number too large"));
+  CHECK(contains(error_with("3072", "0"), "config.json: hidden_dim: is 0; allowed: 1 to "));
+  CHECK(contains(error_with("\"num_key_value_heads\": 8", "\"num_key_value_heads\": 7"),
+                 "n_kv_heads: 7 does not divide n_heads 24"));
+  CHECK(contains(error_with("\"num_key_value_heads\": 8", "\"num_key_value_heads\": 0"),
+                 "n_kv_heads: is 0"));
+  CHECK(contains(error_with("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": 1"),
+                 "tie_word_embeddings: must be true or false, got 1"));
+  CHECK(contains(error_with("bfloat16", "float8"), "torch_dtype: \"float8\" is not supported"));
+  CHECK(contains(error_with("\"attention_bias\": false", "\"quantization_config\": {}"),
+                 "quantization_config: quantised weights are not supported"));
+  const std::string unknown = error_with("LlamaForCausalLM", "GPT2LMHeadModel");
+  CHECK(contains(unknown, "architectures: \"GPT2LMHeadModel\" is not supported; allowed: "));
+  CHECK(contains(unknown,
+                 "LlamaForCausalLM, MistralForCausalLM, Qwen3ForCausalLM, MixtralForCausalLM, "
+                 "Qwen3MoeForCausalLM, "
+                 "Gemma3ForCausalLM, Gemma3ForConditionalGeneration"));
+  CHECK(contains(error_with("[\"LlamaForCausalLM\"]", "[]"), "architectures: must be a list"));
+  CHECK(contains(error_with("\"architectures\": [\"LlamaForCausalLM\"],", ""),
+                 "architectures: is missing; allowed: LlamaForCausalLM"));
+  CHECK(error_with("3072,", "3072") ==
+        "config.json:8: is not JSON; allowed: the config.json of a model");
+  CHECK(contains(error_of([] { parse("[1, 2]"); }), "config.json: must be an object"));
+  CHECK(contains(error_of([] { parse(replaced(kGemmaNestedJson, "\"hidden_size\": 2560,", "")); }),
+                 "config.json: text_config.hidden_size: is missing"));
+  CHECK(
+      contains(error_of([] { parse(R"({"architectures": ["Gemma3ForConditionalGeneration"]})"); }),
+               "config.json: text_config: is missing"));
+  CHECK(contains(error_of([] {
+                   parse(replaced(kQwenJson, "\"use_sliding_window\": false",
+                                  "\"use_sliding_window\": true"));
+                 }),
+                 "use_sliding_window: true is not supported"));
+}
+
+TEST_CASE("rotary parameters in either spelling", "[sim][catalogue]") {
+  // transformers 5 has one object where 4 has three keys.
+  std::string llama = replaced(kLlamaJson, R"("rope_scaling": {)", R"("rope_parameters": {
+    "rope_theta": 500000.0,)");
+  llama = replaced(llama, R"("rope_theta": 500000.0,
+  "tie)",
+                   R"("tie)");
+  llama = replaced(llama, "torch_dtype", "dtype");
+  CHECK(parse(llama) == parse(kLlamaJson));
+
+  std::string gemma = replaced(kGemmaJson, R"("rope_local_base_freq": 10000,
+  "rope_scaling": null,
+  "rope_theta": 1000000,)",
+                               R"("rope_parameters": {
+    "full_attention": {"factor": 8.0, "rope_theta": 500000, "rope_type": "linear"},
+    "sliding_attention": {"rope_theta": 2000.0, "rope_type": "default"}
+  },)");
+  ModelConfig model = parse(gemma);
+  CHECK(model.rope_theta == 500000);
+  CHECK(model.rope_local_theta == 2000);
+  CHECK(model.rope_scaling == RopeScaling{RopeScaling::Kind::Linear, 8, 1, 4, 8192});
+  CHECK(model.unsupported.empty());
+  model =
+      parse(replaced(gemma, R"("rope_type": "default")", R"("rope_type": "linear", "factor": 2)"));
+  CHECK(model.unsupported ==
+        "rope_parameters.sliding_attention.rope_type: scaled window layers are not computed; "
+        "allowed: default");
+  CHECK(contains(error_of([&] { parse(replaced(gemma, R"("factor": 8.0, )", "")); }),
+                 "rope_parameters.full_attention.factor: is missing"));
+
+  // "type" is the older name of "rope_type"; original positions default to the model's.
+  model = parse(replaced(kQwenJson, R"("rope_scaling": null)",
+                         R"("rope_scaling": {"type": "linear", "factor": 2})"));
+  CHECK(model.rope_scaling == RopeScaling{RopeScaling::Kind::Linear, 2, 1, 4, 8192});
+  model = parse(replaced(kLlamaJson, R"("original_max_position_embeddings": 8192,)", ""));
+  CHECK(model.rope_scaling.original_max_positions == 131072);
+}
+
+TEST_CASE("arithmetic that a config.json leaves out", "[sim][catalogue]") {
+  const ModelConfig llama = parse(replaced(kLlama2Json, R"("rms_norm_eps": 1e-05,)", ""));
+  CHECK(llama.norm_eps == 1e-6);
+  CHECK(llama.rope_theta == 10000);
+  CHECK(llama.rope_local_theta == 0);
+  CHECK(llama.rope_scaling.kind == RopeScaling::Kind::None);
+  CHECK(llama.query_pre_attn_scalar == 0);
+  CHECK(llama.activation == Activation::Silu);
+  CHECK(llama.eos_token_ids == std::vector<std::int32_t>{2});
+  CHECK(!llama.has_unit_offset_norms);
+  CHECK(!llama.scales_embeddings);
+  CHECK(parse(replaced(kQwenJson, R"("eos_token_id": 151645,)", "")).eos_token_ids.empty());
+
+  const ModelConfig gemma = parse(replaced(kGemmaNestedJson, R"("eos_token_id": [1, 106],)", ""));
+  CHECK(gemma.rope_theta == 1e6);
+  CHECK(gemma.rope_local_theta == 1e4);
+  CHECK(gemma.query_pre_attn_scalar == 256);
+  CHECK(gemma.activation == Activation::GeluTanh);
+  CHECK(gemma.eos_token_ids == std::vector<std::int32_t>{1});
+  CHECK(gemma.has_unit_offset_norms);
+  CHECK(gemma.scales_embeddings);
+
+  // Absent means the default of the class, null means none.
+  CHECK(parse(replaced(kGemmaJson, "[1, 106]", "null")).eos_token_ids.empty());
+  CHECK(parse(replaced(kGemmaJson, "[1, 106]", "[]")).eos_token_ids.empty());
+  const std::string silent = replaced(kQwenJson, R"("num_key_value_heads": 8,)", "");
+  CHECK(parse(silent).n_kv_heads == 32);
+  CHECK(parse(replaced(kQwenJson, R"("num_key_value_heads": 8)", R"("num_key_value_heads": null)"))
+            .n_kv_heads == 32);
+  const std::string mistral = replaced(kLlamaJson, "LlamaForCausalLM", "MistralForCausalLM");
+  CHECK(parse(replaced(mistral, R"("num_key_value_heads": 8,)", "")).n_kv_heads == 8);
+}
+
+TEST_CASE("what no executor computes is noted and changes nothing else", "[sim][catalogue]") {
+  const auto unsupported = [](const char* base, const std::string& from, const std::string& to) {
+    ModelConfig model = parse(replaced(base, from, to));
+    const std::string note = std::exchange(model.unsupported, "");
+    CHECK(model == parse(base));
+    return note;
+  };
+  const std::string hidden = R"("hidden_size": )";
+  const auto with = [&](const char* base, const std::string& pair) {
+    return unsupported(base, hidden, pair + ", " + hidden);
+  };
+  CHECK(unsupported(kLlamaJson, R"("attention_bias": false)", R"("attention_bias": true)") ==
+        "attention_bias: biases are not computed; allowed: false");
+  CHECK(with(kLlamaJson, R"("mlp_bias": true)") ==
+        "mlp_bias: biases are not computed; allowed: false");
+  CHECK(unsupported(kLlamaJson, R"("silu")", R"("relu")") ==
+        "hidden_act: \"relu\" is not computed; allowed: silu, swish, gelu_pytorch_tanh, gelu_new");
+  CHECK(unsupported(kQwenJson, R"("rope_scaling": null)",
+                    R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0})") ==
+        "rope_scaling.rope_type: \"yarn\" is not computed; allowed: default, linear, llama3");
+  CHECK(with(kQwenJson, R"("partial_rotary_factor": 0.5)") ==
+        "partial_rotary_factor: rotating part of a head is not computed; allowed: 1");
+  CHECK(with(kGemmaJson, R"("attn_logit_softcapping": 50.0)") ==
+        "attn_logit_softcapping: capping is not computed; allowed: null");
+  CHECK(unsupported(kGemmaJson, R"("final_logit_softcapping": null)",
+                    R"("final_logit_softcapping": 30)") ==
+        "final_logit_softcapping: capping is not computed; allowed: null");
+  CHECK(with(kGemmaNestedJson, R"("use_bidirectional_attention": true)") ==
+        "text_config.use_bidirectional_attention: only causal attention is computed; "
+        "allowed: false");
+  CHECK(contains(with(kGemmaJson, R"("rope_parameters": {"rope_type": "default"})"),
+                 "rope_parameters: are not by type of layer"));
+  CHECK(with(kQwenJson, R"("rope_parameters": {"full_attention": {}})") ==
+        "rope_parameters.full_attention: parameters by type of layer are not computed; "
+        "allowed: one set for all");
+
+  CHECK(parse(replaced(kLlamaJson, R"("head_dim": 128)", R"("head_dim": 5)")).unsupported ==
+        "head_dim: 5 is odd, and RoPE turns pairs; allowed: an even number");
+  const ModelConfig gelu = parse(replaced(kLlamaJson, R"("silu")", R"("gelu_pytorch_tanh")"));
+  CHECK(gelu.activation == Activation::GeluTanh);
+  CHECK(gelu.unsupported.empty());
+}
+
+TEST_CASE("malformed arithmetic in a config.json", "[sim][catalogue]") {
+  const auto error_with = [](const std::string& from, const std::string& to) {
+    return error_of([&] { parse(replaced(kLlamaJson, from, to)); });
+  };
+  CHECK(error_with("1e-05", "\"1e-05\"") ==
+        "config.json: rms_norm_eps: must be a number, got \"1e-05\"; allowed: a number");
+  CHECK(error_with("1e-05", "0") == "config.json: norm_eps: is 0; allowed: 1e-20 to 1");
+  CHECK(error_with("500000.0", "-1") == "config.json: rope_theta: is -1; allowed: 1 to 1e+18");
+  CHECK(contains(error_with("500000.0", "true"), "rope_theta: must be a number, got true"));
+  CHECK(contains(error_with("500000.0", "1e400"), "config.json: has a number too large"));
+  CHECK(contains(error_with("500000.0", "1e300"), "rope_theta: is 1e+300; allowed: 1 to 1e+18"));
+  CHECK(contains(error_with("\"factor\": 32.0", "\"factor\": 0.5"),
+                 "rope_scaling.factor: is 0.5; allowed: 1 to"));
+  CHECK(contains(error_with("\"factor\": 32.0,", ""), "rope_scaling.factor: is missing"));
+  CHECK(contains(error_with("\"low_freq_factor\": 1.0", "\"low_freq_factor\": 4"),
+                 "rope_scaling.low_freq_factor: is not below high_freq_factor"));
+  CHECK(contains(error_with("\"low_freq_factor\": 1.0", "\"low_freq_factor\": 0"),
+                 "rope_scaling.low_freq_factor: is 0"));
+  CHECK(contains(error_with("8192,\n    \"rope_type\"", "0,\n    \"rope_type\""),
+                 "rope_scaling.original_max_positions: is 0"));
+  CHECK(contains(error_with("\"llama3\"", "7"), "rope_scaling.rope_type: must be text, got 7"));
+  CHECK(contains(error_with("\"attention_bias\": false", "\"attention_bias\": \"no\""),
+                 "attention_bias: must be true or false"));
+  CHECK(contains(error_with("\"silu\"", "[1]"), "hidden_act: must be text, got [1]"));
+  for (const char* id : {"-1", "1.5", "4294967296", "\"2\"", "[1, -1]", "[[1]]"}) {
+    INFO(id);
+    CHECK(contains(error_with("\"eos_token_id\": 128001", std::string("\"eos_token_id\": ") + id),
+                   "eos_token_id: must be a token id or a list of them"));
+  }
+  CHECK(contains(
+      error_of([] { parse(replaced(kQwenJson, "\"rope_scaling\": null", "\"rope_scaling\": 2")); }),
+      "rope_scaling: must be an object, got 2"));
+  CHECK(contains(error_of([] {
+                   parse(replaced(kGemmaJson, "\"query_pre_attn_scalar\": 256",
+                                  "\"query_pre_attn_scalar\": -8"));
+                 }),
+                 "query_pre_attn_scalar: is -8; allowed: "));
+  CHECK(contains(error_of([] {
+                   parse(replaced(kGemmaJson, "\"final_logit_softcapping\": null",
+                                  "\"final_logit_softcapping\": \"on\""));
+                 }),
+                 "final_logit_softcapping: must be a number"));
+}
+
+TEST_CASE("catalogue files", "[sim][catalogue]") {
+  const auto model_error = [](const std::string& yaml) {
+    return error_of([&] { parse_models(yaml, "m.yaml"); });
+  };
+  const std::string entry =
+      "tiny:\n"
+      "  architecture: LlamaForCausalLM\n"
+      "  n_layers: 2\n"
+      "  hidden_dim: 64\n"
+      "  n_heads: 4\n"
+      "  n_kv_heads: 2\n"
+      "  head_dim: 16\n"
+      "  ffn_dim: 128\n"
+      "  vocab_size: 100\n"
+      "  max_position_embeddings: 512\n";
+  CHECK(parse_models(entry, "m.yaml").front().n_params() ==
+        2 * (64 * 8 * 16 + 64 * 64 + 3 * 64 * 128 + 2 * 64) + 2 * 6400 + 64);
+  CHECK(contains(model_error(replaced(entry, "ffn_dim", "ffn_dmi")), "m.yaml:8: tiny.ffn_dmi"));
+  CHECK(contains(model_error(replaced(entry, "128", "wide")), "m.yaml:8: tiny.ffn_dim"));
+  CHECK(contains(model_error(replaced(entry, "  ffn_dim: 128\n", "")), "tiny.ffn_dim: is 0"));
+  CHECK(contains(model_error(replaced(entry, "n_kv_heads: 2", "n_kv_heads: 3")),
+                 "m.yaml:1: tiny.n_kv_heads: 3 does not divide"));
+  CHECK(contains(model_error(""), "m.yaml"));
+  CHECK(contains(model_error(entry + "  norm_eps: 0\n"), "m.yaml:1: tiny.norm_eps: is 0; "));
+  CHECK(contains(model_error(entry + "  rope_scaling: {factor: 2}\n"),
+                 "tiny.rope_scaling.factor: has no meaning without a kind of scaling"));
+  CHECK(contains(model_error(entry + "  rope_scaling: {kind: yarn}\n"),
+                 "m.yaml:11: tiny.rope_scaling.kind"));
+  CHECK(contains(model_error(entry + "  eos_token_ids: [-2]\n"), "tiny.eos_token_ids.0"));
+  CHECK(parse_models(entry + "  eos_token_ids: [7, 8]\n", "m.yaml").front().eos_token_ids ==
+        std::vector<std::int32_t>{7, 8});
+  CHECK(
+      contains(parse_models(replaced(entry, "LlamaFor", "OtherFor"), "m.yaml").front().unsupported,
+               "architecture: 'OtherForCausalLM' is not computed"));
+
+  const testing::ScratchFolder folder;
+  const std::string path = folder.write(
+      "gpu.yaml", "mine:\n  peak_flops: 1e14\n  peak_bandwidth: 1e12\n  memory_bytes: 1000000\n");
+  const HardwareSpec mine = find_hardware(path, {});
+  CHECK(mine.name == "mine");
+  CHECK(mine.peak_flops == 1e14);
+  CHECK(mine.matmul_efficiency == 1);
+  const std::string two =
+      folder.write("two.yaml",
+                   "a: {peak_flops: 1e14, peak_bandwidth: 1e12, memory_bytes: 1}\n"
+                   "b: {peak_flops: 1e14, peak_bandwidth: 1e12, memory_bytes: 1}\n");
+  CHECK(contains(error_of([&] { find_hardware(two, somewhere()); }),
+                 "scenario.yaml:3: hardware: " + two + " has 2 entries"));
+  const std::string missing = folder.write("missing.yaml", "a: {peak_flops: 1e14}\n");
+  CHECK(error_of([&] { find_hardware(missing, somewhere()); }) ==
+        missing + ":1: a.peak_bandwidth: is missing; allowed: a number above 0");
+  const std::string wrong = folder.write(
+      "wrong.yaml", "a: {peak_flops: 1e14, peak_bandwidth: 1e12, matmul_efficiency: 1.2}\n");
+  CHECK(contains(error_of([&] { find_hardware(wrong, somewhere()); }),
+                 wrong + ":1: a.matmul_efficiency"));
+}
+
+}  // namespace
+}  // namespace metronome

@@ -1,0 +1,131 @@
+// What the KV cache of an imaginary device holds: remembers which tokens were computed into which
+// slot of which block, and checks that whatever a step reads is the content it takes it for. Knows
+// nothing of block hashes: it compares tokens.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/rng.h"
+#include "core/engine/request.h"
+#include "core/engine/step_plan.h"
+#include "core/workload/workload.h"
+
+namespace metronome::testing {
+
+class KvOracle {
+ public:
+  // `workload` describes request i as its request i, and outlives the oracle.
+  KvOracle(const Workload& workload, std::int32_t block_size, std::int32_t sliding_window)
+      : workload_(workload), block_size_(block_size), sliding_window_(sliding_window) {}
+
+  // A step writes the KV of all its chunks and reads that of everything before them. Requests that
+  // run on from an earlier step are read in full every 16th time only.
+  void compute(const StepPlan& plan, const RequestTable& requests) {
+    step_ = plan.step_index;
+    written_by(step_).clear();
+    for (const ScheduledChunk& chunk : plan.chunks) write(chunk, requests[chunk.request]);
+    for (const ScheduledChunk& chunk : plan.chunks) {
+      std::uint8_t& generation = generations_.try_emplace(chunk.request, 255).first->second;
+      const bool is_new = std::exchange(generation, chunk.generation) != chunk.generation;
+      if (is_new) num_tokens_reused_ += chunk.first_position;
+      if (is_new || ++num_reads_ % 16 == 0) read(chunk, requests[chunk.request]);
+    }
+  }
+
+  // The step failed: what it wrote is garbage, also where its request has ended meanwhile. Blocks
+  // handed out again since then hold what the step after it wrote.
+  void spoil(std::int64_t step) {
+    for (const Place& place : written_by(step)) {
+      Slot& slot = slots_.at(place);
+      if (slot.step == step) slot.prefix = 0;
+    }
+  }
+
+  std::int64_t num_tokens_reused() const { return num_tokens_reused_; }
+
+ private:
+  using Place = std::pair<BlockId, std::int32_t>;  // a slot of a block
+  struct Slot {
+    std::uint64_t prefix = 0;  // names the tokens up to the one whose KV it holds
+    std::int64_t step = -1;    // that wrote it
+  };
+
+  std::vector<const BlockTable*> tables_of(const Request& request) const {
+    if (sliding_window_ == 0) return {&request.block_table};
+    return {&request.block_table, &request.window_table};
+  }
+  std::size_t index_of(std::int32_t position) const {
+    return static_cast<std::size_t>(position / block_size_);
+  }
+  Place place_of(const BlockTable& table, std::int32_t position) const {
+    return {table.at(index_of(position)), position % block_size_};
+  }
+  bool holds(const BlockTable& table, std::int32_t position, std::uint64_t prefix) const {
+    const auto slot = slots_.find(place_of(table, position));
+    return slot != slots_.end() && slot->second.prefix == prefix;
+  }
+  // Of the two steps that can be in flight.
+  std::vector<Place>& written_by(std::int64_t step) {
+    return written_[static_cast<std::size_t>(step % 2)];
+  }
+
+  // Names tokens [0, position] of the request.
+  std::uint64_t prefix_of(const Request& request, std::int32_t position) {
+    std::vector<std::uint64_t>& prefixes = prefixes_[request.id];
+    if (prefixes.empty()) {
+      std::vector<TokenId> prompt;
+      workload_.prompt_token_ids(index(request.id), 1, INT32_MAX, prompt);
+      for (const TokenId token : prompt) {
+        append(prefixes, static_cast<std::uint64_t>(value(token)));
+      }
+    }
+    // Nobody else has this request's output.
+    while (static_cast<std::int32_t>(prefixes.size()) <= position) {
+      append(prefixes, (std::uint64_t{1} << 40) + (index(request.id) << 20) + prefixes.size());
+    }
+    return prefixes[static_cast<std::size_t>(position)];
+  }
+  static void append(std::vector<std::uint64_t>& prefixes, std::uint64_t token) {
+    const std::uint64_t before = prefixes.empty() ? 0 : prefixes.back();
+    prefixes.push_back(mix64(before ^ mix64(token)) | 1);
+  }
+
+  void write(const ScheduledChunk& chunk, const Request& request) {
+    for (std::int32_t p = chunk.first_position; p < chunk.end_position(); ++p) {
+      for (const BlockTable* table : tables_of(request)) {
+        const Place place = place_of(*table, p);
+        slots_[place] = {prefix_of(request, p), step_};
+        written_by(step_).push_back(place);
+      }
+    }
+  }
+
+  void read(const ScheduledChunk& chunk, const Request& request) {
+    for (std::int32_t p = 0; p < chunk.end_position(); ++p) {
+      METRONOME_CHECK(holds(request.block_table, p, prefix_of(request, p)),
+                      "a block holds other tokens than its request takes it for");
+      // The first token of the chunk looks back furthest.
+      if (sliding_window_ == 0 || p <= chunk.first_position - sliding_window_) continue;
+      METRONOME_CHECK(holds(request.window_table, p, prefix_of(request, p)),
+                      "a block within the window holds other tokens");
+    }
+  }
+
+  const Workload& workload_;
+  std::int32_t block_size_;
+  std::int32_t sliding_window_;
+  std::map<Place, Slot> slots_;
+  std::array<std::vector<Place>, 2> written_;
+  std::int64_t step_ = -1;
+  std::map<RequestId, std::vector<std::uint64_t>> prefixes_;
+  std::map<RequestId, std::uint8_t> generations_;
+  std::int64_t num_reads_ = 0;
+  std::int64_t num_tokens_reused_ = 0;
+};
+
+}  // namespace metronome::testing

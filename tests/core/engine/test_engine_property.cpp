@@ -1,0 +1,526 @@
+// At least 10,000 random scenarios (policies x caches x limits x failures x aborts x stop tokens),
+// each driven step by step while every invariant is checked. A violation prints the seed; setting
+// METRONOME_PROPERTY_SEED to it replays that one case.
+#include <cstdlib>
+#include <iostream>
+#include <set>
+
+#include "core/base/rng.h"
+#include "core/engine/policy_registry.h"
+#include "core/metrics/digest.h"
+#include "core/workload/workload_arrivals.h"
+#include "tests/catch.h"
+#include "tests/draws.h"
+#include "tests/engine_harness.h"
+
+namespace metronome::testing {
+namespace {
+
+constexpr std::uint64_t kNumCases = 24'000;
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+struct RandomCase {
+  EngineSetup setup;
+  Workload workload;            // what the prompts are made of; arrivals are the test's
+  std::vector<int> gap_before;  // engine steps taken before each submission
+  double abort_chance = 0;
+  double failure_chance = 0;
+  double stop_chance = 0;  // of each token
+};
+
+// Thinks that a step's time is that of its tokens; the executor has another opinion.
+class TokenPredictor final : public StepTimePredictor {
+ public:
+  TimeNs step_ns(const StepPlan& plan) override {
+    TimeNs ns = 100'000;
+    for (const ScheduledChunk& chunk : plan.chunks) ns += 20'000 * chunk.num_tokens;
+    return ns;
+  }
+  TimeNs host_gap_ns(const StepPlan&) const override { return 30'000; }
+};
+
+void draw_targets(Rng& rng, EngineSetup& setup) {
+  static TokenPredictor predictor;
+  SloPolicyConfig& config = setup.scheduler.slo;
+  if (chance(rng, 0.8)) config.itl_target_ms = 4 * rng.uniform();
+  if (chance(rng, 0.4)) config.tpot_target_ms = 4 * rng.uniform();
+  if (chance(rng, 0.6)) config.ttft_deadline_ms = draw(rng, 1, 40);
+  config.tile_tokens = draw(rng, 1, 40);
+  config.headroom = chance(rng, 0.3) ? 0.5 * rng.uniform() : 0;
+  config.late_share = chance(rng, 0.5) ? 0.1 : 0.001 + 0.999 * rng.uniform();
+  config.max_held_steps = draw(rng, 0, 20);
+  if (chance(rng, 0.9)) setup.predictor = &predictor;
+}
+
+// Settings of the policies that reproduce an engine; the others do not read them.
+void draw_engine_settings(Rng& rng, EngineSetup& setup) {
+  SchedulerConfig& config = setup.scheduler;
+  const auto budget = static_cast<std::int32_t>(*config.max_num_batched_tokens);
+  config.vllm.scheduling_policy = static_cast<VllmConfig::Policy>(draw(rng, 0, 1));
+  config.vllm.long_prefill_token_threshold = chance(rng, 0.4) ? draw(rng, 1, 30) : 0;
+  config.vllm.scheduler_reserve_full_isl = chance(rng, 0.6);
+  config.vllm.evict_unhashed_first = chance(rng, 0.4);
+  config.vllm.enable_chunked_prefill = budget < setup.max_model_len || chance(rng, 0.8);
+  config.sarathi.chunk_size = budget;
+  config.sarathi.enable_dynamic_chunking_schedule = chance(rng, 0.3);
+  config.sarathi.low_chunk_size = 32;
+  config.sarathi.high_chunk_size = 32 * draw(rng, 1, 4);
+  config.sarathi.chunk_schedule_max_tokens = draw(rng, 32, 200);
+  config.sarathi.chunk_schedule_stages = draw(rng, 1, 4);
+  config.sglang.schedule_policy = static_cast<SglangConfig::SchedulePolicy>(draw(rng, 0, 1));
+  config.sglang.chunked_prefill_size = chance(rng, 0.8) ? draw(rng, 1, 60) : -1;
+  config.sglang.max_prefill_tokens = draw(rng, 1, 100);
+  config.sglang.enable_mixed_chunk = chance(rng, 0.4);
+  config.sglang.max_consecutive_prefill_batches = chance(rng, 0.3) ? draw(rng, 1, 3) : 0;
+  config.sglang.init_new_token_ratio = rng.uniform();
+  config.sglang.new_token_ratio_decay_steps = draw(rng, 1, 50);
+  TensorRtLlmConfig& trt = config.tensorrt_llm;
+  trt.capacity_scheduler_policy = static_cast<TensorRtLlmConfig::Capacity>(draw(rng, 0, 2));
+  trt.context_chunking_policy = static_cast<TensorRtLlmConfig::Chunking>(draw(rng, 0, 1));
+  trt.max_num_tokens = budget;
+  trt.enable_chunked_context = chance(rng, 0.8);
+  trt.chunk_unit_size = chance(rng, 0.5) ? draw(rng, 1, setup.max_num_seqs) : 0;
+  config.fastgen.max_ragged_batch_size = budget;
+  config.fastgen.max_ragged_sequence_count = draw(rng, 1, 12);
+  config.fastgen.max_tracked_sequences = draw(rng, 1, 12);
+  config.llama_cpp.n_batch = budget;
+  config.llama_cpp.cont_batching = chance(rng, 0.7);
+  config.llama_cpp.slot_prompt_similarity = chance(rng, 0.5) ? 0.1 : 0;
+}
+
+void draw_scheduler(Rng& rng, EngineSetup& setup) {
+  const auto policies = all_policies();
+  const PolicyInfo& policy = policies[static_cast<std::size_t>(
+      draw(rng, 0, static_cast<std::int32_t>(policies.size()) - 1))];
+  SchedulerConfig& config = setup.scheduler;
+  config.policy = policy.name;
+  if (policy.allows_order) config.order = static_cast<QueueOrder>(draw(rng, 0, 2));
+  config.max_num_batched_tokens = setup.max_num_seqs + draw(rng, 0, 60);
+  if (chance(rng, 0.7)) config.prefill_chunk_size = draw(rng, 1, 40);
+  if (chance(rng, 0.5)) config.max_prefill_chunks_per_step = draw(rng, 1, 3);
+  if (chance(rng, 0.5)) config.max_num_partial_prefills = draw(rng, 1, 3);
+  const std::int64_t budget = *config.max_num_batched_tokens;
+  const std::int64_t largest = std::min(budget, config.prefill_chunk_size.value_or(budget));
+  if (chance(rng, 0.3)) {
+    config.min_chunk_size = draw(rng, 1, static_cast<std::int32_t>(largest));
+  }
+  if (chance(rng, 0.3)) config.batch_wait_ms = draw(rng, 1, 20);
+  draw_engine_settings(rng, setup);
+  if (policy.predicts_steps) draw_targets(rng, setup);
+  setup.step_shape =
+      policy.requires_separate || chance(rng, 0.4) ? StepShape::Separate : StepShape::Mixed;
+}
+
+void draw_prefix_caching(Rng& rng, EngineSetup& setup) {
+  const PolicyInfo& policy = *find_policy(setup.scheduler.policy);
+  if (policy.allows_sliding_window && chance(rng, 0.4)) {
+    setup.kv_cache.sliding_window = draw(rng, 1, setup.max_model_len);
+    setup.kv_cache.num_blocks *= 2;
+  }
+  arrange_cache(setup);
+  setup.kv_cache.forgets_unfilled_blocks = true;  // the oracle compares contents
+  if (policy.prefix_caching == PrefixCaching::Optional && chance(rng, 0.3)) {
+    setup.kv_cache.enable_prefix_caching = false;
+  }
+}
+
+// Prompts that begin alike, up to being the same, so that prefixes are found again.
+void draw_requests(Rng& rng, RandomCase& random) {
+  const EngineSetup& setup = random.setup;
+  Workload& workload = random.workload;
+  const int num_requests = draw(rng, 1, 20);
+  const std::int32_t longest_prompt = draw(rng, 1, setup.max_model_len);
+  const std::int32_t longest_output = draw(rng, 1, setup.max_model_len / 2);
+  const bool all_at_once = chance(rng, 0.3);
+  workload.segment_begin.push_back(0);
+  for (int i = 0; i < num_requests; ++i) {
+    const std::int32_t prompt = draw(rng, 1, longest_prompt);
+    const std::int32_t shared = chance(rng, 0.3) ? prompt : draw(rng, 0, prompt);
+    const auto group = static_cast<std::uint64_t>(draw(rng, 0, 2));
+    if (shared > 0) workload.segments.push_back({content_id(ContentKind::Group, group), shared});
+    if (shared < prompt) {
+      const auto own = static_cast<std::uint64_t>(i);
+      workload.segments.push_back({content_id(ContentKind::Request, own), prompt - shared});
+    }
+    workload.segment_begin.push_back(static_cast<std::uint32_t>(workload.segments.size()));
+    workload.requests.push_back({0, prompt, draw(rng, 1, longest_output), draw(rng, 0, 3)});
+    random.gap_before.push_back(all_at_once ? 0 : draw(rng, 0, 6));
+  }
+}
+
+RandomCase draw_case(std::uint64_t seed) {
+  Rng rng(seed, "property");
+  RandomCase random;
+  EngineSetup& setup = random.setup;
+  setup.max_num_seqs = draw(rng, 1, 8);
+  setup.max_model_len = draw(rng, 20, 200);
+  setup.max_waiting_requests = chance(rng, 0.3) ? draw(rng, 1, 6) : 0;
+  setup.async_depth = draw(rng, 1, 2);
+  if (chance(rng, 0.25)) {
+    setup.kv_cache = {.num_blocks = setup.max_num_seqs, .block_size = setup.max_model_len};
+  } else {
+    setup.kv_cache.block_size = draw(rng, 1, 20);
+    // Tight pools, so that requests fit one by one and crowd each other out together.
+    const auto blocks_of_longest =
+        static_cast<std::int32_t>(ceil_div(setup.max_model_len, setup.kv_cache.block_size));
+    setup.kv_cache.num_blocks =
+        chance(rng, 0.8) ? blocks_of_longest + draw(rng, 0, blocks_of_longest) : draw(rng, 1, 60);
+    setup.kv_cache.allocation = chance(rng, 0.5) ? KvAllocation::Eager : KvAllocation::Incremental;
+    if (chance(rng, 0.3)) {
+      setup.kv_cache.watermark_blocks =
+          draw(rng, 0, static_cast<std::int32_t>(setup.kv_cache.num_blocks));
+    }
+  }
+  draw_scheduler(rng, setup);
+  if (setup.kv_cache.num_blocks != setup.max_num_seqs) draw_prefix_caching(rng, setup);
+  draw_requests(rng, random);
+  random.abort_chance = chance(rng, 0.4) ? 0.05 : 0;
+  random.failure_chance = chance(rng, 0.4) ? 0.03 : 0;
+  random.stop_chance = chance(rng, 0.6) ? rng.uniform() * 0.3 : 0;
+  return random;
+}
+
+// Like a model that computes, it says the same of a token however often that is computed.
+auto stop_tokens(const RandomCase& random, std::uint64_t seed) {
+  return [chance = random.stop_chance, seed](RequestId request, std::int32_t num_positions) {
+    const std::uint64_t token = index(request) << 32 | static_cast<std::uint32_t>(num_positions);
+    return static_cast<double>(mix64(mix64(seed) ^ token) >> 11) * 0x1p-53 < chance;
+  };
+}
+
+// What the cases reached, so that the test notices when they stop reaching it.
+struct Coverage {
+  std::map<std::string, std::int64_t> counts;
+};
+
+// Drives one case and checks what must hold at every moment and at the end.
+class CaseRun {
+ public:
+  CaseRun(const RandomCase& random, std::uint64_t seed)
+      : random_(random),
+        rng_(seed, "events"),
+        hasher_(&random.workload),
+        oracle_(random.workload, random.setup.kv_cache.block_size,
+                random.setup.kv_cache.sliding_window),
+        engine_(random.setup, executor_, clock_, sinks_, &hasher_) {
+    executor_.returns_tokens = seed % 2 == 0;
+    if (random.stop_chance > 0) executor_.stops = stop_tokens(random, seed);
+    executor_.block_size = random.setup.kv_cache.block_size;
+    executor_.oracle = &oracle_;
+    executor_.fails = [this](std::int64_t step) {
+      const bool fails = chance(rng_, random_.failure_chance);
+      if (fails) failing_steps_.insert(step);
+      return fails;
+    };
+  }
+
+  std::uint64_t run(Coverage& coverage) {
+    const std::vector<RequestSpec>& specs = random_.workload.requests;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      for (int gap = 0; gap < random_.gap_before[i]; ++gap) step();
+      submit(specs[i]);
+    }
+    while (engine_.has_work()) step();
+    check_end();
+    for (const Event& event : journal_.events) {
+      if (event.kind == EventKind::Preempted) ++coverage.counts["preempted"];
+      if (event.kind == EventKind::Ended) ++coverage.counts[std::string(to_string(event.reason))];
+    }
+    coverage.counts[policy_] += journal_step();
+    coverage.counts[policy_ + " reused"] += oracle_.num_tokens_reused() > 0 ? 1 : 0;
+    return digest_.value();
+  }
+
+ private:
+  void submit(RequestSpec spec) {
+    spec.arrival = clock_.now();
+    const auto limit = static_cast<std::size_t>(random_.setup.max_waiting_requests);
+    const bool must_queue = num_waiting() < limit || limit == 0;
+    const std::int64_t tokens = spec.num_prompt_tokens + spec.max_output_tokens;
+    const bool fits =
+        tokens <= random_.setup.max_model_len &&
+        engine_.kv_cache().max_blocks_of(tokens - 1) <= engine_.kv_cache().num_blocks();
+    const Submission submission = engine_.submit(spec);
+    require(submission.accepted() == submission.message.empty(), "a refusal without a reason");
+    // Engines have rules of their own about what never fits.
+    if (!is_seed_policy_ && fits && submission.refusal == EndReason::NeverFits) return;
+    const EndReason expected = !fits         ? EndReason::NeverFits
+                               : !must_queue ? EndReason::QueueFull
+                                             : EndReason::None;
+    require(submission.refusal == expected, "a request was wrongly accepted or refused");
+  }
+
+  std::size_t num_waiting() const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < engine_.requests().size(); ++i) {
+      count += engine_.requests()[static_cast<RequestId>(i)].state == RequestState::Waiting ? 1 : 0;
+    }
+    return count;
+  }
+
+  void step() {
+    if (chance(rng_, random_.abort_chance) && engine_.requests().size() > 0) {
+      const auto last = static_cast<std::int64_t>(engine_.requests().size()) - 1;
+      const auto id = static_cast<RequestId>(rng_.uniform_int(0, last));
+      const bool had_ended = engine_.requests()[id].has_ended();
+      require(engine_.abort(id) != had_ended, "abort of a live request, and only that, succeeds");
+      require(engine_.requests()[id].block_table.empty(), "an aborted request keeps blocks");
+    }
+    const std::size_t num_plans = executor_.plans.size();
+    const bool worked = engine_.step();
+    if (executor_.plans.size() > num_plans) check_plan(executor_.plans.back());
+    engine_.check_integrity();
+    if (!worked) wait();
+    if (++num_steps_ > 20'000) throw std::runtime_error("the requests never end");
+  }
+
+  void wait() {
+    const TimeNs wake = engine_.wake_time();
+    require(!engine_.has_work() || wake != kNever, "work is left that can never be scheduled");
+    if (wake != kNever) clock_.wait_until(wake);
+  }
+
+  void check_plan(const StepPlan& plan) {
+    const SchedulerConfig& config = random_.setup.scheduler;
+    const bool has_budget = config.policy == "token_budget" || config.policy == "single_prefill";
+    const std::int32_t joins = config.policy == "single_prefill" ? 1 : 0;
+    require(!has_budget || plan.num_tokens() <= *config.max_num_batched_tokens + joins,
+            "a step exceeds its token budget");
+    std::int32_t prefill_tokens = 0;
+    std::int32_t num_prefills = 0;
+    std::int32_t num_partial = 0;
+    std::set<RequestId> prefilling;
+    for (const ScheduledChunk& chunk : plan.chunks) {
+      if (chunk.kind == ChunkKind::Decode) {
+        require(joins > 0 || !prefilling.contains(chunk.request), "prefill and decode in one step");
+        continue;
+      }
+      prefilling.insert(chunk.request);
+      prefill_tokens += chunk.num_tokens;
+      ++num_prefills;
+      num_partial += chunk.samples_token ? 0 : 1;
+      check_prefill(chunk, config);
+    }
+    require(prefill_tokens == plan.num_prefill_tokens, "prefill tokens are miscounted");
+    check_limits(config, num_prefills, num_partial);
+  }
+
+  std::int64_t journal_step() const { return static_cast<std::int64_t>(journal_.steps.size()); }
+
+  void check_prefill(const ScheduledChunk& chunk, const SchedulerConfig& config) {
+    const bool whole = config.policy == "static" || config.policy == "continuous";
+    require(!whole || (chunk.first_position == 0 && chunk.samples_token), "a prompt was split");
+    const bool has_chunk = config.policy == "chunked" || config.policy == "token_budget";
+    if (has_chunk && config.prefill_chunk_size) {
+      require(chunk.num_tokens <= *config.prefill_chunk_size, "a chunk is too long");
+    }
+    if (config.policy == "token_budget" && !chunk.samples_token) {
+      require(chunk.num_tokens >= config.min_chunk_size, "a chunk is too short");
+    }
+  }
+
+  void check_limits(const SchedulerConfig& config, std::int32_t num_prefills,
+                    std::int32_t num_partial) {
+    if (config.policy == "chunked" && config.max_prefill_chunks_per_step > 0) {
+      require(num_prefills <= config.max_prefill_chunks_per_step, "too many chunks in a step");
+    }
+    if (config.policy == "token_budget" && config.max_num_partial_prefills > 0) {
+      require(num_partial <= config.max_num_partial_prefills, "too many unfinished prompts");
+    }
+    require(config.policy != "single_prefill" || num_prefills <= 1, "two prompts in one step");
+  }
+
+  void check_end() {
+    require(engine_.kv_cache().num_used_blocks() == 0, "blocks leaked");
+    require(engine_.num_ended() == engine_.requests().size(), "a request has not ended");
+    for (std::size_t i = 0; i < engine_.requests().size(); ++i) {
+      check_request(engine_.requests()[static_cast<RequestId>(i)]);
+    }
+    check_failures();
+    check_fcfs();
+  }
+
+  void check_request(const Request& request) {
+    require(request.has_ended(), "a request has not ended");
+    const int emitted = journal_.num_emitted[request.id];
+    require(emitted == request.num_output_tokens, "tokens emitted and counted differ");
+    if (request.state != RequestState::Finished) return;
+    // A request that finished in the queue was preempted and has nothing cached.
+    require(request.num_cached_tokens == request.num_tokens() - 1 || request.num_cached_tokens == 0,
+            "cached length at the end is not prompt + output - 1");
+    check_last_token(request);
+    if (!executor_.returns_tokens) return;
+    for (std::int32_t k = 0; k < request.num_output_tokens; ++k) {
+      require(request.output_token_ids.at(static_cast<std::size_t>(k)) ==
+                  CheckingExecutor::token_after(request.id, request.num_prompt_tokens + k),
+              "a token went to the wrong request or position");
+    }
+  }
+
+  // It ends with its first stop token, or else with the last that it asked for.
+  void check_last_token(const Request& request) {
+    const auto is_stop = [&](std::int32_t k) {
+      return executor_.returns_tokens && executor_.stops &&
+             executor_.stops(request.id, request.num_prompt_tokens + k);
+    };
+    for (std::int32_t k = 0; k + 1 < request.num_output_tokens; ++k) {
+      require(!is_stop(k), "a request outlived its stop token");
+    }
+    const bool was_stopped = is_stop(request.num_output_tokens - 1);
+    require(request.end_reason == (was_stopped ? EndReason::Stop : EndReason::Length),
+            "finished for another reason than its last token");
+    require(was_stopped || request.num_output_tokens == request.max_output_tokens,
+            "finished with tokens missing");
+  }
+
+  // A failed step ends exactly those in its plan that were alive when it came back.
+  void check_failures() {
+    std::set<RequestId> expected;
+    std::set<RequestId> ended_by_failure;
+    std::int64_t num_preempted = 0;
+    for (const Journal::Step& step : journal_.steps) {
+      const std::int64_t position = step.record.step_index;
+      num_preempted += step.record.num_preempted;
+      require(step.record.failed == failing_steps_.contains(position), "a failure went unnoticed");
+      if (!step.record.failed) continue;
+      for (const ScheduledChunk& chunk : step.chunks) {
+        require(!chunk.emitted, "a failed step emitted a token");
+        require(journal_.end_step.at(chunk.request) <= position, "a request survived its step");
+        if (journal_.end_step.at(chunk.request) == position) expected.insert(chunk.request);
+      }
+    }
+    for (const Event& event : journal_.events) {
+      if (event.reason == EndReason::StepFailed) ended_by_failure.insert(event.request);
+      num_preempted -= event.kind == EventKind::Preempted ? 1 : 0;
+      // Aborts between steps count to the step before; they are not failures.
+      if (event.reason == EndReason::Aborted) expected.erase(event.request);
+    }
+    // Who shares blocks that a failed step should have filled fails with it; llama.cpp gives up all
+    // its slots when the cache is full.
+    const bool may_be_more = random_.setup.kv_cache.enable_prefix_caching || policy_ == "llama_cpp";
+    require(may_be_more ? std::includes(ended_by_failure.begin(), ended_by_failure.end(),
+                                        expected.begin(), expected.end())
+                        : ended_by_failure == expected,
+            "others failed than those of the failed steps");
+    // A plan that could only preempt is counted by the next step. There may be none: whom it
+    // preempted can end in the queue, aborted or by the token in flight.
+    require(num_preempted <= 0 && -num_preempted <= random_.setup.max_num_seqs,
+            "steps and events count different preemptions");
+  }
+
+  // Under fcfs nobody overtakes: first admissions are in order of submission.
+  void check_fcfs() {
+    if (!is_seed_policy_ || random_.setup.scheduler.order != QueueOrder::Fcfs) return;
+    std::int64_t last = -1;
+    std::set<RequestId> seen;
+    for (const RequestId id : journal_.admissions()) {
+      if (!seen.insert(id).second) continue;  // came back after a preemption
+      require(static_cast<std::int64_t>(index(id)) > last, "a request was overtaken");
+      last = static_cast<std::int64_t>(index(id));
+    }
+  }
+
+  const RandomCase& random_;
+  const std::string policy_ = random_.setup.scheduler.policy;
+  const bool is_seed_policy_ = policy_ == "static" || policy_ == "continuous" ||
+                               policy_ == "chunked" || policy_ == "token_budget" ||
+                               policy_ == "single_prefill";
+  Rng rng_;
+  PrefixHasher hasher_;
+  KvOracle oracle_;
+  TestClock clock_;
+  CheckingExecutor executor_;
+  Journal journal_;
+  EventDigest digest_;
+  std::vector<EventSink*> sinks_{&journal_, &digest_};
+  Engine engine_;
+  std::set<std::int64_t> failing_steps_;
+  std::int64_t num_steps_ = 0;
+};
+
+std::uint64_t run_case(std::uint64_t seed, Coverage& coverage) {
+  const RandomCase random = draw_case(seed);
+  return CaseRun(random, seed).run(coverage);
+}
+
+}  // namespace
+
+TEST_CASE("invariants hold over random scenarios", "[core][engine][property]") {
+  Coverage coverage;
+  if (const char* replay = std::getenv("METRONOME_PROPERTY_SEED")) {
+    CHECK_NOTHROW(run_case(std::strtoull(replay, nullptr, 10), coverage));
+    return;
+  }
+  for (std::uint64_t seed = 0; seed < kNumCases; ++seed) {
+    try {
+      const std::uint64_t digest = run_case(seed, coverage);
+      if (seed % 10 == 0 && run_case(seed, coverage) != digest)
+        throw std::runtime_error("not repeatable");
+    } catch (const std::exception& error) {
+      FAIL("METRONOME_PROPERTY_SEED=" << seed << ": " << error.what());
+    }
+  }
+  for (const char* reached :
+       {"preempted", "length", "stop", "aborted", "queue_full", "never_fits", "step_failed"}) {
+    CAPTURE(reached);
+    CHECK(coverage.counts[reached] > 3'000);
+  }
+  for (const PolicyInfo& policy : all_policies()) {
+    const std::string name(policy.name);
+    CAPTURE(name);
+    CHECK(coverage.counts[name] > 3'000);
+    const bool reuses = policy.prefix_caching != PrefixCaching::Never;
+    CHECK((coverage.counts[name + " reused"] > 100) == reuses);
+  }
+}
+
+// Whole runs as the simulator makes them: arrivals by time, by step and in a closed loop, through
+// Engine::run. The journal and the executor check every event and step.
+TEST_CASE("invariants hold over random runs", "[core][engine][property]") {
+  for (std::uint64_t seed = 0; seed < 3'000; ++seed) {
+    RandomCase random = draw_case(seed);
+    Rng rng(seed, "runs");
+    Workload workload = random.workload;
+    workload.mode = static_cast<ArrivalMode>(rng.uniform_int(0, 2));
+    workload.concurrency = draw(rng, 1, 4);
+    workload.think_time = rng.uniform_int(0, 3) * kNsPerMs;
+    TimeNs arrival = 0;
+    const TimeNs longest_gap = workload.mode == ArrivalMode::Timed ? 8 * kNsPerMs : 8;
+    for (RequestSpec& spec : workload.requests) {
+      arrival += rng.uniform_int(0, longest_gap);
+      spec.arrival = arrival;
+    }
+    try {
+      const PrefixHasher hasher(&workload);
+      KvOracle oracle(workload, random.setup.kv_cache.block_size,
+                      random.setup.kv_cache.sliding_window);
+      Bench bench(random.setup, &hasher);
+      bench.executor.oracle = &oracle;
+      bench.executor.returns_tokens = random.stop_chance > 0;
+      bench.executor.stops = stop_tokens(random, seed);
+      WorkloadArrivals arrivals(workload);
+      require(bench.engine.run(arrivals), "the run ended early");
+      require(bench.engine.num_ended() == workload.requests.size(), "a request is missing");
+      require(bench.engine.kv_cache().num_used_blocks() == 0, "blocks leaked");
+      for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+        const Request& request = bench[static_cast<RequestId>(i)];
+        const EndReason reason = request.end_reason;
+        const bool gives_up = random.setup.scheduler.policy == "llama_cpp";
+        require(reason == EndReason::Length || reason == EndReason::Stop ||
+                    reason == EndReason::NeverFits || reason == EndReason::QueueFull ||
+                    (gives_up && reason == EndReason::StepFailed),
+                "a request ended without a cause");
+        require(
+            workload.mode != ArrivalMode::Timed || request.arrival == workload.requests[i].arrival,
+            "an arrival moved");
+      }
+    } catch (const std::exception& error) {
+      FAIL("seed " << seed << ": " << error.what());
+    }
+  }
+}
+
+}  // namespace metronome::testing

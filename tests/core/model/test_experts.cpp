@@ -1,0 +1,201 @@
+// Models with a mixture of experts: what their config.json says, and what a step of theirs costs.
+#include <cmath>
+#include <string>
+
+#include "core/base/rng.h"
+#include "core/model/model_catalogue.h"
+#include "sim/cost/hardware_catalogue.h"
+#include "sim/roofline/roofline.h"
+#include "tests/catch.h"
+#include "tests/draws.h"
+#include "tests/error_of.h"
+
+namespace metronome::testing {
+namespace {
+
+// As published.
+const char* const kMixtralJson = R"({
+  "architectures": ["MixtralForCausalLM"],
+  "attention_dropout": 0.0,
+  "eos_token_id": 2,
+  "hidden_act": "silu",
+  "hidden_size": 4096,
+  "intermediate_size": 14336,
+  "max_position_embeddings": 32768,
+  "model_type": "mixtral",
+  "num_attention_heads": 32,
+  "num_experts_per_tok": 2,
+  "num_hidden_layers": 32,
+  "num_key_value_heads": 8,
+  "num_local_experts": 8,
+  "output_router_logits": false,
+  "rms_norm_eps": 1e-05,
+  "rope_theta": 1000000.0,
+  "sliding_window": null,
+  "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16",
+  "vocab_size": 32000
+})";
+
+const char* const kQwenJson = R"({
+  "architectures": ["Qwen3MoeForCausalLM"],
+  "attention_bias": false,
+  "decoder_sparse_step": 1,
+  "eos_token_id": 151645,
+  "head_dim": 128,
+  "hidden_act": "silu",
+  "hidden_size": 2048,
+  "intermediate_size": 6144,
+  "max_position_embeddings": 40960,
+  "mlp_only_layers": [],
+  "model_type": "qwen3_moe",
+  "moe_intermediate_size": 768,
+  "norm_topk_prob": true,
+  "num_attention_heads": 32,
+  "num_experts": 128,
+  "num_experts_per_tok": 8,
+  "num_hidden_layers": 48,
+  "num_key_value_heads": 4,
+  "rms_norm_eps": 1e-06,
+  "rope_scaling": null,
+  "rope_theta": 1000000.0,
+  "sliding_window": null,
+  "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16",
+  "use_sliding_window": false,
+  "vocab_size": 151936
+})";
+
+ModelConfig parse(const std::string& json) {
+  return parse_hugging_face_config(json, "config.json", "parsed");
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+ModelConfig qwen_with(const std::string& from, const std::string& to) {
+  return parse(replaced(kQwenJson, from, to));
+}
+
+StepPlan plan_of(std::int32_t num_tokens) {
+  StepPlan plan;
+  plan.chunks.push_back({.request = RequestId{0},
+                         .first_position = 0,
+                         .num_tokens = num_tokens,
+                         .kind = ChunkKind::Prefill,
+                         .samples_token = true});
+  plan.passes.push_back({0, 1});
+  plan.num_prefill_tokens = num_tokens;
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("config.json of mixtures of experts", "[sim][catalogue][experts]") {
+  ModelConfig mixtral = parse(kMixtralJson);
+  mixtral.name = "mixtral-8x7b";
+  CHECK(mixtral == find_model("mixtral-8x7b", {}));
+  ModelConfig qwen = parse(kQwenJson);
+  qwen.name = "qwen3-30b-a3b";
+  CHECK(qwen == find_model("qwen3-30b-a3b", {}));
+  CHECK(qwen.n_moe_layers() == 48);
+
+  // transformers' modeling_qwen3_moe.py: experts where the layer is not listed and its number, from
+  // 1, is a multiple of the step.
+  CHECK(qwen_with("\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 5").n_moe_layers() == 9);
+  CHECK(qwen_with("[]", "[0, 47, 47]").n_moe_layers() == 46);
+  const std::string fives = replaced(kQwenJson, "step\": 1", "step\": 5");
+  CHECK(parse(replaced(fives, "[]", "[3, 4]")).n_moe_layers() == 8);
+  CHECK(qwen_with("\"num_experts\": 128", "\"num_experts\": 0").n_params() ==
+        qwen.n_params() + std::int64_t{48} * (3 * 2048 * (6144 - 128 * 768) - 2048 * 128));
+}
+
+TEST_CASE("malformed mixtures of experts", "[sim][catalogue][experts]") {
+  const auto error_with = [](const std::string& from, const std::string& to) {
+    return error_of([&] { qwen_with(from, to); });
+  };
+  CHECK(error_with("\"num_experts_per_tok\": 8", "\"num_experts_per_tok\": 129") ==
+        "config.json: n_experts_per_token: is 129; allowed: 1 to n_experts, 128");
+  CHECK(error_with("768", "200000") ==
+        "config.json: expert_ffn_dim: is 200000; allowed: 1 to 131072 with 128 experts");
+  CHECK(error_with("768", "0") ==
+        "config.json: expert_ffn_dim: is 0; allowed: 1 to 131072 with 128 experts");
+  CHECK(error_with("step\": 1", "step\": 49") ==
+        "config.json: n_dense_layers: is 48; allowed: fewer than n_layers, 48");
+  CHECK(error_with("step\": 1", "step\": 0") ==
+        "config.json: decoder_sparse_step: is 0; allowed: at least 1");
+  for (const char* layers : {"[48]", "[-1]", "3", "[\"a\"]"}) {
+    CHECK(error_with("[]", layers) == std::string("config.json: mlp_only_layers: must be a list ") +
+                                          "of layers, got " + layers + "; allowed: 0 to 47");
+  }
+  ModelConfig dense = find_model("qwen3-8b", {});
+  dense.n_experts_per_token = 2;
+  CHECK(dense.shape_error() ==
+        "n_experts: is 0 beside other numbers of experts; allowed: at least 1");
+}
+
+TEST_CASE("experts that a step reads, against drawing them", "[sim][roofline][experts]") {
+  const ModelConfig model = find_model("qwen3-30b-a3b", {});
+  RooflineCostModel costs(model, find_hardware("h200", {}), {});
+  const double expert_bytes = 48.0 * static_cast<double>(model.n_expert_params()) * 2;
+  Rng rng(11, "routing");
+  for (const std::int32_t num_tokens : {1, 4, 16, 64, 512}) {
+    constexpr int kRounds = 400;
+    std::int64_t num_read = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      std::vector<bool> is_read(128);
+      for (std::int32_t token = 0; token < num_tokens; ++token) {
+        std::vector<bool> is_picked(128);  // eight different ones
+        for (int k = 0; k < 8;) {
+          const auto expert = static_cast<std::size_t>(draw(rng, 0, 127));
+          if (is_picked[expert]) continue;
+          is_picked[expert] = true;
+          is_read[expert] = true;
+          ++k;
+        }
+      }
+      num_read += std::count(is_read.begin(), is_read.end(), true);
+    }
+    const StepWork work = costs.step_work(plan_of(num_tokens));
+    CAPTURE(num_tokens);
+    CHECK(work.experts.bytes / expert_bytes ==
+          Approx(static_cast<double>(num_read) / kRounds).epsilon(0.02));
+    CHECK(work.experts.flops == Approx(num_tokens * 8 * expert_bytes));  // 2 flops, 2 bytes
+  }
+}
+
+TEST_CASE("a mixture with all experts in use is a dense model", "[sim][roofline][experts]") {
+  ModelConfig mixture = find_model("mixtral-8x7b", {});
+  mixture.n_experts = mixture.n_experts_per_token = 1;
+  ModelConfig dense = mixture;
+  dense.n_experts = dense.n_experts_per_token = dense.expert_ffn_dim = 0;
+  const HardwareSpec hardware = find_hardware("h200", {});
+  for (const std::int32_t num_tokens : {1, 100, 4'000}) {
+    const StepWork with = RooflineCostModel(mixture, hardware, {}).step_work(plan_of(num_tokens));
+    const StepWork without = RooflineCostModel(dense, hardware, {}).step_work(plan_of(num_tokens));
+    const double router_bytes = 32 * 4096 * 2;
+    CHECK(with.total_bytes() == Approx(without.total_bytes() + router_bytes).epsilon(1e-12));
+    CHECK(with.total_flops() ==
+          Approx(without.total_flops() + num_tokens * router_bytes).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("experts are split over devices", "[sim][roofline][experts]") {
+  const ModelConfig model = find_model("qwen3-30b-a3b", {});
+  const HardwareSpec hardware = find_hardware("h200", {});
+  CostModelConfig config;
+  const StepWork one = RooflineCostModel(model, hardware, config).step_work(plan_of(300));
+  config.tensor_parallel_size = 4;
+  const StepWork four = RooflineCostModel(model, hardware, config).step_work(plan_of(300));
+  CHECK(four.experts.bytes == Approx(one.experts.bytes / 4));
+  CHECK(four.experts.flops == Approx(one.experts.flops / 4));
+  ModelConfig odd = model;
+  odd.expert_ffn_dim = 770;
+  CHECK(error_of([&] { RooflineCostModel(odd, hardware, config); }).find("expert_ffn_dim 770") !=
+        std::string::npos);
+}
+
+}  // namespace metronome::testing

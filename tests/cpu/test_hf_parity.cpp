@@ -1,0 +1,209 @@
+// The CPU executor against Hugging Face transformers: logits at every position and greedy tokens
+// of the models in tests/fixtures/models, or in the folder METRONOME_FIXTURES names.
+// tools/hf_parity makes them; its head says what a fixture holds.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/model/model_catalogue.h"
+#include "core/model/model_weights.h"
+#include "cpu/transformer.h"
+#include "tests/catch.h"
+#include "tests/cpu/padded_model.h"
+#include "tests/places.h"
+
+namespace metronome {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr float kTolerance = 1e-4f;
+
+struct Expected {
+  std::vector<TokenId> prompt;
+  std::vector<float> logits;  // [prompt, vocab_size]
+  std::vector<TokenId> greedy;
+  std::vector<float> greedy_logits;  // [greedy, vocab_size]
+};
+
+template <class Value>
+std::vector<Value> read_values(const SafetensorsFile& file, const char* name, const char* type) {
+  const Tensor* tensor = file.find(name);
+  REQUIRE(tensor != nullptr);
+  REQUIRE(tensor->type_name == type);
+  std::vector<Value> values(tensor->bytes.size() / sizeof(Value));
+  std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
+  return values;
+}
+
+std::vector<TokenId> read_tokens(const SafetensorsFile& file, const char* name) {
+  std::vector<TokenId> tokens;
+  for (const std::int32_t id : read_values<std::int32_t>(file, name, "I32")) {
+    tokens.push_back(TokenId{id});
+  }
+  return tokens;
+}
+
+Expected read_expected(const std::string& path) {
+  const SafetensorsFile file(path);
+  return {read_tokens(file, "prompt"), read_values<float>(file, "logits", "F32"),
+          read_tokens(file, "greedy"), read_values<float>(file, "greedy_logits", "F32")};
+}
+
+// The largest difference; infinity where one is not a number.
+float max_difference(std::span<const float> a, std::span<const float> b) {
+  REQUIRE(a.size() == b.size());
+  float largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const float difference = std::fabs(a[i] - b[i]);
+    if (!(difference <= largest)) largest = std::isnan(difference) ? INFINITY : difference;
+  }
+  return largest;
+}
+
+// Some sequences in one cache, with their blocks interleaved and in descending order.
+class Sequences {
+ public:
+  Sequences(Transformer& transformer, std::int32_t count, std::int32_t max_tokens)
+      : transformer_(transformer),
+        blocks_each_((max_tokens + kBlockSize - 1) / kBlockSize),
+        lengths_(static_cast<std::size_t>(count)),
+        kv_({transformer.model().n_layers, transformer.model().n_kv_heads,
+             transformer.model().head_dim, std::int64_t{count} * blocks_each_, kBlockSize}) {}
+
+  // Appends a chunk to each sequence whose chunk is not empty; the logits of all their tokens.
+  std::vector<float> append(const std::vector<std::span<const TokenId>>& chunks) {
+    ForwardBatch batch;
+    batch.query_start = {0};
+    batch.table_start = {0};
+    for (std::size_t s = 0; s < chunks.size(); ++s) {
+      if (!chunks[s].empty()) add_chunk(s, chunks[s], batch);
+    }
+    std::vector<float> logits;
+    transformer_.forward(batch, kv_, logits);
+    return logits;
+  }
+
+ private:
+  static constexpr std::int32_t kBlockSize = 12;  // not whole tiles of 16
+
+  void add_chunk(std::size_t sequence, std::span<const TokenId> chunk, ForwardBatch& batch) {
+    batch.requests.push_back(RequestId{static_cast<std::uint32_t>(sequence)});
+    for (const TokenId token : chunk) {
+      batch.logit_tokens.push_back(batch.num_tokens());
+      batch.token_ids.push_back(token);
+      batch.positions.push_back(lengths_[sequence]++);
+    }
+    batch.query_start.push_back(batch.num_tokens());
+    batch.context_lens.push_back(lengths_[sequence]);
+    const auto count = static_cast<std::int32_t>(lengths_.size());
+    for (std::int32_t i = 0; i * kBlockSize < lengths_[sequence]; ++i) {
+      const std::int32_t id = (blocks_each_ - 1 - i) * count + static_cast<std::int32_t>(sequence);
+      batch.block_tables.push_back(BlockId{id});
+    }
+    batch.table_start.push_back(static_cast<std::int32_t>(batch.block_tables.size()));
+  }
+
+  Transformer& transformer_;
+  std::int32_t blocks_each_;
+  std::vector<std::int32_t> lengths_;
+  KvStore kv_;
+};
+
+// The prompt three times side by side, in chunks of different sizes: [3][prompt, vocab_size].
+std::array<std::vector<float>, 3> run_in_chunks(Transformer& transformer,
+                                                const std::vector<TokenId>& prompt) {
+  constexpr std::size_t kChunks[3][4] = {{1, 1, 1, 1}, {7, 1, 16, 3}, {33, 2, 5, 64}};
+  Sequences sequences(transformer, 3, static_cast<std::int32_t>(prompt.size()));
+  const auto vocab_size = static_cast<std::size_t>(transformer.model().vocab_size);
+  std::array<std::vector<float>, 3> logits;
+  for (std::size_t step = 0; logits[0].size() < prompt.size() * vocab_size; ++step) {
+    std::vector<std::span<const TokenId>> chunks;
+    for (std::size_t s = 0; s < 3; ++s) {
+      const std::size_t done = logits[s].size() / vocab_size;
+      const std::size_t size = std::min(kChunks[s][step % 4], prompt.size() - done);
+      chunks.push_back(std::span(prompt).subspan(done, size));
+    }
+    const std::vector<float> all = sequences.append(chunks);
+    auto next = all.begin();
+    for (std::size_t s = 0; s < 3; ++s) {
+      const auto end = next + static_cast<std::ptrdiff_t>(chunks[s].size() * vocab_size);
+      logits[s].insert(logits[s].end(), next, end);
+      next = end;
+    }
+  }
+  return logits;
+}
+
+void check_fixture(const std::string& folder, ThreadPool& pool) {
+  const Expected expected = read_expected(folder + "/expected.safetensors");
+  const ModelConfig model = find_model(folder, {});
+  REQUIRE(model.unsupported.empty());
+  const auto weights = open_model_folder(folder, model);
+  Transformer transformer(model, *weights, pool);
+  const std::size_t num_tokens = expected.prompt.size() + expected.greedy.size();
+  Sequences sequence(transformer, 1, static_cast<std::int32_t>(num_tokens));
+
+  const std::vector<float> logits = sequence.append({expected.prompt});
+  const float prompt_difference = max_difference(logits, expected.logits);
+  CHECK(prompt_difference <= kTolerance);
+
+  std::vector<TokenId> greedy;
+  std::vector<float> greedy_logits;
+  std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(model.vocab_size),
+                          logits.end());
+  while (true) {
+    greedy_logits.insert(greedy_logits.end(), last.begin(), last.end());
+    const auto likeliest = std::max_element(last.begin(), last.end()) - last.begin();
+    greedy.push_back(TokenId{static_cast<std::int32_t>(likeliest)});
+    if (greedy.size() == expected.greedy.size()) break;
+    last = sequence.append({std::span(greedy).last(1)});
+  }
+  CHECK(greedy == expected.greedy);
+  const float greedy_difference = max_difference(greedy_logits, expected.greedy_logits);
+  CHECK(greedy_difference <= kTolerance);
+
+  for (const std::vector<float>& chunked : run_in_chunks(transformer, expected.prompt)) {
+    // Chunks change nothing at all.
+    CHECK(max_difference(chunked, logits) == 0);
+  }
+
+  PaddedCache cache(model, static_cast<std::int32_t>(num_tokens));
+  const PaddedSequence padded = {expected.prompt, 0, &cache};
+  const float padded_difference =
+      max_difference(PaddedModel(model, *weights).forward({&padded, 1}).values, expected.logits);
+  CHECK(padded_difference <= kTolerance);
+
+  std::cout << "hf_parity " << fs::path(folder).filename().string() << ": max difference "
+            << prompt_difference << " over the prompt, " << greedy_difference << " over "
+            << greedy.size() << " greedy tokens, " << padded_difference << " padded\n";
+}
+
+TEST_CASE("logits and greedy tokens are those of transformers", "[cpu][hf_parity]") {
+  const char* other = std::getenv("METRONOME_FIXTURES");
+  const std::string root =
+      other != nullptr ? other : testing::source_dir() + "/tests/fixtures/models";
+  std::vector<std::string> folders;
+  REQUIRE(fs::is_directory(root));
+  for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+    if (entry.is_directory()) folders.push_back(entry.path().string());
+  }
+  std::sort(folders.begin(), folders.end());
+  REQUIRE(!folders.empty());
+  if (other == nullptr) CHECK(folders.size() == 16);
+  ThreadPool pool(2);
+  for (const std::string& folder : folders) {
+    INFO(folder);
+    check_fixture(folder, pool);
+  }
+}
+
+}  // namespace
+}  // namespace metronome

@@ -1,0 +1,52 @@
+// The house rules that a program can check: sizes, include directions, determinism, words.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace metronome::testing {
+
+struct SourceFile {
+  std::string path;  // relative to the repository root, with forward slashes
+  std::string text;
+};
+
+struct Violation {
+  std::string path;
+  std::size_t line = 0;  // 1-based; 0 = the file as a whole
+  std::string what;
+};
+
+constexpr std::size_t kMaxFunctionLines = 70;
+constexpr std::size_t kMaxFileLines = 600;
+constexpr std::size_t kMaxColumns = 100;
+
+bool is_identifier_char(char c);
+std::string_view trimmed(std::string_view text);  // without blanks around it
+bool is_source(std::string_view path);            // C++ or CUDA
+
+// The text with comments, string and character literals and preprocessor lines blanked out.
+// Line breaks stay where they are.
+std::string code_only(std::string_view text);
+
+std::vector<Violation> check_function_lengths(const SourceFile& file);
+std::vector<Violation> check_file_length(const SourceFile& file);
+std::vector<Violation> check_columns(const SourceFile& file);
+std::vector<Violation> check_includes(const SourceFile& file);
+std::vector<Violation> check_determinism(const SourceFile& file);  // core/ and sim/ only
+// What is wrong with including "target" in the file at `path`, by the table of rooms; or nothing.
+std::string include_fault(std::string_view path, std::string_view target);
+// Rooms that may include themselves by way of others: none.
+std::vector<std::string> room_cycles();
+// Of all files together: sources outside every room, and headers that nobody includes.
+std::vector<Violation> check_orphans(const std::vector<SourceFile>& files);
+std::vector<Violation> check_words(const SourceFile& file);
+// Of all files together: a type that is defined at namespace scope is defined in one of them. Types
+// of anonymous namespaces are their file's own; specialisations are no new types.
+std::vector<Violation> check_type_names(const std::vector<SourceFile>& files);
+// A name at the top of the repository. Hidden names are not looked at.
+std::vector<Violation> check_top_level_name(std::string_view name);
+
+}  // namespace metronome::testing

@@ -1,0 +1,122 @@
+// Result folders read back: what is written again from them is what was there.
+#include <string>
+
+#include "core/base/file_writer.h"
+#include "reports/files/result_files.h"
+#include "reports/files/result_reader.h"
+#include "tests/catch.h"
+#include "tests/command_line.h"
+#include "tests/error_of.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+
+namespace {
+
+// A cache so small that requests are preempted, a queue so short that some are refused, and an SLO.
+constexpr const char* kTight =
+    "--set kv_cache.num_blocks=130 --set engine.max_waiting_requests=6 "
+    "--set workload.arrivals.rate=60 --set workload.output_tokens.value=300 "
+    "--set workload.num_requests=60 --set workload.prompt_tokens.max=1200 --set slo.itl_ms=20 "
+    "--set kv_cache.allocation=incremental";
+
+struct Finished {
+  ScratchFolder scratch;
+  std::string out = scratch.path() + "/out";
+
+  explicit Finished(const std::string& options, const char* variants = "") {
+    const std::string file = scratch.write("small.yaml", std::string(kSmallScenario) + variants);
+    const CommandResult run = run_metronome("run '" + file + "' -q --out '" + out + "' " + options);
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+  }
+};
+
+std::string written(void (*write)(const RunRecord&, FileWriter&), const RunRecord& record) {
+  const ScratchFolder scratch;
+  FileWriter file(scratch.path() + "/lines.jsonl");
+  write(record, file);
+  file.close();
+  return read_text_file(scratch.path() + "/lines.jsonl");
+}
+
+}  // namespace
+
+TEST_CASE("a result read back gives the same files again", "[reports][reader]") {
+  for (const char* policy : {"continuous", "chunked", "vllm", "static"}) {
+    INFO(policy);
+    const Finished run(std::string(kTight) + " --set scheduler.policy=" + policy);
+    const StoredRun stored = read_result(run.out);
+    const Summary& summary = stored.result.summary;
+    if (std::string(policy) == "continuous") {  // the others need not be as tight
+      REQUIRE(summary.num_preemptions > 0);
+      REQUIRE(summary.refused > 0);
+    }
+    CHECK(written(write_requests_jsonl, stored.record) ==
+          read_text_file(run.out + "/requests.jsonl"));
+    CHECK(written(write_steps_jsonl, stored.record) == read_text_file(run.out + "/steps.jsonl"));
+    CHECK(summary_json({&stored.result, 1}) == read_text_file(run.out + "/summary.json"));
+    CHECK(result_json(stored.result) == read_text_file(run.out + "/result.json"));
+  }
+}
+
+TEST_CASE("results are found in the order of their summary", "[reports][reader]") {
+  const Finished run("", kTwoVariants);
+  CHECK(result_folders(run.out) ==
+        std::vector<std::string>{run.out + "/whole", run.out + "/pieces"});
+  CHECK(result_folders(run.out + "/pieces") == std::vector<std::string>{run.out + "/pieces"});
+  CHECK(
+      contains(error_of([&] { (void)result_folders(run.scratch.path()); }), ": holds no result; "));
+  CHECK(
+      contains(error_of([&] { (void)result_folders("/nowhere"); }), "/nowhere: holds no result; "));
+}
+
+TEST_CASE("what is no result is refused by file, line and key", "[reports][reader]") {
+  const Finished run("");
+  struct Case {
+    const char* file;
+    const char* from;  // its first occurrence is replaced
+    const char* to;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"result.json", "\"metronome_schema\": 1", "\"metronome_schema\": 9",
+       "result.json: metronome_schema: is another version's; allowed: 1"},
+      {"result.json", "\"seed\": 3", "\"seed\": \"3\"",
+       "result.json: seed: is no whole number; allowed: 0 to "},
+      {"result.json", "\"label\"", "\"lable\"", "result.json: label: is missing; allowed: "},
+      {"result.json", "{", "[", "result.json: is no JSON: "},
+      {"steps.jsonl", "\"prefills\":[[0,", "\"prefills\":[[99,",
+       "steps.jsonl:1: prefills: names a request that requests.jsonl does not have"},
+      {"steps.jsonl", "\"prefills\":[[0,", "\"prefills\":[[",
+       "steps.jsonl:1: prefills[0]: has 2 numbers; allowed: 3"},
+      {"steps.jsonl", "\"started_ns\":", "\"started_ns\":-", "steps.jsonl:1: started_ns: -"},
+      {"steps.jsonl", "\"step\":0", "\"step\":0,", "steps.jsonl:1: is no JSON: "},
+      {"steps.jsonl", "\"step\":1,", "\"step\":2,",
+       "steps.jsonl:2: step: is not 1, the step after the one before; allowed: every step"},
+      {"requests.jsonl", "\"runs\":[[0,", "\"runs\":[[999999,",
+       "requests.jsonl:1: runs[0]: does not lie behind the run before, within the lines of "
+       "steps.jsonl"},
+      {"requests.jsonl", "\"output_tokens\":20", "\"output_tokens\":21",
+       "requests.jsonl:1: runs: has 20 tokens, output_tokens says 21"},
+      {"requests.jsonl", "\"end\":\"length\"", "\"end\":\"width\"",
+       "requests.jsonl:1: end: 'width' is no way for a request to end"},
+  };
+  for (const Case& c : cases) {
+    INFO(c.message);
+    const std::string path = run.out + "/" + c.file;
+    const std::string original = read_text_file(path);
+    std::string text = original;
+    const std::size_t at = text.find(c.from);
+    REQUIRE(at != std::string::npos);
+    text.replace(at, std::string(c.from).size(), c.to);
+    run.scratch.write(std::string("out/") + c.file, text);
+    const std::string message = error_of([&] { (void)read_result(run.out); });
+    INFO(message);
+    CHECK(contains(message, run.out + "/" + c.message));
+    run.scratch.write(std::string("out/") + c.file, original);
+  }
+  std::filesystem::remove(run.out + "/steps.jsonl");
+  CHECK(contains(error_of([&] { (void)read_result(run.out); }),
+                 "steps.jsonl: not there; allowed: a run with --set results.steps=true"));
+}

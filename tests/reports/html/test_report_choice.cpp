@@ -1,0 +1,179 @@
+// Which runs a report draws in detail: known answers, and what holds whatever the runs are.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/base/json.h"
+#include "core/base/rng.h"
+#include "reports/html/report_choice.h"
+#include "tests/catch.h"
+#include "tests/command_line.h"
+#include "tests/draws.h"
+#include "tests/error_of.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+
+namespace {
+
+using Reason = DetailReason;
+
+const double kNone = std::nan("");
+
+std::vector<std::pair<std::size_t, Reason>> pairs(const std::vector<DetailChoice>& ranked) {
+  std::vector<std::pair<std::size_t, Reason>> pairs;
+  for (const DetailChoice& choice : ranked) pairs.emplace_back(choice.run, choice.reason);
+  return pairs;
+}
+
+std::map<std::size_t, Reason> reasons_of(std::span<const DetailCandidate> candidates) {
+  std::map<std::size_t, Reason> reasons;
+  for (const DetailChoice& choice : ranked_for_detail(candidates)) {
+    REQUIRE(reasons.emplace(choice.run, choice.reason).second);
+  }
+  REQUIRE(reasons.size() == candidates.size());
+  return reasons;
+}
+
+// Few values, so that many are equal.
+std::vector<DetailCandidate> random_candidates(Rng& rng) {
+  std::vector<DetailCandidate> candidates(static_cast<std::size_t>(draw(rng, 1, 30)));
+  const std::int32_t num_engines = draw(rng, 1, 3);
+  for (DetailCandidate& run : candidates) {
+    run.engine = std::to_string(draw(rng, 1, num_engines));
+    run.p99_itl_ms = draw(rng, 0, 9) == 0 ? kNone : draw(rng, 1, 8);
+    run.output_throughput = 100 + 0.05 * draw(rng, 0, 160);
+    run.slo_attainment = draw(rng, 0, 9) == 0 ? kNone : 0.25 * draw(rng, 0, 4);
+  }
+  return candidates;
+}
+
+}  // namespace
+
+TEST_CASE("the runs that carry the story are drawn first", "[reports]") {
+  const std::vector<DetailCandidate> runs = {
+      {"apart", 160, 100.0, 0.1},  // 0: the first
+      {"apart", 40, 98.0, 0.9},    // 1: the lowest p99 ITL within 3 %
+      {"mixed", 150, 110.0, 0.2},  // 2: the first on its engine
+      {"apart", 20, 90.0, 0.0},    // 3: lower, but 10 % slower; none is steadier
+      {"apart", 170, 99.0, 0.1},   // 4: the highest p99 ITL
+      {"mixed", 12, 107.0, 1.0},   // 5: 2.7 % slower
+      {"mixed", 30, 110.0, 1.0},   // 6: as many in the SLO as 5, but less steady; as fast as any
+      {"mixed", 31, 109.0, 1.0},   // 7: 6 beats it
+      {"apart", 50, 99.0, 0.95},   // 8: most in the SLO
+      {"apart", 45, 98.05, 0.2},   // 9: as fast as 1, give or take a thousandth, and less steady
+      {"mixed", 35, 110.1, 0.9},   // 10: the same of 6
+  };
+  const std::vector<DetailChoice> ranked = ranked_for_detail(runs);
+  CHECK(pairs(ranked) == std::vector<std::pair<std::size_t, Reason>>{{0, Reason::First},
+                                                                     {2, Reason::First},
+                                                                     {1, Reason::Steadiest},
+                                                                     {5, Reason::Steadiest},
+                                                                     {8, Reason::MostInSlo},
+                                                                     {4, Reason::LeastSteady},
+                                                                     {3, Reason::Unbeaten},
+                                                                     {6, Reason::Unbeaten},
+                                                                     {7, Reason::InOrder},
+                                                                     {9, Reason::InOrder},
+                                                                     {10, Reason::InOrder}});
+  const std::vector<std::string> names = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+  CHECK(detail_reasons_text(std::span(ranked).first(5), names) ==
+        "a, c (first of their engine); b, f (lowest p99 ITL at no more than 3 % less throughput "
+        "than the first); i (most requests within the SLO)");
+}
+
+TEST_CASE("runs without gaps or without an SLO are chosen for neither", "[reports]") {
+  const std::vector<DetailCandidate> runs = {{"e", kNone, 100, kNone},
+                                             {"e", kNone, 120, kNone},
+                                             {"e", 5, 100, kNone},
+                                             {"e", 9, 90, kNone}};
+  CHECK(pairs(ranked_for_detail(runs)) ==
+        std::vector<std::pair<std::size_t, Reason>>{{0, Reason::First},
+                                                    {2, Reason::Steadiest},
+                                                    {3, Reason::LeastSteady},
+                                                    {1, Reason::InOrder}});
+  CHECK(ranked_for_detail({}).empty());
+}
+
+TEST_CASE("every run is ranked once, and none of its engine is better at what it is chosen for",
+          "[reports][property]") {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    INFO("seed " << seed);
+    Rng rng(seed, "report choice");
+    const std::vector<DetailCandidate> runs = random_candidates(rng);
+    const auto reasons = reasons_of(runs);
+    std::map<std::string, const DetailCandidate*> first;
+    for (const DetailCandidate& run : runs) first.emplace(run.engine, &run);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const DetailCandidate& run = runs[i];
+      CHECK((reasons.at(i) == Reason::First) == (first.at(run.engine) == &run));
+      for (const DetailCandidate& other : runs) {
+        if (other.engine != run.engine) continue;
+        const double least = 0.97 * first.at(run.engine)->output_throughput;
+        switch (reasons.at(i)) {
+          case Reason::Steadiest:
+            CHECK(run.output_throughput >= least);
+            CHECK_FALSE((other.output_throughput >= least && other.p99_itl_ms < run.p99_itl_ms));
+            break;
+          case Reason::MostInSlo: CHECK_FALSE(other.slo_attainment > run.slo_attainment); break;
+          case Reason::LeastSteady: CHECK_FALSE(other.p99_itl_ms > run.p99_itl_ms); break;
+          case Reason::Unbeaten:
+            CHECK_FALSE((other.p99_itl_ms < run.p99_itl_ms &&
+                         other.output_throughput >= 0.999 * run.output_throughput));
+            CHECK_FALSE((other.p99_itl_ms == run.p99_itl_ms &&
+                         other.output_throughput > run.output_throughput));
+            break;
+          case Reason::First:
+          case Reason::InOrder: break;
+        }
+      }
+    }
+  }
+}
+
+// What lets a report drop the details of such runs before the last one is there.
+TEST_CASE("a run that is no candidate stays none when others follow", "[reports][property]") {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    INFO("seed " << seed);
+    Rng rng(seed, "report choice, growing");
+    const std::vector<DetailCandidate> runs = random_candidates(rng);
+    for (std::size_t size = 1; size < runs.size(); ++size) {
+      const auto before = reasons_of(std::span(runs).first(size));
+      const auto after = reasons_of(std::span(runs).first(size + 1));
+      for (const auto& [run, reason] : before) {
+        if (reason == Reason::InOrder) CHECK(after.at(run) == Reason::InOrder);
+      }
+    }
+  }
+}
+
+TEST_CASE("run and report draw the same runs in detail, and say why", "[cli][html]") {
+  const ScratchFolder scratch;
+  std::string text = kSmallScenario + std::string("variants:\n");
+  for (int size = 32; size <= 352; size += 32) {
+    text += "  - {name: chunk-" + std::to_string(size) +
+            ", scheduler: {policy: chunked, prefill_chunk_size: " + std::to_string(size) + "}}\n";
+  }
+  text += "  - {name: whole, scheduler: {policy: continuous}}\n";
+  const std::string file = scratch.write("small.yaml", text);
+  const std::string out = scratch.path() + "/out";
+  // At the lower rate few runs differ, and the next in order fill the report.
+  for (const std::string rate : {"10", "100"}) {
+    const CommandResult run = run_metronome("run '" + file + "' -q --set slo.itl_ms=20 --out '" +
+                                            out + "' --set workload.arrivals.rate=" + rate);
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    const std::string html = read_text_file(out + "/report.html");
+    REQUIRE(run_metronome("report '" + out + "'").exit_code == 0);
+    CHECK(read_text_file(out + "/report.html") == html);
+    CHECK(contains(html, "Drawn in detail are 8 of 12 runs: chunk-32 (first of their engine); "));
+    CHECK(contains(html, rate == "10" ? "(the next in order). The others are in the summary"
+                                      : "whole (highest p99 ITL)"));
+    const std::string open = "id=\"report-data\">";
+    const std::size_t begin = html.find(open) + open.size();
+    const auto data = Json::parse(html.substr(begin, html.find("</script>", begin) - begin));
+    CHECK(data["runs"][11]["detail"].is_object());
+    CHECK(std::count_if(data["runs"].begin(), data["runs"].end(),
+                        [](const auto& one) { return one["detail"].is_object(); }) == 8);
+  }
+}

@@ -1,0 +1,267 @@
+// Why tokens came late: known answers for records and iteration logs, and the command that prints
+// them.
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/json.h"
+#include "core/metrics/summary.h"
+#include "reports/files/iteration_log.h"
+#include "reports/files/result_reader.h"
+#include "reports/html/report_data.h"
+#include "reports/terminal/diagnosis.h"
+#include "tests/catch.h"
+#include "tests/command_line.h"
+#include "tests/error_of.h"
+#include "tests/fake_run.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+namespace {
+
+constexpr TimeNs kMs = kNsPerMs;
+
+std::string log_line(int number, int context_requests, int context_tokens, int generations,
+                     const std::string& elapsed) {
+  return "(EngineCore_DP0 pid=77) INFO 12-22 21:44:40 [core.py:349] Iteration(" +
+         std::to_string(number) + "): " + std::to_string(context_requests) + " context requests, " +
+         std::to_string(context_tokens) + " context tokens, " + std::to_string(generations) +
+         " generation requests, " + std::to_string(generations) +
+         " generation tokens, iteration elapsed time: " + elapsed + " ms";
+}
+
+// Twenty steps of four decodes, one with a prompt beside them, one with a prompt alone.
+std::string small_log() {
+  std::string text = "INFO starting\n";
+  for (int i = 0; i < 20; ++i) text += log_line(i, 0, 0, 4, "10.00") + "\n";
+  text += log_line(20, 2, 1024, 4, "100.25") + "\n";
+  text += "INFO Iteration details are logged\n";
+  text += log_line(21, 1, 700, 0, "60.5") + ", GPU KV cache usage: 3.1%\r\n";
+  text += log_line(22, 0, 0, 0, "0.01") + "\n";  // nothing was scheduled
+  return text;
+}
+
+struct SmallRun {
+  ScratchFolder scratch;
+  std::string out = scratch.path() + "/out";
+  CommandResult run;
+
+  explicit SmallRun(const std::string& options, const char* variants = "") {
+    const std::string file = scratch.write("small.yaml", std::string(kSmallScenario) + variants);
+    run = run_metronome("run '" + file + "' -q --out '" + out + "' " + options);
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a record's diagnosis: shares, stalls, culprits", "[reports][diagnosis]") {
+  RunRecorder recorder;
+  FakeRun run({&recorder});
+  StepResult result;
+  const auto step = [&](TimeNs from, TimeNs until, TimeNs decode,
+                        const std::vector<FakeChunk>& chunks) {
+    result.decode_only_ns = decode;
+    run.next.result = &result;
+    run.step(from, until, chunks);
+  };
+  const RequestId a = run.submit(0, 10);
+  const RequestId b = run.submit(0, 10);
+  const RequestId c = run.submit(0, 900);
+  step(0, 10 * kMs, 0, {prefill(a, 0, 10, true), prefill(b, 0, 10, true)});
+  step(10 * kMs, 15 * kMs, 5 * kMs, {decode(a), decode(b)});
+  step(16 * kMs, 116 * kMs, 6 * kMs, {decode(a), decode(b), prefill(c, 0, 900, true)});
+  const RunRecord record = recorder.finish();
+  Distribution itl;
+  itl.count = 4;
+  itl.p99_ms = 5;
+  const Diagnosis diagnosis = diagnose(record, itl, 100.0, 3);
+  REQUIRE(diagnosis.rows.size() == 3);
+  CHECK(diagnosis.rows[0].sum.num_gaps == 4);
+  CHECK(diagnosis.rows[0].sum.parts.total_ns() == 212 * kMs);
+  CHECK(diagnosis.rows[1].sum.num_gaps == 2);  // longer than 5 ms
+  CHECK(diagnosis.rows[2].sum.num_gaps == 2);
+  CHECK(diagnosis.rows[2].sum.parts.prefill_ns == 188 * kMs);
+  REQUIRE(diagnosis.stalls.size() == 2);
+  CHECK(diagnosis.stalls[0].gap_ns == 101 * kMs);
+  CHECK(diagnosis.stalls[0].num_waiting == 2);
+  CHECK(*diagnosis.stalls[0].began_at == 15 * kMs);
+  REQUIRE(diagnosis.stalls[0].worst.has_value());
+  CHECK(*diagnosis.stalls[0].worst->request == 2);
+  CHECK_FALSE(diagnosis.stalls[1].worst.has_value());
+  REQUIRE(diagnosis.chunks.size() == 1);
+  CHECK(diagnosis.chunks[0].victim_ns() == 188 * kMs);
+  CHECK_FALSE(diagnosis.is_estimated);
+  const std::string text = diagnosis_text(diagnosis);
+  CHECK(contains(text, "request 2, 900 tokens from 0 (94)"));
+}
+
+TEST_CASE("a stall has as many victims in the diagnosis as in the report", "[reports][diagnosis]") {
+  const SmallRun small(
+      "--set kv_cache.num_blocks=200 --set workload.output_tokens.value=200 "
+      "--set workload.arrivals.rate=60");
+  const StoredRun run = read_result(small.out);
+  REQUIRE(run.result.summary.num_preemptions > 0);
+  const Diagnosis diagnosis = diagnose(run.record, run.result.summary.itl, std::nullopt, 10);
+  const Json stalls = Json::parse(report_detail(run.record, {}, {})).at("stalls");
+  REQUIRE(stalls.size() >= diagnosis.stalls.size());
+  int num_preempted = 0;
+  for (std::size_t i = 0; i < diagnosis.stalls.size(); ++i) {
+    INFO("stall " << i);
+    CHECK(stalls[i].at("request") == *diagnosis.stalls[i].request);
+    CHECK(stalls[i].at("victims") == diagnosis.stalls[i].num_waiting);
+    num_preempted += diagnosis.stalls[i].parts.preemption_ns > 0 ? 1 : 0;
+  }
+  CHECK(num_preempted > 0);
+}
+
+TEST_CASE("a gap as long as the p99, or as the limit, is not beyond it", "[reports][diagnosis]") {
+  // Lengths that are no whole number once they are milliseconds in binary, and come back too small.
+  for (const TimeNs gap : {16'400'000, 4'100'000, 33'300'000}) {
+    INFO(gap << " ns");
+    RunRecorder recorder;
+    FakeRun run({&recorder});
+    const RequestId a = run.submit(0, 10);
+    run.step(0, kMs, {prefill(a, 0, 10, true)});
+    run.step(kMs, kMs + gap, {decode(a)});
+    run.step(kMs + gap, kMs + 2 * gap, {decode(a)});
+    run.end(a, kMs + 2 * gap);
+    const RunRecord record = recorder.finish();
+    const Distribution itl = summarize(record, {}).itl;
+    REQUIRE(itl.p99_ms == to_ms(gap));
+    const Diagnosis diagnosis = diagnose(record, itl, to_ms(gap), 3);
+    REQUIRE(diagnosis.rows.size() == 3);
+    CHECK(diagnosis.rows[0].sum.num_gaps == 2);
+    CHECK(diagnosis.rows[1].sum.num_gaps == 0);
+    CHECK(diagnosis.rows[2].sum.num_gaps == 0);
+    CHECK(diagnose(record, itl, to_ms(gap - 1), 3).rows[2].sum.num_gaps == 2);
+  }
+}
+
+TEST_CASE("an iteration log is read whatever surrounds its lines", "[reports][diagnosis]") {
+  const ScratchFolder scratch;
+  std::string text = small_log();
+  text +=
+      "(EngineCore_DP13 pid=1) Iteration(5): 0 context requests, 0 context tokens, 1 "
+      "generation requests, 3 generation tokens, iteration elapsed time: 0.03 ms\n";
+  const IterationLog log = read_iteration_log(scratch.write("vllm.log", text));
+  REQUIRE(log.iterations.size() == 23);
+  const LoggedIteration& mixed = log.iterations[20];
+  CHECK((mixed.number == 20 && mixed.num_context_requests == 2 && mixed.line == 22));
+  CHECK((mixed.num_context_tokens == 1024 && mixed.num_generation_requests == 4));
+  CHECK((mixed.elapsed_ns == 100'250'000 && mixed.engine == 0));
+  CHECK(log.iterations[21].elapsed_ns == 60'500'000);
+  CHECK((log.iterations[22].engine == 13 && log.iterations[22].num_generation_tokens == 3));
+  CHECK(log.num_implausible == 1);
+  // A log that was copied while it was written.
+  const std::string cut = small_log() + log_line(23, 0, 0, 4, "1").substr(0, 90);
+  CHECK(read_iteration_log(scratch.write("cut.log", cut)).iterations.size() == 22);
+}
+
+TEST_CASE("what is no iteration log is refused by line", "[reports][diagnosis]") {
+  const ScratchFolder scratch;
+  const auto refusal = [&](const std::string& text) {
+    const std::string path = scratch.write("vllm.log", text);
+    return error_of([&] { (void)read_iteration_log(path); }).substr(path.size());
+  };
+  for (const char* bad :
+       {"Iteration(x): 0",
+        "Iteration(1): -1 context requests, 0 context tokens, 1 generation "
+        "requests, 1 generation tokens, iteration elapsed time: 1 ms",
+        "Iteration(1): 1 context requests, 99999999999 context tokens, 1 generation requests, 1 "
+        "generation tokens, iteration elapsed time: 1 ms",
+        "Iteration(1): 1 context requests, 9 context tokens, 1 generation requests, 1 "
+        "generation tokens, iteration elapsed time: nan ms",
+        "Iteration(1): 1 context requests, 9 context tokens, 1 generation requests, 1 "
+        "generation tokens, iteration elapsed time: 12 s"}) {
+    INFO(bad);
+    CHECK(refusal("first\n" + std::string(bad) + "\nlast\n")
+              .starts_with(":2: is no iteration as vLLM logs it; allowed: Iteration(N): N "));
+  }
+  CHECK(refusal("nothing\n") ==
+        ": has no iteration; allowed: a log of vLLM with --enable-logging-iteration-details, or a "
+        "folder that `metronome run` wrote");
+  CHECK(contains(error_of([] { (void)read_iteration_log("/nowhere"); }), "cannot be read"));
+}
+
+TEST_CASE("an iteration log's diagnosis blames iterations", "[reports][diagnosis]") {
+  const ScratchFolder scratch;
+  const IterationLog log = read_iteration_log(scratch.write("vllm.log", small_log()));
+  Distribution itl;
+  const Diagnosis diagnosis = diagnose(log, 50.0, 4, itl);
+  CHECK((itl.count == 84 && itl.p50_ms == 10 && itl.max_ms == 100.25));
+  REQUIRE(diagnosis.rows.size() == 3);
+  CHECK(diagnosis.rows[0].sum.num_gaps == 84);
+  CHECK(diagnosis.rows[2].sum.num_gaps == 4);
+  CHECK(std::abs(diagnosis.rows[2].sum.parts.prefill_ns - 361 * kMs) < 1000);
+  Distribution unused;
+  CHECK(diagnose(log, 100.25, 4, unused).rows[2].sum.num_gaps == 0);  // as long as it may be
+  REQUIRE(diagnosis.stalls.size() == 4);
+  CHECK(diagnosis.stalls[0].step == 20);
+  CHECK_FALSE(diagnosis.stalls[1].worst.has_value());
+  REQUIRE(diagnosis.chunks.size() == 1);
+  CHECK((diagnosis.chunks[0].step == 20 && diagnosis.chunks[0].num_victims == 4));
+  CHECK(contains(diagnosis_text(diagnosis), "longest stalls, one an iteration; milliseconds\n"));
+}
+
+TEST_CASE("diagnose prints every variant of a result", "[cli][diagnosis]") {
+  const SmallRun small("--set slo.itl_ms=5", kTwoVariants);
+  const CommandResult result = run_metronome("diagnose '" + small.out + "' --top 2");
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.err.empty());
+  CHECK(result.out.starts_with("whole\n  llama-3.2-1b on h200, policy continuous, "));
+  CHECK(contains(result.out, "\npieces\n"));
+  CHECK(contains(result.out, "where the time between tokens went\n"));
+  CHECK(contains(result.out, "over the limit, 5 ms"));
+  CHECK(contains(result.out, "longest stalls, one a step; milliseconds\n"));
+  const CommandResult json = run_metronome("diagnose '" + small.out + "/whole' --json --top 3");
+  REQUIRE(json.exit_code == 0);
+  const Json runs = Json::parse(json.out);
+  REQUIRE(runs.size() == 1);
+  const StoredRun run = read_result(small.out + "/whole");
+  CHECK(runs[0].at("label") == "whole");
+  CHECK(runs[0].at("itl_limit_ms") == 5.0);
+  CHECK(runs[0].at("stalls").size() == 3);
+  CHECK(runs[0].at("stalls")[0].at("gap_ms") == to_ms(run.result.summary.longest_stall.gap_ns));
+  CHECK(runs[0].at("gaps")[0].at("gaps") == run.result.summary.itl.count);
+}
+
+TEST_CASE("diagnose reads a log of vLLM and says what it lacks", "[cli][diagnosis]") {
+  const ScratchFolder scratch;
+  const std::string path =
+      scratch.write("vllm.log", small_log() + log_line(30, 0, 0, 4, "0.02") + "\n");
+  const CommandResult result = run_metronome("diagnose '" + path + "'");
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(contains(result.out, "longest stalls, one an iteration; milliseconds\n"));
+  CHECK(contains(result.out, "iteration log of vLLM, 23 iterations"));
+  CHECK(contains(result.out, "--no-async-scheduling"));
+  CHECK(contains(result.out, " 361 "));
+  CHECK_FALSE(contains(result.out, "--max-num-batched-tokens"));
+  // 90.25 ms for 1024 tokens: 453 in the 40 ms that 10 ms of decodes leave.
+  const CommandResult target = run_metronome("diagnose '" + path + "' --target-itl 50");
+  CHECK(contains(target.out, "over the limit, 50 ms"));
+  CHECK(contains(target.out, "--max-num-batched-tokens 457"));
+  CHECK(contains(run_metronome("diagnose '" + path + "' --target-itl 9").out,
+                 "no token budget keeps it"));
+}
+
+TEST_CASE("what diagnose cannot take is one line and exit code 2", "[cli][diagnosis]") {
+  const ScratchFolder scratch;
+  const std::string empty = scratch.write("empty.log", "");
+  const auto refused = [](const std::string& arguments, const std::string& message) {
+    const CommandResult result = run_metronome("diagnose " + arguments);
+    INFO(result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(result.out.empty());
+    CHECK(contains(result.err, message));
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+  };
+  refused("", "give one result folder or iteration log, not 0");
+  refused("/nowhere", "/nowhere: holds no result; allowed: ");
+  refused("'" + empty + "'", "has no iteration; allowed: ");
+  refused("'" + empty + "' --top 0", "--top: '0' is out of place; allowed: 1 to 10000");
+  refused("'" + empty + "' --target-itl nan", "--target-itl: 'nan' is out of place; allowed: ");
+  CHECK(contains(run_metronome("diagnose --help").out, "usage: metronome diagnose RUN"));
+}

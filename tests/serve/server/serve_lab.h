@@ -1,0 +1,78 @@
+// What the tests of the server share: a model to serve, and clients that keep what they get.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/text/tokenizer.h"
+#include "serve/server/api_request.h"
+#include "serve/server/service.h"
+#include "sim/simulation.h"
+#include "tests/scratch_folder.h"
+
+namespace metronome::testing {
+
+inline ServedModel byte_model(bool computes = false) {
+  ServedModel model;
+  model.name = "tiny";
+  model.root = "llama-3.2-1b";
+  model.tokenizer = byte_tokenizer();
+  model.vocab_size = 300;
+  model.max_model_len = 256;
+  model.computes = computes;
+  model.orders_by_priority = false;
+  model.seed = 7;
+  model.spoken_lengths = {5, 9, 30};
+  return model;
+}
+
+// A scenario of these settings, ready to be simulated. The workload stands for nothing.
+inline Simulation served_simulation(const std::string& settings) {
+  const ScratchFolder folder;
+  const std::string path =
+      folder.write("s.yaml", "model: llama-3.2-1b\nhardware: h200\nseed: 3\n" + settings +
+                                 "workload:\n  num_requests: 1\n"
+                                 "  arrivals: {process: poisson, rate: 1}\n"
+                                 "  prompt_tokens: {distribution: fixed, value: 10}\n"
+                                 "  output_tokens: {distribution: fixed, value: 10}\n");
+  return prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
+}
+
+// The payloads of "data: ...\n\n" events, in order.
+inline std::vector<std::string> events_of(std::string_view stream) {
+  std::vector<std::string> events;
+  while (!stream.empty()) {
+    const std::size_t end = stream.find("\n\n");
+    if (end == std::string_view::npos || !stream.starts_with("data: ")) {
+      events.emplace_back("malformed: " + std::string(stream));
+      break;
+    }
+    events.emplace_back(stream.substr(6, end - 6));
+    stream.remove_prefix(end + 2);
+  }
+  return events;
+}
+
+class FakeClient final : public Client {
+ public:
+  void reply(Reply made) override {
+    ++num_replies;
+    last = std::move(made);
+  }
+  void begin_stream() override { ++num_streams; }
+  void write(std::string_view bytes) override { stream += bytes; }
+  void end_stream() override { ++num_ends; }
+  void flush() override {
+    ++num_flushes;
+    if (on_flush) on_flush();
+  }
+
+  int num_replies = 0, num_streams = 0, num_ends = 0, num_flushes = 0;
+  Reply last;
+  std::string stream;
+  std::function<void()> on_flush;
+};
+
+}  // namespace metronome::testing

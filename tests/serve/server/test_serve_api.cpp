@@ -1,0 +1,304 @@
+#include <catch2/catch.hpp>
+
+#include "core/base/json.h"
+#include "tests/error_of.h"
+#include "tests/serve/server/serve_lab.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+
+namespace {
+
+using Prompts = std::vector<std::vector<TokenId>>;
+
+std::vector<TokenId> bytes(std::string_view text) {
+  std::vector<TokenId> ids;
+  for (const char c : text) ids.push_back(TokenId{static_cast<unsigned char>(c)});
+  return ids;
+}
+
+ApiRequest parse(ApiKind kind, const std::string& body, const ServedModel& model = byte_model()) {
+  return parse_generation(kind, body, model, 0);
+}
+
+std::string refusal(ApiKind kind, const std::string& body,
+                    const ServedModel& model = byte_model()) {
+  try {
+    parse(kind, body, model);
+  } catch (const ApiError& error) {
+    return std::to_string(error.status) + " [" + error.param + "] " + error.what();
+  }
+  return "accepted";
+}
+std::string refusal_of_field(const std::string& field) {
+  return refusal(ApiKind::Completion, R"({"prompt": "a", )" + field + "}");
+}
+
+}  // namespace
+
+TEST_CASE("a prompt is a text, token ids, or a list of either", "[serve]") {
+  const auto prompts = [](const std::string& prompt) {
+    return parse(ApiKind::Completion, R"({"prompt": )" + prompt + "}").prompts;
+  };
+  CHECK(prompts(R"("ab")") == Prompts{bytes("ab")});
+  CHECK(prompts("[7, 299]") == Prompts{{TokenId{7}, TokenId{299}}});
+  CHECK(prompts(R"(["a", "bc"])") == Prompts{bytes("a"), bytes("bc")});
+  CHECK(prompts(R"([[1], "b", [2, 3]])") ==
+        Prompts{{TokenId{1}}, bytes("b"), {TokenId{2}, TokenId{3}}});
+}
+
+TEST_CASE("what a request leaves out", "[serve]") {
+  const ApiRequest plain = parse(ApiKind::Completion, R"({"prompt": "abc"})");
+  CHECK(plain.max_tokens == 16);
+  CHECK(plain.n == 1);
+  CHECK_FALSE(plain.is_stream);
+  CHECK(plain.sampling.temperature == 1);
+  CHECK(plain.sampling.top_p == 1);
+  CHECK(plain.sampling.top_k == 0);
+  CHECK(plain.sampling.num_logprobs == -1);
+  CHECK(plain.skips_special_tokens);
+  // null is the same as nothing; the fields of other servers are no error.
+  const ApiRequest nulls =
+      parse(ApiKind::Completion,
+            R"({"prompt": "abc", "max_tokens": null, "logprobs": null, "stop": null, "seed": null,
+                "stream_options": null, "user": "x", "repetition_penalty": 1.0, "best_of": 1,
+                "presence_penalty": 0, "min_tokens": 0, "logit_bias": {}, "tools": []})");
+  CHECK(nulls.max_tokens == 16);
+  CHECK(nulls.sampling.seed == plain.sampling.seed);
+  // A chat may use what is left of the context.
+  const ApiRequest chat =
+      parse(ApiKind::Chat, R"({"messages": [{"role": "user", "content": "Hi"}]})");
+  CHECK(chat.prompts == Prompts{bytes("user: Hi\nassistant:")});
+  CHECK(chat.max_tokens == 256 - 19);
+  // Seeds of requests that bring none differ.
+  CHECK(
+      parse_generation(ApiKind::Completion, R"({"prompt": "a"})", byte_model(), 1).sampling.seed !=
+      plain.sampling.seed);
+}
+
+TEST_CASE("every field arrives", "[serve]") {
+  const ApiRequest request =
+      parse(ApiKind::Completion,
+            R"({"model": "tiny", "prompt": ["a", "b"], "max_tokens": 20, "n": 3, "temperature": 0.5,
+          "top_p": 0.9, "top_k": 40, "min_p": 0.1, "seed": 11, "stop": ["x", "yy"],
+          "stop_token_ids": [3, 4], "ignore_eos": true, "stream": true,
+          "stream_options": {"include_usage": true, "continuous_usage_stats": true},
+          "include_stop_str_in_output": true, "skip_special_tokens": false, "priority": 0})");
+  CHECK(request.num_choices() == 6);
+  CHECK(request.max_tokens == 20);
+  CHECK(request.sampling.temperature == 0.5);
+  CHECK(request.sampling.top_p == 0.9);
+  CHECK(request.sampling.top_k == 40);
+  CHECK(request.sampling.min_p == 0.1);
+  CHECK(request.sampling.seed == 11);
+  CHECK(request.sampling.stop_token_ids == std::vector{TokenId{3}, TokenId{4}});
+  CHECK(request.sampling.ignore_eos);
+  CHECK(request.stops == std::vector<std::string>{"x", "yy"});
+  CHECK(request.is_stream);
+  CHECK(request.wants_usage);
+  CHECK(request.wants_continuous_usage);
+  CHECK(request.includes_stop);
+  CHECK_FALSE(request.skips_special_tokens);
+  CHECK(request.spoken_tokens == std::vector<std::int32_t>(6, 0));  // ignore_eos
+  CHECK(parse(ApiKind::Completion, R"({"prompt": "a", "top_k": -1})").sampling.top_k == 0);
+  CHECK(parse(ApiKind::Completion, R"({"prompt": "a", "model": "llama-3.2-1b"})").n == 1);
+
+  ServedModel real = byte_model(true);
+  real.orders_by_priority = true;
+  const ApiRequest chat =
+      parse(ApiKind::Chat,
+            R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"},
+                {"type": "text", "text": "b"}]}, {"role": "assistant", "content": null}],
+                "max_tokens": 4, "max_completion_tokens": 6, "logprobs": true, "top_logprobs": 2,
+                "priority": -3, "add_generation_prompt": false})",
+            real);
+  CHECK(chat.prompts == Prompts{bytes("user: a\nb\nassistant: \n")});
+  CHECK(chat.max_tokens == 6);
+  CHECK(chat.sampling.num_logprobs == 2);
+  CHECK(chat.priority == -3);
+  const auto developer =
+      parse(ApiKind::Chat, R"({"messages": [{"role": "developer", "content": "a"}],
+                               "top_logprobs": 0})");
+  CHECK(developer.prompts == Prompts{bytes("system: a\nassistant:")});
+  CHECK(developer.sampling.num_logprobs == -1);
+  CHECK(
+      parse(ApiKind::Completion, R"({"prompt": "a", "logprobs": 0})", real).sampling.num_logprobs ==
+      0);
+}
+
+TEST_CASE("simulated answers have lengths of the scenario's, by their seeds", "[serve]") {
+  const ServedModel model = byte_model();
+  std::vector<bool> was_seen(31);
+  for (int seed = 0; seed < 50; ++seed) {
+    const std::string body = R"({"prompt": "a", "n": 4, "seed": )" + std::to_string(seed) + "}";
+    const ApiRequest request = parse(ApiKind::Completion, body);
+    CHECK(request.spoken_tokens == parse(ApiKind::Completion, body).spoken_tokens);
+    REQUIRE(request.spoken_tokens.size() == 4);
+    for (const std::int32_t length : request.spoken_tokens) {
+      was_seen[static_cast<std::size_t>(length)] = true;
+    }
+    // An answer is that of its seed alone.
+    const std::string next = R"({"prompt": "a", "seed": )" + std::to_string(seed + 1) + "}";
+    CHECK(parse(ApiKind::Completion, next).spoken_tokens[0] == request.spoken_tokens[1]);
+  }
+  CHECK((was_seen[5] && was_seen[9] && was_seen[30]));
+  CHECK(std::count(was_seen.begin(), was_seen.end(), true) == 3);
+}
+
+TEST_CASE("a simulated answer has at least min_tokens", "[serve]") {
+  for (int seed = 0; seed < 20; ++seed) {
+    const auto request = parse(ApiKind::Completion, R"({"prompt": "a", "max_tokens": 30,
+        "min_tokens": 12, "seed": )" + std::to_string(seed) +
+                                                        "}");
+    CHECK((request.spoken_tokens[0] == 12 || request.spoken_tokens[0] == 30));
+  }
+  CHECK(refusal_of_field(R"("max_tokens": 5, "min_tokens": 6)") ==
+        "400 [min_tokens] min_tokens: 6 are more than max_tokens, 5");
+  const std::string least = R"({"prompt": "a", "min_tokens": 2)";
+  CHECK(refusal(ApiKind::Completion, least + "}", byte_model(true)) ==
+        "400 [min_tokens] min_tokens: is not supported; allowed: 0, or with ignore_eos");
+  CHECK(refusal(ApiKind::Completion, least + R"(, "ignore_eos": true})", byte_model(true)) ==
+        "accepted");
+}
+
+TEST_CASE("what changes logits changes nothing where there are none", "[serve]") {
+  const std::string penalty = R"({"prompt": "a", "presence_penalty": 0.5})";
+  CHECK(refusal(ApiKind::Completion, penalty) == "accepted");
+  CHECK(refusal_of_field(R"("presence_penalty": 2.5)") ==
+        "400 [presence_penalty] presence_penalty: 2.5 is out of range; allowed: a number from -2 "
+        "to 2");
+  CHECK(refusal(ApiKind::Completion, penalty, byte_model(true)) ==
+        "400 [presence_penalty] presence_penalty: 0.5 is not supported; allowed: 0");
+}
+
+TEST_CASE("refusals name the field and what is allowed", "[serve]") {
+  CHECK(refusal(ApiKind::Completion, "{").starts_with("400 [] the body is no JSON: parse error"));
+  CHECK(refusal(ApiKind::Completion, "[1]") == "400 [] the body is no JSON object");
+  CHECK(refusal(ApiKind::Completion, "{\"prompt\": \"\xff\"}")
+            .starts_with("400 [] the body is no JSON: parse error"));
+  CHECK(refusal(ApiKind::Completion, "{}") ==
+        "400 [prompt] prompt: is missing; allowed: a text, a list of texts, a list of token ids, "
+        "or a list of such lists");
+  CHECK(refusal(ApiKind::Completion, R"({"prompt": ""})") ==
+        "400 [prompt] prompt: is empty; allowed: at least one token");
+  CHECK(
+      refusal(ApiKind::Completion, R"({"prompt": []})").starts_with("400 [prompt] prompt: allow"));
+  CHECK(
+      refusal(ApiKind::Completion, R"({"prompt": {}})").starts_with("400 [prompt] prompt: allow"));
+  CHECK(refusal(ApiKind::Completion, R"({"prompt": [[]]})") ==
+        "400 [prompt] prompt: is empty; allowed: at least one token");
+  CHECK(refusal(ApiKind::Completion, R"({"prompt": [1, "a"]})") ==
+        "400 [prompt] prompt: \"a\" is no token; allowed: integers from 0 to 299");
+  CHECK(refusal(ApiKind::Completion, R"({"prompt": [300]})") ==
+        "400 [prompt] prompt: 300 is no token; allowed: integers from 0 to 299");
+  CHECK(refusal(ApiKind::Completion, R"({"prompt": [18446744073709551615]})") ==
+        "400 [prompt] prompt: 18446744073709551615 is no token; allowed: integers from 0 to 299");
+  CHECK(refusal(ApiKind::Completion, R"({"prompt": "a", "model": "gpt"})") ==
+        "404 [model] no model 'gpt' here; allowed: tiny");
+  CHECK(refusal_of_field(R"("max_tokens": 0)") ==
+        "400 [max_tokens] max_tokens: 0 is out of range; allowed: an integer from 1 to 2147483647");
+  CHECK(refusal_of_field(R"("max_tokens": 1.5)") ==
+        "400 [max_tokens] max_tokens: 1.5 is not allowed; allowed: an integer from 1 to "
+        "2147483647");
+  CHECK(refusal_of_field(R"("max_tokens": 99999999999999999999)")
+            .starts_with("400 [max_tokens] max_tokens: 1e+20 is not allowed"));
+  CHECK(refusal_of_field(R"("temperature": -0.1)") ==
+        "400 [temperature] temperature: -0.1 is out of range; allowed: a number from 0 to 100");
+  CHECK(refusal_of_field(R"("temperature": "hot")") ==
+        "400 [temperature] temperature: \"hot\" is no number; allowed: a number from 0 to 100");
+  CHECK(refusal_of_field(R"("top_p": 0)") ==
+        "400 [top_p] top_p: 0 is out of range; allowed: above 0, to 1");
+  CHECK(refusal_of_field(R"("stream": 1)") ==
+        "400 [stream] stream: 1 is no truth value; allowed: true, false");
+  CHECK(refusal_of_field(R"("stop": [1])") ==
+        "400 [stop] stop: 1 is not allowed; allowed: a text, or a list of texts");
+  CHECK(refusal_of_field(R"("stop": "")") ==
+        "400 [stop] stop: is empty; allowed: at least one character");
+  CHECK(refusal_of_field(R"("stream_options": {"include_usage": true})") ==
+        "400 [stream_options] stream_options: needs stream: true");
+  CHECK(refusal_of_field(R"("stream": true, "stream_options": {"include_usage": 1})") ==
+        "400 [stream_options.include_usage] stream_options.include_usage: 1 is no truth value; "
+        "allowed: true, false");
+  CHECK(refusal_of_field(R"("logprobs": 1)") ==
+        "400 [logprobs] logprobs: a simulated model has no logits");
+  CHECK(refusal_of_field(R"("priority": 2)") ==
+        "400 [priority] priority: the scheduler does not order by priority; allowed: 0");
+  CHECK(refusal_of_field(R"("n": 129)").starts_with("400 [n] n: 129 is out of range"));
+  CHECK(refusal(ApiKind::Completion, R"({"prompt": ["a", "b"], "n": 128})") ==
+        "400 [n] n: prompts times n are more than 128");
+  CHECK(refusal_of_field(R"("echo": true)") == "400 [echo] echo: is not supported; allowed: false");
+  CHECK(refusal_of_field(R"("guided_json": {"type": "object"})") ==
+        "400 [guided_json] guided_json: is not supported");
+  CHECK(refusal_of_field(R"("prompt_logprobs": 1)") ==
+        "400 [prompt_logprobs] prompt_logprobs: is not supported");
+  CHECK(refusal_of_field(R"("response_format": {"type": "json_object"})") ==
+        "400 [response_format.type] response_format.type: json_object is not supported; allowed: "
+        "text");
+  CHECK(refusal_of_field(R"("tools": [{}])") == "400 [tools] tools: is not supported");
+}
+
+TEST_CASE("a body that is nested without end does no harm", "[serve]") {
+  for (const std::size_t depth : {std::size_t{65}, std::size_t{1'000'000}}) {
+    for (const char* open : {"[", "{\"a\":"}) {
+      std::string body = R"({"prompt": "a", "max_tokens": )";
+      for (std::size_t i = 0; i < depth; ++i) body += open;
+      CHECK(refusal(ApiKind::Completion, body) == "400 [] the body is nested more than 64 deep");
+    }
+  }
+  CHECK(refusal_of_field(R"("stop": [[[["a"]]]])")
+            .starts_with("400 [stop] stop: [[[\"a\"]]] is not allowed"));
+}
+
+TEST_CASE("a request that is too long for the context says by how much", "[serve]") {
+  const std::string long_text(250, 'a');
+  CHECK(refusal(ApiKind::Completion, R"({"prompt": ")" + long_text + R"(", "max_tokens": 6})") ==
+        "accepted");
+  CHECK(refusal(ApiKind::Completion, R"({"prompt": ")" + long_text + R"(", "max_tokens": 7})") ==
+        "400 [prompt] the model's context is 256 tokens; the prompt has 250, max_tokens asks for 7 "
+        "more; allowed: less of either");
+  const std::string longer(300, 'a');
+  CHECK(refusal(ApiKind::Chat,
+                R"({"messages": [{"role": "user", "content": ")" + longer + R"("}]})") ==
+        "400 [messages] the model's context is 256 tokens; the prompt has 317; allowed: less of "
+        "either");
+}
+
+TEST_CASE("malformed messages of a chat", "[serve]") {
+  const auto of = [](const std::string& messages) {
+    return refusal(ApiKind::Chat, R"({"messages": )" + messages + "}");
+  };
+  const std::string none =
+      "400 [messages] messages: allowed: a list of at least one {\"role\": ..., \"content\": ...}";
+  CHECK(refusal(ApiKind::Chat, "{}") == none);
+  CHECK(of("[]") == none);
+  CHECK(of(R"("a")") == none);
+  CHECK(of("[1]") == "400 [messages[0]] messages[0]: is no object");
+  CHECK(of(R"([{"content": "a"}])") == "400 [messages[0].role] messages[0].role: is missing");
+  CHECK(of(R"([{"role": "user", "content": 3}])")
+            .starts_with("400 [messages[0].content] messages[0].content: allowed: a text"));
+  CHECK(of(R"([{"role": "user", "content": [{"type": "image_url"}]}])") ==
+        "400 [messages[0].content.type] messages[0].content.type: parts of type image_url are not "
+        "supported; allowed: text");
+}
+
+TEST_CASE("texts become tokens and back", "[serve]") {
+  const ServedModel model = byte_model();
+  CHECK(parse_tokenize(R"({"prompt": "ab"})", model) == bytes("ab"));
+  CHECK(parse_tokenize(R"({"messages": [{"role": "user", "content": "a"}]})", model) ==
+        bytes("user: a\nassistant:"));
+  CHECK(parse_detokenize(R"({"tokens": [97, 98]})", model) == bytes("ab"));
+  const auto error = [&](const auto& parse_one, const std::string& body) {
+    return error_of<ApiError>([&] { parse_one(body, model); });
+  };
+  CHECK(error(parse_tokenize, "{}") == "prompt: is missing; allowed: a text, or messages");
+  CHECK(error(parse_detokenize, "{}") == "tokens: is missing; allowed: a list of token ids");
+  CHECK(error(parse_detokenize, R"({"tokens": [-1]})") ==
+        "tokens: -1 is no token; allowed: integers from 0 to 299");
+}
+
+TEST_CASE("errors have the shape of OpenAI's, as vLLM writes them", "[serve]") {
+  const auto json = Json::parse(error_json(404, "say \"what\"", "model"));
+  CHECK(json == Json::parse(R"({"error": {"message": "say \"what\"",
+      "type": "NotFoundError", "param": "model", "code": 404}})"));
+  CHECK(Json::parse(error_json(503, "x"))["error"]["param"].is_null());
+}

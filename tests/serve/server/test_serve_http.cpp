@@ -1,0 +1,433 @@
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <future>
+#include <thread>
+#include <type_traits>
+
+#include "core/base/json.h"
+#include "serve/server/http_server.h"
+#include "tests/draws.h"
+#include "tests/serve/server/serve_lab.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+namespace {
+
+ServedModel long_model() {
+  ServedModel model = byte_model();
+  model.max_model_len = 100000;
+  return model;
+}
+
+// A server on threads of its own.
+class Bench {
+ public:
+  explicit Bench(const HttpLimits& limits = {}, double speed = 1000)
+      : simulation_(served_simulation("engine: {max_num_seqs: 8, max_model_len: 100000}\n"
+                                      "scheduler: {policy: chunked}\n")),
+        model_(long_model()),
+        clock_(speed),
+        text_(*model_.tokenizer),
+        server(limits),
+        engine_(simulation_, clock_, text_, 1000,
+                [this] { server.post([this] { service->handle_events(); }); }) {
+    server.listen("127.0.0.1", 0);
+    service.emplace(
+        model_, engine_, clock_, simulation_.setup.kv_cache, ServiceOptions{.version = "1"},
+        [this](Service::Task task) { server.post_background(std::move(task)); },
+        [this](Service::Task task) { server.post(std::move(task)); });
+    engine_thread_ = std::thread([this] { engine_.serve({}); });
+    server_thread_ = std::thread([this] {
+      server.run(
+          *service, [](int) {}, [] {});
+    });
+  }
+  ~Bench() {
+    on_server([this] {
+      service->abort_all();
+      server.stop();
+      return 0;
+    });
+    server_thread_.join();
+    engine_.close();
+    engine_thread_.join();
+  }
+
+  // What `look` finds on the server's thread.
+  template <class Look>
+  std::invoke_result_t<Look> on_server(Look look) {
+    std::promise<std::invoke_result_t<Look>> promise;
+    server.post([&] { promise.set_value(look()); });
+    return promise.get_future().get();
+  }
+  template <class Done>
+  bool wait_until(const Done& done) {
+    for (int tries = 0; tries < 5000; ++tries) {
+      if (on_server(done)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return false;
+  }
+  bool wait_idle() {
+    return wait_until([this] { return service->is_idle(); });
+  }
+
+ private:
+  Simulation simulation_;
+  ServedModel model_;
+  ServeClock clock_;
+  PlausibleText text_;
+
+ public:
+  HttpServer server;
+
+ private:
+  LiveEngine engine_;
+
+ public:
+  std::optional<Service> service;
+
+ private:
+  std::thread engine_thread_, server_thread_;
+};
+
+// A client that sends bytes and keeps what comes.
+class Wire {
+ public:
+  explicit Wire(const Bench& bench, int receive_buffer = 0) {
+    socket_ = socket(AF_INET, SOCK_STREAM, 0);
+    if (receive_buffer > 0) {
+      setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+    }
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(bench.server.port());
+    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    if (connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) close();
+  }
+  ~Wire() { close(); }
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+
+  void close() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+  // As a process that is killed: the connection is reset.
+  void reset() {
+    const linger at_once{1, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close();
+  }
+  void send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t count = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (count <= 0) return;
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+    }
+  }
+  // Reads until `text` has come `count` times or the connection ends. False in that case, or when
+  // nothing comes for long.
+  bool read_until(std::string_view text, int count = 1) {
+    while (occurrences(text) < count) {
+      if (!read_some()) return false;
+    }
+    return true;
+  }
+  bool read_to_end() {
+    while (read_some()) {
+    }
+    return has_ended;
+  }
+
+  std::string received;
+  bool has_ended = false;
+
+ private:
+  int occurrences(std::string_view text) const {
+    int count = 0;
+    for (std::size_t at = received.find(text); at != std::string::npos;
+         at = received.find(text, at + 1)) {
+      ++count;
+    }
+    return count;
+  }
+  bool read_some() {
+    pollfd ready{socket_, POLLIN, 0};
+    if (poll(&ready, 1, 10'000) != 1) return false;
+    char bytes[65536];
+    const ssize_t count = recv(socket_, bytes, sizeof bytes, 0);
+    has_ended = count <= 0;
+    if (count > 0) received.append(bytes, static_cast<std::size_t>(count));
+    return count > 0;
+  }
+
+  int socket_ = -1;
+};
+
+std::string post(const std::string& body, const std::string& headers = {},
+                 const std::string& target = "/v1/completions") {
+  return "POST " + target + " HTTP/1.1\r\nHost: x\r\n" + headers +
+         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+std::string completion(const std::string& fields) {
+  return post(R"({"prompt": "Hi", "ignore_eos": true, )" + fields + "}");
+}
+
+int status_of(const Wire& wire) {
+  return wire.received.size() < 12 ? 0 : std::stoi(wire.received.substr(9, 3));
+}
+
+}  // namespace
+
+TEST_CASE("a connection carries many requests, one after the other", "[serve][http]") {
+  Bench bench;
+  Wire wire(bench);
+  for (int i = 1; i <= 3; ++i) {
+    wire.send(completion(R"("max_tokens": 5)"));
+    REQUIRE(wire.read_until("total_tokens", i));
+  }
+  // All at once: they are answered in order.
+  wire.received.clear();
+  wire.send(completion(R"("max_tokens": 1)") + "GET /version HTTP/1.1\r\nHost: x\r\n\r\n" +
+            completion(R"("max_tokens": 2)") + "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  REQUIRE(wire.read_until("HTTP/1.1 200 OK", 4));
+  const std::size_t first = wire.received.find("\"completion_tokens\":1,");
+  const std::size_t version = wire.received.find("{\"version\":\"1\"}");
+  const std::size_t second = wire.received.find("\"completion_tokens\":2,");
+  CHECK(first < version);
+  CHECK(version < second);
+  CHECK(second != std::string::npos);
+  CHECK_FALSE(wire.has_ended);
+}
+
+TEST_CASE("line breaks between requests are skipped", "[serve][http]") {
+  Bench bench;
+  Wire wire(bench);
+  for (int i = 1; i <= 3; ++i) {
+    wire.send("\r\n\n" + completion(R"("max_tokens": 2)") + "\r\n");
+    REQUIRE(wire.read_until("total_tokens", i));
+    CHECK(wire.received.find("Access-Control-Allow-Origin: *") != std::string::npos);
+  }
+}
+
+TEST_CASE("a client that has sent more, and left, is noticed", "[serve][http]") {
+  Bench bench({}, 1);
+  Wire wire(bench);
+  wire.send(completion(R"("max_tokens": 90000)") + "\r\n");
+  REQUIRE(bench.wait_until([&] { return !bench.service->is_idle(); }));
+  wire.close();
+  CHECK(bench.wait_idle());
+}
+
+TEST_CASE("a stream is chunked, and the connection goes on after it", "[serve][http]") {
+  Bench bench;
+  Wire wire(bench);
+  wire.send(completion(R"("max_tokens": 20, "stream": true)"));
+  REQUIRE(wire.read_until("\r\n0\r\n\r\n"));
+  CHECK(wire.received.find("Transfer-Encoding: chunked") != std::string::npos);
+  CHECK(wire.received.find("Content-Type: text/event-stream") != std::string::npos);
+  const std::size_t begin = wire.received.find("\r\n\r\n") + 4;
+  std::string_view rest(wire.received);
+  rest.remove_prefix(begin);
+  std::string stream;
+  while (true) {
+    const std::size_t end = rest.find("\r\n");
+    const std::size_t size = std::stoul(std::string(rest.substr(0, end)), nullptr, 16);
+    if (size == 0) break;
+    stream += rest.substr(end + 2, size);
+    rest.remove_prefix(end + 2 + size + 2);
+  }
+  CHECK(events_of(stream).size() == 21);
+  wire.received.clear();
+  wire.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  CHECK(wire.read_until("200 OK"));
+}
+
+TEST_CASE("HTTP/1.0 gets a stream that ends with the connection", "[serve][http]") {
+  Bench bench;
+  Wire wire(bench);
+  const std::string body = R"({"prompt": "Hi", "max_tokens": 3, "stream": true})";
+  wire.send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) +
+            "\r\n\r\n" + body);
+  REQUIRE(wire.read_to_end());
+  CHECK(wire.received.starts_with("HTTP/1.0 200 OK\r\n"));
+  CHECK(wire.received.find("chunked") == std::string::npos);
+  CHECK(wire.received.ends_with("data: [DONE]\n\n"));
+  Wire old(bench);
+  old.send("GET /health HTTP/1.0\r\n\r\n");
+  REQUIRE(old.read_to_end());
+  CHECK(status_of(old) == 200);
+}
+
+TEST_CASE("requests that are not HTTP, or too large, are refused and end the connection",
+          "[serve][http]") {
+  HttpLimits limits;
+  limits.max_header_bytes = 2048;
+  limits.max_body_bytes = 5000;
+  Bench bench(limits);
+  const auto refused = [&](const std::string& bytes) {
+    Wire wire(bench);
+    wire.send(bytes);
+    INFO(bytes.substr(0, 80));
+    CHECK(wire.read_to_end());
+    const std::size_t body = wire.received.find("\r\n\r\n");
+    REQUIRE(body != std::string::npos);
+    CHECK(Json::parse(wire.received.substr(body + 4))["error"]["code"] == status_of(wire));
+    return status_of(wire);
+  };
+  CHECK(refused("hello\r\n\r\n") == 400);
+  CHECK(refused("GET / HTTP/9.9\r\n\r\n") == 400);
+  CHECK(refused("POST /generate HTTP/1.1\r\nContent-Length: -1\r\n\r\n") == 400);
+  CHECK(refused("POST /generate HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc") ==
+        400);
+  CHECK(refused("GET / HTTP/1.1\r\nX: " + std::string(5000, 'x') + "\r\n\r\n") == 431);
+  CHECK(refused(post(std::string(5001, ' '))) == 413);
+  CHECK(refused("POST /generate HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n") == 400);
+  CHECK(refused("POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1770\r\n" +
+                std::string(6000, ' ') + "\r\n0\r\n\r\n") == 413);
+  Wire chunked(bench);  // within the limits it is a body like others
+  chunked.send(
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "9\r\n{\"prompt\"\r\n7\r\n: \"abc\"\r\n1\r\n}\r\n0\r\n\r\n");
+  REQUIRE(chunked.read_until("\"count\":3"));
+}
+
+TEST_CASE("a client that waits for leave to send its body gets it", "[serve][http]") {
+  Bench bench;
+  Wire wire(bench);
+  const std::string body = R"({"prompt": "ab"})";
+  wire.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: " +
+            std::to_string(body.size()) + "\r\n\r\n");
+  REQUIRE(wire.read_until("HTTP/1.1 100 Continue\r\n\r\n"));
+  wire.send(body);
+  CHECK(wire.read_until("\"count\":2"));
+}
+
+TEST_CASE("who sends too slowly is told, or forgotten", "[serve][http]") {
+  HttpLimits limits;
+  limits.header_timeout = std::chrono::milliseconds(200);
+  limits.body_timeout = std::chrono::milliseconds(200);
+  limits.idle_timeout = std::chrono::milliseconds(200);
+  Bench bench(limits);
+  Wire header(bench), body(bench), idle(bench);
+  header.send("GET /hea");
+  body.send("POST /generate HTTP/1.1\r\nContent-Length: 10\r\n\r\n{");
+  CHECK(header.read_to_end());
+  CHECK(status_of(header) == 408);
+  CHECK(body.read_to_end());
+  CHECK(status_of(body) == 408);
+  CHECK(idle.read_to_end());
+  CHECK(idle.received.empty());
+}
+
+TEST_CASE("a client that goes away in the middle ends its request", "[serve][http]") {
+  Bench bench({}, 1);
+  const bool resets = GENERATE(false, true);
+  const bool is_stream = GENERATE(false, true);
+  INFO((resets ? "reset" : "closed") << (is_stream ? ", a stream" : ", a body"));
+  Wire wire(bench);
+  wire.send(
+      completion(is_stream ? R"("max_tokens": 90000, "stream": true)" : R"("max_tokens": 90000)"));
+  if (is_stream) REQUIRE(wire.read_until("data: ", 3));
+  REQUIRE(bench.wait_until([&] { return !bench.service->is_idle(); }));
+  resets ? wire.reset() : wire.close();
+  CHECK(bench.wait_idle());
+  CHECK(bench.wait_until([&] { return !bench.server.has_connections(); }));
+  CHECK(bench.on_server([&] { return bench.service->metrics().num_clients_left; }) == 1);
+}
+
+TEST_CASE("a client that does not read is cut off, and the others notice nothing",
+          "[serve][http]") {
+  HttpLimits limits;
+  limits.max_unread_bytes = 20'000;
+  Bench bench(limits);
+  Wire deaf(bench, 4096), other(bench);
+  deaf.send(completion(R"("max_tokens": 90000, "stream": true)"));
+  other.send(completion(R"("max_tokens": 3000, "stream": true)"));
+  CHECK(other.read_until("data: [DONE]"));
+  CHECK(bench.wait_until([&] { return bench.service->metrics().num_clients_cut == 1; }));
+  CHECK(bench.wait_idle());
+}
+
+TEST_CASE("more connections than allowed are turned away", "[serve][http]") {
+  HttpLimits limits;
+  limits.max_connections = 3;
+  Bench bench(limits);
+  Wire first(bench), second(bench), third(bench);
+  for (Wire* wire : {&first, &second, &third}) {
+    wire->send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+    REQUIRE(wire->read_until("200 OK"));
+  }
+  Wire fourth(bench);
+  CHECK(fourth.read_to_end());
+  CHECK(status_of(fourth) == 503);
+  CHECK(fourth.received.find("Retry-After: 1") != std::string::npos);
+  first.close();
+  CHECK(bench.wait_until([&] { return bench.service->metrics().num_connections == 2; }));
+  Wire fifth(bench);
+  fifth.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  CHECK(fifth.read_until("200 OK"));
+}
+
+TEST_CASE("a server that is told to stop lets answers end", "[serve][http]") {
+  Bench bench({}, 20);
+  Wire busy(bench), idle(bench);
+  busy.send(completion(R"("max_tokens": 300, "stream": true)"));
+  REQUIRE(busy.read_until("data: ", 2));
+  idle.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  REQUIRE(idle.read_until("200 OK"));
+  bench.on_server([&] {
+    bench.service->drain();
+    bench.server.stop_accepting();
+    return 0;
+  });
+  CHECK(idle.read_to_end());
+  CHECK(busy.read_to_end());
+  CHECK(busy.received.find("data: [DONE]") != std::string::npos);
+  CHECK(bench.wait_until([&] { return !bench.server.has_connections(); }));
+}
+
+TEST_CASE("mutated requests are answered or dropped, and the server goes on", "[serve][http]") {
+  HttpLimits limits;
+  limits.header_timeout = std::chrono::milliseconds(300);
+  limits.body_timeout = std::chrono::milliseconds(300);
+  Bench bench(limits);
+  const std::uint64_t seed = GENERATE(1, 2, 3);
+  INFO("seed " << seed);
+  Rng rng(seed, "mutations");
+  const std::string valid[] = {
+      completion(R"("max_tokens": 3, "stream": true)"),
+      completion(R"("max_tokens": 3, "stop": ["a", "b"], "n": 2)"),
+      post(R"({"tokens": [1, 2, 3]})", {}, "/detokenize"),
+      post(R"({"messages": [{"role": "user", "content": "x"}]})", {}, "/v1/chat/completions")};
+  for (int i = 0; i < 100; ++i) {
+    std::string bytes = valid[static_cast<std::size_t>(draw(rng, 0, 3))];
+    for (int n = draw(rng, 1, 4); n > 0; --n) {
+      const auto at =
+          static_cast<std::size_t>(draw(rng, 0, static_cast<std::int32_t>(bytes.size()) - 1));
+      switch (draw(rng, 0, 2)) {
+        case 0: bytes[at] = static_cast<char>(draw(rng, 0, 255)); break;
+        case 1: bytes.erase(at, static_cast<std::size_t>(draw(rng, 1, 9))); break;
+        default: bytes.insert(at, 1, static_cast<char>(draw(rng, 0, 255)));
+      }
+    }
+    Wire wire(bench);
+    wire.send(bytes);
+    if (chance(rng, 0.5)) wire.read_until("\r\n\r\n");
+    const int status = status_of(wire);
+    INFO(bytes << "\n" << wire.received);
+    CHECK((status == 0 || status == 200 || (status >= 400 && status < 500)));
+  }
+  Wire wire(bench);
+  wire.send(completion(R"("max_tokens": 4)"));
+  CHECK(wire.read_until("\"completion_tokens\":4"));
+  CHECK(bench.wait_idle());
+  wire.close();
+  CHECK(bench.wait_until([&] { return !bench.server.has_connections(); }));
+}

@@ -1,0 +1,340 @@
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "core/base/json.h"
+#include "tests/error_of.h"
+#include "tests/serve/server/serve_lab.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+namespace {
+
+// A service whose tasks run when the test says so.
+class Desk {
+ public:
+  explicit Desk(const std::string& scheduler = "policy: vllm, max_num_batched_tokens: 128",
+                std::int64_t max_waiting = 100, double speed = 1000)
+      : simulation_(simulation(scheduler)),
+        model_(byte_model()),
+        clock_(speed),
+        text_(*model_.tokenizer),
+        engine_(simulation_, clock_, text_, max_waiting, [] {}),
+        service(
+            model_, engine_, clock_, simulation_.setup.kv_cache, {.version = "9.9"},
+            [this](Service::Task task) { background.push_back(std::move(task)); },
+            [this](Service::Task task) { foreground.push_back(std::move(task)); }),
+        thread_([this] { engine_.serve({}); }) {}
+  ~Desk() {
+    service.abort_all();
+    engine_.close();
+    thread_.join();
+  }
+
+  std::shared_ptr<FakeClient> ask(const std::string& method, const std::string& target,
+                                  const std::string& body = {}) {
+    auto client = std::make_shared<FakeClient>();
+    service.handle(method, target, body, client);
+    return client;
+  }
+  std::shared_ptr<FakeClient> complete(const std::string& fields) {
+    return ask("POST", "/v1/completions", R"({"prompt": "Hello", )" + fields + "}");
+  }
+  template <class Done>
+  bool wait_until(const Done& done) {
+    for (int tries = 0; tries < 10000 && !done(); ++tries) {
+      service.handle_events();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return done();
+  }
+  bool wait_idle() {
+    return wait_until([this] { return service.is_idle(); });
+  }
+  // The value of a metric in the page that is served.
+  double metric(const std::string& name) {
+    const std::string page = ask("GET", "/metrics")->last.body;
+    const std::size_t at = page.find("\n" + name + "{");
+    if (at == std::string::npos) return -1;
+    return std::stod(page.substr(page.find("} ", at) + 2));
+  }
+
+ private:
+  static Simulation simulation(const std::string& scheduler) {
+    return served_simulation(
+        "engine: {max_num_seqs: 4, max_model_len: 256}\nkv_cache: {num_blocks: 64}\nscheduler: {" +
+        scheduler + "}\n");
+  }
+
+  Simulation simulation_;
+  ServedModel model_;
+  ServeClock clock_;
+  PlausibleText text_;
+  LiveEngine engine_;
+
+ public:
+  std::vector<Service::Task> background, foreground;
+  Service service;
+
+ private:
+  std::thread thread_;
+};
+
+std::string text_of(const std::vector<std::string>& events) {
+  std::string text;
+  for (const std::string& event : events) {
+    if (event == "[DONE]") continue;
+    const Json choices = Json::parse(event)["choices"];
+    if (!choices.empty()) text += choices[0]["text"].get<std::string>();
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("endpoints that answer at once", "[serve]") {
+  Desk desk;
+  const auto get = [&](const std::string& target) { return desk.ask("GET", target)->last; };
+  CHECK(get("/health").status == 200);
+  CHECK(Json::parse(get("/version").body) == Json::parse(R"({"version": "9.9"})"));
+  const Json models = Json::parse(get("/v1/models?x=1").body);
+  CHECK(models["object"] == "list");
+  CHECK(models["data"][0]["id"] == "tiny");
+  CHECK(models["data"][0]["root"] == "llama-3.2-1b");
+  CHECK(models["data"][0]["max_model_len"] == 256);
+  CHECK(Json::parse(get("/v1/models/tiny").body)["id"] == "tiny");
+  CHECK(get("/v1/models/other").status == 404);
+  CHECK(get("/nowhere").status == 404);
+  CHECK(desk.ask("GET", "/generate")->last.status == 405);
+  CHECK(desk.ask("GET", "/generate")->last.extra_header == "Allow: POST");
+  CHECK(desk.ask("DELETE", "/health")->last.extra_header == "Allow: GET, HEAD");
+  CHECK(desk.ask("HEAD", "/health")->last.status == 200);
+  CHECK(Json::parse(desk.ask("POST", "/tokenize", R"({"prompt": "ab"})")->last.body) ==
+        Json::parse(R"({"count": 2, "max_model_len": 256, "tokens": [97, 98]})"));
+  CHECK(Json::parse(desk.ask("POST", "/detokenize", R"({"tokens": [97, 98]})")->last.body) ==
+        Json::parse(R"({"prompt": "ab"})"));
+  CHECK(desk.ask("POST", "/detokenize", "{")->last.status == 400);
+  CHECK(desk.ask("POST", "/reset_prefix_cache")->last.status == 200);
+}
+
+TEST_CASE("a stream and a body say the same", "[serve]") {
+  Desk desk;
+  const auto body = desk.complete(R"("seed": 5, "max_tokens": 40, "ignore_eos": true)");
+  const auto stream =
+      desk.complete(R"("seed": 5, "max_tokens": 40, "ignore_eos": true, "stream": true)");
+  REQUIRE(desk.wait_idle());
+  CHECK(body->num_replies == 1);
+  CHECK(stream->num_streams == 1);
+  CHECK(stream->num_ends == 1);
+  CHECK(stream->num_replies == 0);
+  const std::vector<std::string> events = events_of(stream->stream);
+  CHECK(events.size() == 41);
+  CHECK(events.back() == "[DONE]");
+  const std::string text = Json::parse(body->last.body)["choices"][0]["text"].get<std::string>();
+  CHECK(text.size() == 40);
+  CHECK(text_of(events) == text);
+}
+
+TEST_CASE("many requests at once each get their own answer", "[serve]") {
+  Desk desk("policy: vllm, max_num_batched_tokens: 128", 1000);
+  std::vector<std::shared_ptr<FakeClient>> clients;
+  const auto fields = [](int i) {
+    return R"("seed": )" + std::to_string(i) + R"(, "stream": true, "n": )" +
+           std::to_string(1 + i % 3) + R"(, "max_tokens": 60)";
+  };
+  for (int i = 0; i < 60; ++i) clients.push_back(desk.complete(fields(i)));
+  REQUIRE(desk.wait_idle());
+  for (int i = 0; i < 60; ++i) {
+    INFO("request " << i);
+    const auto alone = desk.complete(fields(i));
+    REQUIRE(desk.wait_idle());
+    // Streams of several choices may interleave otherwise: compare choice by choice.
+    std::map<int, std::string> texts[2];
+    for (const int k : {0, 1}) {
+      for (const std::string& event :
+           events_of(k == 0 ? clients[std::size_t(i)]->stream : alone->stream)) {
+        if (event == "[DONE]") continue;
+        const Json choice = Json::parse(event)["choices"][0];
+        texts[k][choice["index"].get<int>()] += choice["text"].get<std::string>();
+      }
+    }
+    CHECK(texts[0].size() == std::size_t(1 + i % 3));
+    CHECK(texts[0] == texts[1]);
+  }
+}
+
+TEST_CASE("a client that leaves frees what its request held", "[serve]") {
+  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, 1);
+  const auto slow = desk.complete(R"("max_tokens": 200, "ignore_eos": true, "stream": true)");
+  REQUIRE(desk.wait_until([&] { return slow->stream.size() > 400; }));
+  CHECK(desk.metric("vllm:num_requests_running") == 1);
+  desk.service.leave(slow.get());
+  CHECK(desk.service.is_idle());
+  const std::size_t size = slow->stream.size();
+  CHECK(desk.wait_until([&] { return desk.metric("vllm:kv_cache_usage_perc") == 0; }));
+  CHECK(desk.metric("vllm:num_requests_running") == 0);
+  CHECK(desk.metric("metronome:clients_left_total") == 1);
+  CHECK(slow->stream.size() == size);
+  desk.service.leave(slow.get());  // again: nothing
+  CHECK(desk.metric("metronome:clients_left_total") == 1);
+  const auto next = desk.complete(R"("max_tokens": 3)");
+  CHECK(desk.wait_idle());
+  CHECK(next->last.status == 200);
+}
+
+TEST_CASE("a client may leave while it is written to", "[serve]") {
+  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, 5);
+  const auto client = desk.complete(R"("max_tokens": 100, "ignore_eos": true, "stream": true)");
+  client->on_flush = [&] {
+    if (client->stream.size() > 1000) desk.service.leave(client.get());
+  };
+  CHECK(desk.wait_idle());
+  CHECK(client->num_ends == 0);
+  CHECK(desk.wait_until([&] { return desk.metric("vllm:num_requests_running") == 0; }));
+}
+
+TEST_CASE("what cannot be queued is refused with 503", "[serve]") {
+  Desk desk("policy: vllm, max_num_batched_tokens: 128", 2, 0.001);
+  std::vector<std::shared_ptr<FakeClient>> clients;
+  for (int i = 0; i < 20; ++i) clients.push_back(desk.complete(R"("max_tokens": 5)"));
+  int num_refused = 0;
+  for (const auto& client : clients) {
+    if (client->num_replies == 0) continue;
+    CHECK(client->last.status == 503);
+    CHECK(client->last.extra_header == "Retry-After: 1");
+    ++num_refused;
+  }
+  CHECK(num_refused >= 14);  // four run at most, two wait
+  CHECK(desk.metric("metronome:refused_total") == num_refused);
+}
+
+TEST_CASE("a draining server ends what runs and takes nothing new", "[serve]") {
+  Desk desk;
+  const auto running = desk.complete(R"("max_tokens": 50, "ignore_eos": true)");
+  desk.service.drain();
+  const auto late = desk.complete(R"("max_tokens": 5)");
+  CHECK(late->last.status == 503);
+  REQUIRE(desk.wait_idle());
+  CHECK(running->last.status == 200);
+}
+
+TEST_CASE("when the engine fails, everybody is told", "[serve]") {
+  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, 1);
+  const auto stream = desk.complete(R"("max_tokens": 200, "ignore_eos": true, "stream": true)");
+  const auto body = desk.complete(R"("max_tokens": 200, "ignore_eos": true)");
+  REQUIRE(desk.wait_until([&] { return stream->stream.size() > 400; }));
+  desk.service.fail("the device is gone");
+  const std::vector<std::string> events = events_of(stream->stream);
+  CHECK(events.back() == "[DONE]");
+  CHECK(Json::parse(events[events.size() - 2])["error"]["message"] == "the device is gone");
+  CHECK(stream->num_ends == 1);
+  CHECK(body->last.status == 500);
+  CHECK(desk.ask("GET", "/health")->last.status == 503);
+  CHECK(desk.complete(R"("max_tokens": 2)")->last.status == 503);
+}
+
+TEST_CASE("long bodies are read aside", "[serve]") {
+  Desk desk;
+  const std::string ids = [] {
+    std::string text = "[1";
+    for (int i = 0; i < 5000; ++i) text += ", 2";
+    return text + "]";
+  }();
+  const auto client = desk.ask("POST", "/v1/completions", R"({"prompt": )" + ids + "}");
+  CHECK(client->num_replies == 0);
+  CHECK_FALSE(desk.service.is_idle());
+  REQUIRE(desk.background.size() == 1);
+  desk.background[0]();
+  REQUIRE(desk.foreground.size() == 1);
+  desk.foreground[0]();
+  CHECK(client->last.status == 400);  // longer than the context
+  CHECK(desk.service.is_idle());
+  // One whose client leaves meanwhile is never begun.
+  const auto gone = desk.ask("POST", "/v1/completions",
+                             R"({"prompt": "a", "user": ")" + std::string(9000, 'x') + R"("})");
+  desk.service.leave(gone.get());
+  desk.background[1]();
+  desk.foreground[1]();
+  CHECK(desk.service.is_idle());
+  CHECK(gone->num_replies == 0);
+  const auto tokens =
+      desk.ask("POST", "/tokenize", R"({"prompt": ")" + std::string(9000, 'x') + R"("})");
+  desk.background[2]();
+  desk.foreground[2]();
+  CHECK(Json::parse(tokens->last.body)["count"] == 9000);
+  // What reads things that change is never read there.
+  const auto metrics = desk.ask("GET", "/metrics", std::string(9000, ' '));
+  CHECK(metrics->last.status == 200);
+  CHECK(desk.background.size() == 3);
+}
+
+TEST_CASE("bodies that wait to be read are not more than there is memory for", "[serve]") {
+  Desk desk;
+  const std::string body = R"({"prompt": ")" + std::string(8 << 20, 'x') + R"("})";
+  std::vector<std::shared_ptr<FakeClient>> clients;
+  for (int i = 0; i < 6; ++i) clients.push_back(desk.ask("POST", "/v1/completions", body));
+  CHECK(desk.background.size() == 3);
+  CHECK(clients[3]->last.status == 503);
+  CHECK(clients[3]->last.extra_header == "Retry-After: 1");
+  // One that has left is not read at all.
+  desk.service.leave(clients[0].get());
+  for (const Service::Task& task : desk.background) task();
+  for (const Service::Task& task : desk.foreground) task();
+  CHECK(clients[0]->num_replies == 0);
+  CHECK(clients[1]->last.status == 400);
+  CHECK(desk.service.is_idle());
+  CHECK(desk.ask("POST", "/v1/completions", body)->num_replies == 0);  // there is room again
+}
+
+TEST_CASE("browsers may ask from anywhere", "[serve]") {
+  Desk desk;
+  const auto preflight = desk.ask("OPTIONS", "/v1/chat/completions");
+  CHECK(preflight->last.status == 204);
+  CHECK(contains(preflight->last.extra_header, "Access-Control-Allow-Methods: GET, POST"));
+  CHECK(desk.ask("OPTIONS", "/nowhere")->last.status == 404);
+}
+
+TEST_CASE("metrics have vLLM's names and count what was served", "[serve]") {
+  Desk desk;
+  const auto client = desk.complete(R"("max_tokens": 10, "ignore_eos": true, "n": 2)");
+  REQUIRE(desk.wait_idle());
+  desk.complete(R"("max_tokens": 100, "seed": 1)");  // ends by itself
+  REQUIRE(desk.wait_idle());
+  CHECK(desk.metric("vllm:prompt_tokens_total") == 15);
+  CHECK(desk.metric("vllm:generation_tokens_total") > 20);
+  CHECK(desk.metric("vllm:time_to_first_token_seconds_count") == 3);
+  CHECK(desk.metric("vllm:e2e_request_latency_seconds_count") == 3);
+  CHECK(desk.metric("vllm:inter_token_latency_seconds_count") ==
+        desk.metric("vllm:generation_tokens_total") - 3);
+  CHECK(desk.metric("vllm:request_generation_tokens_sum") ==
+        desk.metric("vllm:generation_tokens_total"));
+  CHECK(desk.metric("vllm:request_queue_time_seconds_count") == 3);
+  CHECK(desk.metric("vllm:request_time_per_output_token_seconds_count") == 3);
+  CHECK(desk.metric("vllm:request_max_num_generation_tokens_count") == 2);
+  CHECK(desk.metric("vllm:request_max_num_generation_tokens_sum") ==
+        desk.metric("vllm:generation_tokens_total") - 10);
+  CHECK(desk.metric("vllm:request_params_n_sum") == 3);
+  const std::string page = desk.ask("GET", "/metrics")->last.body;
+  CHECK(contains(page,
+                 "vllm:request_success_total{engine=\"0\",model_name=\"tiny\","
+                 "finished_reason=\"length\"} 2\n"));
+  CHECK(contains(page, "finished_reason=\"stop\"} 1\n"));
+  CHECK(contains(page,
+                 "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"tiny\","
+                 "le=\"+Inf\"} 3\n"));
+  CHECK(contains(page,
+                 "vllm:cache_config_info{engine=\"0\",model_name=\"tiny\",block_size=\"16\","
+                 "num_gpu_blocks=\"64\"} 1\n"));
+}
+
+TEST_CASE("a histogram counts what is at most each bound", "[serve]") {
+  constexpr double kBounds[] = {0.5, 1, 2};
+  Histogram histogram(kBounds);
+  for (const double value : {0.5, 0.6, 1.0, 1.5, 3.0, 0.0}) histogram.add(value);
+  std::string text;
+  histogram.write("h", "Help.", "a=\"b\"", text);
+  CHECK(text ==
+        "# HELP h Help.\n# TYPE h histogram\n"
+        "h_bucket{a=\"b\",le=\"0.5\"} 2\nh_bucket{a=\"b\",le=\"1.0\"} 4\n"
+        "h_bucket{a=\"b\",le=\"2.0\"} 5\nh_bucket{a=\"b\",le=\"+Inf\"} 6\n"
+        "h_sum{a=\"b\"} 6.6\nh_count{a=\"b\"} 6\n");
+}

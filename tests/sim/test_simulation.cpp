@@ -1,0 +1,189 @@
+// The simulated device and host, and what is refused before a simulation starts.
+#include "core/engine/policy_registry.h"
+#include "core/metrics/run_record.h"
+#include "sim/sim_executor.h"
+#include "sim/simulation.h"
+#include "sim/virtual_clock.h"
+#include "tests/catch.h"
+#include "tests/engine_harness.h"
+#include "tests/places.h"
+#include "tests/scratch_folder.h"
+
+namespace metronome::testing {
+namespace {
+
+// Steps of 10 ms for every prefill and 4 ms for decodes alone, a host that needs `gap`.
+class FixedCosts final : public CostModel {
+ public:
+  explicit FixedCosts(TimeNs gap) : gap_(gap) {}
+  StepCost step_cost(const StepPlan& plan) override {
+    StepCost cost;
+    cost.total_ns = (plan.num_prefill_tokens > 0 ? 10 : 4) * kNsPerMs;
+    cost.linear_ns = cost.total_ns;
+    return cost;
+  }
+  TimeNs host_gap_ns(const StepPlan&) const override { return gap_; }
+  std::int64_t kv_capacity_blocks(std::int64_t) const override { return 1000; }
+
+ private:
+  TimeNs gap_;
+};
+
+// Start and end of each step of one request of four tokens, in ms.
+std::vector<std::pair<double, double>> timeline(std::int32_t async_depth, TimeNs gap) {
+  EngineSetup setup = make_setup("continuous");
+  setup.async_depth = async_depth;
+  FixedCosts costs(gap);
+  SimExecutor executor(costs);
+  VirtualClock clock;
+  Journal journal;
+  EventSink* sinks[] = {&journal};
+  Engine engine(setup, executor, clock, sinks);
+  engine.submit({0, 8, 4, 0});
+  engine.drain();
+  std::vector<std::pair<double, double>> steps;
+  for (const Journal::Step& step : journal.steps) {
+    steps.emplace_back(to_ms(step.record.started_at), to_ms(step.record.finished_at));
+  }
+  return steps;
+}
+
+using Timeline = std::vector<std::pair<double, double>>;
+
+std::string refusal_of(const std::string& text) {
+  const ScratchFolder folder;
+  const std::string path = folder.write("s.yaml", text);
+  try {
+    const ScenarioFile file = load_scenario(path, {}, std::nullopt);
+    prepare_simulation(file.variants.back());
+  } catch (const ConfigError& error) {
+    const std::string what = error.what();
+    return what.starts_with(path) ? what.substr(path.size() - 6) : "no place: " + what;
+  }
+  return "accepted";
+}
+
+constexpr const char* kWorkload =
+    "workload: {num_requests: 1, arrivals: {process: burst},\n"
+    "  prompt_tokens: {distribution: fixed, value: 8},\n"
+    "  output_tokens: {distribution: fixed, value: 8}}\n";
+
+}  // namespace
+
+TEST_CASE("one step in flight: the host gap lies between steps", "[sim][executor]") {
+  CHECK(timeline(1, kNsPerMs) == Timeline{{1, 11}, {12, 16}, {17, 21}, {22, 26}});
+  CHECK(timeline(1, 0) == Timeline{{0, 10}, {10, 14}, {14, 18}, {18, 22}});
+}
+
+TEST_CASE("two steps in flight: the host gap hides behind the step before", "[sim][executor]") {
+  CHECK(timeline(2, kNsPerMs) == Timeline{{1, 11}, {11, 15}, {15, 19}, {19, 23}});
+  // A host slower than the device sets the pace: the plan of a step begins when the one before the
+  // last has ended (6 ms gap against decodes of 4 ms).
+  CHECK(timeline(2, 6 * kNsPerMs) == Timeline{{6, 16}, {16, 20}, {22, 26}, {26, 30}});
+}
+
+TEST_CASE("a result stays valid until the next collect", "[sim][executor]") {
+  FixedCosts costs(0);
+  SimExecutor executor(costs);
+  RequestTable requests;
+  StepPlan plan;
+  plan.num_decode_tokens = 1;
+  executor.launch(plan, requests, 0);
+  plan.step_index = 1;
+  executor.launch(plan, requests, 0);
+  const StepResult& first = executor.collect();
+  plan.step_index = 2;
+  executor.launch(plan, requests, 0);
+  CHECK(first.step_index == 0);
+  CHECK(first.finished_at == 4 * kNsPerMs);
+  CHECK(executor.collect().step_index == 1);
+}
+
+TEST_CASE("what only model or memory can refuse names file, line and key", "[sim][config]") {
+  const std::string base = "model: llama-3.2-1b\nhardware: h200\n" + std::string(kWorkload);
+  CHECK(refusal_of(base) == "accepted");
+  CHECK(refusal_of(base + "engine:\n  max_num_seqs: 4\n  max_model_len: 1000000\n") ==
+        "s.yaml:8: engine.max_model_len: 1000000 is more than llama-3.2-1b was made for; at most "
+        "131072");
+  CHECK(refusal_of(base + "cost_model: {tensor_parallel_size: 3}\n")
+            .starts_with("s.yaml:6: cost_model.tensor_parallel_size: 3 cannot be used with"));
+  CHECK(refusal_of("model: llama-3.1-70b\nhardware: l40s\n" + std::string(kWorkload))
+            .starts_with("s.yaml:1: model: llama-3.1-70b does not fit on l40s"));
+  CHECK(refusal_of(base + "kv_cache: {backend: slotted}\n")
+            .starts_with("s.yaml:6: kv_cache.backend: slotted needs engine.max_num_seqs = 256"));
+  CHECK(refusal_of(base + "engine: {max_num_seqs: 32768}\nscheduler: {policy: continuous}\n")
+            .starts_with("s.yaml:6: engine.max_num_seqs: 32768 prompts of engine.max_model_len"));
+  CHECK(refusal_of(base + "engine: {max_num_seqs: 32768}\nscheduler: {policy: token_budget, "
+                          "max_num_batched_tokens: 40000}\n") == "accepted");
+  CHECK(refusal_of(base + "engine: {max_num_seqs: 32768}\nscheduler: {policy: tensorrt_llm}\n") ==
+        "accepted");
+  CHECK(refusal_of(base + "engine: {max_model_len: 4096}\n"
+                          "scheduler: {policy: vllm, enable_chunked_prefill: false}\n") ==
+        "s.yaml:7: scheduler.max_num_batched_tokens: 2048 is less than engine.max_model_len 4096, "
+        "but without enable_chunked_prefill a prompt is computed at once; allowed: at least 4096");
+  // The key of a variant, and a key left out: the place of its section or file.
+  CHECK(refusal_of(base + "variants:\n  - name: a\n    engine: {max_model_len: 1000000}\n")
+            .starts_with("s.yaml:8: engine.max_model_len: 1000000 is more"));
+}
+
+TEST_CASE("the host gap is the scenario's, else the hardware's, else the engine's",
+          "[sim][config]") {
+  const ScratchFolder folder;
+  const std::string own =
+      folder.write("own.yaml",
+                   "own: {peak_flops: 9e14, peak_bandwidth: 4e12, memory_bytes: 150000000000, "
+                   "host_gap_us: 123}\n");
+  const auto gap_us = [&](const std::string& policy, const std::string& hardware,
+                          const std::string& more = {}) {
+    const std::string path = folder.write(
+        "s.yaml", "model: llama-3.2-1b\nhardware: " + hardware + "\n" + std::string(kWorkload) +
+                      "engine: {max_model_len: 4096}\nscheduler: {policy: " + policy + "}\n" +
+                      more);
+    const Simulation simulation =
+        prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
+    return simulation.cost_model->host_gap_ns({}) / 1000;
+  };
+  CHECK(gap_us("vllm", "h200") == 400);
+  CHECK(gap_us("vllm_prefill_first", "h200") == 4000);
+  CHECK(gap_us("sglang", "h200") == 0);
+  CHECK(gap_us("tensorrt_llm", "h200") == 580);
+  CHECK(gap_us("chunked", "h200") == 400);
+  CHECK(gap_us("sglang", own) == 123);
+  CHECK(gap_us("sglang", own, "cost_model: {host_gap_us: 7}\n") == 7);
+  for (const PolicyInfo& policy : all_policies()) {
+    if (policy.host_gap) CHECK(!policy.host_gap->source.empty());
+  }
+}
+
+TEST_CASE("a block count beyond the device's memory runs, with a warning", "[sim][config]") {
+  const ScratchFolder folder;
+  const std::string path =
+      folder.write("s.yaml", "model: llama-3.2-1b\nhardware: rtx-4090\n" + std::string(kWorkload) +
+                                 "kv_cache: {num_blocks: 10000000}\n");
+  const Simulation simulation =
+      prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
+  CHECK(simulation.warning.starts_with("kv_cache.num_blocks: 10000000 are more than the "));
+  CHECK(simulation.setup.kv_cache.num_blocks == 10'000'000);
+}
+
+TEST_CASE("a tight cache does not make chunked prefill thrash", "[sim][policies]") {
+  const std::string path = source_dir() + "/scenarios/quickstart.yaml";
+  const ScenarioFile file = load_scenario(path, {"kv_cache.num_blocks=1500"}, std::nullopt);
+  for (const Scenario& scenario : file.variants) {
+    CAPTURE(scenario.name);
+    Simulation simulation = prepare_simulation(scenario);
+    const Workload workload = make_workload(scenario.workload, scenario.seed);
+    RunRecorder recorder;
+    EventSink* sinks[] = {&recorder};
+    VirtualClock clock;
+    REQUIRE(simulation.run(workload, clock, sinks).completed);
+    const RunRecord record = recorder.finish();
+    std::int64_t num_computed = 0;
+    for (const StepEntry& step : record.steps) num_computed += step.num_prefill_tokens;
+    // Recomputing after preemptions costs some; it must not become the main work.
+    CHECK(num_computed > workload.total_prompt_tokens());
+    CHECK(num_computed < workload.total_prompt_tokens() * 11 / 10);
+  }
+}
+
+}  // namespace metronome::testing

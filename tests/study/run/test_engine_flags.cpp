@@ -1,0 +1,171 @@
+// Settings as flags of vLLM and SGLang: known answers, and no flag the engines do not have.
+#include <algorithm>
+#include <set>
+
+#include "core/engine/policy_registry.h"
+#include "study/run/engine_flags.h"
+#include "tests/catch.h"
+#include "tests/command_line.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+
+namespace {
+
+Scenario scenario_with(const std::vector<std::string>& assignments) {
+  const ScratchFolder scratch;
+  const std::string file = scratch.write("small.yaml", kSmallScenario);
+  return load_scenario(file, assignments, std::nullopt).variants.front();
+}
+
+EngineFlags flags_of(const std::string& engine, const std::vector<std::string>& assignments) {
+  for (EngineFlags& flags : engine_flags(scenario_with(assignments))) {
+    if (flags.engine == engine) return flags;
+  }
+  return {};
+}
+
+bool mentions(const std::vector<std::string>& notes, const std::string& part) {
+  return std::any_of(notes.begin(), notes.end(), [&part](const std::string& note) {
+    return note.find(part) != std::string::npos;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("policy vllm has vLLM's flags, and nothing to add", "[tools][flags]") {
+  const EngineFlags plain = flags_of("vLLM", {"scheduler.policy=vllm"});
+  CHECK(joined_flags(plain) ==
+        "--max-num-batched-tokens 2048 --enable-chunked-prefill --scheduling-policy fcfs "
+        "--scheduler-reserve-full-isl --max-num-seqs 8 --max-model-len 4096 --block-size 16 "
+        "--enable-prefix-caching --gpu-memory-utilization 0.9 --no-async-scheduling");
+  CHECK(plain.notes.empty());
+  const EngineFlags other = flags_of(
+      "vLLM", {"scheduler.policy=vllm", "scheduler.max_num_batched_tokens=4096",
+               "scheduler.scheduling_policy=priority", "scheduler.enable_chunked_prefill=false",
+               "scheduler.scheduler_reserve_full_isl=false", "engine.async_depth=2",
+               "kv_cache.num_blocks=500", "kv_cache.enable_prefix_caching=false",
+               "cost_model.tensor_parallel_size=2"});
+  CHECK(joined_flags(other) ==
+        "--max-num-batched-tokens 4096 --no-enable-chunked-prefill --scheduling-policy priority "
+        "--no-scheduler-reserve-full-isl --max-num-seqs 8 --max-model-len 4096 --block-size 16 "
+        "--no-enable-prefix-caching --num-gpu-blocks-override 500 --async-scheduling "
+        "--tensor-parallel-size 2");
+  CHECK(other.notes.empty());
+  CHECK(joined_flags(flags_of("vLLM", {"scheduler.policy=vllm",
+                                       "scheduler.long_prefill_token_threshold=256"}))
+            .find("--long-prefill-token-threshold 256 ") != std::string::npos);
+}
+
+TEST_CASE("policy sglang has SGLang's flags", "[tools][flags]") {
+  const EngineFlags plain = flags_of("SGLang", {"scheduler.policy=sglang"});
+  CHECK(joined_flags(plain) ==
+        "--chunked-prefill-size 8192 --max-prefill-tokens 16384 --schedule-policy fcfs "
+        "--schedule-conservativeness 1 --max-running-requests 8 --context-length 4096 "
+        "--page-size 16 --mem-fraction-static 0.9 --disable-overlap-schedule");
+  CHECK(plain.notes.empty());
+  const EngineFlags other = flags_of(
+      "SGLang",
+      {"scheduler.policy=sglang", "scheduler.chunked_prefill_size=-1",
+       "scheduler.schedule_policy=lpm", "scheduler.schedule_conservativeness=1.25",
+       "scheduler.retract_decode_steps=30", "kv_cache.num_blocks=500", "engine.async_depth=2",
+       "engine.max_waiting_requests=9", "kv_cache.enable_prefix_caching=false"});
+  CHECK(joined_flags(other) ==
+        "--chunked-prefill-size -1 --max-prefill-tokens 16384 --schedule-policy lpm "
+        "--schedule-conservativeness 1.25 --max-running-requests 8 --context-length 4096 "
+        "--page-size 16 --disable-radix-cache --max-total-tokens 8000 --max-queued-requests 9");
+  CHECK(other.notes ==
+        std::vector<std::string>{"set the environment variable SGLANG_RETRACT_DECODE_STEPS=30"});
+}
+
+TEST_CASE("other policies have the nearest flags and say what is missing", "[tools][flags]") {
+  const std::vector<std::string> chunked = {"scheduler.policy=chunked",
+                                            "scheduler.prefill_chunk_size=128"};
+  const EngineFlags vllm = flags_of("vLLM", chunked);
+  CHECK(
+      joined_flags(vllm).starts_with("--max-num-batched-tokens 1024 --enable-chunked-prefill "
+                                     "--long-prefill-token-threshold 128 "));
+  CHECK(mentions(vllm.notes, "chunked has no token budget"));
+  CHECK(joined_flags(flags_of("SGLang", chunked))
+            .starts_with("--chunked-prefill-size 128 --enable-mixed-chunk "));
+
+  const std::vector<std::string> budget = {
+      "scheduler.policy=token_budget",    "scheduler.max_num_batched_tokens=512",
+      "scheduler.prefill_chunk_size=256", "scheduler.max_num_partial_prefills=2",
+      "scheduler.order=priority",         "engine.max_waiting_requests=5"};
+  const EngineFlags near = flags_of("vLLM", budget);
+  CHECK(joined_flags(near).starts_with(
+      "--max-num-batched-tokens 512 --enable-chunked-prefill --long-prefill-token-threshold 256 "
+      "--scheduling-policy priority --max-num-seqs 8 "));
+  CHECK(mentions(near.notes, "max_num_partial_prefills"));
+  CHECK(mentions(near.notes, "engine.max_waiting_requests has no flag"));
+  const EngineFlags sglang = flags_of("SGLang", budget);
+  CHECK(joined_flags(sglang).find("--enable-priority-scheduling "
+                                  "--schedule-low-priority-values-first") != std::string::npos);
+  CHECK(mentions(sglang.notes, "no limit for the chunk of one request"));
+
+  const EngineFlags whole = flags_of("vLLM", {"scheduler.policy=continuous"});
+  CHECK(
+      joined_flags(whole).starts_with("--max-num-batched-tokens 4096 "
+                                      "--no-enable-chunked-prefill "));
+  CHECK(joined_flags(flags_of("vLLM", {"scheduler.policy=sarathi"}))
+            .starts_with("--max-num-batched-tokens 512 "));
+  // vLLM counts its null block, which only the policy vllm has, too.
+  CHECK(joined_flags(flags_of("vLLM", {"scheduler.policy=sarathi", "kv_cache.num_blocks=600"}))
+            .find("--num-gpu-blocks-override 601") != std::string::npos);
+  CHECK(joined_flags(flags_of("SGLang", {"scheduler.policy=vllm", "kv_cache.num_blocks=601"}))
+            .find("--max-total-tokens 9600") != std::string::npos);
+}
+
+TEST_CASE("every policy has flags, all of them known to the engine", "[tools][flags]") {
+  const std::set<std::string> known = {
+      "--max-num-batched-tokens", "--enable-chunked-prefill", "--no-enable-chunked-prefill",
+      "--long-prefill-token-threshold", "--scheduling-policy", "--scheduler-reserve-full-isl",
+      "--no-scheduler-reserve-full-isl", "--max-num-seqs", "--max-model-len", "--block-size",
+      "--enable-prefix-caching", "--no-enable-prefix-caching", "--num-gpu-blocks-override",
+      "--gpu-memory-utilization", "--async-scheduling", "--no-async-scheduling",
+      "--tensor-parallel-size",
+      // SGLang
+      "--chunked-prefill-size", "--max-prefill-tokens", "--enable-mixed-chunk", "--schedule-policy",
+      "--schedule-conservativeness", "--max-running-requests", "--context-length", "--page-size",
+      "--disable-radix-cache", "--max-total-tokens", "--mem-fraction-static",
+      "--disable-overlap-schedule", "--tp-size", "--max-queued-requests",
+      "--enable-priority-scheduling", "--schedule-low-priority-values-first"};
+  for (const PolicyInfo& policy : all_policies()) {
+    INFO(policy.name);
+    const std::string name(policy.name);
+    for (const EngineFlags& flags :
+         engine_flags(scenario_with({"scheduler.policy=" + name, "slo.itl_ms=30"}))) {
+      INFO(flags.engine);
+      CHECK(flags.flags.size() >= 6);
+      std::set<std::string> seen;
+      for (const std::string& flag : flags.flags) {
+        const std::string word = flag.substr(0, flag.find(' '));
+        INFO(word);
+        CHECK(known.count(word) == 1);
+        CHECK(seen.insert(word).second);
+      }
+      const bool is_own = (name == "vllm" && flags.engine == "vLLM") ||
+                          (name == "sglang" && flags.engine == "SGLang");
+      CHECK(flags.notes.empty() == is_own);
+    }
+  }
+}
+
+TEST_CASE("one set of flags becomes another by adding, changing and removing", "[tools][flags]") {
+  EngineFlags before, after;
+  before.flags = {"--max-num-seqs 64", "--no-enable-chunked-prefill", "--page-size 16", "--quiet"};
+  after.flags = {"--max-num-seqs 64", "--enable-chunked-prefill", "--page-size 1", "--port 80"};
+  after.engine = "E";
+  after.notes = {"note"};
+  const FlagChanges changes = flag_changes(before, after);
+  CHECK((changes.engine == "E" && changes.notes == after.notes));
+  CHECK(changes.added == std::vector<std::string>{"--port 80"});
+  CHECK(changes.removed == std::vector<std::string>{"--quiet"});
+  REQUIRE(changes.changed.size() == 2);
+  CHECK(changes.changed[0].before == "--no-enable-chunked-prefill");
+  CHECK(changes.changed[0].after == "--enable-chunked-prefill");
+  CHECK(changes.changed[1].after == "--page-size 1");
+  CHECK(flag_changes(after, after).empty());
+  CHECK_FALSE(changes.empty());
+}

@@ -1,0 +1,83 @@
+// A trial of `metronome tune` against its runs, request by request and gap by gap.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/metrics/summary.h"
+#include "core/scenario/scenario.h"
+#include "sim/simulation.h"
+#include "sim/virtual_clock.h"
+#include "study/tune/tune_run.h"
+#include "tests/catch.h"
+#include "tests/command_line.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+
+namespace {
+
+// As numpy does it.
+double percentile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  const double rank = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(rank);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (rank - std::floor(rank)) * (values[above] - values[below]);
+}
+
+RunRecord record_of(const Scenario& scenario, const Workload& workload) {
+  Simulation simulation = prepare_simulation(scenario);
+  RunRecorder recorder;
+  EventSink* sinks[] = {&recorder};
+  VirtualClock clock;
+  simulation.run(workload, clock, sinks, [](const RunProgress&) { return true; });
+  return recorder.finish();
+}
+
+}  // namespace
+
+TEST_CASE("share, goodput and percentiles of a trial are of the same requests", "[tune]") {
+  // A KV cache so small that requests are preempted, and one that is too small for a few.
+  for (const char* cache : {"kv_cache: {num_blocks: 300}\n", "kv_cache: {num_blocks: 90}\n"}) {
+    INFO(cache);
+    const ScenarioFile file = parse_scenario(
+        std::string(kSmallScenario) + cache + "slo: {ttft_ms: 60, itl_ms: 20}\n", "small.yaml", {});
+    const Scenario& scenario = file.variants.front();
+    const TuneWorkloads workloads(scenario, 3);
+    TuneSetting setting(scenario, workloads);
+    for (const double load : {5.0, 40.0, 200.0}) {
+      INFO("load " << load);
+      const TuneTrial trial = setting.run(load, 3 * 20);
+      std::vector<double> ttft_ms, gaps_ms;
+      std::int64_t num_judged = 0;
+      std::int64_t num_good = 0;
+      for (std::size_t seed = 0; seed < 3; ++seed) {
+        const RunRecord record = record_of(scenario, *workloads.at_load(seed, load, 1));
+        for (std::size_t i = record.requests.size() / 5; i < record.requests.size(); ++i) {
+          const RequestRecord& request = record.requests[i];
+          ++num_judged;
+          if (!request.completed()) continue;
+          ttft_ms.push_back(to_ms(request.ttft_ns()));
+          double longest_ms = 0;
+          std::vector<TimeNs> times;
+          for (const TokenRun& run : record.runs_of(i)) {
+            for (std::int32_t s = run.first_step; s <= run.last_step(); ++s) {
+              times.push_back(record.steps[static_cast<std::size_t>(s)].finished_at);
+            }
+          }
+          for (std::size_t t = 1; t < times.size(); ++t) {
+            gaps_ms.push_back(to_ms(times[t] - times[t - 1]));
+            longest_ms = std::max(longest_ms, gaps_ms.back());
+          }
+          num_good += ttft_ms.back() <= 60 && longest_ms <= 20 ? 1 : 0;
+        }
+      }
+      REQUIRE(static_cast<std::int64_t>(trial.good.size()) == num_judged);
+      const double attainment = static_cast<double>(num_good) / static_cast<double>(num_judged);
+      CHECK(trial.attainment == attainment);
+      CHECK(trial.goodput == Approx(attainment * load));
+      CHECK(trial.p99_ttft_ms == Approx(percentile(ttft_ms, 0.99)));
+      CHECK(trial.p99_itl_ms == Approx(percentile(gaps_ms, 0.99)));
+    }
+  }
+}

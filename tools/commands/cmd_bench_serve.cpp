@@ -1,0 +1,393 @@
+// `metronome bench-serve`: puts the load of a scenario on a server and measures what comes back.
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+
+#include "core/base/error.h"
+#include "core/base/file_writer.h"
+#include "core/base/json_text.h"
+#include "core/base/number_text.h"
+#include "core/base/progress.h"
+#include "core/base/wrapped_text.h"
+#include "core/config/config_reader.h"
+#include "core/model/model_catalogue.h"
+#include "core/scenario/scenario.h"
+#include "reports/files/result_folder.h"
+#include "reports/html/report_html.h"
+#include "reports/terminal/table.h"
+#include "reports/terminal/text.h"
+#include "serve/client/bench_serve.h"
+#include "serve/client/server_probe.h"
+#include "study/run/variant_run.h"
+#include "study/run/wall_clock.h"
+#include "tools/commands/cli.h"
+#include "tools/commands/command_options.h"
+#include "tools/commands/run_choice.h"
+
+namespace metronome {
+namespace {
+
+struct ServeOptions {
+  ServerUrl url;
+  std::string scenario;
+  std::vector<std::string> assignments;
+  std::string variant;  // empty: the only one
+  std::string out;      // empty: default_folder()
+  std::optional<std::string> seed_text;
+  std::optional<std::uint64_t> seed;
+  std::string endpoint_name = "completions";
+  LoadEndpoint endpoint = LoadEndpoint::Completions;
+  std::string model;  // as the server calls it; empty: the first it lists
+  std::vector<std::string> headers;
+  std::int64_t max_concurrency = 0;
+  double timeout_s = 3600;
+  TimeNs timeout_ns = 0;
+  bool is_quiet = false;
+  bool wants_json = false;
+  bool wants_detail = false;
+};
+
+constexpr CommandText kText = {
+    .name = "bench-serve",
+    .arguments = "URL --scenario FILE [OPTION...]",
+    .summary =
+        "Sends the requests of a scenario's workload to a server of OpenAI's endpoints (vLLM,\n"
+        "SGLang, ...), each when it is due whatever the server does, and measures TTFT, TPOT, ITL\n"
+        "and E2EL as vLLM's benchmark defines them. The result stands beside a simulated run of "
+        "the\n"
+        "same scenario in `metronome report` and `metronome validate`. Says so when the client,\n"
+        "not the server, was too slow.\n",
+    .examples =
+        "examples:\n"
+        "  metronome bench-serve http://localhost:8000 --scenario scenarios/quickstart.yaml \\\n"
+        "      --variant chunked-512 --out results/measured\n"
+        "  metronome run scenarios/quickstart.yaml --variant chunked-512 --out results/simulated\n"
+        "  metronome report results/simulated results/measured --out both.html\n"
+        "\n"
+        "OPENAI_API_KEY, where it is set, is sent as vLLM's benchmark sends it, and nowhere kept.\n"
+        "exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted; results are written\n"
+        "whole, with exit code 0, or not at all\n",
+    .file_name = "URL",
+    .file_kind = "server's URL"};
+
+LoadEndpoint endpoint_of(const std::string& name) {
+  if (name == "completions") return LoadEndpoint::Completions;
+  if (name == "chat") return LoadEndpoint::Chat;
+  constexpr std::string_view kNames[] = {"completions", "chat"};
+  throw UsageError("--endpoint: '" + name + "' is no endpoint" + did_you_mean(name, kNames) +
+                   "; allowed: completions, chat");
+}
+
+TimeNs timeout_of(double seconds) {
+  constexpr double kMost = 7 * 24 * 3600;
+  if (seconds > 0 && seconds <= kMost) return static_cast<TimeNs>(seconds * 1e9);
+  throw UsageError("--timeout: is out of range; allowed: more than 0 to 604800 seconds");
+}
+
+// A header that is sent with every request; `where` is where the user gave it.
+void check_header(const std::string& header, const std::string& where) {
+  const std::size_t colon = header.find(':');
+  bool is_plain = colon != std::string::npos && colon > 0;
+  for (std::size_t i = 0; i < header.size(); ++i) {
+    const bool is_control = static_cast<unsigned char>(header[i]) < ' ' || header[i] == '\x7f';
+    is_plain = is_plain && !is_control && (i >= colon || header[i] != ' ');
+  }
+  if (is_plain) return;
+  throw UsageError(where + ": is no header; allowed: one line NAME: VALUE");
+}
+
+OptionList option_list(ServeOptions& options) {
+  return {
+      {"scenario FILE", &options.scenario,
+       "the scenario whose workload is sent, and whose SLO is applied; its seed draws the same "
+       "requests as in a simulation"},
+      {"set KEY=VALUE", &options.assignments,
+       "override a key (see `metronome list keys`); repeatable"},
+      {"variant NAME", &options.variant,
+       "the variant that the server is set up as; needed where the scenario has several"},
+      {"out DIR", &options.out,
+       "folder of the results, replaced if it holds nothing but an earlier one; unless given "
+       "results/SCENARIO.http, and .NAME for a --variant"},
+      {"seed N", &options.seed_text, "override the scenario's seed"},
+      {"endpoint NAME (=completions)", &options.endpoint_name,
+       "completions (prompts as token ids) or chat (as text of as many words)"},
+      {"model NAME", &options.model,
+       "the model to ask for; unless given the first that /v1/models lists"},
+      {"header NAME:VALUE", &options.headers, "send this header with every request; repeatable"},
+      {"max-concurrency N", &options.max_concurrency,
+       "at most so many requests on the way; the others wait in the client, which counts as a "
+       "delay of their sending and not into TTFT, as in vLLM's benchmark"},
+      {"timeout S (=3600)", &options.timeout_s, "give a request up after so many seconds"},
+      {"save-detailed", &options.wants_detail,
+       "write vllm.json, too, as `vllm bench serve --save-result --save-detailed` does"},
+      {"json", &options.wants_json,
+       "print the summary as JSON, and nothing else, on standard output"},
+      {"quiet,q", &options.is_quiet, "print only errors and warnings"},
+  };
+}
+
+// Nothing when help was asked for and printed.
+std::optional<ServeOptions> parse(const Arguments& arguments) {
+  ServeOptions options;
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return std::nullopt;
+  options.url = parse_server_url(line->file());
+  if (options.scenario.empty()) {
+    throw UsageError("--scenario: is missing; allowed: the path of a scenario file");
+  }
+  if (line->has("out") && options.out.empty()) {
+    throw UsageError("--out: is empty; allowed: a folder for the results");
+  }
+  if (options.seed_text) options.seed = parse_seed(*options.seed_text);
+  if (line->has("max-concurrency") &&
+      (options.max_concurrency < 1 || options.max_concurrency > 1'000'000)) {
+    throw UsageError("--max-concurrency: is out of range; allowed: 1 to 1000000");
+  }
+  options.endpoint = endpoint_of(options.endpoint_name);
+  options.timeout_ns = timeout_of(options.timeout_s);
+  for (const std::string& header : options.headers) check_header(header, "--header");
+  if (const char* key = std::getenv("OPENAI_API_KEY"); key != nullptr && *key != '\0') {
+    options.headers.push_back("Authorization: Bearer " + std::string(key));
+    check_header(options.headers.back(), "OPENAI_API_KEY");
+  }
+  return options;
+}
+
+// The one variant that the server is set up as.
+Scenario chosen_scenario(const ScenarioFile& file, const ServeOptions& options) {
+  std::vector<std::string> names;
+  if (!options.variant.empty()) names.push_back(options.variant);
+  std::vector<Scenario> chosen = chosen_variants(file, names);
+  if (chosen.size() == 1) return std::move(chosen.front());
+  std::vector<std::string_view> known;
+  for (const Scenario& scenario : file.variants) known.push_back(scenario.name);
+  throw UsageError("--variant: " + file.path + " has " + std::to_string(known.size()) +
+                   " variants, and a server is one of them; allowed: " + join_names(known));
+}
+
+struct Target {
+  ServerAddress address;
+  std::string model;
+  std::string version;  // empty: the server does not say
+};
+
+// Finds the server, and what it says of itself.
+Target find_target(const ServeOptions& options) {
+  constexpr TimeNs kPatience = 30 * kNsPerSecond;
+  Target target;
+  target.address = reach_server(options.url, kPatience, throw_if_interrupted);
+  const auto ask = [&](std::string_view path) {
+    return http_get(options.url, target.address, path, options.headers, kPatience,
+                    throw_if_interrupted);
+  };
+  target.model = options.model;
+  if (target.model.empty()) {
+    const HttpAnswer models = ask("/v1/models");
+    target.model = first_model(models);
+    if (target.model.empty()) {
+      throw std::runtime_error(options.url.text() + "/v1/models: HTTP " +
+                               std::to_string(models.status) +
+                               " without a model; allowed: a server of OpenAI's endpoints, or the "
+                               "name of its model as --model");
+    }
+  }
+  try {
+    target.version = server_version(ask("/version"));
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const std::runtime_error&) {
+    // Not every server has it.
+  }
+  return target;
+}
+
+std::string server_json(const ServeOptions& options, const Target& target) {
+  JsonText json(JsonText::Style::Indented);
+  const auto or_null = [&json](const char* name, const std::string& text) {
+    json.key(name);
+    text.empty() ? json.null() : json.value(text);
+  };
+  json.begin_object();
+  json.field("url", options.url.text());
+  json.field("endpoint", path_of(options.endpoint));
+  json.field("model", target.model);
+  or_null("version", target.version);
+  json.end_object();
+  return std::string(json.view());
+}
+
+RunInfo info_of(const ServeOptions& options, const Target& target, const ScenarioFile& file,
+                const Scenario& scenario, const Workload& workload, const ModelConfig& model) {
+  RunInfo info = scenario_info(scenario, workload);
+  info.scenario = printable(file.name);
+  info.description = printable(file.description);
+  info.backend = kHttpBackend;
+  info.endpoint_type = options.endpoint == LoadEndpoint::Chat ? "openai-chat" : "openai";
+  info.date = date_text();
+  info.model = model.name;
+  info.hardware = options.url.text();
+  info.policy = "server";  // its own: what the scenario says of it is in `config`
+  if (options.max_concurrency > 0) info.max_concurrency = options.max_concurrency;
+  info.server_json = server_json(options, target);
+  return info;
+}
+
+Workload drawn_workload(const Scenario& scenario, const ModelConfig& model) {
+  Workload workload = make_workload(scenario.workload, scenario.seed);
+  if (workload.mode == ArrivalMode::Steps) {
+    throw ConfigError(scenario.location_of("workload.arrivals.process").to_string() +
+                      ": workload.arrivals.process: arrivals at engine steps cannot be sent to a "
+                      "server; allowed: any other process");
+  }
+  if (workload.requests.empty()) throw ConfigError("the workload has no request; allowed: one");
+  const std::string error = workload.token_id_error(model.vocab_size);
+  if (!error.empty()) throw ConfigError(error);
+  return workload;
+}
+
+void print_header(std::ostream& out, const ServeOptions& options, const Target& target,
+                  const ScenarioFile& file, const Scenario& scenario, const Workload& workload) {
+  const auto tell = [&out](const std::string& name, const std::string& text) {
+    out << name << std::string(12 - name.size(), ' ') << wrapped(text, 12, output_columns());
+  };
+  tell("scenario", one_line(file.path + (file.description.empty() ? "" : ": " + file.description)));
+  tell("server",
+       one_line(options.url.text() + std::string(path_of(options.endpoint)) + ", model " +
+                target.model + (target.version.empty() ? "" : ", version " + target.version)));
+  tell("seed", std::to_string(scenario.seed));
+  tell("workload", grouped_text(static_cast<std::int64_t>(workload.requests.size())) +
+                       " requests, " + grouped_text(workload.total_prompt_tokens()) +
+                       " prompt tokens, " + grouped_text(workload.total_output_tokens()) +
+                       " output tokens");
+  out << '\n' << std::flush;
+}
+
+void warn_of_file_limit(const Workload& workload, const ServeOptions& options) {
+  const std::int64_t limit = raise_open_file_limit();
+  const std::int64_t wanted = connections_wanted(workload, options.max_concurrency) + 32;
+  if (limit >= wanted) return;
+  std::cerr << "warning: the process may open " << limit << " files, and " << wanted
+            << " connections may be needed; a higher `ulimit -Hn` gives room\n";
+}
+
+struct Loaded {
+  LoadResult load;
+  VariantOutcome outcome;
+  ClientHealth health;
+};
+
+Loaded run_scenario(const ServeOptions& options, const Target& target, const Scenario& scenario,
+                    const Workload& workload, const ModelConfig& model, RunInfo info) {
+  ProgressBar bar(!options.is_quiet);
+  bar.start(scenario.name);
+  const LoadRequestOptions request_options{options.url,   options.endpoint, target.model,
+                                           scenario.seed, model.vocab_size, options.headers};
+  LoadRequestQueue texts(
+      workload.requests.size(),
+      [&](std::size_t i) { return load_request_text(workload, i, request_options); },
+      throw_if_interrupted);
+  LoadOptions load_options;
+  load_options.address = target.address;
+  load_options.max_concurrency = options.max_concurrency;
+  load_options.timeout_ns = options.timeout_ns;
+  load_options.on_tick = [&](std::size_t num_ended) {
+    bar.update(num_ended, workload.requests.size());
+    throw_if_interrupted();
+    throw_if_output_failed();
+  };
+  // The kernel rounds waits up to this; the default of 50 us is a part of an ITL.
+  prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  Loaded loaded;
+  const WallClock clock;
+  loaded.load = run_load(workload, texts, clock, load_options);
+  bar.clear();
+  throw_if_interrupted();
+  loaded.outcome.record = record_of_load(workload, loaded.load, options.endpoint);
+  loaded.outcome.result.summary = summarize(loaded.outcome.record, {scenario.slo, 0});
+  loaded.health = client_health(loaded.load, loaded.outcome.result.summary);
+  info.client_json = client_json(loaded.health);
+  loaded.outcome.result.info = std::move(info);
+  loaded.outcome.warnings = load_warnings(workload, loaded.load, options.endpoint);
+  for (std::string& warning : client_warnings(loaded.health)) {
+    loaded.outcome.warnings.push_back(std::move(warning));
+  }
+  return loaded;
+}
+
+void write_files(const Loaded& loaded, const Scenario& scenario, const ServeOptions& options,
+                 const std::string& summary, ResultFolder& folder) {
+  const VariantOutcome& outcome = loaded.outcome;
+  ResultsConfig wanted = scenario.results;
+  wanted.steps = wanted.trace = wanted.outputs = false;  // a client sees none of them
+  write_variant(outcome, wanted, folder, {});
+  if (wanted.report) {
+    ReportBuilder report(1);
+    report.add(outcome.result.info, result_json(outcome.result),
+               [&]() -> const RunRecord& { return outcome.record; });
+    folder.write(kReportFile, report.html());
+  }
+  if (options.wants_detail) {
+    JsonText flat;
+    flat.begin_object();
+    append_flat_fields(outcome.result, flat);
+    flat.end_object();
+    folder.write(kVllmFile,
+                 vllm_detailed_json(std::string(flat.view()), outcome.record, loaded.load));
+  }
+  folder.write(kSummaryFile, summary);
+}
+
+std::string health_text(const ClientHealth& health) {
+  return "sends late p50 " + grouped_text(health.send_late.p50_ms, 3) + " ms, p99 " +
+         grouped_text(health.send_late.p99_ms, 3) + " ms; loop lag p99 " +
+         grouped_text(health.loop_lag.p99_ms, 3) + " ms; busy " +
+         grouped_text(100 * health.cpu_share, 1) + " % of a processor, at most " +
+         grouped_text(100 * health.busiest_second, 1) + " % of a second";
+}
+
+}  // namespace
+
+int bench_serve_command(const Arguments& arguments) {
+  const std::optional<ServeOptions> parsed = parse(arguments);
+  if (!parsed) return kExitDone;
+  const ServeOptions& options = *parsed;
+  const ScenarioFile file = load_scenario(options.scenario, options.assignments, options.seed);
+  const Scenario scenario = chosen_scenario(file, options);
+  const ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
+  const Workload workload = drawn_workload(scenario, model);
+  const std::string out =
+      !options.out.empty()
+          ? options.out
+          : default_folder(options.scenario, kHttpBackend, {scenario}, options.variant.empty());
+  catch_signals();
+  ResultFolder folder(out);
+  const Target target = find_target(options);
+  std::ostream& text = text_stream(options.is_quiet, options.wants_json);
+  print_header(text, options, target, file, scenario, workload);
+  throw_if_output_failed();
+  warn_of_file_limit(workload, options);
+
+  const Loaded loaded = run_scenario(options, target, scenario, workload, model,
+                                     info_of(options, target, file, scenario, workload, model));
+  for (const std::string& warning : loaded.outcome.warnings) {
+    std::cerr << "warning: " << scenario.name << ": " << warning << '\n';
+  }
+  const RunResult results[] = {loaded.outcome.result};
+  const std::string summary = summary_json(results);
+  write_files(loaded, scenario, options, summary, folder);
+  throw_if_interrupted();
+  folder.commit();
+
+  if (options.wants_json) std::cout << summary;
+  const bool is_terminal = is_capable_terminal(options.wants_json ? STDERR_FILENO : STDOUT_FILENO);
+  const bool use_color = is_terminal && std::getenv("NO_COLOR") == nullptr;
+  text << render_table(results, {use_color}) << "client: " << health_text(loaded.health)
+       << "\n\nresults: " << printable(out) << '\n';
+  return kExitDone;
+}
+
+}  // namespace metronome

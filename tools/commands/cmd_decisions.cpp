@@ -1,0 +1,111 @@
+// `metronome decisions`: what the core decides on recorded workloads, written or compared.
+#include <algorithm>
+#include <iostream>
+#include <optional>
+
+#include "core/config/config_reader.h"
+#include "study/decisions/decisions.h"
+#include "tools/commands/cli.h"
+#include "tools/commands/command_options.h"
+
+namespace metronome {
+namespace {
+
+struct DecisionOptions {
+  std::string engine;
+  std::string cases;
+  bool is_check = false;
+};
+
+constexpr const char* kExamples =
+    "examples:\n"
+    "  metronome decisions --engine vllm tests/goldens/vllm_v1_sync.jsonl --check\n"
+    "  metronome decisions --engine nano_vllm tests/goldens/nano_vllm.jsonl > own.jsonl\n"
+    "\n"
+    "A case is one line of JSON: {\"seed\", \"config\", \"requests\", \"steps\"}; without --check "
+    "the\n"
+    "steps may be left out. tests/goldens/README.md tells more.\n"
+    "\n"
+    "exit codes: 0 done, or all cases identical; 1 some differ; 2 bad input\n";
+
+OptionList option_list(DecisionOptions& options) {
+  static const std::string engines = "whose decisions: " + join_names(decision_engines());
+  return {
+      {"engine NAME", &options.engine, engines.c_str()},
+      {"check", &options.is_check,
+       "compare with the recorded steps, and print where a case first differs"},
+  };
+}
+
+void require_engine(const std::string& engine) {
+  const auto known = decision_engines();
+  const std::string allowed = "; allowed: " + join_names(known);
+  if (engine.empty()) throw UsageError("decisions: give an engine with --engine" + allowed);
+  if (std::find(known.begin(), known.end(), engine) != known.end()) return;
+  throw UsageError("--engine: unknown engine '" + engine + "'" + did_you_mean(engine, known) +
+                   allowed);
+}
+
+constexpr CommandText kText = {
+    .name = "decisions",
+    .arguments = "--engine NAME CASES.jsonl [--check]",
+    .summary =
+        "Runs the scheduling policy that reproduces an engine on recorded cases, and\n"
+        "writes each case with its own steps, or compares them with the engine's.\n",
+    .examples = kExamples,
+    .file_name = "CASES.jsonl",
+    .file_kind = "file of cases"};
+
+// Nothing when help was asked for and printed.
+std::optional<DecisionOptions> parse(const Arguments& arguments) {
+  DecisionOptions options;
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return std::nullopt;
+  require_engine(options.engine);
+  options.cases = line->file();
+  return options;
+}
+
+// A text of at most 200 characters: all of it, or what is around `position`.
+std::string excerpt(const std::string& text, std::size_t position) {
+  constexpr std::size_t kMaxLength = 200;
+  if (text.empty()) return "nothing";
+  if (text.size() <= kMaxLength) return text;
+  const std::size_t half = kMaxLength / 2;
+  const std::size_t begin =
+      std::min(position > half ? position - half : 0, text.size() - kMaxLength);
+  const bool is_end = begin + kMaxLength == text.size();
+  return (begin > 0 ? "..." : "") + text.substr(begin, kMaxLength) + (is_end ? "" : "...");
+}
+
+void print_difference(const std::string& file, const DecisionDifference& difference) {
+  const std::string& expected = difference.expected;
+  const std::string& got = difference.got;
+  const auto first = std::mismatch(expected.begin(), expected.end(), got.begin(), got.end()).first;
+  const auto position = static_cast<std::size_t>(first - expected.begin());
+  std::cout << printable(file + ":" + std::to_string(difference.line) + ": seed " +
+                         std::to_string(difference.seed) + ", step " +
+                         std::to_string(difference.step) + ", " + difference.field + ": expected " +
+                         excerpt(expected, position) + ", got " + excerpt(got, position))
+            << '\n';
+}
+
+}  // namespace
+
+int decisions_command(const Arguments& arguments) {
+  const std::optional<DecisionOptions> options = parse(arguments);
+  if (!options) return kExitDone;
+  if (!options->is_check) {
+    write_decisions(options->engine, options->cases, std::cout);
+    return kExitDone;
+  }
+  const DecisionCheck check = check_decisions(options->engine, options->cases);
+  for (const DecisionDifference& difference : check.differences) {
+    print_difference(options->cases, difference);
+  }
+  std::cout << check.num_cases - check.differences.size() << " of " << check.num_cases
+            << " cases identical\n";
+  return check.differences.empty() ? kExitDone : kExitRunFailed;
+}
+
+}  // namespace metronome

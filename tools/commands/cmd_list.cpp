@@ -1,0 +1,238 @@
+// `metronome list`: what scenarios can name, and which keys they may hold.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "core/base/error.h"
+#include "core/base/number_text.h"
+#include "core/base/wrapped_text.h"
+#include "core/config/config_reader.h"
+#include "core/engine/policy_registry.h"
+#include "core/model/model_catalogue.h"
+#include "core/scenario/scenario.h"
+#include "reports/terminal/text.h"
+#include "sim/cost/cost_model_file.h"
+#include "sim/cost/hardware_catalogue.h"
+#include "tools/commands/cli.h"
+
+namespace metronome {
+namespace {
+
+using Row = std::vector<std::string>;
+
+// "3.21 G", "134.5 M": three digits or a little more.
+std::string scaled_text(std::int64_t number, const char* giga, const char* mega) {
+  const auto value = static_cast<double>(number);
+  return value >= 1e9 ? fixed_text(value / 1e9, 2) + giga : fixed_text(value / 1e6, 1) + mega;
+}
+
+void list_models(const Arguments&) {
+  std::vector<Row> rows = {
+      {"model", "parameters", "layers", "heads/kv", "weights", "KV kB/token", "context"}};
+  for (const ModelConfig& model : all_models()) {
+    rows.push_back({model.name, scaled_text(model.n_params(), " B", " M"),
+                    std::to_string(model.n_layers),
+                    std::to_string(model.n_heads) + "/" + std::to_string(model.n_kv_heads),
+                    scaled_text(model.weight_bytes(), " GB", " MB"),
+                    fixed_text(static_cast<double>(model.kv_bytes_per_token()) / 1e3, 1),
+                    std::to_string(model.max_position_embeddings)});
+  }
+  std::cout << aligned_rows(rows);
+  std::cout << "\n`model:` may also be the path of a Hugging Face config.json or its folder.\n";
+}
+
+void list_hardware(const Arguments&) {
+  std::vector<Row> rows = {{"hardware", "bf16 TFLOP/s", "memory GB/s", "memory GiB", "link GB/s"}};
+  for (const HardwareSpec& hardware : all_hardware()) {
+    rows.push_back({hardware.name, fixed_text(hardware.peak_flops / 1e12, 0),
+                    fixed_text(hardware.peak_bandwidth / 1e9, 0),
+                    fixed_text(static_cast<double>(hardware.memory_bytes) / (1 << 30), 1),
+                    fixed_text(hardware.link_bandwidth / 1e9, 0)});
+  }
+  std::cout << aligned_rows(rows);
+}
+
+void list_cost_models(const Arguments&) {
+  std::vector<Row> rows = {{"cost model", "kind", "hardware", "model", "TP", "engine", "source"}};
+  for (const std::string& name : cost_model_names()) {
+    const CostModelFile file = find_cost_model_file(name, {});
+    rows.push_back({name, file.kind, file.hardware, file.model,
+                    std::to_string(file.tensor_parallel_size), file.engine, file.source});
+  }
+  std::cout << aligned_rows(rows);
+  std::cout
+      << "\n`cost_model.file:` may also be the path of a file that `metronome calibrate` wrote: "
+         "of kind\nprofile (--import), fitted (--from), corrected (--from a request log), or "
+         "replay "
+         "(--from RUN --kind\nreplay).\n";
+}
+
+// The default that a scenario with this policy gets.
+std::string default_of(const DocumentedKey& key, const PolicyInfo& policy) {
+  if (key.key == "scheduler.max_num_batched_tokens") {
+    return policy.default_token_budget == kWholeModelLength
+               ? "auto: max_model_len"
+               : std::to_string(policy.default_token_budget);
+  }
+  std::string text = key.default_value;
+  std::erase(text, '"');
+  return text;
+}
+
+std::string prefix_caching_text(PrefixCaching caching) {
+  switch (caching) {
+    case PrefixCaching::Never: return "no";
+    case PrefixCaching::Optional: return "yes, unless kv_cache.enable_prefix_caching is false";
+    case PrefixCaching::Always: return "always";
+  }
+  return {};
+}
+
+void print_policy(const PolicyInfo& policy, const std::vector<DocumentedKey>& documented) {
+  constexpr std::size_t kIndent = 4;
+  const std::string indent(kIndent, ' ');
+  std::cout << policy.name << '\n' << indent << wrapped(std::string(policy.summary), kIndent);
+  std::cout << indent << wrapped("reproduces: " + std::string(policy.source), kIndent);
+  std::cout << indent << "prefix caching: " << prefix_caching_text(policy.prefix_caching) << '\n';
+  if (policy.host_gap) {
+    std::cout << indent
+              << wrapped("host gap between steps, unless known otherwise: " +
+                             fixed_text(policy.host_gap->us, 0) + " us (" +
+                             std::string(policy.host_gap->source) + ")",
+                         kIndent);
+  }
+  std::vector<Row> rows;
+  for (const std::string_view key : policy.keys) {
+    const auto found = std::find_if(
+        documented.begin(), documented.end(),
+        [&](const DocumentedKey& entry) { return entry.key == "scheduler." + std::string(key); });
+    METRONOME_CHECK(found != documented.end(), "a policy reads keys that exist");
+    rows.push_back({indent + "  " + std::string(key), default_of(*found, policy)});
+  }
+  if (!rows.empty()) std::cout << indent << "keys of scheduler, and their defaults:\n";
+  std::cout << aligned_rows(rows);
+}
+
+void list_policies(const Arguments& arguments) {
+  const std::vector<DocumentedKey> documented = documented_scenario_keys();
+  std::vector<std::string_view> names;
+  bool is_found = false;
+  for (const PolicyInfo& policy : all_policies()) {
+    names.push_back(policy.name);
+    if (!arguments.empty() && arguments.front() != policy.name) continue;
+    print_policy(policy, documented);
+    is_found = true;
+  }
+  if (is_found) return;
+  throw UsageError("list policies: unknown policy '" + arguments.front() + "'" +
+                   did_you_mean(arguments.front(), names) + " (see `metronome list policies`)");
+}
+
+// One that cannot be read does not hide the others.
+std::string scenario_summary(const std::string& path) {
+  try {
+    return one_line(load_scenario(path, {}, std::nullopt).description);
+  } catch (const ConfigError& error) {
+    return std::string("(no scenario: ") + error.what() + ")";
+  }
+}
+
+void list_scenarios(const Arguments& arguments) {
+  namespace fs = std::filesystem;
+  const fs::path folder = arguments.empty() ? "scenarios" : arguments.front();
+  std::error_code error;
+  std::vector<fs::path> paths;
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().extension() == ".yaml") paths.push_back(it->path());
+  }
+  if (error) {
+    throw UsageError("list scenarios: cannot read folder '" + folder.string() +
+                     "': " + error.message());
+  }
+  std::sort(paths.begin(), paths.end());
+  std::vector<Row> rows;
+  for (const fs::path& path : paths) {
+    rows.push_back({printable(path.string()), scenario_summary(path.string())});
+  }
+  std::cout << aligned_rows(rows);
+}
+
+void list_keys(const Arguments& arguments) {
+  const std::string section = arguments.empty() ? "" : arguments.front();
+  std::vector<DocumentedKey> keys = documented_scenario_keys();
+  std::erase_if(keys, [&section](const DocumentedKey& key) {
+    return !section.empty() && key.key != section && !key.key.starts_with(section + ".");
+  });
+  if (keys.empty()) {
+    throw UsageError("list keys: no scenario key '" + section + "' (see `metronome list keys`)");
+  }
+  std::size_t width = 0;
+  for (const DocumentedKey& key : keys) width = std::max(width, key.key.size());
+  for (const DocumentedKey& key : keys) {
+    std::cout << key.key << std::string(width - key.key.size() + 2, ' ')
+              << wrapped(key.doc, width + 2) << std::string(width + 2, ' ')
+              << wrapped(key.type + ": " + key.allowed + "; default " + key.default_value,
+                         width + 2);
+  }
+}
+
+struct Topic {
+  std::string_view name;
+  std::string_view summary;
+  std::string_view argument;  // what may follow the name
+  void (*print)(const Arguments& arguments);
+};
+
+constexpr Topic kTopics[] = {
+    {"models", "models by name", "", list_models},
+    {"hardware", "GPUs by name", "", list_hardware},
+    {"costs", "measured cost models by name", "", list_cost_models},
+    {"policies", "scheduling policies, what they reproduce, their keys and defaults", "[POLICY]",
+     list_policies},
+    {"scenarios", "scenario files below a folder (default: scenarios)", "[FOLDER]", list_scenarios},
+    {"keys", "scenario keys, all or those of a section", "[SECTION]", list_keys},
+};
+
+void print_help(std::ostream& out) {
+  out << "usage: metronome list TOPIC\n\ntopics:\n";
+  for (const Topic& topic : kTopics) {
+    const std::string name = std::string(topic.name) + " " + std::string(topic.argument);
+    out << "  " << name << std::string(21 - name.size(), ' ') << topic.summary << '\n';
+  }
+  out << "\nexamples:\n"
+         "  metronome list models\n"
+         "  metronome list policies vllm\n"
+         "  metronome list keys scheduler\n";
+}
+
+}  // namespace
+
+int list_command(const Arguments& arguments) {
+  if (arguments.empty()) {
+    print_help(std::cerr);
+    return kExitBadInput;
+  }
+  if (std::any_of(arguments.begin(), arguments.end(),
+                  [](const std::string& word) { return word == "--help" || word == "-h"; })) {
+    print_help(std::cout);
+    return kExitDone;
+  }
+  std::vector<std::string_view> known;
+  for (const Topic& topic : kTopics) {
+    if (topic.name != arguments.front()) {
+      known.push_back(topic.name);
+      continue;
+    }
+    const Arguments rest(arguments.begin() + 1, arguments.end());
+    if (rest.size() > (topic.argument.empty() ? 0u : 1u)) {
+      throw UsageError("list " + arguments.front() + ": unexpected argument '" + rest.back() + "'");
+    }
+    topic.print(rest);
+    return kExitDone;
+  }
+  throw UsageError("list: unknown topic '" + arguments.front() + "'" +
+                   did_you_mean(arguments.front(), known) + " (see `metronome list --help`)");
+}
+
+}  // namespace metronome

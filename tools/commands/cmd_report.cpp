@@ -1,0 +1,120 @@
+// `metronome report`: writes report.html again from result folders, also of several runs at once.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <optional>
+#include <system_error>
+
+#include "core/base/error.h"
+#include "core/base/file_writer.h"
+#include "core/base/progress.h"
+#include "core/config/config_reader.h"
+#include "reports/files/result_reader.h"
+#include "reports/html/report_html.h"
+#include "reports/terminal/text.h"
+#include "tools/commands/cli.h"
+#include "tools/commands/command_options.h"
+
+namespace metronome {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr CommandText kText = {
+    .name = "report",
+    .arguments = "DIR... [OPTION...]",
+    .summary =
+        "Writes report.html from result folders: figures, table, formulas and configurations in\n"
+        "one file that needs no network. Several folders are compared in one report; a simulated\n"
+        "and a measured run of the same variant, model and workload are set side by side. Of more\n"
+        "than eight runs, eight are drawn in detail; the report says which, and why.\n",
+    .examples =
+        "examples:\n"
+        "  metronome report results/quickstart\n"
+        "  metronome report results/quickstart/chunked-512 results/policies --out both.html\n",
+    .file_name = "DIR",
+    .file_kind = "result folder",
+    .files = FileCount::OneOrMore};
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// A report replaces a report, and nothing else; nor one that draws what the runs have no record of
+// any more.
+void check_replaceable(const std::string& path, bool is_detailed) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    throw UsageError("--out: " + path + " is a folder; allowed: the path of a file");
+  }
+  const fs::path folder = fs::path(path).parent_path();
+  if (!folder.empty() && !fs::is_directory(folder, error)) {
+    throw UsageError("--out: " + path + ": no such folder: " + folder.string() +
+                     "; allowed: a file in a folder that exists");
+  }
+  if (!fs::exists(path, error)) return;
+  const std::string text = text_of(path);
+  if (!text.starts_with("<!DOCTYPE html>") ||
+      text.find('"' + std::string(kResultSchemaKey) + '"') == std::string::npos) {
+    throw UsageError("--out: " + path +
+                     " exists and is no report; allowed: a report, or a file that does not exist");
+  }
+  if (!is_detailed && text.find("\"detail\":{") != std::string::npos) {
+    throw UsageError("--out: " + path + " draws steps and requests of runs that have no " +
+                     std::string(kStepsFile) + " or " + std::string(kRequestsFile) +
+                     " to draw them from anew; allowed: another file, or results.steps: true and "
+                     "results.requests: true in the scenario");
+  }
+}
+
+}  // namespace
+
+int report_command(const Arguments& arguments) {
+  std::string out;
+  const OptionList option_list = {
+      {"out FILE", &out,
+       "the file to write, replaced if it is a report; unless given DIR/report.html, and for "
+       "several folders report.html in the current one"},
+  };
+  const auto line = parse_command(kText, option_list, arguments);
+  if (!line) return kExitDone;
+  if (line->has("out") && out.empty()) {
+    throw UsageError("--out: is empty; allowed: a file for the report");
+  }
+  if (out.empty()) {
+    const std::string name(kReportFile);
+    out = line->files.size() == 1 ? (fs::path(line->file()) / name).string() : name;
+  }
+  std::vector<std::string> folders;
+  for (const std::string& path : line->files) {
+    for (std::string& folder : result_folders(path)) folders.push_back(std::move(folder));
+  }
+  const auto num_recorded = std::count_if(folders.begin(), folders.end(), has_record);
+  check_replaceable(out, num_recorded > 0);
+  catch_signals();
+  ReportBuilder report(folders.size());
+  for (const std::string& folder : folders) {
+    throw_if_interrupted();
+    std::optional<StoredRun> run;
+    ReportBuilder::GetRecord record;
+    if (has_record(folder)) {
+      record = [&]() -> const RunRecord& { return run.emplace(read_result(folder)).record; };
+    }
+    report.add(read_result_info(folder), text_of((fs::path(folder) / kResultFile).string()),
+               record);
+  }
+  replace_file(out, report.html());
+  std::cout << "report: " << printable(out) << ", " << folders.size()
+            << (folders.size() == 1 ? " run" : " runs");
+  if (num_recorded == 0) {
+    std::cout << ", figures of single steps and requests left out (no " << kStepsFile << " and "
+              << kRequestsFile << ')';
+  }
+  std::cout << '\n';
+  return kExitDone;
+}
+
+}  // namespace metronome

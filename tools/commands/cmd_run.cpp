@@ -1,0 +1,285 @@
+// `metronome run`: runs every variant of a scenario on a backend and writes the results.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/number_text.h"
+#include "core/base/progress.h"
+#include "core/base/wrapped_text.h"
+#include "core/scenario/scenario.h"
+#include "reports/files/result_folder.h"
+#include "reports/files/step_log.h"
+#include "reports/html/report_html.h"
+#include "reports/terminal/table.h"
+#include "reports/terminal/text.h"
+#include "study/run/variant_run.h"
+#include "tools/commands/cli.h"
+#include "tools/commands/command_options.h"
+#include "tools/commands/run_choice.h"
+
+namespace metronome {
+namespace {
+
+struct RunOptions {
+  std::string scenario;
+  std::vector<std::string> assignments;
+  std::vector<std::string> variants;  // names; empty = all
+  std::string out;                    // empty = default_folder()
+  std::optional<std::string> seed_text;
+  std::optional<std::uint64_t> seed;
+  std::string backend = "sim";
+  bool is_quiet = false;
+  bool is_verbose = false;
+  bool wants_json = false;
+  bool wants_step_log = false;
+};
+
+constexpr const char* kExamples =
+    "examples:\n"
+    "  metronome run scenarios/quickstart.yaml\n"
+    "  metronome run scenarios/quickstart.yaml --set workload.arrivals.rate=20 --out results/fast\n"
+    "  metronome run scenarios/quickstart.yaml --variant unchunked --trace-steps\n"
+    "  metronome run scenarios/policies.yaml --set variants.static.scheduler.batch_wait_ms=200\n"
+    "  metronome run scenarios/policies.yaml --json | python3 -m json.tool\n"
+    "  metronome run scenarios/quickstart.yaml --backend=cpu\n"
+    "\n"
+    "exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted (129 by SIGHUP, 143 by\n"
+    "SIGTERM); results are written whole, with exit code 0, or not at all\n";
+
+OptionList option_list(RunOptions& options) {
+  return {
+      {"set KEY=VALUE", &options.assignments,
+       "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable"},
+      {"backend NAME", &options.backend,
+       "what runs it: sim (a cost model of `hardware`, the default), cpu (the model itself, on "
+       "this machine's processors) or cuda"},
+      {"variant NAME", &options.variants, "run only this variant; repeatable"},
+      {"out DIR", &options.out,
+       "folder of the results, replaced if it holds nothing but an earlier one; unless given "
+       "results/SCENARIO, its path below the last folder named scenarios or else its name, with "
+       ".BACKEND for a --backend other than sim and .NAME for each --variant"},
+      {"seed N", &options.seed_text, "override the scenario's seed"},
+      {"json", &options.wants_json,
+       "print the summary as JSON, and nothing else, on standard output"},
+      {"trace-steps", &options.wants_step_log, "print every step as it is made"},
+      {"quiet,q", &options.is_quiet, "print only errors"},
+      {"verbose,v", &options.is_verbose, "print the resolved configuration"},
+  };
+}
+
+constexpr CommandText kText = {
+    .name = "run",
+    .arguments = "SCENARIO [OPTION...]",
+    .summary =
+        "Runs every variant of a scenario file, simulated or for real, prints a table that\n"
+        "compares them, and writes their results.\n",
+    .examples = kExamples,
+    .file_name = "SCENARIO",
+    .file_kind = "scenario file"};
+
+// Nothing when help was asked for and printed.
+std::optional<RunOptions> parse(const Arguments& arguments) {
+  RunOptions options;
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return std::nullopt;
+  options.scenario = line->file();
+  check_backend(options.backend);
+  if (line->has("out") && options.out.empty()) {
+    throw UsageError("--out: is empty; allowed: a folder for the results");
+  }
+  if (options.wants_step_log && options.is_quiet) {
+    throw UsageError("--trace-steps: prints what --quiet forbids; allowed: one of them");
+  }
+  if (options.seed_text) options.seed = parse_seed(*options.seed_text);
+  return options;
+}
+
+// A folder that cannot be made is found out before the run, and is the user's to change.
+ResultFolder open_result_folder(const std::string& path) {
+  try {
+    return ResultFolder(path);
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+// "policy=chunked order=fcfs prefill_chunk_size=512".
+std::string scheduler_text(const Scenario& scenario) {
+  const auto config = Json::parse(scenario.to_json());
+  std::string text;
+  for (const auto& [key, value] : config.at("scheduler").items()) {
+    text += (text.empty() ? "" : " ") + key + "=";
+    text += value.is_string() ? value.get<std::string>() : value.dump();
+  }
+  return text;
+}
+
+// "llama-3.2-3b on h200, 64 sequences, 68,609 KV blocks of 16 tokens".
+std::string engine_text(const PreparedVariant& variant) {
+  const EngineSetup& setup = variant.run->setup;
+  return variant.run->model.name + " on " + variant.run->device + ", " +
+         std::to_string(setup.max_num_seqs) + " sequences, " +
+         grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
+         std::to_string(setup.kv_cache.block_size) + " tokens";
+}
+
+std::string workload_text(const PreparedVariant& variant) {
+  const Workload& workload = *variant.workload;
+  std::string text = grouped_text(static_cast<std::int64_t>(workload.requests.size())) +
+                     " requests, " + grouped_text(workload.total_prompt_tokens()) +
+                     " prompt tokens, " + grouped_text(workload.total_output_tokens()) +
+                     " output tokens";
+  if (workload.num_skipped > 0) {
+    text += "; " + grouped_text(workload.num_skipped) +
+            " rows of the trace record failed requests and are left out";
+  }
+  return text;
+}
+
+// What is about to run. Facts that all variants share are said once.
+void print_header(std::ostream& out, const ScenarioFile& file,
+                  const std::vector<PreparedVariant>& variants, bool is_verbose) {
+  const auto say = [&out](const std::string& name, const std::string& text) {
+    out << name << std::string(12 - name.size(), ' ') << wrapped(text, 12, output_columns());
+  };
+  const auto say_of_all = [&](const std::string& name, auto text_of) {
+    const std::string first = text_of(variants.front());
+    const bool is_shared =
+        std::all_of(variants.begin(), variants.end(),
+                    [&](const PreparedVariant& variant) { return text_of(variant) == first; });
+    if (is_shared) return say(name, first);
+    for (const PreparedVariant& variant : variants) {
+      say(name, variant.scenario.name + ": " + text_of(variant));
+    }
+  };
+  say("scenario", one_line(file.path + (file.description.empty() ? "" : ": " + file.description)));
+  say_of_all("seed", [](const PreparedVariant& v) { return std::to_string(v.scenario.seed); });
+  say_of_all("engine", engine_text);
+  const auto weights = [](const PreparedVariant& variant) { return variant.run->weights_text; };
+  if (!weights(variants.front()).empty()) say_of_all("weights", weights);
+  say_of_all("workload", workload_text);
+  for (const PreparedVariant& variant : variants) {
+    say("run", variant.scenario.name + ": " + scheduler_text(variant.scenario));
+    const std::string& warning = variant.run->warning;
+    if (!warning.empty()) say("warning", variant.scenario.name + ": " + warning);
+  }
+  if (is_verbose) {
+    for (const PreparedVariant& variant : variants) out << variant.scenario.to_json() << '\n';
+  }
+  out << '\n' << std::flush;
+}
+
+// Whether the variants' requests got the same tokens, where there are any.
+std::string output_text(const std::vector<RunResult>& results) {
+  const std::string& first = results.front().info.output_digest;
+  if (first.empty()) return {};
+  const auto is_equal = [&first](const RunResult& result) {
+    return result.info.output_digest == first;
+  };
+  if (std::all_of(results.begin(), results.end(), is_equal)) {
+    return "\noutput tokens: " + first +
+           (results.size() > 1 ? ", the same in every variant\n" : "\n");
+  }
+  std::string text = "\noutput tokens differ:\n";
+  for (const RunResult& result : results) {
+    text += "  " + result.info.label + ": " + result.info.output_digest + ", " +
+            grouped_text(result.summary.total_output_tokens) + " tokens\n";
+  }
+  return text;
+}
+
+std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVariant>& variants,
+                               const ScenarioFile& file, ResultFolder& folder,
+                               const RunOptions& options) {
+  std::ostream& text = text_stream(options.is_quiet, options.wants_json);
+  ProgressBar bar(!options.is_quiet && !options.wants_step_log);
+  std::vector<RunResult> results;
+  ReportBuilder report(variants.size());
+  for (PreparedVariant& variant : variants) {
+    const std::string& name = variant.scenario.name;
+    bar.start(name);
+    std::optional<StepLog> log;
+    if (options.wants_step_log && !options.is_quiet) {
+      text << "steps of " << name << '\n';
+      log.emplace(text);
+    }
+    const ProgressFn progress = [&bar](const RunProgress& now) {
+      bar.update(now.num_ended, now.num_total);
+      throw_if_interrupted();
+      throw_if_output_failed();
+      return true;
+    };
+    VariantOutcome outcome = run_variant(backend, variant, log ? &*log : nullptr, progress);
+    add_noise_bands(backend, variant, progress, outcome);
+    outcome.result.info.scenario = printable(file.name);
+    outcome.result.info.description = printable(file.description);
+    write_variant(outcome, variant.scenario.results, folder,
+                  file.has_variants ? name : std::string());
+    if (variant.scenario.results.report) {
+      report.add(outcome.result.info, result_json(outcome.result),
+                 [&outcome]() -> const RunRecord& { return outcome.record; });
+    }
+    bar.clear();
+    throw_if_interrupted();
+    if (log) text << '\n';
+    if (!options.is_quiet) {
+      std::cerr << name << ": " << outcome.result.summary.num_steps
+                << (backend.is_measured() ? " steps computed in " : " steps simulated in ")
+                << fixed_text(outcome.elapsed_ms, 1) << " ms\n";
+    }
+    for (const std::string& warning : outcome.warnings) {
+      std::cerr << "warning: " << name << ": " << warning << '\n';
+    }
+    results.push_back(std::move(outcome.result));
+  }
+  if (!report.empty()) folder.write(kReportFile, report.html());
+  return results;
+}
+
+}  // namespace
+
+int run_command(const Arguments& arguments) {
+  const std::optional<RunOptions> parsed = parse(arguments);
+  if (!parsed) return kExitDone;
+  const RunOptions& options = *parsed;
+  const ScenarioFile file =
+      load_scenario(options.scenario, options.assignments, options.seed, options.backend);
+  std::vector<Scenario> chosen = chosen_variants(file, options.variants);
+  const std::unique_ptr<Backend> backend = make_backend(options.backend);
+  const std::string out = !options.out.empty() ? options.out
+                                               : default_folder(options.scenario, *backend, chosen,
+                                                                options.variants.empty());
+  std::vector<PreparedVariant> variants = prepare_variants(*backend, std::move(chosen));
+  // From here on there is something to remove.
+  catch_signals();
+  ResultFolder folder = open_result_folder(out);
+
+  std::ostream& text = text_stream(options.is_quiet, options.wants_json);
+  print_header(text, file, variants, options.is_verbose);
+  throw_if_output_failed();
+  const std::vector<RunResult> results = run_all(*backend, variants, file, folder, options);
+  const std::string summary = summary_json(results);
+  folder.write(kSummaryFile, summary);
+  throw_if_interrupted();
+  folder.commit();
+  if (folder.replaces_result() && !options.is_quiet) {
+    std::cerr << printable(out) << ": an earlier result was replaced\n";
+  }
+
+  if (options.wants_json) std::cout << summary;
+  const bool is_terminal = is_capable_terminal(options.wants_json ? STDERR_FILENO : STDOUT_FILENO);
+  const bool use_color = is_terminal && std::getenv("NO_COLOR") == nullptr;
+  text << render_table(results, {use_color}) << output_text(results)
+       << "\nresults: " << printable(out) << '\n';
+  return kExitDone;
+}
+
+}  // namespace metronome

@@ -1,0 +1,343 @@
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <thread>
+
+#include "core/base/number_text.h"
+#include "core/base/progress.h"
+#include "core/model/model_catalogue.h"
+#include "core/text/tokenizer.h"
+#include "reports/terminal/text.h"
+#include "serve/client/load_client.h"
+#include "serve/server/http_server.h"
+#include "serve/server/served_record.h"
+#include "serve/server/service.h"
+#include "study/run/variant_run.h"
+#include "study/run/wall_clock.h"
+#include "tools/commands/cli.h"
+#include "tools/commands/command_options.h"
+#include "tools/commands/run_choice.h"
+
+namespace metronome {
+namespace {
+
+struct ServeOptions {
+  std::string scenario;
+  std::vector<std::string> assignments;
+  std::string variant;
+  std::string backend = "sim";
+  std::string host = "127.0.0.1";
+  int port = 8000;
+  double speed = 1;
+  std::string model_name;
+  std::string tokenizer;
+  std::string out;
+  std::int64_t max_waiting = 1024;
+  double drain_s = 30;
+  std::int64_t max_body_bytes = 8 * 1024 * 1024;
+  std::int64_t max_unread_bytes = 1024 * 1024;
+  HttpLimits limits;
+  bool is_quiet = false;
+};
+
+constexpr const char* kExamples =
+    "examples:\n"
+    "  metronome serve scenarios/quickstart.yaml --variant chunked-512\n"
+    "  metronome serve scenarios/engines.yaml --variant vllm --speed 10 --port 9000\n"
+    "  metronome serve scenarios/quickstart.yaml --variant chunked-512 --tokenizer "
+    "Llama-3.2-3B/tokenizer.json\n"
+    "  metronome serve scenarios/quickstart.yaml --variant chunked-512 --backend=cuda\n"
+    "\n"
+    "  curl -N localhost:8000/v1/completions -d '{\"prompt\": \"Hello\", \"stream\": true}'\n"
+    "\n"
+    "exit codes: 0 stopped by a signal, 1 the engine failed, 2 bad input\n";
+
+constexpr CommandText kText = {
+    .name = "serve",
+    .arguments = "SCENARIO [OPTION...]",
+    .summary =
+        "Serves the model of a scenario, with its engine and scheduler, to clients of OpenAI's "
+        "API\n"
+        "over HTTP. Simulated, steps take the time that the cost model predicts and answers are\n"
+        "plausible text; --backend=cpu and cuda compute them. A signal (Ctrl-C) lets running "
+        "requests\n"
+        "end; a second one does not.\n",
+    .examples = kExamples,
+    .file_name = "SCENARIO",
+    .file_kind = "scenario file"};
+
+OptionList option_list(ServeOptions& options) {
+  return {
+      {"set KEY=VALUE", &options.assignments,
+       "override a key (see `metronome list keys`); repeatable"},
+      {"variant NAME", &options.variant, "the variant to serve, where the scenario has several"},
+      {"backend NAME", &options.backend, "sim (the default), cpu or cuda"},
+      {"host ADDRESS", &options.host, "address to listen on (127.0.0.1; 0.0.0.0: all)"},
+      {"port N", &options.port, "port to listen on (8000; 0: any)"},
+      {"speed X", &options.speed, "simulated time runs X times as fast as real time (1)"},
+      {"model-name NAME", &options.model_name,
+       "what clients call the model; unless given, as the scenario does"},
+      {"tokenizer FILE", &options.tokenizer,
+       "a tokenizer.json; unless given, that of the model's folder, else a token is a byte"},
+      {"out DIR", &options.out,
+       "record what is served, and at the end write results as `metronome run` does, with the "
+       "requests as trace.jsonl; takes memory for every request"},
+      {"max-waiting N", &options.max_waiting,
+       "requests that may wait to be admitted; more are answered 503 (1024)"},
+      {"max-connections N", &options.limits.max_connections, "open connections (4096)"},
+      {"max-body-bytes N", &options.max_body_bytes, "size of a request's body (8388608)"},
+      {"max-unread-bytes N", &options.max_unread_bytes,
+       "what a client may leave unread before it is cut off (1048576)"},
+      {"drain-seconds S", &options.drain_s,
+       "how long running requests may take after a signal (30)"},
+      {"quiet,q", &options.is_quiet, "print only errors"},
+  };
+}
+
+void check_count(const char* option, std::int64_t count) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (count >= 1 && count <= kMost) return;
+  throw UsageError(std::string(option) + ": " + std::to_string(count) +
+                   " is out of range; allowed: 1 to " + std::to_string(kMost));
+}
+
+void check(const ServeOptions& options) {
+  check_backend(options.backend);
+  if (options.port < 0 || options.port > 65535) {
+    throw UsageError("--port: " + std::to_string(options.port) +
+                     " is no port; allowed: 0 to 65535");
+  }
+  if (!(options.speed >= 0.001 && options.speed <= 1e6)) {
+    throw UsageError("--speed: is out of range; allowed: 0.001 to 1000000");
+  }
+  if (options.speed != 1 && options.backend != "sim") {
+    throw UsageError("--speed: only simulated time can run faster; allowed: 1 with --backend=" +
+                     options.backend);
+  }
+  check_count("--max-waiting", options.max_waiting);
+  check_count("--max-connections", options.limits.max_connections);
+  check_count("--max-body-bytes", options.max_body_bytes);
+  check_count("--max-unread-bytes", options.max_unread_bytes);
+  if (!(options.drain_s >= 0 && options.drain_s <= 1e6)) {
+    throw UsageError("--drain-seconds: is out of range; allowed: 0 to 1000000");
+  }
+}
+
+Scenario chosen_scenario(const ServeOptions& options) {
+  const ScenarioFile file =
+      load_scenario(options.scenario, options.assignments, std::nullopt, options.backend);
+  std::vector<std::string> names;
+  if (!options.variant.empty()) names.push_back(options.variant);
+  std::vector<Scenario> chosen = chosen_variants(file, names);
+  if (chosen.size() > 1) {
+    std::string allowed;
+    for (const Scenario& scenario : chosen)
+      allowed += (allowed.empty() ? "" : ", ") + scenario.name;
+    throw UsageError("--variant: " + options.scenario + " has several; allowed: " + allowed);
+  }
+  return std::move(chosen.front());
+}
+
+std::shared_ptr<const Tokenizer> find_tokenizer(const ServeOptions& options,
+                                                const Scenario& scenario, std::string& text) {
+  std::string path = options.tokenizer;
+  if (path.empty()) {
+    const std::string folder = find_model_folder(scenario.model);
+    if (!folder.empty()) path = folder + "/tokenizer.json";
+    if (!std::filesystem::exists(path)) path.clear();
+  }
+  text = path.empty() ? "bytes: a token is a byte" : path;
+  return path.empty() ? byte_tokenizer() : read_tokenizer(path);
+}
+
+ServedModel served_model(const ServeOptions& options, const PreparedVariant& variant,
+                         std::string& tokenizer_text) {
+  const Scenario& scenario = variant.scenario;
+  ServedModel model;
+  model.root = scenario.model;
+  model.name = options.model_name.empty() ? scenario.model : options.model_name;
+  model.tokenizer = find_tokenizer(options, scenario, tokenizer_text);
+  model.vocab_size = variant.run->model.vocab_size;
+  model.max_model_len = variant.run->setup.max_model_len;
+  model.computes = options.backend != "sim";
+  model.orders_by_priority =
+      scenario.scheduler.order == QueueOrder::Priority ||
+      scenario.scheduler.vllm.scheduling_policy == VllmConfig::Policy::Priority;
+  model.seed = scenario.seed;
+  for (const RequestSpec& request : variant.workload->requests) {
+    model.spoken_lengths.push_back(request.max_output_tokens);
+  }
+  return model;
+}
+
+// The engine's thread. What it throws is kept, and told at once.
+class EngineThread {
+ public:
+  EngineThread(LiveEngine& engine, ServeClock& clock, std::vector<EventSink*> sinks,
+               std::function<void(const std::string&)> on_error)
+      : engine_(engine),
+        clock_(clock),
+        thread_([this, sinks = std::move(sinks), on_error = std::move(on_error)] {
+          try {
+            engine_.serve(sinks);
+          } catch (const ServeClock::Stopped&) {
+          } catch (const std::exception& error) {
+            error_ = error.what();
+            on_error(error_);
+          }
+        }) {}
+  // What is left to serve is left where nobody joined before: the server failed.
+  ~EngineThread() {
+    if (!thread_.joinable()) return;
+    clock_.stop();
+    join();
+  }
+
+  // Waits for the end of what runs. Returns what went wrong; empty: nothing.
+  const std::string& join() {
+    engine_.close();
+    thread_.join();
+    return error_;
+  }
+
+ private:
+  LiveEngine& engine_;
+  ServeClock& clock_;
+  std::string error_;
+  std::thread thread_;
+};
+
+// From the first signal to the end.
+class Shutdown {
+ public:
+  Shutdown(Service& service, HttpServer& server, LiveEngine& engine, ServeClock& clock,
+           double drain_s)
+      : service_(service), server_(server), engine_(engine), clock_(clock), drain_s_(drain_s) {}
+
+  void on_signal(int) {
+    if (is_draining_) return end(true);
+    is_draining_ = true;
+    deadline_ = std::chrono::steady_clock::now() +
+                std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                    std::chrono::duration<double>(drain_s_));
+    service_.drain();
+    server_.stop_accepting();
+  }
+  void on_tick() {
+    if (!is_draining_) return;
+    const bool is_done = service_.is_idle() && !server_.has_connections();
+    if (is_done || std::chrono::steady_clock::now() >= deadline_) end(!is_done);
+  }
+  void on_engine_error(const std::string& error) {
+    service_.fail("the engine failed: " + error);
+    end(true);
+  }
+
+ private:
+  // In the middle of a step, if need be.
+  void end(bool at_once) {
+    if (is_over_) return;
+    is_over_ = true;
+    service_.drain();
+    service_.abort_all();
+    engine_.close();
+    if (at_once) clock_.stop();
+    server_.stop();
+  }
+
+  Service& service_;
+  HttpServer& server_;
+  LiveEngine& engine_;
+  ServeClock& clock_;
+  double drain_s_;
+  bool is_draining_ = false;
+  bool is_over_ = false;
+  std::chrono::steady_clock::time_point deadline_;
+};
+
+void print_header(const ServeOptions& options, const PreparedVariant& variant,
+                  const ServedModel& model, const std::string& tokenizer, std::uint16_t port) {
+  const EngineSetup& setup = variant.run->setup;
+  say("model", model.name + " on " + variant.run->device +
+                   (model.computes
+                        ? ""
+                        : ", simulated" + (options.speed == 1 ? std::string()
+                                                              : " " + fixed_text(options.speed, 3) +
+                                                                    " times as fast")));
+  say("engine", variant.scenario.scheduler.policy + ", " + std::to_string(setup.max_num_seqs) +
+                    " sequences of up to " + std::to_string(setup.max_model_len) + " tokens, " +
+                    grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
+                    std::to_string(setup.kv_cache.block_size) + " tokens");
+  say("tokenizer", tokenizer);
+  if (!variant.run->warning.empty()) say("warning", variant.run->warning);
+  const bool is_ipv6 = options.host.find(':') != std::string::npos;
+  say("serving", "http://" + (is_ipv6 ? "[" + options.host + "]" : options.host) + ":" +
+                     std::to_string(port) + "/v1");
+  std::cout << std::flush;
+}
+
+int serve(const ServeOptions& options) {
+  std::vector<Scenario> scenarios;
+  scenarios.push_back(chosen_scenario(options));
+  const std::unique_ptr<Backend> backend = make_backend(options.backend);
+  std::vector<PreparedVariant> variants = prepare_variants(*backend, std::move(scenarios));
+  PreparedVariant& variant = variants.front();
+  std::string tokenizer_text;
+  const ServedModel model = served_model(options, variant, tokenizer_text);
+  std::optional<ServedRecord> record;
+  if (!options.out.empty()) record.emplace(options.out, *backend, variant, date_text());
+  raise_open_file_limit();  // a connection is a file
+  HttpServer server(options.limits);
+  server.listen(options.host, static_cast<std::uint16_t>(options.port));
+  variant.run->load([] {});
+
+  ServeClock clock = options.backend == "sim" ? ServeClock(options.speed) : ServeClock();
+  const PlausibleText text(*model.tokenizer);
+  Service* events_to = nullptr;
+  LiveEngine engine(*variant.run, clock, text, options.max_waiting,
+                    [&] { server.post([&] { events_to->handle_events(); }); });
+  Service service(
+      model, engine, clock, variant.run->setup.kv_cache, {.version = METRONOME_VERSION},
+      [&](Service::Task task) { server.post_background(std::move(task)); },
+      [&](Service::Task task) { server.post(std::move(task)); });
+  events_to = &service;
+  Shutdown shutdown(service, server, engine, clock, options.drain_s);
+  server.keep_signals();
+  if (!options.is_quiet) print_header(options, variant, model, tokenizer_text, server.port());
+  std::vector<EventSink*> sinks;
+  if (record) sinks = record->sinks(engine);
+  EngineThread thread(engine, clock, sinks, [&](const std::string& error) {
+    server.post([&, error] { shutdown.on_engine_error(error); });
+  });
+  server.run(
+      service, [&](int signal) { shutdown.on_signal(signal); }, [&] { shutdown.on_tick(); });
+  if (const std::string& error = thread.join(); !error.empty()) {
+    std::cerr << "metronome: error: the engine failed: " << printable(error) << '\n';
+    return kExitRunFailed;
+  }
+  if (record) {
+    record->write();
+    if (!options.is_quiet) std::cout << "results: " << printable(options.out) << '\n';
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+int serve_command(const Arguments& arguments) {
+  ServeOptions options;
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return kExitDone;
+  options.scenario = line->file();
+  if (line->has("out") && options.out.empty()) {
+    throw UsageError("--out: is empty; allowed: a folder for the results");
+  }
+  check(options);
+  options.limits.max_body_bytes = static_cast<std::size_t>(options.max_body_bytes);
+  options.limits.max_unread_bytes = static_cast<std::size_t>(options.max_unread_bytes);
+  return serve(options);
+}
+
+}  // namespace metronome

@@ -1,0 +1,392 @@
+// `metronome sweep`: runs a scenario at every point of a grid or a list of settings.
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <numeric>
+#include <optional>
+
+#include "core/base/error.h"
+#include "core/base/file_writer.h"
+#include "core/base/number_text.h"
+#include "core/base/progress.h"
+#include "core/base/wrapped_text.h"
+#include "reports/terminal/text.h"
+#include "study/run/variant_run.h"
+#include "study/sweep/sweep_folder.h"
+#include "study/sweep/sweep_plan.h"
+#include "study/sweep/sweep_points.h"
+#include "study/sweep/sweep_run.h"
+#include "study/sweep/sweep_slurm.h"
+#include "study/sweep/sweep_summary.h"
+#include "tools/commands/cli.h"
+#include "tools/commands/command_options.h"
+#include "tools/commands/run_choice.h"
+
+namespace metronome {
+namespace {
+
+struct SweepOptions {
+  SweepRequest request;
+  std::optional<std::string> seed_text;
+  std::vector<std::string> over;
+  std::string out;  // empty = default_folder() with .sweep behind it
+  std::string log;
+  int num_jobs = 0;                 // 0 = all processors for a simulation, 1 for what measures
+  std::string slurm;                // the script to write; empty: none
+  std::size_t points_per_task = 0;  // 0 = as few as Slurm's arrays take
+  std::string only;                 // "I/N", empty: everything
+  std::string expected;             // plan_id(); empty: not asked for
+  bool is_merge = false;
+  bool wants_json = false;
+  bool is_quiet = false;
+  bool is_dry_run = false;
+};
+
+constexpr std::size_t kMaxTableRows = 30;
+
+constexpr const char* kExamples =
+    "examples:\n"
+    "  metronome sweep scenarios/quickstart.yaml --over workload.arrivals.rate=2:16:2\n"
+    "  metronome sweep scenarios/quickstart.yaml --variant chunked-512 \\\n"
+    "      --over variants.chunked-512.scheduler.prefill_chunk_size=128:4096:x2 --over seed=1,2,3\n"
+    "  metronome sweep scenarios/quickstart.yaml --over model=llama-3.2-1b,llama-3.1-8b --dry-run\n"
+    "\n"
+    "A section `sweep` in the scenario says the same:\n"
+    "  sweep:\n"
+    "    over: {workload.arrivals.rate: [2, 4, 8], seed: [1, 2]}        # every combination\n"
+    "    points: [{scheduler.policy: vllm}, {scheduler.policy: orca}]   # each at all of them\n"
+    "\n"
+    "Every point has a folder named after what its result depends on. The same command goes on\n"
+    "where an earlier one was stopped, and a larger sweep takes over what is there. Two at once\n"
+    "share the work. A metronome that simulates, computes or writes otherwise runs all of it "
+    "anew.\n"
+    "\n"
+    "exit codes: 0 done, 1 points failed or are no valid scenario (they are listed), 2 bad input, "
+    "130 interrupted (129 by\n"
+    "SIGHUP, 143 by SIGTERM)\n";
+
+constexpr CommandText kText = {
+    .name = "sweep",
+    .arguments = "SCENARIO [OPTION...]",
+    .summary =
+        "Runs every variant of a scenario file at every point of a grid or a list of settings, "
+        "and\n"
+        "writes a folder for each and a summary of all, with the keys of vLLM's sweeps.\n",
+    .examples = kExamples,
+    .file_name = "SCENARIO",
+    .file_kind = "scenario file"};
+
+OptionList option_list(SweepOptions& options) {
+  return {
+      {"over KEY=A,B,C", &options.over,
+       "vary a key (see `metronome list keys`; variants.NAME.KEY for one variant) over values, "
+       "START:STOP:STEP or START:STOP:xFACTOR; several make a grid; repeatable"},
+      {"jobs,j N", &options.num_jobs,
+       "points to run at once; unless given one for each processor, 1 for a --backend other than "
+       "sim"},
+      {"out DIR", &options.out,
+       "folder of the sweep; unless given that of `metronome run` with .sweep behind it"},
+      {"set KEY=VALUE", &options.request.assignments,
+       "override a key at all points; repeatable. Points write requests.jsonl, steps.jsonl and "
+       "trace.json only where results.requests, .steps and .trace are given, here or in the "
+       "scenario"},
+      {"backend NAME (=sim)", &options.request.backend, "what runs it: sim, cpu or cuda"},
+      {"variant NAME", &options.request.variants, "run only this variant; repeatable"},
+      {"seed N", &options.seed_text, "override the scenario's seed"},
+      {"runs N (=1)", &options.request.num_runs,
+       "runs of each point, for a --backend that measures; a simulation repeats itself"},
+      {"log FILE", &options.log, "append a line when a point starts and when it is done"},
+      {"slurm FILE", &options.slurm,
+       "write a script for Slurm and run nothing: `bash FILE` submits an array of tasks, which any "
+       "node may run, and a job that merges what they did"},
+      {"points-per-task N", &options.points_per_task,
+       "for --slurm; unless given 1, or more where that would be over 1,000 tasks"},
+      {"only I/N", &options.only,
+       "do the I-th of N shares of the points and write no summary; what the tasks of --slurm do"},
+      {"merge", &options.is_merge,
+       "run nothing, and write the summary of what is there; what the last job of --slurm does"},
+      {"expect ID", &options.expected,
+       "end with an error unless the sweep is the one that the script of --slurm was written for"},
+      {"dry-run", &options.is_dry_run, "list the points; run and write nothing"},
+      {"json", &options.wants_json, "print summary.json, and nothing else, on standard output"},
+      {"quiet,q", &options.is_quiet, "print only errors"},
+  };
+}
+
+// At most one of the options that make the command something else than a sweep.
+void check_mode(const SweepOptions& options) {
+  const int num_modes = (options.slurm.empty() ? 0 : 1) + (options.only.empty() ? 0 : 1) +
+                        (options.is_merge ? 1 : 0) + (options.is_dry_run ? 1 : 0);
+  if (num_modes > 1) {
+    throw UsageError(
+        "sweep: --slurm, --only, --merge and --dry-run exclude each other; allowed: "
+        "one of them");
+  }
+  if (options.points_per_task > 0 && options.slurm.empty()) {
+    throw UsageError("--points-per-task: is for --slurm; allowed: with it");
+  }
+}
+
+bool is_simulated(const SweepOptions& options) {
+  return options.request.backend == kBackendNames[0];
+}
+
+void check_options(const SweepOptions& options, const CommandLine& line) {
+  check_backend(options.request.backend);
+  check_mode(options);
+  if (line.has("out") && options.out.empty()) {
+    throw UsageError("--out: is empty; allowed: a folder for the results");
+  }
+  if (line.has("jobs")) check_jobs(options.num_jobs);
+  constexpr int kMaxRuns = 1000;
+  const int num_runs = options.request.num_runs;
+  if (num_runs < 1 || num_runs > kMaxRuns) {
+    throw UsageError("--runs: " + std::to_string(num_runs) + " is out of range; allowed: 1 to " +
+                     std::to_string(kMaxRuns));
+  }
+  if (num_runs > 1 && is_simulated(options)) {
+    throw UsageError(
+        "--runs: a simulation gives the same result every time; allowed: 1, or --over seed=1,2,3");
+  }
+}
+
+// The runs [first, second) of `--only I/N`; all of them without it.
+std::pair<std::size_t, std::size_t> chosen_share(const std::string& only, std::size_t num_runs) {
+  if (only.empty()) return {0, num_runs};
+  std::size_t task = 0;
+  std::size_t num_tasks = 0;
+  const char* end = only.data() + only.size();
+  const auto first = std::from_chars(only.data(), end, task);
+  if (first.ec == std::errc() && first.ptr != end && *first.ptr == '/') {
+    const auto second = std::from_chars(first.ptr + 1, end, num_tasks);
+    const bool is_valid = second.ec == std::errc() && second.ptr == end;
+    if (is_valid && task >= 1 && task <= num_tasks && num_tasks <= num_runs) {
+      return task_share(task, num_tasks, num_runs);
+    }
+  }
+  throw UsageError("--only: '" + only + "' is no share of " + std::to_string(num_runs) +
+                   " runs; allowed: I/N with I from 1 to N, and N up to the number of runs");
+}
+
+// Nothing when help was asked for and printed.
+std::optional<SweepOptions> parse(const Arguments& arguments) {
+  SweepOptions options;
+  options.request.backend = kBackendNames[0];
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return std::nullopt;
+  options.request.scenario = line->file();
+  if (options.seed_text) options.request.seed = parse_seed(*options.seed_text);
+  check_options(options, *line);
+  if (options.num_jobs == 0) options.num_jobs = is_simulated(options) ? default_jobs() : 1;
+  return options;
+}
+
+// What varies, after `--seed` had its say.
+SweepSpec read_spec(const SweepOptions& options, const ScenarioFile& file) {
+  SweepSpec spec = read_sweep(file, options.over);
+  if (options.request.seed) {
+    for (const std::string& key : swept_keys(spec)) {
+      if (key != "seed") continue;
+      throw UsageError(
+          "--seed: overrides every seed, and the sweep varies it; allowed: one of them");
+    }
+  }
+  return spec;
+}
+
+std::string count_text(std::size_t count, const char* noun) {
+  return grouped_text(static_cast<std::int64_t>(count)) + " " + noun + (count == 1 ? "" : "s");
+}
+
+// "1 point is no valid scenario".
+std::string invalid_text(const SweepPlan& plan) {
+  return count_text(plan.invalid.size(), "point") +
+         (plan.invalid.size() == 1 ? " is no valid scenario" : " are no valid scenarios");
+}
+
+void print_invalid(const SweepPlan& plan, const char* severity) {
+  if (plan.invalid.empty()) return;
+  std::cerr << "metronome: " << severity << ": " << invalid_text(plan) << ":\n";
+  for (const std::string& error : plan.invalid) std::cerr << "  " << error << '\n';
+}
+
+void print_header(std::ostream& out, const SweepOptions& options, const ScenarioFile& file,
+                  const SweepPlan& plan, const SweepFolder& folder) {
+  out << "scenario    "
+      << wrapped(one_line(file.path + (file.description.empty() ? "" : ": " + file.description)),
+                 12, output_columns())
+      << "sweep       " << count_text(plan.num_points, "point") << ", "
+      << count_text(plan.rows.size(), "row") << ", "
+      << count_text(plan.runs.size(), "different run");
+  if (!plan.invalid.empty()) out << "; " << invalid_text(plan);
+  out << "\njobs        " << options.num_jobs << '\n';
+  if (const std::size_t num_others = folder.num_others(plan); num_others > 0) {
+    out << "others      " << count_text(num_others, "run") << " of other settings or of another "
+        << "version of metronome in " << printable(folder.path()) << ": not used\n";
+  }
+  out << '\n' << std::flush;
+}
+
+void print_plan(const SweepOptions& options, const SweepPlan& plan) {
+  std::ostream& out = text_stream(options.is_quiet, options.wants_json);
+  for (const SweepRun& run : plan.runs) out << run.id << "  " << run_text(plan, run) << '\n';
+}
+
+void print_failures(const SweepPlan& plan, const SweepFolder& folder, const SweepOutcome& outcome,
+                    const std::vector<std::size_t>& missing) {
+  for (const std::string& warning : outcome.warnings) std::cerr << "warning: " << warning << '\n';
+  if (missing.empty()) return;
+  std::cerr << "metronome: error: " << count_text(missing.size(), "run") << " of "
+            << plan.runs.size() << (missing.size() == 1 ? " is" : " are") << " not done:\n";
+  for (const std::size_t i : missing) {
+    std::cerr << "  " << run_text(plan, plan.runs[i]) << ": "
+              << folder.read_failure(plan.runs[i]).value_or("was not run") << '\n';
+  }
+}
+
+// Writes the summaries and prints the table. Returns the exit code.
+int finish_sweep(const SweepOptions& options, const SweepPlan& plan, SweepFolder& folder,
+                 const SweepOutcome& outcome) {
+  const SweepSummary summary(plan, folder, options.num_jobs);
+  const std::string json = summary.json();
+  folder.write_summary("summary.csv", summary.csv());
+  folder.write_summary("summary.json", json);
+  if (options.wants_json) std::cout << json;
+  std::ostream& text = text_stream(options.is_quiet, options.wants_json);
+  if (summary.num_rows() > 0) text << summary.table(kMaxTableRows) << '\n';
+  const std::size_t num_done = plan.runs.size() - summary.missing().size();
+  text << count_text(outcome.num_run, "run") << " done now, " << num_done - outcome.num_run
+       << " before, " << summary.missing().size()
+       << " failed; results: " << printable(folder.path()) << '\n';
+  print_failures(plan, folder, outcome, summary.missing());
+  print_invalid(plan, "error");
+  return summary.missing().empty() && plan.invalid.empty() ? kExitDone : kExitRunFailed;
+}
+
+// What the tasks of the script are started with: this command line, in full.
+std::vector<std::string> task_arguments(const SweepOptions& options, const std::string& out) {
+  const SweepRequest& request = options.request;
+  std::vector<std::string> arguments = {"sweep", request.scenario};
+  const auto add = [&arguments](const char* name, const std::string& value) {
+    arguments.insert(arguments.end(), {name, value});
+  };
+  for (const std::string& over : options.over) add("--over", over);
+  for (const std::string& assignment : request.assignments) add("--set", assignment);
+  for (const std::string& variant : request.variants) add("--variant", variant);
+  if (request.seed) add("--seed", std::to_string(*request.seed));
+  if (!is_simulated(options)) add("--backend", request.backend);
+  if (request.num_runs > 1) add("--runs", std::to_string(request.num_runs));
+  if (!options.log.empty()) add("--log", options.log);
+  add("--out", out);
+  return arguments;
+}
+
+int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const std::string& out) {
+  namespace fs = std::filesystem;
+  SlurmSweep sweep;
+  std::error_code error;
+  sweep.program = fs::read_symlink("/proc/self/exe", error).string();
+  if (error) throw std::runtime_error("/proc/self/exe: " + error.message());
+  sweep.arguments = task_arguments(options, out);
+  sweep.folder = fs::current_path().string();
+  sweep.name = "metronome-" + fs::path(options.request.scenario).stem().string();
+  sweep.expected = plan_id(plan);
+  sweep.num_runs = plan.runs.size();
+  const auto tasks_of = [&](std::size_t share) { return (sweep.num_runs + share - 1) / share; };
+  const std::size_t share =
+      options.points_per_task > 0 ? options.points_per_task : tasks_of(kMaxSlurmTasks);
+  sweep.num_tasks = tasks_of(share);
+  if (sweep.num_tasks > kMaxSlurmTasks) {
+    throw UsageError("--points-per-task: " + std::to_string(share) + " makes " +
+                     std::to_string(sweep.num_tasks) + " tasks; allowed: at least " +
+                     std::to_string(tasks_of(kMaxSlurmTasks)) + ", for at most " +
+                     std::to_string(kMaxSlurmTasks) + " tasks");
+  }
+  if (fs::exists(options.slurm)) {
+    std::ifstream file(options.slurm);
+    std::string line;
+    std::getline(file, line);
+    std::getline(file, line);
+    if (line != kSlurmScriptMark) {
+      throw UsageError("--slurm: " + printable(options.slurm) +
+                       ": is something else; allowed: a new file, or a script of an earlier sweep");
+    }
+  }
+  write_file(options.slurm, slurm_script(sweep));
+  fs::permissions(options.slurm, fs::perms::owner_exec, fs::perm_options::add);
+  text_stream(options.is_quiet, options.wants_json)
+      << sweep.num_tasks << " tasks over " << count_text(sweep.num_runs, "run")
+      << "; to submit them: bash " << printable(shell_quoted(options.slurm)) << '\n';
+  print_invalid(plan, "warning");
+  return kExitDone;
+}
+
+int run_in_folder(const SweepOptions& options, const SweepPlan& plan, SweepFolder& folder) {
+  if (options.is_merge) return finish_sweep(options, plan, folder, {});
+  const auto [first, last] = chosen_share(options.only, plan.runs.size());
+  std::vector<std::size_t> chosen(last - first);
+  std::iota(chosen.begin(), chosen.end(), first);
+  folder.remove_leftovers();
+  const SweepOutcome outcome = run_sweep(plan, chosen, folder,
+                                         {[&] { return make_backend(options.request.backend); },
+                                          options.num_jobs, options.is_quiet, options.log});
+  if (!options.only.empty()) {
+    // What failed is recorded for the merge, and is no failure of the share.
+    print_failures(plan, folder, outcome, outcome.failed);
+    return kExitDone;
+  }
+  return finish_sweep(options, plan, folder, outcome);
+}
+
+}  // namespace
+
+int sweep_command(const Arguments& arguments) {
+  const std::optional<SweepOptions> parsed = parse(arguments);
+  if (!parsed) return kExitDone;
+  const SweepOptions& options = *parsed;
+  const SweepRequest& request = options.request;
+  const ScenarioFile file =
+      load_scenario(request.scenario, request.assignments, request.seed, request.backend);
+  const std::vector<Scenario> chosen = chosen_variants(file, request.variants);
+  const SweepSpec spec = read_spec(options, file);
+  const SweepPlan plan = plan_sweep(request, spec, options.num_jobs);
+  chosen_share(options.only, plan.runs.size());
+  if (!options.expected.empty() && options.expected != plan_id(plan)) {
+    throw ConfigError(printable(request.scenario) +
+                      ": the sweep is another than the script was written for: the scenario or a "
+                      "file it names has changed; allowed: a new script");
+  }
+  // Of a share or a merge the one who planned the sweep has heard.
+  if (options.expected.empty()) {
+    for (const std::string& remark : plan.remarks) std::cerr << "warning: " << remark << '\n';
+  }
+  if (options.is_dry_run) {
+    print_plan(options, plan);
+    print_invalid(plan, "error");
+    return plan.invalid.empty() ? kExitDone : kExitRunFailed;
+  }
+  const std::unique_ptr<Backend> backend = make_backend(request.backend);
+  const std::string out =
+      !options.out.empty()
+          ? options.out
+          : default_folder(request.scenario, *backend, chosen, request.variants.empty()) + ".sweep";
+  if (!options.slurm.empty()) return write_slurm_script(options, plan, out);
+  catch_signals();
+  SweepFolder folder(out);
+  if (!options.is_merge)
+    print_header(text_stream(options.is_quiet, options.wants_json), options, file, plan, folder);
+  throw_if_output_failed();
+  try {
+    return run_in_folder(options, plan, folder);
+  } catch (const Interrupted&) {
+    std::cerr.clear();  // the signal may have ended a write
+    std::cerr << "metronome: interrupted; what is done stays in " << printable(folder.path())
+              << ", and the same command goes on from there\n";
+    return kExitSignal + interrupting_signal();
+  }
+}
+
+}  // namespace metronome

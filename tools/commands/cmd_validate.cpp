@@ -1,0 +1,447 @@
+// `metronome validate`: how far a simulated run is from a measured one.
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "core/base/number_text.h"
+#include "core/config/catalogue.h"
+#include "core/model/model_catalogue.h"
+#include "core/scenario/engine_setup.h"
+#include "reports/compare/validation.h"
+#include "reports/terminal/text.h"
+#include "sim/simulation.h"
+#include "study/recorded/pinned_run.h"
+#include "study/recorded/validate_log.h"
+#include "tools/commands/cli.h"
+#include "tools/commands/command_options.h"
+
+namespace metronome {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+constexpr const char* kExamples =
+    "MEASURED is a result folder of one run (`--backend=cpu` or `--backend=cuda`), the JSON of\n"
+    "`vllm bench serve --save-result --save-detailed`, or a request log: JSON Lines with\n"
+    "input_toks, output_toks, queued_ts, first_token_ts and last_token_ts, in seconds. SIMULATED "
+    "is\n"
+    "a result folder of one run, which has to have served the same workload.\n"
+    "\n"
+    "Compared are: decisions, chunk by chunk where both runs recorded their steps, and otherwise "
+    "by\n"
+    "the instants of first and last tokens; the time of each measured step with what the cost\n"
+    "model of SIMULATED predicts for it; and TTFT, TPOT, ITL and E2EL at mean, p50, p90, p95 and\n"
+    "p99. An error is simulated / measured - 1. Its band holds 95 of 100 resamples of the "
+    "requests.\n"
+    "MEASURED may also be a log with vLLM's iterations (--enable-logging-iteration-details): the\n"
+    "requests of SIMULATED are scheduled along it, and the first iteration that differs is named.\n"
+    "A request log has no steps: its requests are simulated once more with steps that end at the\n"
+    "instants of its tokens, and each step that cannot have ended so is named.\n"
+    "TTFT and E2EL begin with the arrival, but against a request log when the engine next looked "
+    "at\n"
+    "its input, as queued_ts does.\n"
+    "\n"
+    "examples:\n"
+    "  metronome run scenarios/cpu.yaml --backend=cpu --out results/real\n"
+    "  metronome run scenarios/cpu.yaml --out results/predicted\n"
+    "  metronome validate results/real/chunked results/predicted/chunked\n"
+    "\n"
+    "exit codes: 0 done, 1 decisions differ and --same-decisions was given, 2 bad input\n";
+
+constexpr CommandText kText = {
+    .name = "validate",
+    .arguments = "MEASURED SIMULATED [OPTION...]",
+    .summary = "Compares a measured run with a simulated one of the same workload.\n",
+    .examples = kExamples,
+    .file_name = "MEASURED SIMULATED",
+    .file_kind = "run",
+    .files = FileCount::OneOrMore};
+
+struct ValidateOptions {
+  std::string measured;
+  std::string simulated;
+  std::string scenario;
+  std::optional<double> after_s;
+  bool needs_same_decisions = false;
+  bool wants_json = false;
+};
+
+// What was found; absent where the runs do not say enough.
+struct Validation {
+  std::optional<DecisionComparison> decisions;
+  std::optional<TimestampComparison> timestamps;
+  // The same under the step times of a request log, where the runs have the same requests.
+  std::optional<PinnedRun> pinned;
+  std::optional<TimestampComparison> pinned_timestamps;
+  std::string why_not_pinned;  // empty where they are, or nothing could be
+  std::vector<RegimeError> step_times;
+  std::optional<double> after_s;  // figures are of requests with a later first token
+  FigureComparison figures;
+
+  // Under its own step times a simulated run may put tokens into other steps without deciding
+  // anything differently.
+  const std::optional<TimestampComparison>& decisive_timestamps() const {
+    return pinned ? pinned_timestamps : timestamps;
+  }
+  bool compares_decisions() const {
+    return decisions || (decisive_timestamps() && decisive_timestamps()->num_timestamps > 0);
+  }
+  bool has_same_decisions() const {
+    return !(decisions && decisions->first_difference) &&
+           !(pinned && !pinned->contradictions.empty()) &&
+           !(decisive_timestamps() && decisive_timestamps()->num_violated > 0);
+  }
+};
+
+std::optional<ValidateOptions> parse(const Arguments& arguments) {
+  ValidateOptions options;
+  const OptionList option_list = {
+      {"scenario FILE", &options.scenario,
+       "the file that SIMULATED was run from, where its trace is not found from the current "
+       "folder"},
+      {"after SECONDS", &options.after_s,
+       "compare the figures of requests whose first token came later than this in MEASURED"},
+      {"same-decisions", &options.needs_same_decisions, "exit with 1 when a decision differs"},
+      {"json", &options.wants_json, "print JSON"},
+  };
+  const auto line = parse_command(kText, option_list, arguments);
+  if (!line) return std::nullopt;
+  if (line->files.size() != 2) {
+    throw UsageError("validate: got " + std::to_string(line->files.size()) +
+                     " runs; allowed: MEASURED and SIMULATED (see `metronome validate --help`)");
+  }
+  if (options.after_s && !(*options.after_s >= 0 && *options.after_s <= 1e9)) {
+    throw UsageError("--after: is out of range; allowed: 0 to 1e9 seconds");
+  }
+  options.measured = line->files.front();
+  options.simulated = line->files.back();
+  return options;
+}
+
+[[noreturn]] void fail_no_folder(const ValidateOptions& options) {
+  throw UsageError("SIMULATED: " + options.simulated +
+                   " is no result folder; allowed: a folder that `metronome run` wrote");
+}
+
+// The scenario that SIMULATED ran, to run it once more. Paths of its trace are relative to where it
+// was run, which may be elsewhere.
+Scenario scenario_to_rerun(const ValidateOptions& options, const StoredRun& run) {
+  Scenario scenario = scenario_of(run);
+  if (options.scenario.empty()) return scenario;
+  const ScenarioFile file = load_scenario(options.scenario, {}, std::nullopt);
+  const TraceConfig& trace = file.variants.front().workload.trace;
+  scenario.workload.trace.file = trace.file;
+  scenario.workload.trace.request_log = trace.request_log;
+  return scenario;
+}
+
+void pin(const ValidateOptions& options, const ObservedRun& log, const StoredRun& simulated,
+         Validation& validation) {
+  const Scenario scenario = scenario_to_rerun(options, simulated);
+  for (const std::string& file :
+       {scenario.workload.trace.file, scenario.workload.trace.request_log}) {
+    if (file.empty() || path_exists(file)) continue;
+    validation.why_not_pinned = file + " is not there; allowed: --scenario FILE";
+    return;
+  }
+  validation.pinned = run_pinned(scenario, log);
+  validation.pinned_timestamps = compare_timestamps(log, validation.pinned->record);
+}
+
+StoredRun read_simulated(const ValidateOptions& options) {
+  ObservedRun run = read_observed_run(options.simulated);
+  if (!run.stored) fail_no_folder(options);
+  require_steps(*run.stored);
+  return std::move(*run.stored);
+}
+
+Validation validate(const ValidateOptions& options, const ObservedRun& measured,
+                    const ObservedRun& simulated) {
+  if (!simulated.stored) fail_no_folder(options);
+  require_steps(*simulated.stored);
+  Validation validation;
+  const Scenario scenario = scenario_of(*simulated.stored);
+  if (measured.stored && measured.stored->record.has_steps()) {
+    const RunRecord& record = measured.stored->record;
+    const StepShape shape = resolved_step_shape(scenario_of(*measured.stored));
+    validation.decisions =
+        compare_decisions(record, shape, simulated.stored->record, resolved_step_shape(scenario));
+    if (scenario.names_step_times()) {
+      const ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
+      const std::unique_ptr<StepTimePredictor> predictor = make_step_predictor(scenario, model);
+      validation.step_times = compare_step_times(record, shape, *predictor);
+    }
+  } else if (measured.format == RunFormat::RequestLog) {
+    validation.timestamps = compare_timestamps(measured, simulated.stored->record);
+  }
+  if (options.after_s) {
+    validation.after_s = options.after_s;
+    const auto after_ns = static_cast<TimeNs>(*options.after_s * 1e9);
+    validation.figures = compare_later_figures(measured, simulated, after_ns);
+  } else {
+    validation.figures = compare_figures(measured, simulated);
+  }
+  const bool can_pin = validation.timestamps && validation.figures.is_paired &&
+                       simulated.num_incomplete == 0 && scenario.names_step_times();
+  if (can_pin) pin(options, measured, *simulated.stored, validation);
+  return validation;
+}
+
+// ---- text ----
+
+std::string run_text(const ObservedRun& run) {
+  std::string text = printable(run.path) + ", ";
+  switch (run.format) {
+    case RunFormat::Metronome:
+      text += run.stored->record.has_steps()
+                  ? run.stored->result.info.backend + ", policy " + run.stored->result.info.policy
+                  : "measured by a client, which saw no steps";
+      break;
+    case RunFormat::VllmBench: text += "vLLM's benchmark"; break;
+    case RunFormat::RequestLog: text += "request log"; break;
+  }
+  text += ", " + grouped_text(static_cast<std::int64_t>(run.requests.size())) + " requests";
+  if (run.num_incomplete > 0) {
+    text += " (" + grouped_text(run.num_incomplete) + " incomplete ones left out)";
+  }
+  return text;
+}
+
+void print_decisions(const DecisionComparison& decisions) {
+  if (!decisions.first_difference) {
+    std::cout << "decisions   the same in all " << grouped_text(decisions.num_equal) << " steps\n";
+    return;
+  }
+  const DecisionComparison::Difference& difference = *decisions.first_difference;
+  std::cout << "decisions   the same in " << grouped_text(decisions.num_equal) << " steps, of "
+            << grouped_text(decisions.num_steps_measured) << " measured and "
+            << grouped_text(decisions.num_steps_simulated) << " simulated; then, in step "
+            << difference.step << ":\n";
+  const auto print = [](const char* name, const std::string& text) {
+    std::cout << "  " << name << (text.empty() ? "no such step" : text) << '\n';
+  };
+  print("measured    ", difference.measured);
+  print("simulated   ", difference.simulated);
+}
+
+// "all", "all but 3 of 358".
+std::string all_but(std::int64_t num_others, std::int64_t num_all) {
+  if (num_others == 0) return "all";
+  return "all but " + grouped_text(num_others) + " of " + grouped_text(num_all);
+}
+
+void print_timestamps(const TimestampComparison& timestamps) {
+  std::cout << all_but(timestamps.num_violated, timestamps.num_timestamps)
+            << " lie in simulated steps of the same order\n";
+  for (const std::string& violation : timestamps.violations) {
+    std::cout << "  the " << violation << '\n';
+  }
+}
+
+void print_instants(const Validation& validation) {
+  std::cout << "decisions   of " << grouped_text(validation.timestamps->num_timestamps)
+            << " first and last tokens " << grouped_text(validation.timestamps->num_linked)
+            << " came at an instant with others\n";
+  if (!validation.pinned) {
+    std::cout << "  simulated   ";
+    print_timestamps(*validation.timestamps);
+    if (!validation.why_not_pinned.empty()) {
+      std::cout << "  not looked at under the measured step times: "
+                << printable(validation.why_not_pinned) << '\n';
+    }
+    return;
+  }
+  std::cout << "  simulated   "
+            << all_but(validation.timestamps->num_violated, validation.timestamps->num_timestamps)
+            << " lie in simulated steps of the same order\n"
+            << "  under the measured step times   ";
+  print_timestamps(*validation.pinned_timestamps);
+  const PinnedRun& pinned = *validation.pinned;
+  const auto num_contradictions = static_cast<std::int64_t>(pinned.contradictions.size());
+  std::cout << "  " << all_but(num_contradictions, pinned.num_pinned())
+            << " steps that they belong to, of "
+            << grouped_text(static_cast<std::int64_t>(pinned.record.steps.size()))
+            << ", can have ended when they came\n";
+  constexpr std::int64_t kMaxShown = 10;
+  for (std::int64_t i = 0; i < std::min(num_contradictions, kMaxShown); ++i) {
+    const Contradiction& contradiction = pinned.contradictions[static_cast<std::size_t>(i)];
+    std::cout << "  step " << contradiction.step << ' ' << contradiction.what << '\n';
+  }
+}
+
+std::string band_text(const FigureError& figure) {
+  if (!figure.low) return "-";
+  return signed_percent(*figure.low) + " to " + signed_percent(*figure.high);
+}
+
+void print_figures(const FigureComparison& figures) {
+  Rows rows = {{"figure", "", "measured", "simulated", "error", "95 % band"}};
+  std::string last;
+  for (const FigureError& figure : figures.latencies) {
+    rows.push_back({figure.metric == last ? "" : figure.metric + " ms", figure.statistic,
+                    fixed_text(figure.measured, 3), fixed_text(figure.simulated, 3),
+                    signed_percent(figure.error), band_text(figure)});
+    last = figure.metric;
+  }
+  for (const FigureError& figure : figures.throughputs) {
+    rows.push_back({figure.metric, "1/s", fixed_text(figure.measured, 3),
+                    fixed_text(figure.simulated, 3), signed_percent(figure.error), ""});
+  }
+  std::cout << '\n' << aligned_rows(rows) << '\n';
+  const FigureError& worst = figures.worst();
+  std::cout << "mean |error| of TTFT, TPOT and E2EL "
+            << fixed_text(100 * figures.mean_abs_error(), 2) << " %; worst: " << worst.metric << ' '
+            << worst.statistic << ' ' << signed_percent(worst.error)
+            << "\ndistance of distributions (Kolmogorov-Smirnov):";
+  for (const MetricDistance& distance : figures.distances) {
+    std::cout << ' ' << distance.metric << ' ' << fixed_text(distance.distance, 3);
+  }
+  std::cout << '\n';
+  if (!figures.is_paired) {
+    std::cout
+        << "the requests of the two runs are not the same: bands are of independent samples\n";
+  }
+}
+
+void print_text(const Validation& validation, const ObservedRun& measured,
+                const ObservedRun& simulated) {
+  std::cout << "measured    " << run_text(measured) << "\nsimulated   " << run_text(simulated)
+            << '\n';
+  if (validation.decisions) print_decisions(*validation.decisions);
+  if (validation.timestamps) print_instants(validation);
+  if (!validation.step_times.empty()) {
+    std::cout << '\n' << step_error_table("step times", validation.step_times);
+  }
+  if (validation.after_s) {
+    std::cout << "\nfigures of the requests whose first token came later than "
+              << fixed_text(*validation.after_s, 1) << " s in the measured run\n";
+  }
+  print_figures(validation.figures);
+}
+
+// ---- JSON ----
+
+void append_figures(const char* key, const std::vector<FigureError>& figures, JsonText& json) {
+  json.key(key).begin_array();
+  for (const FigureError& figure : figures) {
+    json.begin_object();
+    json.field("metric", figure.metric);
+    if (!figure.statistic.empty()) json.field("statistic", figure.statistic);
+    json.field("measured", figure.measured);
+    json.field("simulated", figure.simulated);
+    json.field("error", figure.error);
+    if (figure.low) {
+      json.field("error_low", *figure.low);
+      json.field("error_high", *figure.high);
+    }
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void append_timestamps(const char* key, const std::optional<TimestampComparison>& timestamps,
+                       JsonText& json) {
+  if (!timestamps) return;
+  json.key(key).begin_object();
+  json.field("events", timestamps->num_timestamps);
+  json.field("linked", timestamps->num_linked);
+  json.field("violated", timestamps->num_violated);
+  json.key("violations").begin_array();
+  for (const std::string& text : timestamps->violations) json.value(text);
+  json.end_array();
+  json.end_object();
+}
+
+void append_decisions(const Validation& validation, JsonText& json) {
+  if (const auto& decisions = validation.decisions) {
+    json.key("decisions").begin_object();
+    json.field("equal_steps", decisions->num_equal);
+    json.field("measured_steps", decisions->num_steps_measured);
+    json.field("simulated_steps", decisions->num_steps_simulated);
+    if (const auto& difference = decisions->first_difference) {
+      json.key("first_difference").begin_object();
+      json.field("step", difference->step);
+      json.field("measured", difference->measured);
+      json.field("simulated", difference->simulated);
+      json.end_object();
+    }
+    json.end_object();
+  }
+  append_timestamps("timestamps", validation.timestamps, json);
+  append_timestamps("pinned_timestamps", validation.pinned_timestamps, json);
+  if (const auto& pinned = validation.pinned) {
+    json.key("pinned").begin_object();
+    json.field("steps", static_cast<std::int64_t>(pinned->record.steps.size()));
+    json.field("pinned_steps", pinned->num_pinned());
+    json.key("contradictions").begin_array();
+    for (const Contradiction& contradiction : pinned->contradictions) {
+      json.begin_object();
+      json.field("step", contradiction.step);
+      json.field("what", contradiction.what);
+      json.end_object();
+    }
+    json.end_array();
+    json.end_object();
+  }
+}
+
+std::string json_of(const Validation& validation, const ObservedRun& measured,
+                    const ObservedRun& simulated) {
+  JsonText json(JsonText::Style::Indented);
+  json.begin_object();
+  json.field("measured", measured.path);
+  json.field("simulated", simulated.path);
+  append_decisions(validation, json);
+  append_step_errors("step_times", validation.step_times, json);
+  json.field("same_requests", validation.figures.is_paired);
+  if (validation.after_s) json.field("after_s", *validation.after_s);
+  json.field("mean_abs_error", validation.figures.mean_abs_error());
+  append_figures("latencies", validation.figures.latencies, json);
+  append_figures("throughputs", validation.figures.throughputs, json);
+  json.key("distances").begin_object();
+  for (const MetricDistance& distance : validation.figures.distances) {
+    json.field(distance.metric, distance.distance);
+  }
+  json.end_object();
+  json.end_object();
+  json.end_line();
+  return std::string(json.view());
+}
+
+}  // namespace
+
+int validate_command(const Arguments& arguments) {
+  const auto options = parse(arguments);
+  if (!options) return kExitDone;
+  if (is_iteration_log(options->measured)) {
+    if (options->after_s) {
+      throw UsageError("--after: has no effect; allowed: where MEASURED has requests");
+    }
+    const StoredRun simulated = read_simulated(*options);
+    const LogValidation validation =
+        validate_log(options->measured, scenario_to_rerun(*options, simulated));
+    options->wants_json ? void(std::cout << validation.json()) : validation.print();
+    return options->needs_same_decisions && !validation.has_same_decisions() ? kExitRunFailed
+                                                                             : kExitDone;
+  }
+  const ObservedRun measured = read_observed_run(options->measured);
+  const ObservedRun simulated = read_observed_run(options->simulated, measured.counts_from_queue);
+  const Validation validation = validate(*options, measured, simulated);
+  if (options->needs_same_decisions && !validation.compares_decisions()) {
+    throw UsageError("--same-decisions: " + printable(measured.path) +
+                     " tells nothing of decisions; allowed: where MEASURED is a run that recorded "
+                     "its steps, a request log or a log of iterations");
+  }
+  if (options->wants_json) {
+    std::cout << json_of(validation, measured, simulated);
+  } else {
+    print_text(validation, measured, simulated);
+  }
+  const bool has_failed = options->needs_same_decisions && !validation.has_same_decisions();
+  return has_failed ? kExitRunFailed : kExitDone;
+}
+
+}  // namespace metronome

@@ -1,0 +1,130 @@
+#include "tools/commands/command_options.h"
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <iostream>
+
+#include "core/base/error.h"
+#include "core/config/config_reader.h"
+
+namespace metronome {
+
+namespace po = boost::program_options;
+
+bool CommandLine::has(std::string_view option) const {
+  return std::find(options.begin(), options.end(), option) != options.end();
+}
+
+namespace {
+
+constexpr const char* kFiles = "file";  // what Boost calls the files
+constexpr const char* kHelp = "help";
+
+po::value_semantic* semantic_of(bool* variable, const std::string&) {
+  return po::bool_switch(variable);
+}
+
+template <class Value>
+po::value_semantic* semantic_of(Value* variable, const std::string& value_name) {
+  return po::value(variable)->value_name(value_name);
+}
+
+template <class Value>
+po::value_semantic* semantic_of(std::vector<Value>* variable, const std::string& value_name) {
+  return po::value(variable)->composing()->value_name(value_name);
+}
+
+template <class Value>
+po::value_semantic* semantic_of(std::optional<Value>* variable, const std::string& value_name) {
+  const auto keep = [variable](const Value& value) { *variable = value; };
+  return po::value<Value>()->notifier(keep)->value_name(value_name);
+}
+
+po::options_description visible_options(const OptionList& options) {
+  po::options_description visible("options");
+  for (const CommandOption& option : options) {
+    const std::size_t space = std::min(option.syntax.find(' '), option.syntax.size());
+    const std::string name(option.syntax.substr(0, space));
+    const std::string value_name(option.syntax.substr(std::min(space + 1, option.syntax.size())));
+    METRONOME_CHECK(std::holds_alternative<bool*>(option.variable) == value_name.empty(),
+                    "an option names its value, where it has one");
+    po::value_semantic* const semantic = std::visit(
+        [&](auto* variable) { return semantic_of(variable, value_name); }, option.variable);
+    visible.add_options()(name.c_str(), semantic, option.help);
+  }
+  visible.add_options()((kHelp + std::string(",h")).c_str(), "this text");
+  return visible;
+}
+
+std::string hint(const CommandText& text) {
+  return " (see `metronome " + std::string(text.name) + " --help`)";
+}
+
+po::variables_map read_values(const CommandText& text, const po::options_description& visible,
+                              const Arguments& arguments) {
+  po::options_description all;
+  all.add(visible);
+  po::positional_options_description positional;
+  if (text.files != FileCount::None) {
+    all.add_options()(kFiles, po::value<std::vector<std::string>>());
+    positional.add(kFiles, -1);
+  }
+  const int style = po::command_line_style::unix_style ^ po::command_line_style::allow_guessing;
+  po::variables_map values;
+  try {
+    po::store(
+        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
+        values);
+    po::notify(values);
+  } catch (const po::error& error) {
+    throw UsageError(std::string(text.name) + ": " + error.what() + hint(text));
+  }
+  return values;
+}
+
+CommandLine command_line_of(const po::variables_map& values) {
+  CommandLine line;
+  for (const auto& [name, value] : values) {
+    if (name == kFiles) {
+      line.files = value.as<std::vector<std::string>>();
+    } else if (!value.defaulted()) {
+      line.options.push_back(name);
+    }
+  }
+  return line;
+}
+
+void check_files(const CommandText& text, const std::vector<std::string>& files) {
+  const std::string name(text.name);
+  const std::string kind(text.file_kind);
+  if (std::find(files.begin(), files.end(), std::string()) != files.end()) {
+    throw UsageError(name + ": " + std::string(text.file_name) +
+                     " is empty; allowed: the path of a " + kind);
+  }
+  if (text.files == FileCount::OneOrMore && files.empty()) {
+    throw UsageError(name + ": give at least one " + kind + hint(text));
+  }
+  if (text.files == FileCount::One && files.size() != 1) {
+    throw UsageError(name + ": give one " + kind + ", not " + std::to_string(files.size()) +
+                     hint(text));
+  }
+}
+
+}  // namespace
+
+std::optional<CommandLine> parse_command(const CommandText& text, const OptionList& options,
+                                         const Arguments& arguments) {
+  const po::options_description visible = visible_options(options);
+  CommandLine line = command_line_of(read_values(text, visible, arguments));
+  if (line.has(kHelp)) {
+    std::cout << "usage: metronome " << text.name << ' ' << text.arguments << "\n\n"
+              << text.summary << '\n'
+              << visible << '\n'
+              << text.examples;
+    return std::nullopt;
+  }
+  check_files(text, line.files);
+  return line;
+}
+
+}  // namespace metronome

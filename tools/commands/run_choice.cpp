@@ -1,0 +1,89 @@
+#include "tools/commands/run_choice.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "core/config/config_reader.h"
+#include "cpu/cpu_backend.h"
+#include "gpu/engine/cuda_backend.h"
+#include "sim/simulation.h"
+#include "tools/commands/cli.h"
+
+namespace metronome {
+
+std::ostream& text_stream(bool is_quiet, bool wants_json) {
+  static std::ostream nowhere(nullptr);
+  if (is_quiet) return nowhere;
+  return wants_json ? std::cerr : std::cout;
+}
+
+int default_jobs() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+void check_jobs(int num_jobs) {
+  constexpr int kMaxJobs = 1024;
+  if (num_jobs >= 1 && num_jobs <= kMaxJobs) return;
+  throw UsageError("--jobs: " + std::to_string(num_jobs) + " is out of range; allowed: 1 to " +
+                   std::to_string(kMaxJobs));
+}
+
+std::uint64_t parse_seed(const std::string& text) {
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw UsageError("--seed: '" + text + "' is no seed; allowed: 0 to 9223372036854775807");
+  }
+  return seed;
+}
+
+void check_backend(const std::string& name) {
+  const auto known = std::find(std::begin(kBackendNames), std::end(kBackendNames), name);
+  if (known == std::end(kBackendNames)) {
+    throw UsageError("--backend: '" + name + "' is no backend" + did_you_mean(name, kBackendNames) +
+                     "; allowed: " + join_names(kBackendNames));
+  }
+}
+
+std::unique_ptr<Backend> make_backend(const std::string& name) {
+  if (name == "cpu") return std::make_unique<CpuBackend>();
+  if (name != "cuda") return std::make_unique<SimulatedBackend>();
+  std::unique_ptr<Backend> cuda = make_cuda_backend();
+  if (cuda == nullptr) {
+    throw UsageError(
+        "--backend: this build has no CUDA executor (tools/build cuda makes one, with the CUDA "
+        "toolkit); allowed: sim, cpu");
+  }
+  return cuda;
+}
+
+std::string default_folder(const std::string& scenario, const Backend& backend,
+                           const std::vector<Scenario>& variants, bool has_all) {
+  return default_folder(scenario, backend.is_measured() ? backend.name() : std::string_view(),
+                        variants, has_all);
+}
+
+std::string default_folder(const std::string& scenario, std::string_view measured_by,
+                           const std::vector<Scenario>& variants, bool has_all) {
+  namespace fs = std::filesystem;
+  fs::path below;
+  bool is_below = false;
+  const fs::path whole = fs::absolute(scenario).lexically_normal();
+  for (const fs::path& part : whole.parent_path()) {
+    if (part == "scenarios") {
+      is_below = true;
+      below.clear();
+    } else if (is_below) {
+      below /= part;
+    }
+  }
+  std::string folder = ("results" / below / whole.stem()).string();
+  if (!measured_by.empty()) folder += "." + std::string(measured_by);
+  if (has_all) return folder;
+  for (const Scenario& variant : variants) folder += "." + variant.name;
+  return folder;
+}
+
+}  // namespace metronome
