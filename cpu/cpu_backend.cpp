@@ -9,6 +9,7 @@
 #include "core/run/computed_run.h"
 #include "core/run/workload_input.h"
 #include "core/scenario/engine_setup.h"
+#include "cpu/cpu_config.h"
 #include "cpu/cpu_executor.h"
 #include "cpu/kv_store.h"
 #include "cpu/machine.h"
@@ -56,7 +57,8 @@ KvShape kv_shape(const ModelConfig& model, std::int64_t num_blocks, std::int64_t
 }
 
 std::int64_t kv_budget_bytes(const Scenario& scenario, std::int64_t spare_bytes) {
-  if (scenario.cpu.kv_cache_gib) return bytes_of_gib(*scenario.cpu.kv_cache_gib);
+  if (scenario.backends.get<CpuConfig>().kv_cache_gib)
+    return bytes_of_gib(*scenario.backends.get<CpuConfig>().kv_cache_gib);
   return spare_bytes / 2;  // the rest of the machine goes on living
 }
 
@@ -91,7 +93,8 @@ class CpuRun final : public PreparedRun {
   CpuRun(const Scenario& scenario, ModelSource source, std::shared_ptr<LoadedModels> models)
       : scenario_(scenario),
         source_(std::move(source)),
-        num_threads_(static_cast<int>(scenario.cpu.threads.value_or(num_usable_processors()))),
+        num_threads_(static_cast<int>(
+            scenario.backends.get<CpuConfig>().threads.value_or(num_usable_processors()))),
         models_(std::move(models)) {
     model = source_.config;
     weights_text = source_.text;

@@ -7,6 +7,7 @@
 #include "core/base/progress.h"
 #include "core/config/config_reader.h"
 #include "tools/commands/cli.h"
+#include "tools/commands/run_choice.h"
 
 namespace metronome {
 namespace {
@@ -80,6 +81,7 @@ int report_failure(std::string_view message, ExitCode code) {
 int main(int argc, char** argv) {
   using namespace metronome;
   try {
+    register_backends();
     const int code = dispatch(Arguments(argv + 1, argv + argc));
     std::cout.flush();
     // Who closes the pipe has seen enough of what is done.

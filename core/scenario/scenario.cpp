@@ -139,8 +139,12 @@ std::string read_variant_name(const ConfigNode& variant, const std::string& path
   if (name.empty() || !is_word || name == "." || name == "..") {
     fail_config(given->where, key, given->describe() + " is no variant name" + kAllowed);
   }
-  if (is_result_file_name(name)) {
-    fail_config(given->where, key, "'" + name + "' is the name of a result file; allowed: another");
+  for (const std::string_view ending : {".json", ".jsonl", ".yaml", ".html"}) {
+    if (!name.ends_with(ending)) continue;
+    fail_config(given->where, key,
+                "'" + name +
+                    "' may be the name of a result file; allowed: one that does not end in " +
+                    std::string(ending));
   }
   if (name.size() > kMaxVariantNameLength) {
     fail_config(given->where, key,

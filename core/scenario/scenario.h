@@ -13,6 +13,7 @@
 #include "core/engine/engine_config.h"
 #include "core/engine/scheduler_config.h"
 #include "core/metrics/slo_config.h"
+#include "core/scenario/backend_sections.h"
 #include "core/workload/workload_config.h"
 
 namespace metronome {
@@ -57,51 +58,6 @@ struct SamplingConfig {
   std::optional<std::int64_t> logprobs;  // likeliest tokens to write beside the sampled one
 };
 
-struct CpuConfig {
-  std::optional<std::int64_t> threads;  // auto = the processors this process may use
-  std::optional<double> kv_cache_gib;   // memory for KV where num_blocks is auto
-};
-
-// What a token's bits may depend on beside its own context, on one GPU and one build.
-enum class Invariance : std::uint8_t {
-  None,   // the batch it is computed in
-  Chunk,  // prompts: on nothing; they are computed alike however they are cut into chunks
-  Full,   // on nothing: decodes are computed like prompts of one token, so that a request that is
-          // preempted and computed anew gets the very same tokens
-};
-
-struct CudaConfig {
-  std::int32_t device = 0;              // of those the driver lists
-  double gpu_memory_utilization = 0.9;  // share of the GPU's memory for everything
-  std::optional<double> kv_cache_gib;   // memory for KV where num_blocks is auto
-  Invariance invariance = Invariance::Chunk;
-  bool graphs = true;            // decode steps are replayed as CUDA graphs
-  bool early_launches = false;   // kernels start while the one in front ends
-  bool wgmma_attention = false;  // prompts attend by Hopper's own instructions
-  bool wgmma_products = false;   // linear layers of prompts by Hopper's own instructions
-  bool fused_decodes = false;    // norms and activations of few decodes are inside of the products
-  // Tokens of one forward pass at most: larger steps are computed in several, one behind the other.
-  std::int32_t max_pass_tokens = 8192;
-};
-
-// The files of a result. Those of a variant stand in a subfolder, named after it, beside them.
-constexpr std::string_view kResultFile = "result.json";
-constexpr std::string_view kRequestsFile = "requests.jsonl";
-constexpr std::string_view kStepsFile = "steps.jsonl";
-constexpr std::string_view kOutputsFile = "outputs.jsonl";
-constexpr std::string_view kTraceFile = "trace.json";
-constexpr std::string_view kSummaryFile = "summary.json";
-constexpr std::string_view kReportFile = "report.html";
-constexpr std::string_view kVllmFile = "vllm.json";  // of `metronome bench-serve`
-// Of `metronome tune`.
-constexpr std::string_view kTuneFile = "tune.json";
-constexpr std::string_view kBestFile = "best.yaml";
-constexpr bool is_result_file_name(std::string_view name) {
-  return name == kResultFile || name == kRequestsFile || name == kStepsFile ||
-         name == kOutputsFile || name == kTraceFile || name == kSummaryFile ||
-         name == kReportFile || name == kVllmFile || name == kTuneFile || name == kBestFile;
-}
-
 struct ResultsConfig {
   bool steps = true;     // write steps.jsonl
   bool requests = true;  // write requests.jsonl
@@ -121,8 +77,7 @@ struct Scenario {
   SchedulerConfig scheduler;
   CostModelConfig cost_model;
   SamplingConfig sampling;
-  CpuConfig cpu;
-  CudaConfig cuda;
+  BackendSections backends;  // `cpu`, `cuda`: what backends have registered
   WorkloadConfig workload;
   SloConfig slo;
   ResultsConfig results;
@@ -145,8 +100,6 @@ struct Scenario {
 // Keys, ranges and meaning of each section. Shown an unknown policy, they break an invariant.
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config);
 void visit_fields(FieldVisitor& visitor, SamplingConfig& config);
-void visit_fields(FieldVisitor& visitor, CpuConfig& config);
-void visit_fields(FieldVisitor& visitor, CudaConfig& config);
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config);
 void visit_fields(FieldVisitor& visitor, Scenario& scenario);
 
@@ -173,7 +126,7 @@ struct ScenarioFile {
   ConfigNode sweep;  // what `metronome sweep` varies, as it stands in the file; Null: nothing
 };
 
-// A variant's name becomes a folder's: at most this long, and no result file's.
+// A variant's name becomes a folder's: at most this long, and with no ending of a result file.
 constexpr std::size_t kMaxVariantNameLength = 64;
 
 // What `backends` may name, and --backend.

@@ -12,7 +12,6 @@ namespace metronome {
 namespace {
 
 constexpr std::string_view kWeights[] = {"auto", "random"};
-constexpr std::string_view kInvariances[] = {"none", "chunk", "full"};
 constexpr std::string_view kBatchings[] = {"ragged", "padded"};
 constexpr std::string_view kNoises[] = {"none", "calibrated"};
 
@@ -75,40 +74,6 @@ void visit_fields(FieldVisitor& visitor, SamplingConfig& config) {
                            "no logprobs");
 }
 
-void visit_fields(FieldVisitor& visitor, CpuConfig& config) {
-  visitor.integer_or_auto("threads", config.threads, 1, 1024,
-                          "threads that compute; auto: the processors this process may use");
-  visitor.optional_number("kv_cache_gib", config.kv_cache_gib, 0.001, 1e6,
-                          "memory for KV blocks with kv_cache.num_blocks auto, GiB; null: half of "
-                          "what is available");
-}
-
-void visit_fields(FieldVisitor& visitor, CudaConfig& config) {
-  visitor.integer("device", config.device, 0, 63, "GPU, as the driver numbers them");
-  visitor.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1,
-                 "share of the GPU's memory for weights, activations and KV");
-  visitor.optional_number("kv_cache_gib", config.kv_cache_gib, 0.001, 1e6,
-                          "memory for KV blocks with kv_cache.num_blocks auto, GiB; null: what "
-                          "gpu_memory_utilization leaves");
-  visitor.choice("invariance", config.invariance, kInvariances,
-                 "chunk: a prompt's bits do not depend on how it is cut; full: no token's bits "
-                 "depend on its batch, slower; none: fastest");
-  visitor.boolean("graphs", config.graphs, "replay decode steps as CUDA graphs");
-  visitor.boolean("early_launches", config.early_launches,
-                  "bring a kernel's blocks up while the one in front ends; compute capability 9.0");
-  visitor.boolean("wgmma_attention", config.wgmma_attention,
-                  "prompts attend by wgmma and bulk copies; compute capability 9.0, blocks of a "
-                  "multiple of 8 tokens");
-  visitor.boolean(
-      "wgmma_products", config.wgmma_products,
-      "linear layers of prompts by wgmma and bulk copies, the activation inside; compute "
-      "capability 9.0");
-  visitor.boolean("fused_decodes", config.fused_decodes,
-                  "of up to 16 decodes, compute norms and activations in the products' kernels");
-  visitor.integer("max_pass_tokens", config.max_pass_tokens, 16, 131072,
-                  "tokens of a forward pass at most; larger steps take several");
-}
-
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config) {
   visitor.boolean("steps", config.steps, "write steps.jsonl");
   visitor.boolean("requests", config.requests, "write requests.jsonl");
@@ -138,8 +103,7 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
   visit_section(visitor, "scheduler", scenario.scheduler, "the policy and its settings");
   visit_section(visitor, "cost_model", scenario.cost_model, "step times in simulation");
   visit_section(visitor, "sampling", scenario.sampling, "tokens; backends that compute");
-  visit_section(visitor, "cpu", scenario.cpu, "backend cpu");
-  visit_section(visitor, "cuda", scenario.cuda, "backend cuda");
+  scenario.backends.visit(visitor);
 }
 
 void visit_after_workload(FieldVisitor& visitor, Scenario& scenario) {

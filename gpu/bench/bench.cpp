@@ -7,6 +7,7 @@
 #include "gpu/engine/device_engine.h"
 #include "gpu/engine/gpu_info.h"
 #include "gpu/engine/model_loading.h"
+#include "gpu/plan/cuda_config.h"
 
 namespace metronome {
 namespace {
@@ -122,7 +123,7 @@ BenchReport run_bench(const Scenario& given, const std::vector<BenchCase>& cases
   const auto poll = [&] {
     if (progress) progress(report);
   };
-  const GpuInfo gpu = open_gpu(given.cuda.device);
+  const GpuInfo gpu = open_gpu(given.backends.get<CudaConfig>().device);
   const ModelSource source = find_model_source(given);
   const ModelConfig& model = source.config;
   const std::string unsupported = unsupported_on_gpu(model);

@@ -9,6 +9,7 @@
 #include "gpu/bench/product_kernels.h"
 #include "gpu/engine/model_loading.h"
 #include "gpu/kernels/launch.h"
+#include "gpu/plan/cuda_config.h"
 
 namespace metronome {
 namespace {
@@ -22,7 +23,7 @@ class ProductBench {
       : scenario_(scenario),
         options_(options),
         progress_(progress),
-        gpu_(open_gpu(scenario.cuda.device)),
+        gpu_(open_gpu(scenario.backends.get<CudaConfig>().device)),
         stream_(make_stream()) {}
 
   ProductReport run();
@@ -65,7 +66,8 @@ ProductSetup ProductBench::setup_of(const LayerProduct& product, std::int64_t ma
   setup.product = product;
   setup.num_copies = num_copies(product);
   setup.max_tokens = max_tokens;
-  setup.max_gemm_rows = std::max<std::int64_t>(max_tokens, scenario_.cuda.max_pass_tokens);
+  setup.max_gemm_rows =
+      std::max<std::int64_t>(max_tokens, scenario_.backends.get<CudaConfig>().max_pass_tokens);
   if (!fits(setup)) setup.max_gemm_rows = max_tokens;
   return setup;
 }
@@ -76,7 +78,7 @@ double ProductBench::microseconds(const ProductKernels& kernels, const ProductKe
                                   const LayerProduct& product, std::int32_t num_tokens) const {
   const std::int64_t copies = num_copies(product);
   const std::int64_t rounds = ceil_div(options_.min_launches, copies);
-  const EarlyLaunches early(scenario_.cuda.early_launches);
+  const EarlyLaunches early(scenario_.backends.get<CudaConfig>().early_launches);
   kernels.launch(kernel, num_tokens, 0, stream_.get());  // the driver loads it
   const GraphExec graph = capture_graph(
       stream_.get(), [&] { kernels.launch_rounds(kernel, num_tokens, rounds, stream_.get()); });
@@ -154,11 +156,11 @@ ProductReport ProductBench::run() {
   const std::string unsupported = unsupported_on_gpu(source.config);
   if (!unsupported.empty()) throw UnplacedConfigError("model", unsupported);
   DeviceEngineOptions hopper;
-  hopper.launches_early = scenario_.cuda.early_launches;
+  hopper.launches_early = scenario_.backends.get<CudaConfig>().early_launches;
   check_hopper_options(gpu_, scenario_, hopper);
   report_.model = source.config;
   report_.device = gpu_.text();
-  report_.has_early_launches = scenario_.cuda.early_launches;
+  report_.has_early_launches = scenario_.backends.get<CudaConfig>().early_launches;
   report_.repeats = options_.repeats;
   report_.rates = measure_rates(gpu_, options_.repeats, [this] { poll(); });
   for (const LayerProduct& product : layer_products(report_.model)) time_product(product);

@@ -14,6 +14,7 @@
 #include "gpu/engine/device_model.h"
 #include "gpu/engine/gpu_info.h"
 #include "gpu/engine/model_loading.h"
+#include "gpu/plan/cuda_config.h"
 
 namespace metronome {
 namespace {
@@ -58,8 +59,9 @@ class CudaRun final : public PreparedRun {
 
   void load(const std::function<void()>& poll) override try {
     engine_.reset();
-    check_cuda(cudaSetDevice(scenario_.cuda.device), "cudaSetDevice");
-    LoadedDeviceModel& loaded = loaded_->get(scenario_.cuda.device, source_, limits_, poll);
+    check_cuda(cudaSetDevice(scenario_.backends.get<CudaConfig>().device), "cudaSetDevice");
+    LoadedDeviceModel& loaded =
+        loaded_->get(scenario_.backends.get<CudaConfig>().device, source_, limits_, poll);
     DeviceEngineOptions options = engine_options(scenario_, model, limits_);
     options.kv.num_blocks = setup.kv_cache.num_blocks;
     engine_ = loaded.make_engine(options, poll);
@@ -88,7 +90,7 @@ class CudaRun final : public PreparedRun {
  private:
   std::unique_ptr<DeviceEngine> take_engine() {
     METRONOME_CHECK(engine_ != nullptr, "a run is loaded before it begins");
-    check_cuda(cudaSetDevice(scenario_.cuda.device), "cudaSetDevice");
+    check_cuda(cudaSetDevice(scenario_.backends.get<CudaConfig>().device), "cudaSetDevice");
     return std::move(engine_);
   }
 
@@ -118,7 +120,7 @@ class CudaBackend final : public Backend {
 };
 
 std::unique_ptr<PreparedRun> CudaBackend::prepare(const Scenario& scenario) try {
-  const GpuInfo& gpu = this->gpu(scenario.cuda.device);
+  const GpuInfo& gpu = this->gpu(scenario.backends.get<CudaConfig>().device);
   ModelSource source = find_model_source(scenario);
   const ModelConfig model = source.config;
   const std::string unsupported = unsupported_on_gpu(model);
@@ -138,8 +140,9 @@ std::unique_ptr<PreparedRun> CudaBackend::prepare(const Scenario& scenario) try 
   run->weights_text += ", " + bytes_text(plan.weights);
   const auto capacity = [&](std::int64_t block_size) {
     const std::int64_t budget =
-        scenario.cuda.kv_cache_gib
-            ? std::min(usable, plan.total() + bytes_of_gib(*scenario.cuda.kv_cache_gib))
+        scenario.backends.get<CudaConfig>().kv_cache_gib
+            ? std::min(usable, plan.total() +
+                                   bytes_of_gib(*scenario.backends.get<CudaConfig>().kv_cache_gib))
             : usable;
     return useful_kv_blocks(scenario, model, block_size,
                             kv_blocks_that_fit(model, plan, budget, block_size));

@@ -13,6 +13,7 @@
 #include "gpu/engine/device_kv_cache.h"
 #include "gpu/engine/device_memory.h"
 #include "gpu/engine/device_model.h"
+#include "gpu/plan/cuda_config.h"
 #include "gpu/plan/step_arrays.h"
 
 namespace metronome {

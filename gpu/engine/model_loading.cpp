@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "gpu/engine/gemm.h"
 #include "gpu/engine/self_test.h"
+#include "gpu/plan/cuda_config.h"
 #include "gpu/plan/graph_buckets.h"
 #include "gpu/plan/whole_file.h"
 
@@ -82,8 +83,8 @@ PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model) {
       scenario.engine.max_model_len.value_or(model.max_position_embeddings);
   const std::int32_t max_num_seqs = scenario.engine.max_num_seqs;
   constexpr std::int32_t kItems = 8192;
-  const std::int64_t most =
-      std::min<std::int64_t>(scenario.cuda.max_pass_tokens, max_num_seqs * max_model_len);
+  const std::int64_t most = std::min<std::int64_t>(
+      scenario.backends.get<CudaConfig>().max_pass_tokens, max_num_seqs * max_model_len);
   const std::int64_t bucket = graph_buckets(max_num_seqs).back();
   const std::int64_t max_tokens = std::max(most, bucket);
   const std::int64_t max_rows = std::max<std::int64_t>(max_num_seqs, bucket);
@@ -95,7 +96,9 @@ PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model) {
           .max_rows = static_cast<std::int32_t>(max_rows),
           .max_items = std::max(kItems, max_num_seqs),
           .max_model_len = static_cast<std::int32_t>(max_model_len),
-          .max_parts = scenario.cuda.wgmma_attention ? static_cast<std::int32_t>(max_tiles) : 0};
+          .max_parts = scenario.backends.get<CudaConfig>().wgmma_attention
+                           ? static_cast<std::int32_t>(max_tiles)
+                           : 0};
 }
 
 DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& model,
@@ -108,12 +111,12 @@ DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& 
   options.kv.block_size = is_slotted ? limits.max_model_len : scenario.kv_cache.block_size;
   options.has_window_tables = scenario.kv_cache.sliding_window > 0;
   options.max_num_seqs = scenario.engine.max_num_seqs;
-  options.invariance = scenario.cuda.invariance;
-  options.uses_graphs = scenario.cuda.graphs;
-  options.launches_early = scenario.cuda.early_launches;
-  options.attends_by_wgmma = scenario.cuda.wgmma_attention;
-  options.kernels = {.fuses_decodes = scenario.cuda.fused_decodes,
-                     .multiplies_by_wgmma = scenario.cuda.wgmma_products};
+  options.invariance = scenario.backends.get<CudaConfig>().invariance;
+  options.uses_graphs = scenario.backends.get<CudaConfig>().graphs;
+  options.launches_early = scenario.backends.get<CudaConfig>().early_launches;
+  options.attends_by_wgmma = scenario.backends.get<CudaConfig>().wgmma_attention;
+  options.kernels = {.fuses_decodes = scenario.backends.get<CudaConfig>().fused_decodes,
+                     .multiplies_by_wgmma = scenario.backends.get<CudaConfig>().wgmma_products};
   return options;
 }
 
@@ -150,8 +153,9 @@ void check_hopper_options(const GpuInfo& gpu, const Scenario& scenario,
 }
 
 std::int64_t usable_bytes(const GpuInfo& gpu, const Scenario& scenario) {
-  const auto share = static_cast<std::int64_t>(scenario.cuda.gpu_memory_utilization *
-                                               static_cast<double>(gpu.memory_bytes));
+  const auto share =
+      static_cast<std::int64_t>(scenario.backends.get<CudaConfig>().gpu_memory_utilization *
+                                static_cast<double>(gpu.memory_bytes));
   return std::max<std::int64_t>(share - (gpu.memory_bytes - gpu.free_bytes), 0);
 }
 

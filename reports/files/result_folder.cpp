@@ -21,6 +21,7 @@
 #include "core/base/file_writer.h"
 #include "core/scenario/scenario.h"
 #include "reports/files/result_files.h"
+#include "reports/files/result_names.h"
 
 namespace fs = std::filesystem;
 

@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/json_place.h"
 #include "core/metrics/client_record.h"
+#include "reports/files/result_names.h"
 
 namespace metronome {
 namespace {

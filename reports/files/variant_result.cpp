@@ -5,6 +5,7 @@
 
 #include "core/base/file_writer.h"
 #include "core/base/progress.h"
+#include "reports/files/result_names.h"
 
 namespace metronome {
 namespace {

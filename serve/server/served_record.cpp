@@ -7,6 +7,7 @@
 #include "core/base/file_writer.h"
 #include "core/base/json_text.h"
 #include "reports/files/result_files.h"
+#include "reports/files/result_names.h"
 #include "reports/files/variant_result.h"
 
 namespace metronome {

@@ -11,6 +11,7 @@
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "core/config/config_reader.h"
+#include "gpu/plan/cuda_config.h"
 #include "reports/terminal/text.h"
 #include "study/bench/bench_cases.h"
 
@@ -164,8 +165,8 @@ void bench_products(const ProductsCommand& command, const ProductBenchFn& bench)
   Scenario scenario;
   scenario.model = command.model;
   scenario.weights = Weights::Random;
-  scenario.cuda.device = command.device;
-  scenario.cuda.early_launches = command.has_early_launches;
+  scenario.backends.edit<CudaConfig>().device = command.device;
+  scenario.backends.edit<CudaConfig>().early_launches = command.has_early_launches;
   // What has been measured is there even if a later kernel fails.
   ProductReport report;
   try {

@@ -21,6 +21,7 @@
 #include "core/base/progress.h"
 #include "core/config/config_reader.h"
 #include "reports/files/result_files.h"
+#include "reports/files/result_names.h"
 
 namespace metronome {
 namespace {

@@ -19,6 +19,7 @@
 #include "core/config/config_node.h"
 #include "core/config/config_reader.h"
 #include "reports/files/result_files.h"
+#include "reports/files/result_names.h"
 #include "reports/terminal/text.h"
 #include "study/sweep/sweep_points.h"
 

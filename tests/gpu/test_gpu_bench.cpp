@@ -10,6 +10,7 @@
 #include "core/base/json.h"
 #include "core/model/model_catalogue.h"
 #include "gpu/bench/bench.h"
+#include "gpu/plan/cuda_config.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
@@ -125,7 +126,7 @@ TEST_CASE("every case gives a point with its floor, or is skipped for a reason",
   for (const bool uses_graphs : {true, false}) {
     INFO((uses_graphs ? "graphs" : "no graphs"));
     Scenario scenario = scenario_of(folder);
-    scenario.cuda.graphs = uses_graphs;
+    scenario.backends.edit<CudaConfig>().graphs = uses_graphs;
     std::int32_t num_polls = 0;
     const BenchReport report =
         bench(scenario, cases, 2, [&num_polls](const BenchReport&) { ++num_polls; });
@@ -158,7 +159,7 @@ TEST_CASE("a bench keeps to the scenario's limits and the GPU's memory", "[gpu][
   SECTION("a pass of max_pass_tokens, contexts of max_model_len") {
     const BenchFolder folder(kTinyModel);
     Scenario scenario = scenario_of(folder);
-    scenario.cuda.max_pass_tokens = 16;
+    scenario.backends.edit<CudaConfig>().max_pass_tokens = 16;
     scenario.engine.max_model_len = 60;
     const BenchReport report = bench(scenario,
                                      {{.chunk_size = 16},
@@ -176,7 +177,7 @@ TEST_CASE("a bench keeps to the scenario's limits and the GPU's memory", "[gpu][
     const BenchFolder folder(kLargeCache);
     Scenario scenario = scenario_of(folder);
     scenario.engine.max_num_seqs = 512;
-    scenario.cuda.graphs = false;
+    scenario.backends.edit<CudaConfig>().graphs = false;
     const BenchReport report =
         bench(scenario, {{.num_decodes = 512, .context = 16384}, {.num_decodes = 1, .context = 2}},
               1, {});

@@ -9,6 +9,7 @@
 #include "gpu/bench/product_bench.h"
 #include "gpu/bench/product_kernels.h"
 #include "gpu/engine/gpu_info.h"
+#include "gpu/plan/cuda_config.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
@@ -121,7 +122,7 @@ struct Lab {
     ::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
     scenario.model = folder.write("tiny/config.json", kProductModel);
     scenario.weights = Weights::Random;
-    scenario.cuda.max_pass_tokens = 16;
+    scenario.backends.edit<CudaConfig>().max_pass_tokens = 16;
     options.repeats = 1;
     options.min_launches = 1;
     options.cold_bytes = 1;

@@ -243,6 +243,8 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
   CHECK(count_includes("tests/x.cpp", "#include <boost/program_options/parsers.hpp>") == 1);
   CHECK(count_includes("tools/commands/command_options.cpp",
                        "#include <boost/program_options.hpp>") == 0);
+  CHECK(count_includes("tests/x.cpp", "#include <catch2/catch.hpp>") == 1);
+  CHECK(count_includes("tests/catch.h", "#include <catch2/catch.hpp>") == 0);
   CHECK(count_includes("core/x.h", "#include <vector>") == 0);
   CHECK(count_includes("core/x.h", "#include <Eigen/Dense>") == 1);
   CHECK(count_includes("core/x.h", "#include <unistd.h>") == 1);

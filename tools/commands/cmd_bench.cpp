@@ -14,6 +14,7 @@
 #include "core/base/progress.h"
 #include "gpu/bench/bench.h"
 #include "gpu/bench/product_bench.h"
+#include "gpu/plan/cuda_config.h"
 #include "reports/terminal/text.h"
 #include "study/bench/bench_cases.h"
 #include "study/bench/bench_predict.h"
@@ -278,13 +279,13 @@ int bench_command(const Arguments& arguments) {
   scenario.weights = Weights::Random;
   scenario.engine.max_num_seqs = 256;
   scenario.engine.max_model_len = 18432;  // as much as any case has; a model may have less
-  scenario.cuda.device = options->device;
-  scenario.cuda.invariance = invariance_of(options->invariance);
-  scenario.cuda.graphs = !options->has_no_graphs;
-  scenario.cuda.early_launches = options->has_early_launches;
-  scenario.cuda.wgmma_attention = options->has_wgmma_attention;
-  scenario.cuda.wgmma_products = options->has_wgmma_products;
-  scenario.cuda.fused_decodes = options->has_fused_decodes;
+  scenario.backends.edit<CudaConfig>().device = options->device;
+  scenario.backends.edit<CudaConfig>().invariance = invariance_of(options->invariance);
+  scenario.backends.edit<CudaConfig>().graphs = !options->has_no_graphs;
+  scenario.backends.edit<CudaConfig>().early_launches = options->has_early_launches;
+  scenario.backends.edit<CudaConfig>().wgmma_attention = options->has_wgmma_attention;
+  scenario.backends.edit<CudaConfig>().wgmma_products = options->has_wgmma_products;
+  scenario.backends.edit<CudaConfig>().fused_decodes = options->has_fused_decodes;
   catch_signals();
   // What has been measured is there even if a later case fails.
   BenchReport report;

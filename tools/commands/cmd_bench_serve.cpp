@@ -17,6 +17,7 @@
 #include "core/model/model_catalogue.h"
 #include "core/scenario/scenario.h"
 #include "reports/files/result_folder.h"
+#include "reports/files/result_names.h"
 #include "reports/html/report_html.h"
 #include "reports/terminal/table.h"
 #include "reports/terminal/text.h"

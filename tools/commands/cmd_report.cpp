@@ -11,6 +11,7 @@
 #include "core/base/file_writer.h"
 #include "core/base/progress.h"
 #include "core/config/config_reader.h"
+#include "reports/files/result_names.h"
 #include "reports/files/result_reader.h"
 #include "reports/html/report_html.h"
 #include "reports/terminal/text.h"

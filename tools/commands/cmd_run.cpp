@@ -14,6 +14,7 @@
 #include "core/base/wrapped_text.h"
 #include "core/scenario/scenario.h"
 #include "reports/files/result_folder.h"
+#include "reports/files/result_names.h"
 #include "reports/files/step_log.h"
 #include "reports/html/report_html.h"
 #include "reports/terminal/table.h"

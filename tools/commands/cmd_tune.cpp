@@ -13,6 +13,7 @@
 #include "core/config/config_reader.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_folder.h"
+#include "reports/files/result_names.h"
 #include "reports/terminal/text.h"
 #include "study/run/engine_flags.h"
 #include "study/run/variant_run.h"

@@ -9,7 +9,9 @@
 
 #include "core/config/config_reader.h"
 #include "cpu/cpu_backend.h"
+#include "cpu/cpu_config.h"
 #include "gpu/engine/cuda_backend.h"
+#include "gpu/plan/cuda_config.h"
 #include "sim/simulation.h"
 #include "tools/commands/cli.h"
 
@@ -37,6 +39,11 @@ std::uint64_t parse_seed(const std::string& text) {
     throw UsageError("--seed: '" + text + "' is no seed; allowed: 0 to 9223372036854775807");
   }
   return seed;
+}
+
+void register_backends() {
+  register_backend_section(std::make_unique<CpuConfig>());
+  register_backend_section(std::make_unique<CudaConfig>());
 }
 
 void check_backend(const std::string& name) {

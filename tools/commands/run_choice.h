@@ -24,6 +24,9 @@ void check_jobs(int num_jobs);
 // The number in `--seed TEXT`. Throws UsageError.
 std::uint64_t parse_seed(const std::string& text);
 
+// Registers the sections of the backends that scenarios may have: to be called once, at the start.
+void register_backends();
+
 // Throws UsageError for a name that is not in kBackendNames.
 void check_backend(const std::string& name);
 

@@ -1,9 +1,9 @@
-#include <catch2/catch.hpp>
 
 #include "core/metrics/digest.h"
 #include "core/metrics/output_log.h"
 #include "core/run/run.h"
 #include "sim/speaking_executor.h"
+#include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/engine_harness.h"
 

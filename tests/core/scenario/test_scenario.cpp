@@ -6,6 +6,8 @@
 #include "core/engine/policy_registry.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
+#include "cpu/cpu_config.h"
+#include "gpu/plan/cuda_config.h"
 #include "tests/catch.h"
 #include "tests/scratch_folder.h"
 

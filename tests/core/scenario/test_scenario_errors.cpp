@@ -359,10 +359,11 @@ TEST_CASE("bad variants", "[core][scenario]") {
        "bad.yaml:1: variants.0.name: 'a/b' is no variant name; allowed: letters, digits, '.', "
        "'_' and '-'"},
       {"variants: [{name: summary.json}]\n",
-       "bad.yaml:1: variants.0.name: 'summary.json' is the name of a result file; allowed: "
-       "another"},
+       "bad.yaml:1: variants.0.name: 'summary.json' may be the name of a result file; allowed: "
+       "one that does not end in .json"},
       {"variants: [{name: a}, {name: result.json}]\n",
-       "bad.yaml:1: variants.1.name: 'result.json' is the name of a result file; allowed: another"},
+       "bad.yaml:1: variants.1.name: 'result.json' may be the name of a result file; allowed: "
+       "one that does not end in .json"},
       {"variants: [{name: 65-characters-are-one-too-many.23456789.123456789.123456789.12345}]\n",
        "bad.yaml:1: variants.0.name: '65-characters-are-one-too-many.23456789.123456789.1234567"
        "89....' is too long; allowed: at most 64 characters"},

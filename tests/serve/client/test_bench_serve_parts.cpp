@@ -101,10 +101,9 @@ TEST_CASE("drawn prompts keep off the ends of the vocabulary and share their pre
   std::vector<std::vector<int>> prompts;
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     const std::string text = load_request_text(workload, i, options);
+    const Json request = Json::parse(text.substr(text.find("\r\n\r\n")));
     prompts.emplace_back();
-    for (const Json& id : Json::parse(text.substr(text.find("\r\n\r\n"))).at("prompt")) {
-      prompts.back().push_back(id.get<int>());
-    }
+    for (const Json& id : request["prompt"]) prompts.back().push_back(id.get<int>());
     ids.insert(prompts.back().begin(), prompts.back().end());
   }
   CHECK(*ids.begin() == 32);  // of 1024: a 32nd at either end

@@ -1,9 +1,9 @@
-#include <catch2/catch.hpp>
 #include <numeric>
 
 #include "core/base/json.h"
 #include "core/text/utf8.h"
 #include "serve/server/answer.h"
+#include "tests/catch.h"
 #include "tests/core/text/tokenizer_fixtures.h"
 #include "tests/draws.h"
 #include "tests/serve/server/serve_lab.h"

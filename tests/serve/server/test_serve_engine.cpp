@@ -1,4 +1,3 @@
-#include <catch2/catch.hpp>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -12,6 +11,7 @@
 #include "serve/server/live_engine.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
+#include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/engine_harness.h"
 #include "tests/scratch_folder.h"

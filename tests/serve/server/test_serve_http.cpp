@@ -4,13 +4,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <future>
 #include <thread>
 #include <type_traits>
 
 #include "core/base/json.h"
 #include "serve/server/http_server.h"
+#include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/serve/server/serve_lab.h"
 

@@ -1,7 +1,7 @@
-#include <catch2/catch.hpp>
 #include <thread>
 
 #include "core/base/json.h"
+#include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/serve/server/serve_lab.h"
 

@@ -79,9 +79,12 @@ TEST_CASE("the shipped files are what an import of their profiles writes", "[pro
     // The fit takes logarithms, whose last digits differ between libraries.
     for (Json* body : {&written, &shipped}) {
       for (const char* kind : {"decode", "mixed"}) {
-        for (auto& value : body->at("block_filling").at(kind)) {
-          value = static_cast<int>(value.get<double>() * 100 + 0.5);
+        Json rounded = Json::object();
+        for (const auto& [name, value] : body->at("block_filling").at(kind).items()) {
+          rounded[name] = static_cast<int>(value.get<double>() * 100 + 0.5);
         }
+        REQUIRE(rounded.size() == 5);
+        body->at("block_filling").at(kind) = rounded;
       }
     }
     CHECK(written == shipped);

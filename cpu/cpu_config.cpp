@@ -1,0 +1,16 @@
+// The keys of the `cpu` section: names, ranges and meaning, each said once.
+#include "cpu/cpu_config.h"
+
+#include "core/config/config_reader.h"
+
+namespace metronome {
+
+void CpuConfig::visit(FieldVisitor& visitor) {
+  visitor.integer_or_auto("threads", threads, 1, 1024,
+                          "threads that compute; auto: the processors this process may use");
+  visitor.optional_number("kv_cache_gib", kv_cache_gib, 0.001, 1e6,
+                          "memory for KV blocks with kv_cache.num_blocks auto, GiB; null: half of "
+                          "what is available");
+}
+
+}  // namespace metronome

@@ -1,0 +1,26 @@
+// The names of the files of a result.
+#pragma once
+
+#include <string_view>
+
+namespace metronome {
+
+// The files of a result. Those of a variant stand in a subfolder, named after it, beside them.
+constexpr std::string_view kResultFile = "result.json";
+constexpr std::string_view kRequestsFile = "requests.jsonl";
+constexpr std::string_view kStepsFile = "steps.jsonl";
+constexpr std::string_view kOutputsFile = "outputs.jsonl";
+constexpr std::string_view kTraceFile = "trace.json";
+constexpr std::string_view kSummaryFile = "summary.json";
+constexpr std::string_view kReportFile = "report.html";
+constexpr std::string_view kVllmFile = "vllm.json";  // of `metronome bench-serve`
+// Of `metronome tune`.
+constexpr std::string_view kTuneFile = "tune.json";
+constexpr std::string_view kBestFile = "best.yaml";
+constexpr bool is_result_file_name(std::string_view name) {
+  return name == kResultFile || name == kRequestsFile || name == kStepsFile ||
+         name == kOutputsFile || name == kTraceFile || name == kSummaryFile ||
+         name == kReportFile || name == kVllmFile || name == kTuneFile || name == kBestFile;
+}
+
+}  // namespace metronome
