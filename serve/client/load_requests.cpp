@@ -39,7 +39,7 @@ std::vector<TokenId> prompt_ids(const Workload& workload, std::size_t i,
   return ids;
 }
 
-std::string quoted(std::string_view text) {
+std::string json_text_of(std::string_view text) {
   JsonText json;
   json.value(text);
   return std::string(json.view());
@@ -48,7 +48,7 @@ std::string quoted(std::string_view text) {
 std::string body_text(const Workload& workload, std::size_t i, const LoadRequestOptions& options) {
   const std::vector<TokenId> ids = prompt_ids(workload, i, options);
   const bool is_chat = options.endpoint == LoadEndpoint::Chat;
-  std::string body = "{\"model\":" + quoted(options.model);
+  std::string body = "{\"model\":" + json_text_of(options.model);
   body.reserve(body.size() + 8 * ids.size() + 256);
   body += is_chat ? ",\"messages\":[{\"role\":\"user\",\"content\":\"" : ",\"prompt\":[";
   for (std::size_t k = 0; k < ids.size(); ++k) {
