@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/engine_setup.h"
 #include "sim/cold_start.h"

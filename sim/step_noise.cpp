@@ -38,7 +38,7 @@ void NoisyCostModel::redraw(std::int32_t n) {
 }
 
 double NoisyCostModel::ratio_of(const StepPlan& plan) const {
-  const std::int32_t order = step_regime_order(plan.num_decode_tokens, plan.num_prefill_tokens);
+  const std::int32_t order = step_regime_order(tokens_of(plan));
   const auto behind =
       std::find_if(scatter_.begin(), scatter_.end(),
                    [&](const StepScatter& scatter) { return scatter.regime.order > order; });

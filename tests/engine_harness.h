@@ -12,7 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/engine/engine.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "tests/core/engine/kv/kv_oracle.h"
 
 namespace metronome::testing {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 
 namespace metronome {
 

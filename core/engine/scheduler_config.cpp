@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "core/config/config_limits.h"
 #include "core/config/config_reader.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 
 namespace metronome {
 namespace {

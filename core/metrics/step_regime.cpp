@@ -13,12 +13,13 @@ constexpr std::int32_t kSmallestBatch = 8;
 
 }  // namespace
 
-std::int32_t step_regime_order(std::int64_t num_decodes, std::int64_t num_prefill_tokens) {
-  if (num_decodes == 0) return kPrefill;
-  if (num_prefill_tokens > 0) return kMixed;
-  std::int32_t last = kSmallestBatch;
-  while (num_decodes > last) last *= 2;
-  return last;
+std::int32_t step_regime_order(const StepTokens& tokens) {
+  switch (tokens.phase()) {
+    case StepPhase::Prefill: return kPrefill;
+    case StepPhase::Mixed: return kMixed;
+    case StepPhase::Decode: break;
+  }
+  return kSmallestBatch << doubling_range(tokens.decode, kSmallestBatch);
 }
 
 StepRegime step_regime_of_order(std::int32_t order) {
@@ -28,8 +29,8 @@ StepRegime step_regime_of_order(std::int32_t order) {
   return {order, "decode " + std::to_string(first) + "-" + std::to_string(order)};
 }
 
-StepRegime step_regime(std::int64_t num_decodes, std::int64_t num_prefill_tokens) {
-  return step_regime_of_order(step_regime_order(num_decodes, num_prefill_tokens));
+StepRegime step_regime(const StepTokens& tokens) {
+  return step_regime_of_order(step_regime_order(tokens));
 }
 
 void RegimeErrors::add(const StepRegime& regime, double measured_ns, double predicted_ns,

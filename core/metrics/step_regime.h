@@ -6,19 +6,22 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/step_kind.h"
+
 namespace metronome {
 
-// Steps of decodes alone by the size of their batch ("decode 1-8", "decode 9-16", ...), of prefill
-// chunks alone, and of both. Regimes sort in this order.
+// The kinds of steps (core/engine/step_kind.h) that reports and measured scatter know: decodes
+// alone by the size of their batch ("decode 1-8", "decode 9-16", ...), prefill chunks alone, and
+// both. Regimes sort in this order.
 struct StepRegime {
   std::int32_t order = 0;
   std::string name;
 
   bool operator<(const StepRegime& other) const { return order < other.order; }
 };
-StepRegime step_regime(std::int64_t num_decodes, std::int64_t num_prefill_tokens);
+StepRegime step_regime(const StepTokens& tokens);
 // Its `order` alone, without a name to allocate; and the regime of such a number.
-std::int32_t step_regime_order(std::int64_t num_decodes, std::int64_t num_prefill_tokens);
+std::int32_t step_regime_order(const StepTokens& tokens);
 StepRegime step_regime_of_order(std::int32_t order);
 
 // Of predicted / measured - 1.

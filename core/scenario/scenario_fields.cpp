@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/config/config_limits.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
 

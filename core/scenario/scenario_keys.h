@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/scenario/scenario.h"
 
 namespace metronome {

@@ -1,6 +1,6 @@
 // What no single field of a scenario can tell.
 #include "core/base/error.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
 

@@ -35,7 +35,7 @@ class Columns {
     return static_cast<Eigen::Index>(factors_.decode.size());
   }
   Eigen::Index range_of(const PredictedStep& step) const {
-    const auto* range = &factors_.range_of(step.num_prefill_tokens, step.num_decode_tokens);
+    const auto* range = &factors_.range_of(tokens_of(step));
     return step.num_prefill_tokens > 0 ? num_decode_ranges() + (range - factors_.prompt.data())
                                        : static_cast<Eigen::Index>(range - factors_.decode.data());
   }
@@ -132,7 +132,7 @@ double instant_variance_of(std::span<const MeasuredInterval> intervals,
 
 double corrected_ns(const StepFactors& factors, const PredictedStep& step) {
   const bool has_prompts = step.num_prefill_tokens > 0;
-  return step.rest_ns * factors.range_of(step.num_prefill_tokens, step.num_decode_tokens).factor +
+  return step.rest_ns * factors.range_of(tokens_of(step)).factor +
          step.attention_ns * (has_prompts ? factors.prompt_attention : factors.decode_attention);
 }
 

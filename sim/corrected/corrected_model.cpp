@@ -8,13 +8,11 @@
 
 namespace metronome {
 
-const StepFactors::Range& StepFactors::range_of(std::int64_t num_prefill_tokens,
-                                                std::int64_t num_decode_tokens) const {
-  const std::vector<Range>& ranges = num_prefill_tokens > 0 ? prompt : decode;
-  const std::int64_t tokens = num_prefill_tokens + num_decode_tokens;
+const StepFactors::Range& StepFactors::range_of(const StepTokens& tokens) const {
+  const std::vector<Range>& ranges = tokens.has_prompt() ? prompt : decode;
   const auto found =
       std::partition_point(ranges.begin(), ranges.end() - 1,
-                           [&](const Range& range) { return range.max_tokens < tokens; });
+                           [&](const Range& range) { return range.max_tokens < tokens.all(); });
   return *found;
 }
 
@@ -26,17 +24,17 @@ CorrectedCostModel::CorrectedCostModel(std::unique_ptr<CostModel> base, StepFact
 
 StepCost CorrectedCostModel::step_cost(const StepPlan& plan) {
   const StepCost base = base_->step_cost(plan);
-  const StepFactors::Range& range =
-      factors_.range_of(plan.num_prefill_tokens, plan.num_decode_tokens);
-  const StepFactors::Range& of_decodes = factors_.range_of(0, plan.num_decode_tokens);
+  const StepTokens tokens = tokens_of(plan);
+  const StepFactors::Range& range = factors_.range_of(tokens);
+  const StepFactors::Range& of_decodes = factors_.range_of({0, tokens.decode});
   const auto times = [](TimeNs ns, double factor) { return static_cast<double>(ns) * factor; };
-  const bool has_prompts = plan.num_prefill_tokens > 0;
   PassCost all;
   all.linear_ns = times(base.linear_ns, range.factor);
   all.comm_ns = times(base.comm_ns, range.factor);
   all.overhead_ns = times(base.overhead_ns, range.factor);
   all.attention_ns =
-      times(base.attention_ns, has_prompts ? factors_.prompt_attention : factors_.decode_attention);
+      times(base.attention_ns,
+            tokens.has_prompt() ? factors_.prompt_attention : factors_.decode_attention);
   PassCost decodes;
   decodes.linear_ns = times(base.decode_only_ns - base.decode_only_attention_ns, of_decodes.factor);
   decodes.attention_ns = times(base.decode_only_attention_ns, factors_.decode_attention);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/engine/step_kind.h"
 #include "sim/cost/cost_model.h"
 
 namespace metronome {
@@ -30,7 +31,7 @@ struct StepFactors {
   double decode_attention = 1;
   double prompt_attention = 1;
 
-  const Range& range_of(std::int64_t num_prefill_tokens, std::int64_t num_decode_tokens) const;
+  const Range& range_of(const StepTokens& tokens) const;
 
   bool operator==(const StepFactors&) const = default;
 };

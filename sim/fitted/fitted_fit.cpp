@@ -179,8 +179,8 @@ std::int32_t regime_order(const MeasuredStep& step) {
     decodes += pass.decodes;
   }
   const auto num_steps = static_cast<double>(step.num_steps);
-  return step_regime_order(std::llround(decodes / num_steps),
-                           std::llround(std::ceil((tokens - decodes) / num_steps)));
+  return step_regime_order({.prefill = std::llround(std::ceil((tokens - decodes) / num_steps)),
+                            .decode = std::llround(decodes / num_steps)});
 }
 
 struct ShapeFit {

@@ -11,7 +11,7 @@
 #include "core/base/json.h"
 #include "core/config/config_limits.h"
 #include "core/config/config_reader.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/engine/step_plan.h"
 #include "core/scenario/scenario_keys.h"
 

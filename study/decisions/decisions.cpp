@@ -11,7 +11,7 @@
 #include "core/base/json.h"
 #include "core/config/config_reader.h"
 #include "core/engine/kv/prefix_hash.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/engine/scheduler.h"
 #include "core/workload/workload.h"
 #include "study/decisions/decision_case.h"

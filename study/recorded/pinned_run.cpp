@@ -13,7 +13,7 @@
 #include "core/workload/workload.h"
 #include "core/workload/workload_config.h"
 #include "sim/cold_start.h"
-#include "sim/pinned_executor.h"
+#include "study/recorded/pinned_executor.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 

@@ -10,7 +10,7 @@
 #include "core/metrics/run_record.h"
 #include "core/scenario/scenario.h"
 #include "reports/compare/observed_run.h"
-#include "sim/pinned_executor.h"
+#include "study/recorded/pinned_executor.h"
 #include "study/recorded/pinned_steps.h"
 
 namespace metronome {

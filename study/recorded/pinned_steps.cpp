@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "core/engine/request.h"
+#include "core/engine/step_kind.h"
 
 namespace metronome {
 namespace {
@@ -15,12 +16,14 @@ constexpr double kShortestShare = 0.45;
 constexpr double kWholeShare = 0.03;
 
 std::size_t kind_of(const PinnedStep& step) {
-  constexpr std::size_t kDecodesPerKind = 8;
-  constexpr std::size_t kTokensPerKind = 128;
-  constexpr std::size_t kMostDecodes = 4096;
-  const auto tokens = static_cast<std::size_t>(step.num_prefill_tokens + step.num_decode_tokens);
-  if (step.num_prefill_tokens == 0) return std::min(tokens, kMostDecodes) / kDecodesPerKind;
-  return kMostDecodes / kDecodesPerKind + 1 + tokens / kTokensPerKind;
+  constexpr std::int64_t kDecodeWidth = 8;
+  constexpr std::int64_t kPromptWidth = 128;
+  constexpr std::int64_t kMostDecodes = 4096;
+  const StepTokens tokens = tokens_of(step);
+  if (tokens.has_prompt()) {
+    return even_range(kMostDecodes, kDecodeWidth) + 1 + even_range(tokens.all(), kPromptWidth);
+  }
+  return even_range(std::min(tokens.decode, kMostDecodes), kDecodeWidth);
 }
 
 std::string ms_text(double ns) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/types.h"
-#include "sim/pinned_executor.h"
+#include "study/recorded/pinned_executor.h"
 
 namespace metronome {
 

@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/number_text.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 
 namespace metronome {
 namespace {

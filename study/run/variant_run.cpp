@@ -10,7 +10,7 @@
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "core/config/config_reader.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/metrics/digest.h"
 #include "core/metrics/output_log.h"
 #include "core/metrics/run_record.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/gpu/gpu_lab.h"

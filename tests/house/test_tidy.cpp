@@ -226,6 +226,11 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
   CHECK_FALSE(allows("core/x.cpp", "core/base/types.h"));  // in no room
   CHECK_FALSE(allows("elsewhere/x.cpp", "core/base/types.h"));
   CHECK(room_cycles().empty());
+  CHECK(allows("core/engine/kv/x.h", "core/engine/request.h"));
+  CHECK_FALSE(allows("core/engine/kv/x.h", "core/engine/scheduler.h"));
+  CHECK_FALSE(allows("core/engine/kv/x.h", "core/engine/policies/registry.h"));
+  CHECK(allows("core/engine/policies/x.cpp", "core/engine/scheduler.h"));
+  CHECK_FALSE(allows("core/engine/policies/x.cpp", "core/model/model_config.h"));
 
   CHECK(count_includes("core/x.cpp", "#include <yaml-cpp/yaml.h>") == 0);
   CHECK(count_includes("core/x.h", "#include <yaml-cpp/yaml.h>") == 1);
@@ -253,6 +258,25 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
   CHECK(count_includes("tests/x.cpp", "#include <cuda_runtime.h>") == 1);
   CHECK(count_includes("tests/gpu/x.cpp", "#include <cuda_runtime.h>") == 0);
   CHECK(check_includes({"core/x.h", "#include <vector>\n"}).size() == 1);  // no #pragma once
+}
+
+TEST_CASE("the README of a room names what the room may include", "[tidy]") {
+  for (const SourceFile& file : repository()) {
+    if (!file.path.ends_with("README.md")) continue;
+    INFO(file.path);
+    CHECK(readme_fault(file) == "");
+  }
+  const auto fault = [](const std::string& text) {
+    return readme_fault({"core/metrics/README.md", text});
+  };
+  CHECK(fault("May include: `core/base`, `core/engine`; `.cpp` files also `core/config`.\n") == "");
+  const std::string others =
+      "\"May include:\" names other folders than tests/house/tidy_rooms.cpp: `core/base` "
+      "`core/config` `core/engine`";
+  CHECK(fault("May include: `core/base`, `core/engine`.\n") == others);
+  CHECK(fault("May include: `core/base`, `core/config`, `core/engine`, `core/run`.\n") == others);
+  CHECK(fault("Says nothing.\n") == "does not say what the room \"May include:\"");
+  CHECK(readme_fault({"docs/README.md", "no room"}) == "");
 }
 
 TEST_CASE("checker: orphans", "[tidy][checker]") {

@@ -1,5 +1,5 @@
 // The simulated device and host, and what is refused before a simulation starts.
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/metrics/run_record.h"
 #include "sim/sim_executor.h"
 #include "sim/simulation.h"

@@ -7,7 +7,7 @@
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/scenario.h"
 #include "reports/terminal/text.h"

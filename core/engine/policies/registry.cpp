@@ -4,7 +4,7 @@
 #include "core/base/error.h"
 #include "core/engine/engine.h"
 #include "core/engine/policies/policies.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/engine/scheduler.h"
 
 namespace metronome {

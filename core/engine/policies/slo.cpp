@@ -8,9 +8,9 @@
 // max_num_batched_tokens allows, and others join it within the target.
 //
 // Prompts go by deadline, short ones a little earlier; those that cannot meet it, or had better
-// stand back so that more others can (core/engine/deadline_order.h), come after all that can, the
-// oldest first. They do not starve: a `late_share` of the steps with prompts begins with the oldest
-// of them, and whoever comes first and finds no room lets nobody else be admitted.
+// stand back so that more others can (core/engine/policies/deadline_order.h), come after all that
+// can, the oldest first. They do not starve: a `late_share` of the steps with prompts begins with
+// the oldest of them, and whoever comes first and finds no room lets nobody else be admitted.
 //
 // Nobody is admitted whose decodes would, with the contexts of that moment, leave no room within
 // the target for a tile of a prompt. How long answers will be it does not know: max_num_seqs has to
@@ -27,10 +27,10 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/engine/deadline_order.h"
+#include "core/engine/policies/deadline_order.h"
 #include "core/engine/policies/policies.h"
 #include "core/engine/scheduler.h"
-#include "core/engine/step_correction.h"
+#include "core/engine/policies/step_correction.h"
 
 namespace metronome {
 namespace {

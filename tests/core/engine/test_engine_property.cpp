@@ -6,7 +6,7 @@
 #include <set>
 
 #include "core/base/rng.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/metrics/digest.h"
 #include "core/workload/workload_arrivals.h"
 #include "tests/catch.h"

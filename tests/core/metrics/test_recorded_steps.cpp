@@ -3,7 +3,7 @@
 #include <tuple>
 
 #include "core/base/rng.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/metrics/recorded_steps.h"
 #include "tests/catch.h"
 #include "tests/draws.h"

@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
 #include "cpu/cpu_config.h"

@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/scratch_folder.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "core/model/attention_mask.h"
 #include "core/run/forward_batch.h"
 #include "gpu/plan/graph_buckets.h"

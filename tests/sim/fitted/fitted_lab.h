@@ -27,7 +27,7 @@ inline FittedModel known_model() {
 
 // Times of all steps scatter evenly, from `least` to `least` + `width` times the fitted ones.
 inline void scatter_evenly(FittedModel& fitted, double least, double width) {
-  StepScatter scatter{step_regime(1, 0), {}};
+  StepScatter scatter{step_regime({.prefill = 0, .decode = 1}), {}};
   for (const double share : StepScatter::kShares) {
     scatter.ratios.push_back(least + share * width);
   }

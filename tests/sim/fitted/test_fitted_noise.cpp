@@ -28,7 +28,7 @@ class ConstantCost final : public CostModel {
 
 // Ratios that rise evenly from `low` to `high` with the share.
 StepScatter even_scatter(std::int64_t decodes, std::int64_t prefill, double low, double high) {
-  StepScatter scatter{step_regime(decodes, prefill), {}};
+  StepScatter scatter{step_regime({prefill, decodes}), {}};
   for (const double share : StepScatter::kShares) {
     scatter.ratios.push_back(low + share * (high - low));
   }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/engine/policy_registry.h"
+#include "core/engine/policies/registry.h"
 #include "study/run/engine_flags.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"

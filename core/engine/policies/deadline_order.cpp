@@ -1,4 +1,4 @@
-#include "core/engine/deadline_order.h"
+#include "core/engine/policies/deadline_order.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // What is learned from steps that take another time than predicted.
 #include <cmath>
 
-#include "core/engine/step_correction.h"
+#include "core/engine/policies/step_correction.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 

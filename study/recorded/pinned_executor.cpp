@@ -1,4 +1,4 @@
-#include "sim/pinned_executor.h"
+#include "study/recorded/pinned_executor.h"
 
 #include <algorithm>
 #include <cmath>

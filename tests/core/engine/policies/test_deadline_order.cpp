@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "core/engine/deadline_order.h"
+#include "core/engine/policies/deadline_order.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 
