@@ -16,6 +16,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/kv/prefix_hash.h"
 #include "core/metrics/output_log.h"
+#include "core/model/model_config.h"
 #include "core/run/forward_batch.h"
 #include "core/workload/workload_arrivals.h"
 #include "tests/engine_harness.h"
