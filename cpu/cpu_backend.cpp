@@ -18,7 +18,7 @@
 
 namespace metronome {
 
-// A model in memory, with the threads it runs on.
+// A model in memory, with its threads.
 struct LoadedModel {
   LoadedModel(const ModelConfig& model, const WeightSource& weights, int num_threads,
               const std::function<void()>& poll)
@@ -30,12 +30,12 @@ struct LoadedModel {
 
 class LoadedModels {
  public:
-  // The reference holds until the next call.
+  // The reference is valid until the next call.
   LoadedModel& get(const ModelSource& source, int num_threads,
                    const std::function<void()>& poll = {}) {
     const std::string key = source.key + ", " + std::to_string(num_threads) + " threads";
     if (loaded_ != nullptr && key_ == key) return *loaded_;
-    loaded_.reset();  // before the next one needs its memory
+    loaded_.reset();  // frees its memory for the next model
     loaded_ = std::make_unique<LoadedModel>(source.config, *source.weights, num_threads, poll);
     key_ = key;
     return *loaded_;
@@ -59,10 +59,10 @@ KvShape kv_shape(const ModelConfig& model, std::int64_t num_blocks, std::int64_t
 std::int64_t kv_budget_bytes(const Scenario& scenario, std::int64_t spare_bytes) {
   if (scenario.backends.get<CpuConfig>().kv_cache_gib)
     return bytes_of_gib(*scenario.backends.get<CpuConfig>().kv_cache_gib);
-  return spare_bytes / 2;  // the rest of the machine goes on living
+  return spare_bytes / 2;  // leaves the rest to other processes
 }
 
-// As many blocks as there is room for beside the weights.
+// As many blocks as fit beside the weights.
 std::int64_t kv_capacity_blocks(const Scenario& scenario, const ModelConfig& model,
                                 std::int64_t block_size, std::int64_t spare_bytes) {
   const auto bytes = static_cast<std::int64_t>(KvStore::num_bytes(kv_shape(model, 1, block_size)));
@@ -70,7 +70,7 @@ std::int64_t kv_capacity_blocks(const Scenario& scenario, const ModelConfig& mod
   return useful_kv_blocks(scenario, model, block_size, capacity);
 }
 
-// Bytes that packed weights take.
+// Size of the packed weights.
 std::int64_t weight_bytes(const ModelConfig& model, const WeightSource& weights) {
   std::int64_t bytes = 0;
   for (const WeightSpec& spec : weight_specs(model)) {
@@ -122,7 +122,7 @@ class CpuRun final : public PreparedRun {
     KvStore kv(kv_shape(model, setup.kv_cache.num_blocks, setup.kv_cache.block_size));
     const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_);
     CpuExecutor executor(models_->get(source_, num_threads_).transformer, kv, input, clock);
-    // A step can take seconds, and Ctrl-C is not to wait for it.
+    // A step can take seconds, so Ctrl-C is polled within it.
     RunProgress latest{.num_total = workload.requests.size()};
     if (progress) executor.set_poll([&] { progress(latest); });
     const ProgressFn remember = [&](const RunProgress& now) {
@@ -166,7 +166,7 @@ std::unique_ptr<PreparedRun> CpuBackend::prepare(const Scenario& scenario) try {
   run->setup = make_engine_setup(scenario, model, [&](std::int64_t block_tokens) {
     return kv_capacity_blocks(scenario, model, block_tokens, spare_bytes);
   });
-  // What a step was to compute and did not must not be found as a prefix.
+  // Tokens that a failed step did not compute must not be found as a prefix.
   run->setup.kv_cache.forgets_unfilled_blocks = true;
   const KvCacheLayout& cache = run->setup.kv_cache;
   const std::size_t cache_bytes =

@@ -1,4 +1,4 @@
-// Scenarios on this machine's processors.
+// Runs scenarios on this machine's processors.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace metronome {
 
-// A model is loaded when a run that needs it begins, and stays for the next one that needs the
-// same: weights, seed of drawn weights, threads. One is in memory at a time.
+// A model is loaded when a run that needs it begins. It stays for the next run with the same
+// weights, seed of drawn weights and threads. Only one model is in memory at a time.
 class CpuBackend final : public Backend {
  public:
   CpuBackend();
   std::string_view name() const override { return "cpu"; }
   bool is_measured() const override { return true; }
-  // Throws ConfigError: beside what the scenario itself gets wrong, a model that cannot be
-  // computed, weights that are missing or malformed, and sizes the memory has no room for.
+  // Throws ConfigError for errors of the scenario, an unsupported model, missing or malformed
+  // weights, and sizes that do not fit into memory.
   std::unique_ptr<PreparedRun> prepare(const Scenario& scenario) override;
 
  private:
   std::shared_ptr<class LoadedModels> models_;
-  // Looked up once, so that the variants of a scenario get caches of one size.
+  // Measured once, so that all variants of a scenario get the same cache size.
   std::int64_t available_memory_bytes_;
 };
 

@@ -1,4 +1,4 @@
-// The keys of the `cpu` section: names, ranges and meaning, each said once.
+// The keys of the `cpu` section: names, ranges and meaning.
 #include "cpu/cpu_config.h"
 
 #include "core/config/config_reader.h"

@@ -9,8 +9,8 @@
 namespace metronome {
 
 struct CpuConfig final : BackendSectionOf<CpuConfig> {
-  std::optional<std::int64_t> threads;  // auto = the processors this process may use
-  std::optional<double> kv_cache_gib;   // memory for KV where num_blocks is auto
+  std::optional<std::int64_t> threads;  // auto = the number of processors this process may use
+  std::optional<double> kv_cache_gib;   // memory for KV if num_blocks is auto
 
   const char* key() const override { return "cpu"; }
   const char* doc() const override { return "backend cpu"; }

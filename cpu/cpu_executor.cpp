@@ -38,7 +38,7 @@ const StepResult& CpuExecutor::collect() {
   try {
     for (std::size_t i = 0; i < step.num_passes; ++i) run_pass(step.passes[i], result);
   } catch (const InvariantError&) {
-    throw;  // a defect of the program is not a step that failed
+    throw;  // a bug, not a failed step
   } catch (const std::exception& error) {
     if (is_interrupted_) throw;
     result.failed = true;
@@ -66,7 +66,7 @@ void CpuExecutor::run_pass(ForwardBatch& batch, StepResult& result) {
   sample(batch, result);
 }
 
-// Only now: the pass before may have sampled one of them.
+// Read only now, as the previous pass may have sampled one of the tokens.
 void CpuExecutor::look_up_tokens(ForwardBatch& batch) {
   for (std::int32_t s = 0; s < batch.num_sequences(); ++s) {
     const auto i = static_cast<std::size_t>(s);
@@ -75,7 +75,7 @@ void CpuExecutor::look_up_tokens(ForwardBatch& batch) {
          t < static_cast<std::size_t>(batch.query_start[i + 1]); ++t) {
       const auto position = static_cast<std::size_t>(batch.positions[t]);
       const bool is_known = position < text.token_ids.size();
-      // The step that was to sample it failed: what is computed on it, nobody finds.
+      // If the step that samples it failed, the request has ended and its results are not used.
       METRONOME_CHECK(is_known || has_ended(batch.requests[i]),
                       "a token is computed before it is sampled");
       batch.token_ids[t] = is_known ? text.token_ids[position] : TokenId{};
@@ -92,7 +92,7 @@ void CpuExecutor::sample(const ForwardBatch& batch, StepResult& result) {
     const std::span<const float> logits(logits_.data() + row * vocab_size, vocab_size);
     const std::int32_t position = batch.context_lens[sequence];
     SampledToken sampled;
-    if (!has_ended(request)) {  // else nobody takes it, and it may be no number
+    if (!has_ended(request)) {  // an ended request takes no token; its logits may be NaN
       if (logits_sink_) logits_sink_(batch, sequence, logits);
       sampled = sampler_.sample(logits, text.sampling, position);
       METRONOME_CHECK(static_cast<std::size_t>(position) == text.token_ids.size(),

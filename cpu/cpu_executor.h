@@ -1,4 +1,4 @@
-// Runs the steps of an engine for real: a transformer on this machine's processors.
+// Executes the steps of an engine with a transformer on this machine's processors.
 #pragma once
 
 #include <array>
@@ -18,27 +18,27 @@
 
 namespace metronome {
 
-// Steps are computed when they are collected: the processors that would compute them meanwhile are
-// the ones the host needs. With async_depth 2 the next step is planned, as on a GPU, before the
-// tokens of this one are known. A step that throws fails, with the message; the next one goes on.
+// Steps are computed in collect(), as computing them earlier would need the same processors as the
+// host. With async_depth 2 the next step is planned before the tokens of this one are known, as on
+// a GPU. An exception in a step fails the step, with its message; the next step runs normally.
 class CpuExecutor final : public Executor {
  public:
-  // All are used as long as the executor lives. `clock` is the engine's: steps start and end by it.
+  // All arguments outlive the executor. `clock` is the engine's; steps start and end by it.
   CpuExecutor(Transformer& model, KvStore& kv, const RequestInput& input, const Clock& clock);
 
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
   const StepResult& collect() override;
   void forget_group(std::size_t group) override { texts_.forget_group(group); }
 
-  // Called with the logits of every token that is sampled, before it is: for tests and dumps. The
+  // Called with the logits of every sampled token before it is sampled, for tests and dumps. The
   // token's position is batch.context_lens[sequence].
   using LogitsFn = std::function<void(const ForwardBatch& batch, std::size_t sequence,
                                       std::span<const float> logits)>;
   void set_logits_sink(LogitsFn sink) { logits_sink_ = std::move(sink); }
-  // Called before each forward pass; what it throws fails the step: for tests.
+  // For tests: called before each forward pass; an exception from it fails the step.
   using PassFn = std::function<void(const ForwardBatch& batch)>;
   void set_pass_hook(PassFn hook) { pass_hook_ = std::move(hook); }
-  // Called many times in a long step. What it throws is no failure of the step: collect() throws
+  // Called many times in a long step. An exception from it does not fail the step; collect() throws
   // it.
   void set_poll(Transformer::PollFn poll);
 
@@ -51,7 +51,7 @@ class CpuExecutor final : public Executor {
   void run_pass(ForwardBatch& batch, StepResult& result);
   void look_up_tokens(ForwardBatch& batch);
   void sample(const ForwardBatch& batch, StepResult& result);
-  // It ended with this step in flight: aborted, stopped, or with a step that failed.
+  // The request ended with this step in flight: aborted, stopped, or failed with a step.
   bool has_ended(RequestId request) const { return (*requests_)[request].has_ended(); }
 
   Transformer& model_;

@@ -1,10 +1,10 @@
-// The arithmetic of the CPU executor: plain loops over 16 lanes, compiled for several instruction
-// sets and chosen at start-up.
+// The kernels of the CPU executor: plain loops over 16 lanes, compiled for several instruction
+// sets. The set is chosen at start-up.
 //
-// Every result is defined to the bit: each sum has one order that depends on nothing but the
-// operands' own indices (never on batch, chunk, cache layout or thread), multiplications and
-// additions round separately, and exp is our own polynomial. The same inputs give the same bits on
-// every instruction set.
+// Every result is defined to the bit. The order of each sum depends only on the operands' own
+// indices, never on batch, chunk, cache layout or thread. Multiplications and additions round
+// separately, and exp is a polynomial of this project. The same inputs give the same bits on every
+// instruction set.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,32 @@
 namespace metronome {
 
 constexpr std::int64_t kLanes = 16;
-// Weights lie in panels of 64 outputs. Element (k, j) of a panel is at [k * 64 + j] in float32; in
-// bfloat16 at [k * 64 + 2 * (j % 32) + j / 32]: outputs 32 apart share a word, whose halves become
-// floats by a shift and a mask.
+// Weights are stored in panels of 64 outputs. Element (k, j) of a panel is at [k * 64 + j] in
+// float32, in bfloat16 at [k * 64 + 2 * (j % 32) + j / 32]. So bfloat16 outputs 32 apart share a
+// word, whose halves become floats by a shift and a mask.
 constexpr std::int64_t kPanelOutputs = 64;
 constexpr std::int64_t kHalfPanel = kPanelOutputs / 2;
-// A product is the sum of its blocks of 256 inputs, in order, each summed in order from 0.
+// A product is the sum of its blocks of 256 inputs, in order. Each block is summed in order from 0.
 constexpr std::int64_t kProductBlock = 256;
 // Softmax runs over segments of 256 positions, aligned to multiples of 256.
 constexpr std::int64_t kAttentionSegment = 256;
-// Query rows that are computed together, and the room for a segment's scores of one of them.
+// Query rows that are computed together, and the buffer size for one row's scores of a segment.
 constexpr std::int64_t kAttentionRows = 6;
 constexpr std::int64_t kAttentionScores = kAttentionSegment + 2 * kLanes;
 
-// Attention of some query rows of one sequence to one KV head. Row r is a query at positions[r];
-// its output is the softmax-weighted sum of the values it attends to.
+// Attention of some query rows of one sequence to one KV head. Row r is a query at positions[r].
+// Its output is the softmax-weighted sum of the values it attends to.
 //
-// Keys and values lie in tiles of 16 slots (see KvStore). Tile t holds the positions
-// [tile_positions[t], tile_positions[t + 1]) of the sequence, at most 16, in its first slots.
-// Slots behind them hold anything, NaN included, and are not read into a result.
+// Keys and values are in tiles of 16 slots (see KvStore). Tile t has the sequence's positions
+// [tile_positions[t], tile_positions[t + 1]), at most 16, in its first slots. The other slots have
+// arbitrary content, including NaN, which never affects a result.
 struct AttentionTask {
-  const float* const* queries = nullptr;    // [num_rows] -> [head_dim], scaled already
-  float* const* outputs = nullptr;          // [num_rows] -> [head_dim], elsewhere than all inputs
+  const float* const* queries = nullptr;    // [num_rows] -> [head_dim], already scaled
+  float* const* outputs = nullptr;          // [num_rows] -> [head_dim], distinct from all inputs
   const std::int32_t* positions = nullptr;  // [num_rows], ascending
   std::int32_t num_rows = 0;
   std::int32_t head_dim = 0;
-  std::int32_t window = 0;                       // the rule is attends(); kNoWindow = none
+  std::int32_t window = 0;                       // see attends(); kNoWindow = none
   const float* const* key_tiles = nullptr;       // [num_tiles] -> [head_dim, 16]
   const float* const* value_tiles = nullptr;     // [num_tiles] -> [16, head_dim]
   const std::int32_t* tile_positions = nullptr;  // [num_tiles + 1]
@@ -47,8 +47,8 @@ struct AttentionTask {
 struct Kernels {
   const char* name;  // "avx512", "avx2", "baseline"
 
-  // out[m][j] = sum over k of x[m][k] * panel[k][j], for j < num_outputs <= 64, m < num_rows:
-  // x is [num_rows, num_inputs], panel [num_inputs, 64], out [num_rows, num_outputs].
+  // out[m][j] = sum over k of x[m][k] * panel[k][j], for j < num_outputs <= 64, m < num_rows. x is
+  // [num_rows, num_inputs], panel [num_inputs, 64], out [num_rows, num_outputs].
   void (*multiply_f32)(const float* x, std::int64_t x_stride, std::int64_t num_rows,
                        const float* panel, std::int64_t num_inputs, std::int64_t num_outputs,
                        float* out, std::int64_t out_stride);
@@ -64,19 +64,20 @@ struct Kernels {
   void (*gelu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
   // x += y, [n] each.
   void (*add)(float* x, const float* y, std::int64_t n);
-  // Turns pairs (x[i], x[i + n/2]) by angles given as cos[i], sin[i]: x is [n], the others [n / 2].
+  // Rotates pairs (x[i], x[i + n/2]) by angles given as cos[i], sin[i]. x is [n], the others are
+  // [n/2].
   void (*rotate)(float* x, const float* cos, const float* sin, std::int64_t n);
 
   // `scratch` is [attention_scratch_floats(task)].
   void (*attend)(const AttentionTask& task, float* scratch);
 };
 
-// The floats of scratch that attend() needs.
+// The number of scratch floats that attend() needs.
 std::int64_t attention_scratch_floats(const AttentionTask& task);
 
-// The fastest set this machine can run.
+// The fastest instruction set of this machine.
 const Kernels& kernels();
-// Every set this machine can run, the fastest first; for tests.
+// Every instruction set of this machine, the fastest first; for tests.
 const Kernels* const* all_kernels(int& count);
 
 }  // namespace metronome

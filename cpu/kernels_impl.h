@@ -1,5 +1,5 @@
 // The kernels of kernels.h for one instruction set. The including file defines METRONOME_KERNELS,
-// the namespace they live in, and METRONOME_KERNELS_NAME.
+// the namespace of the kernels, and METRONOME_KERNELS_NAME.
 #pragma once
 
 #include "cpu/lanes.h"
@@ -11,9 +11,9 @@ std::int32_t first_attended_position(std::int32_t position, std::int32_t window)
 
 namespace METRONOME_KERNELS {
 
-// Rows are computed together so that one load of the weights, keys or values serves all of them,
-// in as many vectors each as the registers hold: 32 of AVX-512, 16 before. One row alone needs
-// many vectors to hide the latency of its additions.
+// Rows are computed together, so that one load of the weights, keys or values serves all of them.
+// The number of vectors per row follows from the registers: 32 in AVX-512, 16 before. A single row
+// needs many vectors to hide the latency of its additions.
 constexpr int kMaxRows = static_cast<int>(kAttentionRows);
 constexpr int vectors_of(int num_rows) {
   if (kWidth == 16) return 4;
@@ -36,8 +36,8 @@ METRONOME_INLINE void with_rows(std::int64_t num_rows, const Work& work) {
 
 // --- Products ---
 
-// The outputs of a row of a panel are taken in two halves, as bfloat16 is stored: a vector from
-// each. `row` is where the lower half begins.
+// A panel row's outputs are processed in two halves, as bfloat16 is stored that way: one vector
+// from each half. `row` is the beginning of the lower half.
 template <int kVectors>
 METRONOME_INLINE void load_weights(const float* row, Floats (&weights)[kVectors]) {
   METRONOME_UNROLL
@@ -64,7 +64,7 @@ METRONOME_INLINE const std::uint16_t* weights_at(const std::uint16_t* block, std
   return block + 2 * output;
 }
 
-// Some rows of x by one block of a panel.
+// Multiplies some rows of x by one block of a panel.
 template <class Weight>
 struct BlockProduct {
   const float* x;
@@ -74,7 +74,7 @@ struct BlockProduct {
   std::int64_t num_outputs;
   float* out;
   std::int64_t out_stride;
-  bool is_first;  // store the sums; later blocks add theirs
+  bool is_first;  // store the sums; later blocks add to them
 
   template <int kRows>
   void run() const {
@@ -123,7 +123,7 @@ static void multiply_block(BlockProduct<Weight> product, std::int64_t num_rows) 
   }
 }
 
-// From this many rows on it pays to widen a block of bfloat16 once for all of them.
+// From this many rows on, it pays to convert a block of bfloat16 to float32 once for all of them.
 constexpr std::int64_t kWidenRows = 24;
 
 static void widen_block(const std::uint16_t* block, std::int64_t num_inputs, float* wide) {
@@ -167,7 +167,7 @@ static void multiply_bf16(const float* x, std::int64_t x_stride, std::int64_t nu
 
 // --- Loops over elements ---
 
-// Calls step(i, count) for the vectors of an array; count < kWidth at its end.
+// Calls step(i, count) for the vectors of an array; count < kWidth in the last partial vector.
 template <class Step>
 METRONOME_INLINE void for_vectors(std::int64_t n, const Step& step) {
   std::int64_t i = 0;
@@ -217,8 +217,8 @@ static void silu_multiply(const float* gate, const float* up, std::int64_t n, fl
 static void gelu_multiply(const float* gate, const float* up, std::int64_t n, float* out) {
   for_vectors(n, [=](std::int64_t i, std::int64_t count) {
     const Floats x = load_upto(gate + i, count);
-    // x / 2 * (1 + tanh(y)) = x / (1 + e^(-2y)), and nothing cancels in it;
-    // 2y = 2 sqrt(2 / pi) * (x + 0.044715 x^3).
+    // x / 2 * (1 + tanh(y)) = x / (1 + e^(-2y)), without cancellation; 2y = 2 sqrt(2 / pi) * (x +
+    // 0.044715 x^3).
     const Floats doubled = (x * x * x * 0.044715f + x) * 1.5957691216f;
     const Floats gelu = x / (exp(-doubled) + 1.0f);
     store_upto(out + i, gelu * load_upto(up + i, count), count);
@@ -251,26 +251,27 @@ struct RowGroup {
   std::int32_t first_row;
   std::int32_t num_rows;
   std::int32_t segment_begin;
-  std::int32_t first_tile;  // one that begins no later than begin[0]
+  std::int32_t first_tile;  // begins at or before begin[0]
   float* scores;            // [kMaxRows, kAttentionScores], then e^(score - maximum)
   float* values;            // [kMaxRows, head_dim]: the segment's weighted sums of values
   std::int32_t begin[kMaxRows];
   std::int32_t end[kMaxRows];
-  float correction[kMaxRows];  // of what the segments before have summed up
-  bool is_first[kMaxRows];     // segment of the row
+  float correction[kMaxRows];  // factor for the sum over earlier segments
+  bool is_first[kMaxRows];     // the row's first segment
 
-  // Scores lie by position, with room at both ends for the slots of tiles that straddle them.
+  // Scores are indexed by position, with extra space at both ends for tiles that overlap the
+  // segment's ends.
   float* score_at(std::int64_t row, std::int64_t position) const {
     return scores + row * kAttentionScores + kLanes + (position - segment_begin);
   }
 };
 
-// The scores of every slot of some tiles, attended to or not: what a tile has behind its positions
-// is overwritten by the next tile's, or by soften().
+// Computes the scores of every slot of some tiles, including slots that no row attends to. Scores
+// of unused slots are overwritten by the next tile's scores or by soften().
 struct ScoreTiles {
   const RowGroup& group;
   std::int32_t first_tile;
-  std::int32_t num_vectors;  // kParts a tile
+  std::int32_t num_vectors;  // kParts per tile
 
   template <int kRows>
   void run() const {
@@ -284,7 +285,7 @@ struct ScoreTiles {
       std::int64_t positions[kVectors];
       METRONOME_UNROLL
       for (int v = 0; v < kVectors; ++v) {
-        // Behind the last vector it is computed again, to no effect.
+        // Beyond the end it computes the last vector again, without effect.
         const std::int32_t vector = smaller(first + v, num_vectors - 1);
         const std::int32_t tile = first_tile + vector / kParts;
         const int lane = vector % kParts * kWidth;
@@ -316,13 +317,13 @@ static void score(const RowGroup& group) {
   const std::int32_t* const positions = group.task.tile_positions;
   std::int32_t first = group.first_tile;
   while (positions[first + 1] <= group.begin[0]) ++first;
-  std::int32_t last = first;  // that the row furthest on attends to
+  std::int32_t last = first;  // the last tile that any row attends to
   while (positions[last + 1] < group.end[group.num_rows - 1]) ++last;
   with_rows(group.num_rows, ScoreTiles{group, first, (last + 1 - first) * kParts});
 }
 
-// Turns a row's scores into e^(score - maximum), 0 where it does not attend, and takes them up into
-// the row's running maximum and sum.
+// Replaces a row's scores by e^(score - maximum), or 0 outside what it attends to. Updates the
+// row's running maximum and sum.
 static void soften(RowGroup& group, int row, float& maximum, float& sum) {
   float* const scores = group.score_at(row, group.segment_begin);
   const std::int64_t begin = group.begin[row] - group.segment_begin;
@@ -364,8 +365,8 @@ static void soften(RowGroup& group, int row, float& maximum, float& sum) {
   maximum = new_maximum;
 }
 
-// Adds the weighted values of [begin, end) to the sums of rows first_row, ...: all of them attend
-// to all of it, so that no row meets a value it must not see.
+// Adds the weighted values of [begin, end) to the sums of rows first_row, .... All these rows
+// attend to all of that range, so no row uses a value that it must not see.
 struct AddValues {
   const RowGroup& group;
   int first_row;
@@ -428,8 +429,9 @@ struct AddValues {
   }
 };
 
-// A segment's weighted sums of values, over ascending positions: first what some of the rows attend
-// to, then what all do together, then what again only some do.
+// A segment's weighted sums of values, over ascending positions. The first and the last positions
+// are attended to by some rows only and handled row by row; those in between are handled for all
+// rows.
 static void weigh_values(const RowGroup& group) {
   const int last = group.num_rows - 1;
   std::int32_t shared_begin = group.begin[last];
@@ -474,7 +476,7 @@ static void attend_segment(RowGroup& group, float* maxima, float* sums) {
   }
 }
 
-// Segments outside, rows inside: a segment's keys and values stay in cache for all rows.
+// The outer loop is over segments, so a segment's keys and values stay in cache for all rows.
 static void attend(const AttentionTask& task, float* scratch) {
   if (task.num_rows == 0) return;
   const auto segment_size = static_cast<std::int32_t>(kAttentionSegment);

@@ -11,7 +11,7 @@ namespace {
 
 std::int64_t tiles_of_block(const KvShape& shape) { return ceil_div(shape.block_size, kLanes); }
 
-// Keys and values of a tile, in floats: a multiple of 64 bytes.
+// The floats of a tile's keys and values: a multiple of 64 bytes.
 std::int64_t tile_size(const KvShape& shape) { return 2 * kLanes * shape.head_dim; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The memory behind the block ids of core: keys and values of every layer, in float32.
+// The memory of the core's KV blocks: keys and values of every layer, in float32.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ struct KvShape {
   std::int64_t n_kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t num_blocks = 0;
-  std::int32_t block_size = 0;  // tokens; a slotted cache is the same with blocks of max_model_len
+  std::int32_t block_size = 0;  // tokens; a slotted cache has blocks of max_model_len
 };
 
-// A block is cut into tiles of 16 slots, the last one padded, so that a position's place in its
-// block decides its tile and lane. Keys of a tile are [head_dim, 16], values [16, head_dim]. Pages
-// nobody wrote take no memory.
+// A block is divided into tiles of 16 slots, the last one padded. So a position's offset in its
+// block determines its tile and lane. A tile's keys are [head_dim, 16], its values [16, head_dim].
+// Pages that were never written take no memory.
 class KvStore {
  public:
   explicit KvStore(const KvShape& shape);  // throws std::bad_alloc
@@ -35,10 +35,10 @@ class KvStore {
   const float* value_tile(std::int64_t layer, BlockId block, std::int64_t head,
                           std::int32_t tile) const;
 
-  // Stores `key` and `value`, [head_dim] each, of the token at `offset` of a block.
+  // Stores `key` and `value`, [head_dim] each, for the token at `offset` of a block.
   void write(std::int64_t layer, BlockId block, std::int32_t offset, std::int64_t head,
              const float* key, const float* value);
-  // Reads them back, [head_dim] each.
+  // Reads a token's key and value, [head_dim] each.
   void read(std::int64_t layer, BlockId block, std::int32_t offset, std::int64_t head, float* key,
             float* value) const;
 

@@ -1,7 +1,7 @@
-// Vectors of floats as wide as the instruction set this file is compiled for, by the vector
-// extensions of GCC and clang. Everything lies in a namespace of its own for every instruction set,
-// and calls no inline function of the standard library: the linker would merge its copies, and
-// could keep the one that older processors cannot run.
+// Vectors of floats with the width of the instruction set that this file is compiled for, based on
+// the vector extensions of GCC and clang. Each instruction set has its own namespace, and the code
+// calls no inline function of the standard library. The linker would merge the copies of such a
+// function and could keep one that older processors cannot run.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "cpu/kernels.h"
 
 #define METRONOME_INLINE [[gnu::always_inline]] static inline
-// Before a loop over an array of vectors: unrolled, the array becomes registers.
+// For loops over an array of vectors: unrolling keeps the array in registers.
 #if defined(__clang__)
 #define METRONOME_UNROLL _Pragma("unroll")
 #else
@@ -29,7 +29,7 @@ constexpr int kWidth = 4;
 typedef float Floats __attribute__((vector_size(kWidth * 4)));
 typedef std::uint32_t Words __attribute__((vector_size(kWidth * 4)));
 
-// A sum or maximum over an array runs in 16 strided lanes: lane i takes elements i, i + 16, ...
+// Sums and maxima over an array use 16 strided lanes: lane i takes elements i, i + 16, ...
 constexpr int kParts = static_cast<int>(kLanes) / kWidth;
 
 template <class T>
@@ -53,7 +53,7 @@ METRONOME_INLINE void store(float* to, const Floats& value) {
   __builtin_memcpy(to, &value, sizeof(value));
 }
 
-// The first `count` < kWidth floats, zeros behind them.
+// The first `count` < kWidth floats, followed by zeros.
 METRONOME_INLINE Floats load_some(const float* from, std::int64_t count) {
   Floats value = {};
   __builtin_memcpy(&value, from, static_cast<std::size_t>(count) * sizeof(float));
@@ -64,7 +64,7 @@ METRONOME_INLINE void store_some(float* to, const Floats& value, std::int64_t co
   __builtin_memcpy(to, &value, static_cast<std::size_t>(count) * sizeof(float));
 }
 
-// x - 0 is x to the bit, which 0 + x is not: it loses the sign of -0.
+// x - 0 equals x to the bit. 0 + x does not: it loses the sign of -0.
 METRONOME_INLINE Floats broadcast(float x) { return x - Floats{}; }
 
 METRONOME_INLINE Floats larger(const Floats& a, const Floats& b) { return a > b ? a : b; }
@@ -89,11 +89,11 @@ METRONOME_INLINE float largest_lane(const Floats (&parts)[kParts]) {
   return lanes[0];
 }
 
-// e^x within 2 units in the last place. Results that a normal float cannot hold are 0 and
-// infinity; a NaN stays one.
+// e^x within 2 units in the last place. Results outside the range of normal floats become 0 or
+// infinity; NaN stays NaN.
 METRONOME_INLINE Floats exp(const Floats& x) {
-  // x = n * log(2) + r with |r| <= log(2) / 2. Adding 1.5 * 2^23 rounds to an integer and leaves
-  // it in the low bits; log(2) in two parts makes r exact but for one rounding.
+  // x = n * log(2) + r with |r| <= log(2) / 2. Adding 1.5 * 2^23 rounds to an integer, which is
+  // then in the low bits. log(2) in two parts makes r exact except for one rounding.
   const Floats rounder = broadcast(12582912.0f);
   const Floats shifted = x * 1.4426950408889634f + rounder;
   const Floats n = shifted - rounder;
@@ -104,7 +104,7 @@ METRONOME_INLINE Floats exp(const Floats& x) {
   q = q * r + 1.6666521e-1f;
   q = q * r + 4.9999994e-1f;
   const Floats power = (q * (r * r) + r) + 1.0f;
-  // n goes straight into the exponent, which the two selections below keep in range.
+  // Adds n directly to the exponent. The two selections below handle results out of range.
   const Floats result = (Floats)((Words)power + ((Words)shifted << 23));
   const Floats bounded = x < -87.3f ? Floats{} : result;
   const Floats extended = x > 88.72283f ? broadcast(__builtin_inff()) : bounded;

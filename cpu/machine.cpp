@@ -7,7 +7,7 @@
 namespace metronome {
 namespace {
 
-// What stands behind "KEY ... :" in a file of /proc; empty when no line has the key.
+// The value of "KEY ... :" in a file of /proc; empty if no line has the key.
 std::string proc_value(const char* file, const std::string& key) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -30,7 +30,7 @@ std::int64_t available_memory_bytes() {
   std::int64_t available = INT64_MAX;
   const std::string text = proc_value("/proc/meminfo", "MemAvailable");
   if (!text.empty()) available = std::strtoll(text.c_str(), nullptr, 10) * 1024;  // "23456789 kB"
-  // A container's limit, where control groups (version 2) set one: a number, or "max".
+  // The memory limit of a container (control groups version 2), if set: a number, or "max".
   std::int64_t limit = 0;
   std::int64_t used = 0;
   if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit &&

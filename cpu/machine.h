@@ -1,4 +1,4 @@
-// What this machine is and has room for.
+// Properties of this machine: processor and available memory.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,10 @@
 
 namespace metronome {
 
-// "AMD EPYC 9654 96-Core Processor"; "cpu" where the system does not tell.
+// "AMD EPYC 9654 96-Core Processor"; "cpu" if unknown.
 std::string processor_name();
 
-// Memory that could be used without swapping, bytes; INT64_MAX where the system does not tell.
+// Memory available without swapping, bytes; INT64_MAX if unknown.
 std::int64_t available_memory_bytes();
 
 }  // namespace metronome

@@ -12,7 +12,7 @@ MappedMemory::MappedMemory(std::size_t num_bytes, Pages pages) {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   memory_ = {memory, UnmapMemory{num_bytes}};
-  if (pages == Pages::Huge) madvise(memory, num_bytes, MADV_HUGEPAGE);  // advice: may fail
+  if (pages == Pages::Huge) madvise(memory, num_bytes, MADV_HUGEPAGE);  // only a hint: may fail
 }
 
 void UnmapMemory::operator()(void* memory) const { munmap(memory, num_bytes); }

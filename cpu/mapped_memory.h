@@ -1,4 +1,4 @@
-// Large memory straight from the system.
+// Large memory allocated directly from the operating system.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ struct UnmapMemory {
   void operator()(void* memory) const;
 };
 
-// Zeros, page-aligned, in huge pages where asked for and to be had. A page takes memory once it is
-// written to.
+// Zero-initialised and page-aligned, in huge pages if requested and available. A page takes memory
+// once it is written.
 class MappedMemory {
  public:
   enum class Pages { Small, Huge };

@@ -10,14 +10,14 @@
 namespace metronome {
 namespace {
 
-// Rows of a product that stay on one thread: a few tiles of every kernel.
+// Rows of a product that stay on one thread: several tiles of every kernel.
 constexpr std::int64_t kGroupRows = 4 * kAttentionRows;
-// Fewer multiplications than this are done before another thread has woken up.
+// A smaller number of multiplications takes less time than waking another thread.
 constexpr std::int64_t kFewProducts = 1 << 15;
-// Inputs that packing turns at a time: both sides stay in the first cache.
+// Inputs that packing transposes at a time: both sides stay in the L1 cache.
 constexpr std::int64_t kPackInputs = 16;
 
-// Where output j of a panel lies among the 64 of an input.
+// The index of output j among the 64 outputs of an input in a panel.
 template <class Weight>
 std::int64_t place_in_panel(std::int64_t j) {
   if constexpr (std::is_same_v<Weight, float>) return j;
@@ -33,7 +33,7 @@ Weight stored(float value) {
   }
 }
 
-// Rows [begin, end) of the tensors stacked.
+// Rows [begin, end) of the stacked tensors.
 void read_rows(const WeightSource& source, const std::vector<WeightSpec>& specs, std::int64_t begin,
                std::int64_t end, float* out) {
   std::int64_t spec_begin = 0;
@@ -109,7 +109,8 @@ void PackedMatrix::multiply(const float* x, std::int64_t x_stride, std::int64_t 
                        out_stride);
     }
   };
-  // An item is a group of rows at a panel, panel by panel: equal shares even of few panels.
+  // An item is a group of rows times a panel, ordered by panel. So shares are equal even with few
+  // panels.
   const std::int64_t num_groups = ceil_div(num_rows, kGroupRows);
   const auto multiply_items = [&](std::int64_t begin, std::int64_t end) {
     while (begin < end) {

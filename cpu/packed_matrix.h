@@ -1,4 +1,4 @@
-// A linear layer's weights as the kernels read them.
+// A linear layer's weights in the layout of the kernels.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace metronome {
 
-// Weights of shape [num_outputs, num_inputs], several tensors one below the other (a fused
-// projection), in panels of 64 outputs. bfloat16 stays bfloat16 when every tensor is stored so;
-// anything else becomes float32. Which kernel multiplies them is decided here and in kernels.cpp.
+// Weights of shape [num_outputs, num_inputs] in panels of 64 outputs. Several tensors may be
+// stacked (a fused projection). bfloat16 stays bfloat16 if every tensor has that type; anything
+// else becomes float32. Only this class and kernels.cpp choose the kernel.
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  // Reads and packs on all threads. The specs agree in `cols`.
+  // Reads and packs on all threads. The specs have equal `cols`.
   PackedMatrix(const WeightSource& source, const std::vector<WeightSpec>& specs, ThreadPool& pool);
 
   std::int64_t num_outputs() const { return num_outputs_; }
@@ -25,12 +25,12 @@ class PackedMatrix {
   bool is_bfloat16() const { return is_bfloat16_; }
   std::int64_t num_bytes() const { return static_cast<std::int64_t>(panels_.num_bytes()); }
 
-  // out[m] = weights * x[m], on all threads. x is [num_rows, num_inputs], its rows x_stride floats
-  // apart. out is [num_rows, num_outputs], its rows out_stride floats apart.
+  // out[m] = weights * x[m], on all threads. x is [num_rows, num_inputs] with x_stride floats
+  // between rows. out is [num_rows, num_outputs] with out_stride floats between rows.
   void multiply(const float* x, std::int64_t x_stride, std::int64_t num_rows, float* out,
                 std::int64_t out_stride, ThreadPool& pool) const;
 
-  // Row `output` of the weights, [num_inputs]: an embedding.
+  // Row `output` of the weights, [num_inputs]; used for embeddings.
   void row(std::int64_t output, float* out) const;
 
  private:
@@ -44,7 +44,7 @@ class PackedMatrix {
   std::int64_t num_outputs_ = 0;
   std::int64_t num_inputs_ = 0;
   bool is_bfloat16_ = false;
-  // [num_panels, num_inputs, kPanelOutputs] as kernels.h has it; outputs behind the last are 0.
+  // [num_panels, num_inputs, kPanelOutputs], see kernels.h; padding outputs are 0.
   MappedMemory panels_;
 };
 

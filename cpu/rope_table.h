@@ -11,10 +11,10 @@ class RopeTable {
  public:
   explicit RopeTable(std::vector<float> frequencies) : frequencies_(std::move(frequencies)) {}
 
-  // Makes room for positions [0, num_positions).
+  // Computes positions up to num_positions (exclusive).
   void extend(std::int32_t num_positions);
 
-  // [head_dim / 2] each. Requires position < the extent.
+  // [head_dim / 2] each. Requires position < num_positions of extend().
   const float* cos(std::int32_t position) const { return cos_.data() + offset(position); }
   const float* sin(std::int32_t position) const { return sin_.data() + offset(position); }
 

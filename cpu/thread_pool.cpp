@@ -16,7 +16,7 @@
 namespace metronome {
 namespace {
 
-// Longer than the serial code between two loops of a forward pass, shorter than a time slice.
+// Longer than the serial code between two loops of a forward pass, but shorter than a time slice.
 constexpr std::chrono::microseconds kSpinTime{60};
 constexpr int kPausesPerLook = 32;
 
@@ -57,7 +57,7 @@ struct ThreadPool::State {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // A new generation of parts: [0, num_open) are there to be taken.
+  // Opens a new generation of parts: threads can take [0, num_open).
   void open_parts(int num_open) {
     const std::uint64_t generation = (ticket.load() >> 32) + 1;
     const auto first = static_cast<std::uint64_t>(num_parts - num_open);
@@ -65,8 +65,8 @@ struct ThreadPool::State {
     ticket.notify_all();
   }
 
-  // Takes parts until none is left. Whoever gets one keeps the loop it belongs to from ending, so
-  // that `work` is that loop's.
+  // Takes parts until none is left. A loop cannot end while a thread has one of its parts, so
+  // `work` belongs to the same loop.
   void take_parts() {
     const auto end = static_cast<std::uint32_t>(num_parts);
     std::uint64_t next = ticket.load();
@@ -96,15 +96,15 @@ struct ThreadPool::State {
   }
 
   const int num_parts;
-  // More threads than processors would only spin in each other's way.
+  // False with more threads than processors, which would only delay each other by spinning.
   const bool spins;
-  // Written by the caller before it opens the parts, read by whoever took one.
+  // The caller writes it before opening the parts; threads read it after taking one.
   const std::function<void(int)>* work = nullptr;
-  std::vector<std::exception_ptr> errors;  // one a part
+  std::vector<std::exception_ptr> errors;  // one per part
   std::vector<std::thread> threads;
   bool is_running = false;
   std::atomic<bool> is_over{false};
-  // The generation in the upper half, the next part in the lower: both change at once.
+  // The upper half is the generation, the lower half the next part. Both change atomically.
   alignas(64) std::atomic<std::uint64_t> ticket;
   alignas(64) std::atomic<int> num_left{0};
 };

@@ -1,4 +1,4 @@
-// Threads that share one loop at a time.
+// Threads that run one parallel loop at a time.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace metronome {
 
-// A loop is cut into as many parts as there are threads, by index alone: who computes a part
-// changes nothing. A thread that has done one takes the next that nobody has begun, so that a loop
-// does not wait for a thread the system has taken the processor from.
+// A loop is divided into as many parts as there are threads, by index only. The thread that
+// computes a part does not affect the result. A thread that has finished a part takes the next free
+// one, so a loop does not wait for a thread that lost its processor.
 class ThreadPool {
  public:
-  // The caller's thread counts as one of `num_threads` (>= 1).
+  // The calling thread counts as one of `num_threads` (>= 1).
   explicit ThreadPool(int num_threads);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -20,9 +20,9 @@ class ThreadPool {
 
   int num_threads() const;
 
-  // Calls work(part) once for every part in [0, num_threads()) and waits for all. An exception of
-  // one of them is rethrown here (of several, the lowest part's) when all have ended. Not
-  // reentrant. Between calls that follow each other closely the threads spin, later they sleep.
+  // Calls work(part) once for every part in [0, num_threads()) and waits for all. After all have
+  // ended it rethrows an exception (the one of the lowest part). Not reentrant. Threads spin for a
+  // short time after a call, then sleep.
   void run(const std::function<void(int part)>& work);
 
   // Calls work(begin, end) with contiguous, nearly equal parts of [0, num_items).
@@ -34,7 +34,7 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
-// The processors this process may run on.
+// The number of processors this process may use.
 int num_usable_processors();
 
 }  // namespace metronome

@@ -11,11 +11,11 @@
 namespace metronome {
 namespace {
 
-// Enough tokens to read the weights rarely, few enough for their activations to stay in cache.
+// Large enough to read the weights rarely, small enough for the activations to stay in cache.
 constexpr std::int32_t kTileTokens = 256;
-// Query tokens whose attention is one item of work.
+// Query tokens per item of attention work.
 constexpr std::int32_t kAttentionTokens = 16;
-// Below this many rows a loop over them is not worth waking the other threads for.
+// With fewer rows, a loop does not pay for waking the other threads.
 constexpr std::int64_t kFewRows = 4;
 
 void require_supported(const ModelConfig& model) {
@@ -77,7 +77,8 @@ Transformer::Layer Transformer::load_layer(const WeightSource& weights, std::int
     layer.query_norm = norm("self_attn.q_norm");
     layer.key_norm = norm("self_attn.k_norm");
   }
-  // The same name stands before the MLP in Llama, and behind attention where there are four norms.
+  // In Llama this name is the norm before the MLP. In models with four norms it is the norm after
+  // attention.
   if (model_.has_post_norms) {
     layer.attention_post_norm = norm("post_attention_layernorm");
     layer.mlp_norm = norm("pre_feedforward_layernorm");
@@ -116,7 +117,8 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::vector<fl
   window_rope_.extend(num_positions);
   embed(batch);
   for (std::int64_t i = 0; i < model_.n_layers; ++i) {
-    // A tile's attention needs the keys of the tiles before it in the same layer, and of no later.
+    // A tile's attention needs the keys of earlier tiles in the same layer, and none of later
+    // tiles.
     for (std::int32_t begin = 0; begin < batch.num_tokens(); begin += kTileTokens) {
       if (poll) poll();
       const Tile tile = {begin, std::min(begin + kTileTokens, batch.num_tokens())};
@@ -139,7 +141,7 @@ void Transformer::embed(const ForwardBatch& batch) {
   });
 }
 
-// The stream gets o(attention(norm(stream))), then down(activation(gate_up(norm(stream)))).
+// Adds o(attention(norm(stream))) to the stream, then down(activation(gate_up(norm(stream)))).
 void Transformer::run_layer(const Layer& layer, std::int64_t index, const ForwardBatch& batch,
                             Tile tile, KvStore& kv) {
   make_room(tile.num_tokens());
@@ -164,7 +166,7 @@ void Transformer::make_room(std::int64_t num_rows) {
   gate_up_.resize(count(num_rows, 2 * model_.ffn_dim));
 }
 
-// out = x weights^T, row by row: of a row of x the first inputs, of out all columns.
+// out = x weights^T, row by row. Uses the first inputs of each row of x; writes all columns of out.
 void Transformer::multiply(const PackedMatrix& weights, const std::vector<float>& x, Tile tile,
                            std::vector<float>& out) const {
   const std::int64_t num_rows = tile.num_tokens();
@@ -183,8 +185,8 @@ void Transformer::normalise(const std::vector<float>& norm, Tile tile) {
 
 namespace {
 
-// The blocks of a sequence in a kind of layer: where a hybrid model's window layers have tables of
-// their own, theirs.
+// The block table of a sequence for a kind of layer. Window layers of a hybrid model may have a
+// separate table.
 const BlockId* blocks_of(const ForwardBatch& batch, std::int32_t sequence, bool is_window) {
   const auto s = static_cast<std::size_t>(sequence);
   if (is_window && !batch.window_block_tables.empty()) {
@@ -195,7 +197,7 @@ const BlockId* blocks_of(const ForwardBatch& batch, std::int32_t sequence, bool 
 
 }  // namespace
 
-// Queries and keys are normalised and turned, keys and values go into the cache.
+// Normalises and rotates queries and keys; writes keys and values into the cache.
 void Transformer::place_heads(const Layer& layer, std::int64_t index, const ForwardBatch& batch,
                               Tile tile, KvStore& kv) {
   const std::int64_t head_dim = model_.head_dim;
@@ -252,7 +254,7 @@ void Transformer::attend_item(const Layer& layer, std::int64_t index, const Forw
                               Tile tile, const KvStore& kv, const AttentionItem& item,
                               AttentionScratch& scratch) {
   const std::int64_t head_dim = model_.head_dim;
-  const std::int64_t group = model_.n_heads / model_.n_kv_heads;  // query heads of a KV head
+  const std::int64_t group = model_.n_heads / model_.n_kv_heads;  // query heads per KV head
   scratch.queries.clear();
   scratch.outputs.clear();
   scratch.positions.clear();
@@ -302,7 +304,7 @@ void Transformer::attend_item(const Layer& layer, std::int64_t index, const Forw
   kernels_.attend(task, scratch.kernel.data());
 }
 
-// The gates of a row become activation(gates) * ups, in place.
+// Replaces the gates of each row by activation(gates) * ups.
 void Transformer::activate(Tile tile) {
   const std::int64_t ffn_dim = model_.ffn_dim;
   const auto activate_row =
@@ -313,7 +315,7 @@ void Transformer::activate(Tile tile) {
   });
 }
 
-// residual += hidden, normalised before if there is such a norm.
+// residual += hidden, after the post-norm if the model has one.
 void Transformer::add_to_residual(const std::vector<float>& post_norm, Tile tile) {
   const auto eps = static_cast<float>(model_.norm_eps);
   for_rows(tile.num_tokens(), [&](std::int64_t row) {

@@ -1,5 +1,5 @@
-// A decoder-only transformer, executed: Llama, Qwen 3 and Gemma 3 over ragged batches and a KV
-// cache in blocks.
+// Executes a decoder-only transformer: Llama, Qwen 3 and Gemma 3, with ragged batches and a paged
+// KV cache.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@
 
 namespace metronome {
 
-// The logits and the KV of a token depend on the tokens before it and on nothing else, to the bit:
-// not on the chunk it is computed in, its neighbours, the layout of the cache or the threads.
+// The logits and the KV of a token depend only on the tokens up to it, to the bit. They do not
+// depend on the chunk, the other sequences, the cache layout or the threads.
 class Transformer {
  public:
-  // Called now and then where something takes long; what it throws ends that.
+  // Called repeatedly during long operations; an exception from it ends the operation.
   using PollFn = std::function<void()>;
 
   // Reads and packs the weights. `pool` outlives the model. Throws ConfigError "key: what; what is
-  // allowed" for a model it cannot compute, and what `weights` throws.
+  // allowed" for an unsupported model, and the exceptions of `weights`.
   Transformer(const ModelConfig& model, const WeightSource& weights, ThreadPool& pool,
               const PollFn& poll = {});
 
   const ModelConfig& model() const { return model_; }
   std::int64_t weight_bytes() const;
 
-  // One forward pass: writes the keys and values of the batch's tokens into `kv`, and the logits of
+  // One forward pass. Writes the keys and values of the batch's tokens into `kv`, and the logits of
   // batch.logit_tokens to `logits`, [num_logit_tokens, vocab_size]. Requires token ids below
   // vocab_size and block ids of `kv`.
   void forward(const ForwardBatch& batch, KvStore& kv, std::vector<float>& logits,
@@ -45,7 +45,7 @@ class Transformer {
     PackedMatrix attention_output;  // [hidden_dim, n_heads * head_dim]
     PackedMatrix gate_up;           // [2 * ffn_dim, hidden_dim], gates first
     PackedMatrix down;              // [hidden_dim, ffn_dim]
-    // Weights of norms as they are multiplied with. Empty: the model has no such norm.
+    // Norm weights as multiplied. Empty: the model lacks that norm.
     std::vector<float> attention_norm;       // [hidden_dim]
     std::vector<float> query_norm;           // [head_dim]
     std::vector<float> key_norm;             // [head_dim]
@@ -53,7 +53,7 @@ class Transformer {
     std::vector<float> mlp_norm;             // [hidden_dim]
     std::vector<float> mlp_post_norm;        // [hidden_dim]
   };
-  // Tokens [begin, end) of a batch, that go through a layer together.
+  // Tokens [begin, end) of a batch that go through a layer together.
   struct Tile {
     std::int32_t begin = 0;
     std::int32_t end = 0;
@@ -66,7 +66,7 @@ class Transformer {
     std::int32_t begin;
     std::int32_t end;
   };
-  // What it takes to set up an AttentionTask.
+  // The memory for an AttentionTask.
   struct AttentionScratch {
     std::vector<const float*> queries;         // [num_rows] -> [head_dim]
     std::vector<float*> outputs;               // [num_rows] -> [head_dim]
@@ -115,13 +115,13 @@ class Transformer {
   RopeTable global_rope_;
   RopeTable window_rope_;
 
-  // Activations, reused from pass to pass. tile_tokens are those of the Tile at work.
-  std::vector<float> residual_;  // [num_tokens, hidden_dim]
-  std::vector<float> hidden_;    // [tile_tokens or num_logit_tokens, hidden_dim]
-  std::vector<float> qkv_;       // [tile_tokens, (n_heads + 2 * n_kv_heads) * head_dim]
-  std::vector<float> attended_;  // [tile_tokens, n_heads * head_dim]
-  std::vector<float> gate_up_;   // [tile_tokens, 2 * ffn_dim], the activated in the place of gates
-  std::vector<AttentionItem> items_;       // [num_items] of the tile
+  // Activations, reused by every pass. tile_tokens is the number of tokens of the current Tile.
+  std::vector<float> residual_;       // [num_tokens, hidden_dim]
+  std::vector<float> hidden_;         // [tile_tokens or num_logit_tokens, hidden_dim]
+  std::vector<float> qkv_;            // [tile_tokens, (n_heads + 2 * n_kv_heads) * head_dim]
+  std::vector<float> attended_;       // [tile_tokens, n_heads * head_dim]
+  std::vector<float> gate_up_;        // [tile_tokens, 2 * ffn_dim], activated in place of gates
+  std::vector<AttentionItem> items_;  // [num_items] of the tile
   std::vector<AttentionScratch> scratch_;  // [num_threads]
 };
 

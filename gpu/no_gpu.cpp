@@ -1,4 +1,4 @@
-// The CUDA executor of builds that have none.
+// Replaces the CUDA backend and benchmarks in builds without CUDA.
 #include "gpu/bench/bench.h"
 #include "gpu/bench/product_bench.h"
 #include "gpu/engine/cuda_backend.h"

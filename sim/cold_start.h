@@ -1,5 +1,5 @@
-// An engine's first launch keeps its host busy: it loads kernels and fills caches, and looks at no
-// arrival meanwhile.
+// Delays the first launch of an engine. The host loads kernels and fills caches meanwhile, and sees
+// no arrivals.
 #pragma once
 
 #include "core/engine/clock.h"
@@ -9,7 +9,7 @@ namespace metronome {
 
 class ColdStart final : public Executor {
  public:
-  // Both outlive it.
+  // `executor` and `clock` outlive this object.
   ColdStart(Executor& executor, Clock& clock, TimeNs first_launch_ns)
       : executor_(executor), clock_(clock), first_launch_ns_(first_launch_ns) {}
 

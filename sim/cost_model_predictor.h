@@ -1,4 +1,4 @@
-// A cost model asked before a step is made.
+// Predicts a step's time with a cost model before the step runs.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A cost model file of any kind made into a cost model.
+// Makes a cost model from a cost model file of any kind.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,9 @@
 
 namespace metronome {
 
-// Step times of the file; KV capacity and, where the file says nothing of it, the host gap are
-// those of the hardware. Throws ConfigError naming the file where it was measured with a model of
-// another shape, and UnplacedConfigError where with another tensor_parallel_size or on other
-// hardware.
+// Step times come from the file. KV capacity comes from the hardware, as does the host gap if the
+// file has none. Throws ConfigError with the file's name if it was measured with a model of another
+// shape. Throws UnplacedConfigError for another tensor_parallel_size or other hardware.
 std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const ModelConfig& model,
                                            const HardwareSpec& hardware,
                                            const CostModelConfig& config);

@@ -1,5 +1,5 @@
 // Executes plans on a cost model: a device that runs one step after another, and a host that needs
-// its gap before each.
+// its gap before each step.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace metronome {
 
-// A step reaches the device host_gap after it was planned and starts when the device is free: with
-// one step in flight the gap lies between steps, with two it hides behind the step before.
+// A step reaches the device host_gap after it was planned and starts when the device is free. With
+// one step in flight the gap lies between steps; with two it overlaps the previous step.
 class SimExecutor final : public Executor {
  public:
   explicit SimExecutor(CostModel& cost_model) : cost_model_(cost_model) {}

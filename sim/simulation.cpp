@@ -23,13 +23,13 @@ namespace metronome {
 
 namespace {
 
-// vLLM captures no larger graphs unless told to.
+// vLLM's default limit of captured graph sizes.
 constexpr std::int64_t kMaxDefaultGraphTokens = 512;
 
-// Where step times come from.
+// The source of step times.
 struct StepTimes {
   HardwareSpec hardware;
-  std::optional<CostModelFile> file;  // absent: from the hardware's figures alone
+  std::optional<CostModelFile> file;  // absent: only the hardware's figures
 };
 
 StepTimes find_step_times(const Scenario& scenario) {
@@ -72,7 +72,8 @@ std::unique_ptr<CostModel> make_cost_model(const StepTimes& times, const Scenari
   return std::make_unique<RooflineCostModel>(model, hardware, config);
 }
 
-// What the simulated device takes; policies and comparisons predict without noise.
+// Sets up the simulated device. Only the device has noise; policies and comparisons predict
+// without.
 void make_device(const StepTimes& times, const Scenario& scenario, Simulation& simulation) {
   simulation.cost_model = make_cost_model(times, scenario, simulation.model);
   if (scenario.cost_model.noise == StepNoise::None) return;
@@ -89,8 +90,8 @@ void make_device(const StepTimes& times, const Scenario& scenario, Simulation& s
   simulation.cost_model = std::move(noisy);
 }
 
-// A block count given by hand may exceed what the device has memory for beside the weights: a
-// what-if, but not a silent one.
+// A configured block count may exceed the device memory beside the weights. That is a valid
+// what-if, but the report warns of it.
 std::string memory_warning(const Scenario& scenario, const Simulation& simulation) {
   if (!scenario.kv_cache.num_blocks || simulation.hardware.memory_bytes == 0) return {};
   const KvCacheLayout& cache = simulation.setup.kv_cache;
@@ -112,7 +113,7 @@ std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
 
 std::optional<double> default_host_gap_us(const Scenario& scenario) try {
   const StepTimes times = find_step_times(scenario);
-  // Those two are made of steps whose gaps were measured, too.
+  // Both kinds are made from steps with measured gaps.
   const bool has_measured =
       times.file && (times.file->kind == "fitted" || times.file->kind == "replay");
   if (scenario.cost_model.host_gap_us || times.hardware.host_gap_us || has_measured) {
@@ -134,7 +135,8 @@ Simulation prepare_simulation(const Scenario& scenario) try {
     return simulation.cost_model->kv_capacity_blocks(block_tokens);
   });
   if (find_policy(scenario.scheduler.policy)->predicts_steps) {
-    // One of its own: a model that counts what it is asked is asked here what does not come true.
+    // A separate cost model, as predictions also ask about steps that never run. A model that
+    // counts its calls would count them.
     simulation.predict_with(
         std::make_unique<CostModelPredictor>(make_cost_model(times, scenario, simulation.model)));
   }
@@ -151,7 +153,7 @@ void Simulation::draw_noise(std::int32_t n) {
 
 RunOutcome Simulation::run(const Workload& workload, Clock& clock,
                            std::span<EventSink* const> sinks, const ProgressFn& progress) {
-  // Steps are far cheaper than a look at the progress.
+  // Steps are far cheaper than a progress check.
   constexpr std::int64_t kStepsPerProgress = 1024;
   SimExecutor simulated(*cost_model);
   ColdStart executor(simulated, clock, cold_start_ns);

@@ -1,4 +1,4 @@
-// A scenario on the simulator: a cost model in place of a device.
+// A scenario on the simulator: a cost model replaces the device.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace metronome {
 struct Simulation final : PreparedRun {
   HardwareSpec hardware;
   std::unique_ptr<CostModel> cost_model;
-  NoisyCostModel* noise = nullptr;  // `cost_model`, where its times are drawn
+  NoisyCostModel* noise = nullptr;  // same object as `cost_model`, if its times are drawn
   TimeNs cold_start_ns = 0;
 
   void draw_noise(std::int32_t n) override;
@@ -25,14 +25,13 @@ struct Simulation final : PreparedRun {
   void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) override;
 };
 
-// What a scenario's `hardware` and `cost_model` say of step times, for a policy that predicts them.
-// Throws ConfigError.
+// Predicts step times from the scenario's `hardware` and `cost_model`, for a policy that needs
+// them. Throws ConfigError.
 std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
                                                        const ModelConfig& model);
 
-// The host gap of the scenario's steps where nobody measured one on its host: that of the policy's
-// engine, or the default. nullopt where the scenario, its hardware or its file of step times has
-// its own. Throws ConfigError.
+// The host gap if none was measured: the policy's engine's, or the default. nullopt if the
+// scenario, its hardware or its step-time file has its own. Throws ConfigError.
 std::optional<double> default_host_gap_us(const Scenario& scenario);
 
 // Resolves names, cost model and KV capacity. Throws ConfigError.

@@ -1,4 +1,4 @@
-// Gives the steps of an executor that knows only their times tokens to say.
+// Adds output token ids to the steps of an executor that only computes their times.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace metronome {
 
 class SpeakingExecutor final : public Executor {
  public:
-  // Both outlive it.
+  // `executor` and `feed` outlive this object.
   SpeakingExecutor(Executor& executor, const RequestFeed& feed)
       : executor_(executor), feed_(feed) {}
 
@@ -24,7 +24,7 @@ class SpeakingExecutor final : public Executor {
   // A token that a step in flight samples.
   struct Sample {
     RequestId request;
-    std::int32_t position;  // of the token, in its request's output
+    std::int32_t position;  // of the token in its request's output
   };
 
   Executor& executor_;

@@ -13,7 +13,7 @@
 namespace metronome {
 namespace {
 
-// The ratio below which a share of the steps was: linear between the quantiles that are known.
+// The quantile of the measured / fitted ratio at `share`: linear between known quantiles.
 double quantile(const StepScatter& scatter, double share) {
   const auto* const begin = std::begin(StepScatter::kShares);
   const auto* const above = std::upper_bound(begin + 1, std::end(StepScatter::kShares) - 1, share);

@@ -1,4 +1,4 @@
-// Step times that scatter as measured ones did.
+// Step times with the scatter of measured step times.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace metronome {
 
-// A cost model whose step times are multiplied by draws from what was measured in the step's regime
-// (of a regime that was not, from the nearest: smaller batches of decodes first). A draw depends on
-// the seed, how often was drawn anew and the index of the step, and on nothing else; neighbouring
-// steps are independent, which hiccups of real machines are not always.
+// A cost model whose step times are multiplied by ratios drawn from the measurements of the step's
+// regime. A regime without measurements uses the nearest: smaller batches of decodes first. A draw
+// depends only on the seed, the redraw number and the step index. Neighbouring steps are
+// independent; hiccups of real machines are not always.
 class NoisyCostModel final : public CostModel {
  public:
   // `scatter` is ordered by regime and not empty.
   NoisyCostModel(std::unique_ptr<CostModel> exact, std::vector<StepScatter> scatter,
                  std::uint64_t seed);
 
-  // Draws anew, for the n-th time; 0: as at first.
+  // Starts the n-th series of draws; 0: the initial series.
   void redraw(std::int32_t n);
 
   StepCost step_cost(const StepPlan& plan) override;

@@ -8,7 +8,7 @@ namespace metronome {
 class VirtualClock final : public Clock {
  public:
   TimeNs now() const override { return now_; }
-  // Jumps. Waiting for the past leaves the clock where it is.
+  // Jumps to `t`. Waiting for a past time leaves the clock unchanged.
   void wait_until(TimeNs t) override {
     if (t > now_) now_ = t;
   }

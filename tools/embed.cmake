@@ -1,5 +1,5 @@
-# Turns a text file into a C++ source that defines it as a string, so that the program carries its
-# catalogues with it:
+# Turns a text file into a C++ source that defines it as a string. The program thus contains its
+# catalogues:
 #   cmake -DINPUT=models.yaml -DOUTPUT=models_yaml.cpp -DSYMBOL=kModelsYaml -P embed.cmake
 # defines `extern const std::string_view metronome::kModelsYaml`.
 foreach(name INPUT OUTPUT SYMBOL)

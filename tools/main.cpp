@@ -1,4 +1,4 @@
-// metronome: the command line.
+// metronome: the command line program.
 #include <exception>
 #include <iostream>
 #include <new>
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
     register_backends();
     const int code = dispatch(Arguments(argv + 1, argv + argc));
     std::cout.flush();
-    // Who closes the pipe has seen enough of what is done.
+    // A reader that closes the pipe has seen enough; that is not an error.
     if (!std::cout && !is_reader_gone()) throw OutputFailed();
     return code;
   } catch (const UsageError& error) {
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   } catch (const ConfigError& error) {
     return report_failure(error.what(), kExitBadInput);
   } catch (const Interrupted&) {
-    std::cerr.clear();  // the signal may have ended a write
+    std::cerr.clear();  // the signal may have interrupted a write
     std::cerr << "metronome: interrupted, no results written\n";
     return kExitSignal + interrupting_signal();
   } catch (const OutputFailed& error) {

@@ -1,5 +1,5 @@
-// A growing array whose elements never move: references stay valid, and growing needs no second
-// copy of what is there, which matters for arrays that fill most of the memory.
+// A growing array whose elements never move, so references stay valid. Growth copies no elements,
+// which matters for arrays that fill most of the memory.
 #pragma once
 
 #include <cstddef>
@@ -42,8 +42,8 @@ class ChunkedVector {
     while (size_ < size) emplace_back();
   }
 
-  // Frees elements [chunk * kElementsPerChunk, (chunk + 1) * kElementsPerChunk), which exist: from
-  // now on nobody may touch them. The others keep their places.
+  // Frees elements [chunk * kElementsPerChunk, (chunk + 1) * kElementsPerChunk), which must exist.
+  // They must not be accessed afterwards. The other elements keep their indices.
   void forget_chunk(std::size_t chunk) { chunks_[chunk].reset(); }
   bool has_chunk(std::size_t chunk) const { return chunk < chunks_.size() && chunks_[chunk]; }
 

@@ -1,4 +1,4 @@
-// Errors that end a command, whoever notices them.
+// Errors that end a command. Any module may throw them.
 #pragma once
 
 #include <stdexcept>
@@ -17,7 +17,7 @@ class Interrupted : public std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
 };
 
-// Standard output takes no more text.
+// Standard output accepts no more text.
 class OutputFailed : public std::runtime_error {
  public:
   OutputFailed() : std::runtime_error("cannot write to standard output") {}

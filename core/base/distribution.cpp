@@ -12,7 +12,7 @@ namespace {
 constexpr std::array<double, 4> kQuantiles = {0.50, 0.90, 0.95, 0.99};
 constexpr auto kNsPerMsDouble = static_cast<double>(kNsPerMs);
 
-// Where a quantile lies in a sorted sample: between two neighbours.
+// The position of a quantile in a sorted sample: between two neighbouring indices.
 struct Rank {
   std::int64_t low;
   std::int64_t high;
@@ -39,9 +39,9 @@ void set_percentiles(Distribution& result, const std::array<double, 4>& percenti
   result.p99_ms = percentiles_ns[3] / kNsPerMsDouble;
 }
 
-// Sorts by value. A least significant digit radix sort, because the pooled gaps of a run are by far
-// its largest sample and this is several times faster than comparing. It needs a second copy of the
-// sample, so the very largest are sorted in place.
+// Sorts by value with a least-significant-digit radix sort. The pooled gaps of a run are by far its
+// largest sample, and a comparison sort is several times slower. The radix sort needs a second copy
+// of the sample, so the largest samples are sorted in place instead.
 void sort_by_value(std::vector<WeightedTime>& sample) {
   constexpr std::size_t kMaxCopied = std::size_t{1} << 21;
   if (sample.size() > kMaxCopied) {
@@ -76,7 +76,7 @@ void sort_by_value(std::vector<WeightedTime>& sample) {
 }  // namespace
 
 TimeNs longest_within(double limit_ms) {
-  TimeNs longest = std::llround(limit_ms * kNsPerMsDouble);  // one off at most
+  TimeNs longest = std::llround(limit_ms * kNsPerMsDouble);  // off by one at most
   while (to_ms(longest) > limit_ms) --longest;
   while (to_ms(longest + 1) <= limit_ms) ++longest;
   return longest;
@@ -103,7 +103,7 @@ Distribution describe(std::vector<double>& sample_ns) {
   result.min_ms = low / kNsPerMsDouble;
   result.max_ms = high / kNsPerMsDouble;
 
-  // Ascending ranks: each selection leaves the larger values behind it for the next.
+  // Quantiles ascend: each selection leaves the larger values in the rest of the range.
   std::array<double, 4> percentiles{};
   auto begin = sample_ns.begin();
   for (std::size_t q = 0; q < kQuantiles.size(); ++q) {
@@ -143,7 +143,7 @@ Distribution describe(std::vector<WeightedTime>& sample) {
 
   std::array<double, 4> percentiles{};
   std::size_t at = 0;
-  std::int64_t through = sample[0].count;  // how many values lie at or before sample[at]
+  std::int64_t through = sample[0].count;  // number of values in sample[0..at]
   for (std::size_t q = 0; q < kQuantiles.size(); ++q) {
     const Rank rank = rank_of(kQuantiles[q], result.count);
     while (through <= rank.low) through += sample[++at].count;

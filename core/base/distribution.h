@@ -23,8 +23,8 @@ struct Distribution {
   double max_ms = std::numeric_limits<double>::quiet_NaN();
 };
 
-// The longest duration that a limit in milliseconds allows: the last whose to_ms, what percentiles
-// are made of and SLOs compare, is not above it. `limit_ms` is between 0 and a month.
+// The longest duration that a limit in milliseconds allows: the largest value whose to_ms() is not
+// above the limit. Percentiles and SLO checks use to_ms() too. `limit_ms` is between 0 and a month.
 TimeNs longest_within(double limit_ms);
 
 // A value that occurs `count` times in a sample.
@@ -33,11 +33,11 @@ struct WeightedTime {
   std::int64_t count = 0;
 };
 
-// The sample is in nanoseconds. Reorders it.
+// Takes the sample in nanoseconds and reorders it.
 Distribution describe(std::vector<double>& sample_ns);
 
-// Of the sample with every value repeated `count` times, without expanding it. Counts are not
-// negative. Reorders it.
+// Describes the sample in which every value is repeated `count` times, without expanding it. Counts
+// are not negative. Reorders the sample.
 Distribution describe(std::vector<WeightedTime>& sample);
 
 }  // namespace metronome

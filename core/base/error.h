@@ -1,6 +1,6 @@
-// The three ways things go wrong. An expected shortage (pool exhausted, queue full) is a return
-// value; bad input is a ConfigError; a broken invariant is check(), on in every build and
-// unreachable from input.
+// The three kinds of failure. An expected shortage (pool exhausted, queue full) is a return value.
+// Bad input is a ConfigError. A broken invariant fails METRONOME_CHECK, which is on in every build;
+// no input can cause it.
 #pragma once
 
 #include <stdexcept>
@@ -15,13 +15,13 @@ class ConfigError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A key that nothing reads: a typing error, whatever the values around it.
+// A key that no code reads. It is a typing error, whatever the values around it.
 class UnknownKeyError : public ConfigError {
  public:
   using ConfigError::ConfigError;
 };
 
-// Bad input found where only the key is known. Whoever knows the file adds the place.
+// Bad input, thrown where only the key is known. A caller that knows the file adds the location.
 class UnplacedConfigError : public ConfigError {
  public:
   UnplacedConfigError(const std::string& key, const std::string& message)

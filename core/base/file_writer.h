@@ -1,4 +1,4 @@
-// Writes one file with plain write(2) calls and says what went wrong.
+// Writes one file with plain write(2) calls and reports errors.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@ namespace metronome {
 
 class FileWriter {
  public:
-  // Creates the file, or empties it. Throws std::runtime_error naming the path. `before_write` is
-  // called at each write; what it throws ends the writing.
+  // Creates the file, or empties it. Throws std::runtime_error naming the path. Each write calls
+  // `before_write` first; an exception from it ends the writing.
   explicit FileWriter(std::string path, std::function<void()> before_write = {});
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
@@ -29,7 +29,7 @@ class FileWriter {
 // Writes a whole file. Throws as FileWriter does.
 void write_file(const std::string& path, std::string_view content);
 
-// The same beside its target first, so that it is there whole or not at all.
+// Writes a temporary file beside the target and renames it, so the target is complete or untouched.
 void replace_file(const std::string& path, std::string_view content);
 
 }  // namespace metronome

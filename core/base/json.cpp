@@ -13,13 +13,13 @@ namespace {
 
 }  // namespace
 
-// Members in the order in which they came. Few are searched one by one, many through an index.
+// Members in insertion order. Few members are searched linearly, many through an index.
 struct Json::Object {
   Object() = default;
   Object(const Object& other) : members(other.members) { make_index(); }
   Object& operator=(const Object&) = delete;
 
-  // Its place among the members, or their number where it is not there.
+  // The index of the member, or the number of members if the key does not exist.
   std::size_t find(std::string_view key) const {
     if (members.size() > kFew) {
       const auto found = index.find(key);
@@ -30,7 +30,7 @@ struct Json::Object {
     return i;
   }
 
-  Json& add(std::string key) {  // which is not there
+  Json& add(std::string key) {  // requires that the key does not exist
     members.push_back({std::move(key), Json()});
     if (members.size() == kFew + 1) {
       make_index();
@@ -50,7 +50,7 @@ struct Json::Object {
  private:
   static constexpr std::size_t kFew = 16;
 
-  // Orders places by their keys.
+  // Orders member indices by their keys.
   struct ByKey {
     using is_transparent = void;
     const std::vector<Member>* members;
@@ -64,7 +64,7 @@ struct Json::Object {
     for (std::size_t i = 0; members.size() > kFew && i < members.size(); ++i) index.insert(i);
   }
 
-  std::set<std::size_t, ByKey> index{ByKey{&members}};  // of all, where they are not few
+  std::set<std::size_t, ByKey> index{ByKey{&members}};  // of all members; used when there are many
 };
 
 Json::Json(std::string value) : kind_(Kind::String) {
@@ -105,13 +105,13 @@ Json::Json(const Json& other) : content_(other.content_) {
   kind_ = other.kind_;
 }
 
-// Without recursion, so that a text that opens a million brackets is no danger to the stack.
+// Not recursive: a text that opens a million brackets must not overflow the stack.
 void Json::destroy() noexcept {
   if (is_string()) {
     delete content_.string;
     return;
   }
-  std::vector<Json> open;  // containers whose entries are still to be looked at
+  std::vector<Json> open;  // containers whose entries are not yet visited
   const auto take_entries = [&open](Json& json) {
     const auto take = [&open](Json& entry) {
       if (entry.is_structured() && !entry.empty()) open.push_back(std::move(entry));
@@ -274,7 +274,7 @@ void Json::erase(std::string_view key) {
 }
 
 void Json::erase(std::size_t index) {
-  at(index);  // throws unless it is there
+  at(index);  // throws if it does not exist
   content_.array->erase(content_.array->begin() + static_cast<std::ptrdiff_t>(index));
 }
 

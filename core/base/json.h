@@ -1,5 +1,5 @@
-// JSON for the whole project: a value, its text, and events for those who need no value. The
-// library behind it stays in core/base/json_io.cpp, so this header costs little to include.
+// JSON for the whole project: a value, its text, and events for callers that need no value. Only
+// core/base/json_io.cpp includes the JSON library, so this header is cheap to include.
 #pragma once
 
 #include <concepts>
@@ -16,7 +16,7 @@
 
 namespace metronome {
 
-// What is wrong with a text, or with the use of a value.
+// An error in a text, or a wrong use of a value.
 class JsonError : public std::runtime_error {
  public:
   enum class Reason : std::uint8_t {
@@ -24,14 +24,14 @@ class JsonError : public std::runtime_error {
     NumberTooLarge,  // for a double
     TooDeep,         // for JsonLimits::max_depth
     KeyTwice,        // in one object, against JsonLimits::keys_once
-    Misuse           // of a value: another kind, no such key or index, bytes that are not UTF-8
+    Misuse           // of a value: wrong kind, no such key or index, invalid UTF-8
   };
 
   JsonError(Reason reason, const std::string& message, std::size_t byte = 0, std::string key = {})
       : std::runtime_error(message), reason_(reason), byte_(byte), key_(std::move(key)) {}
 
   Reason reason() const { return reason_; }
-  // Of NoJson and NumberTooLarge: how much of the text was read, the offending byte included.
+  // For NoJson and NumberTooLarge: how many bytes were read, including the offending byte.
   std::size_t byte() const { return byte_; }
   const std::string& key() const { return key_; }  // of KeyTwice
 
@@ -41,22 +41,22 @@ class JsonError : public std::runtime_error {
   std::string key_;
 };
 
-// What a text may hold beside being JSON.
+// Limits on a text in addition to being valid JSON.
 struct JsonLimits {
-  std::size_t max_depth = SIZE_MAX;  // of arrays and objects inside each other
-  bool keys_once = false;            // else the last of several values stands
+  std::size_t max_depth = SIZE_MAX;  // of nested arrays and objects
+  bool keys_once = false;            // false: the last of several values counts
 };
 
 // How a value is written.
 struct JsonStyle {
-  int indent = -1;  // blanks a level; below 0: everything on one line
+  int indent = -1;  // spaces per level; below 0: everything on one line
   bool escapes_non_ascii = false;
-  bool replaces_bad_utf8 = false;  // by U+FFFD; else it throws JsonError
-  bool sorts_keys = false;         // else they are in the order of the object
+  bool replaces_bad_utf8 = false;  // by U+FFFD; false: throws JsonError
+  bool sorts_keys = false;         // false: in the order of the object
 };
 
-// Null, true or false, a number, a string, an array or an object. Whole numbers keep 64 bits, with
-// or without a sign. Objects keep the order in which keys were added.
+// Null, a boolean, a number, a string, an array or an object. Integers keep 64 bits, signed or
+// unsigned. Objects keep the order in which keys were added.
 class Json {
  public:
   struct Member;
@@ -87,8 +87,8 @@ class Json {
   requires std::convertible_to<T, Json> Json(const std::vector<T>& values) : Json(array()) {
     for (const T& value : values) push_back(value);
   }
-  // An object if each entry is a list of two that begins with a string, else an array. Lists of
-  // lists that may look so are made by array().
+  // An object if each entry is a list of two that begins with a string, else an array. Use array()
+  // for a list of lists that could be mistaken for an object.
   Json(std::initializer_list<Json> entries);
   static Json array(std::initializer_list<Json> values = {});
   static Json object();
@@ -111,7 +111,7 @@ class Json {
 
   // Throws JsonError. A NUL byte ends the text.
   static Json parse(std::string_view text, const JsonLimits& limits = {});
-  static std::optional<Json> try_parse(std::string_view text);  // nothing where it is no JSON
+  static std::optional<Json> try_parse(std::string_view text);  // nullopt if invalid
   std::string dump(const JsonStyle& style) const;
   std::string dump(int indent = -1) const { return dump(JsonStyle{.indent = indent}); }
 
@@ -125,7 +125,7 @@ class Json {
   bool is_object() const { return kind_ == Kind::Object; }
   bool is_structured() const { return is_array() || is_object(); }
 
-  // Throws JsonError unless the value is of the kind. Numbers are converted as by static_cast.
+  // Throws JsonError unless the value has the right kind. Numbers are converted by static_cast.
   template <class T>
   T get() const {
     if constexpr (std::same_as<T, bool>) {
@@ -156,18 +156,18 @@ class Json {
   const Json& back() const { return at(size() - 1); }
   Json& back() { return at(size() - 1); }
 
-  // Members of an object, in its order or in that of their keys; none of other values.
+  // Members of an object, in the object's order or sorted by key; none for other values.
   const std::vector<Member>& items() const;
   std::vector<const Member*> sorted_items() const;
 
-  // Null where there is none, or this is no object.
+  // Null if the key does not exist or this is not an object.
   const Json* find(std::string_view key) const;
   Json* find(std::string_view key);
   bool contains(std::string_view key) const { return find(key) != nullptr; }
-  // The value of a key, `otherwise` where there is none.
+  // The value of a key, or `otherwise` if the key does not exist.
   Json value(std::string_view key, Json otherwise) const;
 
-  // Throw JsonError where there is none.
+  // Throw JsonError if the key or index does not exist.
   const Json& at(std::string_view key) const;
   Json& at(std::string_view key);
   const Json& at(std::size_t index) const;
@@ -175,18 +175,18 @@ class Json {
   const Json& operator[](std::string_view key) const { return at(key); }
   const Json& operator[](std::size_t index) const { return at(index); }
   Json& operator[](std::size_t index) { return at(index); }
-  // Adds null where there is none. Null becomes an object first.
+  // Adds null if the key does not exist. A null value becomes an object first.
   Json& operator[](std::string_view key);
 
   void push_back(Json value);       // null becomes an array first
-  void update(const Json& object);  // takes its members over
+  void update(const Json& object);  // copies its members into this object
   void erase(std::string_view key);
   void erase(std::size_t index);
 
-  // By value: 1 is 1.0, and the order of members does not count.
+  // Compares by value: 1 equals 1.0, and the order of members does not matter.
   friend bool operator==(const Json& a, const Json& b);
 
-  // As one line; bad UTF-8 is replaced.
+  // Writes one line; bad UTF-8 is replaced.
   friend std::ostream& operator<<(std::ostream& out, const Json& json);
 
  private:
@@ -219,14 +219,14 @@ struct Json::Member {
   Json value;
 };
 
-// Hears what a text holds, in its order. What it throws ends the reading.
+// Receives the contents of a text in order. An exception from a handler ends the reading.
 class JsonEvents {
  public:
   virtual ~JsonEvents() = default;
   virtual void null() = 0;
   virtual void boolean(bool value) = 0;
-  virtual void integer(std::int64_t value) = 0;            // that has a minus sign
-  virtual void unsigned_integer(std::uint64_t value) = 0;  // any other that fits
+  virtual void integer(std::int64_t value) = 0;            // has a minus sign
+  virtual void unsigned_integer(std::uint64_t value) = 0;  // any other integer that fits
   virtual void number(double value) = 0;
   virtual void string(std::string_view value) = 0;
   virtual void key(std::string_view name) = 0;
@@ -236,8 +236,8 @@ class JsonEvents {
   virtual void end_array() = 0;
 };
 
-// Throws JsonError at the first byte that is no JSON, once `events` has heard what is before it.
-// A NUL byte ends the text.
+// Throws JsonError at the first byte that is not JSON. `events` has received everything before that
+// byte. A NUL byte ends the text.
 void parse_json(std::string_view text, JsonEvents& events);
 
 }  // namespace metronome

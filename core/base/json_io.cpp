@@ -1,4 +1,4 @@
-// JSON as text, both ways, over nlohmann/json.
+// Reads and writes JSON text with nlohmann/json.
 #include <nlohmann/json.hpp>
 
 #include "core/base/json.h"
@@ -9,14 +9,14 @@ namespace {
 using Library = nlohmann::json;
 using Reason = JsonError::Reason;
 
-// "[json.exception.parse_error.101] parse error at line 1, ...": without the library's number.
+// Removes the library's error id: "[json.exception.parse_error.101] parse error at line 1, ...".
 std::string message_of(const Library::exception& error) {
   const std::string text = error.what();
   const std::size_t end = text.find("] ");
   return end == std::string::npos ? text : text.substr(end + 2);
 }
 
-// What the library tells while it reads, told to JsonEvents.
+// Forwards the library's parse events to JsonEvents.
 class Listener {
  public:
   explicit Listener(JsonEvents& events) : events_(events) {}
@@ -45,7 +45,7 @@ class Listener {
     events_.string(value);
     return true;
   }
-  bool binary(Library::binary_t& /*value*/) { return false; }  // of other formats than JSON
+  bool binary(Library::binary_t& /*value*/) { return false; }  // not in JSON
   bool key(const std::string& name) {
     events_.key(name);
     return true;
@@ -76,7 +76,7 @@ class Listener {
   JsonEvents& events_;
 };
 
-// Builds the value that a text holds.
+// Builds the value of a text.
 class Builder final : public JsonEvents {
  public:
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}
@@ -120,12 +120,12 @@ class Builder final : public JsonEvents {
 
   const JsonLimits& limits_;
   Json root_;
-  // Containers that are open. A container grows only while it is the last, so none of them moves.
+  // Open containers. Only the last one grows, so none of them moves.
   std::vector<Json*> open_;
-  Json* member_ = nullptr;  // of the last one, whose key was read
+  Json* member_ = nullptr;  // value of the last container's current key
 };
 
-// Writes a value as the library writes it.
+// Writes a value in the library's format.
 class Writer {
  public:
   Writer(const JsonStyle& style, std::string& out) : style_(style), out_(out) {}

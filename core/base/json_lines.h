@@ -1,4 +1,4 @@
-// JSON Lines files, written in portions that stay in the cache.
+// JSON Lines files, written in portions that fit the CPU cache.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace metronome {
 
-constexpr std::size_t kFlushBytes = std::size_t{1} << 18;  // of text, before it is written
+constexpr std::size_t kFlushBytes = std::size_t{1} << 18;  // bytes of text per write
 
-// Calls append(i, json) for i in [0, num_items) and writes what it appends: whole lines, or
-// nothing.
+// Calls append(i, json) for i in [0, num_items) and writes the appended text. Each call appends
+// whole lines or nothing.
 template <class Append>
 void write_json_lines(std::size_t num_items, FileWriter& file, const Append& append) {
   JsonText json;

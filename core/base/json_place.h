@@ -1,4 +1,4 @@
-// JSON files read back, with errors that say where in the file something is wrong.
+// Reads JSON files; errors say where in the file something is wrong.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@
 
 namespace metronome {
 
-constexpr double kMaxSeconds = 1e9;  // in a file; they fit into nanoseconds
+constexpr double kMaxSeconds = 1e9;  // largest time in a file; it fits into nanoseconds
 
-// A value inside a file, which knows where it stands. Every look at it throws ConfigError when it
-// is not what is asked for.
+// A value inside a file, together with its location. Every accessor throws ConfigError when the
+// value is not of the requested type or range.
 class JsonPlace {
  public:
   JsonPlace(std::string where, const Json& json) : where_(std::move(where)), json_(&json) {}
@@ -28,11 +28,11 @@ class JsonPlace {
   const Json& json() const { return *json_; }
 
   std::int64_t integer(std::int64_t min, std::int64_t max) const;
-  std::int32_t count() const;  // from 0
+  std::int32_t count() const;  // at least 0
   TimeNs time() const { return integer(0, kNever - 1); }
   TimeNs time_or_none() const { return is_null() ? kNoTime : time(); }
   double number() const;                        // finite
-  double number(double min, double max) const;  // both allowed
+  double number(double min, double max) const;  // bounds included
   TimeNs seconds() const;                       // as nanoseconds, from 0 to kMaxSeconds
   std::string text() const;
   std::string text_or_empty() const { return is_null() ? std::string() : text(); }
@@ -50,7 +50,7 @@ class JsonPlace {
 // Throws ConfigError that begins with `where`.
 Json parse_json(const std::string& text, const std::string& where);
 
-// The whole of a JSON file. `allowed` says what file should be there.
+// Reads a whole JSON file. `allowed` says which file is expected.
 Json read_json_file(const std::string& path, const std::string& allowed);
 
 // Calls visit(place, line number from 0) for each line of a JSON Lines file.

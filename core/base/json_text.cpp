@@ -12,7 +12,7 @@ constexpr char kHexDigits[] = "0123456789abcdef";
 
 void JsonText::grow(std::size_t num_bytes) {
   const std::size_t wanted = std::max({2 * capacity_, size_ + num_bytes, std::size_t{4096}});
-  // Not value-initialised: megabytes of zeros would be written for nothing.
+  // Not value-initialised, which would write megabytes of zeros without need.
   std::unique_ptr<char[]> larger(new char[wanted]);
   if (size_ > 0) std::memcpy(larger.get(), buffer_.get(), size_);
   buffer_ = std::move(larger);

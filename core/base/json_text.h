@@ -1,5 +1,5 @@
-// Appends JSON to one growing buffer. Fast enough for a line per step and per request: no
-// streams, no locale, no allocation but the buffer's growth.
+// Appends JSON to one growing buffer. It uses no streams and no locale, and it allocates only to
+// grow. This is fast enough for a line per step and per request.
 #pragma once
 
 #include <charconv>
@@ -18,7 +18,7 @@ namespace metronome {
 
 class JsonText {
  public:
-  enum class Style : std::uint8_t { Compact, Indented };  // Indented: two spaces a level
+  enum class Style : std::uint8_t { Compact, Indented };  // Indented: two spaces per level
 
   explicit JsonText(Style style = Style::Compact) : is_indented_(style == Style::Indented) {}
 
@@ -27,7 +27,7 @@ class JsonText {
   void begin_array() { open('['); }
   void end_array() { close(']'); }
 
-  // `name` needs no escapes.
+  // `name` must need no escapes.
   JsonText& key(std::string_view name) {
     separate();
     char* out = reserve(name.size() + 4);
@@ -62,18 +62,18 @@ class JsonText {
   void value(const char* text) { value(std::string_view(text)); }
   void value(const std::string& text) { value(std::string_view(text)); }
   void null() { token("null"); }
-  // Nanoseconds written as milliseconds, exactly.
+  // Writes nanoseconds as milliseconds, exactly.
   void ms(TimeNs ns) { scaled(ns, kNsPerMs, 6); }
-  // And as microseconds.
+  // Writes nanoseconds as microseconds, exactly.
   void us(TimeNs ns) { scaled(ns, kNsPerUs, 3); }
-  // Text that is JSON already; in the indented style its lines move in with their place.
+  // Appends JSON text; the indented style indents its lines to the current level.
   void raw(std::string_view json);
 
   template <class T>
   void field(std::string_view name, const T& content) {
     key(name).value(content);
   }
-  // The bulk of every JSON Lines file: a literal key and an integer, in one go.
+  // Writes a literal key and an integer in one step: most of every JSON Lines file.
   template <std::size_t kSize, std::integral Int>
   requires(!std::same_as<Int, bool>) void field(const char (&name)[kSize], const Int& number) {
     if (is_indented_) return key(name).value(number);
@@ -89,14 +89,14 @@ class JsonText {
     follows_value_ = true;
   }
 
-  // Between the lines of a JSON Lines file.
+  // Ends a line of a JSON Lines file.
   void end_line() {
     *reserve(1) = '\n';
     ++size_;
     follows_value_ = false;
   }
 
-  // Inside an array, so that its items stand on lines of their own. A value lies before.
+  // Puts the next array item on a new line. Requires a previous value.
   void break_line() {
     *reserve(1) = '\n';
     ++size_;
@@ -117,7 +117,7 @@ class JsonText {
   }
   void grow(std::size_t num_bytes);
   void advance_to(const char* end) { size_ = static_cast<std::size_t>(end - buffer_.get()); }
-  // What has to stand before the next key or array item.
+  // Writes the comma and the whitespace due before the next key or array item.
   void separate() {
     if (is_indented_) {
       separate_indented();

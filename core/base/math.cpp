@@ -10,7 +10,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// A number whose value is high + low, |low| far below |high|.
+// A number whose value is high + low, where |low| is far below |high|.
 struct Pair {
   double high;
   double low;
@@ -33,7 +33,7 @@ Pair product_of(double a, double b) {
   return {high, ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low};
 }
 
-// x = 2^exponent (1 + f), with 1 + f between the roots of 1/2 and 2. For finite x > 0.
+// x = 2^exponent (1 + f), with 1 + f between sqrt(1/2) and sqrt(2). For finite x > 0.
 struct Scaled {
   double exponent;
   double f;
@@ -48,15 +48,15 @@ Scaled scaled(double x) {
   return {static_cast<double>(exponent), m - 1};
 }
 
-// log(1 + f) = 2 artanh(s) with s = f / (2 + f), and artanh(s) = s + s (z / 3 + z^2 / 5 + ...) with
-// z = s^2 < 0.03: twice the sum in brackets.
+// Twice the sum in brackets of artanh(s) = s + s (z / 3 + z^2 / 5 + ...), where z = s^2 < 0.03. It
+// gives log(1 + f) = 2 artanh(s) with s = f / (2 + f).
 double artanh_rest(double z) {
   double sum = 2.0 / 23;
   for (int k = 21; k >= 3; k -= 2) sum = sum * z + 2.0 / k;
   return sum * z;
 }
 
-// log(x) to some 58 bits, for finite x > 0.
+// log(x) to about 58 bits, for finite x > 0.
 Pair long_log(double x) {
   const auto [exponent, f] = scaled(x);
   const Pair divisor = sum_of(2, f);
@@ -115,7 +115,7 @@ double pow_of(double base, double exponent) {
 }
 
 double tan_of(double x) {
-  // Pi in two parts: differences from its multiples are exact near those.
+  // Pi in two parts: differences from its multiples are exact near those multiples.
   constexpr double kPi = 0x1.921fb54442d18p+1;
   constexpr double kPiRest = 0x1.1a62633145c07p-53;
   if (x <= kPi / 4) return tan_near_zero(x);

@@ -1,7 +1,7 @@
-// exp, log and pow with the same bits on every machine. The C library's differ between versions and
-// between processors with and without fused multiply-adds, so core/ and sim/ use these instead.
-// They need only what IEEE 754 defines to the bit: sums, products, quotients and whole powers of
-// two. Everything is compiled without contraction into fused multiply-adds.
+// exp, log and pow with the same bits on every machine. The C library's results differ between
+// versions and between processors with and without fused multiply-adds. So core/ and sim/ use these
+// instead. They use only operations that IEEE 754 defines to the bit: sums, products, quotients and
+// integer powers of two. Everything is compiled without contraction into fused multiply-adds.
 #pragma once
 
 #include <bit>
@@ -9,7 +9,7 @@
 
 namespace metronome {
 
-// The logarithm of 2 in two parts; the first has so few bits that its small multiples are exact.
+// log(2) in two parts. The first part has few enough bits that its small multiples are exact.
 constexpr double kLn2High = 0x1.62e42feep-1;
 constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
 
@@ -20,7 +20,7 @@ struct ReducedExponent {
 };
 constexpr ReducedExponent reduce_exponent(double x) {
   constexpr double kLog2E = 0x1.71547652b82fep+0;
-  constexpr double kRound = 0x1.8p52;  // added, it leaves the nearest integer in the low bits
+  constexpr double kRound = 0x1.8p52;  // adding it leaves the nearest integer in the low bits
   const double shifted = x * kLog2E + kRound;
   const double n = shifted - kRound;
   return {shifted, (x - n * kLn2High) - n * kLn2Low};
@@ -44,8 +44,8 @@ constexpr double exp_series(double r) {
   return sum * r + 1.0;
 }
 
-// exp(x) for x <= 0, to about one unit in the last place; 0 below -708, where doubles begin to lose
-// digits. Without branches, so that a loop over it can be vectorised; device code calls it too.
+// exp(x) for x <= 0, to about one unit in the last place. Returns 0 below -708, where doubles begin
+// to lose digits. It has no branches, so loops over it can be vectorised. Device code calls it too.
 constexpr double exp_of_negative(double x) {
   constexpr double kLowest = -708;
   const ReducedExponent reduced = reduce_exponent(x < kLowest ? kLowest : x);
@@ -54,19 +54,19 @@ constexpr double exp_of_negative(double x) {
   return x < kLowest ? 0.0 : exp_series(reduced.r) * power;
 }
 
-// exp(x) for any x, to about one unit in the last place; infinity above 709.782..., 0 far below
-// -745. NaN for NaN.
+// exp(x) for any x, to about one unit in the last place. Infinity above 709.782..., 0 far below
+// -745, NaN for NaN.
 double exp_of(double x);
 
-// The natural logarithm, to about one unit in the last place; -infinity for 0, NaN below it and for
-// NaN, infinity for infinity.
+// The natural logarithm, to about one unit in the last place. -infinity for 0, NaN for NaN and for
+// negative x, infinity for infinity.
 double log_of(double x);
 
-// base^exponent for base > 0, to about two units in the last place. 0^y is 0
-// for y > 0 and 1 for y = 0. NaN for NaN; a negative base throws std::invalid_argument.
+// base^exponent for base > 0, to about two units in the last place. 0^y is 0 for y > 0 and 1 for y
+// = 0. NaN for NaN. A negative base throws std::invalid_argument.
 double pow_of(double base, double exponent);
 
-// The tangent for 0 <= x <= pi, to about two units in the last place of the larger of it and 1.
+// tan(x) for 0 <= x <= pi, to about two units in the last place of max(tan(x), 1).
 double tan_of(double x);
 
 }  // namespace metronome

@@ -22,8 +22,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Bytes of the printable UTF-8 character that `text` begins with; 0 if it begins with none. The
-// second byte's ranges leave out overlong forms, surrogates, and U+0080 to U+009F, which are
+// The byte length of the printable UTF-8 character at the start of `text`; 0 if there is none. The
+// ranges of the second byte exclude overlong forms, surrogates, and U+0080 to U+009F, which are
 // control characters (Unicode 15, table 3-7).
 std::size_t printable_length(std::string_view text) {
   const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -79,7 +79,7 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
   if (word.size() >= 3 && std::count_if(names.begin(), names.end(), continues) == 1) {
     return *std::find_if(names.begin(), names.end(), continues);
   }
-  // A third of the letters wrong is a slip of the hand; more, or all of them, is another word.
+  // Up to about a third of the letters may be wrong. With more, or all, it is a different word.
   std::size_t best_distance = std::min((word.size() + 2) / 3 + 1, word.size());
   std::string_view best;
   for (const std::string_view name : names) {

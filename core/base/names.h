@@ -1,4 +1,4 @@
-// Names and texts of users in messages: made printable, listed, and the nearest one found.
+// Prints users' names and texts in messages, lists names, and finds the nearest name.
 #pragma once
 
 #include <span>
@@ -7,15 +7,15 @@
 
 namespace metronome {
 
-// The text with control characters and bytes that are no UTF-8 as \xNN, so that it neither breaks
-// a line nor drives a terminal, and any reader of UTF-8 takes it.
+// The text with control characters and invalid UTF-8 bytes written as \xNN. The result is valid
+// UTF-8, breaks no line and sends no terminal control sequence.
 std::string printable(std::string_view text);
 
 // "a, b, c".
 std::string join_names(std::span<const std::string_view> names);
 
-// The only one of `names` that begins with `word` (three letters or more), else the nearest one by
-// edit distance; empty when none is close.
+// The only one of `names` that begins with `word` (three letters or more). Otherwise the nearest
+// name by edit distance; empty when none is close.
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> names);
 
 // `, did you mean 'x'?` for the known word nearest to `word`, or nothing.

@@ -20,7 +20,7 @@ std::string group(std::string digits) {
   return digits;
 }
 
-// Digits between the first and the last that is not 0.
+// The number of digits from the first to the last nonzero digit.
 std::size_t num_significant(std::string digits) {
   std::erase_if(digits, [](char c) { return c < '0' || c > '9'; });
   const std::size_t first = digits.find_first_not_of('0');
@@ -48,11 +48,12 @@ std::string ms_text(double milliseconds) {
   if (!std::isfinite(milliseconds)) return "-";
   std::array<char, 400> buffer;
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), milliseconds,
-                                 std::chars_format::fixed);  // the fewest digits that tell it
+                                 std::chars_format::fixed);  // the fewest digits that read back as
+                                                             // the same value
   const std::string exact(buffer.data(), end.ptr);
   if (num_significant(exact) <= 4) return group(exact);
   int decimals = 1;
-  double power = 10;  // of ten, to the decimals
+  double power = 10;  // 10^decimals
   while (decimals < 9 && std::abs(milliseconds) * power < 9.95) {
     ++decimals;
     power *= 10;

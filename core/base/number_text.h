@@ -1,4 +1,4 @@
-// Numbers for people: fixed decimals and thousands separators, whatever the locale.
+// Formats numbers for users: fixed decimals and thousands separators, independent of the locale.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ std::string fixed_text(double number, int decimals);
 std::string grouped_text(double number, int decimals);
 std::string grouped_text(std::int64_t number);
 
-// A duration, without its unit: "1,234.6", "0.012", "500", "62.25"; "-" unless finite. As it is
-// where that takes at most four digits, else with one decimal, or more where that leaves fewer than
-// two digits.
+// A duration, without its unit: "1,234.6", "0.012", "500", "62.25"; "-" unless finite. Up to four
+// significant digits are written exactly. Other values get one decimal, or more if that leaves
+// fewer than two significant digits.
 std::string ms_text(double milliseconds);
 
 }  // namespace metronome

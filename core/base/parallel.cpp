@@ -12,7 +12,7 @@ namespace metronome {
 void for_each_index(std::size_t count, int num_threads,
                     const std::function<void(std::size_t)>& visit) {
   std::atomic<std::size_t> next = 0;
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // guards first_failed and error
   std::size_t first_failed = count;
   std::exception_ptr error;
   const auto work = [&] {
@@ -22,7 +22,7 @@ void for_each_index(std::size_t count, int num_threads,
       try {
         visit(i);
       } catch (...) {
-        // Lower ones were handed out before, so they are visited all the same.
+        // Lower indices were handed out before, so they are still visited.
         next = count;
         const std::lock_guard lock(mutex);
         if (i < first_failed) {

@@ -1,4 +1,4 @@
-// The same work on many things, on several threads.
+// Runs the same work on many items, on several threads.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,9 @@
 
 namespace metronome {
 
-// Calls visit(i) for every i below `count`, on `num_threads` threads, this one among them. Returns
-// when all calls have. If some throw, throws on what the lowest i of them threw; calls for lower
-// ones have been made then, others need not have been.
+// Calls visit(i) for every i below `count` on `num_threads` threads, including the calling thread.
+// Returns when all calls have returned. If some calls throw, rethrows the exception of the lowest
+// such i. All calls with a lower i have been made then; higher ones may be missing.
 void for_each_index(std::size_t count, int num_threads,
                     const std::function<void(std::size_t)>& visit);
 

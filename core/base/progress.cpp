@@ -29,7 +29,7 @@ bool is_ignored(int signal) {
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// Without SA_RESTART: a write to a pipe that nobody empties ends as well.
+// No SA_RESTART: a signal also ends a write to a pipe that nobody reads.
 void handle(int signal, void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
@@ -51,7 +51,7 @@ ProgressBar::~ProgressBar() { clear(); }
 
 void ProgressBar::start(std::string label) {
   label_ = std::move(label);
-  next_draw_ = WallClock::now() + kRedrawInterval;  // short runs draw nothing at all
+  next_draw_ = WallClock::now() + kRedrawInterval;  // short runs draw nothing
 }
 
 void ProgressBar::update(std::size_t done, std::size_t total) {

@@ -1,4 +1,4 @@
-// What a person sees and does while a run goes on: a progress bar, Ctrl-C, a closed terminal.
+// User interaction during a run: a progress bar, Ctrl-C, a closed terminal.
 #pragma once
 
 #include <chrono>
@@ -7,11 +7,11 @@
 
 namespace metronome {
 
-// A terminal that knows colours and cursor movements (TERM=dumb has neither).
+// Whether the terminal supports colours and cursor movements (TERM=dumb supports neither).
 bool is_capable_terminal(int descriptor);
 
-// One line on standard error that is redrawn a few times a second. Draws nothing unless standard
-// error is a capable terminal.
+// One line on standard error, redrawn a few times per second. Draws nothing unless standard error
+// is a capable terminal.
 class ProgressBar {
  public:
   explicit ProgressBar(bool is_wanted);
@@ -35,20 +35,20 @@ class ProgressBar {
 
 // The text of the bar, without control characters: "label [####....]  50% 200/400 requests".
 std::string progress_text(const std::string& label, std::size_t done, std::size_t total);
-// The same without the last word.
+// The same without the unit at the end.
 std::string progress_bar_text(const std::string& label, std::size_t done, std::size_t total);
 
-// From now on SIGINT (Ctrl-C), SIGTERM and SIGHUP only leave a note, and a pipe whose reader has
-// gone or a file that may not grow fails the write instead of ending the process: a run that owns a
-// half-written folder always gets to remove it. SIGHUP stays ignored where it was (nohup).
+// After this call SIGINT (Ctrl-C), SIGTERM and SIGHUP are only recorded. A write to a pipe without
+// a reader, or beyond the file size limit, fails instead of ending the process. So a run can always
+// remove its half-written folder. An ignored SIGHUP stays ignored (nohup).
 void catch_signals();
-// The first of these signals that came; 0 if none did.
+// The first of these signals received; 0 if none.
 int interrupting_signal();
-// Throws Interrupted when one came.
+// Throws Interrupted when a signal was received.
 void throw_if_interrupted();
 // Throws OutputFailed when standard output has failed.
 void throw_if_output_failed();
-// Whether standard output is a pipe whose reader has gone (`| head`): nothing to complain about.
+// Whether standard output is a pipe whose reader has closed it (`| head`), which is no error.
 bool is_reader_gone();
 
 }  // namespace metronome

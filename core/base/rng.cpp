@@ -15,8 +15,8 @@
 namespace metronome {
 namespace {
 
-// A double whose exp, log, pow and tan are those of core/base/math.h. Boost's distributions find
-// them by the type of the argument, where they would take the C library's for a double.
+// A double whose exp, log, pow and tan come from core/base/math.h. Boost's distributions find these
+// functions by argument type. For a plain double they would call the C library.
 struct Real {
   double value = 0;
 
@@ -65,8 +65,8 @@ std::uint64_t hash_name(std::string_view name) {
 
 }  // namespace
 
-// Streams of one seed are stretches of SplitMix64's single cycle of 2^64 states. They start at
-// scattered places, so that two streams of a billion draws overlap with a chance of 1e-10.
+// The streams of one seed are segments of SplitMix64's single cycle of 2^64 states. They start at
+// scattered states: two streams of a billion draws overlap with probability 1e-10.
 Rng::Rng(std::uint64_t seed, std::string_view purpose)
     : state_(mix64(mix64(seed) ^ hash_name(purpose))) {}
 

@@ -1,6 +1,6 @@
-// Seeded random numbers: one generator per purpose, so that drawing more of one thing never
-// shifts another. Boost.Random's distributions are behind rng.cpp, on functions of
-// core/base/math.h: the standard library's distributions differ between implementations.
+// Seeded random numbers. Each purpose has its own generator, so more draws for one purpose never
+// shift another. rng.cpp runs Boost.Random's distributions on the functions of core/base/math.h,
+// because the standard library's distributions differ between implementations.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,11 @@
 
 namespace metronome {
 
-// What SplitMix64 adds to its state for each draw.
+// SplitMix64 adds this to its state for each draw.
 constexpr std::uint64_t kSplitMixStep = 0x9e3779b97f4a7c15ull;
 
-// SplitMix64's finaliser: a bijection that scatters every bit. Used for seeds, content and digests.
+// SplitMix64's finaliser: a bijection that scatters every bit. Used for seeds, prompt contents and
+// digests.
 constexpr std::uint64_t mix64(std::uint64_t x) {
   x += kSplitMixStep;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -19,7 +20,7 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// The number in [0, 1) of 64 random bits, a multiple of 2^-53.
+// Maps 64 random bits to [0, 1); the result is a multiple of 2^-53.
 constexpr double unit_of(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
 class Rng {

@@ -1,4 +1,4 @@
-// The vocabulary every module shares: identifiers that cannot be mixed up, and integer time.
+// Types that every module shares: identifiers of distinct types, and integer time.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace metronome {
 
-// A request's number in order of submission, from 0. Ties between requests break by it.
+// A request's number in order of submission, from 0. It breaks ties between requests.
 enum class RequestId : std::uint32_t {};
 
 // A physical KV block, in [0, num_blocks).
@@ -22,10 +22,10 @@ constexpr std::int32_t value(TokenId id) { return static_cast<std::int32_t>(id);
 constexpr RequestId kNoRequest{0xffffffffu};
 constexpr BlockId kNoBlock{-1};
 
-// Time is integer nanoseconds since the clock's start: integers need no epsilon to compare.
+// Time is integer nanoseconds since the clock's start. Integers compare without an epsilon.
 using TimeNs = std::int64_t;
 constexpr TimeNs kNever = INT64_MAX;
-constexpr TimeNs kNoTime = -1;  // it has not happened, or is not known
+constexpr TimeNs kNoTime = -1;  // the event has not happened, or its time is unknown
 constexpr TimeNs kNsPerUs = 1'000;
 constexpr TimeNs kNsPerMs = 1'000'000;
 constexpr TimeNs kNsPerSecond = 1'000'000'000;

@@ -1,4 +1,4 @@
-// What the catalogues of models and of hardware share: YAML files that map names to entries.
+// Shared code of the model and hardware catalogues: YAML files that map names to entries.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@
 
 namespace metronome {
 
-// The entries of a catalogue, in the order of the file. `entry_error` says what is wrong with an
-// entry as "key: what; what is allowed", or nothing. Throws ConfigError.
+// The entries of a catalogue, in the order of the file. `entry_error` describes the error of an
+// entry as "key: what; what is allowed", or returns nothing. Throws ConfigError.
 template <class Entry>
 std::vector<Entry> parse_entries(const ConfigNode& root, const char* what,
                                  std::string (*entry_error)(const Entry&)) {
@@ -42,8 +42,8 @@ const Entry* find_entry(const std::vector<Entry>& entries, std::string_view name
   return nullptr;
 }
 
-// Throws the ConfigError for a name that is neither an entry nor a path: with the nearest name and
-// the list. `file_kind` says which paths are allowed.
+// Throws ConfigError for a name that is neither an entry nor a path. The message has the nearest
+// name and the list of names. `file_kind` says which paths are allowed.
 [[noreturn]] void fail_unknown_entry(const std::vector<std::string_view>& names,
                                      const std::string& name, const char* key,
                                      const char* file_kind, const SourceLocation& where);

@@ -24,8 +24,9 @@ bool asks_for_nothing(const ConfigNode& node) {
   return is_false || node.kind == ConfigNode::Kind::Null;
 }
 
-// Removes all that `is_kept` does not hold for; true when nothing is left. A list goes or stays
-// whole. A mapping that loses only some of its keys stands where the rest of it does.
+// Removes every value for which `is_kept` is false; returns true when nothing is left. A list is
+// kept or removed as a whole. A mapping that loses some keys takes the location of its first
+// remaining one.
 template <class Predicate>
 bool strip(ConfigNode& node, const Predicate& is_kept) {
   if (node.kind == ConfigNode::Kind::Map) {
@@ -37,7 +38,8 @@ bool strip(ConfigNode& node, const Predicate& is_kept) {
   return !is_kept(node) && std::none_of(node.items.begin(), node.items.end(), is_kept);
 }
 
-// The same for the node at a dotted path; true when there was one and nothing of it is left.
+// The same for the node at a dotted path. Returns true when the node existed and nothing of it is
+// left.
 template <class Predicate>
 bool strip_path(ConfigNode& section, std::string_view path, const Predicate& is_kept) {
   const std::size_t dot = path.rfind('.');

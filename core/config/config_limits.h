@@ -1,4 +1,4 @@
-// Ends of ranges that settings of several sections share.
+// Range limits shared by settings of several sections.
 #pragma once
 
 #include <cstdint>

@@ -20,13 +20,14 @@ namespace metronome {
 namespace {
 
 constexpr std::string_view kAssignmentPrefix = "--set ";
-constexpr std::size_t kMaxDepth = 32;  // nobody nests deeper; keeps recursion over trees shallow
+constexpr std::size_t kMaxDepth = 32;  // far above real nesting; keeps recursion over trees shallow
 
-// Builds the tree from the parser's events rather than from YAML::Node, which keeps duplicate
-// keys and loses the difference between quoted and plain scalars.
+// Builds the tree from the parser's events. YAML::Node would keep duplicate keys and lose the
+// difference between quoted and plain scalars.
 class TreeBuilder final : public YAML::EventHandler {
  public:
-  // Lines of an assignment's value mean nothing to its reader. `text` must outlive the builder.
+  // `has_lines` is false for an assignment, whose lines mean nothing to the user. `text` must
+  // outlive the builder.
   TreeBuilder(std::shared_ptr<const std::string> file, bool has_lines, std::string_view text)
       : file_(std::move(file)), has_lines_(has_lines), text_(text), line_begins_{0} {
     for (std::size_t i = 0; i < text.size(); ++i) {
@@ -95,7 +96,7 @@ class TreeBuilder final : public YAML::EventHandler {
     fail_config(at(mark), "", "tags (!name) are not supported; allowed: plain values");
   }
 
-  // yaml-cpp takes a quote that is never closed for one that closes at the end of the file.
+  // yaml-cpp accepts an unclosed quote as if it closed at the end of the file.
   void refuse_open_quote(const YAML::Mark& mark) const {
     if (static_cast<std::size_t>(mark.line) >= line_begins_.size()) return;
     std::size_t at_char =
@@ -107,7 +108,7 @@ class TreeBuilder final : public YAML::EventHandler {
       const bool is_doubled =
           quote == '\'' && at_char + 1 < text_.size() && text_[at_char + 1] == quote;
       if (is_quote && !is_doubled) return;
-      if (is_quote || (quote == '"' && text_[at_char] == '\\')) ++at_char;  // an escaped one
+      if (is_quote || (quote == '"' && text_[at_char] == '\\')) ++at_char;  // an escaped character
     }
     fail_config(at(mark), "",
                 "malformed YAML: a quote is opened and not closed; allowed: YAML 1.2");
@@ -207,7 +208,7 @@ bool is_tab_indented(std::string_view text, int line) {
   return text.substr(0, end).find('\t') != std::string_view::npos;
 }
 
-// The child that `segment` names, made when a mapping has none.
+// The child named by `segment`, created if a mapping lacks it.
 ConfigNode& step_into(ConfigNode& node, const std::string& segment, const std::string& above,
                       const SourceLocation& where) {
   if (node.kind == ConfigNode::Kind::Null) node.kind = ConfigNode::Kind::Map;

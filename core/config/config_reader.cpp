@@ -41,7 +41,7 @@ std::int64_t read_integer(const ConfigNode& node, std::string_view key, std::int
   const Parse parse = parse_plain(node, value);
   if (parse == Parse::WrongType) fail_type(node, key, "an integer", allowed);
   if (parse == Parse::OutOfRange || value < min || value > max) {
-    // A limit that went without saying is said to who met it.
+    // describe_range() may omit the maximum; this error shows both limits.
     fail_range(node, key, std::to_string(min) + " to " + std::to_string(max) + also_allowed);
   }
   return value;
@@ -52,7 +52,7 @@ double read_number(const ConfigNode& node, std::string_view key, double min, dou
   const std::string allowed = describe_range(min, max) + also_allowed;
   double value = 0;
   Parse parse = parse_plain(node, value);
-  // YAML's spelling, and how a resolved config shows it: JSON has no number for it.
+  // YAML's `.inf`, or "inf" as in a resolved config, because JSON has no number for infinity.
   const bool is_infinity =
       node.is_quoted ? node.scalar == "inf" && std::isinf(max) : node.scalar == ".inf";
   if (parse == Parse::WrongType && node.kind == ConfigNode::Kind::Scalar && is_infinity) {
@@ -60,7 +60,7 @@ double read_number(const ConfigNode& node, std::string_view key, double min, dou
     parse = Parse::Ok;
   }
   if (parse == Parse::WrongType) fail_type(node, key, "a number", allowed);
-  // Written so that NaN fails.
+  // This form makes NaN fail.
   const bool is_in_range = value >= min && value <= max;
   if (parse == Parse::OutOfRange || !is_in_range) fail_range(node, key, allowed);
   return value;
@@ -79,7 +79,7 @@ std::string item_key(const std::string& key, std::size_t position) {
 }
 
 std::string format_double(double value) {
-  constexpr double kExactIntegers = 1e15;  // "1000000" reads better than "1e+06"
+  constexpr double kExactIntegers = 1e15;  // shows "1000000" instead of "1e+06"
   if (std::fabs(value) < kExactIntegers && value == std::trunc(value)) {
     return std::to_string(static_cast<std::int64_t>(value));
   }
@@ -113,7 +113,7 @@ bool read_boolean(const ConfigNode& node, const std::string& key, const std::str
   return node.scalar == "true";
 }
 
-// "variants.0.seed" is "seed", which `--set variants.NAME.seed` names as well.
+// "variants.0.seed" gives "seed", which `--set variants.NAME.seed` names too.
 std::string_view below_variant(std::string_view key) {
   constexpr std::string_view kPrefix = "variants.";
   const std::size_t dot = key.starts_with(kPrefix) ? key.find('.', kPrefix.size()) : key.npos;

@@ -1,6 +1,6 @@
-// Reading configuration into plain structs. Each config struct has one function
-// `visit_fields(FieldVisitor&, T&)` that names its keys, ranges and meaning once; reading,
-// printing the resolved config and documenting keys are three visitors over it.
+// Reads configuration into plain structs. Each config struct has one function
+// `visit_fields(FieldVisitor&, T&)` that states its keys, ranges and meaning once. Three visitors
+// use it: they read, print the resolved config and document the keys.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,15 @@ class FieldVisitor {
   virtual void number(const char* key, double& value, double min, double max, const char* doc) = 0;
   virtual void boolean(const char* key, bool& value, const char* doc) = 0;
   virtual void text(const char* key, std::string& value, const char* doc) = 0;
-  // value indexes names.
+  // `value` is an index into `names`.
   virtual void choice(const char* key, int& value, std::span<const std::string_view> names,
                       const char* doc) = 0;
   virtual void integers(const char* key, std::vector<std::int64_t>& value, std::int64_t min,
                         std::int64_t max, const char* doc) = 0;
   virtual void numbers(const char* key, std::vector<double>& value, double min, double max,
                        const char* doc) = 0;
-  // A nested mapping: fields visited between open and close belong to it. open returns false
-  // when the visitor has no use for the section (absent while reading: defaults stay); then
+  // A nested mapping. Fields visited between open and close belong to it. open_section() returns
+  // false when the visitor skips the section (when reading an absent section, defaults stay). Then
   // neither its fields are visited nor close_section() is called.
   virtual bool open_section(const char* key, const char* doc) = 0;
   virtual void close_section() = 0;
@@ -62,14 +62,15 @@ class FieldVisitor {
   }
 };
 
-// Fills fields from a mapping and throws ConfigError at the first mistake: a wrong type or a value
-// out of range when its field is visited; an unknown key (with the nearest known one and the list
-// of allowed keys) when its section is closed, at the outermost level in finish(). `path` is the
-// dotted prefix shown in messages ("scheduler"; empty at the root of a document).
+// Fills fields from a mapping and throws ConfigError at the first mistake. A wrong type or a value
+// out of range throws when its field is visited. An unknown key throws when its section is closed,
+// at the outermost level in finish(). That message has the nearest known key and the list of
+// allowed keys. `path` is the dotted prefix shown in messages ("scheduler"; empty at the root of a
+// document).
 //
-// Types are strict. An integer is plain decimal digits (`2.5`, `1e3`, `"7"` are not integers); a
-// number is a plain decimal, or `inf` (also quoted, as JSON has to) where max is infinite; a
-// boolean is `true` or `false`; text and choices are any scalar. `node` must outlive the reader.
+// Types are strict. An integer is plain decimal digits (`2.5`, `1e3`, `"7"` are not integers). A
+// number is a plain decimal, or `inf` where max is infinite; "inf" may be quoted, as in JSON. A
+// boolean is `true` or `false`. Text and choices are any scalar. `node` must outlive the reader.
 class ConfigReader final : public FieldVisitor {
  public:
   ConfigReader(const ConfigNode& node, std::string path);
@@ -96,7 +97,7 @@ class ConfigReader final : public FieldVisitor {
   // Accepts the key without reading it (it is read elsewhere). Returns its node or nullptr.
   const ConfigNode* take(const char* key);
 
-  // Throws for keys nobody asked for. Sections check themselves in close_section().
+  // Throws for unknown keys. Sections check their own keys in close_section().
   void finish();
 
  private:
@@ -112,8 +113,8 @@ class ConfigReader final : public FieldVisitor {
   std::vector<Level> levels_;
 };
 
-// Throws ConfigError "where: key: message", on one line whatever the input holds. `where` alone
-// when the key is empty or when it is an assignment to that very key.
+// Throws ConfigError "where: key: message", always on one line. Leaves the key out when it is empty
+// or when `where` is an assignment to that key.
 [[noreturn]] void fail_config(const SourceLocation& where, std::string_view key,
                               std::string_view message);
 

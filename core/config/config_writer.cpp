@@ -10,7 +10,7 @@ namespace metronome {
 namespace {
 
 std::string dump(const Json& json, int indent = -1) {
-  // Text that is no UTF-8 (a path may hold any byte) is replaced rather than refused.
+  // Invalid UTF-8 (a path may hold any byte) is replaced instead of rejected.
   return json.dump({.indent = indent, .replaces_bad_utf8 = true});
 }
 

@@ -1,4 +1,4 @@
-// More visitors over the same fields a ConfigReader fills: one prints the resolved values, one
+// Two more visitors over the fields that a ConfigReader fills. One prints the resolved values, one
 // documents the keys.
 #pragma once
 
@@ -12,12 +12,12 @@ namespace metronome {
 
 using FieldVisit = std::function<void(FieldVisitor&)>;
 
-// The fields that `visit` shows, as JSON in the order of the visit, two-space indent, no newline at
-// the end. Unset optionals are null, or "auto" where that is their name; infinity is "inf" (JSON
-// has no number for it). Dotted keys in `omitted` are left out.
+// The visited fields as JSON, in the order of the visit, with two-space indent and no final
+// newline. Unset optionals are null, or "auto" if the field allows it. Infinity is "inf" (JSON has
+// no number for it). Dotted keys in `omitted` are left out.
 std::string fields_to_json(const FieldVisit& visit, const std::vector<std::string>& omitted = {});
 
-// The same as a tree, as if read from that JSON with nothing left out. Its nodes have no location.
+// The same as a tree parsed from that JSON, with no key omitted. Its nodes have no location.
 ConfigNode fields_to_node(const FieldVisit& visit);
 
 struct DocumentedKey {
@@ -26,10 +26,10 @@ struct DocumentedKey {
   std::string allowed;        // "1 to 64", "ragged, padded"
   std::string default_value;  // as JSON
   std::string doc;            // one line
-  std::string example;        // as YAML: an allowed value, not the default where there is another
+  std::string example;        // as YAML: an allowed value, if possible not the default
 };
 
-// One entry per field that `visit` shows, in its order. Defaults are the values it shows.
+// One entry per visited field, in that order. Defaults are the visited values.
 std::vector<DocumentedKey> document_fields(const FieldVisit& visit);
 
 }  // namespace metronome

@@ -1,4 +1,4 @@
-// What hands requests to the engine when they are due.
+// The interface that gives the engine requests when they are due.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@ class ArrivalSource {
  public:
   virtual ~ArrivalSource() = default;
 
-  // The next request due at time `now`, before step `step`; its arrival is a time.
+  // The next request due at time `now`, before step `step`. Its arrival is set to a time.
   virtual std::optional<RequestSpec> take_due(TimeNs now, std::int64_t step) = 0;
 
-  // When idle: the time of the next arrival, kNever if none is due by time alone.
+  // When idle: the time of the next arrival, or kNever if no arrival is due by time alone.
   virtual TimeNs next_time() const = 0;
-  // When idle: the step of the next arrival, nullopt if arrivals do not go by steps or are over.
+  // When idle: the step of the next arrival. nullopt if arrivals are not by step or have ended.
   virtual std::optional<std::int64_t> next_step() const = 0;
 
-  // Tells that a request has ended, or was refused.
+  // Reports that a request has ended or was rejected.
   virtual void on_ended(TimeNs now) = 0;
 
   virtual std::size_t num_total() const = 0;

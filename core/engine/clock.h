@@ -1,4 +1,4 @@
-// Where time comes from. Nothing in core/ or sim/ reads any other clock.
+// The source of time. Code in core/ and sim/ reads no other clock.
 #pragma once
 
 #include "core/base/types.h"

@@ -127,7 +127,7 @@ void Engine::collect_and_commit() {
 
 void Engine::drain() {
   while (has_work()) {
-    if (step() || !has_work()) continue;  // a plan that computes nothing may end the last ones
+    if (step() || !has_work()) continue;  // an empty plan may end the last requests
     const TimeNs wake = scheduler_->wake_time();
     METRONOME_CHECK(wake != kNever, "requests are left that can never be scheduled");
     clock_.wait_until(wake);
@@ -151,8 +151,8 @@ bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress,
 }
 
 void Engine::forget_ended() {
-  // Steps in flight may name requests that have ended; each plan launches one or lets one be
-  // collected.
+  // Steps in flight may name ended requests. Each plan launches a step or lets one be collected, so
+  // none is left after this many plans.
   constexpr std::int64_t kPlansInFlight = kMaxInFlight + 1;
   groups_over_at_.resize(requests_.size() / RequestTable::kGroupSize, kNever);
   for (std::size_t group = 0; group < groups_over_at_.size(); ++group) {
@@ -173,7 +173,7 @@ void Engine::forget_ended() {
   }
 }
 
-// Clients of a closed loop whose requests have ended, also by refusal, send their next at once.
+// Closed-loop clients send the next request as soon as one has ended or was rejected.
 void Engine::submit_due(ArrivalSource& arrivals) {
   do {
     for (; num_reported_ < num_ended_; ++num_reported_) arrivals.on_ended(clock_.now());
@@ -181,12 +181,12 @@ void Engine::submit_due(ArrivalSource& arrivals) {
   } while (num_reported_ < num_ended_);
 }
 
-// Nothing can be planned and nothing is in flight. False when everything is over.
+// Called when no step can be planned and none is in flight. Returns false when all work is done.
 bool Engine::wait_for_work(ArrivalSource& arrivals) {
   if (num_reported_ < num_ended_) return true;  // a client may send its next request now
   const TimeNs wake = scheduler_->wake_time();
   const auto next_step = arrivals.next_step();
-  // Steps do not pass while the scheduler waits for time to pass.
+  // Arrivals by step pause while the scheduler waits for a time.
   if (next_step && wake == kNever) {
     arrival_step_ = std::max(arrival_step_, *next_step);
     return true;

@@ -29,16 +29,16 @@ struct EngineSetup {
   std::int32_t max_waiting_requests = 0;  // 0 = no limit
   std::int32_t async_depth = 1;           // steps in flight: 1 or 2
   StepShape step_shape = StepShape::Mixed;
-  StepTimePredictor* predictor = nullptr;  // outlives the engine; for policies that ask for one
-  // Who schedules in place of the policy that `scheduler` names; empty: that policy.
+  StepTimePredictor* predictor = nullptr;  // outlives the engine; for policies that need one
+  // Creates the scheduler instead of the policy that `scheduler` names; empty: use that policy.
   std::function<std::unique_ptr<Scheduler>(const SchedulerContext&)> make_scheduler;
 };
 
-// What became of a submission.
+// The result of a submission.
 struct Submission {
   RequestId id = kNoRequest;
   EndReason refusal = EndReason::None;  // QueueFull or NeverFits: the request has ended already
-  std::string message;                  // why, when refused
+  std::string message;                  // the reason, if rejected
 
   bool accepted() const { return refusal == EndReason::None; }
 };
@@ -48,7 +48,7 @@ struct RunProgress {
   std::size_t num_total = 0;
   TimeNs now = 0;
 };
-// Called now and then during run(); returning false ends the run early.
+// Called from time to time during run(); returning false ends the run early.
 using ProgressFn = std::function<bool(const RunProgress&)>;
 
 class Engine {
@@ -57,33 +57,33 @@ class Engine {
   Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
          std::span<EventSink* const> sinks, const PrefixHasher* hasher = nullptr);
 
-  // Hands in a request that arrived at spec.arrival <= clock.now(). A full queue or a request that
-  // can never fit is refused: it ends at once, with the reason.
+  // Submits a request that arrived at spec.arrival <= clock.now(). It is rejected when the queue is
+  // full or it can never fit. Then it ends at once, with the reason.
   Submission submit(const RequestSpec& spec);
 
-  // Ends a request wherever it is and frees its blocks before the next plan. False when it has
-  // ended already.
+  // Ends a request in any state and frees its blocks before the next plan. Returns false when it
+  // has already ended.
   bool abort(RequestId id);
 
-  // Plans and launches one step if there is something to compute, and collects the oldest step in
-  // flight when the pipeline is full or nothing new could be planned. False when nothing was done:
+  // Plans and launches one step if there is something to compute. Collects the oldest step in
+  // flight when the pipeline is full or no step was launched. Returns false when neither happened:
   // the engine waits for arrivals, or until wake_time().
   bool step();
 
   // Steps until every request has ended.
   void drain();
 
-  // Submits the arrivals when they are due and steps until all have ended. False when `progress`,
-  // which is called every `steps_per_progress` steps, ended it early. Throws InvariantError if
-  // requests are left that can never be scheduled.
+  // Submits arrivals when they are due and steps until all requests have ended. Calls `progress`
+  // every `steps_per_progress` steps; returns false when it ended the run early. Throws
+  // InvariantError if requests remain that can never be scheduled.
   bool run(ArrivalSource& arrivals, const ProgressFn& progress = {},
            std::int64_t steps_per_progress = 1024);
 
-  // Frees what is kept of requests that ended a while ago; their ids may not be used again. For
-  // runs without end, to be called now and then. Cost: O(requests that are kept).
+  // Frees the state of requests that ended long enough ago; their ids must not be used again. Call
+  // it from time to time in runs without end. Cost: O(requests kept).
   void forget_ended();
 
-  // Makes every block that is free unfindable as a prefix.
+  // Removes all free blocks from the prefix cache.
   void reset_prefix_cache() {
     if (kv_cache_.caches_prefixes()) kv_cache_.forget(kv_cache_.pool().free_blocks());
   }
@@ -101,8 +101,9 @@ class Engine {
     return first_messages_[static_cast<std::size_t>(reason)];
   }
 
-  // Throws InvariantError when bookkeeping is inconsistent: blocks, tables and capacities, and with
-  // nothing in flight each request's computed and cached tokens. Cost: O(blocks + requests).
+  // Throws InvariantError when bookkeeping is inconsistent: blocks, tables and capacities. With no
+  // step in flight it also checks each request's computed and cached tokens. Cost: O(blocks +
+  // requests).
   void check_integrity() const;
 
  private:
@@ -123,16 +124,16 @@ class Engine {
   KvCacheManager kv_cache_;
   std::unique_ptr<Scheduler> scheduler_;
 
-  std::array<StepPlan, kMaxInFlight> plans_;  // step i lives in plans_[i % kMaxInFlight]
+  std::array<StepPlan, kMaxInFlight> plans_;  // step i is in plans_[i % kMaxInFlight]
   CommitReport report_;
   std::int64_t next_step_index_ = 0;
   std::int64_t num_in_flight_ = 0;
   std::int64_t next_sequence_ = 0;
-  std::int64_t arrival_step_ = 0;  // counts plans, for workloads that arrive by step
-  // Of each group of requests that is full: the plan at which all had ended; kNever: not yet.
+  std::int64_t arrival_step_ = 0;  // counts plans, for workloads with arrivals by step
+  // For each full group of requests: the plan at which all had ended; kNever: not yet.
   std::vector<std::int64_t> groups_over_at_;
   std::size_t num_ended_ = 0;
-  std::size_t num_reported_ = 0;                 // of those, known to the clients of a closed loop
+  std::size_t num_reported_ = 0;                 // of those, reported to the arrival source
   std::int32_t num_unrecorded_preemptions_ = 0;  // by plans with nothing to compute
   std::array<std::string, kNumEndReasons> first_messages_;
 };

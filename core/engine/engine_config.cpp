@@ -1,4 +1,4 @@
-// The keys of the `engine` and `kv_cache` sections: names, ranges and meaning, each said once.
+// The keys of the `engine` and `kv_cache` sections: names, ranges and meaning.
 #include "core/engine/engine_config.h"
 
 #include <limits>

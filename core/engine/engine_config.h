@@ -17,7 +17,7 @@ struct EngineConfig {
   std::optional<std::int64_t> max_model_len;  // prompt + output tokens; auto = the model's limit
   StepShape step_shape = StepShape::Auto;     // auto = mixed, separate for single_prefill
   std::int32_t async_depth = 1;               // steps in flight: 1 or 2
-  std::int32_t max_waiting_requests = 0;      // refuse beyond this many in the queue; 0 = no limit
+  std::int32_t max_waiting_requests = 0;      // reject beyond this many in the queue; 0 = no limit
 };
 
 constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 26;
@@ -25,12 +25,12 @@ constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 26;
 struct KvCacheConfig {
   KvBackend backend = KvBackend::Paged;
   std::int32_t block_size = 16;            // tokens; paged only
-  std::optional<std::int64_t> num_blocks;  // auto = what the executor has room for
+  std::optional<std::int64_t> num_blocks;  // auto = what the executor's memory allows
   KvAllocation allocation = KvAllocation::Incremental;
-  // Share of blocks kept free when a request is admitted; null = the policy's.
+  // Share of blocks kept free when a request is admitted; null = the policy's default.
   std::optional<double> watermark;
-  std::optional<bool> enable_prefix_caching;  // auto = what the policy's engine does
-  std::int32_t sliding_window = 0;            // tokens; a second group of layers, vllm
+  std::optional<bool> enable_prefix_caching;  // auto = as in the policy's engine
+  std::int32_t sliding_window = 0;            // tokens; for the second layer group of vllm
 };
 
 // Keys, ranges and meaning.

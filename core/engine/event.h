@@ -1,5 +1,5 @@
-// The engine's one totally ordered stream of facts. Metrics, digests, logs and traces are folds
-// over it; nothing else leaves the engine.
+// The engine's single, totally ordered event stream. Metrics, digests, logs and traces are computed
+// from it. The engine has no other output.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class EventKind : std::uint8_t {
   Admitted,    // taken from the queue, first chunk planned (again after each preemption)
   FirstToken,  // the first output token is available
   Preempted,   // KV released, back in the queue
-  Ended,       // Finished or Failed; `reason` says which and why
+  Ended,       // Finished or Failed; `reason` has the cause
 };
 
 struct Event {
@@ -42,7 +42,7 @@ struct StepRecord {
   std::int32_t num_used_blocks = 0;  // after planning
   std::int32_t num_preempted = 0;
   bool failed = false;
-  const StepResult* result = nullptr;  // as long as on_step() runs
+  const StepResult* result = nullptr;  // valid during on_step()
 };
 
 class EventSink {

@@ -1,4 +1,4 @@
-// Requests that come while the engine runs, from clients that may leave before they are served.
+// Requests that arrive while the engine runs, from clients that may disconnect early.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@ namespace metronome {
 
 class RequestFeed : public RequestInput, public PromptSource {
  public:
-  // The prompt is the one that prompt_ids() gives.
+  // Copies the ids of prompt_ids().
   void prompt(RequestId request, std::vector<TokenId>& out) const final {
     const std::span<const TokenId> ids = prompt_ids(request);
     out.assign(ids.begin(), ids.end());
   }
 
-  // Called before each plan, at the engine's time `now`: submits the requests that came by then,
-  // and ends those that nobody waits for any more.
+  // Called before each plan, at the engine's time `now`. Submits the requests that arrived by then
+  // and aborts requests whose clients disconnected.
   virtual void exchange(Engine& engine, TimeNs now) = 0;
 
-  // Called when nothing can be computed. Waits for a request, for something else that exchange()
-  // has to do, or until the engine's time is `wake` (kNever: for as long as it takes). Returns the
-  // time at which to go on; nullopt when all requests have ended and no more will come.
+  // Called when nothing can be computed. Waits for a request, for other work of exchange(), or
+  // until the engine's time is `wake` (kNever: no limit). Returns the time at which to continue.
+  // Returns nullopt when all requests have ended and no more will come.
   virtual std::optional<TimeNs> wait(TimeNs wake) = 0;
 
-  // What a backend that computes no tokens says in their place: output token `i` of the request,
+  // A stand-in for output tokens on a backend that computes none: output token `i` of the request,
   // counted from 0.
   struct Spoken {
     TokenId token{};
-    bool ends_request = false;  // as an end-of-text token would
+    bool ends_request = false;  // like an end-of-text token
   };
   virtual Spoken say(RequestId request, std::int32_t i) const = 0;
 };

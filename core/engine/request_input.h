@@ -1,4 +1,4 @@
-// What an executor that computes has to know of a request beside its lengths.
+// The inputs that a computing executor needs for a request in addition to its lengths.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace metronome {
 class RequestInput {
  public:
   virtual ~RequestInput() = default;
-  // Writes the prompt, as many ids as the request has prompt tokens.
+  // Writes the prompt's ids; their number is the request's prompt tokens.
   virtual void prompt(RequestId request, std::vector<TokenId>& out) const = 0;
   virtual SamplingParams sampling(RequestId request) const = 0;
 };

@@ -15,8 +15,8 @@
 namespace metronome {
 namespace {
 
-// The keys of the `count` likeliest tokens into `keys`, in no certain order. What is gathered is
-// thinned out now and then, so that most tokens cost one comparison.
+// Writes the keys of the `count` likeliest tokens to `keys`, in no defined order. It shrinks the
+// collected keys from time to time, so most tokens cost one comparison.
 void select_likeliest(std::span<const float> logits, std::size_t count,
                       std::vector<std::uint64_t>& keys) {
   const std::size_t limit = 2 * count + 1024;
@@ -38,7 +38,7 @@ void select_likeliest(std::span<const float> logits, std::size_t count,
 }
 
 void check_finite(std::span<const float> logits, std::int64_t position) {
-  std::uint32_t carries = 0;  // into the sign, out of an exponent that is all ones
+  std::uint32_t carries = 0;  // carries into the sign bit, from an exponent of all ones
   for (const float logit : logits) {
     carries |= (std::bit_cast<std::uint32_t>(logit) & 0x7fffffffu) + 0x00800000u;
   }
@@ -50,7 +50,7 @@ void check_finite(std::span<const float> logits, std::int64_t position) {
                            std::to_string(*bad));
 }
 
-// How likely each token is by the measure of the likeliest, whose weight is 1.
+// Each token's probability relative to the likeliest token, whose weight is 1.
 void weigh(std::span<const float> logits, float largest, double temperature,
            std::vector<double>& weights) {
   weights.resize(logits.size());
@@ -87,8 +87,8 @@ SampledToken Sampler::sample(std::span<const float> logits, const SamplingParams
   return sampled;
 }
 
-// min_p, top_k and top_p each keep a prefix of the tokens in descending order, so the first two may
-// change places: fewer tokens are weighed. Whoever is dropped afterwards gets weight 0.
+// min_p and top_k each keep a prefix of the tokens in descending order, so their order does not
+// matter. Applying top_k first reduces the tokens to weigh. Tokens dropped later get weight 0.
 std::int32_t Sampler::draw(std::span<const float> logits, float largest,
                            const SamplingParams& params, std::int64_t position) {
   const auto count = static_cast<std::size_t>(params.top_k);
@@ -106,7 +106,7 @@ std::int32_t Sampler::draw(std::span<const float> logits, float largest,
   std::size_t drawn = 0;
   for (std::size_t i = 0; i < kept.size() && reached <= target; ++i) {
     if (weights_[i] == 0) continue;
-    drawn = i;  // the last one, should the target have been rounded up to the sum
+    drawn = i;  // the last token, if rounding raised the target to the sum
     reached += weights_[i];
   }
   return is_cut ? kept_ids_[drawn] : static_cast<std::int32_t>(drawn);
@@ -124,9 +124,9 @@ void Sampler::collect_likeliest(std::span<const float> logits, std::size_t count
     kept_logits_.push_back(logits[static_cast<std::size_t>(id)]);
 }
 
-// Finds the key of the last token that is kept, a digit at a time, without sorting: adds up the
-// weights by digit, walks down to the digit where they reach what is needed, and goes on with the
-// keys that have it.
+// Finds the key of the last kept token digit by digit, without sorting. For each digit it adds up
+// the weights, finds the digit where they reach `needed`, and continues with the keys of that
+// digit.
 void Sampler::drop_by_top_p(std::span<const float> logits, double top_p) {
   const double needed = top_p * sum_of(weights_);
   keys_.clear();
@@ -134,13 +134,13 @@ void Sampler::drop_by_top_p(std::span<const float> logits, double top_p) {
     if (weights_[i] > 0) keys_.push_back(key_of(logits[i], i));
   }
   std::uint64_t last = 0;
-  double reached = 0;  // by the tokens ahead of those in keys_
+  double reached = 0;  // weight of the tokens before those in keys_
   for (int shift = 56; shift >= 0; shift -= 8) {
     std::array<double, 256> sums{};
     for (const std::uint64_t key : keys_) sums[key >> shift & 255] += weights_[index_of(key)];
     std::size_t digit = 256;
     while (digit > 0 && reached + sums[digit - 1] < needed) reached += sums[--digit];
-    if (digit == 0) break;  // rounded, the parts are less than their sum: all of them are kept
+    if (digit == 0) break;  // through rounding the parts are less than their sum: keep all of them
     last |= std::uint64_t{--digit} << shift;
     std::erase_if(keys_, [&](std::uint64_t key) { return key >> shift != last >> shift; });
   }

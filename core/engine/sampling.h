@@ -1,5 +1,5 @@
-// From logits to a token. A draw depends on the request's seed and the position of the token, and
-// on nothing else: not on the batch, the step, or how often the request was preempted.
+// Samples a token from logits. A draw depends only on the request's seed and the token's position.
+// It is independent of the batch, the step and the number of preemptions.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace metronome {
 
-// The meaning of each is vLLM's SamplingParams.
+// The parameters have the meaning of vLLM's SamplingParams.
 struct SamplingParams {
   double temperature = 0;  // >= 0; 0 = greedy
   std::int32_t top_k = 0;  // keep the k likeliest tokens; 0 = all
-  double top_p = 1;        // (0, 1]; keep the likeliest tokens that together reach this share
-  double min_p = 0;        // [0, 1]; keep tokens at least this share as likely as the likeliest
+  double top_p = 1;        // (0, 1]; keep the likeliest tokens with this total probability
+  double min_p = 0;        // [0, 1]; minimum probability relative to the likeliest token
   std::uint64_t seed = 0;  // of the request
-  std::vector<TokenId> stop_token_ids = {};  // a request that samples one of them ends with it
-  bool ignore_eos = false;                   // do not end at the model's end-of-text tokens
-  std::int32_t num_logprobs = -1;  // likeliest tokens to report beside the sampled; -1 = none
+  std::vector<TokenId> stop_token_ids = {};  // sampling one of them ends the request
+  bool ignore_eos = false;                   // continue after the model's end-of-text tokens
+  std::int32_t num_logprobs = -1;            // likeliest tokens to report in addition; -1 = none
 };
 
 struct TokenLogprob {
   TokenId token{};
-  float logprob = 0;  // natural logarithm of the softmax of the logits as the model gives them
+  float logprob = 0;  // natural logarithm of the softmax of the model's logits
 
   bool operator==(const TokenLogprob&) const = default;
 };
@@ -32,21 +32,21 @@ struct TokenLogprob {
 struct SampledToken {
   TokenId token{};
   // With num_logprobs >= 0: the sampled token, then the num_logprobs likeliest in descending order
-  // (of equals the lower id first).
+  // (ties: the lower id first).
   std::vector<TokenLogprob> logprobs;
 };
 
-// Samples from logits [vocab_size]. `position` is that of the new token in its request (prompt
-// included), so that a recomputed request draws again what it drew before.
+// Samples from logits [vocab_size]. `position` is the new token's position in its request (prompt
+// included), so a recomputed request repeats its draws.
 //
-// Greedy takes the largest logit, of equals the lowest id. Otherwise: divide by temperature; drop
-// by min_p; keep the top_k; of what is left, renormalised, keep the shortest prefix in descending
-// order that reaches top_p, at least one; draw by one uniform number from the inverse of the
-// distribution in order of id. Of equal logits the lower id counts as the likelier, where vLLM
-// keeps all that tie with the k-th and cuts ties at top_p in no certain order.
+// Greedy takes the largest logit; ties take the lowest id. Otherwise it divides by temperature,
+// drops tokens by min_p and keeps the top_k. Of the renormalised rest it keeps the shortest prefix
+// in descending order that reaches top_p, at least one token. Then it inverts the cumulative
+// distribution, in order of id, with one uniform number. Of equal logits the lower id counts as
+// likelier. vLLM instead keeps all ties with the k-th and cuts ties at top_p in no defined order.
 //
-// The same logits give the same bits on every compiler and machine: arithmetic is double, the order
-// of every sum is fixed, and no function of the C library is used, whose results differ between
+// The same logits give the same bits on every compiler and machine. Arithmetic is double, the order
+// of every sum is fixed, and no C library function is used, because their results differ between
 // versions and processors.
 //
 // Requires parameters within their ranges. Throws std::runtime_error if a logit is not finite.
@@ -56,8 +56,8 @@ class Sampler {
   SampledToken sample(std::span<const float> logits, const SamplingParams& params,
                       std::int64_t position);
 
-  // What sample() reports beside `token`, where it was sampled elsewhere. Requires num_logprobs >=
-  // 0.
+  // The log probabilities that sample() reports, for a `token` sampled elsewhere. Requires
+  // num_logprobs >= 0.
   std::vector<TokenLogprob> logprobs(std::span<const float> logits, TokenId token,
                                      std::int32_t num_logprobs);
 
@@ -67,9 +67,9 @@ class Sampler {
   void collect_likeliest(std::span<const float> logits, std::size_t count);
   void drop_by_top_p(std::span<const float> logits, double top_p);
 
-  // Scratch, kept from call to call.
+  // Buffers reused between calls.
   std::vector<std::int32_t> kept_ids_;  // by top_k, in order of id
-  std::vector<float> kept_logits_;      // theirs
+  std::vector<float> kept_logits_;      // logits of kept_ids_
   std::vector<double> weights_;         // of all tokens, or of the kept ones; 0 = dropped
   std::vector<std::uint64_t> keys_;
 };

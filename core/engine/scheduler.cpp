@@ -57,9 +57,9 @@ void Scheduler::retire() {
   num_ended_running_ = 0;
 }
 
-// The hot loop of every policy: a decode costs a few nanoseconds here and in commit(). The chunks
-// are gathered aside because preempting may take others back out of the plan; the victims stand
-// behind whoever they make room for, so none of them is among the decodes gathered so far.
+// The hot loop of every policy: a decode costs a few nanoseconds here and in commit(). Chunks are
+// collected separately because preempt() may remove chunks from the plan. Victims come after the
+// request that needs room, so none of them has a decode here yet.
 void Scheduler::plan_decodes() {
   decodes_.resize(running_.size());
   ScheduledChunk* next = decodes_.data();
@@ -70,7 +70,7 @@ void Scheduler::plan_decodes() {
     const std::int32_t position = request.num_computed_tokens;
     if (!kv_cache_.grow(request, position + 1)) [[unlikely]] {
       if (!make_room(request, position + 1)) {
-        preempt(request);  // everyone behind it is gone already: it is the tail itself
+        preempt(request);  // all requests after it are already preempted
         break;
       }
       num_running = running_.size();
@@ -154,9 +154,9 @@ Request* Scheduler::next_waiting() {
 
 bool Scheduler::admit(Request& request, std::int32_t num_tokens) {
   METRONOME_CHECK(request.state == RequestState::Waiting, "who waits is admitted");
-  // What begun prompts still need is kept for them: taken by a newcomer, it would have to be
-  // preempted back. With nobody running there is nobody the watermark could protect, and waiting
-  // would be forever.
+  // Blocks that unfinished prefills still need are kept for them. A newcomer that took them would
+  // be preempted again. With an empty running list the watermark protects no request, and the
+  // request would wait forever.
   std::int64_t num_kept = running_.empty() ? 0 : kv_cache_.watermark_blocks();
   for (const Request* begun : prefilling_) num_kept += kv_cache_.num_missing_blocks(*begun);
   if (!kv_cache_.admit(request, num_tokens, num_kept)) return false;
@@ -172,7 +172,7 @@ void Scheduler::start(Request& request, const PrefixHit& hit, std::int32_t num_p
   join(request, false);
 }
 
-// From the queue to the running list, whose blocks it has taken already.
+// Moves a request that has its blocks from the queue to the running list.
 void Scheduler::join(Request& request, bool by_priority) {
   if (waiting_.front() == &request) {
     waiting_.pop();
@@ -206,8 +206,8 @@ void Scheduler::give_up(Request& request) {
   plan_->refused.push_back(request.id);
 }
 
-// Whether preempting everyone behind `request` would give it room. If not, nobody should lose what
-// it has computed for nothing.
+// Whether preempting all requests after `request` would give it room. If not, none of them should
+// lose its computed tokens in vain.
 bool Scheduler::can_make_room(const Request& request, std::int32_t num_positions) const {
   std::int64_t num_available =
       kv_cache_.num_free_blocks() + static_cast<std::int64_t>(request.block_table.size());
@@ -217,7 +217,7 @@ bool Scheduler::can_make_room(const Request& request, std::int32_t num_positions
   return num_available >= kv_cache_.blocks_for(num_positions);
 }
 
-// Preempts from the tail of the running list until `request` has room or is the tail itself.
+// Preempts from the end of the running list until `request` has room or is the last one.
 bool Scheduler::make_room(Request& request, std::int32_t num_positions) {
   while (running_.back() != &request) {
     preempt(*running_.back());
@@ -235,22 +235,23 @@ void Scheduler::preempt(Request& victim) {
   victim.transition_to(RequestState::Waiting);
   requeue(victim);
   has_evicted_ = true;
-  // Admitted by this very plan, it has lost nothing: it just goes on waiting.
+  // This plan admitted it, so it has lost nothing and just stays queued.
   if (std::erase(plan_->admitted, victim.id) > 0) return;
   ++victim.num_preemptions;
   plan_->preempted.push_back(victim.id);
 }
 
-// Takes a running request out of the running list and out of the plan being made.
+// Removes a running request from the running list and from the current plan.
 void Scheduler::leave_running(Request& request) {
   unschedule(request);
   if (request.state == RequestState::Prefill) std::erase(prefilling_, &request);
-  const auto place = std::find(running_.rbegin(), running_.rend(), &request);  // mostly the tail
+  const auto place = std::find(running_.rbegin(), running_.rend(), &request);  // usually the last
+                                                                               // one
   METRONOME_CHECK(place != running_.rend(), "the request runs");
   running_.erase(std::next(place).base());
 }
 
-// Takes the chunks of `request`, if there are any, back out of the plan being made.
+// Removes the chunks of `request` from the current plan.
 void Scheduler::unschedule(Request& request) {
   std::erase_if(plan_->chunks, [&](const ScheduledChunk& chunk) {
     if (chunk.request != request.id) return false;
@@ -274,8 +275,8 @@ void Scheduler::build_passes() {
     auto boundary = std::find_if(chunks.begin(), chunks.end(), [&](const ScheduledChunk& chunk) {
       return is_decode(chunk) != decodes_first;
     });
-    // Most policies plan decodes and prefills each in one go. For those that mix them the decodes
-    // come first.
+    // Most policies plan all decodes and all prefills as contiguous groups. If a policy mixes them,
+    // the decodes come first.
     const bool is_mixed = std::any_of(boundary, chunks.end(), [&](const ScheduledChunk& chunk) {
       return is_decode(chunk) == decodes_first;
     });
@@ -317,8 +318,8 @@ void Scheduler::commit_tokens(StepPlan& plan, const StepResult& result, CommitRe
   METRONOME_CHECK(next == tokens.size(), "the executor returned other tokens than were asked for");
 }
 
-// Calls `take_token` for every token that counts, which says whether the request ends with it, and
-// `drop_token` for every one that does not count.
+// Calls `take_token` for every token that counts; it returns whether the token ends the request.
+// Calls `drop_token` for every other token.
 template <class TakeToken, class DropToken>
 void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
                               const DropToken& drop_token, CommitReport& report) {
@@ -334,7 +335,7 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
     } else if (request.has_ended()) {
       if (chunk.samples_token) drop_token();
       continue;
-    } else {  // preempted since it was planned: its KV is gone, its token is not
+    } else {  // preempted since planning: it lost its KV but gets its token
       METRONOME_CHECK(request.state == RequestState::Waiting, "admitted with a chunk in flight");
     }
     if (!chunk.samples_token) continue;
@@ -366,7 +367,7 @@ void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
   }
   kv_cache_.forget_free_blocks();
   if (invalid.empty()) return;
-  // A step in flight may have been planned on blocks that this one should have filled.
+  // The step in flight may use blocks that the failed step should have filled.
   const auto has_invalid = [&](const BlockTable& blocks) {
     return std::find_first_of(blocks.begin(), blocks.end(), invalid.begin(), invalid.end()) !=
            blocks.end();
@@ -386,7 +387,7 @@ void Scheduler::finish(Request& request, EndReason reason, CommitReport& report)
 }
 
 void Scheduler::abort(Request& request) {
-  // Should the step in flight fail, nobody would remember these blocks.
+  // Forgets unfilled blocks now: if the step in flight fails, fail() skips ended requests.
   kv_cache_.unplan(request, request.num_cached_tokens);
   end(request, RequestState::Failed, EndReason::Aborted);
 }

@@ -1,7 +1,7 @@
-// What every scheduling policy shares: the queue, the running list, admission, chunks, preemption,
-// and taking back the result of a step. A policy adds one function: in which order it hands out a
-// step (fill_plan). It is made of the building blocks that keep the books (start, add_chunk,
-// preempt, refuse, give_up), or of the decode-first helpers on top of them.
+// The base of all scheduling policies: queue, running list, admission, chunks, preemption and
+// commit. A policy implements fill_plan(), which decides how to fill a step. It calls either the
+// basic operations (start, add_chunk, preempt, refuse, give_up) or the decode-first helpers built
+// on them.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ struct SchedulerContext {
   StepShape step_shape;  // Mixed or Separate
   KvCacheManager& kv_cache;
   RequestTable& requests;
-  StepTimePredictor* predictor = nullptr;  // for policies that choose by time
+  StepTimePredictor* predictor = nullptr;  // for policies that use predicted times
 };
 
-// What committing a step did; buffers are reused from step to step.
+// The effects of committing a step; buffers are reused.
 struct CommitReport {
-  std::vector<RequestId> first_tokens;  // got their first token, in plan order
+  std::vector<RequestId> first_tokens;  // received their first token, in plan order
   std::vector<RequestId> ended;         // Finished or Failed, in plan order
 };
 
@@ -44,34 +44,34 @@ class Scheduler {
 
   void enqueue(Request& request) { waiting_.push_back(request); }
 
-  // Why a request like this could never be served, however empty the cache; empty if it could.
+  // Why such a request could never be served, even by an empty cache; empty if it could.
   virtual std::string refusal(const RequestSpec& spec) const;
 
-  // Decides one step and advances the counts of the requests in it. Leaves the plan empty when
-  // nothing can be computed now.
+  // Plans one step and advances the counts of its requests. Leaves the plan empty when nothing can
+  // be computed now.
   void plan(StepPlan& plan, std::int64_t step_index, TimeNs now);
 
-  // Takes the result of a plan made earlier: appends tokens, ends requests, frees their blocks, and
-  // marks the chunks that gave a token. Tokens behind one that ends its request are dropped, in
-  // this step and in the one in flight: that step may still write to the blocks, but steps execute
-  // in order, so whoever gets them next writes later. A failed step ends exactly the requests of
-  // its plan. Plans are committed in the order made.
+  // Commits the result of an earlier plan. It appends tokens, ends requests, frees their blocks,
+  // and marks the chunks that gave a token. It drops tokens after the one that ends a request, in
+  // this step and in the step in flight. That step may still write to the freed blocks. Steps
+  // execute in order, so the blocks' next owner writes later. A failed step fails the requests of
+  // its plan and those that use its unfilled blocks. Plans are committed in order.
   void commit(StepPlan& plan, const StepResult& result, CommitReport& report);
 
-  // Ends a request that has not ended, wherever it is. Tokens of its steps in flight are dropped.
+  // Ends a request in any state that has not ended. Drops the tokens of its steps in flight.
   void abort(Request& request);
 
-  // The earliest time at which plan() may have something to do though nothing else happens;
-  // kNever when only arrivals or results can change that.
+  // The earliest time at which plan() may find work without a new event. kNever when only arrivals
+  // or results can change that.
   virtual TimeNs wake_time() const {
-    return has_evicted_ ? 0 : kNever;  // a plan that could only preempt has made room for the next
+    return has_evicted_ ? 0 : kNever;  // the plan only preempted, so the next has room
   }
 
-  // What somebody who reads the results should know of the policy's decisions; mostly nothing.
+  // The policy's remark on its decisions for users who read the results; usually empty.
   virtual std::string remark() const { return {}; }
 
   const WaitingQueue& waiting() const { return waiting_; }
-  // In service order. Those that ended since the last plan are still among them.
+  // In service order. Includes the requests that ended since the last plan.
   const std::vector<Request*>& running() const { return running_; }
   std::size_t num_waiting() const { return waiting_.size(); }
   std::size_t num_running() const { return running_.size() - num_ended_running_; }
@@ -82,49 +82,50 @@ class Scheduler {
   // Checked against every plan.
   virtual std::int64_t max_tokens_per_step() const { return INT64_MAX; }
   virtual std::int64_t max_running() const { return max_num_seqs_; }
-  // The result of a plan has been taken in. Before the next plan.
+  // Called after the result of a plan is committed, before the next plan.
   virtual void on_commit(const StepPlan&, const StepResult&, const CommitReport&) {}
-  // The request is about to end for this reason and still has its blocks.
+  // Called before a request ends for this reason; it still has its blocks.
   virtual void on_end(const Request&, EndReason) {}
-  // Where a preempted request joins the queue.
+  // Puts a preempted request back into the queue.
   virtual void requeue(Request& request) { waiting_.push_front(request); }
 
-  // The head of the queue starts to run, last in service order: it takes the blocks of `hit`, whose
-  // tokens count as computed, and new ones for positions [0, num_positions). They have to be free.
+  // Starts the head of the queue, last in service order. It takes the blocks of `hit`, whose tokens
+  // count as computed, and new ones for positions [0, num_positions). These must be free.
   void start(Request& request, const PrefixHit& hit, std::int32_t num_positions);
-  // The next `num_tokens` tokens of a running request are computed in this step. They have room.
+  // Plans the next `num_tokens` tokens of a running request, which must have room for them.
   void add_chunk(Request& request, std::int32_t num_tokens);
-  // A running request loses its blocks, and its chunk if this plan has one, and goes back to the
-  // queue to be recomputed.
+  // Returns a running request to the queue to be recomputed. It loses its blocks and its chunk in
+  // this plan, if any.
   void preempt(Request& victim);
-  // The head of the queue ends: it can never be served.
+  // Ends the head of the queue, which can never be served.
   void refuse(Request& request);
-  // A running request ends as a failed step would end it: there is no room for it.
+  // Fails a running request that has no room, with the reason of a failed step.
   void give_up(Request& request);
-  // Tokens of the chunk that this plan has for `request`; 0 when it has none.
+  // Tokens of the chunk of `request` in this plan; 0 without a chunk.
   std::int32_t num_planned_tokens(const Request& request) const;
 
-  // One token for every running request whose prompt is done, in service order. Preempts when
-  // the pool runs out.
+  // Plans one token for every running request with a computed prompt, in service order. Preempts
+  // when the pool runs out.
   void plan_decodes();
   std::int32_t num_decodable() const;
 
-  // Running requests whose prompt is not done, in queue order. Valid until the next call; an
-  // entry that was preempted meanwhile is no longer in state Prefill.
+  // Running requests with uncomputed prompt tokens, in queue order. Valid until the next call. An
+  // entry that was preempted since is no longer in state Prefill.
   const std::vector<Request*>& unfinished_prefills();
   std::int32_t num_unfinished_prefills() const {
     return static_cast<std::int32_t>(prefilling_.size());
   }
-  // The next `num_tokens` of a running prompt. False when even preempting everyone behind it would
-  // not give it room: nobody is preempted, it keeps what it has and waits a step.
+  // Plans the next `num_tokens` of a running prompt. Returns false when preempting all requests
+  // after it would not give it room. Then it preempts none; the request keeps its blocks and waits
+  // a step.
   bool plan_prefill(Request& request, std::int32_t num_tokens);
 
-  // The request that would be admitted next; nullptr when the running list is full, nobody waits,
-  // or this plan has preempted (admitting now would take from whom room was made).
+  // The next request to admit. nullptr when the running list is full, the queue is empty, or this
+  // plan has preempted (admission would take the blocks freed for another request).
   Request* next_waiting();
-  // Admits a request of the queue, while next_waiting() is not nullptr, with a first chunk of
-  // `num_tokens`. False when the blocks of its whole prompt are not free beside what begun prompts
-  // still need; it stays where it is. O(queue) when it is not the head.
+  // Admits a queued request with a first chunk of `num_tokens`. Requires that next_waiting() is not
+  // nullptr. Returns false, and leaves it queued, when too few blocks are free for its whole prompt
+  // plus the needs of unfinished prefills. O(queue) when it is not the head.
   bool admit(Request& request, std::int32_t num_tokens);
 
   const StepPlan& current_plan() const { return *plan_; }
@@ -164,14 +165,14 @@ class Scheduler {
   RequestTable& requests_;
   WaitingQueue waiting_;
   // In service order: admission order, or under `priority` by priority and then submission. The
-  // tail is the first to be preempted. Ended requests are dropped at the next plan.
+  // last one is preempted first. Ended requests are removed at the next plan.
   std::vector<Request*> running_;
-  std::vector<Request*> prefilling_;        // those of them in state Prefill, in order of admission
+  std::vector<Request*> prefilling_;        // running requests in state Prefill, in admission order
   std::vector<Request*> ordered_prefills_;  // scratch of unfinished_prefills()
   std::vector<ScheduledChunk> decodes_;     // scratch of plan_decodes()
   std::size_t num_ended_running_ = 0;
   StepPlan* plan_ = nullptr;  // while planning
-  bool has_evicted_ = false;  // this plan sent somebody back to the queue
+  bool has_evicted_ = false;  // this plan moved a request back to the queue
 };
 
 }  // namespace metronome

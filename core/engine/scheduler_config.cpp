@@ -1,4 +1,4 @@
-// The keys of the `scheduler` section: names, ranges and meaning, each said once.
+// The keys of the `scheduler` section: names, ranges and meaning.
 #include "core/engine/scheduler_config.h"
 
 #include <string_view>

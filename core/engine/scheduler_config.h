@@ -1,5 +1,5 @@
-// The `scheduler` section of a scenario: which policy decides, and its settings. Keys are named as
-// the engine names them that a policy reproduces.
+// The `scheduler` section of a scenario: the policy and its settings. Keys that reproduce an engine
+// have that engine's names.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct SloPolicyConfig {
   std::optional<double> tpot_target_ms;    // null = slo.tpot_ms
   std::optional<double> ttft_deadline_ms;  // null = slo.ttft_ms
   std::int32_t tile_tokens = 64;
-  double headroom = 0;               // share of the target that is kept free
-  double late_share = 0.1;           // of the steps, for prompts that are late
-  std::int32_t max_held_steps = 16;  // prompts wait that long for a step with room
+  double headroom = 0;               // share of the target kept as reserve
+  double late_share = 0.1;           // of the steps, for late prompts
+  std::int32_t max_held_steps = 16;  // maximum steps that a prompt waits for room
 };
 
 constexpr std::string_view kVllmPolicies[] = {"fcfs", "priority"};  // by VllmConfig::Policy
@@ -29,13 +29,13 @@ struct VllmConfig {
   enum class Policy : std::uint8_t { Fcfs, Priority };
   Policy scheduling_policy = Policy::Fcfs;
   bool enable_chunked_prefill = true;
-  std::int32_t long_prefill_token_threshold = 0;  // tokens of a request in a step; 0 = no limit
-  bool scheduler_reserve_full_isl = true;         // admit when the whole prompt has room
-  // From 0.25 on: freed blocks without a hash are handed out before those with one.
+  std::int32_t long_prefill_token_threshold = 0;  // tokens per request and step; 0 = no limit
+  bool scheduler_reserve_full_isl = true;         // admit only if the whole prompt has room
+  // From 0.25 on: freed blocks without a hash are reused before those with one.
   bool evict_unhashed_first = false;
 };
 
-// Sarathi-Serve and the schedulers it carries for comparison.
+// Sarathi-Serve and its schedulers for comparison.
 struct SarathiConfig {
   std::int32_t chunk_size = 512;
   bool enable_dynamic_chunking_schedule = false;  // the chunk shrinks as a prompt advances
@@ -48,7 +48,7 @@ struct SarathiConfig {
 struct SglangConfig {
   enum class SchedulePolicy : std::uint8_t { Fcfs, Lpm };
   SchedulePolicy schedule_policy = SchedulePolicy::Fcfs;
-  std::int64_t chunked_prefill_size = 8192;  // -1 = prompts are not chunked
+  std::int64_t chunked_prefill_size = 8192;  // -1 = no chunking
   std::int32_t max_prefill_tokens = 16384;
   bool enable_mixed_chunk = false;
   double schedule_conservativeness = 1.0;
@@ -67,7 +67,7 @@ struct TensorRtLlmConfig {
   Chunking context_chunking_policy = Chunking::FirstComeFirstServed;
   bool enable_chunked_context = true;
   std::int32_t max_num_tokens = 8192;
-  std::int32_t chunk_unit_size = 0;  // 0 = a KV block
+  std::int32_t chunk_unit_size = 0;  // 0 = one KV block
 };
 
 struct FastGenConfig {
@@ -85,15 +85,15 @@ struct LlamaCppConfig {
 struct SchedulerConfig {
   std::string policy = "token_budget";
   QueueOrder order = QueueOrder::Fcfs;
-  // Tokens of a step; auto = the policy's default, see token_budget().
+  // Tokens per step; auto = the policy's default, see token_budget().
   std::optional<std::int64_t> max_num_batched_tokens;
-  // Prompt tokens a request may advance in one step. auto = the policy's default: chunked 512,
-  // token_budget as much as the budget leaves.
+  // Maximum prompt tokens per request and step. auto = the policy's default: 512 for chunked, the
+  // remaining budget for token_budget.
   std::optional<std::int64_t> prefill_chunk_size;
   std::int32_t max_prefill_chunks_per_step = 0;  // 0 = no limit
   std::int32_t max_num_partial_prefills = 0;     // 0 = no limit
   std::int32_t min_chunk_size = 1;
-  double batch_wait_ms = 0;  // static: wait this long for the batch to fill
+  double batch_wait_ms = 0;  // static: maximum wait for the batch to fill
 
   SloPolicyConfig slo;
   VllmConfig vllm;
@@ -104,7 +104,7 @@ struct SchedulerConfig {
   LlamaCppConfig llama_cpp;
 };
 
-// max_num_batched_tokens, or the default of the policy.
+// max_num_batched_tokens, or the policy's default.
 std::int32_t token_budget(const SchedulerConfig& config);
 
 void visit_fields(FieldVisitor& visitor, SchedulerConfig& config);

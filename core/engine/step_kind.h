@@ -1,6 +1,5 @@
-// How steps are told apart wherever their times are learned, fitted or reported: by what they
-// compute and by ranges of token counts. A step is of one kind with those whose times depend on the
-// same things.
+// Kinds of steps, used wherever step times are learned, fitted or reported. A kind groups steps
+// whose times depend on the same quantities: what they compute, and ranges of token counts.
 //
 //   policies/step_correction      decodes alone; with a prompt: doubling ranges of prompt tokens
 //   core/metrics/step_regime      decodes alone: doubling ranges; prompts alone; both
@@ -18,7 +17,7 @@ enum class StepPhase : std::uint8_t { Decode, Prefill, Mixed };
 
 // The tokens that a step computes.
 struct StepTokens {
-  std::int64_t prefill = 0;  // of prompt chunks
+  std::int64_t prefill = 0;  // tokens of prompt chunks
   std::int64_t decode = 0;
 
   std::int64_t all() const { return prefill + decode; }
@@ -29,18 +28,18 @@ struct StepTokens {
   }
 };
 
-// Of a StepPlan, or of anything else with its counts.
+// The tokens of a StepPlan, or of any type with its counts.
 template <typename Step>
 StepTokens tokens_of(const Step& step) {
   return {step.num_prefill_tokens, step.num_decode_tokens};
 }
 
-// Range 0 has counts up to `first`, range k those above first x 2^(k-1), up to first x 2^k.
+// Range 0 has counts up to `first`. Range k has counts above first x 2^(k-1), up to first x 2^k.
 constexpr std::size_t doubling_range(std::int64_t count, std::int64_t first) {
   if (count <= first) return 0;
   return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>((count - 1) / first)));
 }
-// Range k has the counts from k x width, below (k + 1) x width.
+// Range k has counts in [k x width, (k + 1) x width).
 constexpr std::size_t even_range(std::int64_t count, std::int64_t width) {
   return static_cast<std::size_t>(count / width);
 }

@@ -1,5 +1,4 @@
-// How long a step would take, asked before it is made: what a policy needs that chooses its chunks
-// by their time.
+// Predicts the time of a step before it is launched, for policies that choose chunks by time.
 #pragma once
 
 #include "core/engine/step_plan.h"
@@ -12,8 +11,8 @@ class StepTimePredictor {
   // Device time of all passes of the plan. Deterministic; allocates nothing. Requires a plan with
   // passes.
   virtual TimeNs step_ns(const StepPlan& plan) = 0;
-  // Host time from when the step of the plan is planned until the device can begin it. The plan may
-  // be empty, or unfinished: with more chunks it is no shorter.
+  // Host time from the start of planning until the device can begin the step. The plan may be empty
+  // or unfinished; more chunks never shorten it.
   virtual TimeNs host_gap_ns(const StepPlan& plan) const = 0;
 };
 

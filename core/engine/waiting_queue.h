@@ -1,4 +1,4 @@
-// Requests that wait for admission, in the order they will be taken.
+// Requests waiting for admission, in the order of admission.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 namespace metronome {
 
-// Orders: fcfs is a queue with two ends, new requests join its back and preempted ones mostly its
-// front; priority is by (priority value, arrival, submission); shortest_prefill_first by (tokens to
-// compute, submission), and the ends do not matter.
+// Orders. fcfs: new requests join at the back, preempted ones mostly at the front. priority: by
+// (priority value, arrival, submission). shortest_prefill_first: by (tokens to compute,
+// submission). The two ends matter for fcfs only.
 class WaitingQueue {
  public:
   explicit WaitingQueue(QueueOrder order) : order_(order) {}
@@ -23,20 +23,20 @@ class WaitingQueue {
     push(request, back_);
   }
   void push_front(Request& request) { push(request, --front_); }
-  // Back to where it was submitted: ahead of everyone who joined at the back after it.
+  // Back to its submission rank: before every request that joined at the back after it.
   void push_in_turn(Request& request) { push(request, turn_of(request)); }
   Request* front() const { return heap_.empty() ? nullptr : heap_.front().request; }
   void pop();                           // requires a request
-  void remove(const Request& request);  // requires that it waits here; O(n)
+  void remove(const Request& request);  // requires that the request is in this queue; O(n)
 
-  // Sorts by a key of the caller's first; ties keep the order of the queue. O(n).
+  // Sorts by the caller's key; ties keep the order of the queue. O(n).
   void sort_by(const std::function<std::int64_t(const Request&)>& key_of);
 
   // The requests in order. Cost: O(n log n).
   std::vector<Request*> in_order() const;
 
-  // Calls `visit` with one request after the other, in order, until it returns false. The queue
-  // stays as it is meanwhile. Cost: O(k log k) for the first k.
+  // Calls `visit` for each request, in order, until it returns false. Does not change the queue.
+  // Cost: O(k log k) for the first k.
   template <class Visit>
   void visit_in_order(const Visit& visit) const;
 
@@ -50,7 +50,7 @@ class WaitingQueue {
   struct Entry {
     std::int64_t key;
     std::int64_t rank;  // among equal keys
-    RequestId id;       // a copy: comparing must not touch the request
+    RequestId id;       // a copy: comparisons must not touch the request
     Request* request;
   };
   static bool after(const Entry& a, const Entry& b);
@@ -67,7 +67,7 @@ class WaitingQueue {
 
 template <class Visit>
 void WaitingQueue::visit_in_order(const Visit& visit) const {
-  // The next one is a child of one that was visited, so those form a heap of their own.
+  // The next one is a child of a visited one, so the candidates form a heap of their own.
   const auto is_after = [this](std::size_t a, std::size_t b) { return after(heap_[a], heap_[b]); };
   std::vector<std::size_t> next;
   const auto add = [&](std::size_t at) {

@@ -9,7 +9,7 @@
 namespace metronome {
 namespace {
 
-// An event of a request; `rank` counts those of the same request at the same time.
+// A token event of a request; `rank` counts events of the same request at the same time.
 struct TokenEvent {
   TimeNs time = 0;
   std::int32_t rank = 0;

@@ -1,5 +1,5 @@
-// The record of a run that was watched from outside, by the client of a server: when requests were
-// sent and when tokens came, but no steps.
+// The record of a run as seen by a client of a server. It has the times of requests and tokens, but
+// no steps.
 #pragma once
 
 #include <span>
@@ -10,15 +10,16 @@
 
 namespace metronome {
 
-// Of `request` count arrival (when it was sent), ended, reason and the token counts that it asked
-// for; the rest follows from the times of its tokens.
+// Input for one request. Set arrival (the send time), ended, reason and the requested token counts
+// in `request`. make_client_record() derives the other fields from token_times.
 struct WatchedRequest {
   RequestRecord request;
   ClientView view;
-  std::vector<TimeNs> token_times;  // of each event with tokens, not decreasing
+  std::vector<TimeNs> token_times;  // one per event with tokens, not decreasing
 };
 
-// RunRecord::has_steps() of what comes is false. Requests are in order of their ids, one at least.
+// RunRecord::has_steps() of the result is false. Requests are ordered by id; at least one is
+// required.
 RunRecord make_client_record(std::span<const WatchedRequest> requests);
 
 // The times of the tokens of request i.

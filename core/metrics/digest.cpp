@@ -12,15 +12,15 @@ namespace {
 constexpr std::uint64_t kFirst = 0x6a09e667f3bcc909ull;
 constexpr std::uint64_t kSecond = 0xbb67ae8584caa73bull;
 
-// For a fixed pair of words this is a bijection of the state, and for a fixed state of each word,
-// so a single changed word always changes the state. The rotation brings the well-mixed high half
-// of the product down to where the next multiplication spreads it.
+// For a fixed pair of words this is a bijection of the state. For a fixed state it is a bijection
+// of each word. So a single changed word always changes the state. The rotation moves the
+// well-mixed high half of the product down, where the next multiplication spreads it.
 constexpr std::uint64_t absorb(std::uint64_t state, std::uint64_t a, std::uint64_t b) {
   state = std::rotl((state ^ a) * kFirst, 32);
   return std::rotl((state ^ b) * kSecond, 32);
 }
 
-// Fields are put together by value: padding bytes and byte order play no part.
+// Fields are combined by value, so padding bytes and byte order do not matter.
 constexpr std::uint64_t pack(std::int32_t low, std::int32_t high) {
   return std::uint64_t{static_cast<std::uint32_t>(low)} |
          std::uint64_t{static_cast<std::uint32_t>(high)} << 32;
@@ -28,8 +28,8 @@ constexpr std::uint64_t pack(std::int32_t low, std::int32_t high) {
 
 constexpr std::uint64_t word(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 
-// A chunk is two words without padding. Its second one hardly ever changes from decode to decode,
-// so it is multiplied beside the chain and not in it.
+// A chunk is two words without padding. The second word rarely differs between decodes. So its
+// multiplication is outside the dependency chain.
 static_assert(std::endian::native == std::endian::little, "chunks are read as words");
 static_assert(sizeof(ScheduledChunk) == 2 * sizeof(std::uint64_t) &&
               std::has_unique_object_representations_v<ScheduledChunk>);
@@ -49,7 +49,7 @@ void EventDigest::on_event(const Event& event, const Request&) {
   const std::uint64_t what = std::uint64_t{static_cast<std::uint32_t>(event.request)} |
                              std::uint64_t{static_cast<std::uint8_t>(event.kind)} << 32 |
                              std::uint64_t{static_cast<std::uint8_t>(event.reason)} << 40 |
-                             std::uint64_t{1} << 63;  // an event, not a step
+                             std::uint64_t{1} << 63;  // marks an event, not a step
   lanes_[0] = absorb(lanes_[0], word(event.time), word(event.sequence));
   lanes_[1] = absorb(lanes_[1], what, word(event.sequence));
   num_words_ += 4;

@@ -1,6 +1,6 @@
-// A fingerprint of a run: one 64-bit number over every event and every step with its chunks, in
-// their order. Two runs that made the same decisions at the same times have the same digest, on
-// every compiler and machine.
+// A fingerprint of a run: a 64-bit number over every event and every step with its chunks, in
+// order. Two runs with the same decisions at the same times have the same digest, on every compiler
+// and machine.
 #pragma once
 
 #include <array>

@@ -22,17 +22,18 @@ class NonNegativeFit {
   using Row = std::array<double, kNumTerms>;
 
   void add(const Row& row, double y) {
-    const double weight = 1 / (y * y);  // relative error: a hiccup of a long step weighs no more
+    const double weight = 1 / (y * y);  // relative error, so an outlier in a long step weighs no
+                                        // more
     for (std::size_t i = 0; i < kNumTerms; ++i) {
       for (std::size_t j = 0; j < kNumTerms; ++j) products_[i][j] += weight * row[i] * row[j];
       targets_[i] += weight * row[i] * y;
     }
   }
 
-  // With so few terms every subset can be tried: the best whose coefficients are not negative.
+  // Tries every subset of the few terms. Returns the best one without negative coefficients.
   Row solve() const {
     Row best{};
-    double best_gain = 0;  // how much of the sum of squares the terms explain
+    double best_gain = 0;  // the part of the sum of squares that the terms explain
     for (unsigned subset = 1; subset < (1u << kNumTerms); ++subset) {
       Row solution{};
       if (!solve_subset(subset, solution)) continue;
@@ -179,8 +180,8 @@ void GapAnalysis::sum_steps() {
 bool GapAnalysis::is_preempted(const TokenGap& gap) const {
   if (gap.request == kNoRequest) return false;
   if (record_.requests[index(gap.request)].num_preemptions == 0) return false;
-  // With two steps in flight a preemption may be planned before the token that opens the gap is
-  // there, but never before the plan of that token's own step.
+  // With two steps in flight, a preemption may be planned before the gap's first token exists. It
+  // is never planned before the step of that token.
   const TimeNs from = record_.steps[at(gap.step_before)].planned_at;
   const TimeNs until = record_.steps[at(gap.step_after)].finished_at;
   const auto first = std::lower_bound(
@@ -208,15 +209,15 @@ GapParts GapAnalysis::parts(const TokenGap& gap) const {
 }
 
 std::int32_t GapAnalysis::num_waiting(const TokenGap& gap) const {
-  // Of two tokens of one step no step keeps anybody waiting.
+  // No step delays the second of two tokens of one step.
   const bool is_own = is_preempted(gap) || gap.step_before == gap.step_after;
   return is_own ? 1 : num_victims(gap.step_after);
 }
 
-// Gaps between neighbouring steps are counted by step; only interruptions of a cadence are looked
-// at one by one.
+// Gaps between consecutive steps are counted per step. Other gaps are examined one by one.
 void GapAnalysis::walk_gaps() {
-  std::vector<std::int32_t> changes(record_.steps.size() + 1);  // of the victims, step by step
+  std::vector<std::int32_t> changes(record_.steps.size() + 1);  // of the number of victims, per
+                                                                // step
   for (std::size_t i = 0; i < record_.requests.size(); ++i) {
     const auto runs = record_.runs_of(i);
     for (std::size_t r = 1; r < runs.size(); ++r) {
@@ -242,8 +243,8 @@ void GapAnalysis::walk_gaps() {
   correct_swift_returns();
 }
 
-// A request that was preempted and gave its next token in the very next step was counted as one
-// whose cadence went on.
+// Corrects the counts for requests that were preempted and still gave a token in the next step.
+// walk_gaps() counted them as continued.
 void GapAnalysis::correct_swift_returns() {
   TokenGap last;
   for (const PreemptionRecord& preemption : preemptions_) {
@@ -263,7 +264,7 @@ void GapAnalysis::correct_swift_returns() {
   }
 }
 
-// Of one request.
+// Moves the gap of one request that ends in `step` to preemption_ns.
 void GapAnalysis::move_to_preemption(std::int32_t step, GapParts& sum) const {
   const TimeNs whole =
       record_.steps[at(step)].finished_at - record_.steps[at(step - 1)].finished_at;
@@ -303,7 +304,8 @@ GapSum GapAnalysis::beyond(TimeNs limit_ns) const {
   return sum;
 }
 
-// Every gap that closes with one of the steps of greatest gaps, up to `max_per_step` of each.
+// Every gap that ends in one of the `max_steps` steps with the longest gaps, at most `max_per_step`
+// of each step.
 std::vector<TokenGap> GapAnalysis::gaps_in_runs(std::size_t max_steps,
                                                 std::int32_t max_per_step) const {
   const auto length = [&](std::int32_t s) {

@@ -1,5 +1,5 @@
-// Why tokens came late: every gap between two tokens of a request, split into what the device did
-// meanwhile, and the prefill chunks ranked by how long they kept others waiting.
+// Why tokens came late. Splits every gap between two tokens of a request into causes, and ranks
+// prefill chunks by how long they delayed other requests.
 #pragma once
 
 #include <cstddef>
@@ -11,47 +11,48 @@
 
 namespace metronome {
 
-// Where the time of a gap went. The parts add up to the gap, exactly.
+// The parts of a gap by cause. They add up exactly to the gap.
 struct GapParts {
-  TimeNs decode_ns = 0;   // the decodes of the step that gave the token: what it costs anyway
-  TimeNs prefill_ns = 0;  // prefill chunks: beside the decodes of that step, or in steps before it
-  TimeNs host_ns = 0;     // the device stood idle between steps
-  TimeNs waiting_ns = 0;  // decodes of steps that passed the request over
-  TimeNs preemption_ns = 0;  // the whole of a gap in which the request itself was preempted
+  TimeNs decode_ns = 0;      // the decodes of the step that gave the token: always needed
+  TimeNs prefill_ns = 0;     // prefill chunks in that step or in earlier steps of the gap
+  TimeNs host_ns = 0;        // the device was idle between steps
+  TimeNs waiting_ns = 0;     // decodes of steps that did not include the request
+  TimeNs preemption_ns = 0;  // the whole gap, if the request itself was preempted in it
 
   TimeNs total_ns() const { return decode_ns + prefill_ns + host_ns + waiting_ns + preemption_ns; }
   void operator+=(const GapParts& other);
   bool operator==(const GapParts&) const = default;
 };
 
-// Between two neighbouring tokens of a request, given with steps `step_before` and `step_after`.
+// A gap between two consecutive tokens of a request, emitted in steps `step_before` and
+// `step_after`.
 struct TokenGap {
-  RequestId request = kNoRequest;  // kNoRequest: any whose cadence went on, without preemption
+  RequestId request = kNoRequest;  // kNoRequest: any that continued without preemption
   std::int32_t step_before = -1;
   std::int32_t step_after = -1;
   TimeNs gap_ns = 0;
 };
 
-// A prefill chunk and whom it held up.
+// A prefill chunk and the delay it caused.
 struct Culprit {
   std::int32_t chunk = -1;  // in RunRecord::prefills
   std::int32_t step = -1;   // in RunRecord::steps
-  // Its share, by tokens, of what its step took beyond the decodes.
+  // The time of its step beyond the decodes, shared among prefill chunks by tokens.
   TimeNs added_ns = 0;
-  std::int32_t num_victims = 0;  // requests between two of their tokens
+  std::int32_t num_victims = 0;  // requests that waited for a token
 
   TimeNs victim_ns() const { return added_ns * num_victims; }
 };
 
-// All chunks of one request.
+// All delaying chunks of one request.
 struct CulpritRequest {
   RequestId request = kNoRequest;
-  std::int32_t num_chunks = 0;  // that held anybody up
+  std::int32_t num_chunks = 0;  // chunks with victims
   std::int32_t max_victims = 0;
   TimeNs victim_ns = 0;  // summed over its chunks
 };
 
-// Many gaps together.
+// A sum over gaps.
 struct GapSum {
   GapParts parts;
   std::int64_t num_gaps = 0;
@@ -59,41 +60,42 @@ struct GapSum {
 
 class GapAnalysis {
  public:
-  // Keeps the record. What a step's decodes would have taken alone is the executor's word where it
-  // gave it, and estimated otherwise (estimate_decode_ns).
+  // Keeps a reference to the record. The time of a step's decodes alone comes from the executor if
+  // it reported one. Otherwise it is estimated (estimate_decode_ns).
   explicit GapAnalysis(const RunRecord& record);
 
   // Whether any step's split is an estimate.
   bool is_estimated() const { return is_estimated_; }
 
-  // What the decodes of a step took, and its prefill chunks; together its duration.
+  // Durations of a step's decodes and of its prefill chunks; their sum is the step's duration.
   TimeNs decode_ns(std::int32_t step) const { return decode_sum(step) - decode_sum(step - 1); }
   TimeNs prefill_ns(std::int32_t step) const { return prefill_sum(step) - prefill_sum(step - 1); }
-  // Requests between two tokens during a step, but for those that were preempted meanwhile.
+  // Requests waiting for a token during a step, without those preempted in the gap.
   std::int32_t num_victims(std::int32_t step) const {
     return victims_[static_cast<std::size_t>(step)];
   }
 
   GapParts parts(const TokenGap& gap) const;
-  // Requests that a gap kept waiting, wherever their number is told: all between two tokens in the
-  // step that ended it; of a preempted request itself alone, its gap is nobody else's.
+  // The number of requests that a gap kept waiting, as all reports show it. These are all requests
+  // waiting for a token in the step that ended it. For a preempted request it is 1, because only
+  // that request has the gap.
   std::int32_t num_waiting(const TokenGap& gap) const;
-  // Over all gaps of all requests.
+  // Sum over all gaps of all requests.
   const GapParts& total() const { return total_; }
-  // Over the gaps longer than `limit_ns`; -1: all.
+  // Sum over the gaps longer than `limit_ns`; -1: all gaps.
   GapSum beyond(TimeNs limit_ns) const;
 
-  // The cause of a gap, wherever one is named: the chunk that took most of its prefill time, over
-  // all of its steps, the first of equals. `chunk` is -1 when none took any, or the request itself
-  // was preempted.
+  // The cause of a gap, as all reports name it. It is the chunk with most of the gap's prefill
+  // time, over all of its steps; the first of equals. `chunk` is -1 when there was no prefill, or
+  // the request itself was preempted.
   Culprit worst_chunk(const TokenGap& gap) const;
-  // Tokens of all chunks that were computed during the gap.
+  // Tokens of all prefill chunks computed during the gap.
   std::int64_t num_prefill_tokens(const TokenGap& gap) const;
 
-  // The longest gaps, longest first; of equals the earlier, then the lower request. Of each step at
-  // most `max_per_step`: a stall usually hits everybody.
+  // The longest gaps, longest first; ties order by time, then by request. At most `max_per_step`
+  // gaps of each step, because a stall usually delays every request.
   std::vector<TokenGap> longest_gaps(std::size_t max_gaps, std::int32_t max_per_step) const;
-  // By victim_ns, then step and place in it; none with victim_ns 0.
+  // Ordered by victim_ns, then by step and index in the step. Excludes chunks with victim_ns 0.
   std::vector<Culprit> culprits(std::size_t max_culprits) const;
   std::vector<CulpritRequest> culprit_requests(std::size_t max_requests) const;
 
@@ -118,18 +120,19 @@ class GapAnalysis {
   std::vector<TimeNs> prefill_sum_;  // over steps [0, s]
   std::vector<std::int32_t> victims_;
   std::vector<PreemptionRecord> preemptions_;  // by request, then time
-  std::vector<TokenGap> swift_returns_;        // preempted, between tokens of neighbouring steps
+  std::vector<TokenGap> swift_returns_;        // with preemption, between tokens of consecutive
+                                               // steps
   GapParts total_;
 };
 
-// How long the device worked on each step: from its start, or the end of the step before where that
-// is later (it was handed over while that still ran), to its end.
+// How long the device worked on each step. A step launched while the previous one still ran begins
+// at that one's end.
 std::vector<TimeNs> device_times(const RunRecord& record);
 
-// What the decodes of each step would have taken alone, by least squares of relative error over the
-// steps without prefill: a base, a part for each decode and one for each KV block in use, none
-// negative. With fewer than 16 such steps all steps count, with a part for each prefill token.
-// Never longer than the step itself.
+// Estimates the time of each step's decodes alone, by least squares of relative error over the
+// steps without prefill. The terms are a base, the number of decodes and the number of used KV
+// blocks; no coefficient is negative. With fewer than 16 such steps the fit uses all steps and a
+// term for prefill tokens. An estimate never exceeds the step's duration.
 std::vector<TimeNs> estimate_decode_ns(const RunRecord& record);
 
 }  // namespace metronome

@@ -1,4 +1,4 @@
-// What the requests of a run said: the tokens of backends that compute.
+// The output tokens of a run's requests, from backends that compute.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class OutputLog final : public EventSink {
  public:
   struct Output {
     std::vector<TokenId> token_ids;
-    std::vector<std::vector<TokenLogprob>> logprobs;  // one a token where asked for, else empty
+    std::vector<std::vector<TokenLogprob>> logprobs;  // one per token if requested, else empty
   };
 
   void on_event(const Event&, const Request&) override {}
@@ -23,9 +23,9 @@ class OutputLog final : public EventSink {
 
   const std::vector<Output>& outputs() const { return outputs_; }  // by request id
 
-  // A fingerprint of all tokens of all requests, whenever they came: two runs of one workload have
-  // it in common exactly when every request got the same tokens. 16 lower-case digits; empty when
-  // no step gave tokens.
+  // A fingerprint of all tokens of all requests, independent of their times. Two runs of one
+  // workload have the same digest exactly when every request got the same tokens. 16 lower-case hex
+  // digits; empty when no step gave tokens.
   std::string digest() const;
 
  private:

@@ -60,8 +60,8 @@ void RecordedSteps::find_prefills(const StepEntry& step) {
   }
 }
 
-// A token came from the last chunk of a prompt where there is one, else from a decode; both in one
-// step are two runs of their request, in this order.
+// A token came from the last chunk of a prompt, if there is one, else from a decode. If both occur
+// in one step, they are two runs of their request, in this order.
 void RecordedSteps::add_decodes(std::int32_t step, StepPlan& plan) {
   for (; next_start_ < starts_.size() && starts_[next_start_].first_step == step; ++next_start_) {
     active_.push_back(starts_[next_start_]);

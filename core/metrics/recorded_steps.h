@@ -1,5 +1,5 @@
-// The steps of a recorded run as they were planned, chunk by chunk with their positions: what a
-// cost model needs to be fitted to them, or compared with them.
+// Rebuilds the step plans of a recorded run: chunks with their positions. Cost models are fitted to
+// them and compared with them.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@ namespace metronome {
 
 class RecordedSteps {
  public:
-  // Keeps the record. With StepShape::Separate decodes and prefills are two passes.
+  // Keeps a reference to the record. With StepShape::Separate, decodes and prefills are two passes.
   RecordedSteps(const RunRecord& record, StepShape shape);
 
-  // The plan of the next step of the record: decodes in the order in which their requests began to
-  // give tokens, then prefill chunks as planned. False behind the last step.
+  // Gives the plan of the record's next step. Decodes are in the order in which their requests'
+  // token runs began, then come prefill chunks as planned. Returns false after the last step.
   //
-  // A decode that gave no token is not in it: of a failed step, or of a request that ended while
-  // the step was in flight. num_decode_tokens counts those that are.
+  // The plan omits decodes that gave no token. Those belong to a failed step, or to a request that
+  // ended while the step was in flight. num_decode_tokens counts the decodes in the plan.
   bool next(StepPlan& plan);
 
-  // Position in the record of the step that next() gave last.
+  // Index in the record of the step that next() gave last.
   std::size_t position() const { return next_step_ - 1; }
-  // Decodes of that step that are missing in its plan.
+  // Decodes of that step that its plan omits.
   std::int32_t num_missing_decodes() const { return num_missing_; }
 
  private:
@@ -42,8 +42,8 @@ class RecordedSteps {
   StepShape shape_;
   std::vector<Start> starts_;  // of all token runs, by first step
   std::size_t next_start_ = 0;
-  std::vector<Start> active_;              // runs that the next step may go on with
-  std::vector<ScheduledChunk> prefills_;   // of the step
+  std::vector<Start> active_;              // runs that may continue in the next step
+  std::vector<ScheduledChunk> prefills_;   // of the current step
   std::vector<std::int32_t> num_outputs_;  // of each request, before the next step
   std::size_t next_step_ = 0;
   std::int32_t num_missing_ = 0;

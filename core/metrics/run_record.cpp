@@ -8,8 +8,8 @@
 namespace metronome {
 namespace {
 
-// Shortest and longest gap between consecutive steps over any range of steps, without walking
-// the range token by token: the steps are summarised in blocks.
+// The shortest and longest gap between consecutive steps over any range of steps. It summarises
+// steps in blocks, so a query does not visit every token.
 class StepGaps {
  public:
   explicit StepGaps(const ChunkedVector<StepEntry>& steps) : gaps_(steps.size()) {
@@ -67,11 +67,11 @@ class StepGaps {
     TimeNs max_ns;
     std::int32_t max_step;
   };
-  std::vector<TimeNs> gaps_;  // [s] = finished_at of s minus finished_at of s - 1
+  std::vector<TimeNs> gaps_;  // [s] = finished_at of step s minus finished_at of step s - 1
   std::vector<Block> blocks_;
 };
 
-// Token count, first and last token, extremes of the gaps: all from the request's runs.
+// Derives token count, first and last token, and gap extremes from the request's runs.
 void derive_request_facts(const RunRecord& record, const StepGaps& gaps, std::size_t i,
                           RequestRecord& request) {
   const std::span<const TokenRun> runs = record.runs_of(i);
@@ -95,7 +95,7 @@ void derive_request_facts(const RunRecord& record, const StepGaps& gaps, std::si
 
 void derive_token_facts(RunRecord& record) {
   const StepGaps gaps(record.steps);
-  // By how much a step continues more requests than the step before it.
+  // Per step: change of the number of continued requests against the previous step.
   std::vector<std::int32_t> changes(record.steps.size() + 1);
   for (std::size_t i = 0; i < record.requests.size(); ++i) {
     RequestRecord& request = record.requests[i];
@@ -228,8 +228,7 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   steps_.push_back(entry);
 }
 
-// Brings each request's runs together: closed runs lie in the order they were closed, linked
-// backwards per request.
+// Collects each request's runs. Closed runs are in order of closing, linked backwards per request.
 void RunRecorder::gather_runs(RunRecord& record) {
   std::size_t num_runs = closed_runs_.size();
   for (const OpenRun& open : open_) num_runs += open.last_step != kNeverEmitted ? 1 : 0;

@@ -1,8 +1,8 @@
-// What happened in a run, folded from the event stream into a form small enough to keep for a
-// million requests and exact enough to give every token's time back.
+// The record of a run, built from the event stream. It is small enough for a million requests, and
+// exact enough to restore the time of every token.
 //
-// A token is available when its step finishes, so a request's tokens are runs of consecutive
-// steps: nothing is stored per token, and a run of decodes costs one store a chunk.
+// A token is available when its step finishes, so a request's tokens form runs of consecutive
+// steps. The record stores nothing per token. A decode costs one store per chunk.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace metronome {
 
-// One token in each of the steps [first_step, first_step + num_tokens). Steps are counted by
-// their position in RunRecord::steps.
+// One token in each of the steps [first_step, first_step + num_tokens). Steps are indices into
+// RunRecord::steps.
 struct TokenRun {
   std::int32_t first_step = 0;
   std::int32_t num_tokens = 0;
@@ -26,8 +26,8 @@ struct TokenRun {
   bool operator==(const TokenRun&) const = default;
 };
 
-// One committed step. The counts of running, waiting and used blocks are those right after
-// planning.
+// One committed step. The counts of running and waiting requests and of used blocks are taken right
+// after planning.
 struct StepEntry {
   TimeNs planned_at = 0;
   TimeNs started_at = 0;
@@ -38,14 +38,15 @@ struct StepEntry {
   std::int32_t num_waiting = 0;
   std::int32_t num_used_blocks = 0;
   std::uint32_t num_preempted : 30 = 0;
-  std::uint32_t failed : 1 = false;        // shares a word: there are millions of these
+  std::uint32_t failed : 1 = false;        // shares a word to save memory: there are millions of
+                                           // these
   std::uint32_t extrapolated : 1 = false;  // StepResult::is_extrapolated
-  std::int32_t num_emitted = 0;            // tokens that reached their requests
-  std::int32_t num_continued = 0;  // of those, the ones whose predecessor came with the step before
+  std::int32_t num_emitted = 0;            // tokens that requests received
+  std::int32_t num_continued = 0;  // tokens of requests that also got one in the previous step
   // Prefill chunks [first_prefill_chunk, first_prefill_chunk + num_prefill_chunks) of RunRecord.
   std::int32_t first_prefill_chunk = 0;
   std::int32_t num_prefill_chunks = 0;
-  // StepResult::decode_only_ns; kNoTime: the executor does not know.
+  // StepResult::decode_only_ns; kNoTime: unknown to the executor.
   TimeNs decode_only_ns = kNoTime;
 
   std::int32_t num_tokens() const { return num_prefill_tokens + num_decode_tokens; }
@@ -53,7 +54,7 @@ struct StepEntry {
 };
 static_assert(sizeof(StepEntry) == 72);
 
-// A chunk of a prompt, or of what a preempted request computes anew, in one step.
+// A prefill chunk in one step: of a prompt, or of the recomputation after a preemption.
 struct PrefillChunk {
   RequestId request = kNoRequest;
   std::int32_t first_position = 0;
@@ -70,18 +71,18 @@ struct RequestRecord {
   TimeNs first_token = kNoTime;
   TimeNs last_token = kNoTime;
   TimeNs ended = kNoTime;
-  // Over the gaps between the request's tokens; meaningless with fewer than two of them.
+  // Over the gaps between the request's tokens; meaningless with fewer than two tokens.
   TimeNs min_itl_ns = 0;
   TimeNs max_itl_ns = 0;
-  std::int32_t max_itl_step = -1;  // position of the step that ended the first longest gap
+  std::int32_t max_itl_step = -1;  // index of the step that ended the first longest gap
   std::int32_t num_prompt_tokens = 0;
-  std::int32_t max_output_tokens = 0;  // asked for
-  std::int32_t num_output_tokens = 0;  // got
+  std::int32_t max_output_tokens = 0;  // requested
+  std::int32_t num_output_tokens = 0;  // received
   std::int32_t num_preemptions = 0;
   std::int32_t num_prefill_chunks = 0;
   std::int32_t priority = 0;
-  std::int32_t num_prefix_hit_tokens = 0;  // of the prompt, cached when it was first admitted
-  std::uint32_t first_run = 0;             // into RunRecord::runs
+  std::int32_t num_prefix_hit_tokens = 0;  // prompt tokens cached at the first admission
+  std::uint32_t first_run = 0;             // index into RunRecord::runs
   EndReason reason = EndReason::None;
 
   bool completed() const { return reason == EndReason::Length || reason == EndReason::Stop; }
@@ -90,7 +91,7 @@ struct RequestRecord {
   TimeNs e2el_ns() const { return last_token - arrival; }
   TimeNs queue_ns() const { return first_scheduled - arrival; }
   TimeNs jitter_ns() const { return max_itl_ns - min_itl_ns; }
-  // vLLM's: time after the first token over the tokens after the first. Requires has_itl().
+  // vLLM's definition: time after the first token / tokens after the first. Requires has_itl().
   double tpot_ns() const {
     return static_cast<double>(last_token - first_token) /
            static_cast<double>(num_output_tokens - 1);
@@ -103,70 +104,69 @@ struct PreemptionRecord {
   RequestId request = kNoRequest;
 };
 
-// What the client of a server knows of a request beside its RequestRecord, whose `arrival` is then
-// when it was sent.
+// A client's facts about a request, in addition to its RequestRecord, whose `arrival` is then the
+// send time.
 struct ClientView {
-  TimeNs due = 0;  // when the workload has it arrive
-  std::int32_t num_tokens =
-      0;  // that it got: the server's count, or else of the events with tokens
+  TimeNs due = 0;               // arrival time in the workload
+  std::int32_t num_tokens = 0;  // received: the server's count, else the number of token events
 
   bool operator==(const ClientView&) const = default;
 };
 
 struct RunRecord {
-  // In order of commit. Of a run that a client watched (has_steps() is false): the instants at
-  // which tokens came, with nothing but `finished_at` and `num_emitted`; two events of one request
-  // at the same instant are two entries.
+  // In order of commit. For a run seen by a client (has_steps() is false), an entry is a time at
+  // which tokens came, with only `finished_at` and `num_emitted` set. Two events of one request at
+  // the same time are two entries.
   ChunkedVector<StepEntry> steps;
-  ChunkedVector<PrefillChunk> prefills;       // by step, in the order of its plan
+  ChunkedVector<PrefillChunk> prefills;       // by step, in plan order
   std::vector<RequestRecord> requests;        // by RequestId
-  std::vector<TokenRun> runs;                 // by request, in order of time
-  std::vector<PreemptionRecord> preemptions;  // in order of time
-  std::vector<ClientView> client;             // by RequestId; empty: the engine's own record
+  std::vector<TokenRun> runs;                 // by request, in time order
+  std::vector<PreemptionRecord> preemptions;  // in time order
+  std::vector<ClientView> client;             // by RequestId; empty: recorded by the engine
 
-  // Whether `steps` are those of an engine.
+  // Whether `steps` are an engine's steps.
   bool has_steps() const { return client.empty(); }
 
-  // The runs of request i: concatenated they list the steps of its tokens in order.
+  // The runs of request i. Concatenated, they list the steps of its tokens in order.
   std::span<const TokenRun> runs_of(std::size_t i) const;
 };
 
-// Fills in what follows from steps, requests' runs and reasons alone: num_output_tokens,
-// first_token, last_token, the extremes of each request's gaps, and num_continued of each step. The
-// token count of a run that a client watched is the client's.
+// Derives fields from steps, requests' runs and reasons alone: num_output_tokens, first_token,
+// last_token, each request's gap extremes, and num_continued of each step. For a run seen by a
+// client, the token count is the client's.
 void derive_token_facts(RunRecord& record);
 
-// Builds a RunRecord. on_step costs about a nanosecond a chunk; memory is constant per step and
-// per request, plus eight bytes for every interruption of a request's cadence and twelve for every
-// prefill chunk.
+// Builds a RunRecord. on_step takes about a nanosecond per chunk. Memory is constant per step and
+// per request. Each interruption of a request's consecutive tokens adds eight bytes, each prefill
+// chunk twelve.
 class RunRecorder final : public EventSink {
  public:
-  // Reserves room for that many requests; any number may come.
+  // Reserves room for that many requests; more are allowed.
   explicit RunRecorder(std::size_t expected_requests = 0);
 
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                const RequestTable& requests) override;
 
-  // The record of everything seen so far. Leaves the recorder empty. A request whose id was
-  // never mentioned in an event has num_prompt_tokens 0.
+  // The record of everything so far. Leaves the recorder empty. A request id that no event
+  // mentioned has num_prompt_tokens 0.
   RunRecord finish();
 
  private:
-  // The run a request is in the middle of. Kept apart from RequestRecord so that the requests
-  // of a batch lie together in the innermost cache.
+  // A request's current run. It is separate from RequestRecord so that a batch's runs fit the
+  // innermost cache.
   struct OpenRun {
     std::int32_t first_step;
     std::int32_t last_step;
-    std::int32_t last_closed;  // into closed_runs_, kNone
+    std::int32_t last_closed;  // index into closed_runs_, or kNone
     std::int32_t num_prefill_chunks;
   };
   struct ClosedRun {
     TokenRun run;
-    std::int32_t previous;  // of the same request, kNone
+    std::int32_t previous;  // index of the same request's previous run, or kNone
   };
   static constexpr std::int32_t kNone = -1;
-  // Not adjacent to any step, so that a first token never looks like a continuation.
+  // Not adjacent to any step, so a first token never counts as a continuation.
   static constexpr std::int32_t kNeverEmitted = -2;
 
   RequestRecord& mention(const Request& request);

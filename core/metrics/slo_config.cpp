@@ -1,4 +1,4 @@
-// The keys of the `slo` section: names, ranges and meaning, each said once.
+// The keys of the `slo` section: names, ranges and meaning.
 #include "core/metrics/slo_config.h"
 
 #include "core/config/config_limits.h"

@@ -27,14 +27,14 @@ enum class SloPreset : std::uint8_t {
 };
 
 struct SloConfig {                     // a request is good when it meets every limit that is set
-  SloPreset preset = SloPreset::None;  // sets ttft_ms and tpot_ms; keys given beside it win
+  SloPreset preset = SloPreset::None;  // sets ttft_ms and tpot_ms; keys given together with it win
   std::optional<double> ttft_ms;
   std::optional<double> tpot_ms;
   std::optional<double> itl_ms;  // every inter-token gap of the request
   std::optional<double> e2el_ms;
 };
 
-// In the order of SloPreset: first "none".
+// In the order of SloPreset; the first is "none".
 std::vector<std::string_view> slo_preset_names();
 
 // Keys, ranges and meaning.

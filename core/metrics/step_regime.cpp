@@ -7,7 +7,8 @@ namespace metronome {
 
 namespace {
 
-constexpr std::int32_t kPrefill = 1 << 30;  // behind those of decodes, which are their batch sizes
+constexpr std::int32_t kPrefill = 1 << 30;  // after the decode regimes, whose orders are batch
+                                            // sizes
 constexpr std::int32_t kMixed = kPrefill + 1;
 constexpr std::int32_t kSmallestBatch = 8;
 

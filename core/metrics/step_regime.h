@@ -1,4 +1,4 @@
-// Steps whose times depend on the same things, and how far predicted step times are off in each.
+// Groups steps whose times depend on the same quantities, and reports prediction errors per group.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace metronome {
 
-// The kinds of steps (core/engine/step_kind.h) that reports and measured scatter know: decodes
-// alone by the size of their batch ("decode 1-8", "decode 9-16", ...), prefill chunks alone, and
-// both. Regimes sort in this order.
+// The kinds of steps (core/engine/step_kind.h) in reports and in measured noise. Decode-only steps
+// are split by batch size ("decode 1-8", "decode 9-16", ...). The others are prefill-only and mixed
+// steps. Regimes sort in this order.
 struct StepRegime {
   std::int32_t order = 0;
   std::string name;
@@ -20,11 +20,11 @@ struct StepRegime {
   bool operator<(const StepRegime& other) const { return order < other.order; }
 };
 StepRegime step_regime(const StepTokens& tokens);
-// Its `order` alone, without a name to allocate; and the regime of such a number.
+// The `order` alone, without allocating a name; and the regime of such an order.
 std::int32_t step_regime_order(const StepTokens& tokens);
 StepRegime step_regime_of_order(std::int32_t order);
 
-// Of predicted / measured - 1.
+// Statistics of predicted / measured - 1.
 struct RegimeError {
   std::string regime;  // a StepRegime's name, or "all"
   std::int64_t num_steps = 0;
@@ -32,14 +32,14 @@ struct RegimeError {
   double mean_error = 0;
   double mean_abs_error = 0;
   double p95_abs_error = 0;
-  double worst_error = 0;  // the signed error of largest size
+  double worst_error = 0;  // the signed error of largest magnitude
   std::int64_t worst_step = 0;
 };
 
 class RegimeErrors {
  public:
   void add(const StepRegime& regime, double measured_ns, double predicted_ns, std::int64_t step);
-  // By regime, then "all" where there are any.
+  // By regime, then "all" if there are any steps.
   std::vector<RegimeError> summaries() const;
 
  private:

@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
-// What completed requests, from `first` on, got from each step: the record's counts less the tokens
-// that went to others. Most runs have none of those and need no correction.
+// Per-step token counts of completed requests with index >= `first`: the record's counts minus the
+// other requests' tokens. Most runs need no correction.
 class CompletedTokens {
  public:
   explicit CompletedTokens(const RunRecord& record, std::size_t first = 0)
@@ -35,7 +35,7 @@ class CompletedTokens {
   std::int32_t emitted(std::size_t s) const {
     return steps_[s].num_emitted + (corrections_.empty() ? 0 : corrections_[s].emitted);
   }
-  // Of those, the ones with a predecessor in the step before.
+  // Emitted tokens whose request also got one in the previous step.
   std::int32_t continued(std::size_t s) const {
     return steps_[s].num_continued + (corrections_.empty() ? 0 : corrections_[s].continued);
   }
@@ -47,8 +47,7 @@ class CompletedTokens {
     std::int32_t continued = 0;
   };
 
-  // As differences between neighbouring steps, so that taking out a run costs the same however
-  // long it is.
+  // Stores differences between consecutive steps, so removing a run has constant cost.
   void take_out(const TokenRun& run) {
     corrections_.resize(steps_.size() + 1);
     const auto begin = static_cast<std::size_t>(run.first_step);
@@ -104,7 +103,7 @@ void summarize_latencies(const RunRecord& record, const CompletedTokens& tokens,
   const auto has_token = [](const RequestRecord& r) { return r.first_token != kNoTime; };
   const auto was_scheduled = [](const RequestRecord& r) { return r.first_scheduled != kNoTime; };
   const auto has_itl = [](const RequestRecord& r) { return r.has_itl(); };
-  // A client may have got several tokens in one event.
+  // A client may receive several tokens in one event.
   const auto has_gap = [](const RequestRecord& r) { return r.has_itl() && r.max_itl_step >= 0; };
   summary.ttft =
       over_completed(record, sample, has_token, [](const RequestRecord& r) { return r.ttft_ns(); });
@@ -138,7 +137,7 @@ void count_request(const RequestRecord& request, Summary& summary) {
   ++summary.failed;
 }
 
-// Until the last request was answered; until the last step when the run was cut short.
+// Ends when the last request ends; for a run cut short, not before its last step.
 TimeNs run_duration(const RunRecord& record) {
   TimeNs end = 0;
   bool is_cut_short = false;
@@ -204,7 +203,7 @@ std::vector<TimeNs> completed_arrivals(const RunRecord& record) {
 void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Summary& summary) {
   const std::vector<TimeNs> arrivals = completed_arrivals(record);
   if (arrivals.empty()) return;
-  // Steps finish in order of time, so buckets fill one after the other.
+  // Steps finish in order of time, so buckets fill in sequence.
   TimeNs bucket = -1;
   std::int64_t in_bucket = 0;
   std::int64_t fullest = 0;
@@ -218,7 +217,7 @@ void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Sum
       bucket = second;
       fullest = std::max(fullest, in_bucket);
     }
-    // Whoever arrives at the very moment another gets its last token does not overlap with it.
+    // A request that arrives exactly at another's last token does not overlap with it.
     while (num_arrived < arrivals.size() && arrivals[num_arrived] < time) ++num_arrived;
     summary.max_concurrent_requests = std::max(summary.max_concurrent_requests,
                                                static_cast<std::int64_t>(num_arrived) - num_gone);
@@ -227,7 +226,7 @@ void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Sum
   summary.max_output_tokens_per_s = static_cast<double>(fullest);
 }
 
-// What nobody outside the engine can know.
+// Sets the figures that a client outside the engine cannot measure to undefined.
 void leave_out_steps(Summary& summary) {
   summary.has_steps = false;
   for (double* figure :
@@ -270,7 +269,7 @@ void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& 
     summary.busy_share = static_cast<double>(busy_ns) / duration;
     summary.mean_running = running_time / duration;
     summary.mean_waiting = waiting_time / duration;
-    summary.mean_kv_use = block_time / duration;  // in blocks so far
+    summary.mean_kv_use = block_time / duration;  // in blocks; scaled below
   }
   const double blocks = num_blocks > 0 ? static_cast<double>(num_blocks) : kUndefined;
   summary.mean_kv_use /= blocks;

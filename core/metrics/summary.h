@@ -1,5 +1,5 @@
-// The figures of one run. TTFT, TPOT, ITL, E2EL, throughput and goodput follow vLLM's serving
-// benchmark (vllm/benchmarks/serve.py); what is Metronome's own is marked so.
+// The metrics of one run. TTFT, TPOT, ITL, E2EL, throughput and goodput follow vLLM's serving
+// benchmark (vllm/benchmarks/serve.py). Comments mark Metronome's own metrics.
 #pragma once
 
 #include <cstddef>
@@ -16,83 +16,83 @@
 namespace metronome {
 
 enum class StallCause : std::uint8_t {
-  Unknown,     // neither: a slow step of decodes, a failed step, or a step without the request
-  Prefill,     // a prefill ran in the steps of the gap
+  Unknown,     // other: a slow decode step, a failed step, or a step without the request
+  Prefill,     // prefill ran in the steps of the gap
   Preemption,  // the waiting request itself was preempted and recomputed
-  Unseen,      // nobody can tell: a client watched the run from outside
+  Unseen,      // unknown: a client observed the run from outside
 };
 
-// A gap between two tokens of one request, and what the device did meanwhile.
+// A gap between two tokens of one request, and its cause.
 struct Stall {
   TimeNs gap_ns = 0;
-  RequestId request = kNoRequest;  // the one that waited; kNoRequest: no gap at all
-  // Positions in RunRecord::steps: the steps that gave the tokens before and after the gap.
+  RequestId request = kNoRequest;  // the request that waited; kNoRequest: no gap
+  // Indices into RunRecord::steps: the steps of the tokens before and after the gap.
   std::int32_t step_before = -1;
   std::int32_t step_after = -1;
-  TimeNs began_at = 0;  // when the token before was available
+  TimeNs began_at = 0;  // time of the token before the gap
   StallCause cause = StallCause::Unknown;
-  // The chunk that held it up (GapAnalysis::worst_chunk); kNoRequest: none.
+  // The chunk that caused the delay (GapAnalysis::worst_chunk); kNoRequest: none.
   RequestId prefill_request = kNoRequest;
   std::int32_t prefill_position = 0;
   std::int32_t prefill_tokens = 0;
   std::int32_t prefill_step = -1;
-  std::int64_t num_prefill_tokens = 0;  // of all chunks in the steps (step_before, step_after]
+  std::int64_t num_prefill_tokens = 0;  // of all chunks in steps (step_before, step_after]
 };
 
 struct SummaryOptions {
   SloConfig slo;
-  std::int64_t num_blocks = 0;  // of the KV cache; 0 = unknown, KV use is then NaN
+  std::int64_t num_blocks = 0;  // of the KV cache; 0 = unknown, then KV use is NaN
 };
 
 // Latencies and token totals are over completed requests, as in vLLM.
 struct Summary {
-  // TTFT: first token - arrival. TPOT: (last - first token) / (tokens - 1), requests of two or
-  // more tokens. ITL: every gap between tokens, pooled. E2EL: last token - arrival.
+  // TTFT: first token - arrival. TPOT: (last - first token) / (tokens - 1), for requests with at
+  // least two tokens. ITL: every gap between tokens, pooled. E2EL: last token - arrival.
   Distribution ttft, tpot, itl, e2el;
-  // First admission - arrival: vLLM's queue interval as its code has it, which does not restart
-  // after a preemption.
+  // First admission - arrival: vLLM's queue interval as in its code. A preemption does not restart
+  // it.
   Distribution queue;
   Distribution jitter;  // Metronome's: longest - shortest gap of a request
 
-  // From the clock's start, when vLLM starts its timer, to the end of the last request.
+  // From the clock's start, like vLLM's timer, to the end of the last request.
   TimeNs duration_ns = 0;
-  std::int64_t num_requests = 0;  // that reached the engine
+  std::int64_t num_requests = 0;  // requests that reached the engine
   std::int64_t completed = 0;
-  std::int64_t failed = 0;   // every request that ended without completing; split below
+  std::int64_t failed = 0;   // all requests that ended without completing; split below
   std::int64_t refused = 0;  // queue full
   std::int64_t never_fits = 0;
   std::int64_t aborted = 0;
   std::int64_t step_failed = 0;
-  std::int64_t errored = 0;     // by a server that a client watched
-  std::int64_t unfinished = 0;  // neither: the run was cut short
+  std::int64_t errored = 0;     // errors from a server that a client observed
+  std::int64_t unfinished = 0;  // neither completed nor failed: the run was cut short
   std::int64_t total_input_tokens = 0;
   std::int64_t total_output_tokens = 0;
 
   double request_throughput = 0;      // completed / duration, 1/s
   double output_throughput = 0;       // output tokens / duration, 1/s
   double total_token_throughput = 0;  // input and output tokens / duration, 1/s
-  // A request is good when it completed and meets every limit that is set (TPOT is 0 for a
-  // single token; itl_ms, Metronome's, holds every gap to its limit). nullopt without limits.
+  // A request is good when it completed and meets every limit that is set. TPOT is 0 for a single
+  // token. itl_ms, Metronome's own, applies to every gap. nullopt without limits.
   std::optional<std::int64_t> good;
   std::optional<double> request_goodput;     // good / duration, 1/s
   std::optional<double> slo_attainment;      // good / (completed + failed)
-  double max_output_tokens_per_s = 0;        // fullest one-second bucket from the first arrival on
-  std::int64_t max_concurrent_requests = 0;  // over half-open [arrival, last token)
+  double max_output_tokens_per_s = 0;        // fullest one-second bucket after the first arrival
+  std::int64_t max_concurrent_requests = 0;  // counts half-open intervals [arrival, last token)
 
-  // False: a client watched the run. What follows up to `peak_waiting` is then 0, or NaN where that
-  // is a value of its own: nobody knows it.
+  // False: a client observed the run. Then all figures up to `peak_waiting` are unknown: counts are
+  // 0, other figures NaN.
   bool has_steps = true;
   std::int64_t num_steps = 0;
   std::int64_t num_failed_steps = 0;
   std::int64_t num_extrapolated_steps = 0;  // StepResult::is_extrapolated
   std::int64_t num_preemptions = 0;
-  // Prompt tokens found in the prefix cache / prompt tokens, of all requests ever admitted; each
-  // counts once, whatever became of it.
+  // Prompt tokens found in the prefix cache / prompt tokens, over all requests ever admitted. Each
+  // request counts once, however it ended.
   double prefix_hit_rate = 0;
-  double mean_batch_tokens = std::numeric_limits<double>::quiet_NaN();  // tokens a step
+  double mean_batch_tokens = std::numeric_limits<double>::quiet_NaN();  // tokens per step
   double busy_share = 0;  // sum of step durations / duration
-  // Weighted by time, each step's count holding until the next plan; zero while idle. Shares of
-  // num_blocks.
+  // Time-weighted: each step's count holds until the next plan, and is zero while idle. KV use is a
+  // share of num_blocks.
   double mean_kv_use = 0, peak_kv_use = 0;
   double mean_running = 0, mean_waiting = 0;
   std::int64_t peak_running = 0, peak_waiting = 0;
@@ -102,8 +102,8 @@ struct Summary {
 
 Summary summarize(const RunRecord& record, const SummaryOptions& options);
 
-// The sample behind Summary::itl: every gap between two tokens of a completed request; of those
-// from request `first` on.
+// The sample of Summary::itl: every gap between two tokens of completed requests with index >=
+// `first`.
 std::vector<WeightedTime> pooled_gaps(const RunRecord& record, std::size_t first = 0);
 
 // The longest gap of request i. Stall::request is kNoRequest when it has fewer than two tokens.

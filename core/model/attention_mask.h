@@ -1,4 +1,4 @@
-// Which positions a query attends to: the one rule behind every mask and every attention loop.
+// Which positions a query attends to. Every mask and attention loop uses this rule.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace metronome {
 
 constexpr std::int32_t kNoWindow = INT32_MAX;
 
-// Causal, and at most `window` tokens back, the query's own included. Requires window >= 1.
+// Causal, and at most `window` tokens back, including the query's own. Requires window >= 1.
 constexpr bool attends(std::int32_t q_pos, std::int32_t kv_pos, std::int32_t window) {
   return kv_pos <= q_pos && q_pos - kv_pos < window;
 }

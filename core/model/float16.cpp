@@ -7,7 +7,7 @@ float float_of_half(std::uint16_t bits) {
   const std::uint32_t exponent = (bits >> 10) & 0x1fu;
   const std::uint32_t mantissa = bits & 0x3ffu;
   std::uint32_t magnitude;
-  if (exponent == 0) {  // zero, or a multiple of 2^-24, which a float holds as a normal number
+  if (exponent == 0) {  // zero, or a multiple of 2^-24, which is a normal float
     magnitude = std::bit_cast<std::uint32_t>(static_cast<float>(mantissa) * 0x1p-24f);
   } else if (exponent == 0x1f) {
     magnitude = 0x7f800000u | (mantissa << 13);

@@ -1,4 +1,4 @@
-// The two 16-bit floating-point formats that weights are stored in, as bits.
+// Conversions of the two 16-bit floating-point formats in which weights are stored.
 #pragma once
 
 #include <bit>
@@ -6,7 +6,7 @@
 
 namespace metronome {
 
-// bfloat16 is the upper half of a float: every value is exact.
+// bfloat16 is the upper half of a float, so the conversion is exact.
 constexpr float float_of_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
@@ -18,7 +18,7 @@ constexpr std::uint16_t bf16_of_float(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// IEEE binary16 (HF's float16): every value is exact, subnormals, infinities and NaN included.
+// IEEE binary16 (HF's float16). Exact for every value: subnormals, infinities and NaN included.
 float float_of_half(std::uint16_t bits);
 
 }  // namespace metronome

@@ -1,4 +1,4 @@
-// A model from the config.json it is published with, as transformers 4 or 5 writes it.
+// Reads a model from its published config.json, as written by transformers 4 or 5.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -15,19 +15,19 @@
 namespace metronome {
 namespace {
 
-// What the model code of an architecture implies and its config.json does not say, or may leave
-// out: transformers' configuration_{llama,mistral,mixtral,qwen3,qwen3_moe,gemma3}.py hold these
-// defaults.
+// Facts that the model code of an architecture implies and its config.json omits or may omit.
+// Source of the defaults: transformers'
+// configuration_{llama,mistral,mixtral,qwen3,qwen3_moe,gemma3}.py.
 struct Family {
   std::string_view architecture;
-  std::string_view model_type;  // names the family where "architectures" is missing
+  std::string_view model_type;  // identifies the family if "architectures" is missing
   bool has_qk_norm = false;
   bool has_post_norms = false;
   bool is_tied_by_default = false;
   bool is_gemma = false;
-  bool is_nested = false;          // the language model stands under text_config
+  bool is_nested = false;          // the language model is under text_config
   std::int32_t eos_token_id = -1;  // -1 = none
-  std::int64_t n_kv_heads = 0;     // where the file is silent; 0 = as many as query heads
+  std::int64_t n_kv_heads = 0;     // if the file has no value; 0 = as many as query heads
 };
 
 constexpr Family kFamilies[] = {
@@ -40,8 +40,8 @@ constexpr Family kFamilies[] = {
     {"Gemma3ForConditionalGeneration", "gemma3", true, true, true, true, true, 1, 4},
 };
 
-// One JSON object of the file. A key that is null counts as absent, which is what it means to
-// transformers for all keys but a few (see has).
+// One JSON object of the file. A null value counts as absent; transformers does the same for all
+// but a few keys (see has).
 class Section {
  public:
   Section(const Json& object, std::string path, std::string prefix)
@@ -56,13 +56,13 @@ class Section {
     return found == nullptr || found->is_null() ? nullptr : found;
   }
 
-  // Whether the key is there, null included.
+  // Whether the key exists; a null value counts.
   bool has(const char* key) const { return object_.contains(key); }
 
   std::optional<std::int64_t> integer(const char* key) const {
     const Json* value = find(key);
     if (value == nullptr) return std::nullopt;
-    // Kept far from overflow; the shape check knows the real limits.
+    // Prevents overflow; shape_error() checks the real limits.
     constexpr std::int64_t kMax = std::int64_t{1} << 40;
     const bool is_in_range = value->is_number_unsigned()
                                  ? value->get<std::uint64_t>() <= std::uint64_t{kMax}
@@ -86,7 +86,7 @@ class Section {
   double number_or(const char* key, double otherwise) const {
     const Json* value = find(key);
     if (value == nullptr) return otherwise;
-    // The shape check knows the limits.
+    // shape_error() checks the limits.
     if (!value->is_number()) {
       fail(key, "must be a number, got " + excerpt(*value) + "; allowed: a number");
     }
@@ -186,7 +186,7 @@ std::int64_t bytes_per_weight(const Section& root, const Section& text) {
                                " is not supported; allowed: bfloat16, float16, float32");
 }
 
-// Which layers have a window, from the list that newer files carry: every n-th one has not.
+// Which layers have a window, from the layer list of newer files: every n-th layer has none.
 std::int64_t interval_of_layer_types(const Section& text, const Json& types,
                                      std::int64_t n_layers) {
   const std::string allowed = "; allowed: " + std::to_string(n_layers) +
@@ -219,7 +219,7 @@ void read_window(const Section& text, const Family& family, ModelConfig& model) 
       model.global_layer_interval = interval_of_layer_types(text, *types, model.n_layers);
     }
   } else if (family.architecture == "MistralForCausalLM") {
-    // Only a null turns the window off.
+    // Only null turns the window off.
     model.sliding_window = text.integer_or("sliding_window", text.has("sliding_window") ? 0 : 4096);
   } else if (family.architecture == "MixtralForCausalLM") {
     model.sliding_window = text.integer_or("sliding_window", 0);
@@ -228,7 +228,7 @@ void read_window(const Section& text, const Family& family, ModelConfig& model) 
   }
 }
 
-// Notes what an executor cannot compute; the first thing found stands.
+// Records what an executor cannot compute; keeps the first record.
 void set_unsupported(ModelConfig& model, const std::string& key, const std::string& message) {
   if (model.unsupported.empty()) model.unsupported = key + ": " + message;
 }
@@ -248,8 +248,8 @@ void read_activation(const Section& text, const Family& family, ModelConfig& mod
   }
 }
 
-// An object that says how the frequencies of some layers stretch: `rope_scaling`, or one of
-// `rope_parameters`, which may hold the base as well.
+// The RoPE scaling of some layers, from `rope_scaling` or an entry of `rope_parameters`. The object
+// may hold the base too.
 RopeScaling read_scaling(const Section& rope, std::int64_t max_positions, ModelConfig& model) {
   const char* key = rope.find("rope_type") != nullptr ? "rope_type" : "type";
   const std::string type = rope.text_or(key, "default");
@@ -276,7 +276,7 @@ RopeScaling read_scaling(const Section& rope, std::int64_t max_positions, ModelC
   return scaling;
 }
 
-// Gemma's window layers turn by frequencies of their own, which are never scaled.
+// Gemma's window layers have their own RoPE frequencies, which are never scaled.
 void read_gemma_rope(const Section& text, ModelConfig& model) {
   constexpr double kGlobalTheta = 1e6;
   constexpr double kLocalTheta = 1e4;
@@ -307,7 +307,7 @@ void read_gemma_rope(const Section& text, ModelConfig& model) {
 
 void read_rope(const Section& text, ModelConfig& model) {
   model.rope_theta = text.number_or("rope_theta", model.rope_theta);
-  // Files of transformers 4 win where a file has both, as in transformers 5.
+  // If a file has both forms, the transformers 4 form wins, as in transformers 5.
   const bool is_old = text.find("rope_scaling") != nullptr;
   const std::optional<Section> rope = text.section(is_old ? "rope_scaling" : "rope_parameters");
   if (!rope) return;
@@ -338,7 +338,7 @@ std::vector<std::int32_t> read_eos_token_ids(const Section& section) {
   return ids;
 }
 
-// What the config of every family may ask for and no executor computes.
+// Finds settings of any family that no executor computes.
 void find_unsupported(const Section& text, ModelConfig& model) {
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     if (text.boolean_or(key, false)) {
@@ -408,7 +408,7 @@ void read_shape(const Section& text, const Family& family, ModelConfig& model) {
   }
 }
 
-// Layers of a Qwen 3 mixture that have no experts: those listed, and all but every
+// Layers of a Qwen 3 mixture without experts: the listed layers, and all but every
 // `decoder_sparse_step`-th.
 std::int64_t num_dense_layers(const Section& text, const ModelConfig& model) {
   const std::int64_t step = text.integer_or("decoder_sparse_step", 1);

@@ -13,11 +13,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kMaxDim = 1 << 24;
-constexpr double kMaxNumber = 1e18;  // shape_error() knows the real limits
+constexpr double kMaxNumber = 1e18;  // shape_error() checks the real limits
 
 std::string model_error(const ModelConfig& model) { return model.shape_error(); }
 
-// ".../Llama-3.2-3B/config.json" is Llama-3.2-3B.
+// ".../Llama-3.2-3B/config.json" gives Llama-3.2-3B.
 std::string model_name_of(const std::string& path) {
   const fs::path folder = fs::path(path).lexically_normal().parent_path().filename();
   const std::string name = folder.string();

@@ -1,5 +1,5 @@
-// Models by name. The entries are core/model/models.yaml, built into the program; a model may also
-// be a Hugging Face config.json.
+// Models by name. The entries come from core/model/models.yaml, which is built into the program. A
+// model may also be a Hugging Face config.json.
 #pragma once
 
 #include <string>
@@ -12,20 +12,21 @@
 
 namespace metronome {
 
-// The model of that name; else the config.json at that path, or in that folder. Catalogue names
-// win over paths ("./qwen3-4b" means a folder). `where` is where the user wrote it.
+// Returns the catalogue model of that name, else the config.json at that path or in that folder.
+// Catalogue names win over paths ("./qwen3-4b" means a folder). `where` is the location of the name
+// in the user's input.
 //
 // A config.json may be of Llama, Mistral, Qwen 3 or Gemma 3 (text part), written by transformers 4
-// or 5; what it leaves out has the defaults of transformers' classes. Weights are taken as they are
-// stored. What no executor computes (biases, other RoPE scalings, ...) is noted in `unsupported`
-// and neglected in the counts.
+// or 5. Missing keys get the defaults of transformers' classes. The weights keep their stored type.
+// Features that no executor computes (biases, other RoPE scalings, ...) go into `unsupported` and
+// are ignored in the counts.
 //
-// Throws ConfigError: an unknown name (with the nearest one and the list), an unreadable or
-// malformed file, a missing or ill-typed key, an architecture that is not supported, a shape that
-// cannot be.
+// Throws ConfigError for an unknown name (with the nearest one and the list), an unreadable or
+// malformed file, and a missing or ill-typed key. Also for an unsupported architecture and an
+// impossible shape.
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where);
 
-// The folder that holds the files of such a model; empty for one of the catalogue, which has none.
+// The folder with the files of such a model; empty for a catalogue model, which has none.
 std::string find_model_folder(const std::string& name_or_path);
 
 // In the order of the file.

@@ -5,7 +5,7 @@
 namespace metronome {
 namespace {
 
-// Empty, or what is wrong with the first number out of its bounds.
+// The error of the first number out of its bounds; empty if there is none.
 std::string number_error(const ModelConfig& model) {
   struct Bound {
     const char* key;
@@ -28,7 +28,7 @@ std::string number_error(const ModelConfig& model) {
       {"rope_scaling.high_freq_factor", scaling.high_freq_factor, 1e-6, kMaxFactor},
   };
   for (const Bound& bound : bounds) {
-    // Written so that NaN fails.
+    // This form makes NaN fail.
     if (bound.value >= bound.min && bound.value <= bound.max) continue;
     char text[128];
     std::snprintf(text, sizeof text, ": is %g; allowed: %g to %g", bound.value, bound.min,
@@ -59,7 +59,7 @@ std::string experts_error(const ModelConfig& model) {
     return "n_experts_per_token: is " + std::to_string(model.n_experts_per_token) +
            "; allowed: 1 to n_experts, " + std::to_string(model.n_experts);
   }
-  // With the bounds of the other dimensions no count overflows.
+  // Together with the bounds of the other dimensions this prevents overflow of every count.
   constexpr std::int64_t kMaxWidth = 1 << 24;
   if (model.expert_ffn_dim < 1 || model.expert_ffn_dim > kMaxWidth / model.n_experts) {
     return "expert_ffn_dim: is " + std::to_string(model.expert_ffn_dim) + "; allowed: 1 to " +
@@ -117,7 +117,7 @@ std::int64_t ModelConfig::kv_bytes_per_token() const {
 }
 
 std::string ModelConfig::shape_error() const {
-  // Far above any model, and small enough that no count above overflows 64 bits.
+  // Far above any real model, and small enough that no count above overflows 64 bits.
   constexpr std::int64_t kMaxDim = 1 << 20;
   constexpr std::int64_t kMaxVocab = 1 << 24;
   struct Bound {

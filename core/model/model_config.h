@@ -1,4 +1,4 @@
-// The shape of a decoder-only transformer: what costs, KV sizes and executors depend on.
+// The shape of a decoder-only transformer. Cost models, KV sizes and executors depend on it.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 
 namespace metronome {
 
-// How rotary embeddings stretch beyond the positions a model was first trained on. Formulas:
+// How rotary embeddings (RoPE) extend beyond the positions of the model's first training. Formulas:
 // transformers' modeling_rope_utils.py.
 struct RopeScaling {
   enum class Kind : std::uint8_t {
     None,
-    Linear,  // every frequency divided by `factor`
-    Llama3,  // only long wavelengths, with a smooth passage
+    Linear,  // divides every frequency by `factor`
+    Llama3,  // scales only long wavelengths, with a smooth transition
   };
   Kind kind = Kind::None;
   double factor = 1;
-  // Llama3: wavelengths above original_max_positions / low_freq_factor are scaled, those below
-  // original_max_positions / high_freq_factor are not.
+  // Llama3: wavelengths above original_max_positions / low_freq_factor are scaled. Wavelengths
+  // below original_max_positions / high_freq_factor are not.
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   std::int64_t original_max_positions = 8192;
@@ -40,8 +40,9 @@ struct ModelConfig {
   std::int64_t n_kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t ffn_dim = 0;
-  // Mixture of experts: every layer but `n_dense_layers` of them has, in place of one MLP of width
-  // ffn_dim, n_experts of width expert_ffn_dim, of which a router picks some for each token.
+  // Mixture of experts. A MoE layer replaces the MLP of width ffn_dim by n_experts MLPs of width
+  // expert_ffn_dim. A router picks n_experts_per_token of them for each token. All layers but
+  // `n_dense_layers` are MoE layers.
   std::int64_t n_experts = 0;  // 0 = none
   std::int64_t n_experts_per_token = 0;
   std::int64_t expert_ffn_dim = 0;
@@ -50,22 +51,23 @@ struct ModelConfig {
   std::int64_t max_position_embeddings = 0;
   bool has_tied_embeddings = false;
   bool has_qk_norm = false;
-  bool has_post_norms = false;      // Gemma: four norms a layer instead of two
-  std::int64_t sliding_window = 0;  // tokens; 0 = every layer attends to everything
+  bool has_post_norms = false;      // Gemma: four norms per layer instead of two
+  std::int64_t sliding_window = 0;  // tokens; 0 = every layer attends to the whole context
   // With a window: layer i (from 0) is global when (i + 1) % global_layer_interval == 0.
   std::int64_t global_layer_interval = 0;
 
-  // What the arithmetic needs beyond the shape; the cost models do not read it.
+  // Parameters of the arithmetic; the cost models do not read them.
   double norm_eps = 1e-6;
-  double rope_theta = 10000;         // base of the layers that attend to everything
-  double rope_local_theta = 0;       // base of the window layers; 0 = as all others
-  RopeScaling rope_scaling;          // not of window layers with a base of their own
-  double query_pre_attn_scalar = 0;  // scores are divided by its square root; 0 = head_dim
+  double rope_theta = 10000;         // base of the layers without a window
+  double rope_local_theta = 0;       // base of the window layers; 0 = rope_theta
+  RopeScaling rope_scaling;          // not for window layers with their own base
+  double query_pre_attn_scalar = 0;  // attention scores are divided by its square root; 0 =
+                                     // head_dim
   Activation activation = Activation::Silu;
   bool has_unit_offset_norms = false;       // Gemma: norms scale by 1 + weight
   bool scales_embeddings = false;           // Gemma: embeddings times sqrt(hidden_dim)
-  std::vector<std::int32_t> eos_token_ids;  // end of text; empty = not known
-  // What an executor that computes cannot do, as "key: what; what is allowed"; empty: nothing.
+  std::vector<std::int32_t> eos_token_ids;  // end of text; empty = unknown
+  // What an executor cannot compute, as "key: what; what is allowed"; empty: nothing.
   std::string unsupported;
 
   std::int64_t bytes_per_weight = 2;
@@ -86,16 +88,16 @@ struct ModelConfig {
   std::int64_t weight_bytes() const { return n_params() * bytes_per_weight; }
   std::int64_t kv_bytes_per_token() const;  // all layers, K and V
 
-  // What makes the shape or a number impossible, as "key: what is wrong; what is allowed". Empty
-  // when sound: then every count above fits in 64 bits and every number is finite.
+  // The first error in the shape or in a number, as "key: what is wrong; what is allowed". If it is
+  // empty, every count above fits in 64 bits and every number is finite.
   std::string shape_error() const;
 
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Sets what the model code of `architecture` fixes whatever its files say: activation, unit-offset
-// norms and the scale of embeddings, and in `unsupported` what no executor computes of that
-// architecture or shape.
+// Sets the properties that the model code of `architecture` fixes: activation, unit-offset norms
+// and the scale of embeddings. Sets `unsupported` if no executor computes the architecture or
+// shape.
 void apply_architecture(ModelConfig& model);
 
 }  // namespace metronome

@@ -1,4 +1,4 @@
-// What tensors a model has, and reading them from a folder.
+// The tensors of a model, and a reader for model folders.
 #include "core/model/model_weights.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ std::vector<WeightSpec> layer_specs(const ModelConfig& model, std::int64_t layer
   return specs;
 }
 
-// What stands behind the layers.
+// The tensors after the layers.
 std::vector<WeightSpec> output_specs(const ModelConfig& model) {
   std::vector<WeightSpec> specs = {norm("model.norm", model.hidden_dim)};
   if (!model.has_tied_embeddings) {
@@ -79,7 +79,7 @@ std::vector<WeightSpec> output_specs(const ModelConfig& model) {
   throw ConfigError(printable(path + ": " + message));
 }
 
-// The names a folder may know a tensor by.
+// The names that a folder may use for a tensor.
 std::vector<std::string> stored_names(const std::string& architecture, const std::string& name) {
   std::vector<std::string> names = {name};
   if (architecture.starts_with("Gemma3")) {
@@ -92,7 +92,7 @@ std::vector<std::string> stored_names(const std::string& architecture, const std
   return names;
 }
 
-// Elements of 16 bits, at any alignment.
+// Converts 16-bit elements at any alignment.
 template <class Convert>
 void read_halves(const std::byte* bytes, std::size_t count, float* out, Convert convert) {
   static_assert(std::endian::native == std::endian::little, "weights are stored little-endian");
@@ -135,7 +135,7 @@ class FolderWeights final : public WeightSource {
     std::vector<std::string> unused;
     for (const auto& [file, stored] : files_) {
       for (const Tensor& tensor : stored.tensors()) {
-        // Old files carry RoPE's frequencies with each layer.
+        // Old files store RoPE's frequencies with each layer.
         const bool is_of_layer = tensor.name.find("model.layers.") != std::string::npos &&
                                  !tensor.name.ends_with("rotary_emb.inv_freq");
         if (is_of_layer && !is_used(tensor)) unused.push_back(tensor.name);
@@ -152,7 +152,7 @@ class FolderWeights final : public WeightSource {
   std::string path_of(const std::string& file) const { return (fs::path(folder_) / file).string(); }
   std::string weights_path() const { return path_of(has_index_ ? kIndexFile : kSingleFile); }
 
-  // As transformers does, one file wins over an index.
+  // One file wins over an index, as in transformers.
   void open_files() {
     if (!is_folder(folder_)) fail(folder_, "is no folder; allowed: the folder of a model");
     if (path_exists(path_of(kSingleFile))) {
@@ -231,9 +231,9 @@ class FolderWeights final : public WeightSource {
   std::string folder_;
   std::string architecture_;
   bool has_index_ = false;
-  std::map<std::string, std::string> file_of_tensor_;  // with an index
-  std::map<std::string, SafetensorsFile> files_;       // by their names in the folder
-  std::map<std::string, const Tensor*> tensors_;       // by the names of their specs
+  std::map<std::string, std::string> file_of_tensor_;  // if there is an index
+  std::map<std::string, SafetensorsFile> files_;       // by file name in the folder
+  std::map<std::string, const Tensor*> tensors_;       // by spec name
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The weights of a model, whatever they come from: a folder as Hugging Face writes it, or a seeded
-// draw. Executors read them once and lay them out as they like.
+// The weights of a model, from a Hugging Face folder or a seeded draw. Executors read them once and
+// choose their own layout.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace metronome {
 
 enum class WeightRole : std::uint8_t { Linear, Embedding, Norm };
 
-// One tensor of a model. A linear layer maps `cols` inputs to `rows` outputs; an embedding has one
-// row a token; a norm is one row.
+// One tensor of a model. A linear layer maps `cols` inputs to `rows` outputs. An embedding has one
+// row per token. A norm is one row.
 struct WeightSpec {
   std::string name;  // Hugging Face's: "model.layers.0.self_attn.q_proj.weight"
   std::int64_t rows = 0;
@@ -29,37 +29,36 @@ struct WeightSpec {
 // "lm_head.weight".
 std::vector<WeightSpec> weight_specs(const ModelConfig& model);
 
-// One tensor of weight_specs(model), by its name behind "model.layers.LAYER." ("mlp.up_proj"), or
-// by its whole name without ".weight" for layer -1 ("model.norm", "lm_head").
+// One tensor of weight_specs(model). `name` is the part after "model.layers.LAYER."
+// ("mlp.up_proj"). For layer -1 it is the whole name without ".weight" ("model.norm", "lm_head").
 WeightSpec weight_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
 
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  // How the tensor is stored: Float32, Float16 or BFloat16.
+  // The stored type of the tensor: Float32, Float16 or BFloat16.
   virtual TensorType type(const WeightSpec& spec) const = 0;
-  // Writes rows [row_begin, row_end) to out, (row_end - row_begin) * cols values, exactly. Safe
-  // from several threads at once.
+  // Writes rows [row_begin, row_end) to out: (row_end - row_begin) * cols exact values.
+  // Thread-safe.
   virtual void read(const WeightSpec& spec, std::int64_t row_begin, std::int64_t row_end,
                     float* out) const = 0;
-  // Stored tensors of decoder layers that the model has no use for, by name: a sign that its
-  // config.json is another model's.
+  // Names of stored decoder-layer tensors that the model does not use. They suggest that
+  // config.json belongs to another model.
   virtual std::vector<std::string> unused_layer_tensors() const { return {}; }
 };
 
-// The weights in a model folder: model.safetensors, or else the files that
-// model.safetensors.index.json names, all of them. Throws ConfigError naming the file, and the
-// tensor where it is one that is missing, of another shape, or of a dtype other than F32, F16 and
-// BF16. Tensors the model has no use for are ignored, as transformers does. Gemma 3's multimodal
-// files prefix the names of their language model ("language_model.model." or
-// "model.language_model."): both are understood.
+// The weights in a model folder: model.safetensors, or else all files that
+// model.safetensors.index.json names. Throws ConfigError naming the file. It names the tensor if
+// one is missing, has another shape, or has a dtype other than F32, F16 and BF16. Unused tensors
+// are ignored, as in transformers. Gemma 3's multimodal files prefix the names of their language
+// model ("language_model.model." or "model.language_model."); both prefixes are accepted.
 std::unique_ptr<WeightSource> open_model_folder(const std::string& folder,
                                                 const ModelConfig& model);
 
 // Weights drawn from a seed: bfloat16, or float32 with bytes_per_weight 4. Element i of a tensor
-// (row-major) is random_weight(key, i, scale) with key = random_weight_key(seed, name), so that any
-// executor can draw any part of it, on any device, to the bit. Linear layers and embeddings are
-// uniform with variance 1/cols; norms scale by one (weight 1, or 0 with unit-offset norms).
+// (row-major) is random_weight(key, i, scale) with key = random_weight_key(seed, name). So any
+// executor on any device can draw any part with identical bits. Linear layers and embeddings are
+// uniform with variance 1/cols. Norms scale by one (weight 1, or 0 with unit-offset norms).
 std::unique_ptr<WeightSource> random_weights(const ModelConfig& model, std::uint64_t seed);
 
 // The first draw of Rng(seed, name).

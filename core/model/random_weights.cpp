@@ -1,4 +1,4 @@
-// Weights drawn from a seed, element by element.
+// Weights drawn from a seed, each element independently.
 #include <algorithm>
 #include <cmath>
 
@@ -52,7 +52,7 @@ std::uint64_t random_weight_key(std::uint64_t seed, const std::string& name) {
 float random_weight_scale(std::int64_t cols) { return std::sqrt(3.0f / static_cast<float>(cols)); }
 
 float random_weight(std::uint64_t key, std::uint64_t element, float scale) {
-  // 2^24 values on both sides of zero: every step here but the last product is exact.
+  // 2^24 values around zero. Every operation except the last product is exact.
   const auto drawn = static_cast<std::int32_t>(mix64(key + element) >> 40);
   return static_cast<float>(drawn - (1 << 23)) * 0x1p-23f * scale;
 }

@@ -7,8 +7,8 @@
 namespace metronome {
 namespace {
 
-// Every step rounds to float where transformers' tensors do, so that the results agree to the bit
-// (the power itself may differ in the last one).
+// Every operation rounds to float where transformers' tensors do, so the results have the same
+// bits. Only the power itself may differ, in the last bit.
 float llama3_frequency(float frequency, const RopeScaling& scaling) {
   const double positions = static_cast<double>(scaling.original_max_positions);
   const auto longest_kept = static_cast<float>(positions / scaling.high_freq_factor);

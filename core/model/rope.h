@@ -1,4 +1,4 @@
-// Rotary position embeddings: the angles that queries and keys are turned by.
+// Rotary position embeddings: the rotation frequencies of queries and keys.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace metronome {
 
-// The head_dim / 2 frequencies of a kind of layer, rounded to float as transformers has them
-// (modeling_rope_utils.py: default, linear and llama3). Pair i of a head is elements i and
-// i + head_dim / 2; at position p it turns by the angle float(p) * frequency, a float product.
+// The head_dim / 2 frequencies of a kind of layer, rounded to float as in transformers
+// (modeling_rope_utils.py: default, linear and llama3). Pair i of a head is elements i and i +
+// head_dim / 2. At position p it is rotated by the angle float(p) * frequency, a float product.
 std::vector<float> rope_frequencies(const ModelConfig& model, bool is_window_layer);
 
 }  // namespace metronome

@@ -52,17 +52,17 @@ std::string shortened(std::string_view text) {
 }
 
 std::string excerpt(const Json& value) {
-  // Not dumped whole: a value may be as long as the file.
+  // A value may be as long as the file, so only short ones are dumped.
   if (value.is_object()) return "an object";
   if (value.is_array() && value.size() > 16) return std::to_string(value.size()) + " entries";
   return shortened(value.dump({.sorts_keys = true}));
 }
 
-// JSON without the liberties that its parser takes: a key given twice is refused, and so is
-// nesting deeper than max_depth below the outermost brace. `what` is shown in messages.
+// Strict JSON: rejects duplicate keys, and nesting deeper than max_depth below the outermost brace.
+// `what` is shown in messages.
 Json parse_strict_json(std::string_view text, std::size_t max_depth, const std::string& path,
                        const std::string& what) {
-  // The parser takes a NUL byte for the end of its input.
+  // The parser treats a NUL byte as the end of its input.
   if (const std::size_t nul = text.find('\0'); nul != text.npos) {
     fail(path, what + ": is not JSON, byte " + std::to_string(nul) + " is NUL; allowed: JSON");
   }
@@ -84,7 +84,7 @@ Json parse_strict_json(std::string_view text, std::size_t max_depth, const std::
   }
 }
 
-// A tensor and where its bytes are, counted from the end of the header.
+// A tensor and its byte range, counted from the end of the header.
 struct Entry {
   Tensor tensor;
   std::uint64_t begin = 0;
@@ -197,7 +197,7 @@ void check_metadata(const Json& metadata, const std::string& path) {
   }
 }
 
-// The bytes behind the header belong to the tensors, each byte to one.
+// The tensors must cover the bytes after the header, each byte exactly once.
 void check_coverage(const std::vector<Entry>& entries, std::uint64_t num_bytes,
                     const std::string& path) {
   constexpr const char* kAllowed =
@@ -227,7 +227,7 @@ void check_coverage(const std::vector<Entry>& entries, std::uint64_t num_bytes,
   }
 }
 
-// The JSON at the head of the file.
+// The JSON header of the file.
 std::string_view header_of(std::span<const std::byte> file, const std::string& path) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.starts_with("version https://git-lfs.")) {
@@ -263,7 +263,7 @@ bool is_inside_folder(const std::string& file) {
   return ("/" + file + "/").find("/../") == std::string::npos;
 }
 
-// Closes itself.
+// A file descriptor that closes itself.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -320,7 +320,7 @@ std::vector<Tensor> parse_safetensors(std::span<const std::byte> file, const std
 
 std::map<std::string, std::string> parse_safetensors_index(std::string_view json,
                                                            const std::string& path) {
-  constexpr std::size_t kMaxDepth = 16;  // its metadata are anybody's
+  constexpr std::size_t kMaxDepth = 16;  // the metadata may hold any JSON
   const Json document = parse_strict_json(json, kMaxDepth, path, "index");
   const Json* weight_map = document.find("weight_map");
   if (weight_map == nullptr || !weight_map->is_object()) {
@@ -344,7 +344,7 @@ void SafetensorsFile::Unmap::operator()(const std::byte* begin) const {
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   constexpr const char* kAllowed = "; allowed: a readable file in the safetensors format";
-  // Opening a pipe must not wait for its writer.
+  // Opening a pipe must not block until a writer opens it.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status = {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {

@@ -1,4 +1,4 @@
-// The text of every request that an executor computes: its prompt and what was sampled so far.
+// The token ids of every computed request: its prompt and the tokens sampled so far.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ class RequestTexts {
   struct Text {
     std::vector<TokenId> token_ids;  // prompt and output
     SamplingParams sampling;
-    bool has_ended = false;  // when last looked at; its last step may still be in flight
+    bool has_ended = false;  // at the last forget_ended(); its last step may be in flight
   };
 
-  // `input` outlives this. `eos_token_ids` are the model's.
+  // `input` must outlive this. `eos_token_ids` are the model's.
   RequestTexts(const RequestInput& input, std::vector<std::int32_t> eos_token_ids)
       : input_(input), eos_token_ids_(std::move(eos_token_ids)) {}
 
-  // The text of a request, its prompt read when it is first asked for. The reference holds until
-  // the next call.
+  // The text of a request. The first access reads its prompt. The reference is valid until the next
+  // call.
   Text& operator[](RequestId request);
 
-  // Whether a sampled token is an end-of-text or a stop token of its request.
+  // Whether a sampled token is an end-of-text token or a stop token of its request.
   bool ends_request(RequestId request, TokenId token);
 
-  // Forgets the requests that had ended at the call before, too: no step in flight names them. To
-  // be called now and then when a step is launched.
+  // Forgets the requests that had already ended at the previous call, because no step in flight
+  // names them. Call it from time to time when a step is launched.
   void forget_ended(const RequestTable& requests);
 
   // See Executor::forget_group().
@@ -39,9 +39,9 @@ class RequestTexts {
  private:
   const RequestInput& input_;
   std::vector<std::int32_t> eos_token_ids_;
-  // By request id; no ids: not seen yet, or over.
+  // By request id. Empty token_ids: not accessed yet, or forgotten.
   ChunkedVector<Text, RequestTable::kGroupSize> texts_;
-  std::vector<RequestId> remembered_;  // whose texts are kept
+  std::vector<RequestId> remembered_;  // requests whose texts are kept
 };
 
 }  // namespace metronome

@@ -1,5 +1,5 @@
-// One run of a scenario on some backend: prepared first, so that whatever is wrong with it is said
-// before anything runs; then executed, events out.
+// One run of a scenario on a backend. Preparation reports every error before anything runs. Then
+// the run executes and emits events.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace metronome {
 
-// Of the requests that failed or were refused for one reason: the first of them, and why.
+// The first request that failed or was rejected for one reason, and why.
 struct FailureMessage {
   EndReason reason = EndReason::None;
   std::string text;  // "request 3: needs 900 prompt + 200 output tokens; max_model_len is 1024"
@@ -28,74 +28,75 @@ struct FailureMessage {
 
 struct RunOutcome {
   bool completed = false;                // false: `progress` ended the run early
-  std::vector<FailureMessage> messages;  // one a reason
-  std::string remark;                    // of the policy on its decisions; empty: nothing
+  std::vector<FailureMessage> messages;  // one per reason
+  std::string remark;                    // the policy's remark on its decisions; may be empty
 };
 
-// A scenario with everything looked up: what will run, before it runs.
+// A scenario with everything resolved, ready to run.
 class PreparedRun {
  public:
   virtual ~PreparedRun() = default;
 
   ModelConfig model;
-  std::string device;  // what it runs on: "h200", "AMD EPYC 9654, 8 threads"
+  std::string device;  // hardware or device model: "h200", "AMD EPYC 9654, 8 threads"
   EngineSetup setup;
-  std::shared_ptr<StepTimePredictor> predictor;  // that of `setup`, where the policy asks for one
-  std::string warning;       // what is allowed but worth knowing; empty: nothing
-  std::string weights_text;  // where the weights come from; empty: there are none
+  std::shared_ptr<StepTimePredictor> predictor;  // the one in `setup`; null unless the policy asks
+                                                 // for it
+  std::string warning;       // for settings that are allowed but worth knowing; may be empty
+  std::string weights_text;  // origin of the weights; empty if there are none
 
   void predict_with(std::shared_ptr<StepTimePredictor> made) {
     predictor = std::move(made);
     setup.predictor = predictor.get();
   }
 
-  // Throws ConfigError for a workload that cannot be run.
+  // Throws ConfigError for a workload that cannot run.
   virtual void check_workload(const Workload&) const {}
 
-  // Brings into memory what run() needs, before its clock starts. Calls `poll` now and then; what
-  // that throws ends it. Throws ConfigError.
+  // Loads what run() needs into memory, before its clock starts. Calls `poll` from time to time; an
+  // exception from it ends the loading. Throws ConfigError.
   virtual void load(const std::function<void()>& poll) { poll(); }
 
-  // The next run() draws what is random in its times for the n-th time; before the first call, and
-  // for 0, as the scenario's seed says. Without effect where nothing is.
+  // Makes the next run() use the n-th draw of its random times. Draw 0, the default, follows from
+  // the scenario's seed. Has no effect on a backend without random times.
   virtual void draw_noise(std::int32_t) {}
 
-  // Runs the workload to its end. Every event goes to every sink, in order. `clock` is virtual for
-  // the simulator, real for what computes, and starts at 0. `progress` is called now and then,
-  // where steps are long also in the middle of one; what it throws ends the run.
+  // Runs the workload to its end. Every sink receives every event, in order. `clock` starts at 0;
+  // it is virtual for the simulator and real for backends that compute. `progress` is called from
+  // time to time, also within long steps. An exception from it ends the run.
   virtual RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                          const ProgressFn& progress) = 0;
 
-  // Serves the requests of `feed` until it says that no more will come. `clock` runs in real time;
-  // that of the simulator at the pace of whoever made it. What the clock or the feed throws ends
-  // it.
+  // Serves the requests of `feed` until the feed ends. `clock` runs in real time. The simulator's
+  // clock runs at the pace that its creator set. An exception from the clock or the feed ends the
+  // call.
   virtual void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) = 0;
 };
 
-// What executes scenarios. Prepares several runs in turn, which may share what is costly to set up.
+// Executes scenarios. Prepares several runs in turn, which may share costly setup.
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
-  virtual bool is_measured() const = 0;  // times are real: clock, date and results vary
+  virtual bool is_measured() const = 0;  // times are real: they vary between runs
   // Throws ConfigError.
   virtual std::unique_ptr<PreparedRun> prepare(const Scenario& scenario) = 0;
 };
 
-// The engine's loop over what comes, on an executor.
+// Runs the engine's loop over the requests of `feed`, on an executor.
 void serve_requests(const EngineSetup& setup, Executor& executor, Clock& clock, RequestFeed& feed,
                     std::span<EventSink* const> sinks);
 
-// The engine's loop over a workload, on an executor.
+// Runs the engine's loop over a workload, on an executor.
 RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clock,
                         const Workload& workload, std::span<EventSink* const> sinks,
                         const ProgressFn& progress, std::int64_t steps_per_progress);
 
-// Everything a run needs, looked up and drawn: what is wrong with it has been said by now.
+// Everything a run needs. All errors in it have been reported before.
 struct PreparedVariant {
   Scenario scenario;
   std::unique_ptr<PreparedRun> run;
-  std::shared_ptr<const Workload> workload;  // one for all variants that agree on it
+  std::shared_ptr<const Workload> workload;  // shared by all variants with the same workload
 };
 
 }  // namespace metronome

@@ -1,4 +1,4 @@
-// Prompts and sampling of the requests of a workload.
+// Prompts and sampling parameters of the requests of a workload.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace metronome {
 
-// Prompts of a workload. Every request samples in the same way, with a seed of its own that follows
-// from params.seed.
+// The requests of a workload as RequestInput. Every request samples in the same way, with its own
+// seed derived from params.seed.
 class WorkloadInput final : public RequestInput {
  public:
-  // `workload` outlives this. `seed` is the scenario's, of the ids that prompts are drawn from.
+  // `workload` must outlive this. `seed` is the scenario's; it determines the token ids of prompts.
   WorkloadInput(const Workload& workload, std::uint64_t seed, std::int64_t vocab_size,
                 SamplingParams params);
 

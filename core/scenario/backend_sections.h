@@ -1,4 +1,4 @@
-// Sections of a scenario that backends define: core knows none of their keys.
+// Scenario sections that backends define; core does not know their keys.
 #pragma once
 
 #include <memory>
@@ -10,17 +10,17 @@ namespace metronome {
 
 class FieldVisitor;
 
-// The settings of a backend. One that is made by default has the default of each.
+// The settings of a backend. A new section has the default values.
 class BackendSection {
  public:
   virtual ~BackendSection() = default;
   virtual std::unique_ptr<BackendSection> clone() const = 0;
-  virtual const char* key() const = 0;  // of the section: "cuda"
+  virtual const char* key() const = 0;  // the section's key: "cuda"
   virtual const char* doc() const = 0;  // one line for `metronome list keys`
   virtual void visit(FieldVisitor& visitor) = 0;
 };
 
-// What clone() is for a struct that can be copied.
+// Implements clone() for copyable structs.
 template <class Section>
 class BackendSectionOf : public BackendSection {
  public:
@@ -29,14 +29,14 @@ class BackendSectionOf : public BackendSection {
   }
 };
 
-// From now on every scenario has this section, behind those that were registered before. Nothing
-// where its key was registered already. Not while scenarios are made on other threads.
+// Adds this section to every scenario made afterwards, after those registered before. No effect if
+// its key is already registered. Do not call it while other threads make scenarios.
 void register_backend_section(std::unique_ptr<BackendSection> section);
 
 // The sections of one scenario.
 class BackendSections {
  public:
-  BackendSections();  // all that are registered, each by default
+  BackendSections();  // all registered sections, with default values
   BackendSections(const BackendSections& other);
   BackendSections(BackendSections&&) noexcept = default;
   BackendSections& operator=(BackendSections other) noexcept {
@@ -44,7 +44,7 @@ class BackendSections {
     return *this;
   }
 
-  // The settings of a backend; those by default where its section is not registered.
+  // The settings of a backend; default values if its section is not registered.
   template <class Section>
   const Section& get() const {
     if (const Section* found = find<Section>()) return *found;

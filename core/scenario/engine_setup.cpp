@@ -47,7 +47,7 @@ KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_le
   return {.num_blocks = num_slots, .block_size = max_model_len};
 }
 
-// Without a token budget a step can hold every prompt at once, and its tokens must be countable.
+// Without a token budget a step can hold every prompt at once; the token count must not overflow.
 void check_step_size(const Scenario& scenario, const PolicyInfo& policy,
                      std::int64_t max_model_len) {
   const bool has_budget = policy.has_token_budget || reads_key(policy, "max_num_batched_tokens");
@@ -59,7 +59,7 @@ void check_step_size(const Scenario& scenario, const PolicyInfo& policy,
                                 std::string(policy.name) + "; allowed: a product below 2^31");
 }
 
-// vLLM refuses to start otherwise: a prompt longer than the budget would wait for ever.
+// vLLM refuses to start here: a prompt longer than the budget would wait forever.
 void check_whole_prompts(const Scenario& scenario, const PolicyInfo& policy,
                          std::int64_t max_model_len) {
   if (!reads_key(policy, "enable_chunked_prefill")) return;

@@ -1,5 +1,5 @@
-// From a scenario to an engine: fills in what the scenario leaves to the model, the policy, or the
-// memory of the machine that executes it.
+// Builds an engine setup from a scenario. Fills in values that depend on the model, the policy, or
+// the memory of the executing machine.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace metronome {
 
-// How many blocks of `block_tokens` tokens the executor has memory for.
+// The number of blocks of `block_tokens` tokens that fit the executor's memory.
 using KvCapacityFn = std::function<std::int64_t(std::int64_t block_tokens)>;
 
-// What `auto` stands for resolved: the shape that the policy's engine has.
+// Resolves `auto` to the step shape of the policy's engine.
 StepShape resolved_step_shape(const Scenario& scenario);
 
-// Throws UnplacedConfigError when the scenario asks for more than model or memory allow.
+// Throws UnplacedConfigError when the scenario exceeds the model's or the memory's limits.
 EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model,
                               const KvCapacityFn& kv_capacity);
 

@@ -1,4 +1,4 @@
-// From a scenario file to validated variants: overrides, merging, reading.
+// Turns a scenario file into validated variants: overrides, merging, reading.
 #include "core/scenario/scenario.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr std::string_view kVariantPrefix = "variants.";
 
 std::string variant_path(std::size_t position) { return "variants." + std::to_string(position); }
 
-// The top-level keys of a scenario, those of the file alone excepted.
+// The top-level keys of a scenario, without those of the file alone.
 std::vector<std::string> section_keys() {
   std::vector<std::string> keys;
   for (const DocumentedKey& key : documented_scenario_keys()) {
@@ -40,8 +40,8 @@ void require_mapping(const ConfigNode& root) {
 
 // ---- overrides ----
 
-// The variant that a key "variants.NAME.rest" addresses: its position and the length of
-// "variants.NAME.". Names may hold dots, so the longest name that fits wins.
+// The variant that a key "variants.NAME.rest" addresses, and the length of "variants.NAME.". Names
+// may contain dots, so the longest matching name wins.
 struct VariantMatch {
   ConfigNode* node = nullptr;
   std::size_t prefix_length = 0;
@@ -99,7 +99,7 @@ void apply_override(ConfigNode& root, const std::string& assignment) {
   assign_value(root, key, value, key);
 }
 
-// Short forms do not merge key by key, and cannot be assigned into.
+// Expands short forms, which cannot be merged key by key or assigned into.
 void expand_shorthands(ConfigNode& root) {
   if (ConfigNode* workload = root.find("workload")) expand_trace_shorthand(*workload);
   if (ConfigNode* variants = root.find("variants")) {
@@ -112,7 +112,7 @@ void expand_shorthands(ConfigNode& root) {
 
 // ---- variants ----
 
-// Mistakes in single keys of what is merged later are found where their path in the file is known.
+// Checks single keys before merging, while their path in the file is known.
 void check_single_keys(const ConfigNode& overlay, const std::string& path, ConfigReader& reader) {
   refuse_unknown_policy_keys(overlay, path + ".");
   Scenario unused;
@@ -135,7 +135,7 @@ std::string read_variant_name(const ConfigNode& variant, const std::string& path
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '-';
   });
-  // The dots alone would name a folder other than the variant's.
+  // Dots alone would name a different folder.
   if (name.empty() || !is_word || name == "." || name == "..") {
     fail_config(given->where, key, given->describe() + " is no variant name" + kAllowed);
   }
@@ -183,7 +183,7 @@ std::vector<std::string> read_variant_names(const ConfigNode& variants) {
 
 // ---- reading ----
 
-// Refuses unknown top-level keys, with the keys of a whole file as the allowed ones.
+// Reads the description. Rejects unknown top-level keys; allowed are the keys of a whole file.
 std::string read_description(const ConfigNode& root) {
   std::string description;
   ConfigReader reader(root, "");
@@ -196,7 +196,7 @@ std::string read_description(const ConfigNode& root) {
   return description;
 }
 
-// A name of a catalogue, or a path relative to the scenario's folder.
+// Resolves a catalogue name, or a path relative to the scenario's folder.
 std::string resolve_name_or_path(const std::string& name, const SourceLocation& where,
                                  const std::string& base_dir) {
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
@@ -204,7 +204,7 @@ std::string resolve_name_or_path(const std::string& name, const SourceLocation& 
   return (fs::path(base_dir) / name).lexically_normal().string();
 }
 
-// Fills in what a scenario leaves to its policy, so that the resolved config shows it.
+// Fills in values that depend on the policy, so that the resolved config shows them.
 void resolve_policy_defaults(Scenario& scenario) {
   const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "reading refuses unknown policies");
@@ -244,7 +244,7 @@ Scenario read_scenario(const ConfigNode& source, const std::string& base_dir) {
   return scenario;
 }
 
-// A value (not a section that was made to hold it) comes from `file`.
+// Whether a value (not a section made to hold it) comes from `file`.
 bool holds_location(const ConfigNode& node, const std::string& file) {
   const auto holds = [&file](const ConfigNode& child) { return holds_location(child, file); };
   return (node.entries.empty() && node.where.file != nullptr && *node.where.file == file) ||
@@ -253,7 +253,7 @@ bool holds_location(const ConfigNode& node, const std::string& file) {
                      [&holds](const ConfigNode::Entry& entry) { return holds(entry.value); });
 }
 
-// An override that changes nothing is a mistake better heard of.
+// Rejects an override without effect, which is probably a mistake.
 void refuse_idle_overrides(const std::vector<ConfigNode>& merged,
                            const std::vector<std::string>& assignments) {
   for (const std::string& assignment : assignments) {
@@ -291,7 +291,7 @@ void override_seed(ScenarioFile& file, std::uint64_t seed) {
   for (Scenario& scenario : file.variants) scenario.seed = seed;
 }
 
-// Merges what the file has for this backend, and takes the section away: it has done its work.
+// Merges the file's keys for this backend and removes the `backends` section.
 void merge_backend(ConfigNode& root, std::string_view backend) {
   const ConfigNode* given = root.find("backends");
   if (given == nullptr) return;

@@ -1,4 +1,4 @@
-// A scenario: everything a run depends on. YAML in, validated structs out.
+// A scenario: everything a run depends on. Parses YAML into validated structs.
 #pragma once
 
 #include <cstdint>
@@ -22,48 +22,48 @@ enum class Batching : std::uint8_t { Ragged, Padded };
 enum class StepNoise : std::uint8_t { None, Calibrated };
 
 struct CostModelConfig {
-  // A file that `metronome calibrate` wrote, or the name of one that comes with the program; empty:
-  // the roofline of the hardware.
+  // A file written by `metronome calibrate`, or the name of a built-in one; empty: the roofline of
+  // the hardware.
   std::string file;
   Batching batching = Batching::Ragged;
   bool gather_kv = false;  // KV is copied out of its blocks before attention
   std::int32_t tensor_parallel_size = 1;
-  std::optional<double> host_gap_us;    // overrides the file's and the hardware's
+  std::optional<double> host_gap_us;    // overrides the values of file and hardware
   double cold_start_ms = 0;             // host time of the engine's first launch
-  StepNoise noise = StepNoise::None;    // drawn as the file's steps scattered
-  std::int32_t noise_seeds = 8;         // draws that a run's figures are given a band over; 1: none
+  StepNoise noise = StepNoise::None;    // scatter of step times as measured in the file
+  std::int32_t noise_seeds = 8;         // noise draws for the bands of a run's figures; 1: none
   double gpu_memory_utilization = 0.9;  // share of device memory for weights and KV
-  // Passes up to that many tokens run as captured CUDA graphs, padded to a captured size, where the
-  // cost model is a file that knows of it; absent: vLLM's min(2 max_num_seqs, 512).
+  // Passes up to this many tokens run as captured CUDA graphs, padded to a captured size. The cost
+  // model file must support it. Absent: vLLM's min(2 max_num_seqs, 512).
   std::optional<std::int64_t> max_graph_tokens;
 };
 
-// Where the weights come from that a backend computes with.
+// The source of the weights of a computing backend.
 enum class Weights : std::uint8_t {
-  Auto,    // the files of the model folder; drawn where `model` names a shape only
+  Auto,    // the model folder's files; random if `model` names only a shape
   Random,  // drawn from the seed
 };
 
-// How a backend that computes chooses tokens: core/engine/sampling.h. The simulator's have no
+// How a computing backend samples tokens: core/engine/sampling.h. The simulator's tokens have no
 // content.
 struct SamplingConfig {
   double temperature = 0;
   std::int32_t top_k = 0;
   double top_p = 1;
   double min_p = 0;
-  std::optional<std::int64_t> seed;  // null = the scenario's; each request has its own from it
+  std::optional<std::int64_t> seed;  // null = the scenario's; each request's seed derives from it
   std::vector<std::int64_t> stop_token_ids;
-  // Outputs are as long as the workload says, so that a measured run compares with a simulated one.
+  // Outputs have the workload's lengths, so that measured and simulated runs are comparable.
   bool ignore_eos = true;
-  std::optional<std::int64_t> logprobs;  // likeliest tokens to write beside the sampled one
+  std::optional<std::int64_t> logprobs;  // likeliest tokens to write for each token
 };
 
 struct ResultsConfig {
   bool steps = true;     // write steps.jsonl
   bool requests = true;  // write requests.jsonl
   bool trace = true;     // write trace.json
-  bool outputs = false;  // write outputs.jsonl, where the backend computes tokens
-  bool report = true;    // show the run in report.html, beside summary.json
+  bool outputs = false;  // write outputs.jsonl, if the backend computes tokens
+  bool report = true;    // show the run in report.html, next to summary.json
 };
 
 struct Scenario {
@@ -77,77 +77,76 @@ struct Scenario {
   SchedulerConfig scheduler;
   CostModelConfig cost_model;
   SamplingConfig sampling;
-  BackendSections backends;  // `cpu`, `cuda`: what backends have registered
+  BackendSections backends;  // `cpu`, `cuda`: sections that backends registered
   WorkloadConfig workload;
   SloConfig slo;
   ResultsConfig results;
 
-  // The tree it was read from, variants merged; null for a scenario put together by hand.
+  // The tree it was parsed from, with variants merged; null for a scenario built in code.
   std::shared_ptr<const ConfigNode> source;
-  // Where a key ("engine.max_num_seqs") was given, or the section or file that it is missing from.
+  // Location of a key ("engine.max_num_seqs"), or of the section or file that lacks it.
   SourceLocation location_of(std::string_view key) const;
 
-  // The resolved config as JSON: every key that applies, defaults included, two-space indent. Keys
-  // that a choice (policy, KV backend, arrival process, ...) has no use for are left out. JSON is
-  // YAML: saved in the current folder, to which paths are relative, it is a scenario that resolves
-  // to itself.
+  // The resolved config as JSON: every key that applies, defaults included, two-space indent. It
+  // omits keys that a choice (policy, KV backend, arrival process, ...) does not use. JSON is YAML.
+  // Saved in the current folder, to which paths are relative, it is a scenario that resolves to
+  // itself.
   std::string to_json() const;
 
-  // Says where step times come from, so that it can be simulated.
+  // Whether it names a source of step times, so that it can be simulated.
   bool names_step_times() const { return !hardware.empty() || !cost_model.file.empty(); }
 };
 
-// Keys, ranges and meaning of each section. Shown an unknown policy, they break an invariant.
+// Keys, ranges and meaning of each section. An unknown policy breaks an invariant.
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config);
 void visit_fields(FieldVisitor& visitor, SamplingConfig& config);
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config);
 void visit_fields(FieldVisitor& visitor, Scenario& scenario);
 
-// Every key a scenario file may hold, in the order of the documentation. `description`, `backends`
-// and `variants` belong to the file, not to a Scenario, and have no example.
+// Every key of a scenario file, in the order of the documentation. `description`, `backends` and
+// `variants` belong to the file, not to a Scenario, and have no example.
 std::vector<DocumentedKey> documented_scenario_keys();
 
-// Throws ConfigError for what no single field can tell: a missing required key, keys that
-// contradict each other, keys the chosen policy or backend has no use for; not for the workload,
-// which read_workload_config() checks. `source` is the tree the scenario was read from: it says
-// which keys were given, and where.
+// Checks rules that span several fields. Throws ConfigError for a missing required key,
+// contradicting keys, and keys that the chosen policy or backend does not use.
+// read_workload_config() checks the workload instead. `source` is the tree the scenario was parsed
+// from; it says which keys were given, and where.
 void validate_scenario(const Scenario& scenario, const ConfigNode& source);
 
-// A scenario file after overrides: one entry per variant (one named after the file if it has
-// none). A relative model path (a name with a '/' or ending in .json) or trace path is relative to
-// the scenario file's folder; one that `--set` gave, to the current folder, where shells complete
-// paths.
+// A scenario file after overrides: one entry per variant (one named after the file if it has none).
+// A relative model path (a name with a '/' or ending in .json) or trace path is relative to the
+// scenario file's folder. A path from `--set` is relative to the current folder, where shells
+// complete paths.
 struct ScenarioFile {
   std::string path;
   std::string name;  // the file's stem
   std::string description;
   bool has_variants = false;
   std::vector<Scenario> variants;
-  ConfigNode sweep;  // what `metronome sweep` varies, as it stands in the file; Null: nothing
+  ConfigNode sweep;  // input of `metronome sweep`, as in the file; Null: none
 };
 
-// A variant's name becomes a folder's: at most this long, and with no ending of a result file.
+// A variant's name becomes a folder name: at most this long, without an ending of a result file.
 constexpr std::size_t kMaxVariantNameLength = 64;
 
-// What `backends` may name, and --backend.
+// Allowed names in `backends` and --backend.
 constexpr std::string_view kBackendNames[] = {"sim", "cpu", "cuda"};
 
-// Reads, merges the keys under `backends.BACKEND` into the base, applies `--set` assignments (to
-// the base, before variants; a prefix `variants.NAME.` addresses one variant), merges variants,
-// validates. `seed` overrides every `seed` key. Throws ConfigError at the first mistake.
+// Reads the file and merges the keys under `backends.BACKEND` into the base. Applies `--set`
+// assignments to the base; a prefix `variants.NAME.` addresses one variant. Then merges variants
+// and validates. `seed` overrides every `seed` key. Throws ConfigError at the first mistake.
 //
-// A variant (or --set) that names another policy, KV backend, arrival process, length
-// distribution, kind of prefix or trace format drops inherited keys which that choice has no use
-// for; the same key given next to it is an error. Naming a trace is such a choice too: it drops
-// the inherited description of drawn requests, arrivals included; `trace: null` drops the inherited
-// trace. The file's own base has to be right by itself: a key of no use to a choice made beside it
-// is an error there even if every variant drops it. Another error is a --set whose value every
-// variant overrides or drops: it would change nothing.
+// A variant (or --set) may choose another policy, KV backend, arrival process, length distribution,
+// kind of prefix or trace format. Then it drops inherited keys that the choice does not use; the
+// same key given with the choice is an error. Choosing a trace drops the inherited description of
+// drawn requests, including arrivals. `trace: null` drops the inherited trace. The file's base must
+// be valid by itself: an unused key is an error there even if every variant drops it. A --set value
+// that every variant overrides or drops is an error too, because it would have no effect.
 ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
                            std::optional<std::uint64_t> seed,
                            std::string_view backend = kBackendNames[0]);
 
-// The same from a text, which complaints call `path`. Relative paths are the current folder's.
+// The same from a text; error messages call it `path`. Relative paths are the current folder's.
 ScenarioFile parse_scenario(std::string_view text, const std::string& path,
                             const std::vector<std::string>& assignments);
 

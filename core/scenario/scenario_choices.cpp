@@ -1,4 +1,4 @@
-// The choices of a scenario, and which keys each of their values has no use for.
+// The choices of a scenario, and the keys that each of their values does not use.
 #include <algorithm>
 
 #include "core/scenario/scenario_keys.h"
@@ -6,7 +6,7 @@
 namespace metronome {
 namespace {
 
-// Keys of `scheduler` that some policy reads, each once. The others belong to all policies.
+// Keys of `scheduler` that some policy reads, each once. All other keys apply to every policy.
 std::vector<std::string_view> all_policy_keys() {
   std::vector<std::string_view> keys;
   for (const PolicyInfo& policy : all_policies()) {
@@ -36,7 +36,7 @@ std::vector<std::string_view> keys_of(const PolicyInfo& policy) {
   return keys;
 }
 
-// Where options stand that engines give to their scheduler, and we elsewhere.
+// Options that engines give to their scheduler, and their keys in other sections here.
 struct Elsewhere {
   std::string_view option;
   std::string_view place;
@@ -62,7 +62,7 @@ constexpr Elsewhere kElsewhere[] = {
     {"mem_fraction_static", "cost_model.gpu_memory_utilization"},
 };
 
-// What to say of a key that no policy reads.
+// The error message for a key that no policy reads.
 std::string unknown_policy_key(const PolicyInfo& policy, std::string_view key) {
   const std::vector<std::string_view> allowed = keys_of(policy);
   for (const Elsewhere& elsewhere : kElsewhere) {
@@ -136,7 +136,7 @@ void refuse_unknown_policy_keys(const ConfigNode& source, const std::string& pat
   const ConfigNode* chosen = section->find("policy");
   const PolicyInfo* policy =
       find_policy(chosen == nullptr ? SchedulerConfig().policy : chosen->scalar);
-  if (policy == nullptr) return;  // reading will say so
+  if (policy == nullptr) return;  // reading reports it later
   std::vector<std::string_view> known = all_policy_keys();
   known.push_back("policy");
   for (const ConfigNode::Entry& entry : section->entries) {

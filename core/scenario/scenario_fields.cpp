@@ -1,4 +1,4 @@
-// The keys of a scenario: names, ranges and meaning, each said once.
+// The keys of a scenario: names, ranges and meaning.
 #include <algorithm>
 #include <limits>
 

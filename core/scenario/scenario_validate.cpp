@@ -1,4 +1,4 @@
-// What no single field of a scenario can tell.
+// Checks rules that span several fields of a scenario.
 #include "core/base/error.h"
 #include "core/engine/policies/registry.h"
 #include "core/scenario/scenario.h"
@@ -7,7 +7,7 @@
 namespace metronome {
 namespace {
 
-// Complains about a key: where it stands, or else where its section or the document begins.
+// Reports an error at a key's location, or else at its section or the document.
 [[noreturn]] void fail_at(const ConfigNode& source, const std::string& key,
                           const std::string& message) {
   const ConfigNode* node = source.find_path(key);
@@ -23,7 +23,7 @@ void require_key(const ConfigNode& source, const std::string& key, const std::st
   if (value.empty()) fail_at(source, key, "must not be empty; allowed: " + allowed);
 }
 
-// The workload, which is read later, checks itself.
+// Excludes the workload, which is read later and checks itself.
 void check_choices(const Scenario& scenario, const ConfigNode& source) {
   Scenario shown = scenario;
   const ConfigNode chosen =
@@ -86,7 +86,7 @@ void check_token_budget(const Scenario& scenario, const ConfigNode& source,
               std::to_string(budget) + reason + "; allowed: at most " + std::to_string(budget));
 }
 
-// Sarathi's chunk holds the decodes too, and what they leave must not be less than nothing.
+// Sarathi's chunk includes the decodes, and the rest must not be negative.
 void check_sarathi_chunks(const Scenario& scenario, const ConfigNode& source,
                           const PolicyInfo& policy) {
   if (policy.name != "sarathi") return;
@@ -116,7 +116,7 @@ void check_sarathi_chunks(const Scenario& scenario, const ConfigNode& source,
               std::to_string(config.low_chunk_size) + "; allowed: at least as much");
 }
 
-// TensorRT-LLM's chunks end where KV blocks do.
+// TensorRT-LLM's chunks end at KV block boundaries.
 void check_chunk_unit(const Scenario& scenario, const ConfigNode& source,
                       const PolicyInfo& policy) {
   if (!reads_key(policy, "chunk_unit_size")) return;

@@ -24,7 +24,7 @@ bool begins_with_word(std::string_view text) {
   return !text.empty() && is_word_character(read_utf8(text).code_point);
 }
 
-// Where the white space at the end of a text begins.
+// The offset of the white space at the end of a text.
 std::size_t end_without_space(std::string_view text) {
   while (!text.empty()) {
     const Utf8Char last = last_character(text);
@@ -93,7 +93,7 @@ std::int32_t AddedTokenFinder::longest(std::string_view text) const {
 
 void AddedTokenFinder::split(std::string_view text, std::vector<AddedSpan>& spans) const {
   spans.clear();
-  std::size_t done = 0;  // so far spans reach
+  std::size_t done = 0;  // end of the last span
   for (std::size_t at = 0; at < text.size();) {
     const std::int32_t found = longest(text.substr(at));
     if (found == kNone) {

@@ -1,4 +1,4 @@
-// Tokens that are looked for in a text before anything else is done with it.
+// Finds added tokens in a text, before any other processing.
 #pragma once
 
 #include <array>
@@ -19,38 +19,39 @@ struct AddedToken {
   TokenId id{};
   std::string content;
   bool is_special = false;
-  bool is_normalized = false;   // looked for in the normalised text, by its normalised content
-  bool is_single_word = false;  // only where no word character touches it
-  bool strips_left = false;     // takes the white space before it
-  bool strips_right = false;    // and behind it
+  bool is_normalized = false;   // matched in the normalised text, by its normalised content
+  bool is_single_word = false;  // only if no adjacent character is a word character
+  bool strips_left = false;     // includes the white space before it
+  bool strips_right = false;    // includes the white space after it
 };
 
-// A half-open range of bytes: an added token, or the text between two.
+// A half-open byte range: an added token, or the text between two.
 struct AddedSpan {
   std::size_t begin = 0;
   std::size_t end = 0;
   std::optional<TokenId> id;
 };
 
-// Finds added tokens as `tokenizers` does: the leftmost, of those the longest, then on behind it.
+// Finds added tokens as `tokenizers` does: the leftmost, then the longest of those, then after it.
 class AddedTokenFinder {
  public:
-  // By the text to look for. An empty one is never found; of equal ones the first is.
+  // Each token comes with the text to look for. An empty text is never found. The first of equal
+  // texts wins.
   explicit AddedTokenFinder(std::vector<std::pair<std::string, AddedToken>> tokens = {});
 
-  // Replaces `spans`. Together they are all of `text` (UTF-8). A token in white space that the one
-  // before it has taken is found all the same.
+  // Replaces `spans`, which together cover all of `text` (UTF-8). A token is found even within
+  // white space that the previous token included.
   void split(std::string_view text, std::vector<AddedSpan>& spans) const;
 
  private:
   static constexpr std::int32_t kNone = -1;
   struct Node {
-    std::int32_t token = kNone;  // that ends here
+    std::int32_t token = kNone;  // the token that ends here
     std::vector<std::pair<char, std::int32_t>> children;
   };
 
   std::int32_t child_of(std::int32_t node, char c) const;
-  // The longest at the front of `text`, or kNone.
+  // The longest token at the start of `text`, or kNone.
   std::int32_t longest(std::string_view text) const;
 
   std::vector<std::pair<std::string, AddedToken>> tokens_;

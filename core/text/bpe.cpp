@@ -9,7 +9,7 @@
 namespace metronome {
 namespace {
 
-// Up to so many symbols looking at all pairs for the next merge beats a heap.
+// Up to this many symbols, a scan of all pairs is faster than a heap.
 constexpr std::size_t kMaxFew = 40;
 
 std::size_t index_of(TokenId id) { return static_cast<std::size_t>(value(id)); }
@@ -69,7 +69,7 @@ void Bpe::add_symbols(std::string_view word, std::vector<TokenId>& ids) const {
     }
     const auto has_token = [&](char c) { return (*tables_.byte_tokens)[byte_of(c)].has_value(); };
     if (tables_.byte_tokens && std::all_of(symbol.begin(), symbol.end(), has_token)) {
-      // An unknown token that is due comes behind these, as in `tokenizers`.
+      // A pending unknown token comes after these, as in `tokenizers`.
       for (const char c : symbol) ids.push_back(*(*tables_.byte_tokens)[byte_of(c)]);
       continue;
     }
@@ -88,7 +88,7 @@ void Bpe::merge(std::vector<TokenId>& ids, std::size_t first) const {
   }
 }
 
-// The pair of lowest rank, of equals the leftmost, merges until none does.
+// Repeatedly merges the pair of lowest rank (the leftmost of equals) until no pair merges.
 void Bpe::merge_few(std::vector<TokenId>& ids, std::size_t first) const {
   std::size_t num = ids.size() - first;
   TokenId* const symbols = ids.data() + first;
@@ -113,8 +113,8 @@ void Bpe::merge_few(std::vector<TokenId>& ids, std::size_t first) const {
   ids.resize(first + num);
 }
 
-// The same with a heap of candidates over a linked list. What a candidate was made of may have
-// merged since; then it no longer fits and is dropped.
+// The same with a heap of candidates over a linked list. The symbols of a candidate may have merged
+// since it was pushed; such a candidate is dropped.
 void Bpe::merge_many(std::vector<TokenId>& ids, std::size_t first) const {
   struct Symbol {
     TokenId id;

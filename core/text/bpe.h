@@ -1,4 +1,4 @@
-// Byte-pair encoding: a word's characters, merged in the order in which training merged them.
+// Byte-pair encoding: merges a word's characters in the order of training.
 #pragma once
 
 #include <array>
@@ -15,25 +15,25 @@
 namespace metronome {
 
 struct BpeTables {
-  TokenTable tokens;  // by the bytes they stand for in a word
+  TokenTable tokens;  // by their bytes in a word
   MergeTable merges;
-  // A word that is a token as a whole is that token, whatever merges would make of it.
+  // If the whole word is a token, it becomes that token, without merges.
   bool ignore_merges = false;
-  // Symbols are bytes, not characters.
+  // Symbols are bytes instead of characters.
   bool is_byte_level = false;
-  // For characters that are no token, <0x00> to <0xFF>. Empty: they become `unknown`.
+  // <0x00> to <0xFF>, for characters without a token. Empty: such characters become `unknown`.
   std::optional<std::array<std::optional<TokenId>, 256>> byte_tokens;
-  std::optional<TokenId> unknown;  // none: such characters are left out
-  bool fuse_unknown = false;       // one for neighbouring ones
+  std::optional<TokenId> unknown;  // empty: such characters are left out
+  bool fuse_unknown = false;       // one token for adjacent unknown characters
 };
 
 class Bpe {
  public:
   Bpe() = default;
-  // `words` are tokens that are worth looking for as whole words. They are in the tables.
+  // `words` are the tokens to look up as whole words. The tables contain them.
   Bpe(BpeTables tables, const std::vector<std::pair<std::string, TokenId>>& words);
 
-  // Appends the ids of a word, UTF-8. O(n log n) in its length.
+  // Appends the ids of a UTF-8 word in O(n log n) of its length.
   void encode(std::string_view word, std::vector<TokenId>& ids) const;
 
  private:
@@ -44,7 +44,7 @@ class Bpe {
 
   BpeTables tables_;
   std::array<std::optional<TokenId>, 256> bytes_;  // of a byte-level model
-  // By id: merging the token's own bytes gives the token, so that a word need only be looked up.
+  // By id: true if merging the token's own bytes gives the token. Such a word needs only a lookup.
   std::vector<bool> is_own_word_;
   bool looks_for_words_ = false;
 };

@@ -14,8 +14,8 @@ namespace {
 
 std::size_t index_of(TokenId id) { return static_cast<std::size_t>(value(id)); }
 
-// ByteLevel writes bytes as characters: printable ones of Latin-1 as themselves, the others in
-// order from U+0100 on.
+// The characters by which ByteLevel writes bytes: printable Latin-1 bytes as themselves, the others
+// in order from U+0100 on.
 class ByteAlphabet {
  public:
   ByteAlphabet() {
@@ -29,7 +29,7 @@ class ByteAlphabet {
     }
   }
 
-  // None when a character stands for no byte.
+  // nullopt when a character stands for no byte.
   std::optional<std::string> bytes_of(std::string_view content) const {
     std::string bytes;
     while (!content.empty()) {
@@ -60,7 +60,7 @@ int hex_digit(char c) {
   return -1;
 }
 
-// The byte of <0xNN>.
+// The byte of a <0xNN> token.
 std::optional<char> fallback_byte(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return std::nullopt;
   const int high = hex_digit(text[3]);
@@ -94,11 +94,11 @@ void apply(const TokenDecoderStep& step, std::string& text) {
   }
 }
 
-// What every token is, by id.
+// The properties of every token, by id.
 class TokenPieces {
  public:
   TokenPieces() = default;
-  // `tokens` is in order of ids, without gaps in order but with gaps in number.
+  // `tokens` is sorted by id; ids may be missing.
   TokenPieces(const std::vector<std::pair<TokenId, std::string>>& tokens,
               const TokenizerFile& file) {
     const std::size_t size = tokens.empty() ? 0 : index_of(tokens.back().first) + 1;
@@ -138,7 +138,7 @@ class TokenPieces {
   std::vector<TokenKind> kinds_;
 };
 
-// Fits the tokens of a file together.
+// Checks and combines the tokens of a file.
 class Builder {
  public:
   Builder(const TokenizerFile& file, const std::string& name)
@@ -189,7 +189,7 @@ class Builder {
     return tables;
   }
 
-  // The tokens of the vocabulary as words have them.
+  // The vocabulary's tokens, as the bytes they have in words.
   std::vector<std::pair<std::string, TokenId>> words() const {
     std::vector<std::pair<std::string, TokenId>> words;
     for (const auto& [id, token] : tokens_) {
@@ -198,7 +198,7 @@ class Builder {
     return words;
   }
 
-  // To be called once, behind bpe_tables.
+  // Call it once, after bpe_tables.
   void add_added_tokens() {
     auto next = static_cast<std::int32_t>(tokens_.size());
     for (std::size_t i = 0; i < file_.added_tokens.size(); ++i) {
@@ -209,7 +209,7 @@ class Builder {
         fail(place, "has another id than the same token before it", std::to_string(value(*known)));
       }
       if (known) continue;
-      // `tokenizers` numbers them itself, whatever the file says.
+      // `tokenizers` assigns these ids itself and ignores the file's.
       if (value(token.id) != next) {
         fail(place, "has not the next id behind the vocabulary", std::to_string(next));
       }
@@ -226,8 +226,8 @@ class Builder {
     }
   }
 
-  // Texts have the token in another form: `tokenizers` decodes what is looked for in the normalised
-  // text as it stands there.
+  // Changes the content by which a token is decoded. `tokenizers` decodes a token matched in the
+  // normalised text to its normalised content.
   void show_as(TokenId id, const std::string& content) {
     const auto found =
         std::lower_bound(tokens_.begin(), tokens_.end(), id,
@@ -249,7 +249,7 @@ class Builder {
                      [](const auto& a, const auto& b) { return a.first < b.first; });
   }
 
-  // None: no word of a byte-level model has it.
+  // nullopt if no word of a byte-level model contains it.
   std::optional<std::string> bytes_in_words(const std::string& token) const {
     if (!file_.is_byte_level) return token;
     return byte_alphabet().bytes_of(token);
@@ -336,7 +336,7 @@ class BpeTokenizer final : public Tokenizer {
  private:
   static std::vector<std::pair<std::string, TokenId>> no_words() { return {}; }
 
-  // A text between added tokens that are looked for as they are.
+  // Encodes a text between added tokens that are matched without normalisation.
   void encode_between(std::string_view text, Pieces& pieces, std::vector<TokenId>& ids) const {
     std::string buffer;
     if (!file_.normalizer.empty()) {
@@ -379,7 +379,7 @@ class BpeTokenizer final : public Tokenizer {
   TokenizerFile file_;  // without vocabulary and merges
   Bpe bpe_;
   TokenPieces pieces_;
-  TokenTable ids_;  // by the content of all tokens
+  TokenTable ids_;  // by content, for all tokens
   std::vector<bool> is_special_;
   AddedTokenFinder raw_finder_, normalized_finder_;
   ChatFamily family_ = ChatFamily::None;

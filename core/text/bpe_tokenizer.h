@@ -1,4 +1,4 @@
-// A tokenizer made of a tokenizer.json.
+// A tokenizer built from a tokenizer.json.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace metronome {
 
-// Throws ConfigError where ids, tokens and merges do not fit together; `name` is shown in messages.
+// Throws ConfigError if ids, tokens and merges are inconsistent. `name` is shown in messages.
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(TokenizerFile file, const std::string& name);
 
 }  // namespace metronome

@@ -11,7 +11,7 @@
 namespace metronome {
 namespace {
 
-// What Python's str.strip takes away: white space, and the separators U+001C to U+001F.
+// The characters that Python's str.strip removes: white space, and the separators U+001C to U+001F.
 bool is_trimmed(char32_t c) { return is_white_space(c) || (c >= 0x1c && c <= 0x1f); }
 
 std::string_view trimmed(std::string_view text) {
@@ -96,7 +96,7 @@ std::string render_llama3(std::span<const ChatMessage> messages, const ChatOptio
   return prompt;
 }
 
-// The answers behind this message belong to the question that is being answered.
+// The index of the last user question. The answers after it belong to the current question.
 std::size_t last_question(std::span<const ChatMessage> messages) {
   for (std::size_t i = messages.size(); i-- > 0;) {
     const std::string& content = messages[i].content;
@@ -161,7 +161,7 @@ std::string render_gemma3(std::span<const ChatMessage> messages, const ChatOptio
   if (messages.front().role == "system") {
     system = messages.front().content + "\n\n";
     messages = messages.subspan(1);
-    // The template would drop it without a word.
+    // The template would drop the system message silently.
     if (messages.empty()) {
       throw std::invalid_argument("a message of the user must follow the system message");
     }

@@ -26,7 +26,7 @@ void Detokenizer::finish(std::string& out) {
   num_to_strip_ = tokenizer_->decode_rule().num_stripped;
 }
 
-// Without `is_end`, the beginning of a character stays.
+// Without `is_end`, an incomplete character stays in held_.
 void Detokenizer::settle_held(bool is_end, std::string& out) {
   if (tokenizer_->decode_rule().has_byte_runs) {
     if (is_utf8(held_)) {

@@ -1,4 +1,4 @@
-// Token ids as text, while they come.
+// Converts token ids to text incrementally.
 #pragma once
 
 #include <string>
@@ -8,18 +8,18 @@
 
 namespace metronome {
 
-// What the calls append is together decode() of all ids, whatever they are. Each call appends whole
-// characters: what may still become something else is held back. That is the beginning of a
-// character, at most three bytes; with DecodeRule::has_byte_runs a whole run of byte tokens,
-// because its last byte says what its first one becomes.
+// The appended texts together are decode() of all ids. Each call appends whole characters and holds
+// back bytes whose text may still change. These are an incomplete character, at most three bytes.
+// With DecodeRule::has_byte_runs it is a whole run of byte tokens, because its last byte can change
+// the text of its first.
 class Detokenizer {
  public:
-  // The tokenizer must outlive it.
+  // The tokenizer must outlive this.
   Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
 
   // Appends to `out`.
   void push(TokenId id, std::string& out);
-  // What was held back. Then a new text may begin.
+  // Appends the held text. A new text may begin afterwards.
   void finish(std::string& out);
 
  private:

@@ -31,7 +31,7 @@ std::string error_text(int error) {
   return reinterpret_cast<const char*>(text.data());
 }
 
-// PCRE2 counts U+180E among spaces, which Unicode does no longer; so \s is spelt out.
+// PCRE2 counts U+180E as a space; current Unicode does not. So \s is replaced by a list.
 std::string with_unicode_spaces(std::string_view pattern) {
   constexpr std::string_view kSpaces =
       R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
@@ -86,7 +86,7 @@ SplitPattern SplitPattern::regex(std::string_view pattern) {
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
                     &place, context.get()));
   if (!result.compiled_->code) throw std::invalid_argument(error_text(error));
-  // Without machine code (no support, no memory) the interpreter finds the same.
+  // Without machine code (no support, no memory) the interpreter gives the same result.
   result.compiled_->has_machine_code =
       pcre2_jit_compile(result.compiled_->code.get(), PCRE2_JIT_COMPLETE) == 0;
   return result;
@@ -121,7 +121,7 @@ void SplitPattern::split_at_regex(std::string_view text, std::vector<SplitSpan>&
   METRONOME_CHECK(data != nullptr, "out of memory");
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   std::size_t end = 0;              // of the last match
-  std::optional<std::size_t> last;  // the same, once there was one
+  std::optional<std::size_t> last;  // the same; empty before the first match
   for (std::size_t from = 0; from <= text.size();) {
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
     if (compiled_->has_machine_code) {
@@ -136,7 +136,7 @@ void SplitPattern::split_at_regex(std::string_view text, std::vector<SplitSpan>&
     const PCRE2_SIZE* match = pcre2_get_ovector_pointer(data.get());
     const std::size_t begin = match[0];
     if (match[1] <= begin && last == begin) {
-      // Nothing, right behind the last match: not a second one. On by a character.
+      // An empty match right after the last match does not count. Advance by one character.
       from += from < text.size() ? read_utf8(text.substr(from)).num_bytes : 1;
       continue;
     }

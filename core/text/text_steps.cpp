@@ -23,12 +23,12 @@ std::string replaced(std::string_view text, const NormalizerStep& step) {
   return result;
 }
 
-// Joins spans as `behavior` says. Spans of `kept` are pieces.
+// Joins spans according to `behavior`. The spans in `kept` are the pieces.
 void join(const std::vector<SplitSpan>& spans, SplitBehavior behavior,
           std::vector<SplitSpan>& kept) {
   kept.clear();
   if (behavior == SplitBehavior::MergedWithNext) {
-    bool follows_match = false;  // seen from the end
+    bool follows_match = false;  // in the backward scan
     for (std::size_t i = spans.size(); i-- > 0;) {
       if (spans[i].is_match && !follows_match && !kept.empty()) {
         kept.back().begin = spans[i].begin;

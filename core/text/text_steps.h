@@ -1,4 +1,4 @@
-// What a tokenizer.json does to a text before its words are merged: normalizers and pre-tokenizers.
+// The steps of a tokenizer.json before words are merged: normalizers and pre-tokenizers.
 #pragma once
 
 #include <deque>
@@ -22,17 +22,17 @@ struct NormalizerStep {
 // The text after all steps. Prepend leaves an empty text empty.
 std::string normalized(std::string_view text, const std::vector<NormalizerStep>& steps);
 
-// What becomes of the matches of a Split (the names of `tokenizers`).
+// What a Split does with its matches (the names of `tokenizers`).
 enum class SplitBehavior { Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous };
 
 struct PreTokenizerStep {
-  std::optional<SplitPattern> pattern;  // none: nothing is split
+  std::optional<SplitPattern> pattern;  // empty: no split
   SplitBehavior behavior = SplitBehavior::Isolated;
-  bool is_inverted = false;        // what lies between matches counts as match
-  bool adds_prefix_space = false;  // ByteLevel: before each piece that does not begin with one
+  bool is_inverted = false;        // the text between matches counts as match
+  bool adds_prefix_space = false;  // ByteLevel: before each piece that does not begin with a space
 };
 
-// A text in pieces, none of them empty.
+// The pieces of a text, none of them empty.
 class Pieces {
  public:
   // Replaces the pieces by those of `text`, which must outlive them.

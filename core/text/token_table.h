@@ -1,4 +1,4 @@
-// Hash tables that only grow and are only looked up: nothing depends on their order.
+// Hash tables for insertion and lookup only; nothing depends on their order.
 #pragma once
 
 #include <bit>
@@ -16,14 +16,14 @@
 
 namespace metronome {
 
-// Ids by the bytes of their token. All bytes lie in one string.
+// Ids by token bytes. One string holds all bytes.
 class TokenTable {
  public:
-  // Room for `num_tokens`.
+  // Reserves room for `num_tokens`.
   explicit TokenTable(std::size_t num_tokens = 0)
       : slots_(std::bit_ceil(2 * num_tokens + 2)), mask_(slots_.size() - 1) {}
 
-  // False when the token is there already. At most as many as there is room for.
+  // Returns false when the token exists already. Do not add more than the reserved number.
   bool add(std::string_view token, TokenId id) {
     Slot* slot = &slots_[hash(token) & mask_];
     while (slot->is_used) {
@@ -74,9 +74,9 @@ class TokenTable {
   std::size_t max_bytes_ = 0;
 };
 
-// What two neighbouring tokens merge to.
+// The merge of two adjacent tokens.
 struct Merged {
-  std::uint32_t rank = UINT32_MAX;  // the lower, the earlier; UINT32_MAX: they do not merge
+  std::uint32_t rank = UINT32_MAX;  // lower ranks merge first; UINT32_MAX: no merge
   TokenId id{};
 };
 
@@ -85,7 +85,7 @@ class MergeTable {
   explicit MergeTable(std::size_t num_merges = 0)
       : slots_(std::bit_ceil(2 * num_merges + 2)), mask_(slots_.size() - 1) {}
 
-  // The last merge of a pair counts. At most as many as there is room for.
+  // A later merge of the same pair wins. Do not set more than the reserved number.
   void set(TokenId left, TokenId right, Merged merged) {
     Slot& slot = slots_[index_of(key_of(left, right))];
     slot.key = key_of(left, right);
@@ -107,7 +107,7 @@ class MergeTable {
     return static_cast<std::uint64_t>(value(left)) << 32 | static_cast<std::uint32_t>(value(right));
   }
 
-  // Of the pair, or of the free slot where it belongs.
+  // The slot of the pair, or the free slot for it.
   std::size_t index_of(std::uint64_t key) const {
     std::size_t i = mix64(key) & mask_;
     while (slots_[i].key != key && slots_[i].key != kNoKey) i = (i + 1) & mask_;

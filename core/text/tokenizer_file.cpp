@@ -12,7 +12,7 @@
 namespace metronome {
 namespace {
 
-// GPT-2's pattern, which ByteLevel splits by unless told otherwise.
+// GPT-2's pattern, ByteLevel's default.
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -191,13 +191,13 @@ void read_post_processor(const JsonPlace& place, TokenizerFile& file) {
                 [&](const JsonPlace& part) { read_post_processor(part, file); });
   } else if (type == "TemplateProcessing") {
     read_template(place, file);
-  } else if (type != "ByteLevel") {  // which changes offsets only
+  } else if (type != "ByteLevel") {  // ByteLevel changes offsets only
     refuse_type(place, "null, ByteLevel, TemplateProcessing, Sequence");
   }
 }
 
-// Reads decoders one after another. What is done to each token comes first, then the bytes of byte
-// fallback, then what is done to the text as a whole.
+// Reads decoders in order: first steps on each token, then byte fallback, then steps on the whole
+// text.
 class DecoderReader {
  public:
   explicit DecoderReader(TokenizerFile& file) : file_(file) {}

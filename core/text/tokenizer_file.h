@@ -1,4 +1,4 @@
-// A tokenizer.json, read and checked, before a tokenizer is made of it.
+// A parsed and checked tokenizer.json, the input of a tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace metronome {
 
-// One step of a decoder that acts on each token by itself, before tokens are joined.
+// A decoder step that acts on each token separately, before tokens are joined.
 struct TokenDecoderStep {
   std::string pattern;  // Replace: every occurrence becomes `content`
   std::string content;
-  // Strip (no pattern): so many of `content` at the ends.
+  // Strip (no pattern): removes up to this many of `content` at the start and at the end.
   std::int64_t num_first = 0;
   std::int64_t num_last = 0;
 };
@@ -34,9 +34,9 @@ struct TokenizerFile {
   std::vector<AddedToken> added_tokens;
   std::vector<NormalizerStep> normalizer;
   std::vector<PreTokenizerStep> pre_tokenizer;
-  bool is_byte_level = false;  // words are mapped to ByteLevel's alphabet
+  bool is_byte_level = false;  // words use ByteLevel's alphabet
 
-  // What the post-processor puts around a text.
+  // The tokens that the post-processor puts before and after a text.
   std::vector<TokenId> prefix, suffix;
 
   bool decodes_byte_level = false;
@@ -44,7 +44,7 @@ struct TokenizerFile {
   DecodeRule decode_rule;
 };
 
-// Throws ConfigError; `name` is shown in messages. That ids and merges fit together is not checked.
+// Throws ConfigError; `name` is shown in messages. Does not check that ids and merges match.
 TokenizerFile parse_tokenizer_file(std::string_view json, const std::string& name);
 
 }  // namespace metronome

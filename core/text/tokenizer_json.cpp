@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kMaxDepth = 32;
 constexpr const char* kMergesAllowed = "; allowed: \"left right\", or [\"left\", \"right\"]";
 
-// Builds the tree, but for vocabulary and merges.
+// Builds the JSON tree without vocabulary and merges.
 class Reader final : public JsonEvents {
  public:
   Reader(const std::string& name, TokenizerJson& result) : name_(name), result_(result) {}
@@ -96,7 +96,7 @@ class Reader final : public JsonEvents {
 
   bool is_in_model() const { return open_.size() == 2 && is_model_; }
 
-  // Puts a value where the file has it; returns where it is.
+  // Adds a value at the current position of the tree and returns the stored value.
   Json& put(Json value) {
     if (open_.empty()) {
       result_.rest = std::move(value);
@@ -120,7 +120,7 @@ class Reader final : public JsonEvents {
   }
 
   void open(Json value) {
-    if (part_ != Part::None) add(nullptr);  // refuses
+    if (part_ != Part::None) add(nullptr);  // throws
     if (open_.size() == kMaxDepth) {
       fail("is nested too deeply; allowed: " + std::to_string(kMaxDepth) + " levels");
     }
@@ -129,12 +129,12 @@ class Reader final : public JsonEvents {
   }
 
   void add_id(std::int64_t id) {
-    if (id < 0 || id >= kMaxVocabSize) return add(nullptr);  // refuses
+    if (id < 0 || id >= kMaxVocabSize) return add(nullptr);  // throws
     result_.vocab.emplace_back(key_, static_cast<std::int32_t>(id));
   }
 
   void add_merge(std::string_view merge) {
-    // Files of GPT-2's time begin with the version of their format.
+    // Files from the time of GPT-2 begin with a format version.
     if (merge.starts_with("#version")) return;
     const std::size_t space = merge.find(' ');
     if (space == merge.npos || merge.find(' ', space + 1) != merge.npos) {
@@ -145,7 +145,7 @@ class Reader final : public JsonEvents {
 
   const std::string& name_;
   TokenizerJson& result_;
-  // Containers that are open. A container grows only while it is the last, so none of them moves.
+  // Open containers. Only the last one grows, so none of them moves.
   std::vector<Json*> open_;
   std::string key_;
   bool is_model_ = false;  // the open container below the outermost is `model`
@@ -156,7 +156,7 @@ class Reader final : public JsonEvents {
 }  // namespace
 
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& name) {
-  // The parser takes a NUL byte for the end of its input.
+  // The parser treats a NUL byte as the end of its input.
   if (const std::size_t nul = text.find('\0'); nul != text.npos) {
     throw ConfigError(name + ": is not JSON, byte " + std::to_string(nul) +
                       " is NUL; allowed: a tokenizer.json");

@@ -1,5 +1,5 @@
-// The JSON of a tokenizer.json. Vocabulary and merges are most of a file of tens of megabytes and
-// are taken out while it is parsed; what is left is a small tree.
+// Parses a tokenizer.json. Vocabulary and merges are most of a file of tens of megabytes. The
+// parser extracts them, so the remaining tree is small.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace metronome {
 
-// Ids are below this. Published vocabularies have a quarter of a million.
+// All ids are below this. Published vocabularies have a quarter of a million entries.
 constexpr std::int64_t kMaxVocabSize = 2'000'000;
 
 struct TokenizerJson {
@@ -23,11 +23,12 @@ struct TokenizerJson {
   std::vector<std::pair<std::string, std::string>> merges;
 };
 
-// Throws ConfigError: no JSON, a key twice, nesting too deep, a vocabulary or merges of another
-// form. An entry of the vocabulary may still be there twice. `name` is shown in messages.
+// Throws ConfigError for invalid JSON, a duplicate key, too deep nesting, and a vocabulary or
+// merges of another form. The vocabulary may still contain an entry twice. `name` is shown in
+// messages.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& name);
 
-// A text from the file as messages show it: printable, and not too long.
+// A text from the file for messages: printable and shortened.
 std::string shown(std::string_view text);
 
 }  // namespace metronome

@@ -11,9 +11,9 @@
 namespace metronome {
 namespace {
 
-// What a first byte asks for (Unicode Standard, table 3-7).
+// The sequence that a first byte starts (Unicode Standard, table 3-7).
 struct Lead {
-  std::size_t num_bytes = 0;  // 0: no character begins like this
+  std::size_t num_bytes = 0;  // 0: invalid first byte
   unsigned min_second = 0x80;
   unsigned max_second = 0xbf;
   unsigned bits = 0;  // of the code point
@@ -117,7 +117,7 @@ bool is_word_character(char32_t c) {
 }
 
 std::string to_nfc(std::string_view text) {
-  // Nothing below U+0300, whose first byte is 0xcc, changes.
+  // Characters below U+0300, whose first byte is 0xcc, do not change.
   if (std::none_of(text.begin(), text.end(),
                    [](char c) { return static_cast<unsigned char>(c) >= 0xcc; })) {
     return std::string(text);
@@ -126,7 +126,7 @@ std::string to_nfc(std::string_view text) {
   const auto order_of = [](utf8proc_int32_t c) {
     return utf8proc_get_property(c)->combining_class;
   };
-  // Not utf8proc_map: it puts marks in order in a time that is quadratic in how many there are.
+  // Not utf8proc_map, which sorts marks in quadratic time.
   std::vector<utf8proc_int32_t> characters;
   characters.reserve(text.size());
   while (!text.empty()) {

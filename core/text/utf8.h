@@ -1,4 +1,4 @@
-// UTF-8 read one character at a time, with malformed bytes replaced as everybody does.
+// Reads UTF-8 one character at a time and replaces malformed bytes in the standard way.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace metronome {
 
-// What stands for malformed bytes: U+FFFD.
+// The replacement for malformed bytes: U+FFFD.
 constexpr std::string_view kReplacementCharacter = "\xef\xbf\xbd";
 
-// The character at the front of a text. Malformed bytes count as one character per maximal subpart
-// (Unicode Standard, section 3.9, "U+FFFD Substitution of Maximal Subparts"; so do Python's
-// errors="replace" and the WHATWG decoder).
+// The first character of a text. Malformed bytes count as one character per maximal subpart
+// (Unicode Standard, section 3.9, "U+FFFD Substitution of Maximal Subparts"). Python's
+// errors="replace" and the WHATWG decoder do the same.
 struct Utf8Char {
   char32_t code_point = 0xfffd;
   std::size_t num_bytes = 1;
@@ -27,13 +27,13 @@ void append_utf8(char32_t code_point, std::string& out);
 
 bool is_utf8(std::string_view text);
 
-// Appends `bytes` with U+FFFD for what is malformed.
+// Appends `bytes`, with U+FFFD for malformed parts.
 void append_replaced(std::string_view bytes, std::string& out);
 
 // Unicode's property White_Space.
 bool is_white_space(char32_t code_point);
 
-// What \w stands for in Unicode's regular expressions (UTS #18, annex C): letters, marks, decimal
+// Whether \w matches in Unicode's regular expressions (UTS #18, annex C): letters, marks, decimal
 // digits, connectors.
 bool is_word_character(char32_t code_point);
 

@@ -9,7 +9,7 @@ namespace metronome {
 
 namespace {
 
-// Row i of what a workload keeps in one array for all requests; empty where it has none.
+// Row i of an array that holds the items of all requests; empty where it has none.
 template <class T, class Begin>
 std::span<const T> row_of(const std::vector<T>& items, const std::vector<Begin>& begins,
                           std::size_t i) {
@@ -19,8 +19,8 @@ std::span<const T> row_of(const std::vector<T>& items, const std::vector<Begin>&
 
 void append_drawn_ids(const PromptSegment& segment, std::uint64_t seed, std::int64_t vocab_size,
                       std::vector<TokenId>& out) {
-  // A counter-based hash: token k depends on nothing but seed, content and k, so a segment that
-  // is cut short agrees with the longer one as far as it goes.
+  // A counter-based hash: token k depends only on seed, content and k. So a shortened segment is a
+  // prefix of the longer one.
   const std::uint64_t key = mix64(mix64(seed) ^ segment.content);
   const auto num_ids = static_cast<std::uint64_t>(vocab_size);
   for (std::int32_t k = 0; k < segment.num_tokens; ++k) {

@@ -1,5 +1,5 @@
-// The requests of a run and when they arrive. A workload is made once per scenario and shared by
-// its variants, so that all of them face the same arrivals and lengths.
+// The requests of a run and their arrivals. A scenario's variants share one workload, so that all
+// have the same arrivals and lengths.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace metronome {
 
 enum class ArrivalMode : std::uint8_t {
   Timed,       // spec.arrival is a time
-  Steps,       // spec.arrival is an engine step: the request is there before step `arrival`
+  Steps,       // spec.arrival is an engine step: the request arrives before that step
   ClosedLoop,  // the next request is submitted think_time after one ends, `concurrency` at a time
 };
 
@@ -26,26 +26,25 @@ class Workload final : public PromptSource {
   std::int32_t concurrency = 0;       // ClosedLoop
   TimeNs think_time = 0;              // ClosedLoop
   std::vector<RequestSpec> requests;  // by arrival; RequestId i is requests[i]
-  std::int64_t num_skipped = 0;       // rows of a trace that record failed requests, left out
+  std::int64_t num_skipped = 0;       // trace rows with failed requests, left out
 
-  // Prompts that share prefixes: segments of request i are
-  // segments[segment_begin[i] .. segment_begin[i + 1]). Empty: every prompt is unique.
+  // Prompts with shared prefixes: request i has segments[segment_begin[i] .. segment_begin[i + 1]).
+  // Empty: every prompt is unique.
   std::vector<PromptSegment> segments;
   std::vector<std::uint32_t> segment_begin;
-  // Prompts given token by token (ShareGPT JSONL), same indexing; empty: none.
+  // Prompts given as token ids (ShareGPT JSONL), same indexing; empty: none.
   std::vector<TokenId> token_ids;
   std::vector<std::uint64_t> token_begin;
 
   std::span<const TokenId> prompt_ids(RequestId request) const override;
   std::span<const PromptSegment> prompt_segments(RequestId request) const override;
 
-  // What is wrong with the first given id that a vocabulary of this size does not have; empty:
-  // nothing.
+  // The error of the first given id outside of a vocabulary of this size; empty: none.
   std::string token_id_error(std::int64_t vocab_size) const;
 
-  // Writes the prompt of request i: given ids where there are any, else ids drawn from the
-  // content of its segments and the seed. Equal segments give equal ids. Ids < vocab_size.
-  // Requires given ids without token_id_error(vocab_size).
+  // Writes the prompt of request i: its given ids, else ids drawn from the seed and the content of
+  // its segments. Equal segments give equal ids. Ids < vocab_size. Requires that
+  // token_id_error(vocab_size) is empty.
   void prompt_token_ids(std::size_t i, std::uint64_t seed, std::int64_t vocab_size,
                         std::vector<TokenId>& out) const;
 

@@ -47,7 +47,7 @@ std::optional<std::int64_t> WorkloadArrivals::next_step() const {
 }
 
 void WorkloadArrivals::on_ended(TimeNs now) {
-  // Think time is the same for all, so the queue stays in order of time.
+  // All clients have the same think time, so the queue stays in order of time.
   if (workload_.mode == ArrivalMode::ClosedLoop)
     free_clients_.push_back(now + workload_.think_time);
 }

@@ -1,4 +1,4 @@
-// Hands the requests of a workload to the engine when they are due.
+// Gives the requests of a workload to the engine when they are due.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace metronome {
 
 class WorkloadArrivals final : public ArrivalSource {
  public:
-  // `workload` outlives this.
+  // `workload` must outlive this.
   explicit WorkloadArrivals(const Workload& workload);
 
   std::optional<RequestSpec> take_due(TimeNs now, std::int64_t step) override;
   TimeNs next_time() const override;
   std::optional<std::int64_t> next_step() const override;
-  void on_ended(TimeNs now) override;  // a client of a closed loop has got its answer
+  void on_ended(TimeNs now) override;  // a closed-loop client becomes idle
   std::size_t num_total() const override { return workload_.requests.size(); }
   std::size_t num_taken() const { return next_; }
 

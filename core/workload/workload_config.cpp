@@ -108,14 +108,14 @@ constexpr unsigned bits(Enum first, Rest... rest) {
   return (bit(first) | ... | bit(rest));
 }
 
-// Which values of a choice read a key, and which of them cannot do without it.
+// Which values of a choice use a key, and which of them require it.
 struct KeyUse {
   std::string_view key;
   unsigned used_by;
   unsigned needed_by = 0;
 };
 
-// A key that chooses among `names`, each of which uses some of the keys beside it.
+// A key that chooses among `names`, and the keys that each name uses.
 struct UseTable {
   std::string_view selector;
   std::span<const std::string_view> names;
@@ -213,7 +213,7 @@ Unused unused_by_trace(std::string_view file) {
   return unused;
 }
 
-// What recorded arrival times have and those of any other process have not.
+// The keys that apply to recorded arrival times only.
 Unused unused_by_drawn_arrivals(std::string_view process) {
   static constexpr std::string_view kKeys[] = {"trace.rate_scale", "trace.jitter",
                                                "trace.request_log"};
@@ -245,7 +245,7 @@ const ConfigNode* given(const ConfigNode* section, std::string_view key) {
 // One mapping of the workload, for messages about its keys.
 struct Section {
   const ConfigNode* node;  // nullptr when it is absent
-  SourceLocation where;    // its own place, or that of the mapping it is missing from
+  SourceLocation where;    // its location, or that of the parent if it is absent
   std::string path;
 
   Section(const ConfigNode& parent, const std::string& parent_path, std::string_view key)
@@ -271,7 +271,7 @@ void check_needed(const Section& section, const UseTable& table, std::size_t cho
 
 void check_weights(const Section& section, std::size_t num_values,
                    const std::vector<double>& weights) {
-  if (weights.empty()) return;  // equal
+  if (weights.empty()) return;  // equal weights
   if (weights.size() != num_values) {
     section.fail("weights", std::to_string(weights.size()) + " weights for " +
                                 std::to_string(num_values) + " values; one weight per value");
@@ -321,7 +321,7 @@ void check_priority(const Section& section, const PriorityConfig& c) {
   check_weights(section, c.values.size(), c.weights);
 }
 
-// Node numbers of a tree must stay below 2^40: they are part of content ids.
+// Node numbers of a tree must stay below 2^40, because they are part of content ids.
 bool has_too_many_nodes(const PrefixConfig& c) {
   double nodes = 1;
   for (std::int64_t level = 1; level < c.depth; ++level) {

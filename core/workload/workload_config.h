@@ -12,7 +12,7 @@
 
 namespace metronome {
 
-// Trace: the arrival times in the trace file; what a trace without `arrivals` beside it means.
+// Trace: the arrival times in the trace file, the default of a trace without `arrivals`.
 enum class ArrivalProcess : std::uint8_t {
   Poisson,
   Gamma,
@@ -26,15 +26,15 @@ enum class LengthDistribution : std::uint8_t { Fixed, Uniform, Lognormal, Empiri
 enum class PrefixKind : std::uint8_t { None, Groups, Tree };
 enum class TraceFormat : std::uint8_t { Auto, Azure, Mooncake, Vidur, BurstGpt, ShareGpt };
 
-// No synthetic arrival time and no length is larger than these; errors name them.
+// Upper limits of arrival times and lengths; error messages name them.
 constexpr std::int64_t kMaxRequests = 100'000'000;
 constexpr std::int64_t kMaxLengthTokens = 100'000'000;  // a prompt, a shared prefix, an output
 constexpr std::int64_t kMaxArrivalSeconds = 1'000'000'000;
 
-// Poisson, gamma and constant arrivals follow vLLM's serving benchmark: n gaps are drawn (gamma
-// with shape `burstiness` and mean 1/rate; Poisson is burstiness 1, constant is its limit at
-// infinity), added up, and scaled so that the last of the n requests arrives at n/rate seconds.
-// The first request therefore comes one gap after the start. A rate of .inf: all at 0.
+// Poisson, gamma and constant arrivals follow vLLM's serving benchmark. n gaps are drawn: gamma
+// with shape `burstiness` and mean 1/rate. Poisson is burstiness 1, constant its limit at infinity.
+// The gaps are added up and scaled so that the last of the n requests arrives at n/rate seconds. So
+// the first request comes one gap after the start. A rate of .inf means all at 0.
 struct ArrivalConfig {
   ArrivalProcess process = ArrivalProcess::Poisson;
   double rate = 1.0;                // requests/s: poisson, gamma, constant
@@ -64,30 +64,30 @@ struct PriorityConfig {
 };
 
 // Prefixes that requests share, prepended to their drawn prompts. In a tree, level 1 is one node
-// shared by every request, level 2 has `branching` nodes, level 3 `branching` squared; a request
+// shared by every request, level 2 has `branching` nodes, level 3 `branching` squared. A request
 // follows one path down, every child equally likely.
 struct PrefixConfig {
   PrefixKind kind = PrefixKind::None;
   std::int64_t num_groups = 1;     // groups: requests of a group share one prefix
-  std::int64_t prefix_tokens = 0;  // groups: length of it; tree: tokens per level
+  std::int64_t prefix_tokens = 0;  // groups: length of the prefix; tree: tokens per level
   std::int64_t depth = 1;          // tree: levels
   std::int64_t branching = 2;      // tree: children per node
 };
 
-// Recorded requests. A trace brings its own lengths and arrival times (shifted so that the first
-// request arrives at 0); an `arrivals` section beside it replaces its times by a synthetic
-// process over its requests in order. Formats are described in core/workload/workload_trace.h.
+// Recorded requests. A trace has its own lengths and arrival times (shifted so that the first
+// request arrives at 0). An `arrivals` section replaces its times by a synthetic process over its
+// requests in order. core/workload/workload_trace.h describes the formats.
 //
-// `trace: FILE` is short for `trace: {file: FILE}`, `trace: null` for `trace: {file: ""}`: no
-// trace, which a variant says to get rid of an inherited one.
+// `trace: FILE` is short for `trace: {file: FILE}`, and `trace: null` for `trace: {file: ""}`. The
+// latter means no trace; a variant uses it to remove an inherited one.
 struct TraceConfig {
-  std::string file;  // what is opened: absolute, or the current folder's; empty = synthetic
+  std::string file;  // absolute, or relative to the current folder; empty = synthetic
   TraceFormat format = TraceFormat::Auto;
   std::int64_t limit = 0;   // first N requests; 0 = all
   double rate_scale = 1.0;  // 2 = arrivals twice as dense
   bool jitter = false;      // mooncake: spread arrivals over their 3 s bucket
-  // When each request of the trace came to a real server, a path like `file`; empty = as the trace
-  // says.
+  // Log of the arrivals of the trace's requests at a real server, a path like `file`. Empty = the
+  // trace's arrivals.
   std::string request_log;
   SourceLocation where;  // of `file`, for messages; not a key
 };
@@ -104,25 +104,24 @@ struct WorkloadConfig {
 
 class Workload;
 
-// Reads one `workload` mapping. `base_dir` resolves a relative trace path, unless `--set` gave it:
-// that one is relative to the current folder. Throws ConfigError for
-// unknown keys, wrong types, required keys that are missing, and keys that the chosen process,
-// distribution or trace has no use for. Whether the trace can be read is found out by
-// make_workload.
+// Reads one `workload` mapping. `base_dir` resolves a relative trace path. A path from `--set` is
+// relative to the current folder. Throws ConfigError for unknown keys, wrong types, missing
+// required keys, and keys that the chosen process, distribution or trace does not use.
+// make_workload reports an unreadable trace.
 WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& path,
                                     const std::string& base_dir);
 void visit_fields(FieldVisitor& visitor, WorkloadConfig& config);
 
-// Arrival process, distributions, kind of prefix, and whether there is a trace, with the keys that
-// each has no use for. Sections are relative to the `workload` mapping. A trace over drawn requests
-// replaces their arrivals too, unless others are given beside it.
+// The choices of arrival process, distributions, kind of prefix, and trace, each with the keys it
+// does not use. Sections are relative to the `workload` mapping. A trace over drawn requests
+// replaces their arrivals too, unless it comes with its own.
 std::span<const Choice> workload_choices();
 
-// Writes out a short form of `trace` in a `workload` mapping, so that it merges like the long one.
+// Expands a short form of `trace` in a `workload` mapping, so that it merges like the long form.
 void expand_trace_shorthand(ConfigNode& workload);
 
-// Draws or reads the workload. Same config and seed give the same workload on every compiler.
-// Throws ConfigError for an unreadable or malformed trace (file, line, what is wrong).
+// Draws or reads the workload. Equal config and seed give the same workload on every compiler.
+// Throws ConfigError for an unreadable or malformed trace (file, line, error).
 Workload make_workload(const WorkloadConfig& config, std::uint64_t seed);
 
 }  // namespace metronome

@@ -1,5 +1,5 @@
-// Draws synthetic workloads. Every kind of number has a generator of its own and is drawn request
-// by request, so that changing one distribution leaves the others' draws as they were.
+// Draws synthetic workloads. Each kind of number has its own generator and is drawn request by
+// request. So changing one distribution keeps the others' draws.
 #include <algorithm>
 #include <cmath>
 
@@ -43,9 +43,9 @@ void set_gamma_arrivals(const ArrivalConfig& config, double burstiness, std::uin
     time_s += rng.gamma(burstiness, scale_s);
     slot = time_s;
   }
-  // Without the scaling the realised rate would differ from the configured one by some percent.
+  // Without scaling, the actual rate would differ from the configured one by some percent.
   const double last_ns = static_cast<double>(requests.size()) / config.rate * kNsPerSecondF;
-  // Shares of the whole stay in [0, 1] even where very bursty gaps are too small to divide by.
+  // Shares stay in [0, 1] even where very bursty gaps are too small as divisors.
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const double share = time_s > 0 ? times_s[i] / time_s : 1.0;
     requests[i].arrival = std::llround(share * last_ns);
@@ -114,7 +114,7 @@ void set_arrivals(const ArrivalConfig& config, std::uint64_t seed, Workload& wor
 
 // ---- Lengths, priorities ----
 
-// Draws positions of a list with the given weights; no weights means equal ones.
+// Draws indices with the given weights; no weights means equal ones.
 class WeightedIndex {
  public:
   WeightedIndex(std::size_t num_values, const std::vector<double>& weights)
@@ -130,7 +130,7 @@ class WeightedIndex {
     }
     const double point = rng.uniform() * cumulative_.back();
     const auto found = std::upper_bound(cumulative_.begin(), cumulative_.end(), point);
-    // Rounding can carry the point up to the total; the last value with a weight is meant then.
+    // Rounding can raise the point to the total; then it means the last value with a weight.
     const auto last = std::lower_bound(cumulative_.begin(), cumulative_.end(), cumulative_.back());
     return static_cast<std::size_t>(std::min(found, last) - cumulative_.begin());
   }
@@ -195,7 +195,7 @@ void append_tree_path(const PrefixConfig& config, Rng& rng, std::vector<PromptSe
   }
 }
 
-// Prepends a prefix to every drawn prompt; what remains is a segment of the request's own.
+// Prepends a prefix to every drawn prompt; the rest is the request's own segment.
 void prepend_prefixes(const PrefixConfig& config, std::uint64_t seed, Workload& workload) {
   if (config.kind == PrefixKind::None) return;
   Rng rng(seed, "prefix");

@@ -73,7 +73,7 @@ void parse_trace(TraceLines& lines, TraceFormat format, Workload& workload) {
   METRONOME_CHECK(false, "the format is known by now");
 }
 
-// `items` in ranges items[begin[i] .. begin[i + 1]), with the ranges put in `order`.
+// Puts the ranges items[begin[i] .. begin[i + 1]) into `order`.
 template <class Item, class Offset>
 void reorder_ranges(const std::vector<std::size_t>& order, std::vector<Item>& items,
                     std::vector<Offset>& begin) {
@@ -129,8 +129,8 @@ void read_logged_arrivals(const TraceConfig& config, Workload& workload) {
   parse_logged_arrivals(lines, workload);
 }
 
-// Spreads each bucket's requests over its 3 s, in their order. Recorded times are multiples of
-// 3 s from the first one, give or take a few milliseconds.
+// Spreads each bucket's requests over its 3 s, in order. Recorded times are multiples of 3 s from
+// the first one, within a few milliseconds.
 void spread_buckets(std::uint64_t seed, std::vector<RequestSpec>& requests) {
   Rng rng(seed, "trace_jitter");
   const TimeNs start = requests.front().arrival;
@@ -201,7 +201,7 @@ TimeNs parse_trace_time(const TraceLines& lines, std::string_view text, std::str
     lines.fail(field, quote_for_message(text) +
                           " is not a number; allowed: " + describe_range(0, max_value));
   }
-  // Written so that NaN fails.
+  // This form makes NaN fail.
   const bool is_in_range = number >= 0 && number <= static_cast<double>(max_value);
   if (error != std::errc() || !is_in_range) {
     lines.fail(field, quote_for_message(text) +

@@ -1,4 +1,4 @@
-// Recorded requests from a file. What each format means here:
+// Recorded requests from a file. The formats:
 //
 //   azure     CSV with TIMESTAMP, ContextTokens, GeneratedTokens (the 2023 and 2024 releases of
 //             AzurePublicDataset). A time is YYYY-MM-DD HH:MM:SS with any number of decimals and
@@ -11,14 +11,14 @@
 //             hash_ids, one id per 512 prompt tokens. Equal ids mean equal tokens, so each becomes
 //             a PromptSegment. Arrivals were recorded in buckets of 3 s.
 //   sharegpt  One JSON object per line with input_toks, output_toks, arrival_time_ns and
-//             input_tok_ids, the prompt token by token (LLMServingSim's files).
+//             input_tok_ids, the ids of the prompt (LLMServingSim's files).
 //
-// With a request_log the arrivals are those of that file, a JSON object per line with arrival_time
-// (s), input_toks and output_toks; the latter have to be the trace's, line by line.
+// With a request_log the arrivals come from that file: a JSON object per line with arrival_time
+// (s), input_toks and output_toks. The token counts must equal the trace's, line by line.
 //
-// CSV columns are found by the names in the first line, in any order and beside others. A prompt
-// or an output of 0 tokens cannot be served, so it is an error (but see burstgpt). Blank lines are
-// skipped. Requests are sorted by arrival, equal times in file order.
+// CSV columns are found by their names in the first line, in any order; other columns are ignored.
+// A prompt or an output of 0 tokens cannot be served and is an error (but see burstgpt). Blank
+// lines are skipped. Requests are sorted by arrival, equal times in file order.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,13 @@
 
 namespace metronome {
 
-// The requests of the file, at most config.limit of them (at least one), at the recorded times.
-// Throws ConfigError: about the file, at config.where; about a line, "file:line: column: what is
-// wrong; what is allowed".
+// The file's first config.limit requests (at least one; 0: all) at the recorded times. Throws
+// ConfigError: for the file, at config.where; for a line, "file:line: column: what is wrong; what
+// is allowed".
 Workload read_trace(const TraceConfig& config);
 
 // Applies jitter, shifts arrivals so that the first request comes at 0, and applies rate_scale.
-// Requires the result of read_trace. Throws ConfigError when the last arrival gets too late.
+// Requires the result of read_trace. Throws ConfigError when the last arrival is too late.
 void place_recorded_arrivals(const TraceConfig& config, std::uint64_t seed, Workload& workload);
 
 }  // namespace metronome

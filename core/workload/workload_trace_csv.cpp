@@ -31,8 +31,7 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
-// Calls visit(position, field) for each field; returns how many there are. None of the formats
-// quotes its fields.
+// Calls visit(position, field) for each field; returns their number. No format quotes its fields.
 template <class Visit>
 std::size_t for_each_field(std::string_view line, Visit visit) {
   std::size_t position = 0;
@@ -67,7 +66,7 @@ CsvHeader match_header(std::string_view line, const CsvSchema& schema) {
   return header;
 }
 
-// The schema of `format` (Auto: of any) that names most of the header's columns.
+// The schema of `format` (Auto: any format) that matches most of the header's columns.
 const CsvSchema* best_schema(std::string_view header, TraceFormat format) {
   const CsvSchema* best = nullptr;
   std::size_t best_found = 0;
@@ -83,7 +82,7 @@ const CsvSchema* best_schema(std::string_view header, TraceFormat format) {
   return best;
 }
 
-// ---- Azure's time ----
+// ---- Azure timestamps ----
 
 bool is_leap_year(std::int64_t year) {
   return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
@@ -94,7 +93,7 @@ std::int64_t days_in_month(std::int64_t year, std::int64_t month) {
   return month == 4 || month == 6 || month == 9 || month == 11 ? 30 : 31;
 }
 
-// Days from 1970-01-01 to a date of the Gregorian calendar.
+// Days from 1970-01-01 to a Gregorian date.
 std::int64_t days_since_epoch(std::int64_t year, std::int64_t month, std::int64_t day) {
   static constexpr std::int64_t kDaysBefore[] = {0,   31,  59,  90,  120, 151,
                                                  181, 212, 243, 273, 304, 334};
@@ -105,7 +104,7 @@ std::int64_t days_since_epoch(std::int64_t year, std::int64_t month, std::int64_
          (is_leap_year(year) && month > 2 ? 1 : 0) + day - 1;
 }
 
-// Reads a date and time piece by piece; after a mismatch `ok` stays false.
+// Scans a date and time step by step; after a mismatch `ok` stays false.
 struct TimeScanner {
   std::string_view rest;
   bool ok = true;
@@ -145,7 +144,7 @@ struct TimeScanner {
     return ns;
   }
 
-  // Z, +HH:MM or -HH:MM, or nothing: the offset from UTC in seconds.
+  // The UTC offset in seconds: from Z, +HH:MM, -HH:MM, or 0 if absent.
   std::int64_t zone() {
     if (accept('Z') || rest.empty()) return 0;
     const std::int64_t sign = accept('-') ? -1 : 1;

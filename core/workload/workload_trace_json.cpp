@@ -1,5 +1,5 @@
-// Mooncake and ShareGPT traces: one JSON object per line. A scanner that goes over the text once
-// and builds nothing: these files are mostly long lists of numbers.
+// Mooncake and ShareGPT traces: one JSON object per line. These files are mostly long lists of
+// numbers, so a scanner reads the text in one pass without building a tree.
 #include <algorithm>
 #include <charconv>
 
@@ -14,7 +14,7 @@ class JsonLine {
  public:
   explicit JsonLine(const TraceLines& lines) : lines_(lines), rest_(lines.line()) {}
 
-  // Calls visit(name) for each field; visit must consume the value. Nothing may follow.
+  // Calls visit(name) for each field; visit must consume the value. Rejects text after the object.
   template <class Visit>
   void for_each_field(Visit visit) {
     walk_fields(visit);
@@ -44,7 +44,7 @@ class JsonLine {
   }
 
   void skip_value(int depth = 0) {
-    constexpr int kMaxDepth = 64;  // keeps recursion over hostile input shallow
+    constexpr int kMaxDepth = 64;  // limits recursion over hostile input
     if (depth > kMaxDepth) fail_syntax();
     skip_space();
     if (rest_.starts_with('"')) {
@@ -101,7 +101,7 @@ class JsonLine {
     expect('}');
   }
 
-  // The text between quotes as it stands; names with escapes match none that is asked for.
+  // The raw text between quotes. A name with escapes matches no requested name.
   std::string_view take_string() {
     if (!rest_.starts_with('"')) fail_syntax();
     std::size_t end = 1;
@@ -115,7 +115,7 @@ class JsonLine {
     return text;
   }
 
-  // A number or a word, up to the next delimiter. Of anything else, the start, to be quoted.
+  // A number or a word, up to the next delimiter. For other text its beginning, for messages.
   std::string_view take_scalar() {
     skip_space();
     std::size_t end = 0;
@@ -176,7 +176,7 @@ std::int32_t read_tokens(JsonLine& json, std::string_view field) {
 void parse_mooncake_trace(TraceLines& lines, Workload& workload) {
   static constexpr std::string_view kNames[] = {"timestamp", "input_length", "output_length",
                                                 "hash_ids"};
-  constexpr std::int64_t kMaxHashId = (std::int64_t{1} << 56) - 1;  // a content id holds no more
+  constexpr std::int64_t kMaxHashId = (std::int64_t{1} << 56) - 1;  // the limit of a content id
   std::vector<PromptSegment>& segments = workload.segments;
   while (lines.next()) {
     RequestSpec request;

@@ -14,8 +14,7 @@ namespace {
 
 constexpr std::int32_t kBlockSize = 16;
 
-// A step as a scheduler would hand it over: every sequence has blocks of its own, one behind the
-// other.
+// A step in the form that a scheduler hands over. Every sequence has its own consecutive blocks.
 class BenchStep {
  public:
   BenchStep(const BenchCase& what, std::int64_t vocab_size) {
@@ -79,14 +78,14 @@ BenchPoint time_case(DeviceEngine& engine, const BenchCase& what, const MachineR
               work.bytes / rates.copy_bytes_per_s > work.flops / rates.matrix_flops_per_s};
 }
 
-// What a step of this run may be.
+// Limits for the steps of this run.
 struct Room {
   PassLimits limits;
   std::int32_t max_num_seqs = 0;
   std::int64_t kv_blocks = 0;
 };
 
-// Empty: it may be run.
+// Empty if the case can run.
 std::string reason_to_skip(const BenchCase& what, const Room& room) {
   const std::int32_t num_sequences = what.num_decodes + (what.chunk_size > 0 ? 1 : 0);
   if (std::max(what.context, what.prefix + what.chunk_size) > room.limits.max_model_len) {

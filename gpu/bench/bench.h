@@ -1,4 +1,4 @@
-// Step times of a model on a GPU beside what the machine's memory and arithmetic allow.
+// Times steps of a model on a GPU, and compares them with the limits of memory and arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace metronome {
 
-// Loads scenario.model with weights as the scenario says, fills the KV cache with noise, and times
-// every case `repeats` times after two warm-up steps, in order; each becomes a point or is skipped,
-// with the reason. No context is longer than the model's positions, whatever the scenario allows.
-// Throws ConfigError, also for a model the GPU has no memory for and for an invariance that does
-// not hold; CudaError when the GPU fails.
+// Loads scenario.model with the scenario's weights and fills the KV cache with noise. Times every
+// case `repeats` times after two warm-up steps, in order. Each case becomes a point or is skipped,
+// with the reason. Contexts never exceed the model's positions, even if the scenario allows it.
+// Throws ConfigError, also if the model does not fit the GPU's memory or the invariance does not
+// hold. Throws CudaError if the GPU fails.
 using BenchFn =
     std::function<BenchReport(const Scenario& scenario, const std::vector<BenchCase>& cases,
                               std::int32_t repeats, const BenchProgressFn& progress)>;

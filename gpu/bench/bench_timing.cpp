@@ -8,7 +8,7 @@
 namespace metronome {
 namespace {
 
-// Half of what is copied at a time is read, half written; as much as the L2 cache many times over.
+// Half of the bytes are read, half written. The size is many times that of the L2 cache.
 double copy_rate(const GpuInfo& gpu, std::int32_t repeats) {
   const auto size = static_cast<std::size_t>(std::min<std::int64_t>(
       gpu.free_bytes / 4, std::max<std::int64_t>(64 * gpu.l2_bytes, 1 << 20)));
@@ -57,7 +57,7 @@ void fill_with_noise(const DeviceArray<__nv_bfloat16>& array, std::uint64_t key,
 
 MachineRates measure_rates(const GpuInfo& gpu, std::int32_t repeats,
                            const std::function<void()>& poll) {
-  // A GPU of this many processors is a real one; the product keeps all of them busy.
+  // A real GPU has at least this many SMs. The product keeps all of them busy.
   const std::int64_t matrix_size = gpu.num_processors >= 16 ? 8192 : 64;
   MachineRates rates;
   rates.copy_bytes_per_s = copy_rate(gpu, repeats);

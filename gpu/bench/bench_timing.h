@@ -1,4 +1,4 @@
-// Times on a device, and the rates that floors are made of.
+// Measures times on a device, and the rates for floors.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -17,18 +17,18 @@ namespace metronome {
 
 constexpr std::int32_t kTimingWarmups = 2;
 
-// Of an even number of values the larger of the two in the middle. Requires one at least.
+// For an even number of values, the larger of the two middle ones. Requires at least one value.
 double median(std::vector<double> values);
 
-// Microseconds, one entry a run.
+// Microseconds, one entry per run.
 struct Timings {
   std::vector<double> device;
-  std::vector<double> host;  // until it was enqueued
+  std::vector<double> host;  // time to enqueue the run
 };
 
-// Runs `enqueue` again and again, each time behind a run that is not counted and keeps the device
-// busy while the host enqueues the one that is. The first kTimingWarmups times are not counted
-// either. Waits. Throws CudaError.
+// Runs `enqueue` repeatedly. Before each timed run, an untimed one keeps the device busy while the
+// host enqueues the timed one. The first kTimingWarmups repetitions do not count. Waits. Throws
+// CudaError.
 template <class Enqueue>
 Timings time_on(cudaStream_t stream, std::int32_t repeats, const Enqueue& enqueue) {
   using Clock = std::chrono::steady_clock;
@@ -50,12 +50,12 @@ Timings time_on(cudaStream_t stream, std::int32_t repeats, const Enqueue& enqueu
   return timings;
 }
 
-// Noise in all of an array: on zeros a GPU draws less power, and clocks higher.
+// Fills the whole array with noise. With zeros a GPU draws less power and clocks higher.
 void fill_with_noise(const DeviceArray<__nv_bfloat16>& array, std::uint64_t key,
                      cudaStream_t stream);
 
-// Of a copy as large as the L2 cache many times over, and of a product that keeps every processor
-// busy; medians of `repeats`. Calls `poll` between them. Throws CudaError.
+// Measures a copy many times as large as the L2 cache, and a product that keeps every SM busy.
+// Takes medians of `repeats` runs. Calls `poll` between them. Throws CudaError.
 MachineRates measure_rates(const GpuInfo& gpu, std::int32_t repeats,
                            const std::function<void()>& poll);
 

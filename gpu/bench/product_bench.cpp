@@ -53,14 +53,14 @@ class ProductBench {
   ProductReport report_;
 };
 
-// Together they are more than what a cache could keep of them.
+// Enough copies of the weights that no cache can hold them all.
 std::int64_t ProductBench::num_copies(const LayerProduct& product) const {
   const std::int64_t cold = options_.cold_bytes > 0 ? options_.cold_bytes : 3 * gpu_.l2_bytes;
   return cold / (2 * product.n * product.k) + 1;
 }
 
-// Algorithms are those of a run with this scenario, where they can be: they are chosen for as many
-// rows.
+// Chooses algorithms for as many rows as a run of this scenario, if memory allows. Then they are
+// the same as in that run.
 ProductSetup ProductBench::setup_of(const LayerProduct& product, std::int64_t max_tokens) const {
   ProductSetup setup;
   setup.product = product;
@@ -72,14 +72,14 @@ ProductSetup ProductBench::setup_of(const LayerProduct& product, std::int64_t ma
   return setup;
 }
 
-// Median, of one launch. A graph holds whole rounds through the copies of the weights, so that
-// every launch finds its copy as long ago as any other.
+// Median time of one launch. A graph has whole rounds over the copies of the weights, so that the
+// time since the last use is equal for all copies.
 double ProductBench::microseconds(const ProductKernels& kernels, const ProductKernel& kernel,
                                   const LayerProduct& product, std::int32_t num_tokens) const {
   const std::int64_t copies = num_copies(product);
   const std::int64_t rounds = ceil_div(options_.min_launches, copies);
   const EarlyLaunches early(scenario_.backends.get<CudaConfig>().early_launches);
-  kernels.launch(kernel, num_tokens, 0, stream_.get());  // the driver loads it
+  kernels.launch(kernel, num_tokens, 0, stream_.get());  // makes the driver load the kernel
   const GraphExec graph = capture_graph(
       stream_.get(), [&] { kernels.launch_rounds(kernel, num_tokens, rounds, stream_.get()); });
   check_cuda(cudaGraphUpload(graph.get(), stream_.get()), "cudaGraphUpload");
@@ -89,7 +89,7 @@ double ProductBench::microseconds(const ProductKernels& kernels, const ProductKe
   return median(times.device) / static_cast<double>(rounds * copies);
 }
 
-// All that compute the product, without times.
+// All kernels that can compute the product, without times.
 std::vector<TimedKernel> ProductBench::candidates(const ProductKernels& kernels,
                                                   const LayerProduct& product,
                                                   std::int32_t num_tokens) const {

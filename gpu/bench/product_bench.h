@@ -1,5 +1,5 @@
-// Times of a model's linear layers by every kernel that computes them, beside the least time that
-// the machine could take.
+// Times a model's linear layers with every kernel that computes them, and compares them with the
+// machine's least time.
 #pragma once
 
 #include "gpu/plan/product_report.h"

@@ -42,7 +42,7 @@ ProductKernels::ProductKernels(const ProductSetup& setup, const GpuInfo& gpu, Ge
 std::int64_t ProductKernels::bytes(const ProductSetup& setup, std::int64_t l2_bytes) {
   const LayerProduct& product = setup.product;
   const std::int64_t copy = product.n * product.k * kBf16Bytes;
-  // As Gemm::prepare() says, where the last copy may go beyond three times the cache.
+  // Follows Gemm::prepare(). The last copy may exceed three times the cache size.
   const std::int64_t choosing =
       copy + 4 * l2_bytes +
       gemm_buckets(setup.max_gemm_rows).back() * (product.n + product.k) * kBf16Bytes;

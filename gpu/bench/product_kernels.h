@@ -1,4 +1,4 @@
-// One linear layer, drawn at random, and every kernel that computes it.
+// One linear layer with random data, and every kernel that computes it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -18,35 +18,35 @@ namespace metronome {
 
 struct ProductSetup {
   LayerProduct product;
-  std::int64_t num_copies = 1;  // of the weights, each with values of its own
+  std::int64_t num_copies = 1;  // copies of the weights, each with its own values
   std::int64_t max_tokens = 0;
-  std::int64_t max_gemm_rows = 0;  // that cuBLASLt's algorithms are chosen for; at least max_tokens
+  std::int64_t max_gemm_rows = 0;  // cuBLASLt's algorithms are chosen for these; >= max_tokens
 };
 
 class ProductKernels {
  public:
-  // On `gpu`, which this thread uses: chooses algorithms (Gemm::prepare) and draws weights, inputs
-  // and outputs. `store` outlives this. Throws CudaError.
+  // Runs on `gpu`, which must be current for this thread. Chooses algorithms (Gemm::prepare) and
+  // draws weights, inputs and outputs. `store` must outlive this. Throws CudaError.
   ProductKernels(const ProductSetup& setup, const GpuInfo& gpu, GemmStore& store);
 
-  // Device memory that this takes, at most: while algorithms are chosen, or afterwards.
+  // Maximum device memory of this object, during the choice of algorithms or afterwards.
   static std::int64_t bytes(const ProductSetup& setup, std::int64_t l2_bytes);
 
-  // Whether it computes the product on this GPU.
+  // Whether this kind can compute the product on this GPU.
   bool takes(ProductKernel::Kind kind, std::int32_t num_tokens) const;
-  // Why CublasLtInvariant does not; empty where it does.
+  // Why CublasLtInvariant cannot compute the product; empty if it can.
   std::string invariant_fault() const { return gemm_.invariant_fault(); }
 
-  // Enqueues the product of num_tokens with weights `copy`, counted from 0. Requires takes(). May
-  // be captured into a graph.
+  // Enqueues the product of num_tokens with copy `copy` of the weights, counted from 0. Requires
+  // takes(). May be captured into a graph.
   void launch(const ProductKernel& kernel, std::int32_t num_tokens, std::int64_t copy,
               cudaStream_t stream) const;
 
-  // Enqueues it with every copy of the weights in turn, `num_rounds` times.
+  // Enqueues the product with every copy of the weights in turn, `num_rounds` times.
   void launch_rounds(const ProductKernel& kernel, std::int32_t num_tokens, std::int64_t num_rounds,
                      cudaStream_t stream) const;
 
-  // [max_tokens, num_outputs()]. max_tokens is here a multiple of kGemmRows.
+  // [max_tokens, num_outputs()]. Here max_tokens is rounded up to a multiple of kGemmRows.
   const DeviceArray<__nv_bfloat16>& outputs() const { return y_; }
 
  private:

@@ -1,4 +1,4 @@
-// Memory of exactly the size asked for, so that sanitizers see what is beyond.
+// Memory of exactly the requested size, so that sanitizers detect accesses beyond it.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ struct FreeMemory {
 };
 using AlignedMemory = std::unique_ptr<void, FreeMemory>;
 
-// Null where there is none left. Requires a power of two, at least sizeof(void*).
+// Null if memory runs out. The alignment must be a power of two, at least sizeof(void*).
 inline AlignedMemory allocate_aligned(std::size_t alignment, std::size_t size) {
   void* memory = nullptr;
   if (posix_memalign(&memory, alignment, size) != 0) memory = nullptr;

@@ -1,4 +1,4 @@
-// What all calls of the runtime have in common.
+// The common frame of all runtime calls.
 #pragma once
 
 #include <mutex>

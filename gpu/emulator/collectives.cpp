@@ -1,4 +1,4 @@
-// What the collectives of a warp compute, and the copies in the background.
+// The operations of a warp's collectives, and asynchronous copies.
 #include <array>
 #include <cstring>
 
@@ -10,7 +10,8 @@ namespace metronome::emulator {
 
 namespace {
 
-// The lane that a lane reads (PTX ISA, shfl.sync): itself, if the other is outside of its segment.
+// The lane that a lane reads (PTX ISA, shfl.sync). It reads itself if the other lane is outside its
+// segment.
 unsigned source_of(const ShuffleArgument& argument, unsigned lane) {
   const unsigned operand = argument.operand;
   const unsigned first = lane & ~(argument.width - 1);
@@ -57,13 +58,14 @@ void run_ballot(void* const* lanes, Where) {
 float low_half(std::uint32_t x) { return std::bit_cast<float>(x << 16); }
 float high_half(std::uint32_t x) { return std::bit_cast<float>(x & 0xffff0000u); }
 
-// Four columns at once: a loop over them is not reliably made into this by the compiler.
+// Four columns at once: compilers do not reliably vectorise a loop over them.
 using Four = float __attribute__((vector_size(16)));
 
-// PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type". With group = lane / 4 and
-// pair = lane % 4, register i of a holds row group + 8 * (i % 2), columns pair * 2 + 8 * (i / 2)
-// and the next; register i of b rows pair * 2 + 8 * i and the next, column group; element i of d
-// row group + 8 * (i / 2), column pair * 2 + i % 2.
+// PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type", with group = lane / 4 and
+// pair = lane % 4:
+// - register i of a: row group + 8 * (i % 2), columns pair * 2 + 8 * (i / 2) and the next;
+// - register i of b: rows pair * 2 + 8 * i and the next, column group;
+// - element i of d: row group + 8 * (i / 2), column pair * 2 + i % 2.
 void run_mma(void* const* lanes, Where) {
   float a[16][16];
   Four b[16][2];
@@ -149,7 +151,7 @@ const WarpOperation kLoadMatrixTransposed = {"ldmatrix.trans", true, run_load_ma
 
 void async_copy(void* shared, const void* global, bool is_valid, Where where) {
   BlockRunner& runner = this_runner();
-  // The hardware checks the address of a copy that reads nothing as well.
+  // Hardware checks the addresses even if the copy reads nothing.
   if (!is_aligned(shared) || !is_aligned(global)) {
     runner.fail(cudaErrorMisalignedAddress,
                 [&] { return described("cp.async", where) + ": not 16-byte aligned"; });
@@ -164,7 +166,7 @@ void async_copy(void* shared, const void* global, bool is_valid, Where where) {
 }
 
 void join_launch() {
-  // A launch that runs has the device to itself.
+  // The running launch has exclusive use of the device.
   if (const std::function<void()>& hook = device().settings.join_hook) hook();
   this_runner().current().has_joined = true;
 }

@@ -1,7 +1,7 @@
-// The part of cuBLASLt's API that gpu/ uses, with the signatures and the values of NVIDIA's header,
-// for the emulator: products are computed by the processor, in stream order (cublas_lt.cpp). What
-// the library leaves open is made hard on purpose: the proposals contain algorithms of several
-// orders of summation, and those that a caller in need of one order must refuse come first.
+// The part of cuBLASLt's API that gpu/ uses, with the signatures and values of NVIDIA's header. The
+// emulator computes products on the CPU, in stream order (cublas_lt.cpp). Where the library is free
+// to choose, it makes the hardest choice: the proposals use several orders of summation. Those that
+// a caller with one fixed order must refuse come first.
 #pragma once
 
 #include <cstddef>

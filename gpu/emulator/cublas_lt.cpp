@@ -1,5 +1,5 @@
-// Matrix products of the emulated cuBLASLt. D = alpha * A^T * B + beta * C, all column-major, A and
-// B bfloat16, C and D bfloat16 or float32. Sums are floats, rounded once at the end.
+// Matrix products of the emulated cuBLASLt: D = alpha * A^T * B + beta * C. All are column-major; A
+// and B are bfloat16, C and D bfloat16 or float32. Sums are floats, rounded once at the end.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -17,14 +17,14 @@ struct cublasLtContext {
 
 namespace {
 
-// In the words of descriptors: what was never initialised, or changed since, is noticed.
+// Marks in descriptors detect uninitialised and overwritten ones.
 constexpr std::uint64_t kLayoutMark = 0x6c61796f75740001;
 constexpr std::uint64_t kDescMark = 0x6465736300000001;
 constexpr std::uint64_t kPreferenceMark = 0x7072656600000001;
 constexpr std::uint64_t kAlgorithmMark = 0x616c676f00000001;
-constexpr std::size_t kMark = 7;  // the word where a mark stands
+constexpr std::size_t kMark = 7;  // index of the mark's word
 
-// How an algorithm sums over k: every part on its own, upwards, then the parts in order.
+// How an algorithm sums over k: each part separately, by ascending k, then the parts in order.
 enum class Parts : std::uint8_t { Contiguous, Strided };
 
 struct Algorithm {
@@ -35,7 +35,7 @@ struct Algorithm {
   std::uint32_t reduction;
   Parts parts;
   std::int64_t num_parts;
-  std::int64_t max_columns;  // of D: 0 = any
+  std::int64_t max_columns;  // of D; 0: any
 };
 
 using namespace metronome::emulator;
@@ -153,7 +153,7 @@ std::uint16_t to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-constexpr std::int64_t kBlock = 32;  // outputs that are computed at once
+constexpr std::int64_t kBlock = 32;  // outputs computed at once
 
 // sums[j] = x * w[j] over the part's share of k, for the kBlock columns of `packed` [k][kBlock].
 void sum_part(const float* x, const float* packed, std::int64_t begin, std::int64_t end,
@@ -175,7 +175,7 @@ struct Operands {
   float beta = 0;
 };
 
-// The sums of one row of B with kBlock rows of A: [kBlock] floats.
+// Sums of one row of B with kBlock rows of A: [kBlock] floats.
 void sum_row(const Algorithm& algorithm, std::int64_t row, std::int64_t k, const float* x,
              const float* packed, bool rounds_parts, float* sums) {
   const bool is_uneven = algorithm.bit == kUneven && row >= 16;
@@ -235,7 +235,8 @@ void multiply(const Algorithm& algorithm, const Product& product, const Operands
       write_outputs(product, operands, row, first, num_outputs, sums);
     }
   }
-  // A split sum leaves its parts in the workspace: memory that is not there is noticed.
+  // A split sum writes its parts to the workspace. This write detects a workspace that is too
+  // small.
   std::fill_n(operands.workspace, workspace_of(algorithm, product) / sizeof(float), -1.0f);
 }
 
@@ -251,7 +252,7 @@ cublasStatus_t write_attribute(T from, void* value, std::size_t size, std::size_
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Reads a 4- or 8-byte integer as it stands in memory.
+// Reads a 4- or 8-byte integer from memory.
 cublasStatus_t read_attribute(const void* value, std::size_t size, std::size_t expected,
                               std::uint64_t& to) {
   if (value == nullptr || size != expected) return CUBLAS_STATUS_INVALID_VALUE;
@@ -335,7 +336,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* value, std::size_t size) {
   if (preference->data[kMark] != kPreferenceMark) return CUBLAS_STATUS_INVALID_VALUE;
-  std::uint64_t ignored = 0;  // the alignments: 16 bytes are enough for everything here
+  std::uint64_t ignored = 0;  // the alignments: 16 bytes are enough for every algorithm
   switch (attribute) {
     case CUBLASLT_MATMUL_PREF_SEARCH_MODE:
       return read_attribute(value, size, sizeof(std::uint32_t), preference->data[0]);

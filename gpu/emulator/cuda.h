@@ -1,5 +1,4 @@
-// The driver API's tensor maps, as far as the sources here use them; numbers as in CUDA 13
-// (cuda.h).
+// The part of the driver API that gpu/ uses: tensor maps. Numbers as in CUDA 13 (cuda.h).
 #pragma once
 
 #include <cstdint>
@@ -18,13 +17,13 @@ enum CUtensorMapL2promotion : int {
 };
 enum CUtensorMapFloatOOBfill : int { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 };
 
-// What is in it is the emulator's own.
+// The emulator defines the contents.
 struct alignas(64) CUtensorMap {
   cuuint64_t opaque[16];
 };
 
-// Takes what kernels here use: two dimensions of bfloat16, boxes of 64 columns with the 128-byte
-// swizzle. Anything else, and what the driver refuses, is CUDA_ERROR_INVALID_VALUE.
+// Supports what the kernels use: two dimensions of bfloat16, boxes of 64 columns with the 128-byte
+// swizzle. Returns CUDA_ERROR_INVALID_VALUE for anything else, and for what the driver refuses.
 CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
                                 void* address, const cuuint64_t* dimensions,
                                 const cuuint64_t* strides, const cuuint32_t* box,

@@ -1,4 +1,4 @@
-// bfloat16, as far as kernels here use it. Conversions are by name only.
+// The part of bfloat16 that the kernels use. All conversions are explicit.
 #pragma once
 
 #include <bit>
@@ -6,7 +6,7 @@
 
 #include "gpu/emulator/vector_types.h"
 
-// All is public so that kernels may copy its bytes.
+// The member is public so that kernels may copy its bytes.
 struct __nv_bfloat16 {
   unsigned short emulated_bits;
 };
@@ -14,7 +14,7 @@ struct __nv_bfloat16 {
 constexpr unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) { return x.emulated_bits; }
 constexpr __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) { return {bits}; }
 
-// To nearest, ties to even; every NaN becomes 0x7fff, as the GPU's conversion makes it.
+// To nearest, ties to even. Every NaN becomes 0x7fff, as on a GPU.
 constexpr __nv_bfloat16 __float2bfloat16_rn(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return __ushort_as_bfloat16(0x7fff);

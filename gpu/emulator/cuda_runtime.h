@@ -1,9 +1,8 @@
-// The CUDA runtime on the CPU, for tests: kernels run as fibers, one block (or cluster of
-// blocks) after another, and streams do their work as late as the host lets them. cuda_emulator.h
-// controls it.
+// The CUDA runtime on the CPU, for tests. Kernels run as fibers, one block (or cluster of blocks)
+// after another. Streams do their work as late as the host allows. cuda_emulator.h controls it.
 //
-// Signatures as in CUDA 13. What the emulator is stricter or more lenient in than a GPU is said at
-// the functions in runtime_api.cpp.
+// Signatures as in CUDA 13. The functions in runtime_api.cpp say where the emulator is stricter or
+// more lenient than a GPU.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +22,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDeviceSynchronize();
-// Knows cuTensorMapEncodeTiled alone.
+// Supports cuTensorMapEncodeTiled only.
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
                                              unsigned long long flags,
                                              cudaDriverEntryPointQueryResult* result = nullptr);
@@ -110,19 +109,19 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* num_blocks,
 
 namespace metronome::emulator {
 
-// Its result names the type.
+// The result contains the name of the type.
 template <class Type>
 const char* type_text() {
   return __PRETTY_FUNCTION__;
 }
 
-// `body` is what each thread of the grid does; `type` is the kernel's as type_text() has it.
+// `body` is the work of each thread of the grid. `type` is the kernel's type_text().
 cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, const void* kernel, const char* type,
                            std::function<void()> body);
 
 }  // namespace metronome::emulator
 
-// Arguments are converted to the kernel's parameters now and copied for each thread.
+// Converts the arguments to the kernel's parameter types now, and copies them for each thread.
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {

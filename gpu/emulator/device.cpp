@@ -21,7 +21,7 @@ bool is_done(const std::shared_ptr<T>& ticket) {
 }  // namespace
 
 Device& device() {
-  static Device& the_device = *new Device;  // outlives all that may still free its memory
+  static Device& the_device = *new Device;  // never destroyed: objects may free its memory later
   return the_device;
 }
 
@@ -77,7 +77,7 @@ cudaError_t Device::issue(CUstream_st& stream, Action action) {
   }
   Work work{std::move(action), {}, std::make_shared<Ticket>()};
   work.ticket->stream = &stream;
-  // The legacy stream waits for all blocking streams, and they for it.
+  // The legacy stream waits for all blocking streams, and they wait for it.
   for (CUstream_st* other : all_streams()) {
     const bool is_pair =
         (&stream == &legacy_ && other->is_blocking) || (stream.is_blocking && other == &legacy_);
@@ -100,7 +100,7 @@ cudaError_t Device::wait_for(CUstream_st& stream, const CUevent_st& event) {
       spoil(*event.capture);
       return cudaErrorStreamCaptureMerge;
     }
-    if (event.capture->origin == nullptr) return cudaErrorCapturedEvent;  // it has ended
+    if (event.capture->origin == nullptr) return cudaErrorCapturedEvent;  // the capture has ended
     if (!stream.capture) {
       stream.capture = event.capture;
       stream.frontier.clear();
@@ -148,7 +148,7 @@ void Device::run_head(CUstream_st& stream) {
   if (stream.is_destroyed && stream.queue.empty()) streams.erase(&stream);
 }
 
-// One piece of work of any stream; false if there is none.
+// Does one piece of work of any stream; false if there is none.
 bool Device::run_any() {
   std::vector<CUstream_st*> ready;
   for (CUstream_st* stream : all_streams()) {
@@ -159,7 +159,7 @@ bool Device::run_any() {
   return true;
 }
 
-// One piece of work that has to be done before the ticket is.
+// Does one piece of work that the ticket depends on.
 void Device::run_towards(const Ticket& ticket) {
   CUstream_st* stream = ticket.stream;
   for (;;) {
@@ -173,7 +173,7 @@ void Device::run_towards(const Ticket& ticket) {
 
 void Device::finish(const Ticket& ticket) {
   const MemoryAccess access(*this);
-  const bool is_eager = random.chance_in_power(1);  // others get on as well
+  const bool is_eager = random.chance_in_power(1);  // at random also does other work
   while (!ticket.is_done) {
     if (!is_eager || random.chance_in_power(1)) {
       run_towards(ticket);
@@ -267,8 +267,8 @@ cudaError_t Device::end_capture(CUstream_st& stream, Nodes& nodes) {
   return cudaSuccess;
 }
 
-// In global mode, no thread may make an unsafe call; in thread-local mode, the capturing one may
-// not.
+// In global mode no thread may make an unsafe call. In thread-local mode only the capturing thread
+// may not.
 cudaError_t Device::check_unsafe_call() {
   cudaError_t error = cudaSuccess;
   for (const auto& entry : captures_) {
@@ -291,7 +291,7 @@ cudaError_t Device::check_synchronising_call() {
   return captures_.empty() ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
 }
 
-// In any order that the graph allows.
+// Runs the nodes in a random order that the graph allows.
 void Device::run_nodes(const Nodes& nodes) {
   std::vector<std::size_t> num_missing(nodes.size());
   std::vector<std::vector<std::size_t>> next(nodes.size());
@@ -388,7 +388,7 @@ bool Device::free_pinned(void* pointer) {
   return true;
 }
 
-// ---- What devices have (CUDA C++ programming guide, "Technical specifications per compute
+// ---- Resources of devices (CUDA C++ programming guide, "Technical specifications per compute
 // capability").
 
 std::size_t max_shared_per_block(int major, int minor) {

@@ -1,6 +1,6 @@
-// The emulated device: its memory, its streams and what they have yet to do.
+// The emulated device: its memory, its streams and their pending work.
 //
-// Work is done by the host's threads, when they ask for it. All members are used under mutex().
+// The host's threads do the work when they need its result. All members are used under mutex().
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@
 
 namespace metronome::emulator {
 
-// Whether a piece of work is done. `stream` has it in its queue until then.
+// Whether a piece of work is done. Until then it is in the queue of `stream`.
 struct Ticket {
   CUstream_st* stream = nullptr;
   bool is_done = false;
@@ -46,7 +46,7 @@ struct Node {
 };
 using Nodes = std::vector<Node>;
 
-// What is captured from one cudaStreamBeginCapture to its end.
+// The nodes captured from one cudaStreamBeginCapture to its end.
 struct Capture {
   CUstream_st* origin = nullptr;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
@@ -59,18 +59,18 @@ using CapturePtr = std::shared_ptr<Capture>;
 }  // namespace metronome::emulator
 
 struct CUstream_st {
-  bool is_blocking = false;   // waits for the legacy stream, and that for it
-  bool is_destroyed = false;  // gone for the host; ends when its work is done
+  bool is_blocking = false;   // waits for the legacy stream, which also waits for it
+  bool is_destroyed = false;  // invalid for the host; deleted when its work is done
   std::deque<metronome::emulator::Work> queue;
   metronome::emulator::TicketPtr last;  // of the latest work; null: none yet
   metronome::emulator::CapturePtr capture;
-  std::set<std::size_t> frontier;  // nodes of the capture that the next one comes after
+  std::set<std::size_t> frontier;  // nodes of the capture that the next node runs after
 };
 
 struct CUevent_st {
   bool has_timing = true;
   metronome::emulator::TicketPtr recorded;  // null: never
-  metronome::emulator::CapturePtr capture;  // of the latest record, if that was captured
+  metronome::emulator::CapturePtr capture;  // of the latest record, if it was captured
   std::set<std::size_t> frontier;
 };
 
@@ -87,7 +87,7 @@ namespace metronome::emulator {
 template <class T>
 using Registry = std::map<const T*, std::unique_ptr<T>>;
 
-// What reset() sets back.
+// The settings that reset() restores.
 struct Settings {
   std::uint64_t seed = 0;
   std::size_t memory_limit = std::size_t{80} << 30;
@@ -95,7 +95,7 @@ struct Settings {
   int major = 9;
   int minor = 0;
   int num_multiprocessors = 3;
-  std::int64_t launches_before_failure = -1;  // < 0: none is due
+  std::int64_t launches_before_failure = -1;  // < 0: no failure is planned
   cudaError_t launch_error = cudaSuccess;
   std::int64_t executions_before_failure = -1;
   cudaError_t execution_error = cudaSuccess;
@@ -116,16 +116,16 @@ class Device {
 
   std::mutex& mutex() { return mutex_; }
 
-  // What a call meets before it does anything: no driver, or a device that a kernel broke.
+  // The error that a call returns at once: no driver, or a broken device.
   cudaError_t status() const;
 
-  // Streams. nullptr is the legacy stream; find() is null for what is no stream.
+  // Streams. nullptr is the legacy stream. find() returns null for an invalid handle.
   CUstream_st* find(cudaStream_t handle);
   cudaError_t issue(CUstream_st& stream, Action action);  // at the end of its queue or capture
   cudaError_t wait_for(CUstream_st& stream, const CUevent_st& event);
   cudaError_t record(CUstream_st& stream, CUevent_st& event);
 
-  // Both do what is needed, and by chance more. They end early when the device breaks.
+  // These do the required work, and at random more. They end early if the device breaks.
   void finish(const Ticket& ticket);
   void finish(const CUstream_st& stream);
   void finish_all();
@@ -134,14 +134,14 @@ class Device {
 
   cudaError_t begin_capture(CUstream_st& stream, cudaStreamCaptureMode mode);
   cudaError_t end_capture(CUstream_st& stream, Nodes& nodes);
-  // Calls that a capture in progress forbids; they spoil it.
+  // Errors of calls that a capture in progress forbids. Such a call invalidates the capture.
   cudaError_t check_unsafe_call();
   cudaError_t check_synchronising_call();
   static void spoil(Capture& capture) { capture.is_valid = false; }
 
   void run_nodes(const Nodes& nodes);
   void execute(const KernelLaunch& launch);
-  void fail(cudaError_t error, const std::string& message);  // all calls answer `error` from now on
+  void fail(cudaError_t error, const std::string& message);  // all later calls return `error`
   cudaError_t next_launch_error();
 
   // Memory.
@@ -176,7 +176,8 @@ class Device {
   };
   using Allocations = std::map<const void*, Allocation>;
 
-  // While one lives, device memory can be touched; AddressSanitizer reports it at other times.
+  // Device memory is accessible during this object's lifetime. AddressSanitizer reports other
+  // accesses.
   class MemoryAccess {
    public:
     explicit MemoryAccess(const Device& gpu);
@@ -204,17 +205,17 @@ class Device {
   std::size_t pinned_bytes_allocated_ = 0;
 };
 
-// Of the process.
+// The only device of the process.
 Device& device();
 
-// The most dynamic shared memory of a block, and what a multiprocessor has in all.
+// Maximum dynamic shared memory of a block, and the total of an SM.
 std::size_t max_shared_per_block(int major, int minor);
 std::size_t shared_per_multiprocessor(int major, int minor);
 int max_threads_per_multiprocessor(int major, int minor);
 
-// Without cudaFuncSetAttribute.
+// The limits of a kernel without cudaFuncSetAttribute.
 constexpr std::size_t kDefaultShared = 48 * 1024;
 constexpr unsigned kMaxThreadsPerBlock = 1024;
-constexpr unsigned kMaxBlocksPerCluster = 8;  // that every GPU with clusters can hold
+constexpr unsigned kMaxBlocksPerCluster = 8;  // the portable maximum of GPUs with clusters
 
 }  // namespace metronome::emulator

@@ -1,7 +1,7 @@
-// What device code can say: qualifiers, indices, collectives, atomics and arithmetic.
+// The language of device code: qualifiers, indices, collectives, atomics and arithmetic.
 //
-// A CUDA thread is a fiber; it runs until a collective lets another one run. Collectives remember
-// where they were called, for messages and because all threads must call the same one.
+// A CUDA thread is a fiber. It runs until a collective switches to another one. Collectives record
+// their call sites, for messages, and to check that all threads call the same one.
 #pragma once
 
 #include <algorithm>
@@ -16,15 +16,15 @@
 #define __global__
 #define __device__
 #define __host__
-// One for all blocks: those of a cluster, which run at the same time, would write over each
-// other's. Kernels that are launched in clusters use dynamic shared memory alone.
+// All blocks share one instance. Blocks of a cluster run at the same time and would overwrite each
+// other's data. So kernels launched in clusters must use dynamic shared memory only.
 #define __shared__ static thread_local
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __grid_constant__
 
-// Of the fiber that runs.
+// Indices of the running fiber.
 extern constinit thread_local uint3 threadIdx;
 extern constinit thread_local uint3 blockIdx;
 extern constinit thread_local dim3 blockDim;
@@ -33,7 +33,7 @@ constexpr int warpSize = 32;
 
 namespace metronome::emulator {
 
-// Where a collective is called. std::source_location wants clang 15.
+// The call site of a collective. std::source_location needs clang 15.
 struct Where {
   const char* file = "";
   int line = 0;
@@ -45,14 +45,14 @@ struct Where {
 
 constexpr unsigned kWarpSize = 32;
 
-// A collective of a warp. run() gets the argument of every lane, null for lanes not named.
+// A collective of a warp. run() gets the argument of every lane; null for lanes outside the mask.
 struct WarpOperation {
   const char* name;
   bool is_aligned;  // all lanes must execute the same instruction of the program
   void (*run)(void* const* lanes, Where where);
 };
 
-// Waits until all lanes of the mask are here, and returns when the operation has run.
+// Waits until all lanes of the mask have arrived. Returns after the operation has run.
 void warp_rendezvous(const WarpOperation& operation, unsigned mask, void* argument, Where where);
 
 enum class Barrier : std::uint8_t { Plain, Count, And, Or, Cluster, Phase };
@@ -160,7 +160,7 @@ inline int __all_sync(unsigned mask, int predicate,
   return metronome::emulator::ballot(mask, predicate == 0, where) == 0;
 }
 
-// Fibers share one thread of the host: memory is always in order, and nothing interrupts an atomic.
+// Fibers share one host thread, so memory is always in order and atomics are never interrupted.
 
 [[noreturn]] void __trap();
 inline void __threadfence() {}
@@ -225,7 +225,7 @@ T __ldg(const T* address) {
   return *address;
 }
 
-// Arithmetic. glibc declares functions of its own named __expf and __logf.
+// Arithmetic. glibc declares its own __expf and __logf.
 
 #define __expf(x) (::metronome::emulator::fast_exp(x))
 #define __logf(x) (::metronome::emulator::fast_log(x))

@@ -1,13 +1,12 @@
 // The functions of gpu/kernels/common/hopper_ptx.h in the emulator.
 //
-// What hardware leaves open happens at random: a copy or a product is done when it is started, when
-// somebody waits, or at the last moment that the waits of the kernel allow. So results are wrong
-// where a kernel reads too early or writes too soon. What the emulator does not see: a missing
-// fence_async_proxy() or barrier_init_done(), and reads of registers before wgmma_wait().
+// Copies and products complete at random moments that hardware allows: at their start, when a
+// thread waits, or at the last moment that the kernel's waits permit. So a kernel that reads too
+// early or writes too soon gets wrong results. The emulator does not detect a missing
+// fence_async_proxy() or barrier_init_done(), or reads of registers before wgmma_wait().
 //
-// Bytes may come to a barrier before it is told to expect them, since they may be sent by another
-// block. That nobody expected them is a failure when all arrivals of the phase are there, or when
-// the block ends.
+// Bytes may reach a barrier before it expects them, because another block may send them. It is a
+// failure if they are still unexpected when the phase has all its arrivals, or when the block ends.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +29,8 @@ void start_boxes(std::uint32_t ranks, void* shared, const CUtensorMap& tensor, s
 std::uint32_t rank_in_cluster();
 void sync_cluster(Where where);
 
-// A store happens when it is started, or when its thread waits; one that no wait is for is a
-// failure when the thread ends.
+// A store completes at its start or when its thread waits. It is a failure if the thread ends
+// without a wait for it.
 void start_store(const void* shared, const CUtensorMap& tensor, std::int32_t column,
                  std::int32_t row, Where where);
 void commit_stores();
@@ -50,14 +49,14 @@ struct ProductArgument {
 extern const WarpOperation kProduct;
 extern const WarpOperation kProductFence;
 extern const WarpOperation kProductCommit;
-extern const WarpOperation kProductWait;  // its argument is an int
+extern const WarpOperation kProductWait;  // the argument is an int
 extern const WarpOperation kRegisters;
 
 }  // namespace metronome::emulator
 
 namespace metronome {
 
-// Offsets in the block's dynamic shared memory, which the emulator aligns to 1,024 bytes.
+// Returns an offset in the block's dynamic shared memory, which is 1,024-byte aligned.
 inline std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(static_cast<const unsigned char*>(pointer) -
                                     emulator::dynamic_shared);
@@ -110,20 +109,20 @@ inline void stores_wait_read() { emulator::finish_stores(); }
 
 inline std::uint32_t cluster_rank() { return emulator::rank_in_cluster(); }
 
-// All lanes that the warp has, together, as `.aligned` wants it: one that has exited while another
-// comes here is a failure. Whole warps may have exited.
+// All existing lanes of a warp must call it together, as `.aligned` requires. It is a failure if a
+// lane has exited and another one calls it. Whole warps may have exited.
 inline void cluster_sync(emulator::Where where = emulator::Where::current()) {
   emulator::sync_cluster(where);
 }
 
-// Barriers and boxes of other blocks are in dynamic shared memory. They are reached as long as
+// Barriers and boxes of other blocks must be in dynamic shared memory. They are accessible while
 // their block has a thread that has not exited.
 inline void barrier_arrive_at(SharedBarrier* barrier, std::uint32_t rank,
                               emulator::Where where = emulator::Where::current()) {
   emulator::arrive_at_block(barrier, rank, where);
 }
 
-// Each of the boxes lands in its own time.
+// Each box arrives at its own time.
 inline void copy_box_to(std::uint16_t ranks, void* shared, const CUtensorMap& tensor,
                         std::int32_t column, std::int32_t row, SharedBarrier* barrier,
                         emulator::Where where = emulator::Where::current()) {
@@ -158,7 +157,7 @@ void wgmma_wait(Registers&...) {
 
 inline void settle(float, void*) {}
 
-// Sums as mma_m16n8k16 of the emulator: d first, then the products by ascending k.
+// Sums as in the emulator's mma_m16n8k16: d first, then the products by ascending k.
 template <int kColumns>
 void wgmma(float (&d)[kColumns / 8][4], std::uint64_t a, std::uint64_t b, bool accumulates,
            emulator::Where where = emulator::Where::current()) {

@@ -9,7 +9,7 @@
 
 namespace metronome::emulator {
 
-// Fragments as the PTX ISA lays them out for mma.m16n8k16 with .bf16.
+// Fragments in the PTX ISA's layout for mma.m16n8k16 with .bf16.
 struct MmaArgument {
   float* d;                // [4]
   const std::uint32_t* a;  // [4]
@@ -26,19 +26,19 @@ extern const WarpOperation kLoadMatrixTransposed;
 
 extern constinit thread_local unsigned char* dynamic_shared;
 
-// Each copy happens at once or in the last wait that covers it, by a seeded toss.
+// Each copy happens at once or in the last wait that covers it, at random by the seed.
 void async_copy(void* shared, const void* global, bool is_valid, Where where);
 void async_commit();
 void async_wait(int num_pending_groups);
 
-// Remembers that the thread has waited for the kernels in front of its own.
+// Records that the thread has waited for earlier kernels.
 void join_launch();
 
 }  // namespace metronome::emulator
 
 namespace metronome {
 
-// Exactly as many bytes as the launch asks for; null where it asks for none.
+// Has exactly as many bytes as the launch requests; null if it requests none.
 inline unsigned char* dynamic_shared_memory() { return emulator::dynamic_shared; }
 
 inline void wait_for_kernels() { emulator::join_launch(); }
@@ -70,7 +70,7 @@ inline void cp_async_16(void* shared, const void* global, bool is_valid,
   emulator::async_copy(shared, global, is_valid, where);
 }
 
-// A hint, which hardware may ignore; reading the byte lets AddressSanitizer see the address.
+// Hardware may ignore this hint. Reads the byte, so that AddressSanitizer checks the address.
 inline void prefetch_l2(const void* global) {
   [[maybe_unused]] const volatile unsigned char seen = *static_cast<const unsigned char*>(global);
 }

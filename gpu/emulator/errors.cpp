@@ -1,4 +1,4 @@
-// Names and texts of errors, as the CUDA runtime has them.
+// Names and texts of errors, as in the CUDA runtime.
 #include "gpu/emulator/cuda_runtime.h"
 #include "gpu/emulator/runtime_types.h"
 

@@ -29,12 +29,12 @@ namespace context = boost::context::detail;
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kStackBytes = 64 * kPage;
-// Stacks begin at different offsets of a page, or the hot lines of all fibers would share one set
-// of the cache.
+// Stacks start at different page offsets. Otherwise the hot lines of all fibers would share one
+// cache set.
 constexpr std::size_t kColours = 64;
 constexpr std::size_t kColourBytes = 64;
 
-// Grows as it is touched; the lowest page is a guard.
+// The stack grows as it is touched. Its lowest page is a guard.
 void* allocate_stack() {
   void* memory = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -47,7 +47,7 @@ void* allocate_stack() {
 
 constinit thread_local BlockRunner* running = nullptr;
 
-// Takes over from the fiber that was left for this one.
+// Takes over from the fiber that switched to this one.
 EMULATOR_NOT_SANITIZED void arrive(const context::transfer_t& transfer, ExecutionContext& self) {
   auto& previous = *static_cast<ExecutionContext*>(transfer.data);
   previous.resume = transfer.fctx;
@@ -75,7 +75,7 @@ uint3 index_of(std::size_t linear, const dim3& size) {
           static_cast<unsigned>(linear / size.x / size.y)};
 }
 
-// "... [with Type = void(int)]" of g++, "... [Type = void (int)]" of clang.
+// g++ gives "... [with Type = void(int)]", clang "... [Type = void (int)]".
 std::string kernel_type(std::string_view text) {
   constexpr std::string_view kBegin = "Type = ";
   const std::size_t begin = text.find(kBegin);
@@ -177,7 +177,7 @@ std::optional<DeviceFailure> BlockRunner::run(const KernelLaunch& launch, std::u
 }
 
 void BlockRunner::start_block(Block& block) {
-  // What an earlier block left is gone: as float or bfloat16, this is NaN.
+  // Overwrites an earlier block's data with bytes that are NaN as float and bfloat16.
   if (block.memory) std::memset(block.memory.get(), 0xff, launch_->shared_bytes);
   block.first_fiber = block.rank * num_threads_;
   block.ready_warps = 0;
@@ -224,7 +224,7 @@ void BlockRunner::run_cluster() {
   switch_to(*pick(), false);
 }
 
-// Nothing may come to the shared memory of a block that has ended: it may be another's by then.
+// Copies must not reach the shared memory of a block that has ended: another block may own it then.
 void BlockRunner::end_block(const Block& block) {
   const auto num_boxes = std::count_if(boxes_.begin(), boxes_.end(),
                                        [&](const BoxCopy& box) { return box.block == &block; });
@@ -273,7 +273,7 @@ EMULATOR_NOT_SANITIZED void BlockRunner::fiber_main() {
   leave_fiber(*next);
 }
 
-// The running context is set aside and `next` goes on. `is_last`: nobody comes back to this one.
+// Suspends the running context and continues `next`. `is_last`: this context is not resumed.
 EMULATOR_NOT_SANITIZED void BlockRunner::switch_to(ExecutionContext& next, bool is_last) {
   ExecutionContext& self = *current_context_;
   const bool is_to_host = &next == &host_;
@@ -293,10 +293,10 @@ EMULATOR_NOT_SANITIZED void BlockRunner::switch_to(ExecutionContext& next, bool 
 
 EMULATOR_NOT_SANITIZED void BlockRunner::leave_fiber(ExecutionContext& next) {
   switch_to(next, true);
-  std::abort();  // nobody resumes a fiber that has left
+  std::abort();  // a fiber that has left is never resumed
 }
 
-// Fibers that a failure left in the middle never clean up their stacks.
+// Fibers that a failure interrupted never clean up their stacks.
 void BlockRunner::forget_stacks() {
   for (std::size_t i = 0; i < num_threads_ * blocks_.size(); ++i) {
     unpoison(static_cast<char*>(stacks_[i]) + kPage, kStackBytes - kPage);
@@ -311,21 +311,21 @@ void BlockRunner::make_ready(Warp& warp, unsigned lanes) {
   ready_blocks_ |= 1u << warp.block->rank;
 }
 
-// Half of the time as a warp would: all lanes in order.
+// With probability 1/2 the order is that of a real warp: all lanes in order.
 void BlockRunner::shuffle_lanes(Warp& warp) {
   const std::uint32_t bits = random_.bits();
   warp.is_descending = (bits >> 31) != 0;
   warp.rotation = (bits & (1u << 30)) != 0 ? (bits >> 24) & 31u : 0;
 }
 
-// One of the bits that are set below `count`: the first from a random place on.
+// A random set bit below `count`: the first from a random position on.
 std::size_t BlockRunner::draw_bit(unsigned bits, std::size_t count) {
   const std::size_t start = random_.below(count);
   const unsigned later = bits >> start << start;
   return static_cast<std::size_t>(std::countr_zero(later != 0 ? later : bits));
 }
 
-// The next fiber to run, taken from the ready ones: the warp that runs goes on while it can.
+// Takes the next fiber from the ready ones. The running warp continues while it can.
 Fiber* BlockRunner::pick() {
   while (ready_blocks_ == 0 && finish_a_box()) {
   }
@@ -346,7 +346,7 @@ Fiber* BlockRunner::pick() {
   return warp.lanes[lane];
 }
 
-// The running fiber is ready or waits; returns when it is picked again.
+// The running fiber is ready or waits. Returns when it is picked again.
 void BlockRunner::give_way() {
   Fiber* const next = pick();
   if (next == nullptr) fail_deadlock();
@@ -400,7 +400,7 @@ void BlockRunner::finish_warp_operation(Warp& warp, const WarpCall& call) {
   warp.waiting &= ~call.mask;
   make_ready(warp, call.mask);
   shuffle_lanes(warp);
-  if (random_.chance_in_power(3)) running_warp_ = nullptr;  // others may overtake
+  if (random_.chance_in_power(3)) running_warp_ = nullptr;  // lets other warps overtake
 }
 
 int BlockRunner::block_rendezvous(Barrier barrier, int predicate, Where where) {
@@ -438,7 +438,7 @@ void BlockRunner::finish_barrier(Block& block) {
       break;
     case Barrier::Or: block.barrier_result = count > 0 ? 1 : 0; break;
     case Barrier::Cluster:
-    case Barrier::Phase: break;  // no barriers of the block
+    case Barrier::Phase: break;  // not barriers of the block
   }
   block.num_at_barrier = 0;
   running_warp_ = nullptr;
@@ -469,7 +469,7 @@ std::string BlockRunner::place(const Fiber* fiber) const {
          to_text(fiber->warp->block->index) + ", thread " + to_text(fiber->thread_index);
 }
 
-// Which threads wait for what: "32 threads wait in ..., the first is (0,0,0)".
+// Which threads wait, and for what: "32 threads wait in ..., the first is (0,0,0)".
 std::string BlockRunner::waiting_threads() const {
   struct Group {
     int count = 0;

@@ -1,4 +1,4 @@
-// The threads of a block, or of the blocks of a cluster, as fibers of one thread of the host.
+// Runs the threads of a block, or of the blocks of a cluster, as fibers of one host thread.
 #pragma once
 
 #include <array>
@@ -22,9 +22,9 @@ struct KernelLaunch {
   unsigned cluster = 1;  // blocks, consecutive along x; divides grid.x
   std::size_t shared_bytes = 0;
   std::int64_t number = 0;     // counts launches, for messages
-  const char* type = "";       // of the kernel, from type_text()
-  bool is_early = false;       // its threads may run before the kernel in front has ended
-  std::function<void()> body;  // of one thread
+  const char* type = "";       // the kernel's, from type_text()
+  bool is_early = false;       // its threads may run before the kernel before it has ended
+  std::function<void()> body;  // the work of one thread
 };
 
 struct DeviceFailure {
@@ -32,11 +32,11 @@ struct DeviceFailure {
   std::string message;
 };
 
-// Runs all clusters, each to its end, in an order that follows from the seed; the threads of a
-// cluster are alive together. A failure ends the launch where it happened.
+// Runs all clusters, each to its end, in an order that the seed decides. The threads of a cluster
+// are alive at the same time. A failure ends the launch at once.
 std::optional<DeviceFailure> run_kernel(const KernelLaunch& launch, std::uint64_t seed);
 
-// Where a stack can be switched to; the host's is one too.
+// A stack to switch to: a fiber's or the host's.
 struct ExecutionContext {
   void* resume = nullptr;  // fcontext_t
   const void* stack_bottom = nullptr;
@@ -53,7 +53,7 @@ struct AsyncCopy {
 
 struct Block;
 
-// A box of a tensor on its way to the shared memory of a block (hopper.cpp).
+// A box in flight from a tensor to the shared memory of a block (hopper.cpp).
 struct BoxCopy {
   Block* block = nullptr;
   void* to = nullptr;
@@ -64,7 +64,7 @@ struct BoxCopy {
   Where where;
 };
 
-// A box on its way from shared memory to a tensor (hopper.cpp).
+// A box in flight from shared memory to a tensor (hopper.cpp).
 struct BoxStore {
   Block* block = nullptr;
   const void* from = nullptr;
@@ -74,7 +74,7 @@ struct BoxStore {
   bool is_committed = false;
 };
 
-// A product of a warpgroup that has not happened, as far as one of its warps does it (hopper.cpp).
+// One warp's part of a warpgroup's product that is still pending (hopper.cpp).
 struct AsyncProduct {
   std::array<float*, kWarpSize> d{};
   std::array<const std::uint32_t*, kWarpSize> a{};
@@ -86,19 +86,19 @@ struct AsyncProduct {
   std::int64_t group = 0;
 };
 
-// A collective that a lane waits in.
+// A collective in which a lane waits.
 struct WarpCall {
   const WarpOperation* operation = nullptr;
   unsigned mask = 0;
   Where where;
 };
 
-// What a thread waits for: a barrier, if the warp's operation is null.
+// What a thread waits for; a barrier if the warp operation is null.
 struct Waiting {
   WarpCall call;
   Barrier barrier = Barrier::Plain;
   int predicate = 0;
-  const std::uint64_t* shared_barrier = nullptr;  // of Barrier::Phase
+  const std::uint64_t* shared_barrier = nullptr;  // for Barrier::Phase
   std::uint32_t parity = 0;
 };
 
@@ -109,52 +109,52 @@ struct Fiber : ExecutionContext {
   Warp* warp = nullptr;
   unsigned lane = 0;
   bool has_exited = false;
-  bool has_joined = false;  // waited for the kernel in front
+  bool has_joined = false;  // has waited for the earlier kernels
   Waiting waiting;
-  std::vector<AsyncCopy> copies;  // that have not happened, oldest first
-  std::int64_t num_groups = 0;    // of copies, committed
-  std::vector<BoxStore> stores;   // that have not happened
+  std::vector<AsyncCopy> copies;  // pending, oldest first
+  std::int64_t num_groups = 0;    // committed groups of copies
+  std::vector<BoxStore> stores;   // pending
 };
 
 struct Warp {
   Block* block = nullptr;
   unsigned index = 0;     // in its block
-  unsigned members = 0;   // lanes that the block has
-  unsigned ready = 0;     // lanes that can run; the one that runs is not among them
+  unsigned members = 0;   // lanes that exist in the block
+  unsigned ready = 0;     // lanes that can run, without the running one
   unsigned waiting = 0;   // lanes in a collective of the warp
-  unsigned rotation = 0;  // lanes run from this one on, upwards or downwards
+  unsigned rotation = 0;  // first lane in the running order, up- or downwards
   bool is_descending = false;
-  // All that wait do so in calls like the first one's, which are complete together; until nobody
-  // waits.
+  // All waiting lanes are in calls like the first one's, so these complete together. Set again when
+  // a lane waits and no other does.
   bool is_uniform = true;
   const WarpCall* first = nullptr;
-  std::array<void*, kWarpSize> arguments{};  // of the lanes that wait
+  std::array<void*, kWarpSize> arguments{};  // of the waiting lanes
   std::array<Fiber*, kWarpSize> lanes{};
   std::vector<AsyncProduct> products;  // oldest first
   std::int64_t num_product_groups = 0;
-  bool is_product_fenced = false;  // since its registers were the warp's own
-  bool is_product_eager = false;   // until the next wait
+  bool is_product_fenced = false;  // there was a fence since the last wait
+  bool is_product_eager = false;   // products happen at once, until the next wait
 };
 
-// A block of the cluster that runs. What a barrier waits for is counted in threads.
+// A block of the running cluster. Barriers count threads.
 struct Block {
   unsigned rank = 0;  // in its cluster
   uint3 index{};
   AlignedMemory memory;         // null: none
-  std::size_t first_fiber = 0;  // of the runner's; the others follow
+  std::size_t first_fiber = 0;  // index in the runner; the block's other fibers follow
   std::array<Warp, kWarpSize> warps;
   unsigned ready_warps = 0;
   std::size_t num_alive = 0;
   std::size_t num_at_barrier = 0;
   Fiber* first_at_barrier = nullptr;
   int barrier_result = 0;
-  // That came to its barriers and that these have not been told to expect yet.
+  // Bytes that reached the block's barriers before these expected them.
   std::int64_t num_early_bytes = 0;
 
   unsigned char* shared() const { return static_cast<unsigned char*>(memory.get()); }
 };
 
-// Runs clusters of blocks; owns the stacks. One for each thread of the host.
+// Runs clusters of blocks and owns the stacks. Each host thread has one.
 class BlockRunner {
  public:
   BlockRunner();
@@ -166,29 +166,29 @@ class BlockRunner {
 
   Fiber& current() { return *current_; }
   const KernelLaunch& launch() const { return *launch_; }
-  Block& block(std::size_t rank) { return blocks_[rank]; }  // of the cluster
+  Block& block(std::size_t rank) { return blocks_[rank]; }  // of the running cluster
   void warp_rendezvous(const WarpOperation& operation, unsigned mask, void* argument, Where where);
   int block_rendezvous(Barrier barrier, int predicate, Where where);
   // Waits for all threads of the cluster that have not exited.
   void cluster_rendezvous(Where where);
-  // Ends the kernel. `make_text` makes the message: a string made by the caller would never be
-  // freed, as nobody comes back to this fiber.
+  // Ends the kernel. `make_text` makes the message. A string made by the caller would never be
+  // freed, because this fiber is not resumed.
   template <class MakeText>
   [[noreturn]] void fail(cudaError_t error, MakeText make_text) {
     failure_ = DeviceFailure{error, place(current_) + ": " + make_text()};
     leave_fiber(host_);
   }
-  // Waits until wake() for this barrier finds that the phase of the parity is over.
+  // Waits until wake() reports that the barrier's phase of this parity is over.
   void block_on(const std::uint64_t* barrier, std::uint32_t parity, Where where);
   void wake(const std::uint64_t* barrier, std::uint32_t parity);
-  // Half of the time another warp goes on, and the fiber when it is picked again.
+  // With probability 1/2, lets other warps run. Returns when this fiber is picked again.
   void let_others();
-  // Those that have not happened. One that is asked for happens now.
+  // Boxes in flight. finish_a_box() performs a random one now; false if there is none.
   void add_box(const BoxCopy& box) { boxes_.push_back(box); }
   bool finish_a_box();
   bool toss() { return (random_.bits() >> 31) != 0; }
 
-  void fiber_main();  // what a new fiber does
+  void fiber_main();  // entry of a new fiber
 
  private:
   void grow(std::size_t num_threads);
@@ -215,12 +215,12 @@ class BlockRunner {
   FastRandom random_;
   std::vector<Fiber> fibers_;
   std::vector<void*> stacks_;
-  std::vector<Block> blocks_;    // of the cluster that runs, by rank
-  std::size_t num_threads_ = 0;  // of a block
+  std::vector<Block> blocks_;    // of the running cluster, by rank
+  std::size_t num_threads_ = 0;  // per block
   std::size_t num_warps_ = 0;
   unsigned ready_blocks_ = 0;
   Warp* running_warp_ = nullptr;
-  std::size_t num_alive_ = 0;  // of the cluster, as what follows
+  std::size_t num_alive_ = 0;  // of the cluster, like the following members
   std::size_t num_at_cluster_barrier_ = 0;
   std::vector<BoxCopy> boxes_;
   ExecutionContext host_;
@@ -229,10 +229,10 @@ class BlockRunner {
   std::optional<DeviceFailure> failure_;
 };
 
-// The one that runs a kernel in this thread of the host. Ends the program outside of kernels.
+// The runner of this host thread. Ends the program if no kernel runs.
 BlockRunner& this_runner();
 
-// Does what a BoxCopy stands for.
+// Performs the copy.
 void perform(const BoxCopy& box);
 
 // "name at file:line".

@@ -1,4 +1,4 @@
-// Barriers in shared memory, boxes of tensors and products of warpgroups.
+// Barriers in shared memory, boxes of tensors, and products of warpgroups.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -19,15 +19,15 @@ constexpr std::uint32_t kRowBytes = 128;
 
 // ---- Barriers.
 
-// What is in the eight bytes.
+// The contents of a barrier's eight bytes.
 struct BarrierState {
-  std::int32_t bytes = 0;      // to come; below zero: that came before they were expected
-  std::uint16_t pending = 0;   // arrivals to come
-  std::uint16_t arrivals = 0;  // of a phase; the phase's parity is the top bit
+  std::int32_t bytes = 0;      // still to come; < 0: came before they were expected
+  std::uint16_t pending = 0;   // arrivals still to come
+  std::uint16_t arrivals = 0;  // arrivals per phase; the top bit is the phase's parity
 };
 static_assert(sizeof(BarrierState) == sizeof(std::uint64_t));
 constexpr std::uint16_t kParity = 0x8000;
-// PTX ISA, mbarrier: the range of tx-count to both sides.
+// PTX ISA, mbarrier: the range of tx-count in both directions.
 constexpr std::int32_t kMaxBytes = (1 << 20) - 1;
 
 BarrierState state_of(const std::uint64_t* barrier, const char* what, Where where) {
@@ -43,7 +43,7 @@ BarrierState state_of(const std::uint64_t* barrier, const char* what, Where wher
   return state;
 }
 
-// Writes the state back, and begins the next phase if this one is over.
+// Stores the state, and begins the next phase if this one is over.
 void update(std::uint64_t* barrier, BarrierState state, const char* what, Where where) {
   if (state.pending == 0 && state.bytes < 0) {
     this_runner().fail(cudaErrorLaunchFailure, [&] {
@@ -61,8 +61,8 @@ void update(std::uint64_t* barrier, BarrierState state, const char* what, Where 
   if (is_over) this_runner().wake(barrier, parity);
 }
 
-// Of a barrier of the block: bytes to come, or below zero that came. They may come first, as the
-// phase does not end before its arrivals.
+// Adds expected bytes to a barrier of the block, or, below zero, arrived bytes. Bytes may arrive
+// before they are expected, because the phase does not end before its arrivals.
 void add_bytes(Block& block, std::uint64_t* barrier, std::int64_t bytes, const char* what,
                Where where) {
   BarrierState state = state_of(barrier, what, where);
@@ -101,7 +101,7 @@ Block& block_of(std::uint32_t rank, const char* what, Where where) {
   return block;
 }
 
-// What the other block has in its dynamic shared memory where this one has what is pointed to.
+// The address in `block`'s dynamic shared memory that corresponds to `pointer` in this block's.
 template <class T>
 T* counterpart(T* pointer, const Block& block, const char* what, Where where) {
   const Block& own = this_block();
@@ -142,10 +142,10 @@ unsigned char* element_of(const Tensor& tensor, std::int64_t row, std::int64_t c
   return tensor.address + static_cast<std::uint64_t>(row) * tensor.row_bytes + column * 2;
 }
 
-// Where the swizzle puts the byte that the address names.
+// The swizzled position of the byte at `address`.
 std::uint32_t swizzled(std::uint32_t address) { return address ^ (address >> 7 & 7u) << 4; }
 
-// ---- Products. A warp's happen while one of its lanes runs, in the memory of its block.
+// ---- Products. A warp's products happen while one of its lanes runs, in its block's memory.
 
 float bf16_at(std::uint32_t address) {
   std::uint16_t bits;
@@ -153,7 +153,7 @@ float bf16_at(std::uint32_t address) {
   return float_of_bf16(bits);
 }
 
-// A descriptor's fields (PTX ISA, "Matrix descriptor format" of wgmma).
+// The fields of a descriptor (PTX ISA, "Matrix descriptor format" of wgmma).
 struct Matrix {
   std::uint32_t address;
   std::uint32_t leading_bytes;
@@ -164,7 +164,7 @@ struct Matrix {
         leading_bytes(field(descriptor >> 16)),
         stride_bytes(field(descriptor >> 32)) {}
 
-  // Element k of a row of A or a column of B.
+  // Address of element k of a row of A or a column of B.
   std::uint32_t at(std::size_t index, std::size_t k, bool is_k_major) const {
     const auto i = static_cast<std::uint32_t>(index);
     const auto j = static_cast<std::uint32_t>(k);
@@ -179,10 +179,10 @@ struct Matrix {
   }
 };
 
-constexpr std::size_t kSteps = 16;  // of k
-constexpr std::size_t kRows = 16;   // of a warp
+constexpr std::size_t kSteps = 16;  // of k per product
+constexpr std::size_t kRows = 16;   // per warp
 
-// Fragments as those of mma.m16n8k16, eight columns one behind another.
+// Fragments are those of mma.m16n8k16, repeated for every eight columns.
 void perform(const AsyncProduct& product, std::size_t warp_of_group) {
   static thread_local std::array<std::array<float, 256>, kSteps> b;
   std::array<std::array<float, kSteps>, kRows> a;

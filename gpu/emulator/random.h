@@ -1,4 +1,4 @@
-// The emulator's own random numbers: one multiplication each, since fibers ask at every collective.
+// The emulator's random numbers: one multiplication each, because every collective draws one.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The calls of the CUDA runtime about devices, memory and kernels.
+// Calls of the CUDA runtime for devices, memory and kernels.
 #include <cstdint>
 #include <cstring>
 #include <mutex>
@@ -76,7 +76,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
     properties->minor = settings.minor;
     properties->multiProcessorCount = settings.num_multiprocessors;
     properties->memoryBusWidth = 5120;
-    properties->l2CacheSize = 1 << 18;  // small: whoever times kernels clears it often
+    properties->l2CacheSize = 1 << 18;  // small, because programs that time kernels clear it often
     properties->maxThreadsPerMultiProcessor =
         max_threads_per_multiprocessor(settings.major, settings.minor);
     properties->sharedMemPerMultiprocessor =
@@ -147,7 +147,7 @@ cudaError_t cudaPeekAtLastError() {
   return last_error == cudaSuccess ? device().sticky_error : last_error;
 }
 
-// ---- Memory. It begins as bytes 0xff: NaN as float and as bfloat16, -1 as an integer.
+// ---- Memory. It is filled with bytes 0xff: NaN as float and bfloat16, -1 as an integer.
 
 cudaError_t cudaMalloc(void** pointer, std::size_t size) {
   return api_call([&](Device& gpu) {
@@ -156,7 +156,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t size) {
   });
 }
 
-// Waits for all work, as a GPU does. The memory of a broken device is freed too.
+// Waits for all work, as on a GPU. Also frees the memory of a broken device.
 cudaError_t cudaFree(void* pointer) {
   const std::lock_guard lock(device().mutex());
   Device& gpu = device();
@@ -198,7 +198,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 
 namespace {
 
-// Which ends of a copy are device memory; an error if the memory is not what `kind` says.
+// Determines which ends of a copy are device memory. Returns an error if `kind` says otherwise.
 cudaError_t check_copy(const Device& gpu, const void* to, const void* from, std::size_t size,
                        cudaMemcpyKind& kind) {
   const bool is_to_device = gpu.is_device_memory(to);
@@ -213,8 +213,8 @@ cudaError_t check_copy(const Device& gpu, const void* to, const void* from, std:
   return cudaSuccess;
 }
 
-// On `stream`, as late as the memory allows: the source of a copy from pageable memory is read at
-// once, a copy to pageable memory ends before the call does.
+// Copies on `stream`, as late as allowed. A copy from pageable memory reads its source at once. A
+// copy to pageable memory ends before the call returns.
 cudaError_t copy_async(Device& gpu, void* to, const void* from, std::size_t size,
                        cudaMemcpyKind kind, CUstream_st& stream) {
   if (size == 0) return cudaSuccess;
@@ -244,8 +244,8 @@ cudaError_t set_async(Device& gpu, void* pointer, int value, std::size_t size,
 
 }  // namespace
 
-// On the legacy stream, which does not wait for non-blocking streams: copies of what these compute
-// need a synchronisation first, as on a GPU.
+// Copies on the legacy stream, which does not wait for non-blocking streams. As on a GPU, copies of
+// their results need a synchronisation first.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size, cudaMemcpyKind kind) {
   return api_call([&](Device& gpu) {
     if (const cudaError_t error = gpu.check_synchronising_call()) return error;
@@ -280,7 +280,7 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t size, cudaStre
 
 namespace {
 
-// Dynamic shared memory of a launch, at most.
+// Maximum dynamic shared memory of a launch.
 std::size_t allowed_shared(const Device& gpu, const void* kernel) {
   const auto allowed = gpu.max_dynamic_shared.find(kernel);
   return allowed == gpu.max_dynamic_shared.end() ? kDefaultShared
@@ -301,8 +301,8 @@ cudaError_t check_shape(const Device& gpu, const cudaLaunchConfig_t& config, con
                                                                 : cudaErrorInvalidValue;
 }
 
-// Of a launch whose shape is known to be right. The manual says what a cluster may be, but not
-// which error a GPU answers to one that may not.
+// For launches whose shape was checked. The manual defines valid clusters, but not the error for an
+// invalid one.
 cudaError_t set_attributes(const Device& gpu, const cudaLaunchConfig_t& config,
                            KernelLaunch& launch) {
   for (unsigned i = 0; i < config.numAttrs; ++i) {
@@ -341,8 +341,8 @@ cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, const void* kernel,
     if (const cudaError_t error = set_attributes(gpu, config, *launch)) return error;
     launch->body = std::move(body);
     ++gpu.counters.launches_of[kernel];
-    // A graph's launches are held to what is allowed when they happen: nobody says that a GPU does
-    // not do that.
+    // A launch in a graph is checked against the limit at the time of its execution. The manual
+    // does not rule out that a GPU does that.
     return gpu.issue(stream, [&gpu, launch, kernel] {
       if (launch->shared_bytes > allowed_shared(gpu, kernel)) {
         return gpu.fail(cudaErrorInvalidValue,
@@ -376,7 +376,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   });
 }
 
-// By threads, blocks and shared memory; registers are not known here.
+// Limits by threads, blocks and shared memory. Registers are not known here.
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* num_blocks, const void* kernel,
                                                           int block_size,
                                                           std::size_t dynamic_shared_bytes) {
@@ -387,7 +387,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* num_blocks, const
     const int minor = gpu.settings.minor;
     const int num_warps = (block_size + warpSize - 1) / warpSize;
     const int by_threads = max_threads_per_multiprocessor(major, minor) / (num_warps * warpSize);
-    const std::size_t block_bytes = dynamic_shared_bytes + 1024;  // the system takes 1 KB
+    const std::size_t block_bytes = dynamic_shared_bytes + 1024;  // the system reserves 1 KB
     const auto by_shared = static_cast<int>(shared_per_multiprocessor(major, minor) / block_bytes);
     const int limit = major == 8 && minor == 6 ? 16 : major == 8 && minor == 9 ? 24 : 32;
     const bool fits = block_size <= static_cast<int>(kMaxThreadsPerBlock) &&

@@ -1,4 +1,4 @@
-// What sanitizers want to know about switches between stacks; nothing without them.
+// Tells sanitizers about switches between stacks. Does nothing without sanitizers.
 #pragma once
 
 #include <cstddef>
@@ -27,13 +27,13 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// Functions that change stacks are not instrumented: what they would say at their beginning and
-// end would be of two fibers, and the last frames of a fiber never return.
+// Functions that change stacks are not instrumented. Their entry and exit may belong to two
+// different fibers, and the last frames of a fiber never return.
 #define EMULATOR_NOT_SANITIZED __attribute__((no_sanitize("address", "thread")))
 
 namespace metronome::emulator {
 
-// AddressSanitizer: on the way to another stack, and when arrived there.
+// AddressSanitizer: called before leaving a stack, and after arriving on another.
 #ifdef EMULATOR_HAS_ASAN
 EMULATOR_NOT_SANITIZED inline void start_switch(void** fake_stack, const void* bottom,
                                                 std::size_t size) {

@@ -1,4 +1,4 @@
-// The calls of the CUDA runtime about streams, events and graphs.
+// Calls of the CUDA runtime for streams, events and graphs.
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -44,7 +44,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   });
 }
 
-// Its work is still done, as late as that of any other stream.
+// Its pending work is still done, as late as that of any other stream.
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   Device& gpu = device();
   const std::lock_guard lock(gpu.mutex());
@@ -140,7 +140,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   });
 }
 
-// Real time of the host between the moments at which the emulator came to the events.
+// Host time between the moments at which the emulator processed the events.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   return api_call([&](Device& gpu) {
     if (!gpu.events.contains(start) || !gpu.events.contains(end)) {

@@ -1,4 +1,4 @@
-// The small vectors of CUDA C++, aligned as there.
+// The small vectors of CUDA C++, with the same alignment.
 #pragma once
 
 struct uint3 {

@@ -41,7 +41,7 @@ void Attention::run(const PassArrays& arrays, const DeviceKvCache& kv, const Att
   if (arrays->num_decodes > 0) attend_decodes(arrays, paged, rows, stream);
 }
 
-// By wgmma where the cache has tensors.
+// Uses wgmma if the cache has tensors.
 void Attention::attend_prompts(const PassArrays& arrays, const DeviceKvCache& kv,
                                const PagedKv& paged, const AttentionRows& rows,
                                cudaStream_t stream) const {

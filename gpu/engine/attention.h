@@ -1,4 +1,4 @@
-// Attention over the paged cache, and which kernels compute it.
+// Attention over the paged KV cache. Chooses the kernels that compute it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,7 +16,7 @@ namespace metronome {
 
 AttentionShape attention_shape_of(const ModelConfig& model, bool is_window);
 
-// Of one layer in one pass, whose keys and values are in the cache.
+// Attention of one layer in one pass. The cache already holds its keys and values.
 struct AttentionRows {
   std::int64_t layer = 0;
   bool is_window = false;
@@ -26,11 +26,11 @@ struct AttentionRows {
 
 class Attention {
  public:
-  // For at most max_items splits of decodes, and max_parts tiles of prompts where the cache has
-  // tensors. Throws CudaError.
+  // Allocates for at most max_items splits of decodes. If the cache has tensors, also for max_parts
+  // tiles of prompts. Throws CudaError.
   Attention(const ModelConfig& model, std::int32_t max_items, std::int32_t max_parts);
 
-  // Chunks of prompts, then decodes.
+  // Computes the chunks of prompts, then the decodes.
   void run(const PassArrays& arrays, const DeviceKvCache& kv, const AttentionRows& rows,
            cudaStream_t stream) const;
 
@@ -45,7 +45,7 @@ class Attention {
   AttentionShape window_shape_;
   std::int32_t max_parts_ = 0;
   std::int32_t decode_ctas_ = 0;
-  DeviceArray<float> partials_;  // [max_items, decode_partial_floats()]; empty where not split
+  DeviceArray<float> partials_;  // [max_items, decode_partial_floats()]; empty if not split
   DeviceArray<float> parts_;     // [max_parts, prefill_part_floats()]
 };
 

@@ -1,4 +1,4 @@
-// Errors of cuBLASLt as exceptions.
+// Turns errors of cuBLASLt into exceptions.
 #pragma once
 
 #include <cublasLt.h>
@@ -9,8 +9,7 @@
 
 namespace metronome {
 
-// An algorithm that the library does not run after all: cublasLtMatmulAlgoCheck does not promise
-// it.
+// The library refuses to run an algorithm. cublasLtMatmulAlgoCheck does not rule this out.
 class CublasRefused : public CudaError {
  public:
   using CudaError::CudaError;

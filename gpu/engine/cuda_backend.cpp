@@ -19,14 +19,14 @@
 namespace metronome {
 namespace {
 
-// One model is on the GPU at a time, and stays for the next run that needs the same.
+// Keeps one model on the GPU, and reuses it if the next run needs the same model.
 class LoadedModel {
  public:
   LoadedDeviceModel& get(std::int32_t device, const ModelSource& source, const PassLimits& limits,
                          const std::function<void()>& poll) {
     const std::string key = "GPU " + std::to_string(device) + ", " + source.key;
     if (model_ && key_ == key && limits_ == limits) return *model_;
-    model_.reset();  // before the next one needs its memory
+    model_.reset();  // frees memory for the next model
     model_.emplace(source, limits, poll);
     key_ = key;
     limits_ = limits;
@@ -110,7 +110,7 @@ class CudaBackend final : public Backend {
 
  private:
   const GpuInfo& gpu(std::int32_t device) {
-    // Looked up once, so that the variants of a scenario get caches of one size.
+    // Queried once, so that all variants of a scenario get caches of one size.
     if (!gpu_ || gpu_->device != device) gpu_ = open_gpu(device);
     return *gpu_;
   }
@@ -148,7 +148,7 @@ std::unique_ptr<PreparedRun> CudaBackend::prepare(const Scenario& scenario) try 
                             kv_blocks_that_fit(model, plan, budget, block_size));
   };
   run->setup = make_engine_setup(scenario, model, capacity);
-  // What a step was to compute and did not must not be found as a prefix.
+  // A failed step leaves its blocks without contents. They must not be found as a prefix.
   run->setup.kv_cache.forgets_unfilled_blocks = true;
   const KvCacheLayout& cache = run->setup.kv_cache;
   check_memory(scenario, "kv_cache.num_blocks", "the KV cache takes", gpu.name,

@@ -1,4 +1,4 @@
-// Scenarios on an NVIDIA GPU.
+// Runs scenarios on an NVIDIA GPU.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,14 @@ namespace metronome {
 
 // Null in a build without CUDA (CMake option METRONOME_CUDA).
 //
-// prepare() throws ConfigError: beside what the scenario itself gets wrong, no driver or no GPU, a
-// GPU or a model the kernels are not made for, weights that are missing or malformed, and sizes the
-// GPU's memory has no room for. load() puts the weights on the GPU, chooses algorithms, checks that
-// chunk-invariance holds, and throws ConfigError where it does not.
+// prepare() throws ConfigError for errors of the scenario itself and for any of these:
+// - there is no driver or no GPU;
+// - the kernels do not support the GPU or the model;
+// - weights are missing or malformed;
+// - the sizes do not fit into the GPU's memory.
+//
+// load() puts the weights on the GPU, chooses algorithms and checks chunk-invariance. It throws
+// ConfigError if that does not hold.
 std::unique_ptr<Backend> make_cuda_backend();
 
 }  // namespace metronome

@@ -17,13 +17,14 @@ CudaExecutor::CudaExecutor(DeviceEngine& engine, const RequestInput& input, cons
       tokens_(static_cast<std::size_t>(engine.padding_sample()) * sizeof(std::int32_t)) {
   static_assert(DeviceEngine::kSampleSteps == kNumResults);
   static_assert(StepTimer::kMaxSteps == kNumResults);
-  for (Step& step : steps_) {  // now, not in the first steps
+  // Allocates pinned memory now, not during the first steps.
+  for (Step& step : steps_) {
     step.passes.emplace_back();
     step.passes.front().device.staging = PinnedBytes(engine.block_bytes());
   }
 }
 
-// What is in flight reads and writes memory of the executor.
+// Steps in flight read and write memory of the executor.
 CudaExecutor::~CudaExecutor() { cudaStreamSynchronize(engine_.stream()); }
 
 void CudaExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs) {
@@ -44,14 +45,14 @@ void CudaExecutor::launch(const StepPlan& plan, const RequestTable& requests, Ti
   try {
     for (const ForwardPass& pass : cut_.passes) launch_pass(step, pass, requests);
   } catch (const InvariantError&) {
-    throw;  // a defect of the program is not a step that failed
+    throw;  // a defect of the program is not a failed step
   } catch (const CudaError&) {
     throw;
   } catch (const std::exception& error) {
     step.result.failed = true;
     step.result.error = error.what();
   }
-  begin(step);  // one that failed before
+  begin(step);  // in case the step failed earlier
   const auto first_byte = static_cast<std::size_t>(step.first_row) * sizeof(std::int32_t);
   check_cuda(cudaMemcpyAsync(tokens_.data() + first_byte, engine_.sampled() + step.first_row,
                              static_cast<std::size_t>(step.num_rows) * sizeof(std::int32_t),
@@ -60,8 +61,8 @@ void CudaExecutor::launch(const StepPlan& plan, const RequestTable& requests, Ti
   timer_.end(engine_.stream());
 }
 
-// With its first copy: while the host lays the arrays out, the device may be idle, but it is not
-// working on the step.
+// Called before the first copy. The device may idle while the host lays the arrays out, but it is
+// not working on the step yet.
 void CudaExecutor::begin(Step& step) {
   if (!std::exchange(step.is_begun, true)) timer_.begin(engine_.stream());
 }
@@ -94,7 +95,7 @@ void CudaExecutor::look_up_tokens(ForwardBatch& batch) {
   }
 }
 
-// An id < 0 has the device look the token up.
+// Returns an id < 0 if the device has to look the token up.
 TokenId CudaExecutor::token_at(RequestId request, const RequestTexts::Text& text,
                                std::int32_t position) const {
   if (static_cast<std::size_t>(position) < text.token_ids.size()) {
@@ -103,13 +104,13 @@ TokenId CudaExecutor::token_at(RequestId request, const RequestTexts::Text& text
   const bool is_in_flight =
       index(request) < pending_.size() && pending_[index(request)].position == position;
   if (is_in_flight) return TokenId{-1 - pending_[index(request)].sample};
-  // The step that was to sample it failed: what is computed on it, nobody finds.
+  // The step that should have sampled the token failed. Nothing reads what this step computes.
   METRONOME_CHECK(has_ended(request) || has_failed_in_flight(),
                   "a token is computed before it is sampled");
   return TokenId{};
 }
 
-// Then requests whose step failed when it was launched have not ended yet.
+// While true, a request whose step failed at launch has not ended yet.
 bool CudaExecutor::has_failed_in_flight() const {
   for (std::int64_t i = num_collected_; i < num_launched_; ++i) {
     if (steps_[static_cast<std::size_t>(i) % steps_.size()].result.failed) return true;
@@ -198,7 +199,8 @@ void CudaExecutor::take_token(const Pass& pass, std::size_t row, std::int32_t to
   const auto vocab_size = static_cast<std::size_t>(engine_.model().config().vocab_size);
   std::vector<TokenLogprob> logprobs;
   TokenId sampled{};
-  if (!has_ended(request)) {  // else nobody takes it, and it may be no number
+  // Otherwise nothing reads the token, and its logits may not be finite.
+  if (!has_ended(request)) {
     if (token == kSampleFailed) {
       result.failed = true;
       result.error = "a logit of request " + std::to_string(index(request)) + " at position " +

@@ -1,4 +1,4 @@
-// Runs the steps of an engine for real: a transformer on a GPU.
+// Executes the steps of an engine with a transformer on a GPU.
 #pragma once
 
 #include <array>
@@ -18,15 +18,15 @@
 
 namespace metronome {
 
-// Steps are enqueued when they are launched and run while the host plans the next one: a token that
-// is not known yet is looked up on the device, where it was sampled. collect() waits for the event
-// behind a step; nothing else waits for the device.
+// launch() enqueues a step. The step runs while the host plans the next one. The device looks up a
+// token that the host does not know yet at the position where it was sampled. Only collect() waits
+// for the device: for the event recorded after a step.
 //
-// A step with a logit that is not finite fails, and the next one goes on. A failing GPU throws
-// CudaError: no step after it could succeed.
+// A step with a logit that is not finite fails, and the next step goes on. A failing GPU throws
+// CudaError, because no later step could succeed.
 class CudaExecutor final : public Executor {
  public:
-  // All are used as long as the executor lives. `clock` is the engine's: steps start and end by it.
+  // All arguments must outlive the executor. `clock` is the engine's: it gives the times of steps.
   CudaExecutor(DeviceEngine& engine, const RequestInput& input, const Clock& clock);
   ~CudaExecutor() override;
 
@@ -34,12 +34,12 @@ class CudaExecutor final : public Executor {
   const StepResult& collect() override;
   void forget_group(std::size_t group) override { texts_.forget_group(group); }
 
-  // Called in collect() with the logits of every token that is sampled: for tests and dumps. The
-  // token's position is batch.context_lens[sequence]. Copying them costs time.
+  // collect() calls it with the logits of every token that is sampled, for tests and dumps.
+  // batch.context_lens[sequence] is the token's position. Copying the logits costs time.
   using LogitsFn = std::function<void(const ForwardBatch& batch, std::size_t sequence,
                                       std::span<const float> logits)>;
   void set_logits_sink(LogitsFn sink) { logits_sink_ = std::move(sink); }
-  // Called before each forward pass is enqueued; what it throws fails the step: for tests.
+  // Called before each forward pass is enqueued, for tests. An exception from it fails the step.
   using PassFn = std::function<void(const ForwardBatch& batch)>;
   void set_pass_hook(PassFn hook) { pass_hook_ = std::move(hook); }
 
@@ -47,20 +47,20 @@ class CudaExecutor final : public Executor {
   struct Pass {
     ForwardBatch batch;
     DevicePass device;
-    PinnedBytes logits;  // float32 [num_rows, vocab_size], where anybody wants them
+    PinnedBytes logits;  // float32 [num_rows, vocab_size]; used if there is a sink or a report
   };
   struct Step {
-    std::vector<Pass> passes;  // the first num_passes of them
+    std::vector<Pass> passes;  // only the first num_passes are in use
     std::size_t num_passes = 0;
-    std::int32_t num_rows = 0;   // of all passes
-    std::int32_t first_row = 0;  // its region of what was sampled
-    bool is_begun = false;       // its time runs
+    std::int32_t num_rows = 0;   // sum over all passes
+    std::int32_t first_row = 0;  // where its region of sampled tokens begins
+    bool is_begun = false;       // its start event is enqueued
     StepResult result;
   };
-  // The latest token of a request that was not known when it was last looked at.
+  // The latest token of a request, if the host does not know it yet.
   struct Pending {
     std::int32_t position = -1;
-    std::int32_t sample = 0;  // its index among what was sampled
+    std::int32_t sample = 0;  // its index among the sampled tokens
   };
 
   void begin(Step& step);
@@ -87,7 +87,7 @@ class CudaExecutor final : public Executor {
   const RequestTable* requests_ = nullptr;  // the engine's
   std::vector<Pending> pending_;            // by request id
   PinnedBytes tokens_;                      // int32 [samples of DeviceEngine], as on the device
-  StepPlan cut_;                            // the plan in passes of the device's size
+  StepPlan cut_;                            // the plan, cut into passes that fit the device
   Sampler sampler_;
 };
 

@@ -57,7 +57,7 @@ DeviceEngine::DeviceEngine(DeviceModel& model, const DeviceEngineOptions& option
       kv_(options.kv, options.attends_by_wgmma),
       block_(static_cast<std::size_t>(step_block_bytes(model.config(), model.limits(), options))),
       buckets_(buckets_of(options)) {
-  // Padding, or the two sequences of the self-test.
+  // For padding rows, or the two sequences of the self-test.
   const std::int32_t padding = buckets_.empty() ? 2 : std::max(2, buckets_.back());
   sampled_ = DeviceArray<std::int32_t>(static_cast<std::size_t>(padding_sample() + padding));
   if (options_.kernels.multiplies_by_wgmma) model_.warm_up_wgmma(stream_.get());
@@ -80,7 +80,7 @@ void DeviceEngine::lay_out(const ForwardBatch& batch, std::span<const ScheduledC
   lay_out_pass(batch, chunks, geometry_, pass.bucket, pass.arrays);
 }
 
-// Which kernels add up: prompts are computed by the same ones whatever else is in the step.
+// Chooses the mode of matrix products. Prompts always get the same one.
 void DeviceEngine::forward(const StepArrays& arrays) {
   const EarlyLaunches early(options_.launches_early);
   const bool is_invariant = options_.invariance == Invariance::Full ||
@@ -105,9 +105,9 @@ void DeviceEngine::enqueue(DevicePass& pass) {
   check_cuda(cudaGraphLaunch(graph->second.get(), stream_.get()), "cudaGraphLaunch");
 }
 
-// A graph holds addresses, and those of a bucket do not depend on what is in it: one decode will
-// do. It runs once before, as the driver loads kernels when they are first launched, and may not
-// while it captures; what it leaves in the cache nobody reads.
+// A graph holds addresses. A bucket's addresses do not depend on its contents, so one decode is
+// enough. The decode runs once before the capture: the driver loads kernels at their first launch,
+// which a capture forbids. Nothing reads what it leaves in the cache.
 void DeviceEngine::capture(std::int32_t bucket) {
   ForwardBatch batch;
   batch.clear();

@@ -1,5 +1,5 @@
-// What executes passes on a GPU: a model with a KV cache, the memory that step arrays are copied
-// to, and a captured graph for every bucket of decodes.
+// Executes passes on a GPU. Owns the KV cache, the device memory of the step arrays, and one
+// captured graph for each bucket of decodes.
 #pragma once
 
 #include <cstddef>
@@ -25,27 +25,27 @@ struct DeviceEngineOptions {
   Invariance invariance = Invariance::Chunk;
   bool uses_graphs = true;
   bool launches_early = false;  // EarlyLaunches; needs compute capability 9.0
-  // Prompts by launch_wgmma_attention; needs compute capability 9.0 and can_attend_by_wgmma.
+  // Prompts use launch_wgmma_attention. Needs compute capability 9.0 and can_attend_by_wgmma.
   bool attends_by_wgmma = false;
   std::int32_t prefill_span = kPrefillSpan;  // shorter in tests
   PassKernels kernels = {};                  // multiplies_by_wgmma needs compute capability 9.0
   bool operator==(const DeviceEngineOptions&) const = default;
 };
 
-// What of the GPU's memory step arrays take; MemoryDemand::step_bytes.
+// Bytes of GPU memory for step arrays: MemoryDemand::step_bytes.
 std::int64_t step_block_bytes(const ModelConfig& model, const PassLimits& limits,
                               const DeviceEngineOptions& options);
 
-// A pass on its way to the device. Keeps its memory from pass to pass.
+// A pass that will be copied to the device. Keeps its memory from pass to pass.
 struct DevicePass {
   StepArrays arrays;
-  std::int32_t bucket = 0;  // of the graph it is replayed with; 0: none
-  PinnedBytes staging;      // [block_bytes()], what the device copies from
+  std::int32_t bucket = 0;  // size of the graph that replays it; 0: none
+  PinnedBytes staging;      // [block_bytes()], the source of the copy
 };
 
 class DeviceEngine {
  public:
-  // Allocates the cache and captures the graphs; `poll` is called now and then. The model outlives
+  // Allocates the cache and captures the graphs. Calls `poll` now and then. The model must outlive
   // this, and serves one engine at a time. Throws CudaError.
   DeviceEngine(DeviceModel& model, const DeviceEngineOptions& options,
                const std::function<void()>& poll = {});
@@ -53,19 +53,20 @@ class DeviceEngine {
   DeviceModel& model() const { return model_; }
   const DeviceKvCache& kv() const { return kv_; }
   cudaStream_t stream() const { return stream_.get(); }
-  std::size_t block_bytes() const { return block_.size(); }  // that a pass's staging may need
+  std::size_t block_bytes() const { return block_.size(); }  // staging size that fits any pass
   bool has_window_tables() const { return options_.has_window_tables; }
   std::int32_t max_num_seqs() const { return options_.max_num_seqs; }
 
-  // Lays a pass out for this engine: for a graph where it is one of decodes only.
+  // Lays a pass out for this engine. A pass of decodes alone is laid out for a graph if one fits.
   void lay_out(const ForwardBatch& batch, std::span<const ScheduledChunk> chunks,
                DevicePass& pass) const;
 
-  // Enqueues a pass that was laid out. It must not be used again before the device is done with it.
+  // Enqueues a pass that was laid out. Do not reuse `pass` before the device is done with it.
   void enqueue(DevicePass& pass);
 
-  // What sample_rows[i].out indexes: kSampleSteps regions of sample_region() tokens, one for each
-  // step in flight, and behind them room for what nobody wants, from padding_sample().
+  // Sampled tokens, indexed by sample_rows[i].out. There are kSampleSteps regions of
+  // sample_region() tokens, one for each step in flight. The entries from padding_sample() on take
+  // the tokens that nothing reads.
   std::int32_t* sampled() const { return sampled_.data(); }
   std::int32_t sample_region() const { return 2 * options_.max_num_seqs; }
   std::int32_t padding_sample() const { return kSampleSteps * sample_region(); }

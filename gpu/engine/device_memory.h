@@ -1,5 +1,5 @@
-// What the CUDA runtime hands out, owned: memory of the device and pinned memory of the host,
-// streams, events and graphs. Move-only; destructors never throw.
+// Owners of CUDA resources: device memory, pinned host memory, streams, events and graphs.
+// Move-only; destructors never throw.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,7 @@
 
 namespace metronome {
 
-// A handle that is released once: Release is called with it unless it is empty.
+// A handle that is released once. The destructor calls Release unless the handle is empty.
 template <class Handle, auto Release>
 class CudaHandle {
  public:
@@ -40,12 +40,12 @@ using GraphExec = CudaHandle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 Stream make_stream();
 CudaEvent make_event();  // with timing
-// Between two events that the device has passed.
+// Time between two events that the device has passed.
 double elapsed_ms(const CudaEvent& from, const CudaEvent& to);
 
-// What `enqueue` enqueues on the stream, as a graph; nothing of it runs. Kernels have been launched
-// once before: the driver loads them then, and may not while it captures. Throws CudaError and what
-// `enqueue` throws; either way the stream no longer captures.
+// Captures what `enqueue` enqueues on the stream; none of it runs. Every kernel must have been
+// launched once before: the first launch loads it, and the driver may not load during a capture.
+// Throws CudaError and what `enqueue` throws. The capture has ended in every case.
 template <class Enqueue>
 GraphExec capture_graph(cudaStream_t stream, const Enqueue& enqueue) {
   check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
@@ -65,14 +65,14 @@ GraphExec capture_graph(cudaStream_t stream, const Enqueue& enqueue) {
   return GraphExec(executable);
 }
 
-// Copies and waits: of memory that is not page-locked, cudaMemcpy alone may return when the bytes
-// are staged, and streams that do not block know nothing of it.
+// Copies and waits. cudaMemcpy from pageable memory may return once the bytes are staged, and
+// non-blocking streams do not wait for it.
 inline void copy_to_device(void* to, const void* from, std::size_t num_bytes) {
   check_cuda(cudaMemcpy(to, from, num_bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
-// An array in device memory, not initialised. Throws CudaError when memory runs out.
+// An array in device memory, not initialised. Throws CudaError if memory runs out.
 template <class T>
 class DeviceArray {
  public:
@@ -87,8 +87,8 @@ class DeviceArray {
   std::size_t size() const { return size_; }
   std::size_t num_bytes() const { return size_ * sizeof(T); }
 
-  // Both wait for the copy, and so for all that runs on the device. For loading and tests; a step
-  // copies on its stream.
+  // Both wait for the copy, and so for all work on the device. Use them for loading and tests. A
+  // step copies on its own stream.
   void upload(std::span<const T> values, std::size_t first = 0) const {
     copy_to_device(data() + first, values.data(), values.size_bytes());
   }
@@ -104,7 +104,7 @@ class DeviceArray {
   std::size_t size_ = 0;
 };
 
-// Page-locked memory of the host: copies to and from it do not wait for the host.
+// Page-locked host memory: copies to and from it are asynchronous to the host.
 class PinnedBytes {
  public:
   PinnedBytes() = default;

@@ -109,7 +109,7 @@ void DeviceModel::warm_up(const std::function<void()>& poll) {
 void DeviceModel::warm_up_wgmma(cudaStream_t stream) {
   const DeviceLayer& layer = weights_.layers.front();
   const LinearResources resources = linear_resources();
-  // The kernels of a cluster are those of one CTA.
+  // One CTA uses the same kernels as a cluster.
   for (const PrefillGemmTile& tile : prefill_gemm_tiles(1)) {
     const LinearKernel kernel = {.product = {ProductKernel::Kind::PrefillGemm, tile},
                                  .fuses_activation = true};
@@ -158,7 +158,7 @@ void DeviceModel::forward(const StepArrays& arrays, const std::byte* block, cons
 
 void DeviceModel::embed(const Pass& pass, const std::int32_t* sampled) const {
   const ProfileRange range("embed");
-  // transformers keeps the factor in the type of the weights.
+  // transformers rounds the factor to the type of the weights.
   const float scale =
       model_.scales_embeddings
           ? __bfloat162float(__float2bfloat16_rn(std::sqrt(static_cast<float>(model_.hidden_dim))))
@@ -174,7 +174,7 @@ void DeviceModel::embed(const Pass& pass, const std::int32_t* sampled) const {
                pass.stream);
 }
 
-// The stream gets o(attention(norm(stream))), then down(activation(gate_up(norm(stream)))).
+// Adds o(attention(norm(stream))) to the stream, then down(activation(gate_up(norm(stream)))).
 void DeviceModel::run_layer(Pass& pass, const DeviceKvCache& kv, std::int64_t index) const {
   const ProfileRange range("layer");
   const DeviceLayer& layer = weights_.layers[static_cast<std::size_t>(index)];
@@ -198,7 +198,7 @@ void DeviceModel::run_layer(Pass& pass, const DeviceKvCache& kv, std::int64_t in
   layer.down.add_to(pass.linears, pass.residual, activated_.data(), layer.mlp_post_norm.data());
 }
 
-// Queries and keys are normalised and turned by RoPE; keys and values go to the cache.
+// Normalises queries and keys and applies RoPE. Keys and values go to the cache.
 void DeviceModel::place_heads(const Pass& pass, const DeviceKvCache& kv, std::int64_t index) const {
   const DeviceLayer& layer = weights_.layers[static_cast<std::size_t>(index)];
   launch_heads({.qkv = qkv_.data(),

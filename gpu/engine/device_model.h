@@ -24,44 +24,44 @@ struct PassLimits {
   std::int32_t max_rows = 0;  // of logits
   std::int32_t max_items = 0;
   std::int32_t max_model_len = 0;
-  // Of launch_wgmma_attention, at least the tiles of any pass; 0: unused.
+  // Parts of launch_wgmma_attention, at least as many as any pass has tiles; 0: unused.
   std::int32_t max_parts = 0;
   bool operator==(const PassLimits&) const = default;
 };
 
-// What beside the weights a run takes of the GPU's memory; for plan_memory().
+// The GPU memory of a run beside its weights, for plan_memory().
 MemoryDemand memory_demand(const ModelConfig& model, const PassLimits& limits);
 
 class DeviceModel {
  public:
-  // Loads the weights and chooses algorithms for the linear layers (see Gemm). Throws ConfigError
-  // and CudaError. `store` outlives this.
+  // Loads the weights and chooses algorithms for the linear layers (see Gemm). `store` must outlive
+  // this. Throws ConfigError and CudaError.
   DeviceModel(const ModelSource& source, const PassLimits& limits, GemmStore& store,
               const std::function<void()>& poll);
 
   const ModelConfig& config() const { return model_; }
   const PassLimits& limits() const { return limits_; }
 
-  // Enqueues a pass: keys and values go to `kv`, logits to logits(), and the token of row i to
-  // sampled[sample_rows[i].out], where also token ids < 0 are looked up. `block` is arrays.bytes in
-  // device memory. Every pointer a kernel gets follows from arrays' offsets and from `block`, `kv`
-  // and `sampled`, so that a pass which was captured can be replayed with other contents.
-  // Passes of a model are on one stream.
+  // Enqueues a pass. Keys and values go to `kv`, logits to logits(). The token of row i goes to
+  // sampled[sample_rows[i].out]; token ids < 0 are looked up in `sampled`, too. `block` is
+  // arrays.bytes in device memory. All kernel pointers depend only on the offsets in `arrays` and
+  // on `block`, `kv` and `sampled`. So a captured pass can be replayed with other contents. All
+  // passes of a model must be on one stream.
   void forward(const StepArrays& arrays, const std::byte* block, const DeviceKvCache& kv,
                GemmMode mode, const PassKernels& kernels, std::int32_t* sampled,
                cudaStream_t stream);
 
-  // Why no pass can be computed in mode Invariant; empty where all can.
+  // Why mode Invariant cannot compute a pass; empty if it can.
   std::string invariant_fault() const { return gemm_.invariant_fault(); }
   // Gemm::describe_invariant() of the linear layers.
   std::string describe_invariant_gemms(const std::function<void()>& poll) const {
     return gemm_.describe_invariant(poll);
   }
 
-  // Runs every product once for every choice of an algorithm, on what the activations hold: the
-  // driver loads a kernel when it is first launched, which takes milliseconds. Waits.
+  // Runs every product once with each chosen algorithm, on the current activations. The driver
+  // loads a kernel at its first launch, which takes milliseconds. Waits.
   void warm_up(const std::function<void()>& poll);
-  // The same of launch_prefill_gemm, for every tile. Enqueues.
+  // The same for every tile of launch_prefill_gemm. Enqueues, does not wait.
   void warm_up_wgmma(cudaStream_t stream);
 
   // [num_rows, vocab_size] of the latest pass.
@@ -87,7 +87,7 @@ class DeviceModel {
   Gemm gemm_;
   Attention attention_;
   std::int32_t num_processors_ = 0;
-  // max_tokens and max_rows are here multiples of kGemmRows.
+  // Here max_tokens and max_rows are rounded up to multiples of kGemmRows.
   DeviceArray<__nv_bfloat16> residual_;    // [max_tokens, hidden_dim]
   DeviceArray<__nv_bfloat16> normed_;      // [max_tokens, hidden_dim]
   DeviceArray<__nv_bfloat16> update_;      // [max_tokens, hidden_dim], for post norms; else empty

@@ -11,7 +11,7 @@
 namespace metronome {
 namespace {
 
-// Values on the way from a file to the device.
+// Elements read from a file and copied to the device at once.
 constexpr std::int64_t kStagedElements = 1 << 22;
 
 class Loader {
@@ -19,7 +19,7 @@ class Loader {
   Loader(const ModelSource& source, const std::function<void()>& poll)
       : source_(source), poll_(poll), stream_(make_stream()) {}
 
-  // The tensors one behind the other, as one matrix; empty without names.
+  // Concatenates the tensors to one matrix; empty without names.
   DeviceArray<__nv_bfloat16> load(std::int64_t layer, std::initializer_list<const char*> names) {
     std::vector<WeightSpec> specs;
     std::int64_t size = 0;
@@ -85,7 +85,8 @@ DeviceLayer load_layer(Loader& loader, const ModelConfig& model, const Products&
     layer.query_norm = loader.load(i, {"self_attn.q_norm"});
     layer.key_norm = loader.load(i, {"self_attn.k_norm"});
   }
-  // The same name stands before the MLP in Llama, and behind attention where there are four norms.
+  // Llama uses this name for the norm before the MLP. Models with four norms use it after
+  // attention.
   if (model.has_post_norms) {
     layer.attention_post_norm = loader.load(i, {"post_attention_layernorm"});
     layer.mlp_norm = loader.load(i, {"pre_feedforward_layernorm"});
@@ -96,7 +97,7 @@ DeviceLayer load_layer(Loader& loader, const ModelConfig& model, const Products&
   return layer;
 }
 
-// The angle is a float product, as transformers has it; its cosine is rounded from a double's.
+// The angle is a float product, as in transformers. Cosine and sine are computed in double.
 DeviceArray<float> load_rope(const ModelConfig& model, bool is_window, std::int64_t num_positions) {
   const std::vector<float> frequencies = rope_frequencies(model, is_window);
   const std::size_t half = frequencies.size();

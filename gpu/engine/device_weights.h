@@ -14,7 +14,7 @@
 
 namespace metronome {
 
-// Dimensions are those of core/model/model_config.h. A norm that the model does not have is empty.
+// core/model/model_config.h defines the dimensions. A norm that the model lacks is empty.
 struct DeviceLayer {
   bool is_window = false;
   Linear qkv;                                 // [(n_heads + 2 * n_kv_heads) * head_dim, hidden_dim]
@@ -31,17 +31,17 @@ struct DeviceLayer {
 
 struct DeviceWeights {
   DeviceArray<__nv_bfloat16> embedding;   // [vocab_size, hidden_dim]
-  Linear head;                            // [vocab_size, hidden_dim]; tied ones are embedding
+  Linear head;                            // [vocab_size, hidden_dim]; uses `embedding` if tied
   DeviceArray<__nv_bfloat16> final_norm;  // [hidden_dim]
   std::vector<DeviceLayer> layers;        // [n_layers]
-  // Half of a row are cosines, half sines; of layers without and with a window. Empty where there
-  // are none of the kind.
+  // Each row has cosines, then sines. `rope` is for layers without a window, `window_rope` for
+  // those with one. Empty if the model has no such layer.
   DeviceArray<float> rope;         // [max_model_len, head_dim]
   DeviceArray<float> window_rope;  // [max_model_len, head_dim]
 };
 
-// Reads or draws the weights; values that are not bfloat16 are rounded. Calls `poll` now and then.
-// Throws ConfigError for files that cannot be read, CudaError when memory runs out.
+// Reads or draws the weights, and rounds them to bfloat16. Calls `poll` now and then. Throws
+// ConfigError for files that cannot be read, CudaError if memory runs out.
 DeviceWeights load_weights(const ModelSource& source, std::int64_t max_model_len,
                            const std::function<void()>& poll);
 

@@ -50,8 +50,8 @@ struct Prepared {
   std::array<std::vector<GemmAlgorithm>, kModes.size()> algorithms_;  // [mode][bucket]
 };
 
-// Takes the store's algorithms of a mode; false where one is missing, or is not what the mode and
-// this library allow.
+// Takes the store's algorithms of a mode. Returns false if one is missing, or if the mode or this
+// library does not allow it.
 bool take_stored(const GemmStore& store, const GemmLibrary& library, Prepared& prepared,
                  GemmMode mode) {
   std::vector<GemmAlgorithm> taken;
@@ -63,7 +63,7 @@ bool take_stored(const GemmStore& store, const GemmLibrary& library, Prepared& p
         !can_run_bucket(library, prepared.problem, mode, prepared.buckets, i, choice->algorithm)) {
       return false;
     }
-    // One id for all: a choice of another may come from another set of kernels.
+    // All must have one id. A choice with another id may come from another set of kernels.
     const std::int32_t choice_id = gemm_traits(choice->algorithm).value().id;
     if (mode == GemmMode::Invariant && i > 0 && choice_id != id) return false;
     id = choice_id;
@@ -82,7 +82,7 @@ void put_choices(GemmStore& store, Prepared& prepared, GemmMode mode,
   }
 }
 
-// What was chosen for more rows than are asked for now was compared with other kernels.
+// Invariant choices for larger buckets were compared with another set of kernels.
 void erase_invariant(GemmStore& store, const GemmShape& shape) {
   std::vector<GemmKey> outdated;
   for (const auto& [key, choice] : store.choices()) {

@@ -11,20 +11,19 @@
 namespace metronome {
 namespace {
 
-constexpr int kMaxProposals = 16;  // of one query
+constexpr int kMaxProposals = 16;  // per query
 
-// Kernels for thin matrices (gemmSN, gemv, dot product, SIMT), each with an order of summation of
-// its own.
+// Kernels for thin matrices (gemmSN, gemv, dot product, SIMT). Each has its own order of summation.
 constexpr std::int32_t kThinAlgorithms[] = {11, 13, 14, 16};
 
-// Splits keep their parts in float: other schemes round them to the type of y, or add them there.
+// Split sums stay in float. Other schemes round the parts to the type of y, or add in that type.
 constexpr std::uint32_t reduction_mask(GemmMode mode) {
   return mode == GemmMode::Fastest
              ? static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
              : static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE);
 }
 
-// Kernels that run over k in one piece need no memory to meet in.
+// Kernels without split sums need no workspace.
 std::size_t workspace_bytes(const GemmLibrary& library, GemmMode mode) {
   return mode == GemmMode::Fastest ? library.workspace.num_bytes() : 0;
 }
@@ -55,7 +54,7 @@ cublasLtMatmulPreferenceOpaque_t make_preference(const GemmLibrary& library, Gem
   set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                  std::uint64_t{workspace_bytes(library, mode)});
   set_preference(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction_mask(mode));
-  // The library would take 256 for granted.
+  // cuBLASLt assumes 256 bytes otherwise.
   constexpr std::uint32_t kAlignmentBytes = 16;
   for (const auto which :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -92,7 +91,7 @@ std::optional<GemmTraits> gemm_traits(const GemmAlgorithm& algorithm) {
       read_trait(words, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, traits.split_k) &&
       read_trait(words, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, traits.reduction);
   if (!is_complete) return std::nullopt;
-  // Only told to people: not every family of kernels has them.
+  // Used in names only. Not every family of kernels has these two.
   read_trait(words, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, traits.option);
   read_trait(words, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, traits.cluster);
   return traits;
@@ -116,8 +115,8 @@ bool is_allowed(GemmMode mode, const GemmTraits& traits) {
   return !is_thin && (traits.split_k == 0 || traits.split_k == 1);
 }
 
-// Row-major y = x * w^T is column-major y^T = w * x^T, where memory holds w as [k, n] column-major:
-// the library's A is w, transposed, and its B is x.
+// Row-major y = x * w^T is column-major y^T = w * x^T. Memory holds w as a column-major [k, n]
+// matrix, so the library's A is w transposed, and its B is x.
 GemmProblem::GemmProblem(const GemmShape& shape, std::int64_t max_rows) : shape_(shape) {
   METRONOME_CHECK(shape.n > 0 && shape.k > 0 && max_rows > 0 && max_rows % kGemmRows == 0,
                   "an empty product, or rows that are not padded");
@@ -162,7 +161,7 @@ std::vector<GemmAlgorithm> GemmProblem::propose(const GemmLibrary& library, Gemm
       library.handle.get(), &operation_, &w_layout_, &of_rows.x, &of_rows.y, &of_rows.y,
       &preference, kMaxProposals, results.data(), &num_results);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
-  // An id that the library has but does not offer for the shape is no reason to fail.
+  // Not an error: the library may know an id but not offer it for this shape.
   if (id && status != CUBLAS_STATUS_SUCCESS) return {};
   check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
   std::vector<GemmAlgorithm> proposals;
@@ -179,7 +178,7 @@ bool GemmProblem::can_run(const GemmLibrary& library, GemmMode mode, std::int64_
                           const GemmAlgorithm& algorithm) {
   const std::optional<GemmTraits> traits = gemm_traits(algorithm);
   if (!traits || !is_allowed(mode, *traits)) return false;
-  // Split sums were seen to leave out what is behind the last whole tile of k, on H100 and later
+  // Split sums omitted the terms after the last whole tile of k on H100 and later GPUs
   // (facebookexperimental/triton, pull request 2767).
   constexpr std::int64_t kLargestTile = 128;
   if (traits->split_k > 1 && shape_.k % kLargestTile != 0) return false;

@@ -1,5 +1,5 @@
-// cuBLASLt in the words of gemm.h: a product's descriptors, what is proposed for it, and what an
-// algorithm is.
+// Wraps cuBLASLt for gemm.h: descriptors of a product, proposals for it, and traits of an
+// algorithm.
 #pragma once
 
 #include <cublasLt.h>
@@ -16,14 +16,14 @@
 
 namespace metronome {
 
-// The library's handle and the memory it may work in.
+// The library's handle and its workspace.
 struct GemmLibrary {
   explicit GemmLibrary(std::int64_t workspace_bytes);
   CudaHandle<cublasLtHandle_t, cublasLtDestroy> handle;
   DeviceArray<std::byte> workspace;  // [workspace_bytes]
 };
 
-// cublasLtMatmulAlgoConfigAttributes_t, as far as it tells algorithms apart.
+// The values of cublasLtMatmulAlgoConfigAttributes_t that tell algorithms apart.
 struct GemmTraits {
   std::int32_t id = 0;
   std::uint32_t tile = 0;
@@ -34,13 +34,13 @@ struct GemmTraits {
   std::uint16_t cluster = 0;
 };
 
-// Hopper's kernels (nvjet), which are not among the thin-matrix ones.
+// Hopper's kernels (nvjet), except those for thin matrices.
 constexpr std::int32_t kHopperAlgorithm = 66;
 
-// nullopt: not an algorithm of this library.
+// nullopt if the library does not know the algorithm.
 std::optional<GemmTraits> gemm_traits(const GemmAlgorithm& algorithm);
 std::string gemm_name(const GemmTraits& traits);
-// Whether a mode may use such algorithms, as far as the library tells.
+// Whether a mode may use such algorithms, judged by the traits alone.
 bool is_allowed(GemmMode mode, const GemmTraits& traits);
 
 // The products of one shape, for all row counts that are multiples of kGemmRows.
@@ -48,17 +48,17 @@ class GemmProblem {
  public:
   // Requires max_rows % kGemmRows == 0.
   GemmProblem(const GemmShape& shape, std::int64_t max_rows);
-  GemmProblem(const GemmProblem&) = delete;  // cuBLASLt is told where descriptors are
+  GemmProblem(const GemmProblem&) = delete;  // cuBLASLt holds pointers to the descriptors
   GemmProblem& operator=(const GemmProblem&) = delete;
 
   const GemmShape& shape() const { return shape_; }
   std::int64_t max_rows() const { return static_cast<std::int64_t>(layouts_.size()) * kGemmRows; }
 
-  // What the library proposes for this many rows and allows in the mode, the best by its estimate
-  // first; of one algorithm id if given.
+  // The library's proposals for this many rows that the mode allows, best estimate first. `id`
+  // limits them to one algorithm id.
   std::vector<GemmAlgorithm> propose(const GemmLibrary& library, GemmMode mode, std::int64_t rows,
                                      std::optional<std::int32_t> id = std::nullopt);
-  // Whether the algorithm is one that the mode allows and the library can run.
+  // Whether the mode allows the algorithm and the library can run it.
   bool can_run(const GemmLibrary& library, GemmMode mode, std::int64_t rows,
                const GemmAlgorithm& algorithm);
   void run(const GemmLibrary& library, GemmMode mode, std::int64_t rows,

@@ -17,15 +17,15 @@
 namespace metronome {
 namespace {
 
-constexpr int kNumSamples = 3;  // of which the median counts
+constexpr int kNumSamples = 3;  // the median counts
 constexpr int kRunsPerSample = 4;
-// Runs as long as this are timed one by one; as long as that, once.
+// Longer runs are timed one by one; still longer ones only once.
 constexpr double kLongMicroseconds = 100;
 constexpr double kVeryLongMicroseconds = 1000;
-// An algorithm that took so many times as long as the best, the first time, is out.
+// An algorithm is dropped if its first run takes this many times as long as the best.
 constexpr double kHopeless = 1.5;
 
-// Outputs that are compared between algorithms.
+// Maximum number of outputs that are compared between algorithms.
 constexpr std::int64_t kMaxCompared = 65536;
 
 constexpr std::size_t kMaxDrawn = std::size_t{1} << 20;
@@ -42,18 +42,18 @@ int device_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
-// Bits of a bfloat16 number between 2^-8 and 1 of either sign, with a random mantissa: products of
-// zeros or of few different bits draw less power, and run faster, than those of a model.
+// Bits of a random bfloat16 number with magnitude between 2^-8 and 1. Products of zeros, or of few
+// different bits, draw less power and run faster than those of a model.
 std::uint16_t draw_number(std::uint64_t seed, std::size_t index) {
   const std::uint64_t bits = mix64(mix64(seed) + index);
   const std::uint64_t exponent = 0x77 + ((bits >> 16) & 7);
   return static_cast<std::uint16_t>((bits & 0x807f) | (exponent << 7));
 }
 
-// Rows of w and x that give 0 when multiplied without rounding: each element of the first half has
-// a counterpart in the second, equal in w and negative in x, in another order. What a kernel leaves
-// of such a sum is its rounding errors, and those differ for nearly all outputs when the order of
-// summation does. Of other sums, rounding to bfloat16 would hide all but one in 10^4.
+// Rows of w and x whose exact product is 0. Each element of the first half has a counterpart in the
+// second half, in another order: equal in w, negated in x. The computed sum is then the kernel's
+// rounding error alone. It differs for nearly all outputs if the order of summation differs. For
+// other sums, rounding to bfloat16 would hide all but one difference in 10^4.
 std::vector<std::uint16_t> draw_cancelling_rows(std::size_t num_rows, std::size_t k, bool is_x) {
   std::vector<std::uint16_t> rows(num_rows * k, 0);
   const std::size_t half = k / 2;
@@ -69,7 +69,7 @@ std::vector<std::uint16_t> draw_cancelling_rows(std::size_t num_rows, std::size_
   return rows;
 }
 
-// `drawn` as often as it takes.
+// Repeats `drawn` up to `size` elements.
 DeviceArray<std::uint16_t> repeated(const std::vector<std::uint16_t>& drawn, std::size_t size,
                                     cudaStream_t stream) {
   DeviceArray<std::uint16_t> numbers(size);
@@ -100,8 +100,8 @@ class Bench {
         static_cast<std::size_t>(std::max(device_attribute(cudaDevAttrL2CacheSize), 1));
     const auto w_size = static_cast<std::size_t>(shape.n * shape.k);
     w_stride_ = rounded_up(w_size, 128);
-    // A run's weights have left the cache before they are used again, as those of a layer have when
-    // its turn comes in the next step.
+    // There are enough copies of the weights that each leaves the cache before its next use. In a
+    // step, too, the weights of a layer are no longer in the cache.
     const std::size_t w_bytes = w_stride_ * sizeof(std::uint16_t);
     num_weights_ = rounded_up(3 * l2_bytes, w_bytes) / w_bytes;
     const auto max_rows = static_cast<std::size_t>(problem.max_rows());
@@ -114,7 +114,7 @@ class Bench {
     check_cuda(cudaMemsetAsync(y_.data(), 0, y_.num_bytes(), stream_.get()), "cudaMemsetAsync");
   }
 
-  // Of one run, with a cold cache. `best` is the time to beat.
+  // Time of one run with a cold cache. `best` is the time to beat.
   double microseconds(GemmMode mode, std::int64_t rows, const GemmAlgorithm& algorithm,
                       double best) {
     const double first = sample(mode, rows, algorithm, 1);
@@ -126,8 +126,8 @@ class Bench {
     return samples[kNumSamples / 2];
   }
 
-  // Of kGemmRows rows of the result, the first of which is a multiple of that: they are of the same
-  // inputs wherever they stand, and whatever `rows` is.
+  // Digest of kGemmRows rows of the result. first_row is a multiple of kGemmRows, so these rows
+  // have the same inputs for every first_row and every `rows`.
   std::uint64_t digest(GemmMode mode, std::int64_t rows, const GemmAlgorithm& algorithm,
                        std::int64_t first_row = 0) {
     const std::int64_t n = problem_.shape().n;
@@ -161,8 +161,8 @@ class Bench {
     next_weights_ = (next_weights_ + 1) % num_weights_;
   }
 
-  // Filling the cache with something else, and a run that is not counted (the first of a kernel
-  // loads it), keep the device busy until the host has enqueued what is timed.
+  // First overwrites the cache, then makes a run that is not timed (a kernel's first run loads it).
+  // Both keep the device busy until the host has enqueued the timed runs.
   double sample(GemmMode mode, std::int64_t rows, const GemmAlgorithm& algorithm, int num_runs) {
     check_cuda(cudaMemsetAsync(displaced_.data(), 0, displaced_.num_bytes(), stream_.get()),
                "cudaMemsetAsync");
@@ -185,7 +185,7 @@ class Bench {
   DeviceArray<std::uint16_t> w_;      // [num_weights, w_stride]
   DeviceArray<std::uint16_t> x_;      // [max_rows, k]
   DeviceArray<std::byte> y_;          // [max_rows, n]
-  DeviceArray<std::byte> displaced_;  // as large as the cache
+  DeviceArray<std::byte> displaced_;  // the size of the L2 cache
 };
 
 constexpr double kNothingToBeat = 1e12;
@@ -205,13 +205,13 @@ struct Candidate {
   GemmAlgorithm algorithm{};
   GemmTraits traits;
   bool is_invariant = false;
-  std::uint64_t digest = 0;  // where is_invariant
+  std::uint64_t digest = 0;  // if is_invariant
   double microseconds = 0;
 
   GemmChoice choice() const { return {algorithm, microseconds, gemm_name(traits)}; }
 };
 
-// What tells groups of candidates apart: algorithm id and digest.
+// Algorithm id and digest, which identify a group of candidates.
 using GroupKey = std::pair<std::int32_t, std::uint64_t>;
 
 // "algo 66, digest 0123456789abcdef"
@@ -219,12 +219,12 @@ std::string group_name(const GroupKey& key) {
   return "algo " + std::to_string(key.first) + ", digest " + hex_digits(key.second);
 }
 
-// Invariant candidates that gave the same bits, by the same algorithm id.
+// Invariant candidates with the same bits and the same algorithm id.
 struct Group {
   std::int32_t id = 0;
   std::uint64_t digest = 0;
-  std::size_t num_buckets = 0;  // that have one
-  double slowness = 0;          // sum over them of the best time / the best of all groups
+  std::size_t num_buckets = 0;  // that have a candidate of the group
+  double slowness = 0;          // sum over them: its best time / the best of all groups
 
   bool has(const Candidate& candidate) const {
     return candidate.is_invariant && candidate.traits.id == id && candidate.digest == digest;
@@ -307,7 +307,7 @@ class Tuner {
     return all;
   }
 
-  // How many of the algorithms gave the same bits for the most rows of a bucket.
+  // Counts the algorithms with the same bits for the most rows of a bucket, by group.
   std::map<GroupKey, std::int64_t> count_groups(const std::vector<GemmAlgorithm>& algorithms,
                                                 std::size_t bucket) {
     std::map<GroupKey, std::int64_t> counts;
@@ -320,7 +320,7 @@ class Tuner {
     return counts;
   }
 
-  // The last rows show what depends on where a row stands.
+  // The digest of the last rows shows whether a result depends on the row's index.
   std::string describe_chosen(const GemmAlgorithm& algorithm, std::size_t bucket) {
     const std::int64_t fewest = fewest_rows(buckets_, bucket);
     const std::int64_t most = buckets_[bucket];
@@ -334,7 +334,7 @@ class Tuner {
            " of their last " + std::to_string(kGemmRows) + "\n";
   }
 
-  // nullopt: the library does not run it after all.
+  // nullopt if the library refuses to run it.
   std::optional<std::uint64_t> digest_of(const GemmAlgorithm& algorithm, std::int64_t rows,
                                          std::int64_t first_row) {
     try {
@@ -358,7 +358,7 @@ class Tuner {
     return best;
   }
 
-  // Adds the algorithm to the bucket's candidates, where it can run.
+  // Adds the algorithm to the bucket's candidates if it can run.
   void measure(std::size_t bucket, const GemmAlgorithm& algorithm) {
     const bool is_invariant = can_run(GemmMode::Invariant, bucket, algorithm);
     if (!is_invariant && !can_run(GemmMode::Fastest, bucket, algorithm)) return;
@@ -380,7 +380,7 @@ class Tuner {
     measured_[bucket].push_back(candidate);
   }
 
-  // Hopper's first, then those that serve the most buckets, then the fastest.
+  // Sorted: Hopper's groups first, then those that serve the most buckets, then the fastest.
   std::vector<Group> groups() const {
     std::map<GroupKey, Group> found;
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
@@ -410,12 +410,12 @@ class Tuner {
     return sorted;
   }
 
-  // Tries the group's algorithms of other buckets, nearest first, in a bucket where none of it was
-  // proposed.
+  // For a bucket that got no proposal of the group: tries the group's algorithms of other buckets,
+  // nearest first.
   void complete(const Group& group, std::size_t bucket) {
     for (std::size_t distance = 1; distance < buckets_.size(); ++distance) {
       for (const std::size_t other : {bucket - distance, bucket + distance}) {
-        if (other >= buckets_.size()) continue;  // below 0, too
+        if (other >= buckets_.size()) continue;  // includes wrapped negative indices
         const std::vector<Candidate> neighbours = measured_[other];
         for (const Candidate& candidate : neighbours) {
           if (!group.has(candidate)) continue;
@@ -428,9 +428,9 @@ class Tuner {
     }
   }
 
-  // Empty where no group serves all buckets; `fault` says so then.
+  // Empty if no group serves all buckets; then sets `fault`.
   std::vector<GemmChoice> choose_invariant(std::string& fault) {
-    std::size_t unserved = 0;  // by the best group
+    std::size_t unserved = 0;  // first bucket that the best group does not serve
     std::string best_id = "none";
     const std::vector<Group> all = groups();
     for (const Group& group : all) {

@@ -16,23 +16,23 @@ GemmEpilogue epilogue_of(const LayerProduct& product) {
   return product.adds_output ? GemmEpilogue::Add : GemmEpilogue::Store;
 }
 
-// Outputs of a kernel with this epilogue.
+// Outputs of a token by a kernel with this epilogue.
 std::int32_t num_outputs(const LayerProduct& product, GemmEpilogue epilogue) {
   return static_cast<std::int32_t>(has_gates(epilogue) ? product.n / 2 : product.n);
 }
 
 bool decode_gemm_takes_norm(const LayerProduct& product, bool has_update, std::int32_t num_tokens) {
-  const __nv_bfloat16 any{};  // what is looked at is whether there are norms
+  const __nv_bfloat16 any{};  // only whether norms are present matters
   return decode_gemm_takes({.norm_weight = &any,
                             .update = has_update ? &any : nullptr,
                             .num_tokens = num_tokens,
                             .k = static_cast<std::int32_t>(product.k)});
 }
 
-// For few decodes: all norms are fused or none, as both ways use the stream's spare rows.
+// For few decodes. Fuses all norms or none, because both ways use the stream's spare rows.
 void choose_decode_gemms(const std::array<LayerProduct, kNumProducts>& products,
                          const LinearDemand& demand, LinearKernels& kernels) {
-  // Also in the first layer, which has no update yet.
+  // The first layer has no update yet, but uses the same kernels.
   const bool has_update = !products[kOutputProduct].adds_output;
   const bool fuses_norms =
       demand.num_rows <= demand.num_tokens &&

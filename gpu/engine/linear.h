@@ -1,4 +1,4 @@
-// A linear layer of a model: its weights, and which kernel multiplies them.
+// A linear layer of a model: its weights and the choice of its kernel.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -15,27 +15,27 @@
 
 namespace metronome {
 
-// Which kernels of our own a pass has in the place of cuBLASLt's.
+// Which of the project's own kernels a pass may use instead of cuBLASLt.
 struct PassKernels {
-  // Few decodes alone, in mode Fastest: products that compute norms and the activation, too, where
-  // they fit (decode_gemm_takes). The same arithmetic with the same roundings, sums in another
-  // order.
+  // For passes of few decodes alone, in mode Fastest: products also compute norms and the
+  // activation if decode_gemm_takes() allows it. Arithmetic and roundings stay the same; the order
+  // of sums differs.
   bool fuses_decodes = false;
-  // Passes with a prompt, and all in mode Invariant: launch_prefill_gemm for the linear layers but
-  // the head, whose sums run over k in order. Needs compute capability 9.0.
+  // For passes with a prompt, and all passes in mode Invariant: launch_prefill_gemm computes the
+  // linear layers except the head. Its sums run over k in order. Needs compute capability 9.0.
   bool multiplies_by_wgmma = false;
   bool operator==(const PassKernels&) const = default;
 };
 
-// What multiplies a linear layer, and what else it computes.
+// The kernel of a linear layer, and which other work it includes.
 struct LinearKernel {
   ProductKernel product = {};
-  bool fuses_norm = false;        // of DecodeGemm: the norm in front
-  bool fuses_activation = false;  // of DecodeGemm and PrefillGemm: the activation behind gates
+  bool fuses_norm = false;        // DecodeGemm only: the norm before the product
+  bool fuses_activation = false;  // DecodeGemm and PrefillGemm: the activation of the gates
   bool operator==(const LinearKernel&) const = default;
 };
 
-// What of a pass decides how its linear layers are multiplied.
+// The properties of a pass that decide the kernels of its linear layers.
 struct LinearDemand {
   std::int32_t num_tokens = 0;
   std::int32_t num_rows = 0;  // of logits
@@ -45,20 +45,20 @@ struct LinearDemand {
   std::int32_t num_processors = 0;
 };
 
-// One choice for each product of the model; all layers of a pass have the same.
+// One choice for each product of the model; all layers of a pass share it.
 using LinearKernels = std::array<LinearKernel, kNumProducts>;  // [ProductPlace]
 LinearKernels choose_linear_kernels(const std::array<LayerProduct, kNumProducts>& products,
                                     const LinearDemand& demand);
 
-// What the linear layers of a model share.
+// Shared by the linear layers of a model.
 struct LinearResources {
   const Gemm* gemm = nullptr;  // prepared for every product
-  // [num_tokens, 2 * ffn_dim]: gates and ups, where the activation is a kernel of its own.
+  // [num_tokens, 2 * ffn_dim]: gates and ups, if a separate kernel computes the activation.
   __nv_bfloat16* gate_up = nullptr;
   std::int32_t num_processors = 0;
 };
 
-// One pass through the linear layers.
+// The arguments that all linear layers of one pass share.
 struct LinearPass {
   LinearResources resources;
   LinearKernels kernels;
@@ -76,33 +76,33 @@ struct LinearRows {
 class Linear {
  public:
   Linear() = default;
-  // `weights` are [n, k]; with gates, the gates first.
+  // `weights` are [n, k]; with gates, the gates come first.
   Linear(const LayerProduct& product, DeviceArray<__nv_bfloat16> weights);
-  // The same, of weights that somebody else owns, who outlives this.
+  // The same with borrowed weights, which must outlive this.
   Linear(const LayerProduct& product, const __nv_bfloat16* weights);
 
-  // y = x w^T, or y += x w^T where the product adds; with gates, the activation of that.
+  // y = x w^T, or y += x w^T if the product adds. With gates, y is the activation of that product.
   // x is [num_tokens, k], y [num_tokens, num_outputs()].
   void multiply(const LinearPass& pass, const __nv_bfloat16* x, void* y) const;
-  // The same of the stream's rows behind a norm: y is [num_rows(norm), num_outputs()].
+  // The same for the normalised rows of the stream: y is [num_rows(norm), num_outputs()].
   void multiply_normed(const LinearPass& pass, ResidualStream& residual, const InputNorm& norm,
                        void* y) const;
-  // The stream gets x w^T: at once, or behind the norm of post_weight, which is null where the
-  // model has none. x is [num_tokens, k].
+  // Adds x w^T to the stream. With post norms, the norm of post_weight is applied before the sum;
+  // post_weight is null if the model has none. x is [num_tokens, k].
   void add_to(const LinearPass& pass, ResidualStream& residual, const __nv_bfloat16* x,
               const __nv_bfloat16* post_weight) const;
 
-  // multiply() by a kernel that the caller names. Its norm must not be fused.
+  // multiply() with a kernel that the caller chooses. It must not fuse the norm.
   void launch(const LinearKernel& kernel, const LinearResources& resources, const LinearRows& rows,
               cudaStream_t stream) const;
-  // Only the product: outputs are [num_tokens, n], by cuBLASLt in every mode that it can.
+  // Runs the product alone, by cuBLASLt in every mode that works. Outputs are [num_tokens, n].
   void warm_up(const Gemm& gemm, const LinearRows& rows, cudaStream_t stream) const;
 
  private:
   void launch_product(const ProductKernel& kernel, GemmEpilogue epilogue,
                       const LinearResources& resources, const LinearRows& rows,
                       cudaStream_t stream) const;
-  // Without the rows' norm, if there is one.
+  // Leaves out the norm of the rows.
   DecodeGemmArgs decode_args(GemmEpilogue epilogue, const LinearRows& rows,
                              std::int32_t num_processors) const;
 

@@ -18,7 +18,7 @@
 namespace metronome {
 namespace {
 
-// A file of the program's own cache; empty where the system names no place for one.
+// Path of a file in the program's own cache; empty if the environment names no directory.
 std::string cache_path(const char* name) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
@@ -29,7 +29,7 @@ std::string cache_path(const char* name) {
 
 std::string gemm_store_path() { return cache_path("gemm.json"); }
 
-// Writes a file of the cache, whole; false where it cannot.
+// Writes a whole file of the cache; false if that fails.
 template <class Write>
 bool try_write(const std::string& path, const Write& write) {
   if (path.empty()) return false;
@@ -44,7 +44,7 @@ bool try_write(const std::string& path, const Write& write) {
   return true;
 }
 
-// All that a fault may depend on beside the algorithms.
+// Everything that a fault may depend on beside the algorithms.
 std::string circumstances(const DeviceModel& model, const DeviceEngineOptions& options) {
   const auto text_of = [](bool value) { return value ? "true" : "false"; };
   return gemm_machine_key(kGemmWorkspaceBytes) + "\n" + model.config().name + ", block_size " +
@@ -55,8 +55,8 @@ std::string circumstances(const DeviceModel& model, const DeviceEngineOptions& o
          text_of(options.kernels.multiplies_by_wgmma) + "\n";
 }
 
-// Nothing runs that would not keep what it promises. What the cause can be found from is written
-// down at once: the GPU may be out of reach when somebody looks for it.
+// Refuses to run without the promised invariance. Writes the evidence down at once, because the GPU
+// may be out of reach later.
 [[noreturn]] void refuse_invariance(const DeviceModel& model, const DeviceEngineOptions& options,
                                     const std::vector<std::string>& faults,
                                     const std::function<void()>& poll) {
@@ -88,7 +88,7 @@ PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model) {
   const std::int64_t bucket = graph_buckets(max_num_seqs).back();
   const std::int64_t max_tokens = std::max(most, bucket);
   const std::int64_t max_rows = std::max<std::int64_t>(max_num_seqs, bucket);
-  // In each sequence the last tile may lack all rows but one.
+  // The last tile of each sequence may have one row only.
   const std::int64_t max_tiles =
       (max_tokens * (model.n_heads / model.n_kv_heads) + max_rows * (kWgmmaTileRows - 1)) /
       kWgmmaTileRows;
@@ -166,7 +166,7 @@ GemmStore load_gemm_store() {
   return store;
 }
 
-// It only saves time: where it cannot be kept, the next run chooses again.
+// The store only saves time. If it cannot be written, the next run chooses again.
 void keep_gemm_store(const GemmStore& store) {
   if (!store.has_changed()) return;
   const std::string path = gemm_store_path();

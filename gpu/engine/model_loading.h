@@ -1,4 +1,4 @@
-// A scenario's model on a GPU: how much memory it may take, and the algorithms it was tuned with.
+// Loads a scenario's model onto a GPU: plans its memory and keeps its tuned algorithms.
 #pragma once
 
 #include <cstdint>
@@ -18,48 +18,48 @@ namespace metronome {
 // The largest pass that the scenario's settings allow.
 PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model);
 
-// Of the engine that runs the scenario, but for the number of its blocks.
+// Options of the scenario's engine, except the number of blocks.
 DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& model,
                                    const PassLimits& limits);
 
-// Everything but KV blocks.
+// Bytes of everything except KV blocks.
 MemoryPlan plan_run(const Scenario& scenario, const ModelConfig& model, const PassLimits& limits);
 
-// Throws UnplacedConfigError where the GPU, or the cache, is not one for what the options ask of
-// Hopper. `options` are engine_options() of the scenario.
+// `options` are engine_options() of the scenario. Throws UnplacedConfigError if the GPU or the
+// cache does not support the Hopper options.
 void check_hopper_options(const GpuInfo& gpu, const Scenario& scenario,
                           const DeviceEngineOptions& options);
 
-// What a run may take of the GPU: a share of all memory, less what others have taken of it.
+// Bytes that a run may use: a share of the whole memory, minus what other processes have taken.
 std::int64_t usable_bytes(const GpuInfo& gpu, const Scenario& scenario);
 
-// The algorithms of linear layers that were chosen on this machine, of the current device. They are
-// kept from run to run in $XDG_CACHE_HOME/metronome/gemm.json (else ~/.cache/...), so that equal
-// runs compute equal bits; where that cannot be written, the next run chooses anew. Throws
-// ConfigError for a malformed file.
+// The algorithms of linear layers that were chosen on this machine, for the current device. They
+// are kept in $XDG_CACHE_HOME/metronome/gemm.json (else ~/.cache/...), so equal runs compute equal
+// bits. If the file cannot be written, the next run chooses again. Throws ConfigError for a
+// malformed file.
 GemmStore load_gemm_store();
-// Does nothing where it has not changed.
+// Does nothing if the store has not changed.
 void keep_gemm_store(const GemmStore& store);
 
-// A model with the algorithms its linear layers use, from load_gemm_store(); new ones are kept.
+// A model with the algorithms from load_gemm_store(). New choices are kept.
 class LoadedDeviceModel {
  public:
-  // Throws ConfigError (as load_gemm_store(), too) and CudaError.
+  // Throws ConfigError (also as load_gemm_store()) and CudaError.
   LoadedDeviceModel(const ModelSource& source, const PassLimits& limits,
                     const std::function<void()>& poll);
 
-  // An engine that keeps options.invariance: this one has shown it, or one before it with the same
-  // options. The model serves one engine at a time. Throws UnplacedConfigError, naming
-  // cuda.invariance, where that does not hold on this GPU; CudaError. All faults, and which
-  // algorithms gave the same bits, are then in $XDG_CACHE_HOME/metronome/invariance.txt (else
-  // ~/.cache/...); on standard error where that cannot be written.
+  // Makes an engine and checks options.invariance, unless an earlier engine with the same options
+  // passed. The model serves one engine at a time. Throws CudaError, and UnplacedConfigError,
+  // naming cuda.invariance, if the check fails on this GPU. All faults, and which algorithms gave
+  // the same bits, are then in $XDG_CACHE_HOME/metronome/invariance.txt (else ~/.cache/...). If
+  // that cannot be written, they go to standard error.
   std::unique_ptr<DeviceEngine> make_engine(const DeviceEngineOptions& options,
                                             const std::function<void()>& poll);
 
  private:
   GemmStore store_;
   std::unique_ptr<DeviceModel> model_;
-  std::vector<DeviceEngineOptions> invariant_;  // that have shown it
+  std::vector<DeviceEngineOptions> invariant_;  // options that passed the check
 };
 
 }  // namespace metronome

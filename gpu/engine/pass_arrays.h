@@ -1,4 +1,4 @@
-// The index arrays of a pass where kernels find them, in device memory.
+// Device pointers to the index arrays of a pass.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace metronome {
 
-// Every pointer follows from the offsets of the arrays and from the block.
+// Every pointer is the block's address plus the array's offset.
 class PassArrays {
  public:
   // `block` is arrays.bytes in device memory.
@@ -21,7 +21,7 @@ class PassArrays {
     return reinterpret_cast<const T*>(block_ + span.offset);
   }
 
-  // Of a kind of layer: where window layers have blocks of their own, those.
+  // The arrays for a kind of layer. Window layers with their own blocks have their own arrays.
   // [num_tokens]
   const std::int32_t* slots(bool is_window) const {
     return at(has_own_blocks(is_window) ? arrays_.window_slots : arrays_.slots);

@@ -5,12 +5,12 @@
 
 namespace metronome {
 
-// Marks what the host enqueues while it lives. Costs some nanoseconds without a profiler.
+// Marks the work that the host enqueues during its lifetime. Costs nanoseconds without a profiler.
 class ProfileRange {
  public:
   explicit ProfileRange(const char* stage) { nvtxRangePushA(stage); }
   ~ProfileRange() { nvtxRangePop(); }
-  // Ends the stage; another one begins.
+  // Ends the stage and begins another.
   void next(const char* stage) {
     nvtxRangePop();
     nvtxRangePushA(stage);

@@ -4,7 +4,7 @@
 
 namespace metronome {
 
-// `added`: post_weight, or null where nothing waits.
+// `added` is post_weight, or null if no update waits.
 void ResidualStream::add_and_norm(const bf16* added, const InputNorm& norm,
                                   cudaStream_t stream) const {
   launch_norm({.update = added != nullptr ? update : nullptr,
@@ -23,7 +23,7 @@ void ResidualStream::add_and_norm(const bf16* added, const InputNorm& norm,
 void ResidualStream::normalise(const InputNorm& norm, cudaStream_t stream) {
   const bf16* added = std::exchange(post_weight, nullptr);
   if (added != nullptr && norm.rows != nullptr) {
-    // Rows that are picked out cannot be updated on the way.
+    // launch_norm cannot add an update when it selects rows.
     add_and_norm(std::exchange(added, nullptr), {}, stream);
   }
   add_and_norm(added, norm, stream);

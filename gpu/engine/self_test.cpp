@@ -15,9 +15,10 @@ struct Cutting {
   std::array<std::int32_t, 2> chunk_sizes;
 };
 
-// A prompt past the window of the models that have one, in chunks that take products of several
-// sizes; one just past a tile of keys, so that it does not take long token by token; and one for
-// the largest products, which fills a pass, or what so many processors compute in about a second.
+// Three prompts. The first is longer than the window of window models; its chunks use products of
+// several sizes. The second is just longer than a KV tile, so that single tokens do not take long.
+// The third is for the largest products: it fills a pass, or has as many tokens as the SMs compute
+// in about a second.
 std::vector<Cutting> cuttings(std::int32_t max_pass_tokens) {
   constexpr std::int32_t kTokensPerProcessor = 64;
   const std::int32_t most = std::min(max_pass_tokens - 1, kTokensPerProcessor * num_processors());
@@ -28,19 +29,19 @@ std::vector<Cutting> cuttings(std::int32_t max_pass_tokens) {
 
 constexpr std::int32_t kWhole = INT32_MAX;
 
-// Blocks [first, ...) in order, as many as the tokens need.
+// Uses the blocks [first, ...) in order, as many as its tokens need.
 struct Sequence {
   std::vector<TokenId> token_ids;
   std::int32_t first_block = 0;
 };
 
-// Digests of what a prompt left behind.
+// Digests of the results of a prompt.
 struct Outcome {
-  std::vector<std::uint64_t> kv;  // [2 * n_layers]: of each layer its keys', then its values'
+  std::vector<std::uint64_t> kv;  // [2 * n_layers]: keys, then values of each layer
   std::uint64_t logits = 0;
 };
 
-// What is copied to the host at a time, so that it is digested while it is in the cache there.
+// Bytes copied to the host at once: small enough to stay in the host's cache for the digest.
 constexpr std::size_t kStagingBytes = 1 << 20;
 
 class ChunkingTest {
@@ -59,7 +60,7 @@ class ChunkingTest {
 
   std::size_t num_tokens() const { return prompt_.token_ids.size(); }
 
-  // In a cache of NaN: what is read must have been written in this run.
+  // Fills the cache with NaN first: a kernel may only read what this run has written.
   Outcome run(std::int32_t chunk_size) {
     const auto& memory = engine_.kv().memory();
     check_cuda(cudaMemsetAsync(memory.data(), 0xff, memory.num_bytes(), engine_.stream()),
@@ -85,8 +86,8 @@ class ChunkingTest {
     return sequence;
   }
 
-  // A chunk of the prompt behind a decode of the neighbour, which stays at its first token. Where
-  // only one request has room, it is alone.
+  // Runs a chunk of the prompt after a decode of the neighbour, which stays at its first token. If
+  // only one request fits, the chunk runs alone.
   void run_step(std::int32_t begin, std::int32_t end) {
     const std::int64_t block_size = engine_.kv().shape().block_size;
     ForwardBatch batch;
@@ -118,7 +119,7 @@ class ChunkingTest {
     check_cuda(cudaStreamSynchronize(engine_.stream()), "a step of the self-test");
   }
 
-  // Full blocks whole, of the last one what the prompt has of every head.
+  // Digests full blocks whole. Of the last block, digests the prompt's tokens of every head.
   std::vector<std::uint64_t> kv_digests() {
     const DeviceKvShape& shape = engine_.kv().shape();
     const auto num_tokens = static_cast<std::int64_t>(prompt_.token_ids.size());
@@ -140,7 +141,7 @@ class ChunkingTest {
     return digests;
   }
 
-  // Of the last token.
+  // Logits of the last token.
   std::uint64_t logits_digest() {
     const std::int64_t vocab_size = engine_.model().config().vocab_size;
     BitDigest digest;
@@ -170,7 +171,7 @@ class ChunkingTest {
   PinnedBytes staging_;
 };
 
-// The parts of `cut` that differ, the first that is computed first.
+// The parts of `cut` that differ, in the order of computation.
 std::vector<std::string> differences(const Outcome& cut, const Outcome& whole) {
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < whole.kv.size(); ++i) {

@@ -44,7 +44,7 @@ StepTimer::Times StepTimer::wait() {
     const Marks& before = marks_[(num_waited_ - 1) % kMaxSteps];
     times.finished_at = std::min(now, finished_at_ + elapsed_ns(before.end, marks.end));
   }
-  // Neither before it was launched nor before the step ahead of it was over.
+  // A step starts after its launch and after the end of the step before.
   times.started_at = std::max({times.finished_at - duration, finished_at_, marks.launched_at});
   times.finished_at = std::max(times.finished_at, times.started_at);
   finished_at_ = times.finished_at;

@@ -1,4 +1,4 @@
-// When steps began and ended on the device, by the clock of the host.
+// Start and end times of steps on the device, on the host's clock.
 #pragma once
 
 #include <array>
@@ -8,15 +8,15 @@
 
 namespace metronome {
 
-// Events measure the device's time between each other to half a microsecond and better (CUDA
-// Runtime API, cudaEventElapsedTime); they know no host clock. A step that the host waited for
-// ended when the wait did; one that was over before ended as long after the step before it as the
-// events say.
+// Events measure device time between each other to half a microsecond or better (CUDA Runtime API,
+// cudaEventElapsedTime). They do not know the host's clock. If the host had to wait for a step, the
+// step ended when the wait ended. Otherwise its end is the end of the step before plus the time
+// between their events.
 class StepTimer {
  public:
   explicit StepTimer(const Clock& clock);
 
-  // Enqueues the marks around a step. At most kMaxSteps - 1 are between begin() and wait().
+  // Enqueue the events around a step. At most kMaxSteps - 1 steps are between begin() and wait().
   void begin(cudaStream_t stream);
   void end(cudaStream_t stream);
 
@@ -24,7 +24,7 @@ class StepTimer {
     TimeNs started_at = 0;
     TimeNs finished_at = 0;
   };
-  // Waits for the oldest step that was not waited for yet.
+  // Waits for the oldest step not yet waited for.
   Times wait();
 
   static constexpr std::size_t kMaxSteps = 3;
@@ -40,7 +40,7 @@ class StepTimer {
   std::array<Marks, kMaxSteps> marks_;
   std::size_t num_begun_ = 0;
   std::size_t num_waited_ = 0;
-  TimeNs finished_at_ = 0;  // of the step waited for last
+  TimeNs finished_at_ = 0;  // end of the latest step that wait() returned
 };
 
 }  // namespace metronome

@@ -1,4 +1,4 @@
-// Errors of CUDA as exceptions.
+// Turns errors of CUDA into exceptions.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +8,7 @@
 
 namespace metronome {
 
-// what() names the call and what the library says: "cudaMalloc: out of memory".
+// what() names the call and the error: "cudaMalloc: out of memory".
 class CudaError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,4 +1,4 @@
-// Weights drawn on the device.
+// Draws random weights on the device.
 #pragma once
 
 #include <cuda_bf16.h>

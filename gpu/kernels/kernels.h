@@ -1,10 +1,10 @@
 // The kernels of a forward pass, as functions that enqueue them on a stream.
 //
-// Activations are bfloat16, row-major, one row a token; arithmetic inside a kernel is float. Every
-// kernel computes a row from that row's inputs alone, in an order that depends on nothing else: not
-// on the number of rows, on the row's place among them, or on the size of the grid. All pointers
-// are device memory, 16-byte aligned where they begin; row lengths are multiples of 8 elements.
-// Functions return when the kernel is enqueued; they throw CudaError if it cannot be.
+// Activations are bfloat16, row-major, one row per token. Arithmetic inside a kernel is float.
+// Every kernel computes a row from that row's inputs alone, in a fixed order. The order does not
+// depend on the number of rows, the row's index, or the size of the grid. All pointers are device
+// memory, 16-byte aligned at their start. Row lengths are multiples of 8 elements. Functions return
+// when the kernel is enqueued; they throw CudaError if that fails.
 //
 // Shapes are [rows, columns]. n_* and *_dim are the model's (core/model/model_config.h), num_*
 // those of a pass. [*, k] has as many rows as its indices need.
@@ -22,29 +22,29 @@ namespace metronome {
 
 using bf16 = __nv_bfloat16;
 
-// out[t] = table[id of t] * scale, rounded once. An id >= 0 is a token; an id < 0 stands for
-// sampled[-1 - id], a token the host does not know yet.
+// out[t] = table[id of t] * scale, rounded once. An id >= 0 is a token. An id < 0 stands for
+// sampled[-1 - id], a token that the host does not know yet.
 struct EmbedArgs {
   const bf16* table = nullptr;              // [vocab_size, hidden_dim]
   const std::int32_t* token_ids = nullptr;  // [num_tokens]
-  const std::int32_t* sampled = nullptr;  // [number of samples], as DeviceEngine::sampled() has it
+  const std::int32_t* sampled = nullptr;    // [number of samples]: DeviceEngine::sampled()
   std::int32_t num_tokens = 0;
   std::int32_t hidden_dim = 0;
-  std::int32_t vocab_size = 0;  // an id outside of it (a sample that failed) counts as token 0
+  std::int32_t vocab_size = 0;  // an id outside of it (a failed sample) counts as token 0
   float scale = 1;
   bf16* out = nullptr;  // [num_tokens, hidden_dim]
 };
 void launch_embed(const EmbedArgs& args, cudaStream_t stream);
 
-// RMSNorm, with what is added to the residual stream before it.
+// RMSNorm. Optionally adds an update to the residual stream first.
 //
 //   if (update)  residual[r] = bf16(residual[r] + (post_weight ? norm(update[r], post_weight)
 //                                                              : update[r]))
 //   if (weight)  out[i] = norm(residual[r], weight)         for r = rows ? rows[i] : i
 //
-// norm(x, w) of a row, in float: y = x * rsqrt(mean(x^2) + eps); bf16(w * bf16(y)) as Llama and
-// Qwen 3 round, or bf16(y * (1 + w)) with unit_offset as Gemma does.
-// Requires rows to be null where there is an update.
+// norm(x, w) of a row, in float: y = x * rsqrt(mean(x^2) + eps). The result is bf16(w * bf16(y)),
+// as in Llama and Qwen 3, or bf16(y * (1 + w)) with unit_offset, as in Gemma. With an update, rows
+// must be null.
 struct NormArgs {
   const bf16* update = nullptr;        // [num_rows, hidden_dim] or null
   const bf16* post_weight = nullptr;   // [hidden_dim] or null
@@ -59,16 +59,16 @@ struct NormArgs {
 };
 void launch_norm(const NormArgs& args, cudaStream_t stream);
 
-// Takes the fused projections apart: queries and keys are normalised and rounded (as above, over
-// head_dim; where there are weights), turned by RoPE in float and rounded again; keys and values go
-// to the cache. Pair i of a head is elements i and i + head_dim / 2.
+// Splits the fused projections. Queries and keys are normalised and rounded (as above, over
+// head_dim, if there are weights). RoPE then rotates them in float, and they are rounded again.
+// Keys and values go to the cache. Pair i of a head is elements i and i + head_dim / 2.
 struct HeadsArgs {
   const bf16* qkv = nullptr;         // [num_tokens, (n_heads + 2 * n_kv_heads) * head_dim]
   const bf16* query_norm = nullptr;  // [head_dim] or null
   const bf16* key_norm = nullptr;    // [head_dim] or null
   const float* cos_sin = nullptr;    // [max_model_len, head_dim]: head_dim / 2 cosines, then sines
   const std::int32_t* positions = nullptr;  // [num_tokens]
-  // [num_tokens]: block * block_size + offset in it; < 0: padding, not stored.
+  // [num_tokens]: block * block_size + offset in the block; < 0: padding, not stored.
   const std::int32_t* slots = nullptr;
   bf16* queries = nullptr;  // [num_tokens, n_heads, head_dim]
   bf16* keys = nullptr;     // of this layer: [num_blocks, n_kv_heads, block_size, head_dim]
@@ -83,8 +83,8 @@ struct HeadsArgs {
 };
 void launch_heads(const HeadsArgs& args, cudaStream_t stream);
 
-// out[t][i] = bf16(act(gate_up[t][i]) * gate_up[t][dim + i]), act in float: x * sigmoid(x), or the
-// tanh form of GELU.
+// out[t][i] = bf16(act(gate_up[t][i]) * gate_up[t][dim + i]). act is computed in float:
+// x * sigmoid(x), or the tanh form of GELU.
 struct GatedActivationArgs {
   const bf16* gate_up = nullptr;  // [num_tokens, 2 * dim]
   bf16* out = nullptr;            // [num_tokens, dim]
@@ -94,16 +94,16 @@ struct GatedActivationArgs {
 };
 void launch_gated_activation(const GatedActivationArgs& args, cudaStream_t stream);
 
-// What becomes of a sum s of a product, which is a float.
+// How an output follows from the float sum s of a product.
 enum class GemmEpilogue : std::uint8_t {
   Store,       // y = bf16(s)
   Add,         // y = bf16(y + s)
   StoreFloat,  // y = s, a float
-  Silu,        // y = bf16(act(bf16(gate)) * bf16(up)), as launch_gated_activation has it
+  Silu,        // y = bf16(act(bf16(gate)) * bf16(up)), as in launch_gated_activation
   Gelu,
 };
 
-// Whether an output has two rows of weights, a gate's and an up's.
+// Whether an output uses two rows of weights: one for its gate, one for its up.
 constexpr bool has_gates(GemmEpilogue epilogue) {
   return epilogue == GemmEpilogue::Silu || epilogue == GemmEpilogue::Gelu;
 }
@@ -114,10 +114,10 @@ constexpr bool has_gates(GemmEpilogue epilogue) {
 //   if (update)       r = bf16(r + norm(update[the same row], post_weight)), kept in updated[t]
 //   if (norm_weight)  r = norm(r, norm_weight)            input(t) = r
 //
-// norm() and its roundings are those of launch_norm. Sums run over parts of k in an order that k
-// alone decides, so that a row has the same bits whatever num_tokens and num_ctas are.
+// norm() and its roundings are those of launch_norm. Sums run over parts of k in an order that
+// depends on k alone. So a row has the same bits for every num_tokens and num_ctas.
 //
-// Nobody writes w while the kernels in front of this one run: it is read before they have ended.
+// Earlier kernels must not write w: this kernel reads it before they have ended.
 struct DecodeGemmArgs {
   // [n, k]; with Silu and Gelu [2 * n, k]: the gates, then the ups.
   const bf16* w = nullptr;
@@ -125,8 +125,8 @@ struct DecodeGemmArgs {
   const std::int32_t* rows = nullptr;  // [num_tokens] or null
   const bf16* norm_weight = nullptr;   // [k] or null
   const bf16* update = nullptr;        // [*, k] or null
-  const bf16* post_weight = nullptr;   // [k], where there is an update
-  // [num_tokens, k] or null. Every block reads x and update, and one of them writes this: it is
+  const bf16* post_weight = nullptr;   // [k]; required with an update
+  // [num_tokens, k] or null. Every CTA reads x and update, and one CTA writes this. It must be
   // neither of the two.
   bf16* updated = nullptr;
   float eps = 0;
@@ -136,19 +136,19 @@ struct DecodeGemmArgs {
   std::int32_t num_tokens = 0;
   std::int32_t n = 0;         // any number
   std::int32_t k = 0;         // a multiple of 8
-  std::int32_t num_ctas = 0;  // at most: as many as the device has processors
+  std::int32_t num_ctas = 0;  // at most this many; the number of SMs of the device
 };
 // Requires decode_gemm_takes(args).
 void launch_decode_gemm(const DecodeGemmArgs& args, cudaStream_t stream);
-// At most 16 tokens, whose inputs, with what the norms need, fit the shared memory that a block of
-// this device may have. Looks at num_tokens, at k, and at whether there are norms.
+// True for at most 16 tokens, if their inputs and the data of the norms fit the shared memory of a
+// CTA. Looks only at num_tokens, k, and whether there are norms.
 bool decode_gemm_takes(const DecodeGemmArgs& args);
 
-// A linear layer of many tokens, on compute capability 9.0: y[t] = epilogue(x[t] w^T) by wgmma and
-// the bulk copy engine. One float accumulator runs over k in order, so that a row has the same bits
-// whatever num_tokens, the tile and num_ctas are.
+// A linear layer of many tokens, on compute capability 9.0: y[t] = epilogue(x[t] w^T), by wgmma and
+// the bulk copy engine. One float accumulator runs over k in order. So a row has the same bits for
+// every num_tokens, tile and num_ctas.
 //
-// Nobody writes w while the kernels in front of this one run: it is read before they have ended.
+// Earlier kernels must not write w: this kernel reads it before they have ended.
 struct PrefillGemmArgs {
   // [n, k]; with Silu and Gelu [2 * n, k]: the gates, then the ups.
   const bf16* w = nullptr;
@@ -158,23 +158,23 @@ struct PrefillGemmArgs {
   std::int32_t num_tokens = 0;
   std::int32_t n = 0;         // a multiple of 8
   std::int32_t k = 0;         // a multiple of 8
-  PrefillGemmTile tile = {};  // choose_prefill_gemm_tile(), with 2 * n where there are gates
-  std::int32_t num_ctas = 0;  // at most: as many as the device has processors
+  PrefillGemmTile tile = {};  // choose_prefill_gemm_tile(), with 2 * n for gates
+  std::int32_t num_ctas = 0;  // at most this many; the number of SMs of the device
 };
 void launch_prefill_gemm(const PrefillGemmArgs& args, cudaStream_t stream);
 
-// What attention reads of the cache: the pools of one layer, and which blocks are whose.
+// The cache as attention reads it: the pools of one layer and the sequences' block tables.
 struct PagedKv {
   const bf16* keys = nullptr;    // [num_blocks, n_kv_heads, block_size, head_dim]
   const bf16* values = nullptr;  // the same shape
-  // [blocks of all sequences]: block ids, one sequence behind another.
+  // [blocks of all sequences]: block ids, concatenated by sequence.
   const std::int32_t* block_tables = nullptr;
-  const std::int32_t* table_start = nullptr;  // [num_sequences]: its first id in block_tables
+  const std::int32_t* table_start = nullptr;  // [num_sequences]: index of its first id
   std::int32_t block_size = 0;                // any size >= 1
 };
 
-// The shape of attention in one layer. A query at position p attends to the positions kv <= p with
-// p - kv < window (core/model/attention_mask.h). Scores are scaled in float.
+// The shape of attention in one layer. A query at position p attends to the positions kv <= p
+// with p - kv < window (core/model/attention_mask.h). Scores are scaled in float.
 struct AttentionShape {
   std::int32_t n_heads = 0;
   std::int32_t n_kv_heads = 0;
@@ -183,10 +183,10 @@ struct AttentionShape {
   float scale = 0;
 };
 
-// Attention of whole chunks, keys and values in the cache before. Chunk-invariant: a row goes over
-// KV tiles at absolute positions (multiples of 64, of 32 with head_dim 256) in ascending order,
-// each with one full step of the online softmax; a tile that is masked for a row does not change
-// its bits. So a row's result depends neither on its chunk nor on its tile.
+// Attention of whole chunks, whose keys and values are already in the cache. Chunk-invariant: a row
+// visits KV tiles at absolute positions (multiples of 64, of 32 with head_dim 256) in ascending
+// order. Each tile is one full step of the online softmax. A tile that is masked for a row does not
+// change its bits. So a row's result depends neither on its chunk nor on its tile.
 struct PrefillAttentionArgs {
   AttentionShape shape;
   PagedKv kv;
@@ -199,35 +199,35 @@ struct PrefillAttentionArgs {
 };
 void launch_prefill_attention(const PrefillAttentionArgs& args, cudaStream_t stream);
 
-// Attention of sequences with one query each, their context cut into splits at absolute positions:
-// split i holds positions [i * split_size, (i + 1) * split_size). The splits that decode d attends
-// to, from first_attended(p, window) / split_size to p / split_size, are the items
-// [item_start[d], item_start[d + 1]) in that order. A second kernel merges the parts of a decode in
-// ascending order. A decode's result depends on split_size, not on its neighbours.
+// Attention of sequences with one query each. Contexts are cut into splits at absolute positions:
+// split i has positions [i * split_size, (i + 1) * split_size). Decode d attends to the splits from
+// first_attended(p, window) / split_size to p / split_size. They are the items
+// [item_start[d], item_start[d + 1]), in that order. A second kernel merges the partial results of
+// a decode in ascending order. A result depends on split_size, not on other decodes.
 struct DecodeAttentionArgs {
   AttentionShape shape;
   PagedKv kv;
   const bf16* queries = nullptr;               // [num_tokens, n_heads, head_dim]
-  const std::int32_t* query_start = nullptr;   // [num_sequences]: the sequence's token
+  const std::int32_t* query_start = nullptr;   // [num_sequences]: index of its token
   const std::int32_t* context_lens = nullptr;  // [num_sequences]
   const std::int32_t* sequences = nullptr;     // [num_decodes]; < 0: padding, nothing is computed
   const std::int32_t* item_start = nullptr;    // [num_decodes + 1]; the last is num_items
   const std::int32_t* item_decode = nullptr;   // [num_items]
   std::int32_t num_decodes = 0;
   std::int32_t split_size = 0;  // a multiple of 64
-  std::int32_t num_ctas = 0;    // of the first kernel, which walk over the items
+  std::int32_t num_ctas = 0;    // of the first kernel; CTAs loop over the items
   float* partials = nullptr;    // scratch, [num_items, decode_partial_floats()]
   bf16* out = nullptr;          // [num_tokens, n_heads, head_dim]
 };
 void launch_decode_attention(const DecodeAttentionArgs& args, cudaStream_t stream);
-// Whether launch_decode_attention takes the shape: at most 16 query heads to a KV head.
+// Whether launch_decode_attention supports the shape: at most 16 query heads per KV head.
 bool can_split_decode(const AttentionShape& shape);
 std::int64_t decode_partial_floats(const AttentionShape& shape);
-// How many CTAs of the first kernel the device runs at once.
+// Number of CTAs of the first kernel that the device runs at once.
 std::int32_t decode_attention_ctas(const AttentionShape& shape);
 
-// The same token as Sampler (core/engine/sampling.h) from the same logits; see sm80/any/sampling.cu
-// for the one exception, draws within the rounding of a sum from a border between two tokens.
+// Samples the same token as Sampler (core/engine/sampling.h) from the same logits. Exception: a
+// draw within the rounding of a sum from a border between two tokens; see sm80/any/sampling.cu.
 struct SampleArgs {
   const float* logits = nullptr;    // [num_rows, vocab_size]
   const SampleRow* rows = nullptr;  // [num_rows]

@@ -1,4 +1,4 @@
-// One way to launch a kernel: checked, with its dynamic shared memory allowed first. For .cu files.
+// Launches kernels with checks, and sets their dynamic shared memory limit. For .cu files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,8 +10,8 @@
 
 namespace metronome {
 
-// While one that is wanted lives, kernels of this thread of the host are launched early: a GPU of
-// compute capability 9.0 brings their blocks up while the kernel in front of them still runs
+// While an object with is_wanted = true lives, kernels of this host thread are launched early. A
+// GPU of compute capability 9.0 then starts their CTAs while the kernel before still runs
 // (programmatic dependent launch).
 class EarlyLaunches {
  public:
@@ -36,14 +36,14 @@ struct LaunchShape {
   unsigned cluster = 1;          // CTAs, consecutive along x; more than one on sm_90 and later
 };
 
-// Grids without a block launch nothing, as a loop over nothing does nothing.
+// An empty grid launches nothing.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
             Arguments&&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
   constexpr std::size_t kAlwaysAllowed = 48 * 1024;
   if (shape.shared_bytes > kAlwaysAllowed) {
-    // Never less than before: a graph may hold a launch that needs more.
+    // Only raises the limit: a graph may hold a launch that needs more.
     cudaFuncAttributes now = {};
     check_cuda(cudaFuncGetAttributes(&now, reinterpret_cast<const void*>(kernel)),
                "cudaFuncGetAttributes");
@@ -55,8 +55,8 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
     }
   }
   if (EarlyLaunches::is_on()) {
-    // All of the L1 cache for shared memory, whatever the kernel needs of it: blocks of two kernels
-    // are on a processor at once only where both divide it alike.
+    // Gives the whole L1 cache to shared memory. CTAs of two kernels run on one SM at the same time
+    // only if both kernels divide the cache alike.
     constexpr int kAllShared = 100;
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                     cudaFuncAttributePreferredSharedMemoryCarveout, kAllShared),

@@ -7,8 +7,8 @@
 namespace metronome {
 namespace {
 
-// The driver's function, without linking the driver's library: a program that is built here starts
-// where there is no driver, too.
+// Looks the driver's function up at run time. The program does not link the driver's library, so it
+// starts without a driver, too.
 decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
   constexpr unsigned kSinceCuda12 = 12000;
   void* function = nullptr;

@@ -1,4 +1,4 @@
-// What a bench of steps times, and what comes out.
+// Inputs and results of the command `bench`: timed steps.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@
 
 namespace metronome {
 
-// A step of `num_decodes` decodes at context `context` and, with chunk_size > 0, a prefill chunk
-// behind `prefix` tokens.
+// A step of `num_decodes` decodes at context `context`. With chunk_size > 0 it also has a prefill
+// chunk after `prefix` tokens.
 struct BenchCase {
   std::int32_t num_decodes = 0;
-  std::int32_t context = 0;  // of a decode, its own token included
+  std::int32_t context = 0;  // of a decode, including its own token
   std::int32_t chunk_size = 0;
   std::int32_t prefix = 0;
 };
 
 struct BenchPoint {
   BenchCase what;
-  // From the copy of the step's arrays to its tokens, behind another such step: where the host
-  // enqueues slower than the device computes, this is the host's time.
+  // Time from the copy of the step's arrays to its tokens, directly after another such step. If the
+  // host enqueues slower than the device computes, this is the host's time.
   double median_us = 0;
   double fastest_us = 0;
-  double enqueue_us = 0;  // what the host needs to enqueue it; median
+  double enqueue_us = 0;  // time of the host to enqueue it; median
   double floor_us = 0;
-  bool is_memory_bound = false;  // its floor is
+  bool is_memory_bound = false;  // whether memory decides floor_us
 };
 
 struct SkippedCase {
@@ -45,7 +45,7 @@ struct BenchReport {
   std::vector<SkippedCase> skipped;
 };
 
-// Called with the report so far: now and then, and behind each case. What it throws ends the bench.
+// Called with the report so far, now and then and after each case. An exception ends the command.
 using BenchProgressFn = std::function<void(const BenchReport&)>;
 
 }  // namespace metronome

@@ -7,9 +7,9 @@
 
 namespace metronome {
 
-// A lane changes by a bijection of the word, and by one of the lane: one word that differs always
-// changes the lane. The shift brings high bits to where the product spreads them: without it a
-// difference of the highest bit would stay one bit, which a bit of the next word may undo.
+// A lane's update is a bijection of the word, and of the lane: one different word always changes
+// the lane. The shift moves high bits to where the product spreads them. Without it, a difference
+// in the highest bit would stay one bit, and a bit of the next word might undo it.
 void BitDigest::add(std::span<const std::byte> piece) {
   constexpr std::uint64_t kFactor = 0x6a09e667f3bcc909ull;
   std::array<std::uint64_t, kNumLanes> lanes = lanes_;

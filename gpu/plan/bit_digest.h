@@ -10,12 +10,12 @@ namespace metronome {
 
 class BitDigest {
  public:
-  // Any bit counts, and so does how the data are cut into pieces.
+  // The value depends on every bit, and on how the data are divided into pieces.
   void add(std::span<const std::byte> piece);
   std::uint64_t value() const;  // of all pieces so far
 
  private:
-  // Independent chains: a multiplication need not wait for the one before it.
+  // Independent chains, so that one multiplication does not wait for another.
   static constexpr std::size_t kNumLanes = 8;
   std::array<std::uint64_t, kNumLanes> lanes_{};
 };

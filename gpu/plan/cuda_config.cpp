@@ -1,4 +1,4 @@
-// The keys of the `cuda` section: names, ranges and meaning, each said once.
+// The keys of the `cuda` section: names, ranges and meaning.
 #include "gpu/plan/cuda_config.h"
 
 #include <string_view>

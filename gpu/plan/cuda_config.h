@@ -8,25 +8,26 @@
 
 namespace metronome {
 
-// What a token's bits may depend on beside its own context, on one GPU and one build.
+// What a token's bits may depend on beside its own context, with one GPU and one build.
 enum class Invariance : std::uint8_t {
-  None,   // the batch it is computed in
-  Chunk,  // prompts: on nothing; they are computed alike however they are cut into chunks
-  Full,   // on nothing: decodes are computed like prompts of one token, so that a request that is
-          // preempted and computed anew gets the very same tokens
+  None,   // on the batch it is computed in
+  Chunk,  // prompts: on nothing; the division into chunks does not matter
+  // On nothing. Decodes are computed like prompts of one token, so a request that is preempted and
+  // recomputed gets the same tokens.
+  Full,
 };
 
 struct CudaConfig final : BackendSectionOf<CudaConfig> {
-  std::int32_t device = 0;              // of those the driver lists
+  std::int32_t device = 0;              // index in the driver's list
   double gpu_memory_utilization = 0.9;  // share of the GPU's memory for everything
-  std::optional<double> kv_cache_gib;   // memory for KV where num_blocks is auto
+  std::optional<double> kv_cache_gib;   // memory for KV if num_blocks is auto
   Invariance invariance = Invariance::Chunk;
   bool graphs = true;            // decode steps are replayed as CUDA graphs
-  bool early_launches = false;   // kernels start while the one in front ends
-  bool wgmma_attention = false;  // prompts attend by Hopper's own instructions
-  bool wgmma_products = false;   // linear layers of prompts by Hopper's own instructions
-  bool fused_decodes = false;    // norms and activations of few decodes are inside of the products
-  // Tokens of one forward pass at most: larger steps are computed in several, one behind the other.
+  bool early_launches = false;   // a kernel starts while the one before it ends
+  bool wgmma_attention = false;  // prompts use launch_wgmma_attention
+  bool wgmma_products = false;   // linear layers of prompts use launch_prefill_gemm
+  bool fused_decodes = false;    // products of few decodes include norms and activations
+  // Tokens of one forward pass at most. Larger steps run as several passes in sequence.
   std::int32_t max_pass_tokens = 8192;
 
   const char* key() const override { return "cuda"; }

@@ -16,7 +16,7 @@
 namespace metronome {
 namespace {
 
-// Of the file's layout and of how choices are made: another number, and all are made anew.
+// Version of the file's layout and of the choosing. A new number discards all choices.
 constexpr std::int64_t kVersion = 1;
 constexpr const char* kAllowed = "; allowed: a file that Metronome wrote";
 constexpr std::size_t kHexDigits = 16;
@@ -25,7 +25,7 @@ constexpr std::size_t kHexDigits = 16;
   throw ConfigError(path + ": " + message + kAllowed);
 }
 
-// Complains about one place of a file.
+// Reports errors at one position of a file.
 struct Place {
   std::string path;
   std::string where;  // "choices 3: "
@@ -56,7 +56,7 @@ bool truth(const Json& object, const char* key, const Place& place) {
   return value.get<bool>();
 }
 
-// Words are written in hexadecimal: readers of JSON need not keep 64 bits of a number.
+// Words are written in hexadecimal: JSON readers may not keep 64-bit numbers exact.
 std::string to_hex(std::uint64_t word) {
   char digits[kHexDigits + 1];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(word));
@@ -116,7 +116,7 @@ Json to_json(const GemmKey& key, const GemmChoice& choice) {
 }
 
 Json parse_json(const std::string& path, const std::string& text) {
-  // The parser takes a NUL byte for the end of its input.
+  // The parser treats a NUL byte as the end of its input.
   if (text.find('\0') != std::string::npos) fail(path, "is not JSON");
   try {
     return Json::parse(text);
@@ -125,8 +125,8 @@ Json parse_json(const std::string& path, const std::string& text) {
   }
 }
 
-// What the file says of each machine: an object of arrays. Empty where there is no file, or one of
-// another version.
+// The file's entries by machine: an object of arrays. Empty if there is no file, or one of another
+// version.
 Json read_machines(const std::string& path) {
   std::error_code ignored;
   if (path.empty() || !std::filesystem::exists(path, ignored)) return Json::object();
@@ -162,7 +162,7 @@ void GemmStore::read(const std::string& path) {
       place.fail("rows", "the same product and rows twice");
     }
   }
-  parsed.merge(choices_);  // keeps what was parsed
+  parsed.merge(choices_);  // parsed entries take precedence
   choices_ = std::move(parsed);
   has_changed_ = false;
 }
@@ -173,7 +173,7 @@ void GemmStore::write(const std::string& path) const {
   Json& mine = machines[machine_] = Json::array();
   for (const auto& [key, choice] : choices_) mine.push_back(to_json(key, choice));
   const Json document = {{"version", kVersion}, {"machines", std::move(machines)}};
-  // Names of GPUs come from drivers: bytes that are not UTF-8 are replaced.
+  // GPU names come from drivers. Bytes that are not UTF-8 are replaced.
   write_whole_file(path, document.dump({.indent = 1, .replaces_bad_utf8 = true}) + "\n");
 }
 

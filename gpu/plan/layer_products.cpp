@@ -7,7 +7,7 @@ namespace metronome {
 std::array<LayerProduct, kHeadProduct> layer_products(const ModelConfig& model) {
   const std::int64_t query_dim = model.n_heads * model.head_dim;
   const std::int64_t kv_dim = model.n_kv_heads * model.head_dim;
-  // With post norms what a projection gives is normalised before it is added.
+  // With post norms, the result is normalised before it is added.
   const bool adds_output = !model.has_post_norms;
   return {
       LayerProduct{

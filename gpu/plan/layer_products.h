@@ -1,5 +1,5 @@
-// The linear layers of a transformer as products: their shapes, the kernels that compute them, and
-// what each must move and compute at least.
+// The linear layers of a transformer as products: their shapes, their kernels, and the least that
+// each must move and compute.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace metronome {
 
-// The products of a model: those of a layer in its order, then the output head behind all layers.
+// The products of a model: those of a layer in order, then the output head.
 enum ProductPlace : std::size_t {
   kQkvProduct,
   kOutputProduct,
@@ -23,29 +23,29 @@ enum ProductPlace : std::size_t {
 };
 constexpr std::size_t kNumProducts = 5;
 
-// y[t] = x[t] w^T for each token t, in bfloat16: x is [num_tokens, k], w [n, k], y
-// [num_tokens, num_outputs()].
+// y[t] = x[t] w^T for each token t, in bfloat16. x is [num_tokens, k], w [n, k], y [num_tokens,
+// num_outputs()].
 struct LayerProduct {
   std::string name;  // "qkv", "output", "gate_up", "down", "head"
   ProductPlace place = kQkvProduct;
-  std::int64_t n = 0;             // rows of weights; with gates as many gates as ups
+  std::int64_t n = 0;             // rows of weights; with gates, half are gates, half ups
   std::int64_t k = 0;             // inputs of a token
   bool has_gates = false;         // an output is the activation of a gate, times its up
-  bool is_gelu = false;           // that activation is; else SiLU
-  bool adds_output = false;       // y[t] += ..., as the residual stream has it
+  bool is_gelu = false;           // that activation is GELU; else SiLU
+  bool adds_output = false;       // y[t] += ..., for the residual stream
   bool has_float_output = false;  // y is float32
   std::int64_t num_outputs() const { return has_gates ? n / 2 : n; }  // of a token
 };
 
 std::array<LayerProduct, kNumProducts> model_products(const ModelConfig& model);
-// Those of a layer.
+// The products of a layer, without the head.
 std::array<LayerProduct, kHeadProduct> layer_products(const ModelConfig& model);
 
-// Weights and inputs read once, outputs written once, and read before where they are added to; a
-// multiply-add counts as two.
+// Weights and inputs are read once, outputs are written once. With adds_output, outputs are also
+// read. A multiply-add counts as two.
 FloorWork product_work(const LayerProduct& product, std::int64_t num_tokens);
 
-// What computes a product.
+// The kernel that computes a product.
 struct ProductKernel {
   enum class Kind : std::uint8_t {
     CublasLt,           // GemmMode::Fastest
@@ -60,7 +60,7 @@ struct ProductKernel {
 
 // "cublaslt", "cublaslt invariant", "decode_gemm", or "prefill_gemm".
 std::string kernel_name(ProductKernel::Kind kind);
-// "128 x 256 x 2": rows, columns and CTAs of a cluster.
+// "128 x 256 x 2": rows, columns, and CTAs of a cluster.
 std::string tile_name(const PrefillGemmTile& tile);
 
 }  // namespace metronome

@@ -57,7 +57,7 @@ std::int64_t kv_blocks_that_fit(const ModelConfig& model, const MemoryPlan& plan
   const std::int64_t token_bytes =
       2 * model.n_layers * model.n_kv_heads * model.head_dim * kBf16Bytes;
   const std::int64_t free_bytes = std::max<std::int64_t>(usable_bytes - plan.total(), 0);
-  // Slots are numbered in 32 bits. In tokens first: the bytes of a block may be no number.
+  // Slots are 32-bit numbers. Counts tokens first: the bytes of a block may overflow.
   const std::int64_t num_tokens = std::min<std::int64_t>(free_bytes / token_bytes, INT32_MAX);
   return num_tokens / block_size;
 }

@@ -1,4 +1,4 @@
-// Where the memory of a GPU goes: weights, activations, workspace, and what is left for KV blocks.
+// Divides a GPU's memory: weights, activations, workspace, and the rest for KV blocks.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,20 @@ struct MemoryDemand {
   std::int64_t step_bytes = 0;          // of the largest block of step arrays
 };
 
-// Matrix products compute rows in multiples of this (kGemmRows of gpu/engine/gemm.h), so their
-// inputs and outputs have room for them.
+// Matrix products compute multiples of this many rows (kGemmRows of gpu/engine/gemm.h), so their
+// inputs and outputs have that much memory.
 constexpr std::int64_t kActivationRows = 16;
 
-// Bytes of everything but KV blocks. With max_tokens and max_rows rounded up to multiples of
-// kActivationRows:
+// Bytes of everything except KV blocks. max_tokens and max_rows are rounded up to multiples of
+// kActivationRows here.
 struct MemoryPlan {
-  // Every parameter in bfloat16, whatever the checkpoint has; a tied output head is the embedding.
-  // RoPE tables beside them: float32 [max_model_len, head_dim], for each kind of layer there is.
+  // Every parameter in bfloat16, whatever the checkpoint's type. A tied output head is the
+  // embedding. Also the RoPE tables: float32 [max_model_len, head_dim] for each kind of layer
+  // present.
   std::int64_t weights = 0;
-  // bfloat16 [max_tokens] rows each: residual and normalised rows, hidden_dim; qkv,
-  // (n_heads + 2 * n_kv_heads) * head_dim; queries and attended, n_heads * head_dim; gate-up,
-  // 2 * ffn_dim; MLP, ffn_dim; with post norms what they are applied to, hidden_dim.
+  // bfloat16 [max_tokens] rows each: residual and normalised rows, hidden_dim; qkv, (n_heads + 2 *
+  // n_kv_heads) * head_dim; queries and attended, n_heads * head_dim; gate-up, 2 * ffn_dim; MLP,
+  // ffn_dim; with post norms their inputs, hidden_dim.
   std::int64_t activations = 0;
   // float32 [max_rows, vocab_size].
   std::int64_t logits = 0;
@@ -44,15 +45,16 @@ struct MemoryPlan {
 };
 MemoryPlan plan_memory(const ModelConfig& model, const MemoryDemand& demand);
 
-// KV blocks in bfloat16 that fit beside the plan: `usable_bytes` is what the run may take of the
-// device, weights included. A block has keys and values of all layers. Never more than 2^31 - 1
-// tokens. 0 when there is no room for one. Requires block_size >= 1.
+// Bfloat16 KV blocks that fit beside the plan. `usable_bytes` is the device memory that the run may
+// use, including weights. A block has keys and values of all layers. At most 2^31 - 1 tokens. 0 if
+// none fits. Requires block_size >= 1.
 std::int64_t kv_blocks_that_fit(const ModelConfig& model, const MemoryPlan& plan,
                                 std::int64_t usable_bytes, std::int64_t block_size);
 
-// What the kernels do not compute of this model, as "key: what; what is allowed"; empty: nothing.
-// head_dim is 64, 128 or 256; hidden_dim, ffn_dim and vocab_size are multiples of 8, as rows of all
-// kernels are; hidden_dim is at most 16384. What no executor computes stands in model.unsupported.
+// What the kernels do not support in this model, as "key: what; what is allowed"; empty if they
+// support it. head_dim must be 64, 128 or 256. hidden_dim, ffn_dim and vocab_size must be multiples
+// of 8, as rows of all kernels are. hidden_dim is at most 16384. model.unsupported names what no
+// executor supports.
 std::string unsupported_on_gpu(const ModelConfig& model);
 
 }  // namespace metronome

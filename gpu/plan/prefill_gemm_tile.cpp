@@ -8,24 +8,23 @@
 namespace metronome {
 namespace {
 
-// What kernels like this one were seen to keep up on 132 processors, at 1,755 MHz: 741 of 764
-// TFLOP/s, and 8.3 TB/s, which tiles of 128 x 256 without clusters read at 704 TFLOP/s
-// (P. Shankhdhar, "Outperforming cuBLAS on H100").
+// Measured for similar kernels on 132 SMs at 1,755 MHz (P. Shankhdhar, "Outperforming cuBLAS on
+// H100"): 741 of 764 TFLOP/s. At 704 TFLOP/s, tiles of 128 x 256 without clusters read 8.3 TB/s.
 constexpr double kProductsPerCycle = 1600;
 constexpr double kL2BytesPerCycle = 36;
-// What one processor may read of the L2 cache where others read less (64 bytes a cycle, assumed),
-// and nine tenths of the 128 of its shared memory.
+// Bytes that one SM may read from the L2 cache if other SMs read less: 64 a cycle, assumed. Shared
+// memory: nine tenths of its 128 bytes a cycle.
 constexpr double kMostL2BytesPerCycle = 64;
 constexpr double kSharedBytesPerCycle = 115;
-// Assumed: sums that are rounded and brought to shared memory while nothing is multiplied, whose
-// banks take 64 a cycle, and the first inputs on their way.
+// Assumed. Stored: sums are rounded and copied to shared memory, 64 a cycle at most, while the SM
+// multiplies nothing. Start: the time of the first loads.
 constexpr double kStoredPerCycle = 48;
-// Two functions of a gate, of which a processor computes 16 a cycle; a gate is one of two sums.
+// A gate needs two special functions; an SM computes 16 a cycle. One of two sums is a gate.
 constexpr double kGatedPerCycle = 16;
 constexpr double kStartCycles = 2000;
 
-// For each element of k that a tile is multiplied for: its inputs and weights are brought to shared
-// memory, from where wgmma reads both for each 64 rows.
+// Cycles of a tile for each element of k. Inputs and weights are copied to shared memory. wgmma
+// reads both from there for every 64 rows.
 double cycles_of_k(const PrefillGemmSize& size, const PrefillGemmTile& tile,
                    double l2_bytes_per_cycle) {
   const double rows = tile.rows;

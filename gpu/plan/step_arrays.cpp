@@ -11,14 +11,14 @@ namespace metronome {
 namespace {
 
 constexpr std::size_t kAlignment = 16;
-constexpr std::int32_t kMaxModelLen = 1 << 30;  // a split that long is still a number
+constexpr std::int32_t kMaxModelLen = 1 << 30;  // keeps split sizes within int32
 
 static_assert(sizeof(TokenId) == sizeof(std::int32_t) && sizeof(BlockId) == sizeof(std::int32_t),
               "ids are copied as they are");
 
 constexpr std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
 
-// Lengths of the arrays, as those of a pass or as the room a bucket keeps for them.
+// Lengths of the arrays: of one pass, or the capacity of a bucket.
 struct Lengths {
   std::int64_t tokens = 0;
   std::int64_t sequences = 0;
@@ -46,12 +46,12 @@ std::int64_t max_blocks(const StepGeometry& geometry) {
   return ceil_div(geometry.max_model_len, geometry.block_size);
 }
 
-// Splits of max_model_len positions.
+// Number of splits of max_model_len positions.
 std::int64_t max_splits(std::int32_t split_size, const StepGeometry& geometry) {
   return ceil_div(geometry.max_model_len, split_size);
 }
 
-// Splits that `window` consecutive positions can touch.
+// Maximum number of splits that `window` consecutive positions touch.
 std::int64_t max_window_splits(std::int32_t split_size, const StepGeometry& geometry) {
   const std::int64_t touched = ceil_div(geometry.window - 1, split_size) + 1;
   return std::min(touched, max_splits(split_size, geometry));
@@ -61,7 +61,7 @@ std::int32_t num_tiles_of(std::int64_t num_tokens, const StepGeometry& geometry)
   return static_cast<std::int32_t>(ceil_div(num_tokens * geometry.group, geometry.tile_rows));
 }
 
-// The splits that the query at the end of a context attends to, [begin, end).
+// The splits [begin, end) that the query at the end of a context attends to.
 struct Splits {
   std::int32_t begin = 0;
   std::int32_t end = 0;
@@ -72,7 +72,7 @@ Splits splits_of(std::int32_t context_len, std::int32_t window, int log2_split_s
   return {first_attended(position, window) >> log2_split_size, (position >> log2_split_size) + 1};
 }
 
-// Sets the offsets of all arrays, with `room` for each, and the counts to `used`.
+// Sets the offsets of all arrays, with capacity `room`, and the counts to `used`.
 void place_arrays(const Lengths& room, const Lengths& used, const StepGeometry& geometry,
                   StepArrays& arrays) {
   std::size_t end = 0;
@@ -127,7 +127,7 @@ Lengths bucket_lengths(std::int32_t bucket, const StepGeometry& geometry) {
   return room;
 }
 
-// One pass being laid out.
+// Lays one pass out.
 class Layout {
  public:
   Layout(const ForwardBatch& batch, std::span<const ScheduledChunk> chunks,
@@ -191,7 +191,7 @@ class Layout {
     }
   }
 
-  // What the pass has of everything, and how its decodes are split.
+  // Counts everything in the pass and chooses the split size of its decodes.
   void measure() {
     used_ = {};
     used_.tokens = batch_.num_tokens();
@@ -223,7 +223,7 @@ class Layout {
     }
   }
 
-  // Calls take(tile, last position that it attends to) for all tiles of the pass, none of padding.
+  // Calls take(tile, last position that it attends to) for all tiles of the pass except padding.
   template <class Take>
   void for_tiles(const Take& take) const {
     for (std::size_t s = 0; s < chunks_.size(); ++s) {
@@ -240,7 +240,7 @@ class Layout {
     }
   }
 
-  // Two CTAs for every processor keep all of them busy to the end, more or less.
+  // Spans are not separated if there are two CTAs for every SM: these keep the SMs busy.
   void measure_spans() {
     const std::int64_t num_ctas = used_.tiles * geometry_.n_kv_heads;
     if (bucket_ > 0 || num_ctas >= 2 * std::int64_t{geometry_.num_processors}) return;
@@ -255,7 +255,7 @@ class Layout {
     if (used_.merges == 0 || num_parts > geometry_.max_parts) used_.span_tiles = used_.merges = 0;
   }
 
-  // Copies what there is and pads the rest of the array.
+  // Copies the values and pads the rest of the array.
   void copy_padded(const void* values, std::size_t count, std::int32_t padding,
                    const ArraySpan& span) {
     std::int32_t* out = ints(span);
@@ -280,8 +280,8 @@ class Layout {
                 arrays_.window_block_tables);
   }
 
-  // The slots of each chunk, from its end backwards: the last block of a table holds the last
-  // token, so that decodes need no division.
+  // Slots of each chunk, filled from its end: the last block of a table holds the last token, so
+  // decodes need no division.
   void fill_slots(const std::vector<BlockId>& tables, const std::vector<std::int32_t>& starts,
                   const ArraySpan& span) {
     std::int32_t* slots = ints(span);
@@ -345,10 +345,10 @@ class Layout {
     std::fill(starts + num_decodes, starts + start_span.count, num_items);
   }
 
-  // The tile that takes longest first, so that none begins when the others are about to end.
+  // The longest tile comes first, so that no tile starts when the others are about to end.
   void store_in_order(std::span<PrefillTile> tiles) {
     std::vector<StepArrays::OrderedTile>& ordered = arrays_.ordered_tiles;
-    // std::stable_sort would allocate; the last keys say the order of the batch.
+    // std::stable_sort would allocate. The last sort keys keep the order of the batch.
     std::sort(ordered.begin(), ordered.end(),
               [](const StepArrays::OrderedTile& a, const StepArrays::OrderedTile& b) {
                 if (a.num_positions != b.num_positions) return a.num_positions > b.num_positions;
@@ -431,8 +431,9 @@ std::int32_t decode_split_size(std::int32_t num_decodes, const StepGeometry& geo
   check_geometry(geometry);
   METRONOME_CHECK(0 <= num_decodes && num_decodes <= geometry.max_items,
                   "every decode has room for an item");
-  // Merging costs by the item. Twice the tokens for four times the decodes makes the items of a
-  // context grow with the root of the decodes, up to 1024 tokens, where merging is little anyway.
+  // Merging has a cost for each item. The split size doubles when the decodes quadruple, so the
+  // total number of items grows with the root of the decodes. Beyond 1024 tokens merging costs
+  // little.
   std::int32_t split_size = 128;
   for (std::int32_t few = 4; few < num_decodes && split_size < 1024; few *= 4) split_size *= 2;
   while (num_decodes * max_splits(split_size, geometry) > geometry.max_items) split_size *= 2;
@@ -460,7 +461,7 @@ std::size_t max_pass_bytes(std::int32_t max_tokens, std::int32_t max_sequences,
   Lengths room;
   room.tokens = max_tokens;
   room.sequences = room.rows = room.decodes = std::min(max_tokens, max_sequences);
-  // ceil(rows / tile) of each sequence: rows of a tile less one may be missing in each.
+  // The sum of ceil(rows / tile_rows): each sequence may leave up to tile_rows - 1 rows unused.
   room.tiles = (room.tokens * geometry.group + room.sequences * (geometry.tile_rows - 1)) /
                geometry.tile_rows;
   if (geometry.num_processors > 0) {

@@ -5,12 +5,12 @@
 namespace metronome {
 namespace {
 
-// Pairs of a query and a position it attends to, for queries at [begin, end).
+// Pairs of a query at [begin, end) and a position that it attends to.
 double num_pairs(std::int64_t begin, std::int64_t end, std::int64_t window) {
   const auto sum_below = [](std::int64_t n) {
     return 0.5 * static_cast<double>(n) * static_cast<double>(n + 1);
   };
-  const std::int64_t growing_end = std::clamp(window, begin, end);  // from there all see `window`
+  const std::int64_t growing_end = std::clamp(window, begin, end);  // later queries see `window`
   return sum_below(growing_end) - sum_below(begin) +
          static_cast<double>(end - growing_end) * static_cast<double>(window);
 }

@@ -1,4 +1,4 @@
-// The least time a step can take on a machine: what it must move through memory, and compute.
+// The least time of a step on a machine, from its memory traffic and arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 namespace metronome {
 
 struct FloorWork {
-  double bytes = 0;  // weights once, keys and values of every context once, those of new tokens
-  double flops = 0;  // of linear layers, attention and the head; a multiply-add counts as two
+  double bytes = 0;  // weights once, KV of every context once, KV of new tokens
+  double flops = 0;  // linear layers, attention and head; a multiply-add counts as two
 };
 
-// Weights and KV in bfloat16; a window layer reads and multiplies what its window shows. The head
-// is counted for chunks that sample, its weights if there are any.
+// Weights and KV in bfloat16. A window layer reads and multiplies only its window. The head counts
+// for chunks that sample; its weights count once if there are any.
 FloorWork floor_work(const ModelConfig& model, std::span<const ScheduledChunk> chunks);
 
-// What a machine was measured to do.
+// Measured rates of a machine.
 struct MachineRates {
-  double copy_bytes_per_s = 0;    // of a large copy in memory, bytes read and bytes written
+  double copy_bytes_per_s = 0;    // of a large copy in memory, counting reads and writes
   double matrix_flops_per_s = 0;  // of a large product in bfloat16
 };
 
-// Seconds: the longer of both parts, as if the shorter were hidden behind it.
+// Seconds: the longer of both parts, as if they overlapped completely.
 double step_floor_s(const FloorWork& work, const MachineRates& rates);
 
 }  // namespace metronome

@@ -1,30 +1,31 @@
-// What host and device both know of a step. No CUDA in here.
+// Types of a step that host and device share. No CUDA here.
 #pragma once
 
 #include <cstdint>
 
 namespace metronome {
 
-// Rows of query tiles: the query heads of one KV head stand next to each other, so row r of a
-// sequence is its query token r / group, query head r % group (group = n_heads / n_kv_heads).
+// Rows of query tiles. The query heads of one KV head are adjacent. Row r of a sequence is query
+// token r / group, query head r % group (group = n_heads / n_kv_heads).
 constexpr std::int32_t kPrefillTileRows = 64;  // of launch_prefill_attention
 constexpr std::int32_t kWgmmaTileRows = 128;   // of launch_wgmma_attention
 struct PrefillTile {
   std::int32_t sequence = 0;
   std::int32_t first_row = 0;  // a multiple of the tile's rows
-  // Of launch_wgmma_attention: the one span of positions to attend to, whose sums become that part;
-  // -1: all of them, up to the outputs.
+  // For launch_wgmma_attention. If span >= 0, the tile attends to that span alone, and its sums
+  // become part `part`. -1: the tile attends to all spans and writes the outputs.
   std::int32_t span = -1;
   std::int32_t part = -1;
 
   bool operator==(const PrefillTile&) const = default;
 };
 
-// Positions that launch_wgmma_attention sums up by themselves before it adds the next: what one CTA
-// does for a tile, or several do at the same time. Its choice is in the bits of every output.
+// Positions that launch_wgmma_attention sums separately before it adds the next span. One CTA does
+// all spans of a tile, or several CTAs share them. The span size affects the bits of every output.
 constexpr std::int32_t kPrefillSpan = 2048;
 
-// A tile whose spans were several CTAs': the parts [first_part, first_part + num_parts), by span.
+// A tile whose spans several CTAs computed. Its parts are [first_part, first_part + num_parts), by
+// span.
 struct PrefillMerge {
   std::int32_t sequence = 0;
   std::int32_t first_row = 0;
@@ -34,8 +35,8 @@ struct PrefillMerge {
   bool operator==(const PrefillMerge&) const = default;
 };
 
-// How a row of logits becomes a token: SamplingParams of core/engine/sampling.h, without what it
-// reports.
+// How to sample a token from a row of logits: SamplingParams of core/engine/sampling.h, without the
+// fields for reporting.
 struct SampleRow {
   double temperature = 0;  // 0 = greedy
   double top_p = 1;

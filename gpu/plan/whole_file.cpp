@@ -18,7 +18,7 @@ namespace {
                     "; allowed: a file in a folder that can be written to");
 }
 
-// A file beside its final place; removed unless it was put there.
+// A temporary file next to the final path. Removed unless put_in_place() renames it.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& path) : final_path_(path), path_(path) {
@@ -41,7 +41,7 @@ class TemporaryFile {
     }
   }
 
-  // On the disk before it has its name: a crash leaves the old file or the new one.
+  // The data reach the disk before the rename: a crash leaves the old file or the new one.
   void put_in_place() {
     if (::fsync(descriptor_) != 0) fail_write(final_path_, errno);
     if (::close(std::exchange(descriptor_, -1)) != 0) fail_write(final_path_, errno);

@@ -1,4 +1,4 @@
-// Files that are there whole or not at all.
+// Writes files that exist completely or not at all.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace metronome {
 
-// Replaces the file: whoever reads it finds what was there before, or all of `text`. Throws
-// ConfigError where it cannot be written.
+// Replaces the file: a reader sees the old contents or all of `text`. Throws ConfigError if it
+// cannot be written.
 void write_whole_file(const std::string& path, std::string_view text);
 
 }  // namespace metronome

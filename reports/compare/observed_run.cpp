@@ -17,7 +17,7 @@ constexpr const char* kAllowed =
     "a result folder of one run, the JSON of vLLM's benchmark with --save-detailed, or a request "
     "log with queued_ts, first_token_ts and last_token_ts";
 
-// When the engine next planned a step: it sees what arrived while a step was planned only then.
+// When the engine next planned a step. It sees requests that arrive during a step only then.
 TimeNs queued_at(const RunRecord& record, TimeNs arrival) {
   std::size_t low = 0;
   std::size_t high = record.steps.size();
@@ -101,7 +101,7 @@ ObservedRun read_request_log(const std::string& path) {
   return run;
 }
 
-// One entry a request in each list; failed ones have a text in `errors`.
+// Each list has one entry per request; `errors` has a text for failed requests.
 ObservedRun read_vllm_bench(const JsonPlace& root) {
   ObservedRun run;
   run.format = RunFormat::VllmBench;

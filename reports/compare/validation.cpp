@@ -22,7 +22,7 @@ struct Value {
   std::uint32_t request = 0;
 };
 
-// A metric's values in one run, in order of size.
+// A metric's values in one run, sorted by value.
 class Sample {
  public:
   explicit Sample(std::vector<Value> values) : values_(std::move(values)) {
@@ -33,8 +33,8 @@ class Sample {
   std::size_t size() const { return values_.size(); }
   const std::vector<Value>& values() const { return values_; }
 
-  // With every request counted as often as `weights` says: NumPy's mean and percentiles (method
-  // "linear") of the sample that this stands for. NaN when it stands for none.
+  // Counts request i `weights[i]` times. Returns NumPy's mean and percentiles (method "linear") of
+  // the resulting sample; NaN for an empty sample.
   Statistics statistics(const std::vector<std::uint32_t>& weights) const {
     Statistics result;
     result.fill(std::numeric_limits<double>::quiet_NaN());
@@ -85,7 +85,7 @@ double distance(const Sample& a, const Sample& b) {
 
 struct Metric {
   const char* name;
-  // Calls add(value in ns) for what a request contributes.
+  // Calls add(value in ns) for each value of a request.
   void (*visit)(const ObservedRequest& request, const std::function<void(double)>& add);
 };
 
@@ -131,7 +131,7 @@ void draw_weights(Rng& rng, std::vector<std::uint32_t>& weights) {
   }
 }
 
-// The share of a sample below which `share` of it lies; sorts it.
+// The `share` quantile of a sample; sorts the sample.
 double quantile(std::vector<double>& sample, double share) {
   std::sort(sample.begin(), sample.end());
   const double rank = share * static_cast<double>(sample.size() - 1);
@@ -230,7 +230,8 @@ const FigureError& FigureComparison::worst() const {
 FigureComparison compare_figures(const ObservedRun& measured, const ObservedRun& simulated,
                                  int num_resamples) {
   if (num_resamples == 0) {
-    // A resample looks at every gap a few times; some seconds are enough for large runs.
+    // A resample visits every gap a few times. Large runs get fewer resamples, to limit the time to
+    // some seconds.
     std::size_t num_values = 0;
     for (const ObservedRun* run : {&measured, &simulated}) {
       for (const ObservedRequest& request : run->requests) num_values += 3 + request.gaps.size();

@@ -1,4 +1,4 @@
-// Decisions and step times of two runs, compared.
+// Compares the decisions and step times of two runs.
 #include <algorithm>
 #include <iterator>
 #include <tuple>
@@ -20,7 +20,7 @@ void rows_of(const StepPlan& plan, std::vector<Row>& rows) {
   std::sort(rows.begin(), rows.end());
 }
 
-// What is in `own` and not in `other`, and how many chunks both have.
+// The chunks in `own` that are not in `other`, and the number of chunks in both.
 std::string text_of(const std::vector<Row>& own, const std::vector<Row>& other) {
   std::vector<Row> rows;
   std::set_difference(own.begin(), own.end(), other.begin(), other.end(), std::back_inserter(rows));

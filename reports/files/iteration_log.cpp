@@ -16,7 +16,7 @@ constexpr std::string_view kForm =
     "Iteration(N): N context requests, N context tokens, N generation requests, N generation "
     "tokens, iteration elapsed time: X ms";
 
-// Takes a line apart from left to right.
+// Parses a line from left to right.
 class LineReader {
  public:
   explicit LineReader(std::string_view rest) : rest_(rest) {}
@@ -39,7 +39,7 @@ class LineReader {
 };
 
 bool read_line(std::string_view text, LoggedIteration& iteration) {
-  // No step takes an hour.
+  // An upper limit: no step takes an hour.
   constexpr double kMaxMs = 3.6e6;
   LineReader line(text);
   double elapsed_ms = 0;
@@ -74,7 +74,7 @@ IterationLog read_iteration_log(const std::string& path) {
   log.path = path;
   std::string text;
   for (std::int64_t number = 1; std::getline(file, text); ++number) {
-    // What a line quotes before it counts as its prefix.
+    // Text that the line quotes before counts as part of the prefix.
     const std::size_t start = text.rfind(kStart);
     if (start == std::string::npos) continue;
     LoggedIteration iteration;

@@ -28,7 +28,7 @@ FigureBand band_of(std::string key, std::span<const Summary> draws, Get get) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   FigureBand band{std::move(key), kNone, kNone};
   for (const Summary& draw : draws) {
-    band.low = std::fmin(band.low, get(draw));  // the other, where one is no number
+    band.low = std::fmin(band.low, get(draw));  // ignores NaN
     band.high = std::fmax(band.high, get(draw));
   }
   return band;

@@ -1,4 +1,4 @@
-// Where the figures of a run lie under other noise seeds.
+// The range of a run's figures under other noise seeds.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace metronome {
 
-// The lowest and the highest value of a figure of result.json: with as few seeds as one takes, any
-// share between the ends would be made up between two of them. NaN where no seed has the figure.
+// The minimum and maximum of a figure of result.json. With the usual few seeds a quantile in
+// between would be an interpolation of two of them. NaN if no seed has the figure.
 struct FigureBand {
   std::string key;
   double low = 0;
@@ -20,15 +20,15 @@ struct FigureBand {
 };
 
 struct NoiseBands {
-  std::int64_t num_seeds = 0;  // 0: nothing was drawn, or once
+  std::int64_t num_seeds = 0;  // 0: no noise, or only one seed
   std::vector<FigureBand> figures;
 
-  // nullptr: there is none.
+  // nullptr if there is none.
   const FigureBand* find(std::string_view key) const;
 };
 
-// Of the same run under so many seeds: mean, percentiles and maximum of TTFT, TPOT, ITL and E2EL,
-// and what is counted by the second.
+// The bands over runs that differ only in the noise seed: mean, percentiles and maximum of TTFT,
+// TPOT, ITL and E2EL, and the figures per second.
 NoiseBands noise_bands(std::span<const Summary> draws);
 
 }  // namespace metronome

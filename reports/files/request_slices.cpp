@@ -8,7 +8,7 @@ namespace {
 
 std::size_t at(std::int32_t position) { return static_cast<std::size_t>(position); }
 
-// Puts slices one behind the other.
+// Appends slices that follow each other without overlap.
 class SliceChain {
  public:
   SliceChain(const RunRecord& record, const RequestSlices& all,
@@ -24,7 +24,7 @@ class SliceChain {
 
   void add_chunk(std::int32_t chunk, std::int32_t step, bool has_token) {
     const TimeNs begin = all_.began_at(step);
-    // A plan that computes the request anew comes behind the preemption.
+    // A plan that recomputes the request comes after the preemption.
     if (!add_preemptions(record_.steps[at(step)].planned_at, begin)) add_waiting(step, begin);
     add({SliceKind::Prefill, begin, record_.steps[at(step)].finished_at, step, step,
          has_token ? 1 : 0, chunk, ++num_chunks_});
@@ -39,7 +39,7 @@ class SliceChain {
     last_step_ = last;
   }
 
-  // Those up to `time`, the last of which lasts until `end`. False when there are none.
+  // Adds the preemptions up to `time`; the last one lasts until `end`. False if there are none.
   bool add_preemptions(TimeNs time, TimeNs end) {
     const std::size_t before = slices_.size();
     while (!preemptions_.empty() && preemptions_.front().time <= time) {
@@ -61,7 +61,7 @@ class SliceChain {
 
   const RunRecord& record_;
   const RequestSlices& all_;
-  std::span<const PreemptionRecord> preemptions_;  // yet to come
+  std::span<const PreemptionRecord> preemptions_;  // not yet added
   TimeNs cursor_;
   std::int32_t last_step_ = -1;
   std::int32_t num_chunks_ = 0;
@@ -86,7 +86,7 @@ RequestSlices::RequestSlices(const RunRecord& record)
     const auto num_chunks = static_cast<std::size_t>(record.steps[s].num_prefill_chunks);
     step_of_chunk_.insert(step_of_chunk_.end(), num_chunks, static_cast<std::int32_t>(s));
   }
-  // Chunks sorted by request, those of one in order of time: counted, then placed.
+  // Sorts chunks by request, then by time (counting sort).
   first_chunk_.resize(record.requests.size() + 1);
   for (const PrefillChunk& chunk : record.prefills) ++first_chunk_[index(chunk.request) + 1];
   for (std::size_t i = 1; i < first_chunk_.size(); ++i) first_chunk_[i] += first_chunk_[i - 1];

@@ -1,4 +1,4 @@
-// What became of each request over time: slices that lie one behind the other, for drawing.
+// The timeline of each request as consecutive slices, for drawing.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 namespace metronome {
 
 enum class SliceKind : std::uint8_t {
-  Queue,      // from its arrival until a plan first took it
-  Prefill,    // a chunk, as long as its step
-  Decode,     // steps on end in which it decoded
-  Waiting,    // steps that passed it over
-  Preempted,  // out of the cache, until a chunk of it is computed anew
+  Queue,      // from arrival until a plan first schedules it
+  Prefill,    // a chunk, for the duration of its step
+  Decode,     // consecutive steps in which it decoded
+  Waiting,    // steps that did not include it
+  Preempted,  // evicted, until a chunk of it is recomputed
 };
 std::string_view to_string(SliceKind kind);
 
@@ -25,23 +25,23 @@ struct RequestSlice {
   TimeNs end = 0;                // >= begin
   std::int32_t first_step = -1;  // Prefill, Decode
   std::int32_t last_step = -1;
-  std::int32_t num_tokens = 0;  // of output that came with these steps
-  std::int32_t chunk = -1;      // Prefill: position in RunRecord::prefills
+  std::int32_t num_tokens = 0;  // output tokens produced by these steps
+  std::int32_t chunk = -1;      // Prefill: index into RunRecord::prefills
   std::int32_t number = 0;      // Prefill: 1 for the request's first chunk
 };
 
 class RequestSlices {
  public:
-  // Keeps the record.
+  // Keeps a reference to the record.
   explicit RequestSlices(const RunRecord& record);
 
-  // When the device began a step: one that was handed over early begins behind the one before.
+  // When the device began a step. A step launched early begins after the previous one.
   TimeNs began_at(std::int32_t step) const;
   // When the last step or request ended.
   TimeNs end_of_run() const { return end_of_run_; }
-  // From a request's arrival until it ended and the last step it was part of was done.
+  // From a request's arrival until both the request and its last step have ended.
   TimeNs end_of(std::size_t request) const;
-  // Request i's slices in order of time: none begins before the one ahead of it ends.
+  // Request i's slices in order of time, without overlap.
   std::vector<RequestSlice> of(std::size_t request) const;
 
  private:
@@ -49,7 +49,7 @@ class RequestSlices {
   TimeNs end_of_run_ = 0;
   std::vector<std::int32_t> step_of_chunk_;
   std::vector<std::int32_t> chunks_;           // by request, in order of time
-  std::vector<std::uint32_t> first_chunk_;     // of each request in chunks_, and the end
+  std::vector<std::uint32_t> first_chunk_;     // each request's first in chunks_, and the end
   std::vector<PreemptionRecord> preemptions_;  // by request, then time
 };
 

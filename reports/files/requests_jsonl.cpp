@@ -9,7 +9,7 @@
 namespace metronome {
 namespace {
 
-// Templates on the literal keep its length known, which makes these lines cheap.
+// A template on the literal keeps its length known, which makes these lines cheap.
 template <std::size_t kSize>
 void append_time(JsonText& json, const char (&name)[kSize], TimeNs time) {
   if (time == kNoTime) return json.key(name).null();
@@ -41,7 +41,7 @@ class PreemptionTimes {
   std::vector<TimeNs> times_;
 };
 
-// In the place of what refers to steps.
+// Written instead of the fields that refer to steps.
 void append_token_times(const RunRecord& record, std::size_t i, JsonText& json) {
   json.field("due_ns", record.client[i].due);
   json.key("token_ns");
@@ -74,7 +74,7 @@ void append_request(const RunRecord& record, std::size_t i, std::span<const Time
   append_ms(json, "queue_ms", request.first_scheduled != kNoTime, request.queue_ns());
   append_ms(json, "ttft_ms", has_token, request.ttft_ns());
   append_ms(json, "e2el_ms", has_token, request.e2el_ns());
-  // To the nanosecond, like every other time here.
+  // Rounded to the nanosecond, like every other time here.
   append_ms(json, "tpot_ms", has_itl, has_itl ? std::llround(request.tpot_ns()) : 0);
   const bool has_gap = has_itl && request.max_itl_step >= 0;
   append_ms(json, "min_itl_ms", has_gap, request.min_itl_ns);

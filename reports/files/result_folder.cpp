@@ -36,7 +36,7 @@ constexpr const char* kEarlier = ".earlier";
 
 fs::path absolute_target(const std::string& target) {
   std::error_code error;
-  // A link is followed, so that the folder it points at is replaced and not the link.
+  // Follows a link, so that its target folder is replaced and not the link.
   fs::path path = fs::weakly_canonical(fs::absolute(target), error);
   if (error) fail_folder(target, "cannot resolve the path", error.value());
   if (path.filename().empty()) path = path.parent_path();  // "folder/"
@@ -65,8 +65,8 @@ std::vector<fs::directory_entry> sorted_entries(const fs::path& folder) {
   return entries;
 }
 
-// A variant's subfolder: a marked result.json, and nothing but the files that go with it. One with
-// a summary.json is a result of its own.
+// Whether it is a variant's subfolder: a marked result.json and only files that belong to it. A
+// folder with a summary.json is a separate result.
 bool is_variant_folder(const fs::path& folder) {
   const std::vector<fs::directory_entry> entries = sorted_entries(folder);
   const bool has_foreign = std::any_of(entries.begin(), entries.end(), [](const auto& entry) {
@@ -77,25 +77,25 @@ bool is_variant_folder(const fs::path& folder) {
   return !has_foreign && is_marked(folder / kResultFile);
 }
 
-// Whether a run of Metronome could have put the entry into its result folder.
+// Whether a run of Metronome can have created the entry in its result folder.
 bool is_of_result(const fs::directory_entry& entry) {
   if (entry.is_symlink()) return false;
   if (entry.is_directory()) return is_variant_folder(entry.path());
   const std::string name = entry.path().filename().string();
   const bool is_known = is_result_file_name(name) || name == kServedTraceFile;
   if (!entry.is_regular_file() || !is_known) return false;
-  // Lines have no mark of their own: they belong to the result beside them.
+  // JSON Lines have no mark of their own; they belong to the result beside them.
   const bool has_mark =
       name == kResultFile || name == kSummaryFile || name == kReportFile || name == kTuneFile;
   const std::string_view marked = name == kBestFile ? kTuneFile : kResultFile;
   return is_marked(has_mark ? entry.path() : entry.path().parent_path() / marked);
 }
 
-// Runs that were killed leave their temporary folders behind: `stem` and the id of the process,
-// which means something only on the machine that `stem` names. An ".earlier" result (see
-// exchange_with_target) may be the only copy, and stays.
+// Removes the temporary folders of killed runs. Their name is `stem` plus a process id, which is
+// only valid on the machine that `stem` names. An ".earlier" result (see exchange_with_target) may
+// be the only copy and stays.
 void remove_abandoned(const fs::path& parent, const std::string& stem) {
-  std::error_code ignored;  // what cannot be listed or removed does no harm
+  std::error_code ignored;  // failures to list or remove do no harm
   std::vector<fs::path> abandoned;
   for (fs::directory_iterator it(parent, ignored), end; !ignored && it != end;
        it.increment(ignored)) {
@@ -132,7 +132,7 @@ ResultFolder::~ResultFolder() {
   if (partial_.empty()) return;
   std::error_code ignored;
   fs::remove_all(partial_, ignored);
-  // Only empty ones go: another run may have put its result into the same parent.
+  // Removes only empty folders: another run may have put its result into the same parent.
   for (std::size_t i = made_parents_.size(); i-- > 0;) ::rmdir(made_parents_[i].c_str());
 }
 
@@ -141,7 +141,7 @@ void ResultFolder::check_replaceable() {
   const fs::file_status status = fs::symlink_status(target_, error);
   if (status.type() == fs::file_type::not_found) return;
   if (error) fail_folder(target_, "cannot look at the result folder", error.value());
-  if (fs::is_symlink(status)) {  // one that leads somewhere has been followed
+  if (fs::is_symlink(status)) {  // a valid link was already followed
     throw ConfigError(target_ + ": is a link to nothing; name a folder for the results");
   }
   if (!fs::is_directory(status)) {
@@ -221,7 +221,8 @@ void ResultFolder::exchange_with_target() {
   if (errno != EINVAL && errno != ENOSYS) {
     fail_folder(target_, "cannot replace the result folder", errno);
   }
-  // A file system that cannot exchange: two renames, and back again if the second one fails.
+  // Without an atomic exchange in the file system: two renames. The first is undone if the second
+  // fails.
   const std::string earlier = partial_ + kEarlier;
   if (::rename(target_.c_str(), earlier.c_str()) != 0) {
     fail_folder(target_, "cannot replace the result folder", errno);
@@ -237,7 +238,7 @@ void ResultFolder::exchange_with_target() {
 void ResultFolder::commit() {
   METRONOME_CHECK(!partial_.empty(), "a result folder is committed once");
   check_replaceable();
-  if (::rename(partial_.c_str(), target_.c_str()) == 0) {  // nothing there, or an empty folder
+  if (::rename(partial_.c_str(), target_.c_str()) == 0) {  // target missing or an empty folder
     partial_.clear();
     return;
   }
@@ -245,7 +246,7 @@ void ResultFolder::commit() {
     fail_folder(target_, "cannot move the results into place", errno);
   }
   exchange_with_target();
-  std::error_code ignored;  // the new result is in place; a rest of the old one does no harm
+  std::error_code ignored;  // the new result is complete; leftovers of the old one do no harm
   fs::remove_all(std::exchange(partial_, {}), ignored);
 }
 

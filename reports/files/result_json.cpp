@@ -1,5 +1,5 @@
-// Keys, order and formulas: vllm/benchmarks/serve.py. Aggregates are milliseconds. A top-level
-// key of ours ends in _ms only when it holds a duration, because readers convert by that suffix.
+// Keys, order and formulas follow vllm/benchmarks/serve.py. Aggregates are milliseconds. Among
+// Metronome's own top-level keys only durations end in _ms, because readers convert by that suffix.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -42,7 +42,7 @@ constexpr std::array<Formula, 15> kFormulas = {{
     {"busy_share", "sum of step durations / duration"},
 }};
 
-// Of a run that a client watched.
+// For a run measured by a client.
 constexpr std::array<Formula, 4> kClientFormulas = {{
     {"arrival",
      "when the client handed the request to its connection; requests.jsonl also has due_ns, when "
@@ -90,7 +90,7 @@ void append_or_null(JsonText& json, std::string_view name, const std::string& te
   }
 }
 
-// JSON has no infinity: vLLM writes the word.
+// JSON has no infinity; vLLM writes the word "inf".
 void append_or_inf(JsonText& json, std::string_view name, double number) {
   json.key(name);
   if (std::isinf(number)) {
@@ -147,7 +147,7 @@ void append_stall(const Stall& stall, JsonText& json) {
   json.key("gap_ms").ms(stall.gap_ns);
   json.field("request", index(stall.request));
   json.field("began_ns", stall.began_at);
-  // A client's instants have no file of their own.
+  // The instants of a client's events are not in a file of their own.
   const bool is_seen = stall.cause != StallCause::Unseen;
   append_optional(json, "step_before", is_seen ? std::optional(stall.step_before) : std::nullopt);
   append_optional(json, "step_after", is_seen ? std::optional(stall.step_after) : std::nullopt);

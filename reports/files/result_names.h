@@ -5,7 +5,7 @@
 
 namespace metronome {
 
-// The files of a result. Those of a variant stand in a subfolder, named after it, beside them.
+// The files of a result. The files of a variant are in a subfolder named after it.
 constexpr std::string_view kResultFile = "result.json";
 constexpr std::string_view kRequestsFile = "requests.jsonl";
 constexpr std::string_view kStepsFile = "steps.jsonl";

@@ -86,7 +86,7 @@ NoiseBands read_noise(const JsonPlace& result) {
   return noise;
 }
 
-// What result.json has and the record has not.
+// Reads what only result.json has, not the record.
 RunResult read_head(const std::string& folder) {
   const std::string path = folder + "/" + std::string(kResultFile);
   const Json json = read_json_file(path, "a folder that metronome wrote");
@@ -157,7 +157,7 @@ RequestRecord read_request(const JsonPlace& line) {
   return request;
 }
 
-// The runs of one request: steps that exist, in order.
+// The token runs of one request: existing steps, in order.
 void read_runs(const JsonPlace& line, RunRecord& record, RequestRecord& request) {
   request.first_run = static_cast<std::uint32_t>(record.runs.size());
   std::int64_t last_step = 0;
@@ -191,7 +191,7 @@ void check_chunks(const RunRecord& record, const std::string& path) {
   }
 }
 
-// Says at once what the run should have written.
+// Fails with the missing files that the run should have written.
 void require_record(const std::string& steps, const std::string& requests) {
   std::string missing;
   for (const std::string& path : {steps, requests}) {
@@ -203,7 +203,7 @@ void require_record(const std::string& steps, const std::string& requests) {
                     "results.requests=true (a sweep leaves them out unless they are given)");
 }
 
-// Of a run that a client watched.
+// For a run measured by a client.
 RunRecord read_client_record(const std::string& folder) {
   std::vector<WatchedRequest> requests;
   const std::string path = folder + "/" + std::string(kRequestsFile);
@@ -263,7 +263,7 @@ std::vector<std::string> result_folders(const std::string& path) {
     const Json runs = read_json_file(summary.string(), kReadable);
     const bool is_sweep = runs.is_array() && !runs.empty() && runs.front().contains("point");
     const char* const key = is_sweep ? "point" : "label";
-    std::map<std::string, std::size_t> ranks;  // of the first row of each
+    std::map<std::string, std::size_t> ranks;  // rank of each one's first row
     for (const Json& run : runs) {
       const Json* name = run.find(key);
       if (name != nullptr && name->is_string()) ranks.emplace(name->string(), ranks.size());

@@ -1,4 +1,4 @@
-// Result folders read back: what a run recorded, to look at again without running it again.
+// Reads result folders back, to evaluate a recorded run without repeating it.
 #pragma once
 
 #include <string>
@@ -13,34 +13,33 @@ namespace metronome {
 
 struct StoredRun {
   std::string folder;
-  RunResult result;  // summarized anew from the record
+  RunResult result;  // `summary` is recomputed from the record
   RunRecord record;
 };
 
-// Folders with a result.json: `path` itself, or those directly below it, by the order of its
-// summary.json where it has one, else by name. A sweep's summary also says which they are: others
-// beside them are of an earlier sweep. Throws ConfigError when there is none.
+// Folders with a result.json: `path` itself, or its direct subfolders in the order of its
+// summary.json, else by name. A sweep's summary also selects the folders; others belong to an
+// earlier sweep. Throws ConfigError if there is none.
 std::vector<std::string> result_folders(const std::string& path);
 
-// Who ran, from result.json alone. Throws ConfigError as read_result does.
+// Reads RunInfo from result.json only. Throws ConfigError as read_result does.
 RunInfo read_result_info(const std::string& folder);
 
-// Whether a folder has what read_result() reads beside result.json.
+// Whether a folder has the files that read_result() needs beside result.json.
 bool has_record(const std::string& folder);
 
-// Reads result.json, requests.jsonl and steps.jsonl of one run; of one that a client watched, which
-// has no steps.jsonl, the first two. The record is the run's own, but
-// for preemptions planned at the same instant, which are in order of their requests. Throws
-// ConfigError naming the file, the line and the key where a file is missing or is not what
-// Metronome writes.
+// Reads result.json, requests.jsonl and steps.jsonl of one run. A run measured by a client has no
+// steps.jsonl. The record equals the run's, except that preemptions planned at the same instant are
+// in request order. Throws ConfigError with the file, the line and the key if a file is missing or
+// is not as Metronome writes it.
 StoredRun read_result(const std::string& folder);
 
-// Throws ConfigError for a run that a client watched, whose steps nobody knows.
+// Throws ConfigError for a run measured by a client, whose steps are unknown.
 void require_steps(const StoredRun& run);
 
-// What was run, with `assignments` ("key=value") made to it. A relative path in it is the current
-// folder's, as the run left it. Throws ConfigError where the run does not say, or for the
-// assignments.
+// The scenario of the run, with `assignments` ("key=value") applied. Relative paths in it are
+// relative to the current folder, as the run left them. Throws ConfigError if the run has no
+// scenario, or for invalid assignments.
 Scenario scenario_of(const StoredRun& run, const std::vector<std::string>& assignments = {});
 
 }  // namespace metronome

@@ -44,7 +44,7 @@ void StepLog::on_event(const Event& event, const Request& request) {
       }
       break;
     case EventKind::Admitted:
-    case EventKind::FirstToken: break;  // the step shows it
+    case EventKind::FirstToken: break;  // the step's line contains it
   }
 }
 

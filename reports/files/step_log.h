@@ -1,9 +1,9 @@
-// A readable line per step, for people who want to watch the scheduler decide:
+// A readable line per step, to follow the scheduler's decisions:
 //
 //   step 12  t=1.234 s  34.100 ms  35 tokens  [r7 prefill 128..256] [r9 prefill 0..42 -> token 1]
 //       [r1 D] [r2 D] [r3 D]
 //
-// (one line in reality). Positions are half-open. What happens between steps has lines of its own.
+// (one line in reality). Positions are half-open. Events between steps have their own lines.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace metronome {
 
 class StepLog final : public EventSink {
  public:
-  // Of more than `max_decodes` decodes in a step the rest is only counted.
+  // Shows at most `max_decodes` decodes per step and counts the rest.
   explicit StepLog(std::ostream& out, std::int32_t max_decodes = 8);
 
   void on_event(const Event& event, const Request& request) override;

@@ -22,13 +22,13 @@ constexpr int kGpuProcess = 1;
 constexpr int kRequestProcess = 2;
 constexpr int kStepTrack = 1;
 constexpr int kStallTrack = 2;
-// Numbers of tracks are used once: viewers name threads by number, whatever their process.
+// Track numbers are unique over all processes, as viewers name threads by number only.
 constexpr std::int64_t kBeforeRequests = 1000;
 constexpr std::size_t kMaxStalls = 50;
 
 std::size_t at(std::int32_t position) { return static_cast<std::size_t>(position); }
 
-// The steps [begin, end) that are drawn, and the time they take.
+// The drawn steps [begin, end) and their time range.
 struct Window {
   std::int32_t begin = 0;
   std::int32_t end = 0;
@@ -37,11 +37,11 @@ struct Window {
   bool is_cut = false;
 };
 
-// The longest window around `centre` whose events have room; all steps where they fit.
+// The longest window around `centre` whose events fit into `max_bytes`; all steps if they fit.
 Window choose_window(const RunRecord& record, const RequestSlices& slices, std::int32_t centre,
                      std::size_t max_bytes) {
-  // What events take in the file, on average and rounded up: a step with its counters; a chunk with
-  // its arrow and its part of a request; a pause of a request with what comes behind it.
+  // Average bytes of events in the file, rounded up: a step with its counters; a chunk with its
+  // arrow and its part of a request; a pause of a request with the slice after it.
   constexpr std::size_t kStepBytes = 280;
   constexpr std::size_t kChunkBytes = 700;
   constexpr std::size_t kRunBytes = 220;
@@ -65,7 +65,7 @@ Window choose_window(const RunRecord& record, const RequestSlices& slices, std::
   return window;
 }
 
-// Most tokens a step may have, by the scenario's own words; nullptr: no limit, or not known.
+// The most tokens of a step according to the scenario; nullptr: no limit, or unknown.
 Json token_budget_of(const std::string& config_json) {
   if (config_json.empty()) return nullptr;
   const Json config = Json::try_parse(config_json).value_or(Json());
@@ -80,7 +80,7 @@ Json token_budget_of(const std::string& config_json) {
   return nullptr;
 }
 
-// Writes events one behind the other, each on a line of its own.
+// Writes events one after the other, each on its own line.
 class EventWriter {
  public:
   explicit EventWriter(FileWriter& file) : file_(file) {}
@@ -180,16 +180,16 @@ class TraceWriter {
   std::vector<DrawnRequest> drawn_;  // by arrival
   bool has_lanes_ = false;
   std::int64_t num_lanes_ = 0;
-  // What the counters show.
+  // The values that the counters show.
   std::int32_t num_running_ = -1;
   std::int32_t num_waiting_ = -1;
   std::int32_t num_used_blocks_ = -1;
-  // Arrivals and ends of all requests, in order of time: nobody is there where as many have ended.
+  // Sorted arrivals and ends of all requests. The engine is empty when both counts are equal.
   std::vector<TimeNs> arrivals_;
   std::vector<TimeNs> ends_;
 };
 
-// A lane is free for the next request once the one before has ended.
+// A lane becomes free when its request has ended.
 void TraceWriter::choose_tracks() {
   for (std::size_t i = 0; i < record_.requests.size(); ++i) {
     const RequestRecord& request = record_.requests[i];
@@ -205,7 +205,7 @@ void TraceWriter::choose_tracks() {
   has_lanes_ = drawn_.size() > kMaxRequestTracks;
   std::stable_sort(drawn_.begin(), drawn_.end(),
                    [](const auto& a, const auto& b) { return a.from < b.from; });
-  using Busy = std::pair<TimeNs, std::int64_t>;  // until when, lane
+  using Busy = std::pair<TimeNs, std::int64_t>;  // end time, lane
   std::priority_queue<Busy, std::vector<Busy>, std::greater<>> busy;
   std::priority_queue<std::int64_t, std::vector<std::int64_t>, std::greater<>> free;
   for (DrawnRequest& drawn : drawn_) {
@@ -273,7 +273,7 @@ void TraceWriter::write_names() {
   }
 }
 
-// Only what changed.
+// Writes only the counts that changed.
 void TraceWriter::write_counts(TimeNs time, std::int32_t num_running, std::int32_t num_waiting,
                                std::int32_t num_used_blocks) {
   if (num_running != num_running_ || num_waiting != num_waiting_) {
@@ -296,7 +296,7 @@ void TraceWriter::write_counts(TimeNs time, std::int32_t num_running, std::int32
   num_used_blocks_ = num_used_blocks;
 }
 
-// Counts hold until the next plan, but for times when nobody is there.
+// Counts hold until the next plan, except while the engine is empty.
 void TraceWriter::write_idle(TimeNs time, TimeNs until) {
   if (time >= until) return;
   const auto num_before = [time](const std::vector<TimeNs>& times) {
@@ -371,7 +371,8 @@ void TraceWriter::write_stalls() {
   }
 }
 
-// In the middle of both slices, so that it belongs to them whoever else begins or ends there.
+// The arrow is in the middle of both slices, so it belongs to them even if others begin or end
+// there.
 void TraceWriter::write_arrow(const RequestSlice& slice, std::int64_t track) {
   const TimeNs time = slice.begin + (slice.end - slice.begin) / 2;
   const auto write_end = [&](const char* phase, int process, std::int64_t thread) {

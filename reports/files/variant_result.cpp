@@ -10,7 +10,7 @@
 namespace metronome {
 namespace {
 
-// Requests per second as they arrive; nullopt when they do not arrive by a clock.
+// Arrivals per second; nullopt if requests do not arrive at given times.
 std::optional<double> request_rate(const WorkloadConfig& config, const Workload& workload) {
   switch (config.arrivals.process) {
     case ArrivalProcess::Poisson:
@@ -37,7 +37,7 @@ double burstiness(const ArrivalConfig& arrivals) {
   switch (arrivals.process) {
     case ArrivalProcess::Gamma: return arrivals.burstiness;
     case ArrivalProcess::Constant: return std::numeric_limits<double>::infinity();
-    default: return 1.0;  // Poisson; the other processes have none, and vLLM writes this default
+    default: return 1.0;  // Poisson; other processes have none, and vLLM writes this default
   }
 }
 

@@ -1,4 +1,4 @@
-// What a run of a variant came to, and its files.
+// The result of a variant's run, and its files.
 #pragma once
 
 #include <string>
@@ -15,11 +15,11 @@
 
 namespace metronome {
 
-// What a result says of a run beside its figures. `date` is taken where the backend measures.
+// The parts of a result that are not figures. `date` is used if the backend measures.
 RunInfo run_info(const Backend& backend, const PreparedVariant& variant, const std::string& date);
 Summary summary_of(const PreparedVariant& variant, const RunRecord& record);
 
-// What a result says of the scenario itself, whoever runs it: label, seed, workload, SLO and the
+// The parts of a result that depend only on the scenario: label, seed, workload, SLO and the
 // resolved configuration.
 RunInfo scenario_info(const Scenario& scenario, const Workload& workload);
 
@@ -27,7 +27,7 @@ struct VariantOutcome {
   RunResult result;
   RunRecord record;
   OutputLog outputs;
-  // "5 of 5 requests can never fit; first: request 0: needs ...", one a reason.
+  // "5 of 5 requests can never fit; first: request 0: needs ...", one per reason.
   std::vector<std::string> warnings;
   double elapsed_ms = 0;  // wall time of the engine's loop, without writing
 };

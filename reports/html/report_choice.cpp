@@ -12,7 +12,7 @@ namespace metronome {
 namespace {
 
 constexpr double kThroughputTolerance = 0.03;
-constexpr double kAsMuch = 0.999;  // a thousandth less throughput is no less
+constexpr double kAsMuch = 0.999;  // throughputs within a thousandth count as equal
 
 constexpr std::array<std::string_view, 6> kReasons = {
     "first of their engine",
@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 6> kReasons = {
     "beaten by none in both p99 ITL and throughput",
     "the next in order"};
 
-// Places runs once each, for the first reason that they are given.
+// Lists each run once, with the first reason given for it.
 class Ranking {
  public:
   explicit Ranking(std::size_t size) : is_placed_(size) {}
@@ -39,7 +39,7 @@ class Ranking {
   std::vector<DetailChoice> choices_;
 };
 
-// The first run of `members` that no other is better than. Comparisons with NaN are false.
+// The first of the best runs of `members`. Comparisons with NaN are false.
 using Better = std::function<bool(const DetailCandidate&, const DetailCandidate&)>;
 std::optional<std::size_t> best(std::span<const DetailCandidate> candidates,
                                 const std::vector<std::size_t>& members,
@@ -64,7 +64,7 @@ bool beats(const DetailCandidate& a, const DetailCandidate& b) {
 
 bool has_gaps(const DetailCandidate& run) { return std::isfinite(run.p99_itl_ms); }
 
-// The one of `members` that `reason` names, if any.
+// The run of `members` that `reason` selects, if any.
 std::optional<std::size_t> chosen_for(DetailReason reason,
                                       std::span<const DetailCandidate> candidates,
                                       const std::vector<std::size_t>& members) {

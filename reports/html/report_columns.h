@@ -1,5 +1,5 @@
-// The parts of a run's report data, each appended to an open JSON object; report_data.h says what
-// becomes of them.
+// The parts of a run's report data. Each function appends one part to an open JSON object; see
+// report_data.h.
 #pragma once
 
 #include "core/base/json_text.h"
@@ -10,7 +10,7 @@
 
 namespace metronome {
 
-// Inside report_data: microseconds, rounded down, so that ordered times stay ordered.
+// Times in report_data: microseconds, rounded down, so that ordered times stay ordered.
 constexpr std::int64_t to_us(TimeNs ns) { return ns / kNsPerUs; }
 
 // "itl_curve", "ttft_curve", "e2el_curve".
@@ -24,7 +24,8 @@ void append_steps(const RunRecord& record, const GapAnalysis& analysis, const Re
 // "stalls", "culprits", "culprit_requests", "total_parts".
 void append_stalls(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
                    JsonText& json);
-// "requests": those drawn one by one, around the first of "stalls" where there are too many.
+// "requests": the individually drawn requests; those around the first of "stalls" if there are too
+// many.
 void append_requests(const RunRecord& record, const GapAnalysis& analysis, const SloConfig& slo,
                      const ReportLimits& limits, JsonText& json);
 // "ttft_parts": completed requests in groups of equal size, by TTFT.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kDigits =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-// A gap between two tokens, or the equal gaps of all requests whose cadence went on in a step.
+// A gap between two tokens, or the equal gaps of all requests that decoded through a step.
 struct GapPoint {
   TokenGap gap;
   std::int64_t num_gaps = 0;
@@ -128,7 +128,7 @@ std::vector<CurvePoint> distribution_curve(std::vector<WeightedTime> sample) {
             [](const WeightedTime& a, const WeightedTime& b) { return a.value_ns < b.value_ns; });
   std::int64_t total = 0;
   for (const WeightedTime& value : sample) total += value.count;
-  // The cell of a share of greater values: equal steps over the whole, and of its logarithm.
+  // The cell of a share of greater values: equal steps over the whole range and over its logarithm.
   const auto cells = [total](std::int64_t num_below) {
     const double above = static_cast<double>(total - num_below) / static_cast<double>(total);
     const double tail = above > 0 ? std::floor(-100 * std::log10(above)) : 1e9;
@@ -216,7 +216,7 @@ void append_steps(const RunRecord& record, const GapAnalysis& analysis, const Re
   const std::size_t num_steps = record.has_steps() ? record.steps.size() : 0;
   const std::vector<std::size_t> kept = keep_extremes(num_steps, limits.max_steps, series);
   VlqText position, end, time, decode_time, prefill, decode, running, waiting, blocks, preempted;
-  std::int64_t num_preempted = 0;  // up to each step, so that a dropped one is not lost
+  std::int64_t num_preempted = 0;  // up to each step, so that dropped steps still count
   std::size_t next = 0;
   for (const std::size_t i : kept) {
     for (; next <= i; ++next) num_preempted += at(next).num_preempted;

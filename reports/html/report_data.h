@@ -1,5 +1,5 @@
-// What the HTML report draws of one run, as compact JSON: columns of integers, bounded in size
-// however long the run was.
+// The HTML report's data of one run as compact JSON: columns of integers, of bounded size however
+// long the run.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@
 
 namespace metronome {
 
-// Integers as text: base64 VLQ, the form of source maps. Five bits a character, least significant
+// Integers as text: base64 VLQ, as in source maps. Five bits per character, least significant
 // first, the sign in the lowest bit.
 class VlqText {
  public:
   void append(std::int64_t number);
-  // The difference to the number that was given to append_delta before, 0 at first.
+  // Appends the difference to the previous number given to append_delta, initially 0.
   void append_delta(std::int64_t number) {
     append(number - last_);
     last_ = number;
@@ -33,28 +33,28 @@ class VlqText {
   std::int64_t last_ = 0;
 };
 
-// How much of one run a report keeps. Where there is more, neighbours share a bucket, of which
-// those with the least and the greatest value of each series stay.
+// Limits of the data that a report keeps of one run. Beyond a limit, neighbours share a bucket, and
+// each bucket keeps the points with the minimum and maximum of each series.
 struct ReportLimits {
   std::size_t max_gap_points = 200'000;  // of the ITL timeline
   std::size_t max_steps = 40'000;
   std::size_t max_requests = 2'000;        // of the request timeline
-  std::size_t max_request_marks = 20'000;  // chunks, and late gaps, drawn into it
+  std::size_t max_request_marks = 20'000;  // chunks and late gaps drawn into it
   std::size_t max_stalls = 40;
 };
 
-// Limits for each of `num_runs` runs in one report, so that the whole stays readable.
+// Limits for each of `num_runs` runs in one report, so that the whole report stays readable.
 ReportLimits report_limits(std::size_t num_runs);
 
-// Positions in [0, size), in order: all of them, or at most `max_kept` among which every bucket's
-// first minimum and first maximum of every series is found.
+// Positions in [0, size), in order: all of them, or at most `max_kept`, including every bucket's
+// first minimum and first maximum of every series.
 std::vector<std::size_t> keep_extremes(
     std::size_t size, std::size_t max_kept,
     std::span<const std::function<std::int64_t(std::size_t)>> series);
 
-// Points (value, how many are at most that) of a sample's distribution, by value. The greatest
-// 1,000 values are all there; below, 100 points for each factor of ten in the share that is
-// greater, and 400 over the whole.
+// Points of a sample's distribution, by value. The greatest 1,000 values are all included. Below
+// them there are 100 points per factor of ten in the share of greater values, and 400 over the
+// whole range.
 struct CurvePoint {
   TimeNs value_ns = 0;
   std::int64_t num_below = 0;  // values <= value_ns

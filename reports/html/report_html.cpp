@@ -13,7 +13,7 @@
 
 namespace metronome {
 
-// The files of reports/html and D3, carried in the program.
+// The files of reports/html and D3, embedded in the program.
 extern const std::string_view kReportTemplate;
 extern const std::string_view kReportStyle;
 extern const std::string_view kD3Script;
@@ -54,7 +54,7 @@ constexpr std::array<Column, 13> kColumns = {{
     {"device", "busy, %", "busy_share", 1, 100},
 }};
 
-// Beyond so many runs, what is said of each stands behind a click.
+// With more runs than this, details are collapsed.
 constexpr std::size_t kMaxListed = 12;
 constexpr std::size_t kMaxNames = 3;  // in a sentence
 
@@ -102,8 +102,7 @@ std::string table_head() {
   return "<thead>" + groups + "</tr>\n" + titles + "</tr></thead>\n";
 }
 
-// The lowest and the highest of a figure under noise, where the run was simulated with several
-// seeds.
+// The minimum and maximum of a figure under noise, if the run was simulated with several seeds.
 std::string band_html(const Json& result, const Column& column) {
   const Json* noise = result.find("noise");
   const Json* bands = noise == nullptr ? nullptr : noise->find("bands");
@@ -155,7 +154,7 @@ std::string slo_text(const Json& result) {
   return text;
 }
 
-// One line of facts; those that all runs share are said once.
+// One line of facts; facts common to all runs appear once.
 std::string facts(std::span<const ReportRun> runs, const std::vector<Json>& results) {
   constexpr std::array<std::pair<const char*, const char*>, 4> kFacts = {
       {{"model_id", "model"}, {"hardware", "hardware"}, {"backend", "backend"}, {"seed", "seed"}}};
@@ -282,7 +281,7 @@ std::string html_text(std::string_view text) {
 
 namespace {
 
-// Adds what stands below `path`: paths such as "/engine/max_num_seqs", and their values.
+// Adds all values below `path`, as paths such as "/engine/max_num_seqs" with their values.
 void add_settings(const std::string& path, const Json& value, Json& settings) {
   if (!value.is_structured() || value.empty()) {
     settings[path] = value.is_structured() ? Json() : value;
@@ -296,7 +295,7 @@ void add_settings(const std::string& path, const Json& value, Json& settings) {
   }
 }
 
-// Paths of a run's configuration and their values.
+// Paths and values of a run's configuration.
 Json flat_settings(const ReportRun& run) {
   const Json result = parsed_result(run);
   Json config = result.value("config", Json());
@@ -306,7 +305,7 @@ Json flat_settings(const ReportRun& run) {
   return settings;
 }
 
-// " seed=2": the setting as it stands behind a name; empty for one that is not there.
+// " seed=2": the setting as a suffix of a name; empty if it is absent.
 std::string setting_text(const Json& settings, const std::string& key) {
   std::string text = text_at(settings, key.c_str());
   if (text.empty()) return {};
@@ -336,8 +335,8 @@ std::vector<std::string> differing_keys(const std::vector<Json>& settings) {
   return keys;
 }
 
-// Puts " prefill_chunk_size=512 seed=2" behind names that are the same: the first few settings in
-// which their runs differ, and of the others those that tell more runs apart.
+// Appends " prefill_chunk_size=512 seed=2" to equal names: the first few settings in which their
+// runs differ, then those settings that distinguish further runs.
 void add_differing_settings(const std::vector<ReportRun>& runs, std::vector<std::string>& names) {
   constexpr std::size_t kFew = 4;
   std::map<std::string, std::vector<std::size_t>> groups;
@@ -424,7 +423,7 @@ void ReportBuilder::add(const RunInfo& info, std::string result_json, const GetR
   }
   runs_.push_back(std::move(run));
   if (!record) return;
-  // Whoever is no candidate now will never be one, so that only a few have to be kept.
+  // A run that is not a candidate now never becomes one, so only a few details are kept.
   for (const DetailChoice& choice : ranked_for_detail(candidates_)) {
     const bool is_candidate = choice.reason != DetailReason::InOrder || choice.run < kMaxDetailed;
     std::string& detail = runs_[recorded_[choice.run]].detail_json;
@@ -436,7 +435,7 @@ void ReportBuilder::add(const RunInfo& info, std::string result_json, const GetR
   }
 }
 
-// What is left out, and why what is drawn was chosen.
+// Notes on what is left out, and why the drawn runs were chosen.
 std::vector<std::string> ReportBuilder::detail_notes(std::span<const DetailChoice> drawn) const {
   const auto counted = [](std::size_t number) {
     return grouped_text(static_cast<std::int64_t>(number));

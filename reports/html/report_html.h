@@ -1,5 +1,5 @@
-// report.html: one file with figures, table, formulas and configurations of a run or of several
-// side by side. It needs no network, and without scripts it still shows everything but figures.
+// report.html: one file with figures, table, formulas and configurations of one or several runs. It
+// needs no network. Without scripts it shows everything except figures.
 #pragma once
 
 #include <algorithm>
@@ -18,38 +18,37 @@
 namespace metronome {
 
 struct ReportRun {
-  std::string name;         // shown; the runs of a report should differ in it
+  std::string name;         // displayed; should be unique in the report
   std::string result_json;  // the text of its result.json
-  std::string detail_json;  // report_detail(); empty: its figures only
+  std::string detail_json;  // report_detail(); empty: no detailed figures
 };
 
 struct ReportText {
   std::string title;
   std::string description;  // may be empty
-  // Sentences about what the report leaves out or what was odd about its input.
+  // Sentences about what the report leaves out or about unusual input.
   std::vector<std::string> notes;
 };
 
-// Runs that share a name get behind it their backend where that differs, then the settings in which
-// they differ, and where there are none a number.
+// Makes equal names of runs differ. Appends the backend if it differs, then the settings in which
+// the runs differ. Appends a number if names are still equal.
 void make_names_differ(std::vector<ReportRun>& runs);
 
-// The file. Whatever stands in the runs' texts is shown as text. Throws ConfigError for a
-// result_json that is none.
+// The HTML file. Texts of the runs are escaped. Throws ConfigError for an invalid result_json.
 std::string report_html(const ReportText& text, std::span<const ReportRun> runs);
 
-// Collects the runs of a report one by one, so that no record has to be kept.
+// Collects the runs of a report one by one, so that records need not be kept.
 class ReportBuilder {
  public:
-  // Of so many runs; of those with a record the first kMaxDetailed of ranked_for_detail() are drawn
-  // in detail, each within its share.
+  // For `num_runs` runs. Of the runs with a record, the first kMaxDetailed of ranked_for_detail()
+  // are drawn in detail, each within its share.
   explicit ReportBuilder(std::size_t num_runs)
       : limits_(report_limits(std::min(num_runs, kMaxDetailed))) {}
   static constexpr std::size_t kMaxDetailed = 8;
 
   bool empty() const { return runs_.empty(); }
-  // `record` gives the run's record, and is called only if the run may be drawn in detail; it may
-  // be empty: there is none.
+  // `record` returns the run's record. It is called only if the run may be drawn in detail. An
+  // empty function means that there is no record.
   using GetRecord = std::function<const RunRecord&()>;
   void add(const RunInfo& info, std::string result_json, const GetRecord& record);
   std::string html();
@@ -60,12 +59,12 @@ class ReportBuilder {
   ReportLimits limits_;
   std::vector<ReportRun> runs_;
   std::vector<std::size_t> recorded_;        // runs with a record,
-  std::vector<DetailCandidate> candidates_;  // and what they are chosen by
+  std::vector<DetailCandidate> candidates_;  // in the same order: data for the choice
   std::vector<std::string> scenarios_;
-  std::string description_;  // what all runs say; empty where they differ
+  std::string description_;  // common to all runs; empty if they differ
 };
 
-// `text` for HTML content and quoted attributes.
+// Escapes `text` for HTML content and quoted attributes.
 std::string html_text(std::string_view text);
 
 }  // namespace metronome

@@ -1,5 +1,5 @@
-// The parts of a report's data that are about requests: stalls and who caused them, request bars,
-// what first tokens waited for.
+// The report data about requests: stalls and their causes, request bars, and what first tokens
+// waited for.
 #include <algorithm>
 #include <vector>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxCulprits = 10;
 constexpr std::size_t kTtftGroups = 60;
-// Where no SLO limits the ITL: the threshold that vLLM's request timeline colours from.
+// Used without an ITL limit in the SLO: the colour threshold of vLLM's request timeline.
 constexpr double kLateGapMs = 25;
 
 std::int64_t number(RequestId request) { return static_cast<std::int64_t>(index(request)); }
@@ -28,7 +28,7 @@ void append_parts(const GapParts& parts, JsonText& json) {
   json.end_object();
 }
 
-// What held the request up, and the tokens that were prefilled meanwhile.
+// The cause of the gap, and the tokens prefilled during it.
 void append_cause(const RunRecord& record, const GapAnalysis& analysis, const TokenGap& gap,
                   JsonText& json) {
   json.field("prefill_tokens", analysis.num_prefill_tokens(gap));
@@ -58,8 +58,8 @@ void append_culprit(const RunRecord& record, const Culprit& culprit, JsonText& j
   json.end_object();
 }
 
-// How far from a stall a request was computed: 0 during it, and less for whoever stalled and for
-// those whose prompts were computed meanwhile.
+// The time between a stall and the processing of a request: 0 if they overlap. Negative for the
+// stalled request and for requests whose prompts were computed during the stall.
 class StallDistance {
  public:
   StallDistance(const RunRecord& record, const TokenGap& stall)
@@ -94,8 +94,8 @@ class StallDistance {
   std::vector<bool> is_prefilled_;
 };
 
-// The requests drawn one by one: all that arrived, or as many around the longest stall; the first
-// where nobody waited for a token.
+// The requests drawn individually: all that arrived, or the nearest to the longest stall. Without
+// any stall, the first ones.
 std::vector<std::size_t> drawn_requests(const RunRecord& record, const GapAnalysis& analysis,
                                         std::size_t max_requests) {
   std::vector<std::size_t> drawn;
@@ -114,7 +114,7 @@ std::vector<std::size_t> drawn_requests(const RunRecord& record, const GapAnalys
   return drawn;
 }
 
-// Something drawn into a request's bar.
+// A mark drawn into a request's bar.
 struct Mark {
   std::size_t row = 0;
   std::int32_t step = 0;
@@ -188,7 +188,7 @@ void append_marks(const char* name, const RunRecord& record, const std::vector<T
   json.end_object();
 }
 
-// Each time from arrival on plus 1; 0 where it never came.
+// The time since arrival plus 1; 0 if the event never happened.
 std::int64_t since_arrival(const RequestRecord& request, TimeNs time) {
   return time == kNoTime ? 0 : to_us(time) - to_us(request.arrival) + 1;
 }
@@ -261,8 +261,8 @@ std::vector<TtftParts> ttft_parts(const RunRecord& record) {
   return all;
 }
 
-// The gaps to tell of, longest first. The requests that a stall hits get their next tokens in one
-// step; a client sees them at as many instants, so of gaps that overlap only the longest counts.
+// The gaps to report, longest first. The requests hit by one stall receive their next tokens in one
+// step. A client sees them at several instants, so only the longest of overlapping gaps counts.
 std::vector<TokenGap> told_gaps(const RunRecord& record, const GapAnalysis& analysis,
                                 std::size_t max_gaps) {
   if (record.has_steps()) return analysis.longest_gaps(max_gaps, 1);

@@ -13,7 +13,7 @@ namespace {
 
 std::size_t at(std::int32_t position) { return static_cast<std::size_t>(position); }
 
-// All gaps, those beyond the p99, those beyond the limit; `beyond` gives the sum.
+// Rows for all gaps, gaps above the p99, and gaps above the limit; `beyond` returns the sum.
 template <class Beyond>
 std::vector<GapRow> make_rows(const Distribution& itl, std::optional<double> itl_limit_ms,
                               const Beyond& beyond) {
@@ -32,14 +32,14 @@ Blame blame_of(const RunRecord& record, const Culprit& culprit) {
           culprit.added_ns,     culprit.num_victims};
 }
 
-// The gaps of a log: one for each generation request of an iteration.
+// The gaps of a log: one per generation request of an iteration.
 class LogGaps {
  public:
   explicit LogGaps(const IterationLog& log) : log_(log) {
-    RunRecord record;  // of steps alone: what estimates need
+    RunRecord record;  // only steps, as required for estimates
     for (const LoggedIteration& iteration : log.iterations) {
       StepEntry step;
-      // Nothing can be learned from a step that took no time.
+      // A step without a time is ignored by estimates.
       step.finished_at = iteration.is_plausible() ? iteration.elapsed_ns : 0;
       step.num_prefill_tokens = iteration.num_context_tokens;
       step.num_decode_tokens = iteration.num_generation_tokens;
@@ -89,7 +89,7 @@ class LogGaps {
     if (iteration.num_context_tokens > 0) stall.worst = blame(i);
     return stall;
   }
-  // Positions of iterations with generation requests, greatest `figure(i)` first.
+  // Indices of iterations with generation requests, greatest `figure(i)` first.
   template <class Figure>
   std::vector<std::size_t> greatest(std::size_t max_entries, const Figure& figure) const {
     std::vector<std::size_t> order;
@@ -109,7 +109,7 @@ class LogGaps {
 
 // ---- text ----
 
-// Columns of numbers, to the right, and a first or last column of words, to the left.
+// Right-aligned columns of numbers, and a left-aligned first or last column of words.
 class TextTable {
  public:
   TextTable(std::vector<std::string> header, std::size_t word_column)
@@ -215,7 +215,7 @@ std::string chunks_text(const Diagnosis& diagnosis) {
   const bool is_chunked =
       std::any_of(diagnosis.requests.begin(), diagnosis.requests.end(),
                   [](const CulpritRequest& request) { return request.num_chunks > 1; });
-  if (!is_chunked) return text;  // the same once more
+  if (!is_chunked) return text;  // the rest would only repeat it
   TextTable requests({"victim-ms", "chunks", "victims", "all chunks of"}, 3);
   for (const CulpritRequest& request : diagnosis.requests) {
     requests.row({ms(request.victim_ns), grouped_text(std::int64_t{request.num_chunks}),

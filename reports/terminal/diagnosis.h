@@ -1,6 +1,6 @@
-// Why tokens came late, for people: where the time between tokens went, the longest stalls, and
-// whose prefill kept others waiting. Made from a run's record, or from an engine's iteration log,
-// which has no requests.
+// Explains late tokens: where the time between tokens went, the longest stalls, and whose prefill
+// delayed other requests. Made from a run's record, or from an engine's iteration log, which has no
+// request ids.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,11 @@ namespace metronome {
 class JsonText;
 struct IterationLog;
 
-// Prefill in one step that held others up: a chunk, or, in a log, all chunks of an iteration.
+// Prefill in one step that delayed other requests: a chunk or, in a log, all chunks of an
+// iteration.
 struct Blame {
   std::int64_t step = 0;
-  std::optional<std::int64_t> request;  // nullopt: the log does not say
+  std::optional<std::int64_t> request;  // nullopt: unknown in a log
   std::int32_t first_position = 0;      // of a request's chunk
   std::int32_t num_tokens = 0;
   TimeNs added_ns = 0;
@@ -34,14 +35,14 @@ struct Blame {
 struct DiagnosedStall {
   TimeNs gap_ns = 0;
   GapParts parts;
-  std::optional<std::int64_t> request;  // the first of those that waited
-  std::int32_t num_waiting = 0;         // GapAnalysis::num_waiting; of a log in its iteration
+  std::optional<std::int64_t> request;  // the first waiting request
+  std::int32_t num_waiting = 0;         // GapAnalysis::num_waiting; in a log, of its iteration
   std::optional<TimeNs> began_at;
-  std::int64_t step = 0;  // that ended the gap
+  std::int64_t step = 0;  // the step that ended the gap
   std::optional<Blame> worst;
 };
 
-// All gaps, or those beyond a limit.
+// All gaps, or those above a limit.
 constexpr const char* kOverP99 = "over p99";
 struct GapRow {
   std::string name;  // "all", kOverP99, "over the limit"
@@ -53,23 +54,24 @@ struct Diagnosis {
   std::string step_word = "step";  // "iteration" in a log
   bool is_estimated = false;       // the split into decode and prefill
   std::vector<GapRow> rows;
-  std::vector<DiagnosedStall> stalls;    // longest first, one a step
-  std::vector<Blame> chunks;             // by what they cost others
-  std::vector<CulpritRequest> requests;  // the same, empty for a log
+  std::vector<DiagnosedStall> stalls;    // longest first, one per step
+  std::vector<Blame> chunks;             // by the delay caused to others
+  std::vector<CulpritRequest> requests;  // in the same order, empty for a log
 };
 
-// At most `max_entries` stalls, chunks and requests. `itl_limit_ms` is the SLO's, or any other.
+// At most `max_entries` stalls, chunks and requests. `itl_limit_ms` is the SLO's limit or any
+// other.
 Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
                    std::optional<double> itl_limit_ms, std::size_t max_entries);
 
-// The same of a log: an iteration's generation requests waited for it from its beginning to its
-// end. `itl` is set to the distribution of these gaps.
+// The same for a log: an iteration's generation requests waited for the whole iteration. Sets `itl`
+// to the distribution of these gaps.
 Diagnosis diagnose(const IterationLog& log, std::optional<double> itl_limit_ms,
                    std::size_t max_entries, Distribution& itl);
 
 // Tables, plain ASCII. Ends with a line break.
 std::string diagnosis_text(const Diagnosis& diagnosis);
-// Keys for an open object.
+// Appends keys to an open object.
 void append_diagnosis(const Diagnosis& diagnosis, JsonText& json);
 
 }  // namespace metronome

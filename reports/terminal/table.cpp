@@ -25,7 +25,7 @@ enum class Better { Neither, Lower, Higher };
 struct Cell {
   double value;  // NaN prints as "-"
   int decimals;
-  bool is_band = false;  // an end of what noise does to the figure above; never the best
+  bool is_band = false;  // an end of the noise band of the figure above; never the best
 };
 
 struct Column {
@@ -46,7 +46,7 @@ class TableText {
   void block(std::string_view title, const std::vector<Column>& columns) {
     rows(title, names_, columns);
   }
-  // A block whose rows need not be the runs.
+  // A block whose rows need not be runs.
   void rows(std::string_view title, const std::vector<std::string>& row_names,
             const std::vector<Column>& columns) {
     if (!text_.empty()) text_ += '\n';
@@ -95,7 +95,7 @@ class TableText {
     words.erase(words.find_last_not_of(' ') + 1);
     return words;
   }
-  // Room for the title, for the widest cell, and for what keeps neighbours and marks apart.
+  // Space for the title, the widest cell, and the separators and marks.
   static std::size_t width_of(const Column& column) {
     std::size_t width = std::max(kMinCellWidth, column.title.size() + 2);
     for (std::size_t row = 0; row < column.cells.size(); ++row) {
@@ -107,7 +107,7 @@ class TableText {
     return grouped_text(column.cells[row].value, column.cells[row].decimals);
   }
 
-  // What the best cells of a column read; empty when all read the same.
+  // The text of a column's best cells; empty if all cells have the same text.
   static std::string best_text(const Column& column) {
     if (column.better == Better::Neither) return "";
     std::size_t best = column.cells.size();
@@ -149,7 +149,7 @@ class TableText {
   std::string text_;
 };
 
-// One column with a figure of every run.
+// One column with one figure of every run.
 template <class Get>
 Column column(std::span<const RunResult> results, std::string_view title, Better better,
               int decimals, Get get) {
@@ -160,7 +160,7 @@ Column column(std::span<const RunResult> results, std::string_view title, Better
   return filled;
 }
 
-// The lowest and the highest value under noise, below a figure.
+// Adds the minimum and maximum under noise below a figure.
 void add_band(const RunResult& result, const std::string& key, double scale, Column& column) {
   if (result.noise.num_seeds == 0) return;
   const FigureBand* band = result.noise.find(key);
@@ -171,7 +171,7 @@ void add_band(const RunResult& result, const std::string& key, double scale, Col
   }
 }
 
-// `name`, and those of the rows of its bands.
+// Adds `name` and the row names of its bands.
 void add_row_names(const RunResult& result, const std::string& name,
                    std::vector<std::string>& names) {
   names.push_back(name);
@@ -184,7 +184,8 @@ std::vector<std::string> banded_names(std::span<const RunResult> results) {
   return names;
 }
 
-// column() with the bands of each figure, which is `scale` times that of result.json at `key`.
+// column() with the noise band of each figure. The figure is `scale` times the value of result.json
+// at `key`.
 template <class Get>
 Column banded_column(std::span<const RunResult> results, std::string_view title, Better better,
                      int decimals, const std::string& key, double scale, Get get) {
@@ -196,7 +197,7 @@ Column banded_column(std::span<const RunResult> results, std::string_view title,
   return filled;
 }
 
-// Enough decimals to tell values apart, few enough to read.
+// Enough decimals to distinguish values, but few enough to read.
 int decimals_for(double largest) { return largest >= 100'000 ? 0 : largest >= 100 ? 1 : 2; }
 
 double largest_ms(const Distribution& values) { return values.count > 0 ? values.max_ms : 0; }
@@ -207,7 +208,7 @@ struct Metric {
   Distribution Summary::*values;
 };
 
-// The row of one distribution of a run, and those of its bands.
+// Adds the row of one distribution of a run, and the rows of its bands.
 void add_latency_row(const RunResult& result, const Metric& metric, int decimals,
                      std::vector<Column>& columns) {
   const Distribution& values = result.summary.*metric.values;

@@ -14,7 +14,7 @@ namespace metronome {
 
 std::size_t output_columns() {
   winsize size{};
-  // Terminals that do not know their width say 0.
+  // Terminals with unknown width report 0.
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kMaxColumns;
   return std::min<std::size_t>(kMaxColumns, size.ws_col);
 }

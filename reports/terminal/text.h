@@ -11,7 +11,7 @@
 
 namespace metronome {
 
-// How wide text on standard output may be: kMaxColumns, or what a narrower terminal has.
+// The width of standard output's text: kMaxColumns, or the width of a narrower terminal.
 std::size_t output_columns();
 
 // Printable text: line breaks and tabs become spaces, other control characters are escaped.
@@ -20,13 +20,14 @@ std::string one_line(std::string_view text);
 // Rows of cells in aligned columns, two spaces apart. Cells are ASCII.
 std::string aligned_rows(const std::vector<std::vector<std::string>>& rows);
 
-// Prints text behind a name of up to eleven characters, wrapped beside it.
+// Prints a name of up to eleven characters, and wrapped text beside it.
 void say(const std::string& name, const std::string& text);
 
 // "+1.25 %", "-0.10 %", "0.00 %".
 std::string signed_percent(double share);
 
-// How far predicted step times are off, a row a regime. `title` heads the first column.
+// A table of predicted step times' errors, one row per regime. `title` is the first column's
+// heading.
 std::string step_error_table(const std::string& title, const std::vector<RegimeError>& regimes);
 // The same as a list of objects.
 void append_step_errors(const char* key, const std::vector<RegimeError>& regimes, JsonText& json);

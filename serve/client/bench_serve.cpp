@@ -12,10 +12,10 @@
 namespace metronome {
 namespace {
 
-// What is worth a warning.
+// Thresholds of the warnings.
 constexpr double kLateMs = 5;             // p99 of sends
 constexpr double kLateShareOfItl = 0.01;  // their median
-constexpr double kLeastLateMs = 0.1;      // below this it is the timer's own
+constexpr double kLeastLateMs = 0.1;      // below this, the delay is the timer's
 constexpr double kBusy = 0.8;             // of a processor
 constexpr double kMergedShare = 0.01;     // of the token events
 
@@ -57,8 +57,8 @@ std::string of_text(std::int64_t part, std::size_t whole) {
   return grouped_text(part) + " of " + grouped_text(static_cast<std::int64_t>(whole)) + " requests";
 }
 
-// "2 of 10 requests failed; first: request 3: HTTP 500: ...", a kind of message each. Kinds are
-// told apart by their text up to its first digit, which is where addresses and ids begin.
+// "2 of 10 requests failed; first: request 3: HTTP 500: ...", one message per kind. A kind is the
+// text up to its first digit, as addresses and ids begin there.
 void add_failures(const LoadResult& load, std::vector<std::string>& warnings) {
   struct Kind {
     std::int64_t count = 0;
@@ -83,10 +83,10 @@ void add_failures(const LoadResult& load, std::vector<std::string>& warnings) {
 
 struct TokenCounts {
   std::int64_t num_counted = 0;    // requests with usage
-  std::int64_t num_different = 0;  // of those, whose events are not as many as its tokens
+  std::int64_t num_different = 0;  // of those, with a number of events that is not their tokens'
   std::int64_t events = 0;
   std::int64_t tokens = 0;
-  std::int64_t num_short = 0;  // fewer tokens than asked for
+  std::int64_t num_short = 0;  // fewer tokens than requested
   std::int64_t num_long = 0;   // more
   std::int64_t prompt_sent = 0;
   std::int64_t prompt_counted = 0;
@@ -132,7 +132,7 @@ RunRecord record_of_load(const Workload& workload, const LoadResult& load, LoadE
     }
     request.max_output_tokens = workload.requests[i].max_output_tokens;
     const auto num_events = static_cast<std::int64_t>(loaded.tokens.size());
-    // A request without an event has no time that a token came at.
+    // A request without an event has no token times.
     const std::int64_t num_tokens =
         is_completed(loaded)
             ? std::max<std::int64_t>(loaded.completion_tokens.value_or(num_events), 1)
@@ -267,7 +267,8 @@ std::string vllm_detailed_json(const std::string& flat_json, const RunRecord& re
     json.value(r.completed() ? "" : error.empty() ? "failed" : error.c_str());
   });
   json.end_object();
-  // One object of both: the flat one without its closing bracket, this one without its opening.
+  // Joins two objects: the flat one without its closing bracket, this one without its opening
+  // bracket.
   const std::size_t close = flat_json.rfind('}');
   METRONOME_CHECK(close != std::string::npos, "the flat keys are an object");
   std::string text = flat_json.substr(0, close);

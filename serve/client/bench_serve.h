@@ -1,4 +1,4 @@
-// What a load on a server comes to: its record, how the client did, and what to warn of.
+// The result of a load on a server: its record, the client's health, and warnings.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@
 
 namespace metronome {
 
-// A request counts from when it was handed to its socket; one that never was, from when it was
-// ready. Tokens are counted as the server's usage has them where it sent that; prompts too on the
-// chat endpoint, which adds its template.
+// A request counts from when it was written to its socket, or from when it was ready if it never
+// was. Token counts come from the server's usage if present. On the chat endpoint so do prompt
+// counts, as the server adds its template.
 RunRecord record_of_load(const Workload& workload, const LoadResult& load, LoadEndpoint endpoint);
 
-// Whether the client measured the server, or itself.
+// Whether the client was fast enough to measure the server and not itself.
 struct ClientHealth {
-  Distribution send_delay;  // sent - due: all that a request waited in the client
-  Distribution send_late;   // sent - ready: without what max_concurrency held back
+  Distribution send_delay;  // sent - due: the total wait in the client
+  Distribution send_late;   // sent - ready: excludes the wait for max_concurrency
   Distribution loop_lag;    // of ticks of the event loop
   double cpu_share = 0;     // of the thread, over the whole load
   double busiest_second = 0;
   std::int64_t num_reads = 0;
-  std::int64_t num_events = 0;  // with tokens
-  std::int64_t num_merged = 0;  // read together with another of the same request
+  std::int64_t num_events = 0;  // events with tokens
+  std::int64_t num_merged = 0;  // of those, read together with another event of the same request
   std::int64_t num_connections = 0;
   std::int64_t num_retries = 0;
-  double median_itl_ms = 0;  // NaN: there is none
+  double median_itl_ms = 0;  // NaN: no ITL
 };
 
 ClientHealth client_health(const LoadResult& load, const Summary& summary);
@@ -38,16 +38,16 @@ ClientHealth client_health(const LoadResult& load, const Summary& summary);
 // The object "client" of result.json.
 std::string client_json(const ClientHealth& health);
 
-// One sentence each, with its figures; none when the client kept up.
+// One sentence each, with figures; empty if the client kept up.
 std::vector<std::string> client_warnings(const ClientHealth& health);
 
-// Where the server's counts are not what was asked for or seen, and failures with the first of each
-// kind.
+// Differences between the server's token counts and the requested or received ones; failures, with
+// the first of each kind.
 std::vector<std::string> load_warnings(const Workload& workload, const LoadResult& load,
                                        LoadEndpoint endpoint);
 
-// The JSON of `vllm bench serve --save-result --save-detailed`, from the keys of result.json on;
-// raw times are seconds.
+// The JSON of `vllm bench serve --save-result --save-detailed`, made from the keys of result.json.
+// Raw times are in seconds.
 std::string vllm_detailed_json(const std::string& flat_json, const RunRecord& record,
                                const LoadResult& load);
 

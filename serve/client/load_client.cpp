@@ -26,7 +26,7 @@ namespace {
 namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
 using Error = boost::system::error_code;
-// The concrete executors: the general ones cost an indirection for every token.
+// Concrete executors, as the general ones cost an indirection for every token.
 using Socket = asio::basic_stream_socket<tcp, asio::io_context::executor_type>;
 using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
                                          asio::wait_traits<std::chrono::steady_clock>,
@@ -47,7 +47,7 @@ TimeNs thread_cpu_ns() {
   return ns(usage.ru_utime) + ns(usage.ru_stime);
 }
 
-// Most requests that are due within 100 ms.
+// The maximum number of requests that are due within 100 ms.
 std::size_t largest_burst(const Workload& workload) {
   if (workload.mode == ArrivalMode::ClosedLoop) {
     return static_cast<std::size_t>(workload.concurrency);
@@ -63,18 +63,18 @@ std::size_t largest_burst(const Workload& workload) {
   return largest;
 }
 
-// A connection to the server. A read waits on it all the time, so that one the server closes is
-// found out before a request is sent on it.
+// A connection to the server. A read is always pending, so that a close by the server is detected
+// before a request is sent.
 struct Connection {
   explicit Connection(asio::io_context& loop) : socket(loop) {}
 
   Socket socket;
-  std::size_t request = kNobody;  // that it carries
-  std::int64_t num_carried = 0;   // before that one
+  std::size_t request = kNobody;  // the current request
+  std::int64_t num_carried = 0;   // requests before the current one
   bool is_writing = false;
   bool is_closed = false;
   StreamResponse response;
-  std::string text;  // as long as it is written, and may have to be written again
+  std::string text;  // kept while being written, and for a retry
   std::array<char, kReadBytes> buffer;
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
@@ -121,7 +121,7 @@ class LoadRun {
   TimeNs now() const { return clock_.now() - start_; }
   LoadedRequest& at(std::size_t i) { return result_.requests[i]; }
 
-  // Opens the first connections, and waits for them, before the clock of the load starts.
+  // Opens the first connections and waits for them before the load's clock starts.
   void connect_spares() {
     top_up_spares();
     const TimeNs begin = clock_.now();
@@ -157,15 +157,15 @@ class LoadRun {
   }
 
   void on_no_connection(const Error& error) {
-    takes_spares_ = false;  // those that are needed are tried one by one
-    // Others are on their way for all that wait: this one was a spare.
+    takes_spares_ = false;  // needed connections are tried one by one
+    // Every waiting request has another connection in progress, so this one was a spare.
     if (num_connecting_ >= starved_.size()) return;
     const std::size_t i = starved_.front();
     starved_.pop_front();
     end(i, EndReason::Errored, "cannot connect: " + error.message());
   }
 
-  // A connection that carries nothing takes the first request that has none, or waits.
+  // Gives an idle connection the first request without a connection, or adds it to the idle ones.
   void give_work(const ConnectionPtr& connection) {
     if (starved_.empty()) {
       idle_.push_back(connection);
@@ -176,7 +176,7 @@ class LoadRun {
     send(connection, i, texts_.take(i));
   }
 
-  // Sends what is due and sets the timer for what comes next.
+  // Sends the requests that are due and sets the timer for the next.
   void send_due() {
     if (is_over_) return;
     while (const auto spec = arrivals_.take_due(now(), 0)) {
@@ -208,7 +208,7 @@ class LoadRun {
 
   void dispatch(std::size_t i) {
     while (!idle_.empty()) {
-      const ConnectionPtr connection = idle_.back();  // the one used last is the likeliest to live
+      const ConnectionPtr connection = idle_.back();  // the last used is likeliest to be open
       idle_.pop_back();
       if (connection->is_closed) continue;
       send(connection, i, texts_.take(i));
@@ -230,7 +230,8 @@ class LoadRun {
     at(i).sent = now();
     asio::async_write(connection->socket, asio::buffer(connection->text),
                       [connection](const Error&, std::size_t) {
-                        // Where this failed the read ends, too, behind what the server still said.
+                        // If the write failed, the read also ends, after the rest of the server's
+                        // answer.
                         connection->is_writing = false;
                       });
   }
@@ -240,7 +241,7 @@ class LoadRun {
         asio::buffer(connection->buffer),
         [this, connection](const Error& error, std::size_t num_bytes) {
           if (connection->is_closed) return;
-          if (connection->request == kNobody) return close(connection);  // idle: it has gone
+          if (connection->request == kNobody) return close(connection);  // idle: closed by server
           if (error) {
             on_lost(connection, error);
           } else {
@@ -268,8 +269,8 @@ class LoadRun {
 
   void on_lost(const ConnectionPtr& connection, const Error& error) {
     const std::size_t i = connection->request;
-    // A kept connection that the server closed while the request was on its way: the server has
-    // not seen it.
+    // The server closed a kept connection while the request was on its way, so the server has not
+    // seen the request.
     const bool is_stale = connection->num_carried > 0 && !connection->response.has_begun();
     if (is_stale) {
       ++result_.loop.num_retries;
@@ -281,7 +282,7 @@ class LoadRun {
       note_tokens(i, now(), connection->response.end());
       return on_answered(connection);
     }
-    // What came whole before the reset counts; the request does not.
+    // Tokens received completely before the reset count; the request counts as failed.
     const bool was_waiting = !connection->response.has_begun();
     close_carrier(connection);
     end(i, EndReason::Errored,
@@ -340,7 +341,7 @@ class LoadRun {
     --num_running_;
     arrivals_.on_ended(request.ended);
     if (++num_ended_ == result_.requests.size()) return stop();
-    // Not from here: a request that fails at once would begin the next one inside itself.
+    // Posted, as a request that fails at once would otherwise start the next one recursively.
     asio::post(loop_, [this] {
       texts_.refill();
       if (workload_.mode == ArrivalMode::ClosedLoop) send_due();
@@ -378,7 +379,7 @@ class LoadRun {
   void note_second(TimeNs time) {
     const TimeNs cpu = thread_cpu_ns();
     const TimeNs span = time - window_start_;
-    // A shorter one than half a second says little; unless there is no other.
+    // A span below half a second says little, but it counts if there is no other.
     if (2 * span >= kNsPerSecond || window_start_ == 0) {
       result_.loop.busiest_second =
           std::max(result_.loop.busiest_second, static_cast<double>(cpu - window_cpu_) /
@@ -388,7 +389,7 @@ class LoadRun {
     window_cpu_ = cpu;
   }
 
-  // Ends requests that take longer than they may: they became ready in this order.
+  // Ends requests that exceed their timeout. They became ready in this order.
   void end_late(TimeNs time) {
     while (!deadlines_.empty()) {
       const std::size_t i = deadlines_.front();
@@ -414,7 +415,7 @@ class LoadRun {
   const Clock& clock_;
   const LoadOptions& options_;
   const tcp::endpoint endpoint_;
-  asio::io_context loop_{1};  // one thread
+  asio::io_context loop_{1};  // single-threaded
   WorkloadArrivals arrivals_;
   Timer send_timer_;
   Timer tick_timer_;
@@ -423,9 +424,9 @@ class LoadRun {
   LoadResult result_;
   std::vector<ConnectionPtr> carriers_;  // by request; nullptr: none
   std::vector<ConnectionPtr> idle_;
-  std::deque<std::size_t> waiting_;    // for max_concurrency
-  std::deque<std::size_t> starved_;    // of a connection
-  std::deque<std::size_t> deadlines_;  // by the time they became ready
+  std::deque<std::size_t> waiting_;    // waiting for max_concurrency
+  std::deque<std::size_t> starved_;    // waiting for a connection
+  std::deque<std::size_t> deadlines_;  // in the order in which they became ready
   std::size_t num_spares_ = 0;
   std::size_t most_running_ = SIZE_MAX;
   std::size_t num_connecting_ = 0;

@@ -11,7 +11,7 @@
 namespace metronome {
 namespace {
 
-// Common words, most of which are one token in today's vocabularies.
+// Common words, most of which are one token in current vocabularies.
 constexpr std::array<std::string_view, 64> kWords = {
     "time",  "year",  "people", "way",   "day",   "man",   "thing", "woman", "life",  "child",
     "world", "work",  "hand",   "part",  "place", "case",  "week",  "point", "home",  "water",
@@ -97,7 +97,7 @@ LoadRequestQueue::LoadRequestQueue(std::size_t num_requests,
 std::string LoadRequestQueue::take(std::size_t i) {
   METRONOME_CHECK(i < texts_.size() && !is_taken_[i], "a request is taken once");
   is_taken_[i] = true;
-  if (texts_[i].empty()) return make_(i);  // late, but there
+  if (texts_[i].empty()) return make_(i);  // not made ahead of time
   num_bytes_ -= texts_[i].size();
   return std::exchange(texts_[i], {});
 }

@@ -21,7 +21,7 @@ namespace http = boost::beast::http;
 using tcp = asio::ip::tcp;
 using Error = boost::system::error_code;
 
-// Runs what was started, calling `poll` between.
+// Runs the started operations; calls `poll` in between.
 void run(asio::io_context& loop, const std::function<void()>& poll) {
   while (loop.run_for(std::chrono::milliseconds(50)) > 0 || !loop.stopped()) poll();
 }

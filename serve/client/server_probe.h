@@ -1,4 +1,4 @@
-// Questions to a server before and after a load: one request, one answer.
+// Single requests to a server before and after a load.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace metronome {
 
-// A numeric address that a connection was made to.
+// The numeric address of a successful connection.
 struct ServerAddress {
   std::string ip;
   std::uint16_t port = 0;
 };
 
-// The first address of the server that takes connections. Throws std::runtime_error, in one line.
-// `poll` is called now and then; what it throws ends the attempt.
+// The first address of the server that accepts connections. Throws std::runtime_error with one
+// line. `poll` is called repeatedly; an exception from it ends the attempt.
 ServerAddress reach_server(const ServerUrl& url, TimeNs timeout_ns,
                            const std::function<void()>& poll);
 
@@ -28,15 +28,15 @@ struct HttpAnswer {
   std::string body;
 };
 
-// "GET /v1/models". `headers` are whole lines ("Authorization: Bearer ..."). Throws
-// std::runtime_error for a server that does not answer in time, or not in HTTP.
+// Sends GET for `path`, such as "/v1/models". `headers` are whole lines ("Authorization: Bearer
+// ..."). Throws std::runtime_error if the server does not answer in time, or not in HTTP.
 HttpAnswer http_get(const ServerUrl& url, const ServerAddress& address, std::string_view path,
                     const std::vector<std::string>& headers, TimeNs timeout_ns,
                     const std::function<void()>& poll);
 
-// The id of the first model that GET /v1/models lists, or nothing where the answer has none.
+// The id of the first model in the answer to GET /v1/models, or empty.
 std::string first_model(const HttpAnswer& answer);
-// What GET /version says, or nothing.
+// The version in the answer to GET /version, or empty.
 std::string server_version(const HttpAnswer& answer);
 
 }  // namespace metronome

@@ -14,7 +14,7 @@ constexpr std::string_view kAllowed = "allowed: http://HOST[:PORT][/PREFIX]";
   throw UsageError("URL: '" + std::string(url) + "' " + what);
 }
 
-// What may stand in a path or a host that is written into a request as it is.
+// Whether a path or host can be written into a request unchanged.
 bool is_plain(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
     constexpr std::string_view kBad = "\"<>\\^`{|}?#@";

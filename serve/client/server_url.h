@@ -1,4 +1,4 @@
-// Where a server of OpenAI's endpoints is, as people write it.
+// The location of a server with OpenAI's endpoints.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@ namespace metronome {
 struct ServerUrl {
   std::string host;  // without the brackets of an IPv6 address
   std::uint16_t port = 80;
-  std::string prefix;  // of every path: "" or "/proxy", without a slash at its end
+  std::string prefix;  // of every path: "" or "/proxy", without a trailing slash
 
-  // "host:port" as the Host header has it; an IPv6 address in brackets.
+  // "host:port" as in the Host header; an IPv6 address is in brackets.
   std::string authority() const;
   // "http://host:port/prefix".
   std::string text() const;
 };
 
-// Reads "http://HOST[:PORT][/PREFIX]"; the prefix may end in /v1, which is what clients of OpenAI's
-// library call the base. Throws UsageError.
+// Reads "http://HOST[:PORT][/PREFIX]". The prefix may end in /v1, as base URLs of OpenAI's client
+// library do. Throws UsageError.
 ServerUrl parse_server_url(std::string_view text);
 
 }  // namespace metronome

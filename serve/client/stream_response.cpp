@@ -20,7 +20,7 @@ namespace http = boost::beast::http;
 constexpr std::size_t kMaxErrorBytes = 400;
 constexpr std::size_t kMaxKeptBody = std::size_t{16} << 10;
 
-// Text of a server inside a message of one line.
+// Makes a server's text fit into a one-line message.
 std::string shortened(std::string_view text) {
   std::string line = printable(text.substr(0, kMaxErrorBytes));
   std::replace(line.begin(), line.end(), '\n', ' ');
@@ -28,7 +28,7 @@ std::string shortened(std::string_view text) {
   return line;
 }
 
-// Picks the few facts out of a chunk without building a tree: there is one for every token.
+// Extracts the few needed fields of a chunk without building a tree, as there is a chunk per token.
 class EventFacts final : public JsonEvents {
  public:
   explicit EventFacts(StreamEvent& event) : event_(event) {}
@@ -106,7 +106,7 @@ StreamEvent parse_stream_event(std::string_view json) {
   try {
     parse_json(json, facts);
     if (facts.is_object()) return event;
-  } catch (const JsonError&) {  // what was heard before it does not count
+  } catch (const JsonError&) {  // fields read before the error do not count
   }
   StreamEvent bad;
   bad.error = "the server sent an event that is no JSON object: " + shortened(json);
@@ -129,7 +129,7 @@ std::string error_body_text(std::string_view body) {
 }
 
 bool SseSplitter::take_line() {
-  constexpr std::string_view kMark = "\xef\xbb\xbf";  // of UTF-8, which a stream may begin with
+  constexpr std::string_view kMark = "\xef\xbb\xbf";  // UTF-8's; a stream may begin with it
   std::string_view line = line_;
   if (std::exchange(is_first_line_, false) && line.starts_with(kMark)) line.remove_prefix(3);
   if (!line.starts_with("data")) return true;
@@ -144,7 +144,7 @@ bool SseSplitter::take_line() {
   return true;
 }
 
-// Beast's parser hands over the body as it is decoded; nothing of it is kept but an error's.
+// Beast's parser passes on the body as it decodes it. Only an error's body is kept.
 struct StreamResponse::Impl final : http::basic_parser<false> {
   Impl() {
     eager(true);
@@ -152,7 +152,7 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
     header_limit(64 * 1024);
   }
 
-  // Of http::basic_parser. Responses only; fields are read for the few that matter.
+  // Overrides of http::basic_parser. Accepts only responses; reads only the few needed fields.
   void on_request_impl(http::verb, beast::string_view, beast::string_view, int,
                        beast::error_code&) override {}
   void on_response_impl(int code, beast::string_view, int, beast::error_code&) override {
@@ -164,7 +164,7 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
     if (name == http::field::retry_after) has_retry_after = true;
   }
   void on_header_impl(beast::error_code&) override {
-    // Anything but an event stream is an error, or its text is.
+    // The body of anything except an event stream is an error text.
     is_stream = status == 200 && content_type.starts_with("text/event-stream");
   }
   void on_body_init_impl(const boost::optional<std::uint64_t>&, beast::error_code&) override {}
@@ -191,7 +191,7 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
   }
 
   void take_event(std::string_view data) {
-    if (is_done) return;  // nothing counts behind [DONE]
+    if (is_done) return;  // events after [DONE] do not count
     if (data == "[DONE]") {
       is_done = true;
       return;
@@ -204,7 +204,7 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
     if (event.completion_tokens) completion_tokens = event.completion_tokens;
   }
 
-  // One whose empty line never came may not be whole.
+  // An event without its final empty line may be incomplete.
   void take_last_event(std::string_view data) {
     if (data != "[DONE]" && !Json::try_parse(data)) {
       if (!is_done) fail("the stream ended in the middle of an event");
@@ -213,11 +213,11 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
     take_event(data);
   }
 
-  void fail(std::string text) {  // the first reason is the one to tell
+  void fail(std::string text) {  // the first reason is reported
     if (error_text.empty()) error_text = std::move(text);
   }
 
-  // Parses as much of `bytes` as makes sense; returns how much that was.
+  // Parses `bytes` as far as possible; returns the number of bytes used.
   std::size_t parse(std::string_view bytes) {
     std::size_t used = 0;
     while (used < bytes.size() && !is_over) {
@@ -239,7 +239,7 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
     return used;
   }
 
-  // What the whole response comes to.
+  // Decides the outcome of the complete response.
   void judge() {
     if (is_stream) splitter.finish([this](std::string_view data) { take_last_event(data); });
     if (status != 0 && status != 200) {
@@ -255,7 +255,7 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
   }
 
   SseSplitter splitter;
-  std::string pending;  // bytes of a header, or of a chunk's, that is not whole yet
+  std::string pending;  // bytes of an incomplete header or chunk header
   std::string content_type;
   std::string kept_body;
   std::string error_text;
@@ -267,10 +267,10 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
   bool has_begun = false;
   bool has_retry_after = false;
   bool is_stream = false;
-  bool is_done = false;  // [DONE] came
+  bool is_done = false;  // [DONE] was received
   bool is_over = false;
   bool is_broken = false;
-  bool is_clean = true;  // nothing lies behind the response
+  bool is_clean = true;  // no bytes follow the response
 };
 
 StreamResponse::StreamResponse() : impl_(std::make_unique<Impl>()) {}
@@ -310,7 +310,7 @@ std::int32_t StreamResponse::end() {
   if (!own.has_begun) {
     own.fail("the server closed the connection without an answer");
   } else if (error) {
-    // A stream that said that it is done has said everything.
+    // After [DONE] the stream is complete.
     if (!own.is_done) own.fail("the server closed the connection in the middle of its answer");
   } else {
     own.judge();

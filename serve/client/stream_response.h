@@ -1,5 +1,5 @@
-// The answer of a server to one streaming request, read from bytes as they come: HTTP/1.1, inside
-// it server-sent events, inside those the chunks of OpenAI's completions.
+// Parses a server's answer to one streaming request incrementally. HTTP/1.1 contains server-sent
+// events, which contain the chunks of OpenAI's completions.
 #pragma once
 
 #include <cstdint>
@@ -10,29 +10,29 @@
 
 namespace metronome {
 
-// What one server-sent event says. A chunk with choices carries a token, as vLLM's benchmark counts
-// them, also where its text is empty.
+// The content of one server-sent event. A chunk with choices carries a token, even with an empty
+// text; vLLM's benchmark counts the same way.
 struct StreamEvent {
   bool has_choices = false;
-  std::string finish_reason;  // empty: null or not there
+  std::string finish_reason;  // empty: null or absent
   std::string error;          // the message of an error event; empty: none
   std::optional<std::int64_t> prompt_tokens;
   std::optional<std::int64_t> completion_tokens;
 };
 
-// Reads the JSON of an event. What is no JSON object is an error that says so.
+// Reads the JSON of an event. Anything except a JSON object gives an event with an error.
 StreamEvent parse_stream_event(std::string_view json);
 
-// The message of an error's body: OpenAI's {"error": {"message"}}, vLLM's older {"message"} and
+// The message in an error's body: OpenAI's {"error": {"message"}}, vLLM's older {"message"} or
 // FastAPI's {"detail"}, else the text itself. One line, of bounded length.
 std::string error_body_text(std::string_view body);
 
-// Splits a byte stream into the data of server-sent events: lines that end in LF, CR or CRLF,
-// wherever the bytes are split; comments and other fields are passed over.
+// Splits a byte stream into the data of server-sent events. Lines end in LF, CR or CRLF, and the
+// bytes may be split anywhere. Skips comments and other fields.
 class SseSplitter {
  public:
-  // Calls visit(data) for every event that `bytes` complete. False: a line is longer than
-  // kMaxLineBytes, and nothing more is to be read.
+  // Calls visit(data) for every event that `bytes` complete. Returns false if a line is longer than
+  // kMaxLineBytes; then stop reading.
   template <class Visit>
   bool read(std::string_view bytes, Visit visit) {
     for (const char c : bytes) {
@@ -56,7 +56,7 @@ class SseSplitter {
     return true;
   }
 
-  // At the end of the stream: an event whose empty line never came counts as well.
+  // At the end of the stream: an event without its final empty line also counts.
   template <class Visit>
   void finish(Visit visit) {
     if (!line_.empty()) take_line();
@@ -90,24 +90,24 @@ class StreamResponse {
   StreamResponse(StreamResponse&&) noexcept;
   StreamResponse& operator=(StreamResponse&&) noexcept;
 
-  // The next bytes from the socket, split anywhere. Returns how many token events they complete.
-  // Nothing after is_over() is read; it spoils the connection.
+  // Takes the next bytes from the socket, split anywhere. Returns the number of token events that
+  // they complete. Bytes after is_over() are not read; the connection cannot be kept then.
   std::int32_t read(std::string_view bytes);
-  // The server closed the connection. Returns as read() does. The response is over.
+  // The server closed the connection, which ends the response. Returns as read() does.
   std::int32_t end();
 
   bool is_over() const;
-  bool has_begun() const;  // a byte has come
+  bool has_begun() const;  // a byte was received
   // Whether another request may follow on the connection, once the response is over.
   bool keeps_alive() const;
-  // Why the request failed, in one line; empty: it was answered to its end.
+  // Why the request failed, in one line; empty: it was answered completely.
   const std::string& error() const;
-  // The server has no room now and says when to come back: 503 or 429 with Retry-After.
+  // The server has no capacity now and says when to retry: 503 or 429 with Retry-After.
   bool is_refusal() const;
   std::int32_t status() const;  // of HTTP; 0: not known yet
 
   const std::string& finish_reason() const;
-  // As the server's usage has them.
+  // Counts from the server's usage.
   std::optional<std::int64_t> prompt_tokens() const;
   std::optional<std::int64_t> completion_tokens() const;
 

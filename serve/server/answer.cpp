@@ -12,12 +12,12 @@ namespace {
 const char* finish_reason_of(EndReason reason) {
   switch (reason) {
     case EndReason::Stop: return "stop";
-    case EndReason::Aborted: return "abort";  // vLLM's, where the server itself gives up
+    case EndReason::Aborted: return "abort";  // vLLM's, when the server ends it
     default: return "length";
   }
 }
 
-// Characters of a text, which is UTF-8.
+// The number of characters in a UTF-8 text.
 std::int64_t num_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(),
                        [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
@@ -60,7 +60,8 @@ void Answer::on_end(std::int32_t index, EndReason reason) {
   std::string rest = choice.stops.push(scratch_);
   const bool is_stopped = choice.stops.is_stopped();
   rest += choice.stops.finish();
-  // What was held back belongs to the last token, or is an event of its own if that is written.
+  // Held-back text is added to the last unwritten token. If that was written, the text becomes a
+  // separate event.
   if (!rest.empty() && choice.tokens.empty()) choice.tokens.push_back({.is_token = false});
   if (!rest.empty()) choice.tokens.back().text += rest;
   end(choice, is_stopped ? "stop" : finish_reason_of(reason));
@@ -83,7 +84,7 @@ std::int32_t Answer::num_completion_tokens() const {
   return sum;
 }
 
-// ---- what both forms share ----
+// ---- common to both forms ----
 
 void Answer::add_header(const char* object) {
   json_.clear();
@@ -125,7 +126,7 @@ void Answer::add_chat_logprob(TokenId id, float logprob, const std::vector<Token
   json_.end_array();
   if (top != nullptr) {
     json_.key("top_logprobs").begin_array();
-    // The sampled token stands before the likeliest.
+    // The sampled token precedes the likeliest tokens.
     for (std::size_t i = 1; i < top->size(); ++i) {
       add_chat_logprob((*top)[i].token, (*top)[i].logprob, nullptr);
     }
@@ -160,7 +161,7 @@ void Answer::add_logprobs(Choice& choice, const std::vector<Token>& tokens) {
   json_.key("top_logprobs").begin_array();
   for (const Token& token : tokens) {
     if (!has(token)) continue;
-    // Keys are texts; where two tokens have the same one, the likelier stays.
+    // The keys are texts. If two tokens have the same text, the likelier one stays.
     Json top = Json::object();
     for (std::size_t i = 1; i < token.logprobs.size(); ++i) {
       const std::string text = token_text(token.logprobs[i].token);
@@ -201,7 +202,7 @@ void Answer::write_event(std::int32_t index, const Token& token, const char* fin
     json_.field("index", index);
     if (is_chat(request_)) {
       json_.key("delta").begin_object();
-      // With the first token, not before: clients take the first event for the first token.
+      // Written with the first token, as clients take the first event for the first token.
       if (!choice.has_begun) json_.field("role", "assistant");
       json_.field("content", token.text);
       json_.end_object();
@@ -265,7 +266,7 @@ void Answer::write_error(int status, std::string_view message, std::string& out)
   is_closed_ = true;
 }
 
-// ---- a whole body ----
+// ---- a complete body ----
 
 std::string Answer::body() {
   if (request_.kind == ApiKind::Generate) {
@@ -280,7 +281,7 @@ std::string Answer::body() {
     std::string text;
     for (const Token& token : choice.tokens) text += token.text;
     if (request_.kind == ApiKind::Generate) {
-      if (i > 0) break;  // it has one answer
+      if (i > 0) break;  // /generate has one answer
       json_.field("text", text);
       json_.field("finish_reason", choice.finish_reason);
       continue;

@@ -1,4 +1,4 @@
-// The answer to one request of a client: tokens in, the bytes of its body out.
+// The answer to one request of a client: takes tokens, makes the bytes of its body.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,25 @@ namespace metronome {
 
 class Answer {
  public:
-  // `id` is unique; `created` is seconds since 1970; `model` outlives the answer.
+  // `id` is unique. `created` is in seconds since 1970. `model` outlives the answer.
   Answer(ApiRequest request, const ServedModel& model, const std::string& id, std::int64_t created);
 
   const ApiRequest& request() const { return request_; }
 
-  // A token of a choice. True when a stop string is complete: the choice takes no more, and the
-  // engine need not go on with it.
+  // Adds a token to a choice. Returns true if a stop string is complete: the choice takes no more
+  // tokens, and the engine may stop it.
   bool on_token(std::int32_t choice, TokenId token, const std::vector<TokenLogprob>& logprobs,
                 std::int32_t num_cached_tokens);
-  // The engine has ended a choice. Nothing happens to one that a stop string ended before.
+  // The engine has ended a choice. No effect if a stop string ended it before.
   void on_end(std::int32_t choice, EndReason reason);
 
-  // Of a stream: appends the events of what has come since the last call, one for each token, each
-  // "data: ...\n\n"; behind those of the last choice that ends, usage and [DONE]. Tokens of one
-  // step should be written together, so that the last one carries why it ended.
+  // For a stream: appends one event "data: ...\n\n" for each token since the last call. After the
+  // last choice's end, appends usage and [DONE]. Write tokens of one step together, so that the
+  // last event carries the finish reason.
   void write_events(std::string& out);
-  // Of a stream that fails in the middle: what is left to say. Ends it.
+  // For a stream that fails: appends an error event and ends the stream.
   void write_error(int status, std::string_view message, std::string& out);
-  // Not of a stream: the whole body, once is_done().
+  // Without a stream: the complete body, once is_done().
   std::string body();
 
   bool is_done() const { return num_open_ == 0; }
@@ -48,9 +48,9 @@ class Answer {
  private:
   struct Token {
     TokenId id{};
-    std::string text = {};  // what became certain with it
+    std::string text = {};  // the text that the token completed
     std::vector<TokenLogprob> logprobs = {};
-    bool is_token = true;  // false: an event that only says what was left to say
+    bool is_token = true;  // false: an event with only the rest of the text
   };
   struct Choice {
     Choice(const Tokenizer& tokenizer, const ApiRequest& request)
@@ -59,13 +59,13 @@ class Answer {
 
     Detokenizer detokenizer;
     StopMatcher stops;
-    std::vector<Token> tokens;  // not written yet; all of them where there is no stream
+    std::vector<Token> tokens;  // not written yet; all tokens without a stream
     std::int32_t num_tokens = 0;
     std::int32_t num_cached_tokens = 0;
     std::int64_t num_characters = 0;  // written
     const char* finish_reason = nullptr;
-    bool has_begun = false;   // the first event is written
-    bool is_written = false;  // and the last
+    bool has_begun = false;   // the first event was written
+    bool is_written = false;  // the last event was written
   };
 
   void end(Choice& choice, const char* reason);
@@ -85,7 +85,7 @@ class Answer {
   std::vector<Choice> choices_;
   std::int32_t num_open_;
   std::int32_t num_written_tokens_ = 0;  // of all choices
-  bool is_closed_ = false;               // [DONE] is written
+  bool is_closed_ = false;               // [DONE] was written
   JsonText json_;                        // scratch
   std::string scratch_;
 };

@@ -16,7 +16,7 @@ std::string number_text(double number) {
   return text.str();
 }
 
-// A value as a client sent it, short enough for a message.
+// A client's value, shortened for a message.
 std::string shown(const Json& value) {
   constexpr std::size_t kMost = 60;
   std::string text =
@@ -28,7 +28,7 @@ std::string shown(const Json& value) {
 }  // namespace
 
 Json parse_body(std::string_view body) {
-  // What is printed or compared later recurses, and a client may send what it likes.
+  // Limits the depth, as later printing and comparing are recursive and clients may send anything.
   constexpr std::size_t kMaxDepth = 64;
   Json json;
   try {

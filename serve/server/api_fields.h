@@ -1,5 +1,5 @@
-// The fields of a JSON object that a client sent, read one by one; what is wrong is an ApiError
-// that names the field and what is allowed.
+// Reads the fields of a client's JSON object one by one. An invalid field throws ApiError with the
+// field and what is allowed.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace metronome {
 
-// Throws ApiError: not JSON, not UTF-8, not an object.
+// Throws ApiError if `body` is not JSON, not UTF-8 or not an object.
 Json parse_body(std::string_view body);
 
-// A field that is absent and one that is null are the same: nothing was said.
+// A null field counts as absent.
 class ApiFields {
  public:
-  // `object` outlives this. `prefix` stands before names in messages ("stream_options.").
+  // `object` outlives this reader. `prefix` precedes field names in messages ("stream_options.").
   explicit ApiFields(const Json& object, std::string prefix = {});
 
   bool has(const char* name) const { return find(name) != nullptr; }
@@ -27,14 +27,14 @@ class ApiFields {
   std::optional<double> number(const char* name, double min, double max) const;
   bool truth(const char* name, bool otherwise) const;
   std::optional<std::string> text(const char* name) const;
-  std::vector<std::string> texts(const char* name) const;  // a text, or a list of them
+  std::vector<std::string> texts(const char* name) const;  // a text or a list of texts
   std::vector<TokenId> token_ids(const char* name, std::int64_t vocab_size) const;
   const Json* find(const char* name) const;  // nullptr: absent or null
-  // Of an object.
+  // The reader of a nested object.
   std::optional<ApiFields> fields(const char* name) const;
 
   [[noreturn]] void fail(const std::string& name, const std::string& message) const;
-  // Refuses a field unless it says what is done without it.
+  // Rejects a field whose value differs from the default behaviour, `neutral`.
   void allow_only(const char* name, double neutral) const;
 
  private:
@@ -42,7 +42,7 @@ class ApiFields {
   std::string prefix_;
 };
 
-// A list of token ids. Throws ApiError at `name`.
+// Reads a list of token ids. Throws ApiError for `name`.
 std::vector<TokenId> read_token_ids(const Json& list, std::int64_t vocab_size,
                                     const std::string& name);
 

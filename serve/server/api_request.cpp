@@ -38,7 +38,7 @@ std::vector<TokenId> encode(const ServedModel& model, std::string_view text, boo
   } catch (const std::runtime_error& error) {
     throw ApiError(400, std::string("the text cannot be split into tokens: ") + error.what());
   }
-  // A tokenizer may know more tokens than the model.
+  // A tokenizer may have more tokens than the model.
   for (const TokenId id : ids) {
     if (value(id) >= model.vocab_size) {
       throw ApiError(400, "the text has token " + std::to_string(value(id)) + "; the model has " +
@@ -83,7 +83,7 @@ std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
 std::string message_content(const Json& message, const std::string& name) {
   const ApiFields fields(message, name + ".");
   const Json* content = fields.find("content");
-  if (content == nullptr) return {};  // of an assistant that called a tool
+  if (content == nullptr) return {};  // an assistant's message with a tool call
   if (content->is_string()) return content->get<std::string>();
   constexpr const char* kAllowed =
       "allowed: a text, or a list of {\"type\": \"text\", \"text\": ...}";
@@ -116,7 +116,7 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
     if (!message.is_object()) throw ApiError(400, name + ": is no object", name);
     const std::optional<std::string> role = ApiFields(message, name + ".").text("role");
     if (!role) throw ApiError(400, name + ".role: is missing", name + ".role");
-    // OpenAI's newer name for what templates call system.
+    // "developer" is OpenAI's newer name for the templates' role "system".
     chat.push_back({*role == "developer" ? "system" : *role, message_content(message, name)});
   }
   ChatOptions options;
@@ -141,13 +141,13 @@ void check_model(const ApiFields& fields, const ServedModel& model) {
   throw ApiError(404, "no model '" + *asked + "' here; allowed: " + model.name, "model");
 }
 
-// What would change the answer and is not done must not be passed over in silence.
+// Rejects fields that would change the answer but are not supported. Ignoring them would be wrong.
 void refuse_unsupported(const ApiFields& fields, const ServedModel& model) {
   if (model.computes) {
     fields.allow_only("presence_penalty", 0);
     fields.allow_only("frequency_penalty", 0);
     fields.allow_only("repetition_penalty", 1);
-  } else {  // a simulated model has no logits that they would change
+  } else {  // a simulated model has no logits that they could change
     fields.number("presence_penalty", -2, 2);
     fields.number("frequency_penalty", -2, 2);
     fields.number("repetition_penalty", 0, 100);
@@ -195,7 +195,7 @@ SamplingParams sampling_of(ApiKind kind, const ApiFields& fields, const ServedMo
   sampling.top_p = fields.number("top_p", 0, 1).value_or(1);
   if (sampling.top_p == 0) fields.fail("top_p", "0 is out of range; allowed: above 0, to 1");
   sampling.min_p = fields.number("min_p", 0, 1).value_or(0);
-  // -1 is vLLM's way to say all.
+  // In vLLM -1 means all tokens.
   sampling.top_k = static_cast<std::int32_t>(
       std::max<std::int64_t>(0, fields.integer("top_k", -1, INT32_MAX).value_or(0)));
   const std::optional<std::int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX);
@@ -207,7 +207,7 @@ SamplingParams sampling_of(ApiKind kind, const ApiFields& fields, const ServedMo
   return sampling;
 }
 
-// How many tokens are asked for; 0: as many as there is room for.
+// The requested number of tokens; 0: as many as fit.
 std::int32_t asked_tokens(ApiKind kind, const ApiFields& fields) {
   std::optional<std::int64_t> asked = fields.integer("max_tokens", 1, INT32_MAX);
   if (kind == ApiKind::Chat) {
@@ -247,7 +247,7 @@ void read_stream_options(const ApiFields& fields, ApiRequest& request) {
   request.wants_continuous_usage = options->truth("continuous_usage_stats", false);
 }
 
-// How long simulated answers are; at least `min_tokens`.
+// Chooses the lengths of simulated answers; at least `min_tokens`.
 void choose_spoken_tokens(const ApiFields& fields, const ServedModel& model, ApiRequest& request) {
   const std::int64_t least = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
   if (least > request.max_tokens) {
@@ -269,7 +269,7 @@ void choose_spoken_tokens(const ApiFields& fields, const ServedModel& model, Api
 }  // namespace
 
 std::string error_json(int status, std::string_view message, std::string_view param) {
-  // Messages quote what clients sent; with what is not UTF-8 the body would be no JSON.
+  // Messages quote clients' texts. Invalid UTF-8 would make the body invalid JSON.
   std::string text;
   append_replaced(message, text);
   JsonText json;

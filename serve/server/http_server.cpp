@@ -29,9 +29,9 @@ using boost::system::error_code;
 using Steady = std::chrono::steady_clock;
 
 constexpr Steady::time_point kNoDeadline = Steady::time_point::max();
-constexpr std::chrono::milliseconds kTick(100);  // how exact deadlines are
-// A client with too much unread is cut when it has read nothing for so long, and at so many times
-// the limit whatever it does.
+constexpr std::chrono::milliseconds kTick(100);  // resolution of deadlines
+// Limits for a client with too much unread data. It is cut off after this time without reading, or
+// at this many times the limit.
 constexpr std::chrono::seconds kPatience(1);
 constexpr std::size_t kHardFactor = 16;
 
@@ -40,7 +40,7 @@ std::string_view reason_phrase(int status) {
   return {text.data(), text.size()};
 }
 
-// Pages from anywhere may talk to the server, as to vLLM's.
+// Allows web pages of any origin to use the server, as vLLM does.
 constexpr std::string_view kCommonHeaders =
     "Server: metronome\r\nAccess-Control-Allow-Origin: *\r\nContent-Type: ";
 
@@ -67,7 +67,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
     signals_.add(SIGTERM);
     struct sigaction hangup {};
     sigaction(SIGHUP, nullptr, &hangup);
-    if (hangup.sa_handler != SIG_IGN) signals_.add(SIGHUP);  // it is ignored under nohup
+    if (hangup.sa_handler != SIG_IGN) signals_.add(SIGHUP);  // nohup ignores it
   }
   std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
   void run(Service& service, std::function<void(int)> on_signal, std::function<void()> on_tick);
@@ -96,8 +96,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   std::atomic<bool> is_stopped_ = false;  // read by background tasks
 };
 
-// One connection. It lives as long as an operation on its socket is pending or somebody makes its
-// response; close() ends the former.
+// One connection. The object lives while an operation on its socket is pending or the service makes
+// its response. close() ends the pending operations.
 class HttpServer::Impl::Session final : public Client,
                                         public std::enable_shared_from_this<Session> {
  public:
@@ -119,7 +119,7 @@ class HttpServer::Impl::Session final : public Client,
     read_request();
   }
 
-  // Client
+  // Overrides of Client.
   void reply(Reply reply) override;
   void begin_stream() override;
   void write(std::string_view bytes) override;
@@ -137,7 +137,7 @@ class HttpServer::Impl::Session final : public Client,
     }
     close();
   }
-  // Ends a connection that is between two requests.
+  // Closes the connection if it is between two requests.
   void close_if_idle() {
     keeps_alive_ = false;
     if (state_ == State::Idle) close();
@@ -175,18 +175,18 @@ class HttpServer::Impl::Session final : public Client,
   bool keeps_alive_ = true;
   bool is_http10_ = false;
   Steady::time_point last_progress_ = Steady::now();  // of writing
-  bool is_head_ = false;                              // the method: its response has no body
+  bool is_head_ = false;                              // method HEAD: the response has no body
   bool is_watching_ = false;
   bool is_whole_ = false;  // the response's last byte is in unsent_ or in_flight_
   bool is_writing_ = false;
-  std::string unsent_;     // made meanwhile
+  std::string unsent_;     // added during a write
   std::string in_flight_;  // being written
   std::size_t num_written_ = 0;
 };
 
 // ---- reading ----
 
-// Nothing of a request is there yet: the connection may be idle for longer than a header may take.
+// No byte of a request is there yet, so the longer idle timeout applies instead of the header's.
 void HttpServer::Impl::Session::read_request() {
   state_ = State::Idle;
   is_head_ = false;
@@ -195,7 +195,7 @@ void HttpServer::Impl::Session::read_request() {
   parser_->header_limit(static_cast<std::uint32_t>(server_->limits_.max_header_bytes));
   parser_->body_limit(server_->limits_.max_body_bytes);
   skip_line_breaks();
-  if (buffer_.size() > 0) return read_header();  // a client that does not wait for responses
+  if (buffer_.size() > 0) return read_header();  // the client pipelines requests
   wait_for_request();
 }
 
@@ -207,7 +207,7 @@ void HttpServer::Impl::Session::wait_for_request() {
   });
 }
 
-// Line breaks before a request are skipped (RFC 9112, 2.2): some clients send one behind a body.
+// Skips line breaks before a request (RFC 9112, 2.2): some clients send one after a body.
 void HttpServer::Impl::Session::read_first_bytes() {
   constexpr std::size_t kBytes = 4096;
   const auto room = buffer_.prepare(kBytes);
@@ -296,16 +296,16 @@ void HttpServer::Impl::Session::on_read_error(error_code error) {
   give_up(400, "the request is not HTTP/1.1");
 }
 
-// What is wrong is beyond repair: nobody knows where the next request would begin.
+// The error is fatal for the connection, as the beginning of the next request is unknown.
 void HttpServer::Impl::Session::give_up(int status, const char* message) {
   keeps_alive_ = false;
   state_ = State::Answering;
   reply({.status = status, .body = error_json(status, message)});
 }
 
-// ---- the client leaves ----
+// ---- the client disconnects ----
 
-// While a response is made nothing is read; this waits for the end of the connection.
+// While a response is made nothing is read. This waits for the end of the connection.
 void HttpServer::Impl::Session::watch() {
   if (is_watching_ || buffer_.size() > 0) return;
   is_watching_ = true;
@@ -319,12 +319,12 @@ void HttpServer::Impl::Session::on_readable() {
   if (state_ != State::Answering && state_ != State::Streaming) return;
   char byte = 0;
   const ssize_t count = recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (count > 0) return;  // the next request already: it waits until this one is done
+  if (count > 0) return;  // the next request came early: it waits for this one
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return watch();
   close();
 }
 
-// While bytes of the next request lie there, waiting for more would end at once, over and over.
+// While bytes of the next request are pending, waiting for more would return at once, repeatedly.
 bool HttpServer::Impl::Session::has_left() {
   pollfd connection{socket_.native_handle(), POLLRDHUP, 0};
   return poll(&connection, 1, 0) == 1;
@@ -353,7 +353,7 @@ void HttpServer::Impl::Session::reply(Reply reply) {
 void HttpServer::Impl::Session::begin_stream() {
   if (state_ == State::Closed) return;
   state_ = State::Streaming;
-  if (is_http10_) keeps_alive_ = false;  // its end is the connection's
+  if (is_http10_) keeps_alive_ = false;  // the end of the connection ends the body
   unsent_ += is_http10_ ? "HTTP/1.0 200 OK\r\n" : "HTTP/1.1 200 OK\r\n";
   unsent_ += kCommonHeaders;
   unsent_ += "text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n";
@@ -384,7 +384,8 @@ void HttpServer::Impl::Session::end_stream() {
 void HttpServer::Impl::Session::flush() {
   if (state_ == State::Closed) return;
   write_some();
-  // A server that is faster than any client, as a simulated one can be, does not make it slow.
+  // A server may be faster than any client, for example a simulated one. That does not make the
+  // client slow.
   const std::size_t limit = server_->limits_.max_unread_bytes;
   if (unsent_.size() <= limit) return;
   const bool is_stuck = Steady::now() - last_progress_ > kPatience;
@@ -402,7 +403,7 @@ void HttpServer::Impl::Session::write_some() {
   on_written({}, 0);
 }
 
-// Most writes fit into the socket's buffer at once: they cost one system call and no wait.
+// Most writes fit into the socket's buffer: they take one system call and no wait.
 void HttpServer::Impl::Session::on_written(error_code error, std::size_t num_bytes) {
   if (state_ == State::Closed) return;
   num_written_ += num_bytes;
@@ -432,8 +433,8 @@ void HttpServer::Impl::Session::on_written(error_code error, std::size_t num_byt
 void HttpServer::Impl::Session::on_response_written() {
   is_whole_ = false;
   if (!keeps_alive_) {
-    // Reads what is left before closing, or the kernel would reset the connection and with it take
-    // the response from a client that is still sending.
+    // Reads the remaining bytes before closing. Otherwise the kernel resets the connection, and a
+    // client that is still sending loses the response.
     error_code ignored;
     socket_.shutdown(tcp::socket::shutdown_send, ignored);
     std::array<char, 65536> rest;
@@ -442,10 +443,10 @@ void HttpServer::Impl::Session::on_response_written() {
     }
     return close();
   }
-  // Not from here: a client that sends many requests at once would make this a deep recursion.
+  // Posted, as many requests of one client would otherwise recurse deeply.
   asio::post(server_->io_, [self = shared_from_this()] {
     if (self->state_ == State::Closed) return;
-    if (!self->keeps_alive_) return self->close();  // the server stops
+    if (!self->keeps_alive_) return self->close();  // the server is stopping
     if (self->is_watching_) {
       error_code ignored;
       self->socket_.cancel(ignored);
@@ -474,7 +475,7 @@ void HttpServer::Impl::listen(const std::string& host, std::uint16_t port) try {
 void HttpServer::Impl::accept() {
   acceptor_.async_accept([self = shared_from_this()](error_code error, tcp::socket socket) {
     if (!self->acceptor_.is_open()) return;
-    if (error) {  // no descriptor left, or the client went away in between
+    if (error) {  // no descriptor left, or the client has disconnected
       self->retry_.expires_after(kTick);
       self->retry_.async_wait([self](error_code wait_error) {
         if (!wait_error && self->acceptor_.is_open()) self->accept();

@@ -1,5 +1,5 @@
-// HTTP/1.1 connections around a service: reading requests, writing responses, and every limit on
-// what a client may do to the others.
+// HTTP/1.1 connections for a service: reads requests, writes responses, and limits the effect of a
+// client on the others.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>  // Boost 1.74 needs it included before Asio
+#include <utility>  // Boost 1.74 needs it before Asio
 
 namespace metronome {
 
@@ -17,16 +17,16 @@ struct HttpLimits {
   std::size_t max_header_bytes = 16 * 1024;
   std::size_t max_body_bytes = 8 * 1024 * 1024;
   std::int64_t max_connections = 4096;
-  // What a client may leave unread, beside what its socket holds, before it is cut off: when it has
-  // read nothing for a second, or at sixteen times as much.
+  // Limit of unread bytes per client, in addition to its socket's buffer. Above it, a client is cut
+  // off if it reads nothing for a second, or at sixteen times the limit.
   std::size_t max_unread_bytes = 1024 * 1024;
-  std::chrono::milliseconds header_timeout{10'000};  // from its first byte to its end
+  std::chrono::milliseconds header_timeout{10'000};  // from the first byte of the header to its end
   std::chrono::milliseconds body_timeout{60'000};
-  std::chrono::milliseconds idle_timeout{75'000};   // between requests of one connection
-  std::chrono::milliseconds write_timeout{30'000};  // a write without any progress
+  std::chrono::milliseconds idle_timeout{75'000};   // between requests of a connection
+  std::chrono::milliseconds write_timeout{30'000};  // without progress in a write
 };
 
-// Runs on the thread that calls run(). post() alone may be called from any thread.
+// Runs on the thread that calls run(). Only post() may be called from any thread.
 class HttpServer {
  public:
   explicit HttpServer(const HttpLimits& limits);
@@ -34,26 +34,25 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // Binds and listens; port 0 takes any. Throws UsageError naming the address.
+  // Binds and listens; port 0 selects a free port. Throws UsageError with the address.
   void listen(const std::string& host, std::uint16_t port);
   std::uint16_t port() const;
 
-  // From now on SIGINT, SIGTERM and SIGHUP do not end the process but wait for run().
+  // After this call SIGINT, SIGTERM and SIGHUP do not end the process but wait for run().
   void keep_signals();
 
-  // Serves until stop(). `service` outlives the call. `on_signal` is called for each signal kept,
-  // `on_tick` several times a second.
+  // Serves until stop(). `service` outlives the call. `on_signal` is called for each kept signal,
+  // `on_tick` several times per second.
   void run(Service& service, std::function<void(int)> on_signal, std::function<void()> on_tick);
 
-  // Runs `task` on the server's thread, or on one for work that takes longer.
+  // post() runs `task` on the server's thread, post_background() on a thread for longer work.
   void post(std::function<void()> task);
   void post_background(std::function<void()> task);
 
-  // Takes no more connections and ends those that have nothing to say. Others end with their
-  // response.
+  // Accepts no more connections and closes the idle ones. The others close after their response.
   void stop_accepting();
   bool has_connections() const;
-  // Closes what is left and makes run() return.
+  // Closes the remaining connections and makes run() return.
   void stop();
 
  private:

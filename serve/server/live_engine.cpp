@@ -38,16 +38,17 @@ void LiveEngine::serve(std::span<EventSink* const> sinks) {
   publish();
 }
 
-// ---- other threads ----
+// ---- called from other threads ----
 
 bool LiveEngine::submit(std::vector<LiveRequest> requests) {
   const std::lock_guard lock(mutex_);
   if (is_closed_) return false;
   const auto count = static_cast<std::int64_t>(requests.size());
-  // One alone is taken by an empty queue of any length.
+  // An empty queue accepts one submission of any size.
   if (num_waiting_ > 0 && num_waiting_ + count > max_waiting_) return false;
   num_waiting_ += count;
-  // The time is read under the lock: whoever takes the inbox at time t sees all that came by then.
+  // The time is read under the lock. So the engine, which takes the inbox at time t, gets all
+  // requests submitted until then.
   const TimeNs now = clock_.start() ? 0 : clock_.stamp();
   for (LiveRequest& request : requests) inbox_.push_back({now, std::move(request)});
   has_input_.notify_one();
@@ -89,7 +90,7 @@ LiveStats LiveEngine::take_stats() {
   return taken;
 }
 
-// ---- the engine's thread ----
+// ---- called from the engine's thread ----
 
 void LiveEngine::publish() {
   bool was_empty = false;
@@ -114,7 +115,7 @@ void LiveEngine::exchange(Engine& engine, TimeNs now) {
       arrived_.push_back(std::move(inbox_.front()));
       inbox_.pop_front();
     }
-    // Some may be of requests that are still to come.
+    // Some aborted requests may not have arrived yet.
     for (const Ticket ticket : aborted_) {
       const auto is_it = [ticket](const Arrival& a) { return a.request.ticket == ticket; };
       num_waiting_ -= static_cast<std::int64_t>(std::erase_if(inbox_, is_it));
@@ -131,7 +132,7 @@ void LiveEngine::exchange(Engine& engine, TimeNs now) {
   left_.clear();
   if (wants_reset) engine.reset_prefix_cache();
   forget_groups(engine);
-  // A step's counts are those of its plan; here is what it left.
+  // A step's statistics are from the time of its plan; these are from after it.
   fresh_stats_.kv_use = static_cast<double>(engine.kv_cache().num_used_blocks()) /
                         static_cast<double>(engine.kv_cache().num_blocks());
   if (open_.empty()) fresh_stats_.num_running = fresh_stats_.num_waiting = 0;
@@ -151,7 +152,7 @@ void LiveEngine::submit_to(Engine& engine, Arrival arrival) {
   if (!submission.accepted()) fresh_.back().message = submission.message;  // its Ended
 }
 
-// What the engine has forgotten of requests is forgotten here.
+// Forgets the requests that the engine has forgotten.
 void LiveEngine::forget_groups(const Engine& engine) {
   const std::size_t num_full = live_.size() / RequestTable::kGroupSize;
   for (std::size_t group = first_group_; group < num_full; ++group) {
@@ -208,7 +209,7 @@ void LiveEngine::on_event(const Event& event, const Request& request) {
       fresh_.push_back({.ticket = ticket, .kind = LiveEventKind::Accepted, .time = event.time});
       break;
     case EventKind::Admitted: note_admission(event, request); break;
-    case EventKind::FirstToken: break;  // it is a token as the others
+    case EventKind::FirstToken: break;  // handled like other tokens
     case EventKind::Preempted: ++fresh_stats_.num_preemptions; break;
     case EventKind::Ended:
       if (!std::exchange(live.was_admitted, true)) ++num_no_longer_waiting_;

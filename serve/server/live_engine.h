@@ -1,5 +1,5 @@
-// An engine on a thread of its own, fed and read by another: nobody waits for anybody but for a
-// short lock.
+// Runs an engine on its own thread; other threads submit requests and take events. Threads only
+// wait for short locks.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 
 namespace metronome {
 
-// Whoever hands a request in calls it by a number of his own.
+// The caller's id for a request.
 enum class Ticket : std::uint64_t {};
 
 struct LiveRequest {
@@ -32,13 +32,13 @@ struct LiveRequest {
   SamplingParams sampling;
   std::int32_t max_output_tokens = 1;
   std::int32_t priority = 0;
-  // After how many tokens a simulated answer ends by itself; 0: it never does.
+  // The number of tokens after which a simulated answer ends by itself; 0: never.
   std::int32_t spoken_tokens = 0;
 };
 
 enum class LiveEventKind : std::uint8_t {
   Accepted,
-  Admitted,  // for the first time
+  Admitted,  // the first admission
   Token,
   Ended,
 };
@@ -49,52 +49,51 @@ struct LiveEvent {
   EndReason reason = EndReason::None;       // Ended
   TimeNs time = 0;                          // by the engine's clock
   TokenId token{};                          // Token
-  std::int32_t num_prefix_hit_tokens = 0;   // Token: of the request's prompt
+  std::int32_t num_prefix_hit_tokens = 0;   // Token: in the request's prompt
   std::vector<TokenLogprob> logprobs = {};  // Token, as SampledToken::logprobs
-  std::string message = {};                 // Ended: why, where it did not complete
+  std::string message = {};                 // Ended: why the request did not complete
 };
 
-// What the engine has done since the last look, and where it stands.
+// The engine's activity since the last call, and its current state.
 struct LiveStats {
   std::int32_t num_running = 0;
   std::int32_t num_waiting = 0;
-  double kv_use = 0;  // share of the blocks
+  double kv_use = 0;  // used share of the blocks
   std::int64_t num_preemptions = 0;
-  std::int64_t num_prefix_queries = 0;    // prompt tokens looked up, of requests admitted
-  std::int64_t num_prefix_hits = 0;       // of those, the ones that were cached
-  std::vector<std::int32_t> step_tokens;  // of each step
+  std::int64_t num_prefix_queries = 0;    // prompt tokens looked up for admitted requests
+  std::int64_t num_prefix_hits = 0;       // of those, cached tokens
+  std::vector<std::int32_t> step_tokens;  // per step
 };
 
 class LiveEngine final : public RequestFeed, private EventSink {
  public:
-  // `run` and `clock` outlive the engine. `text` is what simulated answers say. At most
-  // `max_waiting` requests wait to be admitted. `on_events` is called from the engine's thread when
-  // there are events to take and there were none.
+  // `run` and `clock` outlive the engine. `text` is the content of simulated answers. At most
+  // `max_waiting` requests wait for admission. The engine's thread calls `on_events` when events
+  // become available.
   LiveEngine(PreparedRun& run, ServeClock& clock, const PlausibleText& text,
              std::int64_t max_waiting, std::function<void()> on_events);
 
   // ---- for the engine's thread ----
 
-  // The request of an event or step, for sinks.
+  // The request of an event or step; for sinks.
   const LiveRequest& request(RequestId id) const { return live_[index(id)].request; }
 
-  // Serves until close() was called and all requests have ended. `sinks` get every event. What
-  // goes wrong in the engine is thrown.
+  // Serves until close() was called and all requests have ended. `sinks` receive every event.
+  // Throws the engine's exceptions.
   void serve(std::span<EventSink* const> sinks);
 
   // ---- for any other thread ----
 
-  // Hands in requests that arrive together. False, and nothing happens, when they would make the
+  // Submits requests that arrive together. Returns false, without effect, if they would make the
   // queue too long or the engine is closed.
   bool submit(std::vector<LiveRequest> requests);
-  // Nobody waits for this request any more: it ends before the next step is planned. Events of it
-  // may still come.
+  // Aborts a request: it ends before the next step is planned. Some of its events may still come.
   void abort(Ticket ticket);
-  // Before the next step. Blocks of running requests stay.
+  // Takes effect before the next step. Blocks of running requests stay.
   void reset_prefix_cache();
-  // No more requests will come.
+  // Accepts no more requests.
   void close();
-  // Appends events in order. Those of one step come together.
+  // Appends events in order. Events of one step come together.
   void take_events(std::vector<LiveEvent>& events);
   LiveStats take_stats();
 
@@ -103,20 +102,20 @@ class LiveEngine final : public RequestFeed, private EventSink {
     TimeNs time = 0;
     LiveRequest request;
   };
-  // A request that the engine has.
+  // A request submitted to the engine.
   struct Live {
     LiveRequest request;
     bool was_admitted = false;
     bool has_ended = false;
   };
 
-  // RequestFeed
+  // Overrides of RequestFeed.
   void exchange(Engine& engine, TimeNs now) override;
   std::optional<TimeNs> wait(TimeNs wake) override;
   Spoken say(RequestId request, std::int32_t i) const override;
   SamplingParams sampling(RequestId request) const override;
   std::span<const TokenId> prompt_ids(RequestId request) const override;
-  // EventSink
+  // Overrides of EventSink.
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                const RequestTable& requests) override;
@@ -139,20 +138,20 @@ class LiveEngine final : public RequestFeed, private EventSink {
   std::vector<Ticket> aborted_;
   bool wants_reset_ = false;
   bool is_closed_ = false;
-  std::int64_t num_waiting_ = 0;  // handed in and never admitted
+  std::int64_t num_waiting_ = 0;  // submitted and never admitted
   std::vector<LiveEvent> outbox_;
   LiveStats stats_;
 
-  // Of the engine's thread:
+  // Used only by the engine's thread:
   ChunkedVector<Live, RequestTable::kGroupSize> live_;  // by request id
-  std::unordered_map<std::uint64_t, RequestId> open_;   // by ticket: those that have not ended
-  std::size_t first_group_ = 0;                         // of requests that are not forgotten
+  std::unordered_map<std::uint64_t, RequestId> open_;   // unfinished requests, by ticket
+  std::size_t first_group_ = 0;                         // the first group that is not forgotten
   std::vector<Arrival> arrived_;                        // scratch of exchange()
   std::vector<Ticket> left_;                            // the same
   std::vector<LiveEvent> fresh_;                        // since the last publish()
   LiveStats fresh_stats_;
   std::int64_t num_no_longer_waiting_ = 0;
-  std::string step_error_;  // of the step whose requests end now
+  std::string step_error_;  // error of the step whose requests end now
 };
 
 }  // namespace metronome

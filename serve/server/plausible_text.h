@@ -1,4 +1,4 @@
-// What a simulated model says: sentences, as the tokens of its tokenizer.
+// The text of simulated answers: sentences as tokens of the model's tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class PlausibleText {
  public:
   explicit PlausibleText(const Tokenizer& tokenizer);
 
-  // Token `i`, from 0, of an endless text that begins with a sentence chosen by `seed`.
+  // Token `i` (from 0) of an endless text; `seed` chooses its first sentence.
   TokenId token(std::uint64_t seed, std::int64_t i) const {
     const std::size_t begin = begins_[seed % begins_.size()];
     return tokens_[(begin + static_cast<std::size_t>(i)) % tokens_.size()];
@@ -22,7 +22,7 @@ class PlausibleText {
 
  private:
   std::vector<TokenId> tokens_;
-  std::vector<std::size_t> begins_;  // of sentences, into tokens_
+  std::vector<std::size_t> begins_;  // first token of each sentence in tokens_
 };
 
 }  // namespace metronome

@@ -28,7 +28,7 @@ std::chrono::steady_clock::time_point ServeClock::when(TimeNs t) const {
 }
 
 void ServeClock::wait_until(TimeNs t) {
-  constexpr std::chrono::milliseconds kSlice(50);  // stop() takes no longer
+  constexpr std::chrono::milliseconds kSlice(50);  // the longest delay of stop()
   if (is_simulated_ && t <= now_) return;
   const Steady::time_point end = when(t);
   Steady::time_point at = Steady::now();

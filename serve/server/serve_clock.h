@@ -1,4 +1,4 @@
-// Time for an engine that serves: real, or simulated at the pace of real time.
+// The clock of a serving engine: real time, or simulated time at the pace of real time.
 #pragma once
 
 #include <atomic>
@@ -9,37 +9,37 @@
 
 namespace metronome {
 
-// Both kinds stand at 0 until start(), so that a recorded run begins with its first request.
+// Both kinds stay at 0 until start(), so that a recorded run begins with its first request.
 //
-// For an engine that computes, now() is the time since then. For the simulator, now() is simulated
-// time: a wait ends when as much real time has passed, but the clock then shows the very time that
-// was waited for, not how late the thread woke up. So nothing that the simulator decides depends on
-// the timers of this machine, only on when requests came; where simulating takes longer than what
-// is simulated, the clock falls behind and catches up without waiting.
+// For an engine that computes, now() is the real time since start(). For the simulator, now() is
+// simulated time. A wait ends when as much real time has passed, but the clock then shows exactly
+// the requested time, not the late wake-up. So the simulator's decisions depend only on arrival
+// times, not on this machine's timers. If simulating takes longer than the simulated time, the
+// clock falls behind and catches up without waiting.
 class ServeClock final : public Clock {
  public:
-  // The time of an engine that computes.
+  // Real time, for an engine that computes.
   ServeClock() = default;
   // Simulated time, `speed` times as fast as real time.
   explicit ServeClock(double speed) : speed_(speed), is_simulated_(true) {}
 
   TimeNs now() const override { return is_simulated_ ? now_ : stamp(); }
-  // A long wait ends early, by throwing Stopped, once stop() was called.
+  // A long wait throws Stopped after stop() was called.
   void wait_until(TimeNs t) override;
 
   struct Stopped {};
 
-  // The rest may be called from any thread.
+  // The following functions are thread-safe.
 
-  bool start();  // once: false for later calls, which do nothing
-  // The time that something happens at now. 0 before start().
+  bool start();  // once; later calls do nothing and return false
+  // The time of an event that happens now; 0 before start().
   TimeNs stamp() const;
-  // The moment at which stamp() will be `t`; now before start().
+  // The real time at which stamp() will be `t`; now before start().
   std::chrono::steady_clock::time_point when(TimeNs t) const;
   void stop() { is_stopped_ = true; }
 
-  // By how much a simulated wait came too late at most since the last call: the simulator cannot
-  // keep pace with what it simulates. Simulated time.
+  // The maximum delay of a simulated wait since the last call, in simulated time. If it is large,
+  // the simulator cannot keep pace.
   TimeNs take_max_lag() { return max_lag_.exchange(0); }
 
  private:
@@ -47,7 +47,7 @@ class ServeClock final : public Clock {
 
   double speed_ = 1;
   bool is_simulated_ = false;
-  TimeNs now_ = 0;  // simulated; of the engine's thread alone
+  TimeNs now_ = 0;  // simulated; used only by the engine's thread
   std::atomic<bool> is_started_ = false;
   std::once_flag once_;
   Steady::time_point start_;

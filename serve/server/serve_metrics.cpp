@@ -6,7 +6,7 @@
 namespace metronome {
 namespace {
 
-// vllm/v1/metrics/buckets.py
+// Buckets of vllm/v1/metrics/buckets.py.
 constexpr double kTtftBounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                                   1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
 constexpr double kItlBounds[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
@@ -16,7 +16,7 @@ constexpr double kPhaseBounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,
 constexpr double kStepTokenBounds[] = {1,   8,    16,   32,   64,   128,  256,
                                        512, 1024, 2048, 4096, 8192, 16384};
 constexpr double kChoicesBounds[] = {1, 2, 5, 10, 20};
-// 1, 2, 5, 10, ... as vLLM has them up to the length of the model.
+// vLLM's series 1, 2, 5, 10, ... up to the model length.
 constexpr double kLengthBounds[] = {1,    2,    5,    10,    20,    50,    100,    200,    500,
                                     1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000};
 
@@ -25,7 +25,7 @@ void append_number(double value, std::string& out) {
   out.append(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
-// As Python's client writes it: "0.5", "100000.0", never "1e+05".
+// Formatted as by the Python client: "0.5", "100000.0", never "1e+05".
 void append_bound(double value, std::string& out) {
   char text[40];
   const std::size_t begin = out.size();
@@ -51,7 +51,7 @@ void append_metric(std::string_view name, std::string_view help, std::string_vie
   append_sample(name, labels, value, out);
 }
 
-// As label values are written: backslash, quote and line break escaped.
+// Escapes backslash, quote and line break for a label value.
 std::string label_text(std::string_view text) {
   std::string escaped;
   for (const char c : text) {

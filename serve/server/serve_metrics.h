@@ -1,5 +1,5 @@
-// What Prometheus scrapes, under vLLM's names, labels and buckets, so that dashboards made for vLLM
-// show this server.
+// Metrics for Prometheus with vLLM's names, labels and buckets, so that dashboards made for vLLM
+// also show this server.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class Histogram {
 
  private:
   std::vector<double> bounds_;
-  std::vector<std::int64_t> counts_;  // of each bucket alone; the last has no bound
+  std::vector<std::int64_t> counts_;  // per bucket, not cumulative; the last has no bound
   double sum_ = 0;
   std::int64_t count_ = 0;
 };
@@ -34,10 +34,10 @@ class Histogram {
 struct ServeMetrics {
   ServeMetrics();
 
-  // Folds in what the engine did since the last time.
+  // Adds the engine's activity since the last call.
   void take(const LiveStats& stats);
   void count_end(EndReason reason) { ++ended[static_cast<std::size_t>(reason)]; }
-  // The whole page. Lines of one metric stand together.
+  // The whole page. Lines of one metric are consecutive.
   std::string text(std::string_view model, std::int64_t num_blocks, std::int32_t block_size) const;
 
   std::int32_t num_running = 0;
@@ -47,21 +47,21 @@ struct ServeMetrics {
   std::int64_t num_prefix_queries = 0, num_prefix_hits = 0;
   std::int64_t num_prompt_tokens = 0, num_generation_tokens = 0;
   std::array<std::int64_t, kNumEndReasons> ended{};
-  // In real time, where clients' bytes are made.
+  // In real time, measured when clients' bytes are made.
   Histogram ttft, itl, e2e;
-  // By the engine's clock.
+  // In the engine's time.
   Histogram queue, prefill, decode, inference;
-  Histogram time_per_token;  // of a request: after the first
+  Histogram time_per_token;  // per request: TPOT
   Histogram prompt_tokens, generation_tokens, max_tokens, step_tokens;
-  // Of a client's request, which may be several for the engine.
+  // Per client request, which may be several requests for the engine.
   Histogram longest_generation, num_choices;
 
-  // Metronome's own.
+  // Metrics without a vLLM counterpart.
   std::int64_t num_connections = 0;
-  std::int64_t num_refused = 0;       // 503
-  std::int64_t num_clients_cut = 0;   // read too slowly
-  std::int64_t num_clients_left = 0;  // with a request of theirs running
-  double max_lag_s = 0;               // of simulated time behind real time, since the last scrape
+  std::int64_t num_refused = 0;       // answered with 503
+  std::int64_t num_clients_cut = 0;   // cut off because they read too slowly
+  std::int64_t num_clients_left = 0;  // disconnected while their request was running
+  double max_lag_s = 0;               // most that simulated time lagged since the last scrape
 };
 
 }  // namespace metronome

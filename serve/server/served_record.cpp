@@ -36,7 +36,7 @@ void ServedRecord::write_trace(const RunRecord& record) {
   JsonText line;
   for (std::size_t i = 0; i < served_.size(); ++i) {
     const std::int32_t num_tokens = record.requests[i].num_output_tokens;
-    if (num_tokens == 0) continue;  // refused, or its client left: it cannot be asked for again
+    if (num_tokens == 0) continue;  // refused, or its client disconnected: cannot be replayed
     line.clear();
     line.begin_object();
     line.field("input_toks", static_cast<std::int64_t>(served_[i].prompt.size()));

@@ -1,4 +1,4 @@
-// What a server served, as the results of a run.
+// Records a server's requests as the results of a run.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,21 @@
 
 namespace metronome {
 
-// The requests that were served, with their prompts, are written too: as kServedTraceFile, a trace
-// of format sharegpt. A simulated server decides as `metronome run` does with that trace as its
-// workload, step by step, unless clients left, or sent back answers that they had got (whose blocks
-// a run of a trace cannot know).
+// The served requests with their prompts are also written, as kServedTraceFile, a trace of format
+// sharegpt. With that trace as its workload, `metronome run` decides as a simulated server did,
+// step by step. Exceptions: clients disconnected, or sent back answers that they had received. A
+// run of a trace cannot know the blocks of those answers.
 class ServedRecord final : private EventSink {
  public:
-  // Makes the folder at once, so that what is wrong with it is said before anybody is served.
-  // Throws ConfigError, UsageError.
-  // `date` is that of the start.
+  // Creates the folder at once, so that its errors are reported before serving. Throws ConfigError,
+  // UsageError. `date` is that of the start.
   ServedRecord(const std::string& folder, const Backend& backend, const PreparedVariant& variant,
                std::string date);
 
   // For LiveEngine::serve(). `engine` outlives the calls.
   std::vector<EventSink*> sinks(const LiveEngine& engine);
 
-  // Once the engine has ended.
+  // Writes the results, after the engine has ended.
   void write();
 
  private:

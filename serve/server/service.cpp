@@ -37,7 +37,7 @@ constexpr Endpoint kEndpoints[] = {{"POST", "/v1/completions"},
 
 constexpr std::string_view kModelPath = "/v1/models/";
 
-// The method under which a path is there; empty: it is nowhere.
+// The method of an existing path; empty if the path does not exist.
 std::string_view method_of(std::string_view path) {
   for (const Endpoint& endpoint : kEndpoints) {
     if (endpoint.path == path) return endpoint.method;
@@ -52,7 +52,7 @@ std::optional<ApiKind> generation_kind(std::string_view path) {
   return std::nullopt;
 }
 
-// What browsers ask before they send JSON to another host.
+// The answer to a browser's preflight request, sent before JSON for another host.
 Reply preflight_reply() {
   return {.status = 204,
           .body = "",
@@ -64,7 +64,7 @@ Reply preflight_reply() {
 }
 
 constexpr const char* kShuttingDown = "the server is shutting down";
-// Bodies that wait to be read in the background, or are.
+// Bytes of bodies that are waiting for, or being read in, the background.
 constexpr std::size_t kMaxBackgroundBytes = std::size_t{32} << 20;
 
 }  // namespace
@@ -86,7 +86,7 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
                      std::shared_ptr<Client> client) {
   const std::string_view path = target.substr(0, target.find('?'));
   const std::string_view allowed = method_of(path);
-  // Who asks with HEAD gets the head of the response to GET: the connection leaves the body out.
+  // HEAD gets the header of the response to GET; the connection omits the body.
   const bool is_allowed =
       method == allowed || method == "OPTIONS" || (method == "HEAD" && allowed == "GET");
   if (allowed.empty() || !is_allowed) {
@@ -101,7 +101,7 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
   if (const std::optional<ApiKind> kind = generation_kind(path)) {
     return generate(*kind, std::move(body), std::move(client));
   }
-  // Long texts to be split into tokens: others must not wait for that.
+  // Tokenizing a long text takes time, so it may run in the background.
   if (path == "/tokenize" || path == "/detokenize") {
     return read(std::move(body), std::move(client),
                 [this, path = std::string(path)](const std::string& text) {
@@ -111,12 +111,12 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
   client->reply(answer_now(path, body));
 }
 
-// The body is read by `parse`, here or, where it is long, in the background.
+// `parse` reads the body, in the background if the body is long.
 void Service::read(std::string body, std::shared_ptr<Client> client, Parse parse) {
   const auto parse_safely = [parse = std::move(parse)](const std::string& text) {
     try {
       return parse(text);
-    } catch (const std::exception& error) {  // memory, for one
+    } catch (const std::exception& error) {  // for example out of memory
       return Parsed{.reply = error_reply(500, error.what())};
     }
   };
@@ -143,7 +143,7 @@ void Service::take(Parsed parsed, const std::shared_ptr<Client>& client) {
   start(parsed.number, std::move(*parsed.request), client);
 }
 
-// /tokenize and /detokenize, which may run in the background, read nothing that changes.
+// /tokenize and /detokenize may run in the background, so they read only constant data.
 Reply Service::answer_now(std::string_view path, const std::string& body) try {
   if (path == "/tokenize") return tokenize_reply(body);
   if (path == "/detokenize") return detokenize_reply(body);
@@ -305,14 +305,14 @@ void Service::finish(std::uint64_t number) {
   running_.erase(found);
 }
 
-// What is written may end the connection, and with it the request: that comes last.
+// Writing may close the connection, and with it the request, so it comes last.
 void Service::fail_one(std::uint64_t number, int status, const std::string& message) {
   Running& running = *running_.at(number);
   const std::shared_ptr<Client> client = running.client;
   const bool has_begun = running.has_begun;
   bytes_.clear();
   if (has_begun) {
-    running.answer.write_events(bytes_);  // what has come so far
+    running.answer.write_events(bytes_);  // tokens so far
     running.answer.write_error(status, message, bytes_);
   }
   abort_rest(number);
@@ -337,12 +337,12 @@ void Service::fail(const std::string& message) {
   while (!running_.empty()) fail_one(running_.begin()->first, 500, message);
 }
 
-// ---- what comes from the engine ----
+// ---- events of the engine ----
 
 void Service::handle_events() {
   events_.clear();
   engine_.take_events(events_);
-  metrics_.take(engine_.take_stats());  // also where nobody scrapes: counts of steps pile up
+  metrics_.take(engine_.take_stats());  // also without scrapes, as the step counts accumulate
   const WallTime now = std::chrono::steady_clock::now();
   for (const LiveEvent& event : events_) take_event(event, now);
   for (const std::uint64_t number : dirty_) write_news(number);
@@ -354,7 +354,7 @@ void Service::take_event(const LiveEvent& event, WallTime now) {
   const std::uint64_t number = ticket >> 16;
   const auto choice = static_cast<std::int32_t>(ticket & 0xffff);
   const auto found = running_.find(number);
-  if (found == running_.end()) return;  // nobody waits for it any more
+  if (found == running_.end()) return;  // the request is gone
   Running& running = *found->second;
   Part& part = running.parts[static_cast<std::size_t>(choice)];
   switch (event.kind) {
@@ -375,7 +375,7 @@ void Service::take_event(const LiveEvent& event, WallTime now) {
         running.answer.on_end(choice, event.reason);
         return fail_one(number, 500, "the step that computed the request failed: " + event.message);
       }
-      if (running.answer.has_ended(choice)) break;  // by a stop string, before
+      if (running.answer.has_ended(choice)) break;  // a stop string ended it before
       running.answer.on_end(choice, event.reason);
       count_end(running, choice, event.reason, now);
       break;
@@ -432,7 +432,7 @@ void Service::count_end(const Running& running, std::int32_t choice, EndReason r
 
 void Service::write_news(std::uint64_t number) {
   const auto found = running_.find(number);
-  if (found == running_.end()) return;  // it failed
+  if (found == running_.end()) return;  // the request failed
   Running& running = *found->second;
   running.is_dirty = false;
   if (!running.answer.request().is_stream) {
@@ -453,7 +453,7 @@ void Service::write_news(std::uint64_t number) {
     client->end_stream();
     finish(number);
   }
-  client->flush();  // may find that the client has left
+  client->flush();  // may detect that the client disconnected
 }
 
 }  // namespace metronome

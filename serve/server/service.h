@@ -1,4 +1,4 @@
-// The server without its sockets: endpoints, running answers, and what clients see of the engine.
+// The server without its sockets: endpoints, running answers, and clients' view of the engine.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace metronome {
 
-// A whole response.
+// A complete response.
 struct Reply {
   int status = 200;
   std::string body = {};
@@ -28,12 +28,12 @@ struct Reply {
   std::string extra_header = {};  // "Retry-After: 1"; empty: none
 };
 
-// The connection that a request came on. It may go away at any time: then the calls do nothing.
+// The connection of a request. It may close at any time; then the calls have no effect.
 class Client {
  public:
   virtual ~Client() = default;
   virtual void reply(Reply reply) = 0;
-  // Status 200 and an event stream, which goes on until end_stream().
+  // Sends status 200 and starts an event stream, which ends with end_stream().
   virtual void begin_stream() = 0;
   virtual void write(std::string_view bytes) = 0;  // kept until flush()
   virtual void end_stream() = 0;
@@ -45,31 +45,31 @@ struct ServiceOptions {
   std::size_t inline_body_bytes = 8192;  // larger bodies are read in the background
 };
 
-// All of it runs on one thread, that of the connections; only `background` leads away from it.
+// Runs on one thread, that of the connections, except for `background` tasks.
 class Service {
  public:
   using Task = std::function<void()>;
 
-  // `background` runs a task on another thread, `foreground` on the service's own. All references
-  // outlive the service.
+  // `background` runs a task on another thread, `foreground` on the service's thread. All
+  // references outlive the service.
   Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock,
           const KvCacheLayout& cache, ServiceOptions options, std::function<void(Task)> background,
           std::function<void(Task)> foreground);
 
-  // Answers, at once or later, on the client's connection.
+  // Answers on the client's connection, now or later.
   void handle(std::string_view method, std::string_view target, std::string body,
               std::shared_ptr<Client> client);
-  // Nobody reads what the client was to get: its request ends.
+  // The client disconnected: its request ends.
   void leave(const Client* client);
-  // Gives clients what the engine has made since the last call.
+  // Sends the engine's events since the last call to the clients.
   void handle_events();
 
-  // From now on requests are refused, those that run go on.
+  // After this call new requests are refused; running ones continue.
   void drain() { is_draining_ = true; }
   bool is_idle() const { return running_.empty() && background_bytes_ == 0; }
-  // Ends what runs.
+  // Ends all running requests.
   void abort_all();
-  // The engine is gone: ends what runs with this message, and refuses everything from now on.
+  // The engine failed: ends running requests with this message and refuses all later ones.
   void fail(const std::string& message);
 
   ServeMetrics& metrics() { return metrics_; }
@@ -92,11 +92,11 @@ class Service {
     std::shared_ptr<Client> client;
     WallTime arrived;
     std::vector<Part> parts;
-    bool has_begun = false;  // the head of the stream is written
-    bool is_dirty = false;   // has news for the client
+    bool has_begun = false;  // the header of the stream was written
+    bool is_dirty = false;   // has unsent data for the client
   };
 
-  // What became of a body: a request to the engine, or an answer.
+  // The result of reading a body: a request to the engine, or an answer.
   struct Parsed {
     std::uint64_t number = 0;
     Reply reply = {};
@@ -122,7 +122,7 @@ class Service {
   void fail_one(std::uint64_t number, int status, const std::string& message);
   void abort_rest(std::uint64_t number);
 
-  // The ticket of a choice: the number of its request, and which it is.
+  // The ticket of a choice: its request's number and the index of the choice.
   static Ticket ticket_of(std::uint64_t number, std::int32_t choice) {
     return Ticket{number << 16 | static_cast<std::uint64_t>(choice)};
   }
@@ -137,11 +137,11 @@ class Service {
   ServeMetrics metrics_;
 
   std::unordered_map<std::uint64_t, std::unique_ptr<Running>> running_;  // by number
-  std::unordered_map<const Client*, std::uint64_t> numbers_;             // of clients' requests
-  // Whose requests are read in the background, and whether they have left.
+  std::unordered_map<const Client*, std::uint64_t> numbers_;             // of the client's request
+  // Clients whose requests are being read in the background, and whether they have disconnected.
   std::unordered_map<const Client*, std::shared_ptr<std::atomic<bool>>> parsing_;
   std::uint64_t next_number_ = 0;
-  std::size_t background_bytes_ = 0;  // of bodies that are read there
+  std::size_t background_bytes_ = 0;  // of bodies that are read in the background
   bool is_draining_ = false;
   std::string failure_;
   std::vector<LiveEvent> events_;     // scratch of handle_events()

@@ -18,16 +18,16 @@ namespace metronome {
 struct CorrectedModel {
   std::optional<CostModelFile> base;  // absent: the roofline of the hardware
   CorrectionFit fit;
-  std::int64_t num_intervals = 0;  // that it was fitted to
-  std::optional<double> until_s;   // of the run; absent: all of it
+  std::int64_t num_intervals = 0;  // that the factors were fitted to
+  std::optional<double> until_s;   // the fit used the run up to here; absent: all of it
 };
 
 Json corrected_body(const CorrectedModel& corrected);
 
-// Throws ConfigError that names file and key where the body is not what corrected_body() writes.
+// Throws ConfigError with file and key if corrected_body() did not write the body.
 CorrectedModel read_corrected(const CostModelFile& file);
 
-// As make_cost_model(), which makes the model that is corrected.
+// Like make_cost_model(). Makes the model that the correction applies to.
 using MakeBaseFn = std::unique_ptr<CostModel> (*)(const CostModelFile& file,
                                                   const ModelConfig& model,
                                                   const HardwareSpec& hardware,

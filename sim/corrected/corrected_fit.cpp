@@ -9,8 +9,8 @@
 namespace metronome {
 namespace {
 
-// Decodes by powers of two: where engines and libraries change kernels. Prompts by the tile of a
-// matrix product.
+// Decode ranges end at powers of two, where engines and libraries change kernels. Prompt ranges end
+// at multiples of a matrix product's tile.
 constexpr std::int64_t kDecodeRanges[] = {4, 8, 16, 32, 64, 128, 256, 512};
 constexpr std::int64_t kPromptTile = 128;
 constexpr std::int64_t kMaxPromptTokens = 8192;
@@ -48,7 +48,7 @@ class Columns {
   std::size_t num_ranges_;
 };
 
-// Of each interval: what the base predicts by column, how much longer it was, its own variance.
+// Per interval: the base's prediction by column, the excess of the measured time, its own variance.
 struct Observations {
   Eigen::MatrixXd predicted;
   Eigen::VectorXd excess;
@@ -75,7 +75,7 @@ Observations observe(const Columns& columns, std::span<const PredictedStep> step
   return all;
 }
 
-// Rows that say what factors are without measurements: deviations from 1, and between neighbours.
+// The prior of the factors: rows for deviations from 1 and for differences between neighbours.
 Eigen::MatrixXd prior_rows(const Columns& columns) {
   const Eigen::Index n = columns.count();
   const Eigen::Index num_ranges = n - 2;
@@ -89,12 +89,12 @@ Eigen::MatrixXd prior_rows(const Columns& columns) {
   return rows;
 }
 
-// Rows made independent and of unit variance, along chains of neighbours whose common instant
-// enters with opposite signs: forward substitution with the Cholesky factor of their covariance,
-// which has two diagonals.
+// Makes the rows independent, with unit variance. Neighbours share an instant, whose error enters
+// with opposite signs. The covariance has two diagonals; this is forward substitution with its
+// Cholesky factor.
 void whiten(std::span<const MeasuredInterval> intervals, const Eigen::VectorXd& weights,
             double instant_variance, Observations& all) {
-  double diagonal = 0;  // of the factor, in the row before
+  double diagonal = 0;  // of the factor, in the previous row
   for (Eigen::Index i = 0; i < all.excess.size(); ++i) {
     const bool follows = i > 0 && intervals[static_cast<std::size_t>(i)].follows;
     double variance = all.variance(i) / weights(i) + 2 * instant_variance;
@@ -110,7 +110,8 @@ void whiten(std::span<const MeasuredInterval> intervals, const Eigen::VectorXd& 
   }
 }
 
-// From how neighbours are off in opposite directions; those far off say no more than others.
+// Estimated from how neighbouring residuals deviate in opposite directions. Residuals are clamped
+// at their 90th percentile.
 double instant_variance_of(std::span<const MeasuredInterval> intervals,
                            const Eigen::VectorXd& residuals) {
   std::vector<double> sizes;
@@ -169,7 +170,7 @@ CorrectionFit fit_correction(std::span<const PredictedStep> steps,
       weights(i) = 1 / std::max(1.0, deviations / kHuberDeviations);
     }
   }
-  // Neither less than a tenth nor more than ten times what the base says, whatever was measured.
+  // A factor is at least 0.1 and at most 10, whatever was measured.
   const auto factor = [&](Eigen::Index k) { return std::clamp(1 + change(k), 0.1, 10.0); };
   const Eigen::Index num_decode = columns.num_decode_ranges();
   std::vector<std::int64_t> counts(static_cast<std::size_t>(columns.count()));

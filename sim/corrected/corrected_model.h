@@ -1,10 +1,10 @@
-// Step times of another cost model, corrected by how long the steps of a measured run took.
+// Step times of another cost model (the base), corrected by the step times of a measured run.
 //
 //   T(step) = rest(tokens) x (T_base - attention_base) + attention x attention_base
 //
-// What is not attention has a factor for each range of computed tokens, of steps of decodes alone
-// and of steps with prompts: a server's matrix products may be other kernels than the profiled
-// ones, chosen by the number of rows. Attention has one factor for each of the two.
+// `rest` has one factor per range of computed tokens, separately for decode-only steps and for
+// steps with prompts. A server may use other matrix-product kernels than the profiled ones, chosen
+// by the number of rows. `attention` has one factor for each of the two kinds of steps.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace metronome {
 
-// What the times of another model are multiplied by.
+// Factors that multiply the times of another model.
 struct StepFactors {
-  // Of steps with up to `max_tokens` computed tokens, more than in the range before.
+  // Steps with at most `max_tokens` computed tokens, and more than in the previous range.
   struct Range {
     std::int64_t max_tokens = 0;
     double factor = 1;
-    std::int64_t num_steps = 0;  // measured; 0: the factor is its neighbours'
+    std::int64_t num_steps = 0;  // measured; 0: the factor follows from neighbouring ranges
 
     bool operator==(const Range&) const = default;
   };
-  std::vector<Range> decode;  // steps of decodes alone; ascending, the last goes on for ever
+  std::vector<Range> decode;  // decode-only steps; ascending, the last range has no upper bound
   std::vector<Range> prompt;
   double decode_attention = 1;
   double prompt_attention = 1;
@@ -36,11 +36,11 @@ struct StepFactors {
   bool operator==(const StepFactors&) const = default;
 };
 
-// A step is outside of the calibration where the base says so, and where none of its range of
-// tokens was measured.
+// A step is outside the calibration if the base says so or if no step of its token range was
+// measured.
 class CorrectedCostModel final : public CostModel {
  public:
-  // `factors` has at least one range of either kind.
+  // `factors` has at least one range of each kind.
   CorrectedCostModel(std::unique_ptr<CostModel> base, StepFactors factors);
 
   StepCost step_cost(const StepPlan& plan) override;

@@ -1,5 +1,5 @@
-// How long the device takes for a step. One interface for the roofline, measured tables, fitted
-// forms and replayed times.
+// Predicts the device time of a step. One interface for the roofline, measured tables, fitted forms
+// and replayed times.
 #pragma once
 
 #include <cstdint>
@@ -8,30 +8,30 @@
 
 namespace metronome {
 
-// Where the time of a step goes, in nanoseconds on the device. The four parts add up to total_ns.
+// Device time of a step in nanoseconds, by part. The four parts add up to total_ns.
 struct StepCost {
   TimeNs total_ns = 0;
-  TimeNs linear_ns = 0;     // projections and head, whichever of compute and bytes is slower
+  TimeNs linear_ns = 0;     // projections and head: the slower of compute and memory traffic
   TimeNs attention_ns = 0;  // prefill chunks and decodes
   TimeNs comm_ns = 0;       // all-reduces of tensor parallelism
   TimeNs overhead_ns = 0;   // launches, gather copies
-  // What the step would cost without its prefill chunks; 0 where it has no decode.
+  // The step's cost without its prefill chunks; 0 for a step without decodes.
   TimeNs decode_only_ns = 0;
-  TimeNs decode_only_attention_ns = 0;  // the attention in that
-  // A measured model was asked for more than what it was measured with.
+  TimeNs decode_only_attention_ns = 0;  // the attention part of decode_only_ns
+  // A measured model was asked about a step outside its measurements.
   bool is_extrapolated = false;
 };
 
 class CostModel {
  public:
   virtual ~CostModel() = default;
-  // Deterministic; allocates nothing. Requires a plan that is not empty.
+  // Deterministic; allocates nothing. Requires a non-empty plan.
   virtual StepCost step_cost(const StepPlan& plan) = 0;
-  // Host time between the end of a step and the start of the next that depends on it, which is the
-  // one of `plan`. Deterministic; allocates nothing. The plan may be empty, or unfinished.
+  // Host time between the end of a step and the start of `plan`, the next step that depends on it.
+  // Deterministic; allocates nothing. The plan may be empty or unfinished.
   virtual TimeNs host_gap_ns(const StepPlan& plan) const = 0;
-  // Blocks of `block_tokens` tokens that fit beside the weights in the device's memory. Throws
-  // UnplacedConfigError where none does.
+  // Blocks of `block_tokens` tokens that fit into device memory beside the weights. Throws
+  // UnplacedConfigError if none fits.
   virtual std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const = 0;
 };
 

@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kFormatKey = "metronome_cost_model";
 constexpr const char* kAllowed = "the path of a file that `metronome calibrate` wrote";
 
-// A file that comes with the program.
+// A file built into the program.
 struct Shipped {
   std::string name;
   std::string_view text;

@@ -1,6 +1,6 @@
-// Measured cost models on disk: JSON files that `metronome calibrate` writes and that
-// `cost_model.file` of a scenario names. What all kinds have in common; what belongs to one kind is
-// in `body`, which that kind's own code reads and writes.
+// Measured cost models on disk: JSON files that `metronome calibrate` writes and that a scenario
+// names as `cost_model.file`. This header holds what all kinds share. The code of each kind reads
+// and writes its part, `body`.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@
 
 namespace metronome {
 
-// By whose code the body is read and written.
+// The code of the kind reads and writes the body.
 constexpr std::string_view kCostModelKinds[] = {"corrected", "fitted", "profile", "replay"};
-constexpr int kCostModelFormat = 1;            // changes whenever older files can no longer be read
-constexpr std::int64_t kMaxCount = INT64_MAX;  // of steps in a file: counts have no bound
+constexpr int kCostModelFormat = 1;            // changes when older files become unreadable
+constexpr std::int64_t kMaxCount = INT64_MAX;  // of steps in a file; counts have no real bound
 
 struct CostModelFile {
-  std::string kind;      // of kCostModelKinds
-  std::string name;      // of the catalogue, or the path, for messages
-  std::string hardware;  // of the catalogue where it is there, else what the measurements call it
-  std::string model;     // of the catalogue where it is there, else what the measurements call it
+  std::string kind;      // one of kCostModelKinds
+  std::string name;      // catalogue name or path, for messages
+  std::string hardware;  // catalogue name, or the name the measurements use
+  std::string model;     // catalogue name, or the name the measurements use
   std::int64_t tensor_parallel_size = 1;
-  std::string engine;  // that was measured, with its version: "vllm 0.19.0"; may be empty
-  std::string source;  // where the measurements come from
+  std::string engine;               // measured engine with its version: "vllm 0.19.0"; may be empty
+  std::string source;               // origin of the measurements
   std::string body_place = "body";  // in the file, for messages
   std::shared_ptr<const Json> body;
 
@@ -37,18 +37,18 @@ struct CostModelFile {
   std::string to_json() const;
 };
 
-// Those that come with the program, in alphabetical order.
+// The files built into the program, in alphabetical order.
 std::vector<std::string> cost_model_names();
 
-// The catalogue's file of that name, else the file at that path. `where` is where the user wrote
-// it. Throws ConfigError: an unknown name, an unreadable or malformed file, another version.
+// The catalogue file of that name, else the file at that path. `where` is the user's source
+// location. Throws ConfigError for an unknown name, an unreadable or malformed file, or another
+// version.
 CostModelFile find_cost_model_file(const std::string& name_or_path, const SourceLocation& where);
 
-// `text` is a file's; `name` is shown in messages.
+// `text` is the content of the file; `name` appears in messages.
 CostModelFile parse_cost_model_file(std::string_view text, const std::string& name);
 
-// The hardware that the file was measured on; only its name is known where the catalogue does not
-// have it.
+// The hardware of the measurements. Only its name is known if the catalogue does not contain it.
 HardwareSpec measured_hardware(const CostModelFile& file);
 
 }  // namespace metronome

@@ -9,13 +9,13 @@
 namespace metronome {
 namespace {
 
-// Kept free for activations, workspaces and the runtime.
+// Reserved for activations, workspaces and the runtime.
 constexpr double kActivationReserveBytes = 2e9;
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
-// A device has whole query heads, and whole or (with more devices than KV heads) replicated
-// KV heads.
+// A device has whole query heads. Its KV heads are whole, or replicated if there are more devices
+// than KV heads.
 bool can_split(const ModelConfig& model, std::int64_t tp) {
   const bool splits_kv =
       tp <= model.n_kv_heads ? model.n_kv_heads % tp == 0 : tp % model.n_kv_heads == 0;

@@ -1,4 +1,4 @@
-// What a roofline needs to know of a GPU. Figures and their sources: sim/cost/hardware.yaml.
+// The figures of a GPU that a roofline needs. Figures and sources: sim/cost/hardware.yaml.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace metronome {
 
-// What is left of vLLM 0.30's 6.86 ms between tokens of Qwen3-8B on an H100, batch 1
-// (github.com/tgarg01/silybench-data), once the roofline's other terms are taken off.
+// vLLM 0.30 takes 6.86 ms between tokens of Qwen3-8B on an H100 at batch 1
+// (github.com/tgarg01/silybench-data). This is the remainder after the roofline's other terms.
 constexpr double kDefaultHostGapUs = 400;
 
 struct HardwareSpec {
@@ -21,13 +21,13 @@ struct HardwareSpec {
   double bandwidth_efficiency = 1;  // reachable share of peak_bandwidth
   double launch_overhead_us = 0;    // per forward pass: kernel launches not hidden
   double kernel_overhead_us = 0;    // per layer: gaps between dependent kernels
-  // Between steps: scheduling, sampling, detokenising. Absent: as the policy's engine has it
+  // Between steps: scheduling, sampling, detokenising. Absent: the gap of the policy's engine
   // (PolicyInfo::host_gap), else kDefaultHostGapUs.
   std::optional<double> host_gap_us;
   double link_bandwidth = 0;        // GPU to GPU, bytes/s each direction
   double allreduce_latency_us = 0;  // per all-reduce
-  std::int64_t num_sms = 0;         // streaming multiprocessors; 0 = not known
-  double compute_capability = 0;    // which kernels run; 0 = not known
+  std::int64_t num_sms = 0;         // streaming multiprocessors; 0 = unknown
+  double compute_capability = 0;    // decides which kernels run; 0 = unknown
 
   bool operator==(const HardwareSpec&) const = default;
 };

@@ -1,5 +1,5 @@
-// GPUs by name. The entries are sim/cost/hardware.yaml, built into the program; a GPU may also be a
-// YAML file with one entry.
+// GPUs by name. The entries come from sim/cost/hardware.yaml, which is built into the program. A
+// GPU may also be a YAML file with one entry.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@
 
 namespace metronome {
 
-// The GPU of that name, else the only entry of the YAML file at that path. `where` is where the
-// user wrote it. Throws ConfigError: an unknown name (with the nearest one and the list), an
-// unreadable or malformed file.
+// The GPU of that name, else the only entry of the YAML file at that path. `where` is the user's
+// source location. Throws ConfigError for an unknown name (with the nearest name and the list) and
+// for an unreadable or malformed file.
 HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where);
 
 // In the order of the file.
@@ -23,7 +23,7 @@ std::vector<HardwareSpec> all_hardware();
 // The keys of an entry.
 void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware);
 
-// Reads a catalogue, a mapping from names to entries. `file` is shown in messages.
+// Reads a catalogue, a mapping from names to entries. `file` appears in messages.
 std::vector<HardwareSpec> parse_hardware(std::string_view yaml, const std::string& file);
 
 }  // namespace metronome

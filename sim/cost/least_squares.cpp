@@ -15,7 +15,7 @@ using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::Ro
 
 Eigen::Index at(std::size_t i) { return static_cast<Eigen::Index>(i); }
 
-// Lawson and Hanson over a triangle with as many rows as columns, which are of length 1 or 0.
+// Lawson and Hanson's method on a square triangular matrix. Columns have length 1 or 0.
 class ActiveSet {
  public:
   ActiveSet(const Matrix& r, const Vector& d)
@@ -24,7 +24,7 @@ class ActiveSet {
   const Vector& solve() {
     const double tolerance = 1e-11 * std::max(d_.norm(), 1e-300);
     std::vector<bool> is_refused(is_free_.size());
-    // Every round lowers the error, so that no set comes twice; rounding may say otherwise.
+    // Every round lowers the error, so no set repeats. Rounding can break this, hence the limit.
     const std::size_t max_rounds = 10 * is_free_.size() + 10;
     for (std::size_t round = 0; round < max_rounds; ++round) {
       const Vector gradient = r_.transpose() * (d_ - r_ * x_);
@@ -40,7 +40,7 @@ class ActiveSet {
   }
 
  private:
-  // The column held at 0 that lowers the error fastest; the number of columns when none does.
+  // The column at 0 that lowers the error fastest; the number of columns if none does.
   std::size_t steepest(const Vector& gradient, double tolerance,
                        const std::vector<bool>& is_refused) const {
     std::size_t best = is_free_.size();
@@ -53,7 +53,7 @@ class ActiveSet {
     return best;
   }
 
-  // Least squares over the free columns, 0 elsewhere.
+  // Least squares over the free columns; the other coefficients are 0.
   Vector solve_free() const {
     std::vector<std::size_t> columns;
     for (std::size_t j = 0; j < is_free_.size(); ++j) {
@@ -67,8 +67,8 @@ class ActiveSet {
     return all;
   }
 
-  // Frees a column and walks to the best point, holding what would become negative at 0. False
-  // when only rounding said that the column helps; then nothing has changed.
+  // Frees a column and moves to the best point. Coefficients that would become negative stay at 0.
+  // Returns false, with nothing changed, if the column helps only by rounding.
   bool set_free(std::size_t next) {
     is_free_[next] = true;
     Vector target = solve_free();
@@ -105,7 +105,7 @@ class ActiveSet {
   std::vector<bool> is_free_;
 };
 
-// Below it lies that share of the values.
+// The value below which `share` of the values lie.
 double quantile(std::vector<double>& values, double share) {
   const auto place = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), values.begin() + place, values.end());
@@ -121,11 +121,11 @@ std::vector<double> products(const DesignMatrix& a, std::span<const double> x) {
   return result;
 }
 
-// Robust deviation of each group. For normal errors the median of their sizes over 0.6745 and the
-// 90th percentile over 1.645 are both that; where times scatter so that a tenth of them are far
-// off, those are no hiccups.
+// Robust deviation of each group. For normal errors it equals the median absolute error / 0.6745
+// and the 90th percentile / 1.645. The larger one counts: if a tenth of the errors are large, they
+// are scatter, not hiccups.
 std::vector<double> deviations(std::span<const double> errors, std::span<const int> groups) {
-  constexpr double kLeast = 1e-9;  // where times are exact
+  constexpr double kLeast = 1e-9;  // for exact times
   const int num_groups = 1 + *std::max_element(groups.begin(), groups.end());
   std::vector<std::vector<double>> sizes(static_cast<std::size_t>(num_groups));
   for (std::size_t i = 0; i < errors.size(); ++i) {
@@ -157,8 +157,9 @@ std::vector<double> non_negative_least_squares(const DesignMatrix& a, std::span<
   METRONOME_CHECK(a.num_rows() == b.size(), "a target for each row");
   const std::size_t n = a.num_columns;
   if (n == 0 || b.empty()) return std::vector<double>(n);
-  // One orthogonal transformation turns the rows into a triangle: |a x - b| becomes |R x - d| and
-  // what no x changes. Columns differ by many orders of magnitude, so they get length 1 first.
+  // One orthogonal transformation makes the rows triangular: |a x - b| becomes |R x - d| plus a
+  // part independent of x. Columns differ by many orders of magnitude, so they are scaled to length
+  // 1.
   Matrix rows = Eigen::Map<const RowMajor>(a.values.data(), at(b.size()), at(n));
   Vector scale = rows.colwise().norm();
   for (Eigen::Index j = 0; j < scale.size(); ++j) {
@@ -181,7 +182,7 @@ std::vector<double> non_negative_least_squares(const DesignMatrix& a, std::span<
 RelativeFit fit_relative(const DesignMatrix& a, std::span<const double> times,
                          std::span<const int> groups) {
   METRONOME_CHECK(a.num_rows() == times.size() && groups.size() == times.size(), "one of each");
-  constexpr double kHuber = 1.345;  // 95 % efficient where errors are normal
+  constexpr double kHuber = 1.345;  // 95 % efficient for normal errors
   constexpr int kMaxRounds = 30;
   constexpr int kNumFinalRounds = 3;
   constexpr double kSettled = 1e-4;
@@ -190,7 +191,7 @@ RelativeFit fit_relative(const DesignMatrix& a, std::span<const double> times,
   fit.coefficients.assign(a.num_columns, 0);
   fit.is_hiccup.assign(times.size(), false);
   if (times.empty()) return fit;
-  std::vector<double> unit(times.begin(), times.end());  // what errors are relative to
+  std::vector<double> unit(times.begin(), times.end());  // errors are relative to these
   std::vector<double> weights(times.size(), 1);
   std::vector<double> predicted = unit;
   int num_final = 0;
@@ -212,7 +213,7 @@ RelativeFit fit_relative(const DesignMatrix& a, std::span<const double> times,
     if (has_settled || num_final > 0) ++num_final;
     std::vector<double> errors(times.size());
     for (std::size_t i = 0; i < times.size(); ++i) {
-      // A prediction far off is no unit to go by.
+      // The unit is the prediction, limited to a factor of 2 around the time.
       unit[i] = std::clamp(predicted[i], times[i] / 2, times[i] * 2);
       errors[i] = (times[i] - predicted[i]) / unit[i];
     }

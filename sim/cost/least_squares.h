@@ -1,5 +1,5 @@
-// Least squares with coefficients that are not negative: what times are fitted with, which no
-// token, pair or sequence makes shorter.
+// Least squares with non-negative coefficients, used to fit times. No token, pair or sequence makes
+// a step shorter.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace metronome {
 
-// Dense, row by row.
+// Dense, row-major.
 struct DesignMatrix {
   std::size_t num_columns = 0;
   std::vector<double> values;
@@ -20,26 +20,29 @@ struct DesignMatrix {
   void add_row(std::span<const double> row) { values.insert(values.end(), row.begin(), row.end()); }
 };
 
-// The x >= 0 that makes |a x - b| least, by Lawson and Hanson's active set method (Solving Least
-// Squares Problems, 1974, chapter 23). A column that others make up gets 0. Requires as many rows
-// as b has entries.
+// The x >= 0 that minimises |a x - b|, by Lawson and Hanson's active set method (Solving Least
+// Squares Problems, 1974, chapter 23). A linearly dependent column gets 0. Requires one row per
+// entry of b.
 std::vector<double> non_negative_least_squares(const DesignMatrix& a, std::span<const double> b);
 
-// Beyond this many robust deviations a measurement says nothing of what it measures: a hiccup.
+// A measurement beyond this many robust deviations is a hiccup and carries no information.
 constexpr double kHiccupDeviations = 6;
 
 struct RelativeFit {
-  std::vector<double> coefficients;  // of the columns
-  std::vector<bool> is_hiccup;       // of the rows
+  std::vector<double> coefficients;  // one per column
+  std::vector<bool> is_hiccup;       // one per row
 };
 
-// Times, as sums of non-negative parts: the x >= 0 that makes the squared errors of a x, relative
-// to itself, least (relative to the times, fits to scattered times are too short). Robust by
-// reweighting: a row counts in full up to 1.345 deviations of its group (Huber), which come from
-// the group's median and 90th percentile of errors, and when that has settled not at all beyond
-// kHiccupDeviations. A group holds rows that scatter alike: were they all one, the few of a rare
-// kind that are off while the fit has not settled would be taken for hiccups. Requires positive
-// times, groups from 0.
+// Fits times as sums of non-negative parts: the x >= 0 that minimises the squared errors of a x,
+// relative to a x itself. Errors relative to the times would make fits to scattered times too
+// short.
+//
+// Robust by reweighting: a row counts fully up to 1.345 deviations of its group (Huber). The
+// deviation comes from the median and 90th percentile of the group's errors. After convergence,
+// rows beyond kHiccupDeviations do not count at all.
+//
+// A group holds rows that scatter alike. In a single group, early large errors of a rare kind would
+// be taken for hiccups. Requires positive times and groups numbered from 0.
 RelativeFit fit_relative(const DesignMatrix& a, std::span<const double> times,
                          std::span<const int> groups);
 

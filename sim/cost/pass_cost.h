@@ -1,4 +1,4 @@
-// What forward passes cost, in nanoseconds not rounded yet, and what a step of them does.
+// The cost of forward passes in unrounded nanoseconds, and the cost of a step made of them.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace metronome {
 constexpr double kNsPerMicro = 1e3;
 constexpr double kMicrosPerSec = 1e6;
 
-// A step of more than eleven days is a mistake in a file, and no reason to leave the integers.
+// A step of more than eleven days is a mistake in a file. The limit keeps it within the integers.
 constexpr double kMaxStepNs = 1e15;
 inline TimeNs round_ns(double ns) { return static_cast<TimeNs>(std::min(ns, kMaxStepNs) + 0.5); }
 
@@ -28,8 +28,8 @@ struct PassCost {
   }
 };
 
-// `all` is the sum of a step's passes, `decodes` that of its passes without their prefill chunks;
-// empty passes count for nothing.
+// `all` is the sum of a step's passes; `decodes` is the same sum without their prefill chunks.
+// Empty passes cost nothing.
 inline StepCost step_cost_of(const PassCost& all, const PassCost& decodes) {
   const auto total_ns = [](const PassCost& pass) {
     return round_ns(pass.linear_ns) + round_ns(pass.attention_ns) + round_ns(pass.comm_ns) +
@@ -41,7 +41,7 @@ inline StepCost step_cost_of(const PassCost& all, const PassCost& decodes) {
   cost.comm_ns = round_ns(all.comm_ns);
   cost.overhead_ns = round_ns(all.overhead_ns);
   cost.total_ns = total_ns(all);
-  // What was measured scatters: decodes may seem to take less beside a short chunk than alone.
+  // Measurements scatter: decodes may appear faster beside a short chunk than alone.
   cost.decode_only_ns = std::min(total_ns(decodes), cost.total_ns);
   cost.decode_only_attention_ns = std::min(round_ns(decodes.attention_ns), cost.decode_only_ns);
   return cost;

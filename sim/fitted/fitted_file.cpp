@@ -25,7 +25,7 @@ constexpr Field<FittedForm, double> kCoefficients[] = {
     {"chunk", &FittedForm::chunk},         {"decode", &FittedForm::decode},
     {"decode_kv", &FittedForm::decode_kv}, {"row", &FittedForm::row}};
 
-constexpr const char* kHeadKey = "head";  // older files have it not
+constexpr const char* kHeadKey = "head";  // absent in older files
 
 constexpr Field<StepFeatures, double> kFeatures[] = {
     {"tokens", &StepFeatures::tokens},
@@ -35,7 +35,7 @@ constexpr Field<StepFeatures, double> kFeatures[] = {
     {"decode_kv", &StepFeatures::decode_kv},
     {"rows", &StepFeatures::rows}};
 
-// What step times depend on of a model.
+// The model fields that step times depend on.
 constexpr Field<ModelConfig, std::int64_t> kShape[] = {
     {"n_layers", &ModelConfig::n_layers},
     {"hidden_dim", &ModelConfig::hidden_dim},
@@ -209,7 +209,7 @@ FittedModel read_fitted(const CostModelFile& file) {
   fitted.prefill_range = read_range(body.at("prefill_range"));
   const JsonPlace gap = body.at("host_gap_ns");
   if (!gap.is_null()) fitted.host_gap_ns = gap.number(0, kMaxStepNs);
-  if (body.has("host_gap_chunk_ns")) {  // older files have it not
+  if (body.has("host_gap_chunk_ns")) {  // absent in older files
     fitted.host_gap_chunk_ns = body.at("host_gap_chunk_ns").number(0, kMaxStepNs);
   }
   fitted.num_steps = body.at("steps").integer(0, kMaxCount);

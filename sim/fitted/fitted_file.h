@@ -9,14 +9,14 @@
 
 namespace metronome {
 
-// `model` is the one whose steps were measured; the file holds its shape.
+// `model` is the measured model; the file holds its shape.
 Json fitted_body(const FittedModel& fitted, const ModelConfig& model);
 
-// Throws ConfigError that names file and key where the body is not what fitted_body() writes.
+// Throws ConfigError with file and key if fitted_body() did not write the body.
 FittedModel read_fitted(const CostModelFile& file);
 
-// See make_cost_model(). Throws UnplacedConfigError also for padded batches and gathered KV: the
-// steps were measured as they were.
+// See make_cost_model(). Also throws UnplacedConfigError for padded batches and gathered KV, as the
+// measured times cannot be converted to them.
 std::unique_ptr<CostModel> make_fitted_cost_model(const CostModelFile& file,
                                                   const ModelConfig& model,
                                                   const HardwareSpec& hardware,

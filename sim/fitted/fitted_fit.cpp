@@ -14,14 +14,14 @@ namespace {
 
 constexpr std::uint64_t kNumFolds = 5;
 constexpr std::uint64_t kHeldOut = 0;
-constexpr std::uint64_t kValidation = 1;  // the form of G is chosen on it
+constexpr std::uint64_t kValidation = 1;  // the fold that chooses the form of G
 constexpr std::size_t kMaxStepsToChoose = 6'000;
 constexpr std::size_t kMaxKnots = 64;
 constexpr std::size_t kMinPassesPerKnot = 3;
 
 std::uint64_t fold_of(std::size_t position) { return mix64(position) % kNumFolds; }
 
-// How G may grow between multiples of `tile` tokens; tile 0: between powers of two from 16 on.
+// How G grows between multiples of `tile` tokens. Tile 0: between powers of two from 16.
 struct TokenShape {
   bool is_stairs = false;
   std::int64_t tile = 0;
@@ -34,7 +34,7 @@ struct TokenShape {
   }
 };
 
-// From simple to detailed.
+// Ordered from simple to detailed.
 const std::vector<TokenShape>& token_shapes() {
   static const std::vector<TokenShape> shapes = [] {
     std::vector<TokenShape> all = {{.is_line = true}, {}};
@@ -58,8 +58,8 @@ double edge_below(const TokenShape& shape, double tokens) {
   return edge;
 }
 
-// Where G may bend or step up: at edges with passes behind them. Ramps begin at 0. What stairs are
-// before the first is in the constants.
+// Tokens where G may bend or step up: edges with passes beyond them. Ramps begin at 0. The
+// constants include what stairs have before the first edge.
 std::vector<double> find_knots(const TokenShape& shape, const std::vector<MeasuredStep>& steps,
                                const std::vector<std::size_t>& chosen) {
   std::map<double, std::size_t> counts;
@@ -75,7 +75,7 @@ std::vector<double> find_knots(const TokenShape& shape, const std::vector<Measur
   return knots;
 }
 
-// The columns of the design in front of those of G.
+// The columns of the design before the columns of G.
 enum Column : std::size_t {
   kGraph,
   kEager,
@@ -136,7 +136,7 @@ class Design {
         form.tokens.push_back({knots_[k], ns, coefficient});
       }
     }
-    // Beyond all measured passes G goes on in proportion.
+    // Beyond all measured passes G grows in proportion to the tokens.
     const double greatest = form.tokens_ns(max_tokens);
     form.tokens.push_back({max_tokens, greatest, greatest / max_tokens});
     return form;
@@ -154,7 +154,7 @@ class Design {
   bool has_head_;
 };
 
-// Decodes, prefill chunks, both: times of a kind scatter alike.
+// Decodes, prefill chunks or both. Times within a group scatter alike.
 int group_of(const MeasuredStep& step) {
   bool has_decodes = false;
   bool has_prefill = false;
@@ -185,7 +185,7 @@ std::int32_t regime_order(const MeasuredStep& step) {
 
 struct ShapeFit {
   FittedForm form;
-  RelativeFit fit;  // its rows are those of the chosen steps
+  RelativeFit fit;  // its rows are the chosen steps
 };
 
 ShapeFit fit_design(const Design& design, const std::vector<MeasuredStep>& steps,
@@ -206,7 +206,8 @@ ShapeFit fit_design(const Design& design, const std::vector<MeasuredStep>& steps
   return result;
 }
 
-// Mean |error|; that of a hiccup counts as if it were half as long.
+// Mean absolute error. A single error counts as at most 0.5, the error of a hiccup twice as long as
+// predicted.
 double mean_error(const FittedForm& form, const std::vector<MeasuredStep>& steps,
                   const std::vector<std::size_t>& chosen) {
   constexpr double kMost = 0.5;
@@ -217,18 +218,18 @@ double mean_error(const FittedForm& form, const std::vector<MeasuredStep>& steps
   return sum / static_cast<double>(chosen.size());
 }
 
-// Nothing that differs by less is told apart.
+// Errors below this count as equal.
 constexpr double kExact = 1e-4;
 
 struct Choice {
   std::vector<std::pair<std::string, double>> shapes;  // StepFit::shapes
-  std::vector<Design> designs;                         // of each of them
+  std::vector<Design> designs;                         // one per shape
   std::size_t taken = 0;
 
   double error() const { return shapes[taken].second; }
 };
 
-// The simplest shape that predicts the validation steps nearly as well as the best.
+// The simplest shape whose validation error is near the lowest.
 Choice choose_shape(const std::vector<MeasuredStep>& steps,
                     const std::vector<std::size_t>& training,
                     const std::vector<std::size_t>& fitted,
@@ -236,7 +237,7 @@ Choice choose_shape(const std::vector<MeasuredStep>& steps,
   Choice choice;
   for (const TokenShape& shape : token_shapes()) {
     std::vector<double> knots = find_knots(shape, steps, training);
-    if (knots.size() > kMaxKnots) continue;  // more than a fit should have
+    if (knots.size() > kMaxKnots) continue;  // too many for a fit
     choice.designs.emplace_back(shape, std::move(knots), has_head);
     const FittedForm form = fit_design(choice.designs.back(), steps, fitted).form;
     choice.shapes.emplace_back(shape.name(), mean_error(form, steps, validation));
@@ -251,9 +252,9 @@ Choice choose_shape(const std::vector<MeasuredStep>& steps,
   return choice;
 }
 
-// Knots are those of all of `training`; what designs are compared on is a part of it, where a
-// coefficient without steps is 0. A part for passes that have rows is there where it is told from
-// the constants, and predicts better.
+// Knots come from all of `training`. The designs are compared on a part of it, where a coefficient
+// without steps is 0. The design has a head term only if some pass lacks rows and the term predicts
+// better.
 Design choose_design(const std::vector<MeasuredStep>& steps,
                      const std::vector<std::size_t>& training, StepFit& result) {
   std::vector<std::size_t> fitted;
@@ -289,7 +290,7 @@ void find_ranges(const std::vector<MeasuredStep>& steps, FittedModel& model) {
   }
 }
 
-// Which batches of decodes run as graphs, and what a kind of pass costs that never ran.
+// Sets which batches of decodes run as graphs, and the cost of a kind of pass that never ran.
 void complete_constants(const std::vector<MeasuredStep>& steps, FittedForm& form) {
   bool has_graph = false;
   bool has_eager = false;

@@ -1,12 +1,11 @@
-// Step times of a form that was fitted to measured steps (sim/fitted/fitted_fit.h).
+// Step times of a form fitted to measured steps (sim/fitted/fitted_fit.h).
 //
 //   T(pass) = graph or eager + G(tokens) + prefill [has a prefill chunk] + pair x pairs
 //           + chunk x prefill chunks + decode x decodes + decode_kv x KV positions
 //           + head [has rows of logits] + row x rows
 //
-// with the features of sim/fitted/step_features.h. G grows with the tokens, in steps or ramps:
-// matrix products take their time in tiles. No coefficient is negative. A step is the sum of its
-// passes.
+// The features are those of sim/fitted/step_features.h. G grows with the tokens in steps or ramps,
+// as matrix products work in tiles. No coefficient is negative. A step is the sum of its passes.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +24,10 @@ namespace metronome {
 
 // All in nanoseconds.
 struct FittedForm {
-  // G from `above` (exclusive) up to the next piece.
+  // G from `above` (exclusive) up to the next piece's `above`.
   struct Piece {
     double above = 0;  // tokens
-    double ns = 0;     // at its begin
+    double ns = 0;     // at the piece's beginning
     double ns_per_token = 0;
   };
 
@@ -39,18 +38,18 @@ struct FittedForm {
   double chunk = 0;
   double decode = 0;
   double decode_kv = 0;
-  double head = 0;  // its weights are read for one row as for many, and for none not at all
+  double head = 0;  // a pass with rows reads the head's weights once, whatever the number of rows
   double row = 0;
   std::vector<Piece> tokens;  // ascending; the first begins at 0
-  // Larger batches of decodes are not replayed as a graph; absent: all are.
+  // Larger decode batches do not run as a graph; absent: all do.
   std::optional<std::int64_t> max_graph_decodes;
 
   double tokens_ns(double num_tokens) const;
   double pass_ns(const StepFeatures& pass) const;
 };
 
-// The least and the greatest of each feature over measured passes of one kind; those with prefill
-// chunks are another kind than those without.
+// Minimum and maximum of each feature over the measured passes of one kind. Passes with prefill
+// chunks are one kind, passes without are the other.
 struct FeatureRange {
   StepFeatures min;
   StepFeatures max;
@@ -59,32 +58,32 @@ struct FeatureRange {
   bool contains(const StepFeatures& pass) const;
 };
 
-// How measured times scatter around the fitted ones in one regime.
+// The scatter of measured times around the fitted times in one regime.
 struct StepScatter {
-  // The shares of steps below each quantile: more towards the ends, where hiccups are.
+  // The shares of steps below each quantile. They are denser near the ends, where hiccups are.
   static constexpr double kShares[] = {0,   0.005, 0.01, 0.025, 0.05, 0.1,   0.2,  0.3,   0.4, 0.5,
                                        0.6, 0.7,   0.8,  0.9,   0.95, 0.975, 0.99, 0.995, 1};
   StepRegime regime;
   std::vector<double> ratios;  // measured / fitted at each of kShares; ascending
 };
 
-// What a file of kind `fitted` holds.
+// The content of a file of kind `fitted`.
 struct FittedModel {
   FittedForm form;
   std::string tokens_shape;                  // of G, in words
   std::optional<FeatureRange> decode_range;  // absent: no such pass was measured
   std::optional<FeatureRange> prefill_range;
-  std::optional<double> host_gap_ns;  // absent: it was not measured
-  double host_gap_chunk_ns = 0;       // more of it for each chunk of the step behind it
+  std::optional<double> host_gap_ns;  // absent: not measured
+  double host_gap_chunk_ns = 0;       // additional gap per chunk of the next step
   std::vector<RegimeError> errors;    // of held-out steps
   std::vector<StepScatter> scatter;   // by regime
   std::int64_t num_steps = 0;         // measured
-  std::int64_t num_hiccups = 0;       // of the steps fitted to, those that did not count
-  // False: nobody recorded how long contexts were, nor which chunks ended their prompts. Pairs, KV
-  // positions and rows then cost nothing of their own: tokens and decodes stand for them.
+  std::int64_t num_hiccups = 0;       // among the fitted steps, ignored by the fit
+  // False: context lengths and the chunks that end their prompts were not recorded. Pairs, KV
+  // positions and rows then have no cost of their own; tokens and decodes stand for them.
   bool knows_contexts = true;
 
-  // Whether such passes were measured: every feature that is known within the range of its kind.
+  // Whether such passes were measured: every known feature is within the range of its kind.
   bool covers(const StepFeatures& pass) const;
 };
 
@@ -93,8 +92,8 @@ class FittedCostModel final : public CostModel {
   FittedCostModel(FittedModel fitted, const ModelConfig& model, const HardwareSpec& hardware,
                   const CostModelConfig& config);
 
-  // G, head and rows are linear_ns; pairs, chunks, decodes and KV are attention_ns; what a pass
-  // costs whatever is in it is overhead_ns. Transfers between devices are inside of all of them.
+  // linear_ns is G, head and rows. attention_ns is pairs, chunks, decodes and KV. overhead_ns is
+  // the constant cost of a pass. Each part includes its transfers between devices.
   StepCost step_cost(const StepPlan& plan) override;
   TimeNs host_gap_ns(const StepPlan& plan) const override;
   std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override;

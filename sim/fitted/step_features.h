@@ -1,5 +1,4 @@
-// What the time of a forward pass depends on, in the few numbers that measured step times are
-// fitted to.
+// Features of a forward pass that measured step times are fitted to.
 #pragma once
 
 #include <span>
@@ -9,17 +8,17 @@
 
 namespace metronome {
 
-// Of one pass. `pairs` and `decode_kv` are means over the layers: a layer with a window counts at
-// most that many positions for each query. Without windows they are those of any layer.
+// Features of one pass. `pairs` and `decode_kv` are means over the layers: a layer with a window
+// counts at most that many positions per query. Without windows all layers have the same value.
 struct StepFeatures {
-  double tokens = 0;  // computed: all chunks' lengths, a decode is one
+  double tokens = 0;  // computed: the lengths of all chunks, 1 for a decode
   // Prefill chunks: causal (query, key) pairs, the sum over queries of position + 1.
   double pairs = 0;
   double prefill_chunks = 0;
   double decodes = 0;
-  double decode_kv = 0;   // positions that decodes attend to, their own included
+  double decode_kv = 0;   // positions that decodes attend to, including their own
   double rows = 0;        // of logits: decodes, and chunks that end their prompt
-  bool is_graph = false;  // decodes alone, which engines replay as a graph
+  bool is_graph = false;  // decodes only, which engines replay as a graph
 
   bool operator==(const StepFeatures&) const = default;
 };

@@ -1,5 +1,5 @@
-// Tables of numbers as CSV: columns are found by the names in the first line, in any order and
-// beside others; fields may stand in double quotes. Every complaint names file, line and column.
+// Tables of numbers as CSV. Columns are found by the names in the first line, in any order; other
+// columns are ignored. Fields may be in double quotes. Every error names file, line and column.
 #pragma once
 
 #include <cstddef>
@@ -13,22 +13,22 @@ namespace metronome {
 
 class ProfileCsv {
  public:
-  // Throws ConfigError when the file cannot be read, is empty or lacks one of `columns`.
+  // Throws ConfigError if the file is unreadable or empty or lacks one of `columns`.
   ProfileCsv(const std::string& path, std::vector<std::string> columns);
   ProfileCsv(const ProfileCsv&) = delete;
   ProfileCsv& operator=(const ProfileCsv&) = delete;
 
   bool has(std::string_view column) const;
-  // Moves to the next row that is not blank; false at the end. Throws when it has more or fewer
-  // fields than there are columns.
+  // Moves to the next row that is not blank; false at the end. Throws if the number of fields
+  // differs from the number of columns.
   bool next();
   int line() const { return lines_.number(); }
 
-  // Of the current row; the column exists.
+  // Values of the current row; the column exists.
   std::string_view text(std::string_view column) const;
   double number(std::string_view column) const;   // finite
-  double amount(std::string_view column) const;   // a whole number from 0
-  double time_us(std::string_view column) const;  // above 0
+  double amount(std::string_view column) const;   // a whole number >= 0
+  double time_us(std::string_view column) const;  // > 0
   bool truth(std::string_view column) const;      // True or False
 
   [[noreturn]] void fail(std::string_view column, const std::string& message) const;

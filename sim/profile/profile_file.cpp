@@ -14,7 +14,7 @@ namespace {
 
 // ---- Writing ----
 
-// Most keys are whole numbers, which are shorter without a fraction.
+// Most keys are whole numbers, which are shorter when written without a fraction.
 Json numbers(const std::vector<double>& values) {
   Json json = Json::array();
   for (const double value : values) {
@@ -78,7 +78,7 @@ Json block_times_json(const BlockTimes& times) {
           {"empty_block_us", times.empty_block_us}};
 }
 
-// What kernel times depend on, by the keys of a model catalogue.
+// The values that kernel times depend on, under their keys in a model catalogue.
 std::vector<std::pair<const char*, std::int64_t>> shape_of(const ModelConfig& model) {
   return {{"hidden_dim", model.hidden_dim},
           {"n_heads", model.n_heads},
@@ -93,7 +93,7 @@ std::vector<std::pair<const char*, std::int64_t>> shape_of(const ModelConfig& mo
 
 // ---- Reading ----
 
-// Checks a list of numbers that are at least `least`, and ascending where that is asked for.
+// Requires every number to be at least `least`, and ascending order if `ascends`.
 std::vector<double> read_numbers(const JsonPlace& place, double least, bool ascends) {
   std::vector<double> values;
   place.for_each([&](const JsonPlace& entry) {

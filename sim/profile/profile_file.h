@@ -1,5 +1,5 @@
-// Profiles as the body of a cost model file: the tables, how blocks fill the device, and what of
-// the model's shape they depend on.
+// Profiles as the body of a cost model file: the tables, how blocks fill the device, and the
+// relevant part of the model's shape.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace metronome {
 
-// Tells what was measured; the number of layers does not matter.
+// Describes the measured model; the number of layers does not matter.
 Json profile_body(const Profile& profile, const ModelConfig& model);
 
-// Of a file of kind "profile". Throws ConfigError where its body is malformed.
+// Reads a file of kind "profile". Throws ConfigError if its body is malformed.
 Profile read_profile(const CostModelFile& file);
 
-// Throws ConfigError naming the file where it was measured with a model of another shape, and
-// UnplacedConfigError where `config` asks for what a profile has no times of.
+// Throws ConfigError with the file's name if it was measured with a model of another shape. Throws
+// UnplacedConfigError if `config` asks for something that a profile has no times of.
 std::unique_ptr<CostModel> make_profile_model(const CostModelFile& file, const ModelConfig& model,
                                               const HardwareSpec& hardware,
                                               const CostModelConfig& config);

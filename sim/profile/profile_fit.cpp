@@ -12,7 +12,7 @@ namespace metronome {
 namespace {
 
 constexpr std::size_t kMinRows = 12;
-constexpr std::size_t kMaxMixedRows = 600;  // more would not change the fit, only its duration
+constexpr std::size_t kMaxMixedRows = 600;  // more rows only make the fit slower
 constexpr std::size_t kMaxCheckedSteps = 4000;
 constexpr double kMaxError = 0.25;
 constexpr int kMaxSearchSteps = 600;
@@ -36,7 +36,7 @@ Point between(const Point& from, const Point& to, double share) {
   return point;
 }
 
-// Begins with steps of `reach` from `start` along each axis.
+// Begins at `start` with a step of `reach` along each axis.
 Vertex find_minimum(const Function& function, const Point& start, double reach) {
   std::vector<Vertex> simplex = {{start, function(start)}};
   for (std::size_t i = 0; i < start.size(); ++i) {
@@ -80,7 +80,8 @@ Vertex find_minimum(const Function& function, const Point& start, double reach) 
   return *std::min_element(simplex.begin(), simplex.end(), by_value);
 }
 
-// From several starts, each resumed once where it stopped; parameters are logarithms.
+// Searches from several starts; each search is resumed once at its result. Parameters are
+// logarithms.
 Vertex search(const Function& function, const std::vector<Point>& starts) {
   Vertex best{{}, 0};
   for (const Point& start : starts) {
@@ -91,9 +92,8 @@ Vertex search(const Function& function, const std::vector<Point>& starts) {
   return best;
 }
 
-// Of a fitted time. The mean of these is what is searched for: unlike squares it is not ruled by
-// the few rows that the model of the kernel does not cover, such as contexts beyond what a cache
-// holds.
+// Error of one fitted time; the search minimises the mean. Unlike with squares, the few rows
+// outside the kernel's model do not dominate, such as contexts larger than a cache.
 double error_of(double fitted_us, double measured_us) {
   return std::min(std::abs(log_of(fitted_us / measured_us)), kMaxError);
 }
@@ -113,7 +113,7 @@ std::vector<DecodeRow> unsplit_rows(const AttentionTable& table, const DeviceHea
       continue;
     }
     for (std::size_t k = 0; k < grid.columns.size(); ++k) {
-      // The model counts in tiles.
+      // The model counts whole tiles.
       if (grid.columns[k] < kTileKeys) continue;
       rows.push_back({grid.rows[i], grid.columns[k], grid.cell(i, k)});
     }
@@ -163,7 +163,7 @@ std::optional<FillingFit> fit_filling(const AttentionTable& table, const DeviceH
   fit.num_decode_rows = decodes.size();
   fit.num_mixed_rows = mixed.size();
 
-  // What all multiprocessors together make of tiles, from the row with the most of them.
+  // Tile throughput of all multiprocessors together, from the row with the most tiles.
   const DecodeRow& largest =
       *std::max_element(decodes.begin(), decodes.end(), [](const DecodeRow& a, const DecodeRow& b) {
         return a.sequences * a.context < b.sequences * b.context;
@@ -187,7 +187,7 @@ std::optional<FillingFit> fit_filling(const AttentionTable& table, const DeviceH
     }
     return sum / real(mixed.size());
   };
-  // Heads of a group share what they read through a cache.
+  // Heads of a group share their reads through a cache.
   const double half = busy - log_of(2.0);
   const double third = busy - log_of(3.0);
   const Vertex best = search(mixed_error, {{log_of(4.0), third, third, log_of(1.0), log_of(0.3)},
@@ -195,8 +195,8 @@ std::optional<FillingFit> fit_filling(const AttentionTable& table, const DeviceH
   fit.filling.mixed = mixed_times(best.at);
   fit.mixed_error = best.value;
 
-  // Equal decodes on powers of two hardly ever leave multiprocessors idle, so they do not tell how
-  // fast a block is alone: it walks its tiles as beside prompts.
+  // Equal decodes in powers of two hardly ever leave multiprocessors idle. They do not show the
+  // speed of a single block, so tile_us is taken from the mixed fit.
   const auto decode_times = [&](const Point& point) {
     return BlockTimes{exp_of(point[0]), fit.filling.mixed.tile_us, exp_of(point[1]),
                       exp_of(point[2]), 0};

@@ -1,5 +1,5 @@
-// Fits how blocks fill the multiprocessors (profile_blocks.h) to a table of attention times, and
-// checks the result against measurements of unequal decodes that the fit does not see.
+// Fits how blocks fill the multiprocessors (profile_blocks.h) to a table of attention times. Checks
+// the result against measured unequal decodes that the fit does not see.
 #pragma once
 
 #include <cstddef>
@@ -27,24 +27,24 @@ struct FillingFit {
   double mixed_error = 0;
 };
 
-// By search, the same every time. Nothing where the table has too few rows of unsplit decodes or
-// of chunks beside decodes.
+// A deterministic search. nullopt if the table has too few rows of unsplit decodes or of chunks
+// beside decodes.
 std::optional<FillingFit> fit_filling(const AttentionTable& table, const DeviceHeads& heads,
                                       std::int64_t num_multiprocessors);
 
-// How well the ratios of unequal to equal decodes are met; where contexts are split over blocks the
-// prediction is 1.
+// How well the fit predicts the ratios of unequal to equal decodes. The prediction is 1 where
+// contexts are split over blocks.
 struct FillingCheck {
   std::size_t num_steps = 0;
   double mean_error = 0;           // of |predicted / measured - 1|
-  double mean_error_if_equal = 0;  // of predicting 1
+  double mean_error_if_equal = 0;  // the error of the constant prediction 1
 };
 
 struct FillingChecks {
-  FillingCheck decode;  // decodes alone, contexts not split
+  FillingCheck decode;  // decodes only, contexts not split
   FillingCheck mixed;
 
-  // Knowing how blocks fill the device beats not knowing it.
+  // Whether modelling the blocks predicts better than ignoring them.
   bool helps() const;
 };
 FillingChecks check_filling(const BlockFilling& filling, std::span<const UnequalStep> steps,

@@ -50,13 +50,13 @@ std::optional<double> step_factor(const std::string& grid) {
   return factor;
 }
 
-// What one device has to compute and move at least.
+// The least that one device must compute and move.
 class Floors {
  public:
   Floors(const ModelConfig& model, const HardwareSpec& hardware, std::int64_t tp)
       : model_(model), hardware_(hardware), tp_(real(tp)), kv_heads_(device_kv_heads(model, tp)) {}
 
-  // Weights of a dense layer by its name; 0 for those that are not matrix products.
+  // Weights of a dense layer by its name; 0 for layers that are not matrix products.
   double weights(const std::string& layer) const {
     const double hidden = real(model_.hidden_dim);
     const double head = real(model_.head_dim);
@@ -93,7 +93,7 @@ class Floors {
   std::int64_t kv_heads_;
 };
 
-// Times by layer and one key, every layer at the same keys.
+// Times by layer and one key; every layer has the same keys.
 std::vector<LayerTimes> read_layers(const std::string& file, const std::string& key,
                                     const Floors& floors) {
   ProfileCsv csv(file, {"layer", key, "time_us"});
@@ -136,7 +136,7 @@ std::vector<LayerTimes> read_layers(const std::string& file, const std::string& 
   return times;
 }
 
-// What every device computes whole takes as long on one as on several.
+// Adds the layers that every device computes whole: they take as long on one device as on several.
 void add_whole_layers(const std::string& file_of_one, const std::string& key, const Floors& floors,
                       std::vector<LayerTimes>& layers) {
   if (!path_exists(file_of_one)) return;
@@ -151,7 +151,7 @@ void add_whole_layers(const std::string& file_of_one, const std::string& key, co
   }
 }
 
-// Checks rows with the same first two keys, [begin, end), and makes a grid of the last two.
+// Checks rows [begin, end), which share their first two keys. Makes a grid of the last two keys.
 Grid checked_grid(const MeasuredRows& table, std::size_t begin, std::size_t end,
                   const ProfileMeta& meta) {
   Grid grid = grid_of(table, begin, end);
@@ -160,7 +160,7 @@ Grid checked_grid(const MeasuredRows& table, std::size_t begin, std::size_t end,
   return grid;
 }
 
-// Makes the table of rows keyed by chunk, history, decodes, context.
+// Makes the table from rows keyed by chunk, history, decodes, context.
 class AttentionBuilder {
  public:
   AttentionBuilder(std::string file, bool averages) : averages_(averages) {
@@ -272,7 +272,7 @@ AttentionTable read_attention(const std::string& file, const ProfileMeta& meta,
   return builder.build(meta, floors);
 }
 
-// A token count has the experts that its neighbours have, up to what it can activate.
+// A token count has the same expert counts as its neighbours, up to what it can activate.
 void check_experts(const MeasuredRows& table, const CurveFamily& family) {
   for (std::size_t i = 1; i + 1 < family.x.size(); ++i) {
     const std::vector<double>& own = family.curves[i].x;
@@ -297,7 +297,7 @@ CurveFamily read_experts(const std::string& file, const Floors& floors) {
   ProfileCsv csv(file, {"tokens", "activated_experts", "time_us"});
   MeasuredRows table{file, "", {"tokens", "activated_experts"}, {}};
   while (csv.next()) {
-    if (csv.has("ep") && csv.amount("ep") != 1) continue;  // experts spread over devices
+    if (csv.has("ep") && csv.amount("ep") != 1) continue;  // experts distributed over devices
     table.rows.push_back({{csv.amount("tokens"), csv.amount("activated_experts")},
                           csv.time_us("time_us"),
                           csv.line()});
@@ -350,7 +350,8 @@ ProfileTables read_vllm(const std::string& folder, const ProfileMeta& meta, bool
 
 // ---- Vidur ----
 
-// Its names of what other profiles call otherwise; the others are called once a layer, too.
+// Vidur's names for layers that other profiles name differently. The others are also called once
+// per layer.
 constexpr std::pair<const char*, const char*> kVidurLayers[] = {
     {"emb", "embedding"},
     {"input_layernorm", "input_layernorm"},
@@ -421,7 +422,7 @@ AttentionTable read_vidur_attention(const std::string& file, const ProfileMeta& 
     row.us = kMicrosPerMilli * (saved_ms + csv.time_us(is_prefill ? prefill : decode));
     const double history = csv.amount("kv_cache_size");
     if (is_prefill) {
-      if (csv.amount("batch_size") != 1) continue;  // several at once: not of this table
+      if (csv.amount("batch_size") != 1) continue;  // several at once: not part of this table
       row.keys = {csv.amount("prefill_chunk_size"), history, 0, 0};
     } else {
       row.keys = {0, 0, csv.amount("batch_size"), history};

@@ -4,9 +4,9 @@
 // model:
 //   dense.csv         layer, tokens, time_us          one call of each dense layer
 //   per_sequence.csv  layer, sequences, time_us       lm_head and sampler
-//                     Norms and sampler, which every device computes whole, may be in tp1 only.
+//                     Norms and sampler, which every device computes whole, may be only in tp1.
 //   attention.csv     prefill_chunk, kv_prefill, n_decode, kv_decode, time_us
-//                     one layer: a chunk behind kv_prefill tokens of history beside n_decode
+//                     one layer: a chunk after kv_prefill tokens of history beside n_decode
 //                     decodes of kv_decode tokens; either part may be 0. Instead of kv_prefill
 //                     prefill_key = history + chunk / 2.
 //   moe.csv           [ep,] tokens, activated_experts, time_us     router and experts of a layer
@@ -14,11 +14,11 @@
 //   skew.csv          regime, n, nb, pc, kp, kvs, kv_big, t_mean_us, t_skew_us    may be absent:
 //                     nb of n decodes at kv_big, the others at kvs, against all at their mean
 // NAME/attention.csv and NAME/mlp.csv (Vidur): milliseconds, medians, any number of devices per
-//   file; prompts and decodes apart, no output head; rows that stand several times are averaged.
+//   file; prompts and decodes separate, no output head; duplicate rows are averaged.
 //
-// Columns that are not named here are ignored. Whatever is wrong with a table is refused with file,
-// line and reason: missing columns, times that are not above 0, keys that stand twice, gaps in a
-// grid, times far from what the hardware can do or from their neighbours.
+// Other columns are ignored. An invalid table is rejected with file, line and reason: missing
+// columns, times <= 0, duplicate keys, gaps in a grid, times far from the hardware's limits or from
+// their neighbours.
 #pragma once
 
 #include <cstdint>
@@ -32,38 +32,38 @@
 
 namespace metronome {
 
-// What a folder says of itself; empty where it does not.
+// What the folder says about itself; a field is empty if the folder lacks it.
 struct ProfileMeta {
   std::string hardware;
   std::string model;
   std::string engine;                    // "vllm 0.19.0"
   std::optional<bool> corrects_lengths;  // skew_fit.enabled
-  std::optional<double> chunk_factor;    // steps of the grids it declares
+  std::optional<double> chunk_factor;    // step factor of the grids it declares
   std::optional<double> kv_factor;
   std::optional<double> decodes_factor;
   bool is_vidur = false;
 };
 
-// What was measured of unequal decodes: the time over that of as many at their mean context.
+// A measurement of unequal decodes: its time over the time of as many decodes at the mean context.
 struct UnequalStep {
   double num_long = 0;
   double num_short = 0;
   double long_context = 0;
   double short_context = 0;
-  double chunk = 0;  // of the prompt beside them; 0 = none
+  double chunk = 0;  // prompt chunk beside the decodes; 0 = none
   double history = 0;
   double ratio = 1;
 };
 
-// Throws ConfigError when there is no such folder or no profile in it.
+// Throws ConfigError if the folder does not exist or contains no profile.
 ProfileMeta read_profile_meta(const std::string& folder);
 
-// Throws ConfigError. `model` and `hardware` tell what the times must at least be.
+// Throws ConfigError. `model` and `hardware` give lower bounds of the times.
 ProfileTables read_profile_tables(const std::string& folder, const ProfileMeta& meta,
                                   std::int64_t tensor_parallel_size, const ModelConfig& model,
                                   const HardwareSpec& hardware);
 
-// Empty when the folder has no skew.csv.
+// Empty if the folder has no skew.csv.
 std::vector<UnequalStep> read_unequal_steps(const std::string& folder,
                                             std::int64_t tensor_parallel_size);
 

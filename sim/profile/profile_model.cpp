@@ -16,8 +16,8 @@ constexpr std::size_t kReserve = 4096;
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
-// How often a pass calls a dense layer. Names are those of the profiles; others than these, such as
-// qk_norm and rotary_emb, belong to every layer.
+// How often a pass calls a dense layer. Layer names are those of the profiles. All other names,
+// such as qk_norm and rotary_emb, are called once per layer of the model.
 double num_calls(const std::string& layer, const ModelConfig& model) {
   const double layers = real(model.n_layers);
   if (layer == "embedding" || layer == "final_layernorm") return 1;
@@ -102,7 +102,7 @@ void ProfileCostModel::sort_chunks(std::span<const ScheduledChunk> chunks, Part 
   double sum = 0;
   for (const ScheduledChunk& chunk : chunks) {
     if (part == Part::Decodes && chunk.kind != ChunkKind::Decode) continue;
-    // To the kernels the last token of a prompt is a decode.
+    // For the kernels the last token of a prompt is a decode.
     if (chunk.num_tokens > 1) {
       prompts_.push_back({real(chunk.num_tokens), real(chunk.first_position)});
     } else {
@@ -122,7 +122,7 @@ double ProfileCostModel::decode_attention_us(double graph_sequences, bool& is_ou
   const bool is_split = graph_sequences * real(kv_heads_) < max_split_blocks_;
   std::size_t begin = is_split ? 0 : num_split_rows_;
   std::size_t end = is_split ? num_split_rows_ : num_rows;
-  if (begin == end) {  // nothing was measured on this side
+  if (begin == end) {  // no measurements on this side
     begin = 0;
     end = num_rows;
   }
@@ -131,9 +131,9 @@ double ProfileCostModel::decode_attention_us(double graph_sequences, bool& is_ou
   return needs_blocks ? unsplit_attention_us(begin, end) : us;
 }
 
-// What the blocks at hand take together, times how much longer than its equal blocks the table has
-// it. Between measured rows that level is taken linearly, not the time: equal contexts end in
-// waves, a whole number of them, and unequal ones do not.
+// The simulated time of the blocks, times the ratio of the table to the simulated equal blocks. The
+// ratio is interpolated between measured rows, not the time: equal contexts end in whole waves,
+// unequal ones do not.
 double ProfileCostModel::unsplit_attention_us(std::size_t begin, std::size_t end) {
   const Grid& table = profile_.tables.attention.decode;
   const std::int64_t num_multiprocessors = profile_.filling->num_multiprocessors;
@@ -161,7 +161,7 @@ double ProfileCostModel::unsplit_attention_us(std::size_t begin, std::size_t end
   return factor * launch_->time_us(kv_heads_, times);
 }
 
-// How much longer the launch takes than one of a single prompt and equal decodes.
+// How much longer the launch takes than a launch with a single prompt and equal decodes.
 double ProfileCostModel::filling_ratio(const Prompt& merged) {
   const bool keeps_contexts = profile_.corrects_lengths && !has_equal_contexts_;
   if (!launch_ || (prompts_.size() == 1 && !keeps_contexts)) return 1;
@@ -179,7 +179,7 @@ double ProfileCostModel::filling_ratio(const Prompt& merged) {
 }
 
 double ProfileCostModel::mixed_attention_us(bool& is_outside) {
-  // The prompts as one chunk over as many (query, key) pairs.
+  // Merges the prompts into one chunk with as many (query, key) pairs.
   double tokens = 0;
   double area = 0;
   for (const Prompt& prompt : prompts_) {
@@ -196,7 +196,7 @@ double ProfileCostModel::mixed_attention_us(bool& is_outside) {
                                          mean_context_, is_outside);
   if (launch_) return us * filling_ratio(merged);
   if (area >= triangle) return us;
-  // Several prompts of which each sees fewer keys than in one: their share of its time.
+  // In several prompts each query sees fewer keys than in one: scale by the share of pairs.
   const double alone_us = table.prefill_us(tokens, 0, is_outside);
   return us - std::min(us, alone_us) * (1 - area / triangle);
 }
@@ -213,7 +213,7 @@ double ProfileCostModel::comm_us(double num_tokens, double num_rows, bool& is_ou
   if (config_.tensor_parallel_size == 1) return 0;
   const double activations = num_tokens * real(model_.hidden_dim) * kBytesPerActivation;
   const double logits = num_rows * real(model_.vocab_size) * kBytesPerActivation;
-  // Gathering the logits moves half of what reducing as many bytes would.
+  // Gathering the logits moves half of the bytes that an all-reduce of the same size moves.
   return (2 * layers_ + 1) * allreduce_us(activations, is_outside) +
          allreduce_us(logits / 2, is_outside);
 }

@@ -4,18 +4,18 @@
 //   dense layers   every layer's own number of calls at t tokens, plus embedding and final norm. Up
 //                  to `max_graph_tokens` a pass runs as a captured CUDA graph, padded to the next
 //                  captured size: 1, 2, 4, multiples of 8 up to 256 and of 16 above.
-//   experts        of t tokens and E (1 - (1 - k/E)^t) activated experts, where the model has some.
-//   head           output projection and sampler at r sequences: vLLM computes logits for every
-//                  sequence of a step, those in the middle of their prompt included.
-//   attention      decodes alone: the table at their number and mean context. With prompts: one
-//                  launch for all, the table at one chunk of as many tokens and of equal attention
-//                  area, beside that many decodes. Several prompts fill the device worse or better
-//                  than one: times the ratio of profile_blocks.h, where the kernel is known to be
-//                  FlashAttention 2. How blocks fill the device is also what decodes of unequal
-//                  contexts take, at the level of the table's rows around their number, if the
-//                  profile's own switch (`skew_fit.enabled`) says so. Below 1.6 blocks per
-//                  multiprocessor that kernel splits contexts over blocks; the number of sequences
-//                  in the graph decides, and look-ups do not cross from one side to the other.
+//   experts        of t tokens and E (1 - (1 - k/E)^t) activated experts, if the model has experts.
+//   head           output projection and sampler at r sequences. vLLM computes logits for every
+//                  sequence of a step, including those in the middle of their prompt.
+//   attention      decodes only: the table at their number and mean context. With prompts: one
+//                  launch for all, read from the table at that many decodes beside one chunk with
+//                  as many tokens and the same attention area. Several prompts fill the device
+//                  differently from one: times the ratio of profile_blocks.h, if the kernel is
+//                  known to be FlashAttention 2. The same block model covers decodes of unequal
+//                  contexts, scaled to the table's nearby rows, if the profile enables it
+//                  (`skew_fit.enabled`). Below 1.6 blocks per multiprocessor that kernel splits
+//                  contexts over blocks. The number of sequences in the graph decides, and
+//                  look-ups do not cross this boundary.
 //   all-reduces    two per layer and one for the embedding, and half of one for the logits.
 #pragma once
 
@@ -34,27 +34,29 @@
 
 namespace metronome {
 
-// Of the attention kernel that was measured, fitted to its table.
+// Parameters of the measured attention kernel, fitted to its table.
 struct BlockFilling {
   std::int64_t num_multiprocessors = 0;
-  // Of decodes alone: all query heads of a KV head share a block; a block per query head beside
-  // prompts.
+  // `decode`: decodes only; all query heads of a KV head share a block. `mixed`: with prompts; one
+  // block per query head.
   BlockTimes decode;
   BlockTimes mixed;
 
   bool operator==(const BlockFilling&) const = default;
 };
 
-// What step times are composed from. The model's layers may be more or fewer than were measured.
+// The measurements that step times are composed from. The scenario's model may have another number
+// of layers.
 struct Profile {
   ProfileTables tables;
-  std::optional<BlockFilling> filling;  // absent: another kernel, or an unknown device
+  std::optional<BlockFilling> filling;  // absent: another kernel or an unknown device
   bool corrects_lengths = false;        // decodes of unequal contexts
 };
 
 class ProfileCostModel final : public CostModel {
  public:
-  // Throws UnplacedConfigError when the profile lacks what the model has, or devices have no link.
+  // Throws UnplacedConfigError if the profile lacks a part of the model, or if several devices have
+  // no link.
   ProfileCostModel(Profile profile, const ModelConfig& model, const HardwareSpec& hardware,
                    const CostModelConfig& config);
 
@@ -67,7 +69,7 @@ class ProfileCostModel final : public CostModel {
     double tokens;
     double history;
   };
-  // What of a pass is priced.
+  // Which part of a pass is priced.
   enum class Part { All, Decodes };
 
   PassCost pass_cost(std::span<const ScheduledChunk> chunks, Part part, bool& is_outside);
@@ -87,16 +89,16 @@ class ProfileCostModel final : public CostModel {
   HardwareSpec hardware_;
   CostModelConfig config_;
 
-  // Derived once.
+  // Derived once by the constructor.
   Curve dense_;  // all dense layers of a pass, by tokens
   Curve head_;   // by sequences
   double layers_ = 0;
   std::int64_t query_heads_ = 0;  // of one device
   std::int64_t kv_heads_ = 0;
   std::size_t num_split_rows_ = 0;  // of the decode table: contexts split over blocks
-  double max_split_blocks_ = 0;     // exclusive; 0: no such boundary
+  double max_split_blocks_ = 0;     // exclusive; 0: no boundary
 
-  // Of the pass at hand.
+  // State of the current pass.
   std::vector<Prompt> prompts_;
   std::vector<double> contexts_;
   double mean_context_ = 0;

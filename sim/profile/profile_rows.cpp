@@ -10,14 +10,14 @@
 namespace metronome {
 namespace {
 
-// Measurements scatter and kernels change; units differ by a thousand.
+// Measurements scatter and kernels change, but another unit differs by a factor of a thousand.
 constexpr double kJump = 30;
 constexpr double kNearKeys = 4;
 constexpr double kFarBelow = 0.25;
 constexpr double kFarAbove = 100;
 constexpr double kMaxOverheadUs = 1000;
-constexpr double kLeastComputeUs = 20;  // less is lost in what a launch takes
-// What is smaller may stay in a cache between the calls of a profiler, and run faster than memory.
+constexpr double kLeastComputeUs = 20;  // below this the launch dominates
+// Smaller data may stay in a cache between a profiler's calls, and be faster than memory.
 constexpr double kLeastMemoryUs = 200;
 constexpr double kRounding = 1.07;  // keys are whole numbers
 
@@ -76,7 +76,7 @@ void check_jumps(const MeasuredRows& table) {
     }
     if (before.keys[last] > 0 && ratio(row.keys[last], before.keys[last]) > kNearKeys) continue;
     if (ratio(row.us, before.us) < kJump) continue;
-    // The one to blame is the one that is far from its other neighbour as well.
+    // Reports the row that also differs from its other neighbour.
     const bool has_next = i + 1 < table.rows.size() && ratio(table.rows[i + 1].us, row.us) < kJump;
     const MeasuredRow& wrong = has_next ? before : row;
     table.fail(wrong, "time_us",

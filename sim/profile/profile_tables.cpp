@@ -7,11 +7,11 @@
 namespace metronome {
 namespace {
 
-// The smallest tile of a kernel: what was not measured below it does not count as outside.
+// The smallest tile of a kernel. Values below it do not count as outside, even if not measured.
 constexpr double kSmallestTile = 64;
 
-// Between which two points a value lies, and what share of the way from one to the other; above 1
-// beyond the last one.
+// The two points around a value and the fraction of the way between them; above 1 beyond the last
+// point.
 struct Bracket {
   std::size_t low = 0;
   std::size_t high = 0;
@@ -27,7 +27,7 @@ Bracket find_bracket(std::size_t size, const Key& key, double value, bool& is_ou
   }
   if (value > key(size - 1)) is_outside = true;
   if (size == 1) return {};
-  // The first point beyond the value, or the last one.
+  // The first point above the value, or the last point.
   std::size_t low = 0;
   std::size_t high = size - 1;
   while (high - low > 1) {
@@ -104,7 +104,7 @@ double AttentionTable::decode_us(double sequences, double context, std::size_t b
   const std::vector<double>& rows = decode.rows;
   if (sequences > rows.back()) is_outside = true;
   if (end - begin == 1) {
-    // The same keys and values in as many sequences as were measured.
+    // The same total of keys and values in as many sequences as were measured.
     return decode.row_at(begin, context * sequences / rows[begin], is_outside);
   }
   std::size_t high = begin + 1;
@@ -115,7 +115,7 @@ double AttentionTable::decode_us(double sequences, double context, std::size_t b
   if (share >= 0) {
     return interpolate({0, 1, share}, [&](std::size_t i) { return i == 0 ? low_us : high_us; });
   }
-  // Fewer than were measured on this side: along the slope, but at least in proportion.
+  // Fewer sequences than were measured on this side: extrapolate, but at least in proportion.
   return std::max(low_us * (1 - share) + high_us * share, low_us * sequences / rows[high - 1]);
 }
 

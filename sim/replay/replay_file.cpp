@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto kMostNs = static_cast<TimeNs>(kMaxStepNs);
 
-// When a simulated host would plan each step, its times being those of the record.
+// When a simulated host would plan each step if the steps took the recorded times.
 class HostClock {
  public:
   HostClock(const RunRecord& record, const RecordedSetup& setup) : record_(record), setup_(setup) {
@@ -47,7 +47,7 @@ class HostClock {
   }
 
  private:
-  // The end of the newest step whose tokens were known when this one was planned.
+  // The end of the newest step whose tokens were known when this step was planned.
   TimeNs host_free_at(std::size_t step) const {
     if (step == 0) return 0;
     const StepEntry& entry = record_.steps[step];
@@ -80,7 +80,7 @@ TimeNs read_time(const JsonPlace& place) {
   return place.is_null() ? kNoTime : place.integer(0, kMostNs);
 }
 
-// The part of the file that a file of kind `fitted` would have for its body.
+// The part of the file that would be the body of a file of kind `fitted`.
 CostModelFile fitted_part(const CostModelFile& file) {
   const JsonPlace body(file.name + ": " + file.body_place, *file.body);
   const JsonPlace fitted = body.at("fitted");
@@ -92,7 +92,7 @@ CostModelFile fitted_part(const CostModelFile& file) {
   return part;
 }
 
-// Of the rows of `steps`, in their order.
+// Columns of the rows in `steps`, in order.
 Json column_names() {
   return {"composition", "device_ns", "gap_ns", "is_gap_hidden", "decode_only_ns"};
 }
@@ -104,7 +104,7 @@ std::vector<RecordedStep> replay_steps(const RunRecord& record, const RecordedSe
   HostClock host(record, setup);
   RecordedSteps steps(record, setup.step_shape);
   StepPlan plan;
-  TimeNs free_at = 0;  // the device
+  TimeNs free_at = 0;  // of the device
   while (steps.next(plan)) {
     const std::size_t at = steps.position();
     const StepEntry& entry = record.steps[at];

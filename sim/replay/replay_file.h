@@ -1,4 +1,4 @@
-// The body of a cost model file of kind `replay`, and how a record becomes one.
+// The body of a cost model file of kind `replay`, and the conversion of a record into it.
 #pragma once
 
 #include <cstddef>
@@ -14,26 +14,26 @@
 
 namespace metronome {
 
-// What else a replay must know of a run.
+// Other facts of the run that a replay needs.
 struct RecordedSetup {
   StepShape step_shape = StepShape::Mixed;
   std::int32_t async_depth = 1;
-  TimeNs cold_start_ns = 0;  // that a simulation of it adds to the first launch
-  // The host's own work took time: it planned later than tokens and requests came.
+  TimeNs cold_start_ns = 0;  // that a simulation of the run adds to the first launch
+  // The host's own work took time: it planned later than tokens and requests arrived.
   bool is_measured = false;
 };
 
-// The steps of a record, such that a simulation with the same requests and settings begins and ends
-// each at the recorded instant. Of failed steps, and of those with decodes that nobody recorded,
-// the composition is not known. In a measured run a request may come while the host works between
-// two steps; a simulation, whose host works afterwards, sees it a step later.
+// The steps of a record. A simulation with the same requests and settings begins and ends each step
+// at the recorded instant. The composition is unknown for failed steps and for steps with
+// unrecorded decodes. In a measured run a request may arrive while the host works between two
+// steps. A simulated host works afterwards and sees that request one step later.
 std::vector<RecordedStep> replay_steps(const RunRecord& record, const RecordedSetup& setup);
 
-// `fitted` says what steps take that are not among the recorded.
+// `fitted` gives the times of steps that were not recorded.
 Json replay_body(const std::vector<RecordedStep>& steps, const FittedModel& fitted,
                  const ModelConfig& model);
 
-// Throws ConfigError that names file and key where the body is not what replay_body() writes.
+// Throws ConfigError with file and key if replay_body() did not write the body.
 std::vector<RecordedStep> read_replay(const CostModelFile& file);
 
 // See make_cost_model() and make_fitted_cost_model().

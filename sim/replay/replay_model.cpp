@@ -20,7 +20,8 @@ std::uint64_t chunk_hash(const ScheduledChunk& chunk) {
 
 }  // namespace
 
-// Sums, so that order does not matter; passes are mixed, so that it matters which chunks share one.
+// Within a pass the hashes are summed, so order does not matter. Each pass's sum is mixed, so it
+// matters which chunks share a pass.
 std::uint64_t step_composition(const StepPlan& plan) {
   std::uint64_t hash = 0;
   for (const ForwardPass& pass : plan.passes) {

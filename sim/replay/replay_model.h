@@ -1,4 +1,4 @@
-// Step times of one recorded run, given back when its steps are made again.
+// Replays the step times of a recorded run for steps with the same composition.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace metronome {
 
-// A step as it was recorded.
+// A recorded step.
 struct RecordedStep {
-  std::uint64_t composition = 0;  // step_composition() of its plan; 0: nobody recorded all of it
+  std::uint64_t composition = 0;  // step_composition() of its plan; 0: not fully recorded
   TimeNs device_ns = 0;
-  // From when the host could plan it until it began; kNoTime: nobody recorded it. Where the step
-  // before still ran until then it is hidden: the host was ready some time before.
+  // Time from when the host could plan the step until it began; kNoTime: not recorded. The gap is
+  // hidden if the previous step still ran at the end of it: the host was ready some time before.
   TimeNs gap_ns = kNoTime;
   bool is_gap_hidden = false;
   TimeNs decode_only_ns = kNoTime;  // StepResult::decode_only_ns
@@ -22,23 +22,23 @@ struct RecordedStep {
   bool operator==(const RecordedStep&) const = default;
 };
 
-// A hash of what the time of a step depends on: the chunks of each pass by kind, first position,
-// length and whether they sample. Not of whose they are, nor of the order of chunks and passes.
-// Never 0; requires passes.
+// A hash of what a step's time depends on: the chunks of each pass by kind, first position, length
+// and whether they sample. It ignores request ids and the order of chunks and passes. Never 0;
+// requires passes.
 std::uint64_t step_composition(const StepPlan& plan);
 
-// A step takes what the recorded step of the same index took, where that computed the same; else
-// what the recorded step did that computed the same and is the nearest by index, the earlier of
-// two: one that was measured, in a state of the machine like this one's, and hiccups stay as
-// frequent as they were. A step that was never recorded takes what `unseen` says, and is
+// A step takes the time of the recorded step with the same index, if the compositions match.
+// Otherwise it takes the time of the nearest recorded step by index with that composition, the
+// earlier of two. That time was measured in a similar state of the machine, and hiccups keep their
+// frequency. A step whose composition was never recorded takes the time of `unseen` and is
 // extrapolated.
 class ReplayCostModel final : public CostModel {
  public:
-  // With `has_own_gap` the host's gap is always that of `unseen`.
+  // With `has_own_gap` the host gap always comes from `unseen`.
   ReplayCostModel(std::vector<RecordedStep> steps, std::unique_ptr<CostModel> unseen,
                   bool has_own_gap);
 
-  // The parts are those of `unseen`, in proportion.
+  // The parts are those of `unseen`, scaled to the total.
   StepCost step_cost(const StepPlan& plan) override;
   TimeNs host_gap_ns(const StepPlan& plan) const override;
   std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override {
@@ -52,11 +52,11 @@ class ReplayCostModel final : public CostModel {
 
     auto operator<=>(const Place&) const = default;
   };
-  // nullptr: there is none.
+  // nullptr if no recorded step has the plan's composition.
   const RecordedStep* find(const StepPlan& plan) const;
 
   std::vector<RecordedStep> steps_;
-  std::vector<Place> places_;  // of steps with a composition, in order
+  std::vector<Place> places_;  // of steps with a composition, sorted
   std::unique_ptr<CostModel> unseen_;
   bool has_own_gap_;
 };

@@ -16,7 +16,6 @@ constexpr double kAllreducesPerLayer = 2;  // after the output and the down proj
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
-// Durations are far below 2^53 ns, so the sum and the truncation are exact.
 void check_link(const HardwareSpec& hardware, std::int64_t tp) {
   if (tp == 1 || hardware.link_bandwidth > 0) return;
   throw UnplacedConfigError("cost_model.tensor_parallel_size",
@@ -28,7 +27,8 @@ void check_link(const HardwareSpec& hardware, std::int64_t tp) {
 
 std::int64_t attention_pairs(std::int64_t first_position, std::int64_t num_tokens,
                              std::int64_t window) {
-  // The first `num_full` queries see everything before them; the rest see a whole window.
+  // The first `num_full` queries attend to all earlier positions; the rest attend to a whole
+  // window.
   std::int64_t num_full = num_tokens;
   if (window > 0) num_full = std::clamp<std::int64_t>(window - first_position, 0, num_tokens);
   return num_full * first_position + num_full * (num_full + 1) / 2 +
@@ -76,19 +76,19 @@ double StepWork::total_bytes() const {
          decode_attention.bytes + other_bytes + gather_bytes;
 }
 
-// Integer sums over the chunks of a pass: everything its time depends on.
+// Integer sums over the chunks of a pass. They determine its time.
 struct RooflineCostModel::PassSums {
   struct Group {
     std::int64_t num_chunks = 0;
     std::int64_t num_tokens = 0;
-    std::int64_t pairs = 0;         // in a layer that attends to everything
-    std::int64_t context = 0;       // positions whose KV moves, same layer
+    std::int64_t pairs = 0;         // in a layer with full attention
+    std::int64_t context = 0;       // positions whose KV moves, in such a layer
     std::int64_t window_pairs = 0;  // in a layer with a window
     std::int64_t window_context = 0;
     std::int64_t max_tokens = 0;
     std::int64_t max_context = 0;
     std::int64_t num_rows = 0;  // logits
-    // What gather_kv copies; padding is not copied.
+    // Positions that gather_kv copies; it does not copy padding.
     std::int64_t gathered = 0;
     std::int64_t window_gathered = 0;
   };
@@ -110,7 +110,7 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   projection_params_ = real(model.n_linear_params()) / shards;
   expert_params_ = real(model.n_moe_layers() * model.n_expert_params()) / shards;
   head_params_ = real(model.n_embedding_params()) / shards;
-  // Query times key and weight times value: a multiply and an add per element of each.
+  // Query times key, and weight times value: a multiply and an add per element of each.
   attention_flops_per_pair_ = 4 * real(model.n_heads * model.head_dim) / shards;
   kv_bytes_per_position_ = device_kv_bytes(model, tp);
 
@@ -169,8 +169,8 @@ void RooflineCostModel::add_chunks(std::span<const ScheduledChunk> chunks, PassS
   sums.decode = decode;
 }
 
-// Chunks and decodes are two batches. In each, every sequence costs as much as one with the
-// longest chunk at the end of the longest context.
+// Chunks and decodes form two batches. In each batch every sequence costs as much as the longest
+// chunk at the end of the longest context.
 void RooflineCostModel::pad(PassSums& sums) const {
   for (PassSums::Group* group : {&sums.prefill, &sums.decode}) {
     const std::int64_t n = group->num_chunks;

@@ -1,19 +1,19 @@
-// Step times from first principles: what a forward pass must compute and move, against what the
-// hardware can compute and move. No measurement enters but the hardware's efficiencies.
+// Step times from first principles: the compute and memory traffic of a forward pass against the
+// limits of the hardware. The only measured inputs are the hardware's efficiencies.
 //
 // Per pass, on each of the `tensor_parallel_size` devices:
 //   projections  max(FLOPs, weight bytes). Activations are neglected, so QKV, output, gate, up and
 //                down share one crossover and the sum of their maxima is the maximum of their sums.
-//   experts      the same, of the experts that the pass reads: with n tokens, each routed to k of E
-//                experts evenly and independently, E (1 - (1 - k/E)^n) of a layer on average.
-//   head         max(FLOPs, weight bytes) for the rows that are sampled; nothing without rows.
+//   experts      the same, for the experts that the pass reads. n tokens are each routed to k of E
+//                experts evenly and independently: E (1 - (1 - k/E)^n) per layer on average.
+//   head         max(FLOPs, weight bytes) for the sampled rows; 0 without rows.
 //   the rest     norm scales and embedding rows, bytes only; counted with the projections.
 //   attention    prefill chunks and decodes each max(FLOPs, KV bytes). Every position a chunk may
-//                attend to moves once: earlier ones are read, its own are written (and read back
-//                from cache memory on the chip).
+//                attend to moves once: earlier positions are read, its own are written (and read
+//                back from on-chip cache).
 //   overhead     copies of `gather_kv`, kernel launches.
 //   comm         two ring all-reduces a layer, each 2 (n - 1) / n of the activations, plus latency.
-// The logits' gather across devices and the sampler's arithmetic are not counted.
+// The gather of logits across devices and the sampler's arithmetic are not counted.
 #pragma once
 
 #include <cstdint>
@@ -28,25 +28,25 @@
 
 namespace metronome {
 
-// Causal (query, key) pairs of `num_tokens` queries starting at `first_position`: the query at
-// position p sees p + 1 keys, at most `window` of them when window > 0.
+// Causal (query, key) pairs of `num_tokens` queries starting at `first_position`. The query at
+// position p attends to p + 1 keys, at most `window` of them if window > 0.
 std::int64_t attention_pairs(std::int64_t first_position, std::int64_t num_tokens,
                              std::int64_t window);
 
-// Positions that at least one of those queries sees, the chunk's own included.
+// Positions that at least one of those queries attends to, including the chunk's own.
 std::int64_t attended_positions(std::int64_t first_position, std::int64_t num_tokens,
                                 std::int64_t window);
 
-// What padding adds when chunks of one pass become one rectangular batch: every chunk as long as
-// the longest, every context as long as the longest.
+// The padding added when the chunks of one pass become one rectangular batch: every chunk as long
+// as the longest, every context as long as the longest.
 struct PaddingWaste {
   std::int64_t query_positions = 0;  // batch * max_chunk_len - sum of chunk_len
   std::int64_t kv_positions = 0;     // batch * max_kv_len - sum of kv_len
 };
 PaddingWaste padding_waste(std::span<const ScheduledChunk> chunks);
 
-// Context positions that are copied out of their blocks before attention: all of every chunk's
-// context, except for a whole prompt in one chunk, whose KV is at hand as it is computed.
+// Context positions that are copied out of their blocks before attention: the whole context of
+// every chunk. A whole prompt in one chunk needs no copy, as its KV was just computed.
 std::int64_t gathered_positions(std::span<const ScheduledChunk> chunks);
 
 struct OperationWork {
@@ -54,7 +54,7 @@ struct OperationWork {
   double bytes = 0;
 };
 
-// What one device computes and moves.
+// The work of one device: what it computes and moves.
 struct StepWork {
   OperationWork projections;
   OperationWork experts;
@@ -71,20 +71,20 @@ struct StepWork {
 
 class RooflineCostModel final : public CostModel {
  public:
-  // Throws UnplacedConfigError when the tensor parallel size cannot split the model, or when
+  // Throws UnplacedConfigError if the model cannot be split over the tensor parallel size, or if
   // several devices have no link.
   RooflineCostModel(const ModelConfig& model, const HardwareSpec& hardware,
                     const CostModelConfig& config);
 
   StepCost step_cost(const StepPlan& plan) override;
   TimeNs host_gap_ns(const StepPlan& plan) const override;
-  // Throws UnplacedConfigError when the weights leave no room for a single block.
+  // Throws UnplacedConfigError if the weights leave no room for a single block.
   std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override;
 
-  // Summed over the plan's passes.
+  // The sum over the plan's passes.
   StepWork step_work(const StepPlan& plan) const;
-  // Nothing runs faster: all FLOPs at the peak, or all bytes at the peak, whichever takes longer.
-  // Launches, all-reduces and efficiencies do not count.
+  // A lower bound: the larger of all FLOPs at peak_flops and all bytes at peak_bandwidth. Launches,
+  // all-reduces and efficiencies do not count.
   TimeNs floor_ns(const StepWork& work) const;
 
  private:
@@ -101,11 +101,11 @@ class RooflineCostModel final : public CostModel {
   HardwareSpec hardware_;
   CostModelConfig config_;
 
-  // Constants per device, derived once.
+  // Constants per device, derived once by the constructor.
   double window_layers_ = 0;
   double global_layers_ = 0;
   double projection_params_ = 0;
-  double expert_params_ = 0;  // one expert of every layer that has some
+  double expert_params_ = 0;  // one expert in every layer with experts
   double head_params_ = 0;
   double attention_flops_per_pair_ = 0;  // one layer
   double kv_bytes_per_position_ = 0;     // one layer

@@ -1,4 +1,4 @@
-// The steps that `metronome bench` times, and predicts; and what its reports have in common.
+// The steps that `metronome bench` times and predicts, and the shared parts of its reports.
 #pragma once
 
 #include <string>
@@ -9,20 +9,20 @@
 
 namespace metronome {
 
-// From a single decode to mixed steps.
+// Ordered from a single decode to mixed steps.
 std::vector<BenchCase> standard_cases();
 
 // "64 decodes at 2,048", "chunk 512 behind 2,048", or both.
 std::string case_text(const BenchCase& what);
 
-// The same step as a scheduler plans it: one pass, in which every chunk samples.
+// The same step as a scheduler plans it: one pass in which every chunk samples a token.
 StepPlan plan_of(const BenchCase& what);
 
-// The lines that a report begins with: the model, the device, and the rates of its floors.
+// The first lines of a report: the model, the device, and the rates of its floors.
 std::string bench_head_text(const ModelConfig& model, const std::string& device,
                             const MachineRates& rates);
 
-// What another program needs to build steps of the model, as a JSON object.
+// The model's shape as a JSON object, for other programs that build steps of it.
 std::string shape_json(const ModelConfig& model);
 
 constexpr const char* kNoCudaBench =

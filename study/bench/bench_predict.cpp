@@ -63,7 +63,7 @@ std::string rates_text(const MachineRates& rates) {
          fixed_text(rates.matrix_flops_per_s / 1e12, 0) + " TFLOP/s";
 }
 
-// Mean share of the floor, and predicted over measured, by kind.
+// Mean ratios per kind of step: floor / measured time, and predicted / measured time.
 std::string measured_text(const std::vector<PredictedPoint>& points) {
   double floor_share = 0;
   double error = 0;

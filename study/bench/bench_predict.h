@@ -1,4 +1,5 @@
-// `metronome bench --predict`: what the bench's steps can take at least, and will by a cost model.
+// `metronome bench --predict`: the floor and the cost model's prediction for the steps of
+// `metronome bench`.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,10 @@ namespace metronome {
 
 struct PredictOptions {
   std::string model;
-  std::string hardware;    // of the catalogue, or a YAML file
-  std::string cost_model;  // file of a measured one; empty: the roofline of the hardware
-  std::string measured;    // what `metronome bench --json` wrote; empty: nothing was measured
-  // Of the floor; absent: what was measured, else the hardware's peaks.
+  std::string hardware;    // a catalogue name or a YAML file
+  std::string cost_model;  // a measured cost model file; empty: the roofline of the hardware
+  std::string measured;    // output file of `metronome bench --json`; empty: no measurements
+  // Rates of the floor; absent: the measured rates, else the hardware's peaks.
   std::optional<MachineRates> rates;
 };
 
@@ -25,7 +26,7 @@ struct PredictedPoint {
   double bytes = 0;  // FloorWork
   double flops = 0;
   double floor_us = 0;
-  bool is_memory_bound = false;  // its floor is
+  bool is_memory_bound = false;  // whether its floor is bound by memory bandwidth
   double predicted_us = 0;
   std::optional<double> measured_us;  // median
 };
@@ -36,13 +37,13 @@ struct Prediction {
   std::string source;  // of the predicted times
   MachineRates rates;
   std::string rates_source;
-  std::string device;  // that was measured; empty: none was
+  std::string device;  // the measured device; empty: no measurements
   std::vector<PredictedPoint> points;
 };
 
-// Every standard case whose contexts the model has positions for. Throws ConfigError: an unknown
-// model or hardware, a cost model of another model or hardware, a malformed report or one of
-// another model.
+// Predicts every standard case whose contexts fit the model's positions. Throws ConfigError for an
+// unknown model or hardware, a cost model of another model or hardware, and a report that is
+// malformed or of another model.
 Prediction predict_bench(const PredictOptions& options);
 
 std::string prediction_text(const Prediction& prediction);

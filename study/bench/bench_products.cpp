@@ -24,7 +24,7 @@ bool is_ours(const TimedKernel& timed) {
   return timed.kernel.kind == Kind::DecodeGemm || timed.kernel.kind == Kind::PrefillGemm;
 }
 
-// Null: it has not been measured, or cannot compute the product.
+// nullptr if it was not measured or cannot compute the product.
 const TimedKernel* find_kind(const ProductPoint& point, Kind kind) {
   for (const TimedKernel& timed : point.kernels) {
     if (timed.kernel.kind == kind) return &timed;
@@ -167,7 +167,7 @@ void bench_products(const ProductsCommand& command, const ProductBenchFn& bench)
   scenario.weights = Weights::Random;
   scenario.backends.edit<CudaConfig>().device = command.device;
   scenario.backends.edit<CudaConfig>().early_launches = command.has_early_launches;
-  // What has been measured is there even if a later kernel fails.
+  // The report keeps earlier measurements if a later kernel fails.
   ProductReport report;
   try {
     bench(scenario, command.bench, [&report](const ProductReport& so_far) {

@@ -1,4 +1,5 @@
-// `metronome bench --products`: the linear layers of a model by every kernel that computes them.
+// `metronome bench --products`: times the linear layers of a model with every kernel that can
+// compute them.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +12,22 @@ namespace metronome {
 
 struct ProductsCommand {
   std::string model;
-  std::string json;  // file; empty: none
+  std::string json;  // output file; empty: none
   std::int32_t device = 0;
   bool has_early_launches = false;
   ProductBenchOptions bench;
 };
 
-// "64,512": rising numbers from 1 to kMostProductTokens. Throws UsageError.
+// "64,512": ascending numbers from 1 to kMostProductTokens. Throws UsageError.
 std::vector<std::int32_t> parse_tokens(const std::string& text);
 
-// A row a product and number of tokens.
+// One row per product and number of tokens.
 std::string products_text(const ProductReport& report);
 std::string products_json(const ProductReport& report);
 
-// The command behind catch_signals(). When it fails or is interrupted, what was
-// measured is printed and written first. Throws UsageError where `bench` is empty, and what
-// ProductBenchFn and throw_if_interrupted() throw.
+// The command, called after catch_signals(). On failure or interruption it first prints and writes
+// the measurements so far. Throws UsageError if `bench` is empty, and the exceptions of
+// ProductBenchFn and throw_if_interrupted().
 void bench_products(const ProductsCommand& command, const ProductBenchFn& bench);
 
 }  // namespace metronome

@@ -36,8 +36,8 @@ double predicted_ns(const FittedForm& form, const MeasuredStep& step) {
   return ns;
 }
 
-// A form that is faster than the hardware somewhere is wrong there, or was fitted to times in
-// another unit, of another model or of other hardware.
+// A form that is faster than the hardware is wrong there. Or it was fitted to times in another
+// unit, of another model or of other hardware.
 void check_floor(const CalibrationSteps& measured, const FittedForm& form) {
   constexpr double kRounding = 1;  // floors are whole nanoseconds
   for (std::size_t i = 0; i < measured.floors_ns.size(); ++i) {
@@ -135,7 +135,7 @@ CostModelFile file_of(const CalibrationSteps& measured, const FittedModel& fitte
   return file;
 }
 
-// Steps can be told from each other by their contexts, and are those of one run.
+// Checks that contexts are known, which tell steps apart, and that all steps come from one run.
 void check_replay(const CalibrationSteps& measured) {
   constexpr const char* kAllowedRun =
       "; allowed: the result folder of one run, or one log of iterations with --scenario FILE";

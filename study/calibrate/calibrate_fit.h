@@ -1,4 +1,4 @@
-// `metronome calibrate --from`: a cost model fitted to measured steps.
+// `metronome calibrate --from`: fits a cost model to measured steps.
 #pragma once
 
 #include <string>
@@ -8,23 +8,22 @@
 
 namespace metronome {
 
-// What the cost model file says of steps.
+// How the cost model file describes step times.
 enum class FitKind {
   Fitted,  // a form
-  Replay,  // the times of the steps of one run, and a form for others
+  Replay,  // the step times of one run, and a form for other steps
 };
 
 struct FitOptions {
   std::vector<std::string> sources;  // result folders and CSV files
   CalibrationSetup setup;
   FitKind kind = FitKind::Fitted;
-  std::string out;  // empty: nothing is written
+  std::string out;  // empty: no file is written
 };
 
-// Fits, prints what was found and how well held-out steps are predicted, and writes the file.
-// Throws UsageError where a run is to be replayed and there are several, or its contexts are not
-// known; ConfigError also where a fitted step is faster than the hardware can be; then nothing is
-// written.
+// Fits, prints the fit and its errors on held-out steps, and writes the file. Throws UsageError for
+// a replay of several runs or of a run with unknown contexts. Throws ConfigError, also if a fitted
+// step is faster than the hardware allows. After an error no file is written.
 void calibrate_from_steps(const FitOptions& options);
 
 }  // namespace metronome

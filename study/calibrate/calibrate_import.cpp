@@ -27,7 +27,8 @@
 namespace metronome {
 namespace {
 
-// "NVIDIA/RTX4090" and "rtx-4090" are the same GPU: letters and digits behind the last slash.
+// "NVIDIA/RTX4090" and "rtx-4090" are the same GPU: only letters and digits after the last slash
+// count.
 std::string bare_name(std::string_view name) {
   std::string bare;
   for (const char c : name.substr(name.find_last_of('/') + 1)) {
@@ -38,7 +39,7 @@ std::string bare_name(std::string_view name) {
   return bare;
 }
 
-// The entry whose name the measured name is or begins with, or that begins with it; the longest.
+// The entry with the longest matching name: one name equals the other or begins with it.
 template <class Entry>
 std::optional<std::string> name_in(const std::vector<Entry>& entries, std::string_view measured) {
   const std::string bare = bare_name(measured);
@@ -172,7 +173,7 @@ void print_switch(const Profile& profile, const ProfileMeta& meta) {
                                       : ": the profile does not say\n");
 }
 
-// Layers that such a model has and the profile does not: a step is priced without them.
+// Prints layers that the model usually has and the profile lacks. Steps are priced without them.
 void print_missing(const ProfileTables& tables, const ModelConfig& model) {
   std::string missing;
   const auto look = [&](const char* name, bool is_there) {
@@ -191,14 +192,15 @@ void print_missing(const ProfileTables& tables, const ModelConfig& model) {
   std::cout << "remark        not measured, and taken for nothing: " << missing << '\n';
 }
 
-// What was given by hand against what the folder says of itself.
+// Compares a name given by an option with the folder's own name.
 void print_given(const char* option, const std::string& given, const std::string& measured) {
   if (given.empty() || measured.empty()) return;
   std::cout << "remark        " << option << ' ' << printable(given) << ": the folder says "
             << printable(measured) << '\n';
 }
 
-// A profile without what every such model has is refused now, not when a scenario names it.
+// Rejects a profile without the parts that every such model has. Otherwise the error would only
+// appear when a scenario names the file.
 void require_usable(const std::string& folder, const Profile& profile, const ModelConfig& model,
                     const HardwareSpec& hardware, std::int64_t tp) {
   CostModelConfig config;

@@ -1,4 +1,4 @@
-// `metronome calibrate --import`: somebody's kernel times become a cost model file.
+// `metronome calibrate --import`: converts published kernel times into a cost model file.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@ namespace metronome {
 struct ImportOptions {
   std::string folder;
   std::int64_t tensor_parallel_size = 1;
-  std::string hardware;  // empty: as the folder says
-  std::string model;     // empty: as the folder says
-  std::string source;    // where the times come from; empty: the folder's name
-  std::string out;       // empty: nothing is written
+  std::string hardware;  // empty: the folder's value
+  std::string model;     // empty: the folder's value
+  std::string source;    // origin of the times; empty: the folder's name
+  std::string out;       // empty: no file is written
 };
 
-// Prints what was read and how well the model of the attention kernel fits it. Throws ConfigError,
-// then nothing is written.
+// Prints what was read and how well the model of the attention kernel fits it. Throws ConfigError;
+// then no file is written.
 void import_profile(const ImportOptions& options);
 
 }  // namespace metronome

@@ -40,11 +40,11 @@ struct DefaultSizes {
   int async_depth;
 };
 
-// Of a GPU, and of a few processors.
+// kLarge is for a GPU, kSmall for a few processors.
 constexpr DefaultSizes kLarge = {256, 16'640, 8192, 2};
 constexpr DefaultSizes kSmall = {16, 512, 256, 1};
 
-// What of a scenario says how steps are computed, and not which.
+// Allows only the scenario keys that say how steps are computed, not which steps.
 void check_assignments(const std::vector<std::string>& assignments, bool is_measured) {
   constexpr std::string_view kKeys[] = {
       "engine.", "kv_cache.", "cuda.", "cpu.", "weights=", "scheduler.max_num_batched_tokens="};
@@ -68,7 +68,7 @@ std::string scenario_text(const MeasureOptions& options, std::string_view backen
   Json json;
   json["seed"] = options.seed;
   json["model"] = options.model;
-  json["weights"] = "random";  // which they are no time depends on
+  json["weights"] = "random";  // times do not depend on the weights
   json["engine"] = {{"max_num_seqs", sizes.max_num_seqs},
                     {"max_model_len", sizes.max_model_len},
                     {"async_depth", sizes.async_depth}};
@@ -82,8 +82,8 @@ std::string scenario_text(const MeasureOptions& options, std::string_view backen
   return json.dump();
 }
 
-// A backend takes no more blocks by itself than the longest requests need together, which may be
-// less than prompts beside them do.
+// By default a backend takes only the blocks that the longest requests need together. Prompts
+// beside them may need more.
 void find_blocks(Scenario& scenario) {
   if (scenario.kv_cache.num_blocks || scenario.kv_cache.backend != KvBackend::Paged) return;
   const StepSizes sizes{.max_tokens = token_budget(scenario.scheduler),
@@ -141,7 +141,7 @@ class Budget {
  public:
   Budget(double seconds, bool is_measured) : seconds_(seconds), is_measured_(is_measured) {}
 
-  // `now`: of the engine's clock, which counts where time is simulated.
+  // `now` is a time of the engine's clock; it counts if time is simulated.
   double spent_s(TimeNs now) const {
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - started_;
     return is_measured_ ? wall.count() : to_seconds(now);
@@ -161,7 +161,7 @@ std::shared_ptr<const Workload> workload_of(const StepScript& script) {
   return std::make_shared<const Workload>(std::move(workload));
 }
 
-// Requests that never ran come last: those of rounds that were left out.
+// Requests that never ran are last: they belong to rounds that were left out.
 void forget_refused(const PreparedVariant& variant, VariantOutcome& outcome) {
   std::vector<RequestRecord>& requests = outcome.record.requests;
   while (!requests.empty() && requests.back().first_scheduled == kNoTime) requests.pop_back();
@@ -174,7 +174,7 @@ void forget_refused(const PreparedVariant& variant, VariantOutcome& outcome) {
 
 struct Measurement {
   VariantOutcome outcome;
-  std::size_t num_rounds = 0;  // whole
+  std::size_t num_rounds = 0;  // complete ones
 };
 
 std::string out_of_time(double seconds, const ScriptProgress& progress, const StepScript& script) {
@@ -185,7 +185,7 @@ std::string out_of_time(double seconds, const ScriptProgress& progress, const St
          "engine.max_num_seqs, engine.max_model_len or scheduler.max_num_batched_tokens";
 }
 
-// With `is_limited` throws UsageError when the time is over before the first round is.
+// With `is_limited`, throws UsageError if the time ends before the first round is complete.
 Measurement measure(const Backend& backend, PreparedVariant variant, StepScript steps,
                     const Budget& budget, bool is_limited) {
   const auto script = std::make_shared<const StepScript>(std::move(steps));
@@ -226,7 +226,7 @@ std::string rounds_text(const Measurement& measured, const StepScript& script) {
   return text + "; no time was left for the others";
 }
 
-// With two steps in flight a gap is seen only where the host is slower than the step.
+// With two steps in flight a gap is visible only if the host is slower than the step.
 std::optional<Measurement> measure_gaps(Backend& backend, const Scenario& scenario,
                                         const StepSizes& sizes, const Budget& budget, TimeNs now) {
   if (scenario.engine.async_depth == 1 || !budget.has(0, now)) return std::nullopt;

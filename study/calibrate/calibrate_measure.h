@@ -1,4 +1,4 @@
-// `metronome calibrate --backend`: measures steps of a model where it runs, and fits to them.
+// `metronome calibrate --backend`: measures steps of a model on this machine and fits a cost model.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace metronome {
 struct MeasureOptions {
   std::string model;                     // catalogue name, config.json, or model folder
   std::vector<std::string> assignments;  // KEY=VALUE of a scenario: sizes, memory, steps in flight
-  std::string hardware;                  // as CalibrationSetup has it
+  std::string hardware;                  // same as CalibrationSetup::hardware
   double seconds = 120;                  // for everything before the fit
   std::uint64_t seed = 1;                // of the order and the contexts of steps
   std::string out;                       // the cost model
 };
 
-// Where the steps of `out` are kept: NAME.steps beside NAME.json. A result folder for step times
-// and, where two steps were in flight, one of single steps for the host's gap; `calibrate --from`
-// reads them.
+// The folder that keeps the measured steps of `out`: NAME.steps beside NAME.json. It holds a result
+// folder for step times. If two steps were in flight it also holds a result folder with one step in
+// flight, for the host gap. `calibrate --from` reads them.
 std::string measured_folder(const std::string& out);
 
-// Measures the rounds of make_step_script() through the engine and the executor of `backend`, keeps
-// them, fits to them and writes the cost model. A round that the time is not enough for is left out
-// and said; without one whole round nothing is written, and a UsageError says so. Throws
-// ConfigError for whatever the backend refuses, for sizes without room, and where
+// Measures the rounds of make_step_script() through the engine and the executor of `backend`. Keeps
+// the measurements, fits to them and writes the cost model. Rounds beyond the time limit are left
+// out, with a message. Without one whole round nothing is written and UsageError is thrown. Throws
+// ConfigError for anything that the backend rejects, for sizes that do not fit, and where
 // calibrate_from_steps() does.
 void calibrate_by_measuring(Backend& backend, const MeasureOptions& options);
 

@@ -38,7 +38,7 @@ std::vector<PredictedStep> predicted_steps(const PinnedRun& run) {
   return steps;
 }
 
-// What the device took: the host's gaps, where they show, are taken for what the scenario says.
+// The device time of an interval. Visible host gaps are assumed to have the scenario's length.
 double device_ns(const PinnedRun& run, const PinnedInterval& interval) {
   TimeNs gaps = 0;
   for (std::size_t i = interval.begin; i < interval.end; ++i) {
@@ -75,7 +75,7 @@ std::string off_text(const CorrectionFit& check) {
          fixed_text(100 * check.mean_abs_error, 2) + " % on average";
 }
 
-// Before and after the correction.
+// The errors before and after the correction.
 std::string errors_text(const StepFactors& factors, const PinnedRun& run,
                         std::span<const MeasuredInterval> intervals) {
   const std::vector<PredictedStep> steps = predicted_steps(run);
@@ -90,7 +90,7 @@ std::string intervals_text(const PinnedRun& run, std::span<const MeasuredInterva
          fixed_text(seconds(end_of(run, intervals.back())), 1) + " s";
 }
 
-// What a correction fitted to the beginning is worth for what came later.
+// How well a correction fitted to the beginning predicts the rest.
 void print_check(const CorrectionOptions& options, const StepFactors& factors) {
   const RequestLogRun whole =
       follow_request_log(options.log, options.scenario, options.assignments, std::nullopt);
@@ -123,7 +123,7 @@ void require_enough(const RequestLogRun& run, std::size_t num_intervals) {
                     "that was not warm: --set cost_model.cold_start_ms=...)");
 }
 
-// Step times that a few per cent do not mend are those of other settings, or of another log.
+// If step times differ by more than a few per cent, the settings or the log are wrong.
 constexpr double kPlausibleError = 0.04;
 
 void require_base(const Scenario& scenario) {
@@ -135,7 +135,7 @@ void require_base(const Scenario& scenario) {
               base + " is a correction itself; allowed: what it corrects, or none");
 }
 
-// The longer first step of a server that was not warm.
+// Reports the longer first step of a server that was not warm.
 std::string first_step_text(const RequestLogRun& run, const StepFactors& factors) {
   const PinnedInterval& first = run.pinned.intervals.front();
   const std::vector<PredictedStep> steps = predicted_steps(run.pinned);

@@ -1,5 +1,6 @@
-// `metronome calibrate --from` a request log: when a served engine got requests and gave their
-// first and last tokens says how long its steps took, once the scheduler is known.
+// `metronome calibrate --from` with a request log. The log holds when a served engine received
+// requests and returned their first and last tokens. With a known scheduler, this yields the step
+// times.
 #pragma once
 
 #include <optional>
@@ -14,39 +15,39 @@
 
 namespace metronome {
 
-// A request log, and the run of its scenario that keeps to it (study/recorded/pinned_run.h).
+// A request log, and its scenario's run pinned to the log (study/recorded/pinned_run.h).
 struct RequestLogRun {
   ObservedRun log;
   Scenario scenario;
   ModelConfig model;
   HardwareSpec hardware;
   PinnedRun pinned;
-  std::optional<double> until_s;  // later instants were left out
+  std::optional<double> until_s;  // later instants were ignored
 };
 
 bool is_request_log(const std::string& path);
 
-// Throws UsageError without a scenario or with one of several variants, ConfigError for a malformed
-// log or one of other requests than the scenario's.
+// Throws UsageError without a scenario or for a scenario with several variants. Throws ConfigError
+// for a log that is malformed or has other requests than the scenario.
 RequestLogRun follow_request_log(const std::string& path, const std::string& scenario,
                                  const std::vector<std::string>& assignments,
                                  std::optional<double> until_s);
 
-// Where the simulated steps stop being those that were measured; empty where they never do.
+// Where the simulated steps begin to differ from the measured ones; empty if they never do.
 std::string contradiction_remark(const RequestLogRun& run);
 
 struct CorrectionOptions {
   std::string log;
   std::string scenario;                  // with the step times to correct
   std::vector<std::string> assignments;  // KEY=VALUE, for it
-  std::optional<double> until_s;         // of the log, that is fitted to; the rest is a check
-  std::string out;                       // empty: nothing is written
+  std::optional<double> until_s;         // the fit uses the log up to here; the rest is a check
+  std::string out;                       // empty: no file is written
 };
 
-// Fits a correction (sim/corrected/corrected_fit.h), prints it and its errors, also on what it was
-// not fitted to, and writes the file. Throws what follow_request_log() does; ConfigError where too
-// little is known, and where a corrected step is faster than the hardware can be: then nothing is
-// written.
+// Fits a correction (sim/corrected/corrected_fit.h) and writes the file. Prints the correction and
+// its errors, including those on data outside the fit. Throws as follow_request_log() does. Throws
+// ConfigError if the log has too little information, or if a corrected step is faster than the
+// hardware allows. After an error no file is written.
 void calibrate_from_requests(const CorrectionOptions& options);
 
 }  // namespace metronome

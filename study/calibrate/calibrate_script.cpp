@@ -12,7 +12,7 @@
 namespace metronome {
 namespace {
 
-// Of graphs and both of their neighbours that differ.
+// Sizes of captured graphs and their neighbours on both sides.
 constexpr std::int32_t kBatches[] = {1,  2,  3,  4,  5,  8,   9,   12,  16,  17,  24,  32, 33,
                                      48, 64, 65, 96, 97, 128, 129, 192, 193, 256, 384, 512};
 constexpr std::int32_t kChunks[] = {
@@ -23,7 +23,7 @@ constexpr std::int32_t kMixedTotals[] = {16, 32, 64, 128, 256, 384, 512, 1024, 2
 constexpr std::int32_t kMixedBatches[] = {1, 4, 8, 16, 32, 64, 128};
 constexpr std::int32_t kPartners[] = {2, 4, 8, 16};  // chunks in a step
 constexpr std::int32_t kBeyondTile = 8;
-constexpr std::int32_t kMaxOpen = 4;  // prompts that later chunks may go on with
+constexpr std::int32_t kMaxOpen = 4;  // begun prompts that later chunks may continue
 constexpr std::int32_t kShortestPrompt = 4;
 
 enum class Contexts { Shortest, Longest, Any };
@@ -31,12 +31,12 @@ enum class Contexts { Shortest, Longest, Any };
 struct Cell {
   std::int32_t num_decodes = 0;
   Contexts contexts = Contexts::Any;
-  std::int32_t prefill_tokens = 0;  // of all chunks
+  std::int32_t prefill_tokens = 0;  // sum over all chunks
   std::int32_t num_chunks = 0;
-  bool is_behind = false;  // a chunk goes on with a prompt rather than begin one
+  bool is_behind = false;  // the chunk continues a prompt instead of beginning one
 };
 
-// Those below `end`, and the last there is.
+// The values below `end`, and `end` - 1.
 template <std::size_t kSize>
 std::vector<std::int32_t> values_below(const std::int32_t (&values)[kSize], std::int32_t end) {
   std::vector<std::int32_t> below;
@@ -92,15 +92,15 @@ std::vector<Cell> all_cells(const StepSizes& sizes) {
   return cells;
 }
 
-// Decodes that a request makes at most, for which its context keeps room.
+// The most decodes of one request; its context keeps room for them.
 std::int32_t max_decodes(const StepSizes& sizes) { return std::min(sizes.max_context / 4, 160); }
 
 std::int64_t in_blocks(std::int64_t num_tokens, const StepSizes& sizes) {
   return ceil_div(num_tokens, sizes.block_size) * sizes.block_size;
 }
 
-// What requests hold that are none of those to decode: begun prompts, and whatever began and ended
-// in one of two steps in flight.
+// KV tokens of requests that are not in the decode batch: begun prompts, and requests that begin
+// and end within the two steps in flight.
 std::int64_t kv_of_prompts(const StepSizes& sizes) {
   return kMaxOpen * in_blocks(sizes.max_context, sizes) + std::int64_t{2} * sizes.max_tokens +
          std::int64_t{32} * sizes.block_size;
@@ -114,7 +114,7 @@ class RoundWriter {
   void write();
 
  private:
-  struct Member {  // whose prompt is done
+  struct Member {  // its prompt is computed
     std::int32_t request;
     std::int32_t context;
     std::int32_t num_decodes;
@@ -153,8 +153,8 @@ class RoundWriter {
   std::vector<std::int32_t> open_;
 };
 
-// Contexts to decode at: a few as long as may be, the others evenly over the logarithm of their
-// length, up to what the cache has room for.
+// Contexts to decode at. A few are as long as possible. The others are uniform in the logarithm of
+// their length, up to the room in the cache.
 std::vector<std::int32_t> RoundWriter::draw_lengths() {
   const std::int32_t longest = sizes_.max_context - 1 - max_decodes_;
   const std::int64_t each = in_blocks(max_decodes_ + 1, sizes_);  // beside the prompt
@@ -167,7 +167,7 @@ std::vector<std::int32_t> RoundWriter::draw_lengths() {
     sum += in_blocks(longest, sizes_);
   }
   const auto num_left = sizes_.max_seqs - static_cast<std::int32_t>(lengths.size());
-  // The greatest of the others, by the mean that leaves room for all of them.
+  // The largest of the other lengths, such that their mean leaves room for all of them.
   const double mean = static_cast<double>(room - sum) / num_left - sizes_.block_size;
   double top = longest;
   constexpr double kLeast = kShortestPrompt;
@@ -184,12 +184,12 @@ std::vector<std::int32_t> RoundWriter::draw_lengths() {
   return lengths;
 }
 
-// Their prompts, as many in a step as drawn.
+// Computes the prompts of the batch, with a random number of prompts per step.
 void RoundWriter::fill() {
   const std::vector<std::int32_t> lengths = draw_lengths();
   std::size_t next = 0;
   std::int32_t request = -1;
-  std::int32_t num_left = 0;  // of its prompt
+  std::int32_t num_left = 0;  // of the current prompt
   while (num_left > 0 || next < lengths.size()) {
     std::int32_t room = sizes_.max_tokens >> rng_.uniform_int(0, 3);
     const auto most = static_cast<std::size_t>(
@@ -231,7 +231,7 @@ void RoundWriter::add_decodes(const Cell& cell, ScriptedStep& step) {
   }
 }
 
-// Of the begun prompts that have room for so many tokens more, any; -1: none has.
+// A random begun prompt with room for `num_tokens` more tokens; -1: none has room.
 std::int32_t RoundWriter::find_prompt(std::int32_t num_tokens, const ScriptedStep& step) {
   std::vector<std::int32_t> fitting;
   for (const std::int32_t request : open_) {
@@ -249,7 +249,7 @@ std::int32_t RoundWriter::find_prompt(std::int32_t num_tokens, const ScriptedSte
 void RoundWriter::add_prefill(const Cell& cell, ScriptedStep& step) {
   std::int32_t num_left = cell.prefill_tokens;
   for (std::int32_t i = cell.num_chunks; i > 0; --i) {
-    // Unequal, each with a token at least.
+    // Chunks of unequal length, each with at least one token.
     const std::int32_t count =
         i == 1 ? num_left
                : static_cast<std::int32_t>(rng_.uniform_int(

@@ -38,10 +38,10 @@ std::optional<HardwareSpec> known_hardware(const CalibrationSetup& setup,
   return std::nullopt;
 }
 
-// What a run with so many steps in flight tells. With one the host's handing over of a step is part
-// of its time, with two it mostly hides behind the step before; and with two only those gaps are
-// seen that a step was too short for. Where there are runs of both kinds, each tells what it shows
-// better.
+// What a run shows, by its number of steps in flight. With one step, launch work of the host is
+// part of the step time. With two, that work mostly overlaps the previous step, and only the gaps
+// after short steps are visible. If there are both kinds of runs, steps come from the second, gaps
+// from the first.
 struct FolderUse {
   bool has_steps = true;
   bool has_gaps = true;
@@ -130,9 +130,10 @@ void StepReader::add_plan(const StepPlan& plan, TimeNs took, const std::string& 
   add_step({features_of(plan), static_cast<double>(took)}, name, position, plan);
 }
 
-// With one step in flight the host works from the end of a step to the start of the next, with two
-// from the end of the one before that; it is seen where the device waited for it. A request that
-// got tokens in both steps says that nothing else was waited for.
+// Finds the host's gaps. With one step in flight the host works from the end of a step to the start
+// of the next. With two, it works from the end of the step before the previous one. The gap is
+// visible if the device waited. A request with tokens in both steps shows that the device waited
+// for nothing else.
 void StepReader::add_gaps(const RunRecord& record, std::int32_t async_depth) {
   const auto depth = static_cast<std::size_t>(async_depth);
   for (std::size_t i = depth; i < record.steps.size(); ++i) {
@@ -183,7 +184,7 @@ void StepReader::read_folder(const std::string& path, const FolderUse& use) {
   keep(replay_steps(run.record, setup));
 }
 
-// What lies between two known instants is one step of many passes.
+// The steps between two known instants count as one step with many passes.
 void StepReader::read_requests(const std::string& path) {
   if (!setup_.model.empty() || setup_.tensor_parallel_size > 0) {
     throw UsageError(
@@ -270,7 +271,7 @@ double parse_number(const TraceLines& lines, std::string_view text, std::string_
 
 constexpr double kMaxContext = 1 << 24;
 
-// What can be no pass is a column in another unit or with another meaning.
+// An impossible pass means that a column has another unit or another meaning.
 void check_pass(const TraceLines& lines, const StepFeatures& pass, double seconds) {
   const double prefill_tokens = pass.tokens - pass.decodes;
   const auto fail_unless = [&](bool is_good, const char* field, const char* allowed) {
@@ -292,8 +293,8 @@ void check_pass(const TraceLines& lines, const StepFeatures& pass, double second
   fail_unless(seconds > 0, "seconds", "more than 0");
 }
 
-// A pass with these features, as nearly as whole positions allow, and not above them: chunks of
-// equal length behind equal contexts, decodes of equal contexts.
+// A plan whose pass has these features as nearly as whole positions allow, without exceeding them:
+// chunks of equal length after equal contexts, and decodes with equal contexts.
 StepPlan plan_like(const StepFeatures& pass) {
   StepPlan plan;
   const auto num_decodes = std::llround(pass.decodes);
@@ -363,7 +364,7 @@ void StepReader::follow(const Scenario& scenario, const IterationLog& log) {
   std::vector<RecordedStep> recorded = replay_steps(run.record, setup);
   recorded.resize(std::min(recorded.size(), static_cast<std::size_t>(run.num_equal)));
   for (std::size_t i = 0; i < recorded.size(); ++i) {
-    recorded[i].gap_ns = kNoTime;  // the log does not have it
+    recorded[i].gap_ns = kNoTime;  // the log has no gaps
     if (!log.iterations[i].is_plausible()) recorded[i].composition = 0;
   }
   keep(recorded);
@@ -472,10 +473,10 @@ std::int32_t async_depth_of(const std::string& folder) {
 struct Source {
   std::string path;
   bool is_folder = false;
-  std::int32_t async_depth = 0;  // of a folder's run
+  std::int32_t async_depth = 0;  // of the run in a folder
 };
 
-// In the order given; of a folder the runs in it.
+// The sources in the order given; a folder stands for the runs in it.
 std::vector<Source> find_sources(const std::vector<std::string>& paths) {
   std::vector<Source> sources;
   for (const std::string& path : paths) {

@@ -18,13 +18,13 @@ class ScriptedScheduler final : public Scheduler {
         begins_round_(std::move(begins_round)) {}
 
  private:
-  // Requests of a round are more than run in a step; a step's own number is the script's to keep.
+  // A round may have more requests than a step. The script itself limits the requests of a step.
   std::int64_t max_running() const override { return INT64_MAX; }
 
   void fill_plan() override {
     const std::size_t next_round = progress_->num_rounds + 1;
     if (progress_->num_steps == script_->round_begins[next_round]) {
-      if (!nothing_runs()) return;  // its last tokens are on their way
+      if (!nothing_runs()) return;  // its last tokens are still in flight
       progress_->num_rounds = next_round;
       const bool is_over = next_round == script_->num_rounds();
       if (is_over || !begins_round_(*progress_, now())) {
@@ -32,11 +32,11 @@ class ScriptedScheduler final : public Scheduler {
         return;
       }
     }
-    if (queue().empty() && nothing_runs()) return;  // it was ended before
+    if (queue().empty() && nothing_runs()) return;  // the script was ended early
     const ScriptedStep& step = script_->steps[progress_->num_steps];
     if (!has_room(step)) {
       METRONOME_CHECK(!nothing_runs(), "the cache has room for each request of a script");
-      return;  // until somebody ends
+      return;  // until a request ends
     }
     for (const ScriptedChunk& chunk : step) {
       Request& request = requests()[static_cast<RequestId>(chunk.request)];

@@ -1,4 +1,4 @@
-// A scheduler that decides nothing: it hands out the steps of a script.
+// A scheduler that makes no decisions: it plans the steps of a script.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace metronome {
 
-// What has been handed out of a script so far.
+// How much of a script was planned so far.
 struct ScriptProgress {
-  std::size_t num_rounds = 0;  // whose requests have ended
+  std::size_t num_rounds = 0;  // rounds whose requests have ended
   std::size_t num_steps = 0;
 };
 
-// Asked before each round but the first, with the time that the rounds so far took, whether it
-// should begin. Where it should not, what is left of the script is refused.
+// Called before each round except the first, with the time of the rounds so far. Returns whether
+// the round should begin. If not, the rest of the script is refused.
 using NextRoundFn = std::function<bool(const ScriptProgress& progress, TimeNs elapsed)>;
 
-// For EngineSetup::make_scheduler. A round begins when the requests of the one before have ended; a
-// request takes the blocks of its whole length when it begins, and waits for them. The workload's
-// requests are those of the script, all there from the start.
+// For EngineSetup::make_scheduler. A round begins when the requests of the previous round have
+// ended. A request waits for, and takes, the blocks of its whole length when it begins. The
+// workload contains the script's requests, which all arrive at the start.
 std::function<std::unique_ptr<Scheduler>(const SchedulerContext&)> scripted_scheduler(
     std::shared_ptr<const StepScript> script, std::shared_ptr<ScriptProgress> progress,
     NextRoundFn begins_round);

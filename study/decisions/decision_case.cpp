@@ -44,20 +44,19 @@ constexpr std::string_view kRequestKeys[] = {"id", "arrival_step", "prompt", "ma
 constexpr std::string_view kSarathiRequestKeys[] = {"id", "arrival_step", "max_tokens",
                                                     "prompt_len"};
 constexpr std::string_view kVllmRequestKeys[] = {"priority"};
-// What the logs call the schedulers that Sarathi-Serve carries, and the policies that they are
-// here.
+// The logs' names for the schedulers of Sarathi-Serve, and Metronome's names for these policies.
 constexpr std::string_view kSarathiSchedulers[] = {"sarathi", "vllm0", "orca", "simple_chunking"};
 constexpr std::string_view kSarathiPolicies[] = {"sarathi", "vllm_prefill_first", "orca",
                                                  "simple_chunking"};
 constexpr std::string_view kVllm0 = "vllm_prefill_first";
 
-constexpr std::int64_t kMaxRequests = 1'000'000;  // the ids of output tokens grow with it
+constexpr std::int64_t kMaxRequests = 1'000'000;  // output token ids grow with their number
 constexpr std::int32_t kMaxBlockSize = 65536;
 
-// The fields are read one by one; what is said of a key stands in the message.
+// Fields are read one by one; the error message itself explains the key.
 constexpr const char* kNoDoc = "";
 
-// JSON as the tree that ConfigReader takes, so that all complaints read alike.
+// Converts JSON to the tree that ConfigReader takes, so that all errors read alike.
 ConfigNode to_node(const Json& value, const SourceLocation& where) {
   ConfigNode node;
   node.where = where;
@@ -106,8 +105,8 @@ void require_keys(const ConfigNode& section, const std::string& path, Names keys
   }
 }
 
-// A reader of a mapping that has all of `required`, and else only keys of `optional`. Of a key with
-// a slip in its name it is said that it is unknown, rather than that another one is missing.
+// A reader of a mapping with all `required` keys and, apart from them, only `optional` keys. A
+// misspelled key is reported as unknown, before any missing key.
 ConfigReader open_mapping(const ConfigNode& node, const std::string& path, Names required,
                           Names optional) {
   ConfigReader reader(node, path);
@@ -131,12 +130,12 @@ void read_budget(ConfigReader& reader, const char* key, std::optional<std::int64
   budget = value;
 }
 
-// A request of the longest model length still has room for one token.
+// A prompt may be one token shorter than max_model_len, so at least 2.
 void read_max_model_len(ConfigReader& reader, EngineSetup& setup) {
   reader.integer("max_model_len", setup.max_model_len, 2, kMaxTokens, kNoDoc);
 }
 
-// Returns the watermark, a share of the blocks.
+// Returns the watermark as a fraction of the blocks.
 std::optional<double> read_vllm_config(ConfigReader& reader, EngineSetup& setup) {
   setup.scheduler.policy = "vllm";
   read_cache(reader, setup);
@@ -188,7 +187,7 @@ void read_sarathi_config(ConfigReader& reader, const ConfigNode& section, Engine
   reader.integer("stages", sarathi.chunk_schedule_stages, 1, 1024, kNoDoc);
 }
 
-// Returns the watermark, a share of the blocks, where the case gives it.
+// Returns the watermark as a fraction of the blocks, if the case has one.
 std::optional<double> read_config(const ConfigNode& section, DecisionCase& result) {
   const std::string path = "config";
   EngineSetup& setup = result.setup;
@@ -211,7 +210,7 @@ std::optional<double> read_config(const ConfigNode& section, DecisionCase& resul
   return std::nullopt;
 }
 
-// The prompt's ids, one at least; with vLLM there is room for one output token.
+// Reads the prompt's token ids, at least one. With vLLM it leaves room for one output token.
 void read_prompt(ConfigReader& reader, const DecisionCase& c, const SourceLocation& where,
                  const std::string& path, DecisionRequest& request) {
   std::vector<std::int64_t> ids;
@@ -300,7 +299,7 @@ void take_steps(const Json& steps, DecisionCase& result) {
   }
 }
 
-// What the engine's defaults say where the case says nothing.
+// Sets the engine's defaults for everything that the case leaves out.
 void complete_setup(std::optional<double> watermark, DecisionCase& result) {
   EngineSetup& setup = result.setup;
   if (result.engine == DecisionEngine::NanoVllm) {
@@ -324,7 +323,7 @@ DecisionCase read_case(DecisionEngine engine, const std::string& line,
   Json json = parse_line(line, where);
   if (const Json* steps = json.find("steps")) {
     take_steps(*steps, result);
-    json.erase("steps");  // they are most of the text, and nothing that ConfigReader reads
+    json.erase("steps");  // most of the text, and ConfigReader does not read them
   }
   const ConfigNode root = to_node(json, where);
   ConfigReader reader = open_mapping(root, "", kCaseKeys, kStepsKey);
@@ -359,7 +358,7 @@ void for_each_decision_case(DecisionEngine engine, const std::string& path,
     }
     ++num_cases;
   }
-  // At the end of a file that could be read, eof is set and nothing else went wrong.
+  // After a file was read completely, eof is set and no other error.
   if (!file.is_open() || file.bad() || !file.eof()) {
     fail_file(std::string("cannot be read (") + (errno != 0 ? std::strerror(errno) : "read error") +
               ")");

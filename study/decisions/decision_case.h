@@ -1,5 +1,5 @@
-// One line of a decision log: the workload of a case as the scheduling core takes it, and the steps
-// that were recorded on it.
+// One line of a decision log: a case's workload as the scheduling core takes it, and the recorded
+// steps.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ constexpr std::string_view kDecisionEngines[] = {"vllm", "nano_vllm", "sarathi"}
 struct DecisionRequest {
   std::string id;
   std::int64_t arrival_step = 0;
-  RequestSpec spec;             // arrival: its place in the list, vLLM's tie-breaker
-  std::vector<TokenId> prompt;  // empty where only lengths are recorded
+  RequestSpec spec;             // arrival: index in the list, vLLM's tie-breaker
+  std::vector<TokenId> prompt;  // empty if only lengths are recorded
 };
 
 struct DecisionCase {
@@ -29,19 +29,19 @@ struct DecisionCase {
   SourceLocation where;
   std::int64_t seed = 0;
   EngineSetup setup;
-  std::vector<DecisionRequest> requests;  // as listed, not in order of arrival
-  // As they stand in the file, in compact JSON.
+  std::vector<DecisionRequest> requests;  // as listed, not in arrival order
+  // As in the file, in compact JSON.
   std::string config_json;
   std::string requests_json;
   bool has_steps = false;
   std::vector<std::string> steps_json;  // objects
 };
 
-// A request arrives at most so many steps after the first one.
+// A request arrives at most this many steps after the first step.
 constexpr std::int64_t kMaxArrivalStep = 100'000;
 
 // Calls `visit` for each case, in the order of the file. Throws ConfigError for an unreadable file,
-// one without cases, and at the first line that is not JSON or no case of the engine.
+// a file without cases, and the first line that is not JSON or not a case of the engine.
 void for_each_decision_case(DecisionEngine engine, const std::string& path,
                             const std::function<void(const DecisionCase&)>& visit);
 

@@ -19,10 +19,10 @@
 namespace metronome {
 namespace {
 
-// A case is given up after so many steps in which no request arrived or ended.
+// A case fails after this many steps in which no request arrived or ended.
 constexpr std::int64_t kMaxStepsWithoutEnd = kMaxArrivalStep;
 
-// The list's requests by RequestId: the core numbers them as they are submitted.
+// The list indices of the requests by RequestId. The core numbers requests as they are submitted.
 std::vector<std::size_t> submission_order(const DecisionCase& c) {
   std::vector<std::size_t> order(c.requests.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -58,13 +58,13 @@ class Replay {
   explicit Replay(const DecisionCase& c);
 
   bool has_ended() const { return is_stuck_ || num_ended_ == case_.requests.size(); }
-  // One step, as the engine's log has it. Requires that the case has not ended. Throws ConfigError
-  // when the engine goes on and on without ending a request.
+  // One step in the format of the engine's log. Requires that the case has not ended. Throws
+  // ConfigError if the engine keeps running without ending a request.
   Json step();
 
  private:
   void add_arrivals();
-  std::vector<RequestId> commit_oldest();  // those that ended
+  std::vector<RequestId> commit_oldest();  // the requests that ended
   bool is_waiting_for_nothing(const StepPlan& plan) const;
   void check_progress(bool has_progressed);
 
@@ -73,7 +73,7 @@ class Replay {
   Json nano_vllm_log(const StepPlan& plan) const;
   Json sarathi_log(const StepPlan& plan) const;
 
-  std::size_t place_of(RequestId id) const { return order_[index(id)]; }  // in the list
+  std::size_t place_of(RequestId id) const { return order_[index(id)]; }  // index in the list
   const std::string& name_of(RequestId id) const { return case_.requests[place_of(id)].id; }
   std::vector<RequestId> in_list_order(std::vector<RequestId> ids) const;
   Json names_of(const std::vector<RequestId>& ids) const;
@@ -83,7 +83,7 @@ class Replay {
   Json tables_of(const Request& request) const;
 
   const DecisionCase& case_;
-  std::vector<std::size_t> order_;  // place in the list, by RequestId
+  std::vector<std::size_t> order_;  // index in the list, by RequestId
   Workload workload_;
   PrefixHasher hasher_;
   KvCacheManager kv_cache_;
@@ -157,7 +157,7 @@ std::vector<RequestId> Replay::commit_oldest() {
   return report_.ended;
 }
 
-// `plan`, the newest, did nothing, and neither an arrival nor a result will change anything.
+// The newest step, `plan`, did nothing, and neither an arrival nor a result can change anything.
 bool Replay::is_waiting_for_nothing(const StepPlan& plan) const {
   const bool did_nothing = plan.empty() && plan.preempted.empty() && plan.refused.empty();
   return did_nothing && scheduler_->wake_time() == kNever && in_flight_.size() == 1 &&
@@ -173,7 +173,7 @@ void Replay::check_progress(bool has_progressed) {
                   " steps; allowed: requests that the engine can finish");
 }
 
-// The order of sets in the logs.
+// The order that the logs use for sets.
 std::vector<RequestId> Replay::in_list_order(std::vector<RequestId> ids) const {
   std::sort(ids.begin(), ids.end(),
             [this](RequestId a, RequestId b) { return place_of(a) < place_of(b); });
@@ -205,7 +205,8 @@ Json Replay::tables_of(const Request& request) const {
   return Json::array({json_of(request.block_table), json_of(request.window_table)});
 }
 
-// Where the admitted begin. vLLM lists new requests before those that come back from preemption.
+// Positions of the admitted requests' first tokens. vLLM lists new requests before those resumed
+// after preemption.
 Json Replay::admitted_positions(const StepPlan& plan) const {
   Json positions = Json::object();
   for (const bool comes_back : {false, true}) {
@@ -246,7 +247,7 @@ Json Replay::vllm_log(const StepPlan& plan) const {
 
 Json Replay::nano_vllm_log(const StepPlan& plan) const {
   if (plan.empty()) return {{"scheduled", Json::object()}, {"idle", true}};
-  // There a request whose prompt is begun but not complete still heads the queue.
+  // In that engine a request with an incomplete prompt remains at the head of the queue.
   std::vector<Request*> running;
   std::vector<Request*> waiting;
   for (Request* request : scheduler_->running()) {
@@ -300,7 +301,8 @@ DecisionEngine engine_named(std::string_view name) {
   return static_cast<DecisionEngine>(found - std::begin(kDecisionEngines));
 }
 
-// Whether the values are equal and their members in the same order, which tells an engine's order.
+// Whether the values are equal and their members have the same order, which identifies an engine's
+// order.
 bool is_same(const Json& a, const Json& b) {
   if (!a.is_structured() || a != b) return a == b;
   for (std::size_t i = 0; i < a.items().size(); ++i) {
@@ -310,8 +312,8 @@ bool is_same(const Json& a, const Json& b) {
   return std::equal(a.begin(), a.end(), b.begin(), is_same);
 }
 
-// The first field in which the step differs, without its place. Of a step that ended a run as
-// stuck a record may lack fields.
+// The first field that differs, without its position. If the run ended as stuck in this step, the
+// record may lack fields.
 std::optional<DecisionDifference> first_difference(const Json& recorded, const Json& got) {
   for (const auto& [field, expected] : recorded.items()) {
     const Json* found = got.find(field);
@@ -335,7 +337,7 @@ std::optional<DecisionDifference> check_case(const DecisionCase& c) {
   std::size_t step = 0;
   for (; !replay.has_ended(); ++step) {
     const Json got = replay.step();
-    // A longer log differs in length only, which is known at its end.
+    // If one log is longer, only the length differs. That is reported at the end.
     if (step >= c.steps_json.size() || got.dump() == c.steps_json[step]) continue;
     difference = first_difference(Json::parse(c.steps_json[step]), got);
     if (difference) break;

@@ -1,9 +1,9 @@
-// Decision logs: what a scheduler decided step by step on a small workload, in the schema that the
-// logs of real engines are recorded in, and Metronome's own decisions on the same cases.
+// Decision logs: a scheduler's decisions step by step on a small workload. The schema is that of
+// the logs recorded from real engines. Metronome replays the same cases with its own decisions.
 //
-// A log is JSON Lines, one case a line: {"seed", "config", "requests", "steps"}. Step t first adds
-// the requests with arrival_step == t in list order, then plans, then returns the sampled tokens.
-// Token k of request number i is 100000 + 1000 * i + k; a request ends at max_tokens or at
+// A log is JSON Lines, one case per line: {"seed", "config", "requests", "steps"}. Step t first
+// adds the requests with arrival_step == t in list order, then plans, then returns the sampled
+// tokens. Token k of request number i is 100000 + 1000 * i + k. A request ends at max_tokens or at
 // max_model_len.
 #pragma once
 
@@ -16,32 +16,32 @@
 
 namespace metronome {
 
-// The engines whose logs can be replayed, in the order they are listed: vllm, nano_vllm, sarathi.
+// The engines whose logs can be replayed, in list order: vllm, nano_vllm, sarathi.
 std::span<const std::string_view> decision_engines();
 
-// Reads cases from `path` and writes them to `out` with Metronome's own steps in place of theirs,
-// keys in the order of the recorded logs. Throws ConfigError ("file:line: case.key: what; allowed")
-// for an unreadable file, malformed JSON, an unknown engine, an unknown or missing config key, or a
-// request that makes no sense.
+// Reads cases from `path` and writes them to `out` with Metronome's steps instead of the recorded
+// ones. Keys have the order of the recorded logs. Throws ConfigError ("file:line: case.key: what;
+// allowed") for an unreadable file, malformed JSON, an unknown engine, an unknown or missing config
+// key, or an invalid request.
 void write_decisions(std::string_view engine, const std::string& path, std::ostream& out);
 
-// Where a case first differs from its record.
+// The first difference between a case and its record.
 struct DecisionDifference {
   std::size_t line = 0;   // of the case in the file, from 1
   std::int64_t seed = 0;  // of the case
   std::size_t step = 0;   // from 0
-  std::string field;  // "scheduled", "block_tables", ...; "number of steps" when one log is longer
+  std::string field;     // "scheduled", "block_tables", ...; "number of steps" if one log is longer
   std::string expected;  // JSON; empty: the record has no such field
   std::string got;       // JSON; empty: the replay has no such field
 };
 
 struct DecisionCheck {
   std::size_t num_cases = 0;
-  std::vector<DecisionDifference> differences;  // at most one a case, in the order of the file
+  std::vector<DecisionDifference> differences;  // at most one per case, in the order of the file
 };
 
-// Replays every case and compares each step with the record, field by field. Throws as above, and
-// for a case without steps.
+// Replays every case and compares each step with the record, field by field. Throws as
+// write_decisions() does, and for a case without steps.
 DecisionCheck check_decisions(std::string_view engine, const std::string& path);
 
 }  // namespace metronome

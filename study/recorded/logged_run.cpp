@@ -16,7 +16,7 @@
 namespace metronome {
 namespace {
 
-// Steps take the logged times. With two in flight, one more than was logged may be launched.
+// Steps take the logged times. With two steps in flight, one more step than logged may launch.
 class LoggedExecutor final : public Executor {
  public:
   explicit LoggedExecutor(const IterationLog& log) : log_(log) {}
@@ -61,13 +61,13 @@ class LoggedExecutor final : public Executor {
   std::optional<LoggedRun::Difference> difference_;
 };
 
-// Hands in requests as the log needs them.
+// Submits requests when the log needs them.
 class Feeder {
  public:
   Feeder(const Workload& workload, Engine& engine, Clock& clock)
       : workload_(workload), engine_(engine), clock_(clock) {}
 
-  // So many requests with a prompt to compute are in the next step.
+  // Ensures that this many requests with prompt tokens left can be in the next step.
   void provide(std::int32_t num_contexts) {
     std::erase_if(active_, [&](RequestId id) { return engine_.requests()[id].has_ended(); });
     std::int32_t num_ready = 0;  // in the middle of their prompts, or waiting

@@ -1,5 +1,5 @@
-// A scenario's requests scheduled along a log of iterations: vLLM logs how many requests and tokens
-// each step computed and how long it took, but not which requests, nor how long their contexts are.
+// Schedules a scenario's requests along a log of iterations. vLLM logs the number of requests and
+// tokens of each step and its time. It does not log the request ids or context lengths.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@
 namespace metronome {
 
 struct LoggedRun {
-  // Each step takes the time that was logged, and the next begins at its end. Arrivals are when a
-  // request was needed, so waiting times mean nothing.
+  // Each step takes its logged time, and the next step begins at its end. A request arrives when
+  // the log needs it, so waiting times have no meaning.
   RunRecord record;
-  // Iterations that are as they were logged: the record's first steps.
+  // Number of leading steps of the record that match the logged iterations.
   std::int64_t num_equal = 0;
 
   struct Difference {
     LoggedIteration logged;
-    std::string simulated;  // "1 context requests, 512 context tokens, ..."; empty: nothing to do
+    std::string simulated;  // "1 context requests, 512 context tokens, ..."; empty: no work
   };
   std::optional<Difference> first_difference;
 };
 
-// What an iteration computed, as vLLM words it.
+// The content of an iteration in vLLM's wording.
 std::string composition_text(std::int64_t num_context_requests, std::int64_t num_context_tokens,
                              std::int64_t num_generation_requests,
                              std::int64_t num_generation_tokens);
 
-// The requests of the scenario's workload come in its order, each when the log first needs another
-// prompt; from then on everything is the scheduler's decision. Ends at the first iteration that it
-// decides otherwise, or with the log. Throws ConfigError for a workload whose requests wait for
-// others (closed loop), and for a log of several engines.
+// The requests of the scenario's workload arrive in order, each when the log first needs another
+// prompt. Everything else is the scheduler's decision. The run ends at the first iteration where
+// the scheduler decides differently, or at the end of the log. Throws ConfigError for a closed-loop
+// workload, where requests wait for others, and for a log of several engines.
 LoggedRun run_logged(const Scenario& scenario, const IterationLog& log);
 
 }  // namespace metronome

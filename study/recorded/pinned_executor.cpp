@@ -8,8 +8,8 @@
 namespace metronome {
 namespace {
 
-// How far a hint may be from the predicted end: less than half a step, so that no hint of the step
-// before or after is taken, nor of a decode beside a long prefill.
+// The maximum distance of a hint from the predicted end of a step. It is less than half a step, so
+// a hint of a neighbouring step or of a decode beside a long prefill is not used.
 constexpr double kHintReach = 0.45;
 constexpr TimeNs kMaxHintNs = 13 * kNsPerMs;
 
@@ -64,7 +64,7 @@ void PinnedExecutor::find_pin(const StepPlan& plan, const RequestTable& requests
     if (!chunk.samples_token) continue;
     const Request& request = requests[chunk.request];
     const TokenInstants& instants = instants_[index(chunk.request)];
-    const std::int32_t output = chunk.end_position() - request.num_prompt_tokens;  // from 0
+    const std::int32_t output = chunk.end_position() - request.num_prompt_tokens;  // index, from 0
     TimeNs instant = kNoTime;
     if (output == 0) instant = instants.first_token;
     if (output == request.max_output_tokens - 1) instant = instants.last_token;

@@ -1,4 +1,4 @@
-// A simulated device whose steps end when a measured run says that they did, as far as it says so.
+// A simulated device whose steps end at the instants of a measured run, as far as these are known.
 #pragma once
 
 #include <array>
@@ -11,22 +11,22 @@
 
 namespace metronome {
 
-// When a request got its first and its last token; kNoTime where not recorded.
+// When a request received its first and its last token; kNoTime if not recorded.
 struct TokenInstants {
   TimeNs first_token = kNoTime;
   TimeNs last_token = kNoTime;
 };
 
-// A step as it was simulated, and what is known of it.
+// A simulated step and the known instants in it.
 struct PinnedStep {
   StepCost predicted;
-  TimeNs cost = 0;  // the predicted total, with the host's gap where it shows
+  TimeNs cost = 0;  // the predicted total, plus the visible part of the host gap
   std::int32_t num_prefill_tokens = 0;
   std::int32_t num_decode_tokens = 0;
   TimeNs started_at = 0;  // simulated
   bool is_after_idle = false;
-  // Of the first and last tokens that the step gives: the first and the last instant, and the
-  // request of the first. kNoTime where it gives none.
+  // For the first and last tokens that the step produces: the first and the last instant, and the
+  // request of the first instant. kNoTime if the step produces none.
   TimeNs earliest = kNoTime;
   TimeNs latest = kNoTime;
   RequestId request = kNoRequest;
@@ -34,13 +34,13 @@ struct PinnedStep {
   bool is_pinned() const { return earliest != kNoTime; }
 };
 
-// A step that gives first or last tokens ends at their instant; where time is past that already, at
-// once. Any other takes its predicted time, scaled, and ends at the nearest of `hints` where one is
+// A step that produces first or last tokens ends at their instant, or immediately if that is past.
+// Any other step takes its predicted time, scaled. It ends at the nearest of `hints` if one is
 // near.
 class PinnedExecutor final : public Executor {
  public:
-  // `instants` by RequestId; `hints`, in order, are instants at which the measured engine was
-  // between steps; `scales` by step, 1 for those beyond its end. All outlive the executor.
+  // `instants` by RequestId. `hints`, in order, are instants at which the measured engine was
+  // between steps. `scales` by step; 1 for steps beyond its end. All of them outlive the executor.
   PinnedExecutor(CostModel& cost_model, const std::vector<TokenInstants>& instants,
                  const std::vector<TimeNs>& hints, const std::vector<double>& scales);
 

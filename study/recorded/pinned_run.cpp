@@ -20,9 +20,9 @@
 namespace metronome {
 namespace {
 
-// An engine gives out a step's tokens one after the other, then looks at its input, then plans:
-// what it queued shortly after a step ended was there when the next one was planned. Far longer
-// than it needs for that, and far shorter than a step.
+// After a step an engine returns the step's tokens one by one, reads its input, then plans. So a
+// request queued shortly after the end of a step was visible to the next plan. This time is much
+// longer than that work and much shorter than a step.
 TimeNs loop_time(const ObservedRun& log) {
   constexpr double kStepShare = 0.25;
   double shortest = static_cast<double>(3 * kNsPerMs / 2);
@@ -57,8 +57,8 @@ void take_arrivals(const ObservedRun& log, Workload& workload) {
   }
 }
 
-// Instants at which the engine was between steps, other than those of tokens: these end the steps
-// that give them and no others.
+// Instants at which the engine was between steps, without those of tokens. A token's instant only
+// ends the step that produces the token.
 std::vector<TimeNs> hints_of(const ObservedRun& log) {
   std::vector<TimeNs> tokens;
   std::vector<TimeNs> hints;
@@ -78,19 +78,19 @@ std::vector<TimeNs> hints_of(const ObservedRun& log) {
   return hints;
 }
 
-// Drawn noise says nothing of how long steps take.
+// Random noise carries no information about step times.
 Scenario without_noise(Scenario scenario) {
   scenario.cost_model.noise = StepNoise::None;
   return scenario;
 }
 
-// One simulation, and how far it agrees with the log.
+// One simulation and how far it agrees with the log.
 struct Trial {
   PinnedRun run;
-  std::vector<double> scales;  // of its steps
-  std::vector<double> ratios;  // of its steps, as those before the first contradiction have them
-  std::size_t first_odd = 0;   // of its intervals
-  TimeNs agrees_until = 0;     // when that one ends
+  std::vector<double> scales;  // per step
+  std::vector<double> ratios;  // per step, learned before the first contradiction
+  std::size_t first_odd = 0;   // index of its first contradictory interval
+  TimeNs agrees_until = 0;     // when that interval ends
 };
 
 class PinSearch {
@@ -125,8 +125,8 @@ class PinSearch {
  private:
   static constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max();
   static constexpr int kMaxTrials = 300;
-  // Which steps take other times in the next trial: those from so many intervals before the first
-  // contradiction on. They take what their kind did up to there, times a factor.
+  // Variants of the next trial. Steps from kBack intervals before the first contradiction get new
+  // times: the ratio of their kind before the contradiction, times a factor.
   static constexpr std::size_t kBack[] = {1000000, 40, 10, 3};
   static constexpr double kFactors[] = {1,    0.985, 1.015, 0.97, 1.03, 0.955, 1.045, 0.94, 1.06,
                                         0.92, 1.08,  1.11,  1.15, 1.2,  1.25,  0.89,  0.85, 0.8};
@@ -148,8 +148,8 @@ class PinSearch {
     return trial;
   }
 
-  // What steps take is learned from those that agree: behind a contradiction they are others than
-  // those that were measured.
+  // Step times are learned from the intervals that agree. After a contradiction the simulated steps
+  // differ from the measured ones.
   void judge(Trial& trial) const {
     constexpr int kRounds = 4;
     constexpr std::size_t kMinIntervals = 20;
@@ -163,7 +163,7 @@ class PinSearch {
       ratios.expect(run.steps, run.intervals);
       find_contradictions(trial);
     }
-    // So early that is said by steps behind the contradiction, too.
+    // With so few intervals the ratios also depend on steps after the contradiction.
     const bool is_told = trial.first_odd >= kMinIntervals;
     for (const PinnedStep& step : run.steps) {
       trial.ratios.push_back(is_told ? ratios.ratio(step) : 1.0);
@@ -190,7 +190,7 @@ class PinSearch {
     return run.steps[run.intervals[trial.first_odd].last()].earliest;
   }
 
-  // Takes the first contradiction for one; false where no other is behind it.
+  // Accepts the first contradiction as real. Returns false if no other contradiction follows.
   bool stands(Trial& trial) {
     stands_until_ = trial.agrees_until;
     find_contradictions(trial);
@@ -214,7 +214,7 @@ class PinSearch {
   std::vector<TimeNs> hints_;
   TimeNs spread_;
   Simulation simulation_;
-  TimeNs stands_until_ = -1;  // contradictions up to then are taken for ones
+  TimeNs stands_until_ = -1;  // contradictions up to here are accepted
 };
 
 }  // namespace

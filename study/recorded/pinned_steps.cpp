@@ -10,8 +10,8 @@
 namespace metronome {
 namespace {
 
-// How far an interval may be from what its steps take: a part of the shortest of them, so that one
-// more or less is found out, and a part of them all.
+// The tolerance of an interval: a fraction of its shortest step, so that one step too many or too
+// few is detected, plus a fraction of all its steps.
 constexpr double kShortestShare = 0.45;
 constexpr double kWholeShare = 0.03;
 
@@ -34,9 +34,10 @@ std::string ms_text(double ns) {
 
 constexpr std::size_t kMaxLate = 4;  // intervals in a row
 
-// The tokens that end interval `i` were handed out late if it is too long, the next begins with the
-// launch of a prompt, and both together are plausible; if the next ends late too, so on. Returns
-// the last of them; `i` where its tokens were not late.
+// Detects late tokens. The tokens that end interval `i` were late if three conditions hold: it is
+// too long, the next interval begins with the launch of a prompt, and both together are plausible.
+// This may continue over the next intervals. Returns the last of them, or `i` if the tokens were
+// not late.
 std::size_t late_until(const std::vector<PinnedStep>& steps,
                        const std::vector<PinnedInterval>& intervals, std::size_t i) {
   PinnedInterval all = intervals[i];
@@ -69,7 +70,7 @@ bool PinnedInterval::is_plausible() const {
 
 std::vector<PinnedInterval> intervals_of(const std::vector<PinnedStep>& steps) {
   std::vector<PinnedInterval> intervals;
-  TimeNs known = 0;  // when the step before ended, or the engine woke
+  TimeNs known = 0;  // when the previous step ended or the engine woke
   std::size_t begin = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const PinnedStep& step = steps[i];
@@ -87,7 +88,8 @@ std::vector<PinnedInterval> intervals_of(const std::vector<PinnedStep>& steps) {
 
 StepRatios::StepRatios(const std::vector<PinnedStep>& steps,
                        std::span<const PinnedInterval> known) {
-  // First as all intervals say, then as those that these ratios leave plausible.
+  // The first rounds use all intervals, the others only those that the current ratios make
+  // plausible.
   constexpr int kRounds = 25;
   constexpr int kRoundsOfAll = 5;
   for (const PinnedStep& step : steps) {
@@ -117,7 +119,7 @@ void StepRatios::expect(const std::vector<PinnedStep>& steps,
   }
 }
 
-// Gives an interval's time to its steps by what they are expected to take.
+// Distributes an interval's time over its steps in proportion to their expected times.
 void StepRatios::fit(const std::vector<PinnedStep>& steps,
                      const std::vector<PinnedInterval>& intervals, bool trims) {
   std::vector<double> took(ratios_.size());
@@ -136,7 +138,7 @@ void StepRatios::fit(const std::vector<PinnedStep>& steps,
     all_took += static_cast<double>(interval.took);
   }
   if (all_cost == 0) return;
-  constexpr double kWeight = 0.001;  // of all steps in each kind
+  constexpr double kWeight = 0.001;  // weight of the overall ratio in each kind
   const double mean = all_took / all_cost;
   for (std::size_t k = 0; k < ratios_.size(); ++k) {
     ratios_[k] = (took[k] + mean * kWeight * all_cost) / (cost[k] + kWeight * all_cost);
@@ -152,7 +154,7 @@ std::string contradiction_in(const std::vector<PinnedStep>& steps,
     return "gives first or last tokens that came " +
            ms_text(static_cast<double>(step.latest - step.earliest)) + " apart";
   }
-  // An engine's first steps load kernels and allocate: they may take any time.
+  // An engine's first steps load kernels and allocate, so they may take any time.
   if (interval.is_plausible() || (i == 0 && interval.excess() > 0)) return "";
   if (is_beside_late_tokens(steps, intervals, i)) return "";
   const std::size_t num_steps = interval.end - interval.begin;

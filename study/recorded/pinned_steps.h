@@ -1,4 +1,4 @@
-// What the instants of a request log say of the steps between them (study/recorded/pinned_run.h).
+// Derives the steps between the instants of a request log (study/recorded/pinned_run.h).
 #pragma once
 
 #include <cstddef>
@@ -12,34 +12,36 @@
 
 namespace metronome {
 
-// The steps behind one known instant, up to and including one that gives a first or a last token.
+// The steps after one known instant, up to and including a step that produces a first or last
+// token.
 struct PinnedInterval {
-  std::size_t begin = 0;  // of the run's steps
+  std::size_t begin = 0;  // index into the run's steps
   std::size_t end = 0;
   TimeNs took = 0;
-  double expected = 0;  // by the ratios of their kinds
-  double shortest = 0;  // of these
+  double expected = 0;  // by the ratios of the steps' kinds
+  double shortest = 0;  // of the expected step times
 
   std::size_t last() const { return end - 1; }
   double excess() const { return static_cast<double>(took) - expected; }
-  // Less than one step more or less, and a part of them all for what is not known of step times.
+  // Whether the error is less than one step plus a fraction of all steps, the uncertainty of step
+  // times.
   bool is_plausible() const;
 };
 
-// The first begins with the run's first step.
+// The first interval begins with the run's first step.
 std::vector<PinnedInterval> intervals_of(const std::vector<PinnedStep>& steps);
 
-// By how much longer than predicted the steps of each kind take, decodes by their number and others
-// by their tokens, from what they took together in the intervals they lie in.
+// The ratio of actual to predicted time for each kind of step. Decodes are grouped by their number,
+// other steps by their tokens. The ratios come from the total times of intervals.
 class StepRatios {
  public:
-  // Fitted to `known`, intervals of `steps`; those that are implausible do not count. Kinds that
-  // are not in them take what all do.
+  // Fitted to `known`, intervals of `steps`; implausible intervals do not count. Kinds that do not
+  // occur in them use the overall ratio.
   StepRatios(const std::vector<PinnedStep>& steps, std::span<const PinnedInterval> known);
 
-  // What `step` takes for each nanosecond that is predicted for it.
+  // The time of `step` per predicted nanosecond.
   double ratio(const PinnedStep& step) const;
-  // Sets what the steps of each interval are expected to take.
+  // Sets the expected times of each interval's steps.
   void expect(const std::vector<PinnedStep>& steps, std::vector<PinnedInterval>& intervals) const;
 
  private:
@@ -49,10 +51,10 @@ class StepRatios {
   std::vector<double> ratios_;  // by kind
 };
 
-// What is odd about interval `i`; empty where nothing is. Tokens of one step come within `spread`.
-// Neither the first interval may be too short, nor any other be too long or too short for its
-// steps. But an engine hands out tokens late while it launches a prompt behind their step: what an
-// interval is too long for, the next is then too short for.
+// The contradiction in interval `i`; empty if there is none. Tokens of one step come within
+// `spread`. The first interval must not be too short. Any other interval must not be too long or
+// too short for its steps. Exception: an engine returns tokens late while it launches a prompt
+// after their step. One interval is then too long and the next too short by the same amount.
 std::string contradiction_in(const std::vector<PinnedStep>& steps,
                              const std::vector<PinnedInterval>& intervals, std::size_t i,
                              TimeNs spread);

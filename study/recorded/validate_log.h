@@ -1,4 +1,4 @@
-// What `metronome validate` says of a log of iterations.
+// How `metronome validate` evaluates a log of iterations.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace metronome {
 
-// The scenario's requests scheduled along the log, and what its cost model predicts for the steps
-// that they agree on.
+// The scenario's requests scheduled along the log, and the cost model's predictions for the steps
+// on which they agree.
 struct LogValidation {
   std::string path;
   std::int64_t num_iterations = 0;

@@ -1,6 +1,6 @@
-// Sources of the flags' names and meanings: for vLLM docs/cli/serve, vllm/config/scheduler.py and
-// vllm/engine/arg_utils.py of 0.22 (4ff865c38); for SGLang docs/advanced_features/
-// server_arguments.md and python/sglang/srt/environ.py of 2026, scheduler.py 0003215c.
+// Sources of the flags' names and meanings. vLLM: docs/cli/serve, vllm/config/scheduler.py and
+// vllm/engine/arg_utils.py of 0.22 (4ff865c38). SGLang: docs/advanced_features/server_arguments.md
+// and python/sglang/srt/environ.py of 2026, scheduler.py 0003215c.
 #include "study/run/engine_flags.h"
 
 #include <algorithm>
@@ -41,13 +41,13 @@ class FlagList {
   EngineFlags flags_;
 };
 
-// What a policy means for an engine that hands out a budget of tokens to each step.
+// A policy's limits in terms of an engine with a token budget per step.
 struct StepLimits {
   std::int64_t budget = 0;  // tokens of a step; 0 = the policy has no limit
-  std::int64_t chunk = 0;   // prompt tokens of one request in a step; 0 = no limit of its own
+  std::int64_t chunk = 0;   // prompt tokens of one request in a step; 0 = no separate limit
   bool takes_whole_prompts = false;
-  bool prefills_apart = false;  // steps of prompts alone hold up the decodes
-  bool has_no_size = false;     // a step is bounded by its time
+  bool prefills_apart = false;  // prompt-only steps delay the decodes
+  bool has_no_size = false;     // a step is limited by its time
   std::string note;             // how the policy differs from such an engine
 };
 
@@ -75,7 +75,7 @@ StepLimits own_limits(const SchedulerConfig& config) {
     limits.note =
         "no flag bounds a step by its time, as slo does: `metronome tune` finds the best budget";
   } else {
-    // A policy that is not known here.
+    // An unknown policy.
     limits.budget = token_budget(config);
     limits.note =
         policy + " has no counterpart in this engine; the budget is the nearest fixed one";
@@ -131,7 +131,7 @@ bool reads_key(const Scenario& scenario, std::string_view key) {
 
 bool is_paged(const Scenario& scenario) { return scenario.kv_cache.backend == KvBackend::Paged; }
 
-// Settings that neither engine has a flag for.
+// Settings without a flag in either engine.
 void note_common(const Scenario& scenario, FlagList& list) {
   const SchedulerConfig& config = scenario.scheduler;
   if (reads_key(scenario, "max_num_partial_prefills") && config.max_num_partial_prefills > 0) {
@@ -153,9 +153,9 @@ void note_common(const Scenario& scenario, FlagList& list) {
 
 // ---- vLLM ----
 
-// One budget for everything a step computes.
+// One budget for all tokens of a step.
 void add_vllm_budget(const Scenario& scenario, const StepLimits& limits, FlagList& list) {
-  // Beyond this a budget only costs memory for activations.
+  // Above this, a budget only costs memory for activations.
   constexpr std::int64_t kLargestBudget = 65536;
   if (limits.has_no_size) return list.add("--enable-chunked-prefill");
   const std::int64_t num_seqs = scenario.engine.max_num_seqs;
@@ -225,7 +225,7 @@ void add_vllm_cache(const Scenario& scenario, FlagList& list) {
   list.add(caches_prefixes(policy, cache) ? "--enable-prefix-caching"
                                           : "--no-enable-prefix-caching");
   if (cache.num_blocks.has_value() && is_paged(scenario)) {
-    // vLLM counts its null block.
+    // vLLM's count includes its null block.
     list.add("--num-gpu-blocks-override",
              *cache.num_blocks + (policy.cache.has_null_block ? 0 : 1));
   } else {
@@ -286,7 +286,8 @@ void add_sglang_own(const SglangConfig& config, FlagList& list) {
   }
 }
 
-// With mixed chunks SGLang takes the running requests' tokens off the chunk: a budget for the step.
+// With mixed chunks SGLang subtracts the running requests' tokens from the chunk, so the chunk size
+// acts as the budget of a step.
 void add_sglang_nearest(const Scenario& scenario, FlagList& list) {
   const SchedulerConfig& config = scenario.scheduler;
   const StepLimits limits = step_limits(config);

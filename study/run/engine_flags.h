@@ -1,4 +1,4 @@
-// A scenario's settings as the command line flags of real engines.
+// Translates a scenario's settings into command line flags of real engines.
 #pragma once
 
 #include <string>
@@ -10,23 +10,23 @@ namespace metronome {
 
 struct EngineFlags {
   std::string engine;              // "vLLM"
-  std::string version;             // whose flags these are
+  std::string version;             // the version that has these flags
   std::vector<std::string> flags;  // "--max-num-seqs 64", "--enable-mixed-chunk"
-  // What the flags do not say: settings the engine has no flag for, and where it will decide
-  // otherwise than the policy. One sentence each, without a full stop.
+  // What the flags cannot express: settings without a flag, and differences between the engine's
+  // decisions and the policy. One sentence each, without a full stop.
   std::vector<std::string> notes;
 };
 
-// The flags that make vLLM and SGLang decide as the scenario's policy does, or as nearly as they
-// can. Policies `vllm` and `sglang` are their own engine's, exactly. What the engine decides by
-// default in the same way has its flag nevertheless: defaults differ between versions.
+// The flags that make vLLM and SGLang decide as the scenario's policy does, or as nearly as
+// possible. Policies `vllm` and `sglang` match their own engine exactly. Flags are listed even if
+// they equal the engine's default, as defaults differ between versions.
 std::vector<EngineFlags> engine_flags(const Scenario& scenario);
 
 // The flags in one line.
 std::string joined_flags(const EngineFlags& flags);
 
-// From one set of an engine's flags to another. Values and `--no-` are no part of a flag's name:
-// `--enable-x` in place of `--no-enable-x` is a change.
+// The difference between two sets of an engine's flags. A flag's name excludes its value and
+// `--no-`: `--enable-x` instead of `--no-enable-x` is a change.
 struct FlagChanges {
   struct Change {
     std::string before, after;
@@ -36,7 +36,7 @@ struct FlagChanges {
   std::vector<std::string> added;
   std::vector<Change> changed;
   std::vector<std::string> removed;
-  std::vector<std::string> notes;  // of the flags after
+  std::vector<std::string> notes;  // of the second set
 
   bool empty() const { return added.empty() && changed.empty() && removed.empty(); }
 };

@@ -1,4 +1,4 @@
-// The variants of a scenario: chosen, prepared and run.
+// Chooses, prepares and runs the variants of a scenario.
 #pragma once
 
 #include <memory>
@@ -13,21 +13,21 @@
 
 namespace metronome {
 
-// The scenarios to run: all variants, or those that were asked for, in the file's order. Throws
-// UsageError for a name that the file does not have.
+// The scenarios to run: all variants or the named ones, in the file's order. Throws UsageError for
+// a name that the file does not contain.
 std::vector<Scenario> chosen_variants(const ScenarioFile& file,
                                       const std::vector<std::string>& names);
 
 // Throws ConfigError.
 std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scenario> scenarios);
 
-// `extra_sink` may be nullptr. Throws Interrupted when `progress` ends the run.
+// `extra_sink` may be nullptr. Throws Interrupted if `progress` ends the run.
 VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, EventSink* extra_sink,
                            const ProgressFn& progress);
 
-// Simulates a variant whose step times are noisy as often as its `cost_model.noise_seeds` asks, of
-// which run_variant() gave the first, and adds the bands of its figures to the outcome. Nothing
-// where times are measured, or have no noise. Throws Interrupted when `progress` ends a run.
+// Repeats the simulation of a variant with noisy step times and adds noise bands to the outcome.
+// The total number of runs is `cost_model.noise_seeds`; run_variant() did the first. Does nothing
+// for measured step times or without noise. Throws Interrupted if `progress` ends a run.
 void add_noise_bands(const Backend& backend, PreparedVariant& variant, const ProgressFn& progress,
                      VariantOutcome& outcome);
 

@@ -17,7 +17,7 @@ TimeNs WallClock::now() const {
 }
 
 void WallClock::wait_until(TimeNs t) {
-  constexpr TimeNs kSlice = 50 * kNsPerMs;  // Ctrl-C takes no longer
+  constexpr TimeNs kSlice = 50 * kNsPerMs;  // the longest delay of Ctrl-C
   for (TimeNs left = t - now(); left > 0; left = t - now()) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(left, kSlice)));
     if (on_wait_) on_wait_();

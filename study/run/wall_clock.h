@@ -1,4 +1,4 @@
-// Real time, for engines that compute.
+// Real time, for engines that run on real hardware.
 #pragma once
 
 #include <chrono>
@@ -9,8 +9,8 @@
 
 namespace metronome {
 
-// Starts at 0 when it is made. A wait calls `on_wait` several times a second; what that throws ends
-// the wait.
+// Starts at 0 on construction. A wait calls `on_wait` several times per second; an exception from
+// it ends the wait.
 class WallClock final : public Clock {
  public:
   explicit WallClock(std::function<void()> on_wait = {});
@@ -23,7 +23,7 @@ class WallClock final : public Clock {
   std::function<void()> on_wait_;
 };
 
-// The time of day as vLLM's benchmark writes it: YYYYmmdd-HHMMSS, local.
+// The current local time in the format of vLLM's benchmark: YYYYmmdd-HHMMSS.
 std::string date_text();
 
 }  // namespace metronome

@@ -27,11 +27,11 @@ namespace metronome {
 namespace {
 
 namespace fs = std::filesystem;
-// Marks the folder as a sweep's. Runs are claimed by locks on single bytes of it.
+// Marks the folder as a sweep's. Runs are claimed by locks on single bytes of this file.
 constexpr std::string_view kMark = ".metronome_sweep";
 constexpr std::string_view kFailureSuffix = ".failure.json";
 constexpr std::size_t kIdLength = 32;
-// Whose lock is held while a file that is no run's is written; no run has it.
+// The id whose lock protects files that belong to no run. No run has this id.
 constexpr std::string_view kSummaryLock = "fffffffffffffff";
 
 bool is_id(std::string_view text) {
@@ -40,7 +40,8 @@ bool is_id(std::string_view text) {
 }
 
 void require_sweep_folder(const std::string& path) {
-  // In this order: the mark is the first thing in it, and another process may be about to make it.
+  // The order matters: the mark is the first file in the folder, and another process may be about
+  // to create it.
   if (fs::is_empty(path) || fs::exists(path + "/" + std::string(kMark))) return;
   throw UsageError(printable(path) +
                    ": holds something else than a sweep; allowed: a folder that is new, empty or "
@@ -53,7 +54,7 @@ std::optional<std::string> read_text(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// What the id stands for and result.json says.
+// Compares result.json with what the id stands for.
 bool is_result_of(const Json& result, const SweepRun& run) {
   return result.value("label", "") == run.scenario.name && result.contains("config") &&
          result.at("config") == Json::parse(run.scenario.to_json());
@@ -100,7 +101,7 @@ SweepFolder::State SweepFolder::state_of(const SweepRun& run) const {
   const std::optional<std::string> text = read_text(folder + "/" + std::string(kResultFile));
   const Json result = Json::try_parse(text.value_or("")).value_or(Json());
   if (!result.is_object()) return State::Damaged;
-  // Only what computed tokens writes them.
+  // Only backends that compute tokens write outputs.
   const bool has_computed = result.contains("output_digest") && result["output_digest"].is_string();
   if (wanted.outputs && has_computed && !has(kOutputsFile)) return State::Damaged;
   if (is_result_of(result, run)) return State::Done;
@@ -131,15 +132,15 @@ void SweepFolder::remove_leftovers() {
   }
   for (const fs::path& path : hidden) {
     const std::string id = path.filename().string().substr(1, kIdLength);
-    if (!lock(id, true)) continue;  // somebody writes it
+    if (!lock(id, true)) continue;  // another process is writing it
     std::error_code ignored;
     fs::remove_all(path, ignored);
     lock(id, false);
   }
 }
 
-// Locks of this kind belong to the process, end with it on any machine that shares the folder, and
-// need no byte to be there. Two ids on one byte would only wait for each other.
+// These locks belong to the process and end with it, on any machine that shares the folder. The
+// locked byte need not exist. If two ids share a byte, they only wait for each other.
 bool SweepFolder::lock(std::string_view id, bool is_wanted) {
   std::uint64_t offset = 0;
   std::from_chars(id.data(), id.data() + 15, offset, 16);  // 60 bits: a positive offset
@@ -162,7 +163,7 @@ bool SweepFolder::try_claim(const SweepRun& run) { return lock(run.id, true); }
 void SweepFolder::release(const SweepRun& run) { lock(run.id, false); }
 
 void SweepFolder::remove_damaged(const SweepRun& run) {
-  std::error_code ignored;  // what is left over, ResultFolder complains of
+  std::error_code ignored;  // ResultFolder reports anything that remains
   for (const fs::directory_entry& entry : fs::directory_iterator(run_path(run), ignored)) {
     if (is_result_file_name(entry.path().filename().string())) fs::remove(entry.path(), ignored);
   }
@@ -200,8 +201,8 @@ void SweepFolder::write_summary(std::string_view name, std::string_view content)
   lock(kSummaryLock, false);
 }
 
-// Under one temporary name, so that what a process that was killed has left is overwritten: the
-// caller holds the lock of whatever the file belongs to.
+// Uses one temporary name per file, so that leftovers of a killed process are overwritten. The
+// caller holds the lock of the file's owner.
 void SweepFolder::write(std::string_view name, std::string_view content) {
   const std::string partial = path_ + "/." + std::string(name) + ".partial";
   try {

@@ -1,5 +1,5 @@
-// The folder of a sweep: a result folder for each run, named by the run's id, and what keeps
-// several processes that work on it at once apart.
+// The folder of a sweep: one result folder per run, named by the run's id, and the locks between
+// processes that work on it at once.
 #pragma once
 
 #include <optional>
@@ -13,12 +13,12 @@ namespace metronome {
 
 class SweepFolder {
  public:
-  // Opens the folder, creating it and its parents. Throws UsageError for one that holds anything
-  // but an earlier sweep, and when it cannot be made.
+  // Opens the folder; creates it and its parents if needed. Throws UsageError if the folder
+  // contains anything except an earlier sweep, or cannot be created.
   explicit SweepFolder(const std::string& path);
   SweepFolder(const SweepFolder&) = delete;
   SweepFolder& operator=(const SweepFolder&) = delete;
-  ~SweepFolder();  // gives up every claim
+  ~SweepFolder();  // releases every claim
 
   const std::string& path() const { return path_; }
   std::string run_path(const SweepRun& run) const { return path_ + "/" + run.id; }
@@ -27,31 +27,33 @@ class SweepFolder {
   enum class State {
     Missing,
     Done,
-    Damaged,  // there, but not whole: to be run again
+    Damaged,  // exists but incomplete: runs again
   };
-  // Throws ConfigError when the folder holds the result of something else.
+  // Throws ConfigError if the folder contains the result of something else.
   State state_of(const SweepRun& run) const;
 
-  // Results in it that are none of the plan's: of other settings, or of another program.
+  // The number of results in the folder that are not in the plan: of other settings or another
+  // program.
   std::size_t num_others(const SweepPlan& plan) const;
 
-  // Removes what processes that were killed have left of runs that nobody works on now.
+  // Removes leftovers of killed processes, for runs that no process works on.
   void remove_leftovers();
 
-  // Whether the run is this process's alone from now on; false: another process has it. A claim
-  // ends with release() or with the process, however that ends.
+  // Claims the run for this process; false: another process has it. A claim ends with release() or
+  // when the process ends, for any reason.
   bool try_claim(const SweepRun& run);
   void release(const SweepRun& run);
 
-  // Takes a damaged result away; what is no file of a result stays. Requires a claim.
+  // Removes a damaged result; files that do not belong to a result stay. Requires a claim.
   void remove_damaged(const SweepRun& run);
 
-  // Why a run could not be done.
+  // Records why a run failed.
   void write_failure(const SweepRun& run, std::string_view message);
   void remove_failure(const SweepRun& run);
   std::optional<std::string> read_failure(const SweepRun& run) const;
 
-  // Writes a file that belongs to no run, whole or not at all, after another process that does.
+  // Writes a file that belongs to no run, atomically. Waits for another process that is writing
+  // one.
   void write_summary(std::string_view name, std::string_view content);
 
  private:

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// 32 hexadecimal digits of the name-based (SHA-1) UUID of a text.
+// The name-based (SHA-1) UUID of a text, as 32 hexadecimal digits.
 std::string content_id_text(std::string_view text) {
   constexpr boost::uuids::uuid kNamespace = {{0x6d, 0x65, 0x74, 0x72, 0x6f, 0x6e, 0x6f, 0x6d, 0x65,
                                               0x2d, 0x73, 0x77, 0x65, 0x65, 0x70, 0x73}};
@@ -38,7 +38,7 @@ std::string content_id_text(std::string_view text) {
   return digits;
 }
 
-// What stands in files and catalogues, read once for all points and threads.
+// The content of files and catalogues, read once for all points and threads.
 class Contents {
  public:
   std::string model_text(const Scenario& scenario, bool is_measured) {
@@ -91,7 +91,7 @@ class Contents {
     if (known != texts.end()) return known->second;
     return texts.emplace(key, make()).first->second;
   }
-  // Names and sizes stand for the content of files too large to read for this.
+  // Weight files are too large to read for this; their names and sizes stand for their content.
   static std::string weight_files(const std::string& folder) {
     std::vector<std::string> files;
     std::error_code ignored;
@@ -135,7 +135,7 @@ SweepRun resolve_run(Scenario scenario, int run_number, const SweepRequest& requ
   if (!is_given("results.steps")) scenario.results.steps = false;
   if (!is_given("results.requests")) scenario.results.requests = false;
   if (!is_given("results.trace")) scenario.results.trace = false;
-  scenario.results.report = false;  // there is none of a point
+  scenario.results.report = false;  // a point has no report
 
   SweepRun run;
   run.run_number = run_number;
@@ -160,10 +160,10 @@ std::string point_text(const std::vector<Assignment>& point) {
   return printable(text);
 }
 
-// Says where the point comes from instead of the `--set` that it was made into.
+// Names the point as the source of an error, instead of the `--set` that it became.
 std::string point_error(const SweepSpec& spec, const std::vector<Assignment>& point,
                         std::string message) {
-  if (point.empty()) return message;  // nothing is varied
+  if (point.empty()) return message;  // no key varies
   std::string where = spec.points.empty() ? "" : spec.points_where;
   for (const SweptKey& swept : spec.over) {
     const std::string prefix = "--set " + printable(swept.key) + ": ";
@@ -173,13 +173,13 @@ std::string point_error(const SweepSpec& spec, const std::vector<Assignment>& po
   return where + ": at the point" + point_text(point) + ": " + message;
 }
 
-// The runs of one point, in order, or why there are none.
+// The runs of one point in order, or why there are none.
 struct ResolvedPoint {
   std::vector<SweepRun> runs;
   std::string error;
 };
 
-// Throws UnknownKeyError: whoever mistypes a key wants to hear of it before anything runs.
+// Throws UnknownKeyError, so that a misspelled key is reported before anything runs.
 ResolvedPoint resolve_point(const std::vector<Assignment>& point, const SweepSpec& spec,
                             const SweepRequest& request, Contents& contents) {
   std::vector<std::string> assignments = request.assignments;
@@ -201,8 +201,8 @@ ResolvedPoint resolve_point(const std::vector<Assignment>& point, const SweepSpe
   return resolved;
 }
 
-// Whether run `n` of every point is the same at all values of a swept key, of which two are
-// `stride` points apart. False where it is not known of any point.
+// Whether run `n` of every point stays the same for all values of a swept key. `stride` is the
+// distance between two points that differ only in that key. False if no point tells.
 bool is_idle(const std::vector<std::vector<std::size_t>>& runs_of, std::size_t num_values,
              std::size_t stride, std::size_t n) {
   bool is_known = false;
@@ -216,14 +216,14 @@ bool is_idle(const std::vector<std::vector<std::size_t>>& runs_of, std::size_t n
   return is_known;
 }
 
-// A key that makes no difference to any run is a mistake better heard of: the variants that run may
-// all override it. Where only some do, the plan says which.
-// `runs_of` has the runs of each point, none for one that is not valid.
+// A key without any effect is probably a mistake: all variants that run may override it. Throws for
+// such a key. If it has no effect on some runs, the plan names them. `runs_of` has the runs of each
+// point, and is empty for an invalid point.
 void find_idle_keys(const std::vector<std::vector<std::size_t>>& runs_of, const SweepSpec& spec,
                     int num_runs, SweepPlan& plan) {
   std::size_t stride = runs_of.size();
   if (!spec.points.empty()) stride /= spec.points.size();
-  std::size_t num_rows = 0;  // of a point
+  std::size_t num_rows = 0;  // per point
   for (const std::vector<std::size_t>& runs : runs_of) num_rows = std::max(num_rows, runs.size());
   for (const SweptKey& swept : spec.over) {
     stride /= swept.values.size();
@@ -242,7 +242,7 @@ void find_idle_keys(const std::vector<std::vector<std::size_t>>& runs_of, const 
                         ": has no effect, every run is the same at all of its values; allowed: a "
                         "key that no variant overrides, or variants.NAME.KEY for one variant");
     }
-    // A key of one variant is meant to leave the others alone.
+    // A key of one variant should not affect the others.
     if (swept.key.starts_with("variants.")) continue;
     for (const std::string& name : idle) {
       plan.remarks.push_back(swept.where + ": does not vary " + printable(name) +

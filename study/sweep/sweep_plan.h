@@ -1,4 +1,4 @@
-// The runs of a sweep, resolved and validated before the first of them starts.
+// The runs of a sweep, resolved and validated before the first run starts.
 #pragma once
 
 #include <cstddef>
@@ -20,29 +20,29 @@ struct SweepRequest {
   std::vector<std::string> variants;     // names; empty = all
   std::optional<std::uint64_t> seed;
   std::string backend;
-  int num_runs = 1;  // of each point, for backends that measure
+  int num_runs = 1;  // per point, for backends that measure
   std::string program{kSourceDigest};
 };
 
 // One scenario to run once: one variant at one point.
 struct SweepRun {
-  // 32 hexadecimal digits that stand for everything the result depends on: the resolved
-  // configuration, the model and the hardware it names, the content of the trace, the backend, the
-  // label, the run number and the program (kSourceDigest), so that a changed one runs anew what an
-  // earlier one had done, beside it. The name of its folder.
+  // 32 hexadecimal digits that identify everything the result depends on: the resolved
+  // configuration, the model and hardware it names, the content of the trace, the backend, the
+  // label, the run number and the program (kSourceDigest). So a changed program repeats the runs of
+  // an earlier one and keeps both results. Also the name of the run's folder.
   std::string id;
   Scenario scenario;
   int run_number = 0;
-  std::size_t first_row = 0;  // the first of the plan's rows that shows it
-  std::string workload_key;   // equal keys: equal workloads
-  std::int64_t cost = 0;      // larger runs longer, as far as can be told without running
+  std::size_t first_row = 0;  // the first of the plan's rows with this run
+  std::string workload_key;   // equal keys mean equal workloads
+  std::int64_t cost = 0;      // an estimate; larger means a longer run
 };
 
-// One line of the summary. Rows that come out the same (a variant that overrides what varies) share
-// a run.
+// One line of the summary. Identical rows share a run, for example if a variant overrides the
+// varied key.
 struct SweepRow {
   std::size_t run = 0;             // index into SweepPlan::runs
-  std::vector<Assignment> values;  // of the point
+  std::vector<Assignment> values;  // at the row's point
 };
 
 struct SweepPlan {
@@ -50,26 +50,27 @@ struct SweepPlan {
   std::vector<SweepRun> runs;     // in order of their first row
   std::vector<SweepRow> rows;     // by valid point, then by variant, then by run number
   std::size_t num_points = 0;
-  // Of the points at which the scenario is no valid one, and which have no rows: "--over KEY: at
-  // the point KEY=VALUE: what is wrong; what is allowed".
+  // Points with an invalid scenario, which have no rows: "--over KEY: at the point KEY=VALUE: what
+  // is wrong; what is allowed".
   std::vector<std::string> invalid;
-  // "--over KEY: does not vary VARIANT, ...", of variants that are the same at all its values.
+  // "--over KEY: does not vary VARIANT, ...", for variants on which none of its values has an
+  // effect.
   std::vector<std::string> remarks;
 };
 
-// "chunked scheduler.policy=vllm seed=3": the first row of a run of the plan, with the variant's,
-// or the scenario's, name. Printable.
+// "chunked scheduler.policy=vllm seed=3": the run's first row, with the name of the variant, or of
+// the scenario. Printable.
 std::string run_text(const SweepPlan& plan, const SweepRun& run);
 
-// Throws ConfigError naming the point for a key that there is not, and when the scenario is valid
-// at no point. What only a run can tell, such as a model that does not fit into the device, is not
-// found out here.
+// Throws ConfigError with the point for an unknown key, and if the scenario is invalid at every
+// point. Errors that only a run can detect, such as a model that does not fit the device, are not
+// detected here.
 //
-// Several threads make the same plan sooner. Points write steps.jsonl, requests.jsonl and
-// trace.json only where the scenario or `--set` says so.
+// More threads make the same plan faster. Points write steps.jsonl, requests.jsonl and trace.json
+// only if the scenario or `--set` says so.
 SweepPlan plan_sweep(const SweepRequest& request, const SweepSpec& spec, int num_threads);
 
-// 32 hexadecimal digits that stand for all runs of the plan.
+// 32 hexadecimal digits that identify all runs of the plan.
 std::string plan_id(const SweepPlan& plan);
 
 }  // namespace metronome

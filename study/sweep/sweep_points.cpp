@@ -25,7 +25,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
 }
 
-// Splits at commas outside of brackets and quotes.
+// Splits at commas outside brackets and quotes.
 std::vector<std::string_view> split_values(std::string_view text) {
   std::vector<std::string_view> parts;
   int depth = 0;
@@ -59,7 +59,7 @@ struct Decimal {
 };
 
 std::optional<Decimal> parse_decimal(std::string_view text) {
-  constexpr std::size_t kMaxLength = 16;  // fits a double's digits, and sums fit 64 bits
+  constexpr std::size_t kMaxLength = 16;  // fits the digits of a double, and sums fit 64 bits
   const std::size_t point = text.find('.');
   std::string digits(text.substr(0, point));
   Decimal number;
@@ -76,7 +76,7 @@ std::optional<Decimal> parse_decimal(std::string_view text) {
   return number;
 }
 
-// Brings numbers to one scale; false when that would not fit.
+// Brings numbers to one scale; false if they would not fit.
 bool align(std::span<Decimal* const> numbers) {
   constexpr std::int64_t kMaxDigits = 1'000'000'000'000'000'000 / 10;
   int scale = 0;
@@ -132,7 +132,7 @@ std::vector<std::string> geometric_range(Decimal start, Decimal stop, Decimal fa
   return values;
 }
 
-// Nothing when the text is no range at all.
+// nullopt if the text is not a range.
 std::optional<std::vector<std::string>> parse_range(std::string_view text,
                                                     const std::string& where) {
   const std::size_t first = text.find(':');
@@ -159,7 +159,7 @@ std::optional<std::vector<std::string>> parse_range(std::string_view text,
   return values;
 }
 
-// "1..3" is how others write a range.
+// Rejects "1..3", a notation for ranges in other tools.
 void refuse_dots(std::string_view text, const std::string& where) {
   const std::size_t dots = text.find("..");
   if (dots == std::string_view::npos) return;
@@ -176,7 +176,8 @@ std::string location_text(const ConfigNode& node, const std::string& key) {
   return printable(node.where.to_string() + ": " + key);
 }
 
-// A relative path in the file is relative to the file, one that is assigned to the current folder.
+// A relative path in the file is relative to the file; an assigned one is relative to the current
+// folder.
 std::string placed_value(const std::string& key, const ConfigNode& node,
                          const std::string& base_dir) {
   const auto names = [&key](std::string_view name) {

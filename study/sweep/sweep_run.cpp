@@ -29,8 +29,9 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// Every run asks for as much memory as the one before gave back. Handing it to the system in
-// between costs a page fault for each page of it, which threads of one process wait for in turn.
+// Every run allocates as much memory as the previous run freed. Returning it to the system in
+// between costs a page fault per page, and the threads of a process wait for each other in page
+// faults.
 void keep_freed_memory() {
 #ifdef __GLIBC__
   constexpr int kLargestBlockBytes = 32 << 20;  // the most that mallopt accepts
@@ -40,15 +41,15 @@ void keep_freed_memory() {
 #endif
 }
 
-// The workloads that runs share. One is made when the first of its runs asks for it, and kept until
-// the last has.
+// The workloads that runs share. The first run that asks for a workload makes it; the cache keeps
+// it until its last run has ended.
 class WorkloadCache {
  public:
   void expect(const std::string& key) { ++entries_[key].num_expected; }
 
   std::shared_ptr<const Workload> get(const SweepRun& run) {
     Entry& entry = entries_.at(run.workload_key);
-    // Others wait for the one that makes it; what it throws, they find out for themselves.
+    // Other threads wait for the one that makes it. If that one throws, each of them tries itself.
     const std::lock_guard lock(entry.mutex);
     std::shared_ptr<const Workload> workload = entry.workload;
     if (workload == nullptr) {
@@ -66,10 +67,10 @@ class WorkloadCache {
     std::size_t num_expected = 0;
     std::shared_ptr<const Workload> workload;
   };
-  std::map<std::string, Entry> entries_;  // not changed any more when the first thread asks
+  std::map<std::string, Entry> entries_;  // constant once the first thread asks
 };
 
-// Whole lines, also when several processes write to one file.
+// Writes whole lines, even if several processes write to one file.
 class RunLog {
  public:
   explicit RunLog(const std::string& path) : path_(path) {
@@ -152,7 +153,7 @@ class SweepWork {
       pending.push_back(i);
       workloads_.expect(plan_.runs[i].workload_key);
     }
-    // The longest first, so that no job ends up alone with one of them.
+    // The longest runs first, so that no job ends alone with one of them.
     std::stable_sort(pending.begin(), pending.end(), [this](std::size_t a, std::size_t b) {
       return plan_.runs[a].cost > plan_.runs[b].cost;
     });
@@ -160,8 +161,8 @@ class SweepWork {
     pending_.assign(pending.begin(), pending.end());
   }
 
-  // The next run, claimed; nullopt when there is none, or when the work was stopped. Runs that
-  // another process has are waited for at the end: it may be killed before they are done.
+  // Claims the next run; nullopt if none is left or the work was stopped. At the end it waits for
+  // runs that another process claimed, as that process may be killed before they are done.
   std::optional<std::size_t> next() {
     for (;;) {
       throw_if_interrupted();
@@ -198,7 +199,7 @@ class SweepWork {
 
   void run_claimed(std::size_t i, Backend& backend) {
     const SweepRun& run = plan_.runs[i];
-    // It may have been done between the first look and the claim.
+    // Another process may have done it between the first check and the claim.
     const SweepFolder::State state = folder_.state_of(run);
     if (state == SweepFolder::State::Done) return;
     if (state == SweepFolder::State::Damaged) folder_.remove_damaged(run);
@@ -238,12 +239,12 @@ class SweepWork {
     });
     write_variant(outcome, run.scenario.results, result, "");
     throw_if_interrupted();
-    folder_.remove_failure(run);  // first, so that none is left beside a result
+    folder_.remove_failure(run);  // before the result, so that none remains beside it
     result.commit();
     return std::move(outcome.warnings);
   }
 
-  // Called with the mutex held.
+  // The caller holds the mutex.
   void show_progress() {
     const std::chrono::duration<double> elapsed = SteadyClock::now() - started_;
     const double left = elapsed.count() / static_cast<double>(num_ended_) *
@@ -262,7 +263,7 @@ class SweepWork {
   std::atomic<bool> is_stopped_ = false;
   std::size_t num_pending_ = 0;
 
-  std::mutex mutex_;  // of everything below, and of the bar
+  std::mutex mutex_;  // protects all following members, and the bar
   std::deque<std::size_t> pending_;
   std::size_t num_ended_ = 0;
   SweepOutcome outcome_;

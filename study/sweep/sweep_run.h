@@ -1,4 +1,4 @@
-// Running the runs of a sweep, several at once, each of them once.
+// Runs the runs of a sweep, several at once, each of them once.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct SweepRunOptions {
   std::function<std::unique_ptr<Backend>()> make_backend;  // one for each job
   int num_jobs = 1;
   bool is_quiet = false;
-  std::string log;  // file that gets a line when a run starts and when it is done; empty: none
+  std::string log;  // file with a line for each start and end of a run; empty: none
 };
 
 struct SweepOutcome {
@@ -26,11 +26,11 @@ struct SweepOutcome {
   std::vector<std::string> warnings;
 };
 
-// Runs those of plan.runs[i], i in `chosen`, whose folder is not there. A run that fails, for
-// whatever reason, has that recorded in the folder, where a merge on another machine finds it; the
-// others go on, and the next sweep tries it again. What cannot even be recorded, as on a full disk,
-// ends the sweep. Throws Interrupted when a signal came: runs that are done stay, and no folder is
-// half-written.
+// Runs plan.runs[i] for each i in `chosen` whose folder does not exist. A run that fails, for any
+// reason, has its failure recorded in the folder, where a merge on another machine finds it. The
+// other runs continue, and the next sweep tries it again. If the failure cannot be recorded, as on
+// a full disk, the sweep ends. Throws Interrupted on a signal: completed runs stay, and no folder
+// is half-written.
 SweepOutcome run_sweep(const SweepPlan& plan, std::span<const std::size_t> chosen,
                        SweepFolder& folder, const SweepRunOptions& options);
 

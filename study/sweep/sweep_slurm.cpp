@@ -5,10 +5,10 @@
 namespace metronome {
 namespace {
 
-// A task that was on a node that died is put back into the queue (--requeue), and what it had done
-// stays done. A point that cannot be run is recorded and its task ends well, so that the merge,
-// which waits for all tasks to end well, lists it. If a task does fail, the merge is cancelled, and
-// submitting once more goes on from there.
+// If a node dies, Slurm requeues its task (--requeue), and completed runs stay. A failed point is
+// recorded and its task still succeeds. So the merge, which waits until all tasks succeed, can list
+// the failure. If a task itself fails, the merge is cancelled; a second submission continues from
+// there.
 constexpr std::string_view kSubmit =
     R"(case "${1:-}" in
   task)

@@ -26,12 +26,12 @@
 namespace metronome {
 namespace {
 
-// Where the flat keys of a result.json end.
+// The first key of result.json after its flat keys.
 constexpr std::string_view kFirstDeepKey = "longest_stall";
 
 struct Metric {
   std::string_view title;
-  std::string_view key;  // of the summary
+  std::string_view key;  // in the summary
   int decimals;
   bool is_higher_better;
 };
@@ -42,7 +42,7 @@ constexpr Metric kMetrics[] = {
 constexpr std::size_t kItlP99 = 3;
 constexpr std::size_t kGoodput = 5;
 
-// A scalar as JSON text, numbers as result.json has them. Anything deeper as text.
+// A scalar as JSON text, with numbers formatted as in result.json. A nested value becomes text.
 std::string json_text(const Json& value) {
   JsonText json;
   if (value.is_null()) {
@@ -70,7 +70,7 @@ std::optional<Number> whole_number(const std::string& text) {
   return number;
 }
 
-// The value of an assignment: a number where it reads as one.
+// The value of an assignment: a number if it parses as one.
 Json typed_value(const std::string& yaml) {
   const ConfigNode node = parse_config_text(yaml, "value");
   if (node.kind == ConfigNode::Kind::Null) return nullptr;
@@ -80,12 +80,12 @@ Json typed_value(const std::string& yaml) {
   if (const auto number = whole_number<std::int64_t>(node.scalar)) return *number;
   if (const auto number = whole_number<double>(node.scalar)) {
     if (std::isfinite(*number)) return *number;
-    return "inf";  // as vLLM writes it
+    return "inf";  // vLLM's notation
   }
   return node.scalar;
 }
 
-// A dotted key of the resolved configuration; null where it does not apply.
+// A dotted key of the resolved configuration; null if the key does not apply.
 Json configured_value(const Json& config, std::string_view key) {
   const Json* node = &config;
   while (!key.empty()) {
@@ -97,7 +97,7 @@ Json configured_value(const Json& config, std::string_view key) {
   return *node;
 }
 
-// Whether the node stands as `--set` has put it, without anything from elsewhere in it.
+// Whether the whole node comes from this `--set` assignment, with no part from elsewhere.
 bool is_assigned(const ConfigNode& node, const std::string& assignment) {
   if (node.where.file == nullptr || *node.where.file != assignment) return false;
   const auto is_own = [&assignment](const ConfigNode& child) {
@@ -108,8 +108,7 @@ bool is_assigned(const ConfigNode& node, const std::string& assignment) {
                      [&is_own](const ConfigNode::Entry& entry) { return is_own(entry.value); });
 }
 
-// Whether the value that a point gives the key is what the run goes by: its variant may have one of
-// its own.
+// Whether the run uses the point's value for the key. The run's variant may override it.
 bool is_in_force(const SweepRun& run, const std::string& key) {
   if (key.starts_with("variants.") || key == "description") return true;
   const ConfigNode* node = run.scenario.source->find_path(key);
@@ -133,7 +132,7 @@ std::string csv_field(const std::string& json) {
   return quoted + '"';
 }
 
-// "prefill_chunk_size", or the whole key where two end alike.
+// "prefill_chunk_size", or the whole key if two keys end alike.
 std::string short_name(const std::string& key, const std::vector<std::string>& keys) {
   const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   const auto num_alike = std::count_if(
@@ -180,7 +179,7 @@ SweepSummary::Row SweepSummary::make_row(const SweepRow& row,
   for (const std::string& key : plan_.keys) {
     const Json value = value_of(run, row, key, result);
     added.values.push_back(value.is_string() ? value.get<std::string>() : json_text(value));
-    // As in vLLM's sweep, what varied stands in place of a figure of that name (`seed`).
+    // As in vLLM's sweep, a varied key replaces a figure with the same name (`seed`).
     const auto same = std::find_if(added.fields.begin(), added.fields.end(),
                                    [&key](const Field& field) { return field.first == key; });
     if (same != added.fields.end()) {
@@ -239,7 +238,8 @@ std::vector<std::size_t> SweepSummary::distinct_rows() const {
   return distinct;
 }
 
-// In each group by one metric, the best first, those without it last; else in their order.
+// Groups comparable rows. In a group the best row by `metric` is first and rows without that metric
+// are last; ties keep their order.
 std::vector<SweepSummary::Group> SweepSummary::groups_by(std::size_t metric) const {
   std::vector<Group> groups;
   std::map<ComparedRun, std::size_t> group_of;
@@ -259,7 +259,7 @@ std::vector<SweepSummary::Group> SweepSummary::groups_by(std::size_t metric) con
   return groups;
 }
 
-// NaN: no value is better than another.
+// The best value of each metric; NaN if no value is better than another.
 std::vector<double> SweepSummary::best_metrics(const Group& group) const {
   std::vector<double> best;
   for (std::size_t m = 0; m < std::size(kMetrics); ++m) {
@@ -275,7 +275,7 @@ std::vector<double> SweepSummary::best_metrics(const Group& group) const {
   return best;
 }
 
-// What the marks and the order mean.
+// Explains the marks and the order.
 std::string SweepSummary::legend(const std::vector<Group>& groups, std::size_t chief) const {
   std::size_t num_rows = 0;
   std::vector<ComparedRun> kinds;
@@ -321,7 +321,7 @@ std::string SweepSummary::table(std::size_t max_rows) const {
   std::size_t num_rows = 0;
   for (const Group& group : groups) {
     const std::vector<double> best = best_metrics(group);
-    // A line between groups, unless each is one row.
+    // An empty line between groups, unless every group has one row.
     if (num_rows > 0 && num_rows < max_rows && groups.size() < distinct_rows().size()) {
       lines.emplace_back();
     }

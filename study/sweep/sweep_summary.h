@@ -1,5 +1,5 @@
-// What a sweep comes to: its summary files and the table in the terminal, made from the files of
-// its runs, so that they do not depend on who ran what, when, or in which order.
+// The result of a sweep: its summary files and the terminal table. They are made from the files of
+// its runs, so they do not depend on which process ran what, when, or in which order.
 #pragma once
 
 #include <cstddef>
@@ -16,25 +16,25 @@ namespace metronome {
 
 class SweepSummary {
  public:
-  // Reads the result of every run of the plan that is there.
+  // Reads every existing result of the plan's runs.
   SweepSummary(const SweepPlan& plan, const SweepFolder& folder, int num_threads);
 
-  // A list of flat objects, one a row of the plan whose run is there: the keys of `metronome run`'s
-  // summary.json, with the run's number, then every key that varies, then `point`, the run's
-  // folder. A key has the value in force: that of the point, or what the row's configuration says
-  // (null where it has no use for the key) when the point does not set it or the row's variant
-  // overrides it. `variants.NAME.KEY` has the point's value in the rows of all variants.
+  // A list of flat objects, one per row of the plan whose run exists. Its keys are those of
+  // `metronome run`'s summary.json with the run number, then every varying key, then `point`, the
+  // run's folder. A varying key has the effective value: the point's value, or the row's
+  // configuration if the point does not set it or the row's variant overrides it (null if the key
+  // does not apply). `variants.NAME.KEY` has the point's value in the rows of all variants.
   std::string json() const;
-  // The same as RFC 4180, with a line of names; null is an empty field.
+  // The same as RFC 4180 CSV, with a header line; null is an empty field.
   std::string csv() const;
-  // Rows that compare (ComparedRun) stand together, in order of the plan: of these the best first,
-  // by goodput where there is an SLO, else by p99 ITL, and with the best values marked. What does
-  // not compare with it is better than nothing and worse than nothing; a line says why. Rows that
-  // would look the same, of a variant that overrides what varies, are one.
+  // Comparable rows (ComparedRun) form a group, in order of the plan. In a group the best row is
+  // first, by goodput if there is an SLO, else by p99 ITL, and the best values are marked. Rows of
+  // different groups are not ranked; a line gives the reason. Rows that would look identical, of a
+  // variant that overrides the varied key, appear once.
   std::string table(std::size_t max_rows) const;
 
   std::size_t num_rows() const { return rows_.size(); }
-  // Runs that are not there, as indices into the plan's runs.
+  // Missing runs, as indices into the plan's runs.
   const std::vector<std::size_t>& missing() const { return missing_; }
 
  private:
@@ -44,11 +44,11 @@ class SweepSummary {
     std::vector<Field> fields;
     std::size_t run = 0;  // index into the plan's runs
     std::string label;
-    std::vector<std::string> values;  // of the plan's keys, for people
-    std::vector<double> metrics;      // of the table's columns; NaN: none
+    std::vector<std::string> values;  // of the plan's keys, as displayed
+    std::vector<double> metrics;      // of the table's columns; NaN: no value
     ComparedRun compared;
   };
-  // Of rows that compare: row numbers, the best first.
+  // Row numbers of comparable rows, the best first.
   using Group = std::vector<std::size_t>;
 
   Row make_row(const SweepRow& row, const std::string& result_text) const;

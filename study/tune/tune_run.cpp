@@ -19,7 +19,7 @@ double requests_per_second(const Workload& workload) {
   return static_cast<double>(workload.requests.size()) / to_seconds(span);
 }
 
-// Of a per-request list that may be empty: what the first n requests have.
+// Keeps the first n requests' part of a per-request list, which may be empty.
 template <class T, class Index>
 void keep_first(std::vector<T>& items, std::vector<Index>& begins, std::size_t num_requests) {
   if (begins.empty()) return;
@@ -27,14 +27,15 @@ void keep_first(std::vector<T>& items, std::vector<Index>& begins, std::size_t n
   items.resize(static_cast<std::size_t>(begins.back()));
 }
 
-// A whole trial lasts so many times the limit L that a growing queue breaks. A queue that breaks it
-// for one request in a hundred remembers for about 0.4 L / (1 - utilization) (from the relaxation
-// time and the tail of reflected Brownian motion), 10 to 20 times L; a batch should last longer.
+// A whole trial lasts this many times the limit L that a growing queue violates. A queue that
+// exceeds L for one request in a hundred has a memory of about 0.4 L / (1 - utilization), 10 to 20
+// times L. This follows from the relaxation time and the tail of reflected Brownian motion. A batch
+// should last longer.
 constexpr double kWindowLimits = 300;
-// One in so many requests arrives while the engine fills up.
+// One request in this many arrives while the engine fills up.
 constexpr std::size_t kFillingShare = 5;
-constexpr std::size_t kMaxListRequests = 100'000;  // of one list; reached at loads far too high
-constexpr std::size_t kMaxTrialRequests = 50'000;  // of all lists: beyond, none is made longer
+constexpr std::size_t kMaxListRequests = 100'000;  // per list; reached only at loads far too high
+constexpr std::size_t kMaxTrialRequests = 50'000;  // over all lists: beyond it, no list grows
 
 }  // namespace
 
@@ -60,7 +61,7 @@ TuneWorkloads::TuneWorkloads(const Scenario& scenario, int num_seeds)
 
 std::shared_ptr<const Workload> TuneWorkloads::drawn(std::size_t seed,
                                                      std::size_t num_requests) const {
-  // In powers of two, so that few lists are drawn.
+  // Sizes are powers of two, so that few lists are drawn.
   std::size_t size = is_trace_ ? 0 : static_cast<std::size_t>(config_.num_requests);
   while (!is_trace_ && size < std::min(num_requests, kMaxListRequests)) size *= 2;
   const std::lock_guard lock(mutex_);
@@ -110,7 +111,7 @@ RunRecord TuneSetting::run_once(const Workload& workload) {
   return recorder.finish();
 }
 
-// Adds who of the requests from `first` on met the SLO, and when their first tokens came.
+// Adds which requests from `first` on met the SLO, and when their first tokens came.
 void TuneSetting::judge(const RunRecord& record, std::size_t first, std::vector<std::uint8_t>& good,
                         std::vector<double>& ttft_ns) const {
   for (std::size_t i = first; i < record.requests.size(); ++i) {

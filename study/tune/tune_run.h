@@ -1,4 +1,4 @@
-// A setting of `metronome tune`, simulated at any load.
+// Simulates a setting of `metronome tune` at any load.
 #pragma once
 
 #include <cstddef>
@@ -16,31 +16,32 @@
 
 namespace metronome {
 
-// The requests that all settings face: a list for each seed, whose arrivals are stretched to the
-// load asked for.
+// The requests that all settings serve: one list per seed, whose arrivals are scaled to the
+// requested load.
 //
-// Under a load that is too high the queue grows until the limit on the first token is broken; in a
-// short trial that never happens, and in a longer one it happens by chance. So requests keep
-// arriving for three hundred times that limit (for a part of a trial a part of it), with more
-// requests than the scenario has if it takes more. A trace has as many requests as it has.
+// Under an excessive load the queue grows until the limit on TTFT is exceeded. In a short trial
+// that never happens, and in a longer one it depends on chance. So requests arrive for three
+// hundred times that limit (for a fraction of a trial, that fraction of it). If needed, a list has
+// more requests than the scenario. A trace keeps its number of requests.
 class TuneWorkloads {
  public:
-  // Draws for seeds scenario.seed, scenario.seed + 1, ...; a trace, which no seed changes, is one.
-  // Throws ConfigError for requests that do not arrive by a clock, or all at once.
+  // Draws lists for seeds scenario.seed, scenario.seed + 1, ...; a trace does not depend on the
+  // seed and has one list. Throws ConfigError if requests do not arrive at given times, or all
+  // arrive at once.
   TuneWorkloads(const Scenario& scenario, int num_seeds);
 
   std::size_t num_seeds() const { return num_seeds_; }
-  std::size_t num_requests() const { return num_seeds_ * num_given_; }  // that the scenario has
+  std::size_t num_requests() const { return num_seeds_ * num_given_; }  // in the scenario
   double given_load() const { return given_load_; }                     // requests/s
 
-  // Of a trial with `share` (more than 1 is more) of the scenario's requests or longer, at `load`
-  // requests/s. Safe to call from several threads.
+  // The requests of a trial at `load` requests/s: at least `share` of the scenario's requests (may
+  // be above 1). Thread-safe.
   std::shared_ptr<const Workload> at_load(std::size_t seed, double load, double share) const;
-  // Whether a trial could have more requests than this one.
+  // Whether a longer trial could have more requests than this one.
   bool can_be_longer(const Workload& workload) const;
 
  private:
-  // The list of a seed with at least so many requests; a trace's as it is.
+  // The list of a seed with at least `num_requests` requests; a trace's list is unchanged.
   std::shared_ptr<const Workload> drawn(std::size_t seed, std::size_t num_requests) const;
 
   WorkloadConfig config_;
@@ -54,15 +55,16 @@ class TuneWorkloads {
   mutable std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<const Workload>> lists_;
 };
 
-// One setting. Not for several threads at once; different ones share nothing but the workloads.
+// One setting. Not thread-safe, but different settings share only the workloads.
 class TuneSetting {
  public:
-  // Throws ConfigError for what cannot be simulated.
+  // Throws ConfigError for a scenario that cannot be simulated.
   TuneSetting(const Scenario& scenario, const TuneWorkloads& workloads);
 
-  // With at least `num_requests` over all seeds. Judged are those that arrive behind the first
-  // fifth, while which the engine fills up; in order of arrival, seed after seed. The percentiles
-  // are theirs, too, of all seeds together, and the goodput is the load times their attainment.
+  // Runs at least `num_requests` over all seeds. The first fifth of the requests arrives while the
+  // engine fills up and is not judged. The others are judged in order of arrival, seed after seed.
+  // Percentiles cover the judged requests of all seeds, and goodput is the load times their
+  // attainment.
   TuneTrial run(double load, std::size_t num_requests);
 
  private:

@@ -11,19 +11,20 @@ namespace metronome {
 namespace {
 
 constexpr std::size_t kMaxFinalists = 4;
-constexpr std::size_t kMinRequests = 200;   // of a round: fewer tell too little
-constexpr double kCoarseTolerance = 0.05;   // of all rounds but the last
-constexpr double kLeastShare = 1.0 / 1024;  // of the first load: below, there is no capacity
-constexpr double kMostTimes = 1 << 20;      // of the first load: all requests at once
-// Of a capacity: a band that is wider asks for trials that are longer.
+constexpr std::size_t kMinRequests = 200;   // in a round; fewer are too uncertain
+constexpr double kCoarseTolerance = 0.05;   // in all rounds except the last
+constexpr double kLeastShare = 1.0 / 1024;  // times the first load: below it, there is no capacity
+constexpr double kMostTimes = 1 << 20;      // times the first load: all requests at once
+// Relative width of a capacity's band; a wider band asks for longer trials.
 constexpr double kWideBand = 0.3;
 constexpr double kLengthen = 2.5;
-// Steps of the search around a capacity: the first, and how much larger each next one is.
+// Steps of the search around a capacity: the first step, and the growth factor.
 constexpr double kFirstAround = 0.03;
 constexpr double kAroundGrowth = 1.6;
 
-// The highest load whose attainment is at least the target, after loads out of order are averaged
-// (isotonic regression: pools of neighbours, each with no more attainment than the one below).
+// The highest load whose attainment is at least the target. Attainments that do not fall with the
+// load are averaged first (isotonic regression: pools of neighbours, each with at most the
+// attainment of the pool below).
 double crossing(const std::vector<TuneTrial>& trials, double target) {
   struct Pool {
     double num_good = 0;
@@ -49,7 +50,7 @@ double crossing(const std::vector<TuneTrial>& trials, double target) {
   return load;
 }
 
-// The capacity of one setting with a given number of requests or more.
+// The capacity of one setting with at least a given number of requests.
 class CapacitySearch {
  public:
   using RunAtFn = std::function<TuneTrial(double load, std::size_t num_requests)>;
@@ -65,7 +66,7 @@ class CapacitySearch {
   TuneFinding find(double first_load) {
     double load = first_load;
     double step = 2;
-    while (!try_find(load, step)) {  // its requests were too few: all anew with more
+    while (!try_find(load, step)) {  // too few requests: restart with more
       const bool has_capacity = finding_.capacity > 0;
       load = has_capacity ? finding_.capacity : finding_.trials.back().load;
       step = has_capacity ? 1 + 2 * kFirstAround : 2;
@@ -75,7 +76,7 @@ class CapacitySearch {
   }
 
  private:
-  // False: trials have to be longer first, and will be.
+  // False if trials must be longer first; they will be.
   bool try_find(double load, double step) {
     finding_ = {};
     return bisect(load, step) && (!is_last_round_ || finding_.capacity == 0 || add_band());
@@ -116,10 +117,10 @@ class CapacitySearch {
     return trial.attainment >= options_.attainment;
   }
 
-  // Whether trials will be longer from now on, because this one judged fewer requests than that.
+  // Whether trials become longer, because this one judged fewer than `num_judged` requests.
   bool lengthen(const TuneTrial& trial, std::size_t num_judged) {
     if (!trial.can_be_longer || trial.good.size() >= num_judged) return false;
-    // A fifth more than that, for those that arrive while the engine fills up.
+    // A quarter more than that, as requests that arrive while the engine fills up are not judged.
     num_requests_ = std::max(num_judged, num_requests_) * 5 / 4 + 1;
     return true;
   }
@@ -134,7 +135,7 @@ class CapacitySearch {
                              clustering_near(finding_.trials, trial.load, options_.attainment));
   }
 
-  // Tries loads on both sides of the capacity until it is sure to lie between.
+  // Tries loads on both sides until the capacity lies between them with certainty.
   bool add_band() {
     sure_low_ = sure_high_ = 0;
     const double middle = finding_.capacity;
@@ -164,7 +165,7 @@ class CapacitySearch {
     return finding_.high - finding_.low <= kWideBand * finding_.capacity || !lengthen(best, more);
   }
 
-  // Linear between the loads tried.
+  // Interpolates linearly between the tried loads.
   void read_band() {
     const std::vector<TuneTrial>& trials = finding_.trials;
     const double target = options_.attainment;
@@ -174,7 +175,7 @@ class CapacitySearch {
       const double share = (at_t - target) / (at_t - at_next);
       return trials[t].load + share * (trials[t + 1].load - trials[t].load);
     };
-    std::size_t begin = 0;  // the first from sure_low_ on that may be too high
+    std::size_t begin = 0;  // the first after sure_low_ that may be too high
     while (begin < all.size() && (trials[begin].load < sure_low_ || all[begin].low >= target)) {
       ++begin;
     }
@@ -185,7 +186,7 @@ class CapacitySearch {
     } else {
       finding_.low = between(begin - 1, all[begin - 1].low, all[begin].low);
     }
-    std::size_t end = all.size();  // behind the last up to sure_high_ that may be within the SLO
+    std::size_t end = all.size();  // after the last before sure_high_ that may be within the SLO
     while (end > 0 && (trials[end - 1].load > sure_high_ || all[end - 1].high < target)) --end;
     finding_.high = trials.back().load;
     if (end > 0 && end < all.size()) {
@@ -201,7 +202,7 @@ class CapacitySearch {
   double tolerance_;
   const RunAtFn& run_;
   TuneFinding finding_;
-  // Loads surely within the SLO, and surely too high; 0: none.
+  // Loads certainly within the SLO and certainly too high; 0: none.
   double sure_low_ = 0;
   double sure_high_ = 0;
 };
@@ -222,8 +223,8 @@ std::vector<std::size_t> round_sizes(std::size_t num_settings, std::size_t num_r
   return sizes;
 }
 
-// Finalists that may be the best are to face the same requests: those that were given fewer than
-// another are searched again with as many. `search` finds the capacity of a setting anew.
+// Finalists that may be the best must serve the same requests. A finalist with fewer requests than
+// another is searched again with as many. `search` finds the capacity of a setting again.
 void even_out(
     std::vector<TuneFinding>& findings, int num_jobs,
     const std::function<TuneFinding(const TuneFinding& old, std::size_t num_requests)>& search) {
@@ -241,7 +242,7 @@ void even_out(
   });
 }
 
-// Which finalists, that come first and best first, are as good as the best.
+// Marks the finalists that equal the best. Finalists are first, the best of them foremost.
 void mark_equals(const TuneOptions& options, std::vector<TuneFinding>& findings,
                  const TuneRunFn& run) {
   TuneFinding& best = findings.front();
@@ -250,7 +251,7 @@ void mark_equals(const TuneOptions& options, std::vector<TuneFinding>& findings,
   for_each_index(findings.size(), options.num_jobs, [&](std::size_t i) {
     TuneFinding& finding = findings[i];
     if (i == 0 || at_best == nullptr || finding.capacity == 0) return;
-    // Closer than the bisection can tell.
+    // The difference is below the bisection's tolerance.
     const bool is_close = finding.capacity * (1 + options.tolerance) >= best.capacity;
     finding.is_equal_to_best =
         is_close ||
@@ -314,7 +315,8 @@ std::vector<TuneFinding> tune(std::size_t num_settings, const TuneOptions& optio
     }
     std::sort(left.begin(), left.end(), is_better);
     if (is_last) break;
-    // Those that the coarse search cannot tell from the last of the better half go on as well.
+    // Settings that the coarse search cannot distinguish from the last of the better half also
+    // continue.
     std::size_t kept = std::max((left.size() + 1) / 2, std::min(left.size(), kMaxFinalists));
     const double least = left[kept - 1].capacity / (1 + kCoarseTolerance);
     while (kept < left.size() && left[kept].capacity >= least) ++kept;

@@ -1,4 +1,4 @@
-// Which of several settings carries the highest load within an SLO, and how sure that is.
+// Finds which of several settings sustains the highest load within an SLO, with a confidence band.
 #pragma once
 
 #include <cstddef>
@@ -10,65 +10,65 @@
 
 namespace metronome {
 
-// Runs `num_requests` requests or more at a load, as far as there are so many. Called from several
-// threads, for a setting from one at a time. The requests must be the same for every setting at the
-// same load and `num_requests`.
+// Runs at least `num_requests` requests at a load, or all if there are fewer. Called from several
+// threads, but for one setting from one thread at a time. For the same load and `num_requests`,
+// every setting must serve the same requests.
 using TuneRunFn =
     std::function<TuneTrial(std::size_t setting, double load, std::size_t num_requests)>;
 
 struct TuneOptions {
-  double attainment = 0.99;  // share of requests that have to be good; below 1
-  double tolerance = 0.01;   // of a capacity, relative
-  double first_load = 1;     // where the search begins, requests/s
+  double attainment = 0.99;  // required share of good requests; below 1
+  double tolerance = 0.01;   // relative, of a capacity
+  double first_load = 1;     // the first load of the search, requests/s
   std::size_t num_requests = 0;
   int num_jobs = 1;
 };
 
-// What became of one setting.
+// The result for one setting.
 struct TuneFinding {
   std::size_t setting = 0;
-  std::size_t num_requests = 0;   // asked of each trial of the last round that it was in
-  bool is_finalist = false;       // that was the last of all
+  std::size_t num_requests = 0;   // requested for each trial of the setting's last round
+  bool is_finalist = false;       // whether that round was the final one
   std::vector<TuneTrial> trials;  // of that round, by load
-  // The highest load tried that is within the SLO, where a chance that favours a load over a lower
-  // one is evened out. 0: not even a thousandth of the first load is.
+  // The highest tried load within the SLO. Attainments are averaged where a load does better than a
+  // lower one by chance. 0: not even a thousandth of the first load is within the SLO.
   double capacity = 0;
-  bool is_unbounded = false;  // no load that was tried, up to all requests at once, was too high
-  // Of finalists, for other requests of the same kind: 95 % sure that the capacity is at least
-  // `low`, 95 % sure that it is at most `high`. Low is 0 when not even at the lowest load tried
-  // so few requests can show that enough of them are good.
+  bool is_unbounded = false;  // no tried load, up to all requests at once, was too high
+  // Only for finalists, for other requests of the same kind: with 95 % confidence the capacity is
+  // at least `low`; with 95 % confidence it is at most `high`. `low` is 0 if even at the lowest
+  // tried load the requests are too few to confirm the target.
   double low = 0;
   double high = 0;
-  bool is_equal_to_best = false;  // as far as these requests can tell
+  bool is_equal_to_best = false;  // within the resolution of these requests
 
-  // At capacity; nullptr when there is none.
+  // The trial at capacity; nullptr if there is none.
   const TuneTrial* best_trial() const;
 };
 
-// Successive halving: in each round the capacity of every setting left is found by bisection on the
-// load, and the better half goes on to a round with twice the requests, the last one with all of
-// them. Every setting faces the same requests, so that differences are those of the settings.
+// Successive halving: each round finds the capacity of every remaining setting by bisection on the
+// load. The better half continues to a round with twice the requests; the last round has all of
+// them. Every setting serves the same requests, so differences come from the settings.
 //
-// A round has more requests than told, as far as there are more, when requests stay so long that
-// the engine hardly filled, and the last one when a band comes out wider than three tenths; then
-// all finalists that may be the best get as many.
+// A round uses more requests than given, if available, when requests stay so long that the engine
+// hardly filled. The last round also does if a band is wider than three tenths; then all finalists
+// that may be the best get as many.
 //
-// For their band, finalists are tried at loads on both sides of the capacity until one may be 95 %
-// sure that enough requests are good (low side), or too few (high side); the ends of the band are
-// where that begins, linear between loads. So an end is wrong when the bounds of the attainment are
-// (tune_trial.h), meant to be once in twenty times. A finalist is equal to the best when their
-// bands overlap, unless it serves the same requests worse at the best one's capacity, by more than
-// their scatter explains.
+// For the band, finalists are tried at loads on both sides of the capacity. The search stops when
+// with 95 % confidence enough requests are good (low side) or too few (high side). The band ends
+// where that begins, interpolated between loads. So each end is wrong if the bounds of the
+// attainment are (tune_trial.h), nominally once in twenty times. A finalist equals the best if
+// their bands overlap, unless it serves the same requests worse at the best one's capacity, by more
+// than their scatter.
 //
-// Finalists come first, best capacity first; of equals the setting that was given first. The result
-// does not depend on num_jobs. `poll` is called between trials, from one thread at a time; what it
-// throws ends the search.
+// Finalists come first, ordered by capacity; equals keep the order of the settings. The result does
+// not depend on num_jobs. `poll` is called between trials, from one thread at a time; an exception
+// from it ends the search.
 std::vector<TuneFinding> tune(std::size_t num_settings, const TuneOptions& options,
                               const TuneRunFn& run, const std::function<void()>& poll = {});
 
-// Finalists that no other beats in both: indices into `findings` of those with a trial at capacity
-// whose goodput is higher, or whose p99 ITL is lower, than that of every better one. What was
-// dropped served fewer requests, and is not compared.
+// The Pareto front of the finalists, as indices into `findings`. It has those with a trial at
+// capacity whose goodput is higher, or whose p99 ITL is lower, than that of every better one.
+// Dropped settings served fewer requests and are not compared.
 std::vector<std::size_t> pareto_front(const std::vector<TuneFinding>& findings);
 
 }  // namespace metronome

@@ -14,13 +14,13 @@ namespace {
 
 namespace bm = boost::math;
 
-constexpr double kSure = 0.95;  // of each of both bounds
-// Of a run. Neighbours among many short batches may depend on each other still; few long ones tell
-// that, but themselves little.
+constexpr double kSure = 0.95;  // confidence of each of the two bounds
+// Batches per run. Neighbours among many short batches may still depend on each other. A few long
+// batches reveal that, but give a poor estimate themselves.
 constexpr std::size_t kBatchesOfRun[] = {10, 5};
 constexpr double kBatchStays = 2;
 
-// Good share of each batch.
+// The share of good requests in each batch.
 std::vector<double> batch_shares(const TuneTrial& trial, std::size_t batches_of_run) {
   const std::size_t num_batches =
       std::min(trial.num_runs * batches_of_run, std::max<std::size_t>(trial.good.size(), 1));
@@ -77,13 +77,13 @@ std::size_t requests_for_batches(const TuneTrial& trial) {
 
 Clustering clustering_near(const std::vector<TuneTrial>& trials, double load, double target) {
   constexpr double kMoreLoad = 1.2;
-  constexpr double kTimesAsMany = 1.5;  // fail than may
+  constexpr double kTimesAsMany = 1.5;  // the allowed number of bad requests, times this
   Clustering greatest;
   const auto take = [&greatest](const TuneTrial& trial) {
     const Clustering own = clustering_of(trial);
     if (own.design_effect > greatest.design_effect) greatest = own;
   };
-  const TuneTrial* nearest = nullptr;  // of those with too many bad ones
+  const TuneTrial* nearest = nullptr;  // of the trials with too many bad requests
   for (const TuneTrial& trial : trials) {
     if (trial.load > kMoreLoad * load) continue;
     if (trial.attainment < target && trial.attainment > 0 &&

@@ -1,12 +1,13 @@
-// A setting at one load, and how much it tells of the requests that it did not see.
+// A setting at one load, and what its trial says about requests outside the trial.
 //
-// Requests that are served together fail together: one stalled step breaks a limit of everybody who
-// decodes, so a thousand requests may tell no more than ten independent ones would. How many they
-// are worth is estimated from batches of neighbours (batch means), as design effect: the variance
-// of the attainment over that of independent requests (Kish, Survey Sampling, 1965). The bounds of
-// the attainment are those of Clopper and Pearson for that many requests, smaller by the freedom
-// that the estimate has, after Korn and Graubard, Survey Methodology 24 (1998): they hold where
-// hardly anything fails, too, which bounds from resampling do not.
+// Requests that are served together fail together: one stalled step breaks a limit for all decoding
+// requests. So a thousand requests may carry as much information as ten independent ones. The
+// effective number is estimated from batches of neighbours (batch means) as a design effect: the
+// variance of the attainment over that of independent requests (Kish, Survey Sampling, 1965).
+//
+// The bounds of the attainment are Clopper and Pearson's for the effective number of requests,
+// reduced by the estimate's degrees of freedom (Korn and Graubard, Survey Methodology 24, 1998).
+// They also hold if hardly any request fails, unlike bounds from resampling.
 #pragma once
 
 #include <cstddef>
@@ -17,47 +18,48 @@ namespace metronome {
 
 struct TuneTrial {
   double load = 0;                 // requests/s
-  std::size_t num_requests = 0;    // asked for
-  std::vector<std::uint8_t> good;  // of each request, in order of arrival: whether it met the SLO
-  std::size_t num_runs = 1;    // independent ones of equal length, one behind the other in `good`
-  double num_in_system = 0;    // mean number of requests that wait or are served
-  bool can_be_longer = false;  // whether more requests could be had
+  std::size_t num_requests = 0;    // requested number
+  std::vector<std::uint8_t> good;  // per request in order of arrival: 1 if it met the SLO
+  std::size_t num_runs = 1;        // independent runs of equal length, consecutive in `good`
+  double num_in_system = 0;        // mean number of waiting and running requests
+  bool can_be_longer = false;      // whether more requests are available
 
   double attainment = 0;  // share of good requests
   double goodput = 0;     // attainment x load, requests/s
   double output_throughput = 0;
-  // Of the requests in `good` that completed; NaN without any.
+  // Of the completed requests in `good`; NaN if there are none.
   double p99_ttft_ms = 0;
   double p99_itl_ms = 0;
 };
 
-// How requests of one outcome cluster.
+// How requests with the same outcome cluster.
 struct Clustering {
-  double design_effect = 1;      // 1: as if independent
-  std::size_t num_batches = 20;  // that it was estimated from
+  double design_effect = 1;      // 1: like independent requests
+  std::size_t num_batches = 20;  // used for the estimate
 };
 
-// Requests that a trial needs for its batches to be nearly independent: each has to last twice as
-// long as a request stays.
+// Requests that a trial needs so that its batches are nearly independent: each batch must last
+// twice as long as a request stays.
 std::size_t requests_for_batches(const TuneTrial& trial);
 
-// How requests may be taken to cluster at a load, for a setting with these trials: as in the trial
-// that clusters most, of those with at most one and a half times as many bad requests as `target`
-// allows and of the nearest that has too many. Loads more than a fifth higher are left out:
-// clusters grow with the load.
+// The assumed clustering at a load, for a setting with these trials: the strongest clustering of
+// the candidate trials. Candidates have at most one and a half times as many bad requests as
+// `target` allows; the nearest trial above that is one too. Loads more than a fifth higher are
+// excluded, as clusters grow with the load.
 Clustering clustering_near(const std::vector<TuneTrial>& trials, double load, double target);
 
 struct AttainmentBounds {
-  double low = 0;   // 95 % sure that more are good
-  double high = 0;  // 95 % sure that fewer are
+  double low = 0;   // 95 % confidence that more are good
+  double high = 0;  // 95 % confidence that fewer are good
 };
 
-// Of all requests that could have come at the trial's load. They cluster as in the trial or, where
-// they do more, as `near`: a trial in which nothing fails does not tell how much would together.
+// Bounds for all requests that could have come at the trial's load. Clustering is that of the
+// trial, or `near` if that is stronger: a trial without failures does not show how many would fail
+// together.
 AttainmentBounds attainment_bounds(const TuneTrial& trial, const Clustering& near);
 
-// Whether one may be 95 % sure that requests are good more often in `a` than in `b`, which served
-// the same requests: a t test on the differences of their batches.
+// Whether requests are good more often in `a` than in `b` with 95 % confidence. Both served the
+// same requests; this is a t test on the differences between their batches.
 bool is_good_more_often(const TuneTrial& a, const TuneTrial& b);
 
 }  // namespace metronome

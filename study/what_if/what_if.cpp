@@ -38,14 +38,14 @@ std::vector<std::int64_t> smaller_powers(std::int64_t from, std::int64_t least) 
 constexpr std::int64_t kLeastTokens = 64;
 const std::string kNumBlocks = "kv_cache.num_blocks";
 
-// Values of one setting to try, the nearest to the run's first, with others that are set alike.
+// Values of one setting to try, nearest to the run's first, together with fixed `others`.
 struct Family {
   std::vector<std::string> others;
-  std::string key;                   // empty: `others` alone, once
-  std::vector<std::int64_t> values;  // of an empty key one that means nothing
-  // Nearer to the run's than the first value, and known to fail; no value: nobody tried.
+  std::string key;                   // empty: only `others`, once
+  std::vector<std::int64_t> values;  // for an empty key, one unused value
+  // A value nearer to the run's than the first one that is known to fail; nullopt: none was tried.
   std::optional<std::int64_t> failing;
-  std::int64_t grain = 1;  // values between two powers of two are multiples of it
+  std::int64_t grain = 1;  // values between two powers of two are multiples of this
 
   std::vector<std::string> assignments(std::int64_t value) const {
     std::vector<std::string> all = others;
@@ -59,7 +59,7 @@ class Candidates {
   Candidates(const Scenario& scenario, double target_ms)
       : scenario_(scenario), target_ms_(target_ms), config_(Json::parse(scenario.to_json())) {}
 
-  // Tokens of a step, or of a chunk where the policy has no budget.
+  // Tokens of a step, or of a chunk if the policy has no budget.
   std::vector<Family> sizes() const {
     std::vector<Family> families;
     const char* const keys[] = {"max_num_batched_tokens", "prefill_chunk_size", "chunk_size",
@@ -91,7 +91,7 @@ class Candidates {
       families.push_back(falling("scheduler.max_prefill_chunks_per_step", now > 0 ? now : 8, 1));
     }
     if (reads("enable_mixed_chunk") && !scenario_.scheduler.sglang.enable_mixed_chunk) {
-      // Decodes in the steps of prompts, with chunks as they are and then smaller.
+      // Decodes in prefill steps, with the run's chunk size and then smaller ones.
       const std::vector<std::string> mixed = {"scheduler.enable_mixed_chunk=true"};
       families.push_back({mixed, "", {0}, std::nullopt});
       families.push_back(
@@ -108,13 +108,13 @@ class Candidates {
 
   std::vector<Family> other_policies() const {
     std::vector<Family> families;
-    // Of equals the first is named: best one that an engine has.
+    // The first of equal candidates is chosen, so a policy that an engine has comes first.
     add_policy("vllm", "scheduler.max_num_batched_tokens", {}, families);
     add_policy("token_budget", "scheduler.max_num_batched_tokens", {}, families);
     add_policy("chunked", "scheduler.prefill_chunk_size", {}, families);
     add_policy("sglang", "scheduler.chunked_prefill_size", {"scheduler.enable_mixed_chunk=true"},
                families);
-    // Shown, but never named: it is Metronome's alone.
+    // Shown, but never chosen: only Metronome has this policy.
     if (scenario_.scheduler.policy != "slo") {
       const std::string target = Json(target_ms_).dump();  // shortest digits
       families.push_back(
@@ -129,7 +129,7 @@ class Candidates {
     const auto keys = find_policy(scenario_.scheduler.policy)->keys;
     return std::find(keys.begin(), keys.end(), key) != keys.end();
   }
-  // The number the run has; nothing where it has no limit.
+  // The run's value; nullopt if it has no limit.
   std::optional<std::int64_t> current(std::string_view key) const {
     const Json* found = config_.at("scheduler").find(key);
     if (found != nullptr && found->is_number_integer() && found->get<std::int64_t>() > 0) {
@@ -143,7 +143,7 @@ class Candidates {
   static Family falling(const std::string& key, std::int64_t from, std::int64_t least) {
     return {{}, key, smaller_powers(from, least), from};
   }
-  // Multiples of what kernels compute at once and, because engines ask for it, of a block.
+  // Multiples of the tokens that kernels compute at once and of a block, as engines require.
   Family falling_tokens(const std::string& key, std::optional<std::int64_t> from,
                         std::vector<std::string> others = {}) const {
     constexpr std::int64_t kLargest = 16384;
@@ -191,13 +191,13 @@ bool has_requests_of(const Workload& workload, const RunRecord& record) {
 std::optional<Workload> drawn_again(const Scenario& scenario) {
   try {
     return make_workload(scenario.workload, scenario.seed);
-  } catch (const ConfigError&) {  // a trace that is not here
+  } catch (const ConfigError&) {  // the trace does not exist here
     return std::nullopt;
   }
 }
 
-// The workload of the scenario where the record has the same requests: it also knows which prompts
-// share prefixes, and clients that wait for answers. Otherwise what the record has.
+// The scenario's workload if the record has the same requests: it also knows shared prefixes and
+// closed-loop clients. Otherwise the requests of the record.
 Workload recorded_workload(const Scenario& scenario, const RunRecord& record,
                            std::vector<std::string>& notes) {
   std::optional<Workload> drawn = drawn_again(scenario);
@@ -246,13 +246,13 @@ class Replays {
     if (scenario.kv_cache.backend != KvBackend::Paged || scenario.kv_cache.num_blocks) return;
     fixed_.push_back(set(kNumBlocks, run_.result.info.num_blocks));
   }
-  // What is asked is another policy on this host, not another engine's host.
+  // The replay changes the policy on this host. It does not change to another engine's host.
   void keep_host(const Scenario& scenario) {
     if (const std::optional<double> gap_us = default_host_gap_us(scenario)) {
       fixed_.push_back("cost_model.host_gap_us=" + fixed_text(*gap_us, 3));
     }
   }
-  // What a device can hold that is left little for anything else; 0: nobody knows.
+  // The blocks that a device can hold with little memory left for anything else; 0: unknown.
   std::int64_t most_blocks() const {
     try {
       return prepare_simulation(
@@ -264,7 +264,7 @@ class Replays {
   }
   void take_workload(Workload workload) { workload_ = std::move(workload); }
 
-  // Nothing where the settings are none.
+  // nullopt if the settings are invalid.
   std::optional<Trial> try_out(const std::vector<std::string>& changes) {
     try {
       return replay(changes, nullptr);
@@ -303,21 +303,22 @@ class Replays {
   std::int64_t num_replays_ = 0;
 };
 
-// What a family came to.
+// The result of one family.
 struct Walked {
-  std::size_t trial;  // in WhatIf::trials
+  std::size_t trial;  // index into WhatIf::trials
   const Family* family;
-  std::size_t position;  // of the trial's value: how far from the run's
+  std::size_t position;  // of the trial's value in the family: distance from the run's
 };
 
-// Losing requests, or more than a tenth of the throughput, is no way to keep the others' cadence.
+// A change that loses requests or more than a tenth of the throughput is not acceptable.
 bool keeps_service(const Trial& trial, const Trial& baseline) {
   return trial.summary.completed >= baseline.summary.completed &&
          trial.summary.output_throughput >= 0.9 * baseline.summary.output_throughput;
 }
 
-// Of a family: the first value that keeps every gap, else the first that keeps the p99 where the
-// run does not, else the one with the shortest longest gap. `position` is its place in the family.
+// For a family: the first value that keeps every gap within the target. Else the first that keeps
+// the p99 if the run does not. Else the one with the shortest longest gap. `position` is its index
+// in the family.
 std::optional<Trial> walk_family(const Family& family, Replays& replays, const Trial& baseline,
                                  std::size_t& position) {
   std::optional<Trial> best;
@@ -336,7 +337,7 @@ std::optional<Trial> walk_family(const Family& family, Replays& replays, const T
   return best;
 }
 
-// Whether an engine can be set so: no flag makes one choose its chunks by time.
+// Whether an engine has such a setting: no flag makes an engine choose its chunks by time.
 bool has_counterpart(const Trial& trial) {
   return !find_policy(trial.scenario.scheduler.policy)->predicts_steps;
 }
@@ -353,7 +354,7 @@ std::vector<Walked> walk(const std::vector<Family>& families, Replays& replays, 
   return walked;
 }
 
-// Of those that keep every gap: the fewest keys, then the nearest value.
+// Among those that keep every gap within the target: the fewest keys, then the nearest value.
 const Walked* smallest(const std::vector<Walked>& walked, const WhatIf& what_if) {
   const auto rank = [&what_if](const Walked& w) {
     return std::pair(what_if.trials[w.trial].changes.size(), w.position);
@@ -366,9 +367,8 @@ const Walked* smallest(const std::vector<Walked>& walked, const WhatIf& what_if)
   return best;
 }
 
-// Nothing keeps every gap: the first that keeps the p99 where the run does not, else the shortest
-// longest stall, provided that it is shorter than the run's and that a p99 which the run keeps is
-// kept.
+// If nothing keeps every gap: the first that keeps the p99 if the run does not. Else the shortest
+// longest stall, if it is shorter than the run's and a p99 within the target stays so.
 const Walked* nearest(const std::vector<Walked>& walked, const WhatIf& what_if) {
   const Walked* best = nullptr;
   double longest = what_if.baseline.summary.itl.max_ms;
@@ -384,9 +384,9 @@ const Walked* nearest(const std::vector<Walked>& walked, const WhatIf& what_if) 
   return best;
 }
 
-// Between the chosen value and its neighbour on the run's side, which does not do what it does: the
-// nearest to the run's that still does. Where a nearer value could do better than a farther one, it
-// is one whose next neighbour fails.
+// Bisects between the chosen value and its neighbour towards the run's value, which fails. Finds
+// the nearest value to the run's that still works. If the effect is not monotonic, it is a value
+// whose next neighbour fails.
 void refine(const Walked& chosen, Replays& replays, WhatIf& what_if) {
   const Family& family = *chosen.family;
   what_if.chosen = chosen.trial;
@@ -416,8 +416,8 @@ void refine(const Walked& chosen, Replays& replays, WhatIf& what_if) {
   what_if.trials.push_back(std::move(*refined));
 }
 
-// The KV blocks with which the run's settings preempt nobody: the least doubling of the run's, or
-// all that fit the device. Nothing where there are no more.
+// The KV blocks with which the run's settings cause no preemption: the smallest doubling of the
+// run's blocks, or all that fit the device. nullopt if the device has no more.
 std::optional<std::int64_t> enough_blocks(const Scenario& scenario, Replays& replays) {
   if (scenario.kv_cache.backend != KvBackend::Paged) return std::nullopt;
   const std::int64_t now = *scenario.kv_cache.num_blocks;
@@ -430,9 +430,9 @@ std::optional<std::int64_t> enough_blocks(const Scenario& scenario, Replays& rep
   return std::nullopt;
 }
 
-// Group by group, until one has a change that keeps every gap. What chunks do not cure are requests
-// that lost their KV blocks: where the run has such, more blocks are tried first alone and, when
-// nothing else helped, with each of the others.
+// Tries group by group until one has a change that keeps every gap. Chunk sizes do not help
+// preempted requests. So if the run preempts, more blocks are tried first alone and, if nothing
+// else helped, with each of the other changes.
 void search(const Candidates& candidates, Replays& replays, WhatIf& what_if) {
   std::deque<std::vector<Family>> tried;  // Walked points into it
   std::vector<Walked> all;

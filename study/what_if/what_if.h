@@ -1,5 +1,5 @@
-// A recorded run once more, in the simulator, under other settings: the smallest change that
-// removes its stalls, and what that costs.
+// Replays a recorded run in the simulator under other settings. Finds the smallest change that
+// removes its stalls, and the cost of that change.
 #pragma once
 
 #include <functional>
@@ -19,58 +19,65 @@ class JsonText;
 
 // One replay.
 struct Trial {
-  std::vector<std::string> changes;  // as `--set` takes them; none: the run's own settings
+  std::vector<std::string> changes;  // in the form of `--set`; empty: the run's own settings
   Scenario scenario;
   Summary summary;
   bool keeps_p99 = false;  // p99 ITL within the target
-  bool keeps_all = false;  // and so is every other gap of a completed request
+  bool keeps_all = false;  // also every other gap of a completed request
 };
 
 struct WhatIf {
   double target_ms = 0;
-  // Why there is no replay; the rest is empty then.
+  // Why there is no replay; all other fields are then empty.
   std::string obstacle;
-  Distribution recorded_itl;  // of the run, or of the log that stands beside a scenario
-  // Empty: the requests are the run's. Else those of this scenario, because a log has none.
+  Distribution recorded_itl;  // of the run, or of the log given with a scenario
+  // Empty: the requests are the run's. Else the scenario whose requests are used, as a log has
+  // none.
   std::string scenario;
   Trial baseline;
-  bool is_same_run = false;  // the baseline repeats the recorded run, decision for decision
-  // What is not as it was recorded.
+  bool is_same_run = false;  // every decision of the baseline equals the recorded run's
+  // The differences from the recorded run.
   std::vector<std::string> notes;
-  // For each setting that was tried, the value nearest to the run's that keeps every gap within
-  // the target; else the nearest that keeps the p99; else the one with the shortest stall. Last the
-  // refinement of one of them, where there is a nearer value than the power of two.
+  // For each tried setting: the value nearest to the run's that keeps every gap within the target,
+  // else the nearest that keeps the p99, else the one with the shortest stall. The last trial is
+  // the refinement of one of them, if a value between powers of two is nearer.
   std::vector<Trial> trials;
-  // In trials: the smallest change, or the best there is, of those that an engine can be set to.
+  // Index into trials: the smallest change, or else the best one, among those an engine can be set
+  // to.
   std::optional<std::size_t> chosen;
-  // The value of the chosen setting next to the chosen one, which failed; no value: none was tried.
+  // The next value of the chosen setting, which failed; nullopt: none was tried.
   std::optional<std::int64_t> next_failing;
-  std::int64_t num_replays = 0;  // the baseline is one
+  std::int64_t num_replays = 0;  // including the baseline
 };
 
-// Replays the run's requests, with the arrivals and lengths of the record, on the simulator: first
-// with the run's settings, then with one setting changed after the other. Tried first are smaller
-// token budgets or chunks of the same policy, in powers of two, from the run's own value down; if
-// none keeps the target, its other settings; if none does, other policies. Where the run preempts
-// requests, more KV blocks are tried before all of these and, if none keeps the target, together
-// with each. The smallest change is the first of these groups that has one, then the fewest keys,
-// then the nearest value. Between it
-// and the value above, which failed, bisection finds the nearest that still works: of tokens a
-// multiple of 64 and of the KV block. So the number of replays grows with the logarithm of the
-// values. A change that loses requests or more than a tenth of the output throughput does not
-// count. `hardware`, if not empty, is simulated in place of the run's. Calls `progress` during each
-// replay, and `start(name)` before it. Throws ConfigError where settings cannot be simulated.
+// Replays the run's requests on the simulator, with the recorded arrivals and lengths. The first
+// replay has the run's settings; each further replay changes settings. The order is:
+//   - If the run preempts requests: more KV blocks.
+//   - Smaller token budgets or chunks of the same policy, in powers of two down from the run's
+//     value.
+//   - If none keeps the target: other settings of the policy.
+//   - If none does: other policies.
+//   - If none does and the run preempts: each of these together with more KV blocks.
+//
+// The smallest change is in the first group that has one; within it, the fewest keys, then the
+// nearest value. Bisection between it and the next larger value, which failed, finds the nearest
+// value that still works: for tokens, a multiple of 64 and of the KV block. So the number of
+// replays grows with the logarithm of the values. A change does not count if it loses requests or
+// more than a tenth of the output throughput.
+//
+// `hardware`, if not empty, replaces the run's hardware. Calls `progress` during each replay, and
+// `start(name)` before it. Throws ConfigError for settings that cannot be simulated.
 WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::string& hardware,
                             const std::function<void(const std::string&)>& start,
                             const ProgressFn& progress);
 
-// For people: what was found, its cost, and the flags of vLLM and SGLang that change.
+// As text: what was found, its cost, and the flags of vLLM and SGLang that change.
 std::string what_if_text(const WhatIf& what_if, std::size_t columns);
-// A value.
+// Appends the result as one JSON value.
 void append_what_if(const WhatIf& what_if, JsonText& json);
 
-// What to do to the flags of each engine. The KV cache is as large as before where its blocks
-// are, although vLLM counts its null block and other policies have none.
+// The changes of each engine's flags. If the number of KV blocks stays, so does the cache size,
+// although vLLM counts its null block and other policies have none.
 std::vector<FlagChanges> changed_flags(const Scenario& before, const Scenario& after);
 
 }  // namespace metronome

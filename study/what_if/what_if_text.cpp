@@ -1,4 +1,4 @@
-// What a replay under other settings found, for people and as JSON.
+// The result of a replay under other settings, as text and as JSON.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,7 +19,7 @@ std::string joined(const std::vector<std::string>& changes) {
   return text;
 }
 
-// What is compared with what, and so how far the simulator can be trusted.
+// States what is compared with what, which shows how far the simulator can be trusted.
 std::string trust_text(const WhatIf& what_if) {
   if (what_if.is_same_run) return "The simulator repeats the recorded run exactly.";
   const Distribution& was = what_if.recorded_itl;

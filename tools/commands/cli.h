@@ -1,4 +1,4 @@
-// What the subcommands of `metronome` share: their table and exit codes.
+// Shared by the subcommands of `metronome`: their table and exit codes.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ using Arguments = std::vector<std::string>;
 struct Command {
   std::string_view name;
   std::string_view summary;
-  int (*run)(const Arguments& arguments);  // without the command's own name
+  int (*run)(const Arguments& arguments);  // without the command's name
 };
 
 int run_command(const Arguments& arguments);

@@ -1,4 +1,4 @@
-// `metronome bench`: step times of a model on this GPU beside the machine's floor.
+// `metronome bench`: step times of a model on this GPU, compared with the machine's floor.
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
@@ -38,9 +38,9 @@ struct BenchOptions {
   bool has_fused_decodes = false;
   bool has_products = false;
   std::optional<std::string> tokens_text;
-  std::vector<std::int32_t> tokens;  // of the products; empty: kProductTokens
+  std::vector<std::int32_t> tokens;  // of --products; empty: kProductTokens
   std::optional<std::string> rates_text;
-  PredictOptions predict;  // without hardware: nothing is predicted
+  PredictOptions predict;  // without hardware: no prediction
 };
 
 constexpr const char* kExamples =
@@ -124,7 +124,7 @@ MachineRates parse_rates(const std::string& text) {
   return {.copy_bytes_per_s = numbers[0] * 1e12, .matrix_flops_per_s = numbers[1] * 1e12};
 }
 
-// Options but those of `allowed` say nothing beside `option`.
+// Rejects options outside `allowed`, as they have no effect with `option`.
 void refuse_others(const CommandLine& line, std::initializer_list<std::string_view> allowed,
                    const char* option) {
   for (const std::string& name : line.options) {
@@ -148,7 +148,7 @@ void read_prediction(const CommandLine& line, BenchOptions& options) {
   if (options.rates_text) options.predict.rates = parse_rates(*options.rates_text);
 }
 
-// Nothing when help was asked for and printed.
+// nullopt if help was requested and printed.
 std::optional<BenchOptions> parse(const Arguments& arguments) {
   BenchOptions options;
   const auto line = parse_command(kText, option_list(options), arguments);
@@ -278,7 +278,7 @@ int bench_command(const Arguments& arguments) {
   scenario.model = options->model;
   scenario.weights = Weights::Random;
   scenario.engine.max_num_seqs = 256;
-  scenario.engine.max_model_len = 18432;  // as much as any case has; a model may have less
+  scenario.engine.max_model_len = 18432;  // enough for every case; a model may have less
   scenario.backends.edit<CudaConfig>().device = options->device;
   scenario.backends.edit<CudaConfig>().invariance = invariance_of(options->invariance);
   scenario.backends.edit<CudaConfig>().graphs = !options->has_no_graphs;
@@ -287,7 +287,7 @@ int bench_command(const Arguments& arguments) {
   scenario.backends.edit<CudaConfig>().wgmma_products = options->has_wgmma_products;
   scenario.backends.edit<CudaConfig>().fused_decodes = options->has_fused_decodes;
   catch_signals();
-  // What has been measured is there even if a later case fails.
+  // The report keeps earlier measurements if a later case fails.
   BenchReport report;
   try {
     bench(scenario, standard_cases(), options->repeats, [&report](const BenchReport& so_far) {

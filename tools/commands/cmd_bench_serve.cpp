@@ -1,4 +1,4 @@
-// `metronome bench-serve`: puts the load of a scenario on a server and measures what comes back.
+// `metronome bench-serve`: sends a scenario's load to a server and measures the answers.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ struct ServeOptions {
   std::optional<std::uint64_t> seed;
   std::string endpoint_name = "completions";
   LoadEndpoint endpoint = LoadEndpoint::Completions;
-  std::string model;  // as the server calls it; empty: the first it lists
+  std::string model;  // the server's name for it; empty: the first in its list
   std::vector<std::string> headers;
   std::int64_t max_concurrency = 0;
   double timeout_s = 3600;
@@ -89,7 +89,7 @@ TimeNs timeout_of(double seconds) {
   throw UsageError("--timeout: is out of range; allowed: more than 0 to 604800 seconds");
 }
 
-// A header that is sent with every request; `where` is where the user gave it.
+// Checks a header that is sent with every request; `where` is the user's source of it.
 void check_header(const std::string& header, const std::string& where) {
   const std::size_t colon = header.find(':');
   bool is_plain = colon != std::string::npos && colon > 0;
@@ -131,7 +131,7 @@ OptionList option_list(ServeOptions& options) {
   };
 }
 
-// Nothing when help was asked for and printed.
+// nullopt if help was requested and printed.
 std::optional<ServeOptions> parse(const Arguments& arguments) {
   ServeOptions options;
   const auto line = parse_command(kText, option_list(options), arguments);
@@ -158,7 +158,7 @@ std::optional<ServeOptions> parse(const Arguments& arguments) {
   return options;
 }
 
-// The one variant that the server is set up as.
+// The one variant that matches the server's setup.
 Scenario chosen_scenario(const ScenarioFile& file, const ServeOptions& options) {
   std::vector<std::string> names;
   if (!options.variant.empty()) names.push_back(options.variant);
@@ -173,10 +173,10 @@ Scenario chosen_scenario(const ScenarioFile& file, const ServeOptions& options) 
 struct Target {
   ServerAddress address;
   std::string model;
-  std::string version;  // empty: the server does not say
+  std::string version;  // empty: unknown
 };
 
-// Finds the server, and what it says of itself.
+// Connects to the server and asks for its model and version.
 Target find_target(const ServeOptions& options) {
   constexpr TimeNs kPatience = 30 * kNsPerSecond;
   Target target;
@@ -201,7 +201,7 @@ Target find_target(const ServeOptions& options) {
   } catch (const Interrupted&) {
     throw;
   } catch (const std::runtime_error&) {
-    // Not every server has it.
+    // Not every server has this endpoint.
   }
   return target;
 }
@@ -231,7 +231,7 @@ RunInfo info_of(const ServeOptions& options, const Target& target, const Scenari
   info.date = date_text();
   info.model = model.name;
   info.hardware = options.url.text();
-  info.policy = "server";  // its own: what the scenario says of it is in `config`
+  info.policy = "server";  // unknown; the scenario's policy is in `config`
   if (options.max_concurrency > 0) info.max_concurrency = options.max_concurrency;
   info.server_json = server_json(options, target);
   return info;
@@ -300,7 +300,7 @@ Loaded run_scenario(const ServeOptions& options, const Target& target, const Sce
     throw_if_interrupted();
     throw_if_output_failed();
   };
-  // The kernel rounds waits up to this; the default of 50 us is a part of an ITL.
+  // The kernel may delay timers by this slack. The default of 50 us is significant for an ITL.
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   Loaded loaded;
   const WallClock clock;

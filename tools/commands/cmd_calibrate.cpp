@@ -1,4 +1,4 @@
-// `metronome calibrate`: makes a cost model of measurements.
+// `metronome calibrate`: makes a cost model from measurements.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -220,8 +220,7 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
   return options;
 }
 
-// A cost model replaces a cost model, and nothing else; a folder that is not there is found out
-// before the work.
+// The output may only replace a cost model. A missing folder is reported before the work.
 void check_out(const std::string& path) {
   if (path.empty()) return;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();

@@ -1,4 +1,4 @@
-// `metronome decisions`: what the core decides on recorded workloads, written or compared.
+// `metronome decisions`: replays recorded workloads; writes or compares the decisions.
 #include <algorithm>
 #include <iostream>
 #include <optional>
@@ -56,7 +56,7 @@ constexpr CommandText kText = {
     .file_name = "CASES.jsonl",
     .file_kind = "file of cases"};
 
-// Nothing when help was asked for and printed.
+// nullopt if help was requested and printed.
 std::optional<DecisionOptions> parse(const Arguments& arguments) {
   DecisionOptions options;
   const auto line = parse_command(kText, option_list(options), arguments);
@@ -66,7 +66,7 @@ std::optional<DecisionOptions> parse(const Arguments& arguments) {
   return options;
 }
 
-// A text of at most 200 characters: all of it, or what is around `position`.
+// At most 200 characters of a text: all of it, or the part around `position`.
 std::string excerpt(const std::string& text, std::size_t position) {
   constexpr std::size_t kMaxLength = 200;
   if (text.empty()) return "nothing";

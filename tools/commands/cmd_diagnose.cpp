@@ -1,4 +1,4 @@
-// `metronome diagnose`: why tokens of a run came late, and which prefill kept others waiting.
+// `metronome diagnose`: why tokens of a run came late, and which prefill delayed other requests.
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -30,7 +30,7 @@ struct DiagnoseOptions {
   std::optional<std::string> target_itl;
   std::optional<double> target_itl_ms;
   std::string hardware;  // to simulate; empty: the run's
-  std::string scenario;  // whose requests are replayed for a log
+  std::string scenario;  // its requests are replayed for a log
   std::string variant;   // of the scenario
   bool has_no_replay = false;
   bool wants_json = false;
@@ -101,7 +101,7 @@ Number parse_number(const std::string& option, const std::string& text, Number m
   return number;
 }
 
-// Nothing when help was asked for and printed.
+// nullopt if help was requested and printed.
 std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
   DiagnoseOptions options;
   const auto line = parse_command(kText, option_list(options), arguments);
@@ -142,7 +142,7 @@ std::string verdict(const Diagnosis& diagnosis) {
   return "of the time in gaps over the p99, " + fixed_text(share, 1) + " % is " + largest->second;
 }
 
-// One run or log: who it is, what it shows, and what to know about the figures.
+// One run or log: its title, its findings, and remarks on the figures.
 struct Finding {
   std::string title;
   std::vector<std::string> facts;
@@ -153,7 +153,7 @@ struct Finding {
   std::optional<WhatIf> what_if;
 };
 
-// Looks for better settings, or says why not.
+// Searches for better settings, or states why it cannot.
 void replay(const StoredRun& run, const DiagnoseOptions& options, Finding& finding) {
   if (options.has_no_replay || finding.itl.count == 0) return;
   if (!finding.limit_ms) {
@@ -178,7 +178,7 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, Finding& findi
   bar.clear();
 }
 
-// Empty where nobody lost blocks.
+// Empty if no request was preempted.
 std::string preemption_note(const Diagnosis& diagnosis) {
   const std::vector<DiagnosedStall>& stalls = diagnosis.stalls;
   const auto num_preempted =
@@ -222,8 +222,8 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   return finding;
 }
 
-// How many tokens of an iteration keep the limit, going by the cost of a token in the longest.
-// Empty where no iteration with prefill is too long.
+// The number of tokens per iteration that keeps the limit, by the token cost of the longest
+// iteration. Empty if no iteration with prefill is too long.
 std::string budget_note(const Diagnosis& diagnosis, double limit_ms) {
   if (diagnosis.stalls.empty()) return {};
   const DiagnosedStall& stall = diagnosis.stalls.front();
@@ -245,7 +245,7 @@ std::string budget_note(const Diagnosis& diagnosis, double limit_ms) {
          ". This is a rule of three, not a replay.";
 }
 
-// Runs what --scenario describes, as the run that a log is taken to be of.
+// Runs the scenario of --scenario; its run represents that of the log.
 StoredRun run_scenario(const DiagnoseOptions& options) {
   std::vector<std::string> assignments;
   if (!options.hardware.empty()) assignments.push_back("hardware=" + options.hardware);
@@ -302,7 +302,7 @@ Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
   }
   if (run) {
     replay(*run, options, finding);
-    // The run stands in for the log, which is what it is compared with.
+    // The simulated run is compared with the log, which it represents.
     if (finding.what_if) {
       finding.what_if->scenario = options.scenario;
       finding.what_if->recorded_itl = finding.itl;

@@ -1,4 +1,4 @@
-// `metronome list`: what scenarios can name, and which keys they may hold.
+// `metronome list`: the names that scenarios can use, and their keys.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -20,7 +20,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// "3.21 G", "134.5 M": three digits or a little more.
+// "3.21 G", "134.5 M": at least three digits.
 std::string scaled_text(std::int64_t number, const char* giga, const char* mega) {
   const auto value = static_cast<double>(number);
   return value >= 1e9 ? fixed_text(value / 1e9, 2) + giga : fixed_text(value / 1e6, 1) + mega;
@@ -67,7 +67,7 @@ void list_cost_models(const Arguments&) {
          "(--from RUN --kind\nreplay).\n";
 }
 
-// The default that a scenario with this policy gets.
+// The default of a key in a scenario with this policy.
 std::string default_of(const DocumentedKey& key, const PolicyInfo& policy) {
   if (key.key == "scheduler.max_num_batched_tokens") {
     return policy.default_token_budget == kWholeModelLength
@@ -128,7 +128,7 @@ void list_policies(const Arguments& arguments) {
                    did_you_mean(arguments.front(), names) + " (see `metronome list policies`)");
 }
 
-// One that cannot be read does not hide the others.
+// An unreadable scenario does not hide the others.
 std::string scenario_summary(const std::string& path) {
   try {
     return one_line(load_scenario(path, {}, std::nullopt).description);
@@ -180,7 +180,7 @@ void list_keys(const Arguments& arguments) {
 struct Topic {
   std::string_view name;
   std::string_view summary;
-  std::string_view argument;  // what may follow the name
+  std::string_view argument;  // an optional argument after the name
   void (*print)(const Arguments& arguments);
 };
 

@@ -44,8 +44,8 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// A report replaces a report, and nothing else; nor one that draws what the runs have no record of
-// any more.
+// A report may only replace a report. It does not replace a detailed one if the runs no longer have
+// the records to draw.
 void check_replaceable(const std::string& path, bool is_detailed) {
   std::error_code error;
   if (fs::is_directory(path, error)) {

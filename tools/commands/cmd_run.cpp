@@ -84,7 +84,7 @@ constexpr CommandText kText = {
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
 
-// Nothing when help was asked for and printed.
+// nullopt if help was requested and printed.
 std::optional<RunOptions> parse(const Arguments& arguments) {
   RunOptions options;
   const auto line = parse_command(kText, option_list(options), arguments);
@@ -101,7 +101,7 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
   return options;
 }
 
-// A folder that cannot be made is found out before the run, and is the user's to change.
+// An unusable folder is reported before the run, as the user's error.
 ResultFolder open_result_folder(const std::string& path) {
   try {
     return ResultFolder(path);
@@ -145,7 +145,7 @@ std::string workload_text(const PreparedVariant& variant) {
   return text;
 }
 
-// What is about to run. Facts that all variants share are said once.
+// Prints what will run. Facts common to all variants are printed once.
 void print_header(std::ostream& out, const ScenarioFile& file,
                   const std::vector<PreparedVariant>& variants, bool is_verbose) {
   const auto say = [&out](const std::string& name, const std::string& text) {
@@ -178,7 +178,7 @@ void print_header(std::ostream& out, const ScenarioFile& file,
   out << '\n' << std::flush;
 }
 
-// Whether the variants' requests got the same tokens, where there are any.
+// Whether all variants' requests got the same tokens; empty without tokens.
 std::string output_text(const std::vector<RunResult>& results) {
   const std::string& first = results.front().info.output_digest;
   if (first.empty()) return {};
@@ -259,7 +259,7 @@ int run_command(const Arguments& arguments) {
                                                : default_folder(options.scenario, *backend, chosen,
                                                                 options.variants.empty());
   std::vector<PreparedVariant> variants = prepare_variants(*backend, std::move(chosen));
-  // From here on there is something to remove.
+  // After this there are files to remove.
   catch_signals();
   ResultFolder folder = open_result_folder(out);
 

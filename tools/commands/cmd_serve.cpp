@@ -172,7 +172,7 @@ ServedModel served_model(const ServeOptions& options, const PreparedVariant& var
   return model;
 }
 
-// The engine's thread. What it throws is kept, and told at once.
+// The engine's thread. An exception in it is stored and reported at once.
 class EngineThread {
  public:
   EngineThread(LiveEngine& engine, ServeClock& clock, std::vector<EventSink*> sinks,
@@ -188,14 +188,14 @@ class EngineThread {
             on_error(error_);
           }
         }) {}
-  // What is left to serve is left where nobody joined before: the server failed.
+  // Stops serving if nobody joined before: the server failed.
   ~EngineThread() {
     if (!thread_.joinable()) return;
     clock_.stop();
     join();
   }
 
-  // Waits for the end of what runs. Returns what went wrong; empty: nothing.
+  // Waits until running requests have ended. Returns the error; empty: none.
   const std::string& join() {
     engine_.close();
     thread_.join();
@@ -209,7 +209,7 @@ class EngineThread {
   std::thread thread_;
 };
 
-// From the first signal to the end.
+// From the first signal to the end of the server.
 class Shutdown {
  public:
   Shutdown(Service& service, HttpServer& server, LiveEngine& engine, ServeClock& clock,
@@ -236,7 +236,7 @@ class Shutdown {
   }
 
  private:
-  // In the middle of a step, if need be.
+  // With `at_once`, also ends the engine in the middle of a step.
   void end(bool at_once) {
     if (is_over_) return;
     is_over_ = true;
@@ -288,7 +288,7 @@ int serve(const ServeOptions& options) {
   const ServedModel model = served_model(options, variant, tokenizer_text);
   std::optional<ServedRecord> record;
   if (!options.out.empty()) record.emplace(options.out, *backend, variant, date_text());
-  raise_open_file_limit();  // a connection is a file
+  raise_open_file_limit();  // each connection needs a descriptor
   HttpServer server(options.limits);
   server.listen(options.host, static_cast<std::uint16_t>(options.port));
   variant.run->load([] {});

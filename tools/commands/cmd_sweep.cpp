@@ -1,4 +1,4 @@
-// `metronome sweep`: runs a scenario at every point of a grid or a list of settings.
+// `metronome sweep`: runs a scenario at every point of a grid or of a list of settings.
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -32,13 +32,13 @@ struct SweepOptions {
   SweepRequest request;
   std::optional<std::string> seed_text;
   std::vector<std::string> over;
-  std::string out;  // empty = default_folder() with .sweep behind it
+  std::string out;  // empty = default_folder() plus .sweep
   std::string log;
-  int num_jobs = 0;                 // 0 = all processors for a simulation, 1 for what measures
-  std::string slurm;                // the script to write; empty: none
-  std::size_t points_per_task = 0;  // 0 = as few as Slurm's arrays take
-  std::string only;                 // "I/N", empty: everything
-  std::string expected;             // plan_id(); empty: not asked for
+  int num_jobs = 0;                 // 0 = all processors for a simulation, 1 for a measurement
+  std::string slurm;                // path of the script to write; empty: none
+  std::size_t points_per_task = 0;  // 0 = the fewest that Slurm's arrays allow
+  std::string only;                 // "I/N"; empty: all
+  std::string expected;             // plan_id(); empty: not checked
   bool is_merge = false;
   bool wants_json = false;
   bool is_quiet = false;
@@ -116,7 +116,7 @@ OptionList option_list(SweepOptions& options) {
   };
 }
 
-// At most one of the options that make the command something else than a sweep.
+// Allows at most one of the options that replace the sweep by another operation.
 void check_mode(const SweepOptions& options) {
   const int num_modes = (options.slurm.empty() ? 0 : 1) + (options.only.empty() ? 0 : 1) +
                         (options.is_merge ? 1 : 0) + (options.is_dry_run ? 1 : 0);
@@ -153,7 +153,7 @@ void check_options(const SweepOptions& options, const CommandLine& line) {
   }
 }
 
-// The runs [first, second) of `--only I/N`; all of them without it.
+// The runs [first, second) of `--only I/N`; all runs without it.
 std::pair<std::size_t, std::size_t> chosen_share(const std::string& only, std::size_t num_runs) {
   if (only.empty()) return {0, num_runs};
   std::size_t task = 0;
@@ -171,7 +171,7 @@ std::pair<std::size_t, std::size_t> chosen_share(const std::string& only, std::s
                    " runs; allowed: I/N with I from 1 to N, and N up to the number of runs");
 }
 
-// Nothing when help was asked for and printed.
+// nullopt if help was requested and printed.
 std::optional<SweepOptions> parse(const Arguments& arguments) {
   SweepOptions options;
   options.request.backend = kBackendNames[0];
@@ -184,7 +184,7 @@ std::optional<SweepOptions> parse(const Arguments& arguments) {
   return options;
 }
 
-// What varies, after `--seed` had its say.
+// What varies, including `--seed`.
 SweepSpec read_spec(const SweepOptions& options, const ScenarioFile& file) {
   SweepSpec spec = read_sweep(file, options.over);
   if (options.request.seed) {
@@ -266,7 +266,7 @@ int finish_sweep(const SweepOptions& options, const SweepPlan& plan, SweepFolder
   return summary.missing().empty() && plan.invalid.empty() ? kExitDone : kExitRunFailed;
 }
 
-// What the tasks of the script are started with: this command line, in full.
+// The arguments of the script's tasks: this command line, complete.
 std::vector<std::string> task_arguments(const SweepOptions& options, const std::string& out) {
   const SweepRequest& request = options.request;
   std::vector<std::string> arguments = {"sweep", request.scenario};
@@ -334,7 +334,7 @@ int run_in_folder(const SweepOptions& options, const SweepPlan& plan, SweepFolde
                                          {[&] { return make_backend(options.request.backend); },
                                           options.num_jobs, options.is_quiet, options.log});
   if (!options.only.empty()) {
-    // What failed is recorded for the merge, and is no failure of the share.
+    // Failed runs are recorded for the merge; the share itself succeeds.
     print_failures(plan, folder, outcome, outcome.failed);
     return kExitDone;
   }
@@ -359,7 +359,7 @@ int sweep_command(const Arguments& arguments) {
                       ": the sweep is another than the script was written for: the scenario or a "
                       "file it names has changed; allowed: a new script");
   }
-  // Of a share or a merge the one who planned the sweep has heard.
+  // For a share or a merge, the plan's remarks were already shown when it was planned.
   if (options.expected.empty()) {
     for (const std::string& remark : plan.remarks) std::cerr << "warning: " << remark << '\n';
   }
@@ -382,7 +382,7 @@ int sweep_command(const Arguments& arguments) {
   try {
     return run_in_folder(options, plan, folder);
   } catch (const Interrupted&) {
-    std::cerr.clear();  // the signal may have ended a write
+    std::cerr.clear();  // the signal may have interrupted a write
     std::cerr << "metronome: interrupted; what is done stays in " << printable(folder.path())
               << ", and the same command goes on from there\n";
     return kExitSignal + interrupting_signal();

@@ -1,4 +1,4 @@
-// `metronome tune`: the settings that carry the highest load within an SLO.
+// `metronome tune`: finds the settings that sustain the highest load within an SLO.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -96,7 +96,7 @@ OptionList option_list(CommandOptions& options) {
   };
 }
 
-// "none", which the key has, would leave no limit.
+// Rejects "none", which the key allows, as it would leave no limit.
 void check_preset(const std::string& name) {
   std::vector<std::string_view> known = slo_preset_names();
   std::erase(known, "none");
@@ -105,7 +105,7 @@ void check_preset(const std::string& name) {
                    "; allowed: " + join_names(known));
 }
 
-// Nothing when help was asked for and printed.
+// nullopt if help was requested and printed.
 std::optional<CommandOptions> parse(const Arguments& arguments) {
   CommandOptions options;
   const auto line = parse_command(kText, option_list(options), arguments);
@@ -113,7 +113,7 @@ std::optional<CommandOptions> parse(const Arguments& arguments) {
   options.request.scenario = line->file();
   options.request.backend = kBackendNames[0];
   if (options.seed_text) options.request.seed = parse_seed(*options.seed_text);
-  if (line->has("slo")) {  // in place of the scenario's limits; --set may add to them
+  if (line->has("slo")) {  // replaces the scenario's limits; --set may add to them
     check_preset(options.slo);
     options.request.assignments.insert(options.request.assignments.begin(),
                                        "slo={preset: " + options.slo + "}");
@@ -130,7 +130,7 @@ std::optional<CommandOptions> parse(const Arguments& arguments) {
   return options;
 }
 
-// What can be chosen: settings that resolve to the same are one.
+// The candidate settings. Settings that resolve to the same scenario are one candidate.
 struct Candidates {
   SweepPlan plan;
   std::vector<std::string> names;  // of plan.runs: "chunked-512 scheduler.order=fcfs"
@@ -169,7 +169,7 @@ Candidates find_candidates(const CommandOptions& options, const ScenarioFile& fi
   return candidates;
 }
 
-// Requests and limits have to be the same for all.
+// Requests and limits must be the same for all candidates.
 void check_alike(const SweepPlan& plan) {
   const auto text = [](const Scenario& scenario) {
     const Json config = Json::parse(scenario.to_json());
@@ -261,7 +261,7 @@ void print_flags(std::ostream& out, const Scenario& scenario) {
   }
 }
 
-// The scenario as a file that stands anywhere: JSON is YAML.
+// The scenario as a file that is valid in any folder; JSON is YAML.
 std::string scenario_text(const Scenario& scenario) {
   namespace fs = std::filesystem;
   Json config = Json::parse(scenario.to_json());
@@ -274,7 +274,7 @@ std::string scenario_text(const Scenario& scenario) {
   return config.dump(2) + "\n";
 }
 
-// What the winner's scheduler, engine and cache come to, as sections of a scenario.
+// The winner's scheduler, engine and cache as sections of a scenario.
 void print_yaml(std::ostream& out, const Scenario& winner) {
   const Json config = Json::parse(winner.to_json());
   out << "\nas YAML:\n";

@@ -1,4 +1,4 @@
-// `metronome validate`: how far a simulated run is from a measured one.
+// `metronome validate`: compares a simulated run with a measured one.
 #include <iostream>
 #include <optional>
 #include <string>
@@ -69,20 +69,20 @@ struct ValidateOptions {
   bool wants_json = false;
 };
 
-// What was found; absent where the runs do not say enough.
+// The comparisons; absent if the runs lack the information.
 struct Validation {
   std::optional<DecisionComparison> decisions;
   std::optional<TimestampComparison> timestamps;
-  // The same under the step times of a request log, where the runs have the same requests.
+  // The same under the step times of a request log, if both runs have the same requests.
   std::optional<PinnedRun> pinned;
   std::optional<TimestampComparison> pinned_timestamps;
-  std::string why_not_pinned;  // empty where they are, or nothing could be
+  std::string why_not_pinned;  // empty if pinned or not applicable
   std::vector<RegimeError> step_times;
-  std::optional<double> after_s;  // figures are of requests with a later first token
+  std::optional<double> after_s;  // figures cover requests with a later first token
   FigureComparison figures;
 
-  // Under its own step times a simulated run may put tokens into other steps without deciding
-  // anything differently.
+  // With its own step times, a simulated run may put tokens into other steps although all decisions
+  // are the same.
   const std::optional<TimestampComparison>& decisive_timestamps() const {
     return pinned ? pinned_timestamps : timestamps;
   }
@@ -126,8 +126,8 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
                    " is no result folder; allowed: a folder that `metronome run` wrote");
 }
 
-// The scenario that SIMULATED ran, to run it once more. Paths of its trace are relative to where it
-// was run, which may be elsewhere.
+// The scenario that SIMULATED ran, to run it again. Paths of its trace are relative to the folder
+// of that run, which may be another one.
 Scenario scenario_to_rerun(const ValidateOptions& options, const StoredRun& run) {
   Scenario scenario = scenario_of(run);
   if (options.scenario.empty()) return scenario;

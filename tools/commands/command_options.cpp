@@ -17,7 +17,7 @@ bool CommandLine::has(std::string_view option) const {
 
 namespace {
 
-constexpr const char* kFiles = "file";  // what Boost calls the files
+constexpr const char* kFiles = "file";  // Boost's name for the files
 constexpr const char* kHelp = "help";
 
 po::value_semantic* semantic_of(bool* variable, const std::string&) {

@@ -1,4 +1,4 @@
-// The command line of a command: what it takes, and what stood on it.
+// Parses the command line of a command: its options and files.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@
 
 namespace metronome {
 
-// Files are what stands on the command line without an option.
+// Files are the arguments that do not belong to an option.
 enum class FileCount { None, One, OneOrMore };
 
 struct CommandText {
   std::string_view name;         // "run"
-  std::string_view arguments;    // "SCENARIO [OPTION...]", behind the name in the usage line
+  std::string_view arguments;    // "SCENARIO [OPTION...]", after the name in the usage line
   std::string_view summary;      // lines for --help
   std::string_view examples;     // lines for --help
   std::string_view file_name{};  // "SCENARIO"
@@ -26,7 +26,7 @@ struct CommandText {
   FileCount files = FileCount::One;
 };
 
-// Where the value of an option goes. An option of a bool has no value. An option of a vector may be
+// The variable that receives an option's value. A bool option has no value. A vector option may be
 // given several times. An optional stays empty unless its option is given.
 using OptionVariable =
     std::variant<bool*, std::int32_t*, std::int64_t*, std::size_t*, double*, std::optional<double>*,
@@ -37,19 +37,19 @@ struct CommandOption {
   OptionVariable variable;  // keeps its value unless the option is given
   const char* help;
 };
-// In the order of --help. The option --help itself is understood.
+// In the order of --help. The option --help itself is built in.
 using OptionList = std::vector<CommandOption>;
 
-// What stood on a command line, beside the values of its options.
+// The content of a command line, except the values of its options.
 struct CommandLine {
   std::vector<std::string> files;    // none is empty
-  std::vector<std::string> options;  // names of the options, each once, in order of the alphabet
+  std::vector<std::string> options;  // names of the given options, each once, in alphabetical order
 
   const std::string& file() const { return files.front(); }
   bool has(std::string_view option) const;
 };
 
-// Reads `arguments` into the variables of `options`. Nothing when --help was asked for and printed.
+// Reads `arguments` into the variables of `options`. nullopt if --help was given and printed.
 // Throws UsageError.
 std::optional<CommandLine> parse_command(const CommandText& text, const OptionList& options,
                                          const Arguments& arguments);

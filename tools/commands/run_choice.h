@@ -1,5 +1,5 @@
-// What the commands that run scenarios are asked for alike: backend, variants, seed, jobs, folder,
-// and where their text goes.
+// Options shared by the commands that run scenarios: backend, variants, seed, jobs, folder, and the
+// output of text.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,32 @@
 
 namespace metronome {
 
-// Where text for people goes: nowhere when quiet, and never between JSON.
+// The stream for human-readable text: none if quiet, and never mixed into JSON.
 std::ostream& text_stream(bool is_quiet, bool wants_json);
 
-// Simulations at once, one for each processor.
+// The number of parallel simulations: one per processor.
 int default_jobs();
-// Throws UsageError when `--jobs` has no such number.
+// Throws UsageError for an invalid number of `--jobs`.
 void check_jobs(int num_jobs);
 
 // The number in `--seed TEXT`. Throws UsageError.
 std::uint64_t parse_seed(const std::string& text);
 
-// Registers the sections of the backends that scenarios may have: to be called once, at the start.
+// Registers the scenario sections of the backends. Call it once, at the start.
 void register_backends();
 
-// Throws UsageError for a name that is not in kBackendNames.
+// Throws UsageError for a name outside kBackendNames.
 void check_backend(const std::string& name);
 
-// Throws UsageError when this build does not have it.
+// Throws UsageError if this build lacks the backend.
 std::unique_ptr<Backend> make_backend(const std::string& name);
 
 // The scenario's path below the innermost folder named `scenarios`, or else its stem. Measured
-// results do not take the place of simulated ones, nor those of some variants the place of all.
+// results do not overwrite simulated ones, and results of some variants do not overwrite those of
+// all.
 std::string default_folder(const std::string& scenario, const Backend& backend,
                            const std::vector<Scenario>& variants, bool has_all);
-// The same for what measures without being a Backend; `measured_by` is empty for a simulation.
+// The same for a measurement without a Backend; `measured_by` is empty for a simulation.
 std::string default_folder(const std::string& scenario, std::string_view measured_by,
                            const std::vector<Scenario>& variants, bool has_all);
 

@@ -1,8 +1,8 @@
-"""Results as one archive in a few parts, replaced now and then while the stages run; and the two
-programs of a build as another.
+"""Packs results as one archive in a few parts and replaces it regularly while the stages run. Also
+packs the two programs of a build.
 
-What comes back from a machine may be limited in files and bytes, and the machine may stop at any
-moment. So a new archive gets new names, and the manifest names it when all of it is there.
+A machine may limit the number and size of returned files, and may stop at any moment. So a new
+archive gets new names, and the manifest names it only when it is complete.
 """
 
 import hashlib
@@ -19,19 +19,19 @@ import zlib
 
 MANIFEST = "results.json"
 PART_BYTES = 10 << 20
-MAX_PARTS = 3  # of one archive; while it is replaced there are two
+MAX_PARTS = 3  # per archive; two exist during a replacement
 INTERVAL_SECONDS = 90
-# The largest files; those behind others are left out first.
+# The largest files; they are packed last and left out first.
 LAST = ("steps.jsonl", "requests.jsonl", "report.html")
 PROGRAMS = ("metronome", "metronome_gpu_tests")
 
 
 class ArchiveError(Exception):
-    """What is wrong with an archive, in one line."""
+    """An error in an archive, in one line."""
 
 
 def gzip_member(data):
-    """Members one behind the other are one file for every reader of gzip."""
+    """One gzip member. Every gzip reader treats consecutive members as one file."""
     packer = zlib.compressobj(6, zlib.DEFLATED, 31)
     return packer.compress(data) + packer.flush()
 
@@ -44,7 +44,7 @@ def tar_entry(name, data, mtime):
 
 
 class Archive:
-    """Of all files below `folder`, in parts below `target`."""
+    """Archives all files below `folder`, in parts below `target`."""
 
     def __init__(self, folder, target):
         self.folder = folder
@@ -53,7 +53,7 @@ class Archive:
         self.generation = 0
 
     def member(self, path, name):
-        """The file's entry, compressed anew only where the file has changed; None: it is gone."""
+        """The file's entry; recompressed only if the file has changed. None if the file is gone."""
         try:
             stat = path.stat()
             known = self.members.get(name)
@@ -65,14 +65,14 @@ class Archive:
             return None
 
     def files(self):
-        """(path, name), those first that are missed most."""
+        """(path, name), the most important files first."""
         found = [(path, path.relative_to(self.folder).as_posix())
                  for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink()]
         places = {name: place for place, name in enumerate(LAST, 1)}
         return sorted(found, key=lambda file: (places.get(file[0].name, 0), file[1]))
 
     def write(self):
-        """The manifest of the archive as it is now; replaces the one before."""
+        """Writes a new archive that replaces the previous one; returns its manifest."""
         room, packed, names, left_out = MAX_PARTS * PART_BYTES - 1024, [], [], []
         for path, name in self.files():
             member = self.member(path, name)
@@ -88,7 +88,7 @@ class Archive:
         return self.put(b"".join(packed), len(names), left_out)
 
     def put(self, data, num_files, left_out):
-        """Until the new manifest is there, the old one and its parts are."""
+        """Keeps the old archive until the new manifest is written."""
         generation = 1 - self.generation
         self.target.mkdir(parents=True, exist_ok=True)
         parts = [f"results.{generation}.tar.gz.{i}"
@@ -113,7 +113,7 @@ class Archive:
 
 
 class Snapshots:
-    """Writes the archive every INTERVAL_SECONDS until it is closed, and once more then."""
+    """Writes the archive every INTERVAL_SECONDS until it is closed, and once at the end."""
 
     def __init__(self, archive, clock, say):
         self.archive = archive
@@ -130,7 +130,7 @@ class Snapshots:
     def write(self):
         try:
             return self.archive.write()
-        except Exception as error:  # the one before is there, and the next may be better off
+        except Exception as error:  # the previous archive is complete, and the next may succeed
             self.say(f"the archive cannot be written: {error!r}")
             return None
 
@@ -150,8 +150,8 @@ BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, tarfile.TarError, 
 
 
 def safe_files(archive):
-    """(name, content) of every entry. Raises ValueError for one that is no plain file inside of the
-    archive's folder."""
+    """(name, content) of every entry. Raises ValueError for an entry that is not a plain file
+    inside the archive's folder."""
     for entry in archive:
         name = pathlib.PurePosixPath(entry.name)
         if not entry.isreg() or name.is_absolute() or ".." in name.parts:
@@ -160,8 +160,8 @@ def safe_files(archive):
 
 
 def unpack_results(source, out):
-    """Puts what Archive.write() left in `source` into the folder `out`. Raises ArchiveError, before
-    anything is written. Gives the number of files."""
+    """Copies the results that Archive.write() left in `source` into the folder `out`. Raises
+    ArchiveError before anything is written. Returns the number of files."""
     try:
         manifest = json.loads((source / MANIFEST).read_text())
         data = b"".join((source / name).read_bytes() for name in manifest["parts"])
@@ -179,7 +179,8 @@ def unpack_results(source, out):
 
 
 def pack_build(build, target):
-    """The programs of a build without their symbols; bytes of the archive. Raises ArchiveError."""
+    """Packs the programs of a build without their symbols; returns the archive's bytes. Raises
+    ArchiveError."""
     missing = [name for name in PROGRAMS if not os.access(build / name, os.X_OK)]
     if missing:
         raise ArchiveError(f"{build} has no {missing[0]}; allowed: a build with CUDA, as "
@@ -207,7 +208,7 @@ def pack_build(build, target):
 
 
 def unpack_build(source, folder):
-    """The programs of pack_build()'s archive. Raises ArchiveError."""
+    """Unpacks the programs of pack_build()'s archive. Raises ArchiveError."""
     try:
         with tarfile.open(source, "r:xz") as archive:
             files = dict((str(name), data) for name, data in safe_files(archive))

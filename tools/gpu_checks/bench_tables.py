@@ -1,12 +1,13 @@
-"""Reports of `metronome bench`: steps beside their floors, with what is off by default, and linear
-layers by every kernel."""
+"""Tables from reports of `metronome bench`: steps beside their floors, steps with optional
+features, and linear layers by every kernel.
+"""
 
 import json
 import math
 import sys
 
 def read_json(path):
-    """None for a file that is missing, and for one that is no JSON, which is said."""
+    """None for a missing file, and for a file that is not JSON, which is reported."""
     try:
         return json.loads(path.read_text())
     except OSError:
@@ -17,7 +18,7 @@ def read_json(path):
 
 
 def is_report(report):
-    """Whether it has what the tables read of a bench."""
+    """Whether the report has the keys that the tables read."""
     try:
         return all(isinstance(report[key], str) for key in ("model", "invariance")) and all(
             isinstance(point["median_us"], (int, float)) for point in report["points"])
@@ -46,7 +47,8 @@ def point_of(report, decodes=0, context=0, chunk=0, prefix=0):
 
 
 def option_table(folder):
-    """Steps with what is off by default, where stage options has measured them; else none."""
+    """Steps with the features that are off by default, if stage options measured them; else
+    none."""
     names = ("default", "early_launches", "fused_decodes", "wgmma_attention",
              "wgmma_products", "together")
     files = {name: read_json(folder / f"options.{name}.json") for name in names}
@@ -79,7 +81,7 @@ PRODUCT_TOKENS = (64, 128, 512, 2048)
 
 
 def tiles_of(point):
-    """Of launch_prefill_gemm, the chosen one and the fastest; None where there is none."""
+    """Tiles of launch_prefill_gemm: the chosen and the fastest; None without them."""
     tiles = [kernel for kernel in point["kernels"] if kernel["kernel"] == "prefill_gemm"]
     chosen = next((tile for tile in tiles if tile["chosen"]), None)
     return tiles, chosen, min(tiles, key=lambda tile: tile["us"], default=None)
@@ -119,8 +121,8 @@ def mean_text(ratios):
 
 
 def choice_text(reports):
-    """What the choice of tiles loses. Of few tokens one tile alone was timed, and of a point that a
-    bench ended in, some: these say nothing of the best."""
+    """The loss from the choice of tiles. For few tokens only one tile was timed, and only some at a
+    point where a bench ended: these do not show the best."""
     by_best, by_library = [], []
     for report in reports:
         most = max((len(tiles_of(point)[0]) for point in report["points"]), default=0)

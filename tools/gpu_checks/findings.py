@@ -7,12 +7,12 @@ from gpu_checks.promises import (COMPARED, Findings, find_chunking, find_floors,
                                  find_invariance, find_torch, find_validation, pieces_of)
 
 
-# What a file of garbage, or of another version, makes of a reader.
+# Exceptions of a reader for a file with garbage or of another version.
 BROKEN = (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, ZeroDivisionError)
 
 
 def all_findings(folder, pieces):
-    """Of every promise; where files cannot be read, that."""
+    """The findings for every promise; an unreadable file is a finding."""
     findings = Findings()
     reports = bench_reports(folder)
     for promise, find in (("steps near their floors", lambda: find_floors(reports, findings)),
@@ -29,7 +29,7 @@ def all_findings(folder, pieces):
 
 
 def section(title, make):
-    """Lines of a table with a title; none where there is nothing to show."""
+    """Lines of a table with a title; empty without rows."""
     try:
         lines = make()
     except BROKEN as error:
@@ -66,7 +66,7 @@ def piece_table(piece):
 
 
 def publish(folder):
-    """findings.md of a folder of gpu_check, and published/README.md with every run."""
+    """Writes findings.md of a folder of gpu_check, and published/README.md with every run."""
     pieces = pieces_of(folder)
     rows = all_findings(folder, pieces)
     table = [("promise", "verdict", "figure"), *rows]

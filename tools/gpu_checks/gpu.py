@@ -1,4 +1,4 @@
-"""Which GPU this is, and where CUDA's libraries lie."""
+"""Identifies the GPU and finds CUDA's libraries."""
 
 import glob
 import os
@@ -9,7 +9,7 @@ import sys
 
 from gpu_checks.run import end_group, start_group
 
-# Names of nvidia-smi, and those of the same devices in sim/cost/hardware.yaml.
+# Names in nvidia-smi, and names of the same devices in sim/cost/hardware.yaml.
 CATALOGUE = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100-sxm",
              "NVIDIA A100-SXM4-80GB": "a100-80gb", "NVIDIA L40S": "l40s",
              "NVIDIA GeForce RTX 4090": "rtx-4090", "NVIDIA GeForce RTX 5080": "rtx-5080"}
@@ -17,13 +17,13 @@ NAME_SECONDS = 20
 
 
 def label(text):
-    """A text as a name of files."""
+    """A text as a file name."""
     return re.sub(r"[^\w.-]+", "_", text).strip("_")
 
 
 class Gpu:
-    """`name` as nvidia-smi says it, or empty; `hardware` as the catalogue names it, or empty.
-    `is_silent`: nvidia-smi is there and names none."""
+    """`name` is from nvidia-smi, `hardware` from the catalogue; either may be empty. `is_silent`:
+    nvidia-smi exists and names no GPU."""
 
     def __init__(self, name, is_silent=False):
         self.name = name
@@ -33,7 +33,7 @@ class Gpu:
 
     @staticmethod
     def library_folders():
-        """Where cuBLASLt may lie: where the loader looks anyway, the toolkit, PyTorch's copy."""
+        """Possible folders of cuBLASLt: the loader's, the toolkit's, PyTorch's."""
         folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
         for toolkit in ("/usr/local/cuda*/lib64", "/usr/local/cuda*/lib",
                         "/usr/local/cuda*/targets/*/lib"):
@@ -44,7 +44,7 @@ class Gpu:
 
 
 def ask_nvidia_smi(clock, seconds=NAME_SECONDS):
-    """The name of the first GPU; empty where nvidia-smi names none, or takes too long."""
+    """The name of the first GPU; empty if nvidia-smi names none or takes too long."""
     try:
         process = start_group(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -60,7 +60,7 @@ def ask_nvidia_smi(clock, seconds=NAME_SECONDS):
 
 
 def find_gpu(clock):
-    """The first that nvidia-smi lists, which is asked twice. Where it is missing, none is known."""
+    """The first GPU that nvidia-smi lists; asks twice. Without nvidia-smi no GPU is known."""
     if shutil.which("nvidia-smi") is None:
         return Gpu("")
     name = ask_nvidia_smi(clock) or ask_nvidia_smi(clock)

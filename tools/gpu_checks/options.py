@@ -1,4 +1,5 @@
-"""What of `cuda` is off by default: timed, and chosen for the stages behind where it gains."""
+"""The `cuda` options that are off by default: times them, and enables those that gain in later
+stages."""
 
 import dataclasses
 import json
@@ -8,13 +9,13 @@ from gpu_checks.run import Failure, NoTime
 
 KERNEL_TESTS = ("norm", "heads", "elementwise", "prefill_attention", "decode_attention",
                 "decode_gemm", "prefill_gemm", "sampling")
-LEAST_GAIN = 1.01  # of all steps of the bench; less is noise
+LEAST_GAIN = 1.01  # over all steps of the bench; less is noise
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
     flag: str  # of `metronome bench`
-    tests: tuple  # that it stands on
+    tests: tuple  # that cover the option
 
 
 OFF = {"early_launches": Option("--early-launches", ("batching",)),
@@ -24,7 +25,7 @@ OFF = {"early_launches": Option("--early-launches", ("batching",)),
 
 
 def faults(run, name):
-    """{test file of the option: how it ended} of those that did not pass."""
+    """{test file of the option: how it ended} for the files that did not pass."""
     ends = {test: run.test_files.get(f"test_gpu_{test}", "not run") for test in OFF[name].tests}
     return {test: end for test, end in ends.items() if end != "passed"}
 
@@ -36,8 +37,8 @@ def bench_command(run, model, invariance, chosen, name):
 
 
 def gain(default, other):
-    """By what factor the steps of a bench are shorter than another's, as a geometric mean. Raises
-    ValueError where the steps are not the same."""
+    """The geometric mean of the speedups of one bench's steps over another's. Raises ValueError if
+    the steps differ."""
     def medians(report):
         return {tuple(point[key] for key in ("decodes", "context", "chunk", "prefix")):
                 point["median_us"] for point in report["points"]}
@@ -48,7 +49,7 @@ def gain(default, other):
 
 
 def gains_of(run, names, log):
-    """What each of them gains over the default, of those whose bench passed."""
+    """The gain of each option over the default, if its bench passed."""
     reports = {}
     for name in ("default", *names):
         path = run.out / f"options.{name}.json"
@@ -71,7 +72,7 @@ def gains_of(run, names, log):
 
 
 def sort_out(run, log):
-    """({set: its options} to be timed, options that may be chosen, those that wait for tests)."""
+    """({set: its options} to be timed, options that may be chosen, options that wait for tests)."""
     sets, proven, waiting = {"default": []}, set(), []
     for name in OFF:
         wrong = faults(run, name)
@@ -90,21 +91,21 @@ def sort_out(run, log):
 
 
 def choose(run, log):
-    """The bench of one model with each option, then together with those that gain. An option whose
-    tests crashed or hung is not tried. What gains most, and whose tests passed, is on from here
-    on; a later call chooses anew."""
+    """Times one model with each option, then with the gaining options together. An option whose
+    tests crashed or hung is not tried. The best set whose tests passed is enabled for later stages;
+    a later call chooses again."""
     sets, proven, waiting = sort_out(run, log)
 
     def measure(names):
         for name in names:
-            if f"options: {name}" not in run.done:  # what is there is of a bench that did not end
+            if f"options: {name}" not in run.done:  # a leftover of a bench that did not end
                 (run.out / f"options.{name}.json").unlink(missing_ok=True)
         run.call_all([(name, bench_command(run, run.options.models[0], run.invariance, sets[name],
                                            f"options.{name}.json"))
                       for name in names], log, 80, least=15)
 
     def select():
-        """The sets that gain, of options that may be chosen; the best of them is on."""
+        """The sets that gain, from the options that may be chosen. Enables the best of them."""
         gains = {name: factor for name, factor in gains_of(run, sets, log).items()
                  if factor > LEAST_GAIN and proven.issuperset(sets[name])}
         run.chosen = sets[max(gains, key=gains.get)] if gains else []

@@ -1,16 +1,17 @@
-"""Pairs of runs, measured (cuda/) and simulated (sim/), and pairs of reports of a bench."""
+"""Pairs of runs, measured (cuda/) and simulated (sim/), and pairs of bench reports."""
 
 import json
 import sys
 
-# What a scheduler decided in a step, and not when; and who got tokens from which steps.
+# The scheduler's decisions in a step, without times, and which requests got tokens from which
+# steps.
 DECIDED = ("prefill_tokens", "decode_tokens", "emitted", "running", "waiting", "used_blocks",
            "preempted", "failed", "prefills")
 METRICS = ("p50_ttft_ms", "p99_ttft_ms", "p50_itl_ms", "p99_itl_ms", "output_throughput")
 
 
 def variants_of(run):
-    """{variant name, or "" where there are none: its folder}"""
+    """{variant name, or "" without variants: its folder}"""
     if (run / "result.json").exists():
         return {"": run}
     return {path.parent.name: path.parent for path in sorted(run.glob("*/result.json"))}
@@ -60,7 +61,7 @@ def print_table(rows):
 
 
 def decision_fault(measured, simulated):
-    """None: both runs made the same steps."""
+    """None if both runs made the same steps."""
     a, b = steps_of(measured), steps_of(simulated)
     differing = [i for i, (x, y) in enumerate(zip(a, b)) if x != y]
     if differing or len(a) != len(b):
@@ -100,7 +101,7 @@ CASE = ("decodes", "context", "chunk", "prefix")
 
 
 def mixed_ratios(with_it, without):
-    """[(step, its time with / without)] of the steps that both have with decodes and a chunk."""
+    """[(step, its time with / without)] of the common steps with decodes and a chunk."""
     times = {tuple(point[key] for key in CASE): point["median_us"] for point in without["points"]}
     keys = [(tuple(point[name] for name in CASE), point["median_us"])
             for point in with_it["points"]]

@@ -1,10 +1,10 @@
-"""The calls that a GPU lent for half an hour is used in."""
+"""The calls for half an hour on a GPU machine."""
 
 import dataclasses
 import shlex
 
 ARCHIVE = "build/gpu_check.tar.xz"
-BUDGET = 480  # of the 600 s that a call may take: the rest is for what ends late, and for transfers
+BUDGET = 480  # of a call's 600 s; the rest is for late ends and for transfers
 LLAMA = ("llama-3.2-3b",)
 
 
@@ -13,7 +13,7 @@ class Call:
     number: int
     machine: str
     models: tuple  # empty: all
-    stages: dict  # name: expected seconds, counted from what the stage computes, on an H200
+    stages: dict  # name: expected seconds on an H200, derived from the stage's work
 
     def carry(self):
         return [ARCHIVE] + ([f"results/call{self.number - 1}"] if self.number > 1 else [])

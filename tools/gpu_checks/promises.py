@@ -1,4 +1,4 @@
-"""What is promised of a GPU, and whether a folder of gpu_check shows it."""
+"""The promises for a GPU, and whether a folder of gpu_check fulfils them."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ import sys
 from gpu_checks.bench_tables import point_of, read_json
 from gpu_checks.pairs import decision_fault, mixed_ratios, pairs_of, result_of
 
-# Shares of the floor that a step has to reach.
+# Minimum floor / measured time of a step.
 DECODE_SHARE, SMALL_DECODE_SHARE = 0.80, 0.60
 CHUNK_SHARES, SMALL_CHUNK_SHARES = {512: 0.70, 2048: 0.85}, {512: 0.50, 2048: 0.70}
 ATTENTION_TFLOPS = 400
@@ -16,7 +16,7 @@ IDLE_SHARE = 0.03
 FIGURE_ERROR = 0.05
 COMPARED = [(metric, statistic) for metric in ("ttft", "tpot", "itl", "e2el")
             for statistic in ("mean", "p50", "p90", "p99")]
-# Of two settings nearer to each other than this, either may come first.
+# Settings within this distance may come in either order.
 RANK_TIE = 0.02
 RANKED = ("p99_itl_ms", "p50_ttft_ms", "output_throughput")
 
@@ -40,7 +40,7 @@ def is_small(model):
 
 
 def attention_flops(shape, chunk, prefix):
-    """Of scores and values, for each query the positions that it sees."""
+    """FLOPs of scores and values, by the positions that each query attends to."""
     def pairs(window):
         return sum(min(position + 1, window) for position in range(prefix, prefix + chunk))
     interval, layers = shape["global_layer_interval"], shape["n_layers"]
@@ -121,7 +121,7 @@ def find_invariance(folder, findings):
 
 
 def idle_share(folder):
-    """Of the time from the first step to the last: between steps, with none on the device."""
+    """The share of time between steps, with none on the device, from the first step to the last."""
     busy, last = 0, None
     with open(folder / "steps.jsonl", encoding="utf-8") as file:
         steps = [json.loads(line) for line in file]
@@ -159,8 +159,8 @@ class Piece:
         return found
 
     def misranked(self):
-        """(pairs of settings, ["A before B by p99_itl_ms"]): measured apart, simulated the other
-        way round."""
+        """(pairs of settings, ["A before B by p99_itl_ms"]): pairs that the simulation orders
+        opposite to the measurement."""
         names, pairs, wrong = list(self.measured), 0, []
         for key in RANKED:
             for i, first in enumerate(names):
@@ -176,7 +176,7 @@ class Piece:
 
 
 def pieces_of(folder):
-    """Those that are whole; what is not is said."""
+    """The complete pieces; incomplete ones are reported."""
     pieces = []
     for path in sorted((folder / "published").glob("*/*/validation.json")):
         try:

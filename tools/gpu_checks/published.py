@@ -1,5 +1,5 @@
-"""Every workload of every model, measured beside its simulation by the calibrated model, and
-drawn."""
+"""Measures every workload of every model, simulates it with the calibrated model, and draws
+both."""
 
 import json
 import re
@@ -8,12 +8,12 @@ from gpu_checks.gpu import label
 from gpu_checks.run import ROOT, Failure, NoTime
 from gpu_checks.scenarios import WORKLOADS, measure, scenario_path, simulate
 
-# The engine at its best: one pass a step, two steps in flight, no padding.
+# The engine's best settings: one pass per step, two steps in flight, no padding.
 SETTINGS = ("engine.step_shape=mixed", "engine.async_depth=2", "kv_cache.allocation=incremental",
             "cost_model.batching=ragged", "cost_model.gather_kv=false", "slo.ttft_ms=500")
-# The scenarios' rates are those of a GPU with about an eighth of an H200's speed.
+# The scenarios' rates are for a GPU with about an eighth of an H200's speed.
 RATE = 8
-# Milliseconds between tokens that policy `slo` keeps to: about twice a step of sixteen decodes.
+# ITL target of policy `slo` in milliseconds: about twice a step of sixteen decodes.
 ITL_MS = {"llama-3.2-3b": 6, "qwen3-4b": 7, "gemma-3-1b": 3}
 VARIANTS = (
     "variants:\n  - {name: unchunked, scheduler: {policy: continuous}}\n"
@@ -24,7 +24,7 @@ VARIANTS = (
 
 
 def scenario_text(model, workload):
-    """The shipped one for a GPU of this speed, unchunked, with every chunk size, and `slo`."""
+    """The shipped scenario for a GPU of this speed: unchunked, with every chunk size, and `slo`."""
     text = (ROOT / scenario_path(model, workload)).read_text()
     text = re.sub(r"\brate: ([0-9.]+)", lambda rate: f"rate: {float(rate[1]) * RATE:g}", text)
     base, variants = text.split("\nvariants:\n")
@@ -33,7 +33,7 @@ def scenario_text(model, workload):
 
 
 def validate(run, place, log):
-    """Every variant's measured run beside its simulation, in one file."""
+    """Compares every variant's measured run with its simulation, in one file."""
     validations = {}
     for name in re.findall(r"name: ([\w-]+)", (place / "scenario.yaml").read_text()):
         text = run.output_of([run.metronome, "validate", "--json", str(place / "cuda" / name),
@@ -50,7 +50,7 @@ def calibration(run, model):
 
 
 def publish(run, log, model, workload, place):
-    """One workload of one model: measured, but for what an earlier call has, simulated, compared,
+    """One workload of one model: measured unless an earlier call did, simulated, compared and
     drawn."""
     place.mkdir(parents=True, exist_ok=True)
     scenario = place / "scenario.yaml"
@@ -81,14 +81,15 @@ def publish(run, log, model, workload, place):
 
 
 def done_text(run, model, workload):
-    """A piece that was simulated by the roofline is simulated anew once there is a calibration."""
+    """The key of a completed piece. A piece simulated by the roofline is repeated once there is a
+    calibration."""
     model_of = "calibrated" if calibration(run, model).exists() else "roofline"
     return f"published: {model} {workload} by {model_of}"
 
 
 def publish_all(run, log):
-    """Those workloads first that chunking is for. What is finished is kept for the next call; what
-    could not end is not begun."""
+    """Workloads where chunking matters come first. Completed work is kept for the next call. Work
+    without enough time left is not started."""
     folder = run.out / "published"
     failed, waiting, longest = [], [], 10
     for workload in WORKLOADS:

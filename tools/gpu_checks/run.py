@@ -1,5 +1,4 @@
-"""Commands under limits of time, the verdicts of stages, and the state that a later call goes on
-from."""
+"""Commands under time limits, the verdicts of stages, and the state for a later call."""
 
 import hashlib
 import json
@@ -13,7 +12,7 @@ import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 GRACE_SECONDS = 5  # between asking a command to end and ending it
-# A command that has printed something so shortly before its limit is slow; another one hangs.
+# A command that printed something this shortly before its limit is slow; another one hangs.
 QUIET_SECONDS = 15
 
 
@@ -30,19 +29,19 @@ class TooLong(Failure):
 
 
 class NoTime(Failure):
-    """What a stage did not begin, because it could not have ended."""
+    """The part of a stage that was not started for lack of time."""
 
 
 class Skipped(Exception):
-    """What a stage would need."""
+    """What the stage is missing."""
 
 
 class Stop(Exception):
-    """Why nothing else can run, in one line."""
+    """Why no other stage can run, in one line."""
 
 
 class Clock:
-    """Seconds that pass `speed` times as fast as real ones: tests try long limits in short time."""
+    """A clock `speed` times as fast as real time, so that tests of long limits are short."""
 
     def __init__(self, speed=1.0):
         self.speed = speed
@@ -55,14 +54,14 @@ class Clock:
 
 
 def start_group(command, **options):
-    """A process that end_group() ends with all that it starts. Not in a session of its own: what
-    ends the machine's command is to end this, too."""
+    """Starts a process that end_group() ends together with its children. It stays in this session,
+    so that it also ends with the machine's command."""
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, process_group=0, **options)
 
 
 def end_group(process):
-    """Ends a process and those that it started. First it may hand over what it has, as a bench does
-    that is interrupted. A process that the kernel does not let go is left alone."""
+    """Ends a process and its children. First it may write its results, as an interrupted bench
+    does. A process that the kernel does not end is left alone."""
     def send(number):
         try:
             os.killpg(process.pid, number)
@@ -104,7 +103,7 @@ class Run:
         self.verdicts = {}  # stage: [verdict, seconds]
         self.done = []  # commands that passed: "stage: name"
         self.test_files = {}  # how each ended: "passed", "failed ...", "crashed ...", "hung ..."
-        self.chosen = []  # options that are on from stage options on
+        self.chosen = []  # options enabled since stage options
         self.stop = None  # why no other stage begins
         self.has_failed = False
         self.out.mkdir(parents=True, exist_ok=True)
@@ -117,7 +116,7 @@ class Run:
     # ---- state ----
 
     def read_state(self):
-        """That of an earlier call with the same build: another one measures anew."""
+        """Reads the state of an earlier call with the same build; another build measures again."""
         try:
             state = json.loads((self.out / "state.json").read_text())
             if state["build"] != self.build:
@@ -141,12 +140,12 @@ class Run:
              "verdicts": self.verdicts}, indent=1) + "\n")
 
     def keep(self, place):
-        """What has passed, and is not run again."""
+        """Records a command as passed; it is not run again."""
         self.done.append(place)
         self.write_state()
 
     def write(self, name, text):
-        """Whole or not at all; a full disk costs the file, not the call."""
+        """Writes atomically; a full disk loses the file, not the call."""
         partial = self.out / f"{name}.partial"
         try:
             partial.write_text(text, encoding="utf-8")
@@ -155,7 +154,7 @@ class Run:
             print(f"gpu_check: {name} cannot be written: {error}", flush=True)
 
     def say(self, text):
-        """To the terminal and, as a terminal's output may be cut, into progress.log."""
+        """Prints to the terminal and into progress.log, as terminal output may be truncated."""
         line = f"gpu_check: {text}"
         print(line, flush=True)
         self.note(self.out / "progress.log", line)
@@ -169,7 +168,7 @@ class Run:
             print(f"gpu_check: {log.name} cannot be written: {error}", *lines, sep="\n", flush=True)
 
     def settings(self):
-        """Of measured runs: what stage options chose and, behind it, what the user sets."""
+        """Settings of measured runs: the choice of stage options, then the user's settings."""
         return [*(f"cuda.{name}=true" for name in self.chosen), *self.options.set]
 
     # ---- commands ----
@@ -178,14 +177,14 @@ class Run:
         return min(self.deadline, self.stage_deadline) - self.clock.now()
 
     def need(self, seconds, what):
-        """Raises NoTime where less is left: `what` could not end."""
+        """Raises NoTime if less time is left, as `what` could not end."""
         if self.left() < seconds:
             raise NoTime(f"no time was left for {what} ({self.left():.0f} of {seconds:.0f} s)")
 
     def call(self, command, log, limit, environment=None):
-        """Runs a command with its output behind `log`; its exit status. By default it finds CUDA's
-        libraries. Raises TooLong at its own limit, NoTime where the stage's or the call's time is
-        over before that."""
+        """Runs a command with its output appended to `log`; returns its exit status. By default it
+        finds CUDA's libraries. Raises TooLong at its own limit, and NoTime if the time of the stage
+        or call ends earlier."""
         asked, limit = limit, min(limit, self.left())
         if limit < 1:
             raise NoTime("no time was left")
@@ -202,7 +201,7 @@ class Run:
         except subprocess.TimeoutExpired:
             quiet = (time.time() - log.stat().st_mtime) * self.clock.speed
             end_group(process)
-        except BaseException:  # Ctrl-C: nothing of ours goes on computing
+        except BaseException:  # Ctrl-C: ends all started processes
             end_group(process)
             raise
         if limit < asked:
@@ -211,12 +210,12 @@ class Run:
                       quiet >= min(QUIET_SECONDS, limit / 2))
 
     def call_python(self, script, log, limit):
-        """As call(), of a Python script and in the user's environment: PyTorch brings CUDA's
-        libraries of its own."""
+        """Like call(), for a Python script in the user's environment: PyTorch has its own CUDA
+        libraries."""
         return self.call([sys.executable, *map(str, script)], log, limit, dict(os.environ))
 
     def output_of(self, command, log, limit, environment=None):
-        """What a command prints to standard output. Raises Failure where it does not end with 0."""
+        """The standard output of a command. Raises Failure if its exit status is not 0."""
         out = self.out / "output.partial"
         out.unlink(missing_ok=True)
         status = self.call(["bash", "-c", 'exec "$@" >"$0"', str(out), *map(str, command)], log,
@@ -226,9 +225,9 @@ class Run:
         return out.read_text(errors="replace")
 
     def call_all(self, commands, log, limit, least=1):
-        """Every command in turn, whatever becomes of the others, but for those that passed in an
-        earlier call. None begins with less than `least` seconds left. Raises Failure naming those
-        that failed, or NoTime where all others passed."""
+        """Runs every command in turn, regardless of failures, except those that passed in an
+        earlier call. None starts with less than `least` seconds left. Raises Failure with the names
+        of the failed ones, or NoTime if all others passed."""
         failed, waiting = [], []
         for name, command in commands:
             place = f"{log.stem}: {name}"
@@ -254,8 +253,8 @@ class Run:
     # ---- stages ----
 
     def stage(self, name, stage):
-        """Runs a stage and keeps its verdict; the stage knows what of it has passed in an earlier
-        call. Nothing that it does ends the call."""
+        """Runs a stage and keeps its verdict. The stage knows which parts passed in an earlier
+        call. No exception of a stage ends the call."""
         started = self.clock.now()
         self.stage_deadline = started + stage.most
         log = self.out / f"{name}.log"
@@ -273,7 +272,7 @@ class Run:
         except Stop as stop:
             self.stop = str(stop)
             verdict = f"failed: {stop}"
-        except Exception as error:  # a file of garbage, a full disk: others may be better off
+        except Exception as error:  # a garbage file, a full disk: other stages may succeed
             self.note(log, traceback.format_exc())
             verdict = f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
         self.has_failed = self.has_failed or verdict.startswith(("failed", "waiting"))

@@ -1,4 +1,4 @@
-"""The shipped scenarios: measured on the GPU, then simulated with the KV cache that the GPU had."""
+"""The shipped scenarios: measured on the GPU, then simulated with the GPU's KV cache."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from gpu_checks.gpu import label
 from gpu_checks.run import ROOT, Failure, NoTime
 
 MODELS = ("llama-3.2-3b", "qwen3-4b", "gemma-3-1b")
-# The one that chunked prefill is for comes first, in case time runs out.
+# Chunked prefill matters most, so its workload comes first, in case time runs out.
 WORKLOADS = ("chunked_prefill", "baseline", "continuous_batching", "paged_attention",
              "prefix_caching")
 
@@ -18,14 +18,14 @@ def scenario_command(run, backend, scenario, folder, settings):
     if backend == "cuda":
         settings = [*settings, f"cuda.invariance={run.invariance}"]
     own = run.settings() if backend == "cuda" else run.options.set
-    # Traces are large, and can be made of the steps and requests.
+    # Traces are large and can be made from the steps and requests.
     for setting in [*settings, "results.trace=false", *own]:
         command += ["--set", setting]
     return command
 
 
 def scenario_path(model, workload):
-    """Of the model, or of another that differs in nothing but it and the rate of requests."""
+    """The scenario of the model, or of another one that differs only in model and request rate."""
     own = f"scenarios/{model}/{workload}.yaml"
     return own if (ROOT / own).exists() else f"scenarios/{MODELS[0]}/{workload}.yaml"
 
@@ -49,7 +49,8 @@ def simulate(run, log, scenario, folder, settings, simulated_as):
 
 
 def simulated_as(run):
-    """Decisions are the same on any hardware; times are those of a catalogued GPU, or of none."""
+    """Decisions do not depend on the hardware. Times are those of this GPU if the catalogue has it,
+    else of an H200."""
     return (f"hardware={run.gpu.hardware or 'h200'}", "cost_model.batching=ragged",
             "cost_model.gather_kv=false")
 

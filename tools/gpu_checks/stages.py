@@ -1,4 +1,4 @@
-"""What is run on a GPU, stage by stage."""
+"""The stages of a check on a GPU."""
 
 import dataclasses
 import shutil
@@ -10,26 +10,26 @@ from gpu_checks.gpu import ask_nvidia_smi, label
 from gpu_checks.run import ROOT, Failure, NoTime, Skipped, Stop, TooLong
 from gpu_checks.scenarios import all_pairs, scenario_command, scenario_path
 
-EXIT_SKIPPED = 77  # of the scripts that this calls
+EXIT_SKIPPED = 77  # of the scripts called here
 SMOKE_SECONDS = 20
 FILE_SECONDS = 40
-IMPORT_SECONDS = 60  # of PyTorch on a machine that has not read it before
-# First those of single kernels: they are short, and the others stand on them. Then those that the
-# options stand on; last the one that tunes algorithms six times.
+IMPORT_SECONDS = 60  # for PyTorch on a machine that has not read it before
+# Tests of single kernels come first: they are short, and the others depend on them. Then the tests
+# that the options depend on. The last one tunes algorithms six times.
 FIRST_TESTS = (*options.KERNEL_TESTS, "batching", "chunking", "model")
 LAST_TESTS = ("bench",)
-CALIBRATED_KEYS = ("engine.", "kv_cache.", "cuda.")  # of --set, what a calibration heeds
+CALIBRATED_KEYS = ("engine.", "kv_cache.", "cuda.")  # keys of --set that a calibration uses
 CALIBRATE_SECONDS = 45  # enough for two rounds
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
     run: Callable
-    most: float  # seconds, whatever is left
+    most: float  # the most seconds, however much time is left
 
 
 def machine(run, log):
-    """Whether the programs start at all: nothing else could be learnt without them."""
+    """Whether the programs start; all other stages need them."""
     for command in ([run.metronome, "--version"], [run.tests, "--help"]):
         try:
             status = run.call(command, log, SMOKE_SECONDS)
@@ -46,8 +46,8 @@ def machine(run, log):
 
 
 def start(run, log):
-    """Whether the engine starts at all. Where the default invariance does not hold, all that
-    follows goes on without it."""
+    """Whether the engine starts. If the default invariance fails, all later stages run without
+    it."""
     model = run.options.models[0]
     if "start: done" in run.done:
         return
@@ -86,7 +86,7 @@ def test_files():
 
 
 def end_of(run, name, log, limit):
-    """How a test file ended, in words."""
+    """How a test file ended, as text."""
     command = [run.tests, "--durations", "yes", "--filenames-as-tags", f"[#{name}]~[slow]"]
     try:
         status = run.call(command, log, limit)
@@ -98,15 +98,15 @@ def end_of(run, name, log, limit):
 
 
 def check_gpu(run, name, end):
-    """Raises Stop where the GPU no longer answers: then the test says nothing of the code."""
+    """Raises Stop if the GPU no longer answers; then the test says nothing about the code."""
     if run.gpu.name and end.startswith(("crashed", "hung", "failed")) and \
             not ask_nvidia_smi(run.clock):
         raise Stop(f"the GPU does not answer any more, behind {name}, which {end}")
 
 
 def tests(run, log):
-    """One process a file: after an illegal access nothing else in a process can pass. With the same
-    build a file that has ended is not run again; one that was slow gets twice the time."""
+    """One process per file: after an illegal access nothing else in a process can pass. With the
+    same build a completed file is not repeated; a slow one gets twice the time."""
     waiting = []
     for name in test_files():
         before = run.test_files.get(name, "")
@@ -128,13 +128,13 @@ def tests(run, log):
 
 
 def slow(run, log):
-    """Every chunk size, ten thousand requests, random cases."""
+    """Runs every chunk size, ten thousand requests, and random cases."""
     run.call_all([(name, [run.tests, "--durations", "yes", "--filenames-as-tags",
                           f"[#{name}][slow]"]) for name in test_files()], log, 120)
 
 
 def with_what(run, model, invariance):
-    """What was measured, in words that differ where anything else would be measured."""
+    """A text of the measured configuration; it differs if anything else would be measured."""
     return " ".join([model, invariance, *run.chosen])
 
 
@@ -164,7 +164,7 @@ def bench(run, log):
 
 
 def products(run, log):
-    """Each model's linear layers by every kernel: whether the chosen tiles are the best."""
+    """Times each model's linear layers with every kernel, to check the chosen tiles."""
     flags = [options.OFF["early_launches"].flag] if "early_launches" in run.chosen else []
     run.call_all([(" ".join([model, *flags]),
                    [run.metronome, "bench", model, "--products", "--repeats", "3", "--json",
@@ -173,7 +173,7 @@ def products(run, log):
 
 
 def calibrate(run, log):
-    """Steps of each model, and a cost model fitted to them."""
+    """Measures steps of each model and fits a cost model to them."""
     (run.out / "calibrate").mkdir(exist_ok=True)
     hardware = ["--hardware", run.gpu.hardware] if run.gpu.hardware else []
     settings = [setting for setting in run.settings() if setting.startswith(CALIBRATED_KEYS)]
@@ -197,7 +197,7 @@ def need_torch(run, log, modules):
 
 
 def torch(run, log):
-    """Model by model, so that one report that cannot be read costs no other."""
+    """Runs model by model, so that one unreadable report does not affect the others."""
     reports = sorted(run.out.glob(f"bench.*.{run.invariance}.json"))
     names = {report: report.name.removeprefix("bench.") for report in reports}
     reports = [report for report in reports if f"torch: {names[report]}" not in run.done]
@@ -222,8 +222,8 @@ def torch(run, log):
 
 
 def decisions(run, log):
-    """All requests at the start, more than run at once, two steps in flight: decisions do not
-    depend on how long anything takes."""
+    """All requests arrive at the start, more than run at once, with two steps in flight. So
+    decisions do not depend on times."""
     all_pairs(run, log, run.out / "decisions",
               [f"workload.num_requests={run.options.requests or 12}",
                "workload.arrivals.process=burst", "engine.max_num_seqs=4", "engine.async_depth=2"],
@@ -260,7 +260,7 @@ def sanitizer(run, log):
                   for tool in ("memcheck", "racecheck", "initcheck")], log, 90, least=30)
 
 
-# In the order of what would be missed most, with the seconds that each has at most.
+# The most important stages first, each with its maximum of seconds.
 STAGES = {
     "machine": Stage(machine, 3 * SMOKE_SECONDS),
     "start": Stage(start, 200),

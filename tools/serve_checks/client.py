@@ -1,4 +1,4 @@
-"""Many streams at once in one loop over raw sockets, so that it is not the client that is slow."""
+"""Many streams at once in one loop over raw sockets, so that the client is not the bottleneck."""
 
 import heapq
 import json
@@ -10,8 +10,8 @@ import time
 
 from serve_checks.server import request_bytes
 
-# asm-generic/socket.h: each read says when the kernel took in what was read. That is when the
-# server sent it, however late this process gets to read it.
+# asm-generic/socket.h: each read reports when the kernel received the data. That is the time of
+# sending, however late this process reads it.
 SO_TIMESTAMPNS = 35
 TIMESPEC = struct.Struct("@qq")
 SPACE = socket.CMSG_SPACE(TIMESPEC.size)
@@ -22,17 +22,17 @@ CONNECT_S = 30
 
 
 class Stream:
-    """One streamed completion: when its tokens came, and what they say."""
+    """One streamed completion: the times of its tokens, and its text."""
 
     def __init__(self, body, start_s=0.0):
         self.body = body
-        self.start_s = start_s  # after the begin of the loop
+        self.start_s = start_s  # after the beginning of the loop
         self.connection = None
         self.data = b""
         self.status = None
         self.id = None
         self.sent = 0.0
-        self.times = []  # of tokens, seconds of the system's clock
+        self.times = []  # of tokens, in seconds of the system's clock
         self.texts = []
         self.finish = None
         self.fault = None
@@ -46,7 +46,7 @@ class Stream:
         return [after - before for before, after in zip(self.times, self.times[1:])]
 
     def read(self, data, moment):
-        """Takes bytes in; true once the response is whole."""
+        """Adds bytes; true once the response is complete."""
         self.data += data
         if self.status is None:
             head, separator, rest = self.data.partition(b"\r\n\r\n")
@@ -74,21 +74,21 @@ class Stream:
 
 
 class Loop:
-    """Sends requests when they are due and reads what comes back, until all are done."""
+    """Sends requests when they are due and reads the answers until all are complete."""
 
     def __init__(self, port, streams, on_end=None):
         self.port = port
-        self.on_end = on_end  # called with a stream that is done; returns the next one on its
+        self.on_end = on_end  # called with a completed stream; returns the next one on its
         #                       connection, or None
         self.due = [(stream.start_s, i, stream) for i, stream in enumerate(streams)]
         heapq.heapify(self.due)
         self.poll = select.epoll()
         self.open = {}
         self.cpu_s = self.wall_s = 0.0
-        self.num_unstamped = 0  # reads of which the kernel did not say when
+        self.num_unstamped = 0  # reads without a time from the kernel
 
     def run(self, timeout_s):
-        """False when not all were done in time."""
+        """False if some were not complete in time."""
         begin, cpu = time.monotonic(), time.process_time()
         deadline = begin + timeout_s
         while (self.due or self.open) and time.monotonic() < deadline:

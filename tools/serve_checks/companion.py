@@ -1,4 +1,4 @@
-"""A well-behaved client, served while others misbehave, and slow ones, served for a minute."""
+"""A well-behaved client, served while others misbehave, and slow clients, served for a minute."""
 
 import threading
 import time
@@ -7,11 +7,11 @@ from serve_checks import server as serving
 from serve_checks.server import Reader, Server, events_of, request_bytes, text_of
 
 SCENARIO = serving.ROOT / "tools/serve_checks/scenario.yaml"
-STALL_S = 5  # between two tokens: orders of magnitude above what is simulated
+STALL_S = 5  # between two tokens: orders of magnitude above the simulated gap
 
 
 class Companion:
-    """Streams again and again, while the `with` lasts, and notes what disturbs it."""
+    """Streams repeatedly during the `with` block and records disturbances."""
 
     FIELDS = {"prompt": "Well behaved", "max_tokens": 150, "seed": 5, "ignore_eos": True}
 
@@ -52,9 +52,9 @@ class Companion:
 
 
 class SlowClients:
-    """Clients that never get done. All are cut off after a minute: others run meanwhile."""
+    """Clients that never finish. All are cut off after a minute, while others run."""
 
-    # Of serve/server/http_server.h, and what a busy machine may add.
+    # Timeouts of serve/server/http_server.h, and slack for a busy machine.
     HEADER_S, BODY_S, WRITE_S, SLACK_S = 10, 60, 30, 15
 
     def __init__(self, program):
@@ -86,7 +86,7 @@ class SlowClients:
         self.threads[-1].start()
 
     def drop(self, name, begin, drop):
-        """A byte a second until the server has enough of it."""
+        """Sends a byte per second until the server closes the connection."""
         started = time.monotonic()
         status = None
         try:
@@ -104,7 +104,8 @@ class SlowClients:
         self.found[name] = (status, time.monotonic() - started)
 
     def stop_reading(self, name):
-        """The stream ends with less than may be left unread: nothing but time can cut it off."""
+        """The stream's size is below the limit of unread bytes, so only a timeout can cut it
+        off."""
         started = time.monotonic()
         with self.server.connect() as connection:
             connection.setsockopt(serving.socket.SOL_SOCKET, serving.socket.SO_RCVBUF, 4096)

@@ -1,4 +1,4 @@
-"""Clients that leave, stall, or send what nobody should; nobody else notices."""
+"""Clients that disconnect, stall, or send invalid data; other clients must not notice."""
 
 import json
 import random
@@ -34,7 +34,7 @@ def open_stream(server, read_bytes=1, receive_bytes=None, **fields):
     return connection
 
 
-# ---- clients that leave ----
+# ---- clients that disconnect ----
 
 
 def reset(connection):
@@ -48,7 +48,7 @@ def leave_by_reset(server, faults, rng):
 
 
 def leave_in_order(server, faults, rng):
-    """With FIN: what is on its way is read."""
+    """Disconnects with FIN after reading what is on its way."""
     for connection in [open_stream(server) for _ in range(40)]:
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(65536):
@@ -57,7 +57,8 @@ def leave_in_order(server, faults, rng):
 
 
 def leave_early(server, faults, rng):
-    """Before a token, before the end of a whole answer, in the middle of a body, of a header."""
+    """Disconnects before a token, before the end of a complete answer, within a body, within a
+    header."""
     whole = request_bytes("/v1/completions", {**LONG, "stream": False})
     streamed = request_bytes("/v1/completions", LONG)
     for i in range(60):
@@ -70,7 +71,7 @@ def leave_early(server, faults, rng):
 
 
 def leave_often(server, faults, rng):
-    """At every moment of a short answer."""
+    """Disconnects at every moment of a short answer."""
     for _ in range(100):
         connection = server.connect()
         connection.sendall(request_bytes("/v1/completions", {**LONG, "max_tokens": 5, "n": 3}))
@@ -79,7 +80,7 @@ def leave_often(server, faults, rng):
 
 
 def leave_while_read(server, faults, rng):
-    """While a long body is split into tokens, which happens beside the connections."""
+    """Disconnects while a long body is tokenized, which happens in the background."""
     for i in range(20):
         connection = server.connect()
         if i % 2:
@@ -95,7 +96,7 @@ def leave_while_read(server, faults, rng):
 
 
 def stop_reading(server, faults, rng):
-    """They are cut off, and it is not they who end it: their ends stay open all the time."""
+    """The server cuts the clients off: their own ends of the connections stay open."""
     before = server.metrics()["metronome:clients_cut_total"]
     connections = [open_stream(server, receive_bytes=4096, n=16) for _ in range(5)]
     deadline = time.monotonic() + 60
@@ -109,7 +110,8 @@ def stop_reading(server, faults, rng):
 
 
 def read_slowly(server, faults, rng):
-    """Slower than the tokens come, but within what may be left unread: served to the end."""
+    """Reads more slowly than tokens are made, but within the limit of unread bytes: served to the
+    end."""
     connection = open_stream(server, read_bytes=0, max_tokens=300, seed=3)
     reader = Reader(connection)
     reader.head()
@@ -126,7 +128,8 @@ def read_slowly(server, faults, rng):
 
 
 def expect_response(server, faults, data, status, what):
-    """Sends bytes as they are; the response has to be an error of the API and the end."""
+    """Sends bytes unchanged. The response must be an API error, and then the connection must
+    end."""
     with server.connect() as connection:
         try:
             connection.sendall(data)
@@ -172,7 +175,7 @@ def exceed_limits(server, faults, rng):
 
 
 def speak_http(server, faults, rng):
-    """What is unusual and allowed."""
+    """Unusual but allowed requests."""
     body = json.dumps({"prompt": "HTTP", "max_tokens": 4, "ignore_eos": True, "seed": 1}).encode()
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
     with server.connect() as connection:
@@ -253,7 +256,7 @@ def run_faults(program, faults, rng):
 
 # ---- every policy ----
 
-# Few blocks, so that whoever leaves may be waiting, running, or preempted.
+# Few blocks, so that a disconnecting request may be waiting, running, or preempted.
 POLICY_SCENARIO = """
 description: Clients leave under a policy
 seed: 1
@@ -314,7 +317,7 @@ def limit_connections(program, faults):
     with Server(program, SCENARIO, "--max-connections", 10, variant="budget") as server:
         num_descriptors = server.num_descriptors()
         connections = [server.connect() for _ in range(10)]
-        for connection in connections:  # so that the server has taken them
+        for connection in connections:  # so that the server has accepted them
             connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             faults.equal(Reader(connection).response()[0], 200, "a connection within the limit")
         for _ in range(5):
@@ -330,7 +333,7 @@ def limit_connections(program, faults):
 
 
 def limit_descriptors(program, faults):
-    """The system's limit is below the server's own."""
+    """The system's limit is below the server's limit."""
     with Server(program, SCENARIO, variant="budget") as server:
         num_descriptors = server.num_descriptors()
         limit = num_descriptors + 20
@@ -365,7 +368,7 @@ def limit_waiting(program, faults):
 
 
 def end_in_order(program, faults):
-    """Running streams end; new ones are refused."""
+    """Running streams complete; new ones are refused."""
     with Server(program, SCENARIO, variant="budget") as server:
         expected = server.complete(prompt="Long", max_tokens=800, ignore_eos=True, seed=9)
         idle = server.connect()
@@ -388,7 +391,7 @@ def end_in_order(program, faults):
 
 
 def end_at_once(program, faults):
-    """With a second signal, or when the time for the running ones is over; they are told."""
+    """On a second signal, or after the drain time, running streams end with an error."""
     for name, options, second in (("second SIGTERM", [], signal.SIGTERM),
                                   ("SIGTERM, then SIGINT", [], signal.SIGINT),
                                   ("--drain-seconds 1", ["--drain-seconds", 1], None)):

@@ -1,4 +1,4 @@
-"""AIPerf, a load generator made for LLM servers, counts what the server counts."""
+"""AIPerf, a load generator for LLM servers, must count what the server counts."""
 
 import json
 import os
@@ -20,7 +20,7 @@ TIMEOUT_S = 300
 
 
 def tokenizer_folder(scratch):
-    """The tokenizer that the server has, as transformers read it."""
+    """The server's tokenizer in the format of transformers."""
     folder = scratch / "tokenizer"
     folder.mkdir()
     shutil.copy(TOKENIZER, folder / "tokenizer.json")
@@ -31,7 +31,7 @@ def tokenizer_folder(scratch):
 
 
 def profile(server, scratch, seed):
-    """Runs the generator; its records of requests and its aggregates."""
+    """Runs the generator; returns its request records and its aggregates."""
     out = scratch / "profile"
     command = [
         pathlib.Path(sys.executable).parent / "aiperf", "profile", "--model", "llama-3.2-3b",
@@ -66,7 +66,7 @@ def check_records(faults, records):
 
 
 def check_counts(faults, records, metrics):
-    """What the generator summed up from usage is what the server counted."""
+    """The generator's sum of usage must equal the server's count."""
     for name, field in (("prompt", "input_sequence_length"),
                         ("generation", "output_sequence_length")):
         theirs = sum(record["metrics"][field]["value"] for record in records)
@@ -78,7 +78,7 @@ def check_counts(faults, records, metrics):
 
 
 def check_times(faults, aggregates, metrics):
-    """A client sees a token after the server has made it, and on an idle machine soon after."""
+    """A client sees a token after the server has made it, and soon after on an idle machine."""
     for theirs, ours in (("time_to_first_token", "time_to_first_token_seconds"),
                          ("request_latency", "e2e_request_latency_seconds")):
         seen = aggregates[theirs]["avg"]

@@ -1,4 +1,4 @@
-"""Bodies that are no requests, and fields of every wrong type."""
+"""Bodies that are not requests, and fields of every wrong type."""
 
 import json
 
@@ -10,7 +10,7 @@ BODIES = {"/v1/completions": COMPLETION, "/v1/chat/completions": CHAT, "/generat
           "/tokenize": {"prompt": "Once"}, "/detokenize": {"tokens": [79, 110]}}
 DEPTH = 100_000
 
-# Of each field, JSON texts that are refused. null is as good as absent.
+# JSON texts that each field rejects. null counts as absent.
 NUMBERS = ['"1"', "true", "[]", "{}", "[1]", "1e999", "-1e999", "1" + "0" * 400]
 INTEGERS = [*NUMBERS, "1.5", "9223372036854775808", "-9223372036854775809"]
 TRUTHS = ['"true"', "0", "1", "[]", "{}"]
@@ -54,7 +54,7 @@ WRONG_OF = {
 
 
 def expect_error(faults, status, headers, body, what):
-    """An error has the shape that OpenAI's clients read."""
+    """An error must have the shape that OpenAI's clients read."""
     try:
         error = json.loads(body)["error"]
         is_good = (headers.get("content-type", "").startswith("application/json") and
@@ -80,7 +80,8 @@ def expect_status(server, faults, path, body, statuses, what):
 
 
 def send_malformed(server, faults, rng):
-    """What is no JSON object, or no request in it: 400, and the reason in the API's shape."""
+    """A body that is not a JSON object or not a request: 400, with the reason in the API's
+    shape."""
     bodies = [b"", b" ", b"{", b"}", b"[]", b"1", b"null", b'"x"', b"{}", b'{"prompt"}', b"\x00",
               b'{"prompt": "x",}', b"{'prompt': 'x'}", b'{"prompt": NaN}', b'{"prompt": Infinity}',
               b'{"prompt": "x"} x', b'{"prompt": "x"}{"prompt": "x"}', b"\xff\xfe{\x00}\x00",
@@ -108,7 +109,7 @@ def send_malformed(server, faults, rng):
 
 
 def with_field(fields, name, text):
-    """A body in which a field has a value that is given as JSON text."""
+    """A body in which a field has a value given as JSON text."""
     rest = {key: value for key, value in fields.items() if key != name}
     return f"{json.dumps(rest)[:-1]}, {json.dumps(name)}: {text}}}".replace("{, ", "{").encode()
 
@@ -129,7 +130,8 @@ def send_wrong_types(server, faults, rng):
 
 
 def nest_deeply(server, faults, rng):
-    """Deeper than any stack: in a field that is read, in one that is not, and never closed."""
+    """Nesting deeper than any stack: in a field that is read, in an unread one, and never
+    closed."""
     nested = {"lists": "[" * DEPTH + "]" * DEPTH,
               "objects": '{"a":' * (DEPTH // 4) + "1" + "}" * (DEPTH // 4)}
     for path, fields in BODIES.items():

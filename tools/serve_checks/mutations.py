@@ -1,4 +1,4 @@
-"""Random mutations of valid requests: each is answered properly, or its connection is closed."""
+"""Random mutations of valid requests: each gets a proper answer, or its connection is closed."""
 
 import io
 import json
@@ -12,12 +12,12 @@ from serve_checks.companion import Companion
 from serve_checks.server import Reader, Server, events_of, request_bytes
 
 SCENARIO = serving.ROOT / "tools/serve_checks/scenario.yaml"
-# So that a mutated length is still soon over.
+# Keeps answers short even with a mutated length.
 SETS = ["engine.max_model_len=512"]
 SPEED = 1000
 NUM_AT_ONCE = 32
 STATUSES = {200, 400, 404, 405, 408, 413, 431, 503}
-# A request whose end does not come is closed by its client after this long.
+# The client closes an incomplete request after this time.
 PATIENCE_S = 0.5
 LIMIT_S = 30
 
@@ -105,7 +105,7 @@ def mutate_fields(rng, fields):
 
 
 def copy_of(value, depth=6):
-    """Of a value that may contain itself, as deep as it is worth."""
+    """A copy of a value that may contain itself, of limited depth."""
     if depth == 0:
         return None
     if isinstance(value, dict):
@@ -116,7 +116,7 @@ def copy_of(value, depth=6):
 
 
 def mutated(rng):
-    """(bytes of a request, whether its frame is whole)."""
+    """(bytes of a request, whether its frame is complete)."""
     path, fields = rng.choice(REQUESTS)
     kind = rng.randrange(3)
     if kind == 0:
@@ -130,14 +130,14 @@ def mutated(rng):
 
 
 class Bytes:
-    """What has come, as Reader reads it: its end is the connection's."""
+    """Received bytes as the input of Reader; their end is the connection's end."""
 
     def __init__(self, data):
         self.recv = io.BytesIO(data).read
 
 
 def first_response(data):
-    """The first response in the bytes that have come; None while it is not whole."""
+    """The first response in the received bytes; None while it is incomplete."""
     try:
         reader = Reader(Bytes(data))
         response = reader.response()
@@ -149,7 +149,7 @@ def first_response(data):
 
 
 class Exchange:
-    """One mutated request on its way."""
+    """One mutated request in progress."""
 
     def __init__(self, port, data, is_framed):
         self.data = data
@@ -197,7 +197,7 @@ class Exchange:
             self.has_ended = True
 
     def judge(self, faults):
-        """The status; None where the connection was closed without one."""
+        """The status; None if the connection was closed without one."""
         what = f"mutation {serving.short(self.data, 600)}"
         try:
             response = first_response(self.answer)
@@ -219,7 +219,7 @@ class Exchange:
 
 
 def run_mutations(server, faults, rng, count):
-    """How many had which status."""
+    """{status: number of requests}."""
     statuses = {}
     running = {}
     poll = select.epoll()

@@ -12,7 +12,7 @@ from serve_checks.server import Server, events_of, text_of
 MODEL = "llama-3.2-3b"
 SCENARIO = serving.ROOT / "tools/serve_checks/scenario.yaml"
 
-# What dashboards made for vLLM ask for.
+# Metrics that dashboards made for vLLM query.
 GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"]
 COUNTERS = ["num_preemptions", "prompt_tokens", "generation_tokens", "request_success",
             "prefix_cache_queries", "prefix_cache_hits"]
@@ -32,7 +32,7 @@ HISTOGRAMS = {
 
 
 class Api:
-    """The clients of one server, and what to call with both kinds of completion."""
+    """The clients of one server, and the arguments for both kinds of completion."""
 
     def __init__(self, server, faults, rng):
         self.server = server
@@ -60,7 +60,7 @@ class Api:
                                                    **fields)
 
     def refuses(self, error, what, call, param=None):
-        """`call` has to raise `error`, of the client's classes, and name `param`."""
+        """`call` must raise `error`, a class of the client, and name `param`."""
         try:
             call()
         except openai.APIStatusError as found:
@@ -69,7 +69,7 @@ class Api:
                 self.faults.equal(found.param, param, f"{what}: param")
             body = found.body if isinstance(found.body, dict) else {}
             self.faults.equal(set(body), {"message", "type", "param", "code"}, f"{what}: body")
-        except Exception as found:  # whatever it is, it is no proper answer
+        except Exception as found:  # any other exception is not a proper answer
             self.faults.add(f"{what}: {found!r}")
         else:
             self.faults.add(f"{what}: is not refused")
@@ -111,7 +111,7 @@ def check_stops(api):
     equal, seed = api.faults.equal, api.seed()
     text = api.complete("Once", 120, seed=seed).choices[0].text
     begin = api.rng.randrange(30, 100)
-    stop = text[begin:begin + api.rng.randrange(2, 9)]  # a token is a byte: across some
+    stop = text[begin:begin + api.rng.randrange(2, 9)]  # a token is a byte
     kept = text[:text.index(stop)]
     found = api.complete("Once", 120, seed=seed, stop=stop).choices[0]
     equal((found.text, found.finish_reason), (kept, "stop"), f"stop {stop!r}")
@@ -124,7 +124,7 @@ def check_stops(api):
 
 
 def check_held_back(api):
-    """What might have become a stop string is told when the answer ends."""
+    """Text held back as a possible stop string is sent when the answer ends."""
     seed = api.seed()
     text = api.complete("Once", 40, seed=seed).choices[0].text
     stop = text[-5:] + "\x00"
@@ -135,7 +135,7 @@ def check_held_back(api):
 
 
 def check_lengths(api):
-    """Without ignore_eos an answer ends by itself, within the lengths of the scenario."""
+    """Without ignore_eos an answer ends by itself, with a length of the scenario."""
     for _ in range(5):
         found = api.client.completions.create(model=MODEL, prompt="Once", max_tokens=500,
                                               seed=api.seed())
@@ -272,7 +272,8 @@ def check_others(api):
 
 
 def check_head(api):
-    """A response to HEAD has no body, or what follows on the connection is out of step."""
+    """A response to HEAD has no body; otherwise the next response on the connection would be
+    misread."""
     connection = api.server.connect()
     reader = serving.Reader(connection)
     for path in ("/health", "/v1/models", "/v1/completions", "/nowhere"):

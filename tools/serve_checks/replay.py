@@ -1,4 +1,6 @@
-"""A served simulation decides what `metronome run` of the same requests decides, and when."""
+"""A served simulation makes the decisions of `metronome run` with the same requests, at the same
+times.
+"""
 
 import json
 import pathlib
@@ -13,13 +15,14 @@ from serve_checks.server import Server
 
 SCENARIO = serving.ROOT / "tools/serve_checks/scenario.yaml"
 NUM_REQUESTS = 200
-# The first at the pace of real time, where what clients see can be compared with the simulation.
+# The first runs at the pace of real time, so that clients' times can be compared with the
+# simulation.
 VARIANTS = [("budget", 1), ("chunked", 4), ("vllm", 4), ("sglang", 4), ("slo", 4), ("async", 4)]
 RATE = 40  # requests a second of simulated time
 
 
 def make_streams(rng, speed):
-    """Poisson arrivals of random prompts, some of which begin alike."""
+    """Poisson arrivals of random prompts, some with a common prefix."""
     streams, moment = [], 0.0
     shared = bytes(rng.randrange(256) for _ in range(96))
     for _ in range(NUM_REQUESTS):
@@ -41,14 +44,14 @@ def run_again(program, variant, served, out):
 
 
 def result_of(folder):
-    """The result and the requests that stand beside it."""
+    """The result and the requests in the same folder."""
     path = next(iter(sorted(folder.rglob("result.json"))))
     requests = [json.loads(line) for line in (path.parent / "requests.jsonl").open()]
     return json.loads(path.read_text()), requests
 
 
 def check_seen(faults, streams, requests):
-    """At the pace of real time clients see what was simulated, within the noise of timers."""
+    """At the pace of real time clients see the simulated times, within the noise of timers."""
     by_prompt = sorted(streams, key=lambda stream: stream.sent)
     ttft = [1e3 * (stream.times[0] - stream.sent) - request["ttft_ms"]
             for stream, request in zip(by_prompt, requests)]
@@ -80,7 +83,7 @@ def check_variant(program, faults, rng, variant, speed):
                                        for key in ("preemptions", "cached_tokens"))
         faults.say(f"{variant}: digest {found.get('digest')}, {num_preemptions} preemptions, "
                    f"{num_cached} tokens cached")
-        if variant == "vllm":  # or the check would show less than it says
+        if variant == "vllm":  # otherwise the check would show too little
             faults.expect(num_preemptions > 0, "vllm: no preemptions")
             faults.expect(num_cached > 0, "vllm: no prefix was found again")
         if speed == 1:

@@ -1,4 +1,4 @@
-"""A `metronome serve` of one's own, what the system and /metrics say of it, and raw HTTP to it."""
+"""A `metronome serve` process, what the system and /metrics report about it, and raw HTTP to it."""
 
 import ctypes
 import http.client
@@ -14,13 +14,13 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-START_S = 60  # loading a model included, on a busy machine
+START_S = 60  # including loading a model, on a busy machine
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Faults:
-    """What was found wrong. A check goes on after a fault, so that one run tells all of them."""
+    """The faults found. A check continues after a fault, so that one run reports all of them."""
 
     MAX_SAID = 20  # of one section
 
@@ -57,12 +57,12 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with_parent():
-    """For preexec_fn: no process outlives the one that started it, however that ends."""
+    """For preexec_fn: the process ends when its parent ends, for any reason."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Server:
-    """Serves while the `with` lasts; stop() or the end of it ends the process for certain."""
+    """Serves during the `with` block; stop() or the end of the block always ends the process."""
 
     def __init__(self, program, scenario, *options, variant=None, sets=(), speed=None):
         command = [str(program), "serve", str(scenario), "--port", "0"]
@@ -121,7 +121,7 @@ class Server:
         self.process.send_signal(number)
 
     def wait(self, timeout_s=60):
-        """The exit code; what was printed meanwhile is dropped."""
+        """Returns the exit code; discards what is printed meanwhile."""
         self.process.communicate(timeout=timeout_s)
         return self.process.returncode
 
@@ -129,7 +129,7 @@ class Server:
         self.signal()
         return self.wait(timeout_s)
 
-    # ---- what the system says ----
+    # ---- what the system reports ----
 
     def num_descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
@@ -143,7 +143,7 @@ class Server:
         pages = pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * PAGE_BYTES
 
-    # ---- what it says ----
+    # ---- what the server reports ----
 
     def connect(self, timeout_s=30):
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s)
@@ -151,7 +151,7 @@ class Server:
         return connection
 
     def ask(self, method, path, body=None, headers=(), timeout_s=60):
-        """(status, headers, bytes) of one request on a connection of its own."""
+        """(status, headers, bytes) of one request on a new connection."""
         if isinstance(body, (dict, list)):
             body = json.dumps(body).encode()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
@@ -163,14 +163,14 @@ class Server:
             connection.close()
 
     def complete(self, **fields):
-        """The JSON of a completion that has to succeed."""
+        """The JSON of a completion, which must succeed."""
         status, _, body = self.ask("POST", "/v1/completions", fields)
         if status != 200:
             raise RuntimeError(f"status {status}: {short(body)}")
         return json.loads(body)
 
     def metrics(self):
-        """{name: value} of the samples without labels of their own."""
+        """{name: value} of the samples without additional labels."""
         status, _, body = self.ask("GET", "/metrics")
         if status != 200:
             raise RuntimeError(f"/metrics: status {status}")
@@ -183,22 +183,22 @@ class Server:
         return values
 
     def rest(self):
-        """What is not at rest; empty when nothing runs, waits, or holds blocks or connections."""
+        """What is not idle; empty if nothing runs, waits, or holds blocks or connections."""
         metrics = self.metrics()
         names = ["vllm:num_requests_running", "vllm:num_requests_waiting",
                  "vllm:kv_cache_usage_perc"]
         busy = {name: metrics[name] for name in names if metrics[name] != 0}
-        if metrics["metronome:connections"] != 1:  # the one that asks
+        if metrics["metronome:connections"] != 1:  # the connection of this request
             busy["metronome:connections"] = metrics["metronome:connections"]
         return busy
 
     def expect_rest(self, faults, what, num_descriptors=None, timeout_s=15):
-        """Nothing may run or wait soon after the last client has gone, and nothing may be left."""
+        """Soon after the last client has disconnected, nothing may run, wait or remain."""
         deadline = time.monotonic() + timeout_s
         while True:
             busy = self.rest()
             now_open = self.num_descriptors()
-            # Those of the request for /metrics may not be closed yet.
+            # Connections of the request for /metrics may still be open.
             if num_descriptors is not None and now_open > num_descriptors:
                 busy["descriptors"] = f"{now_open}, {num_descriptors} before"
             if not busy or time.monotonic() > deadline:
@@ -219,7 +219,7 @@ def request_bytes(path, body, method="POST", headers=()):
 
 
 class Reader:
-    """Responses off one socket, as strict as HTTP/1.1 is."""
+    """Reads responses from a socket, as strictly as HTTP/1.1 requires."""
 
     def __init__(self, connection):
         self.connection = connection
@@ -245,7 +245,7 @@ class Reader:
         return part
 
     def head(self):
-        """(status, {name: value}); None where the connection has ended."""
+        """(status, {name: value}); None if the connection has ended."""
         if not self.data and not self.more():
             return None
         version, status, _ = self.line().split(b" ", 2)
@@ -266,7 +266,7 @@ class Reader:
             raise ValueError("the last chunk has something behind it")
 
     def response(self):
-        """(status, headers, body); None where the connection has ended."""
+        """(status, headers, body); None if the connection has ended."""
         head = self.head()
         if head is None:
             return None
@@ -284,7 +284,7 @@ class Reader:
 
 
 def events_of(body):
-    """The events of a stream, [DONE] left out; it has to be there."""
+    """The events of a stream without [DONE], which must be there."""
     parts = body.decode().split("\n\n")
     if parts[-1] != "" or parts[-2] != "data: [DONE]":
         raise ValueError(f"the stream does not end with [DONE]: {parts[-2:]}")

@@ -1,4 +1,4 @@
-"""A thousand streams at once, and memory under load that does not end."""
+"""A thousand streams at once, and memory under continuous load."""
 
 import json
 import pathlib
@@ -16,12 +16,12 @@ from serve_checks.server import Server
 SCENARIO = serving.ROOT / "tools/serve_checks/scenario.yaml"
 NUM_STREAMS = 1000
 NUM_SEEDS = 64
-STEP_S = 0.05  # about, of the variant
+STEP_S = 0.05  # approximately, for the variant
 ITL_LIMIT_MS = 2
 CPU_LIMIT_US = 20
-# After the first tenth. Four bytes a request would show.
+# After the first tenth. A leak of four bytes per request would exceed it.
 MEMORY_FACTOR = 1.08
-# Where others use the machine; --timed holds the limits above.
+# For machines with other load; --timed applies the limits above.
 LOOSE_FACTOR = 100
 
 
@@ -41,7 +41,7 @@ def make_streams(rng, num_tokens, seconds):
 
 
 def check_texts(program, faults, streams):
-    """Each stream says what its seed says when a server a thousand times as fast is asked alone."""
+    """Each stream's text must equal that of its seed on a fast server with single requests."""
     texts = {}
     with Server(program, SCENARIO, variant="streams", speed=1000) as server:
         for stream in streams:
@@ -64,7 +64,7 @@ def check_whole(faults, streams, num_tokens):
 
 
 def check_times(faults, streams, num_unstamped, simulated, options):
-    """Of gaps as the kernel saw them leave the server, against those of the simulation."""
+    """Compares gaps, as the kernel timed their sending, with those of the simulation."""
     gaps = [1e3 * gap for stream in streams for gap in stream.gaps()]
     found, expected = percentile(gaps, 0.99), simulated["p99_itl_ms"]
     middle = percentile(gaps, 0.5)
@@ -121,7 +121,8 @@ def check_thousand(program, faults, rng, options):
 
 
 class Load:
-    """Connections that ask again as soon as they are answered, until the time is over."""
+    """Connections that send the next request as soon as they are answered, until the time is
+    over."""
 
     NUM_CONNECTIONS = 32
 

@@ -20,7 +20,7 @@ BlockPool::BlockPool(const BlockPoolOptions& options)
   METRONOME_CHECK(num_blocks > 0 && num_blocks < INT32_MAX, "a pool has 1 to 2^31 - 2 blocks");
   const auto count = static_cast<std::size_t>(num_blocks);
   ref_counts_.assign(count, 0);
-  // Room for as many stale entries as there are blocks, so that dropping them pays.
+  // Room for as many stale entries as blocks, so that drop_stale() is rarely needed.
   ring_.resize(std::bit_ceil(options.caches_prefixes ? 2 * count : count));
   mask_ = ring_.size() - 1;
   if (options.caches_prefixes) {
@@ -45,7 +45,7 @@ bool BlockPool::allocate(std::int64_t count, BlockTable& table) {
 }
 
 void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
-  while (count > 0) {  // in one piece, or in two around the end of the ring
+  while (count > 0) {  // one range, or two around the end of the ring
     const std::size_t first = static_cast<std::size_t>(begin_) & mask_;
     const auto num_taken = std::min(count, static_cast<std::int64_t>(ring_.size() - first));
     const BlockId* const taken = ring_.data() + first;
@@ -60,7 +60,7 @@ void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
   }
 }
 
-// A hash's place in the index is a random one, so those of the blocks to come are fetched ahead.
+// A hash's slot in the index is a random access, so slots of later blocks are prefetched.
 void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
   constexpr std::int64_t kAhead = 8;
   const auto fetch = [this](std::int64_t position) {
@@ -112,7 +112,7 @@ void BlockPool::release(BlockTable& table) {
       put(end_++, *it);
     }
   }
-  // In front they keep the order in which they were freed.
+  // At the front they keep the order in which they were freed.
   for (auto it = unhashed_.rbegin(); it != unhashed_.rend(); ++it) put(--begin_, *it);
   table.clear();
 }
@@ -126,7 +126,7 @@ void BlockPool::forget(BlockId id) {
   METRONOME_CHECK(is_free(id), "only free blocks are forgotten");
   contents_->erase(id);
   if (!reuses_unhashed_first_) return;
-  retain(id);  // and back, to where blocks without a hash belong
+  retain(id);  // moves it to the unhashed blocks
   release(id);
 }
 

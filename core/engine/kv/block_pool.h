@@ -1,6 +1,6 @@
-// A fixed set of equal-sized KV blocks, shared by reference count, and what free ones still hold.
-// Block ids are the only KV fact that scheduler and executors share; the memory belongs to the
-// executor.
+// A fixed set of equal-sized, reference-counted KV blocks. Free blocks may still hold cached
+// content. Block ids are the only KV data that scheduler and executors share. The executor owns the
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace metronome {
 
-// Where engines differ.
+// Options that differ between engines.
 struct BlockPoolOptions {
   std::int64_t num_blocks = 0;  // > 0, the null block included
-  // Block 0 stands in tables for a block that is not needed (vLLM): never free, never counted used.
+  // In tables block 0 replaces an unneeded block (vLLM). It is never free and never counts as used.
   bool has_null_block = false;
-  // Full blocks can be hashed; a free block keeps its content until it is handed out again.
+  // Full blocks can be hashed; a free block keeps its content until it is reused.
   bool caches_prefixes = false;
   DuplicateRule duplicates = DuplicateRule::KeepAll;
-  // Freed blocks without a hash, which nobody can find again, are handed out before all others
-  // (vLLM from 0.25 on). Without prefix caching that is every block.
+  // Freed blocks without a hash cannot be found again and are reused before all others (vLLM from
+  // 0.25 on). Without prefix caching this is every block.
   bool reuses_unhashed_first = false;
 };
 constexpr BlockId kNullBlock{0};
@@ -31,22 +31,22 @@ class BlockPool {
  public:
   explicit BlockPool(const BlockPoolOptions& options);
 
-  // Appends the `count` blocks free for longest to `table`, each with ref_count 1; they lose what
-  // they held. Returns false and takes nothing when fewer are free: ordinary back-pressure, so the
-  // caller waits or preempts.
+  // Appends the `count` blocks that were free longest to `table`, each with ref_count 1. They lose
+  // their content. Returns false and takes nothing when fewer are free. This is ordinary
+  // back-pressure: the caller waits or preempts.
   [[nodiscard]] bool allocate(std::int64_t count, BlockTable& table);
 
-  // One more reference. A free block leaves the free list and keeps its content. Not the null
+  // Adds a reference. A free block leaves the free list and keeps its content. Not for the null
   // block.
   void retain(BlockId id);
-  // Drops one reference of each block, last block first, so that of blocks freed together the
-  // tail of a sequence is reused first. Null blocks are passed over. Requires ref_count > 0 for
-  // each. Leaves `table` empty.
+  // Drops one reference of each block, last block first. So of blocks freed together, the end of a
+  // sequence is reused first. Skips null blocks. Requires ref_count > 0 for each. Leaves `table`
+  // empty.
   void release(BlockTable& table);
   // The same for one block.
   void release(BlockId id);
 
-  // A free block loses what it holds, as if it had been overwritten. Requires caches_prefixes.
+  // Removes a free block's content, as if it were overwritten. Requires caches_prefixes.
   void forget(BlockId id);
 
   bool is_free(BlockId id) const { return ref_count(id) == 0 && !is_null(id); }
@@ -57,15 +57,15 @@ class BlockPool {
   std::int64_t num_free() const { return num_free_; }
   std::int64_t num_used() const { return num_usable() - num_free_; }
 
-  // Which blocks hold which content. Requires caches_prefixes.
+  // The index of block contents. Requires caches_prefixes.
   bool caches_prefixes() const { return contents_.has_value(); }
   const PrefixIndex& contents() const { return *contents_; }
   PrefixIndex& contents() { return *contents_; }
 
-  // The free blocks in the order they will be handed out. Cost: O(free blocks).
+  // The free blocks in the order of reuse. Cost: O(free blocks).
   std::vector<BlockId> free_blocks() const;
 
-  // Throws InvariantError unless the free list holds exactly the blocks without a reference, each
+  // Throws InvariantError unless the free list has exactly the blocks without a reference, each
   // once, and the references are exactly those of `tables`. Cost: O(blocks + table entries).
   void check_integrity(const std::vector<const BlockTable*>& tables) const;
 
@@ -76,7 +76,7 @@ class BlockPool {
   BlockId entry(std::int64_t position) const {
     return ring_[static_cast<std::size_t>(position) & mask_];
   }
-  // With prefix caching a block can leave the middle of the list; its entry stays behind.
+  // With prefix caching a block can leave the middle of the list; its entry becomes stale.
   bool is_stale(std::int64_t position) const {
     return !places_.empty() && places_[index(entry(position))] != position;
   }
@@ -91,8 +91,8 @@ class BlockPool {
   bool has_null_block_;
   bool reuses_unhashed_first_;
   std::vector<std::int32_t> ref_counts_;  // [num_blocks], 0 = free or null
-  // The free list, oldest first: positions [begin_, end_) of a ring, so that blocks freed together
-  // lie together.
+  // The free list, oldest first: positions [begin_, end_) of a ring. Blocks freed together are
+  // adjacent.
   std::vector<BlockId> ring_;  // [a power of two]
   std::size_t mask_ = 0;
   std::int64_t begin_ = 0;

@@ -9,7 +9,7 @@
 namespace metronome {
 namespace {
 
-// The groups of a hybrid cache share one index, so the same content has a hash in each.
+// The groups of a hybrid cache share one index, so each group hashes the same content differently.
 constexpr std::uint64_t kFullGroup = 0;
 constexpr std::uint64_t kWindowGroup = 1;
 
@@ -58,13 +58,13 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
   METRONOME_CHECK(hasher != nullptr || !caches_prefixes(), "prefix caching needs a hasher");
 }
 
-// Blocks [0, n) of the window group that nobody looks at once `num_computed` tokens are computed:
-// the next token sees itself and sliding_window - 1 before it.
+// Blocks [0, n) of the window group are unneeded after `num_computed` computed tokens. The next
+// token attends to itself and to the sliding_window - 1 tokens before it.
 std::int64_t KvCacheManager::num_skipped_blocks(std::int64_t num_computed) const {
   return std::max<std::int64_t>(0, num_computed - sliding_window_ + 1) / block_size_;
 }
 
-// Of blocks [first, last) of a table, those that no collected step has filled.
+// Forgets those of blocks [first, last) of a table that no collected step has filled.
 void KvCacheManager::forget_unfilled(const Request& request, const BlockTable& table,
                                      std::int64_t first, std::int64_t last) {
   if (!hashes_at_plan_) return;
@@ -79,13 +79,13 @@ void KvCacheManager::slide_window(Request& request) {
   BlockTable& table = request.window_table;
   const auto num_skipped = std::min(num_skipped_blocks(request.num_computed_tokens),
                                     static_cast<std::int64_t>(table.size()));
-  // Whatever lies before a null block was given back earlier.
+  // Blocks before a null block were released earlier.
   std::int64_t first = num_skipped;
   while (first > 0 && !pool_.is_null(table[static_cast<std::size_t>(first - 1)])) --first;
   if (first == num_skipped) return;
-  // With a step in flight they may not be filled yet. Should it fail, nobody would remember them.
+  // A step in flight may not have filled them. If it fails, no table names them any more.
   if (forgets_unfilled_blocks_) forget_unfilled(request, table, first, num_skipped);
-  // At once, since the pool keeps the order of blocks that are given back together.
+  // Releases them in one call, because the pool keeps the order of blocks released together.
   BlockTable skipped(table.begin() + first, table.begin() + num_skipped);
   std::fill(table.begin() + first, table.begin() + num_skipped, kNullBlock);
   pool_.release(skipped);
@@ -107,8 +107,8 @@ bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
   return true;
 }
 
-// Hashes what [0, num_positions) completes and sets how far the request may go before the cache has
-// something to do for it: a block to add, to hash, or to give back.
+// Hashes the blocks that [0, num_positions) completes. Sets kv_ready_tokens: how far the request
+// may go before the cache must add, hash or release a block.
 void KvCacheManager::settle(Request& request, std::int32_t num_positions) {
   auto ready = static_cast<std::int64_t>(request.block_table.size()) * block_size_;
   if (hashes_at_plan_) {
@@ -129,7 +129,7 @@ bool KvCacheManager::admit(Request& request, std::int32_t chunk_tokens, std::int
   return true;
 }
 
-// Leading blocks of the chain that are cached, into hit_.blocks. Returns how many.
+// Puts the leading cached blocks of the chain into hit_.blocks. Returns their number.
 std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_blocks) {
   for (std::int64_t i = 0; i < num_blocks; ++i) {
     const BlockId id = pool_.contents().find(chain[static_cast<std::size_t>(i)]);
@@ -139,8 +139,8 @@ std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_
   return num_blocks;
 }
 
-// The longest prefix of at most `num_blocks` blocks at whose end the window is cached, into
-// hit_.window_blocks. Near the start of the sequence that is every block before it.
+// Finds the longest prefix of at most `num_blocks` blocks whose last window is cached, and writes
+// it to hit_.window_blocks. Near the start of the sequence all earlier blocks must be cached.
 std::int64_t KvCacheManager::find_window(const HashChain& chain, std::int64_t num_blocks) {
   const std::int64_t num_in_window = ceil_div(sliding_window_ - 1, block_size_);
   BlockTable& found = hit_.window_blocks;
@@ -153,7 +153,7 @@ std::int64_t KvCacheManager::find_window(const HashChain& chain, std::int64_t nu
       num_contiguous = 0;
       continue;
     }
-    // A window of one token looks at no cached block, though one must be there.
+    // A window of one token reads no cached block, but one must exist.
     if (num_in_window > 0) found[at] = id;
     if (++num_contiguous >= num_in_window) {
       found.resize(at + static_cast<std::size_t>(num_contiguous));
@@ -171,7 +171,7 @@ const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_
   const HashChain& chain = chain_of(request, max_tokens / block_size_);
   std::int64_t num_blocks = find_full(chain, max_tokens / block_size_);
   if (has_window()) {
-    // Full attention can stop anywhere before, so the window's answer holds for both groups.
+    // Full attention can use any shorter prefix, so the window's result holds for both groups.
     num_blocks = find_window(chain, num_blocks);
     hit_.blocks.resize(static_cast<std::size_t>(num_blocks));
   }
@@ -181,7 +181,7 @@ const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_
 
 BlockHash KvCacheManager::name_of_prefix(const Request& request, std::int32_t num_tokens) const {
   if (!caches_prefixes() || request.num_tokens() < num_tokens) return kNoHash;
-  HashChain chain;  // of one block as long as the prefix
+  HashChain chain;  // one block as long as the prefix
   hasher_->extend(request, num_tokens, 1, chain);
   return chain.front();
 }

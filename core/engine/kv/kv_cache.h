@@ -1,9 +1,9 @@
-// KV-cache bookkeeping: which positions of a request have room, in which blocks, and which prefixes
-// are there already.
+// KV-cache bookkeeping: the blocks of each request, the positions they have room for, and the
+// cached prefixes.
 //
-// Both backends are one pool: a slotted cache is a pool whose blocks are max_model_len tokens
-// long, so that a request never needs more than one. A hybrid model's sliding-window layers have a
-// block table of their own over the same pool, whose blocks behind the window are given back.
+// Both backends use one pool. A slotted cache is a pool whose blocks are max_model_len tokens long,
+// so a request needs at most one. A hybrid model's sliding-window layers have their own block table
+// over the same pool. Blocks before the window are released.
 #pragma once
 
 #include <algorithm>
@@ -20,9 +20,9 @@ namespace metronome {
 
 // When a full block becomes visible to other requests.
 enum class HashTime : std::uint8_t {
-  Plan,    // when the step that fills it is planned: a request of the same step can hit it (vLLM)
-  Commit,  // when that step's result is taken (nano-vllm)
-  // A prompt's blocks when the step's result is taken, those with output when the request ends
+  Plan,    // when its step is planned: a request of the same step can hit it (vLLM)
+  Commit,  // when that step's result is committed (nano-vllm)
+  // Prompt blocks when the step's result is committed, blocks with output when the request ends
   // (SGLang).
   CommitPrompt,
 };
@@ -31,29 +31,29 @@ struct KvCacheLayout {
   std::int64_t num_blocks = 0;
   std::int32_t block_size = 0;  // tokens
   KvAllocation allocation = KvAllocation::Incremental;
-  std::int64_t watermark_blocks = 0;  // kept free when admitting beside running requests
+  std::int64_t watermark_blocks = 0;  // kept free at admission while requests are running
 
-  // Where engines differ; see BlockPoolOptions.
+  // Options that differ between engines; see BlockPoolOptions.
   bool has_null_block = false;
   bool enable_prefix_caching = false;
   HashTime hash_time = HashTime::Plan;
   DuplicateRule duplicates = DuplicateRule::KeepAll;
   bool reuses_unhashed_first = false;
-  // A step is planned while another is in flight. Under HashTime::Plan a block whose last token was
-  // not known when it was planned is hashed when its step's result is taken (vLLM's
+  // A step is planned while another is in flight. Under HashTime::Plan a block may be planned
+  // before its last token is known. It is hashed when its step is committed (vLLM's
   // AsyncScheduler).
   bool plans_ahead = false;
 
-  // Blocks are hashed when a step is planned. If that step is not computed after all, because its
-  // request is preempted by the same plan or aborted, vLLM leaves the hashes: a later request may
-  // reuse blocks that were never filled. Decisions alone are to be the engine's, mistakes included;
-  // an executor that computes needs such blocks forgotten.
+  // Whether to forget the hashes of blocks whose planned step is not computed. That happens when
+  // the same plan preempts the request, or it is aborted. vLLM keeps the hashes, so a later request
+  // may reuse blocks that were never filled. To reproduce only vLLM's decisions, keep them too; an
+  // executor that computes needs such blocks forgotten.
   bool forgets_unfilled_blocks = false;
 
-  // Window of a second group of layers, tokens; 0 = none. Needs the null block.
+  // Window of a second layer group in tokens; 0 = none. Needs the null block.
   std::int32_t sliding_window = 0;
-  // Blocks that this group of one request can hold at most, since a step computes a limited number
-  // of tokens (vLLM's admission cap).
+  // Maximum number of blocks that one request holds in this group. It is limited because a step
+  // computes a limited number of tokens (vLLM's admission cap).
   std::int64_t max_window_blocks = INT64_MAX;
 };
 
@@ -61,53 +61,53 @@ struct KvCacheLayout {
 struct PrefixHit {
   std::int32_t num_tokens = 0;  // whole blocks
   BlockTable blocks;
-  BlockTable window_blocks;  // of the sliding-window group; null blocks where none is needed
+  BlockTable window_blocks;  // of the sliding-window group; null where unneeded
 };
 
 class KvCacheManager {
  public:
-  // `hasher` outlives the manager; needed with prefix caching only.
+  // `hasher` must outlive the manager; only prefix caching needs it.
   explicit KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* hasher = nullptr);
 
-  // Room for positions [0, num_positions) of a running request. False when the pool lacks the
-  // blocks; none is taken then. Blocks behind the sliding window are given back in either case.
+  // Makes room for positions [0, num_positions) of a running request. Returns false and takes no
+  // block when the pool has too few. Blocks before the sliding window are released in either case.
   [[nodiscard]] bool grow(Request& request, std::int32_t num_positions) {
     return num_positions <= request.kv_ready_tokens || grow_slowly(request, num_positions);
   }
 
-  // Room for the first chunk of a request that owns nothing: for its `chunk_tokens`, or under
-  // eager allocation for all tokens it has. False when the blocks of all its tokens would not leave
-  // `num_kept` free (a prompt that is begun must be able to go on); nothing is taken then.
+  // Makes room for the first chunk of a request without blocks: for `chunk_tokens`, or for all its
+  // tokens under eager allocation. Returns false and takes nothing unless `num_kept` blocks would
+  // stay free beside the blocks of all its tokens. So unfinished prefills can continue.
   [[nodiscard]] bool admit(Request& request, std::int32_t chunk_tokens, std::int64_t num_kept);
 
-  // The longest prefix of at most `max_tokens` tokens that is cached; empty without prefix caching.
-  // Valid until the next call or any change of the cache.
+  // The longest cached prefix of at most `max_tokens` tokens; empty without prefix caching. Valid
+  // until the next call or any change of the cache.
   const PrefixHit& find_prefix(const Request& request, std::int32_t max_tokens);
-  // The prefix that leaves at least one token to compute, since its output is needed.
+  // Leaves at least one token to compute, because its output is needed.
   const PrefixHit& find_prefix(const Request& request) {
     return find_prefix(request, request.num_tokens() - 1);
   }
 
-  // The hashes of the full blocks of the tokens that `request` has, in order. Valid until the next
-  // call. Requires prefix caching.
+  // The hashes of the request's full blocks, in order. Valid until the next call. Requires prefix
+  // caching.
   const HashChain& block_hashes(const Request& request) {
     return chain_of(request, request.num_tokens() / block_size_);
   }
 
-  // Names the first `num_tokens` tokens of a request: among prefixes of one length, equal names
-  // mean equal tokens. kNoHash when it has fewer, or without prefix caching.
+  // Identifies the first `num_tokens` tokens of a request: for prefixes of equal length, equal
+  // names mean equal tokens. kNoHash when it has fewer tokens, or without prefix caching.
   BlockHash name_of_prefix(const Request& request, std::int32_t num_tokens) const;
 
-  // Free blocks that positions [0, num_positions) of a request that owns nothing would take beside
-  // `hit`, those of the hit that are free now included. `is_capped` applies max_window_blocks.
+  // Free blocks that positions [0, num_positions) of a request without blocks would take. Includes
+  // blocks of `hit` that are free now, excludes its others. `is_capped` applies max_window_blocks.
   std::int64_t num_blocks_to_take(const PrefixHit& hit, std::int64_t num_positions,
                                   bool is_capped = false) const;
   // Takes the blocks of `hit` and new ones for positions [0, num_positions). Requires that the
-  // request owns nothing and that num_blocks_to_take(hit, num_positions) blocks are free.
+  // request has no blocks and that num_blocks_to_take(hit, num_positions) blocks are free.
   void take(Request& request, const PrefixHit& hit, std::int32_t num_positions);
 
-  // Blocks that a request does not own of those for positions [0, num_positions), or for the tokens
-  // it has. Full attention only.
+  // Blocks that a request lacks for positions [0, num_positions), or for its tokens. Full attention
+  // only.
   std::int64_t num_missing_blocks(const Request& request, std::int64_t num_positions) const {
     const auto num_owned = static_cast<std::int64_t>(request.block_table.size());
     return std::max<std::int64_t>(0, blocks_for(num_positions) - num_owned);
@@ -116,32 +116,33 @@ class KvCacheManager {
     return num_missing_blocks(request, request.num_tokens());
   }
 
-  // Makes the full blocks among the cached tokens visible, where that is for the commit to do:
-  // under HashTime::Commit and CommitPrompt, and with plans_ahead.
+  // Whether commit() makes full cached blocks visible to others: under HashTime::Commit and
+  // CommitPrompt, and with plans_ahead.
   bool hashes_at_commit() const { return hashes_at_commit_; }
   void commit(Request& request);
 
-  // Returns every block of the request to the pool. The request is preempted.
+  // Returns every block of a preempted request to the pool.
   void release(Request& request);
-  // The same for a request that has ended: forgets its hash chain too.
+  // The same for an ended request; forgets its hash chain too.
   void release_ended(Request& request);
 
-  // The chunk that begins at `first_position` of the request will not be computed.
+  // Reports that the chunk at `first_position` of the request will not be computed.
   void unplan(const Request& request, std::int32_t first_position) {
     if (forgets_unfilled_blocks_) forget_from(request, first_position);
   }
-  // A step failed: makes everything unfindable that it may have been meant to fill, beside the
-  // blocks of living requests. Those of the requests it computed are forgotten by forget_from,
-  // which returns them: whoever shares one computes on nothing.
+  // For a failed step. forget_free_blocks() makes all free blocks unfindable, because the step may
+  // have had to fill them. forget_from() forgets and returns the unfilled blocks of a request that
+  // the step computed; other requests may share them.
   void forget_free_blocks();
   std::vector<BlockId> forget_from(const Request& request, std::int32_t first_position);
 
-  // Nobody will name the requests of this group of ids (RequestTable::kGroupSize) again.
+  // Reports that no code will name the requests of this group of ids (RequestTable::kGroupSize)
+  // again.
   void forget_group(std::size_t group) {
     if (states_.has_chunk(group)) states_.forget_chunk(group);
   }
 
-  // Makes blocks that are free now unfindable, as if they had been overwritten.
+  // Makes the blocks that are free unfindable, as if they were overwritten.
   void forget(const BlockTable& blocks);
 
   std::int64_t blocks_for(std::int64_t num_positions) const {
@@ -155,19 +156,19 @@ class KvCacheManager {
   bool has_window() const { return sliding_window_ > 0; }
   bool caches_prefixes() const { return pool_.caches_prefixes(); }
   const BlockPool& pool() const { return pool_; }
-  // Blocks that a request of so many tokens holds at most at a time.
+  // Maximum number of blocks that a request of so many tokens holds at a time.
   std::int64_t max_blocks_of(std::int64_t num_tokens) const;
 
-  // Throws InvariantError unless pool and tables agree and every request's capacity and cached
-  // length lie within its table. Cost: O(blocks + requests).
+  // Throws InvariantError unless pool and tables agree, and every request's capacity and cached
+  // length are within its table. Cost: O(blocks + requests).
   void check_integrity(const RequestTable& requests) const;
 
  private:
-  // What prefix caching knows of a request.
+  // A request's state for prefix caching.
   struct PrefixState {
-    HashChain chain;                     // of its full blocks, as far as they were asked for
-    std::int32_t num_hashed = 0;         // leading blocks of its table that are in the index
-    std::int32_t num_hashed_window = 0;  // the same of its window table
+    HashChain chain;                     // of its full blocks, as far as requested
+    std::int32_t num_hashed = 0;         // leading blocks of its table in the index
+    std::int32_t num_hashed_window = 0;  // the same for its window table
   };
 
   bool grow_slowly(Request& request, std::int32_t num_positions);
@@ -200,7 +201,7 @@ class KvCacheManager {
   PrefixHit hit_;  // of find_prefix
   PrefixHit no_hit_;
   ChunkedVector<PrefixState, RequestTable::kGroupSize> states_;  // by request id, as far as needed
-  std::vector<HashChain> spare_chains_;  // keep the memory of what ended in use
+  std::vector<HashChain> spare_chains_;  // reuse the memory of ended requests
   std::vector<BlockTable> spare_tables_;
 };
 

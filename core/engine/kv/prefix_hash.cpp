@@ -10,21 +10,21 @@ namespace metronome {
 
 namespace {
 
-// The key under which token ids are folded: the fraction of pi. No content has it, since key_of
-// makes it only from one whose kind would be 0xf8.
+// The key for token ids: the fraction of pi. No content has this key: key_of would need a content
+// of kind 0xf8.
 constexpr std::uint64_t kTokenIdKey = 0x243f6a8885a308d3ull;
 
 constexpr std::uint64_t key_of(std::uint64_t content) { return mix64(content); }
 
 }  // namespace
 
-// Appends block hashes to a chain as tokens come in. A block is tiled by pieces: a run of tokens of
-// one content, or a single token id. Each piece is scattered by itself, with the place in the block
-// where it begins, so that the sum of a block's pieces depends on their order, and so on their
-// lengths too, while the processor works at several of them at a time. Only sums are chained.
+// Appends block hashes to a chain as tokens come in. A block consists of pieces: a run of tokens of
+// one content, or a single token id. Each piece is mixed separately, with its start offset in the
+// block. So the sum of the pieces depends on their order and lengths, and the processor can mix
+// several at a time. Only the sums are chained.
 class ChainWriter {
  public:
-  // Writes block hashes from `begin` on; `previous` is the one before, kNoHash at the start.
+  // Writes block hashes from `begin` on; `previous` is the preceding hash, kNoHash at the start.
   ChainWriter(BlockHash previous, std::int32_t block_size, BlockHash* begin)
       : block_size_(static_cast<std::uint64_t>(block_size)),
         next_(begin),
@@ -60,13 +60,13 @@ class ChainWriter {
   std::uint64_t block_size_;
   BlockHash* next_;
   std::uint64_t hash_;
-  std::uint64_t sum_ = 0;         // of the pieces of the block being filled
-  std::uint64_t num_filled_ = 0;  // tokens of that block
+  std::uint64_t sum_ = 0;         // of the pieces of the current block
+  std::uint64_t num_filled_ = 0;  // tokens of the current block
 };
 
 namespace {
 
-// Prompt positions [begin, end) as pieces of the segments they lie in.
+// Adds prompt positions [begin, end) as pieces of their segments.
 void add_segments(std::span<const PromptSegment> segments, std::int64_t begin, std::int64_t end,
                   ChainWriter& writer) {
   std::int64_t segment_begin = 0;
@@ -83,7 +83,7 @@ void add_segments(std::span<const PromptSegment> segments, std::int64_t begin, s
   METRONOME_CHECK(begin == end, "the segments of a prompt are shorter than it");
 }
 
-// Output positions [begin, end), counted from the end of the prompt.
+// Adds output positions [begin, end), counted from the end of the prompt.
 void add_output(const Request& request, std::int64_t begin, std::int64_t end, ChainWriter& writer) {
   const std::span<const TokenId> ids(request.output_token_ids);
   const std::int64_t ids_end = std::min(end, static_cast<std::int64_t>(ids.size()));
@@ -121,7 +121,7 @@ void PrefixHasher::extend(const Request& request, std::int32_t block_size, std::
   const std::int64_t begin = static_cast<std::int64_t>(num_known) * block_size;
   const std::int64_t end = num_blocks * block_size;
   METRONOME_CHECK(end <= request.num_tokens(), "blocks are hashed when their tokens are known");
-  chain.resize(static_cast<std::size_t>(num_blocks));  // grows like push_back, reserve would not
+  chain.resize(static_cast<std::size_t>(num_blocks));  // grows geometrically, unlike reserve
   const BlockHash previous = num_known == 0 ? kNoHash : chain[num_known - 1];
   ChainWriter writer(previous, block_size, chain.data() + num_known);
   const std::int64_t prompt_end = request.num_prompt_tokens;

@@ -43,7 +43,7 @@ void PrefixIndex::insert(BlockId block, BlockHash hash) {
   }
 }
 
-// Into the first bucket with room, from its home on.
+// Adds the hash to the first bucket with room, from its home bucket on.
 void PrefixIndex::occupy(BlockHash hash, BlockId block) {
   const std::size_t home = home_of(hash);
   std::size_t distance = 0;
@@ -88,7 +88,7 @@ void PrefixIndex::erase_hashed(BlockId block) {
   --size_;
 }
 
-// Takes one of several blocks with the same hash out of their list.
+// Removes one of several blocks with the same hash from their list.
 void PrefixIndex::unlink(BlockId block, Slot& slot) {
   const Neighbours around = neighbours_[index(block)];
   if (block == slot.first) {
@@ -101,7 +101,7 @@ void PrefixIndex::unlink(BlockId block, Slot& slot) {
   }
 }
 
-// Walks the blocks of one slot. Returns how many there are.
+// Checks the blocks of one slot. Returns their number.
 std::int64_t PrefixIndex::check_blocks_of(const Slot& slot) const {
   std::int64_t count = 0;
   for (BlockId block = slot.first;; block = neighbours_[index(block)].next) {

@@ -1,5 +1,5 @@
-// Which KV block holds which content: from the chained hash of a full block to the blocks that hold
-// it. Part of BlockPool; one entry per block at most.
+// Maps the chained hash of a full block to the KV blocks with that content. Part of BlockPool; at
+// most one entry per block.
 #pragma once
 
 #include <array>
@@ -12,17 +12,17 @@
 
 namespace metronome {
 
-// Names a full block's tokens and everything before them. 64 bits: among n different prefixes a
-// false match has a chance of n^2 / 2^65, one in a million for six million of them.
+// Identifies a full block's tokens and everything before them. With 64 bits, n different prefixes
+// have a false match with probability n^2 / 2^65: one in a million for six million.
 enum class BlockHash : std::uint64_t {};
 constexpr BlockHash kNoHash{0};  // not hashed; no content hashes to it
 
-// What happens when a second block with the same content is hashed.
+// The rule for a second block with the same content.
 enum class DuplicateRule : std::uint8_t {
   KeepAll,     // both stay; a lookup finds the one hashed first (vLLM)
   KeepLatest,  // the older one is forgotten (nano-vllm)
-  Share,       // the newcomer gives its copy back and joins the first (SGLang's radix tree)
-  Unlisted,    // no block is found by its content, whose hash is kept all the same (llama.cpp)
+  Share,       // the new block is released and replaced by the first (SGLang's radix tree)
+  Unlisted,    // no block is found by its content, but it keeps its hash (llama.cpp)
 };
 
 class PrefixIndex {
@@ -30,8 +30,8 @@ class PrefixIndex {
   // For blocks [0, num_blocks), 0 < num_blocks < 2^31. Never allocates afterwards.
   PrefixIndex(std::int64_t num_blocks, DuplicateRule rule);
 
-  // Requires hash != kNoHash and a block without one. Under KeepLatest the block that had this
-  // content loses its hash; KeepAll and Share keep every block.
+  // Requires hash != kNoHash and a block without a hash. Under KeepLatest the earlier block with
+  // this content loses its hash; KeepAll and Share keep every block.
   void insert(BlockId block, BlockHash hash);
   // Forgets the block's content; nothing happens when it has no hash.
   void erase(BlockId block) {
@@ -43,13 +43,13 @@ class PrefixIndex {
     const Slot* slot = locate(hash);
     return slot == nullptr ? kNoBlock : slot->first;
   }
-  // Brings a hash's place into the processor's cache, for a find, insert or erase soon after.
+  // Loads a hash's bucket into the CPU cache, for a find, insert or erase soon after.
   void prefetch(BlockHash hash) const { __builtin_prefetch(&buckets_[home_of(hash)], 1); }
   BlockHash hash_of(BlockId block) const { return hashes_[index(block)]; }
   std::int64_t size() const { return size_; }  // hashed blocks
 
-  // Throws InvariantError unless every hashed block is found through its hash and nothing else is.
-  // Cost: O(blocks).
+  // Throws InvariantError unless exactly the hashed blocks are found through their hashes. Cost:
+  // O(blocks).
   void check_integrity() const;
 
  private:
@@ -58,8 +58,8 @@ class PrefixIndex {
     BlockId first = kNoBlock;
     BlockId last = kNoBlock;
   };
-  // One cache line. A hash lives in its home bucket, or, when that was full, in one behind it: then
-  // `num_away` of the home counts it, and `reach` says how many buckets on it may be.
+  // One cache line. A hash is in its home bucket, or in a later one if that was full. Then the
+  // home's `num_away` counts it, and `reach` is the largest distance of such a bucket.
   static constexpr std::size_t kSlots = 4;
   struct alignas(64) Bucket {
     std::array<Slot, kSlots> slots;
@@ -73,12 +73,11 @@ class PrefixIndex {
     BlockId next;      // not set for the last
   };
 
-  // Hashes are well mixed already. The high bits serve, since a caller may have forced a low one.
+  // Hashes are well mixed. Uses the high bits, because a caller may have forced a low one.
   std::size_t home_of(BlockHash hash) const {
     return static_cast<std::size_t>(static_cast<std::uint64_t>(hash) >> shift_) & mask_;
   }
-  // Bit i: slot i of the bucket holds `hash`. Without branches: which slot it is cannot be
-  // foreseen.
+  // Bit i: slot i of the bucket holds `hash`. Branch-free, because the slot is unpredictable.
   static unsigned matches(const Bucket& bucket, BlockHash hash) {
     unsigned bits = 0;
     for (std::size_t i = 0; i < kSlots; ++i) {

@@ -1,5 +1,5 @@
-// Chunked prefill without a token budget: after the decodes every pending prompt advances by at
-// most one chunk a step, those already begun before new ones.
+// Chunked prefill without a token budget. After the decodes, every pending prompt advances by at
+// most one chunk per step. Unfinished prefills come before new prompts.
 #include <algorithm>
 
 #include "core/engine/policies/policies.h"
@@ -30,7 +30,7 @@ class ChunkedScheduler final : public Scheduler {
     std::int32_t num_chunks = 0;
     for (Request* request : unfinished_prefills()) {
       if (num_chunks == max_chunks_) return;
-      if (request->state != RequestState::Prefill) continue;  // preempted for one before it
+      if (request->state != RequestState::Prefill) continue;  // preempted for an earlier one
       num_chunks += plan_prefill(*request, chunk_of(*request)) ? 1 : 0;
     }
     while (num_chunks < max_chunks_) {

@@ -1,5 +1,5 @@
-// Continuous batching: requests leave and join between steps; decodes first, then the whole prompt
-// of everyone there is room for.
+// Continuous batching: requests leave and join between steps. Decodes come first, then the whole
+// prompts of all requests with room.
 #include "core/engine/policies/policies.h"
 #include "core/engine/scheduler.h"
 

@@ -13,7 +13,7 @@ bool is_shorter(const PromptJob* a, const PromptJob* b) {
 
 bool is_earlier(const Request* a, const Request* b) { return a->id < b->id; }
 
-// Beyond these nobody is served in one step, or could be late because of the others.
+// Later requests cannot run in this step and cannot become late because of the others.
 constexpr std::size_t kMaxTimelySeen = 256;
 constexpr std::size_t kMaxLostSeen = 16;
 
@@ -82,12 +82,12 @@ void LateMarker::mark_late(std::span<PromptJob> jobs, TimeNs now) {
 }
 
 void let_short_jobs_pass(std::span<PromptJob> jobs, TimeNs now) {
-  // Those who pass are not served at once for sure: a step has room for few.
+  // Passing does not guarantee service in this step, which has room for few.
   constexpr std::size_t kMaxPasses = 4;
   constexpr TimeNs kSpareShare = 4;
   for (std::size_t first = 0; first < std::min(jobs.size(), kMaxPasses); ++first) {
     TimeNs end = now;
-    TimeNs spare = kNever;  // of those that would be passed
+    TimeNs spare = kNever;  // of the jobs that would be passed
     std::size_t chosen = first;
     for (std::size_t i = first; i < jobs.size(); ++i) {
       const bool may_pass = jobs[i].work_ns <= spare / kSpareShare;

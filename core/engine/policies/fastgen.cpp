@@ -1,6 +1,6 @@
-// DeepSpeed-FastGen's Dynamic SplitFuse: every step is filled to max_ragged_batch_size, with
-// decodes first, then with prompts in order of arrival, the last of which is split. A prompt
-// begins, or goes on, only when the blocks of all that remains of it are free.
+// DeepSpeed-FastGen's Dynamic SplitFuse. Every step is filled to max_ragged_batch_size: first
+// decodes, then prompts in order of arrival, the last of which is split. A prompt starts or
+// continues only if the blocks of its whole rest are free.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -20,7 +20,7 @@ class FastGenScheduler final : public Scheduler {
   std::int64_t max_running() const override {
     return std::min(max_num_seqs(), config_.max_tracked_sequences);
   }
-  // It was the last in the buffer and stays there, as a prompt.
+  // It was last in the buffer and stays there, as a prompt.
   void requeue(Request& request) override { queue().push_back(request); }
 
   void fill_plan() override {
@@ -30,15 +30,15 @@ class FastGenScheduler final : public Scheduler {
     } while (current_plan().empty() && evict_last());
   }
 
-  // Tokens that the step has left; 0 when it holds no more requests.
+  // Tokens left in the step; 0 when it holds the maximum number of requests.
   std::int32_t num_left() const {
     const auto num_requests = static_cast<std::int32_t>(current_plan().chunks.size());
     if (num_requests >= config_.max_ragged_sequence_count) return 0;
     return config_.max_ragged_batch_size - current_plan().num_tokens();
   }
 
-  // Whoever gets no token, for want of a block or because the step is full, comes first the next
-  // time: the others join the buffer behind it when they have theirs.
+  // A request without a token (no block, or the step is full) comes first the next time. The others
+  // rejoin the buffer behind it after their tokens.
   void plan_generation() {
     served_.clear();
     left_out_.clear();
@@ -54,7 +54,7 @@ class FastGenScheduler final : public Scheduler {
     running_list().insert(running_list().end(), served_.begin(), served_.end());
   }
 
-  // The prompt that was split before goes ahead of those in the queue.
+  // A previously split prompt comes before those in the queue.
   void plan_prompts() {
     for (Request* request : unfinished_prefills()) {
       const std::int32_t num_tokens = std::min(request->num_uncomputed_tokens(), num_left());
@@ -75,9 +75,9 @@ class FastGenScheduler final : public Scheduler {
     }
   }
 
-  // Nothing can be scheduled: of those that hold KV blocks, the last in the buffer gives them up.
-  // The rest of a split prompt stands at its front. False when nobody has to: the cache is empty,
-  // or the blocks of someone whose last token is in flight will be free without that.
+  // Called when nothing can be scheduled: preempts the last request in the buffer that holds KV
+  // blocks. The rest of a split prompt is at the buffer's front. Returns false when the cache is
+  // empty, or when a request's last token is in flight, which will free its blocks.
   bool evict_last() {
     Request* last = nullptr;
     for (Request* request : running()) {

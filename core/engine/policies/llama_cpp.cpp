@@ -1,10 +1,10 @@
 // The llama.cpp server: max_num_seqs slots over one unified KV cache. Generating slots add their
-// token to the batch, then slots with a prompt fill it up to n_batch, both in order of slot id.
+// token to the batch. Then slots with a prompt fill it up to n_batch. Both are in order of slot id.
 //
-// A cell of the cache is a block here: kv_cache.block_size 1 is exact, with larger blocks a common
-// prefix counts in whole blocks. What an idle slot holds are the free blocks that its last request
-// left; whoever takes new blocks overwrites those that are free for longest, which stands for
-// llama.cpp clearing idle slots when the cache is full.
+// Here a block stands for a cell of the cache. kv_cache.block_size 1 is exact; with larger blocks a
+// common prefix counts in whole blocks. An idle slot's content is the free blocks of its last
+// request. New blocks overwrite those that were free longest. This models how llama.cpp clears idle
+// slots when the cache is full.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -16,8 +16,8 @@ namespace {
 
 struct Slot {
   Request* request = nullptr;   // nullptr: idle
-  BlockTable content;           // left by the request before
-  std::int64_t last_used = -1;  // how many requests had ended when this one's last did
+  BlockTable content;           // left by the previous request
+  std::int64_t last_used = -1;  // number of ended requests when the slot's last one ended
 };
 
 class LlamaCppScheduler final : public Scheduler {
@@ -38,7 +38,7 @@ class LlamaCppScheduler final : public Scheduler {
       fill_slots();
       fill_batch();
       if (has_room()) break;
-      if (waits_for_last_token()) return;  // its cells will be free without that
+      if (waits_for_last_token()) return;  // its cells become free anyway
       fail_all_slots();
     }
     for (const auto& [request, num_tokens] : batch_) {
@@ -53,7 +53,7 @@ class LlamaCppScheduler final : public Scheduler {
       std::int32_t num_common = 0;
       Slot* slot = choose_slot(*request, num_common);
       if (slot == nullptr) return;
-      // At least one token is computed, since its output is needed.
+      // At least one token is computed, because its output is needed.
       num_common = std::min(num_common, request->num_tokens() - 1);
       PrefixHit kept;
       const std::int32_t num_blocks = num_common / kv_cache().block_size();
@@ -66,7 +66,7 @@ class LlamaCppScheduler final : public Scheduler {
     }
   }
 
-  // What a slot does not keep of its old content are empty cells, the first to be filled.
+  // The old content that a slot does not keep becomes empty cells, which are filled first.
   void forget_rest(const Slot& slot, std::int32_t num_kept) {
     BlockTable rest;
     for (auto it = slot.content.begin() + num_kept; it != slot.content.end(); ++it) {
@@ -75,9 +75,9 @@ class LlamaCppScheduler final : public Scheduler {
     kv_cache().forget(rest);
   }
 
-  // The idle slot that shares the longest prefix with the prompt, if that is enough of it, else the
-  // one idle for longest, of several never used the last. nullptr when none is idle. Sets
-  // `num_common` to the tokens they share.
+  // The idle slot with the longest common prefix, if that is similar enough. Otherwise the slot
+  // idle for longest, or the last of several unused ones. nullptr when none is idle. Sets
+  // `num_common` to the number of common tokens.
   Slot* choose_slot(const Request& request, std::int32_t& num_common) {
     Slot* most_similar = nullptr;
     Slot* least_recent = nullptr;
@@ -100,7 +100,7 @@ class LlamaCppScheduler final : public Scheduler {
   }
 
   bool is_similar(std::int32_t num_shared, const Request& request) const {
-    if (config_.slot_prompt_similarity == 0) return false;  // which switches this off
+    if (config_.slot_prompt_similarity == 0) return false;  // 0 switches this off
     return num_shared > config_.slot_prompt_similarity * request.num_tokens();
   }
 
@@ -136,8 +136,9 @@ class LlamaCppScheduler final : public Scheduler {
     }
   }
 
-  // llama.cpp halves n_batch while the batch finds no room, and so computes a part of it; but the
-  // rest follows in the same step, and what the cache lacks it still lacks at n_batch 1.
+  // When the batch has no room, llama.cpp halves n_batch and computes a part. But the rest follows
+  // in the same step, and n_batch 1 has too few blocks too. So one check of the whole batch
+  // suffices.
   bool has_room() const {
     std::int64_t num_blocks = 0;
     for (const auto& [request, num_tokens] : batch_) {
@@ -158,11 +159,11 @@ class LlamaCppScheduler final : public Scheduler {
     }
   }
 
-  // The slot keeps what it holds, unless its step failed.
+  // The slot keeps its content unless its step failed.
   void on_end(const Request& request, EndReason reason) override {
     const auto slot = std::find_if(slots_.begin(), slots_.end(),
                                    [&](const Slot& s) { return s.request == &request; });
-    if (slot == slots_.end()) return;  // it waited
+    if (slot == slots_.end()) return;  // it was still waiting
     slot->request = nullptr;
     slot->last_used = ++num_ended_;
     if (reason == EndReason::StepFailed || !kv_cache().caches_prefixes()) return;
@@ -177,8 +178,8 @@ class LlamaCppScheduler final : public Scheduler {
 
   LlamaCppConfig config_;
   std::vector<Slot> slots_;          // [max_num_seqs]
-  std::vector<const Slot*> owners_;  // [num_blocks], the slot that a block was left in last
-  std::vector<Part> batch_;          // of the plan being made
+  std::vector<const Slot*> owners_;  // [num_blocks], the slot that last left content in a block
+  std::vector<Part> batch_;          // of the current plan
   std::int64_t num_ended_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// nano-vllm, decision for decision: a batch of prompts while there are any that can run, otherwise
-// decodes. Only the first prompt of a step may be cut into chunks. max_num_seqs limits a step, not
-// how many requests hold blocks.
+// nano-vllm, decision for decision. It batches prompts while any can run, otherwise decodes. Only
+// the first prompt of a step may be split into chunks. max_num_seqs limits a step, not the number
+// of requests that hold blocks.
 #include <algorithm>
 
 #include "core/engine/policies/policies.h"
@@ -19,7 +19,7 @@ class NanoVllmScheduler final : public Scheduler {
   std::int64_t max_running() const override { return INT64_MAX; }
 
   void fill_plan() override {
-    // One at most: a prompt is cut only when it takes all that the step has left.
+    // At most one: a prompt is split only when it takes the rest of the step.
     for (Request* request : unfinished_prefills()) {
       add_chunk(*request, std::min(request->num_uncomputed_tokens(), num_left()));
     }

@@ -1,5 +1,5 @@
-// Orca, as Sarathi-Serve carries it: all decodes and the whole prompts of everyone who fits in one
-// batch. Admission reserves the blocks of max_model_len tokens, so nobody is ever preempted.
+// Orca, as in Sarathi-Serve: all decodes and the whole prompts of all fitting requests in one
+// batch. Admission reserves the blocks of max_model_len tokens, so no request is ever preempted.
 #include "core/engine/policies/policies.h"
 #include "core/engine/policies/sarathi_base.h"
 

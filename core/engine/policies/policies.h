@@ -1,4 +1,4 @@
-// The makers of all policies, one file each; core/engine/policies/registry.cpp lists them by name.
+// The factory functions of all policies, one file each. registry.cpp lists the policies by name.
 #pragma once
 
 #include <cstdint>

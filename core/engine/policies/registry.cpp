@@ -52,8 +52,8 @@ constexpr Keys kSglangKeys[] = {"schedule_policy",
                                 "clip_max_new_tokens",
                                 "max_consecutive_prefill_batches"};
 
-// Times of the host that the device waits for. Where an engine overlaps host and device by itself,
-// it is what stays visible.
+// Host times during which the device waits. If an engine overlaps host and device, only the visible
+// rest counts.
 constexpr HostGap kVllmHostGap = {
     400,
     "vLLM 0.30: what is left of 6.86 ms between tokens of Qwen3-8B on an H100, batch 1 "

@@ -1,4 +1,4 @@
-// Every scheduling policy by name: what it is, which scheduler keys it reads, how to make one.
+// Every scheduling policy by name: description, the scheduler keys it reads, and its factory.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ enum class PrefixCaching : std::uint8_t {
   Always,
 };
 
-// How an engine keeps its cache; KvCacheLayout tells what each means.
+// The cache rules of an engine; KvCacheLayout explains each.
 struct CacheRules {
   bool has_null_block = false;
   HashTime hash_time = HashTime::Plan;
@@ -30,43 +30,44 @@ struct CacheRules {
   bool reuses_unhashed_first = false;
 };
 
-// Host time between dependent steps of an engine as it ships, and who measured it where.
+// Host time between dependent steps of an unmodified engine, and the source of the measurement.
 struct HostGap {
   double us = 0;
   std::string_view source;
 };
 
-constexpr std::int32_t kWholeModelLength = std::int32_t{1} << 24;  // a budget of max_model_len
+constexpr std::int32_t kWholeModelLength = std::int32_t{1} << 24;  // means a budget of
+                                                                   // max_model_len
 
 struct PolicyInfo {
   std::string_view name;
   std::string_view summary;  // one line for `metronome list policies`
-  std::string_view source;   // what it reproduces: engine, version
-  // Keys of `scheduler:` it reads, besides `policy`.
+  std::string_view source;   // the reproduced engine and version
+  // Keys of `scheduler:` that it reads, in addition to `policy`.
   std::span<const std::string_view> keys = {};
   bool allows_order = false;       // `order` other than fcfs
-  bool allows_allocation = false;  // kv_cache.allocation; engines have their own
+  bool allows_allocation = false;  // kv_cache.allocation; engines have fixed rules
   bool allows_watermark = false;   // kv_cache.watermark
-  bool has_token_budget = false;   // of a step, under a key of its own
+  bool has_token_budget = false;   // per step, under a key of its own
   PrefixCaching prefix_caching = PrefixCaching::Never;
-  bool requires_paged = false;         // kv_cache.backend slotted is impossible
-  bool allows_sliding_window = false;  // kv_cache.sliding_window
-  bool predicts_steps = false;  // asks how long a step would take: SchedulerContext::predictor
-  StepShape natural_shape = StepShape::Mixed;  // what step_shape `auto` means
+  bool requires_paged = false;                 // kv_cache.backend slotted is impossible
+  bool allows_sliding_window = false;          // kv_cache.sliding_window
+  bool predicts_steps = false;                 // needs SchedulerContext::predictor
+  StepShape natural_shape = StepShape::Mixed;  // the meaning of step_shape `auto`
   bool requires_separate = false;              // step_shape mixed is impossible
   std::int32_t default_token_budget = 2048;    // max_num_batched_tokens: auto
   double default_watermark = 0;                // kv_cache.watermark: null
-  std::optional<HostGap> host_gap = {};        // absent: nobody has published one
+  std::optional<HostGap> host_gap = {};        // absent: no published value
   CacheRules cache = {};
-  // Rules that depend on settings: changes a layout that is filled in otherwise.
+  // Applies rules that depend on settings to an otherwise complete layout.
   void (*adjust_cache)(const SchedulerConfig&, std::int32_t max_model_len,
                        KvCacheLayout& layout) = nullptr;
   std::unique_ptr<Scheduler> (*make)(const SchedulerContext&) = nullptr;
 };
 
-// Gives the cache of `setup`, which is filled in otherwise, the rules of the policy's engine.
+// Applies the cache rules of the policy's engine to an otherwise complete `setup`.
 void arrange_cache(const PolicyInfo& policy, EngineSetup& setup);
-// Blocks that `share` of the pool is, as engines round it; nullopt: the policy's own share.
+// `share` of the pool in blocks, rounded as engines do; nullopt: the policy's default share.
 std::int64_t watermark_blocks(const PolicyInfo& policy, std::optional<double> share,
                               std::int64_t num_blocks);
 

@@ -1,5 +1,5 @@
-// Sarathi-Serve: in one batch of at most chunk_size tokens all decodes, then the next chunks of the
-// prompts begun, then those of new ones.
+// Sarathi-Serve: one batch of at most chunk_size tokens. It holds all decodes, then the next chunks
+// of unfinished prompts, then those of new prompts.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -10,8 +10,8 @@
 namespace metronome {
 namespace {
 
-// Chunk sizes by stage of a prompt: from high to low in equal steps, down to whole tokens and then
-// to the nearest multiple of 32 (ties to the even one), or of the low size if that is smaller.
+// Chunk sizes by stage of a prompt: from high to low in equal steps, rounded down to whole tokens.
+// Then rounded to the nearest multiple of 32 (ties to even), or of the low size if that is smaller.
 std::vector<std::int32_t> chunk_sizes(const SarathiConfig& config) {
   if (!config.enable_dynamic_chunking_schedule) return {config.chunk_size};
   const double unit = std::min(32, config.low_chunk_size);
@@ -64,7 +64,7 @@ class SarathiScheduler final : public SarathiBase {
     }
   }
 
-  // The list is left as decodes, then prompts.
+  // Restores arrival order; the last plan left decodes first, then prompts.
   void sort_by_arrival() {
     std::sort(running_list().begin(), running_list().end(),
               [](const Request* a, const Request* b) { return a->id < b->id; });
@@ -89,8 +89,8 @@ class SarathiScheduler final : public SarathiBase {
     return std::min(progress.num_left, size - current_plan().num_tokens());
   }
 
-  // The engine resets a request that it preempts after the plan only. If that comes up for
-  // admission in the same plan, its chunk is cut as if its prompt stood where it stood before.
+  // The engine resets a preempted request only after the plan. If the same plan considers it for
+  // admission, its chunk is cut by its progress before the preemption.
   Progress progress_of(const Request& request) const {
     for (const Victim& victim : victims_) {
       if (victim.request == &request) return victim.progress;
@@ -99,7 +99,7 @@ class SarathiScheduler final : public SarathiBase {
   }
 
   void evict(Request& victim) override {
-    // One that has a chunk in flight has to wait for that to come back.
+    // A request with a chunk in flight must wait for its result.
     const bool can_return = victim.state == RequestState::Prefill &&
                             victim.num_cached_tokens == victim.num_computed_tokens;
     victims_.push_back({&victim,
@@ -108,7 +108,7 @@ class SarathiScheduler final : public SarathiBase {
     SarathiBase::evict(victim);
   }
 
-  std::vector<std::int32_t> chunk_sizes_;  // one, unless dynamic
+  std::vector<std::int32_t> chunk_sizes_;  // one size, unless dynamic
   std::int64_t tokens_per_stage_;
   std::vector<Victim> victims_;  // of this plan
 };

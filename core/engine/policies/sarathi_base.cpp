@@ -18,8 +18,8 @@ std::string SarathiBase::refusal(const RequestSpec& spec) const {
            " KV blocks at once and leaves " + std::to_string(kv_cache().watermark_blocks()) +
            " free; the cache has " + std::to_string(num_blocks);
   }
-  // Once a request holds every block, it is preempted at each decode, and as max_output_tokens
-  // counts anew each time it would never end. Unless its decodes take no blocks at all.
+  // A request that holds every block is preempted at each decode. max_output_tokens restarts each
+  // time, so it would never end. If its decodes take no blocks, this cannot happen.
   const bool grows = num_reserved(0) == 0;
   const std::int64_t num_before_last =
       std::int64_t{spec.num_prompt_tokens} + spec.max_output_tokens - 2;
@@ -47,7 +47,7 @@ void SarathiBase::decode_running() {
   }
 }
 
-// False when `request` had to be preempted itself.
+// Returns false when it preempted `request` itself.
 bool SarathiBase::free_a_block(Request& request) {
   while (kv_cache().num_free_blocks() == 0) {
     Request& victim = *running().back();

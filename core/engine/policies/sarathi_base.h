@@ -1,6 +1,6 @@
-// What Sarathi-Serve's scheduler and the three that it carries for comparison share: first come,
-// first served by arrival, the blocks of a whole prompt taken at admission, and preemption when a
-// decode finds no free block.
+// The base of Sarathi-Serve's scheduler and of its three schedulers for comparison. They serve by
+// arrival, take the blocks of a whole prompt at admission, and preempt when a decode finds no free
+// block.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +14,34 @@ namespace metronome {
 class SarathiBase : public Scheduler {
  public:
   std::string refusal(const RequestSpec& spec) const override;
-  // A plan with nothing to compute may still have refused or preempted somebody, or passed the turn
-  // on: the next one goes on from there.
+  // A plan with nothing to compute may still have rejected or preempted a request, or passed the
+  // turn on. Then the next plan continues from there.
   TimeNs wake_time() const final { return may_go_on_ ? planned_at_ : kNever; }
 
  protected:
-  // Requests with more tokens than `prompt_limit` are refused when it is their turn.
+  // A request with more tokens than `prompt_limit` is rejected at the head of the queue.
   SarathiBase(const SchedulerContext& context, std::int32_t prompt_limit);
 
   virtual void plan_step() = 0;
   void go_on() { may_go_on_ = true; }
 
-  // One token for every running request whose prompt is done, in order. Each of them has to find a
-  // free block, even if it needs none; otherwise the last in the list goes, in the end itself. The
-  // list goes by arrival: so it stays by itself, since the last to arrive are preempted first and
-  // the first of them come back first.
+  // Plans one token for every running request with a computed prompt, in order. Each must find a
+  // free block, even if it needs none. Otherwise the last request in the list is preempted, finally
+  // the request itself. The list stays sorted by arrival: the last to arrive are preempted first,
+  // and the earliest of them return first.
   void decode_running();
 
-  // Recompute makes the output so far part of the prompt, so max_output_tokens counts again from
-  // there, as in the engine.
+  // After a recompute the previous output is part of the prompt. As in the engine,
+  // max_output_tokens then counts again from there.
   virtual void evict(Request& victim);
 
-  // The head of the queue if it can be admitted now, else nullptr. Refuses those that outgrew the
-  // prompt limit, and one for which even the empty cache has no room.
+  // The head of the queue if it can be admitted now, else nullptr. Rejects requests beyond the
+  // prompt limit, and a request that even an empty cache has no room for.
   Request* admissible();
   // Admits the head of the queue with a first chunk.
   void admit_chunk(Request& request, std::int32_t num_tokens);
 
-  // Positions that get their blocks at admission.
+  // Number of positions that get blocks at admission.
   virtual std::int64_t num_reserved(std::int64_t num_tokens) const { return num_tokens; }
 
  private:
@@ -50,7 +50,7 @@ class SarathiBase : public Scheduler {
   bool fits(std::int64_t num_tokens, std::int64_t num_free) const;
 
   std::int32_t prompt_limit_;
-  std::vector<std::int32_t> num_restarted_;  // by request: outputs that recompute made prompt
+  std::vector<std::int32_t> num_restarted_;  // by request: outputs that count as prompt
   TimeNs planned_at_ = 0;
   bool may_go_on_ = false;
 };

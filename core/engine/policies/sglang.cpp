@@ -1,7 +1,7 @@
-// SGLang: a step prefills whenever a prompt can be taken, and decodes
-// otherwise. Of a prompt that does not fit the step a chunk is computed; at most one request is in
-// the middle of its prompt at a time. Output is reserved by an estimate, the new-token ratio; when
-// it was too low, requests are retracted. Names are SGLang's where it has one.
+// SGLang: a step prefills whenever a prompt can be admitted, and decodes otherwise. A prompt that
+// does not fit the step is chunked; at most one request has an unfinished prompt. The new-token
+// ratio estimates the output to reserve. If the estimate was too low, requests are retracted. Names
+// are SGLang's where they exist.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -15,7 +15,7 @@ namespace {
 
 using Batch = std::vector<Request*>;
 
-// Of the longest-prefix order.
+// Limits of the longest-prefix order.
 constexpr std::size_t kMaxSortedQueue = 128;
 constexpr std::int32_t kInBatchPrefixTokens = 32;
 
@@ -28,15 +28,14 @@ bool has_decodable(const Batch& batch) {
                      [](const Request* request) { return request->is_decodable(); });
 }
 
-// What a prefill step may still take, in tokens. Nothing is taken from the pool while it counts:
-// `available` falls by the cached prefixes of admitted requests only, which can no longer be
-// evicted.
+// The remaining token budget of a prefill step. While it counts, no blocks leave the pool.
+// `available` falls only by cached prefixes of admitted requests, which can no longer be evicted.
 struct PrefillAdder {
   enum class Verdict : std::uint8_t { Continue, NoToken, Other };
 
   std::int64_t page_size;
-  std::int64_t available;  // free, cached ones included
-  double total_offset;     // of it: taken by this step, or expected of the output of all
+  std::int64_t available;  // free tokens, including cached ones
+  double total_offset;     // part of it: taken by this step, or expected as output of all requests
   std::int64_t rem_input;
   std::int64_t rem_chunk;
 
@@ -53,14 +52,14 @@ struct PrefillAdder {
     rem_chunk -= input;
   }
 
-  // The next chunk of a prompt of which `extend` tokens are left. It goes on when no token is left
-  // for it, too: nothing else would ever release what it holds.
+  // The next chunk of a prompt with `extend` tokens left. It continues even without tokens left for
+  // it, because its blocks would otherwise never be released.
   std::int64_t next_chunk(std::int64_t extend) const {
     const std::int64_t left = std::min(rem_chunk, static_cast<std::int64_t>(rem_total()));
     return std::min(extend, left > 0 ? left : rem_chunk);
   }
 
-  // SGLang's cur_rem, which leaves expected output aside, is never less than rem_total.
+  // SGLang's cur_rem excludes expected output and is never less than rem_total.
   Verdict verdict() const {
     if (rem_total() <= 0) return Verdict::NoToken;
     return rem_input <= 0 || rem_chunk <= 0 ? Verdict::Other : Verdict::Continue;
@@ -75,14 +74,14 @@ class SglangScheduler final : public Scheduler {
         page_size_(context.kv_cache.block_size()),
         chunks_(settings_.chunked_prefill_size > 0),
         mixes_(chunks_ && settings_.enable_mixed_chunk),  // whole prompts are never mixed
-        // SGLang wants whole pages: a chunk below one would never begin.
+        // SGLang needs whole pages: a chunk below one page would never begin.
         chunk_size_(ceil_div(settings_.chunked_prefill_size, page_size_) * page_size_),
         init_ratio_(
             std::min(settings_.init_new_token_ratio * settings_.schedule_conservativeness, 1.0)),
         min_ratio_(init_ratio_ * settings_.min_new_token_ratio_factor),
         new_token_ratio_(init_ratio_) {}
 
-  // A request for which this is not reserved in an empty cache would wait for room forever.
+  // A request that cannot reserve this in an empty cache would wait forever.
   std::string refusal(const RequestSpec& spec) const override {
     std::string reason = Scheduler::refusal(spec);
     const std::int64_t total =
@@ -107,15 +106,16 @@ class SglangScheduler final : public Scheduler {
     merge_last_batch();
     if (!must_decode() && prefill()) return;
     decode();
-    // The last of a batch may have ended: only decode() finds it empty, and the loop comes round.
+    // All requests of a batch may have ended. Only decode() finds it empty; then prefill is tried
+    // again.
     while (nothing_runs() && !queue().empty()) {
       batch_is_full_ = false;
       if (prefill()) return;
-      refuse(*queue().front());  // retracted since it was accepted, and grown
+      refuse(*queue().front());  // accepted, then retracted and grown too large
     }
   }
 
-  // What was prefilled decodes from now on, except who is in the middle of its prompt.
+  // Moves the last prefill's requests to the decodes, except one with an unfinished prompt.
   void merge_last_batch() {
     if (last_batch_.empty()) return;
     const std::size_t num_before = last_batch_.size();
@@ -178,8 +178,8 @@ class SglangScheduler final : public Scheduler {
     const std::int64_t num_tokens = adder.next_chunk(extend);
     adder.reserve(num_tokens, num_tokens == extend ? clipped(request.max_output_tokens) : 0);
     const auto num_new = static_cast<std::int32_t>(num_tokens);
-    // Only decodes mixed in can have taken its room; SGLang runs out of memory here. Nobody is
-    // admitted then: nothing is left of rem_total.
+    // Only mixed-in decodes can have taken its room; SGLang runs out of memory here. Then no
+    // request is admitted, because rem_total is used up.
     while (!kv_cache().grow(request, request.num_computed_tokens + num_new)) retract();
     add_chunk(request, num_new);
     last_batch_.push_back(&request);
@@ -232,8 +232,8 @@ class SglangScheduler final : public Scheduler {
     if (running_batch_.size() < num_before || running_batch_.empty()) batch_is_full_ = false;
   }
 
-  // One token for each running request. All have room, except perhaps beside a prefill, where
-  // SGLang runs out of memory; there whoever has none waits a step.
+  // Plans one token for each running request. All have room, except perhaps beside a prefill, where
+  // SGLang runs out of memory. There a request without room waits a step.
   void plan_tokens() {
     for (Request* request : running_batch_) {
       if (!request->is_decodable()) continue;  // ended, or its last token is in flight
@@ -250,8 +250,8 @@ class SglangScheduler final : public Scheduler {
     return num_pages <= kv_cache().num_free_blocks();
   }
 
-  // Sends back the request with the fewest outputs, of those the one with the longest prompt, of
-  // those the last to join, and estimates the ratio anew from those that stay.
+  // Retracts the request with the fewest outputs; ties go to the longest prompt, then to the last
+  // to join. Then estimates the ratio anew from the remaining requests.
   void retract() {
     drop_ended(running_batch_);
     METRONOME_CHECK(!running_batch_.empty(), "somebody can be retracted");
@@ -274,8 +274,8 @@ class SglangScheduler final : public Scheduler {
         std::min(1.0, static_cast<double>(num_decoded) / static_cast<double>(max_new + 1));
   }
 
-  // Longest cached prefix first. Of requests that begin alike and find nothing cached, one goes
-  // first and the others last: they will hit what it computes. A long queue stays as it is.
+  // Sorts by longest cached prefix. Of requests with the same uncached beginning, one goes first
+  // and the others last: they will hit the blocks it computes. A long queue stays unsorted.
   void sort_by_longest_prefix() {
     if (queue().size() > kMaxSortedQueue) return;
     struct Ranked {
@@ -296,7 +296,7 @@ class SglangScheduler final : public Scheduler {
     }
     std::stable_sort(order.begin(), order.end(),
                      [](const Ranked& a, const Ranked& b) { return a.key < b.key; });
-    // The order stays when it is not sorted anew. Newcomers have key 0: they join behind.
+    // The order persists until the next sort. New requests have key 0, so they join at the back.
     std::map<RequestId, std::int64_t> places;
     for (const Ranked& ranked : order) {
       const std::int64_t place = std::ssize(places) - std::ssize(order);
@@ -317,10 +317,10 @@ class SglangScheduler final : public Scheduler {
   double init_ratio_;
   double min_ratio_;
   double new_token_ratio_;
-  // Those that decode, in the order they joined. Who has ended stays and counts until the batch is
-  // filtered, which SGLang does when it decodes.
+  // Decoding requests in the order they joined. Ended requests stay and count until the batch is
+  // filtered, which SGLang does at decoding.
   Batch running_batch_;
-  Batch last_batch_;  // of the last step, if it prefilled
+  Batch last_batch_;  // requests of the last step, if it prefilled
   bool batch_is_full_ = false;
   std::int32_t num_consecutive_prefills_ = 0;
 };

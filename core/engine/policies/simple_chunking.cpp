@@ -1,5 +1,6 @@
-// Sarathi-Serve's simple chunking: steps of prompt chunks and steps of decodes take turns. In a
-// prefill turn prompts already begun go first and alone; new ones are admitted when none is left.
+// Sarathi-Serve's simple chunking: steps of prompt chunks alternate with steps of decodes. In a
+// prefill turn only unfinished prompts run. New prompts are admitted when no unfinished one is
+// left.
 #include <algorithm>
 
 #include "core/engine/policies/policies.h"

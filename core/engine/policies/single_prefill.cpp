@@ -1,6 +1,6 @@
-// One prompt prefills at a time, with what the running decodes leave of the budget. A request that
-// completes its prompt gets its first token in the step's first forward pass and joins the decodes
-// of the second.
+// Prefills one prompt at a time, with the budget that the running decodes leave. A request that
+// completes its prompt gets its first token in the step's first forward pass. It joins the decodes
+// of the second pass.
 #include <algorithm>
 
 #include "core/engine/policies/policies.h"
@@ -15,8 +15,7 @@ class SinglePrefillScheduler final : public Scheduler {
       : Scheduler(context), budget_(token_budget(context.config)) {}
 
  private:
-  // The budget is shared out before the step; the request that joins the decodes adds its one
-  // token on top.
+  // The budget is divided before the step. The request that joins the decodes adds one token.
   std::int64_t max_tokens_per_step() const override { return std::int64_t{budget_} + 1; }
 
   void fill_plan() override {

@@ -1,23 +1,22 @@
-// Chunks by time instead of tokens: beside the decodes a step takes the largest prefill chunk with
-// which its predicted end keeps every decode within its target. Deadlines of first tokens order the
-// prompts.
+// Sizes chunks by time instead of tokens. A step adds the largest prefill chunk to its decodes with
+// which its predicted end keeps every decode within its target. TTFT deadlines order the prompts.
 //
-// What a decode may wait: its ITL target from its last token on, and with a TPOT target until the
-// mean gap since its first token reaches that; all of them got their last token from the step
-// before. A step that begins late has less time. Without decodes the first prompt is as long as
-// max_num_batched_tokens allows, and others join it within the target.
+// A decode must end within its ITL target after the last token. With a TPOT target the mean gap
+// since the first token must stay within that. All decodes got their last token from the previous
+// step. A step that begins late has less time. Without decodes the first prompt gets up to
+// max_num_batched_tokens, and others join it within the target.
 //
-// Prompts go by deadline, short ones a little earlier; those that cannot meet it, or had better
-// stand back so that more others can (core/engine/policies/deadline_order.h), come after all that
-// can, the oldest first. They do not starve: a `late_share` of the steps with prompts begins with
-// the oldest of them, and whoever comes first and finds no room lets nobody else be admitted.
+// Prompts run by deadline, short ones a little earlier. Prompts that miss their deadline, or yield
+// so that more others meet theirs (core/engine/policies/deadline_order.h), come after these, oldest
+// first. They do not starve: a `late_share` of the steps with prompts begins with the oldest of
+// them. A waiting prompt that finds no room blocks the admission of all after it.
 //
-// Nobody is admitted whose decodes would, with the contexts of that moment, leave no room within
-// the target for a tile of a prompt. How long answers will be it does not know: max_num_seqs has to
-// keep contexts from growing out of the target. Where they grow until no chunk keeps the target,
-// prompts wait for at most `max_held_steps` steps and then advance by a tile; when the decodes
-// alone exceed it, by a tile in every step. A target that the decode of the longest context would
-// miss beside a tile, even alone, restrains nobody.
+// Admission requires that all decodes, with their current contexts, leave room for a tile of a
+// prompt within the target. The policy does not know output lengths: max_num_seqs must keep
+// contexts from exceeding the target. When they grow until no chunk keeps the target, prompts wait
+// at most `max_held_steps` steps and then advance by a tile. When decodes alone exceed it, prompts
+// advance by a tile in every step. If the decode of the longest context alone plus a tile misses
+// the target, the target restricts no request.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -36,9 +35,9 @@ namespace metronome {
 namespace {
 
 constexpr double kRateWeight = 1.0 / 8;
-// Steps of decodes alone are all alike: one of so many is compared with its prediction.
+// Decode-only steps are alike, so only one of this many is compared with its prediction.
 constexpr std::int64_t kDecodeStepsPerLesson = 8;
-constexpr TimeNs kGapSteps = 8;  // the host gap is a mean over about so many steps
+constexpr TimeNs kGapSteps = 8;  // the host gap is a mean over about this many steps
 
 std::optional<TimeNs> ns_of(const std::optional<double>& ms) {
   if (!ms) return std::nullopt;
@@ -75,10 +74,10 @@ class SloScheduler final : public Scheduler {
   }
 
  private:
-  // A step that was launched and whose result is not known.
+  // A launched step whose result is not yet known.
   struct Forecast {
-    TimeNs device_ns = kNoTime;  // as predicted, not corrected; kNoTime: nobody asked
-    TimeNs gap_ns = 0;           // as predicted, not corrected
+    TimeNs device_ns = kNoTime;  // predicted, not corrected; kNoTime: not predicted
+    TimeNs gap_ns = 0;           // predicted, not corrected
     TimeNs finish = 0;
     TimeNs deadline = kNever;  // of its decodes
     bool is_within_target = false;
@@ -98,7 +97,7 @@ class SloScheduler final : public Scheduler {
 
   bool is_timed() const { return predictor_ != nullptr && (itl_target_ || tpot_target_); }
 
-  // What the host needs before the step of the plan, as predicted and corrected.
+  // Host time before the planned step, predicted and corrected.
   TimeNs host_gap(const StepPlan& plan) const {
     if (predictor_ == nullptr) return 0;
     return std::max<TimeNs>(predictor_->host_gap_ns(plan) + gap_correction_, 0);
@@ -119,7 +118,7 @@ class SloScheduler final : public Scheduler {
     limit_ns_ = deadline_ == kNever ? steady_limit_ns_ : deadline_ - margin - start_;
   }
 
-  // When the step has to end for the decodes in it.
+  // The time at which the step must end for its decodes.
   TimeNs decode_deadline() {
     if (current_plan().num_decode_tokens == 0 || !is_timed()) return kNever;
     TimeNs deadline = itl_target_ ? free_at_ + *itl_target_ : kNever;
@@ -132,17 +131,18 @@ class SloScheduler final : public Scheduler {
     return deadline;
   }
 
-  // Where it is not known yet, the step in flight will give it.
+  // If unknown, the step in flight will give the first token.
   TimeNs first_token_at(RequestId id) const {
     const std::size_t at = index(id);
     return at < first_token_at_.size() && first_token_at_[at] != kNoTime ? first_token_at_[at]
                                                                          : free_at_;
   }
 
-  // The trial step: what is planned so far, to which a chunk can be added.
+  // The trial step: the current plan, to which a chunk can be added.
   void reset_trial() { trial_.chunks = current_plan().chunks; }
 
-  // From `start_` to the end of the trial step. Its chunks may hold it up: the host prepares them.
+  // Time from `start_` to the end of the trial step. Its chunks may delay it, because the host
+  // prepares them.
   TimeNs predict_trial(std::int32_t num_prefill_tokens) {
     const auto num_chunks = static_cast<std::int32_t>(trial_.chunks.size());
     const std::int32_t num_decodes = is_separate_ ? current_plan().num_decode_tokens : 0;
@@ -171,7 +171,7 @@ class SloScheduler final : public Scheduler {
 
   // ---- order ----
 
-  // Prompts in the order in which they are served.
+  // Lists prompts in the order of service.
   void list_jobs() {
     for (; num_known_ < requests().size(); ++num_known_) {
       Request& request = requests()[static_cast<RequestId>(num_known_)];
@@ -183,8 +183,8 @@ class SloScheduler final : public Scheduler {
     for (Request* request : unfinished_prefills()) jobs_.push_back({.request = request});
     if (next_waiting() != nullptr) line_.list(jobs_);
     if (jobs_.size() < 2) return;
-    // Whoever was preempted in the middle of an answer comes first; else, deadlines are in order of
-    // submission.
+    // Requests preempted after their first output token come first. The others are in submission
+    // order, which is deadline order.
     const auto is_before = [](const PromptJob& a, const PromptJob& b) {
       const bool answers_a = a.request->num_output_tokens > 0;
       const bool answers_b = b.request->num_output_tokens > 0;
@@ -223,7 +223,7 @@ class SloScheduler final : public Scheduler {
     std::rotate(jobs_.begin(), late, late + 1);
   }
 
-  // How long a prompt takes, by the token, beside as many decodes as now.
+  // Time per prompt token, beside the current number of decodes.
   double ns_per_prompt_token() {
     if (ns_per_token_ == 0) {
       constexpr std::int32_t kTypicalTokens = 2048;
@@ -243,14 +243,14 @@ class SloScheduler final : public Scheduler {
 
   // ---- chunks ----
 
-  // The k-th chunk that ends a forward pass on a tile boundary.
+  // The k-th chunk size that ends a forward pass on a tile boundary.
   std::int32_t aligned(std::int32_t k) const {
     const StepPlan& plan = current_plan();
     const std::int32_t before = is_separate_ ? plan.num_prefill_tokens : plan.num_tokens();
     return k * tile_ - before % tile_;
   }
-  // The largest of them up to `most`, all that the budget leaves; where it has not room for one,
-  // all of it rather than nothing.
+  // The largest such size up to `most`, the rest of the budget. If no such size fits and the step
+  // has no prefill yet, returns `most`.
   std::int32_t aligned_below(std::int32_t most) const {
     const std::int32_t k = (most - aligned(0)) / tile_;
     if (k > 0) return aligned(k);
@@ -259,7 +259,7 @@ class SloScheduler final : public Scheduler {
 
   std::int32_t tokens_left() const { return budget_ - current_plan().num_tokens(); }
 
-  // The largest chunk within the limit; 0: none. `base_ns` is the step without it.
+  // The largest chunk within the limit; 0: none. `base_ns` is the step's time without it.
   std::int32_t largest_chunk(const Request& request, TimeNs base_ns) {
     const std::int32_t remaining = request.num_uncomputed_tokens();
     const std::int32_t most = std::min(remaining, tokens_left());
@@ -277,7 +277,7 @@ class SloScheduler final : public Scheduler {
     if (low_ns > limit_ns_) return 0;
     for (bool halves = false; high - low > 1; halves = !halves) {
       std::int32_t middle = low + (high - low) / 2;
-      if (!halves && high_ns > low_ns) {  // time is close to linear: a secant saves questions
+      if (!halves && high_ns > low_ns) {  // time is nearly linear: a secant saves predictions
         const double share =
             static_cast<double>(limit_ns_ - low_ns) / static_cast<double>(high_ns - low_ns);
         middle =
@@ -290,7 +290,7 @@ class SloScheduler final : public Scheduler {
     return low == 0 ? 0 : aligned(low);
   }
 
-  // What a prompt advances by when nothing fits.
+  // The chunk by which a prompt advances when nothing fits.
   std::int32_t least_chunk(const Request& request) const {
     const std::int32_t chunk = 2 * aligned(1) >= tile_ ? aligned(1) : aligned(2);
     return std::min({chunk, request.num_uncomputed_tokens(), tokens_left()});
@@ -341,7 +341,7 @@ class SloScheduler final : public Scheduler {
     return true;
   }
 
-  // Whether the decodes of everybody begun, and of this one, leave room for a tile of a prompt.
+  // Whether the decodes of all running requests and of this one leave room for a tile of a prompt.
   bool has_time_for(const Request& request) {
     if (!is_timed() || nothing_runs() || !can_keep_target_) return true;
     trial_.chunks.clear();
@@ -378,16 +378,16 @@ class SloScheduler final : public Scheduler {
     return correction_.corrected_ns(predictor_->step_ns(trial_), tile_);
   }
 
-  // The shortest step that serves a prompt.
+  // The time of the shortest step that serves a prompt.
   TimeNs least_step_ns() {
     reset_trial();
     const Request& request = *jobs_.front().request;
     return predict_with(request, least_chunk(request));
   }
 
-  // Whether the decode of the longest context alone leaves room for a tile. If not, no restraint
-  // helps: nobody is kept out or held, and steps with prompts may take twice the time of the
-  // shortest.
+  // Whether the decode of the longest context alone leaves room for a tile. If not, the target
+  // cannot be kept: requests are neither kept out nor held, and steps with prompts may take twice
+  // the shortest time.
   bool can_keep_target() {
     std::int32_t longest = 0;
     for (const ScheduledChunk& chunk : current_plan().chunks) {
@@ -398,7 +398,7 @@ class SloScheduler final : public Scheduler {
     return predict_beside_tile() <= steady_limit_ns_;
   }
 
-  // ---- what becomes of it ----
+  // ---- results ----
 
   void end_forecast() {
     const StepPlan& plan = current_plan();
@@ -434,7 +434,7 @@ class SloScheduler final : public Scheduler {
     if (plan.step_index == newest_step_) {
       free_at_ = result.finished_at;
     } else {
-      free_at_ += result.finished_at - forecast.finish;  // the step behind it moves with it
+      free_at_ += result.finished_at - forecast.finish;  // the later step shifts with it
     }
     if (tpot_target_) {
       first_token_at_.resize(requests().size(), kNoTime);
@@ -469,32 +469,33 @@ class SloScheduler final : public Scheduler {
   double late_share_;
   std::int32_t max_held_steps_;
 
-  // The device, as far as it is known or foreseen.
+  // Known or predicted state of the device.
   StepCorrection correction_;
-  TimeNs gap_correction_ = 0;  // measured over predicted
-  TimeNs free_at_ = 0;         // end of the last step launched
-  TimeNs finished_at_ = 0;     // of the last result
+  TimeNs gap_correction_ = 0;  // measured minus predicted
+  TimeNs free_at_ = 0;         // end of the last launched step
+  TimeNs finished_at_ = 0;     // end of the last committed step
   std::int64_t newest_step_ = -1;
   std::int32_t num_in_flight_ = 0;
   bool is_pipelined_ = false;
   std::array<Forecast, kMaxInFlight> forecasts_;
-  std::vector<TimeNs> first_token_at_;  // by request; kNoTime: it has none
-  double ns_per_token_ = 0;             // of a prompt, in steps that it fills
+  std::vector<TimeNs> first_token_at_;  // by request; kNoTime: unknown
+  double ns_per_token_ = 0;             // per prompt token, in steps that a prompt fills
 
-  // Of the plan being made.
-  TimeNs start_ = 0;            // it reaches the device
+  // State of the current plan.
+  TimeNs start_ = 0;            // when it reaches the device
   TimeNs deadline_ = kNever;    // of its decodes
   TimeNs limit_ns_ = kNever;    // for its device time
-  TimeNs steady_limit_ns_ = 0;  // the same for a step right behind one that gave every token
+  TimeNs steady_limit_ns_ = 0;  // the same for a step right after one in which every decode got a
+                                // token
   std::vector<PromptJob> jobs_;
   LateMarker late_marker_;
-  const Request* late_turn_ = nullptr;  // late, and first all the same
+  const Request* late_turn_ = nullptr;  // a late request that goes first in this plan
   StepPlan trial_;
-  TimeNs trial_ns_ = 0;   // as predicted, not corrected
-  bool is_full_ = false;  // it ends in the middle of a prompt
+  TimeNs trial_ns_ = 0;   // predicted, not corrected
+  bool is_full_ = false;  // the plan ends in the middle of a prompt
   bool can_keep_target_ = true;
 
-  DeadlineLine line_;          // who waits
+  DeadlineLine line_;          // waiting requests
   std::size_t num_known_ = 0;  // requests submitted before the last plan
   double late_credit_ = 0;
   std::int32_t num_held_steps_ = 0;

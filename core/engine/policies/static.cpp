@@ -1,4 +1,4 @@
-// Static batching: a batch forms once, prefills whole, and nobody joins until all have ended.
+// Static batching: a batch forms once and prefills whole. New requests wait until all have ended.
 #include <algorithm>
 
 #include "core/engine/policies/policies.h"
@@ -18,7 +18,7 @@ class StaticScheduler final : public Scheduler {
   }
 
  private:
-  // A batch that is not full waits this long for company, counted from its oldest request.
+  // A partial batch waits this long for more requests, counted from its oldest request.
   TimeNs batch_deadline() const { return waiting().front()->arrival + batch_wait_; }
 
   void fill_plan() override {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kWeight = 1.0 / 8;  // of a new step in the means
 constexpr double kNumDeviations = 3;
-// Beyond this a prediction has nothing to do with the device.
+// Beyond this ratio a prediction is unrelated to the device.
 constexpr double kMaxRatio = 1e6;
 
 }  // namespace
@@ -19,7 +19,7 @@ std::size_t StepCorrection::kind_of(std::int32_t num_prefill_tokens) {
   return doubling_range(std::int64_t{std::max(num_prefill_tokens, 0)} + 1, 1);
 }
 
-// Decodes alone are another kind of work: they stand in only where nothing else was seen.
+// Decode-only steps are different work: they are a fallback only where no other kind was seen.
 const StepCorrection::Ratio& StepCorrection::nearest(std::size_t kind) const {
   if (ratios_[kind].num_steps > 0) return ratios_[kind];
   const Ratio* found = &ratios_[kind];
@@ -39,14 +39,14 @@ const StepCorrection::Ratio& StepCorrection::nearest(std::size_t kind) const {
 StepCorrection::Ratio StepCorrection::blend(std::int32_t num_prefill_tokens) const {
   const std::size_t kind = kind_of(num_prefill_tokens);
   if (kind == 0) return nearest(0);
-  // A kind's own ratio holds in the middle of its range.
+  // A kind's ratio applies at the middle of its range.
   const double begin = static_cast<double>(std::int64_t{1} << (kind - 1));
   const double place = num_prefill_tokens / begin;  // in [1, 2)
   const bool is_upper = place >= 1.5;
   const Ratio& below = nearest(is_upper ? kind : std::max<std::size_t>(kind - 1, 1));
   const Ratio& above = nearest(is_upper ? std::min(kind + 1, kNumKinds - 1) : kind);
   const double weight = is_upper ? (place - 1.5) / 1.5 : (place - 0.75) / 0.75;
-  // In this form two equal values give that value, to the bit.
+  // In this form two equal values give exactly that value.
   Ratio blended;
   blended.mean = below.mean + weight * (above.mean - below.mean);
   blended.deviation = below.deviation + weight * (above.deviation - below.deviation);
@@ -68,7 +68,7 @@ void StepCorrection::learn(TimeNs predicted_ns, TimeNs measured_ns,
   const double measured =
       std::clamp(static_cast<double>(measured_ns) / static_cast<double>(predicted_ns),
                  1 / kMaxRatio, kMaxRatio);
-  // The first steps count alike, so that the very first does not decide for long.
+  // The first steps have equal weight, so the very first does not dominate for long.
   const double weight = std::max(kWeight, 1.0 / static_cast<double>(ratio.num_steps + 1));
   if (ratio.num_steps == 0) {
     ratio.mean = measured;

@@ -1,4 +1,4 @@
-// Learns by how much steps take longer, or shorter, than predicted.
+// Learns the ratio of measured to predicted step times.
 #pragma once
 
 #include <array>
@@ -9,24 +9,25 @@
 
 namespace metronome {
 
-// Kinds of steps (core/engine/step_kind.h): decodes alone, and steps with a prompt by the power of
-// two below their prompt tokens. Each kind has a ratio of measured to predicted time, an
-// exponential mean over its steps. The ratio is interpolated between kinds: a search for the
-// largest chunk meets no jump. A kind not seen yet takes the ratio of the nearest kind seen. One
-// wild step moves a ratio by a sixteenth at most: it counts as twice or half the ratio.
+// Kinds of steps (core/engine/step_kind.h): decode-only steps, and steps with prefill by the power
+// of two below their prefill tokens. Each kind has a ratio of measured to predicted time, an
+// exponential mean over its steps. Ratios are interpolated between kinds, so a search for the
+// largest chunk meets no jump. An unseen kind takes the ratio of the nearest seen kind. One outlier
+// moves a ratio by at most a sixteenth, because it counts as at most twice or at least half the
+// ratio.
 //
-// Times that scatter need a margin: a corrected time is three mean deviations above the mean. Exact
-// predictions are not changed at all.
+// Noisy times need a margin: a corrected time is three mean deviations above the mean. Exact
+// predictions are not changed.
 class StepCorrection {
  public:
   TimeNs corrected_ns(TimeNs predicted_ns, std::int32_t num_prefill_tokens) const;
-  // A step of `num_prefill_tokens` took `measured_ns`. Both times are positive, or it is ignored.
+  // Learns from a step of `num_prefill_tokens`. Ignores it unless both times are positive.
   void learn(TimeNs predicted_ns, TimeNs measured_ns, std::int32_t num_prefill_tokens);
-  // Measured over predicted time, without the margin.
+  // Measured over predicted time, without margin.
   double ratio(std::int32_t num_prefill_tokens) const { return blend(num_prefill_tokens).mean; }
 
  private:
-  // What was learned of a kind.
+  // The learned ratio of a kind.
   struct Ratio {
     double mean = 1;
     double deviation = 0;  // mean of |measured / (ratio * predicted) - 1|
@@ -37,8 +38,8 @@ class StepCorrection {
   const Ratio& nearest(std::size_t kind) const;
   Ratio blend(std::int32_t num_prefill_tokens) const;
 
-  std::array<Ratio, kNumKinds> ratios_;  // [0]: decodes only; [k]: 2^(k-1) tokens and more
-  bool is_exact_ = true;               // every step took what was predicted
+  std::array<Ratio, kNumKinds> ratios_;  // [0]: decodes only; [k]: at least 2^(k-1) tokens
+  bool is_exact_ = true;                 // every step took its predicted time
 };
 
 }  // namespace metronome

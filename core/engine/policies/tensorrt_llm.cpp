@@ -1,7 +1,7 @@
-// TensorRT-LLM: a capacity scheduler chooses the requests whose KV blocks fit, in order of arrival,
-// then a micro-batch scheduler fills a step of max_num_tokens with them. As in the engine, neither
-// knows how much of a prompt is cached: a hit is found when the first chunk is scheduled, the chunk
-// then begins behind it, and the tokens it saves are not given to others.
+// TensorRT-LLM. A capacity scheduler chooses the requests whose KV blocks fit, in order of arrival.
+// Then a micro-batch scheduler fills a step of max_num_tokens with them. As in the engine, neither
+// knows how much of a prompt is cached. A hit is found when the first chunk is scheduled. The chunk
+// then begins after the hit, and other requests do not get the saved tokens.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -47,7 +47,7 @@ class TensorRtLlmScheduler final : public Scheduler {
   };
 
   std::int64_t max_tokens_per_step() const override { return max_num_tokens_; }
-  // Paused by this plan; it is not considered again before the next.
+  // This plan paused it; the next plan considers it again.
   void requeue(Request& request) override { paused_.push_back(&request); }
 
   void fill_plan() override {
@@ -66,12 +66,12 @@ class TensorRtLlmScheduler final : public Scheduler {
     paused_.clear();
   }
 
-  // Whether a step has room for a context of so many tokens, or for a chunk of it.
+  // Whether a step has room for a context of this many tokens, or for a chunk of it.
   bool can_compute(std::int32_t num_tokens) const {
     return num_tokens <= max_num_tokens_ || (chunks_ && unit_ <= max_num_tokens_);
   }
 
-  // Without chunks, a paused request can have become too long to be computed at once again.
+  // Without chunks, a paused request can have grown too long for one step.
   void refuse_grown() {
     while (Request* first = queue().front()) {
       if (can_compute(first->num_tokens())) return;
@@ -79,7 +79,7 @@ class TensorRtLlmScheduler final : public Scheduler {
     }
   }
 
-  // The first block of a context that the cache does not have; kNoHash if it has all of them.
+  // The first uncached block of a context; kNoHash if all are cached.
   BlockHash first_new_block(const Request& request) {
     for (const BlockHash hash : kv_cache().block_hashes(request)) {
       if (kv_cache().pool().contents().find(hash) == kNoBlock) return hash;
@@ -98,8 +98,8 @@ class TensorRtLlmScheduler final : public Scheduler {
     }
   }
 
-  // Whether another context computes the first block that `request` would compute: a step later it
-  // is there to be reused. If not, `request` is now the one that computes it.
+  // Whether another context computes the first block that `request` would compute, so a later step
+  // can reuse it. If not, records `request` as the one that computes it.
   bool waits_for_reuse(const Request& request) {
     if (capacity_ == Capacity::StaticBatch || !kv_cache().caches_prefixes()) return false;
     const BlockHash hash = first_new_block(request);
@@ -114,8 +114,8 @@ class TensorRtLlmScheduler final : public Scheduler {
         request, std::int64_t{request.num_prompt_tokens} + request.max_output_tokens);
   }
 
-  // GUARANTEED_NO_EVICT and STATIC_BATCH: whoever has started goes on, and what it needs to the end
-  // is set aside before others may start.
+  // GUARANTEED_NO_EVICT and STATIC_BATCH: started requests continue. Blocks for their completion
+  // are reserved before others may start.
   void fit_to_completion() {
     std::int64_t num_free = kv_cache().num_free_blocks();
     for (Request* request : running()) {
@@ -137,8 +137,8 @@ class TensorRtLlmScheduler final : public Scheduler {
     });
   }
 
-  // MAX_UTILIZATION: started and waiting requests alike, in order of arrival, as long as the blocks
-  // of their next step fit.
+  // MAX_UTILIZATION: takes started and waiting requests alike, in order of arrival, while the
+  // blocks of their next step fit.
   void fit_next_step() {
     num_promised_ = 0;
     num_seqs_ = std::count_if(running().begin(), running().end(), [](const Request* request) {
@@ -164,8 +164,8 @@ class TensorRtLlmScheduler final : public Scheduler {
     if (goes_on) fit_started_before(kNoRequest);
   }
 
-  // A request that does not fit has the last one that started paused, until it fits or is the last
-  // itself. False when it does not fit; nobody behind it is tried then.
+  // Pauses the last started request until `request` fits or is the last one itself. Returns false
+  // when it does not fit; then no later request is tried.
   bool fit_or_pause(Request& request) {
     while (!fits_next_step(request)) {
       const auto& started = running();
@@ -193,12 +193,12 @@ class TensorRtLlmScheduler final : public Scheduler {
     return true;
   }
 
-  // The capacity scheduler lets no more than max_num_seqs through, which is also max_batch_size.
+  // The capacity scheduler passes at most max_num_seqs requests, which is also max_batch_size.
   void fill_micro_batch() {
     contexts_.clear();
     generations_.clear();
     std::int32_t num_tokens = 0;
-    std::int64_t num_context_tokens = 0;  // that chunks can reduce
+    std::int64_t num_context_tokens = 0;  // reducible by chunks
     for (Request* request : fitting_) {
       if (request->state == RequestState::Decode) {
         if (num_tokens == max_num_tokens_) break;
@@ -228,7 +228,8 @@ class TensorRtLlmScheduler final : public Scheduler {
     }
   }
 
-  // Contexts that do not fit together share `num_left` tokens, in units unless a chunk is the last.
+  // Divides `num_left` tokens among contexts that do not fit together, in units unless a chunk is
+  // the last.
   void chunk_contexts(std::int32_t num_left) {
     if (chunking_ == Chunking::FirstComeFirstServed) {
       for (Context& context : contexts_) {
@@ -267,15 +268,16 @@ class TensorRtLlmScheduler final : public Scheduler {
   std::int32_t max_num_tokens_;
   std::int32_t unit_;
 
-  // Of the plan being made.
+  // State of the current plan.
   std::vector<Request*> fitting_;  // chosen by the capacity scheduler, in order
   std::vector<Context> contexts_;
   std::vector<Request*> generations_;
   std::vector<Request*> paused_;
-  std::vector<BlockHash> new_blocks_;  // the next one of every context
-  std::int64_t num_promised_ = 0;      // blocks that the fitting requests will take
-  std::int64_t num_seqs_ = 0;          // fitting requests, and those whose last token is in flight
-  RequestId last_id_ = kNoRequest;     // of the last request paused; nobody behind it is tried
+  std::vector<BlockHash> new_blocks_;  // the next uncached block of every context
+  std::int64_t num_promised_ = 0;      // blocks promised to the fitting requests
+  std::int64_t num_seqs_ = 0;          // fitting requests, and those with their last token in
+                                       // flight
+  RequestId last_id_ = kNoRequest;     // the last paused request; no later one is tried
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
-// A token budget per step: decodes take theirs first, prompts already begun the next, new requests
-// what is left.
+// A token budget per step: decodes come first, then unfinished prompts, then new requests.
 #include <algorithm>
 
 #include "core/engine/policies/policies.h"
@@ -22,8 +21,8 @@ class TokenBudgetScheduler final : public Scheduler {
  private:
   std::int64_t max_tokens_per_step() const override { return budget_; }
 
-  // The chunk this step has room for; 0 when the rest of the budget is below min_chunk_size and
-  // the request had better wait for a step with more.
+  // The chunk that fits this step. 0 when the rest of the budget is below min_chunk_size: then the
+  // request waits for a step with more.
   std::int32_t chunk_of(const Request& request) const {
     const std::int32_t wanted = std::min(chunk_size_, request.num_uncomputed_tokens());
     const std::int32_t left = budget_ - current_plan().num_tokens();
@@ -33,7 +32,7 @@ class TokenBudgetScheduler final : public Scheduler {
   void fill_plan() override {
     plan_decodes();
     for (Request* request : unfinished_prefills()) {
-      if (request->state != RequestState::Prefill) continue;  // preempted for one before it
+      if (request->state != RequestState::Prefill) continue;  // preempted for an earlier one
       const std::int32_t chunk = chunk_of(*request);
       if (chunk > 0) plan_prefill(*request, chunk);
     }

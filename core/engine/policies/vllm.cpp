@@ -1,7 +1,7 @@
-// vLLM V1, decision for decision: no phases for prefill and decode, only requests whose computed
-// tokens catch up with the tokens they have, first those running in order of admission, then those
-// waiting. That decodes come first follows by itself: an unfinished prompt took all that was left
-// of the budget when it was admitted, so it is the last in the list.
+// vLLM V1, decision for decision. It has no prefill and decode phases: each request's computed
+// tokens catch up with its tokens. Running requests come first, in admission order, then waiting
+// ones. So decodes come first: an unfinished prompt took the rest of the budget at its admission
+// and is last in the list.
 #include <algorithm>
 
 #include "core/engine/policies/policies.h"
@@ -39,7 +39,7 @@ class VllmScheduler final : public Scheduler {
   void fill_plan() override {
     left_ = budget_;
     continue_running();
-    admit_waiting();  // nobody, if this plan has preempted
+    admit_waiting();  // admits none if this plan has preempted
   }
 
   std::int32_t wanted_tokens(std::int32_t num_tokens) const {
@@ -61,11 +61,11 @@ class VllmScheduler final : public Scheduler {
     }
   }
 
-  // False when `request` had to be preempted itself.
+  // Returns false when it preempted `request` itself.
   bool make_room(Request& request, std::int32_t num_positions) {
     while (!kv_cache().grow(request, num_positions)) {
       Request& victim = by_priority_ ? last_in_priority() : *running().back();
-      // Only the priority policy can hit a request that this plan serves already.
+      // Only under the priority policy can the victim already be in this plan.
       if (const std::int32_t num_planned = num_planned_tokens(victim); num_planned > 0) {
         left_ += num_planned;
         --next_;
@@ -80,8 +80,8 @@ class VllmScheduler final : public Scheduler {
     return **std::max_element(
         running().begin(), running().end(), [](const Request* a, const Request* b) {
           if (a->priority != b->priority) return a->priority < b->priority;
-          // vLLM's arrival times hardly tie. Ours do, and without an order of their own two
-          // requests could evict each other for ever.
+          // vLLM's arrival times hardly ever tie. Here they can, and without a tie-break two
+          // requests could preempt each other forever.
           return a->arrival != b->arrival ? a->arrival < b->arrival : a->id < b->id;
         });
   }
@@ -102,7 +102,7 @@ class VllmScheduler final : public Scheduler {
   }
 
   bool has_room(const Request& request, const PrefixHit& hit, std::int32_t num_tokens) const {
-    // The watermark protects those that run; without any it would protect nobody.
+    // The watermark protects running requests, so it does not apply when none runs.
     const std::int64_t num_kept = nothing_runs() ? 0 : kv_cache().watermark_blocks();
     const std::int64_t num_free = kv_cache().num_free_blocks() - num_kept;
     if (reserves_full_prompt_ &&
@@ -117,8 +117,8 @@ class VllmScheduler final : public Scheduler {
   bool chunks_;
   bool reserves_full_prompt_;
   bool by_priority_;
-  std::int32_t left_ = 0;  // of the budget of this plan
-  std::size_t next_ = 0;   // in the running list
+  std::int32_t left_ = 0;  // rest of this plan's budget
+  std::size_t next_ = 0;   // index into the running list
 };
 
 }  // namespace
@@ -132,8 +132,8 @@ void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len
                        KvCacheLayout& layout) {
   layout.reuses_unhashed_first = config.vllm.evict_unhashed_first;
   if (layout.sliding_window == 0) return;
-  // One request holds the window and what a step computes beyond it, and one block more when they
-  // do not begin at a block's edge.
+  // One request holds the window, the tokens a step computes beyond it, and one more block if these
+  // do not begin at a block boundary.
   const std::int64_t num_tokens = std::min<std::int64_t>(
       std::int64_t{layout.sliding_window} - 1 + token_budget(config), max_model_len);
   layout.max_window_blocks = ceil_div(num_tokens, layout.block_size) + 1;

@@ -1,5 +1,5 @@
-// vLLM before chunked prefill, as Sarathi-Serve carries it: a batch of whole prompts while there
-// are any that fit, otherwise all decodes.
+// vLLM before chunked prefill, as in Sarathi-Serve: a batch of whole prompts while any fit,
+// otherwise all decodes.
 #include <algorithm>
 
 #include "core/engine/policies/policies.h"
@@ -8,7 +8,7 @@
 namespace metronome {
 namespace {
 
-// No prompt may be longer than a batch, nor a batch than the model allows a prompt to be.
+// A prompt must fit in a batch, and a batch is no longer than the model's prompt limit.
 std::int32_t batch_limit(const SchedulerContext& context) {
   return std::min(token_budget(context.config), context.max_model_len);
 }

@@ -1,4 +1,4 @@
-// Ranges for profilers: there is none here.
+// Ranges for profilers. They do nothing here.
 #pragma once
 
 inline int nvtxRangePushA(const char*) { return 0; }

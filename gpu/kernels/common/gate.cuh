@@ -1,4 +1,4 @@
-// What the gates of SwiGLU and GeGLU are, for the kernels that compute them.
+// The activations of the gates of SwiGLU and GeGLU.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,14 +7,14 @@
 
 namespace metronome {
 
-// The tanh form of GELU, x / 2 * (1 + tanh(u)) with u = sqrt(2 / pi) * (x + 0.044715 * x^3)
-// (Hendrycks and Gimpel, arXiv 1606.08415), is x * sigmoid(2 * u); so written, it has no 1 + tanh
+// The tanh form of GELU is x / 2 * (1 + tanh(u)) with u = sqrt(2 / pi) * (x + 0.044715 * x^3)
+// (Hendrycks and Gimpel, arXiv 1606.08415). It equals x * sigmoid(2 * u). This form has no 1 + tanh
 // that cancels.
 template <bool kIsGelu>
 __device__ __forceinline__ float gate(float x) {
   constexpr float kTwiceRootTwoOverPi = 1.5957691216057308f;
   const float z = kIsGelu ? kTwiceRootTwoOverPi * (x + 0.044715f * x * x * x) : x;
-  // Where exp(-z) is beyond 2^126 this division gives 0: no bf16 of normal size is lost.
+  // If exp(-z) exceeds 2^126, this division gives 0. That loses no normal bf16.
   return __fdividef(x, 1.0f + exp2_fast(-kLog2OfE * z));
 }
 

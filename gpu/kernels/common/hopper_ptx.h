@@ -1,8 +1,11 @@
-// The instructions of Hopper (sm_90a) that CUDA C++ has no words for: barriers in shared memory
-// that count arrivals and bytes, copies of boxes of a tensor by the bulk copy engine, and products
-// of a warpgroup (128 consecutive threads, the first a multiple of 128). Semantics in the PTX ISA:
-// mbarrier, cp.async.bulk.tensor, wgmma, setmaxnreg. Where no device compiler is at work, the
-// tests' emulator defines the same functions (gpu/emulator/emulated_hopper.h).
+// Wraps instructions of Hopper (sm_90a) that CUDA C++ has no names for:
+// - mbarriers, which count arrivals and bytes in shared memory;
+// - copies of boxes of a tensor by the bulk copy engine;
+// - products of a warpgroup (128 consecutive threads, the first a multiple of 128).
+//
+// The PTX ISA defines the semantics: mbarrier, cp.async.bulk.tensor, wgmma, setmaxnreg. Without a
+// device compiler, the emulator (gpu/emulator) defines the same functions
+// (gpu/emulator/emulated_hopper.h).
 #pragma once
 
 #include <cuda.h>
@@ -14,25 +17,26 @@
 
 namespace metronome {
 
-// Whether the code at hand is compiled for a processor that has them.
+// Whether the current compilation target has these instructions.
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 constexpr bool kHasWgmma = true;
 #else
 constexpr bool kHasWgmma = false;
 #endif
 
-// In shared memory, 8-byte aligned. A phase ends when the arrivals that it was made for are there
-// and all bytes that it was told to expect; then the next begins.
+// In shared memory, 8-byte aligned. A phase ends when it has all its arrivals and all expected
+// bytes. Then the next phase begins.
 using SharedBarrier = std::uint64_t;
 
-// A matrix in shared memory as wgmma reads it, in rows of 128 bytes (64 elements of 16 bits) with
-// the 128-byte swizzle: the 16-byte chunk c of the row that begins at an address a (a multiple of
-// 128) lies at chunk c ^ (a / 128 % 8). Eight rows are 1,024 bytes, aligned to as many.
+// Describes a matrix in shared memory for wgmma. Rows have 128 bytes (64 elements of 16 bits) with
+// the 128-byte swizzle: if a row begins at address a (a multiple of 128), its 16-byte chunk c lies
+// at chunk c ^ (a / 128 % 8). Eight rows are 1,024 bytes, aligned to 1,024.
 //
-// A k-major operand (row = row of A or column of B, 16 elements along it = k) has its next eight
-// rows `stride_bytes` further; `leading_bytes` is not read. One that is not (row = k) has the next
-// eight k `stride_bytes` further, and the next 64 rows of A or columns of B `leading_bytes`.
-// (CUTLASS, cute/arch/mma_sm90_desc.hpp.) `address` is that of the first element, a shared one.
+// In a k-major operand, a row is a row of A or a column of B, with 16 elements of k along it. The
+// next eight rows lie `stride_bytes` further; `leading_bytes` is not read. In an operand that is
+// not k-major, a row is one k. The next eight k lie `stride_bytes` further, and the next 64 rows of
+// A or columns of B `leading_bytes` further. (CUTLASS, cute/arch/mma_sm90_desc.hpp.) `address` is
+// the shared address of the first element.
 __host__ __device__ __forceinline__ std::uint64_t matrix_descriptor(std::uint32_t address,
                                                                     std::uint32_t leading_bytes,
                                                                     std::uint32_t stride_bytes) {
@@ -41,7 +45,7 @@ __host__ __device__ __forceinline__ std::uint64_t matrix_descriptor(std::uint32_
   return field(address) | field(leading_bytes) << 16 | field(stride_bytes) << 32 | kSwizzle128;
 }
 
-// The widths of a product whose operands both lie in shared memory that there is code for.
+// The supported widths of a product with both operands in shared memory.
 constexpr bool has_product(int columns) {
   return columns == 32 || columns == 64 || columns == 80 || columns == 96 || columns == 128 ||
          columns == 144 || columns == 160 || columns == 192 || columns == 256;
@@ -55,21 +59,22 @@ constexpr bool has_product(int columns) {
 
 namespace metronome {
 
-// The dynamic shared memory of a kernel that has no other, 1,024-byte aligned.
+// The dynamic shared memory, 1,024-byte aligned. The kernel must have no static shared memory.
 __device__ __forceinline__ unsigned char* swizzled_shared_memory() {
   extern __shared__ __align__(1024) unsigned char swizzled_memory[];
   return swizzled_memory;
 }
 
-// By one thread; before others use it come barrier_init_done() by that thread and __syncthreads().
+// Called by one thread. Before other threads use the barrier, that thread must call
+// barrier_init_done(), and then all call __syncthreads().
 __device__ __forceinline__ void barrier_init(SharedBarrier* barrier, std::uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(shared_address(barrier)),
                "r"(arrivals)
                : "memory");
 }
 
-// What the thread has written to shared memory is seen by wgmma and the copy engine, as far as a
-// barrier or a phase's end comes between.
+// Makes the thread's writes to shared memory visible to wgmma and the copy engine. A barrier, or
+// the end of a phase, must come between the write and its use.
 __device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
@@ -84,7 +89,7 @@ __device__ __forceinline__ void barrier_arrive(SharedBarrier* barrier) {
                : "memory");
 }
 
-// The phase that is on does not end before so many more bytes have been copied.
+// Adds `bytes` to the bytes that the current phase waits for.
 __device__ __forceinline__ void barrier_expect(SharedBarrier* barrier, std::uint32_t bytes) {
   asm volatile(
       "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;\n" ::"r"(shared_address(barrier)),
@@ -101,8 +106,8 @@ __device__ __forceinline__ void barrier_arrive_expecting(SharedBarrier* barrier,
       : "memory");
 }
 
-// Waits for the end of the phase of this parity: 0 for the first, 1 for the second and so on; 1
-// returns at once while the first one is on.
+// Waits for the end of the phase of this parity: 0 for the first phase, 1 for the second and so on.
+// During the first phase, parity 1 returns at once.
 __device__ __forceinline__ void barrier_wait(SharedBarrier* barrier, std::uint32_t parity) {
   std::uint32_t is_over = 0;
   while (is_over == 0) {
@@ -118,9 +123,9 @@ __device__ __forceinline__ void barrier_wait(SharedBarrier* barrier, std::uint32
   }
 }
 
-// Starts the copy of a box of a tensor of rows, from element `column` of row `row` on; zeros for
-// what is outside of the tensor. All bytes of the box count at the barrier. The target is 128-byte
-// aligned (1,024 for what wgmma reads).
+// Starts the copy of a box of a tensor, from element `column` of row `row` on. Elements outside the
+// tensor are zeros. All bytes of the box count at the barrier. The target is 128-byte aligned
+// (1,024 if wgmma reads it).
 __device__ __forceinline__ void copy_box(void* shared, const CUtensorMap& tensor,
                                          std::int32_t column, std::int32_t row,
                                          SharedBarrier* barrier) {
@@ -132,34 +137,32 @@ __device__ __forceinline__ void copy_box(void* shared, const CUtensorMap& tensor
       : "memory");
 }
 
-// Brings what a tensor map says to where copies look for it. The map is a parameter of the kernel.
+// Prefetches a tensor map for later copies. The map must be a parameter of the kernel.
 __device__ __forceinline__ void prefetch_tensor(const CUtensorMap& tensor) {
   asm volatile("prefetch.tensormap [%0];\n" ::"l"(reinterpret_cast<std::uint64_t>(&tensor))
                : "memory");
 }
 
-// Several CTAs of a kernel that was launched in clusters (LaunchShape::cluster) run at the same
-// time and reach each other's shared memory. The rank of this one in its cluster; 0 where there is
-// none.
+// The rank of this CTA in its cluster; 0 without clusters. CTAs of a cluster (LaunchShape::cluster)
+// run at the same time and can access each other's shared memory.
 __device__ __forceinline__ std::uint32_t cluster_rank() {
   std::uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
   return rank;
 }
 
-// Waits for all threads of the cluster that have not exited. All lanes of a warp come here
-// together. Barriers are ready for all of them behind it if barrier_init_done() came before;
-// nothing else that a thread wrote is handed over. A CTA ends behind one, or others may write to
-// shared memory that is no longer its own.
+// Waits for all threads of the cluster that have not exited. All lanes of a warp must call it
+// together. Barriers are ready for the whole cluster after it if barrier_init_done() came before.
+// It makes no other writes visible. A CTA must not end before the others stop writing to its shared
+// memory; this call can ensure that.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\n" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
 }
 
-// barrier_arrive() at the barrier that the CTA of this rank has at the same place. It says that
-// this CTA's products have read what a copy may now overwrite, and orders nothing else between the
-// CTAs: a release that others of the cluster could rely on waits for all of the thread's writes to
-// memory.
+// barrier_arrive() at the same barrier in the CTA of this rank. It reports that this CTA's products
+// have read data that a copy may now overwrite. It orders nothing else between the CTAs: a
+// cluster-wide release would wait for all of the thread's writes to memory.
 __device__ __forceinline__ void barrier_arrive_at(SharedBarrier* barrier, std::uint32_t rank) {
   asm volatile(
       "{\n"
@@ -171,8 +174,8 @@ __device__ __forceinline__ void barrier_arrive_at(SharedBarrier* barrier, std::u
       : "memory");
 }
 
-// copy_box() to the same place of every CTA of the cluster whose rank is a bit of `ranks`; the
-// bytes count at the barrier at the same place of each, also before it was told to expect them.
+// copy_box() to the same shared address in every CTA of the cluster whose rank is a bit of `ranks`.
+// The bytes count at the same barrier of each CTA, even before that barrier expects them.
 __device__ __forceinline__ void copy_box_to(std::uint16_t ranks, void* shared,
                                             const CUtensorMap& tensor, std::int32_t column,
                                             std::int32_t row, SharedBarrier* barrier) {
@@ -184,9 +187,9 @@ __device__ __forceinline__ void copy_box_to(std::uint16_t ranks, void* shared,
       : "memory");
 }
 
-// Starts the copy of a box from shared memory, where it lies as copy_box() would have put it, to a
-// tensor; what is outside of the tensor is not written. Behind fence_async_proxy() by those who
-// wrote it, and a barrier. The kernel behind this one sees it as it sees all else.
+// Starts the copy of a box from shared memory, laid out as by copy_box(), to a tensor. Elements
+// outside the tensor are not written. First the threads that wrote the box must call
+// fence_async_proxy(), then a barrier. The next kernel sees the result like any other write.
 __device__ __forceinline__ void store_box(const CUtensorMap& tensor, std::int32_t column,
                                           std::int32_t row, const void* shared) {
   asm volatile(
@@ -201,13 +204,14 @@ __device__ __forceinline__ void stores_commit() {
   asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
 }
 
-// Waits until all of the thread's groups of stores have read shared memory, which may be written
-// again, or given up, then.
+// Waits until all of the thread's groups of stores have read shared memory. Then that memory may be
+// reused, or the CTA may end.
 __device__ __forceinline__ void stores_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
 }
 
-// Registers a thread has from here on; all warps of a warpgroup do the same. 24 to 256, in eights.
+// Sets the number of registers of a thread; all warps of a warpgroup must do the same. 24 to 256, a
+// multiple of 8.
 template <int kRegisters>
 __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
@@ -217,8 +221,8 @@ __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
 }
 
-// The compiler may move what is computed with registers past an instruction that it does not know
-// to write them; not past this one.
+// The compiler may move arithmetic on registers past an instruction that it does not know to write
+// them. It does not move it past this statement.
 template <int kCount>
 __device__ __forceinline__ void pin(float (&registers)[kCount][4]) {
 #pragma unroll
@@ -238,7 +242,7 @@ __device__ __forceinline__ void pin(std::uint32_t (&registers)[kCount][4]) {
   }
 }
 
-// Comes between what the threads did with these registers and the products that use them.
+// Orders the threads' accesses to these registers before the products that use them.
 template <class... Registers>
 __device__ __forceinline__ void wgmma_fence(Registers&... registers) {
   (pin(registers), ...);
@@ -250,17 +254,17 @@ __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 }
 
-// Waits until at most `kPending` of the latest groups are on their way. `registers` are those of
-// the groups that are over: until then nobody reads or writes them.
+// Waits until at most `kPending` of the latest groups are in flight. `registers` are those of the
+// finished groups: before this call, they must be neither read nor written.
 template <int kPending, class... Registers>
 __device__ __forceinline__ void wgmma_wait(Registers&... registers) {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
   (pin(registers), ...);
 }
 
-// Keeps a wait behind the arithmetic that made `value`: ptxas moves waits in front of what does not
-// depend on them, and then the products that it waits for are not computed meanwhile. `value` is
-// not below 0; if it were, it would be stored.
+// Keeps a following wait after the arithmetic that computes `value`. ptxas moves waits before
+// independent arithmetic; then that arithmetic would not overlap with the products that it waits
+// for. `value` is never negative; a negative one would be stored.
 __device__ __forceinline__ void settle(float value, void* shared) {
   asm volatile(
       "{\n"
@@ -272,7 +276,7 @@ __device__ __forceinline__ void settle(float value, void* shared) {
       : "memory");
 }
 
-// Registers of columns n to 8 n + 7, and so many of them.
+// ROW(n): registers of columns 8 n to 8 n + 7. ROWS_<count>: that many in sequence.
 #define METRONOME_ROW(n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
 #define METRONOME_ROWS_2(n) METRONOME_ROW(n), METRONOME_ROW(n + 1)
 #define METRONOME_ROWS_4(n) METRONOME_ROWS_2(n), METRONOME_ROWS_2(n + 2)
@@ -284,7 +288,7 @@ __device__ __forceinline__ void settle(float value, void* shared) {
 #define METRONOME_ROWS_20(n) METRONOME_ROWS_16(n), METRONOME_ROWS_4(n + 16)
 #define METRONOME_ROWS_24(n) METRONOME_ROWS_16(n), METRONOME_ROWS_8(n + 16)
 #define METRONOME_ROWS_32(n) METRONOME_ROWS_16(n), METRONOME_ROWS_16(n + 16)
-// Their names, of so many floats.
+// Names of that many float operands.
 #define METRONOME_LIST_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define METRONOME_LIST_32 \
   METRONOME_LIST_16       \
@@ -313,7 +317,7 @@ __device__ __forceinline__ void settle(float value, void* shared) {
   ", %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123" \
   ", %124, %125, %126, %127"
 
-// d = a * b, plus d before where `accumulates` (operand `flag`).
+// d = a * b, plus the old d if `accumulates` (operand `flag`).
 #define METRONOME_PRODUCT(columns, list, rows, a_matrix, b_matrix, flag)              \
   asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " flag                         \
                ", 0;\n"                                                               \
@@ -330,9 +334,9 @@ __device__ __forceinline__ void settle(float value, void* shared) {
       : rows                                                                                   \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
-// d = a * b, plus d before where it accumulates; of a warpgroup: a is 64 x 16 and b 16 x kColumns,
-// both k-major in shared memory (matrix_descriptor). d[n] of a thread is its part of columns 8 n to
-// 8 n + 7, rows as of mma.m16n8k16 for each warp's 16.
+// d = a * b by a warpgroup, plus the old d if `accumulates`. a is 64 x 16 and b 16 x kColumns, both
+// k-major in shared memory (matrix_descriptor). d[n] is the thread's part of the eight columns from
+// 8 n on. The rows are as in mma.m16n8k16, 16 rows per warp.
 template <int kColumns>
 __device__ __forceinline__ void wgmma(float (&d)[kColumns / 8][4], std::uint64_t a, std::uint64_t b,
                                       bool accumulates) {
@@ -358,7 +362,7 @@ __device__ __forceinline__ void wgmma(float (&d)[kColumns / 8][4], std::uint64_t
   }
 }
 
-// d += a * b, with a in registers as of mma.m16n8k16 and b not k-major in shared memory.
+// d += a * b. a is in registers as in mma.m16n8k16; b is in shared memory and not k-major.
 template <int kColumns>
 __device__ __forceinline__ void wgmma(float (&d)[kColumns / 8][4], const std::uint32_t (&a)[4],
                                       std::uint64_t b) {

@@ -1,17 +1,17 @@
-// What the kernels of prefill attention share: the rows of a CTA, masks, the online softmax and the
-// way out. A warp has 16 rows of its CTA, a lane two of them, in the layout of the accumulators of
+// Shared by the kernels of prefill attention: the rows of a CTA, masks, the online softmax, and the
+// stores. A warp has 16 rows of its CTA, a lane two of them, in the layout of the accumulators of
 // mma and wgmma.
 //
-// Why a row's bits depend on nothing but its query, its position and what it attends to:
-// - Tiles of keys and values are at absolute positions, and a position has its column in the tile.
-//   Sums run over columns, k-steps and tiles in ascending order; nothing depends on the row's place
-//   in the CTA.
-// - The tiles a CTA visits are those of all its rows, so a row sees tiles that are masked for it.
-//   Those change nothing. Behind the row's position its maximum stays, so the correction is exp2 of
-//   an exact 0, and the weights are 0. In front of its window the maximum stays -infinity, weights
-//   and correction are 0, and so are the row's sums, as they were at the start.
-// - A weight of 0 times a value is 0 as long as the value is finite. Positions that some row of the
-//   CTA attends to hold finite values; all others are not read, but zeros.
+// A row's bits depend only on its query, its position and the positions it attends to:
+// - KV tiles are at absolute positions, and a position has a fixed column in its tile. Sums run
+//   over columns, k-steps and tiles in ascending order. Nothing depends on the row's index in the
+//   CTA.
+// - A CTA visits the tiles of all its rows, so a row sees tiles that are masked for it. They change
+//   nothing. After the row's position its maximum stays, so the correction is exp2 of an exact 0,
+//   and the weights are 0. Before its window the maximum stays -infinity. Then weights and
+//   correction are 0, and the row's sums stay 0 as at the start.
+// - A weight of 0 times a finite value is 0. Positions that some row of the CTA attends to hold
+//   finite values. All other positions are not read; zeros replace them.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -28,25 +28,25 @@
 namespace metronome {
 
 constexpr int kWarpRows = 16;
-constexpr int kChunkElements = 8;  // of 16 bytes, the unit of copies
+constexpr int kChunkElements = 8;  // in 16 bytes, the unit of copies
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-// What a CTA works on: a number of rows of one sequence from first_row on, for one KV head.
+// The work of a CTA: rows of one sequence from first_row on, for one KV head.
 struct RowTile {
   std::int32_t kv_head = 0;
   std::int32_t group = 0;
   std::int32_t first_row = 0;
-  std::int32_t num_rows = 0;        // of the sequence; rows behind them are zeros and not stored
-  std::int32_t row_0_position = 0;  // the rest of a row's position is row / group
+  std::int32_t num_rows = 0;        // of the sequence; rows from there on are zeros and not stored
+  std::int32_t row_0_position = 0;  // row r is at row_0_position + r / group
   std::int32_t first_token = 0;     // of the sequence in the batch
-  std::int32_t kv_begin = 0;        // the positions that some row attends to
+  std::int32_t kv_begin = 0;        // [kv_begin, kv_end): positions that some row attends to
   std::int32_t kv_end = 0;
   std::int32_t table_start = 0;
 
   __device__ __forceinline__ std::int32_t position(std::int32_t row) const {
     return row_0_position + min(row, num_rows - 1) / group;
   }
-  // Elements from the start of queries and outputs.
+  // Offset in elements from the start of queries and outputs.
   __device__ __forceinline__ std::int64_t query_offset(std::int32_t row, int head_dim,
                                                        std::int32_t n_heads) const {
     const std::int64_t token = first_token + row / group;
@@ -72,8 +72,8 @@ __device__ __forceinline__ RowTile row_tile(const PrefillAttentionArgs& args, st
   return rows;
 }
 
-// Which of args.tiles the CTA works on. CTAs of one tile stand next to each other, one for every KV
-// head: so the host's order of tiles, the long ones first, is the order in which all CTAs start.
+// The index in args.tiles of the CTA's tile. Consecutive CTAs have one tile, one CTA for every KV
+// head. So CTAs start in the host's order of tiles, longest first.
 __device__ __forceinline__ std::int32_t tile_of_cta(const PrefillAttentionArgs& args) {
   return static_cast<std::int32_t>(blockIdx.x) / args.shape.n_kv_heads;
 }
@@ -84,13 +84,13 @@ __device__ __forceinline__ RowTile row_tile(const PrefillAttentionArgs& args) {
   return row_tile<kRows>(args, tile.sequence, tile.first_row, cta % args.shape.n_kv_heads);
 }
 
-// Of two rows of a warp, lane / 4 and that + 8, the columns that the lane has: (lane % 4) * 2 and
-// + 1 of every eight. Elements 0 and 1 of an accumulator belong to the first row, 2 and 3 to the
-// second.
+// A lane's part of two rows of a warp, lane / 4 and lane / 4 + 8. It has the columns (lane % 4) * 2
+// and + 1 of every eight. Elements 0 and 1 of an accumulator belong to the first row, 2 and 3 to
+// the second.
 template <int kColumns>
 using Accumulators = float[kColumns / 8][4];
 
-// Row i, 0 or 1, of a thread; `thread` counts those that have rows.
+// Row i, 0 or 1, of a thread. `thread` counts only the threads that have rows.
 __device__ __forceinline__ std::int32_t lane_row(std::int32_t first_row, int thread, int i) {
   return first_row + thread / 32 * kWarpRows + thread % 32 / 4 + i * 8;
 }
@@ -102,7 +102,7 @@ __device__ __forceinline__ std::uint32_t packed_bf16(float low, float high) {
   return bits;
 }
 
-// The weights of 16 columns from 16 * step on, rounded to bfloat16: the left operand of mma and
+// The weights of 16 columns from 16 * step on, rounded to bfloat16, as the left operand of mma and
 // wgmma.
 template <int kCount>
 __device__ __forceinline__ void pack_weights(std::uint32_t (&a)[4],
@@ -118,10 +118,10 @@ __device__ __forceinline__ void pack_weights(std::uint32_t (&a)[4],
 // The online softmax of the lane's two rows.
 template <int kHeadDim>
 struct RowSums {
-  Accumulators<kHeadDim> out;  // sum of weights * values, weights relative to the maximum
+  Accumulators<kHeadDim> out;  // sum of weights * values; weights are relative to the maximum
   float maximum[2];            // of the unscaled scores
   float sum[2];                // of the weights in the lane's columns
-  float correction[2];         // of `out` to the new maximum, by weigh()
+  float correction[2];         // factor from weigh() that brings `out` to the new maximum
 
   __device__ __forceinline__ RowSums() {
 #pragma unroll
@@ -135,12 +135,12 @@ struct RowSums {
     }
   }
 
-  // Turns a tile's scores into weights. 2^(score * scale_log2) is e^(scaled score). Leaves `out` as
-  // it is: correct() brings it to the new maximum.
+  // Turns a tile's scores into weights. 2^(score * scale_log2) is e^(scaled score). Does not change
+  // `out`: correct() brings it to the new maximum.
   template <int kCount>
   __device__ __forceinline__ void weigh(float (&scores)[kCount][4], float scale_log2) {
-    // Even and odd columns by themselves and both rows at once: shorter chains of operations that
-    // wait for each other.
+    // Treats even and odd columns separately and both rows together. That makes the chains of
+    // dependent operations shorter.
     float peaks[2][2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) peaks[r][0] = peaks[r][1] = maximum[r];
@@ -155,8 +155,8 @@ struct RowSums {
       peak = fmaxf(peak, __shfl_xor_sync(kAllLanes, peak, 1));
       peak = fmaxf(peak, __shfl_xor_sync(kAllLanes, peak, 2));
       const float shift = peak == -INFINITY ? 0.0f : peak;  // -inf - -inf would be NaN
-      // The difference first: of equal maxima it is exactly 0, which one fused multiply-add of the
-      // products would not give.
+      // Subtracts first: the difference of equal maxima is exactly 0. A fused multiply-add of the
+      // products would not give that.
       correction[r] = exp2_fast((maximum[r] - shift) * scale_log2);
       shift_log2[r] = shift * scale_log2;
       maximum[r] = peak;
@@ -183,7 +183,7 @@ struct RowSums {
   }
 };
 
-// -infinity where a row does not attend. `position` is that of the tile's column 0.
+// Sets scores to -infinity where a row does not attend. `position` is that of the tile's column 0.
 template <int kCount>
 __device__ __forceinline__ void mask(float (&scores)[kCount][4], std::int32_t position,
                                      const std::int32_t (&row_positions)[2], std::int32_t window) {
@@ -200,7 +200,7 @@ __device__ __forceinline__ void mask(float (&scores)[kCount][4], std::int32_t po
   }
 }
 
-// `thread` as in lane_row().
+// `thread` is counted as in lane_row().
 template <int kHeadDim>
 __device__ __forceinline__ void store_rows(const PrefillAttentionArgs& args, const RowTile& rows,
                                            const RowSums<kHeadDim>& sums, int thread) {
@@ -216,9 +216,9 @@ __device__ __forceinline__ void store_rows(const PrefillAttentionArgs& args, con
     bf16* out = args.out + rows.query_offset(row, kHeadDim, args.shape.n_heads) + column;
 #pragma unroll
     for (int n = 0; n < kHeadDim / 8; ++n) {
-      // Adding 0 turns -0 into 0. A sum that a correction brought down to -0 stays so or not,
-      // depending on whether a tile of weights 0 follows.
-      // As one pair, four bytes aligned to four: of a memcpy the compiler makes stores of a byte.
+      // Adding 0 turns -0 into 0. A correction may bring a sum down to -0; a later tile of zero
+      // weights may or may not change that. The pair is stored as one aligned 4-byte word: the
+      // compiler turns a memcpy into byte stores.
       *reinterpret_cast<__nv_bfloat162*>(out + n * 8) = __floats2bfloat162_rn(
           fmaf(sums.out[n][2 * r], factor, 0.0f), fmaf(sums.out[n][2 * r + 1], factor, 0.0f));
     }

@@ -1,5 +1,5 @@
-// The instructions that CUDA C++ has no words for. Where no device compiler is at work, the tests'
-// emulator defines the same functions (gpu/emulator/emulated_ptx.h).
+// Wraps instructions that CUDA C++ has no names for. Without a device compiler, the emulator
+// (gpu/emulator) defines the same functions (gpu/emulator/emulated_ptx.h).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -29,8 +29,8 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// d += a * b of a warp: a is 16 x 16 row-major, b 16 x 8 column-major, d 16 x 8 (PTX ISA,
-// mma.m16n8k16 with .bf16: fragment layouts there).
+// d += a * b by a warp: a is 16 x 16 row-major, b 16 x 8 column-major, d 16 x 8. The PTX ISA
+// defines the fragment layouts (mma.m16n8k16 with .bf16).
 __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4],
                                              const std::uint32_t (&b)[2]) {
   asm volatile(
@@ -40,9 +40,9 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const std::uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Four 8 x 8 matrices of 16-bit elements from shared memory: lane i gives the address of row i % 8
-// of matrix i / 8 (16 bytes, aligned). Register j of lane i holds elements (i % 4) * 2 and + 1 of
-// row i / 4 of matrix j.
+// Loads four 8 x 8 matrices of 16-bit elements from shared memory. Lane i gives the address of row
+// i % 8 of matrix i / 8 (16 bytes, aligned). Register j of lane i receives elements (i % 4) * 2 and
+// + 1 of row i / 4 of matrix j.
 __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -50,7 +50,7 @@ __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], const void* r
                : "memory");
 }
 
-// The same, each matrix transposed.
+// The same with each matrix transposed.
 __device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -58,8 +58,8 @@ __device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], const v
                : "memory");
 }
 
-// Copies 16 bytes from global to shared memory, in the background; zeros instead, and no access to
-// global memory, where `is_valid` is false. Both addresses are 16-byte aligned.
+// Copies 16 bytes from global to shared memory asynchronously. If `is_valid` is false, writes zeros
+// and does not access global memory. Both addresses are 16-byte aligned.
 __device__ __forceinline__ void cp_async_16(void* shared, const void* global, bool is_valid) {
   asm volatile(
       "{\n"
@@ -71,7 +71,7 @@ __device__ __forceinline__ void cp_async_16(void* shared, const void* global, bo
       : "memory");
 }
 
-// Asks for the bytes around an address to be brought from memory into the L2 cache.
+// Prefetches the bytes around an address from memory into the L2 cache.
 __device__ __forceinline__ void prefetch_l2(const void* global) {
   asm volatile("prefetch.global.L2 [%0];\n" ::"l"(global));
 }
@@ -81,33 +81,33 @@ __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
 
-// Waits until at most `kPending` of the thread's latest groups are on their way. Other threads see
-// what was copied after a barrier.
+// Waits until at most `kPending` of the thread's latest groups are in flight. Other threads see the
+// copied bytes after a barrier.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
-// Waits for the kernels in front of this one, whose results are there then. Every thread of every
-// kernel comes here, so that it may be launched early (gpu/kernels/launch.h), before it reads
-// anything but weights, which no kernel writes, and before it writes anything at all. Without
-// effect in a kernel that was not launched early. Requires that all kernels in front did the same
-// or were launched without: then those in front of them have ended, too.
+// Waits until all earlier kernels have ended and their results are visible. Every thread of every
+// kernel calls it, so that any kernel may be launched early (gpu/kernels/launch.h). Before the
+// call, a thread may only read weights, which no kernel writes, and must not write anything. It has
+// no effect in a kernel that was not launched early. Requires that all earlier kernels called it,
+// too, or were not launched early: then the kernels before them have ended as well.
 __device__ __forceinline__ void wait_for_kernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
 #endif
 }
 
-// Lets the kernel behind this one begin to start, once all blocks have come here or ended.
+// Lets the next kernel start once all CTAs have called this or ended.
 __device__ __forceinline__ void let_next_kernel_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 #endif
 }
 
-// Both: the first statement of a kernel that has nothing to do before and none of its own to save
-// the processors for.
+// Does both. The first statement of a kernel that has no work before the wait and no reason to keep
+// the SMs to itself.
 __device__ __forceinline__ void join_kernels() {
   wait_for_kernels();
   let_next_kernel_start();

@@ -1,5 +1,5 @@
-// What the row kernels share: rows read and written 16 bytes at a time, arithmetic on the eight
-// elements of such a vector, and sums over threads in an order that never varies.
+// Shared by the row kernels: 16-byte accesses to rows, arithmetic on the eight elements of such a
+// vector, and sums over threads in a fixed order.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,7 +12,7 @@
 
 namespace metronome {
 
-constexpr int kVectorSize = 8;  // elements of bf16 in 16 bytes
+constexpr int kVectorSize = 8;  // bf16 elements in 16 bytes
 constexpr int kWarpSize = 32;
 constexpr unsigned kFullWarp = 0xffffffffu;
 
@@ -34,7 +34,7 @@ __device__ __forceinline__ Float8 load_float8(const float* values) {
   return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
 
-// A bf16 is the upper half of a float, so that taking a pair apart is a shift and a mask.
+// A bf16 is the upper half of a float, so a shift and a mask unpack a pair.
 __device__ __forceinline__ Float8 unpack(const uint4& vector) {
   const std::uint32_t pairs[4] = {vector.x, vector.y, vector.z, vector.w};
   Float8 values;
@@ -72,7 +72,7 @@ __device__ __forceinline__ uint4 added(const uint4& a, const uint4& b) {
   return pack(sum);
 }
 
-// The end of norm() in kernels.h, where `scale` is rsqrt(mean(x^2) + eps).
+// The last part of norm() in kernels.h. `scale` is rsqrt(mean(x^2) + eps).
 __device__ __forceinline__ uint4 normalised(const Float8& values, float scale, const uint4& weight,
                                             bool unit_offset) {
   const Float8 weights = unpack(weight);
@@ -87,8 +87,8 @@ __device__ __forceinline__ uint4 normalised(const Float8& values, float scale, c
   return pack(result);
 }
 
-// The sum over each kLanes neighbouring lanes, to the same bits in all of them: partners add the
-// same two numbers. For whole warps; kLanes is a power of two.
+// The sum over each kLanes neighbouring lanes. All lanes get the same bits, because partners add
+// the same two numbers. For whole warps; kLanes is a power of two.
 template <int kLanes>
 __device__ __forceinline__ float lane_sum(float x) {
 #pragma unroll
@@ -98,9 +98,9 @@ __device__ __forceinline__ float lane_sum(float x) {
   return x;
 }
 
-// The sum over a block of whole warps, in every thread. `partials` is shared memory for a float a
-// warp, in which nothing else is kept from before the call until the block ends: so one barrier
-// does.
+// The sum over a block of whole warps, in every thread. `partials` is shared memory with a float
+// for each warp. It must hold nothing else from before the call until the block ends, so one
+// barrier is enough.
 __device__ __forceinline__ float block_sum(float x, float* partials) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int num_warps = static_cast<int>(blockDim.x) / kWarpSize;
@@ -110,7 +110,7 @@ __device__ __forceinline__ float block_sum(float x, float* partials) {
   return lane_sum<kWarpSize>(lane < num_warps ? partials[lane] : 0.0f);
 }
 
-// Of a block that has to hold at least `num_threads`.
+// Threads of the smallest block of whole warps that has at least `num_threads`.
 inline unsigned whole_warps(std::int32_t num_threads) {
   return static_cast<unsigned>((num_threads + kWarpSize - 1) / kWarpSize * kWarpSize);
 }

@@ -1,4 +1,4 @@
-// The gate of SwiGLU and GeGLU.
+// The gated activation of SwiGLU and GeGLU.
 #include "gpu/kernels/common/gate.cuh"
 #include "gpu/kernels/common/ptx.h"
 #include "gpu/kernels/common/vector.cuh"
@@ -9,9 +9,9 @@ namespace metronome {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kVectors = 2;  // of a thread: four loads in flight
+constexpr int kVectors = 2;  // per thread: four loads in flight
 
-// Blocks along x are tokens, along y parts of the row.
+// Blocks along x are tokens; blocks along y are parts of the row.
 template <bool kIsGelu>
 __global__ void __launch_bounds__(kThreads) gated_activation_kernel(GatedActivationArgs args) {
   join_kernels();

@@ -15,7 +15,7 @@ __global__ void draw_weights(std::uint64_t key, std::uint64_t first, std::int64_
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += stride) {
-    // As random_weight() has it: exact but for the last product.
+    // As in random_weight(): exact except for the last product.
     const std::uint64_t bits = mix64(key + first + static_cast<std::uint64_t>(i));
     const auto drawn = static_cast<std::int32_t>(bits >> 40);
     out[i] = __float2bfloat16_rn(static_cast<float>(drawn - (1 << 23)) * 0x1p-23f * scale);

@@ -1,4 +1,4 @@
-// Rows of the embedding table, by token.
+// Copies rows of the embedding table by token.
 #include <algorithm>
 
 #include "gpu/kernels/common/ptx.h"
@@ -10,9 +10,9 @@ namespace metronome {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kVectors = 2;  // of a thread, in flight together
+constexpr int kVectors = 2;  // per thread, in flight together
 
-// A block is a token.
+// One block per token.
 __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
   join_kernels();
   const std::int64_t token = blockIdx.x;

@@ -1,4 +1,4 @@
-// From the fused projections to queries and the KV cache.
+// Splits the fused projections into queries and the KV cache.
 #include <algorithm>
 
 #include "gpu/kernels/common/ptx.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMaxThreads = 512;
 
-// A head's two halves, eight elements of each in a lane: pair i of RoPE is low.x[j] and high.x[j].
+// A lane has eight elements of each half of a head. Pair j of RoPE is low.x[j] and high.x[j].
 struct HeadShare {
   uint4 low;
   uint4 high;
@@ -37,7 +37,7 @@ __device__ __forceinline__ HeadShare turned(const HeadShare& head, const Float8&
   return {pack(new_low), pack(new_high)};
 }
 
-// Where the head of a token goes; null for keys and values of padding.
+// The target of a token's head; null for keys and values of padding.
 template <int kHeadDim>
 __device__ __forceinline__ bf16* head_target(const HeadsArgs& args, std::int64_t token, int head,
                                              std::int32_t slot) {
@@ -51,8 +51,8 @@ __device__ __forceinline__ bf16* head_target(const HeadsArgs& args, std::int64_t
   return (is_key ? args.keys : args.values) + row * kHeadDim;
 }
 
-// A block is a token, head_dim / 16 lanes of a warp a head; where there are more heads than the
-// block holds it goes over them again. All lanes stay in the loop for the sums.
+// One block per token, head_dim / 16 lanes of a warp per head. With more heads than a block holds,
+// the block loops. All lanes stay in the loop for the sums.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kMaxThreads, 2) heads_kernel(HeadsArgs args) {
   join_kernels();
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kMaxThreads, 2) heads_kernel(HeadsArgs args) {
     const bf16* norm = nullptr;
     if (is_turned) norm = head < args.n_heads ? args.query_norm : args.key_norm;
 
-    // Everything is asked for before anything waits; the angles last, which wait for the position.
+    // Starts all loads before anything waits. The angles come last, because they need the position.
     HeadShare share = {};
     HeadShare weight = {};
     Float8 cosines = {};

@@ -1,5 +1,5 @@
-// RMSNorm and the residual stream: a block is a row, which stays in registers from the one time it
-// is read to the one time it is written.
+// RMSNorm and the residual stream. A block has one row, which it reads once, keeps in registers and
+// writes once.
 #include "gpu/kernels/common/ptx.h"
 #include "gpu/kernels/common/vector.cuh"
 #include "gpu/kernels/kernels.h"
@@ -54,7 +54,7 @@ struct RowShare {
   }
 };
 
-// How many blocks a processor is to hold says how many registers a thread may have.
+// The number of blocks per SM limits the registers of a thread.
 template <int kVectors>
 __global__ void __launch_bounds__(kMaxThreads, kVectors <= 2 ? 2 : 1)
     norm_kernel(NormArgs args, float inverse_dim) {
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors <= 2 ? 2 : 1)
   const int num_vectors = args.hidden_dim / kVectorSize;
   bf16* residual = args.residual + (args.rows != nullptr ? args.rows[row] : row) * args.hidden_dim;
 
-  // Everything is asked for before the first sum waits for anything.
+  // Starts all loads before the first sum waits.
   RowShare<kVectors> x;
   RowShare<kVectors> update;
   RowShare<kVectors> post_weight;
@@ -99,7 +99,7 @@ void launch_with(const NormArgs& args, cudaStream_t stream) {
 }  // namespace
 
 void launch_norm(const NormArgs& args, cudaStream_t stream) {
-  // The threads of a row follow from its length alone, and so does the order of its sums.
+  // The row length alone decides the number of threads, and so the order of the sums.
   if (args.hidden_dim <= 2 * kMaxThreads * kVectorSize) {
     launch_with<2>(args, stream);
   } else {

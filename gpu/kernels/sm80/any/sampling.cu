@@ -1,22 +1,21 @@
-// From logits to tokens, by the rule of Sampler (core/engine/sampling.h), in five kernels:
+// Samples tokens from logits by the rule of Sampler (core/engine/sampling.h), in five kernels:
 //
-//   find_largest  the likeliest token of each part of a row, and whether all its logits are finite
-//   fill_bins     the number and the weight of the tokens, by distance from the likeliest; greedy
-//                 rows get their token
+//   find_largest  the likeliest token of each part of a row; checks that its logits are finite
+//   fill_bins     count and weight of the tokens, by distance from the likeliest; greedy rows get
+//                 their token
 //   find_cut      the key of the last token that top_k and top_p keep
-//   weigh_slices  how much the kept tokens of each slice of the row weigh
+//   weigh_slices  the weight of the kept tokens in each slice of the row
 //   draw_token    a token, by one uniform number
 //
-// Parts and slices are for speed alone: many blocks share a row. Keys, counts and weights are
-// integers, so it does not matter in which order they are compared or added up, and a row's token
-// depends on that row alone.
+// Parts and slices only let many blocks share a row. Keys, counts and weights are integers, so the
+// order of comparisons and sums does not matter. A row's token depends on that row alone.
 //
-// The likeliest token weighs 2^44 units (less with more than 2^19 tokens), the others are rounded
-// to units. Over n tokens a sum is off by n / 2 units at most, where Sampler's sums of doubles are
-// off by n * 2^-53 of their value. So both give the same token unless the draw, or the share that
-// top_p asks for, lies within those bounds of a border between two tokens.
+// The likeliest token weighs 2^44 units (fewer with more than 2^19 tokens). Other weights are
+// rounded to units. A sum over n tokens is off by at most n / 2 units; Sampler's sums of doubles
+// are off by n * 2^-53 of their value. Both give the same token unless the draw, or the share of
+// top_p, is within those bounds of a border between two tokens.
 //
-// Weights themselves are the doubles of Sampler, and min_p compares those: this file is compiled
+// Weights are computed as Sampler's doubles, and min_p compares those. So this file is compiled
 // with --fmad=false (nvcc) or -ffp-contract=off (g++).
 #include <algorithm>
 #include <bit>
@@ -40,20 +39,20 @@ constexpr unsigned kFullMask = 0xffffffffu;
 constexpr Key kNotFinite = ~Key{0};  // greater than the key of any finite logit
 constexpr std::int32_t kMaxWeightBits = 44;
 
-// Tokens are sorted into bins of 1/32 by how far their logit, divided by temperature, is from the
-// largest. A token in the last bin, 1023/32 away or more, weighs less than half a unit.
+// A token's bin is the distance of its logit from the largest, divided by temperature, in steps of
+// 1/32. A token in the last bin, at 1023/32 or more, weighs less than half a unit.
 constexpr std::int32_t kNumBins = 1024;
 constexpr std::int32_t kLastBin = kNumBins - 1;
 constexpr double kBinsPerNat = 32;
 
-constexpr std::int32_t kListKeys = 2048;  // how many tokens a block keeps in shared memory
+constexpr std::int32_t kListKeys = 2048;  // number of tokens that a block keeps in shared memory
 constexpr std::int32_t kMinPartTokens = 2048;
-constexpr std::int32_t kTargetBlocks = 512;  // about what an H100 runs at once
+constexpr std::int32_t kTargetBlocks = 512;  // about as many as an H100 runs at once
 
-// What the kernels tell each other about a row.
+// State of a row that the kernels pass on.
 struct RowState {
   Key largest;  // of the likeliest token, or kNotFinite
-  Key last;     // of the last token that is kept; 0: all are
+  Key last;     // of the last kept token; 0: all are kept
 };
 
 struct Job {
@@ -77,7 +76,7 @@ __device__ std::int32_t thread_index() { return static_cast<std::int32_t>(thread
 __device__ std::int32_t warp_index() { return thread_index() / 32; }
 __device__ std::int32_t lane_index() { return thread_index() % 32; }
 
-// A row with its parameters; what a token weighs in it.
+// A row with its parameters. Computes the weights of its tokens.
 struct Row {
   const float* logits;  // [vocab_size]
   std::int32_t vocab_size;
@@ -87,7 +86,7 @@ struct Row {
   float bins_per_half;
   double unit_scale;
 
-  // The larger the logit, the lower the bin. Halves, so that no difference of logits overflows.
+  // A larger logit has a lower bin. Halves the logits, so that no difference overflows.
   __device__ std::int32_t bin_of(float logit) const {
     const float bin = (half_largest - logit * 0.5f) * bins_per_half;
     return static_cast<std::int32_t>(fminf(bin, static_cast<float>(kLastBin)));
@@ -115,8 +114,8 @@ __device__ Row make_row(const Job& job, const SampleRow& params, Key largest) {
   row.params = params;
   row.largest = row.logits[index_of(largest)];
   row.half_largest = row.largest * 0.5f;
-  // Clamped: 0 times infinity is no bin. So far out all other tokens are in the last bin, or all
-  // tokens in the first.
+  // Clamped, because 0 times infinity is NaN. At the limits, all other tokens are in the last bin,
+  // or all tokens in the first.
   const double scale = 2 * kBinsPerNat / params.temperature;
   row.bins_per_half = static_cast<float>(scale < 1e-37 ? 1e-37 : scale > 1e38 ? 1e38 : scale);
   row.unit_scale = job.unit_scale;
@@ -135,13 +134,13 @@ __device__ Range part_range(const Job& job) {
   return slice_range(job, static_cast<std::int32_t>(blockIdx.y) * kWarps, kWarps);
 }
 
-// Calls body(id, logit) for the tokens of a range, those of one thread in ascending order. Each of
-// `num_threads` threads takes its share. Requires range.begin to be a multiple of 4, and range.end
-// too unless it is the vocabulary's.
+// Calls body(id, logit) for the tokens of a range, which `num_threads` threads share. A thread's
+// tokens ascend. range.begin must be a multiple of 4, and range.end too, unless it is the
+// vocabulary's.
 template <class Body>
 __device__ void for_each_logit(const float* logits, std::int32_t vocab_size, Range range,
                                std::int32_t thread, std::int32_t num_threads, Body body) {
-  if (vocab_size % 4 != 0) {  // most rows do not begin at 16 bytes
+  if (vocab_size % 4 != 0) {  // most rows are not 16-byte aligned
     for (std::int32_t i = range.begin + thread; i < range.end; i += num_threads) {
       body(i, __ldg(logits + i));
     }
@@ -159,10 +158,10 @@ __device__ void for_each_logit(const float* logits, std::int32_t vocab_size, Ran
 
 struct Crossing {
   std::int32_t index;
-  Units before;  // sum of the values ahead of it
+  Units before;  // sum of the values before it
 };
 
-// Where the threads of a block exchange what they found.
+// The threads of a block exchange their results here.
 struct Exchange {
   Units warps[kWarps];
   Crossing crossing;
@@ -175,7 +174,7 @@ struct Larger {
   __device__ Units operator()(Units a, Units b) const { return a < b ? b : a; }
 };
 
-// All threads get the result. To be called by all threads of the block together, as all below.
+// All threads get the result. All threads of the block must call it together, as all below.
 template <class Combine>
 __device__ Units reduce(Units value, Combine combine, Exchange& exchange) {
   for (int lanes = 16; lanes > 0; lanes /= 2) {
@@ -191,8 +190,8 @@ __device__ Units reduce(Units value, Combine combine, Exchange& exchange) {
   return value;
 }
 
-// The first of `count` values with which their sum reaches `needed`. Requires
-// 0 < needed <= the sum of all.
+// The first of `count` values at which the running sum reaches `needed`. Requires 0 < needed <= the
+// sum of all.
 template <class ValueAt>
 __device__ Crossing find_crossing(std::int32_t count, Units needed, Exchange& exchange,
                                   ValueAt value_at) {
@@ -210,7 +209,7 @@ __device__ Crossing find_crossing(std::int32_t count, Units needed, Exchange& ex
   __syncthreads();
   for (std::int32_t warp = 0; warp < warp_index(); ++warp) reached += exchange.warps[warp];
   Units before = reached - sum;
-  if (before < needed && needed <= reached) {  // one thread
+  if (before < needed && needed <= reached) {  // true for one thread
     std::int32_t index = begin;
     for (Units value = value_at(index); before + value < needed; value = value_at(index)) {
       before += value;
@@ -219,10 +218,10 @@ __device__ Crossing find_crossing(std::int32_t count, Units needed, Exchange& ex
     exchange.crossing = {index, before};
   }
   __syncthreads();
-  return exchange.crossing;  // the next one is written behind another barrier
+  return exchange.crossing;  // the next call writes it only after another barrier
 }
 
-// Whether a row has its token when its likeliest is known.
+// Whether the largest key already decides the row's token.
 __device__ bool is_done(const SampleRow& params, Key largest) {
   return largest == kNotFinite || params.temperature == 0;
 }
@@ -309,8 +308,8 @@ struct CutShared {
   unsigned num_listed;
 };
 
-// The tokens whose bins are in [first_bin, last_bin], among them the one that is searched for. Few
-// are listed; many are looked up in the row whenever they are needed.
+// The tokens in bins [first_bin, last_bin], which include the wanted one. Few tokens are listed;
+// many are read from the row each time.
 struct Window {
   std::int32_t first_bin;
   std::int32_t last_bin;
@@ -341,7 +340,7 @@ __device__ void for_each_in_window(const Row& row, const Window& window, const C
   }
 }
 
-// The tokens of a bin; with all likelier ones where these can be listed too.
+// Opens the window of a bin. Adds all likelier tokens if these can be listed, too.
 __device__ Window open_window(const Row& row, std::int32_t bin, CutShared& shared) {
   Units own_count = 0;
   for (std::int32_t i = thread_index(); i <= bin; i += kThreads) own_count += shared.counts[i];
@@ -356,8 +355,8 @@ __device__ Window open_window(const Row& row, std::int32_t bin, CutShared& share
   return window;
 }
 
-// The key of the token with which the weights in the window, in descending order, reach `needed`;
-// by digits, as Sampler finds it. weigh(logit) gives weights.
+// The key of the token at which the window's weights, in descending order, reach `needed`. Finds it
+// digit by digit, as Sampler does. weigh(logit) gives weights.
 template <class Weigh>
 __device__ Key find_last_key(const Row& row, const Window& window, Units needed, CutShared& shared,
                              Weigh weigh) {
@@ -366,7 +365,8 @@ __device__ Key find_last_key(const Row& row, const Window& window, Units needed,
     if (thread_index() < 256) shared.digits[thread_index()] = 0;
     __syncthreads();
     for_each_in_window(row, window, shared, [&](Key key, float logit) {
-      const Key digit = (key ^ last) >> shift;  // `last` has none yet from here on
+      // From here on `last` has no digits yet.
+      const Key digit = (key ^ last) >> shift;
       if (digit > 255) return;
       const Units weight = weigh(logit);
       if (weight > 0) atomicAdd(&shared.digits[digit], weight);
@@ -380,7 +380,7 @@ __device__ Key find_last_key(const Row& row, const Window& window, Units needed,
   return last;
 }
 
-// What top_p asks for of `total`, as Sampler computes it, in whole units.
+// The share of `total` that top_p needs, as Sampler computes it, in whole units.
 __device__ Units share_of(Units total, double top_p) {
   const double share = top_p * static_cast<double>(total);
   auto needed = static_cast<Units>(share);
@@ -388,7 +388,7 @@ __device__ Units share_of(Units total, double top_p) {
   return max(Units{1}, min(needed, total));
 }
 
-// The key of the last token that is kept, from the sums over bins; 0: all are kept.
+// The key of the last kept token, from the sums of bins; 0: all are kept.
 __device__ Key find_last_kept(const Row& row, CutShared& shared) {
   Key last = 0;
   Window window = {0, -1, false};
@@ -397,7 +397,7 @@ __device__ Key find_last_kept(const Row& row, CutShared& shared) {
     const Crossing crossing = find_crossing(kNumBins, top_k, shared.exchange, [&](std::int32_t i) {
       return static_cast<Units>(shared.counts[i]);
     });
-    if (crossing.index < kLastBin) {  // else only tokens without weight would be dropped
+    if (crossing.index < kLastBin) {  // else only tokens of weight 0 would be dropped
       window = open_window(row, crossing.index, shared);
       const Units ahead = window.first_bin == 0 ? 0 : crossing.before;
       last = find_last_key(row, window, top_k - ahead, shared, [](float) { return Units{1}; });
@@ -424,7 +424,7 @@ __device__ Key find_last_kept(const Row& row, CutShared& shared) {
   if (crossing.index < window.first_bin || crossing.index > window.last_bin) {
     window = open_window(row, crossing.index, shared);
   }
-  // Tokens that top_k dropped come behind all that are needed.
+  // Tokens that top_k dropped come after all needed tokens.
   const Units ahead = window.first_bin == 0 ? 0 : crossing.before;
   return find_last_key(row, window, needed - ahead, shared,
                        [&](float logit) { return row.weigh(logit); });
@@ -485,7 +485,7 @@ __global__ void __launch_bounds__(kThreads) draw_token_kernel(Job job) {
   Units own_total = 0;
   for (std::int32_t i = thread_index(); i < num_slices; i += kThreads) own_total += slices[i];
   const Units total = reduce(own_total, Sum{}, exchange);
-  // The token with which the sum in order of id exceeds the target.
+  // The token at which the sum in order of id exceeds the target.
   const double target = uniform_of(params.seed, params.position) * static_cast<double>(total);
   const Units needed = min(static_cast<Units>(target), total - 1) + 1;
   const Crossing slice =
@@ -503,7 +503,7 @@ std::int32_t max_parts(std::int32_t vocab_size) {
   return std::min(kTargetBlocks / 4, (vocab_size - 1) / kMinPartTokens + 1);
 }
 
-// Parts of all rows at most, for this number of rows and any smaller one.
+// Maximum number of parts of all rows, for up to `num_rows` rows.
 std::int64_t max_blocks(std::int32_t num_rows, std::int32_t vocab_size) {
   const std::int64_t all = std::int64_t{num_rows} * max_parts(vocab_size);
   return std::max<std::int64_t>(num_rows, std::min<std::int64_t>(all, kTargetBlocks));

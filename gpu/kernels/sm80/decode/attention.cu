@@ -1,21 +1,21 @@
-// Attention of decodes, their contexts cut into splits (kernels.h).
+// Attention of decodes, whose contexts are cut into splits (kernels.h).
 //
-// What costs time is reading keys and values once, so the kernel is built around loads under way.
-// The CTAs of the first kernel stay and walk over pairs of an item and a KV head. A CTA's warps
-// share a split by position: tile t of Tiling::kPositions positions, counted from position 0 of the
-// sequence, is warp t % kWarps's. Every warp has a ring of tiles of its own in shared memory, keys
-// and values in turn, and refills a place as soon as it has read it: between the first tile of a
-// split and its last no warp waits for another. The query heads of the KV head are the rows of the
-// matrix products; rows beyond them are zeros.
+// Reading keys and values once decides the time, so the kernel keeps loads in flight. The CTAs of
+// the first kernel are persistent and loop over pairs of an item and a KV head. A CTA's warps share
+// a split by position: warp t % kWarps has tile t, Tiling::kPositions positions counted from
+// position 0 of the sequence. Every warp has its own ring of tiles in shared memory, keys and
+// values in turn. It refills a slot as soon as it has read it, so warps do not wait for each other
+// within a split. The query heads of the KV head are the rows of the matrix products; further rows
+// are zeros.
 //
-// In flight by design, in KB for each SM of an H200: 144 to 192 (head_dim 64), 96 to 192 (128), 64
-// to 128 (256); the CTAs of an SM take turns at the start and the end of their splits, when they
-// have less. 4.3 TB/s at 0.8 us of latency need 26 KB.
+// Planned KB in flight for each SM of an H200: 144 to 192 (head_dim 64), 96 to 192 (128), 64 to 128
+// (256). A CTA has less at the start and the end of a split; the CTAs of an SM take turns there.
+// 4.3 TB/s at 0.8 us of latency need 26 KB.
 //
-// The order of a decode's sums follows from positions alone: a warp's tiles ascend, the warps of a
-// split are merged from 0 to kWarps - 1, the parts of a decode in ascending order. Positions
-// outside of what the query attends to are never read: their keys and values are zeros in shared
-// memory, so what lies in unwritten slots of the cache cannot reach a sum.
+// The order of a decode's sums depends on positions alone. A warp's tiles ascend, the warps of a
+// split are merged from 0 to kWarps - 1, and the parts of a decode in ascending order. Positions
+// that the query does not attend to are never read: zeros replace their keys and values in shared
+// memory. So contents of unwritten slots of the cache cannot reach a sum.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -36,7 +36,7 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 
 template <int kHeadDim>
 struct Tiling {
-  static constexpr int kPositions = kHeadDim == 256 ? 16 : 32;  // of a tile
+  static constexpr int kPositions = kHeadDim == 256 ? 16 : 32;  // per tile
   static constexpr int kStages = kHeadDim == 64 ? 4 : 2;        // tiles of a warp's ring
   static constexpr int kCtasPerSm = kHeadDim == 256 ? 2 : 3;
   static constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(bf16));
@@ -50,7 +50,7 @@ struct Tiling {
   static_assert(kSharedBytes <= 99 * 1024, "the most a CTA has on every GPU from sm_80 on");
 };
 
-// The softmax of scores in units of log2, unfinished: out = sum of exp2(score - max) * value,
+// An unfinished softmax of scores in units of log2: out = sum of exp2(score - max) * value,
 // sum = sum of exp2(score - max).
 struct MaxAndSum {
   float max = -INFINITY;
@@ -63,21 +63,21 @@ __host__ __device__ std::int64_t partial_floats(const AttentionShape& shape) {
   return (std::int64_t{shape.n_heads} * (shape.head_dim + 2) + 3) / 4 * 4;
 }
 
-// One split of one decode, as a lane sees it. Kept small: the next one is found while the present
-// one is worked on.
+// One split of one decode, as seen by a lane. Small, because the next one is found during the work
+// on the current one.
 struct Work {
-  std::int32_t token = -1;  // < 0: there is nothing to do
-  std::int32_t first = 0;   // what the query attends to in the split: positions [first, last]
+  std::int32_t token = -1;  // < 0: no work
+  std::int32_t first = 0;   // positions [first, last] of the split that the query attends to
   std::int32_t last = -1;
   std::int32_t table_start = 0;
-  // Where the cache has the lane's position of the warp's next tile: looked up one tile ahead, for
-  // the loads of a tile not to wait for it. Lane i has position i % kPositions. block < 0: it is
-  // not attended to.
+  // The cache position of the lane's token in the warp's next tile. It is looked up one tile ahead,
+  // so that loads do not wait for it. Lane i has position i % kPositions. block < 0: not attended
+  // to.
   std::int32_t block = -1;
   std::int32_t block_offset = 0;
 };
 
-// The first tile of this warp that has positions from `first` on.
+// The first tile of this warp that contains positions >= `first`.
 template <int kHeadDim>
 __device__ __forceinline__ std::int32_t first_tile(std::int32_t first) {
   const std::int32_t warp = static_cast<std::int32_t>(threadIdx.x) / 32;
@@ -118,10 +118,10 @@ __device__ __forceinline__ Work find_work(const DecodeAttentionArgs& args, std::
   return work;
 }
 
-// Finds 16-byte chunks of a tile in shared memory. Chunks of a row change places by the row, so
-// that the same chunk of 8 rows, which ldmatrix reads at once, lies in different banks. Rows and
-// chunks are sums without a carry of a number that the compiler knows and one that depends on the
-// lane: then an address is one exclusive or and one addition away from another.
+// Finds 16-byte chunks of a tile in shared memory. Chunks of a row are permuted by the row, so the
+// same chunk of 8 rows, which ldmatrix reads at once, lies in different banks. Rows and chunks are
+// sums without carry of a compile-time number and one that depends on the lane. So one address
+// follows from another by one exclusive or and one addition.
 template <int kHeadDim>
 class LaneChunk {
  public:
@@ -139,14 +139,14 @@ class LaneChunk {
   int swizzle_;
 };
 
-// Where a warp's sum of a row and a column lies, in floats. Here, too, rows are shifted against
-// each other: a warp writes the same columns of 8 rows at once.
+// The index in floats of a warp's sum of a row and a column. Columns are permuted by the row,
+// because a warp writes the same columns of 8 rows at once.
 template <int kHeadDim>
 __device__ __forceinline__ int sum_index(int row, int column) {
   return row * kHeadDim + (column ^ (row & 7) * 8);
 }
 
-// Copies the rows of the pair's query heads, with zeros behind them: one group of copies.
+// Copies the rows of the pair's query heads, then zeros, as one group of copies.
 template <int kHeadDim>
 __device__ __forceinline__ void load_queries(const DecodeAttentionArgs& args, std::int32_t token,
                                              std::int32_t kv_head, unsigned char* to) {
@@ -164,8 +164,8 @@ __device__ __forceinline__ void load_queries(const DecodeAttentionArgs& args, st
   cp_async_commit();
 }
 
-// Fills a warp's ring in the order in which it is read: keys of a tile, its values, keys of the
-// next one. Every call closes one group of copies, whether there was something to load or not.
+// Fills a warp's ring in reading order: keys of a tile, its values, keys of the next one. Every
+// call commits one group of copies, even an empty one.
 template <int kHeadDim>
 class TileLoader {
  public:
@@ -187,7 +187,7 @@ class TileLoader {
     cp_async_commit();
   }
 
-  // The values of the tile whose keys were loaded last.
+  // Loads the values of the tile whose keys were loaded last.
   __device__ __forceinline__ void load_values(unsigned char* tile) {
     if (loads_values_) copy(args_.kv.values, tile);
     loads_values_ = false;
@@ -196,13 +196,13 @@ class TileLoader {
 
  private:
   __device__ __forceinline__ void copy(const bf16* pool, unsigned char* tile) const {
-    constexpr int kChunks = Tiles::kRowBytes / 16;  // of a row
+    constexpr int kChunks = Tiles::kRowBytes / 16;  // per row
     constexpr int kRows = 32 / kChunks;             // rows the warp copies at once
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int chunk = lane % kChunks;
     const LaneChunk<kHeadDim> to(lane / kChunks, chunk);
     const bf16* const from = pool + chunk * 8;
-#pragma unroll 8  // all 16 with head_dim 256 take more registers than there are
+#pragma unroll 8  // all 16 with head_dim 256 need too many registers
     for (int i = 0; i < Tiles::kPositions; i += kRows) {
       const std::int32_t row = __shfl_sync(kAllLanes, row_, i + lane / kChunks);
       const bool is_valid = row >= 0;
@@ -214,9 +214,9 @@ class TileLoader {
   const DecodeAttentionArgs& args_;
   Work work_;
   std::int32_t kv_head_;
-  std::int32_t tile_;  // to be loaded next
-  // The lane's position of the tile: row of the pool, of head_dim elements; < 0: not attended to. A
-  // pool with 2^31 rows would have 256 GiB.
+  std::int32_t tile_;  // the next to load
+  // The pool row, of head_dim elements, of the lane's position in the tile; < 0: not attended to. A
+  // pool of 2^31 rows would have 256 GiB.
   std::int32_t row_ = -1;
   bool loads_values_ = false;
 };
@@ -228,8 +228,8 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   return bits;
 }
 
-// A warp's share of a split. Fragments as in the PTX ISA: of lane i, elements 0 and 1 belong to row
-// i / 4, elements 2 and 3 to row i / 4 + 8; columns are (i % 4) * 2 and the one after it.
+// A warp's part of a split. Fragments follow the PTX ISA: in lane i, elements 0 and 1 belong to row
+// i / 4, elements 2 and 3 to row i / 4 + 8. Columns are (i % 4) * 2 and the next one.
 template <int kHeadDim>
 class WarpAttention {
  public:
@@ -237,7 +237,7 @@ class WarpAttention {
   static constexpr int kBlocks = Tiles::kPositions / 8;
   using Scores = float[kBlocks][4];
 
-  // scores = queries * keys, both in shared memory.
+  // scores = queries * keys. Both operands are in shared memory.
   __device__ __forceinline__ void multiply_keys(unsigned char* queries, unsigned char* keys,
                                                 Scores& scores) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -262,8 +262,8 @@ class WarpAttention {
     }
   }
 
-  // One step of the online softmax: scores become weights. Columns outside of
-  // [first_column, last_column] are masked; at least one is inside.
+  // One step of the online softmax: turns scores into weights. Masks the columns outside
+  // [first_column, last_column]; at least one is inside.
   __device__ __forceinline__ void step(Scores& scores, float scale, int first_column,
                                        int last_column) {
     const int column = static_cast<int>(threadIdx.x) % 4 * 2;
@@ -318,8 +318,8 @@ class WarpAttention {
     }
   }
 
-  // Writes the first `group` rows: their sums, and max and sum of each. So far a lane has added up
-  // the weights of its own columns.
+  // Writes the first `group` rows: their sums, and max and sum of each. Until here, a lane's `sum`
+  // covers its own columns only.
   __device__ __forceinline__ void store(float* sums, float2* max_and_sum, int group) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
@@ -342,7 +342,7 @@ class WarpAttention {
   MaxAndSum rows_[2];
 };
 
-// Merges what the warps left in shared memory, warp by warp, into the part of the item.
+// Merges the warps' results in shared memory, in order of warps, into the part of the item.
 template <int kHeadDim>
 __device__ __forceinline__ void store_part(const DecodeAttentionArgs& args, std::int32_t pair,
                                            const unsigned char* rings, const float2* max_and_sum) {
@@ -381,7 +381,7 @@ __device__ __forceinline__ void store_part(const DecodeAttentionArgs& args, std:
   }
 }
 
-// `scale` is that of the shape in units of log2.
+// `scale` is the shape's scale in units of log2.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, Tiling<kHeadDim>::kCtasPerSm)
     decode_attention_kernel(const DecodeAttentionArgs args, const float scale) {
@@ -407,13 +407,13 @@ __global__ void __launch_bounds__(kThreads, Tiling<kHeadDim>::kCtasPerSm)
       loader.load_keys(ring + i * Tiles::kTileBytes);
       loader.load_values(ring + (i + 1) * Tiles::kTileBytes);
     }
-    // What the next pair is, a chain of loads, while the first tiles are on their way.
+    // Finds the next pair, a chain of loads, while the first tiles are in flight.
     next = find_work<kHeadDim>(args, pair + stride, num_pairs);
     cp_async_wait<Tiles::kStages>();
     __syncthreads();  // all warps have copied queries
 
     WarpAttention<kHeadDim> attention;
-    int place = 0;  // of the ring: the tile's keys, its values behind them
+    int place = 0;  // slot of the ring with the tile's keys; its values follow
     std::int32_t tile = first_tile<kHeadDim>(work.first);
     for (; tile * Tiles::kPositions <= work.last; tile += kWarps) {
       unsigned char* const keys = ring + place * Tiles::kTileBytes;
@@ -437,7 +437,7 @@ __global__ void __launch_bounds__(kThreads, Tiling<kHeadDim>::kCtasPerSm)
                     args.shape.n_heads / args.shape.n_kv_heads);
     __syncthreads();
     if (work.token >= 0) store_part<kHeadDim>(args, pair, rings, max_and_sum);
-    __syncthreads();  // the ring is free again
+    __syncthreads();  // the ring may be reused
   }
 }
 
@@ -536,7 +536,7 @@ std::int64_t decode_partial_floats(const AttentionShape& shape) { return partial
 
 std::int32_t decode_attention_ctas(const AttentionShape& shape) {
   if (!can_split_decode(shape)) refuse(shape);
-  // Asked of the device once, the one that is current then.
+  // Queried once, for the device that is current then.
   static const std::int32_t ctas_64 = count_ctas<64>();
   static const std::int32_t ctas_128 = count_ctas<128>();
   static const std::int32_t ctas_256 = count_ctas<256>();

@@ -1,7 +1,7 @@
-// Linear layers of few tokens, with the norm before and the activation behind them. Time is that of
-// reading the weights once, so the kernel is about having enough of them on their way: one CTA a
-// processor, which asks for the first weights before it waits for the kernels in front, and for
-// more whenever it has used some.
+// Linear layers of few tokens, with the norm before and the activation after them. Reading the
+// weights once decides the time, so the kernel keeps enough loads in flight. There is one CTA per
+// SM. It requests the first weights before it waits for earlier kernels, and more whenever it has
+// used some.
 #include <algorithm>
 
 #include "gpu/kernels/common/gate.cuh"
@@ -14,34 +14,34 @@ namespace metronome {
 namespace {
 
 constexpr int kThreads = 256;
-// Beside a block there is to be room for one of the kernel behind: if it is one of these, it brings
-// its first weights in while this one ends.
+// CTAs that fit an SM. The second one is for the next kernel: if that is a decode GEMM, too, it
+// loads its first weights while this one ends.
 constexpr int kBlocksPerProcessor = 2;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kMaxTokens = 16;
-constexpr std::int64_t kMaxInputs = 1 << 20;  // far more than fit
+constexpr std::int64_t kMaxInputs = 1 << 20;  // far more than fits shared memory
 constexpr int kTileRows = 8;                  // of w in an mma
-constexpr int kTiles = 2;                     // at once: 16 rows of w, or 8 gates and their ups
+constexpr int kTiles = 2;                     // in parallel: 16 rows of w, or 8 gates and their ups
 constexpr int kUnit = 32;  // inputs in a copy of a warp: 16 bytes a lane, 4 lanes a row, 8 rows
-constexpr int kUnits = 2;  // of a batch
-// Batches of a warp on their way: of 2 KB, so that a block has 80 KB of weights under way, or 48
-// where the inputs leave less room. 4.3 TB/s times 0.8 us are 26 KB for each of 132 processors.
+constexpr int kUnits = 2;  // per batch
+// Batches of a warp in flight, 2 KB each. A CTA then has 80 KB of weights in flight, or 48 KB if
+// the inputs leave less room. 4.3 TB/s times 0.8 us are 26 KB for each of 132 SMs.
 constexpr int kManyStages = 5;
 constexpr int kFewStages = 3;
-// Beyond those, of each warp: while the inputs are on their way and normalised, memory is not to
-// stand still.
+// Further batches of each warp to prefetch, so that memory stays busy while the inputs are loaded
+// and normalised.
 constexpr int kPrefetchedBatches = 6;
 
 constexpr int kVectorBytes = 16;
 constexpr int kUnitBytes = kUnit * 2;
 constexpr int kBatchBytes = kTiles * kUnits * kWarpSize * kVectorBytes;
 
-// Where things lie in shared memory, in bytes; inputs at 0. Rows of inputs are as far apart as lets
-// two neighbours, 64 bytes of each, be read without a conflict of banks.
+// Byte offsets in shared memory; inputs are at 0. The stride of input rows allows 64 bytes each of
+// two neighbouring rows to be read without a bank conflict.
 struct Layout {
   int stride = 0;         // of a row of inputs
-  int update = 0;         // rows like the inputs, where there is an update
-  int norm_weight = 0;    // [k] bf16, where there is one
+  int update = 0;         // rows like the inputs, if there is an update
+  int norm_weight = 0;    // [k] bf16, if there is one
   int post_weight = 0;    // likewise
   int row_sums = 0;       // float [2, kMaxTokens, kWarps]
   int partials = 0;       // float [2, kWarps, kTiles, 8 or 16 tokens, kTileRows]
@@ -64,8 +64,8 @@ __host__ __device__ inline Layout layout_of(const DecodeGemmArgs& args) {
   return layout;
 }
 
-// What of the result is a block's: outputs [begin, end), computed in groups of group_size. A group
-// takes kTiles * kTileRows rows of w at most.
+// A CTA's part of the result: outputs [begin, end), computed in groups of group_size. A group has
+// at most kTiles * kTileRows rows of w.
 struct Share {
   int begin = 0;
   int end = 0;
@@ -92,8 +92,8 @@ __device__ __forceinline__ Share share_of(std::int32_t n) {
   return share;
 }
 
-// What of the sums is a warp's, by k alone: units [begin, end) of every row, in batches, of which
-// all warps have the same number.
+// A warp's part of the sums, which depends on k alone: units [begin, end) of every row, in batches.
+// All warps have the same number of batches.
 struct Range {
   int begin = 0;
   int end = 0;
@@ -106,7 +106,7 @@ __device__ __forceinline__ Range range_of(std::int32_t k, int warp) {
   return {num_units * warp / kWarps, num_units * (warp + 1) / kWarps, (most + kUnits - 1) / kUnits};
 }
 
-// A place in the order in which a warp goes through its weights.
+// A position in the order of a warp's weights.
 struct Place {
   int group = 0;
   int batch = 0;
@@ -118,8 +118,8 @@ struct Place {
   }
 };
 
-// What a lane copies of the weights, and finds in shared memory again, nobody else does: of each
-// tile's row lane / 4, eight neighbours from element lane % 4 * 8 of each unit.
+// The weights that a lane copies to shared memory. No other lane reads them. They are row lane / 4
+// of each tile, eight consecutive elements from lane % 4 * 8 of each unit.
 template <bool kIsGated>
 class Weights {
  public:
@@ -130,8 +130,8 @@ class Weights {
     ups_ = static_cast<std::int64_t>(args.n) * args.k;
   }
 
-  // Rows and units that are not this block's, or not there, become zeros and are not read. `slot`
-  // is the lane's.
+  // Copies a batch to `slot`, which is the lane's. Rows and units that do not exist, or belong to
+  // another CTA or warp, become zeros and are not read.
   __device__ __forceinline__ void copy(const Place& place, unsigned char* slot) const {
     const int unit = range_.begin + place.batch * kUnits;
 #pragma unroll
@@ -147,7 +147,7 @@ class Weights {
     }
   }
 
-  // Each lane asks for the 64 bytes that it and its neighbours will copy of one of the units.
+  // Each lane prefetches one unit: the 64 bytes that it and its neighbours will copy.
   __device__ __forceinline__ void prefetch(const Place& place) const {
     const int own = first_ / kVectorSize;
     if (own >= kUnits) return;
@@ -161,7 +161,7 @@ class Weights {
   }
 
  private:
-  // A group's tiles are its lower and its upper outputs; or their gates and their ups.
+  // The two tiles of a group are its lower and upper outputs, or with gates its gates and ups.
   __device__ __forceinline__ int output(const Place& place, int tile) const {
     return share_.group_begin(place.group) + (kIsGated ? 0 : tile * kTileRows) + row_;
   }
@@ -186,10 +186,10 @@ __device__ __forceinline__ uint4 vector_at(const unsigned char* shared) {
   return *reinterpret_cast<const uint4*>(shared);
 }
 
-// sums[tile] += x w^T over a batch, tokens along the 16 rows of the mma. Any order of the inputs
-// will do as long as it is the same on both sides: a lane's eight neighbours are the two pairs of
-// one step and the two of the next. `x` are the lane's eight of the first unit, for tokens lane / 4
-// and lane / 4 + 8; tokens that are not there count as zero.
+// sums[tile] += x w^T over a batch, with tokens along the 16 rows of the mma. Inputs may be in any
+// order that both operands share: a lane's eight consecutive elements are its two pairs of one step
+// and its two of the next. `x` points to the lane's eight elements of the first unit, for tokens
+// lane / 4 and lane / 4 + 8. Missing tokens count as zero.
 template <bool kHasUpper>
 __device__ __forceinline__ void multiply(const unsigned char* slot, const unsigned char* x,
                                          int stride, bool has_lower, bool has_upper, int num_units,
@@ -210,8 +210,8 @@ __device__ __forceinline__ void multiply(const unsigned char* slot, const unsign
   }
 }
 
-// A row of k elements on its way into shared memory, zeros behind it. A thread copies the vectors
-// threadIdx.x, threadIdx.x + kThreads, ... of every row.
+// Starts the copy of a row of k elements into shared memory, padded with zeros. A thread copies the
+// vectors threadIdx.x, threadIdx.x + kThreads, ... of every row.
 __device__ __forceinline__ void copy_row(const bf16* row, std::int32_t k, unsigned char* target) {
   const int num_vectors = k / kVectorSize;
   const int num_padded = (k + kUnit - 1) / kUnit * (kUnit / kVectorSize);
@@ -221,7 +221,7 @@ __device__ __forceinline__ void copy_row(const bf16* row, std::int32_t k, unsign
   }
 }
 
-// The inputs of all tokens.
+// Copies the inputs of all tokens.
 __device__ __forceinline__ void copy_rows(const bf16* rows, const DecodeGemmArgs& args,
                                           unsigned char* target, int stride) {
   for (int token = 0; token < args.num_tokens; ++token) {
@@ -230,8 +230,8 @@ __device__ __forceinline__ void copy_rows(const bf16* rows, const DecodeGemmArgs
   }
 }
 
-// The parts of every row's sum of squares, in an order that k alone decides. Threads read what they
-// have copied or written themselves. All threads of the block call it; ends with a barrier.
+// Partial sums of squares of every row, in an order that depends on k alone. Threads read only what
+// they have copied or written themselves. All threads of the CTA call it; ends with a barrier.
 __device__ __forceinline__ void sum_squares(const unsigned char* x, int stride,
                                             const DecodeGemmArgs& args, float* row_sums) {
   const int num_vectors = args.k / kVectorSize;
@@ -257,7 +257,7 @@ __device__ __forceinline__ float norm_scale(const float* row_sums, int token,
   return rsqrtf(squares * (1.0f / static_cast<float>(args.k)) + args.eps);
 }
 
-// x += norm(update, post_weight), of which the first block leaves a copy in memory.
+// x += norm(update, post_weight). The first CTA stores the new x.
 __device__ __forceinline__ void add_update(unsigned char* shared, const Layout& layout,
                                            const DecodeGemmArgs& args, float* row_sums) {
   const unsigned char* const update = shared + layout.update;
@@ -295,14 +295,14 @@ __device__ __forceinline__ void normalise(unsigned char* shared, const Layout& l
   }
 }
 
-// The inputs of the product, in shared memory and seen by all threads. What of the norms is weights
-// is on its way already.
+// Loads the inputs of the product into shared memory, visible to all threads. The norms' weights
+// are already in flight.
 __device__ __forceinline__ void prepare_inputs(const DecodeGemmArgs& args, const Layout& layout,
                                                unsigned char* shared) {
   copy_rows(args.x, args, shared, layout.stride);
   if (args.update != nullptr) copy_rows(args.update, args, shared + layout.update, layout.stride);
   cp_async_commit();
-  // For the weights in front, too: more of them can be asked for only when some have been used.
+  // Also waits for the first weights: no more can be requested before some have been used.
   cp_async_wait<0>();
   auto* row_sums = reinterpret_cast<float*>(shared + layout.row_sums);
   if (args.update != nullptr) add_update(shared, layout, args, row_sums);
@@ -312,8 +312,8 @@ __device__ __forceinline__ void prepare_inputs(const DecodeGemmArgs& args, const
   __syncthreads();
 }
 
-// The end of a group: the warps' sums added up in their order, and the result stored. A thread has
-// one output of one token.
+// The end of a group: adds the warps' sums in order and stores the result. A thread has one output
+// of one token.
 template <bool kHasUpper, bool kIsGated>
 class Outputs {
  public:
@@ -321,7 +321,7 @@ class Outputs {
                                      float* partials)
       : args_(args), share_(share), partials_(partials) {}
 
-  // All threads of the block call it, the groups one behind the other.
+  // All threads of the CTA call it, for one group after another.
   __device__ __forceinline__ void finish(int group, const float (&sums)[kTiles][4]) const {
     constexpr int kOutputs = kIsGated ? kTileRows : kTiles * kTileRows;
     const int thread = static_cast<int>(threadIdx.x);
@@ -330,12 +330,12 @@ class Outputs {
     const int output = share_.group_begin(group) + column;
     const bool is_stored = token < args_.num_tokens && output < share_.group_end(group);
     const std::int64_t at = static_cast<std::int64_t>(token) * args_.n + output;
-    // Asked for before the barrier, so that it is there behind it.
+    // Loaded before the barrier, to hide the latency.
     float before = 0.0f;
     if (is_stored && args_.epilogue == GemmEpilogue::Add) before = __bfloat162float(halves()[at]);
 
-    // Two buffers in turn: whoever is a group ahead has passed the barrier behind which all have
-    // read the group before.
+    // Alternates two buffers. A thread that writes group g + 2 has passed the barrier of
+    // group g + 1. All threads reach that barrier after they have read group g.
     float* const partials = partials_ + group % 2 * (kWarps * kWarpFloats);
     put(sums, partials + thread / kWarpSize * kWarpFloats);
     __syncthreads();
@@ -392,14 +392,14 @@ class Outputs {
   float* partials_;
 };
 
-// The first batches of a warp that are not on their way to shared memory, and to the L2 cache.
+// A warp's first batches that are not yet requested: to shared memory and to the L2 cache.
 struct Begun {
   Place next;
   Place ahead;
 };
 
-// What of the weights is on its way before anything else is known: the norms' and the first
-// batches, into shared memory, and those behind, into the L2 cache.
+// Requests the weights that need no input: the norms' and the first batches go to shared memory,
+// the next batches to the L2 cache.
 template <int kStages, class W>
 __device__ __forceinline__ Begun begin_weights(const DecodeGemmArgs& args, const Layout& layout,
                                                const W& weights, const Range& range,
@@ -437,7 +437,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
   Place next = begun.next;
   Place ahead = begun.ahead;
 
-  // What other kernels write is read or overwritten from here on.
+  // Reads and overwrites data of other kernels from here on.
   wait_for_kernels();
   if (ahead.group >= share.num_groups) let_next_kernel_start();
   prepare_inputs(args, layout, shared);
@@ -458,17 +458,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     weights.copy(next, slot);
     cp_async_commit();
     next.advance(range.num_batches);
-    // So that as much is under way from memory however little shared memory is left for it.
+    // Keeps the same amount in flight from memory, even if shared memory has little room.
     weights.prefetch(ahead);
     ahead.advance(range.num_batches);
-    // Not before this kernel's weights are on their way, those of the warp that is first to ask for
-    // its last ones: what the kernel behind brings into the L2 cache would have been displaced by
-    // them when its turn comes.
+    // Starts the next kernel once the CTA's first warp has requested its last weights. If it
+    // started earlier, this kernel's weights would displace that kernel's from L2.
     if (ahead.group == share.num_groups && ahead.batch == 0) let_next_kernel_start();
     stage = stage + 1 < kStages ? stage + 1 : 0;
     if (here.batch + 1 < range.num_batches) continue;
     outputs.finish(here.group, sums);
-    __syncwarp();  // an mma is for lanes that are together
+    __syncwarp();  // an mma needs converged lanes
 #pragma unroll
     for (int i = 0; i < kTiles * 4; ++i) sums[i / 4][i % 4] = 0.0f;
   }
@@ -515,7 +514,7 @@ void launch_decode_gemm(const DecodeGemmArgs& args, cudaStream_t stream) {
   if (!decode_gemm_takes(args)) {
     throw CudaError("launch_decode_gemm: more tokens or inputs than it takes");
   }
-  // The system takes 1 KB of each block. One that has no room beside it anyway takes what there is.
+  // The system reserves 1 KB per CTA. If no second CTA fits the SM anyway, one may use all memory.
   const std::int64_t room =
       device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / kBlocksPerProcessor - 1024;
   const bool shares_processor = shared_bytes(args, kFewStages) <= room;

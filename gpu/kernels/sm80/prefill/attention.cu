@@ -1,9 +1,9 @@
 // Attention of whole chunks: FlashAttention-2 (Dao 2023, arXiv:2307.08691) over a paged cache.
 //
-// A CTA computes 64 packed rows (token x query heads of one KV head) against the KV tiles that they
-// attend to. Each of its four warps has 16 rows for itself; all share the tiles, which come in
-// through cp.async, one tile ahead. Scores and outputs are accumulators of mma.m16n8k16.
-// common/prefill_rows.cuh says why a row has the same bits in every chunk.
+// A CTA computes 64 packed rows (token x query heads of one KV head) against the KV tiles that
+// these rows attend to. Each of its four warps has 16 rows. All warps share the tiles, which
+// cp.async loads one tile ahead. Scores and outputs are accumulators of mma.m16n8k16.
+// common/prefill_rows.cuh explains why a row has the same bits in every chunk.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -26,13 +26,13 @@ constexpr int kThreads = kRows / kWarpRows * 32;
 template <int kHeadDim>
 struct Layout {
   static constexpr int kKvTile = kHeadDim == 256 ? 32 : 64;
-  static constexpr int kChunks = kHeadDim / kChunkElements;  // of a row
-  static constexpr int kRowsAtOnce = kThreads / kChunks;     // that the CTA's threads copy
+  static constexpr int kChunks = kHeadDim / kChunkElements;  // per row
+  static constexpr int kRowsAtOnce = kThreads / kChunks;     // rows that the CTA copies at once
   static constexpr int kStageBytes = kKvTile * kHeadDim * 2;
   static constexpr int kValueBytes = 2 * kStageBytes;
   static constexpr int kEndOfStages = 4 * kStageBytes;
-  // Queries stay in registers where there is room for them. Then they come in through the keys of
-  // stage 1, which are not needed before.
+  // Queries stay in registers if these suffice. Then they are loaded through the keys of stage 1,
+  // which are not needed before.
   static constexpr bool kHasQueryRegisters = kHeadDim <= 128;
   static constexpr int kQueryBytes = kHasQueryRegisters ? kStageBytes : kEndOfStages;
   static constexpr int kOffsetBytes =
@@ -43,31 +43,30 @@ struct Layout {
   static_assert(kSharedBytes <= 99 * 1024, "what a CTA may have on sm_86 and sm_89");
 };
 
-// Bytes from the start of a tile in shared memory to a chunk of 16 bytes. Eight rows' chunks of one
-// column lie in eight different groups of four banks, so ldmatrix meets no bank conflict.
+// Byte offset in a tile of a 16-byte chunk. The chunks of one column in eight rows lie in eight
+// different groups of four banks, so ldmatrix has no bank conflict.
 template <int kHeadDim>
 __device__ __forceinline__ int swizzled(int row, int chunk) {
   return (row * Layout<kHeadDim>::kChunks + (chunk ^ (row & 7))) * 16;
 }
 
-// Where a lane reads its row of 16 x 16 elements with ldmatrix: lanes 0 to 7 the left halves of
-// rows 0 to 7, 8 to 15 their right halves, then rows 8 to 15 alike.
+// Offset that a lane reads with ldmatrix in 16 x 16 elements. Lanes 0 to 7 have the left halves of
+// rows 0 to 7, lanes 8 to 15 the right halves. Lanes 16 to 31 have rows 8 to 15 in the same way.
 template <int kHeadDim>
 __device__ __forceinline__ int lane_place() {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   return swizzled<kHeadDim>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 }
 
-// lane_place() of the 16 x 16 elements that begin at a row (a multiple of 8) and a chunk (an even
-// one), cheaper than swizzled() in a loop: the lane's chunk is 0 or 1, and so the exclusive or can
-// be split.
+// lane_place() of the 16 x 16 elements at `row` (a multiple of 8) and `chunk` (even). Cheaper than
+// swizzled() in a loop: the lane's chunk is 0 or 1, so the exclusive or can be split.
 template <int kHeadDim>
 __device__ __forceinline__ int moved(int place, int row, int chunk) {
   return (place ^ (chunk % 8 * 16)) + chunk / 8 * 128 + row * kHeadDim * 2;
 }
 
-// Elements from the start of keys and values to a position's row; -1 where no row of the tile
-// attends to it. Requires that none attends to a position before `begin`.
+// Offset in elements of a position's row in keys and values; -1 if no row of the tile attends to
+// it. Requires that none attends to a position before `begin`.
 __device__ __forceinline__ std::int64_t kv_row_offset(const PrefillAttentionArgs& args,
                                                       const RowTile& rows, std::int32_t begin,
                                                       std::int32_t position) {
@@ -79,7 +78,7 @@ __device__ __forceinline__ std::int64_t kv_row_offset(const PrefillAttentionArgs
   return (head * block_size + (position - entry * block_size)) * args.shape.head_dim;
 }
 
-// Starts the copy of a KV tile, by all threads.
+// Starts the copy of a KV tile. All threads call it.
 template <int kHeadDim>
 __device__ __forceinline__ void load_kv(const PagedKv& kv, const std::int64_t* row_offsets,
                                         unsigned char* keys, unsigned char* values) {
@@ -98,7 +97,7 @@ __device__ __forceinline__ void load_kv(const PagedKv& kv, const std::int64_t* r
   }
 }
 
-// Starts the copy of the query rows, by all threads.
+// Starts the copy of the query rows. All threads call it.
 template <int kHeadDim>
 __device__ __forceinline__ void load_queries(const PrefillAttentionArgs& args, const RowTile& rows,
                                              unsigned char* queries) {
@@ -115,8 +114,8 @@ __device__ __forceinline__ void load_queries(const PrefillAttentionArgs& args, c
   }
 }
 
-// A warp's queries as operands of mma, 16 rows x 16 elements a step: all of them in registers, or
-// none.
+// A warp's queries as operands of mma, 16 rows x 16 elements per step. Either all are in registers
+// or none.
 template <int kHeadDim>
 struct Queries {
   static constexpr int kSteps = kHeadDim / 16;
@@ -142,14 +141,14 @@ struct Queries {
   __device__ __forceinline__ void load(std::uint32_t (&a)[4], int place, int step) const {
     std::uint32_t r[4];
     ldmatrix_x4(r, rows + moved<kHeadDim>(place, 0, step * 2));
-    a[0] = r[0];  // in an operand, rows 8 to 15 of the left half come second
+    a[0] = r[0];  // an operand has rows 8 to 15 of the left half second
     a[1] = r[2];
     a[2] = r[1];
     a[3] = r[3];
   }
 };
 
-// scores = queries * keys^T, not yet scaled.
+// scores = queries * keys^T, unscaled.
 template <int kHeadDim>
 __device__ __forceinline__ void multiply_keys(Accumulators<Layout<kHeadDim>::kKvTile>& scores,
                                               Queries<kHeadDim>& queries, const unsigned char* keys,
@@ -172,7 +171,7 @@ __device__ __forceinline__ void multiply_keys(Accumulators<Layout<kHeadDim>::kKv
   }
 }
 
-// out += weights * values, the weights rounded to bfloat16.
+// out += weights * values. Rounds the weights to bfloat16.
 template <int kHeadDim>
 __device__ __forceinline__ void multiply_values(
     Accumulators<kHeadDim>& out, const Accumulators<Layout<kHeadDim>::kKvTile>& weights,
@@ -199,7 +198,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kKvTile = L::kKvTile;
   unsigned char* const keys = dynamic_shared_memory();
   unsigned char* const values = keys + L::kValueBytes;
-  // Of a stage's rows. They are looked up two tiles ahead.
+  // Row offsets of each stage. They are computed two tiles ahead.
   auto* const row_offsets = reinterpret_cast<std::int64_t*>(keys + L::kOffsetBytes);
 
   const RowTile rows = row_tile<kRows>(args);
@@ -228,7 +227,7 @@ __global__ void __launch_bounds__(kThreads)
   int stage = 0;
 #pragma unroll 1
   for (std::int32_t position = first_position; position < rows.kv_end; position += kKvTile) {
-    // The tile is there for all, and all have done with what the other stage held.
+    // The tile is complete for all threads, and no thread reads the other stage any more.
     cp_async_wait<0>();
     __syncthreads();
     if (position + kKvTile < rows.kv_end) {
@@ -241,7 +240,7 @@ __global__ void __launch_bounds__(kThreads)
     mask(scores, position, row_positions, args.shape.window);
     sums.weigh(scores, scale_log2);
     sums.correct();
-    // The table is read while the values are multiplied.
+    // Reads the table while the values are multiplied.
     std::int64_t next_offset = -1;
     if (thread < kKvTile) {
       next_offset = kv_row_offset(args, rows, 0, position + 2 * kKvTile + thread);
@@ -250,7 +249,7 @@ __global__ void __launch_bounds__(kThreads)
     if (thread < kKvTile) row_offsets[stage * kKvTile + thread] = next_offset;
     stage = 1 - stage;
   }
-  // Made again, so that the loop does not keep registers for it.
+  // Computes the tile again, so that the loop keeps no registers for it.
   store_rows<kHeadDim>(args, row_tile<kRows>(args), sums, thread);
 }
 

@@ -2,16 +2,16 @@
 // paged cache.
 //
 // A CTA computes 128 packed rows (token x query heads of one KV head), 64 for each of two
-// warpgroups, against the KV tiles that they attend to. Two warps of a third warpgroup bring the
-// tiles in through the bulk copy engine, one the keys and one the values, as many boxes as a tile
-// has pieces of blocks. The scores of a tile are multiplied together with the values of the tile
-// before, so that the tensor cores work while the softmax of one of them is computed; the other
-// warpgroup fills what gaps are left.
+// warpgroups. It visits the KV tiles that these rows attend to. Two warps of a third warpgroup load
+// the tiles through the bulk copy engine, one the keys and one the values. Each piece of a block in
+// a tile is one box. The products of a tile's scores run together with those of the previous tile's
+// values. So the tensor cores work while a warpgroup computes its softmax. The other warpgroup
+// fills the remaining gaps.
 //
-// Positions are summed up in spans, each from nothing, and the sums of a span are added to those of
-// the spans before it. Where a pass has fewer tiles than the GPU has room for, each span is a CTA's
-// and a second kernel adds them up, in the same order by the same operations: the bits are the
-// same. common/prefill_rows.cuh says why a row has the same bits in every chunk.
+// Positions are summed in spans. Each span starts from zero, and its sums are added to those of the
+// spans before. If a pass has few tiles for the GPU, each span gets its own CTA, and a second
+// kernel adds the spans. It uses the same operations in the same order, so the bits are the same.
+// common/prefill_rows.cuh explains why a row has the same bits in every chunk.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -26,14 +26,14 @@
 #include "gpu/kernels/launch.h"
 
 #ifdef __CUDACC__
-#pragma nv_diag_suppress 177  // of processors without wgmma, which use next to nothing of this file
+#pragma nv_diag_suppress 177  // on targets without wgmma, which use little of this file
 #endif
 
 namespace metronome {
 
 namespace {
 
-constexpr int kGroups = kWgmmaTileRows / kGroupRows;  // that compute
+constexpr int kGroups = kWgmmaTileRows / kGroupRows;  // computing warpgroups
 constexpr int kThreads = (1 + kGroups) * kGroupThreads;
 constexpr int kPartColumns = 64;
 static_assert(kGroups == 2, "who trade registers with the loader");
@@ -47,14 +47,14 @@ struct Barriers {
   SharedBarrier queries[kGroups];
 };
 
-// Shared memory: keys and values of the stages, queries of the groups, barriers. Tiles and queries
-// lie in parts of 64 columns.
+// Shared memory: keys and values of the stages, queries of the warpgroups, barriers. Tiles and
+// queries are stored in parts of 64 columns.
 template <int kHeadDim>
 struct Layout {
   static constexpr int kStages = kHeadDim == 256 ? 2 : 3;
   static constexpr int kKvTile = wgmma_kv_tile(kHeadDim);
   static constexpr int kParts = kHeadDim / kPartColumns;
-  static constexpr int kChunks = kHeadDim / kChunkElements;  // of a row
+  static constexpr int kChunks = kHeadDim / kChunkElements;  // per row
   static constexpr int kPartBytes = kKvTile * kRowBytes;
   static constexpr int kTileBytes = kParts * kPartBytes;
   static constexpr int kQueryPartBytes = kGroupRows * kRowBytes;
@@ -80,7 +80,7 @@ struct Layout {
   }
 };
 
-// Bytes from the start of a tile to the 16-byte chunk of a row.
+// Byte offset in a tile of a row's 16-byte chunk.
 template <int kTilePartBytes>
 __device__ __forceinline__ int swizzled(int row, int chunk) {
   constexpr int kPartChunks = kPartColumns / kChunkElements;
@@ -88,7 +88,7 @@ __device__ __forceinline__ int swizzled(int row, int chunk) {
          (chunk % kPartChunks ^ row % 8) * 16;
 }
 
-// Which stage a tile of the CTA is in, and the parity of the phases of the barriers in that round.
+// The stage of a tile of the CTA, and the parity of its barriers' phases.
 template <int kStages>
 struct Turn {
   int stage;
@@ -105,10 +105,10 @@ __device__ __forceinline__ std::int32_t first_tile_position(const RowTile& rows)
   return rows.kv_begin / kKvTile * kKvTile;
 }
 
-// A run of positions of a tile that lies in one block: what one copy brings.
+// The positions of a tile that lie in one block and are copied at once.
 struct Box {
-  std::int32_t row = 0;  // of the tensors; one past the last where no row of the CTA attends to it
-  bool is_cut = false;   // some of its positions are attended to, some are not
+  std::int32_t row = 0;  // of the tensors; one past the last if no row of the CTA attends to it
+  bool is_cut = false;   // rows attend to some of its positions, but not all
 };
 
 __device__ __forceinline__ Box box_at(const PrefillAttentionArgs& args, const KvTensors& tensors,
@@ -125,9 +125,9 @@ __device__ __forceinline__ Box box_at(const PrefillAttentionArgs& args, const Kv
   return box;
 }
 
-// Copies the values of a cut box by all lanes of a warp, zeros where no row attends: what lies
-// there may be no number at all. `position` and `first_row` are those of the box, in the context
-// and in the tensor; `to` is the tile, `tile_row` the place of the box in it.
+// Copies the values of a cut box with all lanes of a warp. Writes zeros where no row attends,
+// because that memory may hold NaN. `position` and `first_row` are the box's start in the context
+// and in the tensor. `to` is the tile, `tile_row` the box's first row in it.
 template <int kHeadDim>
 __device__ __forceinline__ void copy_cut_values(const PrefillAttentionArgs& args,
                                                 const RowTile& rows, std::int32_t position,
@@ -149,8 +149,8 @@ __device__ __forceinline__ void copy_cut_values(const PrefillAttentionArgs& args
   }
 }
 
-// Starts the copies of a tile by a warp, lane i those of box i; but for the boxes of `cut` (bits),
-// whose bytes come otherwise.
+// Starts a warp's copies of a tile: lane i copies box i. Leaves out the boxes in `cut` (bits),
+// which copy_cut_values() fills.
 template <int kHeadDim>
 __device__ __forceinline__ void start_copies(const CUtensorMap& tensor, const Box& box,
                                              int box_rows, unsigned cut, unsigned char* to,
@@ -172,7 +172,7 @@ __device__ __forceinline__ void start_copies(const CUtensorMap& tensor, const Bo
   }
 }
 
-// What a loading warp does: for all KV tiles of the CTA, their keys or their values.
+// The work of a loading warp: loads the keys or the values of all KV tiles of the CTA.
 template <bool kAreValues, int kHeadDim>
 __device__ __forceinline__ void load_tiles(const PrefillAttentionArgs& args,
                                            const KvTensors& tensors, const RowTile& rows,
@@ -192,7 +192,7 @@ __device__ __forceinline__ void load_tiles(const PrefillAttentionArgs& args,
     const Turn<Layout<kHeadDim>::kStages> turn(tile);
     SharedBarrier* const full = &fulls[turn.stage];
     unsigned char* const to = kAreValues ? shared.values(turn.stage) : shared.keys(turn.stage);
-    // Scores of positions that a row does not attend to are replaced, whatever they are.
+    // Keys need no zeros: mask() replaces the scores of positions that a row does not attend to.
     const unsigned cut = kAreValues ? __ballot_sync(kAllLanes, has_box && box.is_cut) : 0;
     barrier_wait(&empties[turn.stage], turn.parity ^ 1);
     start_copies<kHeadDim>(kAreValues ? tensors.values : tensors.keys, box, box_rows, cut, to,
@@ -206,13 +206,13 @@ __device__ __forceinline__ void load_tiles(const PrefillAttentionArgs& args,
     }
     __syncwarp();
     if (lane == 0) barrier_arrive(full);
-    // Looked up before the next wait, so that the table is not waited for behind it.
+    // Looks up the next box before the next wait, so that the two latencies overlap.
     position += kKvTile;
     box = box_at(args, tensors, rows, position + offset);
   }
 }
 
-// Brings the group's queries to shared memory, by its threads.
+// Copies the warpgroup's queries to shared memory.
 template <int kHeadDim>
 __device__ __forceinline__ void load_queries(const PrefillAttentionArgs& args, const RowTile& rows,
                                              int group, int thread, unsigned char* queries,
@@ -235,7 +235,7 @@ __device__ __forceinline__ void load_queries(const PrefillAttentionArgs& args, c
   barrier_wait(ready, 0);
 }
 
-// Starts scores = queries * keys^T, not yet scaled.
+// Starts scores = queries * keys^T, unscaled.
 template <int kHeadDim>
 __device__ __forceinline__ void multiply_keys(Accumulators<Layout<kHeadDim>::kKvTile>& scores,
                                               const unsigned char* queries,
@@ -247,7 +247,7 @@ __device__ __forceinline__ void multiply_keys(Accumulators<Layout<kHeadDim>::kKv
 #pragma unroll
   for (int step = 0; step < kHeadDim / 16; ++step) {
     const auto part = static_cast<std::uint32_t>(step / kPartSteps);
-    const auto column = static_cast<std::uint32_t>(step % kPartSteps * 32);  // in bytes
+    const auto column = static_cast<std::uint32_t>(step % kPartSteps * 32);  // bytes
     wgmma<L::kKvTile>(
         scores, matrix_descriptor(a + part * L::kQueryPartBytes + column, 16, kEightRows),
         matrix_descriptor(b + part * L::kPartBytes + column, 16, kEightRows), step > 0);
@@ -273,8 +273,8 @@ __device__ __forceinline__ void multiply_values(Accumulators<kHeadDim>& out,
   wgmma_commit();
 }
 
-// Parts lie as [part, KV head, head_dim / 8 + 1, thread] in fours: the accumulators of a thread,
-// and behind them its two maxima and sums.
+// Parts are [part, KV head, head_dim / 8 + 1, thread] of float4: the accumulators of a thread, then
+// its two maxima and two sums.
 template <int kHeadDim>
 __device__ __forceinline__ float4* part_of(const PrefillAttentionArgs& args,
                                            const PrefillParts& parts, std::int32_t part,
@@ -294,8 +294,8 @@ __device__ __forceinline__ void save_sums(const RowSums<kHeadDim>& sums, float4*
   *part = {sums.maximum[0], sums.maximum[1], sums.sum[0], sums.sum[1]};
 }
 
-// Adds the sums of a part, over positions in front of those in `sums` or behind them. Sums over
-// nothing change nothing on either side, but for the sign of a 0.
+// Adds the sums of a part, whose positions lie before or after those in `sums`. Empty sums change
+// nothing on either side, except the sign of a 0.
 template <bool kIsPartInFront, int kHeadDim>
 __device__ __forceinline__ void add_part(RowSums<kHeadDim>& sums, const float4* part, int thread,
                                          float scale_log2) {
@@ -328,14 +328,14 @@ __device__ __forceinline__ void add_part(RowSums<kHeadDim>& sums, const float4* 
   }
 }
 
-// A warp has done with a tile, which may be overwritten when all have.
+// Reports that a warp has read a tile. The tile may be overwritten after all warps have reported.
 __device__ __forceinline__ void release(SharedBarrier* empty) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) barrier_arrive(empty);
 }
 
-// The sums of a tile over the positions from `position`, that of KV tile number `tile` of the CTA,
-// to `end`; returns the number of the next tile. `thread` counts those that compute.
+// Sums over the positions from `position` to `end`. `position` is the start of the CTA's KV tile
+// number `tile`. Returns the number of the next tile. `thread` counts the computing threads.
 template <int kHeadDim>
 __device__ __forceinline__ std::int32_t attend_span(const PrefillAttentionArgs& args,
                                                     const RowTile& rows,
@@ -394,20 +394,20 @@ __device__ __forceinline__ std::int32_t attend_span(const PrefillAttentionArgs& 
   return tile;
 }
 
-// The warpgroup of a thread of those that compute, as a number that the compiler knows to be the
-// same in a warp; in registers of its own where these are short.
+// The warpgroup of a computing thread. uniform_group() tells the compiler that it is uniform in a
+// warp. With head_dim 256, where registers are short, it stays an ordinary value of the thread.
 template <int kHeadDim>
 __device__ __forceinline__ int group_of(int thread) {
   return kHeadDim == 256 ? thread / kGroupThreads : uniform_group(thread);
 }
 
-// What a computing warpgroup does. `part` is for the sums of all spans but the last, or, where the
-// CTA has one span only, of that one.
+// The work of a computing warpgroup. `part` receives the sums of all spans but the last. If the CTA
+// has one span only, it receives that one.
 template <int kHeadDim>
 __device__ __forceinline__ void attend(const PrefillAttentionArgs& args, const RowTile& rows,
                                        const PrefillParts& parts, bool has_one_span, float4* part,
                                        const Layout<kHeadDim>& shared) {
-  const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;  // of those that compute
+  const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;  // of the computing threads
   const int group = group_of<kHeadDim>(thread);
   load_queries<kHeadDim>(args, rows, group, thread % kGroupThreads, shared.queries(group),
                          &shared.barriers().queries[group]);
@@ -445,7 +445,7 @@ __device__ __forceinline__ void init_barriers(const Layout<kHeadDim>& shared) {
   barrier_init_done();
 }
 
-// What a CTA does, all its threads.
+// The work of all threads of a CTA.
 template <int kHeadDim>
 __device__ __forceinline__ void attend_tile(const PrefillAttentionArgs& args,
                                             const PrefillParts& parts, const KvTensors& tensors) {
@@ -483,11 +483,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   if constexpr (kHasWgmma) {
     attend_tile<kHeadDim>(args, parts, tensors);
   } else {
-    __trap();  // the host does not launch it
+    __trap();  // the host never launches this
   }
 }
 
-// A CTA for every merge and KV head; its threads are those that computed the parts.
+// One CTA for every merge and KV head. Its threads match those that computed the parts.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kGroups* kGroupThreads)
     merge_parts_kernel(const PrefillAttentionArgs args, const PrefillParts parts) {

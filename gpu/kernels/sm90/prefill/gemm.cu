@@ -1,17 +1,16 @@
 // Linear layers of many tokens on Hopper.
 //
-// A CTA computes tiles of 64 or 128 tokens and up to 256 rows of weights, one after another, 64
-// tokens by each of one or two warpgroups. A thread of another brings inputs and weights to shared
-// memory through the bulk copy engine, 64 of k at a time, and goes on with the next tile while the
-// sums of the last one are stored. They go through shared memory to the copy engine, too, 64
-// columns of a warp's 16 tokens at a time, and what they are added to comes the same way while they
-// are computed; columns of a tile beyond multiples of 64 go by registers. Two CTAs that compute
-// tokens below each other may be a cluster: each brings in half of the weights, for both. Rows of
-// weights come in two halves anyway; where they have gates, one half is gates and the other ups, so
-// that a thread has both sums of an output.
+// A CTA computes tiles of 64 or 128 tokens and up to 256 rows of weights, one after another. One or
+// two warpgroups compute 64 tokens each. One thread of another loads inputs and weights to shared
+// memory through the bulk copy engine, 64 of k per stage. It continues with the next tile while the
+// sums of the last one are stored. Sums go through shared memory to the copy engine, 64 columns of
+// a warp's 16 tokens at a time. For Add, the old outputs are loaded the same way. Columns of a tile
+// beyond a multiple of 64 are stored from registers. Two CTAs with consecutive tiles of tokens may
+// form a cluster: each loads half of the weights for both. Weights are always loaded in two halves.
+// With gates, one half is gates and the other ups, so a thread has both sums of an output.
 //
-// An accumulator runs over k in order, by wgmma of 16 at a time, in tiles of every width: the bits
-// are the same.
+// An accumulator runs over k in order, by wgmma of 16 at a time: the bits are the same in tiles of
+// every width.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -33,22 +32,22 @@
 #include "gpu/kernels/tensor_map.h"
 
 #ifdef __CUDACC__
-#pragma nv_diag_suppress 177  // of processors without wgmma, which use next to nothing of this file
+#pragma nv_diag_suppress 177  // on targets without wgmma, which use little of this file
 #endif
 
 namespace metronome {
 
 namespace {
 
-constexpr int kStep = 64;  // of k, in a stage
+constexpr int kStep = 64;  // of k, per stage
 constexpr int kWarpRows = 16;
 constexpr int kPartOutputs = 64;
 constexpr int kPartBytes = kWarpRows * kRowBytes;
-// Tiles that are computed at the same time have this many tokens, or fewer: then the L2 cache has
-// room for their inputs and each of them is read from memory once, as the weights are.
+// Tiles that are computed at the same time have at most this many tokens. Then their inputs fit the
+// L2 cache, so inputs are read from memory once, as weights are.
 constexpr std::int32_t kBandRows = 2048;
 
-// What a launch is about, beside its arguments.
+// Tensor maps of a launch.
 struct Tensors {
   CUtensorMap x;  // in boxes of a tile's rows
   CUtensorMap w;  // in boxes of half of a tile's columns
@@ -59,31 +58,31 @@ template <int kStages, int kWarps>
 struct TileBarriers {
   SharedBarrier full[kStages];
   SharedBarrier empty[kStages];
-  SharedBarrier before[kWarps];  // what outputs are added to
+  SharedBarrier before[kWarps];  // loads of the outputs' old values
 };
 
-// A kind of tile. Shared memory: stages of inputs, then weights; parts of outputs; barriers.
+// A kind of tile. Shared memory holds stages of inputs and weights, parts of outputs, and barriers.
 template <int kTileRows, int kTileColumns, bool kHasGates>
 struct Layout {
   static constexpr int kRows = kTileRows;
   static constexpr int kColumns = kTileColumns;
   static constexpr bool kIsGated = kHasGates;
   static constexpr int kOutputs = kIsGated ? kColumns / 2 : kColumns;  // of a token
-  static constexpr int kGroups = kRows / kGroupRows;                   // that compute
+  static constexpr int kGroups = kRows / kGroupRows;                   // computing warpgroups
   static constexpr int kThreads = (1 + kGroups) * kGroupThreads;
-  static constexpr int kWarps = kGroups * kGroupThreads / kWarpSize;  // that compute
+  static constexpr int kWarps = kGroups * kGroupThreads / kWarpSize;  // computing warps
   static constexpr int kHalf = kColumns / 2;
   static constexpr int kInputBytes = kRows * kRowBytes;
   static constexpr int kHalfBytes = kHalf * kRowBytes;
   static constexpr int kStageBytes = kInputBytes + 2 * kHalfBytes;
   static constexpr int kBarrierBytes = 512;
-  // Outputs in parts of 64, of which so many lie in shared memory at a time.
+  // Outputs are stored in parts of 64. kStagedParts of them fit shared memory at a time.
   static constexpr int kParts = kOutputs / kPartOutputs;
   static constexpr int kStagedParts = kParts <= 3 ? kParts : kParts / 2;
-  static constexpr int kStagedBytes = kStagedParts * kPartBytes;  // of a warp
+  static constexpr int kStagedBytes = kStagedParts * kPartBytes;  // per warp
   static constexpr int kStages =
       (kMaxSharedBytes - kBarrierBytes - kWarps * kStagedBytes) / kStageBytes;
-  using Sums = float[kColumns / kVectorSize][4];  // a thread's of a tile, as wgmma has them
+  using Sums = float[kColumns / kVectorSize][4];  // a thread's sums of a tile, as wgmma has them
   using Barriers = TileBarriers<kStages, kWarps>;
   static constexpr int kStaged = kStages * kStageBytes;
   static constexpr int kBarriers = kStaged + kWarps * kStagedBytes;
@@ -115,13 +114,13 @@ struct Layout {
   }
 };
 
-// Where a tile begins.
+// The first token and the first output of a tile.
 struct Place {
   std::int32_t token;
   std::int32_t output;
 };
 
-// The stage whose turn it is, and the parity of the phases of its barriers.
+// The current stage, and the parity of the phases of its barriers.
 template <int kStages>
 struct Turn {
   int stage = 0;
@@ -134,7 +133,7 @@ struct Turn {
   }
 };
 
-// The tiles of this CTA, one after another; both CTAs of a cluster have as many.
+// The tiles of this CTA in sequence. Both CTAs of a cluster have the same number.
 template <class L>
 class Tiles {
  public:
@@ -149,7 +148,8 @@ class Tiles {
   __device__ __forceinline__ bool has_tile() const { return index_ < down_ * across_; }
   __device__ __forceinline__ void advance() { index_ += stride_; }
 
-  // Where the tile begins. Neighbours in time are below each other, within a band of tokens.
+  // The start of the current tile. Consecutive tiles follow each other along tokens, within a band
+  // of kBandRows tokens.
   __device__ __forceinline__ Place place() const {
     const std::int32_t band = kBandRows / L::kRows / cluster_;
     const std::int32_t first = index_ / (band * across_) * band;
@@ -166,14 +166,14 @@ class Tiles {
 
   std::int32_t rank_;
   std::int32_t cluster_;
-  std::int32_t down_;    // clusters' tiles, one below the other
-  std::int32_t across_;  // tiles
+  std::int32_t down_;    // along tokens, in tiles of a cluster
+  std::int32_t across_;  // along outputs, in tiles
   std::int32_t index_;
   std::int32_t stride_;
 };
 
-// Starts the copies of a stage's weights: both halves, or, in a cluster, the half of this CTA to
-// both CTAs. `k` is the first of the stage.
+// Starts the copies of a stage's weights: both halves, or in a cluster this CTA's half to both
+// CTAs. `k` is the first of the stage.
 template <class L>
 __device__ __forceinline__ void start_weights(const PrefillGemmArgs& args, const Tensors& tensors,
                                               const L& shared, std::uint32_t rank,
@@ -192,14 +192,14 @@ __device__ __forceinline__ void start_weights(const PrefillGemmArgs& args, const
   }
 }
 
-// What the loading thread does. The first weights are asked for before the kernels in front of this
-// one have ended.
+// The work of the loading thread. It requests the first weights before the earlier kernels have
+// ended.
 template <class L>
 __device__ __forceinline__ void load_tiles(const PrefillGemmArgs& args, const Tensors& tensors,
                                            const L& shared, std::uint32_t rank) {
   Tiles<L> tiles(args, rank);
   const std::int32_t first_output = tiles.place().output;
-  int ahead = 0;  // stages whose weights are on their way, and no inputs
+  int ahead = 0;  // stages whose weights are requested, but not their inputs
   for (std::int32_t k = 0; ahead < L::kStages && k < args.k; ++ahead, k += kStep) {
     start_weights(args, tensors, shared, rank, first_output, k, ahead);
   }
@@ -220,8 +220,8 @@ __device__ __forceinline__ void load_tiles(const PrefillGemmArgs& args, const Te
       turn.advance();
     }
   }
-  // This CTA may end when all that others send to its shared memory has come: their arrivals say
-  // so, of what they read and of what this CTA sent them.
+  // Other CTAs' copies to this CTA's shared memory must be complete before it ends. The arrivals at
+  // `empty` show it: all warps of the cluster have read what this CTA received and sent.
 #pragma unroll 1
   for (int stage = 0; stage < L::kStages; ++stage) {
     barrier_wait(shared.empty(turn.stage), turn.parity ^ 1u);
@@ -229,20 +229,20 @@ __device__ __forceinline__ void load_tiles(const PrefillGemmArgs& args, const Te
   }
 }
 
-// A warp has done with a stage: CTAs may overwrite it when all warps have that it was brought in
-// for.
+// Reports that a warp has read a stage. The stage may be overwritten after all warps that it was
+// loaded for have reported.
 __device__ __forceinline__ void release(SharedBarrier* empty, std::int32_t cluster) {
   __syncwarp();
   const unsigned lane = threadIdx.x % kWarpSize;
   if (lane < static_cast<unsigned>(cluster)) barrier_arrive_at(empty, lane);
 }
 
-// The sums of a warpgroup's part of a tile over all k.
+// Sums a warpgroup's part of a tile over all k.
 template <class L>
 __device__ __forceinline__ void multiply_tile(const PrefillGemmArgs& args, const L& shared,
                                               int group, Turn<L::kStages>& turn,
                                               typename L::Sums& sums) {
-  int last = -1;  // the stage of the products before
+  int last = -1;  // the stage of the previous products
 #pragma unroll 1
   for (std::int32_t k = 0; k < args.k; k += kStep) {
     barrier_wait(shared.full(turn.stage), turn.parity);
@@ -267,8 +267,8 @@ __device__ __forceinline__ void multiply_tile(const PrefillGemmArgs& args, const
   release(shared.empty(last), args.tile.cluster);
 }
 
-// The four lanes of a row have two columns each of four groups of eight; afterwards lane i has all
-// of group i. The other way round, too: it is the transposition of a matrix.
+// Transposes a 4 x 4 matrix of pairs over the four lanes of a row; its own inverse. Before, each
+// lane has two columns of each of four groups of eight. Afterwards, lane i has all of group i.
 __device__ __forceinline__ void exchange(std::uint32_t (&pairs)[4]) {
   const bool is_odd = threadIdx.x % 2 != 0;
   const bool is_high = threadIdx.x % 4 >= 2;
@@ -299,8 +299,8 @@ __device__ __forceinline__ float activation(GemmEpilogue epilogue, float x) {
   return epilogue == GemmEpilogue::Gelu ? gate<true>(x) : gate<false>(x);
 }
 
-// Two outputs of a row next to each other: those of `sums` from element `i` on, with the ups in
-// `ups` or what is there `before`. Rounded in pairs, which is one instruction.
+// Two adjacent outputs of a row from elements `i` and `i` + 1 of `sums`. Uses `ups` with gates, or
+// the old outputs in `before` with Add. Rounds in pairs, which is one instruction.
 template <bool kIsGated>
 __device__ __forceinline__ std::uint32_t outputs_of(GemmEpilogue epilogue, const float (&sums)[4],
                                                     const float (&ups)[4], int i,
@@ -317,11 +317,11 @@ __device__ __forceinline__ std::uint32_t outputs_of(GemmEpilogue epilogue, const
   return rounded(sums[i], sums[i + 1]);
 }
 
-// What a computing thread does with the sums of its tiles.
+// Stores the sums of a computing thread's tiles.
 template <class L>
 class Outputs {
  public:
-  // `thread` counts those that compute.
+  // `thread` counts the computing threads.
   __device__ __forceinline__ Outputs(const PrefillGemmArgs& args, const Tensors& tensors,
                                      const L& shared, int thread)
       : args_(args),
@@ -331,7 +331,7 @@ class Outputs {
         staged_(shared.staged(thread / kWarpSize)),
         before_(&shared.barriers().before[thread / kWarpSize]) {}
 
-  // Before the tile's sums are computed.
+  // Called before the tile's sums are computed.
   __device__ __forceinline__ void begin(const Place& place) {
     place_ = {place.token + first_row_, place.output};
     if (L::kParts > 0 && adds()) ask_before(0);
@@ -345,7 +345,7 @@ class Outputs {
     if constexpr (kRest > 0) store_rest(sums);
   }
 
-  // Before the thread ends: the copy engine reads shared memory.
+  // Called before the thread ends, because the copy engine still reads shared memory.
   __device__ __forceinline__ void wait_until_stored() {
     if (L::kParts > 0 && lane_ == 0) stores_wait_read();
   }
@@ -366,8 +366,8 @@ class Outputs {
                                    before);
   }
 
-  // Lets what the outputs are added to be brought, of the parts from the `first` on, to where those
-  // before have been read.
+  // Requests the old outputs of the staged parts from `first` on. They go to the same shared memory
+  // as the parts before, after those have been read.
   __device__ __forceinline__ void ask_before(int first) {
     if (lane_ != 0) return;
     stores_wait_read();
@@ -403,8 +403,8 @@ class Outputs {
     stores_commit();
   }
 
-  // Outputs from vector `first` of a row on. Rows are swizzled as boxes are: the lanes of an
-  // instruction meet all banks.
+  // Writes the outputs from vector `first` of a row on. Rows are swizzled like boxes, so the lanes
+  // of an instruction access all banks.
   __device__ __forceinline__ void fill_part(unsigned char* part, int first,
                                             const typename L::Sums& sums) const {
     const auto pair_at = [&](int vector, int r) -> std::uint32_t& {
@@ -423,7 +423,7 @@ class Outputs {
     }
   }
 
-  // The vectors behind the last part, at most seven of a row.
+  // Stores the vectors after the last part, at most seven per row.
   __device__ __forceinline__ void store_rest(const typename L::Sums& sums) {
     constexpr int kFours = (kRest + 3) / 4;
 #pragma unroll
@@ -436,7 +436,7 @@ class Outputs {
                token < args_.num_tokens;
       };
       std::uint32_t pairs[kFours][4] = {};
-      // All of a row's are asked for before the first is waited for.
+      // Requests all loads of a row before it uses the first.
       if (adds()) {
 #pragma unroll
         for (int four = 0; four < kFours; ++four) {
@@ -467,11 +467,11 @@ class Outputs {
   const PrefillGemmArgs& args_;
   const Tensors& tensors_;
   int lane_;
-  std::int32_t first_row_;  // of the warp in a tile
+  std::int32_t first_row_;  // first row of the warp in a tile
   unsigned char* staged_;
   SharedBarrier* before_;
   std::uint32_t parity_ = 0;  // of before_
-  Place place_ = {};          // of the warp
+  Place place_ = {};          // of the warp's rows
 };
 
 template <class L>
@@ -484,7 +484,7 @@ __device__ __forceinline__ void init_barriers(const L& shared, std::int32_t clus
   barrier_init_done();
 }
 
-// What the computing threads do, counted by `thread`.
+// The work of the computing threads. `thread` counts them.
 template <class L>
 __device__ __forceinline__ void compute_tiles(const PrefillGemmArgs& args, const Tensors& tensors,
                                               const L& shared, std::uint32_t rank, int thread) {
@@ -494,7 +494,7 @@ __device__ __forceinline__ void compute_tiles(const PrefillGemmArgs& args, const
   Outputs<L> outputs(args, tensors, shared, thread);
 #pragma unroll 1
   for (Tiles<L> tiles(args, rank); tiles.has_tile(); tiles.advance()) {
-    const Place place = tiles.place();  // its divisions not between products and stores
+    const Place place = tiles.place();  // no divisions between products and stores
     outputs.begin(place);
     multiply_tile(args, shared, group, turn, sums);
     outputs.finish(sums);
@@ -502,7 +502,7 @@ __device__ __forceinline__ void compute_tiles(const PrefillGemmArgs& args, const
   outputs.wait_until_stored();
 }
 
-// What a CTA does, all its threads.
+// The work of all threads of a CTA.
 template <class L>
 __device__ __forceinline__ void multiply(const PrefillGemmArgs& args, const Tensors& tensors) {
   const L shared{swizzled_shared_memory()};
@@ -541,7 +541,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   if constexpr (kHasWgmma) {
     multiply<L>(args, tensors);
   } else {
-    __trap();  // the host does not launch it
+    __trap();  // the host never launches this
   }
 }
 
@@ -561,7 +561,7 @@ void launch_tiles(const PrefillGemmArgs& args, cudaStream_t stream) {
          stream, args, tensors);
 }
 
-// Whether there are such tiles: then they are launched.
+// Launches the tiles with these columns; false if they are not supported.
 template <int kRows, bool kIsGated, std::size_t... kIndices>
 bool launch_columns(const PrefillGemmArgs& args, cudaStream_t stream,
                     std::index_sequence<kIndices...>) {
