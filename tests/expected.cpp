@@ -86,6 +86,11 @@ Answers::~Answers() noexcept(false) {
   if (std::uncaught_exceptions() == 0) check_expected(name_, text_);
 }
 
+std::string change_text(std::string_view part, std::string_view by) {
+  if (by.empty()) return "without " + std::string(part);
+  return std::string(part) + " -> " + std::string(by);
+}
+
 std::string with_name_for(std::string_view part, std::string_view name, std::string text) {
   for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += name.size()) {
     text.replace(at, part.size(), name);

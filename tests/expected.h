@@ -38,6 +38,9 @@ class Answers {
   std::string text_;
 };
 
+// "PART -> BY", or "without PART": a question about a text that is changed so.
+std::string change_text(std::string_view part, std::string_view by);
+
 // `text` with `part` replaced wherever it is, to show what differs between runs: a folder's path.
 std::string with_name_for(std::string_view part, std::string_view name, std::string text);
 

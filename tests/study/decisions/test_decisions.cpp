@@ -9,6 +9,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
+#include "tests/expected.h"
 #include "tests/scratch_folder.h"
 
 using namespace metronome;
@@ -175,12 +176,19 @@ std::string complaint(const std::string& text, const std::string& engine = "vllm
   return error.substr(path.size() + 1);
 }
 
-std::string config_complaint(const std::string& part, const std::string& by) {
-  return complaint(case_text(replaced(kConfig, part, by), kRequests));
-}
+// A part of a text, and what takes its place.
+struct Change {
+  const char* part;
+  const char* by;
+};
 
-std::string request_complaint(const std::string& part, const std::string& by) {
-  return complaint(case_text(kConfig, replaced(kRequests, part, by)));
+// What is said of `whole` after each change, by a file with the case that `case_of` makes of it.
+template <class CaseOf>
+void add_complaints(Answers& answers, const std::string& whole, const std::vector<Change>& changes,
+                    const CaseOf& case_of, const std::string& engine = "vllm") {
+  for (const auto& [part, by] : changes) {
+    answers.add(change_text(part, by), complaint(case_of(replaced(whole, part, by)), engine));
+  }
 }
 
 }  // namespace
@@ -341,121 +349,81 @@ TEST_CASE("a run without an end is given up", "[decisions]") {
 }
 
 TEST_CASE("a config that makes no sense is refused", "[decisions]") {
-  CHECK(config_complaint("block_size", "block_sise") ==
-        "1: config.block_sise: unknown key (did you mean 'block_size'?); allowed: block_size, "
-        "max_num_seqs, max_num_batched_tokens, max_model_len, num_blocks, enable_prefix_caching, "
-        "long_prefill_token_threshold, enable_chunked_prefill, policy, "
-        "scheduler_reserve_full_isl, async_depth, sliding_window, watermark, "
-        "evict_unhashed_first");
-  CHECK(config_complaint(R"("policy":"fcfs",)", "") ==
-        "1: config.policy: required key is missing; allowed: all of block_size, max_num_seqs, "
-        "max_num_batched_tokens, max_model_len, num_blocks, enable_prefix_caching, "
-        "long_prefill_token_threshold, enable_chunked_prefill, policy, "
-        "scheduler_reserve_full_isl");
-  CHECK(config_complaint(R"("block_size":4)", R"("block_size":0)") ==
-        "1: config.block_size: 0 is out of range; allowed: 1 to 65536");
-  CHECK(config_complaint(R"("block_size":4)", R"("block_size":"4")") ==
-        "1: config.block_size: must be an integer, got the quoted text \"4\"; allowed: 1 to 65536");
-  CHECK(config_complaint(R"("block_size":4)", R"("block_size":2.5)") ==
-        "1: config.block_size: must be an integer, got '2.5'; allowed: 1 to 65536");
-  CHECK(config_complaint(R"("num_blocks":6)", R"("num_blocks":null)") ==
-        "1: config.num_blocks: must be an integer, got nothing; allowed: 1 to 67108864");
-  CHECK(config_complaint("true", "1") ==
-        "1: config.enable_chunked_prefill: must be true or false, got '1'; allowed: true, false");
-  CHECK(config_complaint("fcfs", "prio") ==
-        "1: config.policy: unknown value the quoted text \"prio\" (did you mean 'priority'?); "
-        "allowed: fcfs, priority");
-  CHECK(config_complaint(R"("policy")", R"("async_depth":3,"policy")") ==
-        "1: config.async_depth: 3 is out of range; allowed: 1 to 2");
-  CHECK(config_complaint(R"("policy")", R"("watermark":1.5,"policy")") ==
-        "1: config.watermark: 1.5 is out of range; allowed: 0 to 1, or null");
-  CHECK(complaint(case_text("[]", kRequests)) ==
-        "1: config: must be a mapping, got a list; allowed: KEY: VALUE");
+  Answers answers("decisions/config.txt");
+  add_complaints(answers, kConfig,
+                 {{"block_size", "block_sise"},
+                  {R"("policy":"fcfs",)", ""},
+                  {R"("block_size":4)", R"("block_size":0)"},
+                  {R"("block_size":4)", R"("block_size":"4")"},
+                  {R"("block_size":4)", R"("block_size":2.5)"},
+                  {R"("num_blocks":6)", R"("num_blocks":null)"},
+                  {"true", "1"},
+                  {"fcfs", "prio"},
+                  {R"("policy")", R"("async_depth":3,"policy")"},
+                  {R"("policy")", R"("watermark":1.5,"policy")"}},
+                 [](const std::string& config) { return case_text(config, kRequests); });
+  answers.add("[]", complaint(case_text("[]", kRequests)));
 }
 
 TEST_CASE("a config of another engine is refused", "[decisions]") {
-  CHECK(complaint(case_text(kConfig, kRequests), "nano_vllm") ==
-        "1: config.max_model_len: unknown key; allowed: block_size, max_num_seqs, "
-        "max_num_batched_tokens, num_blocks");
+  Answers answers("decisions/config_of_engine.txt");
+  answers.add("vLLM's for nano-vllm", complaint(case_text(kConfig, kRequests), "nano_vllm"));
   const std::string requests =
       R"([{"id":"a","arrival_step":0,"max_tokens":1,"prompt_len":3,"priority":1}])";
   const std::string config =
       R"({"scheduler":"sarathi","block_size":4,"max_num_seqs":2,"chunk_size":32,"dynamic":false,)"
       R"("max_model_len":16,"num_blocks":6,"max_batched_tokens":64})";
-  const auto sarathi_complaint = [&](const std::string& part, const std::string& by) {
-    return complaint(case_text(replaced(config, part, by), requests), "sarathi");
-  };
-  CHECK(sarathi_complaint(R"(:"sarathi")", R"(:"vllm1")") ==
-        "1: config.scheduler: unknown value the quoted text \"vllm1\" (did you mean 'vllm0'?); "
-        "allowed: sarathi, vllm0, orca, simple_chunking");
-  CHECK(sarathi_complaint(R"("dynamic":false)", R"("dynamic":true,"high":64)") ==
-        "1: config.low: required key is missing; allowed: all of low, high, max_tokens, stages");
-  CHECK(sarathi_complaint(R"("dynamic":false)", R"("dynamic":false,"low":32)") ==
-        "1: config.low: has no use without dynamic chunking; allowed: with dynamic = true");
-  CHECK(complaint(case_text(config, requests), "sarathi") ==
-        "1: requests.0.priority: unknown key; allowed: id, arrival_step, max_tokens, prompt_len");
+  add_complaints(
+      answers, config,
+      {{R"(:"sarathi")", R"(:"vllm1")"},
+       {R"("dynamic":false)", R"("dynamic":true,"high":64)"},
+       {R"("dynamic":false)", R"("dynamic":false,"low":32)"}},
+      [&](const std::string& changed) { return case_text(changed, requests); }, "sarathi");
+  answers.add("vLLM's requests for Sarathi-Serve",
+              complaint(case_text(config, requests), "sarathi"));
 }
 
 TEST_CASE("requests that make no sense are refused", "[decisions]") {
-  CHECK(request_complaint("arrival_step", "arival_step") ==
-        "1: requests.0.arival_step: unknown key (did you mean 'arrival_step'?); allowed: id, "
-        "arrival_step, prompt, max_tokens, priority");
-  CHECK(request_complaint(R"(,"max_tokens":2)", "") ==
-        "1: requests.1.max_tokens: required key is missing; allowed: all of id, arrival_step, "
-        "prompt, max_tokens");
-  CHECK(request_complaint(R"("b")", R"("a")") ==
-        "1: requests.1.id: 'a' is taken; allowed: ids that differ");
-  CHECK(request_complaint(R"("b")", "3") ==
-        "1: requests.0.id: must be a string, got '3'; allowed: \"ID\"");
-  CHECK(request_complaint(R"("arrival_step":1)", R"("arrival_step":-1)") ==
-        "1: requests.0.arrival_step: -1 is out of range; allowed: 0 to 100000");
-  CHECK(request_complaint("[7]", "[]") == "1: requests.0.prompt: has 0 tokens; allowed: 1 to 15");
-  CHECK(request_complaint("[7]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]") ==
-        "1: requests.0.prompt: has 16 tokens; allowed: 1 to 15");
-  CHECK(request_complaint("[7]", "[-7]") ==
-        "1: requests.0.prompt.0: -7 is out of range; allowed: 0 to 2147483647");
-  CHECK(request_complaint(R"("max_tokens":1)", R"("max_tokens":0)") ==
-        "1: requests.0.max_tokens: 0 is out of range; allowed: 1 to 16777216");
-  CHECK(complaint(case_text(kConfig, "[]")) ==
-        "1: requests: has 0 requests; allowed: 1 to 1000000");
-  CHECK(complaint(case_text(kConfig, "{}")) ==
-        "1: requests: must be a list, got a mapping; allowed: one request or more");
+  Answers answers("decisions/requests.txt");
+  add_complaints(answers, kRequests,
+                 {{"arrival_step", "arival_step"},
+                  {R"(,"max_tokens":2)", ""},
+                  {R"("b")", R"("a")"},
+                  {R"("b")", "3"},
+                  {R"("arrival_step":1)", R"("arrival_step":-1)"},
+                  {"[7]", "[]"},
+                  {"[7]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]"},
+                  {"[7]", "[-7]"},
+                  {R"("max_tokens":1)", R"("max_tokens":0)"}},
+                 [](const std::string& requests) { return case_text(kConfig, requests); });
+  for (const char* requests : {"[]", "{}"}) {
+    answers.add(requests, complaint(case_text(kConfig, requests)));
+  }
 }
 
 TEST_CASE("a log that cannot be read is refused", "[decisions]") {
   const std::string good = case_text(kConfig, kRequests);
-  CHECK(complaint(good + "\n{\"seed\":") ==
-        "3: character 9: the line ends inside its JSON object; allowed: one whole object per line");
-  CHECK(complaint(good + "{\"seed\":}") ==
-        "2: character 9: not JSON; allowed: one object per line");
-  CHECK(complaint("7\n") == "1: must be a mapping, got '7'; allowed: KEY: VALUE");
-  CHECK(complaint(std::string(30, '[') + std::string(30, ']')) ==
-        "1: is nested too deeply; allowed: 16 levels");
-  CHECK(complaint(replaced(good, R"("seed":7)", R"("seed":7,"seed":8)")) ==
-        "1: seed: appears twice; allowed: once");
-  CHECK(complaint(replaced(good, R"("seed":7,)", "")) ==
-        "1: seed: required key is missing; allowed: all of seed, config, requests");
-  CHECK(complaint(replaced(good, R"("seed":7)", R"("seed":7,"step":[])")) ==
-        "1: step: unknown key (did you mean 'steps'?); allowed: seed, config, requests, steps");
-  CHECK(complaint(case_text(kConfig, kRequests, "{}")) ==
-        "1: steps: must be a list; allowed: one object per step");
-  CHECK(complaint(case_text(kConfig, kRequests, "[{},3]")) ==
-        "1: steps.1: must be an object; allowed: the fields of a step");
-  CHECK(complaint("\n") == " holds no cases; allowed: cases in JSON, one a line");
+  const std::string deep = std::string(30, '[') + std::string(30, ']');
+  Answers answers("decisions/log.txt");
+  for (const std::string& text :
+       {good + "\n{\"seed\":", good + "{\"seed\":}", std::string("7\n"), deep,
+        replaced(good, R"("seed":7)", R"("seed":7,"seed":8)"), replaced(good, R"("seed":7,)", ""),
+        replaced(good, R"("seed":7)", R"("seed":7,"step":[])"), case_text(kConfig, kRequests, "{}"),
+        case_text(kConfig, kRequests, "[{},3]"), std::string("\n")}) {
+    answers.add(text, complaint(text));
+  }
 
   const ScratchFolder folder;
-  const std::string missing = folder.path() + "/none.jsonl";
-  CHECK(error_of([&] { check_decisions("vllm", missing); }) ==
-        missing +
-            ": cannot be read (No such file or directory); allowed: cases in JSON, one a "
-            "line");
-  CHECK(error_of([&] { check_decisions("vllm", folder.path()); }) ==
-        folder.path() + ": cannot be read (Is a directory); allowed: cases in JSON, one a line");
+  const auto add = [&](const std::string& engine, const std::string& path) {
+    const std::string error = error_of([&] { check_decisions(engine, path); });
+    answers.add(engine + " " + with_name_for(folder.path(), "FOLDER", path),
+                with_name_for(folder.path(), "FOLDER", error));
+  };
   const std::string path = folder.write("case.jsonl", good);
-  CHECK(error_of([&] { check_decisions("vllm", path); }) ==
-        path + ":1: steps: required key is missing; allowed: the steps to check");
-  CHECK(error_of([&] { check_decisions("vlm", path); }) ==
-        "engine: unknown engine 'vlm'; allowed: vllm, nano_vllm, sarathi");
+  add("vllm", folder.path() + "/none.jsonl");
+  add("vllm", folder.path());
+  add("vllm", path);
+  add("vlm", path);
 }
 
 TEST_CASE("metronome decisions", "[decisions][cli]") {
@@ -520,37 +488,21 @@ TEST_CASE("metronome decisions cuts long values around the first difference", "[
 }
 
 TEST_CASE("metronome decisions refuses what it cannot understand", "[decisions][cli]") {
-  const auto error_after = [](const std::string& arguments) {
-    const CommandResult result = run_metronome("decisions " + arguments);
+  Answers answers("decisions/command_line.txt");
+  for (const char* arguments :
+       {"cases.jsonl", "cases.jsonl --engine vlm", "--engine vllm", "--engine vllm a b",
+        "--engine vllm ''", "--engine vllm none.jsonl --check",
+        "--engine vllm cases.jsonl --chek"}) {
+    const CommandResult result = run_metronome("decisions " + std::string(arguments));
     INFO(arguments);
     CHECK(result.exit_code == 2);
     CHECK(result.out.empty());
-    return result.err;
-  };
-  const std::string prefix = "metronome: error: ";
-  CHECK(error_after("cases.jsonl") == prefix +
-                                          "decisions: give an engine with --engine; allowed: "
-                                          "vllm, nano_vllm, sarathi\n");
-  CHECK(error_after("cases.jsonl --engine vlm") ==
-        prefix +
-            "--engine: unknown engine 'vlm', did you mean 'vllm'?; allowed: vllm, nano_vllm, "
-            "sarathi\n");
-  CHECK(error_after("--engine vllm") ==
-        prefix + "decisions: give one file of cases, not 0 (see `metronome decisions --help`)\n");
-  CHECK(error_after("--engine vllm a b") ==
-        prefix + "decisions: give one file of cases, not 2 (see `metronome decisions --help`)\n");
-  CHECK(error_after("--engine vllm ''") ==
-        prefix + "decisions: CASES.jsonl is empty; allowed: the path of a file of cases\n");
-  CHECK(error_after("--engine vllm none.jsonl --check") ==
-        prefix +
-            "none.jsonl: cannot be read (No such file or directory); allowed: cases in JSON, "
-            "one a line\n");
-  CHECK(error_after("--engine vllm cases.jsonl --chek") ==
-        prefix + "decisions: unrecognised option '--chek' (see `metronome decisions --help`)\n");
+    answers.add("metronome decisions " + std::string(arguments), result.err);
+  }
 
   if (!std::filesystem::exists("/dev/full")) return;
   const CommandResult full = run_metronome(
       "decisions --engine vllm tests/goldens/vllm_v1_sync.jsonl", "sh -c '\"$@\" >/dev/full' sh");
   CHECK(full.exit_code == 1);
-  CHECK(full.err == prefix + "cannot write to standard output\n");
+  CHECK(full.err == "metronome: error: cannot write to standard output\n");
 }
