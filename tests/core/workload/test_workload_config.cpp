@@ -6,6 +6,7 @@
 #include "core/workload/workload_config.h"
 #include "tests/catch.h"
 #include "tests/core/workload/workload_helpers.h"
+#include "tests/expected.h"
 
 namespace metronome::testing {
 namespace {
@@ -30,6 +31,14 @@ std::string error_with_prompts(const std::string& prompt_tokens) {
 std::string error_with_prefix(const std::string& prefix) {
   return error_in("{num_requests: 4, arrivals: {rate: 1}, " + kLengths + ", prefix: " + prefix +
                   "}");
+}
+
+// What each text is answered with, by one of the functions above; `key` is what it is the value of.
+void add_errors(Answers& answers, const std::string& key, std::string (*error)(const std::string&),
+                const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    answers.add((key.empty() ? "" : key + ": ") + text, error(text));
+  }
 }
 
 // Names every key that visit_fields shows.
@@ -89,18 +98,8 @@ TEST_CASE("visit_fields names every key once", "[core][config]") {
   KeyLister lister;
   visit_fields(lister, config);
   std::string all;
-  for (const std::string& key : lister.keys) all += key + " ";
-  CHECK(all ==
-        "num_requests arrivals.process arrivals.rate arrivals.burstiness arrivals.burst_size "
-        "arrivals.burst_interval_s arrivals.concurrency arrivals.think_time_ms arrivals.steps "
-        "prompt_tokens.distribution prompt_tokens.value prompt_tokens.min prompt_tokens.max "
-        "prompt_tokens.median prompt_tokens.p99 prompt_tokens.values prompt_tokens.weights "
-        "output_tokens.distribution output_tokens.value output_tokens.min output_tokens.max "
-        "output_tokens.median output_tokens.p99 output_tokens.values output_tokens.weights "
-        "priority.values priority.weights "
-        "prefix.kind prefix.num_groups prefix.prefix_tokens prefix.depth prefix.branching "
-        "trace.file trace.format trace.limit trace.rate_scale trace.jitter "
-        "trace.request_log ");
+  for (const std::string& key : lister.keys) all += key + "\n";
+  check_expected("workload_config/keys.txt", all);
 }
 
 TEST_CASE("every synthetic key can be set", "[core][config]") {
@@ -165,135 +164,67 @@ TEST_CASE("trace keys, shorthand and paths", "[core][config]") {
 }
 
 TEST_CASE("mistakes of type, range and spelling name file, line and key", "[core][config]") {
-  CHECK(error_in("num_requests: 4\nprompt_tokens:\n  valeu: 3\n") ==
-        "w.yaml:3: workload.prompt_tokens.valeu: unknown key (did you mean 'value'?); allowed: "
-        "distribution, value, min, max, median, p99, values, weights");
-  CHECK(error_in("num_request: 4\n") ==
-        "w.yaml:1: workload.num_request: unknown key (did you mean 'num_requests'?); allowed: "
-        "num_requests, arrivals, prompt_tokens, output_tokens, priority, prefix, trace");
-  CHECK(error_in("num_requests: many") ==
-        "w.yaml:1: workload.num_requests: must be an integer, got 'many'; allowed: 1 to 100000000");
-  CHECK(error_in("num_requests: 0") ==
-        "w.yaml:1: workload.num_requests: 0 is out of range; allowed: 1 to 100000000");
-  CHECK(error_in("[1, 2]") ==
-        "w.yaml:1: workload: must be a mapping, got a list; allowed: KEY: VALUE");
-  CHECK(error_with_arrivals("{rate: -1}") ==
-        "w.yaml:1: workload.arrivals.rate: -1 is out of range; allowed: 1e-06 to inf");
-  CHECK(error_with_arrivals("{process: poison}") ==
-        "w.yaml:1: workload.arrivals.process: unknown value 'poison' (did you mean 'poisson'?); "
-        "allowed: poisson, gamma, constant, burst, closed_loop, steps, trace");
-  CHECK(error_with_prompts("{distribution: empirical, values: [3, 0]}") ==
-        "w.yaml:1: workload.prompt_tokens.values.1: 0 is out of range; allowed: 1 to 100000000");
-  CHECK(error_in("{trace: {file: [a]}}") ==
-        "w.yaml:1: workload.trace.file: must be text, got a list; allowed: one word or a quoted "
-        "text");
+  Answers answers("workload_config/mistakes.txt");
+  add_errors(answers, "", error_in,
+             {"num_requests: 4\nprompt_tokens:\n  valeu: 3\n", "num_request: 4\n",
+              "num_requests: many", "num_requests: 0", "[1, 2]", "{trace: {file: [a]}}"});
+  add_errors(answers, "arrivals", error_with_arrivals, {"{rate: -1}", "{process: poison}"});
+  add_errors(answers, "prompt_tokens", error_with_prompts,
+             {"{distribution: empirical, values: [3, 0]}"});
 }
 
 TEST_CASE("required keys", "[core][config]") {
-  CHECK(error_in("arrivals: {rate: 1}\n"
-                 "prompt_tokens: {value: 1}\n") ==
-        "w.yaml:1: workload.num_requests: missing; a workload without a trace needs at least 1");
-  CHECK(error_in("{num_requests: 1, prompt_tokens: {value: 1}, output_tokens: {value: 1}}") ==
-        "w.yaml:1: workload.arrivals.rate: missing; process poisson needs it");
-  CHECK(error_in("num_requests: 1\narrivals:\n  process: burst\nprompt_tokens: {value: 1}\n") ==
-        "w.yaml:1: workload.output_tokens: missing; a distribution (fixed, uniform, lognormal, "
-        "empirical) or workload.trace");
-  CHECK(error_with_arrivals("{process: constant}") ==
-        "w.yaml:1: workload.arrivals.rate: missing; process constant needs it");
-  CHECK(error_with_arrivals("{process: closed_loop}") ==
-        "w.yaml:1: workload.arrivals.concurrency: missing; process closed_loop needs it");
-  CHECK(error_with_arrivals("{process: burst, burst_size: 3}") ==
-        "w.yaml:1: workload.arrivals.burst_interval_s: missing; burst_size needs it");
-  CHECK(error_with_arrivals("{process: steps}") ==
-        "w.yaml:1: workload.arrivals.steps: missing; process steps needs it");
-  CHECK(error_with_prompts("{}") ==
-        "w.yaml:1: workload.prompt_tokens.value: missing; distribution fixed needs it");
-  CHECK(error_with_prompts("{distribution: uniform, min: 4}") ==
-        "w.yaml:1: workload.prompt_tokens.max: missing; distribution uniform needs it");
-  CHECK(error_with_prompts("{distribution: lognormal, median: 4}") ==
-        "w.yaml:1: workload.prompt_tokens.p99: missing; distribution lognormal needs it");
-  CHECK(error_with_prompts("{distribution: empirical}") ==
-        "w.yaml:1: workload.prompt_tokens.values: missing; distribution empirical needs it");
-  CHECK(error_with_prefix("{kind: groups, num_groups: 3}") ==
-        "w.yaml:1: workload.prefix.prefix_tokens: missing; kind groups needs it");
-  CHECK(error_with_prefix("{kind: tree, prefix_tokens: 3}") ==
-        "w.yaml:1: workload.prefix.depth: missing; kind tree needs it");
-  CHECK(error_in("trace: {limit: 3}") ==
-        "w.yaml:1: workload.trace.file: missing; the path of a trace file");
+  Answers answers("workload_config/required_keys.txt");
+  add_errors(answers, "", error_in,
+             {"arrivals: {rate: 1}\n"
+              "prompt_tokens: {value: 1}\n",
+              "{num_requests: 1, prompt_tokens: {value: 1}, output_tokens: {value: 1}}",
+              "num_requests: 1\narrivals:\n  process: burst\nprompt_tokens: {value: 1}\n",
+              "trace: {limit: 3}"});
+  add_errors(answers, "arrivals", error_with_arrivals,
+             {"{process: constant}", "{process: closed_loop}", "{process: burst, burst_size: 3}",
+              "{process: steps}"});
+  add_errors(answers, "prompt_tokens", error_with_prompts,
+             {"{}", "{distribution: uniform, min: 4}", "{distribution: lognormal, median: 4}",
+              "{distribution: empirical}"});
+  add_errors(answers, "prefix", error_with_prefix,
+             {"{kind: groups, num_groups: 3}", "{kind: tree, prefix_tokens: 3}"});
 }
 
 TEST_CASE("keys without a use", "[core][config]") {
-  CHECK(error_with_arrivals("{process: burst, rate: 1}") ==
-        "w.yaml:1: workload.arrivals.rate: not used by process burst; it belongs to poisson, "
-        "gamma, constant");
-  CHECK(error_with_arrivals("{rate: 1, burstiness: 2}") ==
-        "w.yaml:1: workload.arrivals.burstiness: not used by process poisson; it belongs to gamma");
-  CHECK(error_with_arrivals("{process: burst, burst_interval_s: 2}") ==
-        "w.yaml:1: workload.arrivals.burst_interval_s: not used when all requests arrive at once; "
-        "give burst_size as well");
-  CHECK(error_with_prompts("{value: 3, p99: 7}") ==
-        "w.yaml:1: workload.prompt_tokens.p99: not used by distribution fixed; it belongs to "
-        "lognormal");
-  CHECK(error_with_prompts("{distribution: uniform, min: 1, max: 2, value: 3}") ==
-        "w.yaml:1: workload.prompt_tokens.value: not used by distribution uniform; it belongs to "
-        "fixed");
-  CHECK(error_with_prefix("{prefix_tokens: 3}") ==
-        "w.yaml:1: workload.prefix.prefix_tokens: not used by kind none; it belongs to groups, "
-        "tree");
-  CHECK(error_with_prefix("{kind: groups, num_groups: 2, prefix_tokens: 3, depth: 2}") ==
-        "w.yaml:1: workload.prefix.depth: not used by kind groups; it belongs to tree");
-  const std::string with_trace =
-      ": not used with a trace, which brings its own requests; it belongs to workloads without a "
-      "trace";
-  CHECK(error_in("trace: a.csv\nnum_requests: 4\n") ==
-        "w.yaml:2: workload.num_requests" + with_trace);
-  CHECK(error_in("trace: a.csv\nprompt_tokens:\n  value: 4\n") ==
-        "w.yaml:2: workload.prompt_tokens" + with_trace);
-  CHECK(error_in("trace: a.csv\noutput_tokens: {value: 4}\n") ==
-        "w.yaml:2: workload.output_tokens" + with_trace);
-  CHECK(error_in("trace: a.csv\nprefix: {kind: groups}\n") ==
-        "w.yaml:2: workload.prefix" + with_trace);
-  CHECK(error_in("{trace: {file: a.csv, format: azure, jitter: true}}") ==
-        "w.yaml:1: workload.trace.jitter: not used by format azure; it belongs to mooncake");
-  CHECK(error_in("{trace: {file: a.csv, rate_scale: 2}, arrivals: {rate: 1}}") ==
-        "w.yaml:1: workload.trace.rate_scale: not used when workload.arrivals replaces the "
-        "trace's arrival times; remove one of them");
-  CHECK(error_in("trace: a.csv\narrivals: {process: trace, rate: 3}\n") ==
-        "w.yaml:2: workload.arrivals.rate: not used by process trace; it belongs to poisson, "
-        "gamma, constant");
+  Answers answers("workload_config/unused_keys.txt");
+  add_errors(answers, "", error_in,
+             {"trace: a.csv\nnum_requests: 4\n", "trace: a.csv\nprompt_tokens:\n  value: 4\n",
+              "trace: a.csv\noutput_tokens: {value: 4}\n", "trace: a.csv\nprefix: {kind: groups}\n",
+              "{trace: {file: a.csv, format: azure, jitter: true}}",
+              "{trace: {file: a.csv, rate_scale: 2}, arrivals: {rate: 1}}",
+              "trace: a.csv\narrivals: {process: trace, rate: 3}\n"});
+  add_errors(answers, "arrivals", error_with_arrivals,
+             {"{process: burst, rate: 1}", "{rate: 1, burstiness: 2}",
+              "{process: burst, burst_interval_s: 2}"});
+  add_errors(answers, "prompt_tokens", error_with_prompts,
+             {"{value: 3, p99: 7}", "{distribution: uniform, min: 1, max: 2, value: 3}"});
+  add_errors(answers, "prefix", error_with_prefix,
+             {"{prefix_tokens: 3}", "{kind: groups, num_groups: 2, prefix_tokens: 3, depth: 2}"});
 }
 
 TEST_CASE("combinations that cannot be", "[core][config]") {
-  CHECK(error_with_arrivals("{process: steps, steps: []}") ==
-        "w.yaml:1: workload.arrivals.steps: the list is empty; one step per request");
-  CHECK(error_with_arrivals("{process: steps, steps: [0, 3, 2, 4]}") ==
-        "w.yaml:1: workload.arrivals.steps: step 2 comes after step 3; steps must not decrease");
-  CHECK(error_with_arrivals("{process: steps, steps: [0, 3, 4]}") ==
-        "w.yaml:1: workload.arrivals.steps: 3 steps for 4 requests; as many as num_requests, or "
-        "leave num_requests out");
-  CHECK(error_with_arrivals("{process: trace}") ==
-        "w.yaml:1: workload.arrivals.process: there is no trace; give workload.trace");
-  CHECK(error_with_prompts("{distribution: uniform, min: 9, max: 2}") ==
-        "w.yaml:1: workload.prompt_tokens.min: min 9 is above max 2; min must be at most max");
-  CHECK(error_with_prompts("{distribution: lognormal, median: 9, p99: 9}") ==
-        "w.yaml:1: workload.prompt_tokens.p99: not above the median; p99 must be larger than "
-        "median");
-  CHECK(error_with_prompts("{distribution: empirical, values: []}") ==
-        "w.yaml:1: workload.prompt_tokens.values: the list is empty; at least one length");
-  CHECK(error_with_prompts("{distribution: empirical, values: [1, 2], weights: [1]}") ==
-        "w.yaml:1: workload.prompt_tokens.weights: 1 weights for 2 values; one weight per value");
-  CHECK(error_with_prompts("{distribution: empirical, values: [1, 2], weights: [0, 0]}") ==
-        "w.yaml:1: workload.prompt_tokens.weights: all weights are 0; at least one must be "
-        "positive");
-  CHECK(error_in("{num_requests: 4, arrivals: {rate: 1}, " + kLengths +
-                 ", priority: {weights: [1]}}") ==
-        "w.yaml:1: workload.priority.weights: 1 weights for 0 values; one weight per value");
-  CHECK(error_with_prefix("{kind: tree, depth: 64, branching: 2, prefix_tokens: 1}") ==
-        "w.yaml:1: workload.prefix.branching: too many nodes; branching^(depth - 1) must be at "
-        "most 2^40");
-  CHECK(error_with_prefix("{kind: tree, depth: 11, branching: 1, prefix_tokens: 10000000}") ==
-        "w.yaml:1: workload.prefix.depth: 11 levels of 10000000 tokens are too long; at most "
-        "100000000 tokens together");
+  Answers answers("workload_config/combinations.txt");
+  add_errors(
+      answers, "", error_in,
+      {"{num_requests: 4, arrivals: {rate: 1}, " + kLengths + ", priority: {weights: [1]}}"});
+  add_errors(answers, "arrivals", error_with_arrivals,
+             {"{process: steps, steps: []}", "{process: steps, steps: [0, 3, 2, 4]}",
+              "{process: steps, steps: [0, 3, 4]}", "{process: trace}"});
+  add_errors(
+      answers, "prompt_tokens", error_with_prompts,
+      {"{distribution: uniform, min: 9, max: 2}", "{distribution: lognormal, median: 9, p99: 9}",
+       "{distribution: empirical, values: []}",
+       "{distribution: empirical, values: [1, 2], weights: [1]}",
+       "{distribution: empirical, values: [1, 2], weights: [0, 0]}"});
+  add_errors(answers, "prefix", error_with_prefix,
+             {"{kind: tree, depth: 64, branching: 2, prefix_tokens: 1}",
+              "{kind: tree, depth: 11, branching: 1, prefix_tokens: 10000000}"});
 }
 
 }  // namespace
