@@ -410,7 +410,8 @@ TEST_CASE("a log that cannot be read is refused", "[decisions]") {
         replaced(good, R"("seed":7)", R"("seed":7,"seed":8)"), replaced(good, R"("seed":7,)", ""),
         replaced(good, R"("seed":7)", R"("seed":7,"step":[])"), case_text(kConfig, kRequests, "{}"),
         case_text(kConfig, kRequests, "[{},3]"), std::string("\n")}) {
-    answers.add(text, complaint(text));
+    const std::string shown = with_name_for(kConfig, "CONFIG", text);
+    answers.add(with_name_for(kRequests, "REQUESTS", shown), complaint(text));
   }
 
   const ScratchFolder folder;
