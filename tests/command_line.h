@@ -74,4 +74,17 @@ inline CommandResult run_metronome(const std::string& arguments, const std::stri
   return run_program(metronome_program(), arguments, prefix);
 }
 
+// A prefix: the program gets `signal`, as often as `times`, when it catches it and has computed for
+// so many hundredths of a second, however long that takes. Its exit code is that of the whole.
+inline std::string interrupted_by(const std::string& signal, int cpu_hundredths, int times = 1) {
+  constexpr const char* kScript =
+      R"(bash -c 'signal=$0; limit=$1; times=$2; shift 2; )"
+      R"(env --default-signal=INT,$signal "$@" & p=$!; )"
+      R"(while read -ra stat </proc/$p/stat && [[ ${stat[2]} != Z ]]; do )"
+      R"(caught=$(sed -n "s/^SigCgt:[[:space:]]*//p" /proc/$p/status); )"
+      R"((( (0x$caught >> ($(kill -l $signal) - 1)) & 1 && stat[13] >= limit )) && break; )"
+      R"(sleep 0.02; done; while ((times-- > 0)); do kill -s $signal $p; done; wait $p' )";
+  return kScript + signal + " " + std::to_string(cpu_hundredths) + " " + std::to_string(times);
+}
+
 }  // namespace metronome::testing

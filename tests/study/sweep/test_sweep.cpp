@@ -159,8 +159,7 @@ TEST_CASE("two processes at once share the work", "[sweep]") {
 TEST_CASE("Ctrl-C leaves what is done", "[sweep]") {
   const SweepPlace place;
   const std::string grid = "--over seed=1:8:1 --over workload.num_requests=100,3000000 -j 2 ";
-  const CommandResult result =
-      place.sweep(grid, "timeout --foreground --preserve-status --signal=INT 2");
+  const CommandResult result = place.sweep(grid, interrupted_by("INT", 100));
   INFO(result.err);
   CHECK(result.exit_code == 130);
   CHECK(contains(result.err, "and the same command goes on from there"));

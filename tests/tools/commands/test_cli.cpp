@@ -242,7 +242,7 @@ TEST_CASE("nothing half-written is left behind", "[cli]") {
   const Workplace place;
   const CommandResult interrupted =
       place.run("--set workload.num_requests=300000 --set workload.output_tokens.value=2000",
-                "timeout --foreground --preserve-status --signal=INT 1");
+                interrupted_by("INT", 30));
   INFO(interrupted.err);
   CHECK(interrupted.exit_code == 130);
   CHECK(contains(interrupted.err, "interrupted"));

@@ -142,18 +142,14 @@ TEST_CASE("signals leave nothing half-written", "[cli]") {
   };
   for (const auto& [name, exit_code] : {SignalCase{"INT", 130}, {"TERM", 143}, {"HUP", 129}}) {
     INFO(name);
-    const CommandResult result = place.run(
-        kLong, "env --default-signal=HUP timeout --foreground --preserve-status --signal=" +
-                   std::string(name) + " 1");
+    const CommandResult result = place.run(kLong, interrupted_by(name, 30));
     INFO(result.err);
     CHECK(result.exit_code == exit_code);
     CHECK(contains(result.err, "interrupted, no results written\n"));
     CHECK(place.is_clean());
   }
   // Who presses Ctrl-C again and again gets the same.
-  const CommandResult insisting = place.run(
-      kLong,
-      "sh -c '\"$@\" & p=$!; sleep 1; for i in 1 2 3 4 5; do kill -INT $p; done; wait $p' sh");
+  const CommandResult insisting = place.run(kLong, interrupted_by("INT", 30, 5));
   INFO(insisting.err);
   CHECK(insisting.exit_code == 130);
   CHECK(place.is_clean());
