@@ -371,7 +371,7 @@ TEST_CASE("how blocks fill a device is found again", "[profile]") {
                                         {10, 4, 8, 0.3, 0}));
     }
   }
-  for (const double tokens : testing::powers(16, 1024)) {
+  for (const double tokens : {16., 128., 1024.}) {
     table.mixed.push_back({tokens, {}});
     for (const double history : {0., 1024., 4096.}) {
       Grid grid{testing::powers(1, 64), testing::powers(128, 4096), {}};
