@@ -1,8 +1,9 @@
-// Kinds of steps, used wherever step times are learned, fitted or reported. A kind groups steps
-// whose times depend on the same quantities: what they compute, and ranges of token counts.
+// Kinds of steps. A kind groups steps whose times depend on the same quantities: what they compute,
+// and ranges of token counts. These use them:
 //
 //   policies/step_correction      decodes alone; with a prompt: doubling ranges of prompt tokens
 //   core/metrics/step_regime      decodes alone: doubling ranges; prompts alone; both
+//     through it: sim/fitted and sim/step_noise (scatter), sim/fitted and reports/compare (errors)
 //   sim/corrected                 decodes alone, and with a prompt: ranges that a file names
 //   study/recorded/pinned_steps   decodes alone, and with a prompt: even ranges of all tokens
 #pragma once

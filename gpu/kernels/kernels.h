@@ -1,10 +1,11 @@
-// The kernels of a forward pass, as functions that enqueue them on a stream.
+// The kernels of a forward pass, as functions that enqueue them on a stream. A function enqueues
+// one kernel or several.
 //
 // Activations are bfloat16, row-major, one row per token. Arithmetic inside a kernel is float.
 // Every kernel computes a row from that row's inputs alone, in a fixed order. The order does not
 // depend on the number of rows, the row's index, or the size of the grid. All pointers are device
 // memory, 16-byte aligned at their start. Row lengths are multiples of 8 elements. Functions return
-// when the kernel is enqueued; they throw CudaError if that fails.
+// when all is enqueued; they throw CudaError if that fails.
 //
 // Shapes are [rows, columns]. n_* and *_dim are the model's (core/model/model_config.h), num_*
 // those of a pass. [*, k] has as many rows as its indices need.
@@ -31,8 +32,8 @@ struct EmbedArgs {
   std::int32_t num_tokens = 0;
   std::int32_t hidden_dim = 0;
   std::int32_t vocab_size = 0;  // an id outside of it (a failed sample) counts as token 0
-  float scale = 1;
-  bf16* out = nullptr;  // [num_tokens, hidden_dim]
+  float scale = 1;              // Gemma: bf16(sqrt(hidden_dim))
+  bf16* out = nullptr;          // [num_tokens, hidden_dim]
 };
 void launch_embed(const EmbedArgs& args, cudaStream_t stream);
 
@@ -180,6 +181,8 @@ struct AttentionShape {
   std::int32_t n_kv_heads = 0;
   std::int32_t head_dim = 0;        // 64, 128 or 256
   std::int32_t window = INT32_MAX;  // kNoWindow: all positions
+  // A score is scale * (query . key). 1 / sqrt(s): s is the model's query_pre_attn_scalar, or
+  // head_dim where that is 0.
   float scale = 0;
 };
 
@@ -190,8 +193,10 @@ struct AttentionShape {
 struct PrefillAttentionArgs {
   AttentionShape shape;
   PagedKv kv;
-  const bf16* queries = nullptr;               // [num_tokens, n_heads, head_dim]
-  const std::int32_t* query_start = nullptr;   // [num_sequences + 1]
+  const bf16* queries = nullptr;  // [num_tokens, n_heads, head_dim]
+  // [num_sequences + 1]: sequence s has the tokens [query_start[s], query_start[s + 1]) of
+  // `queries` and `out`.
+  const std::int32_t* query_start = nullptr;
   const std::int32_t* context_lens = nullptr;  // [num_sequences]; the last query is at len - 1
   const PrefillTile* tiles = nullptr;          // [num_tiles], each for every KV head
   std::int32_t num_tiles = 0;
@@ -208,7 +213,7 @@ struct DecodeAttentionArgs {
   AttentionShape shape;
   PagedKv kv;
   const bf16* queries = nullptr;               // [num_tokens, n_heads, head_dim]
-  const std::int32_t* query_start = nullptr;   // [num_sequences]: index of its token
+  const std::int32_t* query_start = nullptr;   // [num_sequences]: its token in queries and out
   const std::int32_t* context_lens = nullptr;  // [num_sequences]
   const std::int32_t* sequences = nullptr;     // [num_decodes]; < 0: padding, nothing is computed
   const std::int32_t* item_start = nullptr;    // [num_decodes + 1]; the last is num_items

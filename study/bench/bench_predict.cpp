@@ -63,7 +63,8 @@ std::string rates_text(const MachineRates& rates) {
          fixed_text(rates.matrix_flops_per_s / 1e12, 0) + " TFLOP/s";
 }
 
-// Mean ratios per kind of step: floor / measured time, and predicted / measured time.
+// The share of the floor in the measured time, and the error of the prediction: means over the
+// measured points.
 std::string measured_text(const std::vector<PredictedPoint>& points) {
   double floor_share = 0;
   double error = 0;

@@ -43,7 +43,7 @@ struct StepScript {
   std::size_t num_rounds() const { return round_begins.size() - 1; }
 };
 
-// Makes rounds that each measure every kind of step, in a separate random order. Clocks and
+// Makes rounds that each measure all the cases below, in a separate random order. Clocks and
 // temperature drift with time, and this must not look like an effect of a step's content. A round
 // contains:
 //   - prompts of unequal lengths, several in a step, until the decodes have contexts to attend to;

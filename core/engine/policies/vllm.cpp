@@ -61,7 +61,9 @@ class VllmScheduler final : public Scheduler {
     }
   }
 
-  // Returns false when it preempted `request` itself.
+  // Hides Scheduler::make_room, which preempts the last running requests and never `request`. This
+  // one may preempt `request` itself, and then returns false. Under `priority` it chooses the
+  // victim by priority.
   bool make_room(Request& request, std::int32_t num_positions) {
     while (!kv_cache().grow(request, num_positions)) {
       Request& victim = by_priority_ ? last_in_priority() : *running().back();
