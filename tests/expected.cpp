@@ -65,6 +65,7 @@ void check_expected(const std::string& name, const std::string& actual) {
     out << actual << std::flush;
     INFO(path);
     CHECK(out.good());
+    WARN("wrote tests/expected/" << name);
     return;
   }
   const std::string difference = difference_from(path.string(), actual);

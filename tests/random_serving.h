@@ -28,8 +28,10 @@ struct RandomServing {
 struct ServingLimits {
   std::int32_t max_prompts = 8;
   std::int32_t max_output = 24;
-  // Whether LabRun::kv can be compared where window layers have block tables of their own.
+  // LabRun::kv can be compared where window layers have block tables of their own.
   bool has_window_kv = false;
+  // LabRun::kv has every request that completed.
+  bool keeps_all_kv = true;
 };
 
 RandomServing draw_serving(Rng& rng, Family family, std::int64_t vocab_size,

@@ -26,7 +26,7 @@ enum class EndReason : std::uint8_t {
   None,        // has not ended
   Length,      // Finished: max_output_tokens reached
   Stop,        // Finished: an end-of-sequence or stop token
-  Aborted,     // the client disconnected
+  Aborted,     // Failed: the client disconnected
   QueueFull,   // Failed at submission: max_waiting_requests
   NeverFits,   // Failed at submission: longer than max_model_len or the whole KV cache
   StepFailed,  // Failed: a step that computed it failed

@@ -19,7 +19,8 @@ const Coverage kLeastCoverage = {
     {"logits", 1'500},     {"length", 120},     {"failed steps, async", 5}};
 
 void check_random_cases(std::uint64_t begin, std::uint64_t end) {
-  constexpr ServingLimits kLimits = {.max_prompts = 7, .max_output = 20, .has_window_kv = true};
+  constexpr ServingLimits kLimits = {
+      .max_prompts = 7, .max_output = 20, .has_window_kv = true, .keeps_all_kv = false};
   std::map<Family, std::unique_ptr<GpuLab>> labs;
   check_random_servings(begin, end, kLeastCoverage, [&](std::uint64_t seed, Coverage& coverage) {
     Rng rng(seed, "gpu property");

@@ -59,7 +59,7 @@ class PrefixIndex {
     BlockId last = kNoBlock;
   };
   // One cache line. A hash is in its home bucket, or in a later one if that was full. Then the
-  // home's `num_away` counts it, and `reach` is the largest distance of such a bucket.
+  // home's `num_away` counts it, and `reach` is an upper bound of the distance.
   static constexpr std::size_t kSlots = 4;
   struct alignas(64) Bucket {
     std::array<Slot, kSlots> slots;

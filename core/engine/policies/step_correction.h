@@ -30,7 +30,7 @@ class StepCorrection {
   // The learned ratio of a kind.
   struct Ratio {
     double mean = 1;
-    double deviation = 0;  // mean of |measured / (ratio * predicted) - 1|
+    double deviation = 0;  // mean of |measured / (mean * predicted) - 1|
     std::int64_t num_steps = 0;
   };
   static constexpr std::size_t kNumKinds = 33;

@@ -183,7 +183,7 @@ TEST_CASE("a request that nobody waits for ends and gives its blocks back", "[se
   Simulation simulation = simulation_of("policy: vllm, max_num_batched_tokens: 128");
   RunRecorder recorder;
   {
-    Served served(simulation, 50, 1000, {&recorder});
+    Served served(simulation, 1, 1000, {&recorder});  // 1,000 tokens take seconds
     Rng rng(13, "aborts");
     for (std::uint64_t i = 0; i < 100; ++i) {
       REQUIRE(served.engine.submit(one(request_of(i, draw(rng, 1, 100), 2000 / 2))));
@@ -214,16 +214,10 @@ TEST_CASE("a request that nobody waits for ends and gives its blocks back", "[se
   const RunRecord record = recorder.finish();
   int num_aborted = 0;
   for (const RequestRecord& request : record.requests) {
-    if (request.reason == EndReason::Aborted) {
-      ++num_aborted;
-      continue;
-    }
-    // The last one; where the machine is slow, also one that ended before it was taken back.
-    CHECK(request.reason == EndReason::Length);
-    const bool is_whole = request.num_output_tokens == 5 || request.num_output_tokens == 1000;
-    CHECK(is_whole);
+    num_aborted += request.reason == EndReason::Aborted ? 1 : 0;
+    CHECK(request.reason != EndReason::None);
   }
-  CHECK(num_aborted > 0);
+  CHECK(num_aborted + 1 == static_cast<int>(record.requests.size()));
 }
 
 TEST_CASE("a queue that is full takes no more", "[serve]") {
