@@ -5,10 +5,10 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "tests/catch.h"
+#include "tests/command_line.h"
 #include "tests/places.h"
 
 namespace fs = std::filesystem;
@@ -51,9 +51,8 @@ void append_indented(std::string_view text, std::string_view indent, std::string
 }  // namespace
 
 std::string difference_from(const std::string& path, const std::string& actual) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return "is missing";
-  const std::string expected{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!fs::exists(path)) return "is missing";
+  const std::string expected = read_text_file(path);
   return expected == actual ? "" : first_difference(expected, actual);
 }
 
@@ -90,6 +89,13 @@ Answers::~Answers() noexcept(false) {
 std::string change_text(std::string_view part, std::string_view by) {
   if (by.empty()) return "without " + std::string(part);
   return std::string(part) + " -> " + std::string(by);
+}
+
+std::string replaced(std::string text, std::string_view part, std::string_view by) {
+  const std::size_t at = text.find(part);
+  INFO("part: " << part);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, part.size(), by);
 }
 
 std::string with_name_for(std::string_view part, std::string_view name, std::string text) {

@@ -41,6 +41,9 @@ class Answers {
 // "PART -> BY", or "without PART": a question about a text that is changed so.
 std::string change_text(std::string_view part, std::string_view by);
 
+// `text` with `part`, which it must have, replaced where it is first: one change of a valid text.
+std::string replaced(std::string text, std::string_view part, std::string_view by);
+
 // `text` with `part` replaced wherever it is, to show what differs between runs: a folder's path.
 std::string with_name_for(std::string_view part, std::string_view name, std::string text);
 

@@ -71,10 +71,9 @@ void draw_sampling(Rng& rng, std::int32_t vocab_size, SamplingParams& sampling) 
 }
 
 // Prompts that begin alike, up to equal ones: the engine finds prefixes again.
-std::vector<LabPrompt> draw_prompts(Rng& rng, std::int64_t vocab_size,
-                                    const ServingLimits& limits) {
+std::vector<LabPrompt> draw_prompts(Rng& rng, std::int64_t vocab_size) {
   const std::vector<TokenId> shared = random_ids(rng(), 48, vocab_size);
-  const int num_prompts = draw(rng, 2, limits.max_prompts);
+  const int num_prompts = draw(rng, 2, 8);
   std::vector<LabPrompt> prompts;
   for (int i = 0; i < num_prompts; ++i) {
     const std::int32_t num_shared = draw(rng, 0, 48);
@@ -83,7 +82,7 @@ std::vector<LabPrompt> draw_prompts(Rng& rng, std::int64_t vocab_size,
       const std::vector<TokenId> own = random_ids(rng(), draw(rng, 1, 24), vocab_size);
       ids.insert(ids.end(), own.begin(), own.end());
     }
-    prompts.push_back({ids, draw(rng, 1, limits.max_output), draw(rng, 0, 12)});
+    prompts.push_back({ids, draw(rng, 1, 24), draw(rng, 0, 12)});
   }
   std::sort(prompts.begin(), prompts.end(),
             [](const LabPrompt& a, const LabPrompt& b) { return a.arrival_step < b.arrival_step; });
@@ -265,14 +264,13 @@ void set_own_budget(SchedulerConfig& config, std::int32_t budget, std::int32_t c
   config.llama_cpp.n_batch = budget;
 }
 
-RandomServing draw_serving(Rng& rng, Family family, std::int64_t vocab_size,
-                           const ServingLimits& limits) {
+RandomServing draw_serving(Rng& rng, Family family, std::int64_t vocab_size) {
   RandomServing random;
   random.family = family;
   draw_scheduler(rng, random);
   draw_cache(rng, random);
   draw_sampling(rng, static_cast<std::int32_t>(vocab_size), random.settings.sampling);
-  random.prompts = draw_prompts(rng, vocab_size, limits);
+  random.prompts = draw_prompts(rng, vocab_size);
   if (chance(rng, 0.3)) random.failing_passes = {draw(rng, 1, 30), draw(rng, 1, 30)};
   if (chance(rng, 0.3)) {
     const int last = static_cast<int>(random.prompts.size()) - 1;

@@ -24,18 +24,15 @@ struct RandomServing {
   std::map<std::int64_t, RequestId> abort_at;  // by number of steps
 };
 
-// What differs between backends.
+// Differences between backends.
 struct ServingLimits {
-  std::int32_t max_prompts = 8;
-  std::int32_t max_output = 24;
   // LabRun::kv can be compared where window layers have block tables of their own.
   bool has_window_kv = false;
   // LabRun::kv has every request that completed.
   bool keeps_all_kv = true;
 };
 
-RandomServing draw_serving(Rng& rng, Family family, std::int64_t vocab_size,
-                           const ServingLimits& limits);
+RandomServing draw_serving(Rng& rng, Family family, std::int64_t vocab_size);
 std::string describe(const RandomServing& random);
 
 // How often the cases reached what: the test notices when they stop reaching it.

@@ -67,7 +67,7 @@ struct ModelConfig {
   bool has_unit_offset_norms = false;       // Gemma: norms scale by 1 + weight
   bool scales_embeddings = false;           // Gemma: embeddings times sqrt(hidden_dim)
   std::vector<std::int32_t> eos_token_ids;  // end of text; empty = unknown
-  // What an executor cannot compute, as "key: what; what is allowed"; empty: nothing.
+  // The settings that no executor can compute, as "key: what; what is allowed"; empty: nothing.
   std::string unsupported;
 
   std::int64_t bytes_per_weight = 2;

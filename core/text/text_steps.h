@@ -22,7 +22,7 @@ struct NormalizerStep {
 // The text after all steps. Prepend leaves an empty text empty.
 std::string normalized(std::string_view text, const std::vector<NormalizerStep>& steps);
 
-// What a Split does with its matches (the names of `tokenizers`).
+// The fate of a Split's matches (the names of `tokenizers`).
 enum class SplitBehavior { Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous };
 
 struct PreTokenizerStep {

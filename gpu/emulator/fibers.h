@@ -93,7 +93,7 @@ struct WarpCall {
   Where where;
 };
 
-// What a thread waits for; a barrier if the warp operation is null.
+// The operation that a thread waits for; a barrier if the warp operation is null.
 struct Waiting {
   WarpCall call;
   Barrier barrier = Barrier::Plain;

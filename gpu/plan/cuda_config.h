@@ -8,7 +8,7 @@
 
 namespace metronome {
 
-// What a token's bits may depend on beside its own context, with one GPU and one build.
+// Things that a token's bits may depend on beside its own context, with one GPU and one build.
 enum class Invariance : std::uint8_t {
   None,   // on the batch it is computed in
   Chunk,  // prompts: on nothing; the division into chunks does not matter

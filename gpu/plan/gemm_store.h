@@ -9,7 +9,7 @@
 
 namespace metronome {
 
-// What a choice is valid for. Any difference requires a new choice.
+// The conditions under which a choice is valid. Any difference requires a new choice.
 struct GemmKey {
   std::int64_t n = 0;
   std::int64_t k = 0;

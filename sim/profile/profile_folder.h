@@ -32,7 +32,7 @@
 
 namespace metronome {
 
-// What the folder says about itself; a field is empty if the folder lacks it.
+// The folder's description of itself; a field is empty if the folder lacks it.
 struct ProfileMeta {
   std::string hardware;
   std::string model;

@@ -33,7 +33,7 @@ RequestLogRun follow_request_log(const std::string& path, const std::string& sce
                                  const std::vector<std::string>& assignments,
                                  std::optional<double> until_s);
 
-// Where the simulated steps begin to differ from the measured ones; empty if they never do.
+// Names where the simulated steps begin to differ from the measured ones; empty if they never do.
 std::string contradiction_remark(const RequestLogRun& run);
 
 struct CorrectionOptions {

@@ -38,7 +38,7 @@ std::optional<HardwareSpec> known_hardware(const CalibrationSetup& setup,
   return std::nullopt;
 }
 
-// What a run shows, by its number of steps in flight. With one step, launch work of the host is
+// Times of a run, by its number of steps in flight. With one step, launch work of the host is
 // part of the step time. With two, that work mostly overlaps the previous step, and only the gaps
 // after short steps are visible. If there are both kinds of runs, steps come from the second, gaps
 // from the first.

@@ -12,8 +12,8 @@ struct EngineFlags {
   std::string engine;              // "vLLM"
   std::string version;             // the version that has these flags
   std::vector<std::string> flags;  // "--max-num-seqs 64", "--enable-mixed-chunk"
-  // What the flags cannot express: settings without a flag, and differences between the engine's
-  // decisions and the policy. One sentence each, without a full stop.
+  // Settings without a flag, and differences between the engine's decisions and the policy. One
+  // sentence each, without a full stop.
   std::vector<std::string> notes;
 };
 

@@ -1,4 +1,4 @@
-// What a sweep varies: the keys and values from the scenario's section `sweep` and from `--over`,
+// The variables of a sweep, keys and values from the scenario's section `sweep` and from `--over`,
 // and the points they form.
 #pragma once
 

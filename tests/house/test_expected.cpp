@@ -1,9 +1,9 @@
 // Expected texts: one character more or less is a difference, and each file has a test.
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <string>
 
 #include "tests/catch.h"
+#include "tests/command_line.h"
 #include "tests/expected.h"
 #include "tests/places.h"
 #include "tests/scratch_folder.h"
@@ -32,9 +32,7 @@ TEST_CASE("every expected text is named by a test", "[expected]") {
   std::string sources;
   for (const auto& entry : fs::recursive_directory_iterator(tests)) {
     if (entry.path().extension() != ".cpp") continue;
-    std::ostringstream text;
-    text << std::ifstream(entry.path()).rdbuf();
-    sources += text.str();
+    sources += read_text_file(entry.path());
   }
   for (const auto& entry : fs::recursive_directory_iterator(tests / "expected")) {
     if (!entry.is_regular_file()) continue;

@@ -162,7 +162,7 @@ class FunctionScanner {
 
 // Libraries that cost seconds to compile: one file knows them, the others use its interface.
 struct Facade {
-  std::string_view library;
+  std::string_view prefix;  // of the library's headers
   std::string_view path;
 };
 
@@ -182,7 +182,7 @@ std::string system_include_fault(std::string_view path, std::string_view target)
     return name + ": use tests/catch.h";
   }
   for (const Facade& facade : kFacades) {
-    if (!target.starts_with(facade.library) || path == facade.path) continue;
+    if (!target.starts_with(facade.prefix) || path == facade.path) continue;
     return name + " outside " + std::string(facade.path);
   }
   if (!path.ends_with(".h") || module == "tests") return {};

@@ -40,7 +40,7 @@ std::vector<Violation> check_determinism(const SourceFile& file);  // core/ and 
 std::string include_fault(std::string_view path, std::string_view target);
 // Rooms that may include themselves by way of others: none.
 std::vector<std::string> room_cycles();
-// What is wrong with the README of a room: it must name what the room may include. Empty: nothing.
+// An error in the README of a room: it must name what the room may include. Empty: nothing.
 std::string readme_fault(const SourceFile& readme);
 // Of all files together: sources outside every room, and headers that nobody includes.
 std::vector<Violation> check_orphans(const std::vector<SourceFile>& files);

@@ -92,7 +92,7 @@ bool allows(std::string_view folders, std::string_view target) {
   });
 }
 
-// What stands between backticks in the sentence of a README that begins "May include:".
+// The text between backticks in the sentence of a README that begins "May include:".
 std::set<std::string> named_in(std::string_view readme, std::size_t begin) {
   const std::size_t end = std::min(readme.find(".\n", begin), readme.find(". ", begin));
   const std::string_view sentence = readme.substr(begin, end - begin);

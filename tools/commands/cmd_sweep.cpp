@@ -184,7 +184,7 @@ std::optional<SweepOptions> parse(const Arguments& arguments) {
   return options;
 }
 
-// What varies, including `--seed`.
+// The variables, including `--seed`.
 SweepSpec read_spec(const SweepOptions& options, const ScenarioFile& file) {
   SweepSpec spec = read_sweep(file, options.over);
   if (options.request.seed) {

@@ -32,7 +32,7 @@ class Gpu:
         self.label = self.hardware or label(name) or "unknown"
 
     @staticmethod
-    def library_folders():
+    def folders_of_libraries():
         """Possible folders of cuBLASLt: the loader's, the toolkit's, PyTorch's."""
         folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
         for toolkit in ("/usr/local/cuda*/lib64", "/usr/local/cuda*/lib",

@@ -33,7 +33,7 @@ class NoTime(Failure):
 
 
 class Skipped(Exception):
-    """What the stage is missing."""
+    """The stage cannot run; says what it is missing."""
 
 
 class Stop(Exception):
@@ -54,8 +54,8 @@ class Clock:
 
 
 def start_group(command, **options):
-    """Starts a process that end_group() ends together with its children. It stays in this session,
-    so that it also ends with the machine's command."""
+    """Starts a process that end_group() ends together with its children. It stays attached to our
+    terminal, so that it also ends with the command that started us."""
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, process_group=0, **options)
 
 
@@ -110,7 +110,7 @@ class Run:
         self.read_state()
         self.environment = dict(
             os.environ, METRONOME_SOURCE_DIR=str(ROOT), METRONOME_BINARY=self.metronome,
-            LD_LIBRARY_PATH=":".join(gpu.library_folders()),
+            LD_LIBRARY_PATH=":".join(gpu.folders_of_libraries()),
             XDG_CACHE_HOME=str(options.out / "cache"))
 
     # ---- state ----

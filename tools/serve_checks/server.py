@@ -183,7 +183,7 @@ class Server:
         return values
 
     def rest(self):
-        """What is not idle; empty if nothing runs, waits, or holds blocks or connections."""
+        """The parts that are not idle; empty if nothing runs, waits, or holds blocks or connections."""
         metrics = self.metrics()
         names = ["vllm:num_requests_running", "vllm:num_requests_waiting",
                  "vllm:kv_cache_usage_perc"]

@@ -20,6 +20,7 @@ using testing::Answers;
 using testing::change_text;
 using testing::contains;
 using testing::error_of;
+using testing::replaced;
 
 SourceLocation somewhere() { return {std::make_shared<const std::string>("scenario.yaml"), 3}; }
 
@@ -220,17 +221,11 @@ const char* const kLlama2Json = R"({
   "vocab_size": 32000
 })";
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
-}
-
 ModelConfig parse(const std::string& json) {
   return parse_hugging_face_config(json, "config.json", "parsed");
 }
 
-// What is said of the config.json `base` with one text in it replaced by another, for each pair.
+// Answers to the config.json `base` with one text in it replaced by another, for each pair.
 void add_errors(Answers& answers, const char* base,
                 const std::vector<std::pair<std::string, std::string>>& changes) {
   for (const auto& [from, to] : changes) {

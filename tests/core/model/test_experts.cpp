@@ -9,6 +9,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/error_of.h"
+#include "tests/expected.h"
 
 namespace metronome::testing {
 namespace {
@@ -68,12 +69,6 @@ const char* const kQwenJson = R"({
 
 ModelConfig parse(const std::string& json) {
   return parse_hugging_face_config(json, "config.json", "parsed");
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
 }
 
 ModelConfig qwen_with(const std::string& from, const std::string& to) {

@@ -37,7 +37,7 @@ std::string error_of(const std::string& text, const std::vector<std::string>& as
   return "";
 }
 
-// What each text, followed by kRest, is answered with.
+// The error of each text, followed by kRest.
 void check_all(const std::string& name, const std::vector<const char*>& texts) {
   Answers answers(name);
   for (const char* text : texts) answers.add(text, error_of(std::string(text) + kRest));

@@ -33,7 +33,7 @@ std::string error_with_prefix(const std::string& prefix) {
                   "}");
 }
 
-// What each text is answered with, by one of the functions above; `key` is what it is the value of.
+// The answer to each text, by one of the functions above; `key` has the text as its value.
 void add_errors(Answers& answers, const std::string& key, std::string (*error)(const std::string&),
                 const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {

@@ -155,12 +155,6 @@ std::string case_text(const std::string& config, const std::string& requests,
          (steps.empty() ? "" : R"(,"steps":)" + steps) + "}\n";
 }
 
-std::string replaced(std::string text, const std::string& part, const std::string& by) {
-  const std::size_t position = text.find(part);
-  REQUIRE(position != std::string::npos);
-  return text.replace(position, part.size(), by);
-}
-
 std::string own_log_of(const std::string& text, const std::string& engine = "vllm") {
   const ScratchFolder folder;
   return own_log(engine, folder.write("case.jsonl", text));
@@ -182,7 +176,7 @@ struct Change {
   const char* by;
 };
 
-// What is said of `whole` after each change, by a file with the case that `case_of` makes of it.
+// The answer to `whole` after each change, by a file with the case that `case_of` makes of it.
 template <class CaseOf>
 void add_complaints(Answers& answers, const std::string& whole, const std::vector<Change>& changes,
                     const CaseOf& case_of, const std::string& engine = "vllm") {
