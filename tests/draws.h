@@ -1,4 +1,5 @@
-// What property tests draw their cases with.
+// Draws of property tests. Two draws never stand among the arguments of one call: compilers
+// evaluate these in different orders, and a seed would mean different cases.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,8 @@
 
 namespace metronome::testing {
 
-// What the `Error` thrown by `action` says; "" when it throws none. Other exceptions pass through.
+// The message of the `Error` that `action` throws; "" when it throws none. Other exceptions pass
+// through.
 template <class Error = ConfigError, class Action>
 std::string error_of(const Action& action) {
   try {

@@ -79,7 +79,8 @@ std::vector<LabPrompt> draw_prompts(Rng& rng, std::int64_t vocab_size) {
     const std::int32_t num_shared = draw(rng, 0, 48);
     std::vector<TokenId> ids(shared.begin(), shared.begin() + num_shared);
     if (num_shared == 0 || chance(rng, 0.75)) {
-      const std::vector<TokenId> own = random_ids(rng(), draw(rng, 1, 24), vocab_size);
+      const std::int32_t num_own = draw(rng, 1, 24);
+      const std::vector<TokenId> own = random_ids(rng(), num_own, vocab_size);
       ids.insert(ids.end(), own.begin(), own.end());
     }
     prompts.push_back({ids, draw(rng, 1, 24), draw(rng, 0, 12)});

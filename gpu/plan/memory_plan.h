@@ -52,9 +52,9 @@ std::int64_t kv_blocks_that_fit(const ModelConfig& model, const MemoryPlan& plan
                                 std::int64_t usable_bytes, std::int64_t block_size);
 
 // Settings of this model that the kernels do not support, as "key: what; what is allowed"; empty if
-// they support it. head_dim must be 64, 128 or 256. hidden_dim, ffn_dim and vocab_size must be multiples
-// of 8, as rows of all kernels are. hidden_dim is at most 16384. model.unsupported names what no
-// executor supports.
+// they support it. head_dim must be 64, 128 or 256. hidden_dim, ffn_dim and vocab_size must be
+// multiples of 8, as rows of all kernels are. hidden_dim is at most 16384. model.unsupported names
+// what no executor supports.
 std::string unsupported_on_gpu(const ModelConfig& model);
 
 }  // namespace metronome

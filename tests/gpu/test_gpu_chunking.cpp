@@ -23,7 +23,8 @@ Crowd draw_crowd(const GpuLab& lab, const LabPrompt& prompt, std::uint64_t seed)
   Rng rng(seed, "gpu crowd");
   Crowd crowd;
   for (int i = draw(rng, 1, 4); i > 0; --i) {
-    crowd.prompts.push_back({lab.ids(rng(), draw(rng, 1, 90)), draw(rng, 1, 12), draw(rng, 0, 3)});
+    const std::int32_t num_tokens = draw(rng, 1, 90);
+    crowd.prompts.push_back({lab.ids(rng(), num_tokens), draw(rng, 1, 12), draw(rng, 0, 3)});
   }
   std::sort(crowd.prompts.begin(), crowd.prompts.end(),
             [](const LabPrompt& a, const LabPrompt& b) { return a.arrival_step < b.arrival_step; });

@@ -137,7 +137,8 @@ TEST_CASE("ten thousand requests under memory pressure: no block lost, no token 
   const std::vector<TokenId> shared = lab.ids(100, 20);
   for (std::int32_t i = 0; i < kNumDistinct; ++i) {
     std::vector<TokenId> ids(shared.begin(), shared.begin() + draw(rng, 0, 20));
-    const std::vector<TokenId> own = lab.ids(rng(), draw(rng, 1, 16));
+    const std::int32_t num_own = draw(rng, 1, 16);
+    const std::vector<TokenId> own = lab.ids(rng(), num_own);
     ids.insert(ids.end(), own.begin(), own.end());
     distinct.push_back({ids, draw(rng, 1, 10)});
   }

@@ -155,7 +155,9 @@ SampleRow drawn(double temperature, std::uint64_t seed, std::int64_t position) {
 
 SampleRow random_row(Rng& rng, std::int32_t vocab_size) {
   constexpr std::array<double, 7> kTemperatures = {1e-30, 0.125, 0.5, 0.75, 1, 1.5, 20};
-  SampleRow row = drawn(kTemperatures[rng() % kTemperatures.size()], rng(), draw(rng, 0, 1 << 30));
+  const std::int32_t position = draw(rng, 0, 1 << 30);
+  const std::uint64_t seed = rng();
+  SampleRow row = drawn(kTemperatures[rng() % kTemperatures.size()], seed, position);
   if (chance(rng, 0.1)) row.temperature = 0;
   if (chance(rng, 0.5)) row.top_k = draw(rng, 1, vocab_size + 1);
   if (chance(rng, 0.3)) row.top_k = draw(rng, 1, std::min(vocab_size, 64));

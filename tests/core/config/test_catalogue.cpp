@@ -228,8 +228,9 @@ ModelConfig parse(const std::string& json) {
 // Answers to the config.json `base` with one text in it replaced by another, for each pair.
 void add_errors(Answers& answers, const char* base,
                 const std::vector<std::pair<std::string, std::string>>& changes) {
-  for (const auto& [from, to] : changes) {
-    answers.add(change_text(from, to), error_of([&] { parse(replaced(base, from, to)); }));
+  for (const auto& change : changes) {
+    const auto parse_changed = [&] { parse(replaced(base, change.first, change.second)); };
+    answers.add(change_text(change.first, change.second), error_of(parse_changed));
   }
 }
 

@@ -86,7 +86,7 @@ Workload drawn_workload(Rng& rng, std::int32_t num_requests, TimeNs longest_paus
 }  // namespace
 
 TEST_CASE("requests that come while the engine runs are served as those of a workload", "[feed]") {
-  const std::uint64_t seed = GENERATE(1, 2, 3);
+  const std::uint64_t seed = GENERATE(1u, 2u, 3u);
   const std::string policy = GENERATE("chunked", "vllm", "static");
   const std::int32_t depth = GENERATE(1, 2);
   INFO("seed " << seed << ", policy " << policy << ", " << depth << " steps in flight");

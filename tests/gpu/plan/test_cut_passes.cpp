@@ -46,8 +46,9 @@ StepPlan random_plan(Rng& rng) {
     const int num_chunks = draw(rng, 1, 6);
     for (int i = 0; i < num_chunks; ++i) {
       const std::int32_t num_tokens = chance(rng, 0.4) ? 1 : draw(rng, 1, 40);
+      const bool samples_token = chance(rng, 0.7);
       plan.chunks.push_back(
-          chunk(static_cast<std::uint32_t>(i), draw(rng, 0, 50), num_tokens, chance(rng, 0.7)));
+          chunk(static_cast<std::uint32_t>(i), draw(rng, 0, 50), num_tokens, samples_token));
     }
     plan.passes.push_back({begin, begin + num_chunks});
   }

@@ -196,7 +196,7 @@ TEST_CASE("logprobs in both shapes", "[serve]") {
 }
 
 TEST_CASE("streams are their bodies, whatever the tokens and stop strings", "[serve]") {
-  const std::uint64_t seed = GENERATE(range(0, 200));
+  const std::uint64_t seed = GENERATE(range(0u, 200u));
   INFO("seed " << seed);
   Rng rng(seed, "answers");
   ServedModel model = byte_model(true);

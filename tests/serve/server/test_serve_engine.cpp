@@ -119,7 +119,8 @@ TEST_CASE("a served simulation decides as a run of the same requests, to the nan
   {
     Served served(simulation, 20, 1000, {&served_digest, &recorder});
     for (std::uint64_t i = 0; i < 60; ++i) {
-      sent.push_back(request_of(i, draw(rng, 1, 400), draw(rng, 1, 30)));
+      const std::int32_t num_output_tokens = draw(rng, 1, 30);
+      sent.push_back(request_of(i, draw(rng, 1, 400), num_output_tokens));
       REQUIRE(served.engine.submit(one(sent.back())));
       std::this_thread::sleep_for(std::chrono::microseconds(draw(rng, 0, 2000)));
     }
@@ -152,7 +153,8 @@ TEST_CASE("every request gets what its seed says, in order", "[serve]") {
   Rng rng(12, "texts");
   std::vector<LiveRequest> requests;
   for (std::uint64_t i = 0; i < 200; ++i) {
-    requests.push_back(request_of(i, draw(rng, 1, 60), draw(rng, 1, 40)));
+    const std::int32_t num_output_tokens = draw(rng, 1, 40);
+    requests.push_back(request_of(i, draw(rng, 1, 60), num_output_tokens));
     if (chance(rng, 0.5)) requests.back().spoken_tokens = draw(rng, 1, 40);
   }
   REQUIRE(served.engine.submit(requests));

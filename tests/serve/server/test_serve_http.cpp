@@ -398,7 +398,7 @@ TEST_CASE("mutated requests are answered or dropped, and the server goes on", "[
   limits.header_timeout = std::chrono::milliseconds(300);
   limits.body_timeout = std::chrono::milliseconds(300);
   Bench bench(limits);
-  const std::uint64_t seed = GENERATE(1, 2, 3);
+  const std::uint64_t seed = GENERATE(1u, 2u, 3u);
   INFO("seed " << seed);
   Rng rng(seed, "mutations");
   const std::string valid[] = {

@@ -128,7 +128,8 @@ TEST_CASE("pairs and positions of layers with windows are means over the layers"
   INFO("seed " << seed);
   Rng rng(seed, "features");
   for (int i = 0; i < 60; ++i) {
-    const ScheduledChunk chunk = prefill(draw(rng, 0, 1500), draw(rng, 1, 900), false);
+    const std::int32_t num_tokens = draw(rng, 1, 900);
+    const ScheduledChunk chunk = prefill(draw(rng, 0, 1500), num_tokens, false);
     const std::int32_t context = draw(rng, 1, 1500);
     const StepFeatures pass = pass_features(model, std::vector{chunk, decode(context)});
     CHECK(pass.pairs == Approx(counted_pairs(model, chunk)));

@@ -82,7 +82,8 @@ StepPlan random_plan(Rng& rng) {
   for (int i = 0; i < num_decodes; ++i) chunks.push_back(decode(draw(rng, 1, 8000)));
   const int num_prompts = draw(rng, num_decodes == 0 ? 1 : 0, 4);
   for (int i = 0; i < num_prompts; ++i) {
-    chunks.push_back(prefill(draw(rng, 0, 4000), draw(rng, 1, 400)));
+    const std::int32_t num_tokens = draw(rng, 1, 400);
+    chunks.push_back(prefill(draw(rng, 0, 4000), num_tokens));
   }
   return one_pass(std::move(chunks));
 }

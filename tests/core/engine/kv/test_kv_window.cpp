@@ -231,7 +231,8 @@ class Twins {
   std::int64_t draw(std::int64_t low, std::int64_t high) { return rng_.uniform_int(low, high); }
 
   void draw_layout() {
-    layout_ = caching(draw(12, 60), static_cast<std::int32_t>(draw(1, 6)));
+    const auto block_size = static_cast<std::int32_t>(draw(1, 6));
+    layout_ = caching(draw(12, 60), block_size);
     layout_.enable_prefix_caching = draw(0, 3) > 0;
     layout_.hash_time = static_cast<HashTime>(draw(0, 2));
     const std::int64_t last_rule = layout_.hash_time == HashTime::Plan ? 1 : 2;

@@ -143,7 +143,8 @@ TEST_CASE("sglang: random settings", "[core][policies]") {
     const auto draw = [&](std::int64_t low, std::int64_t high) {
       return static_cast<std::int32_t>(rng.uniform_int(low, high));
     };
-    EngineSetup setup = sglang(draw(8, 60), draw(1, 6));
+    const std::int32_t page_size = draw(1, 6);
+    EngineSetup setup = sglang(draw(8, 60), page_size);
     SglangConfig& config = setup.scheduler.sglang;
     config.schedule_policy = static_cast<SglangConfig::SchedulePolicy>(draw(0, 1));
     config.chunked_prefill_size = draw(0, 3) == 0 ? -1 : draw(1, 40);

@@ -135,7 +135,8 @@ SloCase draw_case(std::uint64_t seed) {
   double arrival_ms = 0;
   for (int i = 0; i < 60; ++i) {
     arrival_ms += chance(rng, 0.3) ? 0 : 2'000 * rng.uniform() / rate;
-    random.add(arrival_ms, draw(rng, 1, longest), draw(rng, 1, 150));
+    const std::int32_t num_output_tokens = draw(rng, 1, 150);
+    random.add(arrival_ms, draw(rng, 1, longest), num_output_tokens);
   }
   return random;
 }
@@ -227,9 +228,10 @@ class StepOracle {
       ++num_forced;
       require(step.record.num_prefill_tokens == last.num_tokens || is_hopeless(step),
               "two chunks beyond the target");
-      require(last.num_tokens <= least + tile || (is_hopeless(step) && gap <= 2 * gap_with(least)),
+      const std::int32_t shortest = 2 * least >= tile ? least : least + tile;
+      require(last.num_tokens <= shortest || (is_hopeless(step) && gap <= 2 * gap_with(shortest)),
               "a chunk beyond the target is larger than a tile");
-      require(gap_with(std::min(least, last.num_tokens + num_left)) > target(),
+      require(is_hopeless(step) || gap_with(std::min(least, last.num_tokens + num_left)) > target(),
               "a chunk beyond the target, though there is one within");
     } else if (num_left > 0 && !is_hopeless(step)) {
       ++num_full;

@@ -58,7 +58,10 @@ TEST_CASE("tensorrt_llm: GUARANTEED_NO_EVICT never pauses anyone", "[policies]")
     const SharedPrompts prompts({{{1, 16}}, {{1, 16}}, {{1, 12}, {2, 8}}, {{1, 12}, {2, 8}}});
     Bench bench(setup, prompts.hasher());
     for (const int num_tokens : {16, 16, 20, 20}) bench.submit(num_tokens, draw(12));
-    for (int i = 0; i < 12; ++i) bench.submit(draw(24), draw(20));
+    for (int i = 0; i < 12; ++i) {
+      const std::int32_t num_output_tokens = draw(20);
+      bench.submit(draw(24), num_output_tokens);
+    }
     bench.engine.drain();
     for (const StepPlan& plan : bench.executor.plans) REQUIRE(plan.preempted.empty());
     for (const Event& event : bench.journal.events) {
