@@ -168,7 +168,7 @@ void Replay::check_progress(bool has_progressed) {
   if (has_progressed) last_progress_ = step_;
   if (step_ - last_progress_ <= kMaxStepsWithoutEnd) return;
   fail_config(case_.where, "requests",
-              "none of seed " + std::to_string(case_.seed) + " ends in " +
+              "no request of seed " + std::to_string(case_.seed) + " ends in " +
                   std::to_string(kMaxStepsWithoutEnd) +
                   " steps; allowed: requests that the engine can finish");
 }

@@ -324,7 +324,7 @@ TEST_CASE("wgmma needs a fence before and a wait behind it") {
   CHECK(mentions(emulator::last_failure(), "without a wgmma_fence()"));
   emulator::reset();
   CHECK(launched({.waits = false}) == cudaErrorLaunchFailure);
-  CHECK(mentions(emulator::last_failure(), "products of its warpgroup were on their way"));
+  CHECK(mentions(emulator::last_failure(), "products of its warpgroup were in flight"));
 }
 
 TEST_CASE("A box lands swizzled, with zeros for what is outside of the tensor") {
@@ -402,7 +402,8 @@ TEST_CASE("A store that nobody waits for reads what came later, or says so at th
     if (rows.download()[0] == 2) ++num_overwritten;
     if (run({.commits = false}, rows) != cudaSuccess) {
       ++num_failed;
-      CHECK(mentions(emulator::last_failure(), "stores of boxes were to read its shared memory"));
+      CHECK(
+          mentions(emulator::last_failure(), "stores of boxes had not yet read its shared memory"));
     }
     emulator::reset();
   }
@@ -431,7 +432,7 @@ TEST_CASE("Barriers that are used wrongly say so") {
   CHECK(mentions(emulator::last_failure(), "deadlock: 32 threads wait in barrier_wait"));
   emulator::reset();
   CHECK(run_kernel_quietly(no_barrier_kernel, {1, 1, 8}) == cudaErrorLaunchFailure);
-  CHECK(mentions(emulator::last_failure(), "this is no barrier"));
+  CHECK(mentions(emulator::last_failure(), "this is not a barrier"));
   emulator::reset();
   CHECK(run_kernel_quietly(many_bytes_kernel, {1, 1, 8}, 31u) == cudaSuccess);
   CHECK(run_kernel_quietly(many_bytes_kernel, {1, 1, 8}, 32u) == cudaErrorLaunchFailure);

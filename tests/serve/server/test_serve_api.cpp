@@ -154,7 +154,7 @@ TEST_CASE("a simulated answer has at least min_tokens", "[serve]") {
     CHECK((request.spoken_tokens[0] == 12 || request.spoken_tokens[0] == 30));
   }
   CHECK(refusal_of_field(R"("max_tokens": 5, "min_tokens": 6)") ==
-        "400 [min_tokens] min_tokens: 6 are more than max_tokens, 5");
+        "400 [min_tokens] min_tokens: 6 is more than max_tokens, 5");
   const std::string least = R"({"prompt": "a", "min_tokens": 2)";
   CHECK(refusal(ApiKind::Completion, least + "}", byte_model(true)) ==
         "400 [min_tokens] min_tokens: is not supported; allowed: 0, or with ignore_eos");
@@ -173,9 +173,9 @@ TEST_CASE("what changes logits changes nothing where there are none", "[serve]")
 }
 
 TEST_CASE("refusals name the field and what is allowed", "[serve]") {
-  CHECK(refusal(ApiKind::Completion, "{").starts_with("400 [] the body is no JSON: parse error"));
+  CHECK(refusal(ApiKind::Completion, "{").starts_with("400 [] the body is not JSON: parse error"));
   CHECK(refusal(ApiKind::Completion, "{\"prompt\": \"\xff\"}")
-            .starts_with("400 [] the body is no JSON: parse error"));
+            .starts_with("400 [] the body is not JSON: parse error"));
   Answers answers("serve_api/refusals.txt");
   for (const char* body :
        {"[1]", "{}", R"({"prompt": ""})", R"({"prompt": []})", R"({"prompt": {}})",
@@ -214,12 +214,12 @@ TEST_CASE("a request that is too long for the context says by how much", "[serve
         "accepted");
   CHECK(refusal(ApiKind::Completion, R"({"prompt": ")" + long_text + R"(", "max_tokens": 7})") ==
         "400 [prompt] the model's context is 256 tokens; the prompt has 250, max_tokens asks for 7 "
-        "more; allowed: less of either");
+        "more; allowed: a shorter prompt, or fewer tokens");
   const std::string longer(300, 'a');
   CHECK(refusal(ApiKind::Chat,
                 R"({"messages": [{"role": "user", "content": ")" + longer + R"("}]})") ==
-        "400 [messages] the model's context is 256 tokens; the prompt has 317; allowed: less of "
-        "either");
+        "400 [messages] the model's context is 256 tokens; the prompt has 317; allowed: a shorter "
+        "prompt, or fewer tokens");
 }
 
 TEST_CASE("malformed messages of a chat", "[serve]") {
@@ -244,7 +244,7 @@ TEST_CASE("texts become tokens and back", "[serve]") {
   CHECK(error(parse_tokenize, "{}") == "prompt: is missing; allowed: a text, or messages");
   CHECK(error(parse_detokenize, "{}") == "tokens: is missing; allowed: a list of token ids");
   CHECK(error(parse_detokenize, R"({"tokens": [-1]})") ==
-        "tokens: -1 is no token; allowed: integers from 0 to 299");
+        "tokens: -1 is not a token id; allowed: integers from 0 to 299");
 }
 
 TEST_CASE("errors have the shape of OpenAI's, as vLLM writes them", "[serve]") {
