@@ -42,7 +42,7 @@ TEST_CASE("gpu_check goes on without an invariance that does not hold", "[tools]
   CHECK(result.exit_code == 1);
   const Returned returned(place);
   const std::string readme = returned.text("README.md");
-  CHECK(contains(readme, "| start | failed: invariance does not hold; what follows ran with "));
+  CHECK(contains(readme, "| start | failed: invariance does not hold; later stages ran with "));
   CHECK(contains(readme, "    n 512, k 64: id 66, digest 1234\n"));
   CHECK(contains(readme, "| bench | passed | "));
   CHECK(contains(readme, "| decisions | passed | "));
@@ -137,7 +137,7 @@ TEST_CASE("nothing runs where the programs do not start", "[tools][gpu_check]") 
   CHECK(contains(readme, "| machine | failed: "));
   CHECK(contains(readme, "does not start (exit status 127)"));
   CHECK(contains(readme, "    no such library\n"));
-  CHECK(contains(readme, "| bench | waiting: not begun: "));
+  CHECK(contains(readme, "| bench | waiting: not started: "));
 }
 
 TEST_CASE("reports of garbage are said and shown", "[tools][gpu_check]") {
@@ -148,7 +148,7 @@ TEST_CASE("reports of garbage are said and shown", "[tools][gpu_check]") {
   CHECK(contains(returned.text("options.log"), "options.default.json cannot be read: "));
   CHECK(returned.text("options.default.json") == "{\"points\": 7\n");
   CHECK(contains(returned.text("findings.md"), "| decisions identical in simulation and "));
-  CHECK(contains(returned.text("findings.log"), "bench.qwen3-4b.chunk.json is no JSON"));
+  CHECK(contains(returned.text("findings.log"), "bench.qwen3-4b.chunk.json is not JSON"));
 }
 
 TEST_CASE("a PyTorch that does not come up costs its limit", "[tools][gpu_check]") {
@@ -170,7 +170,7 @@ TEST_CASE("a state of garbage is said, and every stage begins anew", "[tools][gp
     place.scratch.write("out/unknown/state.json", text);
     const CommandResult result = place.check("start", "", "--resume");
     CHECK(result.exit_code == 0);
-    CHECK(contains(result.out, ": every stage begins anew\n"));
+    CHECK(contains(result.out, ": all stages start again\n"));
     CHECK(contains(place.text("README.md"), "| start | passed | "));
   }
 }
