@@ -17,7 +17,7 @@
 #include "sim/measured_model.h"
 #include "sim/roofline/roofline.h"
 #include "sim/sim_executor.h"
-#include "sim/speaking_executor.h"
+#include "sim/token_executor.h"
 
 namespace metronome {
 
@@ -163,8 +163,8 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
 
 void Simulation::serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) {
   SimExecutor simulated(*cost_model);
-  SpeakingExecutor speaking(simulated, feed);
-  ColdStart executor(speaking, clock, cold_start_ns);
+  TokenExecutor with_tokens(simulated, feed);
+  ColdStart executor(with_tokens, clock, cold_start_ns);
   serve_requests(setup, executor, clock, feed, sinks);
 }
 

@@ -248,7 +248,7 @@ void read_stream_options(const ApiFields& fields, ApiRequest& request) {
 }
 
 // Chooses the lengths of simulated answers; at least `min_tokens`.
-void choose_spoken_tokens(const ApiFields& fields, const ServedModel& model, ApiRequest& request) {
+void choose_answer_tokens(const ApiFields& fields, const ServedModel& model, ApiRequest& request) {
   const std::int64_t least = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
   if (least > request.max_tokens) {
     fields.fail("min_tokens", std::to_string(least) + " is more than max_tokens, " +
@@ -261,8 +261,8 @@ void choose_spoken_tokens(const ApiFields& fields, const ServedModel& model, Api
   for (std::int32_t i = 0; i < request.num_choices(); ++i) {
     const std::uint64_t seed = request.sampling.seed + static_cast<std::uint64_t>(i);
     const std::uint64_t drawn = mix64(mix64(model.seed) ^ seed);
-    const std::int32_t length = model.spoken_lengths[drawn % model.spoken_lengths.size()];
-    request.spoken_tokens.push_back(ends ? std::max(length, static_cast<std::int32_t>(least)) : 0);
+    const std::int32_t length = model.answer_lengths[drawn % model.answer_lengths.size()];
+    request.answer_tokens.push_back(ends ? std::max(length, static_cast<std::int32_t>(least)) : 0);
   }
 }
 
@@ -318,7 +318,7 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
                 "the number of prompts times n is more than " + std::to_string(model.max_choices));
   }
   check_lengths(request, model);
-  choose_spoken_tokens(fields, model, request);
+  choose_answer_tokens(fields, model, request);
   return request;
 }
 

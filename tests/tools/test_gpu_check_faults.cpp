@@ -84,12 +84,12 @@ TEST_CASE("a test that hangs costs its own limit", "[tools][gpu_check]") {
   CHECK(contains(place.text("tests.log"), "a case of [#test_gpu_heads]~[slow]\n"));
   const std::string log = place.text("tests.log");
   // What the options stand on comes first, what takes longest last.
-  const auto place_of = [&](const char* file) { return log.find(std::string("[#test_") + file); };
-  CHECK(place_of("gpu_norm]") < place_of("gpu_batching]"));
-  CHECK(place_of("gpu_batching]") < place_of("gpu_chunking]"));
-  CHECK(place_of("gpu_chunking]") < place_of("gpu_model]"));
-  CHECK(place_of("gpu_model]") < place_of("gpu_gemm]"));
-  CHECK(place_of("step_timer]") < place_of("gpu_bench]"));
+  const auto index_of = [&](const char* file) { return log.find(std::string("[#test_") + file); };
+  CHECK(index_of("gpu_norm]") < index_of("gpu_batching]"));
+  CHECK(index_of("gpu_batching]") < index_of("gpu_chunking]"));
+  CHECK(index_of("gpu_chunking]") < index_of("gpu_model]"));
+  CHECK(index_of("gpu_model]") < index_of("gpu_gemm]"));
+  CHECK(index_of("step_timer]") < index_of("gpu_bench]"));
 }
 
 TEST_CASE("tests for which no time is left are said, and run by the next call",

@@ -168,7 +168,7 @@ ServedModel served_model(const ServeOptions& options, const PreparedVariant& var
       scenario.scheduler.vllm.scheduling_policy == VllmConfig::Policy::Priority;
   model.seed = scenario.seed;
   for (const RequestSpec& request : variant.workload->requests) {
-    model.spoken_lengths.push_back(request.max_output_tokens);
+    model.answer_lengths.push_back(request.max_output_tokens);
   }
   return model;
 }

@@ -100,7 +100,7 @@ TEST_CASE("every field arrives", "[serve]") {
   CHECK(request.wants_continuous_usage);
   CHECK(request.includes_stop);
   CHECK_FALSE(request.skips_special_tokens);
-  CHECK(request.spoken_tokens == std::vector<std::int32_t>(6, 0));  // ignore_eos
+  CHECK(request.answer_tokens == std::vector<std::int32_t>(6, 0));  // ignore_eos
   CHECK(parse(ApiKind::Completion, R"({"prompt": "a", "top_k": -1})").sampling.top_k == 0);
   CHECK(parse(ApiKind::Completion, R"({"prompt": "a", "model": "llama-3.2-1b"})").n == 1);
 
@@ -133,14 +133,14 @@ TEST_CASE("simulated answers have lengths of the scenario's, by their seeds", "[
   for (int seed = 0; seed < 50; ++seed) {
     const std::string body = R"({"prompt": "a", "n": 4, "seed": )" + std::to_string(seed) + "}";
     const ApiRequest request = parse(ApiKind::Completion, body);
-    CHECK(request.spoken_tokens == parse(ApiKind::Completion, body).spoken_tokens);
-    REQUIRE(request.spoken_tokens.size() == 4);
-    for (const std::int32_t length : request.spoken_tokens) {
+    CHECK(request.answer_tokens == parse(ApiKind::Completion, body).answer_tokens);
+    REQUIRE(request.answer_tokens.size() == 4);
+    for (const std::int32_t length : request.answer_tokens) {
       was_seen[static_cast<std::size_t>(length)] = true;
     }
     // An answer is that of its seed alone.
     const std::string next = R"({"prompt": "a", "seed": )" + std::to_string(seed + 1) + "}";
-    CHECK(parse(ApiKind::Completion, next).spoken_tokens[0] == request.spoken_tokens[1]);
+    CHECK(parse(ApiKind::Completion, next).answer_tokens[0] == request.answer_tokens[1]);
   }
   CHECK((was_seen[5] && was_seen[9] && was_seen[30]));
   CHECK(std::count(was_seen.begin(), was_seen.end(), true) == 3);
@@ -151,7 +151,7 @@ TEST_CASE("a simulated answer has at least min_tokens", "[serve]") {
     const auto request = parse(ApiKind::Completion, R"({"prompt": "a", "max_tokens": 30,
         "min_tokens": 12, "seed": )" + std::to_string(seed) +
                                                         "}");
-    CHECK((request.spoken_tokens[0] == 12 || request.spoken_tokens[0] == 30));
+    CHECK((request.answer_tokens[0] == 12 || request.answer_tokens[0] == 30));
   }
   CHECK(refusal_of_field(R"("max_tokens": 5, "min_tokens": 6)") ==
         "400 [min_tokens] min_tokens: 6 is more than max_tokens, 5");
