@@ -84,8 +84,8 @@ std::string warning_of(const ModelSource& source, int num_threads) {
   if (!source.warning.empty()) return source.warning;
   const int num_processors = num_usable_processors();
   if (num_threads <= num_processors) return {};
-  return "cpu.threads: " + std::to_string(num_threads) + " are more than the " +
-         std::to_string(num_processors) + " processors, and slower than as many";
+  return "cpu.threads: " + std::to_string(num_threads) + " threads on " +
+         std::to_string(num_processors) + " processors are slower than one thread per processor";
 }
 
 class CpuRun final : public PreparedRun {

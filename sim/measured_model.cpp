@@ -36,13 +36,13 @@ std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const Mode
   if (file.tensor_parallel_size != config.tensor_parallel_size) {
     throw UnplacedConfigError(
         "cost_model.tensor_parallel_size",
-        std::to_string(config.tensor_parallel_size) + " is not what " + file.name +
+        std::to_string(config.tensor_parallel_size) + " is not the size that " + file.name +
             " was measured with; allowed: " + std::to_string(file.tensor_parallel_size));
   }
   if (file.hardware != hardware.name) {
-    throw UnplacedConfigError("hardware", hardware.name + " is not what " + file.name +
+    throw UnplacedConfigError("hardware", hardware.name + " is not the hardware that " + file.name +
                                               " was measured on; allowed: " + file.hardware +
-                                              ", or leave it out");
+                                              ", or omit the key");
   }
   check_tensor_parallel(model, file.tensor_parallel_size);
   return maker_of(file.kind)(file, model, hardware, config);

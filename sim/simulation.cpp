@@ -17,7 +17,7 @@
 #include "sim/measured_model.h"
 #include "sim/roofline/roofline.h"
 #include "sim/sim_executor.h"
-#include "sim/speaking_executor.h"
+#include "sim/token_executor.h"
 
 namespace metronome {
 
@@ -44,7 +44,7 @@ StepTimes find_step_times(const Scenario& scenario) {
     times.hardware = measured_hardware(*times.file);
   } else {
     const std::string why = find_policy(scenario.scheduler.policy)->predicts_steps
-                                ? "required key is missing, policy '" + scenario.scheduler.policy +
+                                ? "required key is missing: policy '" + scenario.scheduler.policy +
                                       "' predicts step times"
                                 : "required key is missing";
     throw UnplacedConfigError(
@@ -79,7 +79,7 @@ void make_device(const StepTimes& times, const Scenario& scenario, Simulation& s
   if (scenario.cost_model.noise == StepNoise::None) return;
   if (!times.file || times.file->kind != "fitted") {
     throw UnplacedConfigError("cost_model.noise",
-                              "calibrated needs step times that were fitted to measured ones; "
+                              "calibrated needs fitted step times; "
                               "allowed: none, or a cost_model.file of kind fitted");
   }
   std::vector<StepScatter> scatter = read_fitted(*times.file).scatter;
@@ -97,8 +97,9 @@ std::string memory_warning(const Scenario& scenario, const Simulation& simulatio
   const KvCacheLayout& cache = simulation.setup.kv_cache;
   const std::int64_t capacity = simulation.cost_model->kv_capacity_blocks(cache.block_size);
   if (cache.num_blocks <= capacity) return {};
-  return "kv_cache.num_blocks: " + std::to_string(cache.num_blocks) + " are more than the " +
-         std::to_string(capacity) + " that " + simulation.hardware.name + " has memory for";
+  return "kv_cache.num_blocks: " + std::to_string(cache.num_blocks) +
+         " blocks exceed the memory of " + simulation.hardware.name + ", which holds " +
+         std::to_string(capacity);
 }
 
 }  // namespace
@@ -162,8 +163,8 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
 
 void Simulation::serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) {
   SimExecutor simulated(*cost_model);
-  SpeakingExecutor speaking(simulated, feed);
-  ColdStart executor(speaking, clock, cold_start_ns);
+  TokenExecutor with_tokens(simulated, feed);
+  ColdStart executor(with_tokens, clock, cold_start_ns);
   serve_requests(setup, executor, clock, feed, sinks);
 }
 

@@ -16,16 +16,16 @@ constexpr Command kCommands[] = {
     {"run", "run a scenario, simulated or for real, and write its results", run_command},
     {"sweep", "run a scenario at every point of a grid or a list of settings", sweep_command},
     {"tune", "find the settings that carry the highest load within an SLO", tune_command},
-    {"serve", "answer clients of OpenAI's API with a scenario's model and engine", serve_command},
-    {"bench", "time a model's steps on this GPU, beside the machine's floor", bench_command},
-    {"bench-serve", "put a scenario's load on a server of OpenAI's endpoints, and measure it",
+    {"serve", "serve a scenario's model and engine to clients of OpenAI's API", serve_command},
+    {"bench", "time a model's steps on this GPU, with the least possible times", bench_command},
+    {"bench-serve", "send a scenario's load to a server with OpenAI's API, and measure it",
      bench_serve_command},
-    {"diagnose", "why tokens of a run came late, and whose prefill they waited for",
+    {"diagnose", "find why tokens of a run came late, and which prefill delayed them",
      diagnose_command},
-    {"calibrate", "make a cost model of measured times", calibrate_command},
-    {"validate", "how far a simulated run is from a measured one", validate_command},
-    {"report", "write report.html from result folders, one or several", report_command},
-    {"list", "models, hardware, policies, scenarios and scenario keys", list_command},
+    {"calibrate", "make a cost model from measured times", calibrate_command},
+    {"validate", "compare a simulated run with a measured one", validate_command},
+    {"report", "write report.html from one or several result folders", report_command},
+    {"list", "list models, hardware, policies, scenarios and scenario keys", list_command},
     {"decisions", "compare scheduling decisions with logs of real engines", decisions_command},
 };
 
@@ -38,7 +38,7 @@ void print_help(std::ostream& out) {
         << '\n';
   }
   out << "\noptions:\n"
-         "  --help     this text; `metronome COMMAND --help` tells about a command\n"
+         "  --help     this text; `metronome COMMAND --help` describes a command\n"
          "  --version  the version\n"
          "\nexamples:\n"
          "  metronome run scenarios/quickstart.yaml\n"

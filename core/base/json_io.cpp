@@ -93,7 +93,7 @@ class Builder final : public JsonEvents {
     Json& object = *open_.back();
     if (limits_.keys_once && object.contains(name)) {
       const std::string key(name);
-      throw JsonError(Reason::KeyTwice, "key '" + key + "' is there twice", 0, key);
+      throw JsonError(Reason::KeyTwice, "key '" + key + "' appears twice", 0, key);
     }
     member_ = &object[name];
   }
@@ -113,7 +113,7 @@ class Builder final : public JsonEvents {
   void open(Json container) {
     if (open_.size() == limits_.max_depth) {
       throw JsonError(Reason::TooDeep, "arrays and objects are nested more than " +
-                                           std::to_string(limits_.max_depth) + " deep");
+                                           std::to_string(limits_.max_depth) + " levels deep");
     }
     open_.push_back(&put(std::move(container)));
   }

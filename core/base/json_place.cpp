@@ -26,7 +26,7 @@ void JsonPlace::fail(const std::string& message) const {
 JsonPlace JsonPlace::at(const std::string& key) const {
   const Json* value = json_->find(key);
   if (value == nullptr) {
-    throw ConfigError(where_ + ": " + key + ": is missing; allowed: a file as it was written");
+    throw ConfigError(where_ + ": " + key + ": is missing; allowed: a complete file");
   }
   return JsonPlace(where_ + ": " + key, *value);
 }
@@ -37,7 +37,7 @@ bool JsonPlace::is_null() const { return json_->is_null(); }
 
 std::int64_t JsonPlace::integer(std::int64_t min, std::int64_t max) const {
   if (!json_->is_number_integer()) {
-    fail("is no whole number; allowed: " + std::to_string(min) + " to " + std::to_string(max));
+    fail("is not a whole number; allowed: " + std::to_string(min) + " to " + std::to_string(max));
   }
   const auto number = json_->get<std::int64_t>();
   if (number < min || number > max) {
@@ -52,7 +52,7 @@ std::int32_t JsonPlace::count() const {
 }
 
 double JsonPlace::number() const {
-  if (!json_->is_number()) fail("is no number; allowed: a number");
+  if (!json_->is_number()) fail("is not a number; allowed: a number");
   return json_->get<double>();
 }
 
@@ -70,17 +70,17 @@ TimeNs JsonPlace::seconds() const {
 }
 
 std::string JsonPlace::text() const {
-  if (!json_->is_string()) fail("is no text; allowed: a text");
+  if (!json_->is_string()) fail("is not a string; allowed: a string");
   return json_->get<std::string>();
 }
 
 bool JsonPlace::truth() const {
-  if (!json_->is_boolean()) fail("is neither true nor false; allowed: true or false");
+  if (!json_->is_boolean()) fail("is not a boolean; allowed: true, false");
   return json_->get<bool>();
 }
 
 void JsonPlace::for_each(const std::function<void(const JsonPlace&)>& visit) const {
-  if (!json_->is_array()) fail("is no list; allowed: a list");
+  if (!json_->is_array()) fail("is not a list; allowed: a list");
   std::size_t i = 0;
   for (const Json& entry : *json_) {
     visit(JsonPlace(where_ + "[" + std::to_string(i++) + "]", entry));
@@ -100,7 +100,7 @@ Json parse_json(const std::string& text, const std::string& where) {
   try {
     return Json::parse(text);
   } catch (const JsonError& error) {
-    throw ConfigError(where + ": is no JSON: " + error.what());
+    throw ConfigError(where + ": is not JSON: " + error.what());
   }
 }
 

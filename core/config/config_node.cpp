@@ -232,7 +232,7 @@ ConfigNode& step_into(ConfigNode& node, const std::string& segment, const std::s
                                     : "0 to " + std::to_string(node.items.size() - 1);
     fail_config(
         where, "",
-        "'" + segment + "' is no position in the list '" + above + "'; allowed: " + allowed);
+        "'" + segment + "' is not a position in the list '" + above + "'; allowed: " + allowed);
   }
   return node.items[position];
 }
@@ -291,7 +291,7 @@ std::string ConfigNode::describe() const {
     while (end > 0 && (static_cast<unsigned char>(shown[end]) & 0xc0u) == 0x80u) --end;
     shown = shown.substr(0, end) + "...";
   }
-  return is_quoted ? "the quoted text \"" + shown + "\"" : "'" + shown + "'";
+  return is_quoted ? "the quoted string \"" + shown + "\"" : "'" + shown + "'";
 }
 
 ConfigNode parse_config_text(std::string_view text, const std::string& name) {

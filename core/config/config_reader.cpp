@@ -166,7 +166,7 @@ void ConfigReader::text(const char* key, std::string& value, const char*) {
   const ConfigNode* node = lookup(key);
   if (node == nullptr) return;
   if (node->kind != ConfigNode::Kind::Scalar) {
-    fail_type(*node, dotted(key), "text", "one word or a quoted text");
+    fail_type(*node, dotted(key), "a string", "one word or a quoted string");
   }
   value = node->scalar;
 }

@@ -140,7 +140,7 @@ class KeyDocumenter final : public FieldVisitor {
     add(key, "boolean", "true, false", value, !value, doc);
   }
   void text(const char* key, std::string& value, const char* doc) override {
-    add(key, "text", "any text", value, value + "example", doc);
+    add(key, "string", "any string", value, value + "example", doc);
   }
   void choice(const char* key, int& value, std::span<const std::string_view> names,
               const char* doc) override {

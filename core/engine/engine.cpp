@@ -96,7 +96,7 @@ bool Engine::plan_and_launch() {
   for (const RequestId id : plan.preempted) emit(EventKind::Preempted, requests_[id]);
   for (const RequestId id : plan.refused) {
     emit_ended(requests_[id], requests_[id].end_reason == EndReason::NeverFits
-                                  ? "preempted and grown beyond what can be served again"
+                                  ? "preempted, and now too long to be served again"
                                   : "the KV cache has no room for the running requests");
   }
   for (const RequestId id : plan.admitted) emit(EventKind::Admitted, requests_[id]);
@@ -129,7 +129,7 @@ void Engine::drain() {
   while (has_work()) {
     if (step() || !has_work()) continue;  // an empty plan may end the last requests
     const TimeNs wake = scheduler_->wake_time();
-    METRONOME_CHECK(wake != kNever, "requests are left that can never be scheduled");
+    METRONOME_CHECK(wake != kNever, "some requests can never be scheduled");
     clock_.wait_until(wake);
   }
   check_integrity();
@@ -196,7 +196,7 @@ bool Engine::wait_for_work(ArrivalSource& arrivals) {
     clock_.wait_until(next);
     return true;
   }
-  METRONOME_CHECK(!has_work(), "requests are left that can never be scheduled");
+  METRONOME_CHECK(!has_work(), "some requests can never be scheduled");
   return false;
 }
 

@@ -20,15 +20,17 @@ constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 }  // namespace
 
 void visit_fields(FieldVisitor& visitor, EngineConfig& config) {
-  visitor.integer("max_num_seqs", config.max_num_seqs, 1, kMaxSeqs, "requests running at once");
+  visitor.integer("max_num_seqs", config.max_num_seqs, 1, kMaxSeqs,
+                  "most requests that run at once");
   visitor.integer_or_auto("max_model_len", config.max_model_len, 1, kMaxTokens,
                           "prompt + output tokens of a request; auto: the model's limit");
-  visitor.choice("step_shape", config.step_shape, kStepShapes,
-                 "one forward pass a step, or decodes and prefills apart; auto: the policy's");
+  visitor.choice(
+      "step_shape", config.step_shape, kStepShapes,
+      "one forward pass per step, or separate passes for decodes and prefills; auto: the policy's");
   visitor.integer("async_depth", config.async_depth, 1, kMaxInFlight,
                   "steps in flight; 2 plans the next step while the device works");
   visitor.integer("max_waiting_requests", config.max_waiting_requests, 0, kMaxInt32,
-                  "requests that may wait between steps, more are refused; 0: no limit");
+                  "most requests that may wait between steps; more are refused; 0: no limit");
 }
 
 void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
@@ -36,17 +38,18 @@ void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
                  "blocks, or max_num_seqs slots of max_model_len tokens");
   visitor.integer("block_size", config.block_size, 1, 65536, "tokens a block; paged");
   visitor.integer_or_auto("num_blocks", config.num_blocks, 1, kMaxBlocks,
-                          "blocks in the pool; auto: what device memory has room for; paged");
-  visitor.choice("allocation", config.allocation, kAllocations,
-                 "blocks chunk by chunk, or the whole prompt's with its first chunk; paged");
+                          "blocks in the pool; auto: as many as fit in device memory; paged");
+  visitor.choice(
+      "allocation", config.allocation, kAllocations,
+      "allocate blocks for each chunk, or for the whole prompt with its first chunk; paged");
   visitor.optional_number("watermark", config.watermark, 0, 0.99,
                           "share of blocks kept free when a request is admitted; "
-                          "null: sarathi's kin 0.01, others 0; paged");
+                          "null: 0.01 for the policies of Sarathi-Serve, 0 for others; paged");
   visitor.boolean_or_auto("enable_prefix_caching", config.enable_prefix_caching,
-                          "share the blocks of equal prefixes; auto: as the engine does that the "
+                          "share the blocks of equal prefixes; auto: as in the engine that the "
                           "policy reproduces; paged");
   visitor.integer("sliding_window", config.sliding_window, 0, kMaxTokens,
-                  "window of a second group of layers with blocks of its own, tokens; 0: none; "
+                  "window of a second group of layers with separate blocks, tokens; 0: none; "
                   "policy vllm");
 }
 

@@ -31,11 +31,11 @@ class RequestFeed : public RequestInput, public PromptSource {
 
   // A stand-in for output tokens on a backend that computes none: output token `i` of the request,
   // counted from 0.
-  struct Spoken {
+  struct OutputToken {
     TokenId token{};
     bool ends_request = false;  // like an end-of-text token
   };
-  virtual Spoken say(RequestId request, std::int32_t i) const = 0;
+  virtual OutputToken output_token(RequestId request, std::int32_t i) const = 0;
 };
 
 }  // namespace metronome

@@ -153,7 +153,7 @@ Request* Scheduler::next_waiting() {
 }
 
 bool Scheduler::admit(Request& request, std::int32_t num_tokens) {
-  METRONOME_CHECK(request.state == RequestState::Waiting, "who waits is admitted");
+  METRONOME_CHECK(request.state == RequestState::Waiting, "only a waiting request is admitted");
   // Blocks that unfinished prefills still need are kept for them. A newcomer that took them would
   // be preempted again. With an empty running list the watermark protects no request, and the
   // request would wait forever.
@@ -315,7 +315,7 @@ void Scheduler::commit_tokens(StepPlan& plan, const StepResult& result, CommitRe
   };
   commit_chunks(
       plan, take, [&next] { ++next; }, report);
-  METRONOME_CHECK(next == tokens.size(), "the executor returned other tokens than were asked for");
+  METRONOME_CHECK(next == tokens.size(), "the executor returned too many tokens");
 }
 
 // Calls `take_token` for every token that counts; it returns whether the token ends the request.

@@ -19,27 +19,30 @@ constexpr std::string_view kCapacityPolicies[] = {"GUARANTEED_NO_EVICT", "MAX_UT
 constexpr std::string_view kChunkingPolicies[] = {"FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"};
 
 void visit_fields(FieldVisitor& visitor, SloPolicyConfig& config) {
-  visitor.optional_number("itl_target_ms", config.itl_target_ms, kShortestLimitMs, kHourMs,
-                          "slo: every gap between tokens stays below, milliseconds; null: "
-                          "slo.itl_ms");
+  visitor.optional_number(
+      "itl_target_ms", config.itl_target_ms, kShortestLimitMs, kHourMs,
+      "slo: upper limit of every inter-token latency (ITL), milliseconds; null: "
+      "slo.itl_ms");
   visitor.optional_number("tpot_target_ms", config.tpot_target_ms, kShortestLimitMs, kHourMs,
-                          "slo: the mean gap of a request stays below at each of its tokens, "
+                          "slo: upper limit of a request's mean ITL at each of its tokens, "
                           "milliseconds; null: slo.tpot_ms");
   visitor.optional_number("ttft_deadline_ms", config.ttft_deadline_ms, kShortestLimitMs, kHourMs,
-                          "slo: first tokens are due this long after arrival, milliseconds; null: "
+                          "slo: deadline of a first token after its arrival, milliseconds; null: "
                           "slo.ttft_ms");
   visitor.integer("tile_tokens", config.tile_tokens, 1, kMaxTokens,
-                  "slo: the tokens of a forward pass end on a multiple of it");
-  visitor.number("headroom", config.headroom, 0, 0.9, "slo: share of the target that is kept free");
-  visitor.number("late_share", config.late_share, 0.001, 1,
-                 "slo: share of the steps with prompts that begin with one whose deadline is lost");
+                  "slo: chunks fill a forward pass up to a multiple of this many tokens");
+  visitor.number("headroom", config.headroom, 0, 0.9,
+                 "slo: share of the target that is kept in reserve");
+  visitor.number(
+      "late_share", config.late_share, 0.001, 1,
+      "slo: share of the steps with prompts that begin with a prompt that misses its deadline");
   visitor.integer("max_held_steps", config.max_held_steps, 0, 1 << 20,
-                  "slo: steps without prompts at most, while no chunk keeps the target");
+                  "slo: most steps that prompts wait while no chunk keeps the target");
 }
 
 void visit_fields(FieldVisitor& visitor, VllmConfig& config) {
   visitor.choice("scheduling_policy", config.scheduling_policy, kVllmPolicies,
-                 "vllm: who leaves the queue first, and who is preempted last");
+                 "vllm: which request leaves the queue first and is preempted last");
   visitor.boolean("enable_chunked_prefill", config.enable_chunked_prefill,
                   "vllm: prompts may be computed in chunks");
   visitor.integer("long_prefill_token_threshold", config.long_prefill_token_threshold, 0,
@@ -74,26 +77,26 @@ void visit_fields(FieldVisitor& visitor, SglangConfig& config) {
   visitor.integer("max_prefill_tokens", config.max_prefill_tokens, 1, kMaxTokens,
                   "sglang: prompt tokens after which a prefill step takes no further request");
   visitor.boolean("enable_mixed_chunk", config.enable_mixed_chunk,
-                  "sglang: running requests decode beside a prefill");
+                  "sglang: running requests decode in prefill steps");
   visitor.number("schedule_conservativeness", config.schedule_conservativeness, 0, 100,
                  "sglang: scales init_new_token_ratio");
   visitor.number("init_new_token_ratio", config.init_new_token_ratio, 0, 1,
-                 "sglang: share of max_new_tokens reserved for a running request at first");
+                 "sglang: initial share of max_new_tokens that is reserved for a running request");
   visitor.number("min_new_token_ratio_factor", config.min_new_token_ratio_factor, 0, 1,
                  "sglang: the share decays to this part of its initial value");
   visitor.integer("new_token_ratio_decay_steps", config.new_token_ratio_decay_steps, 1, 1 << 20,
-                  "sglang: decode steps until it is there");
+                  "sglang: decode steps until the share has decayed");
   visitor.integer("retract_decode_steps", config.retract_decode_steps, 0, 1 << 20,
                   "sglang: decode steps that the share leaves room for after a retraction");
   visitor.integer("clip_max_new_tokens", config.clip_max_new_tokens, 1, kMaxTokens,
-                  "sglang: output tokens of a request that are reserved for at most");
+                  "sglang: most output tokens that are reserved for a request");
   visitor.integer("max_consecutive_prefill_batches", config.max_consecutive_prefill_batches, 0,
                   1 << 20, "sglang: prefill steps before a decode step is due; 0: no limit");
 }
 
 void visit_fields(FieldVisitor& visitor, TensorRtLlmConfig& config) {
   visitor.choice("capacity_scheduler_policy", config.capacity_scheduler_policy, kCapacityPolicies,
-                 "tensorrt_llm: who holds KV blocks");
+                 "tensorrt_llm: which requests hold KV blocks");
   visitor.choice("context_chunking_policy", config.context_chunking_policy, kChunkingPolicies,
                  "tensorrt_llm: how prompts share the tokens of a step");
   visitor.boolean("enable_chunked_context", config.enable_chunked_context,
@@ -101,8 +104,8 @@ void visit_fields(FieldVisitor& visitor, TensorRtLlmConfig& config) {
   visitor.integer("max_num_tokens", config.max_num_tokens, 1, kMaxTokens,
                   "tensorrt_llm: tokens of a step");
   visitor.integer("chunk_unit_size", config.chunk_unit_size, 0, kMaxTokens,
-                  "tensorrt_llm: a chunk is a multiple of it, unless the last; 0: a KV block; "
-                  "in the engine a multiple of that");
+                  "tensorrt_llm: every chunk but the last is a multiple of this many tokens; "
+                  "0: one KV block; must be a multiple of a KV block");
 }
 
 void visit_fields(FieldVisitor& visitor, FastGenConfig& config) {
@@ -120,7 +123,7 @@ void visit_fields(FieldVisitor& visitor, LlamaCppConfig& config) {
                   "llama_cpp: prompts join the running decodes");
   visitor.number("slot_prompt_similarity", config.slot_prompt_similarity, 0, 1,
                  "llama_cpp: an idle slot with more than this share of a prompt is preferred; "
-                 "0: the one idle for longest always");
+                 "0: always the one that has been idle for longest");
 }
 
 }  // namespace
@@ -135,20 +138,21 @@ std::int32_t token_budget(const SchedulerConfig& config) {
 void visit_fields(FieldVisitor& visitor, SchedulerConfig& config) {
   std::vector<std::string_view> policies;
   for (const PolicyInfo& policy : all_policies()) policies.push_back(policy.name);
-  choose_name(visitor, "policy", config.policy, policies, "who computes what in a step");
-  visitor.choice("order", config.order, kOrders, "who leaves the waiting queue first");
+  choose_name(visitor, "policy", config.policy, policies,
+              "the scheduling policy: what each step computes");
+  visitor.choice("order", config.order, kOrders, "which request leaves the waiting queue first");
   visitor.integer_or_auto("max_num_batched_tokens", config.max_num_batched_tokens, 1, kMaxTokens,
                           "token budget of a step; auto: nano_vllm 16384, slo 8192, "
                           "vllm_prefill_first max_model_len, others 2048");
   visitor.integer_or_auto("prefill_chunk_size", config.prefill_chunk_size, 1, kMaxTokens,
-                          "prompt tokens a request advances in a step at most; "
+                          "most prompt tokens of one request in a step; "
                           "auto: chunked 512, token_budget the budget");
   visitor.integer("max_prefill_chunks_per_step", config.max_prefill_chunks_per_step, 0, kMaxSeqs,
-                  "prefill chunks in a step; 0: no limit");
+                  "most prefill chunks in a step; 0: no limit");
   visitor.integer("max_num_partial_prefills", config.max_num_partial_prefills, 0, kMaxSeqs,
-                  "prompts begun and not finished; 0: no limit");
+                  "most prompts in progress; 0: no limit");
   visitor.integer("min_chunk_size", config.min_chunk_size, 1, kMaxTokens,
-                  "tokens at least in a chunk that does not complete its prompt");
+                  "fewest tokens of a chunk that does not complete its prompt");
   visitor.number("batch_wait_ms", config.batch_wait_ms, 0, kHourMs,
                  "wait this long for the batch to fill");
   visit_fields(visitor, config.slo);

@@ -57,7 +57,7 @@ void visit_fields(FieldVisitor& visitor, SloConfig& config) {
   visitor.optional_number("tpot_ms", config.tpot_ms, kShortestLimitMs, kHourMs,
                           "mean time per output token after the first, milliseconds");
   visitor.optional_number("itl_ms", config.itl_ms, kShortestLimitMs, kHourMs,
-                          "every gap between two tokens of a request, milliseconds");
+                          "every inter-token latency (ITL) of a request, milliseconds");
   visitor.optional_number("e2el_ms", config.e2el_ms, kShortestLimitMs, kHourMs,
                           "arrival to last token, milliseconds");
 }

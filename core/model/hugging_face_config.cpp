@@ -110,7 +110,8 @@ class Section {
   std::string text_or(const char* key, const std::string& otherwise) const {
     const Json* value = find(key);
     if (value == nullptr) return otherwise;
-    if (!value->is_string()) fail(key, "must be text, got " + excerpt(*value) + "; allowed: text");
+    if (!value->is_string())
+      fail(key, "must be a string, got " + excerpt(*value) + "; allowed: a string");
     return value->get<std::string>();
   }
 
@@ -192,7 +193,7 @@ std::int64_t interval_of_layer_types(const Section& text, const Json& types,
   const std::string allowed = "; allowed: " + std::to_string(n_layers) +
                               " times sliding_attention or full_attention, every n-th one full";
   if (!types.is_array() || static_cast<std::int64_t>(types.size()) != n_layers) {
-    text.fail("layer_types", "is not a list with one entry a layer" + allowed);
+    text.fail("layer_types", "is not a list with one entry per layer" + allowed);
   }
   std::int64_t interval = 0;
   for (std::int64_t i = 0; i < n_layers; ++i) {
@@ -244,7 +245,7 @@ void read_activation(const Section& text, const Family& family, ModelConfig& mod
   } else {
     set_unsupported(model, text.dotted(key),
                     Section::excerpt(Json(name)) +
-                        " is not computed; allowed: silu, swish, gelu_pytorch_tanh, gelu_new");
+                        " is not supported; allowed: silu, swish, gelu_pytorch_tanh, gelu_new");
   }
 }
 
@@ -255,7 +256,7 @@ RopeScaling read_scaling(const Section& rope, std::int64_t max_positions, ModelC
   const std::string type = rope.text_or(key, "default");
   if (rope.number_or("partial_rotary_factor", 1) != 1) {
     set_unsupported(model, rope.dotted("partial_rotary_factor"),
-                    "rotating part of a head is not computed; allowed: 1");
+                    "rotation of a part of each head is not supported; allowed: 1");
   }
   RopeScaling scaling;
   if (type == "linear") {
@@ -271,7 +272,7 @@ RopeScaling read_scaling(const Section& rope, std::int64_t max_positions, ModelC
   } else if (type != "default") {
     set_unsupported(
         model, rope.dotted(key),
-        Section::excerpt(Json(type)) + " is not computed; allowed: default, linear, llama3");
+        Section::excerpt(Json(type)) + " is not supported; allowed: default, linear, llama3");
   }
   return scaling;
 }
@@ -286,7 +287,7 @@ void read_gemma_rope(const Section& text, ModelConfig& model) {
   if (const std::optional<Section> by_layer = text.section("rope_parameters")) {
     if (by_layer->find("rope_theta") != nullptr || by_layer->find("rope_type") != nullptr) {
       set_unsupported(model, text.dotted("rope_parameters"),
-                      "are not by type of layer; allowed: full_attention, sliding_attention");
+                      "are not given per layer type; allowed: full_attention, sliding_attention");
     }
     if (const std::optional<Section> full = by_layer->section("full_attention")) {
       model.rope_theta = full->number_or("rope_theta", model.rope_theta);
@@ -296,7 +297,7 @@ void read_gemma_rope(const Section& text, ModelConfig& model) {
       model.rope_local_theta = local->number_or("rope_theta", model.rope_local_theta);
       if (read_scaling(*local, max_positions, model).kind != RopeScaling::Kind::None) {
         set_unsupported(model, local->dotted("rope_type"),
-                        "scaled window layers are not computed; allowed: default");
+                        "scaling in window layers is not supported; allowed: default");
       }
     }
   }
@@ -314,7 +315,7 @@ void read_rope(const Section& text, ModelConfig& model) {
   for (const char* key : {"full_attention", "sliding_attention"}) {
     if (rope->find(key) != nullptr) {
       set_unsupported(model, rope->dotted(key),
-                      "parameters by type of layer are not computed; allowed: one set for all");
+                      "parameters per layer type are not supported; allowed: one set for all");
     }
   }
   model.rope_theta = rope->number_or("rope_theta", model.rope_theta);
@@ -342,21 +343,21 @@ std::vector<std::int32_t> read_eos_token_ids(const Section& section) {
 void find_unsupported(const Section& text, ModelConfig& model) {
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     if (text.boolean_or(key, false)) {
-      set_unsupported(model, text.dotted(key), "biases are not computed; allowed: false");
+      set_unsupported(model, text.dotted(key), "biases are not supported; allowed: false");
     }
   }
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     if (text.find(key) == nullptr) continue;
     text.required_number(key);
-    set_unsupported(model, text.dotted(key), "capping is not computed; allowed: null");
+    set_unsupported(model, text.dotted(key), "softcapping is not supported; allowed: null");
   }
   if (text.boolean_or("use_bidirectional_attention", false)) {
     set_unsupported(model, text.dotted("use_bidirectional_attention"),
-                    "only causal attention is computed; allowed: false");
+                    "only causal attention is supported; allowed: false");
   }
   if (text.number_or("partial_rotary_factor", 1) != 1) {
     set_unsupported(model, text.dotted("partial_rotary_factor"),
-                    "rotating part of a head is not computed; allowed: 1");
+                    "rotation of a part of each head is not supported; allowed: 1");
   }
 }
 
@@ -471,7 +472,8 @@ Json parse_json(std::string_view text, const std::string& path) {
     return Json::parse(text);
   } catch (const JsonError& error) {
     if (error.reason() == JsonError::Reason::NumberTooLarge) {
-      throw ConfigError(path + ": has a number too large; allowed: the config.json of a model");
+      throw ConfigError(
+          path + ": contains a number that is too large; allowed: the config.json of a model");
     }
     std::size_t line = 1;
     for (std::size_t i = 0; i + 1 < error.byte() && i < text.size(); ++i) line += text[i] == '\n';

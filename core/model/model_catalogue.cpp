@@ -28,11 +28,11 @@ std::string model_name_of(const std::string& path) {
 void visit_scaling(FieldVisitor& visitor, RopeScaling& scaling) {
   constexpr std::string_view kKinds[] = {"none", "linear", "llama3"};
   visitor.choice("kind", scaling.kind, kKinds, "which frequencies are divided");
-  visitor.number("factor", scaling.factor, 0, kMaxNumber, "what they are divided by");
+  visitor.number("factor", scaling.factor, 0, kMaxNumber, "divisor of the frequencies");
   visitor.number("low_freq_factor", scaling.low_freq_factor, 0, kMaxNumber,
-                 "llama3: below so many turns in the original positions all is divided");
+                 "llama3: frequencies with fewer turns in the original positions are divided");
   visitor.number("high_freq_factor", scaling.high_freq_factor, 0, kMaxNumber,
-                 "llama3: above so many turns nothing is");
+                 "llama3: frequencies with more turns are not divided");
   visitor.integer("original_max_positions", scaling.original_max_positions, 1, 1 << 30,
                   "llama3: positions before stretching");
 }
@@ -50,10 +50,10 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
   visitor.integer("n_experts", model.n_experts, 0, kMaxDim,
                   "experts of a layer; 0 = one dense MLP");
   visitor.integer("n_experts_per_token", model.n_experts_per_token, 0, kMaxDim,
-                  "experts that a token goes through");
+                  "experts that compute a token");
   visitor.integer("expert_ffn_dim", model.expert_ffn_dim, 0, kMaxDim, "width of an expert");
   visitor.integer("n_dense_layers", model.n_dense_layers, 0, kMaxDim,
-                  "layers without experts, where there are experts");
+                  "layers without experts in a model with experts");
   visitor.integer("vocab_size", model.vocab_size, 1, kMaxDim, "rows of the embedding table");
   visitor.integer("max_position_embeddings", model.max_position_embeddings, 1, 1 << 30,
                   "longest sequence, tokens");
@@ -64,11 +64,11 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
   visitor.integer("sliding_window", model.sliding_window, 0, 1 << 30,
                   "tokens a window layer attends to; 0 = no window");
   visitor.integer("global_layer_interval", model.global_layer_interval, 0, kMaxDim,
-                  "every n-th layer attends to everything; 0 = none does");
+                  "every n-th layer attends to all positions; 0 = none");
   visitor.number("norm_eps", model.norm_eps, 0, 1, "added to the mean square under the root");
   visitor.number("rope_theta", model.rope_theta, 0, kMaxNumber, "base of the rotary frequencies");
   visitor.number("rope_local_theta", model.rope_local_theta, 0, kMaxNumber,
-                 "base in window layers; 0 = rope_theta, scaled alike");
+                 "base in window layers; 0 = rope_theta, with the same scaling");
   if (visitor.open_section("rope_scaling", "how rotary frequencies stretch")) {
     visit_scaling(visitor, model.rope_scaling);
     visitor.close_section();

@@ -53,7 +53,7 @@ std::string experts_error(const ModelConfig& model) {
   if (model.n_experts == 0) {
     const bool has_none =
         model.n_experts_per_token == 0 && model.expert_ffn_dim == 0 && model.n_dense_layers == 0;
-    return has_none ? "" : "n_experts: is 0 beside other numbers of experts; allowed: at least 1";
+    return has_none ? "" : "n_experts: is 0, but other keys set experts; allowed: at least 1";
   }
   if (model.n_experts_per_token < 1 || model.n_experts_per_token > model.n_experts) {
     return "n_experts_per_token: is " + std::to_string(model.n_experts_per_token) +
@@ -159,7 +159,7 @@ std::string ModelConfig::shape_error() const {
   }
   for (const std::int32_t id : eos_token_ids) {
     if (id < 0) {
-      return "eos_token_ids: has " + std::to_string(id) + "; allowed: token ids, at least 0";
+      return "eos_token_ids: contains " + std::to_string(id) + "; allowed: token ids, at least 0";
     }
   }
   std::string error = experts_error(*this);
@@ -177,13 +177,13 @@ void apply_architecture(ModelConfig& model) {
   model.has_unit_offset_norms = is_gemma;
   model.scales_embeddings = is_gemma;
   if (model.n_experts > 0) {
-    model.unsupported = "n_experts: a mixture of experts is not computed; allowed: 0";
+    model.unsupported = "n_experts: a mixture of experts is not supported; allowed: 0";
   } else if (!is_known) {
     model.unsupported = "architecture: '" + model.architecture +
-                        "' is not computed; allowed: Llama, Mistral, Qwen 3 and Gemma 3";
+                        "' is not supported; allowed: Llama, Mistral, Qwen 3 and Gemma 3";
   } else if (model.head_dim % 2 != 0) {
     model.unsupported = "head_dim: " + std::to_string(model.head_dim) +
-                        " is odd, and RoPE turns pairs; allowed: an even number";
+                        " is odd, but RoPE rotates pairs; allowed: an even number";
   }
 }
 

@@ -154,7 +154,7 @@ class FolderWeights final : public WeightSource {
 
   // One file wins over an index, as in transformers.
   void open_files() {
-    if (!is_folder(folder_)) fail(folder_, "is no folder; allowed: the folder of a model");
+    if (!is_folder(folder_)) fail(folder_, "is not a folder; allowed: the folder of a model");
     if (path_exists(path_of(kSingleFile))) {
       files_.emplace(kSingleFile, SafetensorsFile(path_of(kSingleFile)));
       return;
@@ -169,7 +169,7 @@ class FolderWeights final : public WeightSource {
       if (files_.contains(file)) continue;
       if (!path_exists(path_of(file))) {
         fail(index, tensor_label(name) + ": is in " + file +
-                        ", which is missing; allowed: a folder with all the files that it names");
+                        ", which is missing; allowed: a folder with all files of the index");
       }
       files_.emplace(file, SafetensorsFile(path_of(file)));
     }
@@ -179,7 +179,7 @@ class FolderWeights final : public WeightSource {
     std::string message = "has no weights";
     for (const char* file : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
       if (path_exists(path_of(file))) {
-        message = std::string("has weights as ") + file + " only, which is not read";
+        message = std::string("has weights only as ") + file + ", which is not supported";
       }
     }
     fail(folder_, message + "; allowed: " + kSingleFile + ", or " + kIndexFile +
@@ -211,7 +211,7 @@ class FolderWeights final : public WeightSource {
     if (spec.role != WeightRole::Norm) shape = {spec.rows, spec.cols};
     if (tensor.shape != shape) {
       fail(path, tensor_label(tensor.name) + ": has shape " + shape_text(tensor.shape) +
-                     "; allowed: " + shape_text(shape) + ", as config.json has it for " +
+                     "; allowed: " + shape_text(shape) + ", as config.json requires for " +
                      architecture_);
     }
     if (tensor.type == TensorType::Other) {

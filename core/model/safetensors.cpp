@@ -75,10 +75,11 @@ Json parse_strict_json(std::string_view text, std::size_t max_depth, const std::
                      " levels below the outermost");
     }
     if (error.reason() == Reason::KeyTwice) {
-      fail(path, what + ": has '" + shortened(error.key()) + "' twice; allowed: every key once");
+      fail(path,
+           what + ": contains '" + shortened(error.key()) + "' twice; allowed: every key once");
     }
     if (error.reason() == Reason::NumberTooLarge) {
-      fail(path, what + ": has a number too large for JSON; allowed: JSON");
+      fail(path, what + ": contains a number that is too large for JSON; allowed: JSON");
     }
     fail(path, what + ": is not JSON at byte " + std::to_string(error.byte()) + "; allowed: JSON");
   }
@@ -185,23 +186,22 @@ class EntryReader {
 };
 
 void check_metadata(const Json& metadata, const std::string& path) {
-  const std::string allowed = "; allowed: an object of texts";
+  const std::string allowed = "; allowed: an object of strings";
   if (!metadata.is_object()) {
     fail(path,
          std::string(kMetadataKey) + ": must be an object, got " + excerpt(metadata) + allowed);
   }
   for (const Json::Member* member : metadata.sorted_items()) {
     if (member->value.is_string()) continue;
-    fail(path, std::string(kMetadataKey) + ": '" + shortened(member->key) + "' must be text, got " +
-                   excerpt(member->value) + allowed);
+    fail(path, std::string(kMetadataKey) + ": '" + shortened(member->key) +
+                   "' must be a string, got " + excerpt(member->value) + allowed);
   }
 }
 
 // The tensors must cover the bytes after the header, each byte exactly once.
 void check_coverage(const std::vector<Entry>& entries, std::uint64_t num_bytes,
                     const std::string& path) {
-  constexpr const char* kAllowed =
-      "; allowed: tensors one behind the other, without gap or overlap";
+  constexpr const char* kAllowed = "; allowed: consecutive tensors, without gap or overlap";
   std::vector<const Entry*> stored;
   for (const Entry& entry : entries) stored.push_back(&entry);
   std::sort(stored.begin(), stored.end(), [](const Entry* a, const Entry* b) {
@@ -216,14 +216,14 @@ void check_coverage(const std::vector<Entry>& entries, std::uint64_t num_bytes,
     }
     if (entry->begin != covered) {
       fail(path, label + ": data_offsets begin at byte " + std::to_string(entry->begin) +
-                     (entry->begin < covered ? ", inside" : ", behind a gap after") +
-                     " the tensor before, which ends at " + std::to_string(covered) + kAllowed);
+                     (entry->begin < covered ? ", inside" : ", after a gap behind") +
+                     " the previous tensor, which ends at " + std::to_string(covered) + kAllowed);
     }
     covered = entry->end;
   }
   if (covered != num_bytes) {
     fail(path, "its tensors end at byte " + std::to_string(covered) + " of " +
-                   std::to_string(num_bytes) + " behind the header" + kAllowed);
+                   std::to_string(num_bytes) + " after the header" + kAllowed);
   }
 }
 
@@ -231,8 +231,7 @@ void check_coverage(const std::vector<Entry>& entries, std::uint64_t num_bytes,
 std::string_view header_of(std::span<const std::byte> file, const std::string& path) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.starts_with("version https://git-lfs.")) {
-    fail(path,
-         "is a pointer of Git LFS; allowed: the file it stands for, as `git lfs pull` brings");
+    fail(path, "is a Git LFS pointer; allowed: the file itself, which `git lfs pull` downloads");
   }
   const std::string size = std::to_string(file.size());
   if (file.size() < kLengthBytes) {
@@ -248,8 +247,8 @@ std::string_view header_of(std::span<const std::byte> file, const std::string& p
                    std::to_string(kMaxHeaderBytes));
   }
   if (length > file.size() - kLengthBytes) {
-    fail(path, "its header is " + std::to_string(length) + " bytes long and the file only " + size +
-                   kWholeFile);
+    fail(path, "its header is " + std::to_string(length) + " bytes long, but the file only " +
+                   size + kWholeFile);
   }
   const std::string_view header = text.substr(kLengthBytes, length);
   if (!header.starts_with('{')) {

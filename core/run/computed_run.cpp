@@ -28,8 +28,8 @@ ModelSource find_model_source(const Scenario& scenario) {
   const std::vector<std::string> unused = source.weights->unused_layer_tensors();
   if (!unused.empty()) {
     source.warning = std::to_string(unused.size()) +
-                     " tensors of layers are of no use to config.json, " +
-                     printable(unused.front()) + " the first: is it of another model?";
+                     " tensors of layers are not used by config.json; the first is " +
+                     printable(unused.front()) + ". Do they belong to another model?";
   }
   return source;
 }
@@ -45,7 +45,7 @@ SamplingParams sampling_params(const Scenario& scenario, std::int64_t vocab_size
   for (const std::int64_t id : config.stop_token_ids) {
     if (id >= vocab_size) {
       fail_config(scenario.location_of("sampling.stop_token_ids"), "sampling.stop_token_ids",
-                  std::to_string(id) + " is no token of the model; allowed: 0 to " +
+                  std::to_string(id) + " is not a token of the model; allowed: 0 to " +
                       std::to_string(vocab_size - 1));
     }
     params.stop_token_ids.push_back(static_cast<TokenId>(id));
@@ -84,8 +84,8 @@ void check_memory(const Scenario& scenario, const char* key, const std::string& 
                   const std::string& owner, std::int64_t bytes, std::int64_t available) {
   if (bytes <= available) return;
   fail_config(scenario.location_of(key), key,
-              what + " " + bytes_text(bytes) + ", " + owner + " has " + bytes_text(available) +
-                  " for it; allowed: less");
+              what + " " + bytes_text(bytes) + "; " + owner + " has " + bytes_text(available) +
+                  " available; allowed: less");
 }
 
 std::string bytes_text(std::int64_t bytes) {

@@ -38,11 +38,12 @@ KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_le
   const std::int64_t num_slots = scenario.engine.max_num_seqs;
   const std::int64_t capacity = kv_capacity(max_model_len);
   if (num_slots > capacity) {
-    throw UnplacedConfigError("kv_cache.backend",
-                              "slotted needs engine.max_num_seqs = " + std::to_string(num_slots) +
-                                  " slots of engine.max_model_len = " +
-                                  std::to_string(max_model_len) + " tokens, the memory holds " +
-                                  std::to_string(capacity) + "; allowed: less of either, or paged");
+    throw UnplacedConfigError(
+        "kv_cache.backend",
+        "slotted needs engine.max_num_seqs = " + std::to_string(num_slots) +
+            " slots of engine.max_model_len = " + std::to_string(max_model_len) +
+            " tokens; the memory holds " + std::to_string(capacity) +
+            "; allowed: fewer slots, a smaller max_model_len, or paged");
   }
   return {.num_blocks = num_slots, .block_size = max_model_len};
 }
@@ -69,8 +70,8 @@ void check_whole_prompts(const Scenario& scenario, const PolicyInfo& policy,
   throw UnplacedConfigError("scheduler.max_num_batched_tokens",
                             std::to_string(budget) + " is less than engine.max_model_len " +
                                 std::to_string(max_model_len) +
-                                ", but without enable_chunked_prefill a prompt is computed at "
-                                "once; allowed: at least " +
+                                ", but without enable_chunked_prefill a prompt is computed in "
+                                "one step; allowed: at least " +
                                 std::to_string(max_model_len));
 }
 
@@ -88,7 +89,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   if (max_model_len > model.max_position_embeddings) {
     throw UnplacedConfigError("engine.max_model_len",
                               std::to_string(max_model_len) + " is more than " + model.name +
-                                  " was made for; at most " +
+                                  " supports; allowed: at most " +
                                   std::to_string(model.max_position_embeddings));
   }
   const PolicyInfo* policy = find_policy(scenario.scheduler.policy);

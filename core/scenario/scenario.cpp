@@ -80,13 +80,14 @@ void apply_override(ConfigNode& root, const std::string& assignment) {
   const std::string_view value = std::string_view(assignment).substr(key.size() + 1);
   if (key == "backends" || key.starts_with("backends.")) {
     fail_config(assignment_location(key), "",
-                "what a backend has of its own stands in the file; allowed: the key itself, which "
-                "comes after it");
+                "the keys of a backend can only be set in the file; allowed: --set with the key "
+                "itself, which overrides them");
   }
   if (key == "sweep" || key.starts_with("sweep.")) {
     fail_config(
         assignment_location(key), "",
-        "what a sweep varies stands in the file; allowed: metronome sweep --over KEY=VALUES");
+        "the points of a sweep can only be set in the file; allowed: metronome sweep --over "
+        "KEY=VALUES");
   }
   const VariantMatch match = match_variant(root, key);
   if (match.node != nullptr) {
@@ -137,7 +138,7 @@ std::string read_variant_name(const ConfigNode& variant, const std::string& path
   });
   // Dots alone would name a different folder.
   if (name.empty() || !is_word || name == "." || name == "..") {
-    fail_config(given->where, key, given->describe() + " is no variant name" + kAllowed);
+    fail_config(given->where, key, given->describe() + " is not a variant name" + kAllowed);
   }
   for (const std::string_view ending : {".json", ".jsonl", ".yaml", ".html"}) {
     if (!name.ends_with(ending)) continue;
@@ -160,7 +161,7 @@ void require_variant_list(const ConfigNode& variants) {
       variants.kind == ConfigNode::Kind::Sequence ? "an empty list" : variants.describe();
   fail_config(variants.where, "variants",
               "must be a list of variants, got " + got +
-                  "; allowed: at least one mapping with a name, or no such key");
+                  "; allowed: at least one mapping with a name, or omit the key");
 }
 
 std::vector<std::string> read_variant_names(const ConfigNode& variants) {
@@ -174,7 +175,7 @@ std::vector<std::string> read_variant_names(const ConfigNode& variants) {
       fail_config(variant.find("name")->where, variant_path(i) + ".name",
                   "'" + name + "' is already the name of " +
                       variant_path(static_cast<std::size_t>(first - names.begin())) +
-                      "; allowed: a name of its own");
+                      "; allowed: a unique name");
     }
     names.push_back(std::move(name));
   }
@@ -265,7 +266,7 @@ void refuse_idle_overrides(const std::vector<ConfigNode>& merged,
         [&where](const ConfigNode& variant) { return holds_location(variant, *where.file); });
     if (is_used) continue;
     fail_config(where, "",
-                "has no effect, every variant overrides or drops this key; allowed: "
+                "has no effect: every variant overrides or drops this key; allowed: "
                 "variants.NAME." +
                     key + " for one variant");
   }

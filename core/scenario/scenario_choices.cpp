@@ -78,11 +78,11 @@ std::string unknown_policy_key(const PolicyInfo& policy, std::string_view key) {
 std::string policy_complaint(const PolicyInfo& policy, std::string_view key) {
   const std::string readers = policies_that_read(key);
   if (policy.name == "static" && is_about_chunks(key)) {
-    return "static batching cannot prefill in chunks, it forms a batch once and prefills whole "
+    return "static batching cannot prefill in chunks: it forms a batch once and prefills whole "
            "prompts; allowed: policy " +
            readers;
   }
-  return "policy '" + std::string(policy.name) + "' has no use for this key (it belongs to " +
+  return "policy '" + std::string(policy.name) + "' does not use this key (it belongs to " +
          readers + "); allowed: " + join_names(keys_of(policy));
 }
 
@@ -103,18 +103,17 @@ Unused unused_by_backend(std::string_view name) {
                                      "enable_prefix_caching", "sliding_window"}) {
     unused.keys.push_back({key,
                            "the slotted backend has max_num_seqs slots of max_model_len tokens "
-                           "and no use for this key; allowed: backend paged, or the key left out"});
+                           "and does not use this key; allowed: backend paged, or omit the key"});
   }
   return unused;
 }
 
 Unused unused_by_noise(std::string_view name) {
   if (name != "none") return {};
-  return {
-      {{"noise_seeds",
-        "without noise every simulation is the same; allowed: noise calibrated, or the key left "
-        "out"}},
-      {}};
+  return {{{"noise_seeds",
+            "without noise every simulation is the same; allowed: noise calibrated, or omit the "
+            "key"}},
+          {}};
 }
 
 std::vector<Choice> list_choices() {

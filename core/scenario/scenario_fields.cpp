@@ -29,26 +29,28 @@ void visit_section(FieldVisitor& visitor, const char* key, Config& config, const
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
   visitor.text("file", config.file,
                "measured step times: a name of `metronome list costs`, or the path of a file that "
-               "`metronome calibrate` wrote, relative to the scenario's folder; by --set, to the "
-               "current one; empty: the hardware's roofline");
+               "`metronome calibrate` wrote, relative to the scenario's folder, or with --set to "
+               "the current folder; empty: the hardware's roofline");
   visitor.choice("batching", config.batching, kBatchings,
-                 "sequences packed, or padded to the longest of the batch");
+                 "ragged: sequences are packed; padded: to the longest of the batch");
   visitor.boolean("gather_kv", config.gather_kv, "copy KV out of its blocks before attention");
   visitor.integer("tensor_parallel_size", config.tensor_parallel_size, 1, 64,
                   "GPUs that share each layer");
   visitor.optional_number("host_gap_us", config.host_gap_us, 0, 1e6,
-                          "host time between steps, microseconds; null: the file's, else the "
-                          "hardware's, else the engine's (metronome list policies)");
+                          "host time between steps, microseconds; null: that of the file, else of "
+                          "the hardware, else of the engine (metronome list policies)");
   visitor.number(
       "cold_start_ms", config.cold_start_ms, 0, 1e6,
-      "host time of the engine's first launch, in which it looks at no arrival; simulated");
-  visitor.choice("noise", config.noise, kNoises,
-                 "step times exact, or scattered as those that a file of kind fitted was fitted "
-                 "to; drawn from the seed");
-  visitor.integer("noise_seeds", config.noise_seeds, 1, 1000,
-                  "with noise calibrated: how often `metronome run` simulates a variant, each time "
-                  "with other draws, to say between which values figures lie; results are those of "
-                  "the first, which is all that other commands take; 1: no bands");
+      "simulated host time of the engine's first launch; the engine takes no arrivals in it");
+  visitor.choice(
+      "noise", config.noise, kNoises,
+      "none: exact step times; calibrated: scattered like the measured steps of a file of "
+      "kind fitted, drawn from the seed");
+  visitor.integer(
+      "noise_seeds", config.noise_seeds, 1, 1000,
+      "with noise calibrated: how often `metronome run` simulates a variant, with "
+      "different draws, to give a range for each figure; results and other commands use "
+      "the first; 1: no ranges");
   visitor.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1,
                  "share of device memory for weights and KV");
   visitor.integer_or_auto("max_graph_tokens", config.max_graph_tokens, 0, 65536,
@@ -62,23 +64,23 @@ void visit_fields(FieldVisitor& visitor, SamplingConfig& config) {
   visitor.number("top_p", config.top_p, 1e-6, 1,
                  "keep the likeliest tokens that together reach this share");
   visitor.number("min_p", config.min_p, 0, 1,
-                 "keep tokens at least this share as likely as the likeliest");
+                 "keep tokens with at least this share of the likeliest token's probability");
   visitor.optional_integer("seed", config.seed, 0, kMaxSeed,
-                           "each request draws from its own seed made of it; null: the scenario's");
+                           "the seeds of the requests derive from it; null: the scenario's seed");
   visitor.integers("stop_token_ids", config.stop_token_ids, 0, kMaxInt32,
-                   "a request ends with the first of them");
+                   "a request ends at the first of these tokens");
   visitor.boolean("ignore_eos", config.ignore_eos,
-                  "outputs are as long as the workload says, end-of-text tokens or not");
+                  "outputs have the workload's lengths; end-of-text tokens do not end them");
   visitor.optional_integer("logprobs", config.logprobs, 0, 1024,
-                           "likeliest tokens written to outputs.jsonl beside the sampled; null: "
-                           "no logprobs");
+                           "likeliest tokens that outputs.jsonl has in addition to the sampled "
+                           "token; null: no logprobs");
 }
 
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config) {
   visitor.boolean("steps", config.steps, "write steps.jsonl");
   visitor.boolean("requests", config.requests, "write requests.jsonl");
   visitor.boolean("trace", config.trace,
-                  "write trace.json, for ui.perfetto.dev; of a long run the part around its "
+                  "write trace.json, for ui.perfetto.dev; for a long run, only the part around its "
                   "longest stall");
   visitor.boolean("outputs", config.outputs,
                   "write outputs.jsonl, the tokens; backends that compute");
@@ -87,28 +89,29 @@ void visit_fields(FieldVisitor& visitor, ResultsConfig& config) {
 
 void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
   std::int64_t seed = static_cast<std::int64_t>(scenario.seed);
-  visitor.integer("seed", seed, 0, kMaxSeed, "of every random draw");
+  visitor.integer("seed", seed, 0, kMaxSeed, "seed of every random draw");
   scenario.seed = static_cast<std::uint64_t>(seed);
   visitor.text("model", scenario.model,
                "catalogue name, or path of a Hugging Face config.json or model folder, relative to "
-               "the scenario's folder; by --set, to the current one");
-  visitor.choice("weights", scenario.weights, kWeights,
-                 "backends that compute: the files of the model folder, or drawn from the seed; "
-                 "auto: files where the model is a folder");
+               "the scenario's folder, or with --set to the current folder");
+  visitor.choice(
+      "weights", scenario.weights, kWeights,
+      "for backends that compute: the files of the model folder, or random weights drawn "
+      "from the seed; auto: files if the model is a folder");
   visitor.text("hardware", scenario.hardware,
-               "simulation, and policy slo: catalogue name, or the path of a YAML file with one "
+               "for simulation and policy slo: catalogue name, or the path of a YAML file with one "
                "entry");
   visit_section(visitor, "engine", scenario.engine, "the serving engine");
   visit_section(visitor, "kv_cache", scenario.kv_cache, "key-value cache");
   visit_section(visitor, "scheduler", scenario.scheduler, "the policy and its settings");
   visit_section(visitor, "cost_model", scenario.cost_model, "step times in simulation");
-  visit_section(visitor, "sampling", scenario.sampling, "tokens; backends that compute");
+  visit_section(visitor, "sampling", scenario.sampling, "how backends that compute choose tokens");
   scenario.backends.visit(visitor);
 }
 
 void visit_after_workload(FieldVisitor& visitor, Scenario& scenario) {
   visit_section(visitor, "slo", scenario.slo, "latency limits a good request meets");
-  visit_section(visitor, "results", scenario.results, "what is written");
+  visit_section(visitor, "results", scenario.results, "the files to write");
 }
 
 void visit_fields(FieldVisitor& visitor, Scenario& scenario) {
@@ -119,17 +122,17 @@ void visit_fields(FieldVisitor& visitor, Scenario& scenario) {
 
 std::vector<DocumentedKey> documented_scenario_keys() {
   std::vector<DocumentedKey> keys = {
-      {"description", "text", "any text", "\"\"", "what the scenario shows", ""}};
+      {"description", "string", "any string", "\"\"", "a description of the scenario", ""}};
   Scenario defaults;
   for (DocumentedKey& key : document_fields([&](FieldVisitor& v) { visit_fields(v, defaults); })) {
     keys.push_back(std::move(key));
   }
   keys.push_back({"backends", "mapping", "sim, cpu, cuda: each with any other keys", "none",
-                  "what is different where that backend runs the scenario", ""});
+                  "keys that differ when that backend runs the scenario", ""});
   keys.push_back({"variants", "list of mappings", "each with a unique `name` and any other keys",
                   "none", "settings to run side by side on the same workload", ""});
   keys.push_back({"sweep", "mapping", "over: {KEY: [VALUE, ...]}, points: [{KEY: VALUE, ...}]",
-                  "none", "the settings that `metronome sweep` runs the scenario at", ""});
+                  "none", "the settings at which `metronome sweep` runs the scenario", ""});
   return keys;
 }
 

@@ -35,7 +35,7 @@ void check_policy(const Scenario& scenario, const ConfigNode& source, const Poli
   const std::string name(policy.name);
   if (!policy.allows_order && scenario.scheduler.order != QueueOrder::Fcfs) {
     fail_at(source, "scheduler.order",
-            "policy '" + name + "' serves first come, first served only; allowed: fcfs");
+            "policy '" + name + "' only supports first come, first served; allowed: fcfs");
   }
   if (policy.requires_separate && scenario.engine.step_shape == StepShape::Mixed) {
     fail_at(source, "engine.step_shape",
@@ -49,7 +49,7 @@ void check_policy(const Scenario& scenario, const ConfigNode& source, const Poli
   const bool is_paged = scenario.kv_cache.backend == KvBackend::Paged;
   if (!is_paged && policy.requires_paged) {
     fail_at(source, "kv_cache.backend",
-            "policy '" + name + "' needs a free block beside those in use; allowed: paged");
+            "policy '" + name + "' needs a free block in addition to those in use; allowed: paged");
   }
   if (is_paged && !caches && policy.prefix_caching == PrefixCaching::Always) {
     fail_at(source, "kv_cache.enable_prefix_caching",
@@ -57,15 +57,15 @@ void check_policy(const Scenario& scenario, const ConfigNode& source, const Poli
   }
   if (!policy.allows_allocation && scenario.kv_cache.allocation != KvAllocation::Incremental) {
     fail_at(source, "kv_cache.allocation",
-            "policy '" + name + "' takes blocks when its engine does; allowed: incremental");
+            "policy '" + name + "' allocates blocks when its engine does; allowed: incremental");
   }
   if (!policy.allows_watermark && *scenario.kv_cache.watermark > 0) {
     fail_at(source, "kv_cache.watermark",
-            "policy '" + name + "' keeps no blocks free, as its engine; allowed: 0, or null");
+            "policy '" + name + "' keeps no blocks free, like its engine; allowed: 0, or null");
   }
   if (scenario.kv_cache.sliding_window > 0 && !policy.allows_sliding_window) {
     fail_at(source, "kv_cache.sliding_window",
-            "policy '" + name + "' keeps one group of layers; allowed: 0");
+            "policy '" + name + "' only supports one group of layers; allowed: 0");
   }
 }
 
@@ -75,7 +75,7 @@ void check_token_budget(const Scenario& scenario, const ConfigNode& source,
   const std::int64_t budget = token_budget(scenario.scheduler);
   const std::int64_t seqs = scenario.engine.max_num_seqs;
   if (budget >= seqs) return;
-  const std::string reason = ", but every running request needs a token of its own in each step";
+  const std::string reason = ", but each running request needs one token in each step";
   if (source.find_path("scheduler.max_num_batched_tokens") != nullptr) {
     fail_at(source, "scheduler.max_num_batched_tokens",
             std::to_string(budget) + " is less than engine.max_num_seqs " + std::to_string(seqs) +
@@ -96,7 +96,7 @@ void check_sarathi_chunks(const Scenario& scenario, const ConfigNode& source,
     if (chunk >= seqs) return;
     fail_at(source, "scheduler." + key,
             std::to_string(chunk) + " is less than engine.max_num_seqs " + std::to_string(seqs) +
-                ", but every decode takes a token of the chunk; allowed: at least " +
+                ", but every decode takes one token of the chunk; allowed: at least " +
                 std::to_string(seqs));
   };
   if (!config.enable_dynamic_chunking_schedule) {
@@ -133,8 +133,8 @@ void check_targets(const Scenario& scenario, const ConfigNode& source, const Pol
   if (!policy.predicts_steps || targets.itl_target_ms || targets.tpot_target_ms) return;
   fail_at(source, "scheduler.itl_target_ms",
           "policy '" + std::string(policy.name) +
-              "' chooses chunks by a time between tokens; allowed: a number, or slo.itl_ms, "
-              "slo.tpot_ms or scheduler.tpot_target_ms in its place");
+              "' needs an inter-token latency (ITL) target; allowed: a number, or slo.itl_ms, "
+              "slo.tpot_ms or scheduler.tpot_target_ms instead");
 }
 
 void check_chunk_sizes(const Scenario& scenario, const ConfigNode& source,

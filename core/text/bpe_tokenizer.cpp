@@ -144,7 +144,7 @@ class Builder {
   Builder(const TokenizerFile& file, const std::string& name)
       : file_(file), name_(name), ids_(file.vocab.size() + file.added_tokens.size()) {
     for (const auto& [token, id] : file.vocab) {
-      if (!ids_.add(token, id)) fail("model: vocab: " + shown(token), "is there twice", "once");
+      if (!ids_.add(token, id)) fail("model: vocab: " + shown(token), "appears twice", "once");
       tokens_.emplace_back(id, token);
     }
     by_id();
@@ -206,12 +206,13 @@ class Builder {
       const std::string place = "added_tokens[" + std::to_string(i) + "]: " + shown(token.content);
       const std::optional<TokenId> known = ids_.find(token.content);
       if (known && *known != token.id) {
-        fail(place, "has another id than the same token before it", std::to_string(value(*known)));
+        fail(place, "has a different id than an earlier entry of the same token",
+             std::to_string(value(*known)));
       }
       if (known) continue;
       // `tokenizers` assigns these ids itself and ignores the file's.
       if (value(token.id) != next) {
-        fail(place, "has not the next id behind the vocabulary", std::to_string(next));
+        fail(place, "does not have the next id after the vocabulary", std::to_string(next));
       }
       ++next;
       ids_.add(token.content, token.id);
@@ -360,7 +361,7 @@ class BpeTokenizer final : public Tokenizer {
       for (const TokenId id : *affix) {
         if (pieces_.kind(id) != TokenKind::None) continue;
         throw ConfigError(name + ": post_processor: special_tokens: " + std::to_string(value(id)) +
-                          " is no token; allowed: ids that are there");
+                          " is not a token; allowed: ids of tokens");
       }
     }
   }

@@ -52,7 +52,7 @@ void check_roles(std::span<const ChatMessage> messages,
     std::string names;
     for (const std::string_view role : roles) names.append(names.empty() ? "" : ", ").append(role);
     throw std::invalid_argument("messages[" + std::to_string(i) + "].role is " +
-                                shown(messages[i].role) + "; this model's chat template knows " +
+                                shown(messages[i].role) + "; this model's chat template supports " +
                                 names);
   }
 }
@@ -163,7 +163,7 @@ std::string render_gemma3(std::span<const ChatMessage> messages, const ChatOptio
     messages = messages.subspan(1);
     // The template would drop the system message silently.
     if (messages.empty()) {
-      throw std::invalid_argument("a message of the user must follow the system message");
+      throw std::invalid_argument("a user message must follow the system message");
     }
   }
   std::string prompt = "<bos>";
@@ -171,7 +171,7 @@ std::string render_gemma3(std::span<const ChatMessage> messages, const ChatOptio
     const bool is_user = i % 2 == 0;
     if (messages[i].role != (is_user ? "user" : "assistant")) {
       throw std::invalid_argument(
-          "roles must alternate user, assistant, user, ... behind an optional system message");
+          "roles must alternate user, assistant, user, ... after an optional system message");
     }
     prompt.append("<start_of_turn>").append(is_user ? "user" : "model").append("\n");
     if (i == 0) prompt += system;

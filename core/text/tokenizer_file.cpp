@@ -22,25 +22,25 @@ constexpr const char* kByteLevelPattern =
 }
 
 std::string text_of(const JsonPlace& place) {
-  if (!place.json().is_string()) refuse(place, "is no text", "text");
+  if (!place.json().is_string()) refuse(place, "is not a string", "a string");
   return place.text();
 }
 
 bool truth_of(const JsonPlace& place) {
-  if (!place.json().is_boolean()) refuse(place, "is neither true nor false", "true, false");
+  if (!place.json().is_boolean()) refuse(place, "is not a boolean", "true, false");
   return place.truth();
 }
 
 std::int64_t number_of(const JsonPlace& place, std::int64_t max) {
   const std::string allowed = "a whole number from 0 to " + std::to_string(max);
-  if (!place.json().is_number_integer()) refuse(place, "is no whole number", allowed);
+  if (!place.json().is_number_integer()) refuse(place, "is not a whole number", allowed);
   const auto number = place.json().get<std::int64_t>();
   if (number < 0 || number > max) refuse(place, "is out of range", allowed);
   return number;
 }
 
 void for_each_of(const JsonPlace& place, const std::function<void(const JsonPlace&)>& visit) {
-  if (!place.json().is_array()) refuse(place, "is no list", "a list");
+  if (!place.json().is_array()) refuse(place, "is not a list", "a list");
   place.for_each(visit);
 }
 
@@ -61,7 +61,7 @@ std::string text_or_empty(const JsonPlace& parent, const std::string& key) {
 }
 
 std::string type_of(const JsonPlace& place) {
-  if (!place.json().is_object()) refuse(place, "is no object", "an object with a type");
+  if (!place.json().is_object()) refuse(place, "is not an object", "an object with a type");
   return text_of(place.at("type"));
 }
 
@@ -69,10 +69,10 @@ std::string type_of(const JsonPlace& place) {
 SplitPattern read_pattern(const JsonPlace& place) {
   if (place.has("String")) {
     const std::string text = text_of(place.at("String"));
-    if (text.empty()) refuse(place.at("String"), "is empty", "a text to look for");
+    if (text.empty()) refuse(place.at("String"), "is empty", "a string to search for");
     return SplitPattern::literal(text);
   }
-  if (!place.has("Regex")) refuse(place, "is no pattern", "String, Regex");
+  if (!place.has("Regex")) refuse(place, "is not a pattern", "String, Regex");
   const std::string pattern = text_of(place.at("Regex"));
   try {
     return SplitPattern::regex(pattern);
@@ -97,7 +97,7 @@ void read_normalizer(const JsonPlace& place, std::vector<NormalizerStep>& steps)
     step.pattern = read_pattern(place.at("pattern"));
     step.content = text_of(place.at("content"));
     if (place.at("pattern").has("Regex") && step.content.find('$') != step.content.npos) {
-      refuse(place.at("content"), "names groups of the pattern", "text without $");
+      refuse(place.at("content"), "refers to groups of the pattern", "text without $");
     }
   } else if (type == "Prepend") {
     step.kind = NormalizerKind::Prepend;
@@ -128,7 +128,7 @@ void read_pre_tokenizer(const JsonPlace& place, TokenizerFile& file) {
     return;
   }
   if (file.is_byte_level) {
-    refuse(place, "comes behind ByteLevel", "ByteLevel as the last pre-tokenizer");
+    refuse(place, "comes after ByteLevel", "ByteLevel as the last pre-tokenizer");
   }
   PreTokenizerStep step;
   if (type == "Split") {
@@ -155,10 +155,10 @@ void read_template_token(const JsonPlace& processor, const JsonPlace& token,
   }
   const Json* list = tokens.json().at(name).find("ids");
   if (list == nullptr) refuse(tokens, shown(name) + " has no ids", "an object with ids");
-  if (!list->is_array()) refuse(tokens, shown(name) + ": ids: is no list", "a list");
+  if (!list->is_array()) refuse(tokens, shown(name) + ": ids: is not a list", "a list");
   for (const Json& id : *list) {
     if (!id.is_number_integer() || id.get<std::uint64_t>() >= std::uint64_t{kMaxVocabSize}) {
-      refuse(tokens, shown(name) + ": ids: has what is no id",
+      refuse(tokens, shown(name) + ": ids: contains a value that is not an id",
              "whole numbers from 0 to " + std::to_string(kMaxVocabSize - 1));
     }
     ids.push_back(TokenId{id.get<std::int32_t>()});
@@ -178,7 +178,7 @@ void read_template(const JsonPlace& place, TokenizerFile& file) {
       refuse(part, "is not supported", kAllowed);
     }
   });
-  if (!has_text) refuse(place.at("single"), "leaves the text out", kAllowed);
+  if (!has_text) refuse(place.at("single"), "omits the text", kAllowed);
   file.prefix.insert(file.prefix.begin(), before.begin(), before.end());
   file.suffix.insert(file.suffix.end(), behind.begin(), behind.end());
 }
@@ -207,7 +207,7 @@ class DecoderReader {
     if (type == "Sequence") {
       for_each_of(place.at("decoders"), [&](const JsonPlace& part) { read(part); });
     } else if (type == "ByteLevel") {
-      if (stage_ != Stage::Begin) refuse(place, "stands beside others", "ByteLevel alone");
+      if (stage_ != Stage::Begin) refuse(place, "is not the only decoder", "ByteLevel alone");
       stage_ = Stage::End;
       file_.decodes_byte_level = true;
     } else if (type == "Replace" && stage_ <= Stage::Tokens) {
@@ -215,7 +215,7 @@ class DecoderReader {
       const JsonPlace pattern = place.at("pattern");
       if (!pattern.has("String")) refuse(pattern, "is not supported", "String");
       const std::string text = text_of(pattern.at("String"));
-      if (text.empty()) refuse(pattern.at("String"), "is empty", "a text to look for");
+      if (text.empty()) refuse(pattern.at("String"), "is empty", "a string to search for");
       file_.token_decoder.push_back({text, text_of(place.at("content")), 0, 0});
     } else if (type == "ByteFallback" && stage_ <= Stage::Tokens) {
       stage_ = Stage::Bytes;
@@ -225,7 +225,7 @@ class DecoderReader {
     } else if (type == "Strip" && (stage_ <= Stage::Tokens || stage_ == Stage::Text)) {
       read_strip(place);
     } else if (type == "Replace" || type == "ByteFallback" || type == "Fuse" || type == "Strip") {
-      refuse(place, type + " is not supported in this place",
+      refuse(place, type + " is not supported here",
              "Replace and Strip, ByteFallback, Fuse, Strip in this order");
     } else {
       refuse_type(place, "ByteLevel, Replace, ByteFallback, Fuse, Strip, Sequence");
@@ -246,7 +246,7 @@ class DecoderReader {
       file_.token_decoder.push_back({"", content, num_first, num_last});
       return;
     }
-    if (num_last != 0) refuse(place.at("stop"), "cannot be told before the text ends", "0");
+    if (num_last != 0) refuse(place.at("stop"), "cannot be applied before the text ends", "0");
     file_.decode_rule.stripped = content;
     file_.decode_rule.num_stripped = num_first;
     stage_ = Stage::End;
@@ -257,7 +257,7 @@ class DecoderReader {
 };
 
 void read_model(const JsonPlace& model, TokenizerFile& file) {
-  if (!model.json().is_object()) refuse(model, "is no object", "a BPE model");
+  if (!model.json().is_object()) refuse(model, "is not an object", "a BPE model");
   if (model.has("type") && text_of(model.at("type")) != "BPE") refuse_type(model, "BPE");
   if (!is_missing(model, "dropout") &&
       !(model.at("dropout").json().is_number() && model.at("dropout").json() == 0)) {
@@ -311,7 +311,7 @@ TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& nam
   for (auto& [token, id] : json.vocab) file.vocab.emplace_back(std::move(token), TokenId{id});
   file.merges = std::move(json.merges);
   if (file.is_byte_level && file.byte_fallback) {
-    refuse(root.at("model"), "byte_fallback: is true beside ByteLevel", "false");
+    refuse(root.at("model"), "byte_fallback: cannot be true with ByteLevel", "false");
   }
   return file;
 }

@@ -32,7 +32,7 @@ class Reader final : public JsonEvents {
 
   void begin_object() override {
     if (part_ == Part::None && is_in_model() && key_ == "vocab") {
-      if (result_.has_vocab) fail("model: vocab: is there twice; allowed: every key once");
+      if (result_.has_vocab) fail("model: vocab: appears twice; allowed: every key once");
       part_ = Part::Vocab;
       result_.has_vocab = true;
       return;
@@ -43,7 +43,7 @@ class Reader final : public JsonEvents {
   void key(std::string_view name) override {
     key_ = name;
     if (part_ == Part::None && open_.back()->contains(key_)) {
-      fail(shown(key_) + ": is there twice; allowed: every key once");
+      fail(shown(key_) + ": appears twice; allowed: every key once");
     }
   }
 
@@ -62,7 +62,7 @@ class Reader final : public JsonEvents {
       return;
     }
     if (part_ == Part::None && is_in_model() && key_ == "merges") {
-      if (result_.has_merges) fail("model: merges: is there twice; allowed: every key once");
+      if (result_.has_merges) fail("model: merges: appears twice; allowed: every key once");
       part_ = Part::Merges;
       result_.has_merges = true;
       return;
@@ -72,7 +72,7 @@ class Reader final : public JsonEvents {
 
   void end_array() override {
     if (part_ == Part::Pair) {
-      if (pair_.size() != 2) fail_merge("is no pair");
+      if (pair_.size() != 2) fail_merge("is not a pair");
       result_.merges.emplace_back(std::move(pair_[0]), std::move(pair_[1]));
       part_ = Part::Merges;
     } else if (part_ == Part::Merges) {
@@ -112,10 +112,10 @@ class Reader final : public JsonEvents {
 
   void add(Json value) {
     if (part_ == Part::Vocab) {
-      fail("model: vocab: " + shown(key_) + ": is no id; allowed: whole numbers from 0 to " +
+      fail("model: vocab: " + shown(key_) + ": is not an id; allowed: whole numbers from 0 to " +
            std::to_string(kMaxVocabSize - 1));
     }
-    if (part_ != Part::None) fail_merge("is no text");
+    if (part_ != Part::None) fail_merge("is not a string");
     put(std::move(value));
   }
 
@@ -138,7 +138,7 @@ class Reader final : public JsonEvents {
     if (merge.starts_with("#version")) return;
     const std::size_t space = merge.find(' ');
     if (space == merge.npos || merge.find(' ', space + 1) != merge.npos) {
-      fail_merge(shown(merge) + " is no pair");
+      fail_merge(shown(merge) + " is not a pair");
     }
     result_.merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
   }
@@ -170,7 +170,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& nam
                       "; allowed: a tokenizer.json");
   }
   if (!result.rest.is_object()) {
-    throw ConfigError(name + ": is no object; allowed: a tokenizer.json");
+    throw ConfigError(name + ": is not an object; allowed: a tokenizer.json");
   }
   return result;
 }

@@ -29,8 +29,9 @@ void visit_arrivals(FieldVisitor& v, ArrivalConfig& c) {
            "arrival process; trace = the times in the trace file");
   v.number("rate", c.rate, 1e-6, kInfinity,
            "poisson, gamma, constant: requests/s; .inf = all at the start");
-  v.number("burstiness", c.burstiness, 1e-3, kInfinity,
-           "gamma: shape of the gaps; 1 = poisson, below 1 burstier, .inf = constant");
+  v.number(
+      "burstiness", c.burstiness, 1e-3, kInfinity,
+      "gamma: shape of the interarrival times; 1 = poisson, below 1 burstier, .inf = constant");
   v.integer("burst_size", c.burst_size, 0, kMaxRequests,
             "burst: requests that arrive at once; 0 = all, at the start");
   v.number("burst_interval_s", c.burst_interval_s, 0, 1e6, "burst: seconds between bursts");
@@ -81,9 +82,9 @@ void visit_prefix(FieldVisitor& v, PrefixConfig& c) {
 }
 
 void visit_trace(FieldVisitor& v, TraceConfig& c) {
-  if (!v.open_section("trace", "recorded requests instead of drawn ones")) return;
+  if (!v.open_section("trace", "recorded requests instead of random ones")) return;
   v.text("file", c.file,
-         "trace file, relative to the scenario's folder; by --set, to the current one; "
+         "trace file, relative to the scenario's folder, or with --set to the current folder; "
          "empty = none");
   v.choice("format", c.format, kFormatNames, "format of the file; auto = by its first line");
   v.integer("limit", c.limit, 0, kMaxRequests, "keep the first N requests; 0 = all");
@@ -91,8 +92,9 @@ void visit_trace(FieldVisitor& v, TraceConfig& c) {
            "arrival rate relative to the recorded one; 2 = twice as dense");
   v.boolean("jitter", c.jitter, "mooncake: spread arrivals evenly over their 3 s bucket");
   v.text("request_log", c.request_log,
-         "arrivals instead of the trace's: JSON lines with arrival_time in seconds, input_toks and "
-         "output_toks, one for each request in the same order; a path as file is; empty = none");
+         "file with arrivals that replace the trace's: JSON lines with arrival_time in seconds, "
+         "input_toks and output_toks, one for each request in the same order; a path like file; "
+         "empty = none");
   v.close_section();
 }
 

@@ -230,7 +230,7 @@ Workload read_trace(const TraceConfig& config) {
   }
   Workload workload;
   parse_trace(lines, format, workload);
-  if (workload.requests.empty()) fail_file(config, "'" + path + "' holds no request");
+  if (workload.requests.empty()) fail_file(config, "'" + path + "' contains no request");
   if (!config.request_log.empty()) read_logged_arrivals(config, workload);
   sort_by_arrival(workload);
   if (config.limit > 0) keep_first(static_cast<std::size_t>(config.limit), workload);

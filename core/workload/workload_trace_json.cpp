@@ -257,14 +257,14 @@ void parse_logged_arrivals(TraceLines& lines, Workload& workload) {
     });
     const auto require_same = [&](std::string_view name, std::int64_t in_log, std::int64_t traced) {
       if (in_log == traced) return;
-      lines.fail(name, std::to_string(in_log) + " where the trace has " + std::to_string(traced) +
+      lines.fail(name, std::to_string(in_log) + ", but the trace has " + std::to_string(traced) +
                            "; allowed: a log of the same requests in the same order");
     };
     require_same(kNames[1], logged.num_prompt_tokens, request.num_prompt_tokens);
     require_same(kNames[2], logged.max_output_tokens, request.max_output_tokens);
   }
   if (num_read == workload.requests.size()) return;
-  lines.fail("requests", std::to_string(num_read) + " where the trace has " +
+  lines.fail("requests", std::to_string(num_read) + ", but the trace has " +
                              std::to_string(workload.requests.size()) + "; allowed: as many");
 }
 

@@ -98,7 +98,7 @@ std::string reason_to_skip(const BenchCase& what, const Room& room) {
     return "a step has at most " + std::to_string(room.limits.max_tokens) + " tokens";
   }
   if (BenchStep::num_blocks(what) > room.kv_blocks) {
-    return "the GPU has memory for the KV of " + std::to_string(room.kv_blocks * kBlockSize) +
+    return "the GPU has memory for the KV of only " + std::to_string(room.kv_blocks * kBlockSize) +
            " tokens";
   }
   return {};

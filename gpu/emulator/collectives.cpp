@@ -37,7 +37,7 @@ void run_shuffle(void* const* lanes, Where where) {
     if (source >= kWarpSize || lanes[source] == nullptr) {
       this_runner().fail(cudaErrorLaunchFailure, [&] {
         return described("a shuffle", where) + " reads lane " + std::to_string(source) +
-               ", which its mask does not name";
+               ", which is not in its mask";
       });
     }
     argument.value = values[source];

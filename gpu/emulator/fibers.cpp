@@ -231,13 +231,13 @@ void BlockRunner::end_block(const Block& block) {
   if (num_boxes > 0) {
     fail(cudaErrorLaunchFailure, [&] {
       return "the block ended while " + std::to_string(num_boxes) +
-             " copies of boxes were on their way to it";
+             " copies of boxes to it were in flight";
     });
   }
   if (block.num_early_bytes > 0) {
     fail(cudaErrorLaunchFailure, [&] {
-      return "the block ended, and nobody had expected " + std::to_string(block.num_early_bytes) +
-             " of the bytes that came to its barriers";
+      return "the block ended without expecting " + std::to_string(block.num_early_bytes) +
+             " of the bytes that arrived at its barriers";
     });
   }
 }
@@ -247,15 +247,16 @@ EMULATOR_NOT_SANITIZED void BlockRunner::fiber_main() {
   Fiber& self = *current_;
   if (launch_->is_early && !self.has_joined) {
     fail(cudaErrorLaunchFailure,
-         [] { return std::string("was launched early and did not wait for the kernel in front"); });
+         [] { return std::string("was launched early and did not wait for the previous kernel"); });
   }
   if (!self.stores.empty()) {
-    fail(cudaErrorLaunchFailure,
-         [] { return std::string("ended while stores of boxes were to read its shared memory"); });
+    fail(cudaErrorLaunchFailure, [] {
+      return std::string("ended while stores of boxes had not yet read its shared memory");
+    });
   }
   if (!self.warp->products.empty()) {
     fail(cudaErrorLaunchFailure,
-         [] { return std::string("ended while products of its warpgroup were on their way"); });
+         [] { return std::string("ended while products of its warpgroup were in flight"); });
   }
   self.has_exited = true;
   Block& block = *self.warp->block;

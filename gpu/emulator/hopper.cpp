@@ -38,7 +38,7 @@ BarrierState state_of(const std::uint64_t* barrier, const char* what, Where wher
   const int arrivals = state.arrivals & ~kParity;
   if (arrivals == 0 || state.pending > arrivals || std::abs(state.bytes) > kMaxBytes) {
     this_runner().fail(cudaErrorLaunchFailure,
-                       [&] { return described(what, where) + ": this is no barrier"; });
+                       [&] { return described(what, where) + ": this is not a barrier"; });
   }
   return state;
 }
@@ -47,8 +47,8 @@ BarrierState state_of(const std::uint64_t* barrier, const char* what, Where wher
 void update(std::uint64_t* barrier, BarrierState state, const char* what, Where where) {
   if (state.pending == 0 && state.bytes < 0) {
     this_runner().fail(cudaErrorLaunchFailure, [&] {
-      return described(what, where) + ": all arrivals of the phase are there, and more bytes (" +
-             std::to_string(-state.bytes) + ") than it was told to expect";
+      return described(what, where) + ": all arrivals of the phase came, and more bytes (" +
+             std::to_string(-state.bytes) + ") than expected";
     });
   }
   const bool is_over = state.pending == 0 && state.bytes == 0;
@@ -237,8 +237,7 @@ void run_product(void* const* lanes, Where where) {
   if (!warp.is_product_fenced) {
     this_runner().fail(cudaErrorLaunchFailure, [&] {
       return described("wgmma", where) +
-             " without a wgmma_fence() since the warp's registers "
-             "were its own";
+             " without a wgmma_fence() after the last use of the warp's registers";
     });
   }
   AsyncProduct product;
@@ -264,7 +263,7 @@ void arrive(std::uint64_t* barrier, const char* what, Where where) {
   BarrierState state = state_of(barrier, what, where);
   if (state.pending == 0) {
     this_runner().fail(cudaErrorLaunchFailure, [&] {
-      return described(what, where) + ": all arrivals of the phase were there";
+      return described(what, where) + ": all arrivals of the phase came before";
     });
   }
   --state.pending;

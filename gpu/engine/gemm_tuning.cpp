@@ -455,7 +455,7 @@ class Tuner {
     fault = fault_text(
         "no algorithm that sums in the same order as for other row counts (of those with one "
         "accumulator, id " +
-            best_id + " goes furthest)",
+            best_id + " serves the most)",
         problem_.shape(), buckets_[unserved]);
     return {};
   }

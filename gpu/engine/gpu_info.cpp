@@ -34,7 +34,7 @@ GpuInfo open_gpu(std::int32_t device) {
   }
   if (device >= num_devices) {
     throw UnplacedConfigError("cuda.device", std::to_string(device) +
-                                                 " is no GPU of this machine; allowed: 0 to " +
+                                                 " is not a GPU of this machine; allowed: 0 to " +
                                                  std::to_string(num_devices - 1));
   }
   check_cuda(cudaSetDevice(device), "cudaSetDevice");

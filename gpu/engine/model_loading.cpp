@@ -73,7 +73,7 @@ std::string circumstances(const DeviceModel& model, const DeviceEngineOptions& o
   const std::string place = is_written ? "in " + path : "on standard error";
   throw UnplacedConfigError("cuda.invariance",
                             "does not hold on this GPU with this version of cuBLASLt: " + sentence +
-                                "; what was found is " + place + "; allowed: none");
+                                "; the findings are " + place + "; allowed: none");
 }
 
 }  // namespace
@@ -130,7 +130,7 @@ MemoryPlan plan_run(const Scenario& scenario, const ModelConfig& model, const Pa
 void check_hopper_options(const GpuInfo& gpu, const Scenario& scenario,
                           const DeviceEngineOptions& options) {
   const auto refuse = [&](const char* key) {
-    throw UnplacedConfigError(key, "needs a GPU of compute capability 9.0, " + gpu.name + " has " +
+    throw UnplacedConfigError(key, "needs a GPU of compute capability 9.0; " + gpu.name + " has " +
                                        std::to_string(gpu.compute_capability / 10) + "." +
                                        std::to_string(gpu.compute_capability % 10) +
                                        "; allowed: false");

@@ -158,7 +158,7 @@ class ChunkingTest {
       check_cuda(cudaMemcpyAsync(staging_.data(), bytes + begin, size, cudaMemcpyDeviceToHost,
                                  engine_.stream()),
                  "cudaMemcpyAsync");
-      check_cuda(cudaStreamSynchronize(engine_.stream()), "what the self-test computed");
+      check_cuda(cudaStreamSynchronize(engine_.stream()), "the results of the self-test");
       digest.add({staging_.data(), size});
     }
   }

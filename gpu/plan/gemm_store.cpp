@@ -96,7 +96,7 @@ std::pair<GemmKey, GemmChoice> parse_choice(const Json& json, const Place& place
   }
   choice.microseconds = microseconds.get<double>();
   const Json& name = member(json, "name", place);
-  if (!name.is_string()) place.fail("name", "must be text");
+  if (!name.is_string()) place.fail("name", "must be a string");
   choice.name = name.get<std::string>();
   return {key, choice};
 }
@@ -159,7 +159,7 @@ void GemmStore::read(const std::string& path) {
     const Json& json = (*found)[i];
     if (!json.is_object()) fail(path, place.where + "must be an object");
     if (!parsed.insert(parse_choice(json, place)).second) {
-      place.fail("rows", "the same product and rows twice");
+      place.fail("rows", "appears twice for the same product and rows");
     }
   }
   parsed.merge(choices_);  // parsed entries take precedence

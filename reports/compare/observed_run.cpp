@@ -180,7 +180,7 @@ ObservedRun read_observed_run(const std::string& path, bool from_queue) {
   ObservedRun run = fs::is_directory(path) ? read_folder(path, from_queue) : read_file(path);
   run.path = path;
   if (run.requests.empty()) {
-    throw ConfigError(path + ": has no request that completed; allowed: at least one");
+    throw ConfigError(path + ": has no completed request; allowed: at least one");
   }
   if (run.format != RunFormat::VllmBench) {
     TimeNs first = kNever;

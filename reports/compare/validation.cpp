@@ -254,7 +254,7 @@ FigureComparison compare_later_figures(const ObservedRun& measured, const Observ
     throw ConfigError(measured.path + ": " + what + " " + simulated.path);
   };
   if (!are_same_requests(measured, simulated)) {
-    fail("has requests of which some are to be left out; allowed: the same requests as in");
+    fail("cannot be compared from a later time on; allowed: the same requests as in");
   }
   ObservedRun later_measured;
   ObservedRun later_simulated;

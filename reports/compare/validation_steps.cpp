@@ -36,8 +36,8 @@ std::string text_of(const std::vector<Row>& own, const std::vector<Row>& other) 
   }
   if (rows.size() > kMaxShown) text += ", " + std::to_string(rows.size() - kMaxShown) + " more";
   const std::size_t num_shared = own.size() - rows.size();
-  if (text.empty()) return std::to_string(num_shared) + " chunks, all of them also in the other";
-  if (num_shared > 0) text += ", and " + std::to_string(num_shared) + " chunks as in the other";
+  if (text.empty()) return std::to_string(num_shared) + " chunks, all also in the other run";
+  if (num_shared > 0) text += ", and " + std::to_string(num_shared) + " chunks as in the other run";
   return text;
 }
 

@@ -81,7 +81,7 @@ IterationLog read_iteration_log(const std::string& path) {
     if (!read_line(std::string_view(text).substr(start), iteration)) {
       if (file.eof()) break;
       throw ConfigError(path + ":" + std::to_string(number) +
-                        ": is no iteration as vLLM logs it; allowed: " + std::string(kForm));
+                        ": is not an iteration in vLLM's format; allowed: " + std::string(kForm));
     }
     iteration.engine = engine_of(std::string_view(text).substr(0, start));
     iteration.line = number;

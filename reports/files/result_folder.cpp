@@ -140,27 +140,29 @@ void ResultFolder::check_replaceable() {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(target_, error);
   if (status.type() == fs::file_type::not_found) return;
-  if (error) fail_folder(target_, "cannot look at the result folder", error.value());
+  if (error) fail_folder(target_, "cannot read the result folder", error.value());
   if (fs::is_symlink(status)) {  // a valid link was already followed
-    throw ConfigError(target_ + ": is a link to nothing; name a folder for the results");
+    throw ConfigError(target_ + ": is a broken link; name a folder for the results");
   }
   if (!fs::is_directory(status)) {
     throw ConfigError(target_ + ": is not a folder; name a folder for the results");
   }
   for (fs::path here = fs::current_path(error); !error; here = here.parent_path()) {
     if (here == target_) {
-      throw ConfigError(target_ +
-                        ": is the current folder or one above it, which a result folder would "
-                        "replace; name a folder below the current one");
+      throw ConfigError(
+          target_ +
+          ": is the current folder or contains it, and would be replaced; name a folder "
+          "below the current one");
     }
     if (!here.has_relative_path()) break;
   }
   const std::vector<fs::directory_entry> entries = sorted_entries(target_);
   for (const fs::directory_entry& entry : entries) {
     if (is_of_result(entry)) continue;
-    throw ConfigError(target_ + ": holds '" + entry.path().filename().string() +
-                      "', which is not of an earlier result; name a folder that does not exist, "
-                      "is empty, or holds nothing but an earlier result");
+    throw ConfigError(
+        target_ + ": contains '" + entry.path().filename().string() +
+        "', which is not part of an earlier result; name a folder that does not exist, "
+        "is empty, or contains only an earlier result");
   }
   replaces_result_ = !entries.empty();
 }

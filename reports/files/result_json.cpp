@@ -20,13 +20,14 @@ constexpr std::array<Formula, 15> kFormulas = {{
      "(last token - first token) / (output tokens - 1), of completed requests with more "
      "than one; AIPerf and guidellm call this inter-token latency"},
     {"itl",
-     "every gap between two tokens of a request, pooled over completed requests; AIPerf "
-     "calls this inter-chunk latency"},
+     "inter-token latency: the time between two consecutive tokens of a request, pooled over "
+     "completed requests; AIPerf calls this inter-chunk latency"},
     {"e2el", "last token - arrival, of completed requests"},
     {"queue", "first admission - arrival, of completed requests"},
-    {"itl_jitter", "longest - shortest gap of one request, of completed requests with a gap"},
+    {"itl_jitter",
+     "longest - shortest ITL of a request, of completed requests with two tokens or more"},
     {"percentiles",
-     "linear between neighbours at rank p * (n - 1), over every value; std is of "
+     "linear interpolation at rank p * (n - 1), over all values; std is that of "
      "the population"},
     {"duration", "seconds from the clock's start to the end of the last request"},
     {"failed",
@@ -34,7 +35,7 @@ constexpr std::array<Formula, 15> kFormulas = {{
      "step_failed"},
     {"request_goodput",
      "completed requests within every limit of slo / duration; tpot counts as "
-     "0 for a single token, itl limits the longest gap of a request"},
+     "0 for a single token, itl limits the longest ITL of a request"},
     {"slo_attainment", "good requests / (completed + failed)"},
     {"max_output_tokens_per_s", "most tokens in one second, counted from the first arrival"},
     {"max_concurrent_requests", "most requests between arrival and last token, half-open"},
@@ -45,13 +46,13 @@ constexpr std::array<Formula, 15> kFormulas = {{
 // For a run measured by a client.
 constexpr std::array<Formula, 4> kClientFormulas = {{
     {"arrival",
-     "when the client handed the request to its connection; requests.jsonl also has due_ns, when "
-     "the workload has it arrive"},
+     "when the client handed the request to its connection; requests.jsonl also has due_ns, its "
+     "arrival time in the workload"},
     {"token",
      "an event of the stream with choices, at the time when its bytes had been read; "
-     "output_tokens are the server's usage where it sends that, else the events"},
-    {"errored", "of failed: the server answered with an error, or stopped answering"},
-    {"steps", "a client sees none: what depends on them is null"},
+     "output_tokens is the server's usage if it sends one, else the number of events"},
+    {"errored", "of failed: the server answered with an error or stopped answering"},
+    {"steps", "a client sees no steps: figures that depend on steps are null"},
 }};
 
 void append_distribution(JsonText& json, std::string_view name, const Distribution& values) {

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kReadable = "a file that can be read";
+constexpr const char* kReadable = "a readable file";
 
 std::optional<double> number_or_none(const JsonPlace& place) {
   if (place.is_null()) return std::nullopt;
@@ -29,7 +29,7 @@ std::optional<double> number_or_none(const JsonPlace& place) {
 RunInfo read_info(const JsonPlace& result) {
   if (result.at(std::string(kResultSchemaKey)).integer(0, INT32_MAX) != kResultSchema) {
     result.at(std::string(kResultSchemaKey))
-        .fail("is another version's; allowed: " + std::to_string(kResultSchema));
+        .fail("is the schema of another version; allowed: " + std::to_string(kResultSchema));
   }
   RunInfo info;
   info.label = result.at("label").text();
@@ -80,7 +80,7 @@ NoiseBands read_noise(const JsonPlace& result) {
     bands.at(key).for_each(
         [&](const JsonPlace& end) { ends.push_back(end.is_null() ? std::nan("") : end.number()); });
     if (ends.size() != 2)
-      bands.at(key).fail("is no list of lowest and highest; allowed: two numbers");
+      bands.at(key).fail("is not a list of minimum and maximum; allowed: two numbers");
     noise.figures.push_back({key, ends[0], ends[1]});
   }
   return noise;
@@ -103,7 +103,7 @@ EndReason read_reason(const JsonPlace& place) {
     const auto reason = static_cast<EndReason>(i);
     if (to_string(reason) == name) return reason;
   }
-  place.fail("'" + name + "' is no way for a request to end");
+  place.fail("'" + name + "' is not a known reason for the end of a request");
 }
 
 StepEntry read_step(const JsonPlace& line, RunRecord& record) {
@@ -111,13 +111,13 @@ StepEntry read_step(const JsonPlace& line, RunRecord& record) {
   const auto position = static_cast<std::int64_t>(record.steps.size());
   if (line.at("step").integer(0, kNever - 1) != position) {
     line.at("step").fail("is not " + std::to_string(position) +
-                         ", the step after the one before; allowed: every step, in order");
+                         ", the next step; allowed: every step, in order");
   }
   step.planned_at = line.at("planned_ns").time();
   step.started_at = line.at("started_ns").integer(step.planned_at, kNever - 1);
   step.finished_at = line.at("finished_ns").integer(step.started_at, kNever - 1);
   if (!record.steps.empty() && step.finished_at < record.steps.back().finished_at) {
-    line.at("finished_ns").fail("is before the end of the step before");
+    line.at("finished_ns").fail("is before the end of the previous step");
   }
   step.num_prefill_tokens = line.at("prefill_tokens").count();
   step.num_decode_tokens = line.at("decode_tokens").count();
@@ -167,14 +167,14 @@ void read_runs(const JsonPlace& line, RunRecord& record, RequestRecord& request)
     const std::vector<std::int32_t> run = entry.counts(2);
     const std::int64_t end = std::int64_t{run[0]} + run[1];
     if (run[1] < 1 || run[0] < last_step || end > static_cast<std::int64_t>(record.steps.size())) {
-      entry.fail("does not lie behind the run before, within the lines of steps.jsonl");
+      entry.fail("is not after the previous run, or not within the lines of steps.jsonl");
     }
     last_step = end - 1;
     num_tokens += run[1];
     record.runs.push_back({run[0], run[1]});
   });
   if (num_tokens != request.num_output_tokens) {
-    runs.fail("has " + std::to_string(num_tokens) + " tokens, output_tokens says " +
+    runs.fail("has " + std::to_string(num_tokens) + " tokens, but output_tokens is " +
               std::to_string(request.num_output_tokens));
   }
 }
@@ -186,7 +186,7 @@ void check_chunks(const RunRecord& record, const std::string& path) {
       const auto chunk = static_cast<std::size_t>(step.first_prefill_chunk + c);
       if (index(record.prefills[chunk].request) < record.requests.size()) continue;
       throw ConfigError(path + ":" + std::to_string(s + 1) +
-                        ": prefills: names a request that requests.jsonl does not have");
+                        ": prefills: has a request that is not in requests.jsonl");
     }
   }
 }
@@ -199,8 +199,8 @@ void require_record(const std::string& steps, const std::string& requests) {
   }
   if (missing.empty()) return;
   throw ConfigError(missing +
-                    ": not there; allowed: a run with --set results.steps=true --set "
-                    "results.requests=true (a sweep leaves them out unless they are given)");
+                    ": missing; allowed: a run with --set results.steps=true --set "
+                    "results.requests=true (a sweep does not write them by default)");
 }
 
 // For a run measured by a client.
@@ -217,7 +217,7 @@ RunRecord read_client_record(const std::string& folder) {
       watched.token_times.push_back(time.integer(earliest, kNever - 1));
     });
   });
-  if (requests.empty()) throw ConfigError(path + ": is empty; allowed: a line a request");
+  if (requests.empty()) throw ConfigError(path + ": is empty; allowed: one line per request");
   return make_client_record(requests);
 }
 
@@ -255,7 +255,7 @@ std::vector<std::string> result_folders(const std::string& path) {
   }
   if (error || names.empty()) {
     throw ConfigError(path +
-                      ": holds no result; allowed: a folder that `metronome run` or `metronome "
+                      ": contains no result; allowed: a folder that `metronome run` or `metronome "
                       "sweep` wrote");
   }
   std::sort(names.begin(), names.end());
@@ -304,7 +304,7 @@ StoredRun read_result(const std::string& folder) {
 void require_steps(const StoredRun& run) {
   if (run.record.has_steps()) return;
   throw ConfigError(run.folder +
-                    ": was recorded by a client, which sees no steps; allowed: a folder that "
+                    ": was recorded by a client and has no steps; allowed: a folder that "
                     "`metronome run` or `metronome sweep` wrote");
 }
 

@@ -73,7 +73,7 @@ function mostGoodGroups(groups) {
     .slice(0, kLight.runs.length));
   const shown = groups.filter((group) => kept.has(group));
   shown.note = shown.length === groups.length ? ''
-    : `${shown.length} of ${groups.length} lines are drawn, those with the most goodput.`;
+    : `${shown.length} of ${groups.length} lines are drawn: those with the most goodput.`;
   return shown;
 }
 
@@ -305,9 +305,9 @@ function chunkFigure(allRuns) {
     title: swept.keys.length > 1 ? 'Latency against the size of a step or chunk'
       : `Latency against ${swept.keys[0]}`,
     view: new View([d3.min(xs) / 1.25, d3.max(xs) * 1.25]),
-    lead: 'What smaller steps buy in cadence and cost in first-token time. ' +
-      `Ringed: the setting with the most goodput${isOneSet ? '' : ', of runs that compare'}.` +
-      (swept.keys.length > 1 ? ` Sizes are ${swept.keys.join(', ')}, as each policy has it.` : ''),
+    lead: 'Smaller steps improve cadence and increase the time to first token. ' +
+      `A ring marks the most goodput${isOneSet ? '' : ' of the comparable runs'}.` +
+      (swept.keys.length > 1 ? ` The size is ${swept.keys.join(' or ')}, by policy.` : ''),
     draw: {
       height: (width) => legendLayout(swept.groups.map((g) => ({text: g.name})), width, 60).height +
         26 + panelsHeight(width, 2, fitted(260)),
@@ -354,7 +354,7 @@ function paintLoad(runs, figure, colors) {
         .attr('x2', panel.x(end)).attr('y2', panel.y(end));
       const isRight = panel.x(end) - panel.left > 140;
       label(figure.svg.append('g'), panel.x(end) + (isRight ? -6 : 8), panel.y(end) + 14,
-        'every request good', colors.muted, colors, isRight ? 'end' : 'start');
+        'all requests good', colors.muted, colors, isRight ? 'end' : 'start');
     }
     noteGroupLines(panel, groups, quantity.of);
     if (k === 1) limitLine(figure, panel, {y: 0.99, text: '99 %'}, colors);
@@ -369,8 +369,8 @@ function loadFigure(runs) {
   const most = d3.max(groups, (group) => d3.max(group.points, (point) => point.x));
   return new Figure({
     id: 'load', title: 'Goodput against load', view: new View([0, most * 1.06]),
-    lead: 'Requests per second that meet every limit of the SLO, and their share. Where the line ' +
-      'leaves the diagonal, the server is past its capacity for this SLO.',
+    lead: 'Requests per second that meet every limit of the SLO, and their share. The server is ' +
+      'past its capacity for this SLO where the line leaves the diagonal.',
     draw: {
       height: (width) => legendLayout(groups.map((g) => ({text: g.name})), width, 60).height + 26 +
         panelsHeight(width, 2, fitted(260)),
@@ -471,9 +471,9 @@ function paintPareto(runs, state, figure, colors) {
 
 function paretoLead(runs) {
   const reason = incomparableBecause(runs);
-  if (!reason) return 'Outlined: runs that no other beats in both. The dashed line is their front.';
-  return comparedSets(runs).length === 0 ? `No run is called unbeaten: ${reason}.`
-    : 'Outlined: runs that no other beats in both, of those that compare. Each dashed line is a ' +
+  if (!reason) return 'No run beats the outlined ones in both. The dashed line is their front.';
+  return comparedSets(runs).length === 0 ? `No run is marked as unbeaten: ${reason}.`
+    : 'No comparable run beats the outlined ones in both. Each dashed line is a ' +
       `front. Not all compare: ${reason}.`;
 }
 

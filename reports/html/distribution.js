@@ -1,7 +1,7 @@
 // How latencies are distributed: the cumulative curve, and its tail on a logarithmic axis.
 
 const kMetrics = {
-  itl: {name: 'inter-token latency', short: 'ITL', of: 'gaps between tokens'},
+  itl: {name: 'inter-token latency', short: 'ITL', of: 'latencies'},
   ttft: {name: 'time to first token', short: 'TTFT', of: 'requests'},
   e2el: {name: 'end-to-end latency', short: 'E2EL', of: 'requests'},
 };
@@ -129,8 +129,8 @@ function distributionFigure(runs) {
   const view = new View(range(state.metric));
   const figure = new Figure({
     id: 'distribution', title: 'Latency distribution and its tail', view,
-    lead: 'Left: how many are at most so long. Right: how many are longer, on a logarithmic ' +
-      'axis, where the stalls are that a median does not show.',
+    lead: 'Left: the share up to each latency. Right: the share that is longer, on a ' +
+      'logarithmic axis; it shows stalls that a median hides.',
     draw: {
       height: (width) => (width > 700 ? fitted(400) : 640) +
         legendLayout(drawn.map((run) => ({text: run.name})), width, 58).height - 28,

@@ -216,7 +216,7 @@ function noRunReason(runs, other) {
   if (recorded.length === 0) return 'needs requests.jsonl and steps.jsonl of a run ' +
     '(results.requests and results.steps)';
   if (recorded.every((run) => !run.detail.hasSteps)) {
-    return other || 'needs steps, and a client of a server sees none';
+    return other || 'needs steps, which a client of a server cannot see';
   }
   return recorded.every((run) => run.detail.steps.end.length === 0) ? 'no request ran' : other;
 }
@@ -236,7 +236,7 @@ const kMissing = {
       'for example scheduler.prefill_chunk_size')],
   composition: ['Step composition', (runs) => noRunReason(runs)],
   requests: ['Request timeline', (runs) => noRunReason(runs)],
-  breakdown: ['What first tokens waited for', (runs) => (runs.some(({detail}) =>
+  breakdown: ['Parts of the time to first token', (runs) => (runs.some(({detail}) =>
     detail && detail.hasSteps) ? noRunReason(runs, 'no request completed') : noRunReason(runs))],
   load: ['Goodput against load',
     () => 'needs an slo, and runs that differ in their arrival rate'],

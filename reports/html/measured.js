@@ -112,8 +112,8 @@ function measuredFigure(runs) {
   const state = {pair: pairs[0]};
   const figure = new Figure({
     id: 'measured', title: 'Simulated against measured', view: null,
-    lead: 'The same variant on the cost model and for real. Where both made the same decisions, ' +
-      'every step is a dot: on the line the model is right, between the dashed ones within 10 %.',
+    lead: 'The same variant on the cost model and for real. If both made the same decisions, ' +
+      'each dot is a step: exact on the line, and within 10 % between the dashed lines.',
     draw: {
       height: (width) => 60 + panelsHeight(width, decideAlike(state.pair) ? 2 : 1, fitted(280)),
       paint: (self, context, colors) => paintMeasured(state, self, context, colors),
@@ -131,7 +131,7 @@ function measuredFigure(runs) {
   const fill = () => {
     figure.caption.textContent = decideAlike(state.pair) ? 'Both made the same decisions.'
       : !state.pair.measured.detail.hasSteps
-        ? 'A client measured the server, and saw no steps to compare one by one.'
+        ? 'A client measured the server; it saw no steps to compare one by one.'
         : 'They decided differently, so steps cannot be compared one by one.';
     figure.below.replaceChildren(element('div', {class: 'scroll'}, ratioTable(state.pair)));
   };

@@ -19,8 +19,8 @@ constexpr std::array<std::string_view, 6> kReasons = {
     "lowest p99 ITL at no more than 3 % less throughput than the first",
     "most requests within the SLO",
     "highest p99 ITL",
-    "beaten by none in both p99 ITL and throughput",
-    "the next in order"};
+    "not beaten in both p99 ITL and throughput",
+    "next in order"};
 
 // Lists each run once, with the first reason given for it.
 class Ranking {

@@ -120,7 +120,8 @@ std::string noise_note(const std::vector<Json>& results) {
     const Json* noise = result.find("noise");
     if (noise == nullptr || !noise->is_object()) continue;
     return "<p class=\"lead\">Below a figure: the lowest and the highest of " +
-           text_at(*noise, "seeds") + " noise seeds. All else is of the first.</p>\n";
+           text_at(*noise, "seeds") +
+           " noise seeds. All other figures are from the first seed.</p>\n";
   }
   return {};
 }
@@ -228,7 +229,7 @@ std::string note_list(const std::vector<std::string>& notes) {
 
 Json parsed_result(const ReportRun& run) {
   Json result = Json::try_parse(run.result_json).value_or(Json());
-  if (!result.is_object()) throw ConfigError(run.name + ": its result.json is no JSON object");
+  if (!result.is_object()) throw ConfigError(run.name + ": result.json is not a JSON object");
   return result;
 }
 
@@ -444,8 +445,8 @@ std::vector<std::string> ReportBuilder::detail_notes(std::span<const DetailChoic
   if (drawn.size() < recorded_.size()) {
     std::vector<std::string> names;
     for (const std::size_t run : recorded_) names.push_back(runs_[run].name);
-    notes.push_back("Drawn in detail are " + counted(drawn.size()) + " of " +
-                    counted(runs_.size()) + " runs: " + detail_reasons_text(drawn, names) +
+    notes.push_back(counted(drawn.size()) + " of " + counted(runs_.size()) +
+                    " runs are drawn in detail: " + detail_reasons_text(drawn, names) +
                     ". The others are in the summary and in the figures that compare runs.");
   }
   std::string without;
@@ -456,10 +457,9 @@ std::vector<std::string> ReportBuilder::detail_notes(std::span<const DetailChoic
   }
   if (num_without > 0) {
     if (num_without > kMaxNames) without += ", ...";
-    notes.push_back("Of " + counted(num_without) + " of the " + counted(runs_.size()) +
-                    " runs only the figures of the summary are here (" + without +
-                    "): a report draws in detail where requests.jsonl and steps.jsonl were "
-                    "written.");
+    notes.push_back(counted(num_without) + " of the " + counted(runs_.size()) +
+                    " runs are only in the summary (" + without +
+                    "): the detailed figures need requests.jsonl and steps.jsonl.");
   }
   return notes;
 }

@@ -1,7 +1,7 @@
 // Figures of single requests: their lives over time, and what their first tokens waited for.
 
 const kReasons = ['not ended', 'length', 'stop', 'aborted', 'queue full', 'never fits',
-  'step failed', 'error of the server'];
+  'step failed', 'server error'];
 const isFailed = (reason) => reason >= 3;
 
 // Indices of the drawn requests that were there between low and high.
@@ -118,7 +118,7 @@ function hoverRequests(state, figure, panel, x, y) {
   const {arrival, scheduled, first, last} = requestTimes(requests, i);
   const lines = [['arrived', formatSeconds(arrival)],
     ['prompt', plural(requests.prompt[i], 'token')]];
-  if (requests.cached[i] > 0) lines.push(['of it cached', grouped(requests.cached[i])]);
+  if (requests.cached[i] > 0) lines.push(['cached', grouped(requests.cached[i])]);
   if (scheduled !== null) lines.push(['queued', formatUs(scheduled - arrival), colors.queue]);
   if (first !== null) {
     lines.push(['time to first token', formatUs(first - arrival), colors.prefill],
@@ -146,12 +146,12 @@ function drawnNote(run) {
       `kept, ${stalls.length > 0 ? 'those around the longest stall' : 'the first'}.`);
   }
   if (requests.prefills.row.length < requests.num_chunks) {
-    notes.push(`Of ${grouped(requests.num_chunks)} chunks the largest ` +
-      `${grouped(requests.prefills.row.length)} are drawn.`);
+    notes.push(`The largest ${grouped(requests.prefills.row.length)} of ` +
+      `${grouped(requests.num_chunks)} chunks are drawn.`);
   }
   if (requests.late.row.length < requests.num_late) {
-    notes.push(`Of ${grouped(requests.num_late)} late gaps the longest ` +
-      `${grouped(requests.late.row.length)} are drawn.`);
+    notes.push(`The longest ${grouped(requests.late.row.length)} of ` +
+      `${grouped(requests.num_late)} late gaps are drawn.`);
   }
   return notes.join(' ');
 }
@@ -170,8 +170,8 @@ function requestFigure(runs, view) {
   chooseRequests(state, mostStalled(rows));
   const figure = new Figure({
     id: 'requests', title: 'Request timeline', view, hasCanvas: true,
-    lead: 'One bar a request, from its arrival to its last token. A late gap is as long as the ' +
-      'wait; columns of them are stalls that hit everybody at once.',
+    lead: 'One bar per request, from its arrival to its last token. A late gap is as long as the ' +
+      'wait; columns of late gaps are stalls of all requests at once.',
     hint: 'Zoom in until single requests show.',
     draw: {height: () => fitted(460),
       paint: (self, context, colors) => paintRequests(state, self, context, colors)},
@@ -186,7 +186,7 @@ function requestFigure(runs, view) {
   return figure;
 }
 
-// ---- What first tokens waited for ----
+// ---- Parts of the time to first token ----
 
 const kTtftParts = [['queue', 'queued', 'waiting'], ['own', 'steps with its own chunks', 'prefill'],
   ['rest', 'steps without it, host gaps', 'decode']];
@@ -271,9 +271,9 @@ function breakdownFigure(runs) {
   if (shown().length === 0) return null;
   const heights = shown().map(({groups}) => d3.max(groups, (group) => group.ttft));
   const figure = new Figure({
-    id: 'breakdown', title: 'What first tokens waited for', view: new View([0, 1]),
-    lead: 'Time to first token, split into the queue, the steps that computed the request\'s own ' +
-      'chunks, and the rest. Requests in groups of equal size, by their TTFT.',
+    id: 'breakdown', title: 'Parts of the time to first token', view: new View([0, 1]),
+    lead: 'Time to first token: the queue, the steps that computed the request\'s own chunks, ' +
+      'and the rest. The groups have equal numbers of requests, by TTFT.',
     draw: {
       height: (width) => {
         const rows = Math.ceil(shown().length / breakdownColumns(width, shown().length));
@@ -286,7 +286,7 @@ function breakdownFigure(runs) {
   });
   figure.isShared = d3.max(heights) < 5 * d3.min(heights);
   if (heights.length > 1) {
-    const select = figure.addChoice('axes', [['shared', 'the same'], ['own', 'each its own']],
+    const select = figure.addChoice('axes', [['shared', 'shared'], ['own', 'separate']],
       (value) => { figure.isShared = value === 'shared'; });
     select.value = figure.isShared ? 'shared' : 'own';
   }

@@ -147,8 +147,8 @@ function compositionFigure(runs, view) {
   const state = {run: rows.find(budgetOf) || rows[rows.length - 1]};
   const figure = new Figure({
     id: 'composition', title: 'Step composition: what the device computed', view, hasCanvas: true,
-    lead: 'One bar a step, as wide as the step was long. Above, its tokens and the budget; ' +
-      'below, the time it took, and how much of that the decodes would have taken alone.',
+    lead: 'One bar per step, as wide as the step was long. Above: its tokens and the budget. ' +
+      'Below: its time, and the time that the decodes would have taken alone.',
     draw: {height: () => fitted(440),
       paint: (self, context, colors) => paintComposition(state, self, context, colors)},
     hover: (self, panel, x) => hoverStep(state.run, panel, x),
@@ -221,7 +221,7 @@ function memoryFigure(runs, view) {
   return new Figure({
     id: 'memory', title: 'KV cache and queue over time', view, hasCanvas: true,
     lead: 'After each plan: blocks in use, requests running and waiting' +
-      (series.length > 3 ? ', preemptions.' : '. Nobody was preempted.'),
+      (series.length > 3 ? ', preemptions.' : '. No request was preempted.'),
     draw: {
       height: (width) => legendLayout(rows.map((run) => ({text: run.name})), width, 58).height +
         44 + series.length * fitted(134),

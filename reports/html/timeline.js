@@ -5,9 +5,9 @@ const kTimelineState = {isLog: false};
 function timelineRows(runs) { return detailed(runs); }
 
 function stallCause(stall) {
-  if (stall.isUnseen) return 'a client does not see why';
-  if (stall.parts.preemption > 0) return 'it was preempted and computed anew';
-  if (!stall.chunk) return 'no prefill held it up';
+  if (stall.isUnseen) return 'a client cannot see the cause';
+  if (stall.parts.preemption > 0) return 'it was preempted and computed again';
+  if (!stall.chunk) return 'no prefill delayed it';
   const chunk = `${grouped(stall.chunk.tokens)} tokens of request ${stall.chunk.request}`;
   return stall.chunk.tokens === stall.prefill_tokens
     ? `prefill of ${chunk}`
@@ -276,7 +276,7 @@ function stallTable(run, view) {
       element('td', {class: 'text'}, `request ${stall.request}: ${stallCause(stall)}`)));
   });
   return element('table', {class: 'wide'},
-    headRow('#', 'began', 'gap', 'split', 'waited', 'who, and why'), body);
+    headRow('#', 'began', 'gap', 'split', 'waited', 'request and cause'), body);
 }
 
 function culpritTable(run) {
@@ -288,7 +288,7 @@ function culpritTable(run) {
       element('td', {}, `${formatNumber(culprit.total / 1000, 0)}`)));
   }
   return element('table', {},
-    headRow('request', 'prompt tokens', 'chunks', 'held up at once', 'victim-ms'), body);
+    headRow('request', 'prompt tokens', 'chunks', 'delayed at once', 'victim-ms'), body);
 }
 
 // Stalls and culprits of the chosen run, below the figure.
@@ -302,21 +302,21 @@ function fillTimelineTables(figure, runs, chosen) {
     keys.append(swatch, `${name}   `);
   }
   if (run.detail.isEstimated) {
-    keys.append('(what the decodes of mixed steps took alone is estimated from the other steps)');
+    keys.append('(the time of decodes alone in mixed steps is estimated from the other steps)');
   }
   const scroll = (table) => element('div', {class: 'scroll'}, table);
   if (!run.detail.hasSteps) {
     figure.below.replaceChildren(
       element('h3', {}, `Longest stalls of ${run.name}`), scroll(stallTable(run, figure.view)),
-      element('p', {class: 'hint'}, 'A client of the server saw when tokens came, and not what ' +
-        'was computed meanwhile.'));
+      element('p', {class: 'hint'}, 'A client of the server saw the times of tokens, but not the ' +
+        'steps.'));
     return;
   }
   figure.below.replaceChildren(
     element('h3', {}, `Longest stalls of ${run.name}`), scroll(stallTable(run, figure.view)), keys,
-    element('h3', {}, `Whose prompts held others up in ${run.name}`),
+    element('h3', {}, `Requests whose prompts delayed others in ${run.name}`),
     run.detail.culpritRequests.length > 0 ? scroll(culpritTable(run))
-      : element('p', {class: 'hint'}, 'Nobody waited for the prompt of another.'));
+      : element('p', {class: 'hint'}, 'No request waited for the prompt of another one.'));
 }
 
 function timelineFigure(runs, view) {
@@ -324,8 +324,8 @@ function timelineFigure(runs, view) {
   if (rows.length === 0 || !rows.some((run) => run.detail.gaps.after.length > 0)) return null;
   const figure = new Figure({
     id: 'timeline', title: 'ITL timeline: when tokens came late, and why', view, hasCanvas: true,
-    lead: 'Each dot is a gap between two tokens of a request, at the time of the second. Numbers ' +
-      'mark the longest stalls and name the prefill chunk behind them.',
+    lead: 'Each dot is an inter-token latency (ITL), at the time of the second token. Numbers ' +
+      'mark the longest stalls, with the prefill chunk that caused them.',
     draw: {
       height: (width) => {
         const count = Math.max(1, timelineRows(runs).length);
@@ -358,6 +358,6 @@ function keptNote(rows, name) {
   if (thinned.length === 0) return '';
   const texts = thinned.map((run) => `${run.name}: ${grouped(run.detail[name].num_kept)} of ` +
     `${grouped(run.detail[name].num_points)} points`);
-  return ` Of many neighbours, those with the least and the greatest values are drawn (` +
+  return ` Only the smallest and the largest of many neighbouring values are drawn (` +
     `${texts.join('; ')}).`;
 }

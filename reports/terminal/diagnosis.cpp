@@ -172,7 +172,7 @@ std::string rows_text(const Diagnosis& diagnosis) {
                share(parts.prefill_ns), share(parts.host_ns), share(parts.waiting_ns),
                share(parts.preemption_ns)});
   }
-  return "where the time between tokens went\n" + table.text();
+  return "parts of the inter-token latency\n" + table.text();
 }
 
 std::string stalls_text(const Diagnosis& diagnosis) {
@@ -181,7 +181,7 @@ std::string stalls_text(const Diagnosis& diagnosis) {
                                      "waiting", "preempted", "at s"};
   header.push_back(diagnosis.step_word);
   header.push_back("requests");
-  header.push_back("because of");
+  header.push_back("caused by");
   TextTable table(header, header.size() - 1);
   for (const DiagnosedStall& stall : diagnosis.stalls) {
     const GapParts& parts = stall.parts;
@@ -197,9 +197,7 @@ std::string stalls_text(const Diagnosis& diagnosis) {
   }
   table.drop_columns_of("0.0");
   table.drop_columns_of("");
-  const std::string article = diagnosis.step_word == "step" ? "a " : "an ";
-  return "\nlongest stalls, one " + article + diagnosis.step_word + "; milliseconds\n" +
-         table.text();
+  return "\nlongest stalls, one per " + diagnosis.step_word + "; milliseconds\n" + table.text();
 }
 
 std::string chunks_text(const Diagnosis& diagnosis) {
@@ -210,7 +208,7 @@ std::string chunks_text(const Diagnosis& diagnosis) {
                grouped_text(std::int64_t{blame.num_victims}), std::to_string(blame.step),
                blame_text(blame)});
   }
-  std::string text = "\nprefill that cost others most: added ms x requests that waited\n";
+  std::string text = "\nprefill that delayed others most: added ms x requests that waited\n";
   text += table.text();
   const bool is_chunked =
       std::any_of(diagnosis.requests.begin(), diagnosis.requests.end(),

@@ -396,7 +396,7 @@ void add_notes(std::span<const RunResult> results, std::string_view incomparable
   });
   if (noisy != results.end()) {
     table.line("lowest, highest: of " + grouped_text(noisy->noise.num_seeds) +
-               " noise seeds; the figure above them and all others are the first's");
+               " noise seeds; all other figures are from the first seed");
   }
   if (!incomparable.empty()) {
     table.line("no value is marked as the best: " + std::string(incomparable));
@@ -408,8 +408,8 @@ void add_notes(std::span<const RunResult> results, std::string_view incomparable
                   [](const RunResult& result) { return result.info.policy == "single_prefill"; });
   if (has_single_prefill) {
     table.line(
-        "single_prefill gives two tokens in the step that completes a prompt: a request's first "
-        "gap is 0, so its jitter equals its longest gap");
+        "single_prefill gives two tokens in the step that completes a prompt: the first gap of a "
+        "request is 0, so its jitter equals its longest gap");
   }
 }
 
@@ -441,9 +441,9 @@ std::string describe_stall(const Stall& stall) {
   const std::string what = grouped_text(to_ms(stall.gap_ns), 1) + " ms at " +
                            grouped_text(to_seconds(stall.began_at), 2) + " s: " + who;
   switch (stall.cause) {
-    case StallCause::Unknown: return what + " waited, and no prefill held it up";
+    case StallCause::Unknown: return what + " waited, but no prefill delayed it";
     case StallCause::Preemption: return what + " was preempted and computed again";
-    case StallCause::Unseen: return what + " waited; a client does not see for what";
+    case StallCause::Unseen: return what + " waited; a client cannot see the cause";
     case StallCause::Prefill: break;
   }
   const std::string chunk = grouped_text(std::int64_t{stall.prefill_tokens});
@@ -475,8 +475,8 @@ std::string render_table(std::span<const RunResult> results, const TableOptions&
   for (const RunResult& result : results) {
     if (!result.summary.has_steps) {
       table.sentence(result.info.label,
-                     "watched by a client, which sees no steps: nothing is known of batches, KV "
-                     "cache, queue and preemptions");
+                     "measured by a client, which sees no steps: figures of batches, KV cache, "
+                     "queue and preemptions are unknown");
     } else {
       table.sentence(result.info.label, "digest " + result.info.digest);
     }

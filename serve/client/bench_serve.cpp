@@ -74,7 +74,7 @@ void add_failures(const LoadResult& load, std::vector<std::string>& warnings) {
   }
   for (const auto& [key, kind] : kinds) {
     const char* const what = key.first == EndReason::QueueFull ? " were refused"
-                             : key.first == EndReason::Aborted ? " were given up"
+                             : key.first == EndReason::Aborted ? " timed out"
                                                                : " failed";
     warnings.push_back(of_text(kind.count, load.requests.size()) + what + "; first: request " +
                        std::to_string(kind.first) + ": " + load.requests[kind.first].error);
@@ -194,20 +194,21 @@ std::vector<std::string> client_warnings(const ClientHealth& health) {
         "the client sent requests late: p50 " + in_ms(late.p50_ms) + ", p99 " + in_ms(late.p99_ms) +
         ", max " + in_ms(late.max_ms) + " after they were due" +
         (is_often_late ? " (median ITL " + in_ms(health.median_itl_ms) + ")" : "") +
-        "; TTFT counts from the sending, but the server saw other arrivals than the scenario's");
+        "; TTFT is measured from sending, but arrivals at the server differ from the scenario's");
   }
   if (health.busiest_second > kBusy) {
-    warnings.push_back("the client was busy for " + percent_text(health.busiest_second) +
-                       " of a second (" + percent_text(health.cpu_share) +
-                       " of the whole time): latencies may be its own; run it on a machine of its "
-                       "own, or with a smaller load");
+    warnings.push_back(
+        "the client was busy for " + percent_text(health.busiest_second) + " of a second (" +
+        percent_text(health.cpu_share) +
+        " of the whole time) and may have added to the latencies; run it on a separate "
+        "machine, or with a smaller load");
   }
   const auto num_events = static_cast<double>(health.num_events);
   if (static_cast<double>(health.num_merged) > kMergedShare * num_events) {
     warnings.push_back(grouped_text(health.num_merged) + " of " + grouped_text(health.num_events) +
-                       " token events were read together with another of the same request, with a "
-                       "gap of 0 between them: the client's loop came late by p99 " +
-                       in_ms(health.loop_lag.p99_ms) + ", the rest came so from the server");
+                       " token events were read together with another one of the same request, "
+                       "with a gap of 0: the client's loop was late by p99 " +
+                       in_ms(health.loop_lag.p99_ms) + "; the server sent the others together");
   }
   return warnings;
 }
@@ -226,12 +227,12 @@ std::vector<std::string> load_warnings(const Workload& workload, const LoadResul
   if (counts.num_short > 0 || counts.num_long > 0) {
     warnings.push_back(of_text(counts.num_short, load.requests.size()) + " got fewer and " +
                        grouped_text(counts.num_long) +
-                       " more tokens than the workload asks for: the server does not take "
+                       " more tokens than the workload asks for: the server does not handle "
                        "ignore_eos and max_tokens as vLLM does");
   }
   if (endpoint == LoadEndpoint::Completions && counts.prompt_sent != counts.prompt_counted) {
     warnings.push_back("the server counts " + grouped_text(counts.prompt_counted) +
-                       " prompt tokens where " + grouped_text(counts.prompt_sent) + " were sent");
+                       " prompt tokens, but " + grouped_text(counts.prompt_sent) + " were sent");
   }
   return warnings;
 }

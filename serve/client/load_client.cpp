@@ -325,7 +325,7 @@ class LoadRun {
     if (!error.empty()) {
       end(i, is_refusal ? EndReason::QueueFull : EndReason::Errored, error);
     } else if (request.tokens.empty()) {
-      end(i, EndReason::Errored, "the answer has no token");
+      end(i, EndReason::Errored, "the answer has no tokens");
     } else {
       end(i, was_stopped ? EndReason::Stop : EndReason::Length, {});
     }

@@ -26,7 +26,7 @@ std::uint16_t parse_port(std::string_view url, std::string_view text) {
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port == 0) {
-    fail(url, "has no port of 1 to 65535 behind its colon; " + std::string(kAllowed));
+    fail(url, "has no port from 1 to 65535 after its colon; " + std::string(kAllowed));
   }
   return port;
 }
@@ -36,7 +36,7 @@ void parse_authority(std::string_view url, std::string_view text, ServerUrl& ser
   std::string_view rest;
   if (text.starts_with('[')) {
     const std::size_t close = text.find(']');
-    if (close == text.npos) fail(url, "has no ']' behind its address; " + std::string(kAllowed));
+    if (close == text.npos) fail(url, "has no ']' after its address; " + std::string(kAllowed));
     server.host = text.substr(1, close - 1);
     rest = text.substr(close + 1);
   } else {
@@ -44,9 +44,9 @@ void parse_authority(std::string_view url, std::string_view text, ServerUrl& ser
     server.host = text.substr(0, colon);
     rest = text.substr(colon);
   }
-  if (!rest.empty() && rest.front() != ':') fail(url, "is no URL; " + std::string(kAllowed));
+  if (!rest.empty() && rest.front() != ':') fail(url, "is not a URL; " + std::string(kAllowed));
   if (!rest.empty()) server.port = parse_port(url, rest.substr(1));
-  if (server.host.empty()) fail(url, "names no host; " + std::string(kAllowed));
+  if (server.host.empty()) fail(url, "has no host; " + std::string(kAllowed));
 }
 
 }  // namespace
@@ -62,14 +62,15 @@ ServerUrl parse_server_url(std::string_view text) {
   constexpr std::string_view kScheme = "http://";
   if (text.starts_with("https://")) {
     fail(text,
-         "is encrypted, and this client speaks plain HTTP; allowed: http://, of the server itself "
-         "or through a tunnel that ends TLS (ssh -L 8000:localhost:8000 HOST, or socat "
+         "needs TLS, but this client only supports plain HTTP; allowed: http://, of the server "
+         "itself or of a tunnel that terminates TLS (ssh -L 8000:localhost:8000 HOST, or socat "
          "TCP-LISTEN:8000,fork OPENSSL:HOST:443)");
   }
-  if (!text.starts_with(kScheme)) fail(text, "is no URL; " + std::string(kAllowed));
+  if (!text.starts_with(kScheme)) fail(text, "is not a URL; " + std::string(kAllowed));
   const std::string_view rest = text.substr(kScheme.size());
   const std::size_t slash = std::min(rest.find('/'), rest.size());
-  if (!is_plain(rest)) fail(text, "has characters that no URL has; " + std::string(kAllowed));
+  if (!is_plain(rest))
+    fail(text, "has characters that are not allowed in a URL; " + std::string(kAllowed));
   ServerUrl server;
   parse_authority(text, rest.substr(0, slash), server);
   std::string_view prefix = rest.substr(slash);

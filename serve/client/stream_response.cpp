@@ -109,7 +109,7 @@ StreamEvent parse_stream_event(std::string_view json) {
   } catch (const JsonError&) {  // fields read before the error do not count
   }
   StreamEvent bad;
-  bad.error = "the server sent an event that is no JSON object: " + shortened(json);
+  bad.error = "the server sent an event that is not a JSON object: " + shortened(json);
   return bad;
 }
 
@@ -227,7 +227,7 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
       used += taken;
       if (error == http::error::need_more) break;
       if (error) {
-        fail("the server's answer is no HTTP/1.1: " + error.message());
+        fail("the server's answer is not HTTP/1.1: " + error.message());
         is_broken = is_over = true;
       } else if (basic_parser::is_done()) {
         is_over = true;
@@ -250,7 +250,7 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
            (content_type.empty() ? "no content type" : shortened(content_type)) +
            ", not with text/event-stream: it does not stream");
     } else if (!is_done && finish_reason.empty()) {
-      fail("the stream ended before its end was told");
+      fail("the stream ended without [DONE] or a finish reason");
     }
   }
 

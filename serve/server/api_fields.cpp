@@ -35,11 +35,12 @@ Json parse_body(std::string_view body) {
     json = Json::parse(body, {.max_depth = kMaxDepth});
   } catch (const JsonError& error) {
     if (error.reason() == JsonError::Reason::TooDeep) {
-      throw ApiError(400, "the body is nested more than " + std::to_string(kMaxDepth) + " deep");
+      throw ApiError(400,
+                     "the body is nested more than " + std::to_string(kMaxDepth) + " levels deep");
     }
-    throw ApiError(400, std::string("the body is no JSON: ") + error.what());
+    throw ApiError(400, std::string("the body is not JSON: ") + error.what());
   }
-  if (!json.is_object()) throw ApiError(400, "the body is no JSON object");
+  if (!json.is_object()) throw ApiError(400, "the body is not a JSON object");
   return json;
 }
 
@@ -75,7 +76,7 @@ std::optional<double> ApiFields::number(const char* name, double min, double max
   if (value == nullptr) return std::nullopt;
   const std::string allowed =
       "; allowed: a number from " + number_text(min) + " to " + number_text(max);
-  if (!value->is_number()) fail(name, shown(*value) + " is no number" + allowed);
+  if (!value->is_number()) fail(name, shown(*value) + " is not a number" + allowed);
   const auto number = value->get<double>();
   if (!(number >= min && number <= max)) fail(name, shown(*value) + " is out of range" + allowed);
   return number;
@@ -84,14 +85,14 @@ std::optional<double> ApiFields::number(const char* name, double min, double max
 bool ApiFields::truth(const char* name, bool otherwise) const {
   const Json* value = find(name);
   if (value == nullptr) return otherwise;
-  if (!value->is_boolean()) fail(name, shown(*value) + " is no truth value; allowed: true, false");
+  if (!value->is_boolean()) fail(name, shown(*value) + " is not a boolean; allowed: true, false");
   return value->get<bool>();
 }
 
 std::optional<std::string> ApiFields::text(const char* name) const {
   const Json* value = find(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) fail(name, shown(*value) + " is no text");
+  if (!value->is_string()) fail(name, shown(*value) + " is not a string");
   return value->get<std::string>();
 }
 
@@ -99,7 +100,7 @@ std::vector<std::string> ApiFields::texts(const char* name) const {
   const Json* value = find(name);
   if (value == nullptr) return {};
   if (value->is_string()) return {value->get<std::string>()};
-  const std::string allowed = "; allowed: a text, or a list of texts";
+  const std::string allowed = "; allowed: a string, or a list of strings";
   if (!value->is_array()) fail(name, shown(*value) + " is not allowed" + allowed);
   std::vector<std::string> texts;
   for (const Json& entry : *value) {
@@ -118,14 +119,14 @@ std::vector<TokenId> ApiFields::token_ids(const char* name, std::int64_t vocab_s
 std::optional<ApiFields> ApiFields::fields(const char* name) const {
   const Json* value = find(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_object()) fail(name, shown(*value) + " is no object");
+  if (!value->is_object()) fail(name, shown(*value) + " is not an object");
   return ApiFields(*value, prefix_ + name + ".");
 }
 
 void ApiFields::allow_only(const char* name, double neutral) const {
   const Json* value = find(name);
   if (value == nullptr) return;
-  if (!value->is_number()) fail(name, shown(*value) + " is no number");
+  if (!value->is_number()) fail(name, shown(*value) + " is not a number");
   if (value->get<double>() != neutral) {
     fail(name, shown(*value) + " is not supported; allowed: " + number_text(neutral));
   }
@@ -135,7 +136,7 @@ std::vector<TokenId> read_token_ids(const Json& list, std::int64_t vocab_size,
                                     const std::string& name) {
   const auto refuse = [&name, vocab_size](const Json& value) {
     throw ApiError(400,
-                   name + ": " + shown(value) + " is no token; allowed: integers from 0 to " +
+                   name + ": " + shown(value) + " is not a token id; allowed: integers from 0 to " +
                        std::to_string(vocab_size - 1),
                    name);
   };

@@ -36,13 +36,13 @@ std::vector<TokenId> encode(const ServedModel& model, std::string_view text, boo
   try {
     ids = model.tokenizer->encode(text, adds_special);
   } catch (const std::runtime_error& error) {
-    throw ApiError(400, std::string("the text cannot be split into tokens: ") + error.what());
+    throw ApiError(400, std::string("the text cannot be tokenized: ") + error.what());
   }
   // A tokenizer may have more tokens than the model.
   for (const TokenId id : ids) {
     if (value(id) >= model.vocab_size) {
-      throw ApiError(400, "the text has token " + std::to_string(value(id)) + "; the model has " +
-                              std::to_string(model.vocab_size));
+      throw ApiError(400, "the text has token id " + std::to_string(value(id)) +
+                              "; the model has " + std::to_string(model.vocab_size) + " tokens");
     }
   }
   return ids;
@@ -54,7 +54,7 @@ std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
                                                      const ServedModel& model) {
   const Json* prompt = fields.find("prompt");
   constexpr const char* kAllowed =
-      "allowed: a text, a list of texts, a list of token ids, or a list of such lists";
+      "allowed: a string, a list of strings, a list of token ids, or a list of such lists";
   if (prompt == nullptr) fields.fail("prompt", std::string("is missing; ") + kAllowed);
   const bool adds_special = fields.truth("add_special_tokens", true);
   if (prompt->is_string()) {
@@ -86,7 +86,7 @@ std::string message_content(const Json& message, const std::string& name) {
   if (content == nullptr) return {};  // an assistant's message with a tool call
   if (content->is_string()) return content->get<std::string>();
   constexpr const char* kAllowed =
-      "allowed: a text, or a list of {\"type\": \"text\", \"text\": ...}";
+      "allowed: a string, or a list of {\"type\": \"text\", \"text\": ...}";
   if (!content->is_array()) fields.fail("content", kAllowed);
   std::string text;
   for (const Json& part : *content) {
@@ -113,7 +113,7 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
   for (std::size_t i = 0; i < messages->size(); ++i) {
     const std::string name = "messages[" + std::to_string(i) + "]";
     const Json& message = (*messages)[i];
-    if (!message.is_object()) throw ApiError(400, name + ": is no object", name);
+    if (!message.is_object()) throw ApiError(400, name + ": is not an object", name);
     const std::optional<std::string> role = ApiFields(message, name + ".").text("role");
     if (!role) throw ApiError(400, name + ".role: is missing", name + ".role");
     // "developer" is OpenAI's newer name for the templates' role "system".
@@ -234,7 +234,7 @@ void check_lengths(ApiRequest& request, const ServedModel& model) {
                      (request.max_tokens == 0 ? ""
                                               : ", max_tokens asks for " +
                                                     std::to_string(request.max_tokens) + " more") +
-                     "; allowed: less of either",
+                     "; allowed: a shorter prompt, or fewer tokens",
                  request.kind == ApiKind::Chat ? "messages" : "prompt");
 }
 
@@ -248,10 +248,10 @@ void read_stream_options(const ApiFields& fields, ApiRequest& request) {
 }
 
 // Chooses the lengths of simulated answers; at least `min_tokens`.
-void choose_spoken_tokens(const ApiFields& fields, const ServedModel& model, ApiRequest& request) {
+void choose_answer_tokens(const ApiFields& fields, const ServedModel& model, ApiRequest& request) {
   const std::int64_t least = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
   if (least > request.max_tokens) {
-    fields.fail("min_tokens", std::to_string(least) + " are more than max_tokens, " +
+    fields.fail("min_tokens", std::to_string(least) + " is more than max_tokens, " +
                                   std::to_string(request.max_tokens));
   }
   if (model.computes && least > 0 && !request.sampling.ignore_eos) {
@@ -261,8 +261,8 @@ void choose_spoken_tokens(const ApiFields& fields, const ServedModel& model, Api
   for (std::int32_t i = 0; i < request.num_choices(); ++i) {
     const std::uint64_t seed = request.sampling.seed + static_cast<std::uint64_t>(i);
     const std::uint64_t drawn = mix64(mix64(model.seed) ^ seed);
-    const std::int32_t length = model.spoken_lengths[drawn % model.spoken_lengths.size()];
-    request.spoken_tokens.push_back(ends ? std::max(length, static_cast<std::int32_t>(least)) : 0);
+    const std::int32_t length = model.answer_lengths[drawn % model.answer_lengths.size()];
+    request.answer_tokens.push_back(ends ? std::max(length, static_cast<std::int32_t>(least)) : 0);
   }
 }
 
@@ -314,10 +314,11 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
     request.prompts = completion_prompts(fields, model);
   }
   if (static_cast<std::int64_t>(request.prompts.size()) * request.n > model.max_choices) {
-    fields.fail("n", "prompts times n are more than " + std::to_string(model.max_choices));
+    fields.fail("n",
+                "the number of prompts times n is more than " + std::to_string(model.max_choices));
   }
   check_lengths(request, model);
-  choose_spoken_tokens(fields, model, request);
+  choose_answer_tokens(fields, model, request);
   return request;
 }
 
@@ -327,7 +328,7 @@ std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& mo
   check_model(fields, model);
   if (fields.has("messages")) return chat_prompt(fields, model);
   const std::optional<std::string> prompt = fields.text("prompt");
-  if (!prompt) fields.fail("prompt", "is missing; allowed: a text, or messages");
+  if (!prompt) fields.fail("prompt", "is missing; allowed: a string, or messages");
   return encode(model, *prompt, fields.truth("add_special_tokens", true));
 }
 

@@ -28,7 +28,7 @@ struct ServedModel {
   std::int32_t max_choices = 128;  // per request: prompts times `n`
   std::uint64_t seed = 0;          // for requests without one
   // The lengths of simulated answers that nothing else ends; at least one entry.
-  std::vector<std::int32_t> spoken_lengths;
+  std::vector<std::int32_t> answer_lengths;
 };
 
 // An error in a request, reported to the client.
@@ -58,7 +58,7 @@ struct ApiRequest {
   bool is_stream = false;
   bool wants_usage = false;                 // of a stream: usage at its end
   bool wants_continuous_usage = false;      // and usage with every event
-  std::vector<std::int32_t> spoken_tokens;  // per answer, see LiveRequest
+  std::vector<std::int32_t> answer_tokens;  // per answer, see LiveRequest
 
   std::int32_t num_choices() const { return static_cast<std::int32_t>(prompts.size()) * n; }
 };

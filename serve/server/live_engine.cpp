@@ -178,9 +178,9 @@ std::optional<TimeNs> LiveEngine::wait(TimeNs wake) {
   return wake;
 }
 
-RequestFeed::Spoken LiveEngine::say(RequestId request, std::int32_t i) const {
-  const LiveRequest& spoken = live_[index(request)].request;
-  return {text_.token(spoken.sampling.seed, i), i + 1 == spoken.spoken_tokens};
+RequestFeed::OutputToken LiveEngine::output_token(RequestId request, std::int32_t i) const {
+  const LiveRequest& live = live_[index(request)].request;
+  return {text_.token(live.sampling.seed, i), i + 1 == live.answer_tokens};
 }
 
 SamplingParams LiveEngine::sampling(RequestId request) const {

@@ -33,7 +33,7 @@ struct LiveRequest {
   std::int32_t max_output_tokens = 1;
   std::int32_t priority = 0;
   // The number of tokens after which a simulated answer ends by itself; 0: never.
-  std::int32_t spoken_tokens = 0;
+  std::int32_t answer_tokens = 0;
 };
 
 enum class LiveEventKind : std::uint8_t {
@@ -112,7 +112,7 @@ class LiveEngine final : public RequestFeed, private EventSink {
   // Overrides of RequestFeed.
   void exchange(Engine& engine, TimeNs now) override;
   std::optional<TimeNs> wait(TimeNs wake) override;
-  Spoken say(RequestId request, std::int32_t i) const override;
+  OutputToken output_token(RequestId request, std::int32_t i) const override;
   SamplingParams sampling(RequestId request) const override;
   std::span<const TokenId> prompt_ids(RequestId request) const override;
   // Overrides of EventSink.

@@ -138,8 +138,9 @@ std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
   counter("vllm:generation_tokens_total", "Tokens generated.", num_generation_tokens);
   counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
           num_prefix_queries);
-  counter("vllm:prefix_cache_hits_total", "Prompt tokens found there.", num_prefix_hits);
-  append_head("vllm:request_success_total", "Requests by how they ended.", "counter", out);
+  counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
+          num_prefix_hits);
+  append_head("vllm:request_success_total", "Requests by the reason of their end.", "counter", out);
   const auto of = [this](EndReason reason) {
     return static_cast<double>(ended[static_cast<std::size_t>(reason)]);
   };
@@ -155,7 +156,7 @@ std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
     h.write(name, help, labels, out);
   };
   histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", ttft);
-  histogram("vllm:inter_token_latency_seconds", "From token to token.", itl);
+  histogram("vllm:inter_token_latency_seconds", "From one token to the next.", itl);
   histogram("vllm:e2e_request_latency_seconds", "From arrival to the last token.", e2e);
   histogram("vllm:request_queue_time_seconds", "From arrival to admission.", queue);
   histogram("vllm:request_prefill_time_seconds", "From admission to the first token.", prefill);
@@ -164,7 +165,7 @@ std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
   histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", prompt_tokens);
   histogram("vllm:request_generation_tokens", "Tokens a request got.", generation_tokens);
   histogram("vllm:request_time_per_output_token_seconds",
-            "Of a request: from the first token to the last, over the tokens after the first.",
+            "From the first token of a request to the last, per token after the first.",
             time_per_token);
   histogram("vllm:request_max_num_generation_tokens",
             "Tokens of the longest of a request's answers.", longest_generation);
@@ -179,10 +180,10 @@ std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
   counter("metronome:refused_total", "Requests answered 503.", num_refused);
   counter("metronome:clients_cut_total", "Clients cut off because they read too slowly.",
           num_clients_cut);
-  counter("metronome:clients_left_total", "Clients that left before their answer was whole.",
+  counter("metronome:clients_left_total", "Clients that left before their answer was complete.",
           num_clients_left);
   gauge("metronome:simulation_lag_seconds",
-        "By how much the simulator was behind real time at most since the last scrape.", max_lag_s);
+        "Largest delay of the simulator behind real time since the last scrape.", max_lag_s);
   return out;
 }
 

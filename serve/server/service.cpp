@@ -261,7 +261,7 @@ void Service::start(std::uint64_t number, ApiRequest request,
     part.sampling.seed += static_cast<std::uint64_t>(i);
     part.max_output_tokens = request.max_tokens;
     part.priority = request.priority;
-    part.spoken_tokens = request.spoken_tokens[static_cast<std::size_t>(i)];
+    part.answer_tokens = request.answer_tokens[static_cast<std::size_t>(i)];
   }
   auto running = std::make_unique<Running>(
       Answer(std::move(request), model_, hex_digits(mix64(mix64(model_.seed) ^ number)),

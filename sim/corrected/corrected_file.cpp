@@ -27,13 +27,13 @@ std::vector<StepFactors::Range> read_ranges(const JsonPlace& place) {
   place.for_each([&](const JsonPlace& entry) {
     std::vector<JsonPlace> values;
     entry.for_each([&](const JsonPlace& value) { values.push_back(value); });
-    if (values.size() != 3) entry.fail("is no list of three numbers; allowed: three");
+    if (values.size() != 3) entry.fail("is not a list of three numbers; allowed: three");
     const StepFactors::Range range{values[0].integer(1, kMaxCount),
                                    values[1].number(1 / kMaxFactor, kMaxFactor),
                                    values[2].integer(0, kMaxCount)};
     if (!ranges.empty() && range.max_tokens <= ranges.back().max_tokens) {
       entry.fail("ends at " + std::to_string(range.max_tokens) +
-                 "; allowed: more than the range before");
+                 "; allowed: more than the previous range");
     }
     ranges.push_back(range);
   });
@@ -65,7 +65,7 @@ CorrectedModel read_corrected(const CostModelFile& file) {
   if (const JsonPlace base = body.at("base"); !base.is_null()) {
     corrected.base = parse_cost_model_file(base.json().dump(), file.name + ", its base");
     if (corrected.base->kind == "corrected") {
-      base.fail("is a correction itself; allowed: what was measured or fitted, or null");
+      base.fail("is a correction itself; allowed: a measured or fitted cost model, or null");
     }
   }
   StepFactors& factors = corrected.fit.factors;
@@ -97,11 +97,11 @@ std::unique_ptr<CostModel> make_corrected_cost_model(const CostModelFile& file,
     if (hardware.memory_bytes == 0) {
       throw UnplacedConfigError("hardware", hardware.name + " is not in the catalogue, and " +
                                                 file.name +
-                                                " corrects what its figures say; allowed: the "
-                                                "path of a YAML file with it");
+                                                " corrects its roofline; allowed: the "
+                                                "path of a YAML file with this hardware");
     }
     if (file.model != model.name) {
-      throw UnplacedConfigError("model", model.name + " is not what " + file.name +
+      throw UnplacedConfigError("model", model.name + " is not the model that " + file.name +
                                              " was fitted to; allowed: " + file.model);
     }
     base = std::make_unique<RooflineCostModel>(model, hardware, config);

@@ -148,7 +148,7 @@ StepFactors unit_factors() {
 
 CorrectionFit fit_correction(std::span<const PredictedStep> steps,
                              std::span<const MeasuredInterval> intervals) {
-  METRONOME_CHECK(intervals.size() >= kMinIntervals, "a fit wants intervals");
+  METRONOME_CHECK(intervals.size() >= kMinIntervals, "a fit needs enough intervals");
   StepFactors factors = unit_factors();
   const Columns columns(factors);
   const Observations observed = observe(columns, steps, intervals);

@@ -55,12 +55,12 @@ CostModelFile parse_cost_model_file(std::string_view text, const std::string& na
   const Json json = parse_json(std::string(text), name);
   const JsonPlace root(name, json);
   if (!root.has(kFormatKey)) {
-    throw ConfigError(name + ": is no cost model; allowed: " + kAllowed);
+    throw ConfigError(name + ": is not a cost model; allowed: " + kAllowed);
   }
   if (json.at(kFormatKey) != kCostModelFormat) {
     root.at(kFormatKey)
         .fail("is " + json.at(kFormatKey).dump() +
-              ", another version's; allowed: " + std::to_string(kCostModelFormat));
+              ", the format of another version; allowed: " + std::to_string(kCostModelFormat));
   }
   CostModelFile file;
   file.name = name;
@@ -74,7 +74,7 @@ CostModelFile parse_cost_model_file(std::string_view text, const std::string& na
       std::end(kCostModelKinds)) {
     root.at("kind").fail("'" + file.kind + "' is unknown; allowed: " + join_names(kCostModelKinds));
   }
-  if (!root.at("body").json().is_object()) root.at("body").fail("is no object");
+  if (!root.at("body").json().is_object()) root.at("body").fail("is not an object");
   file.body = std::make_shared<const Json>(root.at("body").json());
   return file;
 }

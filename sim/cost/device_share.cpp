@@ -60,7 +60,7 @@ std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& ha
   METRONOME_CHECK(block_tokens > 0, "a block holds at least one token");
   if (hardware.memory_bytes == 0) {
     throw UnplacedConfigError("kv_cache.num_blocks",
-                              "required key is missing, the memory of " + hardware.name +
+                              "required key is missing: the memory of " + hardware.name +
                                   " is not known; allowed: a number of blocks");
   }
   const std::int64_t tp = config.tensor_parallel_size;

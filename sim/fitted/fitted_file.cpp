@@ -72,11 +72,11 @@ FittedForm read_form(const JsonPlace& place) {
     std::vector<double> numbers;
     entry.for_each(
         [&](const JsonPlace& number) { numbers.push_back(number.number(0, kMaxStepNs)); });
-    if (numbers.size() != 3) entry.fail("is no list of three numbers; allowed: three");
+    if (numbers.size() != 3) entry.fail("is not a list of three numbers; allowed: three");
     const bool is_first = form.tokens.empty();
     if (is_first ? numbers[0] != 0 : numbers[0] <= form.tokens.back().above) {
       entry.fail("begins at " + Json(numbers[0]).dump() +
-                 "; allowed: 0 first, then more than the piece before");
+                 "; allowed: 0 first, then more than the previous piece");
     }
     form.tokens.push_back({numbers[0], numbers[1], numbers[2]});
   });
@@ -102,7 +102,7 @@ std::optional<FeatureRange> read_range(const JsonPlace& place) {
     entry.for_each(
         [&](const JsonPlace& number) { limits.push_back(number.number(0, kMaxFeature)); });
     if (limits.size() != 2 || limits[0] > limits[1])
-      entry.fail("is no list of least and greatest; allowed: two numbers in order");
+      entry.fail("is not a list of minimum and maximum; allowed: two numbers in order");
     range.min.*value = limits[0];
     range.max.*value = limits[1];
   }
@@ -159,8 +159,8 @@ std::vector<StepScatter> read_scatter(const JsonPlace& place) {
       regime.ratios.push_back(value);
     });
     if (regime.ratios.size() != std::size(StepScatter::kShares)) {
-      entry.at("ratios").fail("is no list of " + std::to_string(std::size(StepScatter::kShares)) +
-                              " numbers");
+      entry.at("ratios").fail("is not a list of " +
+                              std::to_string(std::size(StepScatter::kShares)) + " numbers");
     }
     if (!scatter.empty() && !(scatter.back().regime < regime.regime)) {
       entry.at("order").fail("is out of order");
@@ -175,8 +175,8 @@ void check_shape(const CostModelFile& file, const ModelConfig& model) {
   for (const auto& [key, value] : kShape) {
     const std::int64_t measured = shape.at(key).integer(0, kMaxCount);
     if (measured == model.*value) continue;
-    shape.at(key).fail("is " + std::to_string(measured) + ", that of " + model.name + " " +
-                       std::to_string(model.*value) + "; allowed: the model that was measured, " +
+    shape.at(key).fail("is " + std::to_string(measured) + ", but " + model.name + " has " +
+                       std::to_string(model.*value) + "; allowed: the measured model, " +
                        file.model);
   }
 }
@@ -226,14 +226,14 @@ std::unique_ptr<CostModel> make_fitted_cost_model(const CostModelFile& file,
                                                   const CostModelConfig& config) {
   check_shape(file, model);
   if (config.batching != Batching::Ragged) {
-    throw UnplacedConfigError("cost_model.batching", "padded cannot be told from the steps that " +
-                                                         file.name +
-                                                         " was fitted to; allowed: ragged");
+    throw UnplacedConfigError("cost_model.batching",
+                              "padded cannot be predicted from the steps that " + file.name +
+                                  " was fitted to; allowed: ragged");
   }
   if (config.gather_kv) {
-    throw UnplacedConfigError(
-        "cost_model.gather_kv",
-        "true cannot be told from the steps that " + file.name + " was fitted to; allowed: false");
+    throw UnplacedConfigError("cost_model.gather_kv",
+                              "true cannot be predicted from the steps that " + file.name +
+                                  " was fitted to; allowed: false");
   }
   return std::make_unique<FittedCostModel>(read_fitted(file), model, hardware, config);
 }

@@ -37,7 +37,7 @@ ProfileCsv::ProfileCsv(const std::string& path, std::vector<std::string> columns
   for (const std::string& column : columns) {
     if (!has(column)) fail(column, "missing column; allowed: a table of " + names);
     if (std::count(header_.begin(), header_.end(), column) > 1) {
-      fail(column, "stands twice in the first line; allowed: once");
+      fail(column, "appears twice in the first line; allowed: once");
     }
   }
 }
@@ -84,7 +84,7 @@ double ProfileCsv::number(std::string_view column) const {
   const char* end = field.data() + field.size();
   const auto [rest, error] = std::from_chars(field.data(), end, value);
   if (field.empty() || rest != end || error != std::errc() || !std::isfinite(value)) {
-    fail(column, quote_for_message(field) + " is no number; allowed: a finite number");
+    fail(column, quote_for_message(field) + " is not a number; allowed: a finite number");
   }
   return value;
 }
@@ -92,7 +92,8 @@ double ProfileCsv::number(std::string_view column) const {
 double ProfileCsv::amount(std::string_view column) const {
   const double value = number(column);
   if (value < 0 || value > kMaxAmount || value != std::floor(value)) {
-    fail(column, quote_for_message(text(column)) + " is no count; allowed: a whole number from 0");
+    fail(column,
+         quote_for_message(text(column)) + " is not a count; allowed: a whole number, at least 0");
   }
   return value;
 }
@@ -100,7 +101,7 @@ double ProfileCsv::amount(std::string_view column) const {
 double ProfileCsv::time_us(std::string_view column) const {
   const double value = number(column);
   if (value <= 0) {
-    fail(column, quote_for_message(text(column)) + " is no duration; allowed: above 0");
+    fail(column, quote_for_message(text(column)) + " is not a duration; allowed: above 0");
   }
   return value;
 }
@@ -109,7 +110,7 @@ bool ProfileCsv::truth(std::string_view column) const {
   const std::string_view field = text(column);
   if (field == "True" || field == "true") return true;
   if (field == "False" || field == "false") return false;
-  fail(column, quote_for_message(field) + " is no truth value; allowed: True, False");
+  fail(column, quote_for_message(field) + " is not a boolean; allowed: True, False");
 }
 
 void ProfileCsv::fail(std::string_view column, const std::string& message) const {

@@ -99,7 +99,7 @@ std::vector<double> read_numbers(const JsonPlace& place, double least, bool asce
   place.for_each([&](const JsonPlace& entry) {
     const double value = entry.number(least, 1e15);
     if (ascends && !values.empty() && value <= values.back()) {
-      entry.fail("is not above the one before; allowed: ascending numbers");
+      entry.fail("is not above the previous number; allowed: ascending numbers");
     }
     values.push_back(value);
   });
@@ -124,7 +124,7 @@ Curve read_curve(const JsonPlace& place, const char* key) {
 }
 
 std::vector<LayerTimes> read_layers(const JsonPlace& place, const char* key) {
-  if (!place.json().is_object()) place.fail("is no object; allowed: times by layer");
+  if (!place.json().is_object()) place.fail("is not an object; allowed: times by layer");
   std::vector<LayerTimes> layers;
   for (const auto& [name, ignored] : place.json().items()) {
     layers.push_back({name, read_curve(place.at(name), key)});
@@ -143,7 +143,7 @@ Grid read_grid(const JsonPlace& place) {
 void append_ascending(const JsonPlace& place, std::vector<double>& values) {
   const double value = place.number(0, 1e15);
   if (!values.empty() && value <= values.back()) {
-    place.fail("is not above the one before; allowed: ascending numbers");
+    place.fail("is not above the previous number; allowed: ascending numbers");
   }
   values.push_back(value);
 }
@@ -193,8 +193,9 @@ void require_shape(const CostModelFile& file, const JsonPlace& shape, const Mode
         shape.at(key).integer(0, std::numeric_limits<std::int64_t>::max());
     if (measured == value) continue;
     throw ConfigError(file.name + ": was measured with " + file.model + ", whose " +
-                      std::string(key) + " is " + std::to_string(measured) + "; " + model.name +
-                      " has " + std::to_string(value) + "; allowed: a model of the same shape");
+                      std::string(key) + " is " + std::to_string(measured) + "; that of " +
+                      model.name + " is " + std::to_string(value) +
+                      "; allowed: a model of the same shape");
   }
 }
 
@@ -247,12 +248,13 @@ std::unique_ptr<CostModel> make_profile_model(const CostModelFile& file, const M
                                               const CostModelConfig& config) {
   require_shape(file, JsonPlace(file.name + ": body", *file.body).at("shape"), model);
   if (config.batching != Batching::Ragged) {
-    throw UnplacedConfigError("cost_model.batching", "padded batches are not what " + file.name +
-                                                         " was measured with; allowed: ragged");
+    throw UnplacedConfigError(
+        "cost_model.batching",
+        "padded is not the batching that " + file.name + " was measured with; allowed: ragged");
   }
   if (config.gather_kv) {
-    throw UnplacedConfigError("cost_model.gather_kv", "copies of KV are not what " + file.name +
-                                                          " was measured with; allowed: false");
+    throw UnplacedConfigError("cost_model.gather_kv",
+                              file.name + " was measured without copies of KV; allowed: false");
   }
   return std::make_unique<ProfileCostModel>(read_profile(file), model, hardware, config);
 }

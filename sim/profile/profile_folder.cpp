@@ -36,7 +36,7 @@ std::optional<double> number_at(const ConfigNode& root, const char* path) {
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   if (rest == end && error == std::errc() && number > 1) return number;
   fail_config(root.find_path(path)->where, path,
-              "'" + text + "' is no factor; allowed: a number above 1");
+              "'" + text + "' is not a factor; allowed: a number above 1");
 }
 
 // The 2 of "0, 1-256 x2".
@@ -129,8 +129,8 @@ std::vector<LayerTimes> read_layers(const std::string& file, const std::string& 
       MeasuredRow missing = before;
       missing.keys = expected.keys;
       table.fail(before, key,
-                 "a gap in the grid: " + table.place(missing) + " is missing, which " +
-                     longest->what + " has; allowed: every layer at the same values");
+                 "a gap in the grid: " + table.place(missing) + " is missing, but " +
+                     longest->what + " has it; allowed: every layer at the same values");
     }
   }
   return times;
@@ -202,7 +202,7 @@ class AttentionBuilder {
   static void require_rows(const MeasuredRows& table, const std::string& what) {
     if (!table.rows.empty()) return;
     throw ConfigError(table.file + ": time_us: has no rows of " + what +
-                      "; allowed: a whole attention table");
+                      "; allowed: a complete attention table");
   }
 
   void add_mixed(const ProfileMeta& meta, AttentionTable& table) const {
@@ -223,7 +223,7 @@ class AttentionBuilder {
         alone.keys[2] = alone.keys[3] = 0;
         mixed_.fail(first, "n_decode",
                     "a gap in the grid: " + mixed_.place(alone) +
-                        " is missing; allowed: every chunk alone, too");
+                        " is missing; allowed: every chunk also without decodes");
       }
       if (table.mixed.empty() || table.mixed.back().tokens != first.keys[0]) {
         table.mixed.push_back({first.keys[0], {}});
@@ -253,8 +253,8 @@ AttentionTable read_attention(const std::string& file, const ProfileMeta& meta,
     if (csv.has("layer")) {
       if (layer.empty()) layer = csv.text("layer");
       if (csv.text("layer") != layer) {
-        csv.fail("layer", "'" + std::string(csv.text("layer")) + "' beside '" + layer +
-                              "'; allowed: layers of one kind");
+        csv.fail("layer", "'" + std::string(csv.text("layer")) + "' in a table of '" + layer +
+                              "'; allowed: one layer");
       }
     }
     MeasuredRow row;
@@ -263,9 +263,10 @@ AttentionTable read_attention(const std::string& file, const ProfileMeta& meta,
     row.keys = {csv.amount("prefill_chunk"), 0, csv.amount("n_decode"), csv.amount("kv_decode")};
     if (!has_key) row.keys[1] = csv.amount(history);
     if (has_key && row.keys[0] > 0) row.keys[1] = csv.number(history) - row.keys[0] / 2;
-    if (row.keys[1] < 0) csv.fail(history, "is less than half the chunk; allowed: at least");
+    if (row.keys[1] < 0)
+      csv.fail(history, "is less than half the chunk; allowed: at least half the chunk");
     if (row.keys[0] == 0 && row.keys[2] == 0) {
-      csv.fail("n_decode", "0 beside a prefill_chunk of 0 is no work; allowed: either above 0");
+      csv.fail("n_decode", "is 0, like prefill_chunk; allowed: one of them above 0");
     }
     builder.add(row);
   }
@@ -288,7 +289,7 @@ void check_experts(const MeasuredRows& table, const CurveFamily& family) {
       missing.keys[1] = activated;
       table.fail(*row, "activated_experts",
                  "a gap in the grid: " + table.place(missing) +
-                     " is missing; allowed: what the token counts beside it have");
+                     " is missing; allowed: the expert counts of the neighbouring token counts");
     }
   }
 }
@@ -330,8 +331,7 @@ ProfileTables read_vllm(const std::string& folder, const ProfileMeta& meta, bool
                         std::int64_t tp, const Floors& floors) {
   const std::string place = folder + "/tp" + std::to_string(tp) + "/";
   if (!is_folder(place)) {
-    throw ConfigError(place +
-                      ": does not exist; allowed: a tensor parallel size that was measured");
+    throw ConfigError(place + ": does not exist; allowed: a measured tensor parallel size");
   }
   ProfileTables tables;
   tables.dense = read_layers(place + "dense.csv", "tokens", floors);
@@ -390,7 +390,7 @@ std::vector<LayerTimes> read_vidur_layers(const std::string& file, std::int64_t 
   for (MeasuredRows& table : layers) {
     if (table.rows.empty()) {
       throw ConfigError(file + ": num_tensor_parallel_workers: has no rows of " +
-                        std::to_string(tp) + "; allowed: a size that was measured");
+                        std::to_string(tp) + "; allowed: a measured size");
     }
     sort_rows(table, true);
     check_jumps(table);
@@ -436,7 +436,7 @@ AttentionTable read_vidur_attention(const std::string& file, const ProfileMeta& 
 
 ProfileMeta read_profile_meta(const std::string& folder) {
   if (!is_folder(folder)) {
-    throw ConfigError(folder + ": is no folder; allowed: " + std::string(kAllowed));
+    throw ConfigError(folder + ": is not a folder; allowed: " + std::string(kAllowed));
   }
   ProfileMeta meta;
   const std::string file = folder + "/meta.yaml";
@@ -461,7 +461,7 @@ ProfileMeta read_profile_meta(const std::string& folder) {
   for (int tp = 1; tp <= 64; ++tp) {
     if (path_exists(folder + "/tp" + std::to_string(tp) + "/dense.csv")) return meta;
   }
-  throw ConfigError(folder + ": holds no profile; allowed: " + std::string(kAllowed));
+  throw ConfigError(folder + ": contains no profile; allowed: " + std::string(kAllowed));
 }
 
 ProfileTables read_profile_tables(const std::string& folder, const ProfileMeta& meta,

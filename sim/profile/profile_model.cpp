@@ -28,9 +28,9 @@ double num_calls(const std::string& layer, const ModelConfig& model) {
 
 void require_layers(const ProfileTables& tables, const ModelConfig& model) {
   const auto fail = [&](const std::string& missing) {
-    throw UnplacedConfigError("cost_model.file", "has no times of " + missing + ", which " +
-                                                     model.name +
-                                                     " has; allowed: a profile of such a model");
+    throw UnplacedConfigError(
+        "cost_model.file",
+        "has no times of " + missing + "; allowed: a profile with all layers of " + model.name);
   };
   for (const char* name : {"embedding", "qkv_proj", "o_proj"}) {
     if (tables.find_dense(name) == nullptr) fail(name);
@@ -54,7 +54,7 @@ ProfileCostModel::ProfileCostModel(Profile profile, const ModelConfig& model,
   if (tp > 1 && tables.allreduce.empty() && hardware.link_bandwidth <= 0) {
     throw UnplacedConfigError("cost_model.tensor_parallel_size",
                               std::to_string(tp) + " cannot be used with " + hardware.name +
-                                  ", which has no link_bandwidth, and a profile without "
+                                  ": it has no link_bandwidth, and the profile has no "
                                   "all-reduces; allowed: 1");
   }
   std::vector<WeightedCurve> dense;

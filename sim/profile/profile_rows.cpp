@@ -56,7 +56,7 @@ void sort_rows(MeasuredRows& table, bool averages) {
     if (end > i + 1 && !averages) {
       table.fail(
           rows[i + 1], table.names.front(),
-          table.place(row) + " stands in line " + std::to_string(row.line) + " too; allowed: once");
+          table.place(row) + " is also in line " + std::to_string(row.line) + "; allowed: once");
     }
     row.us /= static_cast<double>(end - i);
     merged.push_back(row);
@@ -80,9 +80,8 @@ void check_jumps(const MeasuredRows& table) {
     const bool has_next = i + 1 < table.rows.size() && ratio(table.rows[i + 1].us, row.us) < kJump;
     const MeasuredRow& wrong = has_next ? before : row;
     table.fail(wrong, "time_us",
-               short_text(wrong.us) + " is out of line with " +
-                   short_text(has_next ? row.us : before.us) + " of the row beside it (" +
-                   table.place(wrong) + "); allowed: microseconds");
+               short_text(wrong.us) + " does not fit " + short_text(has_next ? row.us : before.us) +
+                   " of the neighbouring row (" + table.place(wrong) + "); allowed: microseconds");
   }
 }
 
@@ -95,8 +94,8 @@ void check_floor(const MeasuredRows& table, const RowFloor& floor_of) {
     const bool is_above = row.us > kFarAbove * floor_us + kMaxOverheadUs;
     if (!is_below && !is_above) continue;
     table.fail(row, "time_us",
-               short_text(row.us) + (is_below ? " is far below" : " is absurdly far above") +
-                   " what the hardware needs for " + table.place(row) + ", " +
+               short_text(row.us) + (is_below ? " is far below" : " is implausibly far above") +
+                   " the time that the hardware needs for " + table.place(row) + ", " +
                    short_text(floor_us) + " us; allowed: microseconds");
   }
 }

@@ -69,7 +69,7 @@ std::uint64_t read_hex(const JsonPlace& place) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
   if (text.size() != kHexDigits || error != std::errc() || end != text.data() + text.size()) {
-    place.fail("is no number of 16 hexadecimal digits");
+    place.fail("is not a number of 16 hexadecimal digits");
   }
   return number;
 }
@@ -84,7 +84,7 @@ TimeNs read_time(const JsonPlace& place) {
 CostModelFile fitted_part(const CostModelFile& file) {
   const JsonPlace body(file.name + ": " + file.body_place, *file.body);
   const JsonPlace fitted = body.at("fitted");
-  if (!fitted.json().is_object()) fitted.fail("is no object");
+  if (!fitted.json().is_object()) fitted.fail("is not an object");
   CostModelFile part = file;
   part.kind = "fitted";
   part.body_place = file.body_place + ": fitted";
@@ -140,7 +140,8 @@ std::vector<RecordedStep> read_replay(const CostModelFile& file) {
   std::vector<RecordedStep> steps;
   const JsonPlace body(file.name + ": " + file.body_place, *file.body);
   if (body.at("columns").json() != column_names()) {
-    body.at("columns").fail("is not " + column_names().dump() + "; allowed: these, in this order");
+    body.at("columns").fail("is not " + column_names().dump() +
+                            "; allowed: these columns, in this order");
   }
   body.at("steps").for_each([&](const JsonPlace& row) {
     RecordedStep step;

@@ -35,7 +35,7 @@ std::string case_text(const BenchCase& what) {
   }
   if (what.chunk_size == 0) return text;
   return text + (text.empty() ? "" : ", ") + "chunk " + std::to_string(what.chunk_size) +
-         " behind " + grouped_text(what.prefix);
+         " after " + grouped_text(what.prefix);
 }
 
 StepPlan plan_of(const BenchCase& what) {

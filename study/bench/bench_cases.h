@@ -12,7 +12,7 @@ namespace metronome {
 // Ordered from a single decode to mixed steps.
 std::vector<BenchCase> standard_cases();
 
-// "64 decodes at 2,048", "chunk 512 behind 2,048", or both.
+// "64 decodes at 2,048", "chunk 512 after 2,048", or both.
 std::string case_text(const BenchCase& what);
 
 // The same step as a scheduler plans it: one pass in which every chunk samples a token.
@@ -26,6 +26,6 @@ std::string bench_head_text(const ModelConfig& model, const std::string& device,
 std::string shape_json(const ModelConfig& model);
 
 constexpr const char* kNoCudaBench =
-    "bench: this build has no CUDA executor (tools/build cuda makes one, with the CUDA toolkit)";
+    "bench: this build has no CUDA executor (tools/build cuda builds it, with the CUDA toolkit)";
 
 }  // namespace metronome

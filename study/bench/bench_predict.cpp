@@ -33,15 +33,15 @@ bool is_same(const BenchCase& a, const BenchCase& b) {
 }
 
 MeasuredBench read_measured(const std::string& path, const ModelConfig& model) {
-  const Json json = read_json_file(path, "what `metronome bench --json` wrote");
+  const Json json = read_json_file(path, "a file of `metronome bench --json`");
   const JsonPlace root(path, json);
   if (!root.has("metronome_bench")) {
-    root.fail("is no bench; allowed: what `metronome bench --json` wrote");
+    root.fail("is not a bench report; allowed: a file of `metronome bench --json`");
   }
   const std::string name = root.at("model").text();
   if (name != model.name) {
     root.at("model").fail("is " + printable(name) + ", not " + model.name +
-                          "; allowed: the model that is predicted");
+                          "; allowed: the predicted model");
   }
   constexpr double kMost = 1e18;
   MeasuredBench bench;
@@ -136,7 +136,7 @@ std::string prediction_text(const Prediction& prediction) {
   out << "model       " << prediction.model.name << '\n'
       << "floor       by " << rates_text(prediction.rates) << ", " << prediction.rates_source
       << '\n'
-      << "predicted   by " << printable(prediction.source) << ", nothing was run here\n";
+      << "predicted   by " << printable(prediction.source) << "; nothing was run here\n";
   if (has_measured) out << "measured    " << printable(prediction.device) << '\n';
   out << '\n';
   std::vector<std::vector<std::string>> rows = {

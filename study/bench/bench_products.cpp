@@ -120,8 +120,8 @@ std::vector<std::int32_t> parse_tokens(const std::string& text) {
                          count <= kMostProductTokens;
     if (!is_good) {
       throw UsageError("--tokens: '" + printable(text) +
-                       "' are no numbers of tokens; allowed: rising ones from 1 to " +
-                       std::to_string(kMostProductTokens) + ", as 64,512");
+                       "' is not a list of token counts; allowed: ascending counts from 1 to " +
+                       std::to_string(kMostProductTokens) + ", such as 64,512");
     }
     counts.push_back(count);
     if (!is_last) begin = behind + 1;

@@ -43,10 +43,10 @@ void check_floor(const CalibrationSteps& measured, const FittedForm& form) {
   for (std::size_t i = 0; i < measured.floors_ns.size(); ++i) {
     const double ns = predicted_ns(form, measured.steps[i]);
     if (ns + kRounding >= measured.floors_ns[i]) continue;
-    throw ConfigError(measured.names[i] + ": the fit takes " + us_text(ns) + " for it (measured " +
-                      us_text(measured.steps[i].ns) + "), which " + measured.spec->name +
-                      " cannot do in less than " + us_text(measured.floors_ns[i]) +
-                      "; allowed: times, model and hardware that belong together");
+    throw ConfigError(measured.names[i] + ": the fit predicts " + us_text(ns) + " (measured " +
+                      us_text(measured.steps[i].ns) + "), but " + measured.spec->name +
+                      " needs at least " + us_text(measured.floors_ns[i]) +
+                      "; allowed: times, model and hardware that match");
   }
 }
 
@@ -56,22 +56,22 @@ std::string hiccup_text(const CalibrationSteps& measured, const StepFit& fit) {
     num_early += fit.is_hiccup[i] && measured.is_early[i] ? 1 : 0;
   }
   return grouped_text(fit.model.num_hiccups) +
-         " steps did not count, being off by more than six "
-         "deviations of their kind, " +
+         " steps were left out of the fit: they are off by more than six "
+         "deviations of their kind; " +
          grouped_text(num_early) + " of them among the first " + std::to_string(kNumEarly) +
          " of a run";
 }
 
 std::string gap_text(const std::optional<GapFit>& gap) {
-  if (!gap) return "not measured; the hardware's is used";
+  if (!gap) return "not measured; that of the hardware is used";
   const std::string constant = us_text(gap->constant_ns);
   const std::string growing =
       us_text(gap->base_ns) + " + " + us_text(gap->chunk_ns) + " for each chunk of the step";
   const bool grows = gap->grows_with_chunks();
   return (grows ? growing : constant) + ", from " +
-         grouped_text(static_cast<std::int64_t>(gap->num_gaps)) + " gaps; off by " +
+         grouped_text(static_cast<std::int64_t>(gap->num_gaps)) + " gaps; mean error " +
          percent_text(grows ? gap->chunk_error : gap->constant_error) +
-         " on average where held out, as " + (grows ? constant : growing) + " by " +
+         " on held-out steps, or with " + (grows ? constant : growing) + " " +
          percent_text(grows ? gap->constant_error : gap->chunk_error);
 }
 
@@ -83,7 +83,7 @@ std::string shape_text(const StepFit& fit) {
   });
   return fit.model.tokens_shape + ", off by " + percent_text(taken->second) +
          " on validation steps; of " + std::to_string(fit.shapes.size()) + " forms " + best->first +
-         " fits best, by " + percent_text(best->second);
+         " fits best, with " + percent_text(best->second);
 }
 
 void print_form(const FittedForm& form) {
@@ -140,13 +140,13 @@ void check_replay(const CalibrationSteps& measured) {
   constexpr const char* kAllowedRun =
       "; allowed: the result folder of one run, or one log of iterations with --scenario FILE";
   if (measured.sources.size() > 1) {
-    throw UsageError("--kind: replay gives the steps of one run back, not of " +
+    throw UsageError("--kind: replay stores the steps of one run, not of " +
                      std::to_string(measured.sources.size()) + " (" + joined(measured.sources) +
                      ")" + kAllowedRun);
   }
   if (measured.recorded.empty()) {
-    throw UsageError("--kind: replay cannot tell the steps of " + measured.sources.front() +
-                     " from each other: nobody recorded what each chunk began with" + kAllowedRun);
+    throw UsageError("--kind: replay cannot distinguish the steps of " + measured.sources.front() +
+                     ": it does not say at which position each chunk began" + kAllowedRun);
   }
 }
 
@@ -154,7 +154,7 @@ std::string replay_text(const std::vector<RecordedStep>& steps) {
   const auto num_whole = std::count_if(
       steps.begin(), steps.end(), [](const RecordedStep& step) { return step.composition != 0; });
   return grouped_text(std::int64_t{num_whole}) + " of " + grouped_text(std::ssize(steps)) +
-         " steps can be given back; the fit is for others";
+         " steps can be replayed; the fit is for the others";
 }
 
 }  // namespace
@@ -175,7 +175,7 @@ void calibrate_from_steps(const FitOptions& options) {
                       "; every fifth is held out";
   if (measured.num_left_out > 0) {
     steps += "; " + grouped_text(measured.num_left_out) +
-             " more failed or have decodes that nobody recorded";
+             " more failed or have decodes that were not recorded";
   }
   say("steps", steps);
   say("measured", measured.model.name + " on " + printable(measured.hardware) +
@@ -188,13 +188,14 @@ void calibrate_from_steps(const FitOptions& options) {
   say("prefill", range_text(fitted.prefill_range));
   say("host gap", gap_text(gap));
   check_floor(measured, fitted.form);
-  say("floor", measured.spec ? "no step is faster than " + measured.spec->name + " can be"
-                             : "not checked: nothing is known of this hardware; --hardware NAME "
-                               "names one of the catalogue");
+  say("floor", measured.spec
+                   ? "no step is faster than " + measured.spec->name + " allows"
+                   : "not checked: this hardware is not in the catalogue; --hardware NAME "
+                     "selects one that is");
   print_form(fitted.form);
   std::cout << '\n' << step_error_table("held out", fitted.errors);
   const auto worst = static_cast<std::size_t>(fitted.errors.back().worst_step);
-  std::cout << "the worst is " << printable(measured.names[worst]) << '\n';
+  std::cout << "the largest error is that of " << printable(measured.names[worst]) << '\n';
   if (options.out.empty()) return;
   replace_file(options.out, file_of(measured, fitted, options.kind).to_json());
   std::cout << "\ncost model: " << printable(options.out) << '\n';

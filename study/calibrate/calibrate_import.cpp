@@ -61,9 +61,9 @@ std::string chosen_name(const std::vector<Entry>& entries, const std::string& gi
   if (!given.empty()) return given;
   const auto found = name_in(entries, measured);
   if (found) return *found;
-  throw UsageError(option + ": is missing, " + folder +
-                   (measured.empty() ? " does not say what was measured"
-                                     : " says '" + measured + "', which the catalogue lacks") +
+  throw UsageError(option + ": is missing, and " + folder +
+                   (measured.empty() ? " does not name it"
+                                     : " names '" + measured + "', which is not in the catalogue") +
                    "; allowed: a name of `metronome list " + option.substr(2) +
                    (option == "--model" ? "s`, or a config.json" : "`, or a YAML file"));
 }
@@ -102,7 +102,7 @@ void print_attention(const AttentionTable& table) {
     for (const AttentionTable::Cell& cell : chunk.cells) num_mixed += cell.beside.us.size();
   }
   if (num_mixed == 0) {
-    std::cout << "\n              both at once: not measured, their times are added\n";
+    std::cout << "\n              both at once: not measured; their times are added\n";
   } else {
     std::cout << "\n              both at once: " << count_text(static_cast<double>(num_mixed))
               << " points, up to "
@@ -125,7 +125,8 @@ void print_check(const char* name, const FillingCheck& check) {
   if (check.num_steps == 0) return;
   std::cout << "              " << name << ": " << percent_text(check.mean_error) << " over "
             << count_text(static_cast<double>(check.num_steps)) << " steps ("
-            << percent_text(check.mean_error_if_equal) << " if all were as long as their mean)\n";
+            << percent_text(check.mean_error_if_equal)
+            << " if all contexts had their mean length)\n";
 }
 
 // ---- How blocks fill the device ----
@@ -148,7 +149,7 @@ std::optional<BlockFilling> find_filling(const AttentionTable& table, const Hard
   }
   const auto fit = fit_filling(table, heads, hardware.num_sms);
   if (!fit) {
-    std::cout << "not known: too few rows of decodes beside prompts\n";
+    std::cout << "not known: too few rows with both decodes and prompts\n";
     return std::nullopt;
   }
   std::cout << "of " << hardware.num_sms << " multiprocessors, fitted to " << fit->num_decode_rows
@@ -157,12 +158,12 @@ std::optional<BlockFilling> find_filling(const AttentionTable& table, const Hard
   print_times("both", fit->filling.mixed, fit->mixed_error);
   if (unequal.empty()) return fit->filling;
   const FillingChecks checks = check_filling(fit->filling, unequal, heads);
-  std::cout << "unequal       skew.csv, which was not used in the fit; mean |error| of the ratio "
+  std::cout << "unequal       skew.csv, which the fit did not use; mean |error| of the ratio "
                "to equal lengths:\n";
   print_check("decodes", checks.decode);
   print_check("both", checks.mixed);
   if (checks.helps()) return fit->filling;
-  std::cout << "              worse than not knowing it: left out\n";
+  std::cout << "              worse than without this correction: left out\n";
   return std::nullopt;
 }
 
@@ -189,7 +190,7 @@ void print_missing(const ProfileTables& tables, const ModelConfig& model) {
     look(name, tables.find_per_sequence(name) != nullptr);
   }
   if (missing.empty()) return;
-  std::cout << "remark        not measured, and taken for nothing: " << missing << '\n';
+  std::cout << "remark        not measured, and counted as 0: " << missing << '\n';
 }
 
 // Compares a name given by an option with the folder's own name.

@@ -220,10 +220,10 @@ Measurement measure(const Backend& backend, PreparedVariant variant, StepScript 
 std::string rounds_text(const Measurement& measured, const StepScript& script) {
   const std::string all = std::to_string(kNumRounds);
   std::string text = grouped_text(measured.outcome.result.summary.num_steps) + " steps in " +
-                     std::to_string(measured.num_rounds) + " of " + all + " rounds, each of " +
-                     "every kind of step in an order of its own";
+                     std::to_string(measured.num_rounds) + " of " + all + " rounds, each " +
+                     "with every kind of step in a different order";
   if (measured.num_rounds == script.num_rounds()) return text;
-  return text + "; no time was left for the others";
+  return text + "; no time was left for the other rounds";
 }
 
 // With two steps in flight a gap is visible only if the host is slower than the step.
@@ -259,7 +259,7 @@ void calibrate_by_measuring(Backend& backend, const MeasureOptions& options) {
   if (!run->weights_text.empty()) say("weights", run->weights_text);
   say("seed", std::to_string(options.seed));
   say("sizes", "up to " + grouped_text(sizes.max_tokens) + " tokens and " +
-                   grouped_text(sizes.max_seqs) + " sequences a step, contexts of " +
+                   grouped_text(sizes.max_seqs) + " sequences per step, contexts of " +
                    grouped_text(sizes.max_context) + ", " + grouped_text(sizes.kv_tokens) +
                    " tokens of KV, " + std::to_string(scenario.engine.async_depth) + " in flight");
   const StepScript script = make_step_script(sizes, kNumRounds, options.seed);
@@ -274,7 +274,7 @@ void calibrate_by_measuring(Backend& backend, const MeasureOptions& options) {
     write_variant(gaps->outcome, scenario.results, folder, kGapRun);
     results.push_back(gaps->outcome.result);
   } else if (scenario.engine.async_depth > 1) {
-    say("remark", "no time was left to measure the host's gap");
+    say("remark", "no time was left to measure the host gap");
   }
   folder.write(kSummaryFile, summary_json(results));
   folder.commit();

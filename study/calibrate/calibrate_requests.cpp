@@ -84,7 +84,7 @@ std::string errors_text(const StepFactors& factors, const PinnedRun& run,
 }
 
 std::string intervals_text(const PinnedRun& run, std::span<const MeasuredInterval> intervals) {
-  return grouped_text(std::ssize(intervals)) + " stretches of " +
+  return grouped_text(std::ssize(intervals)) + " intervals of " +
          grouped_text(num_steps_of(intervals)) + " steps, " +
          fixed_text(seconds(run.steps[intervals.front().begin].started_at), 1) + " to " +
          fixed_text(seconds(end_of(run, intervals.back())), 1) + " s";
@@ -100,7 +100,7 @@ void print_check(const CorrectionOptions& options, const StepFactors& factors) {
   std::erase_if(intervals, [&](const MeasuredInterval& interval) {
     return end_of(whole.pinned, interval) <= until_ns;
   });
-  if (intervals.empty()) return say("later", "nothing is known of the steps then");
+  if (intervals.empty()) return say("later", "the log does not give the times of these steps");
   say("later", intervals_text(whole.pinned, intervals) + "; " +
                    errors_text(factors, whole.pinned, intervals));
   const std::vector<PredictedStep> steps = predicted_steps(whole.pinned);
@@ -109,18 +109,18 @@ void print_check(const CorrectionOptions& options, const StepFactors& factors) {
   };
   if (error(factors) <= error(unit_factors())) return;
   say("remark",
-      "later steps are predicted worse than without the correction; more seconds "
-      "(--until) tell more of them");
+      "the correction makes the predictions of later steps worse; a longer fit "
+      "(--until) may improve them");
 }
 
 void require_enough(const RequestLogRun& run, std::size_t num_intervals) {
   if (num_intervals >= kMinIntervals) return;
   const std::string why = contradiction_remark(run);
-  throw ConfigError(run.log.path + ": tells the time of " + std::to_string(num_intervals) +
-                    " stretches of steps" + (why.empty() ? "" : " (" + why + ")") +
+  throw ConfigError(run.log.path + ": gives the times of " + std::to_string(num_intervals) +
+                    " intervals of steps" + (why.empty() ? "" : " (" + why + ")") +
                     "; allowed: at least " + std::to_string(kMinIntervals) +
-                    ", with the settings, requests and first step of what was measured (a server "
-                    "that was not warm: --set cost_model.cold_start_ms=...)");
+                    ", with the settings, requests and first step of the measured run (for a cold "
+                    "server: --set cost_model.cold_start_ms=...)");
 }
 
 // If step times differ by more than a few per cent, the settings or the log are wrong.
@@ -132,7 +132,7 @@ void require_base(const Scenario& scenario) {
   const SourceLocation where = scenario.location_of("cost_model.file");
   if (find_cost_model_file(base, where).kind != "corrected") return;
   fail_config(where, "cost_model.file",
-              base + " is a correction itself; allowed: what it corrects, or none");
+              base + " is a correction itself; allowed: the cost model that it corrects, or none");
 }
 
 // Reports the longer first step of a server that was not warm.
@@ -144,9 +144,8 @@ std::string first_step_text(const RequestLogRun& run, const StepFactors& factors
   const double ms = -check.sum_error * interval.took_ns / 1e6;
   constexpr double kMentioned = 5;
   if (ms < kMentioned) return "";
-  return "took " + fixed_text(ms, 0) +
-         " ms longer than these times have it; cost_model.cold_start_ms: " +
-         fixed_text(ms + run.scenario.cost_model.cold_start_ms, 0) + " simulates that";
+  return "took " + fixed_text(ms, 0) + " ms longer than predicted; cost_model.cold_start_ms: " +
+         fixed_text(ms + run.scenario.cost_model.cold_start_ms, 0) + " simulates this";
 }
 
 void print_ranges(const StepFactors& factors) {
@@ -182,11 +181,11 @@ void check_floor(const RequestLogRun& run, const StepFactors& factors) {
     const double ns = corrected_ns(factors, step);
     const auto floor = static_cast<double>(roofline.floor_ns(roofline.step_work(plan)));
     if (ns + 1 >= floor) continue;
-    throw ConfigError(run.log.path + ": corrected, step " + std::to_string(at) + " (" +
+    throw ConfigError(run.log.path + ": after the correction step " + std::to_string(at) + " (" +
                       std::to_string(step.num_prefill_tokens + step.num_decode_tokens) +
-                      " tokens) takes " + fixed_text(ns / 1e3, 1) + " us, which " +
-                      run.hardware.name + " cannot do in less than " + fixed_text(floor / 1e3, 1) +
-                      " us; allowed: a log, a model and hardware that belong together");
+                      " tokens) takes " + fixed_text(ns / 1e3, 1) + " us, but " +
+                      run.hardware.name + " needs at least " + fixed_text(floor / 1e3, 1) +
+                      " us; allowed: a log, a model and hardware that match");
   }
 }
 
@@ -223,9 +222,10 @@ RequestLogRun follow_request_log(const std::string& path, const std::string& sce
                                  const std::vector<std::string>& assignments,
                                  std::optional<double> until_s) {
   if (scenario.empty()) {
-    throw UsageError("calibrate: " + path +
-                     " says when tokens came, not what was computed; allowed: --scenario FILE "
-                     "beside it, with the engine, the policy and the requests that it is of");
+    throw UsageError(
+        "calibrate: " + path +
+        " has the times of tokens, but not the computed steps; allowed: --scenario FILE "
+        "in addition, with the engine, the policy and the requests of the log");
   }
   ScenarioFile file = load_scenario(scenario, assignments, std::nullopt);
   if (file.variants.size() != 1) {
@@ -235,7 +235,7 @@ RequestLogRun follow_request_log(const std::string& path, const std::string& sce
   RequestLogRun run;
   run.log = read_observed_run(path);
   if (run.log.format != RunFormat::RequestLog) {
-    throw ConfigError(path + ": is no request log; allowed: JSON Lines with queued_ts, " +
+    throw ConfigError(path + ": is not a request log; allowed: JSON Lines with queued_ts, " +
                       "scheduled_ts, first_token_ts and last_token_ts");
   }
   if (until_s) forget_after(static_cast<TimeNs>(*until_s * 1e9), run.log);
@@ -253,9 +253,9 @@ std::string contradiction_remark(const RequestLogRun& run) {
   if (run.pinned.contradictions.empty()) return "";
   const Contradiction& first = run.pinned.contradictions.front();
   const TimeNs at = run.pinned.steps[static_cast<std::size_t>(first.step)].earliest;
-  return "from " + fixed_text(seconds(at), 1) + " s on the simulated steps are not the measured " +
-         "ones: step " + std::to_string(first.step) + " " + first.what +
-         "; what follows is left out";
+  return "the simulated steps differ from the measured ones from " + fixed_text(seconds(at), 1) +
+         " s on: step " + std::to_string(first.step) + " " + first.what +
+         "; later steps are left out";
 }
 
 void calibrate_from_requests(const CorrectionOptions& options) {
@@ -266,17 +266,16 @@ void calibrate_from_requests(const CorrectionOptions& options) {
   require_enough(run, intervals.size());
   const CorrectionFit fit = fit_correction(predicted_steps(run.pinned), intervals);
   const std::string& base = run.scenario.cost_model.file;
-  say("corrected",
-      base.empty() ? "what the figures of " + run.hardware.name + " say" : printable(base));
-  say("fitted to", intervals_text(run.pinned, intervals) + "; an instant is uncertain by " +
+  say("corrected", base.empty() ? "the roofline of " + run.hardware.name : printable(base));
+  say("fitted to", intervals_text(run.pinned, intervals) + "; the uncertainty of an instant is " +
                        fixed_text(fit.instant_ns / 1e6, 1) + " ms");
   const std::string remark = contradiction_remark(run);
   if (!remark.empty()) say("remark", printable(remark));
-  say("there", errors_text(fit.factors, run.pinned, intervals));
+  say("errors", errors_text(fit.factors, run.pinned, intervals));
   if (fit.mean_abs_error > kPlausibleError) {
     say("remark",
-        "that is far off still: the scenario may not be what was measured, or queued_ts "
-        "not the instant at which the engine saw a request");
+        "the errors are still large: the scenario may differ from the measured run, or "
+        "queued_ts may not be the instant at which the engine saw a request");
   }
   if (options.until_s) print_check(options, fit.factors);
   const std::string first = first_step_text(run, fit.factors);

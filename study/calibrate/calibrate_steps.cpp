@@ -159,8 +159,9 @@ void StepReader::read_folder(const std::string& path, const FolderUse& use) {
                "metronome " + info.backend);
   if (use.has_gaps) add_gaps(run.record, scenario.engine.async_depth);
   if (!use.has_steps) {
-    all_.remarks.push_back(path + ": ran with fewer steps in flight than others; its steps tell " +
-                           "the host's gap and are not fitted to");
+    all_.remarks.push_back(path +
+                           ": ran with fewer steps in flight than the others; only its host " +
+                           "gaps are used");
     return;
   }
   const std::vector<TimeNs> times = device_times(run.record);
@@ -188,8 +189,8 @@ void StepReader::read_folder(const std::string& path, const FolderUse& use) {
 void StepReader::read_requests(const std::string& path) {
   if (!setup_.model.empty() || setup_.tensor_parallel_size > 0) {
     throw UsageError(
-        "--model and --tp: have no effect; allowed: what the scenario of a request "
-        "log says, and --set KEY=VALUE for it");
+        "--model and --tp: have no effect with a request log; allowed: the keys of its scenario, "
+        "which --set KEY=VALUE overrides");
   }
   const RequestLogRun run =
       follow_request_log(path, setup_.scenario, setup_.assignments, setup_.until_s);
@@ -226,8 +227,8 @@ void StepReader::read_requests(const std::string& path) {
   const std::string remark = contradiction_remark(run);
   if (!remark.empty()) all_.remarks.push_back(remark);
   all_.remarks.push_back(
-      "a request log tells the time of steps between two known instants together: held-out errors "
-      "and scatter are those of such stretches, which scatter less than their steps do");
+      "a request log gives the total time of the steps between two known instants: held-out errors "
+      "and scatter are those of such intervals, which scatter less than single steps");
 }
 
 // ---- CSV ----
@@ -263,7 +264,7 @@ double parse_number(const TraceLines& lines, std::string_view text, std::string_
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_number = error == std::errc() && end == text.data() + text.size();
   if (!is_number || !(value >= 0 && value <= max)) {
-    lines.fail(field, quote_for_message(text) + " is no number from 0 to " +
+    lines.fail(field, quote_for_message(text) + " is not a number from 0 to " +
                           std::to_string(std::llround(max)));
   }
   return value;
@@ -275,7 +276,7 @@ constexpr double kMaxContext = 1 << 24;
 void check_pass(const TraceLines& lines, const StepFeatures& pass, double seconds) {
   const double prefill_tokens = pass.tokens - pass.decodes;
   const auto fail_unless = [&](bool is_good, const char* field, const char* allowed) {
-    if (!is_good) lines.fail(field, std::string("cannot be; allowed: ") + allowed);
+    if (!is_good) lines.fail(field, std::string("is impossible; allowed: ") + allowed);
   };
   fail_unless(pass.tokens >= 1, "tokens", "1 or more");
   fail_unless(prefill_tokens >= pass.prefill_chunks, "tokens",
@@ -374,21 +375,22 @@ void StepReader::follow(const Scenario& scenario, const IterationLog& log) {
       iteration_name(log, logged) + ": iteration " + std::to_string(logged.number) + " has " +
       composition_text(logged.num_context_requests, logged.num_context_tokens,
                        logged.num_generation_requests, logged.num_generation_tokens) +
-      ", where " + setup_.scenario + " gives " +
+      ", but " + setup_.scenario + " gives " +
       (run.first_difference->simulated.empty() ? "nothing to compute"
                                                : run.first_difference->simulated) +
-      "; what follows is left out");
+      "; later iterations are left out");
 }
 
 void StepReader::add_iterations(const IterationLog& log) {
   if (setup_.model.empty()) {
     throw UsageError("calibrate: " + log.path +
-                     " does not say which model was measured; allowed: --model NAME beside it, or "
-                     "--scenario FILE with what served which requests");
+                     " does not name the measured model; allowed: --model NAME in addition, or "
+                     "--scenario FILE with the engine and the requests");
   }
   if (!all_.sources.empty() && all_.knows_contexts) {
-    throw UsageError("calibrate: " + log.path + " does not say how long contexts were, " +
-                     all_.sources.front() + " does; allowed: one kind, or --scenario FILE");
+    throw UsageError("calibrate: " + log.path + " has no context lengths, but " +
+                     all_.sources.front() +
+                     " has; allowed: sources of one kind, or --scenario FILE");
   }
   begin_source(log.path, find_model(setup_.model, option("--model")),
                setup_.hardware.empty() ? "unknown" : setup_.hardware,
@@ -409,14 +411,14 @@ void StepReader::add_iterations(const IterationLog& log) {
              plan_like(pass));
   }
   all_.remarks.push_back(
-      "without --scenario nobody knows how long contexts were: what attention costs is taken for "
-      "tokens and decodes as these were on average, which holds for such requests only");
+      "without --scenario the context lengths are unknown: the fit has the mean cost of attention "
+      "per token and decode, which is only right for similar requests");
 }
 
 void StepReader::read_csv(const std::string& path) {
   if (setup_.model.empty()) {
     throw UsageError("calibrate: " + path +
-                     " does not say which model was measured; allowed: --model NAME beside it");
+                     " does not name the measured model; allowed: --model NAME in addition");
   }
   const std::optional<std::string> text = read_file(path);
   if (!text) throw ConfigError(path + ": cannot be read; allowed: a result folder, or a CSV");
@@ -428,7 +430,7 @@ void StepReader::read_csv(const std::string& path) {
   for (std::size_t c = 0; c < names.size(); ++c) {
     const auto found = std::find(header.begin(), header.end(), names[c]);
     if (found == header.end()) {
-      lines.fail(names[c], std::string("is no column; allowed: ") + kStepColumns);
+      lines.fail(names[c], std::string("missing column; allowed: ") + kStepColumns);
     }
     places[c] = static_cast<std::size_t>(found - header.begin());
   }
@@ -519,7 +521,7 @@ CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
   if (all.steps.size() < kMinSteps) {
     throw UsageError("calibrate: got " + std::to_string(all.steps.size()) + " steps" +
                      (all.num_left_out > 0 ? " and left out " + std::to_string(all.num_left_out) +
-                                                 " that failed, or took an implausible time"
+                                                 " that failed or took an implausible time"
                                            : std::string()) +
                      "; allowed: at least " + std::to_string(kMinSteps));
   }

@@ -179,7 +179,7 @@ void read_sarathi_config(ConfigReader& reader, const ConfigNode& section, Engine
   for (const std::string_view key : kDynamicKeys) {
     if (sarathi.enable_dynamic_chunking_schedule || section.find(key) == nullptr) continue;
     fail_config(section.where, dotted("config", key),
-                "has no use without dynamic chunking; allowed: with dynamic = true");
+                "has no effect without dynamic chunking; allowed: dynamic = true");
   }
   reader.integer("low", sarathi.low_chunk_size, 32, kMaxTokens, kNoDoc);
   reader.integer("high", sarathi.high_chunk_size, 32, kMaxTokens, kNoDoc);
@@ -236,7 +236,7 @@ void read_id(ConfigReader& reader, const ConfigNode& node, const std::string& pa
     fail_config(node.where, key, "must be a string, got " + value.describe() + "; allowed: \"ID\"");
   }
   if (!taken.insert(id).second) {
-    fail_config(node.where, key, "'" + id + "' is taken; allowed: ids that differ");
+    fail_config(node.where, key, "'" + id + "' is already taken; allowed: unique ids");
   }
 }
 
@@ -342,7 +342,7 @@ void for_each_decision_case(DecisionEngine engine, const std::string& path,
                             const std::function<void(const DecisionCase&)>& visit) {
   SourceLocation where{std::make_shared<const std::string>(path), 0};
   const auto fail_file = [&where](const std::string& problem) {
-    fail_config({where.file, 0}, "", problem + "; allowed: cases in JSON, one a line");
+    fail_config({where.file, 0}, "", problem + "; allowed: cases in JSON, one per line");
   };
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -363,7 +363,7 @@ void for_each_decision_case(DecisionEngine engine, const std::string& path,
     fail_file(std::string("cannot be read (") + (errno != 0 ? std::strerror(errno) : "read error") +
               ")");
   }
-  if (num_cases == 0) fail_file("holds no cases");
+  if (num_cases == 0) fail_file("contains no cases");
 }
 
 }  // namespace metronome

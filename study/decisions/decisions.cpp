@@ -73,8 +73,8 @@ class Replay {
   Json nano_vllm_log(const StepPlan& plan) const;
   Json sarathi_log(const StepPlan& plan) const;
 
-  std::size_t place_of(RequestId id) const { return order_[index(id)]; }  // index in the list
-  const std::string& name_of(RequestId id) const { return case_.requests[place_of(id)].id; }
+  std::size_t list_index(RequestId id) const { return order_[index(id)]; }
+  const std::string& name_of(RequestId id) const { return case_.requests[list_index(id)].id; }
   std::vector<RequestId> in_list_order(std::vector<RequestId> ids) const;
   Json names_of(const std::vector<RequestId>& ids) const;
   Json names_of(const std::vector<Request*>& requests) const;
@@ -147,7 +147,7 @@ std::vector<RequestId> Replay::commit_oldest() {
   result.step_index = plan.step_index;
   for (const ScheduledChunk& chunk : plan.chunks) {
     if (!chunk.samples_token) continue;
-    const std::size_t token = 100'000 + 1000 * place_of(chunk.request) +
+    const std::size_t token = 100'000 + 1000 * list_index(chunk.request) +
                               static_cast<std::size_t>(requests_[chunk.request].num_output_tokens);
     result.sampled_tokens.push_back(TokenId(static_cast<std::int32_t>(token)));
   }
@@ -168,7 +168,7 @@ void Replay::check_progress(bool has_progressed) {
   if (has_progressed) last_progress_ = step_;
   if (step_ - last_progress_ <= kMaxStepsWithoutEnd) return;
   fail_config(case_.where, "requests",
-              "none of seed " + std::to_string(case_.seed) + " ends in " +
+              "no request of seed " + std::to_string(case_.seed) + " ends in " +
                   std::to_string(kMaxStepsWithoutEnd) +
                   " steps; allowed: requests that the engine can finish");
 }
@@ -176,7 +176,7 @@ void Replay::check_progress(bool has_progressed) {
 // The order that the logs use for sets.
 std::vector<RequestId> Replay::in_list_order(std::vector<RequestId> ids) const {
   std::sort(ids.begin(), ids.end(),
-            [this](RequestId a, RequestId b) { return place_of(a) < place_of(b); });
+            [this](RequestId a, RequestId b) { return list_index(a) < list_index(b); });
   return ids;
 }
 

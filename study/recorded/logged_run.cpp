@@ -99,9 +99,10 @@ class Feeder {
 void check_log(const IterationLog& log) {
   for (const LoggedIteration& iteration : log.iterations) {
     if (iteration.engine == log.iterations.front().engine) continue;
-    throw ConfigError(log.path + ":" + std::to_string(iteration.line) +
-                      ": is of another engine than the first iteration; allowed: the iterations of "
-                      "one engine");
+    throw ConfigError(
+        log.path + ":" + std::to_string(iteration.line) +
+        ": is from another engine than the first iteration; allowed: the iterations of "
+        "one engine");
   }
 }
 
@@ -121,8 +122,8 @@ LoggedRun run_logged(const Scenario& scenario, const IterationLog& log) {
   const Workload workload = make_workload(scenario.workload, scenario.seed);
   if (workload.mode == ArrivalMode::ClosedLoop) {
     fail_config(scenario.location_of("workload.arrivals"), "workload.arrivals",
-                "is a closed loop, which does not say in which order requests came; allowed: "
-                "arrivals at times");
+                "is a closed loop, which does not define the order of requests; allowed: "
+                "arrivals at given times");
   }
   const Simulation simulation = prepare_simulation(scenario);
   const PrefixHasher hasher(&workload);

@@ -40,7 +40,7 @@ void take_arrivals(const ObservedRun& log, Workload& workload) {
                       "; allowed: the requests of the simulated run, in its order");
   };
   if (workload.requests.size() != log.requests.size()) {
-    fail("has " + std::to_string(log.requests.size()) + " requests, the simulated run " +
+    fail("has " + std::to_string(log.requests.size()) + " requests, but the simulated run has " +
          std::to_string(workload.requests.size()));
   }
   workload.mode = ArrivalMode::Timed;
@@ -50,7 +50,7 @@ void take_arrivals(const ObservedRun& log, Workload& workload) {
     const ObservedRequest& seen = log.requests[i];
     if (request.num_prompt_tokens != seen.num_prompt_tokens ||
         request.max_output_tokens != seen.num_output_tokens) {
-      fail("request " + std::to_string(i) + " has other token counts than in the simulated run");
+      fail("request " + std::to_string(i) + " has different token counts in the simulated run");
     }
     request.arrival = std::max<TimeNs>(seen.begin - lag, last);
     last = request.arrival;

@@ -151,7 +151,7 @@ std::string contradiction_in(const std::vector<PinnedStep>& steps,
   const PinnedInterval& interval = intervals[i];
   const PinnedStep& step = steps[interval.last()];
   if (step.latest - step.earliest > spread) {
-    return "gives first or last tokens that came " +
+    return "has first or last tokens that came " +
            ms_text(static_cast<double>(step.latest - step.earliest)) + " apart";
   }
   // An engine's first steps load kernels and allocate, so they may take any time.
@@ -159,9 +159,9 @@ std::string contradiction_in(const std::vector<PinnedStep>& steps,
   if (is_beside_late_tokens(steps, intervals, i)) return "";
   const std::size_t num_steps = interval.end - interval.begin;
   const auto took = static_cast<double>(interval.took);
-  return "gives a token of request " + std::to_string(index(step.request)) + " " +
+  return "has a token of request " + std::to_string(index(step.request)) + " " +
          ms_text(std::abs(took)) + (took < 0 ? " before" : " after") +
-         " the last instant known before; " +
+         " the previous known instant; " +
          (num_steps == 1 ? "it takes " : std::to_string(num_steps) + " steps take ") +
          ms_text(interval.expected);
 }

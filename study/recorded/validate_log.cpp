@@ -43,7 +43,7 @@ void LogValidation::print() const {
   std::cout << "measured    " << printable(path) << ", " << grouped_text(num_iterations)
             << " iterations\n";
   if (!run.first_difference) {
-    std::cout << "decisions   the same in all of them\n";
+    std::cout << "decisions   the same in all iterations\n";
   } else {
     const LoggedRun::Difference& difference = *run.first_difference;
     std::cout << "decisions   the same in " << grouped_text(run.num_equal)
@@ -55,7 +55,7 @@ void LogValidation::print() const {
   if (step_times.empty()) return;
   std::cout << '\n'
             << step_error_table("step times", step_times)
-            << "the logged time of an iteration has the host's part in it\n";
+            << "the logged time of an iteration includes the host's part\n";
 }
 
 std::string LogValidation::json() const {

@@ -56,11 +56,12 @@ StepLimits own_limits(const SchedulerConfig& config) {
   StepLimits limits;
   if (policy == "static" || policy == "continuous" || policy == "orca") {
     limits.takes_whole_prompts = true;
-    limits.note = policy == "static" ? "static lets nobody join a running batch, which no flag says"
-                  : policy == "orca"
-                      ? "orca reserves max_model_len for every request, which no flag says"
-                      : "continuous has no token budget: it takes the whole prompts of everybody "
-                        "who fits into one step";
+    limits.note =
+        policy == "static" ? "static adds no request to a running batch; no flag does this"
+        : policy == "orca"
+            ? "orca reserves max_model_len for every request; no flag does this"
+            : "continuous has no token budget: it takes the whole prompt of every request "
+              "that fits in a step";
   } else if (policy == "chunked") {
     limits.chunk = config.prefill_chunk_size.value_or(512);
     limits.note = "chunked has no token budget: every pending prompt advances in every step";
@@ -69,11 +70,11 @@ StepLimits own_limits(const SchedulerConfig& config) {
     limits.chunk = config.prefill_chunk_size.value_or(0);
   } else if (policy == "single_prefill") {
     limits.budget = token_budget(config);
-    limits.note = "single_prefill prefills one request at a time, in a pass of its own";
+    limits.note = "single_prefill prefills one request at a time, in a separate pass";
   } else if (policy == "slo") {
     limits.has_no_size = true;
     limits.note =
-        "no flag bounds a step by its time, as slo does: `metronome tune` finds the best budget";
+        "no flag limits the time of a step, as slo does; `metronome tune` finds the best budget";
   } else {
     // An unknown policy.
     limits.budget = token_budget(config);
@@ -101,7 +102,7 @@ StepLimits step_limits(const SchedulerConfig& config) {
     limits.prefills_apart = policy == "simple_chunking";
     if (policy == "sarathi" && config.sarathi.enable_dynamic_chunking_schedule) {
       limits.budget = config.sarathi.high_chunk_size;
-      limits.note = "sarathi's chunk shrinks as a prompt advances, the budget is its largest";
+      limits.note = "sarathi's chunk shrinks as a prompt advances; the budget is the largest chunk";
     }
   } else if (policy == "fastgen") {
     limits.budget = config.fastgen.max_ragged_batch_size;
@@ -137,7 +138,7 @@ void note_common(const Scenario& scenario, FlagList& list) {
   if (reads_key(scenario, "max_num_partial_prefills") && config.max_num_partial_prefills > 0) {
     list.note(
         "scheduler.max_num_partial_prefills has no flag that works: vLLM V1 refuses "
-        "--max-num-partial-prefills other than 1, SGLang splits one prompt at a time");
+        "--max-num-partial-prefills other than 1; SGLang splits one prompt at a time");
   }
   if (reads_key(scenario, "min_chunk_size") && config.min_chunk_size > 1) {
     list.note("scheduler.min_chunk_size has no flag");
@@ -168,7 +169,7 @@ void add_vllm_budget(const Scenario& scenario, const StepLimits& limits, FlagLis
     budget = num_chunks > 0 ? num_seqs + num_chunks * limits.chunk : num_seqs * limits.chunk;
   }
   if (budget > kLargestBudget && limits.budget == 0) {
-    list.note("the budget is cut at " + grouped_text(kLargestBudget) + " tokens");
+    list.note("the budget is limited to " + grouped_text(kLargestBudget) + " tokens");
     budget = kLargestBudget;
   }
   if (budget > 0) list.add("--max-num-batched-tokens", budget);
@@ -202,17 +203,17 @@ void add_vllm_policy(const Scenario& scenario, FlagList& list) {
     list.add(config.vllm.scheduler_reserve_full_isl ? "--scheduler-reserve-full-isl"
                                                     : "--no-scheduler-reserve-full-isl");
     if (config.vllm.evict_unhashed_first) {
-      list.note("scheduler.evict_unhashed_first is what vLLM 0.25 and later do, without a flag");
+      list.note("scheduler.evict_unhashed_first has no flag: vLLM 0.25 and later always do this");
     }
     return;
   }
   if (!limits.note.empty()) list.note(limits.note);
   if (limits.prefills_apart) {
     list.note(config.policy +
-              " computes prompts in steps of their own; vLLM V1 mixes them with "
+              " computes prompts in separate steps; vLLM V1 mixes them with "
               "decodes");
   }
-  list.note("vLLM serves running requests in order of admission, decodes and prompts alike");
+  list.note("vLLM serves running requests in order of admission, both decodes and prompts");
 }
 
 void add_vllm_cache(const Scenario& scenario, FlagList& list) {
@@ -220,7 +221,7 @@ void add_vllm_cache(const Scenario& scenario, FlagList& list) {
   const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
   if (is_paged(scenario)) list.add("--block-size", cache.block_size);
   if (is_paged(scenario) && cache.block_size % 16 != 0) {
-    list.note("attention backends of vLLM want a --block-size that is a multiple of 16");
+    list.note("attention backends of vLLM require a --block-size that is a multiple of 16");
   }
   list.add(caches_prefixes(policy, cache) ? "--enable-prefix-caching"
                                           : "--no-enable-prefix-caching");
@@ -311,21 +312,21 @@ void add_sglang_nearest(const Scenario& scenario, FlagList& list) {
   }
   if (!limits.note.empty()) list.note(limits.note);
   if (limits.budget > 0 && limits.chunk > 0) {
-    list.note("SGLang has no limit for the chunk of one request beside that of the step");
+    list.note("SGLang limits the chunk of a step, but not the chunk of one request");
   }
   if (limits.budget == 0 && limits.chunk > 0) {
     list.note(
-        "SGLang's chunk is for all prompts of a step together, and one prompt is split at a "
+        "SGLang's chunk is for all prompts of a step together; only one prompt is split at a "
         "time");
   }
   if (limits.takes_whole_prompts && !limits.prefills_apart) {
     list.note(
-        "SGLang mixes decodes into chunks only: with whole prompts it prefills in steps of "
-        "their own");
+        "SGLang only mixes decodes with chunks: whole prompts are prefilled in separate "
+        "steps");
   }
   list.note(
-      "SGLang prefills whenever it can: a step of prompts comes before the decodes, which "
-      "--enable-mixed-chunk takes along");
+      "SGLang prefills whenever it can: a step of prompts comes before the decodes; "
+      "--enable-mixed-chunk adds the decodes to it");
 }
 
 EngineFlags sglang_flags(const Scenario& scenario) {

@@ -125,9 +125,9 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
   if (!run.remark.empty()) outcome.warnings.push_back(run.remark);
   const Summary& summary = outcome.result.summary;
   if (summary.num_extrapolated_steps > 0) {
-    outcome.warnings.push_back(grouped_text(summary.num_extrapolated_steps) + " of " +
-                               grouped_text(summary.num_steps) + " steps lie outside what " +
-                               variant.scenario.cost_model.file + " was measured with");
+    outcome.warnings.push_back(
+        grouped_text(summary.num_extrapolated_steps) + " of " + grouped_text(summary.num_steps) +
+        " steps lie outside the measured range of " + variant.scenario.cost_model.file);
   }
   return outcome;
 }

@@ -44,7 +44,7 @@ void require_sweep_folder(const std::string& path) {
   // to create it.
   if (fs::is_empty(path) || fs::exists(path + "/" + std::string(kMark))) return;
   throw UsageError(printable(path) +
-                   ": holds something else than a sweep; allowed: a folder that is new, empty or "
+                   ": is not the folder of a sweep; allowed: a folder that is new, empty or "
                    "of an earlier sweep");
 }
 
@@ -105,9 +105,10 @@ SweepFolder::State SweepFolder::state_of(const SweepRun& run) const {
   const bool has_computed = result.contains("output_digest") && result["output_digest"].is_string();
   if (wanted.outputs && has_computed && !has(kOutputsFile)) return State::Damaged;
   if (is_result_of(result, run)) return State::Done;
-  throw ConfigError(printable(folder) +
-                    ": holds the result of another configuration than its name says; allowed: "
-                    "another --out, or a run once the folder is removed");
+  throw ConfigError(
+      printable(folder) +
+      ": contains the result of another configuration, which does not match its name; allowed: "
+      "another --out, or remove the folder");
 }
 
 std::size_t SweepFolder::num_others(const SweepPlan& plan) const {

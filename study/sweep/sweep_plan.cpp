@@ -239,14 +239,14 @@ void find_idle_keys(const std::vector<std::vector<std::size_t>>& runs_of, const 
     }
     if (idle.size() == num_variants) {
       throw ConfigError(swept.where +
-                        ": has no effect, every run is the same at all of its values; allowed: a "
+                        ": has no effect: every run is the same for all its values; allowed: a "
                         "key that no variant overrides, or variants.NAME.KEY for one variant");
     }
     // A key of one variant should not affect the others.
     if (swept.key.starts_with("variants.")) continue;
     for (const std::string& name : idle) {
       plan.remarks.push_back(swept.where + ": does not vary " + printable(name) +
-                             ", which is the same at all of its values");
+                             ", which is the same for all its values");
     }
   }
 }

@@ -107,10 +107,11 @@ std::string decimal_text(Decimal number) {
 }
 
 [[noreturn]] void refuse_range(const std::string& where, std::string_view text) {
-  throw UsageError(where + ": '" + std::string(text) +
-                   "' is no range; allowed: START:STOP:STEP with STEP > 0, or START:STOP:xFACTOR "
-                   "with START > 0 and FACTOR > 1, and at most " +
-                   std::to_string(kMaxPoints) + " values from START up to STOP");
+  throw UsageError(
+      where + ": '" + std::string(text) +
+      "' is not a range; allowed: START:STOP:STEP with STEP > 0, or START:STOP:xFACTOR "
+      "with START > 0 and FACTOR > 1, and at most " +
+      std::to_string(kMaxPoints) + " values from START up to STOP");
 }
 
 std::vector<std::string> geometric_range(Decimal start, Decimal stop, Decimal factor,
@@ -254,7 +255,7 @@ void add_option(const std::string& option, SweepSpec& spec) {
   const std::size_t equals = option.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw UsageError("--over " + printable(option) +
-                     ": names no values; allowed: KEY=A,B,C, as in scheduler.policy=chunked,vllm");
+                     ": has no values; allowed: KEY=A,B,C, as in scheduler.policy=chunked,vllm");
   }
   const std::string key = option.substr(0, equals);
   const std::string where = "--over " + printable(key);
@@ -334,7 +335,8 @@ std::vector<std::string> parse_values(std::string_view text, const std::string& 
   std::vector<std::string> values;
   for (const std::string_view part : split_values(text)) {
     if (part.empty()) {
-      throw UsageError(where + ": has an empty value; allowed: A,B,C, and \"\" for an empty text");
+      throw UsageError(where +
+                       ": has an empty value; allowed: A,B,C, and \"\" for an empty string");
     }
     refuse_dots(part, where);
     if (auto range = parse_range(part, where)) {

@@ -56,8 +56,8 @@ std::string slurm_script(const SlurmSweep& sweep) {
       "#   bash FILE [SBATCH OPTION...]   submits " +
       std::to_string(sweep.num_tasks) + " tasks over " + std::to_string(sweep.num_runs) +
       " runs, and a job that merges them.\n"
-      "# Every node must see the folders and the program at these paths. To go on "
-      "after a failure,\n# submit once more.\n"
+      "# Every node must see the folders and the program at these paths. To continue "
+      "after a failure,\n# submit again.\n"
       "set -euo pipefail\n"
       "script=$(readlink -f \"$0\")\n"
       "cd " +

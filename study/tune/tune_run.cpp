@@ -49,7 +49,7 @@ TuneWorkloads::TuneWorkloads(const Scenario& scenario, int num_seeds)
                         given->requests.back().arrival > 0;
   if (!has_span) {
     fail_config(scenario.location_of("workload.arrivals.process"), "workload.arrivals.process",
-                "does not spread requests over time, so that there is no load to vary; allowed: "
+                "does not spread requests over time; there is no load to vary; allowed: "
                 "poisson, gamma, constant (with a finite rate), burst (of several), trace");
   }
   num_given_ = given->requests.size();

@@ -213,10 +213,11 @@ Workload recorded_workload(const Scenario& scenario, const RunRecord& record,
     }
     std::stable_sort(workload.requests.begin(), workload.requests.end(),
                      [](const auto& a, const auto& b) { return a.arrival < b.arrival; });
-    notes.push_back(drawn ? "Arrivals and lengths are the record's; the scenario gives others now."
-                          : "Arrivals and lengths are the record's; the trace cannot be read: " +
-                                printable(scenario.workload.trace.file) + ".");
-    if (has_hits) notes.push_back("Prompts share no prefixes here, as they did in the run.");
+    notes.push_back(
+        drawn ? "Arrivals and lengths come from the record; the scenario now gives different ones."
+              : "Arrivals and lengths come from the record; the trace cannot be read: " +
+                    printable(scenario.workload.trace.file) + ".");
+    if (has_hits) notes.push_back("Prompts share no prefixes here, unlike in the run.");
     return workload;
   }
   for (std::size_t i = 0; i < record.requests.size(); ++i) {
@@ -472,7 +473,7 @@ WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::s
   what_if.target_ms = target_ms;
   what_if.recorded_itl = run.result.summary.itl;
   if (run.result.info.config_json.empty()) {
-    what_if.obstacle = "result.json has no config: nothing says what to simulate";
+    what_if.obstacle = "result.json has no config, so the settings to simulate are unknown";
     return what_if;
   }
   Replays replays(run, target_ms, hardware, start, progress);
@@ -511,9 +512,9 @@ std::vector<FlagChanges> changed_flags(const Scenario& before, const Scenario& a
     if (!has_more_memory) continue;
     const bool is_vllm = new_flags[e].engine == "vLLM";
     changes.back().notes.push_back(
-        std::string("the size of the KV cache stands for memory: a higher ") +
+        std::string("more KV blocks need more memory: a higher ") +
         (is_vllm ? "--gpu-memory-utilization" : "--mem-fraction-static") +
-        ", or more GPUs, give it without that flag");
+        ", or more GPUs, provides them without that flag");
   }
   return changes;
 }

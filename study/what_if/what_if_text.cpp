@@ -29,13 +29,14 @@ std::string trust_text(const WhatIf& what_if) {
       " an ITL p50 of " + ms_text(is.p50_ms) + " ms and a p99 of " + ms_text(is.p99_ms) + " ms; ";
   const std::string others = ms_text(was.p50_ms) + " and " + ms_text(was.p99_ms) + " ms. ";
   if (what_if.scenario.empty()) {
-    return simulated + " with its own settings the run has" + figures + "recorded were " + others +
-           "Trust what follows as far as these agree.";
+    return simulated + " with its own settings, the run has" + figures + "the record has " +
+           others + "The closer these figures are, the more reliable are the results below.";
   }
   return simulated + ", the requests of " + what_if.scenario + " have" + figures +
-         "in the log, where an iteration is a gap, they are " + others +
-         "What follows is about the scenario's requests, not the log's: trust it as far as these "
-         "agree.";
+         "in the log, where each iteration counts as a gap, they are " + others +
+         "The results below are for the scenario's requests, not the log's. The closer these "
+         "figures "
+         "are, the more reliable are the results.";
 }
 
 constexpr std::size_t kNumFigures = 5;
@@ -60,7 +61,7 @@ std::string trials_text(const WhatIf& what_if) {
     for (const std::string& figure : figures(trial)) text += pad(figure, kWidth) + "  ";
     text += mark + name + '\n';
   };
-  row(what_if.baseline, "as they are", " ");
+  row(what_if.baseline, "unchanged", " ");
   for (std::size_t i = 0; i < what_if.trials.size(); ++i) {
     const Trial& trial = what_if.trials[i];
     row(trial, joined(trial.changes), trial.keeps_all ? "*" : " ");
@@ -86,20 +87,22 @@ std::string flags_text(const WhatIf& what_if, const Trial& chosen, std::size_t c
 std::string conclusion(const WhatIf& what_if) {
   const std::string target = ms_text(what_if.target_ms) + " ms";
   if (what_if.baseline.keeps_all) {
-    const std::string none = "Simulated, no gap is longer than " + target;
-    return what_if.is_same_run ? none + "." : none + ": nothing was tried.";
+    const std::string none = "In the simulation, no gap is longer than " + target;
+    return what_if.is_same_run ? none + "." : none + "; no changes were tried.";
   }
-  if (!what_if.chosen) return "No change that was tried shortens the longest stall.";
+  if (!what_if.chosen) return "No tried change shortens the longest stall.";
   const Trial& chosen = what_if.trials[*what_if.chosen];
-  std::string text = "No change that was tried keeps every gap within " + target + ". ";
-  if (!chosen.keeps_all && !chosen.keeps_p99) return text + "Nearest: " + joined(chosen.changes);
+  std::string text = "No tried change keeps every gap within " + target + ". ";
+  if (!chosen.keeps_all && !chosen.keeps_p99)
+    return text + "The nearest: " + joined(chosen.changes);
   if (!chosen.keeps_all && what_if.baseline.keeps_p99) {
-    return text + "The p99 keeps it already. Shortest longest stall: " + joined(chosen.changes);
+    return text + "The p99 is already within it. The change with the shortest longest stall: " +
+           joined(chosen.changes);
   }
   if (chosen.keeps_all) {
-    text = "Smallest change that keeps every gap within " + target + ": ";
+    text = "The smallest change that keeps every gap within " + target + ": ";
   } else {
-    text += "The smallest that keeps the p99 within it: ";
+    text += "The smallest change that keeps the p99 within it: ";
   }
   text += joined(chosen.changes);
   if (what_if.next_failing) {
@@ -196,16 +199,17 @@ std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
   if (!what_if.chosen) return text + (what_if.trials.empty() ? "" : '\n' + trials_text(what_if));
   const Trial& chosen = what_if.trials[*what_if.chosen];
   say(cost_text(what_if, chosen));
-  text += "\nflags, against those that say the present settings\n" +
+  text += "\nchanges of flags, compared with those for the present settings\n" +
           flags_text(what_if, chosen, columns);
-  text += "\n" + wrapped("tried, in " + grouped_text(what_if.num_replays) +
-                             " replays: of each setting the power of two nearest to the present "
-                             "value that keeps every gap (*), or the best; of the smallest change "
-                             "values between two of them, too" +
-                             (what_if.baseline.summary.num_preemptions == 0
-                                  ? ""
-                                  : "; of the KV cache as many blocks as end preemption"),
-                         0, columns);
+  text +=
+      "\n" + wrapped("tried in " + grouped_text(what_if.num_replays) +
+                         " replays: for each setting, the power of two nearest to the present "
+                         "value that keeps every gap (*), or the best one; for the smallest "
+                         "change, also values between two powers of two" +
+                         (what_if.baseline.summary.num_preemptions == 0
+                              ? ""
+                              : "; for the KV cache, the number of blocks that ends preemption"),
+                     0, columns);
   return text + trials_text(what_if);
 }
 

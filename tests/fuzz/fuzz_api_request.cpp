@@ -20,7 +20,7 @@ const ServedModel& model() {
     made.vocab_size = 256;
     made.max_model_len = 4096;
     made.computes = false;
-    made.spoken_lengths = {1, 20};
+    made.answer_lengths = {1, 20};
     return made;
   }();
   return served;
@@ -29,7 +29,7 @@ const ServedModel& model() {
 void check_request(const ApiRequest& request) {
   METRONOME_CHECK(request.num_choices() >= 1 && request.num_choices() <= model().max_choices,
                   "as many answers as allowed");
-  METRONOME_CHECK(request.spoken_tokens.size() == static_cast<std::size_t>(request.num_choices()),
+  METRONOME_CHECK(request.answer_tokens.size() == static_cast<std::size_t>(request.num_choices()),
                   "a length for each answer");
   for (const std::vector<TokenId>& prompt : request.prompts) {
     METRONOME_CHECK(

@@ -86,7 +86,7 @@ std::vector<ScheduledChunk> chunks_of(const BenchCase& what) {
 
 void check_point(const BenchReport& report, const BenchPoint& point, const BenchCase& what) {
   INFO(what.num_decodes << " decodes at " << what.context << ", chunk " << what.chunk_size
-                        << " behind " << what.prefix);
+                        << " after " << what.prefix);
   CHECK(is_same(point.what, what));
   CHECK(point.fastest_us > 0);
   CHECK(point.median_us >= point.fastest_us);
@@ -230,8 +230,8 @@ TEST_CASE("metronome bench writes a table and a report", "[gpu][bench]") {
   CHECK(result.err.empty());
   CHECK(result.out.starts_with("model       tiny\ndevice      "));
   CHECK(result.out.find("\n32 decodes at 128 ") != std::string::npos);
-  CHECK(result.out.find("\nchunk 128 behind 0 ") != std::string::npos);
-  CHECK(result.out.find("\n32 decodes at 2,048, chunk 512 behind 2,048: skipped, a context has at "
+  CHECK(result.out.find("\nchunk 128 after 0 ") != std::string::npos);
+  CHECK(result.out.find("\n32 decodes at 2,048, chunk 512 after 2,048: skipped, a context has at "
                         "most 130 positions\n") != std::string::npos);
 
   const auto report = Json::parse(read_text_file(folder.path("bench.json")));
@@ -272,7 +272,8 @@ TEST_CASE("metronome bench says what is wrong, and ends with 2", "[gpu][bench]")
   check_error("tiny-llama", "model: head_dim: is 32; allowed: 64, 128 or 256\n");
   check_error("tiny-lama", "model: unknown name 'tiny-lama' (did you mean 'tiny-llama'?)");
   check_error("llama-3.2-3b --device 99", "cuda.device: 99 is no GPU of this machine; allowed: ");
-  check_error("llama-3.2-3b --invariance some", "--invariance: 'some' is no invariance; allowed: ");
+  check_error("llama-3.2-3b --invariance some",
+              "--invariance: 'some' is not an invariance; allowed: ");
   check_error("llama-3.2-3b qwen3-4b", "bench: give one model, not 2");
 }
 

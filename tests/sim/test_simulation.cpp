@@ -103,8 +103,8 @@ TEST_CASE("what only model or memory can refuse names file, line and key", "[sim
   const std::string base = "model: llama-3.2-1b\nhardware: h200\n" + std::string(kWorkload);
   CHECK(refusal_of(base) == "accepted");
   CHECK(refusal_of(base + "engine:\n  max_num_seqs: 4\n  max_model_len: 1000000\n") ==
-        "s.yaml:8: engine.max_model_len: 1000000 is more than llama-3.2-1b was made for; at most "
-        "131072");
+        "s.yaml:8: engine.max_model_len: 1000000 is more than llama-3.2-1b supports; allowed: at "
+        "most 131072");
   CHECK(refusal_of(base + "cost_model: {tensor_parallel_size: 3}\n")
             .starts_with("s.yaml:6: cost_model.tensor_parallel_size: 3 cannot be used with"));
   CHECK(refusal_of("model: llama-3.1-70b\nhardware: l40s\n" + std::string(kWorkload))
@@ -120,7 +120,8 @@ TEST_CASE("what only model or memory can refuse names file, line and key", "[sim
   CHECK(refusal_of(base + "engine: {max_model_len: 4096}\n"
                           "scheduler: {policy: vllm, enable_chunked_prefill: false}\n") ==
         "s.yaml:7: scheduler.max_num_batched_tokens: 2048 is less than engine.max_model_len 4096, "
-        "but without enable_chunked_prefill a prompt is computed at once; allowed: at least 4096");
+        "but without enable_chunked_prefill a prompt is computed in one step; allowed: at least "
+        "4096");
   // The key of a variant, and a key left out: the place of its section or file.
   CHECK(refusal_of(base + "variants:\n  - name: a\n    engine: {max_model_len: 1000000}\n")
             .starts_with("s.yaml:8: engine.max_model_len: 1000000 is more"));
@@ -162,7 +163,8 @@ TEST_CASE("a block count beyond the device's memory runs, with a warning", "[sim
                                  "kv_cache: {num_blocks: 10000000}\n");
   const Simulation simulation =
       prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
-  CHECK(simulation.warning.starts_with("kv_cache.num_blocks: 10000000 are more than the "));
+  CHECK(
+      simulation.warning.starts_with("kv_cache.num_blocks: 10000000 blocks exceed the memory of "));
   CHECK(simulation.setup.kv_cache.num_blocks == 10'000'000);
 }
 

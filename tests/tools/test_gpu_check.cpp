@@ -148,7 +148,7 @@ TEST_CASE("gpu_check chooses options that are proven", "[tools][gpu_check]") {
       CHECK(contains(log, "fused_decodes is not timed: test_gpu_decode_gemm "));
       CHECK_FALSE(contains(log, "--fused-decodes"));
       CHECK(contains(log, "options.wgmma_attention.json --wgmma-attention\n"));
-      CHECK(contains(log, "on from here on: wgmma_products\n"));
+      CHECK(contains(log, "enabled in later stages: wgmma_products\n"));
     }
   }
   SECTION("not one whose tests fail or are slow, which is timed") {
@@ -156,9 +156,9 @@ TEST_CASE("gpu_check chooses options that are proven", "[tools][gpu_check]") {
       const Place place;
       CHECK(place.check("tests,options", fault, "--clock-speed 20").exit_code == 1);
       const std::string log = place.text("options.log");
-      CHECK(contains(log, "fused_decodes is timed and may not be chosen: test_gpu_decode_gemm "));
+      CHECK(contains(log, "fused_decodes is timed, but cannot be chosen: test_gpu_decode_gemm "));
       CHECK(contains(log, "options.fused_decodes.json --fused-decodes\n"));
-      CHECK(contains(log, "on from here on: wgmma_products\n"));
+      CHECK(contains(log, "enabled in later stages: wgmma_products\n"));
       CHECK(contains(place.text("options.fused_decodes.json"), "\"median_us\": 7"));
     }
   }
@@ -167,22 +167,23 @@ TEST_CASE("gpu_check chooses options that are proven", "[tools][gpu_check]") {
     CHECK(place.check("tests,options", "partial").exit_code == 1);
     CHECK(
         contains(place.text("README.md"), "| options | failed: fused_decodes (exit status 1) | "));
-    CHECK(contains(place.text("options.log"), "on from here on: wgmma_products\n"));
+    CHECK(contains(place.text("options.log"), "enabled in later stages: wgmma_products\n"));
   }
   SECTION("anew, once a test has ended that they waited for") {
     const Place place;
     CHECK(place.check("tests,options", "slow-tests=test_gpu_decode_gemm", "--clock-speed 20")
               .exit_code == 1);
     CHECK(contains(place.text("README.md"),
-                   "| options | waiting: tests that fused_decodes stand on have not ended | "));
+                   "| options | waiting: tests of fused_decodes have not ended | "));
     CHECK(place.check("tests,options", "", "--resume").exit_code == 0);
-    CHECK(contains(place.text("options.log"), "on from here on: fused_decodes, wgmma_products\n"));
+    CHECK(contains(place.text("options.log"),
+                   "enabled in later stages: fused_decodes, wgmma_products\n"));
   }
   SECTION("none where no test has run") {
     const Place place;
     CHECK(place.check("options", "").exit_code == 1);
     CHECK(contains(place.text("options.log"), "options.wgmma_products.json --wgmma-products\n"));
-    CHECK(contains(place.text("options.log"), "on from here on: none\n"));
+    CHECK(contains(place.text("options.log"), "enabled in later stages: none\n"));
   }
 }
 
@@ -198,10 +199,10 @@ TEST_CASE("gpu_summary puts what is off by default beside the default", "[tools]
   INFO(result.out << result.err);
   REQUIRE(result.exit_code == 0);
   const std::string findings = place.text("findings.md");
-  CHECK(contains(findings, "All stages behind it ran with `cuda.wgmma_attention`."));
+  CHECK(contains(findings, "All later stages ran with `cuda.wgmma_attention`."));
   CHECK(contains(findings,
                  "| 8 decodes at 2k | 0.200 (50.0% of the floor) | 0.160 (62.5% of the floor) |"));
-  CHECK(contains(findings, "| chunk of 2048 behind 16384 | "));
+  CHECK(contains(findings, "| chunk of 2048 after 16384 | "));
 }
 
 TEST_CASE("gpu_check times the linear layers of each model", "[tools][gpu_check]") {

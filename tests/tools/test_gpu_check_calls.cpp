@@ -79,7 +79,7 @@ TEST_CASE("a GPU that the catalogue does not know has no hardware's name", "[too
   CHECK_FALSE(contains(place.text("calibrate.log"), "--hardware"));
   CHECK(contains(place.text("README.md"),
                  "| published | failed: tiny-llama chunked_prefill: NVIDIA H100 PCIe is not in the "
-                 "catalogue, and no calibrated model is there to simulate it by | "));
+                 "catalogue, and there is no calibrated model to simulate it | "));
 }
 
 TEST_CASE("a later call does what an earlier one had no models for", "[tools][gpu_check]") {
@@ -104,8 +104,8 @@ TEST_CASE("a card that nvidia-smi does not name ends the call", "[tools][gpu_che
   place.write_program("bin/nvidia-smi", "#!/bin/bash\nexit 9\n");
   CHECK(place.check("start", "").exit_code == 1);
   CHECK(contains(place.text("README.md"), "| machine | failed: nvidia-smi finds no GPU | "));
-  CHECK(
-      contains(place.text("README.md"), "| start | waiting: not begun: nvidia-smi finds no GPU |"));
+  CHECK(contains(place.text("README.md"),
+                 "| start | waiting: not started: nvidia-smi finds no GPU |"));
 }
 
 TEST_CASE("two GPUs have results of their own in one archive", "[tools][gpu_check]") {
@@ -164,10 +164,10 @@ TEST_CASE("gpu_check refuses an archive that is damaged", "[tools][gpu_check]") 
   std::ofstream(part, std::ios::binary) << bytes;
   const std::string out = place.scratch.path() + "/new";
   check_refusal("unpack '" + kept + "' --out '" + out + "'",
-                kept + ": its parts are not those that results.json names");
+                kept + ": its parts do not match results.json");
   CHECK(!fs::exists(out));
   check_refusal("unpack '" + place.scratch.path() + "' --out '" + out + "'",
-                place.scratch.path() + ": is no archive of results (");
+                place.scratch.path() + ": is not an archive of results (");
   check_refusal("unpack '" + kept + "' --out '" + kept + "'", "--out: " + kept + " exists already");
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("an archive is carried in the place of a build", "[tools][gpu_check]")
   const CommandResult pack = gpu_check("pack --build '" + build + "' --to '" + packed + "'");
   INFO(pack.err);
   CHECK(pack.exit_code == 0);
-  CHECK(contains(pack.out, packed + " is there: "));
+  CHECK(contains(pack.out, "wrote " + packed + ", "));
   CHECK(fs::directory_iterator(place.scratch.path() + "/carried")->path().string() == packed);
   const CommandResult result =
       run_program("tools/gpu_check", "--build '" + packed + "' --out '" + place.out +
@@ -192,8 +192,8 @@ TEST_CASE("an archive is carried in the place of a build", "[tools][gpu_check]")
   check_refusal("--out '" + place.out + "2' --build '" + place.scratch.path() + "'",
                 "--build: " + place.scratch.path() + " has no metronome; allowed: ");
   check_refusal("--out '" + place.out + "2' --build '" + build + "/metronome'",
-                build + "/metronome: is no archive of programs (");
+                build + "/metronome: is not an archive of programs (");
   check_refusal("pack --build '" + place.out + "'", place.out + " has no metronome; allowed: ");
-  check_refusal("--build x --only nothing", "--only: 'nothing' is no stage; allowed: machine, ");
+  check_refusal("--build x --only nothing", "--only: 'nothing' is not a stage; allowed: machine, ");
   CHECK(!fs::exists(place.out + "2"));
 }

@@ -42,7 +42,7 @@ TEST_CASE("gpu_check goes on without an invariance that does not hold", "[tools]
   CHECK(result.exit_code == 1);
   const Returned returned(place);
   const std::string readme = returned.text("README.md");
-  CHECK(contains(readme, "| start | failed: invariance does not hold; what follows ran with "));
+  CHECK(contains(readme, "| start | failed: invariance does not hold; later stages ran with "));
   CHECK(contains(readme, "    n 512, k 64: id 66, digest 1234\n"));
   CHECK(contains(readme, "| bench | passed | "));
   CHECK(contains(readme, "| decisions | passed | "));
@@ -84,12 +84,12 @@ TEST_CASE("a test that hangs costs its own limit", "[tools][gpu_check]") {
   CHECK(contains(place.text("tests.log"), "a case of [#test_gpu_heads]~[slow]\n"));
   const std::string log = place.text("tests.log");
   // What the options stand on comes first, what takes longest last.
-  const auto place_of = [&](const char* file) { return log.find(std::string("[#test_") + file); };
-  CHECK(place_of("gpu_norm]") < place_of("gpu_batching]"));
-  CHECK(place_of("gpu_batching]") < place_of("gpu_chunking]"));
-  CHECK(place_of("gpu_chunking]") < place_of("gpu_model]"));
-  CHECK(place_of("gpu_model]") < place_of("gpu_gemm]"));
-  CHECK(place_of("step_timer]") < place_of("gpu_bench]"));
+  const auto index_of = [&](const char* file) { return log.find(std::string("[#test_") + file); };
+  CHECK(index_of("gpu_norm]") < index_of("gpu_batching]"));
+  CHECK(index_of("gpu_batching]") < index_of("gpu_chunking]"));
+  CHECK(index_of("gpu_chunking]") < index_of("gpu_model]"));
+  CHECK(index_of("gpu_model]") < index_of("gpu_gemm]"));
+  CHECK(index_of("step_timer]") < index_of("gpu_bench]"));
 }
 
 TEST_CASE("tests for which no time is left are said, and run by the next call",
@@ -137,7 +137,7 @@ TEST_CASE("nothing runs where the programs do not start", "[tools][gpu_check]") 
   CHECK(contains(readme, "| machine | failed: "));
   CHECK(contains(readme, "does not start (exit status 127)"));
   CHECK(contains(readme, "    no such library\n"));
-  CHECK(contains(readme, "| bench | waiting: not begun: "));
+  CHECK(contains(readme, "| bench | waiting: not started: "));
 }
 
 TEST_CASE("reports of garbage are said and shown", "[tools][gpu_check]") {
@@ -148,7 +148,7 @@ TEST_CASE("reports of garbage are said and shown", "[tools][gpu_check]") {
   CHECK(contains(returned.text("options.log"), "options.default.json cannot be read: "));
   CHECK(returned.text("options.default.json") == "{\"points\": 7\n");
   CHECK(contains(returned.text("findings.md"), "| decisions identical in simulation and "));
-  CHECK(contains(returned.text("findings.log"), "bench.qwen3-4b.chunk.json is no JSON"));
+  CHECK(contains(returned.text("findings.log"), "bench.qwen3-4b.chunk.json is not JSON"));
 }
 
 TEST_CASE("a PyTorch that does not come up costs its limit", "[tools][gpu_check]") {
@@ -170,7 +170,7 @@ TEST_CASE("a state of garbage is said, and every stage begins anew", "[tools][gp
     place.scratch.write("out/unknown/state.json", text);
     const CommandResult result = place.check("start", "", "--resume");
     CHECK(result.exit_code == 0);
-    CHECK(contains(result.out, ": every stage begins anew\n"));
+    CHECK(contains(result.out, ": all stages start again\n"));
     CHECK(contains(place.text("README.md"), "| start | passed | "));
   }
 }

@@ -51,47 +51,49 @@ constexpr const char* kExamples =
     "  metronome bench qwen3-4b --predict h200\n"
     "  metronome bench qwen3-4b --predict h200 --cost-model qwen3-4b.json --measured bench.json\n"
     "\n"
-    "The floor of a step is the longer of two times: its weights, keys and values through memory\n"
-    "once, at the rate of a large copy; its multiply-adds at the rate of a large product. Both\n"
-    "rates are measured first.\n"
+    "The floor of a step is the longer of two times: the time to move its weights, keys and\n"
+    "values through memory once at the rate of a large copy, and the time of its multiply-adds\n"
+    "at the rate of a large product. The command measures both rates first.\n"
     "\n"
-    "--products times the linear layers of one layer, by every kernel and in every tile there is.\n"
-    "In their floors weights, inputs and outputs go through memory once.\n"
+    "--products times the linear layers of one layer with every kernel and every tile. Their\n"
+    "floors move weights, inputs and outputs through memory once.\n"
     "\n"
-    "--predict needs no GPU: it prints the same steps with what they move and compute, their "
-    "floors,\n"
-    "and what a cost model says; beside it, where there is one, an earlier measurement.\n"
+    "--predict needs no GPU: it prints the same steps with the bytes that they move, the FLOPs\n"
+    "that they compute, their floors and the times of a cost model. With --measured it also\n"
+    "prints an earlier measurement.\n"
     "\n"
     "exit codes: 0 done; 1 the GPU failed; 2 bad input, or no GPU to run on\n";
 
 OptionList option_list(BenchOptions& options) {
   return {
-      {"json FILE", &options.json, "write the report there, too"},
-      {"device N", &options.device, "GPU, as the driver numbers them"},
+      {"json FILE", &options.json, "also write the report to this file"},
+      {"device N", &options.device, "number of the GPU, as in the driver"},
       {"repeats N", &options.repeats,
        "timed steps of each case, or runs of each kernel (default: 10)"},
       {"invariance NAME", &options.invariance,
-       "none, chunk or full, as cuda.invariance has it (default: chunk)"},
-      {"no-graphs", &options.has_no_graphs, "launch the kernels of decode steps"},
+       "none, chunk or full, as in cuda.invariance (default: chunk)"},
+      {"no-graphs", &options.has_no_graphs, "launch the kernels of decode steps one by one"},
       {"early-launches", &options.has_early_launches,
-       "as cuda.early_launches has it: kernels start while the one in front ends"},
+       "as in cuda.early_launches: kernels start while the previous one ends"},
       {"wgmma-attention", &options.has_wgmma_attention,
-       "as cuda.wgmma_attention has it: prompts attend by Hopper's own instructions"},
+       "as in cuda.wgmma_attention: attention of prompts by wgmma instructions"},
       {"wgmma-products", &options.has_wgmma_products,
-       "as cuda.wgmma_products has it: linear layers of prompts by them, too"},
+       "as in cuda.wgmma_products: linear layers of prompts by wgmma instructions"},
       {"fused-decodes", &options.has_fused_decodes,
-       "as cuda.fused_decodes has it: few decodes have norms inside of the products"},
+       "as in cuda.fused_decodes: norms of few decodes in the kernels of products"},
       {"products", &options.has_products,
-       "instead of steps: linear layers, by every kernel that computes them"},
-      {"tokens N,...", &options.tokens_text, "of --products (default: 1 to 4096, in ten steps)"},
+       "time linear layers, with every kernel that computes them, instead of steps"},
+      {"tokens N,...", &options.tokens_text,
+       "token counts of --products (default: ten counts from 1 to 4096)"},
       {"predict HARDWARE", &options.predict.hardware,
        "run nothing: predict the steps on a GPU of `metronome list hardware`"},
       {"cost-model FILE", &options.predict.cost_model,
-       "predict by what `metronome calibrate` wrote; unless given, by the hardware's roofline"},
+       "cost model of the prediction, from `metronome calibrate` (default: the roofline of the "
+       "hardware)"},
       {"measured FILE", &options.predict.measured,
-       "what an earlier --json wrote, to print beside the prediction"},
+       "file of an earlier --json, to print with the prediction"},
       {"rates TB/S,TFLOP/S", &options.rates_text,
-       "of the predicted floors; unless given those of --measured, else the hardware's peaks"},
+       "rates of the predicted floors (default: those of --measured, else the hardware's peaks)"},
   };
 }
 
@@ -99,9 +101,9 @@ constexpr CommandText kText = {
     .name = "bench",
     .arguments = "MODEL [OPTION...]",
     .summary =
-        "Times the steps of a model on an NVIDIA GPU, by batch, context and chunk, beside\n"
-        "the least time this machine could take. Weights are drawn at random: MODEL is a name\n"
-        "of the catalogue, or a Hugging Face config.json or its folder.\n",
+        "Times the steps of a model on an NVIDIA GPU, by batch, context and chunk, and prints\n"
+        "the least time that this GPU could take. Weights are drawn at random: MODEL is a\n"
+        "catalogue name, or a Hugging Face config.json or its folder.\n",
     .examples = kExamples,
     .file_name = "MODEL",
     .file_kind = "model"};
@@ -116,8 +118,9 @@ MachineRates parse_rates(const std::string& text) {
     const bool is_good = error == std::errc() && number > 0 && number <= 1e6 &&
                          (is_last ? behind == end : behind != end && *behind == ',');
     if (!is_good) {
-      throw UsageError("--rates: '" + printable(text) +
-                       "' are no two rates; allowed: TB/s and TFLOP/s above 0, as 4.3,790");
+      throw UsageError(
+          "--rates: '" + printable(text) +
+          "' is not a pair of rates; allowed: TB/s and TFLOP/s above 0, such as 4.3,790");
     }
     begin = behind + 1;
   }
@@ -129,7 +132,7 @@ void refuse_others(const CommandLine& line, std::initializer_list<std::string_vi
                    const char* option) {
   for (const std::string& name : line.options) {
     if (std::find(allowed.begin(), allowed.end(), name) != allowed.end()) continue;
-    throw UsageError("--" + name + ": has no effect; allowed: without --" + option);
+    throw UsageError("--" + name + ": has no effect with --" + option + "; allowed: one of them");
   }
 }
 
@@ -137,7 +140,7 @@ void read_prediction(const CommandLine& line, BenchOptions& options) {
   const bool is_prediction = line.has("predict");
   for (const char* option : {"cost-model", "measured", "rates"}) {
     if (is_prediction || !line.has(option)) continue;
-    throw UsageError(std::string("--") + option + ": has no effect; allowed: beside --predict");
+    throw UsageError(std::string("--") + option + ": has no effect; allowed: with --predict");
   }
   if (is_prediction) {
     refuse_others(line, {"json", "predict", "cost-model", "measured", "rates"}, "predict");
@@ -154,14 +157,14 @@ std::optional<BenchOptions> parse(const Arguments& arguments) {
   const auto line = parse_command(kText, option_list(options), arguments);
   if (!line) return std::nullopt;
   options.model = line->file();
-  if (options.device < 0) throw UsageError("--device: is negative; allowed: 0 and more");
+  if (options.device < 0) throw UsageError("--device: is negative; allowed: at least 0");
   if (options.has_products) {
     refuse_others(*line, {"json", "device", "repeats", "products", "tokens", "early-launches"},
                   "products");
   }
   if (options.tokens_text) {
     if (!options.has_products) {
-      throw UsageError("--tokens: has no effect; allowed: beside --products");
+      throw UsageError("--tokens: has no effect; allowed: with --products");
     }
     options.tokens = parse_tokens(*options.tokens_text);
   }
@@ -177,7 +180,7 @@ Invariance invariance_of(const std::string& name) {
   if (name == "none") return Invariance::None;
   if (name == "chunk") return Invariance::Chunk;
   if (name == "full") return Invariance::Full;
-  throw UsageError("--invariance: '" + name + "' is no invariance; allowed: none, chunk, full");
+  throw UsageError("--invariance: '" + name + "' is not an invariance; allowed: none, chunk, full");
 }
 
 void print_report(std::ostream& out, const BenchReport& report) {

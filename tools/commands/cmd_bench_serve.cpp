@@ -56,12 +56,11 @@ constexpr CommandText kText = {
     .name = "bench-serve",
     .arguments = "URL --scenario FILE [OPTION...]",
     .summary =
-        "Sends the requests of a scenario's workload to a server of OpenAI's endpoints (vLLM,\n"
-        "SGLang, ...), each when it is due whatever the server does, and measures TTFT, TPOT, ITL\n"
-        "and E2EL as vLLM's benchmark defines them. The result stands beside a simulated run of "
-        "the\n"
-        "same scenario in `metronome report` and `metronome validate`. Says so when the client,\n"
-        "not the server, was too slow.\n",
+        "Sends the requests of a scenario's workload to a server with OpenAI's API (vLLM,\n"
+        "SGLang, ...), each at its arrival time, and measures TTFT, TPOT, ITL and E2EL as vLLM's\n"
+        "benchmark defines them. `metronome report` and `metronome validate` compare the result\n"
+        "with a simulated run of the same scenario. Warns if the client, not the server, was too\n"
+        "slow.\n",
     .examples =
         "examples:\n"
         "  metronome bench-serve http://localhost:8000 --scenario scenarios/quickstart.yaml \\\n"
@@ -69,9 +68,11 @@ constexpr CommandText kText = {
         "  metronome run scenarios/quickstart.yaml --variant chunked-512 --out results/simulated\n"
         "  metronome report results/simulated results/measured --out both.html\n"
         "\n"
-        "OPENAI_API_KEY, where it is set, is sent as vLLM's benchmark sends it, and nowhere kept.\n"
-        "exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted; results are written\n"
-        "whole, with exit code 0, or not at all\n",
+        "If OPENAI_API_KEY is set, the client sends it as vLLM's benchmark does and does not "
+        "store\n"
+        "it.\n"
+        "exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted; the command\n"
+        "writes complete results with exit code 0, else none\n",
     .file_name = "URL",
     .file_kind = "server's URL"};
 
@@ -79,7 +80,7 @@ LoadEndpoint endpoint_of(const std::string& name) {
   if (name == "completions") return LoadEndpoint::Completions;
   if (name == "chat") return LoadEndpoint::Chat;
   constexpr std::string_view kNames[] = {"completions", "chat"};
-  throw UsageError("--endpoint: '" + name + "' is no endpoint" + did_you_mean(name, kNames) +
+  throw UsageError("--endpoint: '" + name + "' is not an endpoint" + did_you_mean(name, kNames) +
                    "; allowed: completions, chat");
 }
 
@@ -98,35 +99,34 @@ void check_header(const std::string& header, const std::string& where) {
     is_plain = is_plain && !is_control && (i >= colon || header[i] != ' ');
   }
   if (is_plain) return;
-  throw UsageError(where + ": is no header; allowed: one line NAME: VALUE");
+  throw UsageError(where + ": is not a header; allowed: one line NAME: VALUE");
 }
 
 OptionList option_list(ServeOptions& options) {
   return {
       {"scenario FILE", &options.scenario,
-       "the scenario whose workload is sent, and whose SLO is applied; its seed draws the same "
-       "requests as in a simulation"},
+       "the scenario of the workload and the SLO; its seed draws the same requests as in a "
+       "simulation"},
       {"set KEY=VALUE", &options.assignments,
        "override a key (see `metronome list keys`); repeatable"},
       {"variant NAME", &options.variant,
-       "the variant that the server is set up as; needed where the scenario has several"},
+       "the variant with the settings of the server; required if the scenario has several"},
       {"out DIR", &options.out,
-       "folder of the results, replaced if it holds nothing but an earlier one; unless given "
-       "results/SCENARIO.http, and .NAME for a --variant"},
+       "folder of the results; replaces only earlier results (default: results/SCENARIO.http, with "
+       ".NAME for a --variant)"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
       {"endpoint NAME (=completions)", &options.endpoint_name,
-       "completions (prompts as token ids) or chat (as text of as many words)"},
+       "completions (prompts as token ids) or chat (prompts as text of as many words)"},
       {"model NAME", &options.model,
-       "the model to ask for; unless given the first that /v1/models lists"},
+       "the model to request (default: the first that /v1/models lists)"},
       {"header NAME:VALUE", &options.headers, "send this header with every request; repeatable"},
       {"max-concurrency N", &options.max_concurrency,
-       "at most so many requests on the way; the others wait in the client, which counts as a "
-       "delay of their sending and not into TTFT, as in vLLM's benchmark"},
-      {"timeout S (=3600)", &options.timeout_s, "give a request up after so many seconds"},
+       "most requests in flight; others wait in the client, a delay of sending that TTFT does not "
+       "include, as in vLLM's benchmark"},
+      {"timeout S (=3600)", &options.timeout_s, "time limit of a request, seconds"},
       {"save-detailed", &options.wants_detail,
-       "write vllm.json, too, as `vllm bench serve --save-result --save-detailed` does"},
-      {"json", &options.wants_json,
-       "print the summary as JSON, and nothing else, on standard output"},
+       "also write vllm.json, as `vllm bench serve --save-result --save-detailed` does"},
+      {"json", &options.wants_json, "print only the summary, as JSON, on standard output"},
       {"quiet,q", &options.is_quiet, "print only errors and warnings"},
   };
 }
@@ -166,8 +166,9 @@ Scenario chosen_scenario(const ScenarioFile& file, const ServeOptions& options) 
   if (chosen.size() == 1) return std::move(chosen.front());
   std::vector<std::string_view> known;
   for (const Scenario& scenario : file.variants) known.push_back(scenario.name);
-  throw UsageError("--variant: " + file.path + " has " + std::to_string(known.size()) +
-                   " variants, and a server is one of them; allowed: " + join_names(known));
+  throw UsageError(
+      "--variant: " + file.path + " has " + std::to_string(known.size()) +
+      " variants, but a server has the settings of one; allowed: " + join_names(known));
 }
 
 struct Target {
@@ -192,8 +193,8 @@ Target find_target(const ServeOptions& options) {
     if (target.model.empty()) {
       throw std::runtime_error(options.url.text() + "/v1/models: HTTP " +
                                std::to_string(models.status) +
-                               " without a model; allowed: a server of OpenAI's endpoints, or the "
-                               "name of its model as --model");
+                               " without a model; allowed: a server with OpenAI's API, or the name "
+                               "of its model as --model");
     }
   }
   try {
@@ -244,7 +245,8 @@ Workload drawn_workload(const Scenario& scenario, const ModelConfig& model) {
                       ": workload.arrivals.process: arrivals at engine steps cannot be sent to a "
                       "server; allowed: any other process");
   }
-  if (workload.requests.empty()) throw ConfigError("the workload has no request; allowed: one");
+  if (workload.requests.empty())
+    throw ConfigError("the workload has no requests; allowed: at least one");
   const std::string error = workload.token_id_error(model.vocab_size);
   if (!error.empty()) throw ConfigError(error);
   return workload;
@@ -272,7 +274,7 @@ void warn_of_file_limit(const Workload& workload, const ServeOptions& options) {
   const std::int64_t wanted = connections_wanted(workload, options.max_concurrency) + 32;
   if (limit >= wanted) return;
   std::cerr << "warning: the process may open " << limit << " files, and " << wanted
-            << " connections may be needed; a higher `ulimit -Hn` gives room\n";
+            << " connections may be needed; raise `ulimit -Hn`\n";
 }
 
 struct Loaded {

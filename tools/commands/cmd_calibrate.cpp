@@ -23,41 +23,37 @@ namespace metronome {
 namespace {
 
 constexpr const char* kSummary =
-    "Makes a cost model of measurements, to be named by `cost_model.file` of a scenario.\n"
-    "--from fits step times to the steps of measured runs: a constant for passes that run as a\n"
-    "graph and one for others, a part that grows with the tokens, and parts for each prefill\n"
-    "chunk, (query, key) pair, decode, KV position, row of logits and for any rows at all, none\n"
-    "negative. A fifth of the steps is held out, to say how far predictions are off.\n"
-    "--kind replay keeps the steps of one run beside the fit: a simulation that makes one of them\n"
-    "again gives it the time and the host's gap that were recorded, and counts the steps that "
-    "were\n"
-    "never made as outside what was measured. Under the run's own settings it ends every step "
-    "when\n"
-    "that did; under others it says how much of them the run tells.\n"
-    "--import reads kernel times as published profilers write them.\n"
-    "--backend measures the steps itself, where the model runs, through the engine that serves "
-    "it:\n"
-    "prompts by chunk and prefix, decodes by batch and context, both together, in an order drawn\n"
-    "anew for each of several rounds. It keeps them in NAME.steps beside the fit to them.\n";
+    "Makes a cost model from measurements. `cost_model.file` of a scenario names its file.\n"
+    "--from fits step times to the steps of measured runs. The fit has a constant for passes\n"
+    "that run as a graph, one for other passes, and a part that grows with the tokens. It also\n"
+    "has a part for each prefill chunk, (query, key) pair, decode, KV position and row of\n"
+    "logits, and one for a pass with any rows. No part is negative. The command holds out a\n"
+    "fifth of the steps and prints the errors of their predictions.\n"
+    "--kind replay stores the steps of one run in addition to the fit. If a simulation makes a\n"
+    "recorded step again, the step takes its recorded time and host gap. Other steps count as\n"
+    "outside of the measured range. With the run's own settings every step ends when it ended\n"
+    "in the run.\n"
+    "--import reads kernel times in the formats of published profilers.\n"
+    "--backend measures steps where the model runs, with the engine that serves it: prompts by\n"
+    "chunk and prefix, decodes by batch and context, and both together. It measures several\n"
+    "rounds, each in a new random order, and stores the steps in NAME.steps.\n";
 
 constexpr const char* kExamples =
-    "A CSV of steps has a line a forward pass, and these columns:\n"
-    "  tokens          that were computed, a decode is one\n"
-    "  pairs           (query, key) pairs of prefill chunks: the sum over their tokens of "
-    "position\n"
-    "                  + 1, of models with windows clamped to them and averaged over the layers\n"
-    "  prefill_chunks  how many\n"
-    "  decodes         how many\n"
-    "  kv              positions that decodes attend to, their own included; windows as with "
-    "pairs\n"
-    "  rows            of logits: decodes, and chunks that end their prompt\n"
-    "  graph           1 where decodes were replayed as a CUDA graph, else 0\n"
-    "  seconds         that the device worked on it\n"
+    "A CSV of steps has one line per forward pass, and these columns:\n"
+    "  tokens          tokens of the pass; a decode is one token\n"
+    "  pairs           (query, key) pairs of prefill chunks: the sum over their tokens of\n"
+    "                  position + 1; with windows, limited to them, as a mean over the layers\n"
+    "  prefill_chunks  number of prefill chunks\n"
+    "  decodes         number of decodes\n"
+    "  kv              positions that decodes attend to, including their own; windows as in pairs\n"
+    "  rows            rows of logits: one for each decode and each chunk that ends its prompt\n"
+    "  graph           1 if the pass replayed decodes as a CUDA graph, else 0\n"
+    "  seconds         time of the pass on the device\n"
     "\n"
-    "A folder to import holds meta.yaml and tpN/dense.csv, per_sequence.csv, attention.csv, and\n"
-    "where there are some moe.csv, allreduce.csv (bytes, time_us) and skew.csv, as "
-    "LLMServingSim's\n"
-    "profiler of vLLM writes them, in microseconds; or Vidur's mlp.csv and attention.csv.\n"
+    "A folder to import has meta.yaml and tpN/dense.csv, per_sequence.csv and attention.csv. It\n"
+    "may have moe.csv, allreduce.csv (bytes, time_us) and skew.csv. The format is that of\n"
+    "LLMServingSim's profiler of vLLM, in microseconds. A folder with Vidur's mlp.csv and\n"
+    "attention.csv works, too.\n"
     "\n"
     "examples:\n"
     "  metronome run scenarios/quickstart.yaml --backend=cpu --out results/real\n"
@@ -72,9 +68,8 @@ constexpr const char* kExamples =
     "  metronome calibrate --from qwen3-4b.steps --out again.json\n"
     "  metronome calibrate --import vidur/a100 --hardware a100-80gb --model llama-2-7b\n"
     "\n"
-    "exit codes: 0 done, 1 the run failed, 2 bad input, too little time, or a fit that is faster "
-    "than\n"
-    "the hardware can be\n";
+    "exit codes: 0 done, 1 the run failed, 2 bad input, too little time, or a fit that is\n"
+    "faster than the hardware\n";
 
 constexpr CommandText kText = {
     .name = "calibrate",
@@ -102,40 +97,38 @@ struct CalibrateOptions {
 OptionList option_list(CalibrateOptions& options) {
   return {
       {"from SOURCE", &options.from,
-       "result folder of measured runs, every one in it, a CSV of steps, a log with vLLM's "
-       "iterations (--enable-logging-iteration-details), or a request log; repeatable"},
+       "folder with results of measured runs, CSV of steps, request log, or log with vLLM's "
+       "iterations (--enable-logging-iteration-details); repeatable"},
       {"kind KIND", &options.kind,
-       "what the file says of steps: fitted (the default), replay, of one run, or corrected: what "
-       "the scenario's step times are multiplied by (the default for a request log)"},
+       "kind of the cost model: fitted (the default), replay (of one run), or corrected (factors "
+       "for the scenario's step times; the default for a request log)"},
       {"until SECONDS", &options.setup.until_s,
-       "fit to what a request log says of its first seconds; for a correction the rest is a check"},
+       "fit to the first seconds of a request log; a correction is checked on the rest"},
       {"scenario FILE", &options.setup.scenario,
-       "what served a log of iterations or requests: engine and policy, and the requests as a "
-       "trace; says what was computed, by scheduling the requests along the log"},
+       "scenario of a log of iterations or requests: its engine and policy, and the requests as "
+       "a trace; schedules the requests along the log to find the computed steps"},
       {"set KEY=VALUE", &options.setup.assignments,
-       "change a key of that scenario, or how --backend computes: engine.max_num_seqs, "
-       "engine.max_model_len and scheduler.max_num_batched_tokens are the greatest steps; "
-       "repeatable"},
-      {"import FOLDER", &options.folder, "kernel times of a GPU and model"},
+       "override a key of that scenario, or of the steps of --backend: engine.max_num_seqs, "
+       "engine.max_model_len and scheduler.max_num_batched_tokens limit them; repeatable"},
+      {"import FOLDER", &options.folder, "folder with kernel times of a GPU and model"},
       {"backend NAME", &options.backend,
-       "measure steps of --model on it: cpu or cuda; needs --out"},
+       "measure steps of --model on this backend: cpu or cuda; needs --out"},
       {"seconds N", &options.seconds,
-       "time for --backend, loading included: rounds that it is not enough for are left out "
-       "(default: 120)"},
-      {"seed N", &options.seed_text, "order of what --backend measures (default: 1)"},
+       "time limit of --backend, including loading; rounds beyond it are left out (default: 120)"},
+      {"seed N", &options.seed_text, "seed of the order of --backend's steps (default: 1)"},
       {"source TEXT", &options.source,
-       "where imported times come from, kept in the file; unless given the folder's name"},
+       "source of imported times, stored in the file (default: the folder's name)"},
       {"model NAME", &options.setup.model,
-       "the model that was measured, or its config.json; unless given what the measurements say; "
-       "a CSV needs it, and a log without --scenario"},
+       "the measured model, or its config.json (default: that of the measurements); required for "
+       "a CSV, and for a log without --scenario"},
       {"hardware NAME", &options.setup.hardware,
-       "what was measured: a name of `metronome list hardware`, or a YAML file with one entry; "
-       "unless given what the measurements say, and no step is compared with the hardware's limits "
-       "where the catalogue does not have it"},
+       "the measured hardware: a name of `metronome list hardware`, or a YAML file with one entry "
+       "(default: that of the measurements); without a known hardware, steps are not compared "
+       "with its limits"},
       {"tp N", &options.setup.tensor_parallel_size,
-       "GPUs that shared each layer; unless given what runs say, else 1"},
+       "GPUs that shared each layer (default: that of the runs, else 1)"},
       {"out FILE", &options.out,
-       "the cost model, replaced if it is one; unless given, nothing is written"},
+       "file of the cost model; replaces only a cost model (default: write nothing)"},
   };
 }
 
@@ -157,13 +150,13 @@ void choose_kind(CalibrateOptions& options) {
   if (options.kind == "corrected" &&
       (!setup.model.empty() || !setup.hardware.empty() || setup.tensor_parallel_size > 0)) {
     throw UsageError(
-        "--model, --hardware and --tp: have no effect; allowed: what the scenario of "
-        "a request log says, and --set KEY=VALUE for it");
+        "--model, --hardware and --tp: have no effect with a request log; allowed: the keys of its "
+        "scenario, which --set KEY=VALUE overrides");
   }
   const std::optional<double>& until_s = options.setup.until_s;
   if (!until_s) return;
   if (!is_log)
-    throw UsageError("--until: has no effect; allowed: beside one --from with a request log");
+    throw UsageError("--until: has no effect; allowed: with one --from of a request log");
   if (!(*until_s > 0 && *until_s <= kMaxSeconds)) {
     throw UsageError("--until: is out of range; allowed: more than 0 and up to 1e9 seconds");
   }
@@ -173,14 +166,15 @@ void check_measuring(const CalibrateOptions& options) {
   if (options.backend.empty()) return;
   check_backend(options.backend);
   if (options.backend == kBackendNames[0]) {
-    throw UsageError("--backend: sim measures nothing; allowed: cpu, cuda");
+    throw UsageError("--backend: sim cannot measure steps; allowed: cpu, cuda");
   }
   if (options.setup.model.empty()) {
     throw UsageError("--backend: " + options.backend +
-                     " measures the steps of a model; allowed: --model NAME beside it");
+                     " needs the model to measure; allowed: --model NAME in addition");
   }
   if (options.out.empty()) {
-    throw UsageError("--backend: what it measures is kept; allowed: --out FILE beside it");
+    throw UsageError(
+        "--backend: needs a file for the measurements; allowed: --out FILE in addition");
   }
   if (!(options.seconds >= 1 && options.seconds <= kMaxMeasuringSeconds)) {
     throw UsageError("--seconds: is out of range; allowed: 1 to 86400");
@@ -199,7 +193,7 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
   }
   const auto belongs_to = [&](const char* option, const char* owner, bool is_wrong) {
     if (!line->has(option) || !is_wrong) return;
-    throw UsageError(std::string("--") + option + ": has no effect; allowed: beside --" + owner);
+    throw UsageError(std::string("--") + option + ": has no effect; allowed: with --" + owner);
   };
   belongs_to("scenario", "from", options.from.empty());
   belongs_to("set", "scenario or --backend",
@@ -232,7 +226,7 @@ void check_out(const std::string& path) {
   const std::string text = read_file(path).value_or("");
   if (text.find("\"metronome_cost_model\"") == std::string::npos) {
     throw UsageError("--out: " + path +
-                     " exists and is no cost model; allowed: one, or a file that does not exist");
+                     " exists and is not a cost model; allowed: a cost model, or a new file");
   }
 }
 

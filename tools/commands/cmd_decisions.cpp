@@ -24,16 +24,16 @@ constexpr const char* kExamples =
     "\n"
     "A case is one line of JSON: {\"seed\", \"config\", \"requests\", \"steps\"}; without --check "
     "the\n"
-    "steps may be left out. tests/goldens/README.md tells more.\n"
+    "steps may be left out. See tests/goldens/README.md.\n"
     "\n"
     "exit codes: 0 done, or all cases identical; 1 some differ; 2 bad input\n";
 
 OptionList option_list(DecisionOptions& options) {
-  static const std::string engines = "whose decisions: " + join_names(decision_engines());
+  static const std::string engines = "engine of the decisions: " + join_names(decision_engines());
   return {
       {"engine NAME", &options.engine, engines.c_str()},
       {"check", &options.is_check,
-       "compare with the recorded steps, and print where a case first differs"},
+       "compare with the recorded steps, and print the first difference of each case"},
   };
 }
 

@@ -41,18 +41,20 @@ constexpr const char* kExamples =
     "vLLM with --enable-logging-iteration-details. Such a log has iterations but no requests:\n"
     "--scenario describes the engine, its settings, model, GPU and requests to replay.\n"
     "\n"
-    "A gap between two tokens of a request is made of: decode, the decodes of the step that gave\n"
-    "the token; prefill, chunks of prompts beside them or in steps before; host, time the device\n"
-    "stood idle; waiting, decodes of steps that passed the request over; preempted, the whole of\n"
-    "a gap in which the request lost its cache.\n"
+    "A gap is an inter-token latency (ITL): the time between two tokens of a request. Its parts:\n"
+    "  decode     decodes of the step that gave the token\n"
+    "  prefill    chunks of prompts in that step or in steps before it\n"
+    "  host       idle time of the device\n"
+    "  waiting    decodes of steps that did not include the request\n"
+    "  preempted  the whole gap, if the request lost its KV blocks in it\n"
     "\n"
-    "Where a gap is longer than the limit, the run's requests are replayed in the simulator under\n"
-    "other settings: first smaller token budgets or chunks of the same policy, in powers of two,\n"
-    "then its other settings, then other policies. Named is the smallest change that keeps every\n"
-    "gap within the limit: fewest keys first, then the nearest value, to a multiple of 64 tokens;\n"
-    "with its cost, and what to add, change and remove among the flags of vLLM and SGLang. A\n"
-    "change that loses requests or more than a tenth of the throughput does not count. A run that\n"
-    "was measured needs a GPU to simulate: the key `hardware` of its scenario, or --hardware.\n"
+    "If a gap is longer than the limit, the simulator replays the requests with other settings:\n"
+    "first smaller token budgets or chunks of the same policy, in powers of two, then its other\n"
+    "settings, then other policies. The command prints the smallest change that keeps every gap\n"
+    "within the limit: the fewest keys, then the nearest value, to a multiple of 64 tokens. It\n"
+    "also prints the cost of the change, and the changes of vLLM's and SGLang's flags. A change\n"
+    "that loses requests or more than a tenth of the throughput does not count. The replay of a\n"
+    "measured run needs a GPU: the key `hardware` of its scenario, or --hardware.\n"
     "\n"
     "examples:\n"
     "  metronome diagnose results/quickstart/unchunked\n"
@@ -67,9 +69,9 @@ constexpr CommandText kText = {
     .name = "diagnose",
     .arguments = "RUN [OPTION...]",
     .summary =
-        "Splits every gap between two tokens of a run into its causes, lists the longest\n"
-        "stalls, ranks the prefill that kept other requests waiting, and finds the smallest\n"
-        "change of settings without such stalls.\n",
+        "Splits every inter-token latency (ITL) of a run into its causes, lists the longest\n"
+        "stalls, ranks the prefill that delayed other requests, and finds the smallest\n"
+        "change of settings that avoids such stalls.\n",
     .examples = kExamples,
     .file_name = "RUN",
     .file_kind = "result folder or iteration log"};
@@ -78,14 +80,14 @@ OptionList option_list(DiagnoseOptions& options) {
   return {
       {"top N", &options.top, "stalls, chunks and requests to list (default: 5)"},
       {"target-itl MS", &options.target_itl,
-       "the longest gap that is acceptable (default: slo.itl_ms of the run or --scenario)"},
+       "limit of the ITL, milliseconds (default: slo.itl_ms of the run or --scenario)"},
       {"hardware NAME", &options.hardware,
-       "what the replay simulates (default: `hardware` of the scenario)"},
+       "GPU that the replay simulates (default: `hardware` of the scenario)"},
       {"scenario FILE", &options.scenario,
-       "what a log is of: its requests are replayed, under its settings and others"},
-      {"variant NAME", &options.variant, "of --scenario"},
-      {"no-replay", &options.has_no_replay, "do not look for settings without the stall"},
-      {"json", &options.wants_json, "print JSON: a list with an object a run"},
+       "scenario of a log: its requests are replayed with its settings and others"},
+      {"variant NAME", &options.variant, "variant of --scenario"},
+      {"no-replay", &options.has_no_replay, "do not search for settings without the stall"},
+      {"json", &options.wants_json, "print JSON: a list with one object per run"},
   };
 }
 
@@ -96,7 +98,7 @@ Number parse_number(const std::string& option, const std::string& text, Number m
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const bool is_number = error == std::errc() && end == text.data() + text.size();
   if (!is_number || !(number >= min && number <= max)) {
-    throw UsageError(option + ": '" + text + "' is out of place; allowed: " + allowed);
+    throw UsageError(option + ": '" + text + "' is not valid; allowed: " + allowed);
   }
   return number;
 }
@@ -109,7 +111,7 @@ std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
   options.run = line->file();
   options.max_entries = parse_number<std::size_t>("--top", options.top, 1, 10000, "1 to 10000");
   if (options.scenario.empty() && !options.variant.empty()) {
-    throw UsageError("--variant: is of --scenario, which is missing");
+    throw UsageError("--variant: has no effect; allowed: with --scenario");
   }
   if (options.target_itl) {
     options.target_itl_ms = parse_number<double>("--target-itl", *options.target_itl, 0.001, 3.6e6,
@@ -133,8 +135,8 @@ std::string verdict(const Diagnosis& diagnosis) {
   const std::pair<TimeNs, const char*> shares[] = {
       {parts.decode_ns, "decode"},
       {parts.prefill_ns, "prefill"},
-      {parts.host_ns, "the host's"},
-      {parts.waiting_ns, "waiting for steps that passed the request over"},
+      {parts.host_ns, "time of the host"},
+      {parts.waiting_ns, "waiting for steps without the request"},
       {parts.preemption_ns, "preemption"}};
   const auto largest = std::max_element(std::begin(shares), std::end(shares));
   const double share =
@@ -158,7 +160,7 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, Finding& findi
   if (options.has_no_replay || finding.itl.count == 0) return;
   if (!finding.limit_ms) {
     finding.notes.push_back(
-        "No gap is too long by itself: give --target-itl MS to look for settings that keep every "
+        "There is no limit for gaps: give --target-itl MS to search for settings that keep every "
         "gap within it.");
     return;
   }
@@ -185,11 +187,11 @@ std::string preemption_note(const Diagnosis& diagnosis) {
       std::count_if(stalls.begin(), stalls.end(),
                     [](const DiagnosedStall& stall) { return stall.parts.preemption_ns > 0; });
   if (num_preempted == 0) return {};
-  return "Preemptions make " + grouped_text(std::int64_t{num_preempted}) + " of the " +
+  return "Preemptions caused " + grouped_text(std::int64_t{num_preempted}) + " of the " +
          grouped_text(static_cast<std::int64_t>(stalls.size())) +
-         " longest stalls: the KV cache was full, and what a request had computed was dropped. "
-         "Smaller chunks do not cure that; more KV memory does (vLLM: --gpu-memory-utilization, "
-         "SGLang: --mem-fraction-static), or fewer requests at once (--max-num-seqs, "
+         " longest stalls: the KV cache was full, and a request lost its KV blocks. Smaller chunks "
+         "do not help; more KV memory does (vLLM: --gpu-memory-utilization, SGLang: "
+         "--mem-fraction-static), or fewer requests at once (--max-num-seqs, "
          "--max-running-requests).";
 }
 
@@ -207,13 +209,13 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   finding.diagnosis = diagnose(run.record, summary.itl, finding.limit_ms, options.max_entries);
   if (finding.diagnosis.is_estimated) {
     finding.notes.push_back(
-        "How a step with both divides into decode and prefill is an estimate, from the steps "
-        "without prefill.");
+        "The split of a mixed step into decode and prefill is an estimate from the steps without "
+        "prefill.");
   }
   if (const std::int64_t lost = summary.failed + summary.unfinished; lost > 0) {
     finding.notes.push_back(grouped_text(lost) +
-                            " requests did not complete; percentiles leave their gaps out, the "
-                            "tables do not.");
+                            " requests did not complete; the tables include their gaps, the "
+                            "percentiles do not.");
   }
   if (std::string note = preemption_note(finding.diagnosis); !note.empty()) {
     finding.notes.push_back(std::move(note));
@@ -234,15 +236,15 @@ std::string budget_note(const Diagnosis& diagnosis, double limit_ms) {
   if (num_tokens < 1) {
     return "The decodes of iteration " + std::to_string(stall.step) + " alone take longer than " +
            ms_text(limit_ms) +
-           " ms: no token budget keeps it, fewer requests at once "
-           "(vLLM: --max-num-seqs) might.";
+           " ms: no token budget can avoid this, but fewer requests at once "
+           "(vLLM: --max-num-seqs) may.";
   }
   return "In iteration " + std::to_string(stall.step) + " a context token cost " +
          grouped_text(1000 * token_ms, 1) + " us, so about " + grouped_text(num_tokens) +
-         " of them fit beside its decodes within " + ms_text(limit_ms) +
+         " of them and its decodes fit in " + ms_text(limit_ms) +
          " ms. In vLLM: --max-num-batched-tokens " +
          std::to_string(num_tokens + stall.num_waiting) +
-         ". This is a rule of three, not a replay.";
+         ". This is a linear estimate, not a replay.";
 }
 
 // Runs the scenario of --scenario; its run represents that of the log.
@@ -256,8 +258,9 @@ StoredRun run_scenario(const DiagnoseOptions& options) {
   if (variants.size() != 1) {
     std::vector<std::string_view> known;
     for (const Scenario& variant : variants) known.push_back(variant.name);
-    throw UsageError("--scenario: " + file.path +
-                     " has variants; choose one with --variant: " + join_names(known));
+    throw UsageError(
+        "--scenario: " + file.path +
+        " has several variants; allowed: one of them with --variant: " + join_names(known));
   }
   const std::unique_ptr<Backend> backend = make_backend(std::string(kBackendNames[0]));
   std::vector<PreparedVariant> prepared = prepare_variants(*backend, std::move(variants));
@@ -277,7 +280,8 @@ Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
   if (!options.scenario.empty()) {
     run = run_scenario(options);
   } else if (!options.hardware.empty()) {
-    throw UsageError("--hardware: a log is replayed by a scenario; give --scenario, too");
+    throw UsageError(
+        "--hardware: the replay of a log needs its scenario; allowed: --scenario in addition");
   }
   Finding finding;
   finding.title = log.path;
@@ -289,16 +293,16 @@ Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
                        " iterations",
                    itl_text(finding.itl)};
   finding.notes = {
-      "The log has no requests: the generation requests of an iteration are taken to have waited "
-      "for all of it. The time between iterations is not in it.",
-      "How an iteration with both divides into decode and prefill is an estimate, from the "
-      "iterations without context tokens."};
+      "The log has no requests: each generation request of an iteration counts as waiting for all "
+      "of it. The time between iterations is not in the log.",
+      "The split of a mixed iteration into decode and prefill is an estimate from the iterations "
+      "without context tokens."};
   if (log.num_implausible > 0) {
     finding.notes.push_back(
         grouped_text(log.num_implausible) +
-        " iterations took less than 0.2 ms, which no GPU does. With asynchronous scheduling vLLM "
-        "logs how long it waited for a result, which may have been there already: log once more "
-        "with --no-async-scheduling.");
+        " iterations took less than 0.2 ms, which is too fast for a GPU. With asynchronous "
+        "scheduling vLLM logs how long it waited for a result. Log again with "
+        "--no-async-scheduling.");
   }
   if (run) {
     replay(*run, options, finding);
@@ -316,9 +320,9 @@ Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
   }
   if (!options.has_no_replay) {
     finding.notes.push_back(
-        "Not replayed under other settings: that needs the requests, when they arrive and how long "
-        "prompts and outputs are, which the log does not have. Describe them in a scenario, with "
-        "model, hardware and the engine's settings, and give it with --scenario.");
+        "Not replayed with other settings: the log does not have the arrivals, prompt lengths and "
+        "output lengths of the requests. Describe them in a scenario, with the model, the hardware "
+        "and the engine's settings, and give it with --scenario.");
   }
   return finding;
 }
@@ -378,7 +382,8 @@ int diagnose_command(const Arguments& arguments) {
   if (std::filesystem::is_regular_file(options->run)) {
     report(examine_log(read_iteration_log(options->run), *options));
   } else if (!options->scenario.empty()) {
-    throw UsageError("--scenario: is for a log; " + options->run + " is none, and has its own");
+    throw UsageError("--scenario: has no effect, as " + options->run +
+                     " has its own scenario; allowed: with a log");
   } else {
     for (const std::string& folder : result_folders(options->run)) {
       const StoredRun run = read_result(folder);

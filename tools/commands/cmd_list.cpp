@@ -96,10 +96,10 @@ void print_policy(const PolicyInfo& policy, const std::vector<DocumentedKey>& do
   std::cout << indent << "prefix caching: " << prefix_caching_text(policy.prefix_caching) << '\n';
   if (policy.host_gap) {
     std::cout << indent
-              << wrapped("host gap between steps, unless known otherwise: " +
-                             fixed_text(policy.host_gap->us, 0) + " us (" +
-                             std::string(policy.host_gap->source) + ")",
-                         kIndent);
+              << wrapped(
+                     "host gap between steps by default: " + fixed_text(policy.host_gap->us, 0) +
+                         " us (" + std::string(policy.host_gap->source) + ")",
+                     kIndent);
   }
   std::vector<Row> rows;
   for (const std::string_view key : policy.keys) {
@@ -188,7 +188,7 @@ constexpr Topic kTopics[] = {
     {"models", "models by name", "", list_models},
     {"hardware", "GPUs by name", "", list_hardware},
     {"costs", "measured cost models by name", "", list_cost_models},
-    {"policies", "scheduling policies, what they reproduce, their keys and defaults", "[POLICY]",
+    {"policies", "scheduling policies, with their sources, keys and defaults", "[POLICY]",
      list_policies},
     {"scenarios", "scenario files below a folder (default: scenarios)", "[FOLDER]", list_scenarios},
     {"keys", "scenario keys, all or those of a section", "[SECTION]", list_keys},

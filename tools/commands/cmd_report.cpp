@@ -28,9 +28,9 @@ constexpr CommandText kText = {
     .arguments = "DIR... [OPTION...]",
     .summary =
         "Writes report.html from result folders: figures, table, formulas and configurations in\n"
-        "one file that needs no network. Several folders are compared in one report; a simulated\n"
-        "and a measured run of the same variant, model and workload are set side by side. Of more\n"
-        "than eight runs, eight are drawn in detail; the report says which, and why.\n",
+        "one file that needs no network. One report compares several folders, and simulated with\n"
+        "measured runs of the same variant, model and workload. It draws at most eight runs in\n"
+        "detail, and names them with the reasons.\n",
     .examples =
         "examples:\n"
         "  metronome report results/quickstart\n"
@@ -61,12 +61,12 @@ void check_replaceable(const std::string& path, bool is_detailed) {
   if (!text.starts_with("<!DOCTYPE html>") ||
       text.find('"' + std::string(kResultSchemaKey) + '"') == std::string::npos) {
     throw UsageError("--out: " + path +
-                     " exists and is no report; allowed: a report, or a file that does not exist");
+                     " exists and is not a report; allowed: a report, or a new file");
   }
   if (!is_detailed && text.find("\"detail\":{") != std::string::npos) {
-    throw UsageError("--out: " + path + " draws steps and requests of runs that have no " +
+    throw UsageError("--out: " + path + " draws steps and requests, but the runs have no " +
                      std::string(kStepsFile) + " or " + std::string(kRequestsFile) +
-                     " to draw them from anew; allowed: another file, or results.steps: true and "
+                     " to draw them again; allowed: another file, or results.steps: true and "
                      "results.requests: true in the scenario");
   }
 }
@@ -77,8 +77,8 @@ int report_command(const Arguments& arguments) {
   std::string out;
   const OptionList option_list = {
       {"out FILE", &out,
-       "the file to write, replaced if it is a report; unless given DIR/report.html, and for "
-       "several folders report.html in the current one"},
+       "the file to write; replaces only a report (default: DIR/report.html, or report.html in the "
+       "current folder for several folders)"},
   };
   const auto line = parse_command(kText, option_list, arguments);
   if (!line) return kExitDone;
@@ -111,7 +111,7 @@ int report_command(const Arguments& arguments) {
   std::cout << "report: " << printable(out) << ", " << folders.size()
             << (folders.size() == 1 ? " run" : " runs");
   if (num_recorded == 0) {
-    std::cout << ", figures of single steps and requests left out (no " << kStepsFile << " and "
+    std::cout << "; figures of single steps and requests are left out (no " << kStepsFile << " and "
               << kRequestsFile << ')';
   }
   std::cout << '\n';

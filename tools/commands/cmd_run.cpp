@@ -51,24 +51,23 @@ constexpr const char* kExamples =
     "  metronome run scenarios/quickstart.yaml --backend=cpu\n"
     "\n"
     "exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted (129 by SIGHUP, 143 by\n"
-    "SIGTERM); results are written whole, with exit code 0, or not at all\n";
+    "SIGTERM); the command writes complete results with exit code 0, else none\n";
 
 OptionList option_list(RunOptions& options) {
   return {
       {"set KEY=VALUE", &options.assignments,
        "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable"},
       {"backend NAME", &options.backend,
-       "what runs it: sim (a cost model of `hardware`, the default), cpu (the model itself, on "
-       "this machine's processors) or cuda"},
+       "backend: sim (a cost model of `hardware`, the default), cpu (the model itself, on this "
+       "machine's processors) or cuda"},
       {"variant NAME", &options.variants, "run only this variant; repeatable"},
       {"out DIR", &options.out,
-       "folder of the results, replaced if it holds nothing but an earlier one; unless given "
-       "results/SCENARIO, its path below the last folder named scenarios or else its name, with "
-       ".BACKEND for a --backend other than sim and .NAME for each --variant"},
+       "folder of the results; replaces only earlier results (default: results/SCENARIO, the "
+       "scenario's path below the last folder named scenarios or else its name, with .BACKEND for "
+       "a --backend other than sim and .NAME for each --variant)"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
-      {"json", &options.wants_json,
-       "print the summary as JSON, and nothing else, on standard output"},
-      {"trace-steps", &options.wants_step_log, "print every step as it is made"},
+      {"json", &options.wants_json, "print only the summary, as JSON, on standard output"},
+      {"trace-steps", &options.wants_step_log, "print every step during the run"},
       {"quiet,q", &options.is_quiet, "print only errors"},
       {"verbose,v", &options.is_verbose, "print the resolved configuration"},
   };
@@ -95,7 +94,7 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
     throw UsageError("--out: is empty; allowed: a folder for the results");
   }
   if (options.wants_step_log && options.is_quiet) {
-    throw UsageError("--trace-steps: prints what --quiet forbids; allowed: one of them");
+    throw UsageError("--trace-steps: has no effect with --quiet; allowed: one of them");
   }
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
   return options;
@@ -140,7 +139,7 @@ std::string workload_text(const PreparedVariant& variant) {
                      " output tokens";
   if (workload.num_skipped > 0) {
     text += "; " + grouped_text(workload.num_skipped) +
-            " rows of the trace record failed requests and are left out";
+            " rows of the trace are failed requests and are left out";
   }
   return text;
 }

@@ -58,12 +58,10 @@ constexpr CommandText kText = {
     .name = "serve",
     .arguments = "SCENARIO [OPTION...]",
     .summary =
-        "Serves the model of a scenario, with its engine and scheduler, to clients of OpenAI's "
-        "API\n"
-        "over HTTP. Simulated, steps take the time that the cost model predicts and answers are\n"
-        "plausible text; --backend=cpu and cuda compute them. A signal (Ctrl-C) lets running "
-        "requests\n"
-        "end; a second one does not.\n",
+        "Serves the model of a scenario, with its engine and scheduler, to clients of OpenAI's\n"
+        "API over HTTP. In a simulation steps take the time that the cost model predicts, and\n"
+        "answers are plausible text; --backend=cpu and cuda compute the answers. The first signal\n"
+        "(Ctrl-C) lets running requests end; a second one aborts them.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
@@ -72,26 +70,28 @@ OptionList option_list(ServeOptions& options) {
   return {
       {"set KEY=VALUE", &options.assignments,
        "override a key (see `metronome list keys`); repeatable"},
-      {"variant NAME", &options.variant, "the variant to serve, where the scenario has several"},
+      {"variant NAME", &options.variant,
+       "the variant to serve; required if the scenario has several"},
       {"backend NAME", &options.backend, "sim (the default), cpu or cuda"},
-      {"host ADDRESS", &options.host, "address to listen on (127.0.0.1; 0.0.0.0: all)"},
-      {"port N", &options.port, "port to listen on (8000; 0: any)"},
-      {"speed X", &options.speed, "simulated time runs X times as fast as real time (1)"},
+      {"host ADDRESS", &options.host, "address to listen on (default: 127.0.0.1; 0.0.0.0: all)"},
+      {"port N", &options.port, "port to listen on (default: 8000; 0: any)"},
+      {"speed X", &options.speed, "simulated time runs X times as fast as real time (default: 1)"},
       {"model-name NAME", &options.model_name,
-       "what clients call the model; unless given, as the scenario does"},
+       "name of the model for clients (default: as in the scenario)"},
       {"tokenizer FILE", &options.tokenizer,
-       "a tokenizer.json; unless given, that of the model's folder, else a token is a byte"},
+       "a tokenizer.json (default: that of the model's folder, else one token per byte)"},
       {"out DIR", &options.out,
-       "record what is served, and at the end write results as `metronome run` does, with the "
-       "requests as trace.jsonl; takes memory for every request"},
+       "record the served requests, and at the end write results as `metronome run` does, with "
+       "the requests as trace.jsonl; uses memory for every request"},
       {"max-waiting N", &options.max_waiting,
-       "requests that may wait to be admitted; more are answered 503 (1024)"},
-      {"max-connections N", &options.limits.max_connections, "open connections (4096)"},
-      {"max-body-bytes N", &options.max_body_bytes, "size of a request's body (8388608)"},
+       "most requests that wait for admission; others get HTTP 503 (default: 1024)"},
+      {"max-connections N", &options.limits.max_connections,
+       "most open connections (default: 4096)"},
+      {"max-body-bytes N", &options.max_body_bytes, "largest body of a request (default: 8388608)"},
       {"max-unread-bytes N", &options.max_unread_bytes,
-       "what a client may leave unread before it is cut off (1048576)"},
+       "most bytes that a client may leave unread before it is cut off (default: 1048576)"},
       {"drain-seconds S", &options.drain_s,
-       "how long running requests may take after a signal (30)"},
+       "time limit of running requests after a signal (default: 30)"},
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
 }
@@ -107,7 +107,7 @@ void check(const ServeOptions& options) {
   check_backend(options.backend);
   if (options.port < 0 || options.port > 65535) {
     throw UsageError("--port: " + std::to_string(options.port) +
-                     " is no port; allowed: 0 to 65535");
+                     " is not a port; allowed: 0 to 65535");
   }
   if (!(options.speed >= 0.001 && options.speed <= 1e6)) {
     throw UsageError("--speed: is out of range; allowed: 0.001 to 1000000");
@@ -135,7 +135,8 @@ Scenario chosen_scenario(const ServeOptions& options) {
     std::string allowed;
     for (const Scenario& scenario : chosen)
       allowed += (allowed.empty() ? "" : ", ") + scenario.name;
-    throw UsageError("--variant: " + options.scenario + " has several; allowed: " + allowed);
+    throw UsageError("--variant: " + options.scenario +
+                     " has several variants; allowed: " + allowed);
   }
   return std::move(chosen.front());
 }
@@ -148,7 +149,7 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const ServeOptions& options,
     if (!folder.empty()) path = folder + "/tokenizer.json";
     if (!std::filesystem::exists(path)) path.clear();
   }
-  text = path.empty() ? "bytes: a token is a byte" : path;
+  text = path.empty() ? "bytes: one token per byte" : path;
   return path.empty() ? byte_tokenizer() : read_tokenizer(path);
 }
 
@@ -167,7 +168,7 @@ ServedModel served_model(const ServeOptions& options, const PreparedVariant& var
       scenario.scheduler.vllm.scheduling_policy == VllmConfig::Policy::Priority;
   model.seed = scenario.seed;
   for (const RequestSpec& request : variant.workload->requests) {
-    model.spoken_lengths.push_back(request.max_output_tokens);
+    model.answer_lengths.push_back(request.max_output_tokens);
   }
   return model;
 }

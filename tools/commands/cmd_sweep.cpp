@@ -54,27 +54,25 @@ constexpr const char* kExamples =
     "      --over variants.chunked-512.scheduler.prefill_chunk_size=128:4096:x2 --over seed=1,2,3\n"
     "  metronome sweep scenarios/quickstart.yaml --over model=llama-3.2-1b,llama-3.1-8b --dry-run\n"
     "\n"
-    "A section `sweep` in the scenario says the same:\n"
+    "A section `sweep` in the scenario has the same effect:\n"
     "  sweep:\n"
     "    over: {workload.arrivals.rate: [2, 4, 8], seed: [1, 2]}        # every combination\n"
     "    points: [{scheduler.policy: vllm}, {scheduler.policy: orca}]   # each at all of them\n"
     "\n"
-    "Every point has a folder named after what its result depends on. The same command goes on\n"
-    "where an earlier one was stopped, and a larger sweep takes over what is there. Two at once\n"
-    "share the work. A metronome that simulates, computes or writes otherwise runs all of it "
-    "anew.\n"
+    "The folder of a point is named after everything that its result depends on. The same\n"
+    "command continues a sweep that was stopped, and a larger sweep uses the existing points.\n"
+    "Two commands at once share the work. A metronome that simulates, computes or writes\n"
+    "differently runs all points again.\n"
     "\n"
-    "exit codes: 0 done, 1 points failed or are no valid scenario (they are listed), 2 bad input, "
-    "130 interrupted (129 by\n"
-    "SIGHUP, 143 by SIGTERM)\n";
+    "exit codes: 0 done, 1 points failed or are not valid scenarios (they are listed), 2 bad\n"
+    "input, 130 interrupted (129 by SIGHUP, 143 by SIGTERM)\n";
 
 constexpr CommandText kText = {
     .name = "sweep",
     .arguments = "SCENARIO [OPTION...]",
     .summary =
-        "Runs every variant of a scenario file at every point of a grid or a list of settings, "
-        "and\n"
-        "writes a folder for each and a summary of all, with the keys of vLLM's sweeps.\n",
+        "Runs every variant of a scenario file at every point of a grid or a list of settings.\n"
+        "Writes a folder for each point and a summary of all, with the keys of vLLM's sweeps.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
@@ -83,35 +81,34 @@ OptionList option_list(SweepOptions& options) {
   return {
       {"over KEY=A,B,C", &options.over,
        "vary a key (see `metronome list keys`; variants.NAME.KEY for one variant) over values, "
-       "START:STOP:STEP or START:STOP:xFACTOR; several make a grid; repeatable"},
+       "START:STOP:STEP or START:STOP:xFACTOR; several options make a grid; repeatable"},
       {"jobs,j N", &options.num_jobs,
-       "points to run at once; unless given one for each processor, 1 for a --backend other than "
-       "sim"},
+       "points to run at once (default: one per processor, or 1 for a --backend other than sim)"},
       {"out DIR", &options.out,
-       "folder of the sweep; unless given that of `metronome run` with .sweep behind it"},
+       "folder of the sweep (default: that of `metronome run` with the suffix .sweep)"},
       {"set KEY=VALUE", &options.request.assignments,
        "override a key at all points; repeatable. Points write requests.jsonl, steps.jsonl and "
        "trace.json only where results.requests, .steps and .trace are given, here or in the "
        "scenario"},
-      {"backend NAME (=sim)", &options.request.backend, "what runs it: sim, cpu or cuda"},
+      {"backend NAME (=sim)", &options.request.backend, "backend: sim, cpu or cuda"},
       {"variant NAME", &options.request.variants, "run only this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
       {"runs N (=1)", &options.request.num_runs,
-       "runs of each point, for a --backend that measures; a simulation repeats itself"},
+       "runs of each point, for a --backend that measures; simulations do not differ"},
       {"log FILE", &options.log, "append a line when a point starts and when it is done"},
       {"slurm FILE", &options.slurm,
-       "write a script for Slurm and run nothing: `bash FILE` submits an array of tasks, which any "
-       "node may run, and a job that merges what they did"},
+       "write a script for Slurm and run nothing: `bash FILE` submits an array of tasks for any "
+       "node, and a job that merges their results"},
       {"points-per-task N", &options.points_per_task,
-       "for --slurm; unless given 1, or more where that would be over 1,000 tasks"},
+       "points of a task of --slurm (default: 1, or more to limit the tasks to 1,000)"},
       {"only I/N", &options.only,
-       "do the I-th of N shares of the points and write no summary; what the tasks of --slurm do"},
+       "run the I-th of N shares of the points and write no summary; for the tasks of --slurm"},
       {"merge", &options.is_merge,
-       "run nothing, and write the summary of what is there; what the last job of --slurm does"},
+       "run nothing, and write the summary of the existing points; for the last job of --slurm"},
       {"expect ID", &options.expected,
-       "end with an error unless the sweep is the one that the script of --slurm was written for"},
+       "fail unless the sweep is the one of the script that --slurm wrote"},
       {"dry-run", &options.is_dry_run, "list the points; run and write nothing"},
-      {"json", &options.wants_json, "print summary.json, and nothing else, on standard output"},
+      {"json", &options.wants_json, "print only summary.json on standard output"},
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
 }
@@ -126,7 +123,7 @@ void check_mode(const SweepOptions& options) {
         "one of them");
   }
   if (options.points_per_task > 0 && options.slurm.empty()) {
-    throw UsageError("--points-per-task: is for --slurm; allowed: with it");
+    throw UsageError("--points-per-task: has no effect; allowed: with --slurm");
   }
 }
 
@@ -167,7 +164,7 @@ std::pair<std::size_t, std::size_t> chosen_share(const std::string& only, std::s
       return task_share(task, num_tasks, num_runs);
     }
   }
-  throw UsageError("--only: '" + only + "' is no share of " + std::to_string(num_runs) +
+  throw UsageError("--only: '" + only + "' is not a share of " + std::to_string(num_runs) +
                    " runs; allowed: I/N with I from 1 to N, and N up to the number of runs");
 }
 
@@ -191,7 +188,7 @@ SweepSpec read_spec(const SweepOptions& options, const ScenarioFile& file) {
     for (const std::string& key : swept_keys(spec)) {
       if (key != "seed") continue;
       throw UsageError(
-          "--seed: overrides every seed, and the sweep varies it; allowed: one of them");
+          "--seed: overrides every seed, but the sweep varies the seed; allowed: one of them");
     }
   }
   return spec;
@@ -201,10 +198,10 @@ std::string count_text(std::size_t count, const char* noun) {
   return grouped_text(static_cast<std::int64_t>(count)) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// "1 point is no valid scenario".
+// "1 point is not a valid scenario".
 std::string invalid_text(const SweepPlan& plan) {
   return count_text(plan.invalid.size(), "point") +
-         (plan.invalid.size() == 1 ? " is no valid scenario" : " are no valid scenarios");
+         (plan.invalid.size() == 1 ? " is not a valid scenario" : " are not valid scenarios");
 }
 
 void print_invalid(const SweepPlan& plan, const char* severity) {
@@ -224,7 +221,8 @@ void print_header(std::ostream& out, const SweepOptions& options, const Scenario
   if (!plan.invalid.empty()) out << "; " << invalid_text(plan);
   out << "\njobs        " << options.num_jobs << '\n';
   if (const std::size_t num_others = folder.num_others(plan); num_others > 0) {
-    out << "others      " << count_text(num_others, "run") << " of other settings or of another "
+    out << "others      " << count_text(num_others, "run")
+        << " with other settings or from another "
         << "version of metronome in " << printable(folder.path()) << ": not used\n";
   }
   out << '\n' << std::flush;
@@ -311,8 +309,9 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
     std::getline(file, line);
     std::getline(file, line);
     if (line != kSlurmScriptMark) {
-      throw UsageError("--slurm: " + printable(options.slurm) +
-                       ": is something else; allowed: a new file, or a script of an earlier sweep");
+      throw UsageError(
+          "--slurm: " + printable(options.slurm) +
+          ": is not a script of --slurm; allowed: a new file, or a script of an earlier sweep");
     }
   }
   write_file(options.slurm, slurm_script(sweep));
@@ -356,8 +355,8 @@ int sweep_command(const Arguments& arguments) {
   chosen_share(options.only, plan.runs.size());
   if (!options.expected.empty() && options.expected != plan_id(plan)) {
     throw ConfigError(printable(request.scenario) +
-                      ": the sweep is another than the script was written for: the scenario or a "
-                      "file it names has changed; allowed: a new script");
+                      ": the script is for a different sweep: the scenario or one of its "
+                      "files has changed; allowed: a new script");
   }
   // For a share or a merge, the plan's remarks were already shown when it was planned.
   if (options.expected.empty()) {
@@ -383,8 +382,8 @@ int sweep_command(const Arguments& arguments) {
     return run_in_folder(options, plan, folder);
   } catch (const Interrupted&) {
     std::cerr.clear();  // the signal may have interrupted a write
-    std::cerr << "metronome: interrupted; what is done stays in " << printable(folder.path())
-              << ", and the same command goes on from there\n";
+    std::cerr << "metronome: interrupted; finished runs stay in " << printable(folder.path())
+              << ", and the same command continues from there\n";
     return kExitSignal + interrupting_signal();
   }
 }

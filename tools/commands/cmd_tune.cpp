@@ -49,14 +49,13 @@ constexpr const char* kExamples =
     "      --over variants.budget-1024.scheduler.max_num_batched_tokens=256:8192:x2\n"
     "  metronome tune scenarios/slo.yaml --variant slo --variant unchunked --jobs 8\n"
     "\n"
-    "The highest load within the SLO is found by bisection for each setting; settings that fall\n"
-    "behind on a part of the requests are dropped, and the best are compared on all of them.\n"
-    "Loads stretch the arrivals that the scenario gives. With other requests of the same kind the\n"
-    "capacity lies beyond an end of its band with a chance of about 5 %. Where a band is wide, "
-    "and\n"
-    "no trace limits them, trials grow to some 50,000 requests. The share within the SLO, goodput\n"
-    "and percentiles are of the same requests: those behind the first fifth, of all workloads\n"
-    "together. 'front': no other setting beats both its goodput and its p99 ITL.\n"
+    "The command finds the highest load within the SLO by bisection for each setting. It drops\n"
+    "settings that fall behind on a part of the requests, and compares the best on all requests.\n"
+    "A load scales the times of the scenario's arrivals. The capacity for other requests of the\n"
+    "same kind is beyond an end of its band with a probability of about 5 %. If a band is wide,\n"
+    "trials grow to some 50,000 requests, unless a trace limits them. The share within the SLO,\n"
+    "goodput and percentiles are of the same requests: those after the first fifth, of all\n"
+    "workloads together. 'front': no other setting beats both its goodput and its p99 ITL.\n"
     "\n"
     "exit codes: 0 done, 1 no setting meets the SLO at any load, 2 bad input, 130 interrupted\n"
     "(129 by SIGHUP, 143 by SIGTERM)\n";
@@ -65,8 +64,8 @@ constexpr CommandText kText = {
     .name = "tune",
     .arguments = "SCENARIO [OPTION...]",
     .summary =
-        "Finds, of a scenario's variants and of what --over varies, the settings that carry the\n"
-        "highest load within the scenario's SLO, and says how to set vLLM and SGLang so.\n",
+        "Finds the settings that carry the highest load within the scenario's SLO, among its\n"
+        "variants and the values of --over. Prints the flags of vLLM and SGLang for them.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
@@ -74,24 +73,23 @@ constexpr CommandText kText = {
 OptionList option_list(CommandOptions& options) {
   return {
       {"over KEY=A,B,C", &options.over,
-       "settings to choose from, as `metronome sweep` takes them; several make a grid; repeatable"},
+       "settings to choose from, as in `metronome sweep`; several options make a grid; repeatable"},
       {"set KEY=VALUE", &options.request.assignments,
        "override a key of all settings; slo.ttft_ms, slo.tpot_ms, slo.itl_ms and slo.e2el_ms are "
        "the limits; repeatable"},
-      {"slo PRESET", &options.slo, "limits of MLPerf Inference, as slo.preset names them"},
+      {"slo PRESET", &options.slo, "limits of MLPerf Inference, as in slo.preset"},
       {"attainment SHARE", &options.attainment,
-       "of requests that have to be within every limit (default: 0.99)"},
+       "required share of requests within every limit (default: 0.99)"},
       {"variant NAME", &options.request.variants, "choose from this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
       {"seeds N", &options.num_seeds,
-       "workloads to draw and to judge together, with seeds that follow the scenario's; a trace is "
-       "one (default: 3)"},
-      {"jobs,j N", &options.num_jobs,
-       "settings to try at once; unless given one for each processor"},
+       "workloads to draw and evaluate together, with seeds that follow the scenario's; a trace is "
+       "one workload (default: 3)"},
+      {"jobs,j N", &options.num_jobs, "settings to try at once (default: one per processor)"},
       {"out DIR", &options.out,
-       "folder for tune.json and best.yaml; unless given that of `metronome run` with .tune behind "
-       "it"},
-      {"json", &options.wants_json, "print tune.json, and nothing else, on standard output"},
+       "folder for tune.json and best.yaml (default: that of `metronome run` with the suffix "
+       ".tune)"},
+      {"json", &options.wants_json, "print only tune.json on standard output"},
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
 }
@@ -140,7 +138,7 @@ void check_keys(const SweepSpec& spec) {
   const auto check = [](const std::string& key, const std::string& where) {
     if (key != "seed" && !key.starts_with("workload.") && !key.starts_with("slo.")) return;
     throw UsageError(where + ": '" + key +
-                     "' is no setting of an engine: requests and limits are the same for all; "
+                     "' is not a setting of an engine: requests and limits are the same for all; "
                      "allowed: any key but seed and those of workload and slo");
   };
   for (const SweptKey& swept : spec.over) check(swept.key, swept.where);
@@ -179,21 +177,17 @@ void check_alike(const SweepPlan& plan) {
   for (const SweepRun& run : plan.runs) {
     if (text(run.scenario) == text(first)) continue;
     throw UsageError("tune: " + printable(run.scenario.name) +
-                     " has another workload, slo or seed "
-                     "than " +
-                     printable(first.name) +
-                     "; allowed: variants that agree on them, "
-                     "chosen by --variant");
+                     " has a different workload, slo or seed than " + printable(first.name) +
+                     "; allowed: variants with the same ones, chosen by --variant");
   }
 }
 
 void check_slo(const Scenario& scenario) {
   const SloConfig& slo = scenario.slo;
   if (slo.ttft_ms || slo.e2el_ms) return;
-  throw UsageError(
-      "tune: " + printable(scenario.name) +
-      " has no limit that a growing queue would break; allowed: --slo PRESET, or --set "
-      "slo.ttft_ms=500 or slo.e2el_ms=20000");
+  throw UsageError("tune: " + printable(scenario.name) +
+                   " has no limit that a growing queue exceeds; allowed: --slo PRESET, or --set "
+                   "slo.ttft_ms=500 or slo.e2el_ms=20000");
 }
 
 std::string slo_text(const SloConfig& slo, double attainment) {
@@ -389,7 +383,8 @@ int tune_command(const Arguments& arguments) {
        << "settings    " << candidates.names.size() << ", each with "
        << grouped_text(static_cast<std::int64_t>(workloads.num_requests())) << " requests ("
        << workloads.num_seeds() << (workloads.num_seeds() == 1 ? " workload" : " workloads")
-       << ") or more, from " << fixed_text(workloads.given_load(), 2) << " a second up and down\n\n"
+       << ") or more, from " << fixed_text(workloads.given_load(), 2)
+       << " per second up and down\n\n"
        << std::flush;
   const std::vector<TuneFinding> findings =
       search(options, candidates.plan, candidates.names, workloads);
@@ -402,7 +397,7 @@ int tune_command(const Arguments& arguments) {
   if (options.wants_json) std::cout << json;
   print_table(text, findings, candidates.names);
   if (best.capacity == 0) {
-    throw std::runtime_error("no setting keeps the SLO at any load; see " + printable(out));
+    throw std::runtime_error("no setting meets the SLO at any load; see " + printable(out));
   }
   text << "\nbest: " << printable(candidates.names[best.setting]) << '\n';
   print_yaml(text, winner);

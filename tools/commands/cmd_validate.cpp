@@ -26,23 +26,22 @@ using Rows = std::vector<std::vector<std::string>>;
 constexpr const char* kExamples =
     "MEASURED is a result folder of one run (`--backend=cpu` or `--backend=cuda`), the JSON of\n"
     "`vllm bench serve --save-result --save-detailed`, or a request log: JSON Lines with\n"
-    "input_toks, output_toks, queued_ts, first_token_ts and last_token_ts, in seconds. SIMULATED "
-    "is\n"
-    "a result folder of one run, which has to have served the same workload.\n"
+    "input_toks, output_toks, queued_ts, first_token_ts and last_token_ts, in seconds.\n"
+    "SIMULATED is a result folder of one run of the same workload.\n"
     "\n"
-    "Compared are: decisions, chunk by chunk where both runs recorded their steps, and otherwise "
-    "by\n"
-    "the instants of first and last tokens; the time of each measured step with what the cost\n"
-    "model of SIMULATED predicts for it; and TTFT, TPOT, ITL and E2EL at mean, p50, p90, p95 and\n"
-    "p99. An error is simulated / measured - 1. Its band holds 95 of 100 resamples of the "
-    "requests.\n"
-    "MEASURED may also be a log with vLLM's iterations (--enable-logging-iteration-details): the\n"
-    "requests of SIMULATED are scheduled along it, and the first iteration that differs is named.\n"
-    "A request log has no steps: its requests are simulated once more with steps that end at the\n"
-    "instants of its tokens, and each step that cannot have ended so is named.\n"
-    "TTFT and E2EL begin with the arrival, but against a request log when the engine next looked "
-    "at\n"
-    "its input, as queued_ts does.\n"
+    "The command compares:\n"
+    "  decisions   chunk by chunk if both runs recorded their steps, else by the instants of\n"
+    "              first and last tokens\n"
+    "  step times  the time of each measured step with the prediction of SIMULATED's cost model\n"
+    "  latencies   TTFT, TPOT, ITL and E2EL at mean, p50, p90, p95 and p99\n"
+    "An error is simulated / measured - 1. Its band has 95 of 100 resamples of the requests.\n"
+    "\n"
+    "MEASURED may also be a log with vLLM's iterations (--enable-logging-iteration-details). The\n"
+    "command then schedules the requests of SIMULATED along the log and prints the first\n"
+    "iteration that differs. A request log has no steps. The command then simulates its requests\n"
+    "again, with steps that end at the instants of its tokens, and prints each step that cannot\n"
+    "have ended then. TTFT and E2EL begin with the arrival. For a request log they begin when the\n"
+    "engine next looked at its input, as queued_ts does.\n"
     "\n"
     "examples:\n"
     "  metronome run scenarios/cpu.yaml --backend=cpu --out results/real\n"
@@ -100,10 +99,9 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   ValidateOptions options;
   const OptionList option_list = {
       {"scenario FILE", &options.scenario,
-       "the file that SIMULATED was run from, where its trace is not found from the current "
-       "folder"},
+       "the scenario file of SIMULATED, if its trace is not found from the current folder"},
       {"after SECONDS", &options.after_s,
-       "compare the figures of requests whose first token came later than this in MEASURED"},
+       "compare figures only for requests whose first token came later than this in MEASURED"},
       {"same-decisions", &options.needs_same_decisions, "exit with 1 when a decision differs"},
       {"json", &options.wants_json, "print JSON"},
   };
@@ -123,7 +121,7 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
 
 [[noreturn]] void fail_no_folder(const ValidateOptions& options) {
   throw UsageError("SIMULATED: " + options.simulated +
-                   " is no result folder; allowed: a folder that `metronome run` wrote");
+                   " is not a result folder; allowed: a folder that `metronome run` wrote");
 }
 
 // The scenario that SIMULATED ran, to run it again. Paths of its trace are relative to the folder
@@ -144,7 +142,7 @@ void pin(const ValidateOptions& options, const ObservedRun& log, const StoredRun
   for (const std::string& file :
        {scenario.workload.trace.file, scenario.workload.trace.request_log}) {
     if (file.empty() || path_exists(file)) continue;
-    validation.why_not_pinned = file + " is not there; allowed: --scenario FILE";
+    validation.why_not_pinned = file + " does not exist; allowed: --scenario FILE";
     return;
   }
   validation.pinned = run_pinned(scenario, log);
@@ -244,12 +242,12 @@ void print_timestamps(const TimestampComparison& timestamps) {
 void print_instants(const Validation& validation) {
   std::cout << "decisions   of " << grouped_text(validation.timestamps->num_timestamps)
             << " first and last tokens " << grouped_text(validation.timestamps->num_linked)
-            << " came at an instant with others\n";
+            << " came at the same instant as others\n";
   if (!validation.pinned) {
     std::cout << "  simulated   ";
     print_timestamps(*validation.timestamps);
     if (!validation.why_not_pinned.empty()) {
-      std::cout << "  not looked at under the measured step times: "
+      std::cout << "  not checked with the measured step times: "
                 << printable(validation.why_not_pinned) << '\n';
     }
     return;
@@ -257,14 +255,13 @@ void print_instants(const Validation& validation) {
   std::cout << "  simulated   "
             << all_but(validation.timestamps->num_violated, validation.timestamps->num_timestamps)
             << " lie in simulated steps of the same order\n"
-            << "  under the measured step times   ";
+            << "  with the measured step times   ";
   print_timestamps(*validation.pinned_timestamps);
   const PinnedRun& pinned = *validation.pinned;
   const auto num_contradictions = static_cast<std::int64_t>(pinned.contradictions.size());
-  std::cout << "  " << all_but(num_contradictions, pinned.num_pinned())
-            << " steps that they belong to, of "
+  std::cout << "  " << all_but(num_contradictions, pinned.num_pinned()) << " of their steps, of "
             << grouped_text(static_cast<std::int64_t>(pinned.record.steps.size()))
-            << ", can have ended when they came\n";
+            << " in all, can have ended at these instants\n";
   constexpr std::int64_t kMaxShown = 10;
   for (std::int64_t i = 0; i < std::min(num_contradictions, kMaxShown); ++i) {
     const Contradiction& contradiction = pinned.contradictions[static_cast<std::size_t>(i)];
@@ -301,8 +298,7 @@ void print_figures(const FigureComparison& figures) {
   }
   std::cout << '\n';
   if (!figures.is_paired) {
-    std::cout
-        << "the requests of the two runs are not the same: bands are of independent samples\n";
+    std::cout << "the two runs have different requests: bands are of independent samples\n";
   }
 }
 
@@ -316,7 +312,7 @@ void print_text(const Validation& validation, const ObservedRun& measured,
     std::cout << '\n' << step_error_table("step times", validation.step_times);
   }
   if (validation.after_s) {
-    std::cout << "\nfigures of the requests whose first token came later than "
+    std::cout << "\nfigures of requests whose first token came later than "
               << fixed_text(*validation.after_s, 1) << " s in the measured run\n";
   }
   print_figures(validation.figures);
@@ -418,7 +414,8 @@ int validate_command(const Arguments& arguments) {
   if (!options) return kExitDone;
   if (is_iteration_log(options->measured)) {
     if (options->after_s) {
-      throw UsageError("--after: has no effect; allowed: where MEASURED has requests");
+      throw UsageError(
+          "--after: has no effect with a log of iterations; allowed: a MEASURED with requests");
     }
     const StoredRun simulated = read_simulated(*options);
     const LogValidation validation =
@@ -431,9 +428,10 @@ int validate_command(const Arguments& arguments) {
   const ObservedRun simulated = read_observed_run(options->simulated, measured.counts_from_queue);
   const Validation validation = validate(*options, measured, simulated);
   if (options->needs_same_decisions && !validation.compares_decisions()) {
-    throw UsageError("--same-decisions: " + printable(measured.path) +
-                     " tells nothing of decisions; allowed: where MEASURED is a run that recorded "
-                     "its steps, a request log or a log of iterations");
+    throw UsageError(
+        "--same-decisions: " + printable(measured.path) +
+        " has no decisions to compare; allowed: a MEASURED that is a run with recorded "
+        "steps, a request log or a log of iterations");
   }
   if (options->wants_json) {
     std::cout << json_of(validation, measured, simulated);

@@ -36,7 +36,7 @@ std::uint64_t parse_seed(const std::string& text) {
   std::uint64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
   if (error != std::errc() || end != text.data() + text.size()) {
-    throw UsageError("--seed: '" + text + "' is no seed; allowed: 0 to 9223372036854775807");
+    throw UsageError("--seed: '" + text + "' is not a seed; allowed: 0 to 9223372036854775807");
   }
   return seed;
 }
@@ -49,8 +49,8 @@ void register_backends() {
 void check_backend(const std::string& name) {
   const auto known = std::find(std::begin(kBackendNames), std::end(kBackendNames), name);
   if (known == std::end(kBackendNames)) {
-    throw UsageError("--backend: '" + name + "' is no backend" + did_you_mean(name, kBackendNames) +
-                     "; allowed: " + join_names(kBackendNames));
+    throw UsageError("--backend: '" + name + "' is not a backend" +
+                     did_you_mean(name, kBackendNames) + "; allowed: " + join_names(kBackendNames));
   }
 }
 
@@ -60,7 +60,7 @@ std::unique_ptr<Backend> make_backend(const std::string& name) {
   std::unique_ptr<Backend> cuda = make_cuda_backend();
   if (cuda == nullptr) {
     throw UsageError(
-        "--backend: this build has no CUDA executor (tools/build cuda makes one, with the CUDA "
+        "--backend: this build has no CUDA executor (tools/build cuda builds it, with the CUDA "
         "toolkit); allowed: sim, cpu");
   }
   return cuda;

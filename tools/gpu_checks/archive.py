@@ -139,7 +139,7 @@ class Snapshots:
         self.thread.join()
         manifest = self.write()
         if manifest is not None:
-            left = f"; left out for lack of room: {manifest['left_out']}" \
+            left = f"; left out, as they exceed the limits: {manifest['left_out']}" \
                 if manifest["left_out"] else ""
             self.say(f"{manifest['files']} files in {manifest['bytes']:,} bytes, "
                      f"{len(manifest['parts'])} parts{left}")
@@ -155,7 +155,7 @@ def safe_files(archive):
     for entry in archive:
         name = pathlib.PurePosixPath(entry.name)
         if not entry.isreg() or name.is_absolute() or ".." in name.parts:
-            raise ValueError(f"{entry.name!r} is no plain file inside of it")
+            raise ValueError(f"{entry.name!r} is not a plain file inside of it")
         yield name, archive.extractfile(entry).read()
 
 
@@ -166,11 +166,11 @@ def unpack_results(source, out):
         manifest = json.loads((source / MANIFEST).read_text())
         data = b"".join((source / name).read_bytes() for name in manifest["parts"])
         if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
-            raise ArchiveError(f"{source}: its parts are not those that {MANIFEST} names")
+            raise ArchiveError(f"{source}: its parts do not match {MANIFEST}")
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
             files = list(safe_files(archive))
     except BROKEN as error:
-        raise ArchiveError(f"{source}: is no archive of results ({error})") from error
+        raise ArchiveError(f"{source}: is not an archive of results ({error})") from error
     for name, content in files:
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -183,8 +183,8 @@ def pack_build(build, target):
     ArchiveError."""
     missing = [name for name in PROGRAMS if not os.access(build / name, os.X_OK)]
     if missing:
-        raise ArchiveError(f"{build} has no {missing[0]}; allowed: a build with CUDA, as "
-                           "`tools/build cuda-portable` makes it")
+        raise ArchiveError(f"{build} has no {missing[0]}; allowed: a build with CUDA, from "
+                           "`tools/build cuda-portable`")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(target.name + ".partial")
     folder = target.with_name(target.name + ".programs")
@@ -200,7 +200,7 @@ def pack_build(build, target):
                 archive.add(folder / name, name)
         partial.replace(target)
     except (OSError, subprocess.CalledProcessError, lzma.LZMAError) as error:
-        raise ArchiveError(f"{target}: cannot be made ({error})") from error
+        raise ArchiveError(f"{target}: cannot be written ({error})") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         partial.unlink(missing_ok=True)
@@ -213,9 +213,10 @@ def unpack_build(source, folder):
         with tarfile.open(source, "r:xz") as archive:
             files = dict((str(name), data) for name, data in safe_files(archive))
     except BROKEN as error:
-        raise ArchiveError(f"{source}: is no archive of programs ({error})") from error
+        raise ArchiveError(f"{source}: is not an archive of programs ({error})") from error
     for name in PROGRAMS:
         if name not in files:
-            raise ArchiveError(f"{source}: holds no {name}; `tools/gpu_check pack` makes it")
+            raise ArchiveError(f"{source}: contains no {name}; allowed: an archive of "
+                               "`tools/gpu_check pack`")
         (folder / name).write_bytes(files[name])
         (folder / name).chmod(0o755)

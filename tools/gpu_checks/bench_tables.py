@@ -13,7 +13,7 @@ def read_json(path):
     except OSError:
         return None
     except ValueError as error:
-        print(f"gpu_summary: {path} is no JSON ({error}) and counts as missing", file=sys.stderr)
+        print(f"gpu_summary: {path} is not JSON ({error}) and counts as missing", file=sys.stderr)
         return None
 
 
@@ -57,7 +57,7 @@ def option_table(folder):
         return []
     steps = [(f"{batch} decodes at 2k", {"decodes": batch, "context": 2048})
              for batch in (1, 8, 64)]
-    steps += [(f"chunk of {chunk}" + (f" behind {prefix}" if prefix else ""),
+    steps += [(f"chunk of {chunk}" + (f" after {prefix}" if prefix else ""),
                {"chunk": chunk, "prefix": prefix})
               for prefix in (0, 8192, 16384) for chunk in (128, 512, 2048)]
     rows = [("step of " + reports["default"]["model"], *(f"{name} ms" for name in reports))]
@@ -73,7 +73,7 @@ def option_table(folder):
 
 def chosen_text(folder):
     chosen = (read_json(folder / "state.json") or {}).get("chosen", [])
-    return ("All stages behind it ran with " + (", ".join(f"`cuda.{name}`" for name in chosen)
+    return ("All later stages ran with " + (", ".join(f"`cuda.{name}`" for name in chosen)
                                                 or "none of them") + ".")
 
 

@@ -74,18 +74,18 @@ def publish(folder):
                       for name in piece.measured}
                      | {report.get("device", "?") for report in bench_reports(folder).values()})
     head = ["Measured on " + ("; ".join(devices) or "nothing yet") + ". Weights are drawn at "
-            "random: times depend on the models' shapes, texts mean nothing.", ""]
+            "random: times depend on the models' shapes, texts have no meaning.", ""]
     tables = [*markdown_table(table),
-              *section("With what is off by default", lambda: option_lines(folder)),
+              *section("With the options that are off by default", lambda: option_lines(folder)),
               *section("Linear layers by every kernel", lambda: product_lines(folder))]
-    (folder / "findings.md").write_text("\n".join(["# What was shown", "", *head, *tables]) + "\n")
+    (folder / "findings.md").write_text("\n".join(["# Findings", "", *head, *tables]) + "\n")
     print_table(table)
     if not pieces:
         return 0
-    lines = ["# Measured beside simulated", "", *head,
+    lines = ["# Measured and simulated runs", "", *head,
              "Each cell is measured / simulated. `scenario.yaml`, both results and `report.html` "
-             "lie in MODEL/WORKLOAD.", "",
-             "Again, with a build that has CUDA: `tools/gpu_check --only "
+             "are in MODEL/WORKLOAD.", "",
+             "To repeat this with a build that has CUDA: `tools/gpu_check --only "
              "machine,start,calibrate,published`.", ""]
     lines += markdown_table(table)
     for piece in pieces:

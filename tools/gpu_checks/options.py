@@ -44,7 +44,7 @@ def gain(default, other):
                 point["median_us"] for point in report["points"]}
     ours, theirs = medians(default), medians(other)
     if not ours or ours.keys() != theirs.keys():
-        raise ValueError("its steps are not those of the default")
+        raise ValueError("its steps differ from those of the default")
     return math.exp(sum(math.log(ours[step] / theirs[step]) for step in ours) / len(ours))
 
 
@@ -67,7 +67,7 @@ def gains_of(run, names, log):
         try:
             found[name] = gain(default, report)
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-            run.note(log, f"options.{name}.json is no report of a bench: {error!r}")
+            run.note(log, f"options.{name}.json is not a report of a bench: {error!r}")
     return found
 
 
@@ -84,7 +84,7 @@ def sort_out(run, log):
         if not wrong:
             proven.add(name)
             continue
-        run.note(log, f"{name} is timed and may not be chosen: {text}")
+        run.note(log, f"{name} is timed, but cannot be chosen: {text}")
         if all(end.startswith(("slow", "not run")) for end in wrong.values()):
             waiting.append(name)
     return sets, proven, waiting
@@ -128,8 +128,8 @@ def choose(run, log):
         if "options: together" in run.done:
             run.keep(of)
         select()
-    run.note(log, f"on from here on: {', '.join(run.chosen) or 'none'}")
+    run.note(log, f"enabled in later stages: {', '.join(run.chosen) or 'none'}")
     if failures:
         raise failures[0]
     if waiting:
-        raise NoTime(f"tests that {', '.join(waiting)} stand on have not ended")
+        raise NoTime(f"tests of {', '.join(waiting)} have not ended")

@@ -68,7 +68,7 @@ def decision_fault(measured, simulated):
         first = differing[0] if differing else min(len(a), len(b))
         return f"differ from step {first} on"
     if requests_of(measured) != requests_of(simulated):
-        return "differ in who got the tokens"
+        return "differ in the tokens of requests"
     return None
 
 
@@ -113,15 +113,15 @@ def compare_invariance(paths):
     with_it, without = (json.loads(path.read_text()) for path in paths)
     case = CASE
     times = {tuple(point[key] for key in case): point["median_us"] for point in without["points"]}
-    print(f"What invariance '{with_it['invariance']}' costs over '{without['invariance']}': "
+    print(f"Cost of invariance '{with_it['invariance']}' over '{without['invariance']}': "
           f"{with_it['model']}, median times\n")
-    rows = [("decodes at context, chunk behind prefix", "with ms", "without ms", "ratio")]
+    rows = [("decodes at context, chunk after prefix", "with ms", "without ms", "ratio")]
     for point in with_it["points"]:
         key = tuple(point[name] for name in case)
         if key not in times:
             continue
         ratio = point["median_us"] / times[key]
-        rows.append((f"{key[0]} at {key[1]}, {key[2]} behind {key[3]}",
+        rows.append((f"{key[0]} at {key[1]}, {key[2]} after {key[3]}",
                      f"{point['median_us'] / 1e3:.3f}", f"{times[key] / 1e3:.3f}", f"{ratio:.3f}"))
     print_table(rows)
     mixed = [ratio for _, ratio in mixed_ratios(with_it, without)]

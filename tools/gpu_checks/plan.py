@@ -47,20 +47,20 @@ CALLS = (
 def plan_text():
     lines = [
         "Before: tools/build cuda-portable && tools/gpu_check pack",
-        "Behind call N: copy what came back to results/callN; look at it with `tools/gpu_check",
-        "unpack results/callN --out FOLDER`. The same call again: carry its own archive, too, and",
-        "--resume from that.",
+        "After call N: copy the returned files to results/callN; unpack them with `tools/gpu_check",
+        "unpack results/callN --out FOLDER`. To repeat a call, also carry its own archive, and",
+        "--resume from it.",
         ""]
     for call in CALLS:
         lines += [f"Call {call.number}, on {call.machine}: {call.expected()} s expected, at most "
-                  f"{BUDGET} s and what is under way then",
+                  f"{BUDGET} s and the command that runs then",
                   f"  carry    {' '.join(call.carry())}",
                   f"  command  {call.command()}",
                   "  stages   " + ", ".join(f"{name} {seconds} s" if seconds else
-                                            f"{name} (what is left of it)"
+                                            f"{name} (the rest of it)"
                                             for name, seconds in call.stages.items()),
                   ""]
-    lines += ["The published runs of call 3 need about 200 s more than it has: the same call,",
-              "with its own archive to resume, goes on. On another GPU than in calls 1 and 2 it",
-              "begins with start, tests and options; each GPU has its own folder in the results."]
+    lines += ["The published runs of call 3 need about 200 s more than it has: repeat it with its",
+              "own archive to resume. On another GPU than in calls 1 and 2 it begins with start,",
+              "tests and options; each GPU has its own folder in the results."]
     return "\n".join(lines)

@@ -74,7 +74,7 @@ def find_floors(reports, findings):
                  - attention_flops(report["shape"], 2048, 0))
         rate = flops / (long["median_us"] - short["median_us"]) / 1e6
         findings.add(promise, rate >= ATTENTION_TFLOPS,
-                     f"{rate:.0f} TFLOP/s more work per more time than without the prefix")
+                     f"{rate:.0f} TFLOP/s: additional work by additional time of the prefix")
 
 
 def add_share(findings, promise, point, least):
@@ -211,8 +211,8 @@ def find_idle(pieces, findings):
     promise = f"GPU idle for less than {IDLE_SHARE:.0%} of a busy run"
     bursts = [piece for piece in pieces if piece.workload == "paged_attention"]
     if not bursts:
-        findings.missing(promise, "paged_attention, where all requests are there from the start, "
-                         "has not run")
+        findings.missing(promise, "paged_attention, with all requests at the start, has not "
+                         "run")
     for piece in bursts:
         shares = {name: idle_share(folder) for name, folder in piece.folders.items()}
         worst = max(shares, key=shares.get)
@@ -222,7 +222,7 @@ def find_idle(pieces, findings):
 
 def find_validation(folder, pieces, findings):
     decided = sorted((folder / "decisions").glob("*/*/cuda"))
-    promise = "decisions identical in simulation and measurement, where they do not wait for time"
+    promise = "decisions identical in simulation and measurement, if they do not depend on time"
     if not decided:
         findings.missing(promise, "stage decisions has not run")
     else:

@@ -62,8 +62,8 @@ def publish(run, log, model, workload, place):
     elif run.gpu.hardware:
         settings += [f"hardware={run.gpu.hardware}"]
     else:
-        raise Failure(f"{run.gpu.name or 'this GPU'} is not in the catalogue, and no calibrated "
-                      "model is there to simulate it by")
+        raise Failure(f"{run.gpu.name or 'this GPU'} is not in the catalogue, and there is no "
+                      "calibrated model to simulate it")
     if run.options.requests:
         settings.append(f"workload.num_requests={run.options.requests}")
     measured = f"published: {model} {workload} measured"
@@ -113,5 +113,5 @@ def publish_all(run, log):
     if failed:
         raise Failure(failed[0])
     if waiting:
-        raise NoTime(f"no time was left for {len(waiting)}, {waiting[0]} the first of them; go on "
+        raise NoTime(f"no time was left for {len(waiting)}, the first is {waiting[0]}; continue "
                      "with --resume")

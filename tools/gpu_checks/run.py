@@ -120,7 +120,7 @@ class Run:
         try:
             state = json.loads((self.out / "state.json").read_text())
             if state["build"] != self.build:
-                self.say(f"the results here are of build {state['build']}: every stage begins anew")
+                self.say(f"the results are of build {state['build']}: all stages start again")
                 return
             known = (str(state["invariance"]), list(state["done"]), list(state["chosen"]),
                      dict(state["test_files"]),
@@ -129,7 +129,7 @@ class Run:
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            self.say(f"state.json cannot be read ({error!r}): every stage begins anew")
+            self.say(f"state.json cannot be read ({error!r}): all stages start again")
             return
         self.invariance, self.done, self.chosen, self.test_files, self.verdicts = known
 
@@ -205,7 +205,7 @@ class Run:
             end_group(process)
             raise
         if limit < asked:
-            raise NoTime(f"time was over behind {limit:.0f} s of {' '.join(map(str, command[:3]))}")
+            raise NoTime(f"the time ended after {limit:.0f} s of {' '.join(map(str, command[:3]))}")
         raise TooLong(f"longer than {limit:.0f} s: {' '.join(map(str, command[:4]))}",
                       quiet >= min(QUIET_SECONDS, limit / 2))
 
@@ -260,7 +260,7 @@ class Run:
         log = self.out / f"{name}.log"
         try:
             if self.stop is not None:
-                raise NoTime(f"not begun: {self.stop}")
+                raise NoTime(f"not started: {self.stop}")
             stage.run(self, log)
             verdict = "passed"
         except Skipped as skipped:
@@ -285,7 +285,7 @@ class Run:
 
     def write_readme(self):
         lines = ["# GPU check", "",
-                 "Weights are drawn at random: times depend on shapes, texts mean nothing.", ""]
+                 "Weights are drawn at random: times depend on shapes, texts have no meaning.", ""]
         lines += quoted(self.out / "machine.log")
         lines += ["", "| stage | verdict | time |", "|---|---|---|"]
         lines += [f"| {name} | {verdict} | {seconds:.0f} s |"

@@ -38,7 +38,7 @@ def machine(run, log):
         if status != 0:
             raise Stop(f"{command[0]} does not start (exit status {status})")
     if shutil.which("nvidia-smi") is None:
-        raise Skipped("no nvidia-smi here")
+        raise Skipped("nvidia-smi is not installed")
     fields = "name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit"
     if run.gpu.is_silent or run.call(["nvidia-smi", f"--query-gpu={fields}", "--format=csv"], log,
                                      SMOKE_SECONDS) != 0:
@@ -62,7 +62,7 @@ def start(run, log):
     run.invariance = "chunk"
     status = begin("start")
     if status != 0 and not found.exists():
-        run.note(log, f"exit status {status}; once more")
+        run.note(log, f"exit status {status}; trying again")
         status = begin("start")
     if status == 0:
         run.keep("start: done")
@@ -75,7 +75,7 @@ def start(run, log):
     if status != 0:
         run.invariance = "chunk"
         raise Failure(f"exit status {status} even without invariance")
-    raise Failure("invariance does not hold; what follows ran with cuda.invariance: none")
+    raise Failure("invariance does not hold; later stages ran with cuda.invariance: none")
 
 
 def test_files():
@@ -101,7 +101,7 @@ def check_gpu(run, name, end):
     """Raises Stop if the GPU no longer answers; then the test says nothing about the code."""
     if run.gpu.name and end.startswith(("crashed", "hung", "failed")) and \
             not ask_nvidia_smi(run.clock):
-        raise Stop(f"the GPU does not answer any more, behind {name}, which {end}")
+        raise Stop(f"the GPU no longer answers after {name}, which {end}")
 
 
 def tests(run, log):
@@ -193,7 +193,7 @@ def calibrate(run, log):
 def need_torch(run, log, modules):
     code = f"import {modules}; assert torch.cuda.is_available()"
     if run.call_python(["-c", code], log, IMPORT_SECONDS) != 0:
-        raise Skipped(f"no Python here with {modules} and a GPU")
+        raise Skipped(f"Python has no {modules}, or no GPU")
 
 
 def torch(run, log):
@@ -253,7 +253,7 @@ def parity(run, log):
 
 def sanitizer(run, log):
     if shutil.which("compute-sanitizer") is None:
-        raise Skipped("no compute-sanitizer here")
+        raise Skipped("compute-sanitizer is not installed")
     kernels = ",".join(f"[#test_gpu_{name}]~[slow]" for name in options.KERNEL_TESTS)
     run.call_all([(tool, ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1",
                           run.tests, "--filenames-as-tags", kernels])

@@ -248,7 +248,7 @@ def run_faults(program, faults, rng):
             if not server.is_alive:
                 faults.add(f"{name}: the server has died: {server.wait()} {server.stderr()}")
             if not is_well:
-                faults.say("what follows is left out: the server is not well")
+                faults.say("later checks are left out: the server has a fault")
                 return
         faults.equal(server.stop(), 0, "exit code")
         faults.equal(server.stderr(), "", "what the server says")

@@ -8,7 +8,7 @@
 namespace metronome {
 
 PrefixIndex::PrefixIndex(std::int64_t num_blocks, DuplicateRule rule) : rule_(rule) {
-  METRONOME_CHECK(num_blocks > 0 && num_blocks <= INT32_MAX, "an index is of 1 to 2^31 - 1 blocks");
+  METRONOME_CHECK(num_blocks > 0 && num_blocks <= INT32_MAX, "an index has 1 to 2^31 - 1 blocks");
   const auto count = static_cast<std::size_t>(num_blocks);
   const std::size_t num_slots = rule == DuplicateRule::Unlisted ? kSlots : 2 * count;
   buckets_.resize(std::bit_ceil((num_slots + kSlots - 1) / kSlots));
@@ -107,7 +107,7 @@ std::int64_t PrefixIndex::check_blocks_of(const Slot& slot) const {
   for (BlockId block = slot.first;; block = neighbours_[index(block)].next) {
     METRONOME_CHECK(index(block) < hashes_.size(), "the prefix index names a block out of range");
     METRONOME_CHECK(hash_of(block) == slot.hash, "a block is listed under another one's hash");
-    METRONOME_CHECK(++count <= size_, "blocks of one hash form a circle");
+    METRONOME_CHECK(++count <= size_, "blocks of one hash form a cycle");
     if (block == slot.last) return count;
     const BlockId next = neighbours_[index(block)].next;
     METRONOME_CHECK(index(next) < hashes_.size() && neighbours_[index(next)].previous == block,

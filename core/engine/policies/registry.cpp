@@ -56,31 +56,31 @@ constexpr Keys kSglangKeys[] = {"schedule_policy",
 // rest counts.
 constexpr HostGap kVllmHostGap = {
     400,
-    "vLLM 0.30: what is left of 6.86 ms between tokens of Qwen3-8B on an H100, batch 1 "
-    "(github.com/tgarg01/silybench-data), once a roofline's other terms are taken off"};
+    "vLLM 0.30: an inter-token latency of 6.86 ms for Qwen3-8B on an H100, batch 1 "
+    "(github.com/tgarg01/silybench-data), less the other terms of a roofline"};
 constexpr HostGap kVllmV0HostGap = {
     4000,
     "vLLM V0 before multi-step scheduling: GPU idle at each decode in the profiles of "
-    "vllm-project/vllm issue 6854 (July 2024), which tells of 5 to 13 ms in all"};
+    "vllm-project/vllm issue 6854 (July 2024), which reports 5 to 13 ms in all"};
 constexpr HostGap kSglangHostGap = {0,
                                     "SGLang 0.4 and later overlap it: no idle GPU between five "
                                     "decode batches in the Nsight profile "
                                     "of its announcement (lmsys.org/blog/2024-12-04-sglang-v0-4)"};
 constexpr HostGap kTensorRtLlmHostGap = {
     580,
-    "TensorRT-LLM's overlap scheduler: GPU idle an iteration, Llama-3.1-8B FP8 on a B200 at "
+    "TensorRT-LLM's overlap scheduler: GPU idle per iteration, Llama-3.1-8B FP8 on a B200 at "
     "concurrency 64 (NVIDIA/TensorRT-LLM issue 13957, May 2026)"};
 
 constexpr std::array kPolicies = {
     PolicyInfo{.name = "static",
-               .summary = "batch formed once, nobody joins until all finish",
+               .summary = "forms a batch once; no request joins until all have finished",
                .source = "request-level batching, with a bounded wait for a full batch",
                .keys = kStaticKeys,
                .allows_allocation = true,
                .allows_watermark = true,
                .make = make_static},
     PolicyInfo{.name = "continuous",
-               .summary = "decodes first, then the whole prompt of everyone who fits",
+               .summary = "decodes first, then the whole prompt of every request that fits",
                .source = "iteration-level scheduling without chunking",
                .keys = kContinuousKeys,
                .allows_order = true,
@@ -88,7 +88,7 @@ constexpr std::array kPolicies = {
                .allows_watermark = true,
                .make = make_continuous},
     PolicyInfo{.name = "chunked",
-               .summary = "every pending prompt advances by at most one chunk a step",
+               .summary = "every pending prompt advances by at most one chunk per step",
                .source = "batched chunked prefill without a token budget",
                .keys = kChunkedKeys,
                .allows_order = true,
@@ -96,7 +96,7 @@ constexpr std::array kPolicies = {
                .allows_watermark = true,
                .make = make_chunked},
     PolicyInfo{.name = "token_budget",
-               .summary = "decodes, then begun prompts, then new ones, within a token budget",
+               .summary = "decodes, then prompts in progress, then new ones, within a token budget",
                .source = "token-budget scheduling as in Sarathi-Serve and vLLM",
                .keys = kTokenBudgetKeys,
                .allows_order = true,
@@ -104,8 +104,8 @@ constexpr std::array kPolicies = {
                .allows_watermark = true,
                .make = make_token_budget},
     PolicyInfo{.name = "single_prefill",
-               .summary = "one prompt prefills at a time with what the decodes leave",
-               .source = "two forward passes a step: one chunk, then every decode",
+               .summary = "prefills one prompt at a time, with the tokens that the decodes leave",
+               .source = "two forward passes per step: one chunk, then every decode",
                .keys = kSinglePrefillKeys,
                .allows_order = true,
                .allows_allocation = true,
@@ -123,7 +123,8 @@ constexpr std::array kPolicies = {
                .default_token_budget = 8192,
                .make = make_slo},
     PolicyInfo{.name = "vllm",
-               .summary = "running requests in order of admission, then waiting ones, in a budget",
+               .summary = "running requests in order of admission, then waiting ones, within a "
+                          "budget",
                .source = "vLLM V1 4ff865c38 (May 2026); from 0.25 on: evict_unhashed_first",
                .keys = kVllmKeys,
                .allows_watermark = true,
@@ -144,7 +145,7 @@ constexpr std::array kPolicies = {
                          .reuses_unhashed_first = true},
                .make = make_sglang},
     PolicyInfo{.name = "tensorrt_llm",
-               .summary = "requests whose KV blocks fit, then chunks of prompts beside the decodes",
+               .summary = "requests whose KV blocks fit, then chunks of prompts with the decodes",
                .source = "TensorRT-LLM: capacityScheduler 02a10fed, microBatchScheduler 0a949d31",
                .keys = kTensorRtLlmKeys,
                .has_token_budget = true,
@@ -153,7 +154,8 @@ constexpr std::array kPolicies = {
                .cache = {.hash_time = HashTime::Commit},
                .make = make_tensorrt_llm},
     PolicyInfo{.name = "sarathi",
-               .summary = "decodes, then begun prompts, then new ones, in one chunk of tokens",
+               .summary = "decodes, then prompts in progress, then new ones, in one chunk of "
+                          "tokens",
                .source = "Sarathi-Serve 96f9911",
                .keys = kSarathiKeys,
                .allows_watermark = true,

@@ -25,7 +25,7 @@ std::string SarathiBase::refusal(const RequestSpec& spec) const {
       std::int64_t{spec.num_prompt_tokens} + spec.max_output_tokens - 2;
   if (grows && spec.max_output_tokens > 1 && kv_cache().blocks_for(num_before_last) >= num_blocks) {
     return "that leaves none of " + std::to_string(num_blocks) +
-           " KV blocks free, as a decode needs";
+           " KV blocks free; a decode needs one";
   }
   return Scheduler::refusal(spec);
 }

@@ -88,8 +88,9 @@ class SglangScheduler final : public Scheduler {
         spec.num_prompt_tokens + clipped(spec.max_output_tokens) + page_size_;
     const std::int64_t capacity = kv_cache().num_blocks() * page_size_;
     if (!reason.empty() || total < capacity) return reason;
-    return "for which sglang reserves " + std::to_string(total) + " of less than " +
-           std::to_string(capacity) + " tokens of the KV cache";
+    return "for which sglang reserves " + std::to_string(total) +
+           " tokens; it can reserve fewer than " + std::to_string(capacity) +
+           " tokens of the KV cache";
   }
 
  private:
@@ -254,7 +255,7 @@ class SglangScheduler final : public Scheduler {
   // to join. Then estimates the ratio anew from the remaining requests.
   void retract() {
     drop_ended(running_batch_);
-    METRONOME_CHECK(!running_batch_.empty(), "somebody can be retracted");
+    METRONOME_CHECK(!running_batch_.empty(), "a running request can be retracted");
     const auto goes_first = [](const Request* a, const Request* b) {
       return a->num_output_tokens != b->num_output_tokens
                  ? a->num_output_tokens < b->num_output_tokens

@@ -29,7 +29,7 @@ class TensorRtLlmScheduler final : public Scheduler {
   std::string refusal(const RequestSpec& spec) const override {
     if (!can_compute(spec.num_prompt_tokens)) {
       const std::string limit = "max_num_tokens = " + std::to_string(max_num_tokens_);
-      if (!chunks_) return "and a prompt is computed at once; " + limit;
+      if (!chunks_) return "and a prompt is computed in one step; " + limit;
       return "and a chunk of " + std::to_string(unit_) + " does not fit in a step; " + limit;
     }
     if (capacity_ == Capacity::MaxUtilization) return Scheduler::refusal(spec);

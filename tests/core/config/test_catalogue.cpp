@@ -353,7 +353,7 @@ TEST_CASE("rotary parameters in either spelling", "[sim][catalogue]") {
   model =
       parse(replaced(gemma, R"("rope_type": "default")", R"("rope_type": "linear", "factor": 2)"));
   CHECK(model.unsupported ==
-        "rope_parameters.sliding_attention.rope_type: scaled window layers are not computed; "
+        "rope_parameters.sliding_attention.rope_type: scaling in window layers is not supported; "
         "allowed: default");
   CHECK(contains(error_of([&] { parse(replaced(gemma, R"("factor": 8.0, )", "")); }),
                  "rope_parameters.full_attention.factor: is missing"));
@@ -426,7 +426,7 @@ TEST_CASE("what no executor computes is noted and changes nothing else", "[sim][
   add_with(kQwenJson, R"("rope_parameters": {"full_attention": {}})");
 
   CHECK(parse(replaced(kLlamaJson, R"("head_dim": 128)", R"("head_dim": 5)")).unsupported ==
-        "head_dim: 5 is odd, and RoPE turns pairs; allowed: an even number");
+        "head_dim: 5 is odd, but RoPE rotates pairs; allowed: an even number");
   const ModelConfig gelu = parse(replaced(kLlamaJson, R"("silu")", R"("gelu_pytorch_tanh")"));
   CHECK(gelu.activation == Activation::GeluTanh);
   CHECK(gelu.unsupported.empty());
@@ -492,7 +492,7 @@ TEST_CASE("catalogue files", "[sim][catalogue]") {
         std::vector<std::int32_t>{7, 8});
   CHECK(
       contains(parse_models(replaced(entry, "LlamaFor", "OtherFor"), "m.yaml").front().unsupported,
-               "architecture: 'OtherForCausalLM' is not computed"));
+               "architecture: 'OtherForCausalLM' is not supported"));
 
   const testing::ScratchFolder folder;
   const std::string path = folder.write(

@@ -435,7 +435,7 @@ TEST_CASE("a base with variants is right by itself", "[core][scenario]") {
 TEST_CASE("an assignment that every variant's choice drops is a mistake", "[core][scenario]") {
   CHECK(error_of(with_workload(kDrawn) + "variants: [{name: a, workload: {trace: a.csv}}]\n",
                  {"workload.num_requests=9"}) ==
-        "--set workload.num_requests: has no effect, every variant overrides or drops this key; "
+        "--set workload.num_requests: has no effect: every variant overrides or drops this key; "
         "allowed: variants.NAME.workload.num_requests for one variant");
 }
 

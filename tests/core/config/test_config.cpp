@@ -234,11 +234,11 @@ TEST_CASE("assignments that are refused", "[core][config]") {
       {"a.b.c=5",
        "--set a.b.c: 'a.b' is '1', which has no keys; allowed: a key of a mapping or a position "
        "in a list"},
-      {"list.2=5", "--set list.2: '2' is no position in the list 'list'; allowed: 0 to 1"},
-      {"list.x=5", "--set list.x: 'x' is no position in the list 'list'; allowed: 0 to 1"},
-      {"list.-1=5", "--set list.-1: '-1' is no position in the list 'list'; allowed: 0 to 1"},
+      {"list.2=5", "--set list.2: '2' is not a position in the list 'list'; allowed: 0 to 1"},
+      {"list.x=5", "--set list.x: 'x' is not a position in the list 'list'; allowed: 0 to 1"},
+      {"list.-1=5", "--set list.-1: '-1' is not a position in the list 'list'; allowed: 0 to 1"},
       {"none.0=5",
-       "--set none.0: '0' is no position in the list 'none'; allowed: none, the list is empty"},
+       "--set none.0: '0' is not a position in the list 'none'; allowed: none, the list is empty"},
       {"a={b: 1, b: 2}", "--set a: b: duplicate key; allowed: each key once"},
   };
   for (const Case& c : cases) {

@@ -2,7 +2,7 @@
 #include "core/metrics/digest.h"
 #include "core/metrics/output_log.h"
 #include "core/run/run.h"
-#include "sim/speaking_executor.h"
+#include "sim/token_executor.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/engine_harness.h"
@@ -49,7 +49,7 @@ class TimedFeed final : public RequestFeed {
     if (wake == kNever) return std::nullopt;
     return wake;
   }
-  Spoken say(RequestId request, std::int32_t i) const override {
+  OutputToken output_token(RequestId request, std::int32_t i) const override {
     return {static_cast<TokenId>(static_cast<std::int32_t>(index(request)) * 1000 + i), i == 6};
   }
   SamplingParams sampling(RequestId) const override { return {}; }
@@ -164,7 +164,7 @@ TEST_CASE("a request that is still served keeps its group", "[feed]") {
   CHECK(was_seen);
 }
 
-TEST_CASE("a simulated step says what the feed says", "[feed]") {
+TEST_CASE("a simulated step has the output tokens of the feed", "[feed]") {
   Rng rng(5, "feed");
   const Workload workload = drawn_workload(rng, 40, kNsPerMs);
   EngineSetup setup = small_setup("chunked");
@@ -172,19 +172,19 @@ TEST_CASE("a simulated step says what the feed says", "[feed]") {
   arrange_cache(*find_policy("chunked"), setup);
   CheckingExecutor timed;
   TimedFeed feed(workload);
-  SpeakingExecutor speaking(timed, feed);
+  TokenExecutor with_tokens(timed, feed);
   OutputLog outputs;
   Journal journal;
   EventSink* sinks[] = {&outputs, &journal};
   TestClock clock;
-  serve_requests(setup, speaking, clock, feed, sinks);
+  serve_requests(setup, with_tokens, clock, feed, sinks);
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     INFO("request " << i);
     // The seventh token ends an answer.
     const std::int32_t length = std::min(workload.requests[i].max_output_tokens, 7);
     std::vector<TokenId> expected;
     for (std::int32_t t = 0; t < length; ++t) {
-      expected.push_back(feed.say(static_cast<RequestId>(i), t).token);
+      expected.push_back(feed.output_token(static_cast<RequestId>(i), t).token);
     }
     CHECK(outputs.outputs()[i].token_ids == expected);
   }

@@ -128,8 +128,7 @@ TEST_CASE("malformed mixtures of experts", "[sim][catalogue][experts]") {
   }
   ModelConfig dense = find_model("qwen3-8b", {});
   dense.n_experts_per_token = 2;
-  CHECK(dense.shape_error() ==
-        "n_experts: is 0 beside other numbers of experts; allowed: at least 1");
+  CHECK(dense.shape_error() == "n_experts: is 0, but other keys set experts; allowed: at least 1");
 }
 
 TEST_CASE("experts that a step reads, against drawing them", "[sim][roofline][experts]") {

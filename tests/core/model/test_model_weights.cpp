@@ -274,13 +274,13 @@ TEST_CASE("tensors that do not fit the model", "[core][weights]") {
             tensors["model.layers.0.mlp.down_proj.weight"]);
   CHECK(folder_error(model, tensors) ==
         "model.safetensors: tensor 'model.layers.0.mlp.up_proj.weight': has shape [6, 5]; "
-        "allowed: [5, 6], as config.json has it for LlamaForCausalLM");
+        "allowed: [5, 6], as config.json requires for LlamaForCausalLM");
 
   tensors = sound;
   tensors["model.norm.weight"].shape = "[1,6]";
   CHECK(folder_error(model, tensors) ==
         "model.safetensors: tensor 'model.norm.weight': has shape [1, 6]; allowed: [6], as "
-        "config.json has it for LlamaForCausalLM");
+        "config.json requires for LlamaForCausalLM");
 
   tensors = sound;
   tensors["model.norm.weight"] = {"I32", "[6]", std::string(24, '\0')};
@@ -392,7 +392,7 @@ TEST_CASE("a folder of several files and an index", "[core][weights]") {
 
   CHECK(shards_error(model, sound, "m-2.safetensors") ==
         "model.safetensors.index.json: tensor 'model.layers.1.input_layernorm.weight': is in "
-        "m-2.safetensors, which is missing; allowed: a folder with all the files that it names");
+        "m-2.safetensors, which is missing; allowed: a folder with all files of the index");
 
   Shards shards = sound;
   shards.first.erase("model.norm.weight");
@@ -436,13 +436,13 @@ TEST_CASE("folders without weights that can be read", "[core][weights]") {
       "; allowed: model.safetensors, or model.safetensors.index.json and the files that it names";
   CHECK(error() == folder.path() + ": has no weights" + allowed);
   folder.write("pytorch_model.bin", "x");
-  CHECK(error() ==
-        folder.path() + ": has weights as pytorch_model.bin only, which is not read" + allowed);
+  CHECK(error() == folder.path() +
+                       ": has weights only as pytorch_model.bin, which is not supported" + allowed);
   folder.write("model.safetensors", "");
   CHECK(error().starts_with(folder.path() + "/model.safetensors: is empty; "));
   const std::string absent = folder.path() + "/absent";
   CHECK(error_of([&] { open_model_folder(absent, model); }) ==
-        absent + ": is no folder; allowed: the folder of a model");
+        absent + ": is not a folder; allowed: the folder of a model");
 }
 
 // Golden values: worked out by a separate program from the definition in the header.

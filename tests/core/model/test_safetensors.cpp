@@ -35,7 +35,7 @@ std::string text_of(std::span<const std::byte> bytes) {
 }
 
 constexpr const char* kWholeFile = "; allowed: a whole file in the safetensors format";
-constexpr const char* kNoGap = "; allowed: tensors one behind the other, without gap or overlap";
+constexpr const char* kNoGap = "; allowed: consecutive tensors, without gap or overlap";
 
 TEST_CASE("a file of two tensors, byte by byte", "[core][safetensors]") {
   const std::string header = R"({"__metadata__":{"format":"pt"},)" +
@@ -112,9 +112,11 @@ TEST_CASE("files without a whole header", "[core][safetensors]") {
         std::string("m.safetensors: is 0 bytes long, too short for a header") + kWholeFile);
   CHECK(parse_error("\x02\0\0\0\0\0\0").starts_with("m.safetensors: is 1 bytes long, too short"));
   CHECK(parse_error(little_endian(3, 8) + "{}") ==
-        std::string("m.safetensors: its header is 3 bytes long and the file only 10") + kWholeFile);
-  CHECK(parse_error(little_endian(100'000'000, 8) + "{}")
-            .starts_with("m.safetensors: its header is 100000000 bytes long and the file only 10"));
+        std::string("m.safetensors: its header is 3 bytes long, but the file only 10") +
+            kWholeFile);
+  CHECK(
+      parse_error(little_endian(100'000'000, 8) + "{}")
+          .starts_with("m.safetensors: its header is 100000000 bytes long, but the file only 10"));
   CHECK(parse_error(little_endian(100'000'001, 8) + "{}") ==
         "m.safetensors: its header is 100000001 bytes long, or this is another format; "
         "allowed: at most 100000000");
@@ -122,8 +124,8 @@ TEST_CASE("files without a whole header", "[core][safetensors]") {
   CHECK(parse_error(std::string(8, '\xff') + "{}")
             .starts_with("m.safetensors: its header is 18446744073709551615 bytes long, or"));
   CHECK(parse_error("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n") ==
-        "m.safetensors: is a pointer of Git LFS; allowed: the file it stands for, as `git lfs "
-        "pull` brings");
+        "m.safetensors: is a Git LFS pointer; allowed: the file itself, which `git lfs pull` "
+        "downloads");
 }
 
 TEST_CASE("headers that are not a JSON object", "[core][safetensors]") {
@@ -141,7 +143,7 @@ TEST_CASE("headers that are not a JSON object", "[core][safetensors]") {
   CHECK(error(std::string("{}\0garbage", 10)) ==
         "m.safetensors: header: is not JSON, byte 2 is NUL; allowed: JSON");
   CHECK(entry_error(R"("dtype":"F32","shape":[1e999],"data_offsets":[0,4])") ==
-        "m.safetensors: header: has a number too large for JSON; allowed: JSON");
+        "m.safetensors: header: contains a number that is too large for JSON; allowed: JSON");
 }
 
 TEST_CASE("headers that nest without end", "[core][safetensors]") {
@@ -171,7 +173,7 @@ TEST_CASE("metadata that are not texts", "[core][safetensors]") {
   CHECK(error(R"({"__metadata__":[1]})") ==
         "m.safetensors: __metadata__: must be an object, got [1]; allowed: an object of texts");
   CHECK(error(R"({"__metadata__":{"k":1}})") ==
-        "m.safetensors: __metadata__: 'k' must be text, got 1; allowed: an object of texts");
+        "m.safetensors: __metadata__: 'k' must be a string, got 1; allowed: an object of strings");
 }
 
 TEST_CASE("entries that lack or add something", "[core][safetensors]") {
@@ -255,20 +257,20 @@ TEST_CASE("tensors that do not tile the file", "[core][safetensors]") {
       std::string("m.safetensors: tensor 'b': data_offsets end at byte 9223372036854775807 of 8") +
           kWholeFile);
   CHECK(two(3, 8, 8) == std::string("m.safetensors: tensor 'b': data_offsets begin at byte 3, "
-                                    "inside the tensor before, which ends at 4") +
+                                    "inside the previous tensor, which ends at 4") +
                             kNoGap);
   CHECK(
       two(0, 4, 4).starts_with("m.safetensors: tensor 'b': data_offsets begin at byte 0, inside"));
   CHECK(
       two(2, 2, 4).starts_with("m.safetensors: tensor 'b': data_offsets begin at byte 2, inside"));
   CHECK(two(5, 8, 8) == std::string("m.safetensors: tensor 'b': data_offsets begin at byte 5, "
-                                    "behind a gap after the tensor before, which ends at 4") +
+                                    "after a gap behind the previous tensor, which ends at 4") +
                             kNoGap);
   CHECK(two(4, 8, 9) ==
-        std::string("m.safetensors: its tensors end at byte 8 of 9 behind the header") + kNoGap);
+        std::string("m.safetensors: its tensors end at byte 8 of 9 after the header") + kNoGap);
   CHECK(error("{}", "x").starts_with("m.safetensors: its tensors end at byte 0 of 1"));
   CHECK(error("{" + header_entry("a", "U8", "[1]", 1, 2) + "}", "xx")
-            .starts_with("m.safetensors: tensor 'a': data_offsets begin at byte 1, behind a gap"));
+            .starts_with("m.safetensors: tensor 'a': data_offsets begin at byte 1, after a gap"));
 }
 
 TEST_CASE("messages are one short line whatever a name holds", "[core][safetensors]") {

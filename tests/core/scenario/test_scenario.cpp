@@ -386,7 +386,7 @@ TEST_CASE("an assigned policy drops the keys of the old one", "[core][scenario]"
   CHECK(file.variants[2].scheduler.policy == "static");
   const std::string refused =
       error_of(text, {"scheduler.policy=continuous", "scheduler.min_chunk_size=4"});
-  CHECK(refused.starts_with("--set scheduler.min_chunk_size: policy 'continuous' has no use"));
+  CHECK(refused.starts_with("--set scheduler.min_chunk_size: policy 'continuous' does not use"));
 }
 
 TEST_CASE("a variant with slots drops what only blocks have", "[core][scenario]") {

@@ -349,12 +349,12 @@ TEST_CASE("parts that are not supported are refused by their key", "[tokenizer][
         "t.json: decoder: type: 'WordPiece' is not supported; "
         "allowed: ByteLevel, Replace, ByteFallback, Fuse, Strip, Sequence");
   CHECK(refusal("llama2", [](Json& file) { file["decoder"]["decoders"][3]["stop"] = 1; }) ==
-        "t.json: decoder: decoders[3]: stop: cannot be told before the text ends; allowed: 0");
+        "t.json: decoder: decoders[3]: stop: cannot be applied before the text ends; allowed: 0");
   CHECK(refusal("llama2",
                 [](Json& file) {
                   std::swap(file["decoder"]["decoders"][1], file["decoder"]["decoders"][2]);
                 }) ==
-        "t.json: decoder: decoders[2]: ByteFallback is not supported in this place; "
+        "t.json: decoder: decoders[2]: ByteFallback is not supported here; "
         "allowed: Replace and Strip, ByteFallback, Fuse, Strip in this order");
   CHECK(refusal("llama3",
                 [](Json& file) {
@@ -368,7 +368,7 @@ TEST_CASE("parts that are not supported are refused by their key", "[tokenizer][
   CHECK(refusal("llama3", [](Json& file) { file["model"]["end_of_word_suffix"] = "</w>"; }) ==
         "t.json: model: end_of_word_suffix: is not supported; allowed: null, \"\"");
   CHECK(refusal("llama3", [](Json& file) { file["model"]["byte_fallback"] = true; }) ==
-        "t.json: model: byte_fallback: is true beside ByteLevel; allowed: false");
+        "t.json: model: byte_fallback: cannot be true with ByteLevel; allowed: false");
 }
 
 TEST_CASE("tokens and merges that do not fit are refused", "[tokenizer][refusal]") {
@@ -376,14 +376,15 @@ TEST_CASE("tokens and merges that do not fit are refused", "[tokenizer][refusal]
         "t.json: model: merges[3]: 'nowhere' is not in the vocabulary; "
         "allowed: tokens of the vocabulary");
   CHECK(refusal("llama3", [](Json& file) { file["model"]["merges"][5] = "a b c"; }) ==
-        "t.json: model: merges[5]: 'a b c' is no pair; "
+        "t.json: model: merges[5]: 'a b c' is not a pair; "
         "allowed: \"left right\", or [\"left\", \"right\"]");
-  CHECK(refusal("qwen3", [](Json& file) { file["model"]["merges"][2].push_back("x"); }) ==
-        "t.json: model: merges[2]: is no pair; allowed: \"left right\", or [\"left\", \"right\"]");
+  CHECK(
+      refusal("qwen3", [](Json& file) { file["model"]["merges"][2].push_back("x"); }) ==
+      "t.json: model: merges[2]: is not a pair; allowed: \"left right\", or [\"left\", \"right\"]");
   CHECK(refusal("qwen3", [](Json& file) { file["model"]["vocab"]["!"] = -1; }) ==
-        "t.json: model: vocab: '!': is no id; allowed: whole numbers from 0 to 1999999");
+        "t.json: model: vocab: '!': is not an id; allowed: whole numbers from 0 to 1999999");
   CHECK(refusal("qwen3", [](Json& file) { file["model"]["vocab"]["!"] = 2000000; }) ==
-        "t.json: model: vocab: '!': is no id; allowed: whole numbers from 0 to 1999999");
+        "t.json: model: vocab: '!': is not an id; allowed: whole numbers from 0 to 1999999");
   CHECK(refusal("qwen3", [](Json& file) { file["model"]["vocab"]["!"] = 1; }) ==
         "t.json: model: vocab: '\"': has the id of '!'; allowed: an id for each");
   CHECK(refusal("qwen3", [](Json& file) { file["model"].erase("vocab"); }) ==
@@ -393,20 +394,19 @@ TEST_CASE("tokens and merges that do not fit are refused", "[tokenizer][refusal]
   CHECK(refusal("gemma3", [](Json& file) { file["model"]["unk_token"] = "<none>"; }) ==
         "t.json: model: unk_token: '<none>' is not in the vocabulary; allowed: a token");
   CHECK(refusal("qwen3", [](Json& file) { file["added_tokens"][1]["id"] = 1000; }) ==
-        "t.json: added_tokens[1]: '<|im_start|>': has not the next id behind the vocabulary; "
+        "t.json: added_tokens[1]: '<|im_start|>': does not have the next id after the vocabulary; "
         "allowed: 903");
   CHECK(refusal("gemma3", [](Json& file) { file["added_tokens"][1]["id"] = 7; }) ==
-        "t.json: added_tokens[1]: '<eos>': has another id than the same token before it; "
+        "t.json: added_tokens[1]: '<eos>': has a different id than an earlier entry of the same "
+        "token; "
         "allowed: 1");
   CHECK(refusal("qwen3", [](Json& file) { file["added_tokens"][0]["special"] = "yes"; }) ==
-        "t.json: added_tokens[0]: special: is neither true nor false; allowed: true, false");
-  CHECK(refusal("llama3",
-                [](Json& file) {
-                  file["post_processor"]["processors"][1]["special_tokens"]["<|begin_of_text|>"]
-                      ["ids"] = {5000};
-                }) ==
-        "t.json: post_processor: special_tokens: 5000 is no token; "
-        "allowed: ids that are there");
+        "t.json: added_tokens[0]: special: is not a boolean; allowed: true, false");
+  CHECK(
+      refusal("llama3", [](Json& file) {
+        file["post_processor"]["processors"][1]["special_tokens"]["<|begin_of_text|>"]["ids"] = {
+            5000};
+      }) == "t.json: post_processor: special_tokens: 5000 is not a token; allowed: ids of tokens");
 }
 
 TEST_CASE("what is no tokenizer.json is refused", "[tokenizer][refusal]") {
@@ -414,14 +414,14 @@ TEST_CASE("what is no tokenizer.json is refused", "[tokenizer][refusal]") {
     return error_of([&] { parse_tokenizer(text, "t.json"); });
   };
   CHECK(of("{") == "t.json: is not JSON at byte 2; allowed: a tokenizer.json");
-  CHECK(of("[]") == "t.json: is no object; allowed: a tokenizer.json");
+  CHECK(of("[]") == "t.json: is not an object; allowed: a tokenizer.json");
   CHECK(of("{}") == "t.json: model: is missing; allowed: a BPE model");
   CHECK(of(std::string("{}\0", 3)) ==
         "t.json: is not JSON, byte 2 is NUL; allowed: a tokenizer.json");
-  CHECK(of(R"({"a": 1, "a": 2})") == "t.json: 'a': is there twice; allowed: every key once");
+  CHECK(of(R"({"a": 1, "a": 2})") == "t.json: 'a': appears twice; allowed: every key once");
   CHECK(
       of(R"({"model": {"vocab": {"a": 0, "a": 1}, "merges": []}, "decoder": {"type": "Fuse"}})") ==
-      "t.json: model: vocab: 'a': is there twice; allowed: once");
+      "t.json: model: vocab: 'a': appears twice; allowed: once");
   CHECK(of(std::string(40, '[')) == "t.json: is nested too deeply; allowed: 32 levels");
   CHECK(error_of([] { read_tokenizer("/nowhere/tokenizer.json"); }) ==
         "/nowhere/tokenizer.json: cannot be read; allowed: a tokenizer.json of Hugging Face");

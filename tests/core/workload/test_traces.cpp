@@ -240,7 +240,8 @@ TEST_CASE("trace files that cannot be read", "[core][trace]") {
   folder.write("blank.csv", "\xef\xbb\xbf \r\n\n");
   CHECK(error("trace:\n  file: blank.csv\n") == where + "/blank.csv' is empty" + allowed);
   folder.write("header.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n");
-  CHECK(error("trace:\n  file: header.csv\n") == where + "/header.csv' holds no request" + allowed);
+  CHECK(error("trace:\n  file: header.csv\n") ==
+        where + "/header.csv' contains no request" + allowed);
 }
 
 TEST_CASE("files of another kind", "[core][trace]") {

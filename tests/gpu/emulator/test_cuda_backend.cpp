@@ -73,7 +73,7 @@ TEST_CASE("what keeps a scenario from a GPU is one sentence", "[gpu_backend]") {
                  "case.yaml:3: kv_cache.num_blocks: the KV cache takes"));
   const std::string too_large = refusal(place, kSmall, "llama-3.2-3b");
   CHECK(contains(too_large, "case.yaml:1: model: weights and activations of llama-3.2-3b take 6."));
-  CHECK(contains(too_large, "GiB, CUDA emulator has 230.4 MiB for it; allowed: less"));
+  CHECK(contains(too_large, "GiB; CUDA emulator has 230.4 MiB available; allowed: less"));
   CHECK(contains(refusal(place, "engine: {max_model_len: 4096}"), "case.yaml:2: engine.max_model"));
 
   const std::string wgmma = "cuda: {wgmma_attention: true}\n";
@@ -153,7 +153,7 @@ TEST_CASE("invariance that cannot hold is refused, and may be given up", "[gpu_b
   CHECK(
       contains(invariance_error(place, "mini-llama"),
                "cuBLASLt has no algorithm that sums in the same order as for other row counts (of "
-               "those with one accumulator, id 66 goes furthest) for a product of 96 rows"));
+               "those with one accumulator, id 66 serves the most) for a product of 96 rows"));
   const std::string text = read_text_file(place.folder.path() + "/metronome/invariance.txt");
   CHECK(contains(text, "bfloat16 out\n  cuBLASLt has no algorithm that sums in the same order"));
   CHECK(contains(text, ", serves rows 16 32 48 64\n  16 rows:\n    1 of algo 66, digest "));
@@ -171,7 +171,7 @@ TEST_CASE("what the self-test found is kept", "[gpu_backend]") {
   emulator::set_gemm_algorithms(emulator::kUneven);
   const std::string error = invariance_error(place);
   CHECK(contains(error, " more parts differ for 67 tokens in chunks of 7, keys of layer 0 and "));
-  CHECK(error.ends_with("in chunks of 1; what was found is in " + path + "; allowed: none"));
+  CHECK(error.ends_with("in chunks of 1; the findings are in " + path + "; allowed: none"));
   const std::string text = read_text_file(path);
   CHECK(text.starts_with("CUDA emulator, "));
   CHECK(contains(text,
@@ -197,7 +197,7 @@ TEST_CASE("where nothing can be kept, standard error has what was found", "[gpu_
   std::streambuf* const before = std::cerr.rdbuf(err.rdbuf());
   const std::string error = invariance_error(place);
   std::cerr.rdbuf(before);
-  CHECK(error.ends_with("; what was found is on standard error; allowed: none"));
+  CHECK(error.ends_with("; the findings are on standard error; allowed: none"));
   CHECK(contains(err.str(), "in chunks of 1\n"));
   CHECK(contains(err.str(), "    chosen: algo 24, tile 19"));
 }

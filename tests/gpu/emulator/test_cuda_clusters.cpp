@@ -391,7 +391,7 @@ TEST_CASE("a ring whose barriers the others do not wait for is found out") {
   const FreshEmulator fresh;
   const RingResult result = run_rings(2, 60, {.has_first_sync = false});
   CHECK(result.num_failed > 5);
-  CHECK(mentions(result.failures, "this is no barrier"));
+  CHECK(mentions(result.failures, "this is not a barrier"));
 }
 
 TEST_CASE("a ring whose blocks do not end together is found out") {
@@ -429,9 +429,9 @@ TEST_CASE("bytes may come before they are expected, but somebody has to expect t
     CHECK(status({.is_expected = false}) == cudaErrorLaunchFailure);
     CHECK(status({.is_expected = false, .arrives = false}) == cudaErrorLaunchFailure);
   }
-  CHECK(mentions(failures, "and more bytes (1024) than it was told to expect"));
-  CHECK(mentions(failures, "nobody had expected 1024 of the bytes"));
-  CHECK(mentions(failures, "ended while 1 copies of boxes were on their way to it"));
+  CHECK(mentions(failures, "and more bytes (1024) than expected"));
+  CHECK(mentions(failures, "without expecting 1024 of the bytes"));
+  CHECK(mentions(failures, "ended while 1 copies of boxes to it were in flight"));
 }
 
 TEST_CASE("what another block does not have cannot be reached") {

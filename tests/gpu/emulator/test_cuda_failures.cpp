@@ -129,7 +129,7 @@ TEST_CASE("collectives that a warp or block does not enter together are found") 
   CHECK(mentions(masks, "with mask 0xffffffff, the first is (0,0,0)"));
   CHECK(mentions(masks, "with mask 0xffff8000, the first is (16,0,0)"));
   CHECK(mentions(failure_of(missing_caller_kernel, 32), "the mask lacks the caller"));
-  CHECK(mentions(failure_of(unnamed_source_kernel, 32), "reads lane 20, which its mask does not"));
+  CHECK(mentions(failure_of(unnamed_source_kernel, 32), "reads lane 20, which is not in its mask"));
 }
 
 TEST_CASE("groups of lanes of different sizes meet one after another") {

@@ -31,10 +31,10 @@ Halves random_halves(Rng& rng, std::size_t count) {
   return values;
 }
 
-// Where an element of a matrix stands that has its rows of 64 elements one behind the other, eight
+// The index of an element of a matrix that has its rows of 64 elements one behind the other, eight
 // 16-byte chunks of a row in another order in each of eight rows (CUDA programming guide, "The
 // swizzle modes": 128 bytes).
-std::size_t place_of(std::size_t row, std::size_t column) {
+std::size_t swizzled_index(std::size_t row, std::size_t column) {
   const std::size_t chunk = column / 8 ^ row % 8;
   return row * 64 + chunk * 8 + column % 8;
 }
@@ -74,7 +74,7 @@ __global__ void product_kernel(const std::uint16_t* a, const std::uint16_t* b, f
   for (unsigned step = 0; step < 4; ++step) {
     for (unsigned i = 0; i < 4; ++i) {
       const unsigned k = step * 16 + column + i / 2 * 8;
-      std::memcpy(&fragments[step][i], a_tile + place_of(row + i % 2 * 8, k) * 2, 4);
+      std::memcpy(&fragments[step][i], a_tile + swizzled_index(row + i % 2 * 8, k) * 2, 4);
     }
   }
   if (c.is_fenced) wgmma_fence(sums);
@@ -131,7 +131,7 @@ __global__ void columns_kernel(const std::uint16_t* a, const std::uint16_t* b, f
 Halves arranged_rows(const Halves& values, std::size_t num_rows) {
   Halves arranged(values.size());
   for (std::size_t row = 0; row < num_rows; ++row) {
-    for (std::size_t k = 0; k < 64; ++k) arranged[place_of(row, k)] = values[row * 64 + k];
+    for (std::size_t k = 0; k < 64; ++k) arranged[swizzled_index(row, k)] = values[row * 64 + k];
   }
   return arranged;
 }
@@ -142,7 +142,7 @@ std::vector<float> products(const Halves& a, const Halves& b, const std::vector<
   for (std::size_t k = 0; k < 64; ++k) {
     for (std::size_t n = 0; n < 128; ++n) {
       const std::size_t to =
-          c.is_b_k_major ? place_of(n, k) : n / 64 * 64 * 64 + place_of(k, n % 64);
+          c.is_b_k_major ? swizzled_index(n, k) : n / 64 * 64 * 64 + swizzled_index(k, n % 64);
       b_tile[to] = b[k * 128 + n];
     }
   }
@@ -206,7 +206,7 @@ __global__ void store_kernel(CUtensorMap tensor, std::int32_t column, std::int32
   for (std::uint32_t round = 1; round <= 2; ++round) {
     for (std::uint32_t i = threadIdx.x; i < 16 * 64; i += 32) {
       const auto value = static_cast<std::uint16_t>(round * (i + 1));
-      std::memcpy(box + place_of(i / 64, i % 64) * 2, &value, 2);
+      std::memcpy(box + swizzled_index(i / 64, i % 64) * 2, &value, 2);
     }
     fence_async_proxy();
     __syncwarp();
@@ -324,7 +324,7 @@ TEST_CASE("wgmma needs a fence before and a wait behind it") {
   CHECK(mentions(emulator::last_failure(), "without a wgmma_fence()"));
   emulator::reset();
   CHECK(launched({.waits = false}) == cudaErrorLaunchFailure);
-  CHECK(mentions(emulator::last_failure(), "products of its warpgroup were on their way"));
+  CHECK(mentions(emulator::last_failure(), "products of its warpgroup were in flight"));
 }
 
 TEST_CASE("A box lands swizzled, with zeros for what is outside of the tensor") {
@@ -351,7 +351,7 @@ TEST_CASE("A box lands swizzled, with zeros for what is outside of the tensor") 
       for (std::size_t j = 0; j < 64; ++j) {
         const std::size_t from = static_cast<std::size_t>(row) + i;
         if (from >= kNumRows) continue;
-        expected[place_of(i, j)] = rows[from * 128 + static_cast<std::size_t>(column) + j];
+        expected[swizzled_index(i, j)] = rows[from * 128 + static_cast<std::size_t>(column) + j];
       }
     }
     CHECK(out.download() == expected);
@@ -402,7 +402,8 @@ TEST_CASE("A store that nobody waits for reads what came later, or says so at th
     if (rows.download()[0] == 2) ++num_overwritten;
     if (run({.commits = false}, rows) != cudaSuccess) {
       ++num_failed;
-      CHECK(mentions(emulator::last_failure(), "stores of boxes were to read its shared memory"));
+      CHECK(
+          mentions(emulator::last_failure(), "stores of boxes had not yet read its shared memory"));
     }
     emulator::reset();
   }
@@ -431,7 +432,7 @@ TEST_CASE("Barriers that are used wrongly say so") {
   CHECK(mentions(emulator::last_failure(), "deadlock: 32 threads wait in barrier_wait"));
   emulator::reset();
   CHECK(run_kernel_quietly(no_barrier_kernel, {1, 1, 8}) == cudaErrorLaunchFailure);
-  CHECK(mentions(emulator::last_failure(), "this is no barrier"));
+  CHECK(mentions(emulator::last_failure(), "this is not a barrier"));
   emulator::reset();
   CHECK(run_kernel_quietly(many_bytes_kernel, {1, 1, 8}, 31u) == cudaSuccess);
   CHECK(run_kernel_quietly(many_bytes_kernel, {1, 1, 8}, 32u) == cudaErrorLaunchFailure);

@@ -238,7 +238,7 @@ TEST_CASE("malformed files are errors that name file and key", "[gemm]") {
        "algorithm: must be 8 words"},
       {file_with(choice_with("microseconds", "-1")), "microseconds: must be a number"},
       {file_with(choice_with("microseconds", "\"1\"")), "microseconds: must be a number"},
-      {file_with(choice_with("name", "1")), "name: must be text"},
+      {file_with(choice_with("name", "1")), "name: must be a string"},
   };
   for (const Case& malformed : cases) {
     CAPTURE(malformed.text);

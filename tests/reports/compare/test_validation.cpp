@@ -283,7 +283,7 @@ TEST_CASE("runs that cannot be read are refused by name", "[reports][validation]
     return error.substr(path.size());
   };
   CHECK(contains(error_with("{}"), ": has neither ttfts nor first_token_ts; allowed: a result "));
-  CHECK(contains(error_with("oops"), ": is no JSON"));
+  CHECK(contains(error_with("oops"), ": is not JSON"));
   CHECK(contains(error_with(R"({"ttfts": [1], "duration": 1, "input_lens": [1, 2],
                                 "output_lens": [1], "itls": [[]]})"),
                  ": input_lens: has 2 entries; allowed: as many as ttfts, 1"));
@@ -291,14 +291,14 @@ TEST_CASE("runs that cannot be read are refused by name", "[reports][validation]
       contains(error_with(R"({"ttfts": [-1], "duration": 1})"), ": ttfts[0]: -1 is out of range"));
   CHECK(contains(error_with(R"({"ttfts": [], "duration": 1, "input_lens": [], "output_lens": [],
                                 "itls": []})"),
-                 ": has no request that completed"));
+                 ": has no completed request"));
   const std::string line = R"({"input_toks": 5, "output_toks": 2, "queued_ts": 3.0,)";
   CHECK(contains(error_with(line + R"("first_token_ts": 2.0, "last_token_ts": 4.0})"),
                  ":1: first_token_ts: is before queued_ts"));
   CHECK(contains(error_with(line + R"("first_token_ts": 4.0, "last_token_ts": 3.5})"),
                  ":1: last_token_ts: is before the first"));
   CHECK(contains(error_with(line + R"("first_token_ts": "x", "last_token_ts": 3.5})"),
-                 ":1: first_token_ts: is no number"));
+                 ":1: first_token_ts: is not a number"));
   CHECK(contains(error_of([&] { (void)read_observed_run(folder.path() + "/none"); }),
                  "/none: cannot be read; allowed: "));
   const SmallRuns runs;
@@ -339,12 +339,13 @@ TEST_CASE("the validate command", "[cli][validation]") {
   const CommandResult client =
       run_metronome("validate '" + bench + "' " + whole + "--same-decisions");
   CHECK(client.exit_code == 2);
-  CHECK(contains(client.err, "bench.json tells nothing of decisions; allowed: where MEASURED is "));
+  CHECK(
+      contains(client.err, "bench.json has no decisions to compare; allowed: a MEASURED that is "));
   CHECK(client.out.empty());
   CHECK(run_metronome("validate '" + bench + "' " + whole).exit_code == 0);
   const CommandResult swapped = run_metronome("validate " + whole + "'" + log + "'");
   CHECK(swapped.exit_code == 2);
-  CHECK(contains(swapped.err, "is no result folder; allowed: "));
+  CHECK(contains(swapped.err, "is not a result folder; allowed: "));
   CHECK(contains(run_metronome("validate " + whole).err, "got 1 runs; allowed: MEASURED and "));
 }
 

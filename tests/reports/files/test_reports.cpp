@@ -428,7 +428,7 @@ TEST_CASE("a stall is told in one sentence", "[reports][table]") {
   stall.gap_ns = 412'345'678;
   stall.began_at = 12'081'000'000;
   CHECK(describe_stall(stall) ==
-        "412.3 ms at 12.08 s: request 57 waited, and no prefill held it up");
+        "412.3 ms at 12.08 s: request 57 waited, but no prefill delayed it");
   stall.cause = StallCause::Prefill;
   stall.prefill_request = RequestId{91};
   stall.prefill_tokens = 6144;

@@ -48,7 +48,7 @@ struct EarlierResult {
 };
 
 std::string refusal_of(const std::string& entry) {
-  return "holds '" + entry + "', which is not of an earlier result; ";
+  return "contains '" + entry + "', which is not part of an earlier result; ";
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ TEST_CASE("neither a link to nothing nor the current folder takes a result", "[r
   const std::string link = scratch.path() + "/link";
   fs::create_symlink("nothing", link);
   CHECK_THROWS_WITH(ResultFolder(link), link +
-                                            ": is a link to nothing; name a folder for the "
+                                            ": is a broken link; name a folder for the "
                                             "results");
   CHECK(fs::is_symlink(link));
   for (const char* target : {".", "./", "..", "../..", "x/.."}) {

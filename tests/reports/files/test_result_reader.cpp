@@ -65,10 +65,10 @@ TEST_CASE("results are found in the order of their summary", "[reports][reader]"
   CHECK(result_folders(run.out) ==
         std::vector<std::string>{run.out + "/whole", run.out + "/pieces"});
   CHECK(result_folders(run.out + "/pieces") == std::vector<std::string>{run.out + "/pieces"});
-  CHECK(
-      contains(error_of([&] { (void)result_folders(run.scratch.path()); }), ": holds no result; "));
-  CHECK(
-      contains(error_of([&] { (void)result_folders("/nowhere"); }), "/nowhere: holds no result; "));
+  CHECK(contains(error_of([&] { (void)result_folders(run.scratch.path()); }),
+                 ": contains no result; "));
+  CHECK(contains(error_of([&] { (void)result_folders("/nowhere"); }),
+                 "/nowhere: contains no result; "));
 }
 
 TEST_CASE("what is no result is refused by file, line and key", "[reports][reader]") {
@@ -81,26 +81,26 @@ TEST_CASE("what is no result is refused by file, line and key", "[reports][reade
   };
   const Case cases[] = {
       {"result.json", "\"metronome_schema\": 1", "\"metronome_schema\": 9",
-       "result.json: metronome_schema: is another version's; allowed: 1"},
+       "result.json: metronome_schema: is the schema of another version; allowed: 1"},
       {"result.json", "\"seed\": 3", "\"seed\": \"3\"",
-       "result.json: seed: is no whole number; allowed: 0 to "},
+       "result.json: seed: is not a whole number; allowed: 0 to "},
       {"result.json", "\"label\"", "\"lable\"", "result.json: label: is missing; allowed: "},
-      {"result.json", "{", "[", "result.json: is no JSON: "},
+      {"result.json", "{", "[", "result.json: is not JSON: "},
       {"steps.jsonl", "\"prefills\":[[0,", "\"prefills\":[[99,",
-       "steps.jsonl:1: prefills: names a request that requests.jsonl does not have"},
+       "steps.jsonl:1: prefills: has a request that is not in requests.jsonl"},
       {"steps.jsonl", "\"prefills\":[[0,", "\"prefills\":[[",
        "steps.jsonl:1: prefills[0]: has 2 numbers; allowed: 3"},
       {"steps.jsonl", "\"started_ns\":", "\"started_ns\":-", "steps.jsonl:1: started_ns: -"},
-      {"steps.jsonl", "\"step\":0", "\"step\":0,", "steps.jsonl:1: is no JSON: "},
+      {"steps.jsonl", "\"step\":0", "\"step\":0,", "steps.jsonl:1: is not JSON: "},
       {"steps.jsonl", "\"step\":1,", "\"step\":2,",
-       "steps.jsonl:2: step: is not 1, the step after the one before; allowed: every step"},
+       "steps.jsonl:2: step: is not 1, the next step; allowed: every step"},
       {"requests.jsonl", "\"runs\":[[0,", "\"runs\":[[999999,",
-       "requests.jsonl:1: runs[0]: does not lie behind the run before, within the lines of "
+       "requests.jsonl:1: runs[0]: is not after the previous run, or not within the lines of "
        "steps.jsonl"},
       {"requests.jsonl", "\"output_tokens\":20", "\"output_tokens\":21",
-       "requests.jsonl:1: runs: has 20 tokens, output_tokens says 21"},
+       "requests.jsonl:1: runs: has 20 tokens, but output_tokens is 21"},
       {"requests.jsonl", "\"end\":\"length\"", "\"end\":\"width\"",
-       "requests.jsonl:1: end: 'width' is no way for a request to end"},
+       "requests.jsonl:1: end: 'width' is not a known reason for the end of a request"},
   };
   for (const Case& c : cases) {
     INFO(c.message);
@@ -118,5 +118,5 @@ TEST_CASE("what is no result is refused by file, line and key", "[reports][reade
   }
   std::filesystem::remove(run.out + "/steps.jsonl");
   CHECK(contains(error_of([&] { (void)read_result(run.out); }),
-                 "steps.jsonl: not there; allowed: a run with --set results.steps=true"));
+                 "steps.jsonl: missing; allowed: a run with --set results.steps=true"));
 }

@@ -106,8 +106,9 @@ TEST_CASE("a report is text and numbers without scripts", "[reports][html]") {
   result.info.seed = 99;
   const std::string html = report_of({result});
   const std::string visible = html.substr(0, html.find("<script type="));
-  for (const char* part : {"chunked-512", "1,400", ">22.8<", "every ITL &lt;= 25 ms", "d1ge57",
-                           "<dd>99</dd>", "every gap between two tokens", "&quot;seed&quot;: 7"}) {
+  for (const char* part :
+       {"chunked-512", "1,400", ">22.8<", "every ITL &lt;= 25 ms", "d1ge57", "<dd>99</dd>",
+        "the time between two consecutive tokens", "&quot;seed&quot;: 7"}) {
     INFO(part);
     CHECK(contains(visible, part));
   }
@@ -255,7 +256,7 @@ TEST_CASE("a run without its lines is in the report by its figures", "[cli][html
   const std::string html = read_text_file(run.out + "/report.html");
   CHECK(data_of(html)["runs"][0]["detail"].is_null());
   CHECK(data_of(html)["runs"][1]["detail"].is_object());
-  CHECK(contains(html, "Of 1 of the 2 runs only the figures of the summary are here (whole)"));
+  CHECK(contains(html, "1 of the 2 runs are only in the summary (whole)"));
 }
 
 TEST_CASE("report says what is wrong in one line", "[cli][html]") {
@@ -267,17 +268,18 @@ TEST_CASE("report says what is wrong in one line", "[cli][html]") {
     CHECK(count(report.err, "\n") == 1);
     return report.err;
   };
-  CHECK(contains(message("'" + run.out + "' --out '" + foreign + "'"), "exists and is no report"));
+  CHECK(
+      contains(message("'" + run.out + "' --out '" + foreign + "'"), "exists and is not a report"));
   CHECK(read_text_file(foreign) == "mine");
   // Nor are the results themselves.
   for (const char* file : {"/whole/result.json", "/summary.json"}) {
     const std::string text = read_text_file(run.out + file);
     CHECK(contains(message("'" + run.out + "' --out '" + run.out + file + "'"),
-                   "exists and is no report"));
+                   "exists and is not a report"));
     CHECK(read_text_file(run.out + file) == text);
   }
   CHECK(contains(message(""), "report: give at least one result folder (see"));
-  CHECK(contains(message("/nowhere"), "/nowhere: holds no result"));
+  CHECK(contains(message("/nowhere"), "/nowhere: contains no result"));
   CHECK(contains(message("'" + run.out + "' --out '" + run.out + "'"), "is a folder"));
   CHECK(contains(message("'" + run.out + "' --out ''"), "is empty"));
   CHECK(contains(message("'" + run.out + "' --out /nowhere/x.html"),
@@ -290,12 +292,12 @@ TEST_CASE("report says what is wrong in one line", "[cli][html]") {
     if (folder.is_directory()) steps.push_back(folder.path().string() + "/steps.jsonl");
   }
   for (const std::string& path : steps) std::filesystem::rename(path, path + ".away");
-  CHECK(contains(message("'" + run.out + "'"), "draws steps and requests of runs that have no "));
+  CHECK(contains(message("'" + run.out + "'"), "draws steps and requests, but the runs have no "));
   CHECK(read_text_file(run.out + "/report.html") == drawn);
   const std::string other = run.scratch.path() + "/figures.html";
   CHECK(run_metronome("report '" + run.out + "' --out '" + other + "'").exit_code == 0);
   CHECK(data_of(read_text_file(other))["runs"][0]["detail"].is_null());
   for (const std::string& path : steps) std::filesystem::rename(path + ".away", path);
   run.scratch.write("out/whole/steps.jsonl", "{\n");
-  CHECK(contains(message("'" + run.out + "'"), "steps.jsonl:1: is no JSON"));
+  CHECK(contains(message("'" + run.out + "'"), "steps.jsonl:1: is not JSON"));
 }

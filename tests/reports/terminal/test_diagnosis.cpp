@@ -176,7 +176,7 @@ TEST_CASE("what is no iteration log is refused by line", "[reports][diagnosis]")
         "generation tokens, iteration elapsed time: 12 s"}) {
     INFO(bad);
     CHECK(refusal("first\n" + std::string(bad) + "\nlast\n")
-              .starts_with(":2: is no iteration as vLLM logs it; allowed: Iteration(N): N "));
+              .starts_with(":2: is not an iteration in vLLM's format; allowed: Iteration(N): N "));
   }
   CHECK(refusal("nothing\n") ==
         ": has no iteration; allowed: a log of vLLM with --enable-logging-iteration-details, or a "
@@ -201,7 +201,7 @@ TEST_CASE("an iteration log's diagnosis blames iterations", "[reports][diagnosis
   CHECK_FALSE(diagnosis.stalls[1].worst.has_value());
   REQUIRE(diagnosis.chunks.size() == 1);
   CHECK((diagnosis.chunks[0].step == 20 && diagnosis.chunks[0].num_victims == 4));
-  CHECK(contains(diagnosis_text(diagnosis), "longest stalls, one an iteration; milliseconds\n"));
+  CHECK(contains(diagnosis_text(diagnosis), "longest stalls, one per iteration; milliseconds\n"));
 }
 
 TEST_CASE("diagnose prints every variant of a result", "[cli][diagnosis]") {
@@ -212,9 +212,9 @@ TEST_CASE("diagnose prints every variant of a result", "[cli][diagnosis]") {
   CHECK(result.err.empty());
   CHECK(result.out.starts_with("whole\n  llama-3.2-1b on h200, policy continuous, "));
   CHECK(contains(result.out, "\npieces\n"));
-  CHECK(contains(result.out, "where the time between tokens went\n"));
+  CHECK(contains(result.out, "parts of the inter-token latency\n"));
   CHECK(contains(result.out, "over the limit, 5 ms"));
-  CHECK(contains(result.out, "longest stalls, one a step; milliseconds\n"));
+  CHECK(contains(result.out, "longest stalls, one per step; milliseconds\n"));
   const CommandResult json = run_metronome("diagnose '" + small.out + "/whole' --json --top 3");
   REQUIRE(json.exit_code == 0);
   const Json runs = Json::parse(json.out);
@@ -234,7 +234,7 @@ TEST_CASE("diagnose reads a log of vLLM and says what it lacks", "[cli][diagnosi
   const CommandResult result = run_metronome("diagnose '" + path + "'");
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
-  CHECK(contains(result.out, "longest stalls, one an iteration; milliseconds\n"));
+  CHECK(contains(result.out, "longest stalls, one per iteration; milliseconds\n"));
   CHECK(contains(result.out, "iteration log of vLLM, 23 iterations"));
   CHECK(contains(result.out, "--no-async-scheduling"));
   CHECK(contains(result.out, " 361 "));
@@ -244,7 +244,7 @@ TEST_CASE("diagnose reads a log of vLLM and says what it lacks", "[cli][diagnosi
   CHECK(contains(target.out, "over the limit, 50 ms"));
   CHECK(contains(target.out, "--max-num-batched-tokens 457"));
   CHECK(contains(run_metronome("diagnose '" + path + "' --target-itl 9").out,
-                 "no token budget keeps it"));
+                 "no token budget can avoid this"));
 }
 
 TEST_CASE("what diagnose cannot take is one line and exit code 2", "[cli][diagnosis]") {
@@ -259,9 +259,9 @@ TEST_CASE("what diagnose cannot take is one line and exit code 2", "[cli][diagno
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
   };
   refused("", "give one result folder or iteration log, not 0");
-  refused("/nowhere", "/nowhere: holds no result; allowed: ");
+  refused("/nowhere", "/nowhere: contains no result; allowed: ");
   refused("'" + empty + "'", "has no iteration; allowed: ");
-  refused("'" + empty + "' --top 0", "--top: '0' is out of place; allowed: 1 to 10000");
-  refused("'" + empty + "' --target-itl nan", "--target-itl: 'nan' is out of place; allowed: ");
+  refused("'" + empty + "' --top 0", "--top: '0' is not valid; allowed: 1 to 10000");
+  refused("'" + empty + "' --target-itl nan", "--target-itl: 'nan' is not valid; allowed: ");
   CHECK(contains(run_metronome("diagnose --help").out, "usage: metronome diagnose RUN"));
 }

@@ -219,9 +219,9 @@ TEST_CASE("failures keep to their request, and each kind is told once", "[bench_
   CHECK(error(4) == "the server closed the connection without an answer");
   CHECK(contains(error(6), "the connection was lost in the middle of the answer"));
   CHECK(result.requests[6].tokens.size() == 1);
-  CHECK(error(8) == "the stream ended before its end was told");
+  CHECK(error(8) == "the stream ended without [DONE] or a finish reason");
   CHECK(error(10) == "died");
-  CHECK(contains(error(12), "the server's answer is no HTTP/1.1"));
+  CHECK(contains(error(12), "the server's answer is not HTTP/1.1"));
   CHECK(result.requests[14].reason == EndReason::Stop);
   for (const std::size_t i : std::vector<std::size_t>{1, 3, 5, 7, 9, 11, 13, 15, 16, 17, 19})
     CHECK(error(i).empty());
@@ -312,7 +312,7 @@ TEST_CASE("requests that take too long are given up", "[bench_serve]") {
     CHECK(result.requests[i].ended - result.requests[i].ready >= options.timeout_ns);
   }
   for (const std::size_t i : {1u, 3u}) CHECK(result.requests[i].reason == EndReason::Length);
-  CHECK(contains(Json(warnings_of(workload, result)).dump(), "2 of 4 requests were given up"));
+  CHECK(contains(Json(warnings_of(workload, result)).dump(), "2 of 4 requests timed out"));
 }
 
 TEST_CASE("what on_tick throws ends a load", "[bench_serve]") {
@@ -351,7 +351,7 @@ TEST_CASE("counts that differ are told with their numbers", "[bench_serve]") {
   const Workload workload = small_workload(3, 6);
   const std::string all = Json(warnings_of(workload, load(server, workload))).dump();
   CHECK(contains(all, "the server counts 18 tokens in 6 events (they differ in 3 of 3 requests)"));
-  CHECK(contains(all, "the server counts 24 prompt tokens where 21 were sent"));
+  CHECK(contains(all, "the server counts 24 prompt tokens, but 21 were sent"));
   CHECK_FALSE(contains(all, "fewer"));
 }
 
@@ -393,7 +393,7 @@ TEST_CASE("bench-serve writes what a client can know", "[bench_serve]") {
   REQUIRE(run.exit_code == 0);
   CHECK(contains(run.out, "model served, version 0.11.0"));
   CHECK(contains(run.out, "client: sends late p50"));
-  CHECK(contains(run.out, "watched by a client, which sees no steps"));
+  CHECK(contains(run.out, "measured by a client, which sees no steps"));
   CHECK_FALSE(contains(run.out, "KV mean"));
   const auto files = folder_content(folder.path() + "/measured");
   CHECK(contains(files.at("report.html"), "\"has_steps\":false"));
@@ -500,9 +500,10 @@ TEST_CASE("bench-serve says what is wrong before it sends anything", "[bench_ser
     CHECK_FALSE(std::filesystem::exists(folder.path() + "/out"));
   };
   const std::string url = server.url() + " --scenario ";
-  fails("https://h --scenario " + one, 2, "encrypted");
+  fails("https://h --scenario " + one, 2, "needs TLS");
   fails(server.url(), 2, "--scenario: is missing");
-  fails(url + two, 2, "has 2 variants, and a server is one of them; allowed: whole, pieces");
+  fails(url + two, 2,
+        "has 2 variants, but a server has the settings of one; allowed: whole, pieces");
   fails(url + two + " --variant x", 2, "has no variant 'x'");
   fails(url + one + " --endpoint chats", 2, "did you mean 'chat'?");
   fails(url + one + " --max-concurrency 0", 2, "--max-concurrency");

@@ -47,7 +47,7 @@ TEST_CASE("URLs of servers are read", "[bench_serve]") {
   const auto error = [](const std::string& url) {
     return error_of<UsageError>([&] { parse_server_url(url); });
   };
-  CHECK(contains(error("https://h"), "encrypted"));
+  CHECK(contains(error("https://h"), "needs TLS"));
   CHECK(contains(error("https://h"), "ssh -L"));
   for (const char* bad :
        {"", "h:8000", "ftp://h", "http://", "http://:8", "http://h:", "http://h:0",

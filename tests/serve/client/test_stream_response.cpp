@@ -152,9 +152,9 @@ TEST_CASE("chunks with choices are tokens, and no others", "[bench_serve]") {
   CHECK(facts(R"({"error":"no room"})").error == "no room");
   CHECK(facts(R"({"error":{"code":3}})").error == "an error without a message");
   CHECK(facts(R"({"error":null,"choices":[]})").error.empty());
-  CHECK(facts("[1,2]").error == "the server sent an event that is no JSON object: [1,2]");
+  CHECK(facts("[1,2]").error == "the server sent an event that is not a JSON object: [1,2]");
   CHECK(facts("{\"choices\":").error ==
-        "the server sent an event that is no JSON object: {\"choices\":");
+        "the server sent an event that is not a JSON object: {\"choices\":");
 }
 
 TEST_CASE("errors of servers are told in one line", "[bench_serve]") {
@@ -203,9 +203,9 @@ TEST_CASE("streams that break off are failures", "[bench_serve]") {
     if (size < body_at) REQUIRE(cut.num_tokens == 0);
   }
   CHECK(read_any_way(chunked({token_event(), token_event()}), false).error ==
-        "the stream ended before its end was told");
+        "the stream ended without [DONE] or a finish reason");
   CHECK(read_any_way("SSH-2.0-OpenSSH_9.2\r\n\r\n", false)
-            .error.starts_with("the server's answer is no HTTP/1.1"));
+            .error.starts_with("the server's answer is not HTTP/1.1"));
   // A second response that nobody asked for.
   CHECK_FALSE(outcome_of(whole + "HTTP/1.1 200 OK\r\n", {}, false).keeps_alive);
 }

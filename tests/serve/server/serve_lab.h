@@ -25,7 +25,7 @@ inline ServedModel byte_model(bool computes = false) {
   model.computes = computes;
   model.orders_by_priority = false;
   model.seed = 7;
-  model.spoken_lengths = {5, 9, 30};
+  model.answer_lengths = {5, 9, 30};
   return model;
 }
 

@@ -100,7 +100,7 @@ TEST_CASE("every field arrives", "[serve]") {
   CHECK(request.wants_continuous_usage);
   CHECK(request.includes_stop);
   CHECK_FALSE(request.skips_special_tokens);
-  CHECK(request.spoken_tokens == std::vector<std::int32_t>(6, 0));  // ignore_eos
+  CHECK(request.answer_tokens == std::vector<std::int32_t>(6, 0));  // ignore_eos
   CHECK(parse(ApiKind::Completion, R"({"prompt": "a", "top_k": -1})").sampling.top_k == 0);
   CHECK(parse(ApiKind::Completion, R"({"prompt": "a", "model": "llama-3.2-1b"})").n == 1);
 
@@ -133,14 +133,14 @@ TEST_CASE("simulated answers have lengths of the scenario's, by their seeds", "[
   for (int seed = 0; seed < 50; ++seed) {
     const std::string body = R"({"prompt": "a", "n": 4, "seed": )" + std::to_string(seed) + "}";
     const ApiRequest request = parse(ApiKind::Completion, body);
-    CHECK(request.spoken_tokens == parse(ApiKind::Completion, body).spoken_tokens);
-    REQUIRE(request.spoken_tokens.size() == 4);
-    for (const std::int32_t length : request.spoken_tokens) {
+    CHECK(request.answer_tokens == parse(ApiKind::Completion, body).answer_tokens);
+    REQUIRE(request.answer_tokens.size() == 4);
+    for (const std::int32_t length : request.answer_tokens) {
       was_seen[static_cast<std::size_t>(length)] = true;
     }
     // An answer is that of its seed alone.
     const std::string next = R"({"prompt": "a", "seed": )" + std::to_string(seed + 1) + "}";
-    CHECK(parse(ApiKind::Completion, next).spoken_tokens[0] == request.spoken_tokens[1]);
+    CHECK(parse(ApiKind::Completion, next).answer_tokens[0] == request.answer_tokens[1]);
   }
   CHECK((was_seen[5] && was_seen[9] && was_seen[30]));
   CHECK(std::count(was_seen.begin(), was_seen.end(), true) == 3);
@@ -151,10 +151,10 @@ TEST_CASE("a simulated answer has at least min_tokens", "[serve]") {
     const auto request = parse(ApiKind::Completion, R"({"prompt": "a", "max_tokens": 30,
         "min_tokens": 12, "seed": )" + std::to_string(seed) +
                                                         "}");
-    CHECK((request.spoken_tokens[0] == 12 || request.spoken_tokens[0] == 30));
+    CHECK((request.answer_tokens[0] == 12 || request.answer_tokens[0] == 30));
   }
   CHECK(refusal_of_field(R"("max_tokens": 5, "min_tokens": 6)") ==
-        "400 [min_tokens] min_tokens: 6 are more than max_tokens, 5");
+        "400 [min_tokens] min_tokens: 6 is more than max_tokens, 5");
   const std::string least = R"({"prompt": "a", "min_tokens": 2)";
   CHECK(refusal(ApiKind::Completion, least + "}", byte_model(true)) ==
         "400 [min_tokens] min_tokens: is not supported; allowed: 0, or with ignore_eos");
@@ -173,9 +173,9 @@ TEST_CASE("what changes logits changes nothing where there are none", "[serve]")
 }
 
 TEST_CASE("refusals name the field and what is allowed", "[serve]") {
-  CHECK(refusal(ApiKind::Completion, "{").starts_with("400 [] the body is no JSON: parse error"));
+  CHECK(refusal(ApiKind::Completion, "{").starts_with("400 [] the body is not JSON: parse error"));
   CHECK(refusal(ApiKind::Completion, "{\"prompt\": \"\xff\"}")
-            .starts_with("400 [] the body is no JSON: parse error"));
+            .starts_with("400 [] the body is not JSON: parse error"));
   Answers answers("serve_api/refusals.txt");
   for (const char* body :
        {"[1]", "{}", R"({"prompt": ""})", R"({"prompt": []})", R"({"prompt": {}})",
@@ -214,12 +214,12 @@ TEST_CASE("a request that is too long for the context says by how much", "[serve
         "accepted");
   CHECK(refusal(ApiKind::Completion, R"({"prompt": ")" + long_text + R"(", "max_tokens": 7})") ==
         "400 [prompt] the model's context is 256 tokens; the prompt has 250, max_tokens asks for 7 "
-        "more; allowed: less of either");
+        "more; allowed: a shorter prompt, or fewer tokens");
   const std::string longer(300, 'a');
   CHECK(refusal(ApiKind::Chat,
                 R"({"messages": [{"role": "user", "content": ")" + longer + R"("}]})") ==
-        "400 [messages] the model's context is 256 tokens; the prompt has 317; allowed: less of "
-        "either");
+        "400 [messages] the model's context is 256 tokens; the prompt has 317; allowed: a shorter "
+        "prompt, or fewer tokens");
 }
 
 TEST_CASE("malformed messages of a chat", "[serve]") {
@@ -244,7 +244,7 @@ TEST_CASE("texts become tokens and back", "[serve]") {
   CHECK(error(parse_tokenize, "{}") == "prompt: is missing; allowed: a text, or messages");
   CHECK(error(parse_detokenize, "{}") == "tokens: is missing; allowed: a list of token ids");
   CHECK(error(parse_detokenize, R"({"tokens": [-1]})") ==
-        "tokens: -1 is no token; allowed: integers from 0 to 299");
+        "tokens: -1 is not a token id; allowed: integers from 0 to 299");
 }
 
 TEST_CASE("errors have the shape of OpenAI's, as vLLM writes them", "[serve]") {

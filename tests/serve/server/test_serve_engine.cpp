@@ -155,7 +155,7 @@ TEST_CASE("every request gets what its seed says, in order", "[serve]") {
   for (std::uint64_t i = 0; i < 200; ++i) {
     const std::int32_t num_output_tokens = draw(rng, 1, 40);
     requests.push_back(request_of(i, draw(rng, 1, 60), num_output_tokens));
-    if (chance(rng, 0.5)) requests.back().spoken_tokens = draw(rng, 1, 40);
+    if (chance(rng, 0.5)) requests.back().answer_tokens = draw(rng, 1, 40);
   }
   REQUIRE(served.engine.submit(requests));
   served.wait_for_ends(200);
@@ -168,11 +168,11 @@ TEST_CASE("every request gets what its seed says, in order", "[serve]") {
     if (event.kind == LiveEventKind::Ended) reasons[ticket] = event.reason;
   }
   for (std::uint64_t i = 0; i < 200; ++i) {
-    const std::int32_t spoken = requests[i].spoken_tokens;
+    const std::int32_t length = requests[i].answer_tokens;
     const std::int32_t most = requests[i].max_output_tokens;
-    const bool stops = spoken > 0 && spoken <= most;
+    const bool stops = length > 0 && length <= most;
     std::vector<TokenId> expected;
-    for (std::int32_t t = 0; t < (stops ? spoken : most); ++t) {
+    for (std::int32_t t = 0; t < (stops ? length : most); ++t) {
       expected.push_back(served.text.token(i, t));
     }
     INFO("request " << i);

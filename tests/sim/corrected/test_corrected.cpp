@@ -211,10 +211,11 @@ TEST_CASE("a correction survives its file, and another's is refused", "[correcte
   };
   CHECK(contains(error_with("decode", Json::array()), "own.json: body: decode: is empty"));
   CHECK(contains(error_with("prompt", Json::parse("[[128, 1, 3], [128, 1, 3]]")),
-                 "ends at 128; allowed: more than the range before"));
+                 "ends at 128; allowed: more than the previous range"));
   CHECK(contains(error_with("prompt", Json::parse("[[128, -1, 3]]")), "own.json: body: prompt"));
   CHECK(contains(error_with("decode_attention", 0), "decode_attention"));
-  CHECK(contains(error_with("decode", Json::parse("[[128, 1]]")), "is no list of three numbers"));
+  CHECK(
+      contains(error_with("decode", Json::parse("[[128, 1]]")), "is not a list of three numbers"));
   CHECK(contains(error_with("base", Json::parse(with_body(body).to_json())),
                  "is a correction itself"));
   CHECK(contains(error_with("base", 3), "base"));

@@ -349,13 +349,13 @@ TEST_CASE("a fitted file that is not as it was written is refused", "[fitted]") 
   check(error_after([](Json& body) { body["form_ns"]["tokens"] = Json::array(); }), "is empty");
   check(error_after([](Json& body) { body["decode_range"]["tokens"] = {5, 4}; }), "decode_range");
   check(error_after([](Json& body) { body["host_gap_ns"] = "1"; }),
-        "host_gap_ns: is no number; allowed: a number");
+        "host_gap_ns: is not a number; allowed: a number");
   check(error_after([](Json& body) {
           body["scatter"] = {{{"regime", "mixed"}, {"order", 1}, {"ratios", {1, 2}}}};
         }),
-        "ratios: is no list of 19 numbers");
+        "ratios: is not a list of 19 numbers");
   check(error_after([](Json& body) { body["shape"]["n_layers"] = 31; }),
-        "n_layers: is 31, that of llama-3.1-8b 32");
+        "n_layers: is 31, but llama-3.1-8b has 32");
 }
 
 TEST_CASE("what a fit cannot know is refused", "[fitted]") {

@@ -174,18 +174,18 @@ TEST_CASE("what is wrong with a profile is told with its line", "[profile]") {
   CHECK(dense([](Lines& lines) { lines.front() = "layer,tokens,time_ms"; }) ==
         "tp1/dense.csv:1: time_us: missing column; allowed: a table of layer, tokens, time_us");
   CHECK(dense([](Lines& lines) { set_time(lines[4], "-3"); }) ==
-        "tp1/dense.csv:5: time_us: '-3' is no duration; allowed: above 0");
+        "tp1/dense.csv:5: time_us: '-3' is not a duration; allowed: above 0");
   CHECK(begins(dense([](Lines& lines) { set_time(lines[4], "0"); }), "tp1/dense.csv:5: time_us"));
   for (const char* text : {"nan", "inf", "", "12us", "1e999"}) {
     CHECK(begins(dense([&](Lines& lines) { set_time(lines[6], text); }),
-                 "tp1/dense.csv:7: time_us: '" + std::string(text) + "' is no number"));
+                 "tp1/dense.csv:7: time_us: '" + std::string(text) + "' is not a number"));
   }
   CHECK(begins(dense([](Lines& lines) { replace_field(lines[3], 1, "2.5"); }),
-               "tp1/dense.csv:4: tokens: '2.5' is no count"));
+               "tp1/dense.csv:4: tokens: '2.5' is not a count"));
   CHECK(begins(dense([](Lines& lines) { lines[3] += ",1"; }),
                "tp1/dense.csv:4: columns: the line has 4 fields"));
   CHECK(dense([](Lines& lines) { lines[3] = lines[2]; }) ==
-        "tp1/dense.csv:4: tokens: embedding, tokens 2 stands in line 3 too; allowed: once");
+        "tp1/dense.csv:4: tokens: embedding, tokens 2 is also in line 3; allowed: once");
   CHECK(begins(dense([](Lines& lines) { lines.erase(lines.begin() + 5); }),
                "tp1/dense.csv:5: tokens: a gap in the grid: embedding, tokens 16 is missing"));
   CHECK(begins(dense([](Lines& lines) { lines.resize(1); }), "tp1/dense.csv: has no rows"));
@@ -202,11 +202,12 @@ TEST_CASE("what is wrong with a profile is told with its line", "[profile]") {
         }) ==
         "tp1/attention.csv:42: n_decode: a gap in the grid: 32 follows 8 (prefill_chunk 0, "
         "kv_prefill 0, n_decode 32, kv_decode 16); allowed: at most times 2");
-  CHECK(
-      attention([](Lines& lines) {
-        std::erase_if(lines, [](const std::string& line) { return begins(line, "64,8192,0,0,"); });
-      }).find("kv_prefill 8192, n_decode 0, kv_decode 0 is missing; allowed: every chunk alone") !=
-      std::string::npos);
+  CHECK(attention([](Lines& lines) {
+          std::erase_if(lines,
+                        [](const std::string& line) { return begins(line, "64,8192,0,0,"); });
+        })
+            .find("kv_prefill 8192, n_decode 0, kv_decode 0 is missing; allowed: every chunk also "
+                  "without decodes") != std::string::npos);
 }
 
 TEST_CASE("times in another unit are refused", "[profile]") {
@@ -221,7 +222,7 @@ TEST_CASE("times in another unit are refused", "[profile]") {
           });
       INFO(message);
       CHECK(begins(message, profile.file(name) + ":"));
-      CHECK(message.find("what the hardware needs") != std::string::npos);
+      CHECK(message.find("the time that the hardware needs") != std::string::npos);
       CHECK(message.find("allowed: microseconds") != std::string::npos);
     }
   }
@@ -246,9 +247,9 @@ TEST_CASE("one row in another unit is refused with its line", "[profile]") {
 
 TEST_CASE("a folder without a profile is refused", "[profile]") {
   const ScratchFolder folder;
-  CHECK(error_of([&] { read_profile_meta(folder.path()); }).find("holds no profile") !=
+  CHECK(error_of([&] { read_profile_meta(folder.path()); }).find("contains no profile") !=
         std::string::npos);
-  CHECK(error_of([&] { read_profile_meta(folder.path() + "/none"); }).find("is no folder") !=
+  CHECK(error_of([&] { read_profile_meta(folder.path() + "/none"); }).find("is not a folder") !=
         std::string::npos);
   const SyntheticProfile profile;
   const std::string path = profile.write(folder);

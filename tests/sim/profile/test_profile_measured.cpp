@@ -126,8 +126,7 @@ TEST_CASE("a request log gives a trace its arrivals", "[traces]") {
     const std::string message = testing::error_of([&] { read_trace(config); });
     return message.substr(message.find("log.jsonl"));
   };
-  CHECK(refused(first + "\n") ==
-        "log.jsonl:1: requests: 1 where the trace has 2; allowed: as many");
+  CHECK(refused(first + "\n") == "log.jsonl:1: requests: 1, but the trace has 2; allowed: as many");
   CHECK(refused(first + "\n" + first + "\n") ==
         "log.jsonl:2: input_toks: 2 where the trace has 1; allowed: a log of the same requests in "
         "the same order");

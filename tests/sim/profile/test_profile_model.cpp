@@ -427,7 +427,7 @@ workload:
   const testing::CommandResult refused =
       testing::run_metronome("calibrate --import " + folder.path() + " --out " + none);
   CHECK(refused.exit_code == 2);
-  CHECK(refused.err.find("dense.csv:110: time_us: '-1' is no duration") != std::string::npos);
+  CHECK(refused.err.find("dense.csv:110: time_us: '-1' is not a duration") != std::string::npos);
   CHECK_FALSE(std::filesystem::exists(none));
 }
 
@@ -452,8 +452,8 @@ TEST_CASE("what a folder leaves out is said, or refused", "[profile][cli]") {
   };
   CHECK_FALSE(has(import_without("tp1/dense.csv", "none").out, "remark"));
   CHECK(has(import_without("tp1/per_sequence.csv", "lm_head").out,
-            "remark        not measured, and taken for nothing: lm_head\n"));
-  CHECK(has(import_without("tp1/dense.csv", "layernorm").out, "taken for nothing: layernorm\n"));
+            "remark        not measured, and counted as 0: lm_head\n"));
+  CHECK(has(import_without("tp1/dense.csv", "layernorm").out, "counted as 0: layernorm\n"));
   CHECK(has(import_without("tp1/dense.csv", "none", " --model qwen3-8b").out,
             "remark        --model qwen3-8b: the folder says "));
   std::filesystem::remove(out);

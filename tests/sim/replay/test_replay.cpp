@@ -109,7 +109,7 @@ std::string recorded_and_kept(const ScratchFolder& folder, const std::string& sc
                     folder.path() + "/replay.json'");
   INFO(kept.err);
   REQUIRE(kept.exit_code == 0);
-  CHECK(contains(kept.out, "steps can be given back"));
+  CHECK(contains(kept.out, "steps can be replayed"));
   return "run '" + path + "' -q --set cost_model.noise=none --set cost_model.file='" +
          folder.path() + "/replay.json' ";
 }
@@ -247,14 +247,14 @@ TEST_CASE("a replay file gives back what was written, and says what is wrong wit
   CHECK(contains(error_after([](Json& body) { body.erase("steps"); }),
                  "runs/a.json: body: steps: is missing"));
   CHECK(contains(error_after([](Json& body) { body["steps"][1][0] = "12"; }),
-                 "is no number of 16 hexadecimal digits"));
+                 "is not a number of 16 hexadecimal digits"));
   CHECK(contains(error_after([](Json& body) { body["steps"][1][1] = -1; }), "-1 is out of range"));
   CHECK(contains(error_after([](Json& body) { body["steps"][1].push_back(1); }),
                  "has 6 columns; allowed: 5"));
   CHECK(contains(error_after([](Json& body) { std::swap(body["columns"][1], body["columns"][2]); }),
                  "runs/a.json: body: columns: is not"));
   CHECK(contains(error_after([](Json& body) { body["fitted"] = 3; }),
-                 "runs/a.json: body: fitted: is no object"));
+                 "runs/a.json: body: fitted: is not an object"));
   CHECK(contains(error_after([](Json& body) { body["fitted"]["form_ns"].erase("pair"); }),
                  "runs/a.json: body: fitted: form_ns: pair: is missing"));
   CHECK(contains(error_after([](Json& body) { body["fitted"]["shape"]["n_layers"] = 99; }),
@@ -393,7 +393,7 @@ workload:
       "calibrate --from '" + log + "' --kind replay --out '" + file + "' ";
   const CommandResult bare = run_metronome(calibrate + "--model llama-3.2-1b");
   CHECK(bare.exit_code == 2);
-  CHECK(contains(bare.err, "--kind: replay cannot tell the steps of " + log));
+  CHECK(contains(bare.err, "--kind: replay cannot distinguish the steps of " + log));
   CHECK_FALSE(std::filesystem::exists(file));
   const CommandResult kept = run_metronome(calibrate + "--scenario '" + path + "'");
   INFO(kept.err);
@@ -429,7 +429,7 @@ TEST_CASE("what cannot be replayed is refused", "[replay]") {
   };
   const std::string keep = "calibrate --out '" + file + "' --from '" + runs;
   CHECK(contains(error(keep + "' --kind replay"),
-                 "--kind: replay gives the steps of one run back, not of 2"));
+                 "--kind: replay stores the steps of one run, not of 2"));
   CHECK(contains(error(keep + "/whole' --kind median"),
                  "--kind: 'median' is unknown; allowed: corrected, fitted, replay"));
   CHECK_FALSE(std::filesystem::exists(file));

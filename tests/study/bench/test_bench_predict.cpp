@@ -75,7 +75,7 @@ TEST_CASE("bench --predict needs no GPU, and prints what was measured beside it"
   INFO(result.out << result.err);
   REQUIRE(result.exit_code == 0);
   CHECK(contains(result.out, "4.30 TB/s and 790 TFLOP/s, given"));
-  CHECK(contains(result.out, "by roofline of h200, nothing was run here"));
+  CHECK(contains(result.out, "by roofline of h200; nothing was run here"));
   CHECK_FALSE(contains(result.out, "measured ms"));
   Json report = Json::parse(read_text_file(out));
   CHECK(report["points"].size() == standard_cases().size());
@@ -120,19 +120,19 @@ TEST_CASE("bench --predict says what it cannot read", "[bench][cli]") {
     CHECK(result.out.empty());
     return result.err.substr(std::string("metronome: error: ").size());
   };
-  CHECK(error("llama-3.2-3b --rates 4,7") == "--rates: has no effect; allowed: beside --predict\n");
+  CHECK(error("llama-3.2-3b --rates 4,7") == "--rates: has no effect; allowed: with --predict\n");
   CHECK(error("llama-3.2-3b --measured x") ==
-        "--measured: has no effect; allowed: beside --predict\n");
+        "--measured: has no effect; allowed: with --predict\n");
   CHECK(error("llama-3.2-3b --predict h200 --repeats 3") ==
-        "--repeats: has no effect; allowed: without --predict\n");
+        "--repeats: has no effect with --predict; allowed: one of them\n");
   for (const std::string option : {"--early-launches", "--no-graphs", "--wgmma-products"}) {
     CHECK(error("llama-3.2-3b --predict h200 " + option) ==
-          option + ": has no effect; allowed: without --predict\n");
+          option + ": has no effect with --predict; allowed: one of them\n");
   }
   for (const std::string rates : {"4", "4,", "4,x", "0,7", "4,7,", "-4,7", "4;7"}) {
     CHECK(error("llama-3.2-3b --predict h200 --rates '" + rates + "'") ==
           "--rates: '" + rates +
-              "' are no two rates; allowed: TB/s and TFLOP/s above 0, as 4.3,790\n");
+              "' is not a pair of rates; allowed: TB/s and TFLOP/s above 0, such as 4.3,790\n");
   }
   CHECK(error("llama-3.2-3b --predict h20").starts_with("--predict: "));
   CHECK(error("llama-3.2-4b --predict h200").starts_with("MODEL: "));

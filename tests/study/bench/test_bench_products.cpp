@@ -114,7 +114,8 @@ TEST_CASE("numbers of tokens are read whole, or refused", "[bench]") {
                                  "6x", "99999999999999"}) {
     CHECK(error_of<UsageError>([&] { parse_tokens(text); }) ==
           "--tokens: '" + text +
-              "' are no numbers of tokens; allowed: rising ones from 1 to 65536, as 64,512");
+              "' is not a list of token counts; allowed: ascending counts from 1 to 65536, such as "
+              "64,512");
   }
 }
 
@@ -131,11 +132,11 @@ TEST_CASE("bench --products refuses what is of steps", "[cli][bench]") {
         "--rates 4,700"}) {
     CHECK(error("--products " + option) ==
           "metronome: error: " + option.substr(0, option.find(' ')) +
-              ": has no effect; allowed: without --products\n");
+              ": has no effect with --products; allowed: one of them\n");
   }
   CHECK(error("--tokens 64") ==
-        "metronome: error: --tokens: has no effect; allowed: beside --products\n");
-  CHECK(error("--products --tokens 0").starts_with("metronome: error: --tokens: '0' are no "));
+        "metronome: error: --tokens: has no effect; allowed: with --products\n");
+  CHECK(error("--products --tokens 0").starts_with("metronome: error: --tokens: '0' is not "));
   CHECK(error("--products --repeats 0").starts_with("metronome: error: --repeats: 0 is out of "));
 }
 

@@ -115,7 +115,7 @@ TEST_CASE("a fit to runs under a known cost model is that cost model", "[calibra
   }
   const CommandResult outside =
       run_under(folder, fitted, "outside", "--set workload.prompt_tokens.max=3000 --variant whole");
-  CHECK(contains(outside.err, "steps lie outside what"));
+  CHECK(contains(outside.err, "steps lie outside the measured range of"));
   CHECK(result_of(folder, "outside/whole")["steps_outside_calibration"].get<int>() > 0);
 }
 
@@ -241,7 +241,7 @@ TEST_CASE("a fit to a CSV finds the form behind it", "[calibrate]") {
   folder.write("out.json", "{}");
   const CommandResult refused = run_metronome(command);
   CHECK(refused.exit_code == 2);
-  CHECK(contains(refused.err, "is no cost model"));
+  CHECK(contains(refused.err, "is not a cost model"));
   CHECK(read_text_file(out) == "{}");
 }
 
@@ -256,8 +256,8 @@ TEST_CASE("steps that the hardware cannot make as fast are not stored", "[calibr
   const CommandResult result = calibrate(1e-3);  // milliseconds taken for seconds, the other way
   INFO(result.err);
   CHECK(result.exit_code == 2);
-  CHECK(contains(result.err, "steps.csv:2: the fit takes"));
-  CHECK(contains(result.err, "h200 cannot do in less than"));
+  CHECK(contains(result.err, "steps.csv:2: the fit predicts"));
+  CHECK(contains(result.err, "h200 needs at least"));
   CHECK_FALSE(std::filesystem::exists(out));
   CHECK(calibrate(1).exit_code == 0);
   CHECK(std::filesystem::exists(out));
@@ -265,11 +265,11 @@ TEST_CASE("steps that the hardware cannot make as fast are not stored", "[calibr
 
 TEST_CASE("a row that cannot be a pass is refused with its line", "[calibrate]") {
   //                          seconds,graph,rows,kv,decodes,prefill_chunks,pairs,tokens
-  CHECK(contains(csv_error("-0.01,1,1,10,1,0,0,1"), "seconds: '-0.01' is no number from 0"));
+  CHECK(contains(csv_error("-0.01,1,1,10,1,0,0,1"), "seconds: '-0.01' is not a number from 0"));
   CHECK(contains(csv_error("0,1,1,10,1,0,0,1"), "seconds: cannot be"));
   CHECK(contains(csv_error("nan,1,1,10,1,0,0,1"), "seconds: "));
   CHECK(contains(csv_error("0.01,1,1,10,1,0,0,1.5"), "tokens: "));
-  CHECK(contains(csv_error("0.01,1,1,10,1,0,0,0"), "tokens: cannot be; allowed: 1 or more"));
+  CHECK(contains(csv_error("0.01,1,1,10,1,0,0,0"), "tokens: is impossible; allowed: 1 or more"));
   CHECK(contains(csv_error("0.01,0,1,10,1,0,0,5"), "prefill_chunks: cannot be"));
   CHECK(contains(csv_error("0.01,0,1,0,0,1,4,5"), "pairs: cannot be"));
   CHECK(contains(csv_error("0.01,1,2,1,2,0,0,2"), "kv: cannot be"));
@@ -296,7 +296,7 @@ TEST_CASE("what calibrate is given must make sense", "[calibrate]") {
   CHECK(contains(error("--from '" + csv + "'"), "--model NAME"));
   CHECK(contains(error("--from '" + few + "' --model llama-3.2-1b"), "got 20 steps"));
   CHECK(contains(error("--from '" + columns + "' --model llama-3.2-1b"),
-                 "columns.csv:1: prefill_chunks: is no column; allowed: tokens,"));
+                 "columns.csv:1: prefill_chunks: missing column; allowed: tokens,"));
   CHECK(contains(error("--from '" + csv + "' --model llama-3.2-1"), "llama-3.2-1b"));
   CHECK(contains(error("--from '" + csv + "' --model llama-3.2-1b --hardware h201"), "h200"));
   CHECK(contains(error("--from '" + csv + "' --model llama-3.2-1b --tp 0"), "--tp"));

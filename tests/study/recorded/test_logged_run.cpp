@@ -151,7 +151,7 @@ TEST_CASE("calibrate reads a log of iterations", "[cli][logged]") {
   const CommandResult blind = run_metronome(from + "iterations.log' --model llama-3.1-8b --out '" +
                                             folder + "/blind.json'");
   REQUIRE(blind.exit_code == 0);
-  CHECK(contains(blind.out, "nobody knows how long contexts were"));
+  CHECK(contains(blind.out, "the context lengths are unknown"));
   CHECK(form("blind.json").at("pair") == 0);
   CHECK(form("blind.json").at("decode_kv") == 0);
   const CommandResult run =
@@ -163,11 +163,11 @@ TEST_CASE("calibrate reads a log of iterations", "[cli][logged]") {
 
   const CommandResult nobody = run_metronome(from + "iterations.log'");
   CHECK(nobody.exit_code == 2);
-  CHECK(contains(nobody.err, "--scenario FILE with what served which requests"));
+  CHECK(contains(nobody.err, "--scenario FILE with the engine and the requests"));
   const CommandResult both =
       run_metronome(from + "out' --from '" + folder + "/iterations.log' --model llama-3.1-8b");
   CHECK(both.exit_code == 2);
-  CHECK(contains(both.err, "does not say how long contexts were"));
+  CHECK(contains(both.err, "has no context lengths"));
 
   // Served otherwise: the first such iteration is named, and what is before it counts.
   logged.lines[400] =
@@ -188,7 +188,7 @@ TEST_CASE("validate follows a log of iterations", "[cli][logged]") {
   const std::string both = "validate '" + folder + "/iterations.log' '" + folder + "/out'";
   const CommandResult same = run_metronome(both + " --same-decisions");
   CHECK(same.exit_code == 0);
-  CHECK(contains(same.out, "decisions   the same in all of them"));
+  CHECK(contains(same.out, "decisions   the same in all iterations"));
   const auto json = Json::parse(run_metronome(both + " --json").out);
   CHECK(json.at("decisions").at("equal_steps") == logged.lines.size());
   // The log is that of the cost model.

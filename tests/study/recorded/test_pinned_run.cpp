@@ -116,7 +116,7 @@ TEST_CASE("a request log of other requests is refused", "[tools][pinned]") {
   log.path = "log.jsonl";
   log.requests[7].num_prompt_tokens += 1;
   CHECK(error_of([&] { run_pinned(scenario, log); }) ==
-        "log.jsonl: request 7 has other token counts than in the simulated run; allowed: the "
+        "log.jsonl: request 7 has different token counts in the simulated run; allowed: the "
         "requests of the simulated run, in its order");
 }
 

@@ -102,7 +102,7 @@ TEST_CASE("other policies have the nearest flags and say what is missing", "[too
   const EngineFlags sglang = flags_of("SGLang", budget);
   CHECK(joined_flags(sglang).find("--enable-priority-scheduling "
                                   "--schedule-low-priority-values-first") != std::string::npos);
-  CHECK(mentions(sglang.notes, "no limit for the chunk of one request"));
+  CHECK(mentions(sglang.notes, "not the chunk of one request"));
 
   const EngineFlags whole = flags_of("vLLM", {"scheduler.policy=continuous"});
   CHECK(

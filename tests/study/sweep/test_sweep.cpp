@@ -162,7 +162,7 @@ TEST_CASE("Ctrl-C leaves what is done", "[sweep]") {
   const CommandResult result = place.sweep(grid, interrupted_by("INT", 100));
   INFO(result.err);
   CHECK(result.exit_code == 130);
-  CHECK(contains(result.err, "and the same command goes on from there"));
+  CHECK(contains(result.err, "and the same command continues from there"));
   CHECK_FALSE(fs::exists(place.out + "/summary.json"));
   for (const std::string& name : place.run_folders()) CHECK_FALSE(name.starts_with("."));
 }
@@ -210,7 +210,7 @@ TEST_CASE("a key that changes no run is refused", "[sweep]") {
     const CommandResult result = place.sweep(options + " --dry-run");
     INFO(result.err);
     CHECK((result.exit_code == 2) ==
-          contains(result.err, ": has no effect, every run is the same"));
+          contains(result.err, ": has no effect: every run is the same"));
     return result.exit_code == 2;
   };
   const std::string chunk = "--over variants.pieces.scheduler.prefill_chunk_size=64,256 ";

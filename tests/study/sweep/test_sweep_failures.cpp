@@ -52,11 +52,11 @@ TEST_CASE("a sweep without a valid point, or with an unknown key, ends before an
   refused("--over variants.a.seed=1", "no such variant");
   refused("--over model=llama,qwen", "--over model: at the point model=llama: unknown name");
   refused("--over workload.trace=none.csv", "at the point workload.trace=none.csv: ");
-  refused("--over seed=1 --seed 2", "--seed: overrides every seed, and the sweep varies it");
+  refused("--over seed=1 --seed 2", "--seed: overrides every seed, but the sweep varies the seed");
   refused("--over seed=1 --runs 2", "--runs: a simulation gives the same result every time");
   refused("--over seed=1 --jobs 0", "--jobs: 0 is out of range");
   refused("--over seed=1 --variant none", "--variant: ");
-  refused("--over seed=1 --backend gpu", "--backend: 'gpu' is no backend");
+  refused("--over seed=1 --backend gpu", "--backend: 'gpu' is not a backend");
   refused("", "nothing to vary");
 }
 
@@ -83,8 +83,8 @@ TEST_CASE("points that are no valid scenario are listed, and the rest is run", "
     const CommandResult result = place.sweep(sweep);
     INFO(result.err);
     CHECK(result.exit_code == 1);
-    CHECK(contains(result.out, "6 points, 2 rows, 2 different runs; 4 points are no valid"));
-    CHECK(contains(result.err, "metronome: error: 4 points are no valid scenarios:\n"));
+    CHECK(contains(result.out, "6 points, 2 rows, 2 different runs; 4 points are not valid"));
+    CHECK(contains(result.err, "metronome: error: 4 points are not valid scenarios:\n"));
     CHECK(contains(result.err,
                    "  --over scheduler.prefill_chunk_size: at the point scheduler.policy=static "
                    "scheduler.prefill_chunk_size=64: static batching cannot prefill in chunks"));
@@ -103,7 +103,7 @@ TEST_CASE("a folder of something else is left alone", "[sweep]") {
   place.folder.write("out/notes.txt", "notes");
   const CommandResult result = place.sweep("--over seed=1,2");
   CHECK(result.exit_code == 2);
-  CHECK(contains(result.err, "holds something else than a sweep"));
+  CHECK(contains(result.err, "is not the folder of a sweep"));
   CHECK(place.content().size() == 1);
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("a damaged result is run again, another's is refused", "[sweep]") {
   fs::copy(second, first);
   const CommandResult result = place.sweep("--over seed=1,2,3");
   CHECK(result.exit_code == 2);
-  CHECK(contains(result.err, folders[0] + ": holds the result of another configuration"));
+  CHECK(contains(result.err, folders[0] + ": contains the result of another configuration"));
 }
 
 TEST_CASE("whatever a run fails of is recorded, and the run is tried again", "[sweep]") {
@@ -206,7 +206,7 @@ TEST_CASE("results of other settings are counted, and not used", "[sweep]") {
   const SweepPlace place;
   CHECK_FALSE(contains(place.sweep("--over seed=1,2").out, "others  "));
   CHECK_FALSE(contains(place.sweep("--over seed=1,2,3").out, "others  "));
-  CHECK(contains(place.sweep("--over seed=4").out, "others      3 runs of other settings"));
+  CHECK(contains(place.sweep("--over seed=4").out, "others      3 runs with other settings"));
   CHECK(place.summary().size() == 1);
 }
 
@@ -219,7 +219,7 @@ TEST_CASE("what reads a sweep's folder goes by its summary, and says what it nee
   CHECK(std::count(refused.err.begin(), refused.err.end(), '\n') == 1);
   CHECK(contains(refused.err, "/steps.jsonl, "));
   CHECK(contains(refused.err,
-                 "/requests.jsonl: not there; allowed: a run with --set "
+                 "/requests.jsonl: missing; allowed: a run with --set "
                  "results.steps=true --set results.requests=true"));
   require_done(run_metronome("report '" + place.out + "'"));
   const std::string html = read_text_file(place.out + "/report.html");

@@ -70,7 +70,7 @@ TEST_CASE("ranges are exact and include their ends", "[sweep]") {
   for (const char* text : {"5:1:1", "1:5:0", "1:5:-1", "1:5:x1", "0:5:x2", "-1:5:x2", "1:1000000:1",
                            "5:1:x2", "1:9000000000000000:1"}) {
     INFO(text);
-    CHECK(contains(error_of<UsageError>([&] { values(text); }), "is no range"));
+    CHECK(contains(error_of<UsageError>([&] { values(text); }), "is not a range"));
   }
 }
 
@@ -148,5 +148,5 @@ TEST_CASE("a scenario with a section `sweep` is a scenario as before", "[sweep]"
   folder.write("s.yaml", std::string(kSmallScenario) + "sweep: {over: {seed: [1, 2]}}\n");
   CHECK(load_scenario(plain, {}, std::nullopt).variants[0].to_json() == resolved);
   CHECK(contains(error_of([&] { load_scenario(plain, {"sweep.over=3"}, std::nullopt); }),
-                 "--set sweep.over: what a sweep varies stands in the file"));
+                 "--set sweep.over: the points of a sweep can only be set in the file"));
 }

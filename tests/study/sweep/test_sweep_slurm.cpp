@@ -101,7 +101,7 @@ TEST_CASE("the tasks of a script and their merge give the bytes of a local sweep
     const CommandResult written =
         place.sweep(good + options + "--slurm " + place.script + " --out " + place.out("slurm"));
     require_done(written);
-    CHECK(contains(written.err, "metronome: warning: 2 points are no valid scenarios:\n"));
+    CHECK(contains(written.err, "metronome: warning: 2 points are not valid scenarios:\n"));
     CHECK_FALSE(fs::exists(place.out("slurm")));
     INFO(read_text_file(place.script));
     REQUIRE(place.submit());
@@ -137,7 +137,7 @@ TEST_CASE("a merge lists what is missing, and a changed sweep is noticed", "[swe
   place.folder.write("it's a $HOME.yaml", std::string(kSmallScenario) + "slo: {ttft_ms: 100}\n");
   REQUIRE(place.submit());
   CHECK(read_text_file(place.out("failed")) == "task 3\ntask 2\ntask 1\nmerge\n");
-  CHECK(contains(read_text_file(place.out("stderr")), "the sweep is another than the script was"));
+  CHECK(contains(read_text_file(place.out("stderr")), "the script is for a different sweep"));
 }
 
 TEST_CASE("options of a sweep for Slurm that make no sense are refused", "[sweep]") {
@@ -153,11 +153,11 @@ TEST_CASE("options of a sweep for Slurm that make no sense are refused", "[sweep
   };
   refused("--slurm x --merge", "exclude each other");
   refused("--only 1/2 --dry-run", "exclude each other");
-  refused("--points-per-task 2", "--points-per-task: is for --slurm");
+  refused("--points-per-task 2", "--points-per-task: has no effect; allowed: with --slurm");
   place.folder.write("notes.txt", "#!/bin/bash\nmine\n");
-  refused("--slurm " + place.out("notes.txt"), "is something else");
+  refused("--slurm " + place.out("notes.txt"), "is not a script of --slurm");
   for (const char* only : {"0/2", "3/2", "1/", "/2", "1", "1/4", "1/2x", "-1/2", "a/b"}) {
-    refused(std::string("--only ") + only, "--only: '" + std::string(only) + "' is no share");
+    refused(std::string("--only ") + only, "--only: '" + std::string(only) + "' is not a share");
   }
   seeds = "1:2000:1";
   refused("--slurm " + place.script + " --points-per-task 1",

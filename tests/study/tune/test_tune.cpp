@@ -154,12 +154,12 @@ TEST_CASE("tune says what it cannot do", "[tune][cli]") {
     CHECK(result.exit_code == 2);
     CHECK(contains(result.err, std::string("case.yaml:13: sweep.") +
                                    (section[0] == 'o' ? "over.seed" : "points") +
-                                   ": 'seed' is no setting of an engine"));
+                                   ": 'seed' is not a setting of an engine"));
     CHECK_FALSE(contains(result.err, "--over"));
   }
   const CommandResult never = place.tune("--set slo.itl_ms=1 --seeds 1");
   CHECK(never.exit_code == 1);
-  CHECK(contains(never.err, "no setting keeps the SLO at any load"));
+  CHECK(contains(never.err, "no setting meets the SLO at any load"));
   // Limits are said as they were given.
   CHECK(contains(place.tune("--set slo.ttft_ms=0.01 --set slo.itl_ms=62.5 --seeds 1").out,
                  "TTFT 0.01 ms, every ITL 62.5 ms, of 99.0 % of requests"));

@@ -14,7 +14,7 @@ TEST_CASE("metronome bench needs a build with CUDA, and says so", "[cli]") {
   CHECK(result.exit_code == 2);
   CHECK(result.out.empty());
   CHECK(result.err ==
-        "metronome: error: bench: this build has no CUDA executor (tools/build cuda makes one, "
+        "metronome: error: bench: this build has no CUDA executor (tools/build cuda builds it, "
         "with the CUDA toolkit)\n");
 }
 

@@ -512,7 +512,7 @@ bool decode_gemm_takes(const DecodeGemmArgs& args) {
 void launch_decode_gemm(const DecodeGemmArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0) return;
   if (!decode_gemm_takes(args)) {
-    throw CudaError("launch_decode_gemm: more tokens or inputs than it takes");
+    throw CudaError("launch_decode_gemm: too many tokens or inputs");
   }
   // The system reserves 1 KB per CTA. If no second CTA fits the SM anyway, one may use all memory.
   const std::int64_t room =

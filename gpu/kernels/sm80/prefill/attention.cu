@@ -40,7 +40,7 @@ struct Layout {
   static constexpr int kSharedBytes =
       kOffsetBytes + 2 * kKvTile * static_cast<int>(sizeof(std::int64_t));
   static_assert(!kHasQueryRegisters || kRows * kHeadDim * 2 <= kStageBytes);
-  static_assert(kSharedBytes <= 99 * 1024, "what a CTA may have on sm_86 and sm_89");
+  static_assert(kSharedBytes <= 99 * 1024, "the most a CTA has on sm_86 and sm_89");
 };
 
 // Byte offset in a tile of a 16-byte chunk. The chunks of one column in eight rows lie in eight

@@ -36,7 +36,7 @@ namespace {
 constexpr int kGroups = kWgmmaTileRows / kGroupRows;  // computing warpgroups
 constexpr int kThreads = (1 + kGroups) * kGroupThreads;
 constexpr int kPartColumns = 64;
-static_assert(kGroups == 2, "who trade registers with the loader");
+static_assert(kGroups == 2, "they trade registers with the loader");
 
 template <int kStages>
 struct Barriers {

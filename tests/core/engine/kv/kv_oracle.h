@@ -62,11 +62,11 @@ class KvOracle {
   std::size_t index_of(std::int32_t position) const {
     return static_cast<std::size_t>(position / block_size_);
   }
-  Place place_of(const BlockTable& table, std::int32_t position) const {
+  Place slot_at(const BlockTable& table, std::int32_t position) const {
     return {table.at(index_of(position)), position % block_size_};
   }
   bool holds(const BlockTable& table, std::int32_t position, std::uint64_t prefix) const {
-    const auto slot = slots_.find(place_of(table, position));
+    const auto slot = slots_.find(slot_at(table, position));
     return slot != slots_.end() && slot->second.prefix == prefix;
   }
   // Of the two steps that can be in flight.
@@ -98,7 +98,7 @@ class KvOracle {
   void write(const ScheduledChunk& chunk, const Request& request) {
     for (std::int32_t p = chunk.first_position; p < chunk.end_position(); ++p) {
       for (const BlockTable* table : tables_of(request)) {
-        const Place place = place_of(*table, p);
+        const Place place = slot_at(*table, p);
         slots_[place] = {prefix_of(request, p), step_};
         written_by(step_).push_back(place);
       }

@@ -1,10 +1,10 @@
-#include "sim/speaking_executor.h"
+#include "sim/token_executor.h"
 
 #include "core/base/error.h"
 
 namespace metronome {
 
-void SpeakingExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) {
+void TokenExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) {
   std::vector<Sample>& samples = samples_[static_cast<std::size_t>(plan.step_index % kMaxInFlight)];
   samples.clear();
   for (const ScheduledChunk& chunk : plan.chunks) {
@@ -15,9 +15,9 @@ void SpeakingExecutor::launch(const StepPlan& plan, const RequestTable& requests
   executor_.launch(plan, requests, now);
 }
 
-const StepResult& SpeakingExecutor::collect() {
+const StepResult& TokenExecutor::collect() {
   const StepResult& timed = executor_.collect();
-  METRONOME_CHECK(timed.sampled_tokens.empty(), "only who computes no tokens is spoken for");
+  METRONOME_CHECK(timed.sampled_tokens.empty(), "the executor computes no tokens itself");
   result_.step_index = timed.step_index;
   result_.started_at = timed.started_at;
   result_.finished_at = timed.finished_at;
@@ -28,9 +28,9 @@ const StepResult& SpeakingExecutor::collect() {
   result_.sampled_tokens.clear();
   result_.ends_request.clear();
   for (const Sample& sample : samples_[static_cast<std::size_t>(timed.step_index % kMaxInFlight)]) {
-    const RequestFeed::Spoken spoken = feed_.say(sample.request, sample.position);
-    result_.sampled_tokens.push_back(spoken.token);
-    result_.ends_request.push_back(spoken.ends_request ? 1 : 0);
+    const RequestFeed::OutputToken output = feed_.output_token(sample.request, sample.position);
+    result_.sampled_tokens.push_back(output.token);
+    result_.ends_request.push_back(output.ends_request ? 1 : 0);
   }
   return result_;
 }

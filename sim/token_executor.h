@@ -10,11 +10,10 @@
 
 namespace metronome {
 
-class SpeakingExecutor final : public Executor {
+class TokenExecutor final : public Executor {
  public:
   // `executor` and `feed` outlive this object.
-  SpeakingExecutor(Executor& executor, const RequestFeed& feed)
-      : executor_(executor), feed_(feed) {}
+  TokenExecutor(Executor& executor, const RequestFeed& feed) : executor_(executor), feed_(feed) {}
 
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
   const StepResult& collect() override;
