@@ -48,6 +48,11 @@ void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
   visitor.integer("sliding_window", config.sliding_window, 0, kMaxTokens,
                   "window of a second group of layers with blocks of its own, tokens; 0: none; "
                   "policy vllm");
+  visitor.integer_or_auto("prefix_cache_retention_interval",
+                          config.prefix_cache_retention_interval, -1, kMaxTokens,
+                          "tokens between the retained prefixes of that group; 0: only those of "
+                          "whole prompts and of shared prefixes; -1: every block; auto: 0 from "
+                          "vllm 0.29 on, else -1");
 }
 
 }  // namespace metronome

@@ -30,6 +30,9 @@ struct KvCacheConfig {
   // Share of blocks kept free when a request is admitted; null = the policy's default.
   std::optional<double> watermark;
   std::optional<bool> enable_prefix_caching;  // auto = as in the policy's engine
+  // Tokens between retained blocks of the second layer group; -1 = every block, auto = as in the
+  // policy's engine. See KvCacheLayout::retention_interval.
+  std::optional<std::int64_t> prefix_cache_retention_interval;
   std::int32_t sliding_window = 0;            // tokens; for the second layer group of vllm
 };
 

@@ -30,7 +30,8 @@ KvCacheLayout paged_layout(const Scenario& scenario, const PolicyInfo& policy,
           .allocation = config.allocation,
           .watermark_blocks = watermark_blocks(policy, config.watermark, num_blocks),
           .enable_prefix_caching = caches_prefixes(policy, config),
-          .sliding_window = config.sliding_window};
+          .sliding_window = config.sliding_window,
+          .retention_interval = config.prefix_cache_retention_interval};
 }
 
 KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_len,

@@ -52,10 +52,16 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
       shares_duplicates_(layout.duplicates == DuplicateRule::Share),
       forgets_unfilled_blocks_(layout.forgets_unfilled_blocks),
       sliding_window_(layout.sliding_window),
-      max_window_blocks_(layout.max_window_blocks) {
+      max_window_blocks_(layout.max_window_blocks),
+      num_window_blocks_(ceil_div(std::max(sliding_window_ - 1, 0), block_size_)),
+      retention_interval_(layout.retention_interval.value_or(kDenseRetention)),
+      caches_one_token_windows_(layout.caches_one_token_windows),
+      releases_computed_windows_(layout.releases_computed_windows) {
   METRONOME_CHECK(block_size_ > 0, "a block holds at least one token");
   METRONOME_CHECK(sliding_window_ == 0 || layout.has_null_block, "a window needs the null block");
   METRONOME_CHECK(hasher != nullptr || !caches_prefixes(), "prefix caching needs a hasher");
+  METRONOME_CHECK(retention_interval_ <= 0 || retention_interval_ % block_size_ == 0,
+                  "blocks are retained at multiples of the block size");
 }
 
 // Blocks [0, n) of the window group are unneeded after `num_computed` computed tokens. The next
@@ -75,10 +81,34 @@ void KvCacheManager::forget_unfilled(const Request& request, const BlockTable& t
   }
 }
 
+// The first block of the window group that the next steps or those in flight read.
+std::int64_t KvCacheManager::window_begin(const Request& request) const {
+  return num_skipped_blocks(releases_computed_windows_ ? request.num_cached_tokens
+                                                       : request.num_computed_tokens);
+}
+
+// Whether the window group hashes a block of the request: a later request may then end its hit in
+// or behind it.
+bool KvCacheManager::is_retained(const Request& request, std::int64_t block) const {
+  const std::int64_t num_needed = num_window_blocks_;
+  if (num_needed == 0) return caches_one_token_windows_;
+  if (retention_interval_ == kDenseRetention) return true;
+  if (retention_interval_ > 0) {
+    const std::int64_t num_per_interval = retention_interval_ / block_size_;
+    if (block % num_per_interval >= num_per_interval - num_needed) return true;
+  }
+  const auto is_before = [&](std::int32_t boundary) {
+    const std::int64_t end = boundary / block_size_;
+    return block < end && block >= end - num_needed;
+  };
+  return is_before(request.num_prompt_tokens - 1) ||
+         is_before(states_[index(request.id)].shared_prefix_end);
+}
+
 void KvCacheManager::slide_window(Request& request) {
   BlockTable& table = request.window_table;
-  const auto num_skipped = std::min(num_skipped_blocks(request.num_computed_tokens),
-                                    static_cast<std::int64_t>(table.size()));
+  const auto num_skipped =
+      std::min(window_begin(request), static_cast<std::int64_t>(table.size()));
   // Blocks before a null block were released earlier.
   std::int64_t first = num_skipped;
   while (first > 0 && !pool_.is_null(table[static_cast<std::size_t>(first - 1)])) --first;
@@ -116,7 +146,7 @@ void KvCacheManager::settle(Request& request, std::int32_t num_positions) {
     --ready;
   }
   if (has_window()) {
-    const std::int64_t num_skipped = num_skipped_blocks(request.num_computed_tokens);
+    const std::int64_t num_skipped = window_begin(request);
     ready = std::min(ready, (num_skipped + 1) * block_size_ + sliding_window_ - 1);
   }
   request.kv_ready_tokens = static_cast<std::int32_t>(ready);
@@ -142,7 +172,7 @@ std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_
 // Finds the longest prefix of at most `num_blocks` blocks whose last window is cached, and writes
 // it to hit_.window_blocks. Near the start of the sequence all earlier blocks must be cached.
 std::int64_t KvCacheManager::find_window(const HashChain& chain, std::int64_t num_blocks) {
-  const std::int64_t num_in_window = ceil_div(sliding_window_ - 1, block_size_);
+  const std::int64_t num_in_window = num_window_blocks_;
   BlockTable& found = hit_.window_blocks;
   found.assign(static_cast<std::size_t>(num_blocks), kNullBlock);
   std::int64_t num_contiguous = 0;
@@ -170,10 +200,14 @@ const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_
   hit_.window_blocks.clear();
   const HashChain& chain = chain_of(request, max_tokens / block_size_);
   std::int64_t num_blocks = find_full(chain, max_tokens / block_size_);
+  hit_.shared_prefix_end = 0;
   if (has_window()) {
     // Full attention can use any shorter prefix, so the window's result holds for both groups.
-    num_blocks = find_window(chain, num_blocks);
+    const std::int64_t num_full = std::exchange(num_blocks, find_window(chain, num_blocks));
     hit_.blocks.resize(static_cast<std::size_t>(num_blocks));
+    if (num_blocks < num_full) {
+      hit_.shared_prefix_end = static_cast<std::int32_t>(num_full) * block_size_;
+    }
   }
   hit_.num_tokens = static_cast<std::int32_t>(num_blocks) * block_size_;
   return hit_;
@@ -218,6 +252,7 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
     PrefixState& state = state_of(request);
     state.num_hashed = static_cast<std::int32_t>(hit.blocks.size());
     state.num_hashed_window = static_cast<std::int32_t>(hit.window_blocks.size());
+    state.shared_prefix_end = hit.shared_prefix_end;
   }
   request.num_computed_tokens = hit.num_tokens;
   request.num_cached_tokens = hit.num_tokens;
@@ -244,13 +279,15 @@ void KvCacheManager::hash_blocks(Request& request, std::int32_t num_tokens) {
   PrefixState& state = state_of(request);
   if (num_blocks <= state.num_hashed && !has_window()) return;
   const HashChain& chain = chain_of(request, num_blocks);
-  hash_table(request.block_table, chain, state.num_hashed, num_blocks, kFullGroup);
+  hash_table(request, request.block_table, chain, state.num_hashed, num_blocks, kFullGroup);
   if (!has_window()) return;
-  hash_table(request.window_table, chain, state.num_hashed_window, num_blocks, kWindowGroup);
+  hash_table(request, request.window_table, chain, state.num_hashed_window, num_blocks,
+             kWindowGroup);
 }
 
-void KvCacheManager::hash_table(BlockTable& table, const HashChain& chain, std::int32_t& num_hashed,
-                                std::int64_t num_blocks, std::uint64_t group) {
+void KvCacheManager::hash_table(const Request& request, BlockTable& table, const HashChain& chain,
+                                std::int32_t& num_hashed, std::int64_t num_blocks,
+                                std::uint64_t group) {
   PrefixIndex& contents = pool_.contents();
   for (std::int64_t i = num_hashed; i < num_blocks; ++i) {
     contents.prefetch(in_group(chain[static_cast<std::size_t>(i)], group));
@@ -259,6 +296,7 @@ void KvCacheManager::hash_table(BlockTable& table, const HashChain& chain, std::
     const auto at = static_cast<std::size_t>(num_hashed);
     BlockId& block = table[at];
     if (pool_.is_null(block)) continue;
+    if (group == kWindowGroup && !is_retained(request, num_hashed)) continue;
     const BlockHash hash = in_group(chain[at], group);
     if (shares_duplicates_) {
       const BlockId first = contents.find(hash);
