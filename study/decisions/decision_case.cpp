@@ -22,7 +22,8 @@ namespace {
 using Names = std::span<const std::string_view>;
 
 constexpr std::string_view kCaseKeys[] = {"seed", "config", "requests"};
-constexpr std::string_view kStepsKey[] = {"steps"};
+// `kind` is a label, as `seed`.
+constexpr std::string_view kOptionalCaseKeys[] = {"kind", "steps"};
 constexpr std::string_view kVllmKeys[] = {"block_size",
                                           "max_num_seqs",
                                           "max_num_batched_tokens",
@@ -178,7 +179,7 @@ void read_retention(ConfigReader& reader, const ConfigNode& section, KvCacheLayo
 
 // Returns the watermark as a fraction of the blocks.
 std::optional<double> read_vllm_config(ConfigReader& reader, const ConfigNode& section,
-                                       EngineSetup& setup) {
+                                       std::optional<int> version, EngineSetup& setup) {
   setup.scheduler.policy = "vllm";
   read_cache(reader, setup);
   read_budget(reader, "max_num_batched_tokens", setup.scheduler.max_num_batched_tokens);
@@ -193,6 +194,7 @@ std::optional<double> read_vllm_config(ConfigReader& reader, const ConfigNode& s
   reader.integer("async_depth", setup.async_depth, 1, kMaxInFlight, kNoDoc);
   reader.integer("sliding_window", setup.kv_cache.sliding_window, 1, kMaxTokens, kNoDoc);
   read_vllm_version(reader, section, vllm);
+  vllm.version = version.value_or(vllm.version);
   read_retention(reader, section, setup.kv_cache);
   reader.integer("max_num_active_seqs", vllm.max_num_active_seqs, 0, kMaxSeqs, kNoDoc);
   reader.boolean("long_prefill_token_threshold_adaptive",
@@ -236,13 +238,14 @@ void read_sarathi_config(ConfigReader& reader, const ConfigNode& section, Engine
 }
 
 // Returns the watermark as a fraction of the blocks, if the case has one.
-std::optional<double> read_config(const ConfigNode& section, DecisionCase& result) {
+std::optional<double> read_config(const ConfigNode& section, std::optional<int> vllm_version,
+                                  DecisionCase& result) {
   const std::string path = "config";
   EngineSetup& setup = result.setup;
   switch (result.engine) {
     case DecisionEngine::Vllm: {
       ConfigReader reader = open_mapping(section, path, kVllmKeys, kVllmOptionalKeys);
-      return read_vllm_config(reader, section, setup);
+      return read_vllm_config(reader, section, vllm_version, setup);
     }
     case DecisionEngine::NanoVllm: {
       ConfigReader reader = open_mapping(section, path, kNanoVllmKeys, {});
@@ -363,10 +366,10 @@ void complete_setup(std::optional<double> watermark, DecisionCase& result) {
   arrange_cache(*policy, setup);
 }
 
-DecisionCase read_case(DecisionEngine engine, const std::string& line,
+DecisionCase read_case(const DecisionSource& source, const std::string& line,
                        const SourceLocation& where) {
   DecisionCase result;
-  result.engine = engine;
+  result.engine = source.engine;
   result.where = where;
   Json json = parse_line(line, where);
   if (const Json* steps = json.find("steps")) {
@@ -374,9 +377,11 @@ DecisionCase read_case(DecisionEngine engine, const std::string& line,
     json.erase("steps");  // most of the text, and ConfigReader does not read them
   }
   const ConfigNode root = to_node(json, where);
-  ConfigReader reader = open_mapping(root, "", kCaseKeys, kStepsKey);
+  ConfigReader reader = open_mapping(root, "", kCaseKeys, kOptionalCaseKeys);
   reader.integer("seed", result.seed, 0, kMaxSeed, kNoDoc);
-  const std::optional<double> watermark = read_config(*reader.take("config"), result);
+  reader.text("kind", result.kind, kNoDoc);
+  const std::optional<double> watermark =
+      read_config(*reader.take("config"), source.vllm_version, result);
   read_requests(*reader.take("requests"), result);
   result.config_json = json.at("config").dump();
   result.requests_json = json.at("requests").dump();
@@ -386,19 +391,19 @@ DecisionCase read_case(DecisionEngine engine, const std::string& line,
 
 }  // namespace
 
-void for_each_decision_case(DecisionEngine engine, const std::string& path,
+void for_each_decision_case(const DecisionSource& source,
                             const std::function<void(const DecisionCase&)>& visit) {
-  SourceLocation where{std::make_shared<const std::string>(path), 0};
+  SourceLocation where{std::make_shared<const std::string>(source.path), 0};
   const auto fail_file = [&where](const std::string& problem) {
     fail_config({where.file, 0}, "", problem + "; allowed: cases in JSON, one a line");
   };
   errno = 0;
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file(source.path, std::ios::binary);
   std::size_t num_cases = 0;
   for (std::string line; std::getline(file, line);) {
     ++where.line;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const DecisionCase c = read_case(engine, line, where);
+    const DecisionCase c = read_case(source, line, where);
     try {
       visit(c);
     } catch (const InvariantError& error) {

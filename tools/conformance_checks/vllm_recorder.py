@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 from standins import StandIns
 
+FIRST_WITH_RETENTION_SETTING = 29  # an environment variable before
 REAL = ("vllm.v1.core", "vllm.v1.request", "vllm.v1.kv_cache_interface",
         "vllm.v1.kv_cache_spec_registry", "vllm.v1.engine", "vllm.v1.outputs",
         "vllm.v1.spec_decode.dynamic", "vllm.utils.math_utils", "vllm.utils.hashing")
@@ -39,7 +40,8 @@ class NoStructure:
 
 VALUES = {"vllm.v1.structured_output.request": {"StructuredOutputRequest": NoStructure},
           "vllm.v1.utils": {"ConstantList": SameList},
-          "vllm.multimodal.utils": {"strip_covered_mm_data": lambda features, *rest, **more: features},
+          "vllm.multimodal.utils": {
+              "strip_covered_mm_data": lambda features, *rest, **more: features},
           "vllm.v1.metrics.stats": {"KV_FETCH_STAGES": ()},
           "vllm.utils": {"length_from_prompt_token_ids_or_embeds": lambda ids, embeds: len(ids)}}
 
@@ -81,11 +83,16 @@ class Recorder:
         return [interface.KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
 
     def retention_interval(self):
-        return self.config.get("prefix_cache_retention_interval", 0)
+        minor = int(self.config["version"].split(".")[1])
+        default = 0 if minor >= FIRST_WITH_RETENTION_SETTING else None
+        return self.config.get("prefix_cache_retention_interval", default)
 
     def make_scheduler(self):
+        from vllm import envs
         from vllm.v1.kv_cache_interface import KVCacheConfig
         config = self.config
+        # Of versions that have no setting yet.
+        envs.VLLM_PREFIX_CACHE_RETENTION_INTERVAL = self.retention_interval()
         if self.depth > 1:
             from vllm.v1.core.sched.async_scheduler import AsyncScheduler as Scheduler
         else:
@@ -97,7 +104,7 @@ class Recorder:
                          structured_output_manager=SimpleNamespace(
                              accept_tokens=lambda request, tokens: True,
                              validate_tokens=lambda request, tokens: tokens,
-                             should_advance=lambda request: False),
+                             should_advance=lambda request, **more: False),
                          block_size=config["block_size"])
 
     def vllm_config(self):
@@ -124,13 +131,14 @@ class Recorder:
                 enable_prefix_caching=config["enable_prefix_caching"],
                 mamba_cache_mode="none", mamba_block_size=None, kv_offloading_size=None,
                 enable_mamba_shared_prefix_checkpoint=False,
+                enable_mamba_fine_grained_prefix_cache=False,
                 prefix_cache_retention_interval=self.retention_interval(),
                 prefix_caching_hash_algo="sha256"),
             model_config=SimpleNamespace(
-                uses_mrope=False, is_encoder_decoder=False, max_model_len=config["max_model_len"],
+                uses_mrope=False, uses_xdrope=False, is_encoder_decoder=False, max_model_len=config["max_model_len"],
                 runner_type="generate", is_diffusion=False, supports_multimodal_inputs=False,
-                is_multimodal_model=False, return_sampling_mask=False, enable_return_routed_experts=False,
-                is_hybrid=False, hf_config=SimpleNamespace()),
+                is_multimodal_model=False, return_sampling_mask=False,
+                enable_return_routed_experts=False, is_hybrid=False, hf_config=SimpleNamespace()),
             parallel_config=SimpleNamespace(
                 data_parallel_index=0, data_parallel_rank=0, data_parallel_size=1,
                 decode_context_parallel_size=1, prefill_context_parallel_size=1,
@@ -140,6 +148,7 @@ class Recorder:
                 enable_mfu_metrics=False, enable_logging_iteration_details=False),
             kv_events_config=None, kv_transfer_config=None, ec_transfer_config=None,
             lora_config=None, speculative_config=None, is_mm_encoder_only=False,
+            is_encoder_only=False,
             ec_manager_config=SimpleNamespace(get_encoder_cache_manager_obj=lambda: None),
             aux_output_config=SimpleNamespace(enabled=False),
             num_speculative_tokens=0, num_lookahead_tokens=0, num_prefill_lookahead_tokens=0,

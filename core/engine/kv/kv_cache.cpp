@@ -55,7 +55,10 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
       max_window_blocks_(layout.max_window_blocks),
       num_window_blocks_(ceil_div(std::max(sliding_window_ - 1, 0), block_size_)),
       retention_interval_(layout.retention_interval.value_or(kDenseRetention)),
+      retains_shared_prefixes_(layout.retains_shared_prefixes),
       caches_one_token_windows_(layout.caches_one_token_windows),
+      reuses_unhashed_windows_first_(layout.reuses_unhashed_first ||
+                                     layout.reuses_unhashed_windows_first),
       releases_computed_windows_(layout.releases_computed_windows) {
   METRONOME_CHECK(block_size_ > 0, "a block holds at least one token");
   METRONOME_CHECK(sliding_window_ == 0 || layout.has_null_block, "a window needs the null block");
@@ -102,7 +105,7 @@ bool KvCacheManager::is_retained(const Request& request, std::int64_t block) con
     return block < end && block >= end - num_needed;
   };
   return is_before(request.num_prompt_tokens - 1) ||
-         is_before(states_[index(request.id)].shared_prefix_end);
+         (retains_shared_prefixes_ && is_before(states_[index(request.id)].shared_prefix_end));
 }
 
 void KvCacheManager::slide_window(Request& request) {
@@ -118,7 +121,7 @@ void KvCacheManager::slide_window(Request& request) {
   // Releases them in one call, because the pool keeps the order of blocks released together.
   BlockTable skipped(table.begin() + first, table.begin() + num_skipped);
   std::fill(table.begin() + first, table.begin() + num_skipped, kNullBlock);
-  pool_.release(skipped);
+  pool_.release(skipped, reuses_unhashed_windows_first_);
 }
 
 bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
@@ -321,7 +324,7 @@ void KvCacheManager::release(Request& request) {
   pool_.release(request.block_table);
   keep_spare(spare_tables_, request.block_table);
   if (has_window()) {
-    pool_.release(request.window_table);
+    pool_.release(request.window_table, reuses_unhashed_windows_first_);
     keep_spare(spare_tables_, request.window_table);
   }
   request.kv_ready_tokens = 0;

@@ -63,8 +63,11 @@ struct KvCacheLayout {
   // shares and the window does not, and before every multiple of so many tokens (0 = none). A
   // multiple of block_size; nullopt = as in the policy's engine.
   std::optional<std::int64_t> retention_interval = {};
+  bool retains_shared_prefixes = true;  // otherwise not those before the end of a shared prefix
   // A window of one token reads no earlier block. Whether its blocks are hashed nevertheless.
   bool caches_one_token_windows = true;
+  // As reuses_unhashed_first, for the blocks of this group alone.
+  bool reuses_unhashed_windows_first = false;
   // Blocks leave the window when no step in flight reads them; otherwise when they are planned.
   bool releases_computed_windows = false;
 };
@@ -216,7 +219,9 @@ class KvCacheManager {
   std::int64_t max_window_blocks_;
   std::int64_t num_window_blocks_;  // full ones that a hit needs at its end
   std::int64_t retention_interval_;
+  bool retains_shared_prefixes_;
   bool caches_one_token_windows_;
+  bool reuses_unhashed_windows_first_;
   bool releases_computed_windows_;
 
   PrefixHit hit_;  // of find_prefix

@@ -189,13 +189,17 @@ std::unique_ptr<Scheduler> make_vllm(const SchedulerContext& context) {
 void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len,
                        KvCacheLayout& layout) {
   const VllmRules rules = vllm_rules(config.vllm);
-  layout.reuses_unhashed_first = rules.reuses_unhashed_first;
+  layout.reuses_unhashed_first = layout.enable_prefix_caching ? rules.reuses_unhashed_first
+                                                              : rules.reuses_first_without_caching;
   if (layout.sliding_window == 0) return;
+  layout.reuses_unhashed_windows_first = rules.reuses_unhashed_windows_first;
+  layout.retains_shared_prefixes = rules.retains_shared_prefixes;
   layout.caches_one_token_windows = rules.caches_one_token_windows;
   layout.releases_computed_windows = rules.releases_computed_windows;
   if (!layout.retention_interval) {
     layout.retention_interval = rules.retains_boundaries_only ? 0 : kDenseRetention;
   }
+  if (!rules.caps_window_admission) return;
   // One request holds the window, the tokens that steps compute beyond it, and one more block if
   // these do not begin at a block boundary.
   const bool has_two_steps = layout.plans_ahead && rules.caps_windows_by_steps_in_flight;

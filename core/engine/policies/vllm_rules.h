@@ -19,15 +19,23 @@ struct VllmRules {
   // Of window groups, only blocks are hashed that a later request can reach:
   // kv_cache.prefix_cache_retention_interval.
   bool retains_boundaries_only = false;
+  // The boundaries include the end of a prefix that the full attention shares and the window does
+  // not.
+  bool retains_shared_prefixes = false;
   // A window of one token is hashed like others. Otherwise its group never caches a block.
   bool caches_one_token_windows = false;
   // Blocks before the window are released when the steps in flight no longer read them.
   bool releases_computed_windows = false;
-  // The most blocks that a request needs of a window group count the tokens of every step in
-  // flight.
+  // A request is admitted by the most blocks of a window group that it holds at once. Otherwise by
+  // the blocks of all its tokens.
+  bool caps_window_admission = false;
+  // These blocks count the tokens of every step in flight.
   bool caps_windows_by_steps_in_flight = false;
-  // Freed blocks without a hash are reused before those with one.
+  // Freed blocks without a hash are reused before those with one: only those of window groups, all
+  // of them with prefix caching, all of them without prefix caching.
+  bool reuses_unhashed_windows_first = false;
   bool reuses_unhashed_first = false;
+  bool reuses_first_without_caching = false;
 };
 
 VllmRules vllm_rules(const VllmConfig& config);
