@@ -37,6 +37,7 @@ constexpr std::string_view kVllmKeys[] = {"block_size",
 constexpr std::string_view kVllmOptionalKeys[] = {"version",
                                                   "async_depth",
                                                   "sliding_window",
+                                                  "num_window_groups",
                                                   "watermark",
                                                   "evict_unhashed_first",
                                                   "prefix_cache_retention_interval",
@@ -193,6 +194,8 @@ std::optional<double> read_vllm_config(ConfigReader& reader, const ConfigNode& s
   reader.boolean("scheduler_reserve_full_isl", vllm.scheduler_reserve_full_isl, kNoDoc);
   reader.integer("async_depth", setup.async_depth, 1, kMaxInFlight, kNoDoc);
   reader.integer("sliding_window", setup.kv_cache.sliding_window, 1, kMaxTokens, kNoDoc);
+  reader.integer("num_window_groups", setup.kv_cache.num_window_groups, 1, kMaxWindowGroups,
+                 kNoDoc);
   read_vllm_version(reader, section, vllm);
   vllm.version = version.value_or(vllm.version);
   read_retention(reader, section, setup.kv_cache);

@@ -201,8 +201,10 @@ Json Replay::tokens_of(const StepPlan& plan) const {
 }
 
 Json Replay::tables_of(const Request& request) const {
-  if (!kv_cache_.has_window()) return json_of(request.block_table);
-  return Json::array({json_of(request.block_table), json_of(request.window_table)});
+  if (request.group_tables.empty()) return json_of(request.block_table);
+  Json tables = Json::array({json_of(request.block_table)});
+  for (const BlockTable& table : request.group_tables) tables.push_back(json_of(table));
+  return tables;
 }
 
 // Positions of the admitted requests' first tokens. vLLM lists new requests before those resumed

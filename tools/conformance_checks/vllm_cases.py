@@ -67,6 +67,12 @@ def with_window(rng, config):
     config["enable_prefix_caching"] = rng.random() < 0.85
 
 
+def with_window_groups(rng, config):
+    with_window(rng, config)
+    config["num_window_groups"] = rng.randint(2, 5)
+    config["num_blocks"] = config["num_blocks"] // 2 * (1 + config["num_window_groups"])
+
+
 def with_tight_pool(rng, config):
     longest = -(-config["max_model_len"] // config["block_size"])
     config["num_blocks"] = longest + 1 + rng.randint(0, 3)
@@ -122,6 +128,8 @@ def combined(*changes):
 KINDS = {
     "sync": combined(), "async": with_async,
     "window": with_window, "window-async": combined(with_window, with_async),
+    "window-groups": with_window_groups,
+    "window-groups-async": combined(with_window_groups, with_async),
     "tight": with_tight_pool, "tight-async": combined(with_tight_pool, with_async),
     "priority": with_priority, "priority-async": combined(with_priority, with_async),
     "threshold": with_threshold, "watermark": with_watermark, "whole-prompts": without_chunks,

@@ -78,8 +78,8 @@ class Recorder:
                       dtype=torch.float16)
         specs = [interface.FullAttentionSpec(**common)]
         if config.get("sliding_window"):
-            specs.append(interface.SlidingWindowSpec(sliding_window=config["sliding_window"],
-                                                     **common))
+            window = interface.SlidingWindowSpec(sliding_window=config["sliding_window"], **common)
+            specs += [window] * config.get("num_window_groups", 1)
         return [interface.KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
 
     def retention_interval(self):
@@ -135,7 +135,8 @@ class Recorder:
                 prefix_cache_retention_interval=self.retention_interval(),
                 prefix_caching_hash_algo="sha256"),
             model_config=SimpleNamespace(
-                uses_mrope=False, uses_xdrope=False, is_encoder_decoder=False, max_model_len=config["max_model_len"],
+                uses_mrope=False, uses_xdrope=False, is_encoder_decoder=False,
+                max_model_len=config["max_model_len"],
                 runner_type="generate", is_diffusion=False, supports_multimodal_inputs=False,
                 is_multimodal_model=False, return_sampling_mask=False,
                 enable_return_routed_experts=False, is_hybrid=False, hf_config=SimpleNamespace()),

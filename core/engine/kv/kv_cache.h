@@ -2,8 +2,8 @@
 // cached prefixes.
 //
 // Both backends use one pool. A slotted cache is a pool whose blocks are max_model_len tokens long,
-// so a request needs at most one. A hybrid model's sliding-window layers have their own block table
-// over the same pool. Blocks before the window are released.
+// so a request needs at most one. A hybrid model's sliding-window layers form groups, each with a
+// block table of its own over the same pool. Blocks before the window are released.
 #pragma once
 
 #include <algorithm>
@@ -53,12 +53,13 @@ struct KvCacheLayout {
   // executor that computes needs such blocks forgotten.
   bool forgets_unfilled_blocks = false;
 
-  // Window of a second layer group in tokens; 0 = none. Needs the null block.
+  // Window of further layer groups in tokens; 0 = none. Needs the null block.
   std::int32_t sliding_window = 0;
-  // Maximum number of blocks that one request holds in this group. It is limited because a step
+  std::int32_t num_window_groups = 1;  // with this window; vLLM's groups have equally many layers
+  // Maximum number of blocks that one request holds in such a group. It is limited because a step
   // computes a limited number of tokens (vLLM's admission cap).
   std::int64_t max_window_blocks = INT64_MAX;
-  // The blocks of this group that are hashed: all of them (kDenseRetention), or those of the last
+  // The blocks of these groups that are hashed: all of them (kDenseRetention), or those of the last
   // window before the prompt's last token, before the end of a prefix that the full attention
   // shares and the window does not, and before every multiple of so many tokens (0 = none). A
   // multiple of block_size; nullopt = as in the policy's engine.
@@ -66,7 +67,7 @@ struct KvCacheLayout {
   bool retains_shared_prefixes = true;  // otherwise not those before the end of a shared prefix
   // A window of one token reads no earlier block. Whether its blocks are hashed nevertheless.
   bool caches_one_token_windows = true;
-  // As reuses_unhashed_first, for the blocks of this group alone.
+  // As reuses_unhashed_first, for the blocks of these groups alone.
   bool reuses_unhashed_windows_first = false;
   // Blocks leave the window when no step in flight reads them; otherwise when they are planned.
   bool releases_computed_windows = false;
@@ -76,7 +77,8 @@ struct KvCacheLayout {
 struct PrefixHit {
   std::int32_t num_tokens = 0;  // whole blocks
   BlockTable blocks;
-  BlockTable window_blocks;  // of the sliding-window group; null where unneeded
+  // Of each sliding-window group; null where unneeded.
+  std::vector<BlockTable> group_blocks;
   // Tokens that full attention has cached, where the window lacks blocks for them; otherwise 0.
   std::int32_t shared_prefix_end = 0;
 };
@@ -185,7 +187,7 @@ class KvCacheManager {
   struct PrefixState {
     HashChain chain;                     // of its full blocks, as far as requested
     std::int32_t num_hashed = 0;         // leading blocks of its table in the index
-    std::int32_t num_hashed_window = 0;  // the same for its window table
+    std::int32_t num_hashed_window = 0;  // the same for each of its window tables
     std::int32_t shared_prefix_end = 0;  // of the hit that it was admitted with
   };
 
@@ -202,6 +204,7 @@ class KvCacheManager {
   const HashChain& chain_of(const Request& request, std::int64_t num_blocks);
   PrefixState& state_of(const Request& request);
   std::int64_t num_skipped_blocks(std::int64_t num_computed) const;
+  bool find_in_groups(BlockHash hash, std::size_t at);
   std::int64_t find_full(const HashChain& chain, std::int64_t num_blocks);
   std::int64_t find_window(const HashChain& chain, std::int64_t num_blocks);
 
@@ -216,6 +219,7 @@ class KvCacheManager {
   bool shares_duplicates_;
   bool forgets_unfilled_blocks_;
   std::int32_t sliding_window_;
+  std::size_t num_window_groups_;  // 0 without a window
   std::int64_t max_window_blocks_;
   std::int64_t num_window_blocks_;  // full ones that a hit needs at its end
   std::int64_t retention_interval_;

@@ -121,10 +121,11 @@ void draw_prefix_caching(Rng& rng, EngineSetup& setup) {
   const PolicyInfo& policy = *find_policy(setup.scheduler.policy);
   if (policy.allows_sliding_window && chance(rng, 0.4)) {
     setup.kv_cache.sliding_window = draw(rng, 1, setup.max_model_len);
+    setup.kv_cache.num_window_groups = chance(rng, 0.3) ? draw(rng, 2, 4) : 1;
     if (chance(rng, 0.6)) {
       setup.kv_cache.retention_interval = draw(rng, 0, 4) * setup.kv_cache.block_size;
     }
-    setup.kv_cache.num_blocks *= 2;
+    setup.kv_cache.num_blocks *= 1 + setup.kv_cache.num_window_groups;
   }
   arrange_cache(setup);
   setup.kv_cache.forgets_unfilled_blocks = true;  // the oracle compares contents

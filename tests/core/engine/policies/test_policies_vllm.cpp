@@ -430,7 +430,7 @@ TEST_CASE("vllm: a hybrid model gives back what its window leaves", "[core][poli
   // window.
   const RequestId second = bench.submit(32, 2);
   CHECK(step(bench) == Planned{{1, 8}});
-  const BlockTable& window = bench[second].window_table;
+  const BlockTable& window = bench[second].group_tables[0];
   REQUIRE(window.size() == 8);
   for (std::size_t i = 0; i < 8; ++i) CHECK((window[i] == kNullBlock) == (i < 4));
   CHECK(bench.engine.kv_cache().num_used_blocks() == 8 + 4);
