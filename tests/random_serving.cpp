@@ -28,8 +28,10 @@ void draw_scheduler(Rng& rng, RandomServing& random) {
   const std::int32_t budget = draw(rng, 10, 90);
   settings.budget = budget;
   const std::int32_t chunk_unit = draw(rng, 1, 8);
-  settings.adjust = [budget, chunk_unit](SchedulerConfig& config) {
+  const int version = draw(rng, 0, static_cast<int>(std::size(kVllmVersions)) - 1);
+  settings.adjust = [budget, chunk_unit, version](SchedulerConfig& config) {
     set_own_budget(config, budget, chunk_unit);
+    config.vllm.version = version;
   };
   settings.max_chunks = draw(rng, 0, 2);
   settings.shape =

@@ -49,8 +49,16 @@ void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
                           "share the blocks of equal prefixes; auto: as in the engine that the "
                           "policy reproduces; paged");
   visitor.integer("sliding_window", config.sliding_window, 0, kMaxTokens,
-                  "window of a second group of layers with separate blocks, tokens; 0: none; "
+                  "window of further groups of layers with separate blocks, tokens; 0: none; "
                   "policy vllm");
+  visitor.integer_or_auto("num_window_groups", config.num_window_groups, 1, kMaxWindowGroups,
+                          "groups with that window; auto: as vLLM groups the model's layers, and a "
+                          "block then holds the layers of one group; 1: a block holds all layers");
+  visitor.integer_or_auto("prefix_cache_retention_interval",
+                          config.prefix_cache_retention_interval, -1, kMaxTokens,
+                          "tokens between the retained prefixes of those groups; 0: only those of "
+                          "whole prompts and of shared prefixes; -1: every block; auto: 0 from "
+                          "vllm 0.29 on, else -1");
 }
 
 }  // namespace metronome

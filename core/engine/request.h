@@ -70,8 +70,9 @@ struct alignas(64) Request {
   std::int32_t num_prefix_hit_tokens = 0;
   TimeNs arrival = 0;
   BlockTable block_table;
-  // Blocks of a hybrid model's sliding-window layers; null blocks before the window.
-  BlockTable window_table;
+  // Of the further groups of a hybrid model's layers, each with blocks of its own: null blocks
+  // where a group needs none. Empty for other models.
+  std::vector<BlockTable> group_tables;
   std::vector<TokenId> output_token_ids;  // empty when the executor returns lengths only
 
   std::int32_t num_tokens() const { return num_prompt_tokens + num_output_tokens; }

@@ -374,7 +374,11 @@ void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
   };
   for (Request* request : running_) {
     if (request->has_ended()) continue;
-    if (has_invalid(request->block_table) || has_invalid(request->window_table)) fail_one(*request);
+    const std::vector<BlockTable>& groups = request->group_tables;
+    if (has_invalid(request->block_table) ||
+        std::any_of(groups.begin(), groups.end(), has_invalid)) {
+      fail_one(*request);
+    }
   }
 }
 

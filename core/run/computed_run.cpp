@@ -64,6 +64,10 @@ void check_token_ids(const Scenario& scenario, const Workload& workload, std::in
 
 void check_cache_window(const Scenario& scenario, const ModelConfig& model) {
   const std::int64_t window = scenario.kv_cache.sliding_window;
+  if (window > 0 && scenario.kv_cache.num_window_groups.value_or(0) != 1) {
+    fail_config(scenario.location_of("kv_cache.num_window_groups"), "kv_cache.num_window_groups",
+                "this backend keeps the KV of all layers in one block; allowed: 1");
+  }
   if (window == 0 || window == model.sliding_window) return;
   const std::string own = std::to_string(model.sliding_window);
   fail_config(scenario.location_of("kv_cache.sliding_window"), "kv_cache.sliding_window",

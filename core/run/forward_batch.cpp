@@ -60,8 +60,9 @@ void flatten_pass(const StepPlan& plan, const ForwardPass& pass, const RequestTa
     const Request& request = requests[chunk.request];
     const std::int64_t num_blocks = ceil_div(chunk.end_position(), block_size);
     std::span<const BlockId> window_blocks;
-    if (!request.window_table.empty()) {
-      window_blocks = first_blocks(request.window_table, num_blocks);
+    METRONOME_CHECK(request.group_tables.size() <= 1, "executors know one group of windows");
+    if (!request.group_tables.empty()) {
+      window_blocks = first_blocks(request.group_tables.front(), num_blocks);
     }
     batch.append(chunk.request, chunk.first_position, chunk.end_position(),
                  first_blocks(request.block_table, num_blocks), window_blocks, chunk.samples_token);

@@ -10,14 +10,41 @@
 namespace metronome {
 namespace {
 
-KvCacheLayout paged_layout(const Scenario& scenario, const PolicyInfo& policy,
-                           const KvCapacityFn& kv_capacity) {
+struct LayerGroups {
+  std::int32_t num_windows = 1;
+  std::int64_t num_layers = 0;  // of a group; 0 = a block holds all layers
+};
+
+// How vLLM groups layers (_get_kv_cache_groups_uniform_page_size in
+// vllm/v1/core/kv_cache_planning.py): groups have as many layers as the rarer kind; if the other has
+// less than half as many more, as many as that one. With more full attention than windows, vLLM
+// has several groups of full attention; here it is one, and window groups have layers to spare.
+LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model) {
+  if (config.num_window_groups) {
+    return {.num_windows = static_cast<std::int32_t>(*config.num_window_groups)};
+  }
+  const std::int64_t num_window = model.n_window_layers();
+  const std::int64_t num_global = model.n_global_layers();
+  if (config.sliding_window == 0 || num_window == 0 || num_global == 0) return {};
+  const std::int64_t num_layers =
+      2 * num_window < 3 * num_global ? std::max(num_window, num_global) : num_global;
+  return {.num_windows = static_cast<std::int32_t>(ceil_div(num_window, num_layers)),
+          .num_layers = num_layers};
+}
+
+KvCacheLayout paged_layout(const Scenario& scenario, const ModelConfig& model,
+                           const PolicyInfo& policy, const KvCapacityFn& kv_capacity) {
   const KvCacheConfig& config = scenario.kv_cache;
+  const LayerGroups groups = layer_groups(config, model);
   std::int64_t num_blocks = 0;
   if (config.num_blocks) {
     num_blocks = *config.num_blocks;
   } else {
-    num_blocks = std::min(kv_capacity(config.block_size), kMaxBlocks);
+    const std::int64_t capacity =
+        groups.num_layers == 0
+            ? kv_capacity(config.block_size)
+            : kv_capacity(1) * model.n_layers / (groups.num_layers * config.block_size);
+    num_blocks = std::min(capacity, kMaxBlocks);
     if (num_blocks < 1) {
       throw UnplacedConfigError("kv_cache.num_blocks",
                                 "auto finds no memory for a block of " +
@@ -30,7 +57,9 @@ KvCacheLayout paged_layout(const Scenario& scenario, const PolicyInfo& policy,
           .allocation = config.allocation,
           .watermark_blocks = watermark_blocks(policy, config.watermark, num_blocks),
           .enable_prefix_caching = caches_prefixes(policy, config),
-          .sliding_window = config.sliding_window};
+          .sliding_window = config.sliding_window,
+          .num_window_groups = groups.num_windows,
+          .retention_interval = config.prefix_cache_retention_interval};
 }
 
 KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_len,
@@ -108,7 +137,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
     setup.kv_cache = slotted_layout(scenario, setup.max_model_len, kv_capacity);
     return setup;
   }
-  setup.kv_cache = paged_layout(scenario, *policy, kv_capacity);
+  setup.kv_cache = paged_layout(scenario, model, *policy, kv_capacity);
   arrange_cache(*policy, setup);
   return setup;
 }

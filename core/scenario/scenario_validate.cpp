@@ -67,6 +67,10 @@ void check_policy(const Scenario& scenario, const ConfigNode& source, const Poli
     fail_at(source, "kv_cache.sliding_window",
             "policy '" + name + "' only supports one group of layers; allowed: 0");
   }
+  if (scenario.kv_cache.prefix_cache_retention_interval && !policy.allows_sliding_window) {
+    fail_at(source, "kv_cache.prefix_cache_retention_interval",
+            "policy '" + name + "' keeps one group of layers; allowed: auto");
+  }
 }
 
 void check_token_budget(const Scenario& scenario, const ConfigNode& source,
@@ -84,6 +88,47 @@ void check_token_budget(const Scenario& scenario, const ConfigNode& source,
   fail_at(source, "engine.max_num_seqs",
           std::to_string(seqs) + " is more than scheduler.max_num_batched_tokens " +
               std::to_string(budget) + reason + "; allowed: at most " + std::to_string(budget));
+}
+
+// Settings of vLLM that the chosen version does not have.
+void check_vllm_version(const Scenario& scenario, const ConfigNode& source,
+                        const PolicyInfo& policy) {
+  if (!reads_key(policy, "version")) return;
+  const VllmConfig& vllm = scenario.scheduler.vllm;
+  const auto require_version = [&](bool is_used, const std::string& key, int minor,
+                                   const std::string& unused) {
+    if (!is_used || vllm.minor() >= minor) return;
+    fail_at(source, key,
+            "vLLM " + std::string(kVllmVersions[vllm.version]) + " does not have it; allowed: " +
+                unused + ", or scheduler.version 0." + std::to_string(minor) + " or later");
+  };
+  require_version(vllm.max_num_active_seqs > 0, "scheduler.max_num_active_seqs", 31, "0");
+  require_version(vllm.long_prefill_token_threshold_adaptive,
+                  "scheduler.long_prefill_token_threshold_adaptive", 31, "false");
+  require_version(vllm.prefill_schedule_interval > 1, "scheduler.prefill_schedule_interval", 33,
+                  "1");
+  require_version(scenario.kv_cache.prefix_cache_retention_interval.value_or(-1) >= 0,
+                  "kv_cache.prefix_cache_retention_interval", 23, "auto, -1");
+  if (vllm.max_num_active_seqs > scenario.engine.max_num_seqs) {
+    fail_at(source, "scheduler.max_num_active_seqs",
+            std::to_string(vllm.max_num_active_seqs) + " is more than engine.max_num_seqs " +
+                std::to_string(scenario.engine.max_num_seqs) + "; allowed: at most as many");
+  }
+}
+
+void check_retention(const Scenario& scenario, const ConfigNode& source) {
+  const KvCacheConfig& cache = scenario.kv_cache;
+  const std::int64_t interval = cache.prefix_cache_retention_interval.value_or(-1);
+  if (interval <= 0) return;
+  const std::string key = "kv_cache.prefix_cache_retention_interval";
+  if (cache.sliding_window == 0) {
+    fail_at(source, key,
+            "only layers with a kv_cache.sliding_window leave prefixes out; allowed: auto, 0, -1");
+  }
+  if (interval % cache.block_size == 0) return;
+  fail_at(source, key,
+          std::to_string(interval) + " is not a multiple of kv_cache.block_size " +
+              std::to_string(cache.block_size) + "; allowed: auto, -1, 0, or a multiple of it");
 }
 
 // Sarathi's chunk includes the decodes, and the rest must not be negative.
@@ -162,6 +207,8 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   METRONOME_CHECK(policy != nullptr, "reading refuses unknown policies");
   check_choices(scenario, source);
   check_policy(scenario, source, *policy);
+  check_vllm_version(scenario, source, *policy);
+  check_retention(scenario, source);
   check_token_budget(scenario, source, *policy);
   check_sarathi_chunks(scenario, source, *policy);
   check_chunk_unit(scenario, source, *policy);

@@ -12,6 +12,7 @@
 #include "core/config/config_limits.h"
 #include "core/config/config_reader.h"
 #include "core/engine/policies/registry.h"
+#include "core/engine/policies/vllm_rules.h"
 #include "core/engine/step_plan.h"
 #include "core/scenario/scenario_keys.h"
 
@@ -21,7 +22,8 @@ namespace {
 using Names = std::span<const std::string_view>;
 
 constexpr std::string_view kCaseKeys[] = {"seed", "config", "requests"};
-constexpr std::string_view kStepsKey[] = {"steps"};
+// `kind` is a label, as `seed`.
+constexpr std::string_view kOptionalCaseKeys[] = {"kind", "steps"};
 constexpr std::string_view kVllmKeys[] = {"block_size",
                                           "max_num_seqs",
                                           "max_num_batched_tokens",
@@ -32,8 +34,18 @@ constexpr std::string_view kVllmKeys[] = {"block_size",
                                           "enable_chunked_prefill",
                                           "policy",
                                           "scheduler_reserve_full_isl"};
-constexpr std::string_view kVllmOptionalKeys[] = {"async_depth", "sliding_window", "watermark",
-                                                  "evict_unhashed_first"};
+constexpr std::string_view kVllmOptionalKeys[] = {"version",
+                                                  "async_depth",
+                                                  "sliding_window",
+                                                  "num_window_groups",
+                                                  "watermark",
+                                                  "evict_unhashed_first",
+                                                  "prefix_cache_retention_interval",
+                                                  "max_num_active_seqs",
+                                                  "long_prefill_token_threshold_adaptive",
+                                                  "prefill_schedule_interval"};
+constexpr int kVersionWithoutEviction = 22 - kFirstVllmMinor;
+constexpr int kVersionWithEviction = 25 - kFirstVllmMinor;
 constexpr std::string_view kNanoVllmKeys[] = {"block_size", "max_num_seqs",
                                               "max_num_batched_tokens", "num_blocks"};
 constexpr std::string_view kSarathiKeys[] = {"scheduler",  "block_size",        "max_num_seqs",
@@ -135,8 +147,40 @@ void read_max_model_len(ConfigReader& reader, EngineSetup& setup) {
   reader.integer("max_model_len", setup.max_model_len, 2, kMaxTokens, kNoDoc);
 }
 
+// Cases of 0.22 and 0.25 have no version: evict_unhashed_first tells them apart.
+void read_vllm_version(ConfigReader& reader, const ConfigNode& section, VllmConfig& vllm) {
+  bool evicts_unhashed_first = false;
+  reader.boolean("evict_unhashed_first", evicts_unhashed_first, kNoDoc);
+  vllm.version = evicts_unhashed_first ? kVersionWithEviction : kVersionWithoutEviction;
+  reader.choice("version", vllm.version, kVllmVersions, kNoDoc);
+  if (section.find("version") == nullptr || section.find("evict_unhashed_first") == nullptr) return;
+  const bool expected = vllm_rules(vllm).reuses_unhashed_first;
+  if (evicts_unhashed_first == expected) return;
+  fail_config(section.where, "config.evict_unhashed_first",
+              "vLLM " + std::string(kVllmVersions[vllm.version]) +
+                  " does the opposite; allowed: " + (expected ? "true" : "false"));
+}
+
+// null: every block. Without the key: as in that version.
+void read_retention(ConfigReader& reader, const ConfigNode& section, KvCacheLayout& layout) {
+  const char* key = "prefix_cache_retention_interval";
+  std::optional<std::int64_t> interval;
+  reader.optional_integer(key, interval, 0, kMaxTokens, kNoDoc);
+  if (section.find(key) == nullptr) return;
+  layout.retention_interval = interval.value_or(kDenseRetention);
+  const bool is_possible = interval.value_or(0) == 0 ||
+                           (layout.sliding_window > 0 && *interval % layout.block_size == 0);
+  if (is_possible) return;
+  fail_config(section.where, dotted("config", key),
+              std::to_string(*interval) +
+                  " is not possible; allowed: null, 0, and with a sliding_window multiples of "
+                  "block_size " +
+                  std::to_string(layout.block_size));
+}
+
 // Returns the watermark as a fraction of the blocks.
-std::optional<double> read_vllm_config(ConfigReader& reader, EngineSetup& setup) {
+std::optional<double> read_vllm_config(ConfigReader& reader, const ConfigNode& section,
+                                       std::optional<int> version, EngineSetup& setup) {
   setup.scheduler.policy = "vllm";
   read_cache(reader, setup);
   read_budget(reader, "max_num_batched_tokens", setup.scheduler.max_num_batched_tokens);
@@ -150,7 +194,16 @@ std::optional<double> read_vllm_config(ConfigReader& reader, EngineSetup& setup)
   reader.boolean("scheduler_reserve_full_isl", vllm.scheduler_reserve_full_isl, kNoDoc);
   reader.integer("async_depth", setup.async_depth, 1, kMaxInFlight, kNoDoc);
   reader.integer("sliding_window", setup.kv_cache.sliding_window, 1, kMaxTokens, kNoDoc);
-  reader.boolean("evict_unhashed_first", vllm.evict_unhashed_first, kNoDoc);
+  reader.integer("num_window_groups", setup.kv_cache.num_window_groups, 1, kMaxWindowGroups,
+                 kNoDoc);
+  read_vllm_version(reader, section, vllm);
+  vllm.version = version.value_or(vllm.version);
+  read_retention(reader, section, setup.kv_cache);
+  reader.integer("max_num_active_seqs", vllm.max_num_active_seqs, 0, kMaxSeqs, kNoDoc);
+  reader.boolean("long_prefill_token_threshold_adaptive",
+                 vllm.long_prefill_token_threshold_adaptive, kNoDoc);
+  reader.integer("prefill_schedule_interval", vllm.prefill_schedule_interval, 1, kMaxTokens,
+                 kNoDoc);
   std::optional<double> watermark;
   reader.optional_number("watermark", watermark, 0, 1, kNoDoc);
   return watermark;
@@ -188,13 +241,14 @@ void read_sarathi_config(ConfigReader& reader, const ConfigNode& section, Engine
 }
 
 // Returns the watermark as a fraction of the blocks, if the case has one.
-std::optional<double> read_config(const ConfigNode& section, DecisionCase& result) {
+std::optional<double> read_config(const ConfigNode& section, std::optional<int> vllm_version,
+                                  DecisionCase& result) {
   const std::string path = "config";
   EngineSetup& setup = result.setup;
   switch (result.engine) {
     case DecisionEngine::Vllm: {
       ConfigReader reader = open_mapping(section, path, kVllmKeys, kVllmOptionalKeys);
-      return read_vllm_config(reader, setup);
+      return read_vllm_config(reader, section, vllm_version, setup);
     }
     case DecisionEngine::NanoVllm: {
       ConfigReader reader = open_mapping(section, path, kNanoVllmKeys, {});
@@ -315,10 +369,10 @@ void complete_setup(std::optional<double> watermark, DecisionCase& result) {
   arrange_cache(*policy, setup);
 }
 
-DecisionCase read_case(DecisionEngine engine, const std::string& line,
+DecisionCase read_case(const DecisionSource& source, const std::string& line,
                        const SourceLocation& where) {
   DecisionCase result;
-  result.engine = engine;
+  result.engine = source.engine;
   result.where = where;
   Json json = parse_line(line, where);
   if (const Json* steps = json.find("steps")) {
@@ -326,9 +380,11 @@ DecisionCase read_case(DecisionEngine engine, const std::string& line,
     json.erase("steps");  // most of the text, and ConfigReader does not read them
   }
   const ConfigNode root = to_node(json, where);
-  ConfigReader reader = open_mapping(root, "", kCaseKeys, kStepsKey);
+  ConfigReader reader = open_mapping(root, "", kCaseKeys, kOptionalCaseKeys);
   reader.integer("seed", result.seed, 0, kMaxSeed, kNoDoc);
-  const std::optional<double> watermark = read_config(*reader.take("config"), result);
+  reader.text("kind", result.kind, kNoDoc);
+  const std::optional<double> watermark =
+      read_config(*reader.take("config"), source.vllm_version, result);
   read_requests(*reader.take("requests"), result);
   result.config_json = json.at("config").dump();
   result.requests_json = json.at("requests").dump();
@@ -338,19 +394,19 @@ DecisionCase read_case(DecisionEngine engine, const std::string& line,
 
 }  // namespace
 
-void for_each_decision_case(DecisionEngine engine, const std::string& path,
+void for_each_decision_case(const DecisionSource& source,
                             const std::function<void(const DecisionCase&)>& visit) {
-  SourceLocation where{std::make_shared<const std::string>(path), 0};
+  SourceLocation where{std::make_shared<const std::string>(source.path), 0};
   const auto fail_file = [&where](const std::string& problem) {
     fail_config({where.file, 0}, "", problem + "; allowed: cases in JSON, one per line");
   };
   errno = 0;
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file(source.path, std::ios::binary);
   std::size_t num_cases = 0;
   for (std::string line; std::getline(file, line);) {
     ++where.line;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const DecisionCase c = read_case(engine, line, where);
+    const DecisionCase c = read_case(source, line, where);
     try {
       visit(c);
     } catch (const InvariantError& error) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,7 @@ struct DecisionCase {
   DecisionEngine engine = DecisionEngine::Vllm;
   SourceLocation where;
   std::int64_t seed = 0;
+  std::string kind;  // a label; may be empty
   EngineSetup setup;
   std::vector<DecisionRequest> requests;  // as listed, not in arrival order
   // As in the file, in compact JSON.
@@ -40,9 +42,15 @@ struct DecisionCase {
 // A request arrives at most this many steps after the first step.
 constexpr std::int64_t kMaxArrivalStep = 100'000;
 
+struct DecisionSource {
+  DecisionEngine engine = DecisionEngine::Vllm;
+  std::string path;
+  std::optional<int> vllm_version = {};  // by kVllmVersions; overrides that of the cases
+};
+
 // Calls `visit` for each case, in the order of the file. Throws ConfigError for an unreadable file,
 // a file without cases, and the first line that is not JSON or not a case of the engine.
-void for_each_decision_case(DecisionEngine engine, const std::string& path,
+void for_each_decision_case(const DecisionSource& source,
                             const std::function<void(const DecisionCase&)>& visit);
 
 }  // namespace metronome

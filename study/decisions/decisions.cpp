@@ -201,8 +201,10 @@ Json Replay::tokens_of(const StepPlan& plan) const {
 }
 
 Json Replay::tables_of(const Request& request) const {
-  if (!kv_cache_.has_window()) return json_of(request.block_table);
-  return Json::array({json_of(request.block_table), json_of(request.window_table)});
+  if (request.group_tables.empty()) return json_of(request.block_table);
+  Json tables = Json::array({json_of(request.block_table)});
+  for (const BlockTable& table : request.group_tables) tables.push_back(json_of(table));
+  return tables;
 }
 
 // Positions of the admitted requests' first tokens. vLLM lists new requests before those resumed
@@ -301,6 +303,23 @@ DecisionEngine engine_named(std::string_view name) {
   return static_cast<DecisionEngine>(found - std::begin(kDecisionEngines));
 }
 
+DecisionSource source_of(std::string_view engine, const std::string& path,
+                         std::string_view version) {
+  DecisionSource source{.engine = engine_named(engine), .path = path};
+  if (version.empty()) return source;
+  if (source.engine != DecisionEngine::Vllm) {
+    fail_config({}, "version", "only vllm has versions; allowed: none");
+  }
+  const auto found = std::find(std::begin(kVllmVersions), std::end(kVllmVersions), version);
+  if (found == std::end(kVllmVersions)) {
+    fail_config(
+        {}, "version",
+        "unknown version '" + std::string(version) + "'; allowed: " + join_names(kVllmVersions));
+  }
+  source.vllm_version = static_cast<int>(found - std::begin(kVllmVersions));
+  return source;
+}
+
 // Whether the values are equal and their members have the same order, which identifies an engine's
 // order.
 bool is_same(const Json& a, const Json& b) {
@@ -357,8 +376,9 @@ std::optional<DecisionDifference> check_case(const DecisionCase& c) {
 }
 
 std::string with_own_steps(const DecisionCase& c) {
-  std::string text = "{\"seed\":" + std::to_string(c.seed) + ",\"config\":" + c.config_json +
-                     ",\"requests\":" + c.requests_json + ",\"steps\":[";
+  std::string text = "{\"seed\":" + std::to_string(c.seed);
+  if (!c.kind.empty()) text += ",\"kind\":" + Json(c.kind).dump();
+  text += ",\"config\":" + c.config_json + ",\"requests\":" + c.requests_json + ",\"steps\":[";
   Replay replay(c);
   for (bool is_first = true; !replay.has_ended(); is_first = false) {
     if (!is_first) text += ',';
@@ -371,14 +391,16 @@ std::string with_own_steps(const DecisionCase& c) {
 
 std::span<const std::string_view> decision_engines() { return kDecisionEngines; }
 
-void write_decisions(std::string_view engine, const std::string& path, std::ostream& out) {
-  for_each_decision_case(engine_named(engine), path,
+void write_decisions(std::string_view engine, const std::string& path, std::ostream& out,
+                     std::string_view version) {
+  for_each_decision_case(source_of(engine, path, version),
                          [&out](const DecisionCase& c) { out << with_own_steps(c); });
 }
 
-DecisionCheck check_decisions(std::string_view engine, const std::string& path) {
+DecisionCheck check_decisions(std::string_view engine, const std::string& path,
+                              std::string_view version) {
   DecisionCheck check;
-  for_each_decision_case(engine_named(engine), path, [&check](const DecisionCase& c) {
+  for_each_decision_case(source_of(engine, path, version), [&check](const DecisionCase& c) {
     if (!c.has_steps) {
       fail_config(c.where, "steps", "required key is missing; allowed: the steps to check");
     }

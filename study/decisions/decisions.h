@@ -21,9 +21,11 @@ std::span<const std::string_view> decision_engines();
 
 // Reads cases from `path` and writes them to `out` with Metronome's steps instead of the recorded
 // ones. Keys have the order of the recorded logs. Throws ConfigError ("file:line: case.key: what;
-// allowed") for an unreadable file, malformed JSON, an unknown engine, an unknown or missing config
-// key, or an invalid request.
-void write_decisions(std::string_view engine, const std::string& path, std::ostream& out);
+// allowed") for an unreadable file, malformed JSON, an unknown engine or version, an unknown or
+// missing config key, or an invalid request. `version` is one of vLLM by whose rules all cases are
+// decided; empty: as the cases say.
+void write_decisions(std::string_view engine, const std::string& path, std::ostream& out,
+                     std::string_view version = {});
 
 // The first difference between a case and its record.
 struct DecisionDifference {
@@ -42,6 +44,7 @@ struct DecisionCheck {
 
 // Replays every case and compares each step with the record, field by field. Throws as
 // write_decisions() does, and for a case without steps.
-DecisionCheck check_decisions(std::string_view engine, const std::string& path);
+DecisionCheck check_decisions(std::string_view engine, const std::string& path,
+                              std::string_view version = {});
 
 }  // namespace metronome

@@ -1,5 +1,5 @@
 // Sources of the flags' names and meanings. vLLM: docs/cli/serve, vllm/config/scheduler.py and
-// vllm/engine/arg_utils.py of 0.22 (4ff865c38). SGLang: docs/advanced_features/server_arguments.md
+// vllm/engine/arg_utils.py of 0.22 (4ff865c38) and 0.33.0. SGLang: docs/advanced_features/server_arguments.md
 // and python/sglang/srt/environ.py of 2026, scheduler.py 0003215c.
 #include "study/run/engine_flags.h"
 
@@ -190,6 +190,17 @@ void add_vllm_budget(const Scenario& scenario, const StepLimits& limits, FlagLis
   if (limits.chunk > 0) list.add("--long-prefill-token-threshold", limits.chunk);
 }
 
+// Options of newer versions, which older ones refuse.
+void add_vllm_options(const VllmConfig& vllm, FlagList& list) {
+  if (vllm.max_num_active_seqs > 0) list.add("--max-num-active-seqs", vllm.max_num_active_seqs);
+  if (vllm.long_prefill_token_threshold_adaptive) {
+    list.add("--long-prefill-token-threshold-adaptive");
+  }
+  if (vllm.prefill_schedule_interval > 1) {
+    list.add("--prefill-schedule-interval", vllm.prefill_schedule_interval);
+  }
+}
+
 void add_vllm_policy(const Scenario& scenario, FlagList& list) {
   const SchedulerConfig& config = scenario.scheduler;
   const StepLimits limits = step_limits(config);
@@ -202,9 +213,7 @@ void add_vllm_policy(const Scenario& scenario, FlagList& list) {
   if (config.policy == "vllm") {
     list.add(config.vllm.scheduler_reserve_full_isl ? "--scheduler-reserve-full-isl"
                                                     : "--no-scheduler-reserve-full-isl");
-    if (config.vllm.evict_unhashed_first) {
-      list.note("scheduler.evict_unhashed_first has no flag: vLLM 0.25 and later always do this");
-    }
+    add_vllm_options(config.vllm, list);
     return;
   }
   if (!limits.note.empty()) list.note(limits.note);
@@ -234,12 +243,18 @@ void add_vllm_cache(const Scenario& scenario, FlagList& list) {
   }
   if (cache.watermark.value_or(0) > 0) {
     list.note("kv_cache.watermark is --watermark " + shortest(*cache.watermark) +
-              " from vLLM 0.25 on, and has no flag before");
+              " from vLLM 0.24 on, and has no flag before");
+  }
+  if (const auto interval = cache.prefix_cache_retention_interval) {
+    list.add("--prefix-cache-retention-interval",
+             *interval < 0 ? "None" : std::to_string(*interval));
   }
 }
 
 EngineFlags vllm_flags(const Scenario& scenario) {
-  FlagList list("vLLM", "0.22 (4ff865c38)");
+  const SchedulerConfig& config = scenario.scheduler;
+  const VllmConfig vllm = config.policy == "vllm" ? config.vllm : VllmConfig{};
+  FlagList list("vLLM", std::string(kVllmVersions[vllm.version]));
   add_vllm_policy(scenario, list);
   list.add("--max-num-seqs", scenario.engine.max_num_seqs);
   if (scenario.engine.max_model_len) list.add("--max-model-len", *scenario.engine.max_model_len);

@@ -13,6 +13,7 @@ namespace {
 
 struct DecisionOptions {
   std::string engine;
+  std::string version;
   std::string cases;
   bool is_check = false;
 };
@@ -32,6 +33,8 @@ OptionList option_list(DecisionOptions& options) {
   static const std::string engines = "engine of the decisions: " + join_names(decision_engines());
   return {
       {"engine NAME", &options.engine, engines.c_str()},
+      {"version NAME", &options.version,
+       "vllm: decide by the rules of this version, whatever the cases say"},
       {"check", &options.is_check,
        "compare with the recorded steps, and print the first difference of each case"},
   };
@@ -48,7 +51,7 @@ void require_engine(const std::string& engine) {
 
 constexpr CommandText kText = {
     .name = "decisions",
-    .arguments = "--engine NAME CASES.jsonl [--check]",
+    .arguments = "--engine NAME CASES.jsonl [--version NAME] [--check]",
     .summary =
         "Runs the scheduling policy that reproduces an engine on recorded cases, and\n"
         "writes each case with its own steps, or compares them with the engine's.\n",
@@ -96,10 +99,10 @@ int decisions_command(const Arguments& arguments) {
   const std::optional<DecisionOptions> options = parse(arguments);
   if (!options) return kExitDone;
   if (!options->is_check) {
-    write_decisions(options->engine, options->cases, std::cout);
+    write_decisions(options->engine, options->cases, std::cout, options->version);
     return kExitDone;
   }
-  const DecisionCheck check = check_decisions(options->engine, options->cases);
+  const DecisionCheck check = check_decisions(options->engine, options->cases, options->version);
   for (const DecisionDifference& difference : check.differences) {
     print_difference(options->cases, difference);
   }

@@ -96,7 +96,7 @@ void BlockPool::drop_stale() {
   end_ = kept;
 }
 
-void BlockPool::release(BlockTable& table) {
+void BlockPool::release(BlockTable& table, bool reuses_unhashed_first) {
   const auto capacity = static_cast<std::int64_t>(ring_.size());
   if (end_ - begin_ + static_cast<std::int64_t>(table.size()) > capacity) drop_stale();
   unhashed_.clear();
@@ -106,7 +106,7 @@ void BlockPool::release(BlockTable& table) {
     METRONOME_CHECK(num_left >= 0, "release of a free block");
     if (num_left > 0) continue;
     ++num_free_;
-    if (reuses_unhashed_first_ && (!contents_ || contents_->hash_of(*it) == kNoHash)) {
+    if (reuses_unhashed_first && (!contents_ || contents_->hash_of(*it) == kNoHash)) {
       unhashed_.push_back(*it);
     } else {
       put(end_++, *it);

@@ -42,7 +42,9 @@ class BlockPool {
   // Drops one reference of each block, last block first. So of blocks freed together, the end of a
   // sequence is reused first. Skips null blocks. Requires ref_count > 0 for each. Leaves `table`
   // empty.
-  void release(BlockTable& table);
+  void release(BlockTable& table) { release(table, reuses_unhashed_first_); }
+  // With a rule of their own in place of BlockPoolOptions::reuses_unhashed_first.
+  void release(BlockTable& table, bool reuses_unhashed_first);
   // The same for one block.
   void release(BlockId id);
 

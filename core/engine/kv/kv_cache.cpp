@@ -11,7 +11,7 @@ namespace {
 
 // The groups of a hybrid cache share one index, so each group hashes the same content differently.
 constexpr std::uint64_t kFullGroup = 0;
-constexpr std::uint64_t kWindowGroup = 1;
+constexpr std::uint64_t kFirstWindowGroup = 1;
 
 BlockHash in_group(BlockHash hash, std::uint64_t group) {
   if (group == kFullGroup) return hash;
@@ -52,10 +52,21 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
       shares_duplicates_(layout.duplicates == DuplicateRule::Share),
       forgets_unfilled_blocks_(layout.forgets_unfilled_blocks),
       sliding_window_(layout.sliding_window),
-      max_window_blocks_(layout.max_window_blocks) {
+      num_window_groups_(
+          sliding_window_ > 0 ? static_cast<std::size_t>(layout.num_window_groups) : 0),
+      max_window_blocks_(layout.max_window_blocks),
+      num_window_blocks_(ceil_div(std::max(sliding_window_ - 1, 0), block_size_)),
+      retention_interval_(layout.retention_interval.value_or(kDenseRetention)),
+      retains_shared_prefixes_(layout.retains_shared_prefixes),
+      caches_one_token_windows_(layout.caches_one_token_windows),
+      reuses_unhashed_windows_first_(layout.reuses_unhashed_first ||
+                                     layout.reuses_unhashed_windows_first),
+      releases_computed_windows_(layout.releases_computed_windows) {
   METRONOME_CHECK(block_size_ > 0, "a block holds at least one token");
   METRONOME_CHECK(sliding_window_ == 0 || layout.has_null_block, "a window needs the null block");
   METRONOME_CHECK(hasher != nullptr || !caches_prefixes(), "prefix caching needs a hasher");
+  METRONOME_CHECK(retention_interval_ <= 0 || retention_interval_ % block_size_ == 0,
+                  "blocks are retained at multiples of the block size");
 }
 
 // Blocks [0, n) of the window group are unneeded after `num_computed` computed tokens. The next
@@ -75,33 +86,57 @@ void KvCacheManager::forget_unfilled(const Request& request, const BlockTable& t
   }
 }
 
+// The first block of the window group that the next steps or those in flight read.
+std::int64_t KvCacheManager::window_begin(const Request& request) const {
+  return num_skipped_blocks(releases_computed_windows_ ? request.num_cached_tokens
+                                                       : request.num_computed_tokens);
+}
+
+// Whether the window group hashes a block of the request: a later request may then end its hit in
+// or behind it.
+bool KvCacheManager::is_retained(const Request& request, std::int64_t block) const {
+  const std::int64_t num_needed = num_window_blocks_;
+  if (num_needed == 0) return caches_one_token_windows_;
+  if (retention_interval_ == kDenseRetention) return true;
+  if (retention_interval_ > 0) {
+    const std::int64_t num_per_interval = retention_interval_ / block_size_;
+    if (block % num_per_interval >= num_per_interval - num_needed) return true;
+  }
+  const auto is_before = [&](std::int32_t boundary) {
+    const std::int64_t end = boundary / block_size_;
+    return block < end && block >= end - num_needed;
+  };
+  return is_before(request.num_prompt_tokens - 1) ||
+         (retains_shared_prefixes_ && is_before(states_[index(request.id)].shared_prefix_end));
+}
+
 void KvCacheManager::slide_window(Request& request) {
-  BlockTable& table = request.window_table;
-  const auto num_skipped = std::min(num_skipped_blocks(request.num_computed_tokens),
-                                    static_cast<std::int64_t>(table.size()));
-  // Blocks before a null block were released earlier.
-  std::int64_t first = num_skipped;
-  while (first > 0 && !pool_.is_null(table[static_cast<std::size_t>(first - 1)])) --first;
-  if (first == num_skipped) return;
-  // A step in flight may not have filled them. If it fails, no table names them any more.
-  if (forgets_unfilled_blocks_) forget_unfilled(request, table, first, num_skipped);
-  // Releases them in one call, because the pool keeps the order of blocks released together.
-  BlockTable skipped(table.begin() + first, table.begin() + num_skipped);
-  std::fill(table.begin() + first, table.begin() + num_skipped, kNullBlock);
-  pool_.release(skipped);
+  for (BlockTable& table : request.group_tables) {
+    const auto num_skipped =
+        std::min(window_begin(request), static_cast<std::int64_t>(table.size()));
+    // Blocks before a null block were released earlier.
+    std::int64_t first = num_skipped;
+    while (first > 0 && !pool_.is_null(table[static_cast<std::size_t>(first - 1)])) --first;
+    if (first == num_skipped) return;
+    // A step in flight may not have filled them. If it fails, no table names them any more.
+    if (forgets_unfilled_blocks_) forget_unfilled(request, table, first, num_skipped);
+    // Releases them in one call, because the pool keeps the order of blocks released together.
+    BlockTable skipped(table.begin() + first, table.begin() + num_skipped);
+    std::fill(table.begin() + first, table.begin() + num_skipped, kNullBlock);
+    pool_.release(skipped, reuses_unhashed_windows_first_);
+  }
 }
 
 bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
   if (has_window()) slide_window(request);
-  const auto num_needed = [&](const BlockTable& table) {
-    return std::max<std::int64_t>(
-        0, blocks_for(num_positions) - static_cast<std::int64_t>(table.size()));
-  };
-  const std::int64_t num_full = num_needed(request.block_table);
-  const std::int64_t num_window = has_window() ? num_needed(request.window_table) : 0;
-  if (num_full + num_window > pool_.num_free()) return false;
-  const bool has_blocks = pool_.allocate(num_full, request.block_table) &&
-                          pool_.allocate(num_window, request.window_table);
+  // The tables of all groups cover the same positions.
+  const std::int64_t num_new = num_missing_blocks(request, num_positions);
+  const auto num_groups = static_cast<std::int64_t>(1 + num_window_groups_);
+  if (num_new * num_groups > pool_.num_free()) return false;
+  bool has_blocks = pool_.allocate(num_new, request.block_table);
+  for (BlockTable& table : request.group_tables) {
+    has_blocks = has_blocks && pool_.allocate(num_new, table);
+  }
   METRONOME_CHECK(has_blocks, "free blocks were counted before");
   settle(request, num_positions);
   return true;
@@ -116,7 +151,7 @@ void KvCacheManager::settle(Request& request, std::int32_t num_positions) {
     --ready;
   }
   if (has_window()) {
-    const std::int64_t num_skipped = num_skipped_blocks(request.num_computed_tokens);
+    const std::int64_t num_skipped = window_begin(request);
     ready = std::min(ready, (num_skipped + 1) * block_size_ + sliding_window_ - 1);
   }
   request.kv_ready_tokens = static_cast<std::int32_t>(ready);
@@ -139,41 +174,55 @@ std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_
   return num_blocks;
 }
 
+// Whether all window groups have cached that block. Then writes them to hit_.group_blocks, but not
+// those of a window of one token, which reads none.
+bool KvCacheManager::find_in_groups(BlockHash hash, std::size_t at) {
+  for (std::size_t g = 0; g < num_window_groups_; ++g) {
+    const BlockId id = pool_.contents().find(in_group(hash, kFirstWindowGroup + g));
+    if (id == kNoBlock) return false;
+    if (num_window_blocks_ > 0) hit_.group_blocks[g][at] = id;
+  }
+  return true;
+}
+
 // Finds the longest prefix of at most `num_blocks` blocks whose last window is cached, and writes
-// it to hit_.window_blocks. Near the start of the sequence all earlier blocks must be cached.
+// it to hit_.group_blocks. Near the start of the sequence all earlier blocks must be cached.
 std::int64_t KvCacheManager::find_window(const HashChain& chain, std::int64_t num_blocks) {
-  const std::int64_t num_in_window = ceil_div(sliding_window_ - 1, block_size_);
-  BlockTable& found = hit_.window_blocks;
-  found.assign(static_cast<std::size_t>(num_blocks), kNullBlock);
+  const auto resize = [this](std::int64_t size) {
+    for (BlockTable& found : hit_.group_blocks) found.resize(static_cast<std::size_t>(size));
+    return size;
+  };
+  hit_.group_blocks.resize(num_window_groups_);
+  for (BlockTable& found : hit_.group_blocks) {
+    found.assign(static_cast<std::size_t>(num_blocks), kNullBlock);
+  }
   std::int64_t num_contiguous = 0;
   for (std::int64_t i = num_blocks - 1; i >= 0; --i) {
     const auto at = static_cast<std::size_t>(i);
-    const BlockId id = pool_.contents().find(in_group(chain[at], kWindowGroup));
-    if (id == kNoBlock) {
+    if (!find_in_groups(chain[at], at)) {
+      for (BlockTable& found : hit_.group_blocks) found[at] = kNullBlock;
       num_contiguous = 0;
       continue;
     }
-    // A window of one token reads no cached block, but one must exist.
-    if (num_in_window > 0) found[at] = id;
-    if (++num_contiguous >= num_in_window) {
-      found.resize(at + static_cast<std::size_t>(num_contiguous));
-      return i + num_contiguous;
-    }
+    if (++num_contiguous >= num_window_blocks_) return resize(i + num_contiguous);
   }
-  found.resize(static_cast<std::size_t>(num_contiguous));
-  return num_contiguous;
+  return resize(num_contiguous);
 }
 
 const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_t max_tokens) {
   if (!caches_prefixes() || max_tokens < block_size_) return no_hit_;
   hit_.blocks.clear();
-  hit_.window_blocks.clear();
+  for (BlockTable& found : hit_.group_blocks) found.clear();
   const HashChain& chain = chain_of(request, max_tokens / block_size_);
   std::int64_t num_blocks = find_full(chain, max_tokens / block_size_);
+  hit_.shared_prefix_end = 0;
   if (has_window()) {
     // Full attention can use any shorter prefix, so the window's result holds for both groups.
-    num_blocks = find_window(chain, num_blocks);
+    const std::int64_t num_full = std::exchange(num_blocks, find_window(chain, num_blocks));
     hit_.blocks.resize(static_cast<std::size_t>(num_blocks));
+    if (num_blocks < num_full) {
+      hit_.shared_prefix_end = static_cast<std::int32_t>(num_full) * block_size_;
+    }
   }
   hit_.num_tokens = static_cast<std::int32_t>(num_blocks) * block_size_;
   return hit_;
@@ -199,8 +248,12 @@ std::int64_t KvCacheManager::num_blocks_to_take(const PrefixHit& hit, std::int64
   const std::int64_t num_full = num_needed(hit.blocks, num_required, 0);
   if (!has_window()) return num_full;
   const std::int64_t limit = is_capped ? max_window_blocks_ : INT64_MAX;
-  return num_full + num_needed(hit.window_blocks, std::min(num_required, limit),
-                               num_skipped_blocks(hit.num_tokens));
+  std::int64_t num_window = 0;
+  for (std::size_t g = 0; g < num_window_groups_; ++g) {
+    num_window += num_needed(g < hit.group_blocks.size() ? hit.group_blocks[g] : BlockTable{},
+                             std::min(num_required, limit), num_skipped_blocks(hit.num_tokens));
+  }
+  return num_full + num_window;
 }
 
 void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t num_positions) {
@@ -213,11 +266,15 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
     }
   };
   take_hit(hit.blocks, request.block_table);
-  if (has_window()) take_hit(hit.window_blocks, request.window_table);
+  request.group_tables.resize(num_window_groups_);
+  for (std::size_t g = 0; g < hit.group_blocks.size(); ++g) {
+    take_hit(hit.group_blocks[g], request.group_tables[g]);
+  }
   if (caches_prefixes()) {
     PrefixState& state = state_of(request);
     state.num_hashed = static_cast<std::int32_t>(hit.blocks.size());
-    state.num_hashed_window = static_cast<std::int32_t>(hit.window_blocks.size());
+    state.num_hashed_window = static_cast<std::int32_t>(hit.blocks.size());
+    state.shared_prefix_end = hit.shared_prefix_end;
   }
   request.num_computed_tokens = hit.num_tokens;
   request.num_cached_tokens = hit.num_tokens;
@@ -244,13 +301,19 @@ void KvCacheManager::hash_blocks(Request& request, std::int32_t num_tokens) {
   PrefixState& state = state_of(request);
   if (num_blocks <= state.num_hashed && !has_window()) return;
   const HashChain& chain = chain_of(request, num_blocks);
-  hash_table(request.block_table, chain, state.num_hashed, num_blocks, kFullGroup);
+  hash_table(request, request.block_table, chain, state.num_hashed, num_blocks, kFullGroup);
   if (!has_window()) return;
-  hash_table(request.window_table, chain, state.num_hashed_window, num_blocks, kWindowGroup);
+  const std::int32_t num_hashed = state.num_hashed_window;
+  for (std::size_t g = 0; g < num_window_groups_; ++g) {
+    state.num_hashed_window = num_hashed;
+    hash_table(request, request.group_tables[g], chain, state.num_hashed_window, num_blocks,
+               kFirstWindowGroup + g);
+  }
 }
 
-void KvCacheManager::hash_table(BlockTable& table, const HashChain& chain, std::int32_t& num_hashed,
-                                std::int64_t num_blocks, std::uint64_t group) {
+void KvCacheManager::hash_table(const Request& request, BlockTable& table, const HashChain& chain,
+                                std::int32_t& num_hashed, std::int64_t num_blocks,
+                                std::uint64_t group) {
   PrefixIndex& contents = pool_.contents();
   for (std::int64_t i = num_hashed; i < num_blocks; ++i) {
     contents.prefetch(in_group(chain[static_cast<std::size_t>(i)], group));
@@ -259,6 +322,7 @@ void KvCacheManager::hash_table(BlockTable& table, const HashChain& chain, std::
     const auto at = static_cast<std::size_t>(num_hashed);
     BlockId& block = table[at];
     if (pool_.is_null(block)) continue;
+    if (group != kFullGroup && !is_retained(request, num_hashed)) continue;
     const BlockHash hash = in_group(chain[at], group);
     if (shares_duplicates_) {
       const BlockId first = contents.find(hash);
@@ -283,8 +347,10 @@ void KvCacheManager::release(Request& request) {
   pool_.release(request.block_table);
   keep_spare(spare_tables_, request.block_table);
   if (has_window()) {
-    pool_.release(request.window_table);
-    keep_spare(spare_tables_, request.window_table);
+    for (BlockTable& table : request.group_tables) {
+      pool_.release(table, reuses_unhashed_windows_first_);
+      keep_spare(spare_tables_, table);
+    }
   }
   request.kv_ready_tokens = 0;
   if (!caches_prefixes()) return;
@@ -306,14 +372,15 @@ std::vector<BlockId> KvCacheManager::forget_from(const Request& request,
   std::vector<BlockId> forgotten;
   if (!hashes_at_plan_) return forgotten;
   const auto first = static_cast<std::size_t>(first_position / block_size_);
-  for (const BlockTable* table : {&request.block_table, &request.window_table}) {
-    for (std::size_t i = first; i < table->size(); ++i) {
-      const BlockId block = (*table)[i];
-      if (pool_.is_null(block) || pool_.contents().hash_of(block) == kNoHash) continue;
-      pool_.contents().erase(block);
-      forgotten.push_back(block);
+  const auto forget_in = [&](const BlockTable& table) {
+    for (std::size_t i = first; i < table.size(); ++i) {
+      if (pool_.is_null(table[i]) || pool_.contents().hash_of(table[i]) == kNoHash) continue;
+      pool_.contents().erase(table[i]);
+      forgotten.push_back(table[i]);
     }
-  }
+  };
+  forget_in(request.block_table);
+  for (const BlockTable& table : request.group_tables) forget_in(table);
   return forgotten;
 }
 
@@ -329,7 +396,8 @@ void KvCacheManager::forget(const BlockTable& blocks) {
 
 std::int64_t KvCacheManager::max_blocks_of(std::int64_t num_tokens) const {
   const std::int64_t num_full = blocks_for(num_tokens);
-  return has_window() ? num_full + std::min(num_full, max_window_blocks_) : num_full;
+  return num_full + static_cast<std::int64_t>(num_window_groups_) *
+                        std::min(num_full, max_window_blocks_);
 }
 
 void KvCacheManager::check_integrity(const RequestTable& requests) const {
@@ -338,9 +406,11 @@ void KvCacheManager::check_integrity(const RequestTable& requests) const {
     if (!requests.has(static_cast<RequestId>(i))) continue;
     const Request& request = requests[static_cast<RequestId>(i)];
     if (!request.block_table.empty()) tables.push_back(&request.block_table);
-    if (!request.window_table.empty()) tables.push_back(&request.window_table);
-    METRONOME_CHECK(!has_window() || request.window_table.size() == request.block_table.size(),
-                    "the tables of a request cover different positions");
+    for (const BlockTable& table : request.group_tables) {
+      if (!table.empty()) tables.push_back(&table);
+      METRONOME_CHECK(table.size() == request.block_table.size(),
+                      "the tables of a request cover different positions");
+    }
     const auto capacity = static_cast<std::int64_t>(request.block_table.size()) * block_size_;
     METRONOME_CHECK(request.kv_ready_tokens <= capacity, "ready tokens have no room");
     METRONOME_CHECK(request.has_ended() || request.num_computed_tokens <= capacity,

@@ -2,12 +2,13 @@
 // cached prefixes.
 //
 // Both backends use one pool. A slotted cache is a pool whose blocks are max_model_len tokens long,
-// so a request needs at most one. A hybrid model's sliding-window layers have their own block table
-// over the same pool. Blocks before the window are released.
+// so a request needs at most one. A hybrid model's sliding-window layers form groups, each with a
+// block table of its own over the same pool. Blocks before the window are released.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/base/chunked_vector.h"
@@ -26,6 +27,8 @@ enum class HashTime : std::uint8_t {
   // (SGLang).
   CommitPrompt,
 };
+
+constexpr std::int64_t kDenseRetention = -1;
 
 struct KvCacheLayout {
   std::int64_t num_blocks = 0;
@@ -50,18 +53,34 @@ struct KvCacheLayout {
   // executor that computes needs such blocks forgotten.
   bool forgets_unfilled_blocks = false;
 
-  // Window of a second layer group in tokens; 0 = none. Needs the null block.
+  // Window of further layer groups in tokens; 0 = none. Needs the null block.
   std::int32_t sliding_window = 0;
-  // Maximum number of blocks that one request holds in this group. It is limited because a step
+  std::int32_t num_window_groups = 1;  // with this window; vLLM's groups have equally many layers
+  // Maximum number of blocks that one request holds in such a group. It is limited because a step
   // computes a limited number of tokens (vLLM's admission cap).
   std::int64_t max_window_blocks = INT64_MAX;
+  // The blocks of these groups that are hashed: all of them (kDenseRetention), or those of the last
+  // window before the prompt's last token, before the end of a prefix that the full attention
+  // shares and the window does not, and before every multiple of so many tokens (0 = none). A
+  // multiple of block_size; nullopt = as in the policy's engine.
+  std::optional<std::int64_t> retention_interval = {};
+  bool retains_shared_prefixes = true;  // otherwise not those before the end of a shared prefix
+  // A window of one token reads no earlier block. Whether its blocks are hashed nevertheless.
+  bool caches_one_token_windows = true;
+  // As reuses_unhashed_first, for the blocks of these groups alone.
+  bool reuses_unhashed_windows_first = false;
+  // Blocks leave the window when no step in flight reads them; otherwise when they are planned.
+  bool releases_computed_windows = false;
 };
 
 // The longest cached prefix of a request.
 struct PrefixHit {
   std::int32_t num_tokens = 0;  // whole blocks
   BlockTable blocks;
-  BlockTable window_blocks;  // of the sliding-window group; null where unneeded
+  // Of each sliding-window group; null where unneeded.
+  std::vector<BlockTable> group_blocks;
+  // Tokens that full attention has cached, where the window lacks blocks for them; otherwise 0.
+  std::int32_t shared_prefix_end = 0;
 };
 
 class KvCacheManager {
@@ -168,20 +187,24 @@ class KvCacheManager {
   struct PrefixState {
     HashChain chain;                     // of its full blocks, as far as requested
     std::int32_t num_hashed = 0;         // leading blocks of its table in the index
-    std::int32_t num_hashed_window = 0;  // the same for its window table
+    std::int32_t num_hashed_window = 0;  // the same for each of its window tables
+    std::int32_t shared_prefix_end = 0;  // of the hit that it was admitted with
   };
 
   bool grow_slowly(Request& request, std::int32_t num_positions);
   void slide_window(Request& request);
+  std::int64_t window_begin(const Request& request) const;
+  bool is_retained(const Request& request, std::int64_t block) const;
   void forget_unfilled(const Request& request, const BlockTable& table, std::int64_t first,
                        std::int64_t last);
   void settle(Request& request, std::int32_t num_positions);
   void hash_blocks(Request& request, std::int32_t num_tokens);
-  void hash_table(BlockTable& table, const HashChain& chain, std::int32_t& num_hashed,
-                  std::int64_t num_blocks, std::uint64_t group);
+  void hash_table(const Request& request, BlockTable& table, const HashChain& chain,
+                  std::int32_t& num_hashed, std::int64_t num_blocks, std::uint64_t group);
   const HashChain& chain_of(const Request& request, std::int64_t num_blocks);
   PrefixState& state_of(const Request& request);
   std::int64_t num_skipped_blocks(std::int64_t num_computed) const;
+  bool find_in_groups(BlockHash hash, std::size_t at);
   std::int64_t find_full(const HashChain& chain, std::int64_t num_blocks);
   std::int64_t find_window(const HashChain& chain, std::int64_t num_blocks);
 
@@ -196,7 +219,14 @@ class KvCacheManager {
   bool shares_duplicates_;
   bool forgets_unfilled_blocks_;
   std::int32_t sliding_window_;
+  std::size_t num_window_groups_;  // 0 without a window
   std::int64_t max_window_blocks_;
+  std::int64_t num_window_blocks_;  // full ones that a hit needs at its end
+  std::int64_t retention_interval_;
+  bool retains_shared_prefixes_;
+  bool caches_one_token_windows_;
+  bool reuses_unhashed_windows_first_;
+  bool releases_computed_windows_;
 
   PrefixHit hit_;  // of find_prefix
   PrefixHit no_hit_;

@@ -26,9 +26,15 @@ constexpr Keys kSloKeys[] = {"max_num_batched_tokens",
                              "headroom",
                              "late_share",
                              "max_held_steps"};
-constexpr Keys kVllmKeys[] = {"max_num_batched_tokens",     "scheduling_policy",
-                              "enable_chunked_prefill",     "long_prefill_token_threshold",
-                              "scheduler_reserve_full_isl", "evict_unhashed_first"};
+constexpr Keys kVllmKeys[] = {"version",
+                              "max_num_batched_tokens",
+                              "scheduling_policy",
+                              "enable_chunked_prefill",
+                              "long_prefill_token_threshold",
+                              "long_prefill_token_threshold_adaptive",
+                              "scheduler_reserve_full_isl",
+                              "max_num_active_seqs",
+                              "prefill_schedule_interval"};
 constexpr Keys kSarathiKeys[] = {
     "chunk_size",      "enable_dynamic_chunking_schedule", "low_chunk_size",
     "high_chunk_size", "chunk_schedule_max_tokens",        "chunk_schedule_stages"};
@@ -125,7 +131,7 @@ constexpr std::array kPolicies = {
     PolicyInfo{.name = "vllm",
                .summary = "running requests in order of admission, then waiting ones, within a "
                           "budget",
-               .source = "vLLM V1 4ff865c38 (May 2026); from 0.25 on: evict_unhashed_first",
+               .source = "vLLM 0.19 to 0.33, V1 scheduler",
                .keys = kVllmKeys,
                .allows_watermark = true,
                .prefix_caching = PrefixCaching::Optional,

@@ -221,7 +221,7 @@ class PassCheck {
  private:
   const BlockTable& table(const ScheduledChunk& chunk, bool is_window) const {
     const Request& request = requests_[chunk.request];
-    return is_window && geometry_.has_window_tables ? request.window_table : request.block_table;
+    return is_window && geometry_.has_window_tables ? request.group_tables[0] : request.block_table;
   }
   std::int32_t slot(const ScheduledChunk& chunk, std::int32_t position, bool is_window) const {
     const auto block = static_cast<std::size_t>(position / geometry_.block_size);

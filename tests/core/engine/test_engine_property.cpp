@@ -62,7 +62,10 @@ void draw_engine_settings(Rng& rng, EngineSetup& setup) {
   config.vllm.scheduling_policy = static_cast<VllmConfig::Policy>(draw(rng, 0, 1));
   config.vllm.long_prefill_token_threshold = chance(rng, 0.4) ? draw(rng, 1, 30) : 0;
   config.vllm.scheduler_reserve_full_isl = chance(rng, 0.6);
-  config.vllm.evict_unhashed_first = chance(rng, 0.4);
+  config.vllm.version = draw(rng, 0, static_cast<int>(std::size(kVllmVersions)) - 1);
+  if (chance(rng, 0.3)) config.vllm.max_num_active_seqs = draw(rng, 1, setup.max_num_seqs);
+  config.vllm.long_prefill_token_threshold_adaptive = chance(rng, 0.3);
+  config.vllm.prefill_schedule_interval = chance(rng, 0.3) ? draw(rng, 2, 6) : 1;
   config.vllm.enable_chunked_prefill = budget < setup.max_model_len || chance(rng, 0.8);
   config.sarathi.chunk_size = budget;
   config.sarathi.enable_dynamic_chunking_schedule = chance(rng, 0.3);
@@ -118,7 +121,11 @@ void draw_prefix_caching(Rng& rng, EngineSetup& setup) {
   const PolicyInfo& policy = *find_policy(setup.scheduler.policy);
   if (policy.allows_sliding_window && chance(rng, 0.4)) {
     setup.kv_cache.sliding_window = draw(rng, 1, setup.max_model_len);
-    setup.kv_cache.num_blocks *= 2;
+    setup.kv_cache.num_window_groups = chance(rng, 0.3) ? draw(rng, 2, 4) : 1;
+    if (chance(rng, 0.6)) {
+      setup.kv_cache.retention_interval = draw(rng, 0, 4) * setup.kv_cache.block_size;
+    }
+    setup.kv_cache.num_blocks *= 1 + setup.kv_cache.num_window_groups;
   }
   arrange_cache(setup);
   setup.kv_cache.forgets_unfilled_blocks = true;  // the oracle compares contents

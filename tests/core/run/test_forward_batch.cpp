@@ -43,7 +43,10 @@ struct Step {
   }
 
   BlockTable& table(std::uint32_t id) { return requests[RequestId{id}].block_table; }
-  BlockTable& window_table(std::uint32_t id) { return requests[RequestId{id}].window_table; }
+  BlockTable& window_table(std::uint32_t id) {
+    requests[RequestId{id}].group_tables.resize(1);
+    return requests[RequestId{id}].group_tables[0];
+  }
 
   void flatten(std::int32_t begin, std::int32_t end, std::int32_t block_size = 4) {
     flatten_pass(plan, ForwardPass{begin, end}, requests, block_size, batch);

@@ -76,9 +76,9 @@ StepPlan draw_plan(Rng& rng, const StepGeometry& geometry, RequestTable& request
     const BlockTable shared = requests[plan.chunks.front().request].block_table;
     request.block_table = draw_table(rng, num_blocks, geometry.block_size, shared);
     if (!geometry.has_window_tables) continue;
-    request.window_table = draw_table(rng, num_blocks, geometry.block_size, {});
+    request.group_tables = {draw_table(rng, num_blocks, geometry.block_size, {})};
     const std::int32_t num_behind = first_attended(first, geometry.window) / geometry.block_size;
-    std::fill_n(request.window_table.begin(), num_behind, kNullBlock);
+    std::fill_n(request.group_tables[0].begin(), num_behind, kNullBlock);
   }
   plan.passes = {{0, num_sequences}};
   return plan;
@@ -335,7 +335,7 @@ StepPlan plan_decodes(std::int32_t num, std::int32_t context, const StepGeometry
     Request& request = requests.add(RequestSpec{});
     const auto num_blocks = static_cast<std::size_t>(ceil_div(context, geometry.block_size));
     request.block_table.assign(num_blocks, BlockId{i});
-    if (geometry.has_window_tables) request.window_table = request.block_table;
+    if (geometry.has_window_tables) request.group_tables = {request.block_table};
     plan.chunks.push_back({request.id, context - 1, 1, ChunkKind::Decode, true});
   }
   plan.passes = {{0, num}};

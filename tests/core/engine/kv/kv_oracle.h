@@ -56,8 +56,9 @@ class KvOracle {
   };
 
   std::vector<const BlockTable*> tables_of(const Request& request) const {
-    if (sliding_window_ == 0) return {&request.block_table};
-    return {&request.block_table, &request.window_table};
+    std::vector<const BlockTable*> tables = {&request.block_table};
+    for (const BlockTable& table : request.group_tables) tables.push_back(&table);
+    return tables;
   }
   std::size_t index_of(std::int32_t position) const {
     return static_cast<std::size_t>(position / block_size_);
@@ -111,8 +112,10 @@ class KvOracle {
                       "a block holds other tokens than its request takes it for");
       // The first token of the chunk looks back furthest.
       if (sliding_window_ == 0 || p <= chunk.first_position - sliding_window_) continue;
-      METRONOME_CHECK(holds(request.window_table, p, prefix_of(request, p)),
-                      "a block within the window holds other tokens");
+      for (const BlockTable& table : request.group_tables) {
+        METRONOME_CHECK(holds(table, p, prefix_of(request, p)),
+                        "a block within the window holds other tokens");
+      }
     }
   }
 

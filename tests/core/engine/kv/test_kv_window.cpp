@@ -39,12 +39,12 @@ TEST_CASE("blocks behind a sliding window are given back as soon as nobody looks
                                    : c < 23 ? 3
                                    : c < 27 ? 4
                                             : 5;
-      REQUIRE(request.window_table.size() == static_cast<std::size_t>(c) / 4 + 1);
-      for (std::size_t i = 0; i < request.window_table.size(); ++i) {
-        CHECK(bench.kv.pool().is_null(request.window_table[i]) == (i < num_gone));
+      REQUIRE(request.group_tables[0].size() == static_cast<std::size_t>(c) / 4 + 1);
+      for (std::size_t i = 0; i < request.group_tables[0].size(); ++i) {
+        CHECK(bench.kv.pool().is_null(request.group_tables[0][i]) == (i < num_gone));
       }
       CHECK(bench.kv.num_used_blocks() ==
-            static_cast<std::int64_t>(2 * request.window_table.size() - num_gone));
+            static_cast<std::int64_t>(2 * request.group_tables[0].size() - num_gone));
     }
     bench.release(0);
     CHECK(bench.kv.num_used_blocks() == 0);
@@ -60,7 +60,7 @@ TEST_CASE("a window slides as far after a long chunk as token by token", "[core]
     CacheBench bench(hybrid(40), {{{kA, 40}}});
     bench.compute(0, c);
     bench.compute(0, c + 4);
-    const BlockTable& table = bench[0].window_table;
+    const BlockTable& table = bench[0].group_tables[0];
     CHECK(std::count(table.begin(), table.end(), kNullBlock) == num_gone);
   }
 }
@@ -72,18 +72,18 @@ TEST_CASE("a window that slides over several blocks gives back the last of them 
   CacheBench bench(hybrid(14), {{{kA, 60}}});
   Request& request = bench[0];
   bench.compute(0, 24);
-  REQUIRE(request.window_table == table_of({7, 8, 9, 10, 11, 12}));
+  REQUIRE(request.group_tables[0] == table_of({7, 8, 9, 10, 11, 12}));
   REQUIRE(bench.kv.pool().free_blocks() == table_of({13, 14}));
   SECTION("before new ones are taken") {
     REQUIRE(bench.kv.grow(request, 34));  // 3 + 3 more, of 2 + 4
     CHECK(request.block_table == table_of({1, 2, 3, 4, 5, 6, 13, 14, 10}));
-    CHECK(request.window_table == table_of({0, 0, 0, 0, 11, 12, 9, 8, 7}));
+    CHECK(request.group_tables[0] == table_of({0, 0, 0, 0, 11, 12, 9, 8, 7}));
     CHECK(bench.kv.num_free_blocks() == 0);
   }
   SECTION("even if there are too few new ones") {
     CHECK_FALSE(bench.kv.grow(request, 37));  // 4 + 4 more
     CHECK(request.block_table == table_of({1, 2, 3, 4, 5, 6}));
-    CHECK(request.window_table == table_of({0, 0, 0, 0, 11, 12}));
+    CHECK(request.group_tables[0] == table_of({0, 0, 0, 0, 11, 12}));
     CHECK(bench.kv.pool().free_blocks() == table_of({13, 14, 10, 9, 8, 7}));
   }
   bench.kv.check_integrity(bench.requests);
@@ -108,20 +108,20 @@ TEST_CASE("a hybrid hit ends where the window before it is cached", "[core][kv][
   const auto found = [&] { return bench.kv.find_prefix(bench[1]); };
   REQUIRE(found().num_tokens == 24);
   CHECK(found().blocks == table_of({1, 2, 3, 4, 5, 6}));
-  CHECK(found().window_blocks == table_of({0, 0, 0, 0, 11, 12}));
+  CHECK(found().group_blocks[0] == table_of({0, 0, 0, 0, 11, 12}));
   // Eight blocks of all tokens, six of them hit but free; of the window the four behind it are not
   // needed, two are hit but free, and two are new.
   CHECK(bench.kv.num_blocks_to_take(found(), 32) == 8 + 4);
 
   bench.kv.forget(table_of({12}));
-  CHECK(found().window_blocks == table_of({0, 0, 0, 10, 11}));
+  CHECK(found().group_blocks[0] == table_of({0, 0, 0, 10, 11}));
   CHECK(found().blocks == table_of({1, 2, 3, 4, 5}));
   CHECK(found().num_tokens == 20);
   bench.kv.forget(table_of({10}));  // 11 alone is too short
-  CHECK(found().window_blocks == table_of({0, 8, 9}));
+  CHECK(found().group_blocks[0] == table_of({0, 8, 9}));
   CHECK(found().num_tokens == 12);
   bench.kv.forget(table_of({8}));  // nowhere two: the run from the start
-  CHECK(found().window_blocks == table_of({7}));
+  CHECK(found().group_blocks[0] == table_of({7}));
   CHECK(found().blocks == table_of({1}));
   CHECK(found().num_tokens == 4);
   bench.kv.forget(table_of({7}));
@@ -136,10 +136,10 @@ TEST_CASE("a window of one token hits blocks that nobody will look at", "[core][
   bench.compute(0, 8);  // 1 and 2, of the window 3 and 4
   bench.release(0);
   CHECK(bench.hit(1) == 8);
-  CHECK(bench.kv.find_prefix(bench[1]).window_blocks == table_of({0, 0}));
+  CHECK(bench.kv.find_prefix(bench[1]).group_blocks[0] == table_of({0, 0}));
   bench.kv.forget(table_of({4}));
   CHECK(bench.hit(1) == 4);
-  CHECK(bench.kv.find_prefix(bench[1]).window_blocks == table_of({0}));
+  CHECK(bench.kv.find_prefix(bench[1]).group_blocks[0] == table_of({0}));
 }
 
 TEST_CASE("a hybrid hit is no longer than what full attention finds", "[core][kv][window]") {
@@ -149,11 +149,11 @@ TEST_CASE("a hybrid hit is no longer than what full attention finds", "[core][kv
   bench.kv.forget(table_of({4}));  // its fourth block
   const PrefixHit& hit = bench.kv.find_prefix(bench[1]);
   CHECK(hit.num_tokens == 12);
-  CHECK(hit.window_blocks == table_of({0, 8, 9}));
+  CHECK(hit.group_blocks[0] == table_of({0, 8, 9}));
   bench.compute(1, 32);
   CHECK(bench[1].block_table.size() == 8);
-  CHECK(bench[1].window_table.size() == 8);
-  CHECK(bench.kv.pool().is_null(bench[1].window_table[0]));
+  CHECK(bench[1].group_tables[0].size() == 8);
+  CHECK(bench.kv.pool().is_null(bench[1].group_tables[0][0]));
 }
 
 TEST_CASE("one request holds a limited number of window blocks", "[core][kv][window]") {
@@ -209,7 +209,7 @@ class Twins {
     REQUIRE(lazy_->kv.pool().free_blocks() == eager_->kv.pool().free_blocks());
     for (std::uint32_t i = 0; i < kNumRequests; ++i) {
       REQUIRE((*lazy_)[i].block_table == (*eager_)[i].block_table);
-      REQUIRE((*lazy_)[i].window_table == (*eager_)[i].window_table);
+      REQUIRE((*lazy_)[i].group_tables[0] == (*eager_)[i].group_tables[0]);
     }
     if (!layout_.enable_prefix_caching) return;
     const PrefixIndex& lazy = lazy_->kv.pool().contents();
@@ -250,7 +250,7 @@ class Twins {
     const PrefixHit& same = eager_->kv.find_prefix((*eager_)[i]);
     REQUIRE(hit.num_tokens == same.num_tokens);
     REQUIRE(hit.blocks == same.blocks);
-    REQUIRE(hit.window_blocks == same.window_blocks);
+    REQUIRE(hit.group_blocks[0] == same.group_blocks[0]);
     const std::int64_t end = draw(hit.num_tokens + 1, (*lazy_)[i].num_tokens());
     if (lazy_->kv.num_blocks_to_take(hit, end) > lazy_->kv.num_free_blocks()) return;
     num_hits_ += hit.num_tokens > 0 ? 1 : 0;

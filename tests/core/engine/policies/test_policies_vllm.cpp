@@ -8,8 +8,16 @@ namespace {
 using Steps = std::vector<Planned>;
 using Ints = std::vector<int>;
 
+// Version 0.`minor`.
+void set_version(int minor, EngineSetup& setup) {
+  setup.scheduler.vllm.version = minor - kFirstVllmMinor;
+  arrange_cache(setup);
+}
+
+// By the rules of 0.22.
 EngineSetup vllm(std::int64_t usable, std::int32_t budget, std::int32_t block_size = 4) {
   EngineSetup setup = make_setup("vllm");
+  set_version(22, setup);
   setup.kv_cache = {.num_blocks = usable + 1, .block_size = block_size};
   setup.scheduler.max_num_batched_tokens = budget;
   arrange_cache(setup);
@@ -357,12 +365,11 @@ TEST_CASE("vllm: the watermark stays free when somebody runs", "[core][policies]
 }
 
 TEST_CASE("vllm: which block is reused first", "[core][policies]") {
-  // 0 ends with block 1, which is hashed, and 2, which is not full. Free are 3 4 5 6 2 1; from 0.25
+  // 0 ends with block 1, which is hashed, and 2, which is not full. Free are 3 4 5 6 2 1; from 0.24
   // on 2 3 4 5 6 1.
   for (const bool evicts_unhashed_first : {false, true}) {
     EngineSetup setup = vllm(6, 64);
-    setup.scheduler.vllm.evict_unhashed_first = evicts_unhashed_first;
-    arrange_cache(setup);
+    set_version(evicts_unhashed_first ? 24 : 23, setup);
     Bench bench(setup);
     bench.submit(6, 1);
     CHECK(step(bench) == Planned{{0, 6}});
@@ -423,7 +430,7 @@ TEST_CASE("vllm: a hybrid model gives back what its window leaves", "[core][poli
   // window.
   const RequestId second = bench.submit(32, 2);
   CHECK(step(bench) == Planned{{1, 8}});
-  const BlockTable& window = bench[second].window_table;
+  const BlockTable& window = bench[second].group_tables[0];
   REQUIRE(window.size() == 8);
   for (std::size_t i = 0; i < 8; ++i) CHECK((window[i] == kNullBlock) == (i < 4));
   CHECK(bench.engine.kv_cache().num_used_blocks() == 8 + 4);

@@ -1,0 +1,50 @@
+"""The engines whose schedulers can be driven, by the name of their package."""
+
+import dataclasses
+import re
+
+import vllm_cases
+
+EXAMPLES = ("vllm==0.33.0",)
+
+
+class UnknownEngine(Exception):
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    package: str     # on PyPI
+    decisions: str   # `metronome decisions --engine`
+    recorder: str    # the module that drives its scheduler
+    cases: object    # the module that draws cases
+    versions: range  # minor versions
+
+    def choose_kinds(self, version, wanted):
+        kinds = [kind for kind in self.cases.KINDS
+                 if self.cases.draw_case(0, version, kind, 1) is not None]
+        if not wanted:
+            return kinds
+        names = [name for name in wanted.split(",") if name]
+        for name in names:
+            if name not in kinds:
+                raise UnknownEngine(f"--kinds: {self.package} {version} has no '{name}'; allowed: "
+                                    + ", ".join(kinds))
+        return names
+
+
+ENGINES = (Engine("vllm", "vllm", "vllm_recorder", vllm_cases, range(19, 34)),)
+
+
+def find(text):
+    """The engine and the version that PACKAGE==VERSION names."""
+    match = re.fullmatch(r"([a-z]+)==(\d+\.(\d+)\.\d+[a-z0-9.]*)", text)
+    engine = next((one for one in ENGINES if match and one.package == match[1]), None)
+    if engine is None:
+        raise UnknownEngine(f"'{text}' is not an engine's package; allowed: "
+                            + ", ".join(EXAMPLES) + ", or another version")
+    if int(match[3]) not in engine.versions:
+        raise UnknownEngine(f"Metronome does not know the rules of {text}; allowed: "
+                            f"{engine.package} 0.{engine.versions[0]} to "
+                            f"0.{engine.versions[-1]}")
+    return engine, match[2]

@@ -1,0 +1,159 @@
+"""Seeded random cases for a vLLM scheduler, by kind.
+
+Caches are small, so that requests run out of blocks; prompts share beginnings, and repeat earlier
+prompts with their outputs, so that prefixes are found again.
+"""
+
+import random
+
+VERSIONS_WITH = {  # the first version with an option
+    "watermark": 24, "prefix_cache_retention_interval": 23, "max_num_active_seqs": 31,
+    "long_prefill_token_threshold_adaptive": 31, "prefill_schedule_interval": 33}
+FIRST_EVICTING_UNHASHED = 24
+
+
+def token(index, k):
+    return 100_000 + 1000 * index + k
+
+
+def draw_requests(rng, config, size):
+    max_len = config["max_model_len"]
+    shared = [rng.randrange(1000) for _ in range(max_len)]
+    requests = []
+    num_requests = rng.randint(2, 6 * size)
+    spread = rng.choice([0, 2, 10, 30])
+    for i in range(num_requests):
+        kind = rng.random()
+        if kind < 0.4:
+            prompt = [rng.randrange(1000) for _ in range(rng.randint(1, max_len - 1))]
+            prompt = prompt[:rng.choice([8, 24, max_len - 1])]
+        elif kind < 0.75 or not requests:
+            prompt = shared[:rng.randint(1, max_len - 1)]
+            prompt = prompt[:rng.choice([12, 40, max_len - 1])]
+            prompt += [rng.randrange(1000) for _ in range(rng.randint(0, 8))]
+        else:  # a conversation goes on: an earlier prompt, some of its output, a question
+            j = rng.randrange(len(requests))
+            prompt = requests[j]["prompt"] + [token(j, k) for k in range(
+                rng.randint(0, requests[j]["max_tokens"]))]
+            prompt += [rng.randrange(1000) for _ in range(rng.randint(0, 6))]
+        requests.append({"id": f"r{i}", "arrival_step": rng.randint(0, spread),
+                         "prompt": prompt[:max_len - 1], "max_tokens": rng.randint(1, 32),
+                         "priority": rng.randint(0, 3)})
+    return requests
+
+
+def plain_config(rng, size):
+    block_size = rng.choice([1, 2, 3, 4, 8, 16])
+    max_len = rng.choice([32, 64, 128]) * (1 if size < 8 else 4)
+    blocks_of_longest = -(-max_len // block_size)
+    return {
+        "block_size": block_size, "max_num_seqs": rng.choice([1, 2, 3, 4, 8, 16]),
+        "max_num_batched_tokens": rng.choice([8, 16, 32, 64, 128]) * (1 if size < 8 else 4),
+        "max_model_len": max_len,
+        "num_blocks": 1 + int(blocks_of_longest * rng.choice([1.1, 1.5, 2, 3, 6])) + 1,
+        "enable_prefix_caching": rng.random() < 0.7,
+        "long_prefill_token_threshold": rng.choice([0, 0, 0, 4, 8, 20]),
+        "enable_chunked_prefill": True, "policy": rng.choice(["fcfs", "priority"]),
+        "scheduler_reserve_full_isl": rng.random() < 0.7}
+
+
+def with_async(rng, config):
+    config["async_depth"] = 2
+
+
+def with_window(rng, config):
+    config["sliding_window"] = rng.choice([1, 2, 4, 6, 9, 16, 30])
+    config["num_blocks"] *= 2
+    config["enable_prefix_caching"] = rng.random() < 0.85
+
+
+def with_window_groups(rng, config):
+    with_window(rng, config)
+    config["num_window_groups"] = rng.randint(2, 5)
+    config["num_blocks"] = config["num_blocks"] // 2 * (1 + config["num_window_groups"])
+
+
+def with_tight_pool(rng, config):
+    longest = -(-config["max_model_len"] // config["block_size"])
+    config["num_blocks"] = longest + 1 + rng.randint(0, 3)
+    config["scheduler_reserve_full_isl"] = rng.random() < 0.3
+
+
+def with_priority(rng, config):
+    config["policy"] = "priority"
+    with_tight_pool(rng, config)
+
+
+def with_threshold(rng, config):
+    config["long_prefill_token_threshold"] = rng.choice([1, 3, 5, 8, 12])
+
+
+def with_watermark(rng, config):
+    config["watermark"] = rng.choice([0.01, 0.05, 0.1, 0.3])
+
+
+def without_chunks(rng, config):
+    config["enable_chunked_prefill"] = False
+    config["max_num_batched_tokens"] = max(config["max_num_batched_tokens"],
+                                           config["max_model_len"])
+
+
+def with_retention(rng, config):
+    with_window(rng, config)
+    config["enable_prefix_caching"] = True
+    config["prefix_cache_retention_interval"] = rng.choice(
+        [None, config["block_size"], 2 * config["block_size"], 5 * config["block_size"]])
+
+
+def with_active_limit(rng, config):
+    config["max_num_active_seqs"] = rng.randint(1, config["max_num_seqs"])
+
+
+def with_adaptive_threshold(rng, config):
+    with_threshold(rng, config)
+    config["long_prefill_token_threshold_adaptive"] = True
+
+
+def with_prefill_interval(rng, config):
+    config["prefill_schedule_interval"] = rng.randint(2, 8)
+
+
+def combined(*changes):
+    def change(rng, config):
+        for one in changes:
+            one(rng, config)
+    return change
+
+
+KINDS = {
+    "sync": combined(), "async": with_async,
+    "window": with_window, "window-async": combined(with_window, with_async),
+    "window-groups": with_window_groups,
+    "window-groups-async": combined(with_window_groups, with_async),
+    "tight": with_tight_pool, "tight-async": combined(with_tight_pool, with_async),
+    "priority": with_priority, "priority-async": combined(with_priority, with_async),
+    "threshold": with_threshold, "watermark": with_watermark, "whole-prompts": without_chunks,
+    "retention": with_retention, "retention-async": combined(with_retention, with_async),
+    "active-limit": with_active_limit, "adaptive-threshold": with_adaptive_threshold,
+    "prefill-interval": with_prefill_interval,
+    "prefill-interval-async": combined(with_prefill_interval, with_async)}
+
+
+def is_possible(config, minor):
+    return all(minor >= first for key, first in VERSIONS_WITH.items() if key in config)
+
+
+def draw_case(seed, version, kind, size):
+    """A case without steps, or None where that version lacks the kind's option. `size` 4 is usual;
+    from 8 on, shapes are four times as large."""
+    minor = int(version.split(".")[1])
+    rng = random.Random(f"{kind} {seed}")
+    config = {"version": f"0.{minor}", **plain_config(rng, size)}
+    KINDS[kind](rng, config)
+    if not is_possible(config, minor):
+        return None
+    # A budget below max_num_seqs is refused by vLLM.
+    config["max_num_batched_tokens"] = max(config["max_num_batched_tokens"],
+                                           config["max_num_seqs"])
+    return {"seed": seed, "kind": kind, "config": config,
+            "requests": draw_requests(rng, config, size)}
