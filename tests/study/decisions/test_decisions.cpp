@@ -11,6 +11,7 @@
 #include "tests/error_of.h"
 #include "tests/expected.h"
 #include "tests/scratch_folder.h"
+#include "tests/shared_data.h"
 
 using namespace metronome;
 using namespace metronome::testing;
@@ -32,8 +33,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 // Every case is checked, none differs, and writing them gives the recorded file.
-void check_golden(const std::string& engine, const std::string& name, std::size_t num_cases) {
-  const std::string path = golden_path(name);
+void check_file(const std::string& engine, const std::string& path, std::size_t num_cases) {
   const DecisionCheck check = check_decisions(engine, path);
   CHECK(check.num_cases == num_cases);
   std::string report;
@@ -47,6 +47,10 @@ void check_golden(const std::string& engine, const std::string& name, std::size_
   CHECK(lines_of(read_text_file(path)).size() == num_cases);
   const bool is_same_file = own_log(engine, path) == read_text_file(path);  // too long to print
   CHECK(is_same_file);
+}
+
+void check_golden(const std::string& engine, const std::string& name, std::size_t num_cases) {
+  check_file(engine, golden_path(name), num_cases);
 }
 
 // Another value of the same kind.
@@ -206,6 +210,38 @@ TEST_CASE("vLLM 0.22's recorded decisions in rare situations", "[decisions]") {
 
 TEST_CASE("vLLM 0.25's recorded decisions", "[decisions]") {
   check_golden("vllm", "vllm_0.25.jsonl", 96);
+}
+
+TEST_CASE("vLLM 0.33's recorded decisions, of every kind", "[decisions]") {
+  check_golden("vllm", "vllm_0.33.jsonl", 95);
+}
+
+TEST_CASE("the decisions of every version of vLLM, recorded from its package", "[decisions]") {
+  check_golden("vllm", "vllm_versions.jsonl", 189);
+}
+
+TEST_CASE("the given decisions of vLLM 0.33", "[decisions]") {
+  const std::pair<const char*, std::size_t> files[] = {{"vllm_0.33_given.jsonl", 430},
+                                                       {"vllm_0.33_options_given.jsonl", 85}};
+  for (const auto& [name, num_cases] : files) {
+    const auto path = shared_path(std::string("goldens/") + name);
+    if (path) check_file("vllm", *path, num_cases);
+  }
+}
+
+// A version before the recorded one decides differently, so each of these rules is seen.
+TEST_CASE("another version's rules are found out", "[decisions]") {
+  const std::string path = golden_path("vllm_0.33.jsonl");
+  for (const char* version : {"0.32", "0.30", "0.28", "0.27", "0.25", "0.23", "0.22"}) {
+    INFO(version);
+    CHECK_FALSE(check_decisions("vllm", path, version).differences.empty());
+  }
+  CHECK(check_decisions("vllm", path, "0.33").differences.empty());
+  CHECK(error_of([&] { check_decisions("vllm", path, "0.18"); }) ==
+        "version: unknown version '0.18'; allowed: 0.19, 0.20, 0.21, 0.22, 0.23, 0.24, 0.25, 0.26, "
+        "0.27, 0.28, 0.29, 0.30, 0.31, 0.32, 0.33");
+  CHECK(error_of([&] { check_decisions("nano_vllm", path, "0.33"); }) ==
+        "version: only vllm has versions; allowed: none");
 }
 
 TEST_CASE("nano-vllm's recorded decisions", "[decisions]") {
