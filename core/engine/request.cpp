@@ -44,6 +44,12 @@ bool may_follow(RequestState from, RequestState to) {
   return kAllowed[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
 }
 
+void Request::limit_output(std::int32_t num_tokens) {
+  METRONOME_CHECK(num_output_tokens == 0, "the output is limited before it begins");
+  max_output_tokens = std::min(max_output_tokens, num_tokens);
+  num_final_tokens = num_prompt_tokens + max_output_tokens - 1;
+}
+
 void Request::transition_to(RequestState next) {
   METRONOME_CHECK(may_follow(state, next), "request " + std::to_string(index(id)) + ": " +
                                                std::string(to_string(state)) + " -> " +
@@ -59,6 +65,7 @@ Request& RequestTable::add(const RequestSpec& spec) {
   request.max_output_tokens = spec.max_output_tokens;
   request.num_final_tokens = spec.num_prompt_tokens + spec.max_output_tokens - 1;
   request.priority = spec.priority;
+  request.ignores_eos = spec.ignores_eos;
   request.arrival = spec.arrival;
   return request;
 }

@@ -17,6 +17,7 @@ struct RequestSpec {
   std::int32_t num_prompt_tokens = 0;  // >= 1
   std::int32_t max_output_tokens = 0;  // >= 1
   std::int32_t priority = 0;           // lower values are served first under `priority`
+  bool ignores_eos = false;            // see Request::ignores_eos; policy sglang
 };
 
 // A label for users. The scheduler advances num_computed_tokens towards num_tokens.
@@ -50,6 +51,7 @@ struct alignas(64) Request {
   EndReason end_reason = EndReason::None;
   // Changes when the request is preempted or ends. It separates old chunks from later ones.
   std::uint8_t generation = 0;
+  bool ignores_eos = false;  // runs to max_output_tokens, and the scheduler knows
   std::int32_t num_prompt_tokens = 0;
   std::int32_t max_output_tokens = 0;
   std::int32_t priority = 0;
@@ -89,6 +91,8 @@ struct alignas(64) Request {
     return state == RequestState::Finished || state == RequestState::Failed;
   }
 
+  // Lowers max_output_tokens. Requires that the request has no output yet.
+  void limit_output(std::int32_t num_tokens);
   // Requires may_follow(state, next).
   void transition_to(RequestState next);
 };

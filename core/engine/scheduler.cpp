@@ -337,6 +337,10 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
       continue;
     } else {  // preempted since planning: it lost its KV but gets its token
       METRONOME_CHECK(request.state == RequestState::Waiting, "admitted with a chunk in flight");
+      if (!takes_token_of_preempted()) {
+        if (chunk.samples_token) drop_token();
+        continue;
+      }
     }
     if (!chunk.samples_token) continue;
     chunk.emitted = true;
@@ -350,6 +354,8 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
       finish(request, EndReason::Stop, report);
     else if (is_last) [[unlikely]]
       finish(request, EndReason::Length, report);
+    else if (chunk.kind == ChunkKind::Prefill) [[unlikely]]
+      on_prompt_committed(request, chunk);
   }
 }
 

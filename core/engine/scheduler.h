@@ -42,7 +42,10 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  void enqueue(Request& request) { waiting_.push_back(request); }
+  void enqueue(Request& request) {
+    on_enqueue(request);
+    waiting_.push_back(request);
+  }
 
   // Why such a request could never be served, even by an empty cache; empty if it could.
   virtual std::string refusal(const RequestSpec& spec) const;
@@ -84,6 +87,12 @@ class Scheduler {
   virtual std::int64_t max_running() const { return max_num_seqs_; }
   // Called after the result of a plan is committed, before the next plan.
   virtual void on_commit(const StepPlan&, const StepResult&, const CommitReport&) {}
+  // Called before a new request joins the queue.
+  virtual void on_enqueue(Request&) {}
+  // Called when a chunk that completes a prompt has given its token and the request goes on.
+  virtual void on_prompt_committed(Request&, const ScheduledChunk&) {}
+  // Whether a request that was preempted while a step computed it gets that step's token (vLLM).
+  virtual bool takes_token_of_preempted() const { return true; }
   // Called before a request ends for this reason; it still has its blocks.
   virtual void on_end(const Request&, EndReason) {}
   // Puts a preempted request back into the queue.

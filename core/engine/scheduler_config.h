@@ -59,6 +59,7 @@ struct SarathiConfig {
 
 struct SglangConfig {
   enum class SchedulePolicy : std::uint8_t { Fcfs, Lpm };
+  enum class RetractionPolicy : std::uint8_t { Length, Priority };
   SchedulePolicy schedule_policy = SchedulePolicy::Fcfs;
   std::int64_t chunked_prefill_size = 8192;  // -1 = no chunking
   std::int32_t max_prefill_tokens = 16384;
@@ -69,7 +70,16 @@ struct SglangConfig {
   std::int32_t new_token_ratio_decay_steps = 600;
   std::int32_t retract_decode_steps = 20;
   std::int32_t clip_max_new_tokens = 4096;
-  std::int32_t max_consecutive_prefill_batches = 0;  // 0 = no limit
+  std::int32_t prefill_decode_interval = 0;         // decode steps after a prefill step, at least
+  std::int32_t prefill_decode_interval_min_bs = 0;  // with so many running requests
+  std::optional<std::int64_t> prefill_max_requests;  // of a prefill step; null = no limit
+  bool enable_priority_scheduling = false;
+  bool schedule_low_priority_values_first = false;
+  std::int32_t priority_scheduling_preemption_threshold = 10;
+  bool disable_priority_preemption = false;
+  RetractionPolicy retraction_policy = RetractionPolicy::Length;
+  // Not a key: requests that SGLang never serves wait, as in its logs, and are not refused.
+  bool waits_forever = false;
 };
 
 struct TensorRtLlmConfig {
@@ -120,5 +130,6 @@ struct SchedulerConfig {
 std::int32_t token_budget(const SchedulerConfig& config);
 
 void visit_fields(FieldVisitor& visitor, SchedulerConfig& config);
+void visit_fields(FieldVisitor& visitor, SglangConfig& config);
 
 }  // namespace metronome

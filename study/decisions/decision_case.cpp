@@ -52,6 +52,23 @@ constexpr std::string_view kSarathiKeys[] = {"scheduler",  "block_size",        
                                              "chunk_size", "dynamic",           "max_model_len",
                                              "num_blocks", "max_batched_tokens"};
 constexpr std::string_view kDynamicKeys[] = {"low", "high", "max_tokens", "stages"};
+constexpr std::string_view kSglangKeys[] = {
+    "page_size",        "schedule_policy",           "enable_mixed_chunk",
+    "disable_radix_cache", "overlap",                "schedule_conservativeness",
+    "init_new_token_ratio", "min_new_token_ratio_factor", "new_token_ratio_decay_steps",
+    "retract_decode_steps", "clip_max_new_tokens",   "num_tokens",
+    "chunked_prefill_size", "max_prefill_tokens",    "max_running_requests",
+    "req_pool_size",    "context_length"};
+constexpr std::string_view kSglangOptionalKeys[] = {"enable_priority_scheduling",
+                                                    "schedule_low_priority_values_first",
+                                                    "priority_scheduling_preemption_threshold",
+                                                    "disable_priority_preemption",
+                                                    "retraction_policy",
+                                                    "prefill_decode_interval",
+                                                    "prefill_decode_interval_min_bs",
+                                                    "prefill_max_requests"};
+constexpr std::string_view kSglangRequestKeys[] = {"output_len", "ignore_eos", "priority",
+                                                   "clipped_max_tokens"};
 constexpr std::string_view kRequestKeys[] = {"id", "arrival_step", "prompt", "max_tokens"};
 constexpr std::string_view kSarathiRequestKeys[] = {"id", "arrival_step", "max_tokens",
                                                     "prompt_len"};
@@ -240,6 +257,34 @@ void read_sarathi_config(ConfigReader& reader, const ConfigNode& section, Engine
   reader.integer("stages", sarathi.chunk_schedule_stages, 1, 1024, kNoDoc);
 }
 
+// Pages are KV blocks; what does not fill a page is not used.
+void read_sglang_config(ConfigReader& reader, const ConfigNode& section, EngineSetup& setup) {
+  setup.scheduler.policy = "sglang";
+  KvCacheLayout& cache = setup.kv_cache;
+  reader.integer("page_size", cache.block_size, 1, kMaxBlockSize, kNoDoc);
+  std::int64_t num_tokens = 0;
+  reader.integer("num_tokens", num_tokens, cache.block_size, kMaxTokens, kNoDoc);
+  cache.num_blocks = num_tokens / cache.block_size;
+  bool has_no_tree = false;
+  reader.boolean("disable_radix_cache", has_no_tree, kNoDoc);
+  cache.enable_prefix_caching = !has_no_tree;
+  bool overlaps = false;
+  reader.boolean("overlap", overlaps, kNoDoc);
+  setup.async_depth = overlaps ? 2 : 1;
+  reader.integer("max_running_requests", setup.max_num_seqs, 1, kMaxSeqs, kNoDoc);
+  std::int32_t num_rows = 0;
+  reader.integer("req_pool_size", num_rows, 1, kMaxSeqs, kNoDoc);
+  if (num_rows != setup.max_num_seqs) {
+    fail_config(section.where, "config.req_pool_size",
+                std::to_string(num_rows) + " is not max_running_requests; allowed: " +
+                    std::to_string(setup.max_num_seqs));
+  }
+  reader.integer("context_length", setup.max_model_len, 2, kMaxTokens, kNoDoc);
+  SglangConfig& sglang = setup.scheduler.sglang;
+  visit_fields(reader, sglang);
+  sglang.waits_forever = true;
+}
+
 // Returns the watermark as a fraction of the blocks, if the case has one.
 std::optional<double> read_config(const ConfigNode& section, std::optional<int> vllm_version,
                                   DecisionCase& result) {
@@ -253,6 +298,11 @@ std::optional<double> read_config(const ConfigNode& section, std::optional<int> 
     case DecisionEngine::NanoVllm: {
       ConfigReader reader = open_mapping(section, path, kNanoVllmKeys, {});
       read_nano_vllm_config(reader, setup);
+      break;
+    }
+    case DecisionEngine::Sglang: {
+      ConfigReader reader = open_mapping(section, path, kSglangKeys, kSglangOptionalKeys);
+      read_sglang_config(reader, section, setup);
       break;
     }
     case DecisionEngine::Sarathi: {
@@ -298,9 +348,12 @@ DecisionRequest read_request(const ConfigNode& node, const std::string& path, co
                              std::set<std::string>& taken) {
   const bool is_sarathi = c.engine == DecisionEngine::Sarathi;
   const bool is_vllm = c.engine == DecisionEngine::Vllm;
+  const bool is_sglang = c.engine == DecisionEngine::Sglang;
   ConfigReader reader =
       open_mapping(node, path, is_sarathi ? Names(kSarathiRequestKeys) : Names(kRequestKeys),
-                   is_vllm ? Names(kVllmRequestKeys) : Names());
+                   is_vllm     ? Names(kVllmRequestKeys)
+                   : is_sglang ? Names(kSglangRequestKeys)
+                               : Names());
   DecisionRequest request;
   RequestSpec& spec = request.spec;
   read_id(reader, node, path, taken, request.id);
@@ -311,6 +364,11 @@ DecisionRequest read_request(const ConfigNode& node, const std::string& path, co
     read_prompt(reader, c, node.where, path, request);
   }
   reader.integer("max_tokens", spec.max_output_tokens, 1, kMaxTokens, kNoDoc);
+  if (is_sglang) {
+    reader.integer("priority", spec.priority, INT32_MIN, INT32_MAX, kNoDoc);
+    reader.boolean("ignore_eos", spec.ignores_eos, kNoDoc);
+    reader.integer("output_len", request.output_len, 1, kMaxTokens, kNoDoc);
+  }
   if (is_vllm) {
     reader.integer("priority", spec.priority, INT32_MIN, INT32_MAX, kNoDoc);
     spec.max_output_tokens =

@@ -15,14 +15,15 @@
 
 namespace metronome {
 
-enum class DecisionEngine : std::uint8_t { Vllm, NanoVllm, Sarathi };
-constexpr std::string_view kDecisionEngines[] = {"vllm", "nano_vllm", "sarathi"};
+enum class DecisionEngine : std::uint8_t { Vllm, NanoVllm, Sarathi, Sglang };
+constexpr std::string_view kDecisionEngines[] = {"vllm", "nano_vllm", "sarathi", "sglang"};
 
 struct DecisionRequest {
   std::string id;
   std::int64_t arrival_step = 0;
   RequestSpec spec;             // arrival: index in the list, vLLM's tie-breaker
   std::vector<TokenId> prompt;  // empty if only lengths are recorded
+  std::int32_t output_len = 0;  // sglang: its last token ends the text; 0 = none does
 };
 
 struct DecisionCase {

@@ -12,6 +12,7 @@
 #include "core/config/config_reader.h"
 #include "core/engine/kv/prefix_hash.h"
 #include "core/engine/policies/registry.h"
+#include "core/engine/policies/sglang.h"
 #include "core/engine/scheduler.h"
 #include "core/workload/workload.h"
 #include "study/decisions/decision_case.h"
@@ -21,6 +22,7 @@ namespace {
 
 // A case fails after this many steps in which no request arrived or ended.
 constexpr std::int64_t kMaxStepsWithoutEnd = kMaxArrivalStep;
+constexpr TokenId kEndOfText{7};  // of sglang's cases
 
 // The list indices of the requests by RequestId. The core numbers requests as they are submitted.
 std::vector<std::size_t> submission_order(const DecisionCase& c) {
@@ -72,6 +74,7 @@ class Replay {
   Json vllm_log(const StepPlan& plan) const;
   Json nano_vllm_log(const StepPlan& plan) const;
   Json sarathi_log(const StepPlan& plan) const;
+  Json sglang_log(const StepPlan& plan) const;
 
   std::size_t list_index(RequestId id) const { return order_[index(id)]; }
   const std::string& name_of(RequestId id) const { return case_.requests[list_index(id)].id; }
@@ -127,7 +130,7 @@ Json Replay::step() {
   std::vector<RequestId> ended;
   if (is_full || (is_empty && !in_flight_.empty())) ended = commit_oldest();
   if (!log.contains("idle")) log["finished"] = names_of(in_list_order(ended));
-  if (is_stuck_) log["stuck"] = true;
+  if (is_stuck_ && !log.contains("stuck")) log["stuck"] = true;
   check_progress(requests_.size() + num_ended_ > num_before);
   ++step_;
   return log;
@@ -147,9 +150,13 @@ std::vector<RequestId> Replay::commit_oldest() {
   result.step_index = plan.step_index;
   for (const ScheduledChunk& chunk : plan.chunks) {
     if (!chunk.samples_token) continue;
-    const std::size_t token = 100'000 + 1000 * list_index(chunk.request) +
-                              static_cast<std::size_t>(requests_[chunk.request].num_output_tokens);
-    result.sampled_tokens.push_back(TokenId(static_cast<std::int32_t>(token)));
+    const std::size_t i = list_index(chunk.request);
+    const std::int32_t k = requests_[chunk.request].num_output_tokens;
+    const bool is_end = case_.requests[i].output_len == k + 1;
+    const std::size_t token = 100'000 + 1000 * i + static_cast<std::size_t>(k);
+    result.sampled_tokens.push_back(is_end ? kEndOfText
+                                           : TokenId(static_cast<std::int32_t>(token)));
+    result.ends_request.push_back(is_end ? 1 : 0);
   }
   scheduler_->commit(plan, result, report_);
   in_flight_.pop_front();
@@ -227,6 +234,7 @@ Json Replay::log_of(const StepPlan& plan) const {
     case DecisionEngine::Vllm: return vllm_log(plan);
     case DecisionEngine::NanoVllm: return nano_vllm_log(plan);
     case DecisionEngine::Sarathi: return sarathi_log(plan);
+    case DecisionEngine::Sglang: return sglang_log(plan);
   }
   return {};
 }
@@ -290,6 +298,40 @@ Json Replay::sarathi_log(const StepPlan& plan) const {
   log["free_blocks"] = kv_cache_.num_free_blocks();
   log["running"] = names_of(scheduler_->running());
   log["waiting"] = names_of(scheduler_->waiting().in_order());
+  return log;
+}
+
+// `stuck` stands before the ratio.
+Json Replay::sglang_log(const StepPlan& plan) const {
+  const auto* decisions = dynamic_cast<const SglangDecisions*>(scheduler_.get());
+  METRONOME_CHECK(decisions != nullptr, "this engine's policy is sglang");
+  const SglangState state = decisions->state();
+  Json log;
+  log["batch"] = plan.empty()                    ? "idle"
+                 : plan.num_prefill_tokens == 0 ? "decode"
+                 : plan.num_decode_tokens > 0   ? "mixed"
+                                                : "prefill";
+  log["scheduled"] = tokens_of(plan);
+  Json admitted = Json::object();
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    if (std::find(plan.admitted.begin(), plan.admitted.end(), chunk.request) ==
+        plan.admitted.end()) {
+      continue;
+    }
+    admitted[name_of(chunk.request)] = chunk.first_position;
+  }
+  if (!admitted.empty()) log["admitted_computed"] = std::move(admitted);
+  log["chunked"] = state.chunked == kNoRequest ? Json() : Json(name_of(state.chunked));
+  log["preempted"] = names_of(in_list_order(plan.preempted));
+  log["running"] = names_of(state.running_batch);
+  log["waiting"] = names_of(scheduler_->waiting().in_order());
+  const std::int64_t page_size = kv_cache_.block_size();
+  log["free_tokens"] = kv_cache_.num_free_blocks() * page_size;
+  log["evictable_tokens"] = kv_cache_.num_evictable_blocks() * page_size;
+  if (state.num_evicted_tokens > 0) log["evicted_tokens"] = state.num_evicted_tokens;
+  if (is_waiting_for_nothing(plan)) log["stuck"] = true;
+  log["new_token_ratio"] = state.new_token_ratio;
+  log["batch_is_full"] = state.batch_is_full;
   return log;
 }
 

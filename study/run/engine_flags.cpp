@@ -272,6 +272,26 @@ EngineFlags vllm_flags(const Scenario& scenario) {
 
 // ---- SGLang ----
 
+// Options that are off by default.
+void add_sglang_options(const SglangConfig& config, FlagList& list) {
+  if (config.prefill_decode_interval > 0) {
+    list.add("--prefill-decode-interval", config.prefill_decode_interval);
+    list.add("--prefill-decode-interval-min-bs", config.prefill_decode_interval_min_bs);
+  }
+  if (config.prefill_max_requests) {
+    list.add("--prefill-max-requests", *config.prefill_max_requests);
+  }
+  if (!config.enable_priority_scheduling) return;
+  list.add("--enable-priority-scheduling");
+  if (config.schedule_low_priority_values_first) list.add("--schedule-low-priority-values-first");
+  list.add("--priority-scheduling-preemption-threshold",
+           config.priority_scheduling_preemption_threshold);
+  if (config.disable_priority_preemption) list.add("--disable-priority-preemption");
+  if (config.retraction_policy == SglangConfig::RetractionPolicy::Priority) {
+    list.add("--retraction-policy", std::string("priority"));
+  }
+}
+
 void add_sglang_own(const SglangConfig& config, FlagList& list) {
   list.add("--chunked-prefill-size", config.chunked_prefill_size);
   list.add("--max-prefill-tokens", config.max_prefill_tokens);
@@ -295,11 +315,7 @@ void add_sglang_own(const SglangConfig& config, FlagList& list) {
   note_variable(config.clip_max_new_tokens != defaults.clip_max_new_tokens,
                 "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION",
                 std::to_string(config.clip_max_new_tokens));
-  if (config.max_consecutive_prefill_batches > 0) {
-    list.note(
-        "scheduler.max_consecutive_prefill_batches is in no release: SGLang pull request "
-        "32775");
-  }
+  add_sglang_options(config, list);
 }
 
 // With mixed chunks SGLang subtracts the running requests' tokens from the chunk, so the chunk size

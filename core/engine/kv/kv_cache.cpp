@@ -38,18 +38,18 @@ void keep_spare(std::vector<Container>& spares, Container& used) {
 KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* hasher)
     : pool_({.num_blocks = layout.num_blocks,
              .has_null_block = layout.has_null_block,
-             .caches_prefixes = layout.enable_prefix_caching,
+             .caches_prefixes = layout.enable_prefix_caching && !layout.uses_radix_tree,
              .duplicates = layout.duplicates,
              .reuses_unhashed_first = layout.reuses_unhashed_first}),
+      caches_prefixes_(layout.enable_prefix_caching),
       hasher_(hasher),
       block_size_(layout.block_size),
       allocation_(layout.allocation),
       watermark_blocks_(layout.watermark_blocks),
       hash_time_(layout.hash_time),
-      hashes_at_plan_(layout.enable_prefix_caching && hash_time_ == HashTime::Plan),
-      hashes_at_commit_(layout.enable_prefix_caching &&
+      hashes_at_plan_(pool_.caches_prefixes() && hash_time_ == HashTime::Plan),
+      hashes_at_commit_(pool_.caches_prefixes() &&
                         (hash_time_ != HashTime::Plan || layout.plans_ahead)),
-      shares_duplicates_(layout.duplicates == DuplicateRule::Share),
       forgets_unfilled_blocks_(layout.forgets_unfilled_blocks),
       sliding_window_(layout.sliding_window),
       num_window_groups_(
@@ -65,6 +65,8 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
   METRONOME_CHECK(block_size_ > 0, "a block holds at least one token");
   METRONOME_CHECK(sliding_window_ == 0 || layout.has_null_block, "a window needs the null block");
   METRONOME_CHECK(hasher != nullptr || !caches_prefixes(), "prefix caching needs a hasher");
+  METRONOME_CHECK(!layout.uses_radix_tree || sliding_window_ == 0, "a tree is of full attention");
+  if (layout.enable_prefix_caching && layout.uses_radix_tree) tree_.emplace(pool_);
   METRONOME_CHECK(retention_interval_ <= 0 || retention_interval_ % block_size_ == 0,
                   "blocks are retained at multiples of the block size");
 }
@@ -214,6 +216,13 @@ const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_
   hit_.blocks.clear();
   for (BlockTable& found : hit_.group_blocks) found.clear();
   const HashChain& chain = chain_of(request, max_tokens / block_size_);
+  if (tree_) {
+    const RadixTree::Match match = tree_->match(chain, max_tokens / block_size_);
+    tree_->append_blocks(match.node, hit_.blocks);
+    hit_.node = match.node;
+    hit_.num_tokens = static_cast<std::int32_t>(match.num_blocks) * block_size_;
+    return hit_;
+  }
   std::int64_t num_blocks = find_full(chain, max_tokens / block_size_);
   hit_.shared_prefix_end = 0;
   if (has_window()) {
@@ -275,6 +284,8 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
     state.num_hashed = static_cast<std::int32_t>(hit.blocks.size());
     state.num_hashed_window = static_cast<std::int32_t>(hit.blocks.size());
     state.shared_prefix_end = hit.shared_prefix_end;
+    state.node = hit.node;
+    lock(hit);
   }
   request.num_computed_tokens = hit.num_tokens;
   request.num_cached_tokens = hit.num_tokens;
@@ -311,7 +322,8 @@ void KvCacheManager::hash_blocks(Request& request, std::int32_t num_tokens) {
   }
 }
 
-void KvCacheManager::hash_table(const Request& request, BlockTable& table, const HashChain& chain,
+void KvCacheManager::hash_table(const Request& request, const BlockTable& table,
+                                const HashChain& chain,
                                 std::int32_t& num_hashed, std::int64_t num_blocks,
                                 std::uint64_t group) {
   PrefixIndex& contents = pool_.contents();
@@ -320,27 +332,31 @@ void KvCacheManager::hash_table(const Request& request, BlockTable& table, const
   }
   for (; num_hashed < num_blocks; ++num_hashed) {
     const auto at = static_cast<std::size_t>(num_hashed);
-    BlockId& block = table[at];
+    const BlockId block = table[at];
     if (pool_.is_null(block)) continue;
     if (group != kFullGroup && !is_retained(request, num_hashed)) continue;
-    const BlockHash hash = in_group(chain[at], group);
-    if (shares_duplicates_) {
-      const BlockId first = contents.find(hash);
-      if (first != kNoBlock) {
-        pool_.retain(first);
-        pool_.release(std::exchange(block, first));
-        continue;
-      }
-    }
-    contents.insert(block, hash);
+    contents.insert(block, in_group(chain[at], group));
   }
 }
 
-void KvCacheManager::commit(Request& request) {
-  const bool is_prompt_only = hash_time_ == HashTime::CommitPrompt;
-  hash_blocks(request, is_prompt_only
-                           ? std::min(request.num_cached_tokens, request.num_prompt_tokens)
-                           : request.num_cached_tokens);
+void KvCacheManager::commit(Request& request) { hash_blocks(request, request.num_cached_tokens); }
+
+void KvCacheManager::cache_prefix(Request& request, std::int32_t num_tokens) {
+  if (!tree_) return;
+  const std::int64_t num_blocks = std::min(num_tokens, request.num_tokens()) / block_size_;
+  const std::int64_t num_prompt = request.num_prompt_tokens / block_size_;
+  const HashChain& chain = chain_of(request, num_blocks);
+  const RadixTree::Node node = tree_->insert(chain, num_blocks, request.block_table);
+  if (num_prompt > 0 && num_prompt < num_blocks) {
+    tree_->insert(chain, num_prompt, request.block_table);
+  }
+  RadixTree::Node& locked = state_of(request).node;
+  tree_->unlock(std::exchange(locked, node));
+  tree_->lock(node);
+}
+
+void KvCacheManager::make_free(std::int64_t num_blocks) {
+  if (tree_ && num_blocks > pool_.num_free()) tree_->evict(num_blocks - pool_.num_free());
 }
 
 void KvCacheManager::release(Request& request) {
@@ -357,11 +373,14 @@ void KvCacheManager::release(Request& request) {
   PrefixState& state = state_of(request);
   state.num_hashed = 0;
   state.num_hashed_window = 0;
+  if (tree_) tree_->unlock(std::exchange(state.node, RadixTree::kRoot));
 }
 
 void KvCacheManager::release_ended(Request& request) {
-  if (hash_time_ == HashTime::CommitPrompt && caches_prefixes() && !request.block_table.empty()) {
-    hash_blocks(request, std::min(request.num_cached_tokens, request.num_tokens()));
+  // SGLang caches the KV of a token in flight, too. If its step fails, no other request may have it.
+  if (!request.block_table.empty()) {
+    cache_prefix(request, forgets_unfilled_blocks_ ? request.num_cached_tokens
+                                                   : request.num_computed_tokens);
   }
   release(request);
   if (caches_prefixes()) keep_spare(spare_chains_, state_of(request).chain);
@@ -370,10 +389,14 @@ void KvCacheManager::release_ended(Request& request) {
 std::vector<BlockId> KvCacheManager::forget_from(const Request& request,
                                                  std::int32_t first_position) {
   std::vector<BlockId> forgotten;
-  if (!hashes_at_plan_) return forgotten;
+  if (!hashes_at_plan_ && !tree_) return forgotten;
   const auto first = static_cast<std::size_t>(first_position / block_size_);
   const auto forget_in = [&](const BlockTable& table) {
     for (std::size_t i = first; i < table.size(); ++i) {
+      if (tree_) {
+        forgotten.push_back(table[i]);  // of a chunk that was cached when the next was planned
+        continue;
+      }
       if (pool_.is_null(table[i]) || pool_.contents().hash_of(table[i]) == kNoHash) continue;
       pool_.contents().erase(table[i]);
       forgotten.push_back(table[i]);
@@ -386,6 +409,7 @@ std::vector<BlockId> KvCacheManager::forget_from(const Request& request,
 
 void KvCacheManager::forget_free_blocks() {
   if (hashes_at_plan_) forget(pool_.free_blocks());
+  if (tree_) tree_->evict(pool_.num_usable());
 }
 
 void KvCacheManager::forget(const BlockTable& blocks) {
@@ -417,6 +441,12 @@ void KvCacheManager::check_integrity(const RequestTable& requests) const {
                     "computed tokens have no room");
     METRONOME_CHECK(request.num_cached_tokens <= request.num_computed_tokens,
                     "more tokens cached than computed");
+  }
+  BlockTable cached;
+  if (tree_) {
+    tree_->check_integrity();
+    cached = tree_->blocks();
+    tables.push_back(&cached);
   }
   pool_.check_integrity(tables);
 }

@@ -15,6 +15,7 @@
 #include "core/engine/engine_config.h"
 #include "core/engine/kv/block_pool.h"
 #include "core/engine/kv/prefix_hash.h"
+#include "core/engine/kv/radix_tree.h"
 #include "core/engine/request.h"
 
 namespace metronome {
@@ -23,9 +24,6 @@ namespace metronome {
 enum class HashTime : std::uint8_t {
   Plan,    // when its step is planned: a request of the same step can hit it (vLLM)
   Commit,  // when that step's result is committed (nano-vllm)
-  // Prompt blocks when the step's result is committed, blocks with output when the request ends
-  // (SGLang).
-  CommitPrompt,
 };
 
 constexpr std::int64_t kDenseRetention = -1;
@@ -39,6 +37,9 @@ struct KvCacheLayout {
   // Options that differ between engines; see BlockPoolOptions.
   bool has_null_block = false;
   bool enable_prefix_caching = false;
+  // Prefixes are kept in a radix tree instead of an index of blocks (SGLang): the policy says when a
+  // request's blocks are cached and what is evicted; cached blocks are not free.
+  bool uses_radix_tree = false;
   HashTime hash_time = HashTime::Plan;
   DuplicateRule duplicates = DuplicateRule::KeepAll;
   bool reuses_unhashed_first = false;
@@ -81,12 +82,15 @@ struct PrefixHit {
   std::vector<BlockTable> group_blocks;
   // Tokens that full attention has cached, where the window lacks blocks for them; otherwise 0.
   std::int32_t shared_prefix_end = 0;
+  RadixTree::Node node = RadixTree::kRoot;  // with a radix tree: where the prefix ends
 };
 
 class KvCacheManager {
  public:
   // `hasher` must outlive the manager; only prefix caching needs it.
   explicit KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* hasher = nullptr);
+  KvCacheManager(const KvCacheManager&) = delete;
+  KvCacheManager& operator=(const KvCacheManager&) = delete;
 
   // Makes room for positions [0, num_positions) of a running request. Returns false and takes no
   // block when the pool has too few. Blocks before the sliding window are released in either case.
@@ -135,8 +139,8 @@ class KvCacheManager {
     return num_missing_blocks(request, request.num_tokens());
   }
 
-  // Whether commit() makes full cached blocks visible to others: under HashTime::Commit and
-  // CommitPrompt, and with plans_ahead.
+  // Whether commit() makes full cached blocks visible to others: under HashTime::Commit, and with
+  // plans_ahead.
   bool hashes_at_commit() const { return hashes_at_commit_; }
   void commit(Request& request);
 
@@ -144,6 +148,25 @@ class KvCacheManager {
   void release(Request& request);
   // The same for an ended request; forgets its hash chain too.
   void release_ended(Request& request);
+
+  // With a radix tree. Caches the blocks of a running request's first `num_tokens` tokens, as far as
+  // they are full, and keeps them from eviction as long as it runs; other requests' equal blocks
+  // take the place of its own. A node of the tree ends where the prompt ends.
+  void cache_prefix(Request& request, std::int32_t num_tokens);
+  // Evicts cached blocks until `num_blocks` are free, as far as possible.
+  void make_free(std::int64_t num_blocks);
+  std::int64_t num_evictable_blocks() const { return tree_ ? tree_->num_evictable_blocks() : 0; }
+  // Evictable blocks that a request with this hit keeps from eviction.
+  std::int64_t num_lockable_blocks(const PrefixHit& hit) const {
+    return tree_ ? tree_->num_lockable_blocks(hit.node) : 0;
+  }
+  // Keeps a hit from eviction until unlock().
+  void lock(const PrefixHit& hit) {
+    if (tree_) tree_->lock(hit.node);
+  }
+  void unlock(const PrefixHit& hit) {
+    if (tree_) tree_->unlock(hit.node);
+  }
 
   // Reports that the chunk at `first_position` of the request will not be computed.
   void unplan(const Request& request, std::int32_t first_position) {
@@ -170,10 +193,10 @@ class KvCacheManager {
   std::int32_t block_size() const { return block_size_; }
   std::int64_t num_blocks() const { return pool_.num_usable(); }  // without the null block
   std::int64_t num_free_blocks() const { return pool_.num_free(); }
-  std::int64_t num_used_blocks() const { return pool_.num_used(); }
+  std::int64_t num_used_blocks() const { return pool_.num_used() - num_evictable_blocks(); }
   std::int64_t watermark_blocks() const { return watermark_blocks_; }
   bool has_window() const { return sliding_window_ > 0; }
-  bool caches_prefixes() const { return pool_.caches_prefixes(); }
+  bool caches_prefixes() const { return caches_prefixes_; }
   const BlockPool& pool() const { return pool_; }
   // Maximum number of blocks that a request of so many tokens holds at a time.
   std::int64_t max_blocks_of(std::int64_t num_tokens) const;
@@ -189,6 +212,7 @@ class KvCacheManager {
     std::int32_t num_hashed = 0;         // leading blocks of its table in the index
     std::int32_t num_hashed_window = 0;  // the same for each of its window tables
     std::int32_t shared_prefix_end = 0;  // of the hit that it was admitted with
+    RadixTree::Node node = RadixTree::kRoot;  // that it keeps from eviction
   };
 
   bool grow_slowly(Request& request, std::int32_t num_positions);
@@ -199,7 +223,7 @@ class KvCacheManager {
                        std::int64_t last);
   void settle(Request& request, std::int32_t num_positions);
   void hash_blocks(Request& request, std::int32_t num_tokens);
-  void hash_table(const Request& request, BlockTable& table, const HashChain& chain,
+  void hash_table(const Request& request, const BlockTable& table, const HashChain& chain,
                   std::int32_t& num_hashed, std::int64_t num_blocks, std::uint64_t group);
   const HashChain& chain_of(const Request& request, std::int64_t num_blocks);
   PrefixState& state_of(const Request& request);
@@ -209,6 +233,8 @@ class KvCacheManager {
   std::int64_t find_window(const HashChain& chain, std::int64_t num_blocks);
 
   BlockPool pool_;
+  std::optional<RadixTree> tree_;
+  bool caches_prefixes_;
   const PrefixHasher* hasher_;
   std::int32_t block_size_;
   KvAllocation allocation_;
@@ -216,7 +242,6 @@ class KvCacheManager {
   HashTime hash_time_;
   bool hashes_at_plan_;
   bool hashes_at_commit_;
-  bool shares_duplicates_;
   bool forgets_unfilled_blocks_;
   std::int32_t sliding_window_;
   std::size_t num_window_groups_;  // 0 without a window

@@ -21,7 +21,6 @@ constexpr BlockHash kNoHash{0};  // not hashed; no content hashes to it
 enum class DuplicateRule : std::uint8_t {
   KeepAll,     // both stay; a lookup finds the one hashed first (vLLM)
   KeepLatest,  // the older one is forgotten (nano-vllm)
-  Share,       // the new block is released and replaced by the first (SGLang's radix tree)
   Unlisted,    // no block is found by its content, but it keeps its hash (llama.cpp)
 };
 
@@ -31,7 +30,7 @@ class PrefixIndex {
   PrefixIndex(std::int64_t num_blocks, DuplicateRule rule);
 
   // Requires hash != kNoHash and a block without a hash. Under KeepLatest the earlier block with
-  // this content loses its hash; KeepAll and Share keep every block.
+  // this content loses its hash; KeepAll keeps every block.
   void insert(BlockId block, BlockHash hash);
   // Forgets the block's content; nothing happens when it has no hash.
   void erase(BlockId block) {

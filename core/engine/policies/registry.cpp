@@ -56,7 +56,14 @@ constexpr Keys kSglangKeys[] = {"schedule_policy",
                                 "new_token_ratio_decay_steps",
                                 "retract_decode_steps",
                                 "clip_max_new_tokens",
-                                "max_consecutive_prefill_batches"};
+                                "prefill_decode_interval",
+                                "prefill_decode_interval_min_bs",
+                                "prefill_max_requests",
+                                "enable_priority_scheduling",
+                                "schedule_low_priority_values_first",
+                                "priority_scheduling_preemption_threshold",
+                                "disable_priority_preemption",
+                                "retraction_policy"};
 
 // Host times during which the device waits. If an engine overlaps host and device, only the visible
 // rest counts.
@@ -142,13 +149,11 @@ constexpr std::array kPolicies = {
                .make = make_vllm},
     PolicyInfo{.name = "sglang",
                .summary = "prompts while any can be taken, otherwise decodes; output estimated",
-               .source = "SGLang 0003215c; max_consecutive_prefill_batches: its pull request 32775",
+               .source = "SGLang 0.5.23",
                .keys = kSglangKeys,
                .prefix_caching = PrefixCaching::Optional,
                .host_gap = kSglangHostGap,
-               .cache = {.hash_time = HashTime::CommitPrompt,
-                         .duplicates = DuplicateRule::Share,
-                         .reuses_unhashed_first = true},
+               .cache = {.uses_radix_tree = true},
                .make = make_sglang},
     PolicyInfo{.name = "tensorrt_llm",
                .summary = "requests whose KV blocks fit, then chunks of prompts with the decodes",
@@ -228,6 +233,7 @@ void arrange_cache(const PolicyInfo& policy, EngineSetup& setup) {
   layout.plans_ahead = setup.async_depth > 1;
   layout.has_null_block = policy.cache.has_null_block;
   layout.hash_time = policy.cache.hash_time;
+  layout.uses_radix_tree = policy.cache.uses_radix_tree;
   layout.duplicates = policy.cache.duplicates;
   layout.reuses_unhashed_first = policy.cache.reuses_unhashed_first;
   if (policy.adjust_cache != nullptr) {

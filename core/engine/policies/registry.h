@@ -26,6 +26,7 @@ enum class PrefixCaching : std::uint8_t {
 struct CacheRules {
   bool has_null_block = false;
   HashTime hash_time = HashTime::Plan;
+  bool uses_radix_tree = false;
   DuplicateRule duplicates = DuplicateRule::KeepAll;
   bool reuses_unhashed_first = false;
 };

@@ -1,13 +1,18 @@
-// SGLang: a step prefills whenever a prompt can be admitted, and decodes otherwise. A prompt that
-// does not fit the step is chunked; at most one request has an unfinished prompt. The new-token
-// ratio estimates the output to reserve. If the estimate was too low, requests are retracted. Names
-// are SGLang's where they exist.
+// SGLang 0.5.23: a step prefills whenever a prompt can be admitted, and decodes otherwise. A prompt
+// that does not fit the step is chunked; at most one request has an unfinished prompt. The
+// new-token ratio estimates the output to reserve. If the estimate was too low, requests are
+// retracted. Cached prefixes are nodes of a radix tree. Names are SGLang's where they exist.
+#include "core/engine/policies/sglang.h"
+
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <tuple>
 
 #include "core/base/error.h"
 #include "core/engine/policies/policies.h"
+#include "core/engine/policies/sglang_queue_order.h"
 #include "core/engine/scheduler.h"
 
 namespace metronome {
@@ -15,58 +20,37 @@ namespace {
 
 using Batch = std::vector<Request*>;
 
-// Limits of the longest-prefix order.
-constexpr std::size_t kMaxSortedQueue = 128;
-constexpr std::int32_t kInBatchPrefixTokens = 32;
+enum class Verdict : std::uint8_t { Continue, NoToken, Other };
 
-void drop_ended(Batch& batch) {
-  std::erase_if(batch, [](const Request* request) { return request->has_ended(); });
-}
-
-bool has_decodable(const Batch& batch) {
-  return std::any_of(batch.begin(), batch.end(),
-                     [](const Request* request) { return request->is_decodable(); });
-}
-
-// The remaining token budget of a prefill step. While it counts, no blocks leave the pool.
-// `available` falls only by cached prefixes of admitted requests, which can no longer be evicted.
-struct PrefillAdder {
-  enum class Verdict : std::uint8_t { Continue, NoToken, Other };
-
-  std::int64_t page_size;
-  std::int64_t available;  // free tokens, including cached ones
-  double total_offset;     // part of it: taken by this step, or expected as output of all requests
-  std::int64_t rem_input;
-  std::int64_t rem_chunk;
-
-  double rem_total() const { return static_cast<double>(available) - total_offset; }
-  std::int64_t ceil_page(std::int64_t tokens) const {
-    return ceil_div(tokens, page_size) * page_size;
-  }
-  std::int64_t floor_page(std::int64_t tokens) const { return tokens / page_size * page_size; }
-
-  void reserve(std::int64_t extend, std::int64_t max_new) {
-    const std::int64_t input = ceil_page(extend);
-    total_offset += static_cast<double>(input + page_size + max_new);
-    rem_input -= input;
-    rem_chunk -= input;
-  }
-
-  // The next chunk of a prompt with `extend` tokens left. It continues even without tokens left for
-  // it, because its blocks would otherwise never be released.
-  std::int64_t next_chunk(std::int64_t extend) const {
-    const std::int64_t left = std::min(rem_chunk, static_cast<std::int64_t>(rem_total()));
-    return std::min(extend, left > 0 ? left : rem_chunk);
-  }
-
-  // SGLang's cur_rem excludes expected output and is never less than rem_total.
-  Verdict verdict() const {
-    if (rem_total() <= 0) return Verdict::NoToken;
-    return rem_input <= 0 || rem_chunk <= 0 ? Verdict::Other : Verdict::Continue;
-  }
+// What a prefill step may still take.
+struct PrefillBudget {
+  double total_offset = 0;       // tokens taken by this step, or expected as output of all requests
+  std::int64_t cur_offset = 0;   // tokens taken by this step
+  std::int64_t rem_input = 0;    // of max_prefill_tokens
+  std::int64_t rem_chunk = 0;    // of chunked_prefill_size
+  // Outputs left and tokens held of the requests that ignore the end of text, in ascending order.
+  struct Left {
+    double tokens;
+    std::int64_t held;
+  };
+  std::optional<std::vector<Left>> lefts = {};
 };
 
-class SglangScheduler final : public Scheduler {
+// A request's tokens, and those of its cached prefix, when it was last considered for a prefill.
+struct Try {
+  std::int32_t num_tokens = 0;
+  std::int32_t num_hit = 0;
+};
+
+// A request that this prefill step takes.
+struct Candidate {
+  Request* request;
+  PrefixHit hit;
+  std::int32_t num_tokens;
+  bool is_new;  // otherwise its chunk goes on
+};
+
+class SglangScheduler final : public Scheduler, public SglangDecisions {
  public:
   explicit SglangScheduler(const SchedulerContext& context)
       : Scheduler(context),
@@ -74,197 +58,449 @@ class SglangScheduler final : public Scheduler {
         page_size_(context.kv_cache.block_size()),
         chunks_(settings_.chunked_prefill_size > 0),
         mixes_(chunks_ && settings_.enable_mixed_chunk),  // whole prompts are never mixed
-        // SGLang needs whole pages: a chunk below one page would never begin.
-        chunk_size_(ceil_div(settings_.chunked_prefill_size, page_size_) * page_size_),
+        order_(settings_, queue(), kv_cache()),
+        preempts_(settings_.enable_priority_scheduling && !settings_.disable_priority_preemption),
         init_ratio_(
             std::min(settings_.init_new_token_ratio * settings_.schedule_conservativeness, 1.0)),
-        min_ratio_(init_ratio_ * settings_.min_new_token_ratio_factor),
+        min_ratio_(std::min(init_ratio_ * settings_.min_new_token_ratio_factor, 1.0)),
         new_token_ratio_(init_ratio_) {}
 
-  // A request that cannot reserve this in an empty cache would wait forever.
+  // SGLang clips the output to what an empty pool can reserve (init_req_max_new_tokens).
   std::string refusal(const RequestSpec& spec) const override {
-    std::string reason = Scheduler::refusal(spec);
-    const std::int64_t total =
-        spec.num_prompt_tokens + clipped(spec.max_output_tokens) + page_size_;
-    const std::int64_t capacity = kv_cache().num_blocks() * page_size_;
-    if (!reason.empty() || total < capacity) return reason;
-    return "for which sglang reserves " + std::to_string(total) +
-           " tokens; it can reserve fewer than " + std::to_string(capacity) +
-           " tokens of the KV cache";
+    if (max_new_tokens(spec.num_prompt_tokens, spec.max_output_tokens) > 0) return {};
+    return "for which sglang finds no room for output in " +
+           std::to_string(kv_cache().num_blocks() * page_size_) + " tokens of the KV cache";
+  }
+
+  SglangState state() const override {
+    SglangState state;
+    state.chunked = chunked_ == nullptr ? kNoRequest : chunked_->id;
+    state.new_token_ratio = new_token_ratio_;
+    state.batch_is_full = batch_is_full_;
+    state.num_evicted_tokens = num_evicted_ * page_size_;
+    for (const Request* request : running_batch_) state.running_batch.push_back(request->id);
+    return state;
   }
 
  private:
-  using Verdict = PrefillAdder::Verdict;
-
-  std::int64_t max_tokens_per_step() const override {
-    return chunks_ ? std::max<std::int64_t>(chunk_size_, max_num_seqs()) : INT64_MAX;
+  std::int64_t max_new_tokens(std::int64_t num_prompt_tokens, std::int64_t wanted) const {
+    const std::int64_t capacity = kv_cache().num_blocks() * page_size_;
+    const std::int64_t longest = std::min<std::int64_t>(max_model_len(), capacity) - 1;
+    return std::min({wanted, longest - num_prompt_tokens - 1,
+                     capacity - ceil_page(num_prompt_tokens) - page_size_ - 1});
   }
 
-  void requeue(Request& request) override { queue().push_back(request); }
+  void on_enqueue(Request& request) override {
+    request.limit_output(static_cast<std::int32_t>(
+        max_new_tokens(request.num_prompt_tokens, request.max_output_tokens)));
+    order_.note_entry(request);
+  }
+
+  // After this plan, at the back.
+  void requeue(Request& request) override { requeued_.push_back(&request); }
+  void flush_requeued() {
+    for (Request* request : requeued_) {
+      order_.note_entry(*request);
+      queue().push_back(*request);
+    }
+    requeued_.clear();
+  }
+
+  bool takes_token_of_preempted() const override { return false; }  // it is sampled again
+
+  void on_end(const Request& request, EndReason) override {
+    order_.forget(request);
+    tries_.erase(request.id);
+  }
+  void on_commit(const StepPlan&, const StepResult&, const CommitReport&) override {
+    --num_in_flight_;
+  }
+
+  // ---- A plan ----
 
   void fill_plan() override {
-    if (!has_work()) new_token_ratio_ = init_ratio_;
+    if (is_idle_) new_token_ratio_ = init_ratio_;
+    num_evicted_ = 0;
+    stash_chunk();
     merge_last_batch();
-    if (!must_decode() && prefill()) return;
-    decode();
-    // All requests of a batch may have ended. Only decode() finds it empty; then prefill is tried
-    // again.
-    while (nothing_runs() && !queue().empty()) {
-      batch_is_full_ = false;
-      if (prefill()) return;
-      refuse(*queue().front());  // accepted, then retracted and grown too large
+    const bool has_prefilled = prefill_is_due() && prefill();
+    const bool has_decoded = !has_prefilled && !running_batch_.empty() && decode();
+    if (has_prefilled && settings_.prefill_decode_interval > 0) {
+      num_deferred_ = settings_.prefill_decode_interval;
     }
+    const bool has_launched = has_prefilled || has_decoded;
+    is_idle_ = !has_launched && num_in_flight_ == 0 && running_batch_.empty() && queue().empty() &&
+               chunked_ == nullptr;
+    num_in_flight_ += has_launched ? 1 : 0;
+    refuse_stuck();
   }
 
-  // Moves the last prefill's requests to the decodes, except one with an unfinished prompt.
+  // With nothing in memory, who waits now waits forever.
+  void refuse_stuck() {
+    if (settings_.waits_forever) return;
+    while (nothing_runs() && current_plan().empty() && !queue().empty()) refuse(*queue().front());
+  }
+
+  // The chunk that was planned last can be hit by others, though it may still be in flight.
+  void stash_chunk() {
+    if (chunked_ != nullptr && chunked_->has_ended()) chunked_ = nullptr;
+    if (chunked_ == nullptr || chunked_->num_computed_tokens <= num_stashed_) return;
+    num_stashed_ = chunked_->num_computed_tokens;
+    kv_cache().cache_prefix(*chunked_, num_stashed_);
+  }
+
+  // Moves the last prefill's requests to the decodes, except one with an unfinished prompt. Ended
+  // requests leave both.
   void merge_last_batch() {
-    if (last_batch_.empty()) return;
-    const std::size_t num_before = last_batch_.size();
-    drop_ended(last_batch_);
-    std::erase_if(last_batch_,
-                  [](const Request* request) { return request->state == RequestState::Prefill; });
-    // A batch that replaces an empty one is not marked full.
-    if (last_batch_.size() < num_before || running_batch_.empty()) batch_is_full_ = false;
-    running_batch_.insert(running_batch_.end(), last_batch_.begin(), last_batch_.end());
-    last_batch_.clear();
+    const auto drop_ended = [this](Batch& batch, const auto& stays_out) {
+      const std::size_t num_before = batch.size();
+      std::erase_if(batch, [&](const Request* request) {
+        return request->has_ended() || stays_out(request);
+      });
+      if (batch.size() < num_before) batch_is_full_ = false;
+    };
+    if (!last_batch_.empty()) {
+      drop_ended(last_batch_, [](const Request* request) {
+        return request->state != RequestState::Decode;
+      });
+      // A batch that replaces an empty one is not marked full.
+      if (!last_batch_.empty() && running_batch_.empty()) batch_is_full_ = false;
+      running_batch_.insert(running_batch_.end(), last_batch_.begin(), last_batch_.end());
+      last_batch_.clear();
+    }
+    drop_ended(running_batch_, [](const Request*) { return false; });
   }
 
-  bool must_decode() const {
-    return settings_.max_consecutive_prefill_batches > 0 &&
-           num_consecutive_prefills_ >= settings_.max_consecutive_prefill_batches &&
-           num_unfinished_prefills() == 0 && has_decodable(running_batch_);
+  bool prefill_is_due() {
+    if (num_deferred_ > 0 &&
+        std::ssize(running_batch_) < settings_.prefill_decode_interval_min_bs) {
+      num_deferred_ = 0;
+    }
+    if (num_deferred_ == 0) return true;
+    --num_deferred_;
+    return false;
   }
+
+  // Requests that may be admitted beside those that run. `num_held`: candidates that run already.
+  std::int64_t num_allocatable(std::int64_t num_held) const {
+    const std::int64_t num_rows = max_num_seqs() - static_cast<std::int64_t>(num_running());
+    return std::min(max_num_seqs() - std::ssize(running_batch_), num_rows + num_held);
+  }
+
+  // ---- Prefill ----
 
   bool prefill() {
-    Request* chunked = num_unfinished_prefills() > 0 ? unfinished_prefills().front() : nullptr;
-    if ((batch_is_full_ || queue().empty()) && chunked == nullptr) return false;
-    const std::int64_t allocatable = max_num_seqs() - std::ssize(running_batch_);
-    if (allocatable <= 0 && chunked == nullptr) {
+    if (preempts_ || running_batch_.empty()) batch_is_full_ = false;
+    if ((batch_is_full_ || queue().empty()) && chunked_ == nullptr) return false;
+    if (num_allocatable(0) <= 0 && chunked_ == nullptr && !preempts_) {
       batch_is_full_ = true;
       return false;
     }
-    if (settings_.schedule_policy == SglangConfig::SchedulePolicy::Lpm) sort_by_longest_prefix();
-    PrefillAdder adder = make_adder();
-    if (chunked != nullptr) add_chunked(adder, *chunked);
-    Verdict verdict = Verdict::Continue;
-    while (verdict == Verdict::Continue && !queue().empty()) {
-      if (std::ssize(last_batch_) >= allocatable) batch_is_full_ = true;
-      if (batch_is_full_) break;
-      verdict = add_one(adder, *queue().front());
+    order_.sort();
+    start_budget();
+    candidates_.clear();
+    Request* next_chunked = chunked_ == nullptr ? nullptr : continue_chunk();
+    queue().visit_in_order([&](Request& request) { return consider(request, next_chunked); });
+    if (!candidates_.empty()) {
+      chunked_ = next_chunked;
+      launch_candidates();
+      if (mixes_) mix_with_running();
     }
-    if (verdict == Verdict::NoToken) batch_is_full_ = true;
-    if (last_batch_.empty()) return false;
-    if (mixes_) mix_with_running();
-    ++num_consecutive_prefills_;
-    if (current_plan().num_decode_tokens > 0) num_consecutive_prefills_ = 0;
-    return true;
+    flush_requeued();
+    return !candidates_.empty();
   }
 
-  PrefillAdder make_adder() const {
+  void start_budget() {
     const std::int64_t mixed = mixes_ ? std::ssize(running_batch_) : 0;
+    budget_ = {.total_offset = static_cast<double>(mixed),
+               .cur_offset = mixed,
+               .rem_input = settings_.max_prefill_tokens - mixed,
+               .rem_chunk = chunks_ ? settings_.chunked_prefill_size - mixed : INT64_MAX};
     double expected = 0;
-    for (const Request* request : running_batch_) {
-      const std::int64_t left = request->max_output_tokens - request->num_output_tokens;
-      expected += static_cast<double>(clipped(left)) * new_token_ratio_;
-    }
-    return {.page_size = page_size_,
-            .available = kv_cache().num_free_blocks() * page_size_,
-            .total_offset = static_cast<double>(mixed) + expected,
-            .rem_input = settings_.max_prefill_tokens - mixed,
-            .rem_chunk = chunks_ ? chunk_size_ - mixed : INT64_MAX};
+    for (const Request* request : running_batch_) expected += expected_tokens(*request);
+    budget_.total_offset += expected;
   }
 
-  void add_chunked(PrefillAdder& adder, Request& request) {
+  // Output that a running request is expected to add.
+  double expected_tokens(const Request& request) const {
+    const std::int64_t left = request.max_output_tokens - request.num_output_tokens;
+    return static_cast<double>(clipped(left)) * (request.ignores_eos ? 1.0 : new_token_ratio_);
+  }
+
+  double rem_total() const { return static_cast<double>(available()) - budget_.total_offset; }
+  std::int64_t rem_current() const { return available() - budget_.cur_offset; }
+  std::int64_t available() const {
+    return (kv_cache().num_free_blocks() + kv_cache().num_evictable_blocks()) * page_size_;
+  }
+
+  Verdict verdict() const {
+    if (rem_total() <= 0 || rem_current() <= 0) return Verdict::NoToken;
+    const bool is_used_up = budget_.rem_input <= 0 || budget_.rem_chunk <= 0;
+    return is_used_up ? Verdict::Other : Verdict::Continue;
+  }
+
+  void reserve(std::int64_t num_tokens, std::int64_t max_new) {
+    const std::int64_t input = ceil_page(num_tokens);
+    budget_.total_offset += static_cast<double>(input + page_size_ + max_new);
+    budget_.cur_offset += input + page_size_;
+    budget_.rem_input -= input;
+    if (chunks_) budget_.rem_chunk -= input;
+  }
+
+  // Takes the next chunk of the unfinished prompt, even without tokens left for it, because its
+  // blocks would otherwise never be released. Returns the request if its prompt is not done then.
+  Request* continue_chunk() {
+    Request& request = *chunked_;
     const std::int64_t extend = request.num_uncomputed_tokens();
-    const std::int64_t num_tokens = adder.next_chunk(extend);
-    adder.reserve(num_tokens, num_tokens == extend ? clipped(request.max_output_tokens) : 0);
-    const auto num_new = static_cast<std::int32_t>(num_tokens);
-    // Only mixed-in decodes can have taken its room; SGLang runs out of memory here. Then no
-    // request is admitted, because rem_total is used up.
-    while (!kv_cache().grow(request, request.num_computed_tokens + num_new)) retract();
-    add_chunk(request, num_new);
-    last_batch_.push_back(&request);
+    const auto room = static_cast<std::int64_t>(rem_total());
+    const std::int64_t limited = std::min(budget_.rem_chunk, room);
+    const std::int64_t limit =
+        limited > 0 ? limited : std::max<std::int64_t>(budget_.rem_chunk, 1);
+    const std::int64_t num_tokens = std::min(extend, limit);
+    candidates_.push_back({&request, {}, static_cast<std::int32_t>(num_tokens), false});
+    reserve(num_tokens, num_tokens == extend ? clipped(request.max_output_tokens) : 0);
+    return extend > limit ? &request : nullptr;
   }
 
-  Verdict add_one(PrefillAdder& adder, Request& request) {
-    const PrefixHit& hit = kv_cache().find_prefix(request);
+  // Takes the request if it can be taken. Returns whether the next one may be considered.
+  bool consider(Request& request, Request*& next_chunked) {
+    if (verdict() == Verdict::Other) return false;
+    const std::int64_t num_held = chunked_ == nullptr ? 0 : 1;
+    if (std::ssize(candidates_) >= num_allocatable(num_held)) batch_is_full_ = true;
+    if (batch_is_full_ && !(preempts_ && preempt_for(request))) return false;
+    const PrefixHit hit = kv_cache().find_prefix(request);
+    tries_[request.id] = {request.num_tokens(), hit.num_tokens};
+    if (settings_.prefill_max_requests &&
+        std::ssize(candidates_) >= *settings_.prefill_max_requests) {
+      return false;
+    }
+    const bool is_fixed = request.ignores_eos && !kv_cache().caches_prefixes();
+    const Verdict answer = is_fixed ? add_fixed(request, hit, next_chunked)
+                                    : add_one(request, hit, next_chunked);
+    if (answer == Verdict::NoToken) {
+      batch_is_full_ = !candidates_.empty() || !running_batch_.empty();
+    }
+    return answer == Verdict::Continue;
+  }
+
+  Verdict add_one(Request& request, const PrefixHit& hit, Request*& next_chunked) {
     const std::int64_t extend = request.num_tokens() - hit.num_tokens;
     const std::int64_t left = request.max_output_tokens - request.num_output_tokens;
-    const std::int64_t locked = kv_cache().num_blocks_to_take(hit, hit.num_tokens) * page_size_;
-    const auto total = static_cast<double>(extend + clipped(left) + page_size_);
-    if (total >= adder.rem_total() - static_cast<double>(locked)) return Verdict::NoToken;
-    const std::int64_t input = adder.ceil_page(extend);
-    // Without chunking the first request is always allowed.
-    if (!chunks_ && !last_batch_.empty() && input >= adder.rem_input) return Verdict::Other;
-    const bool is_whole = input <= adder.rem_chunk;
-    const std::int64_t num_tokens = is_whole ? extend : adder.floor_page(adder.rem_chunk);
-    if (num_tokens <= 0) return Verdict::Other;
-    adder.available -= locked;
-    adder.reserve(num_tokens, is_whole ? clipped(request.max_output_tokens) : 0);
-    const auto num_new = static_cast<std::int32_t>(num_tokens);
-    start(request, hit, hit.num_tokens + num_new);
-    add_chunk(request, num_new);
-    last_batch_.push_back(&request);
-    return adder.verdict();
+    const auto total =
+        static_cast<double>(extend + clipped(std::max<std::int64_t>(left, 0)) + page_size_);
+    kv_cache().lock(hit);
+    std::int64_t num_tokens = extend;
+    Verdict refused = Verdict::Continue;
+    if (total >= rem_total()) {
+      refused = Verdict::NoToken;
+    } else if (!chunks_) {
+      // Without chunking the first request is always allowed.
+      const bool is_over = !candidates_.empty() && ceil_page(extend) >= budget_.rem_input;
+      if (is_over) refused = Verdict::Other;
+    } else if (ceil_page(extend) > budget_.rem_chunk) {
+      num_tokens = budget_.rem_chunk / page_size_ * page_size_;
+      if (num_tokens <= 0) refused = Verdict::Other;
+    }
+    if (refused != Verdict::Continue) {
+      kv_cache().unlock(hit);
+      return refused;
+    }
+    if (num_tokens < extend) next_chunked = &request;
+    add_candidate(request, hit, num_tokens, num_tokens < extend);
+    return verdict();
   }
 
+  // add_one_req_ignore_eos: without prefix caching, requests of known length are admitted if every
+  // one of them can go on while the shorter ones end.
+  Verdict add_fixed(Request& request, const PrefixHit& hit, Request*& next_chunked) {
+    const std::int64_t extend = request.num_tokens();
+    const std::int64_t paged = ceil_page(extend) + page_size_;
+    if (static_cast<double>(paged) >
+        std::min(static_cast<double>(rem_current()), rem_total())) {
+      return Verdict::NoToken;
+    }
+    note_left(request);
+    const std::int64_t room = rem_current() - paged;
+    std::int64_t freed = 0;
+    for (std::size_t i = 0; i < budget_.lefts->size(); ++i) {
+      const PrefillBudget::Left& left = (*budget_.lefts)[i];
+      const auto num_others = static_cast<double>(budget_.lefts->size() - i);
+      if (static_cast<double>(room + freed) - left.tokens * num_others <= num_others) {
+        return Verdict::NoToken;
+      }
+      freed += left.held;
+    }
+    std::int64_t num_tokens = extend;
+    if (chunks_ && extend > budget_.rem_chunk) {
+      if (budget_.rem_chunk <= 0) return Verdict::Other;
+      num_tokens = budget_.rem_chunk;
+      next_chunked = &request;
+    }
+    add_candidate(request, hit, num_tokens, num_tokens < extend);
+    return verdict();
+  }
+
+  void note_left(const Request& request) {
+    std::vector<PrefillBudget::Left> lefts;
+    const auto add = [&](const Request& one) {
+      const double share = one.ignores_eos ? 1.0 : new_token_ratio_;
+      const double left = one.max_output_tokens * share - one.num_output_tokens;
+      if (left > 0) lefts.push_back({left, one.num_tokens()});
+    };
+    add(request);
+    if (!budget_.lefts) {
+      for (const Request* running : running_batch_) add(*running);
+      for (const Candidate& candidate : candidates_) add(*candidate.request);
+      std::stable_sort(lefts.begin(), lefts.end(), [](const auto& a, const auto& b) {
+        return a.tokens < b.tokens;
+      });
+      budget_.lefts = std::move(lefts);
+      return;
+    }
+    if (lefts.empty()) return;
+    // Before the first that has not less; before the last one if all have less.
+    std::vector<PrefillBudget::Left>& all = *budget_.lefts;
+    auto place = std::find_if(all.begin(), all.end(), [&](const PrefillBudget::Left& other) {
+      return lefts.front().tokens <= other.tokens;
+    });
+    if (place == all.end() && !all.empty()) --place;
+    all.insert(place, lefts.front());
+  }
+
+  void add_candidate(Request& request, const PrefixHit& hit, std::int64_t num_tokens,
+                     bool is_chunk) {
+    candidates_.push_back({&request, hit, static_cast<std::int32_t>(num_tokens), true});
+    reserve(num_tokens, is_chunk ? 0 : clipped(request.max_output_tokens));
+  }
+
+  // Starts the candidates. First as much is evicted as they can need at most.
+  void launch_candidates() {
+    std::int64_t num_tokens = 0;
+    for (const Candidate& candidate : candidates_) num_tokens += candidate.num_tokens;
+    if (page_size_ > 1) num_tokens += std::ssize(candidates_) * page_size_;
+    evict_for(ceil_div(num_tokens, page_size_));
+    const bool locks = kv_cache().caches_prefixes();
+    for (const Candidate& candidate : candidates_) {
+      Request& request = *candidate.request;
+      if (candidate.is_new) {
+        start(request, candidate.hit, candidate.hit.num_tokens + candidate.num_tokens);
+        if (locks) kv_cache().unlock(candidate.hit);  // the request holds it now
+        if (&request == chunked_) num_stashed_ = candidate.hit.num_tokens;
+      } else {
+        const std::int32_t end = request.num_computed_tokens + candidate.num_tokens;
+        const bool has_room = kv_cache().grow(request, end);
+        METRONOME_CHECK(has_room, "a chunk was counted before");
+      }
+      add_chunk(request, candidate.num_tokens);
+      last_batch_.push_back(&request);
+    }
+  }
+
+  // The decodes join the prefill, all of them or, without room for them, none.
   void mix_with_running() {
-    plan_tokens();
+    if (running_batch_.empty()) return;
+    if (drop_finishing(running_batch_)) batch_is_full_ = false;
+    if (running_batch_.empty() || !has_room_for(running_batch_)) return;
+    plan_tokens(running_batch_);
+    for (const Request* request : running_batch_) {
+      tries_[request->id].num_tokens = request->num_tokens();
+    }
     last_batch_.insert(last_batch_.end(), running_batch_.begin(), running_batch_.end());
     running_batch_.clear();
   }
 
-  void decode() {
+  // Preempts running requests of a worse priority, if that gives `request` room and a place.
+  bool preempt_for(const Request& request) {
+    // By the tokens of its last try; none when it was never tried.
+    const Try last = tries_.contains(request.id) ? tries_.at(request.id) : Try{};
+    double need = static_cast<double>(last.num_tokens - last.num_hit +
+                                      clipped(request.max_output_tokens)) -
+                  rem_total();
+    std::set<const Request*> victims;
+    for (const Request* running : order_.worst_first(running_batch_)) {
+      const std::int64_t advantage = order_.rank(*running) - order_.rank(request);
+      if (advantage <= settings_.priority_scheduling_preemption_threshold) break;
+      victims.insert(running);
+      need -= expected_tokens(*running);
+      if (need <= 0) break;
+    }
+    if (victims.empty() || need > 0) return false;
+    std::int64_t num_remaining = std::ssize(running_batch_);
+    for (Request* running : running_batch_) {
+      if (!victims.contains(running)) continue;
+      budget_.total_offset -= expected_tokens(*running);
+      retract(*running, --num_remaining);
+    }
+    std::erase_if(running_batch_,
+                  [&](const Request* running) { return victims.contains(running); });
+    return true;
+  }
+
+  // ---- Decode ----
+
+  bool decode() {
     const std::size_t num_before = running_batch_.size();
-    drop_ended(running_batch_);
-    if (has_decodable(running_batch_)) {
-      if (has_room_to_decode()) {
-        const double decay = (init_ratio_ - min_ratio_) / settings_.new_token_ratio_decay_steps;
-        new_token_ratio_ = std::max(new_token_ratio_ - decay, min_ratio_);
-      } else {
-        do {
-          retract();
-        } while (running_batch_.size() > 1 && !has_room_to_decode());
-        METRONOME_CHECK(has_room_to_decode(), "a request that runs alone has room");
-      }
-      plan_tokens();
-      num_consecutive_prefills_ = 0;
+    const bool has_finishing = drop_finishing(running_batch_);
+    if (running_batch_.empty()) {
+      batch_is_full_ = false;
+      return false;
     }
-    if (running_batch_.size() < num_before || running_batch_.empty()) batch_is_full_ = false;
+    if (has_room_for(running_batch_)) {
+      const double decay = (init_ratio_ - min_ratio_) / settings_.new_token_ratio_decay_steps;
+      new_token_ratio_ = std::max(new_token_ratio_ - decay, min_ratio_);
+    } else if (has_finishing) {
+      batch_is_full_ = false;  // those give back their blocks after this step
+      return false;
+    } else {
+      retract_until_room();
+    }
+    if (running_batch_.size() < num_before) batch_is_full_ = false;
+    if (running_batch_.empty()) return false;
+    plan_tokens(running_batch_);
+    return true;
   }
 
-  // Plans one token for each running request. All have room, except perhaps beside a prefill, where
-  // SGLang runs out of memory. There a request without room waits a step.
-  void plan_tokens() {
-    for (Request* request : running_batch_) {
-      if (!request->is_decodable()) continue;  // ended, or its last token is in flight
-      if (kv_cache().grow(*request, request->num_computed_tokens + 1)) add_chunk(*request, 1);
-    }
+  // Takes the requests out whose last token is in flight.
+  static bool drop_finishing(Batch& batch) {
+    return std::erase_if(batch, [](const Request* request) {
+             return request->has_last_token_in_flight();
+           }) > 0;
   }
 
-  bool has_room_to_decode() const {
+  bool has_room_for(const Batch& batch) {
     std::int64_t num_pages = 0;
-    for (const Request* request : running_batch_) {
-      if (!request->is_decodable()) continue;
+    for (const Request* request : batch) {
       num_pages += kv_cache().num_missing_blocks(*request, request->num_computed_tokens + 1);
     }
-    return num_pages <= kv_cache().num_free_blocks();
+    evict_for(num_pages);
+    return kv_cache().num_free_blocks() >= num_pages;
   }
 
-  // Retracts the request with the fewest outputs; ties go to the longest prompt, then to the last
-  // to join. Then estimates the ratio anew from the remaining requests.
-  void retract() {
-    drop_ended(running_batch_);
-    METRONOME_CHECK(!running_batch_.empty(), "a running request can be retracted");
-    const auto goes_first = [](const Request* a, const Request* b) {
-      return a->num_output_tokens != b->num_output_tokens
-                 ? a->num_output_tokens < b->num_output_tokens
-                 : a->num_prompt_tokens > b->num_prompt_tokens;
+  void plan_tokens(const Batch& batch) {
+    evict_for(std::ssize(batch));  // a page for each, whether it needs one or not
+    for (Request* request : batch) {
+      const bool has_room = kv_cache().grow(*request, request->num_computed_tokens + 1);
+      METRONOME_CHECK(has_room, "the decodes' room was counted before");
+      add_chunk(*request, 1);
+    }
+  }
+
+  // Retracts the requests with the fewest outputs, of equal ones that with the longest prompt. The
+  // batch is then in that order. Estimates the ratio anew from the remaining requests.
+  void retract_until_room() {
+    const bool by_priority = settings_.retraction_policy == SglangConfig::RetractionPolicy::Priority;
+    const auto rank = [&](const Request* request) {
+      const std::int64_t priority = by_priority ? -order_.rank(*request) : 0;
+      return std::tuple(priority, request->num_output_tokens, -request->num_prompt_tokens);
     };
-    const auto victim =
-        std::min_element(running_batch_.rbegin(), running_batch_.rend(), goes_first);
-    preempt(**victim);
-    running_batch_.erase(std::next(victim).base());
+    std::stable_sort(running_batch_.begin(), running_batch_.end(),
+                     [&](const Request* a, const Request* b) { return rank(a) > rank(b); });
+    do {
+      if (running_batch_.size() == 1) break;
+      Request& victim = *running_batch_.back();
+      running_batch_.pop_back();
+      retract(victim, std::ssize(running_batch_));
+    } while (!has_room_for(running_batch_));
     std::int64_t num_decoded = 0;
     std::int64_t max_new = 0;
     for (const Request* request : running_batch_) {
@@ -273,39 +509,36 @@ class SglangScheduler final : public Scheduler {
     }
     new_token_ratio_ =
         std::min(1.0, static_cast<double>(num_decoded) / static_cast<double>(max_new + 1));
+    if (!has_room_for(running_batch_)) {
+      give_up(*running_batch_.back());
+      running_batch_.clear();
+    }
+    flush_requeued();
   }
 
-  // Sorts by longest cached prefix. Of requests with the same uncached beginning, one goes first
-  // and the others last: they will hit the blocks it computes. A long queue stays unsorted.
-  void sort_by_longest_prefix() {
-    if (queue().size() > kMaxSortedQueue) return;
-    struct Ranked {
-      std::int64_t key;
-      RequestId request;
-    };
-    std::vector<Ranked> order;
-    std::set<BlockHash> beginnings;
-    for (const Request* request : queue().in_order()) {
-      const std::int32_t num_tokens = request->num_tokens();
-      const std::int32_t matched = kv_cache().find_prefix(*request, num_tokens).num_tokens;
-      std::int64_t key = -std::min(matched, num_tokens - 1);
-      if (matched <= kInBatchPrefixTokens) {
-        const BlockHash beginning = kv_cache().name_of_prefix(*request, kInBatchPrefixTokens);
-        if (beginning != kNoHash && !beginnings.insert(beginning).second) key = INT64_MAX;
-      }
-      order.push_back({key, request->id});
-    }
-    std::stable_sort(order.begin(), order.end(),
-                     [](const Ranked& a, const Ranked& b) { return a.key < b.key; });
-    // The order persists until the next sort. New requests have key 0, so they join at the back.
-    std::map<RequestId, std::int64_t> places;
-    for (const Ranked& ranked : order) {
-      const std::int64_t place = std::ssize(places) - std::ssize(order);
-      places[ranked.request] = place;
-    }
-    queue().sort_by([&](const Request& request) { return places.at(request.id); });
+  // Preempts, and makes room for some steps of the requests that remain.
+  void retract(Request& victim, std::int64_t num_remaining) {
+    preempt(victim);
+    tries_[victim.id].num_hit = 0;
+    evict_for(ceil_div(num_remaining * settings_.retract_decode_steps, page_size_));
   }
 
+  // ---- Memory ----
+
+  void evict_for(std::int64_t num_blocks) {
+    const std::int64_t num_before = kv_cache().num_free_blocks();
+    kv_cache().make_free(num_blocks);
+    num_evicted_ += kv_cache().num_free_blocks() - num_before;
+  }
+
+  // A computed prompt is cached with the first token.
+  void on_prompt_committed(Request& request, const ScheduledChunk& chunk) override {
+    kv_cache().cache_prefix(request, chunk.end_position());
+  }
+
+  std::int64_t ceil_page(std::int64_t tokens) const {
+    return ceil_div(tokens, page_size_) * page_size_;
+  }
   std::int64_t clipped(std::int64_t max_new_tokens) const {
     return std::min<std::int64_t>(max_new_tokens, settings_.clip_max_new_tokens);
   }
@@ -314,16 +547,24 @@ class SglangScheduler final : public Scheduler {
   std::int64_t page_size_;
   bool chunks_;
   bool mixes_;
-  std::int64_t chunk_size_;
+  SglangQueueOrder order_;
+  bool preempts_;
   double init_ratio_;
   double min_ratio_;
   double new_token_ratio_;
-  // Decoding requests in the order they joined. Ended requests stay and count until the batch is
-  // filtered, which SGLang does at decoding.
-  Batch running_batch_;
-  Batch last_batch_;  // requests of the last step, if it prefilled
+  Batch running_batch_;  // decoding requests in the order they joined
+  Batch last_batch_;     // requests of the last step, if it prefilled
+  std::int32_t num_in_flight_ = 0;  // steps
+  bool is_idle_ = false;
   bool batch_is_full_ = false;
-  std::int32_t num_consecutive_prefills_ = 0;
+  Request* chunked_ = nullptr;       // in the middle of its prompt
+  std::int32_t num_stashed_ = 0;     // its tokens in the cache
+  std::int32_t num_deferred_ = 0;    // decode steps before the next prefill
+  std::int64_t num_evicted_ = 0;     // blocks, in this plan
+  std::map<RequestId, Try> tries_;
+  Batch requeued_;
+  PrefillBudget budget_;
+  std::vector<Candidate> candidates_;
 };
 
 }  // namespace

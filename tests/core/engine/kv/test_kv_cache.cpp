@@ -163,21 +163,18 @@ TEST_CASE("blocks become visible at their time", "[core][kv][prefix]") {
     bench.plan(0, 10);
     CHECK(bench.hit(1) == 8);
   }
-  SECTION("Commit, CommitPrompt: when the result is there") {
-    for (const HashTime time : {HashTime::Commit, HashTime::CommitPrompt}) {
-      CacheBench bench(caching(10, 4, time), prompts);
-      bench.plan(0, 10);
-      CHECK(bench.hit(1) == 0);
-      bench.commit(0);
-      CHECK(bench.hit(1) == 8);
-    }
+  SECTION("Commit: when the result is there") {
+    CacheBench bench(caching(10, 4, HashTime::Commit), prompts);
+    bench.plan(0, 10);
+    CHECK(bench.hit(1) == 0);
+    bench.commit(0);
+    CHECK(bench.hit(1) == 8);
   }
 }
 
-TEST_CASE("blocks with output become visible with their step, or when the request ends",
-          "[core][kv][prefix]") {
+TEST_CASE("blocks with output become visible with their step", "[core][kv][prefix]") {
   // Ten prompt tokens and three returned: the third block is full, with two of them.
-  const auto third_is_visible = [](HashTime time, bool is_preempted, bool has_ended) {
+  const auto third_is_visible = [](HashTime time, bool is_preempted) {
     CacheBench bench(caching(10, 4, time), {{{kA, 10}}});
     Request& request = bench[0];
     bench.compute(0, 10);
@@ -185,20 +182,16 @@ TEST_CASE("blocks with output become visible with their step, or when the reques
     bench.compute(0, 12);
     const BlockHash third = bench.kv.block_hashes(request).at(2);
     if (is_preempted) bench.release(0);
-    if (has_ended) bench.kv.release_ended(request);
     const BlockId found = bench.kv.pool().contents().find(third);
     CHECK((found == BlockId{2} || found == kNoBlock));
     CHECK(bench.num_cached_blocks() == (found == kNoBlock ? 2 : 3));
-    CHECK(bench.kv.pool().is_free(BlockId{2}) == (is_preempted || has_ended));
+    CHECK(bench.kv.pool().is_free(BlockId{2}) == is_preempted);
     return found != kNoBlock;
   };
   for (const HashTime time : {HashTime::Plan, HashTime::Commit}) {
-    CHECK(third_is_visible(time, false, false));
-    CHECK(third_is_visible(time, true, false));
+    CHECK(third_is_visible(time, false));
+    CHECK(third_is_visible(time, true));
   }
-  CHECK_FALSE(third_is_visible(HashTime::CommitPrompt, false, false));
-  CHECK_FALSE(third_is_visible(HashTime::CommitPrompt, true, false));
-  CHECK(third_is_visible(HashTime::CommitPrompt, false, true));
 }
 
 TEST_CASE("a token that is not known yet hashes no block", "[core][kv][prefix]") {
@@ -246,26 +239,6 @@ TEST_CASE("a second copy of a block", "[core][kv][prefix]") {
     CHECK((*bench)[1].block_table == table_of({2, 3}));
     CHECK(bench->num_cached_blocks() == 2);
     CHECK(bench->kv.find_prefix((*bench)[2]).blocks == table_of({2, 3}));
-  }
-  SECTION("Share: the second request gives its copy back, block by block") {
-    const auto bench = computed_twice(DuplicateRule::Share);
-    CHECK((*bench)[1].block_table == table_of({0, 1}));
-    CHECK(bench->kv.pool().ref_count(BlockId{0}) == 2);
-    CHECK(bench->kv.pool().free_blocks() == table_of({4, 5, 2, 3}));
-    CHECK(bench->num_cached_blocks() == 2);
-    bench->commit(1);  // its own block is the one that is found: nothing to do
-    CHECK(bench->kv.num_free_blocks() == 4);
-  }
-  SECTION("Share: the first copy is free meanwhile") {
-    CacheBench bench(caching(6, 4, HashTime::Commit, DuplicateRule::Share), prompts);
-    bench.plan(0, 8);
-    bench.plan(1, 8);
-    bench.commit(0);
-    bench.release(0);
-    REQUIRE(bench.kv.pool().free_blocks() == table_of({4, 5, 1, 0}));
-    bench.commit(1);
-    CHECK(bench[1].block_table == table_of({0, 1}));
-    CHECK(bench.kv.pool().free_blocks() == table_of({4, 5, 2, 3}));
   }
 }
 
