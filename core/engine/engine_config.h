@@ -31,13 +31,13 @@ struct KvCacheConfig {
   // Share of blocks kept free when a request is admitted; null = the policy's default.
   std::optional<double> watermark;
   std::optional<bool> enable_prefix_caching;  // auto = as in the policy's engine
+  std::int32_t sliding_window = 0;            // tokens; of further layer groups of vllm
   // Layer groups with that window, each with a block table of its own; auto = as vLLM groups the
   // model's layers, and blocks then hold the layers of one group.
   std::optional<std::int64_t> num_window_groups = 1;
   // Tokens between retained blocks of these groups; -1 = every block, auto = as in the
   // policy's engine. See KvCacheLayout::retention_interval.
   std::optional<std::int64_t> prefix_cache_retention_interval;
-  std::int32_t sliding_window = 0;            // tokens; for the second layer group of vllm
 };
 
 // Keys, ranges and meaning.

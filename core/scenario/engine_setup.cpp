@@ -16,8 +16,8 @@ struct LayerGroups {
 };
 
 // How vLLM groups layers (_get_kv_cache_groups_uniform_page_size in
-// vllm/v1/core/kv_cache_planning.py): groups have as many layers as the rarer kind; if the other has
-// less than half as many more, as many as that one. With more full attention than windows, vLLM
+// vllm/v1/core/kv_cache_planning.py): groups have as many layers as the rarer kind; if the other
+// has less than half as many more, as many as that one. With more full attention than windows, vLLM
 // has several groups of full attention; here it is one, and window groups have layers to spare.
 LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model) {
   if (config.num_window_groups) {

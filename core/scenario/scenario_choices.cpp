@@ -100,10 +100,22 @@ Unused unused_by_backend(std::string_view name) {
   if (name != "slotted") return {};
   Unused unused;
   for (const std::string_view key : {"block_size", "num_blocks", "allocation", "watermark",
-                                     "enable_prefix_caching", "sliding_window"}) {
+                                     "enable_prefix_caching", "sliding_window",
+                                     "num_window_groups", "prefix_cache_retention_interval"}) {
     unused.keys.push_back({key,
                            "the slotted backend has max_num_seqs slots of max_model_len tokens "
                            "and does not use this key; allowed: backend paged, or omit the key"});
+  }
+  return unused;
+}
+
+Unused unused_by_window(std::string_view name) {
+  if (name != "0") return {};
+  Unused unused;
+  for (const std::string_view key : {"num_window_groups", "prefix_cache_retention_interval"}) {
+    unused.keys.push_back({key,
+                           "without a sliding_window every layer attends to the whole context; "
+                           "allowed: sliding_window above 0, or omit the key"});
   }
   return unused;
 }
@@ -119,6 +131,7 @@ Unused unused_by_noise(std::string_view name) {
 std::vector<Choice> list_choices() {
   std::vector<Choice> choices = {{"scheduler", "policy", unused_by_policy},
                                  {"kv_cache", "backend", unused_by_backend},
+                                 {"kv_cache", "sliding_window", unused_by_window},
                                  {"cost_model", "noise", unused_by_noise}};
   for (Choice choice : workload_choices()) {
     choice.section = choice.section.empty() ? "workload" : "workload." + choice.section;

@@ -67,10 +67,6 @@ void check_policy(const Scenario& scenario, const ConfigNode& source, const Poli
     fail_at(source, "kv_cache.sliding_window",
             "policy '" + name + "' only supports one group of layers; allowed: 0");
   }
-  if (scenario.kv_cache.prefix_cache_retention_interval && !policy.allows_sliding_window) {
-    fail_at(source, "kv_cache.prefix_cache_retention_interval",
-            "policy '" + name + "' keeps one group of layers; allowed: auto");
-  }
 }
 
 void check_token_budget(const Scenario& scenario, const ConfigNode& source,
@@ -121,10 +117,6 @@ void check_retention(const Scenario& scenario, const ConfigNode& source) {
   const std::int64_t interval = cache.prefix_cache_retention_interval.value_or(-1);
   if (interval <= 0) return;
   const std::string key = "kv_cache.prefix_cache_retention_interval";
-  if (cache.sliding_window == 0) {
-    fail_at(source, key,
-            "only layers with a kv_cache.sliding_window leave prefixes out; allowed: auto, 0, -1");
-  }
   if (interval % cache.block_size == 0) return;
   fail_at(source, key,
           std::to_string(interval) + " is not a multiple of kv_cache.block_size " +

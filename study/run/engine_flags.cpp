@@ -1,6 +1,7 @@
 // Sources of the flags' names and meanings. vLLM: docs/cli/serve, vllm/config/scheduler.py and
-// vllm/engine/arg_utils.py of 0.22 (4ff865c38) and 0.33.0. SGLang: docs/advanced_features/server_arguments.md
-// and python/sglang/srt/environ.py of 2026, scheduler.py 0003215c.
+// vllm/engine/arg_utils.py of 0.22 (4ff865c38) and 0.33.0. SGLang:
+// docs/advanced_features/server_arguments.md and python/sglang/srt/environ.py of 2026, scheduler.py
+// 0003215c.
 #include "study/run/engine_flags.h"
 
 #include <algorithm>

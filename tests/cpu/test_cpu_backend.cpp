@@ -105,7 +105,7 @@ TEST_CASE("policy slo predicts steps that are computed from `hardware`", "[cpu][
   CHECK(place.result("timed")["policy"] == "slo");
 
   check_refused(Workplace().run(std::string(kScenario) + slo),
-                "hardware: required key is missing, policy 'slo' predicts step times; allowed: a "
+                "hardware: required key is missing: policy 'slo' predicts step times; allowed: a "
                 "name of the catalogue, or the path of a YAML file with one entry");
 }
 
@@ -340,9 +340,9 @@ TEST_CASE("what a backend that computes cannot do", "[cpu][cli]") {
                      "\"input_tok_ids\": [7, 100000]}\n");
   add("a trace", place.run("model: tiny-llama\nworkload: {trace: trace.jsonl}\n"));
   check_refused(place.run(kScenario, "--set model=llama-3.1-70b"),
-                "--set model: the weights of llama-3.1-70b take 131.4 GiB, the machine has ");
+                "--set model: the weights of llama-3.1-70b take 131.4 GiB; the machine has ");
   check_refused(place.run(kScenario, "--set kv_cache.num_blocks=60000000"),
-                "--set kv_cache.num_blocks: the KV cache takes 1831.1 GiB, the machine has ");
+                "--set kv_cache.num_blocks: the KV cache takes 1831.1 GiB; the machine has ");
   CHECK_FALSE(fs::exists(place.out));
   for (const char* backend : {"cuda", "gpu"}) {
     const std::string run = "run scenarios/quickstart.yaml --backend=" + std::string(backend);

@@ -271,7 +271,8 @@ TEST_CASE("metronome bench says what is wrong, and ends with 2", "[gpu][bench]")
   };
   check_error("tiny-llama", "model: head_dim: is 32; allowed: 64, 128 or 256\n");
   check_error("tiny-lama", "model: unknown name 'tiny-lama' (did you mean 'tiny-llama'?)");
-  check_error("llama-3.2-3b --device 99", "cuda.device: 99 is no GPU of this machine; allowed: ");
+  check_error("llama-3.2-3b --device 99",
+              "cuda.device: 99 is not a GPU of this machine; allowed: ");
   check_error("llama-3.2-3b --invariance some",
               "--invariance: 'some' is not an invariance; allowed: ");
   check_error("llama-3.2-3b qwen3-4b", "bench: give one model, not 2");

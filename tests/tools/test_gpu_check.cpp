@@ -93,8 +93,8 @@ TEST_CASE("gpu_summary says of every promise whether it was shown", "[tools][gpu
   CHECK(verdict_of(findings, "llama-3.2-3b: chunk of 2048") == "FAIL");
   CHECK(verdict_of(findings, "gemma-3-1b: chunk of 512") == "PASS");
   CHECK(verdict_of(findings, "gemma-3-1b: chunk of 2048") == "FAIL");
-  CHECK(contains(findings, "| PASS | 500 TFLOP/s "));
-  CHECK(contains(findings, "| FAIL | 300 TFLOP/s "));
+  CHECK(contains(findings, "| PASS | 500 TFLOP/s: "));
+  CHECK(contains(findings, "| FAIL | 300 TFLOP/s: "));
   CHECK(contains(findings, "| FAIL | 1 of 2 steps; the worst takes 1.25 of PyTorch's time |"));
   CHECK(verdict_of(findings, "chunk-invariance") == "not measured");
   CHECK(verdict_of(findings, "p99 ITL 10 times") == "not measured");

@@ -35,7 +35,7 @@ std::map<std::string, std::string> results_in(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("gpu_check plans calls that are within a machine's limits", "[tools][gpu_check]") {
+TEST_CASE("gpu_check plans calls that are within a machine's limits", "[tools][gpu_check][slow]") {
   const CommandResult plan = gpu_check("plan");
   REQUIRE(plan.exit_code == 0);
   CHECK(contains(plan.out, "Call 1, on an H100 or an H200: "));
@@ -55,7 +55,7 @@ TEST_CASE("gpu_check plans calls that are within a machine's limits", "[tools][g
   CHECK(num_calls == 3);
 }
 
-TEST_CASE("gpu_check takes a GPU for what it is", "[tools][gpu_check]") {
+TEST_CASE("gpu_check takes a GPU for what it is", "[tools][gpu_check][slow]") {
   const auto check_card = [](const char* name, const char* hardware) {
     FakeGpuBuild place;
     place.install(name, hardware);
@@ -72,7 +72,8 @@ TEST_CASE("gpu_check takes a GPU for what it is", "[tools][gpu_check]") {
   check_card("NVIDIA H100 80GB HBM3", "h100-sxm");
 }
 
-TEST_CASE("a GPU that the catalogue does not know has no hardware's name", "[tools][gpu_check]") {
+TEST_CASE("a GPU that the catalogue does not know has no hardware's name",
+          "[tools][gpu_check][slow]") {
   FakeGpuBuild place;
   place.install("NVIDIA H100 PCIe", "NVIDIA_H100_PCIe");
   CHECK(place.check("machine,calibrate,published", "", "--models tiny-llama").exit_code == 1);
@@ -82,7 +83,7 @@ TEST_CASE("a GPU that the catalogue does not know has no hardware's name", "[too
                  "catalogue, and there is no calibrated model to simulate it | "));
 }
 
-TEST_CASE("a later call does what an earlier one had no models for", "[tools][gpu_check]") {
+TEST_CASE("a later call does what an earlier one had no models for", "[tools][gpu_check][slow]") {
   FakeGpuBuild place;
   place.install("NVIDIA H200", "h200");
   const std::string only = "bench,products,decisions,published";
@@ -99,7 +100,7 @@ TEST_CASE("a later call does what an earlier one had no models for", "[tools][gp
         log.rfind("bench tiny-llama --invariance chunk"));
 }
 
-TEST_CASE("a card that nvidia-smi does not name ends the call", "[tools][gpu_check]") {
+TEST_CASE("a card that nvidia-smi does not name ends the call", "[tools][gpu_check][slow]") {
   FakeGpuBuild place;
   place.write_program("bin/nvidia-smi", "#!/bin/bash\nexit 9\n");
   CHECK(place.check("start", "").exit_code == 1);
@@ -108,7 +109,7 @@ TEST_CASE("a card that nvidia-smi does not name ends the call", "[tools][gpu_che
                  "| start | waiting: not started: nvidia-smi finds no GPU |"));
 }
 
-TEST_CASE("two GPUs have results of their own in one archive", "[tools][gpu_check]") {
+TEST_CASE("two GPUs have results of their own in one archive", "[tools][gpu_check][slow]") {
   FakeGpuBuild place;
   place.install("NVIDIA H100 80GB HBM3", "h100-sxm");
   CHECK(place.check("machine,start", "").exit_code == 0);
@@ -119,7 +120,7 @@ TEST_CASE("two GPUs have results of their own in one archive", "[tools][gpu_chec
   CHECK(contains(place.text("state.json"), "\"gpu\": \"NVIDIA H100 80GB HBM3\""));
 }
 
-TEST_CASE("gpu_check goes on from an archive as from the folder", "[tools][gpu_check]") {
+TEST_CASE("gpu_check goes on from an archive as from the folder", "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   const std::string kept = place.scratch.path() + "/kept";
   const std::string option = "--archive '" + kept + "' --models llama-3.2-3b ";
@@ -150,7 +151,7 @@ TEST_CASE("gpu_check goes on from an archive as from the folder", "[tools][gpu_c
   CHECK(place.text("decisions.runs.log") == before.at("unknown/decisions.runs.log"));
 }
 
-TEST_CASE("gpu_check refuses an archive that is damaged", "[tools][gpu_check]") {
+TEST_CASE("gpu_check refuses an archive that is damaged", "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   const std::string kept = place.scratch.path() + "/kept";
   CHECK(place.check("start", "", "--archive '" + kept + "'").exit_code == 0);
@@ -171,7 +172,7 @@ TEST_CASE("gpu_check refuses an archive that is damaged", "[tools][gpu_check]") 
   check_refusal("unpack '" + kept + "' --out '" + kept + "'", "--out: " + kept + " exists already");
 }
 
-TEST_CASE("an archive is carried in the place of a build", "[tools][gpu_check]") {
+TEST_CASE("an archive is carried in the place of a build", "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   const std::string build = place.scratch.path() + "/build";
   const std::string packed = place.scratch.path() + "/carried/gpu_check.tar.xz";

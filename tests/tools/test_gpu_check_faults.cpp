@@ -35,7 +35,8 @@ std::string archive_option(const FakeGpuBuild& place) {
 
 }  // namespace
 
-TEST_CASE("gpu_check goes on without an invariance that does not hold", "[tools][gpu_check]") {
+TEST_CASE("gpu_check goes on without an invariance that does not hold",
+          "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   const CommandResult result =
       place.check("start,bench,decisions", "uneven", archive_option(place));
@@ -48,7 +49,7 @@ TEST_CASE("gpu_check goes on without an invariance that does not hold", "[tools]
   CHECK(contains(readme, "| decisions | passed | "));
 }
 
-TEST_CASE("a crash costs gpu_check nothing but itself", "[tools][gpu_check]") {
+TEST_CASE("a crash costs gpu_check nothing but itself", "[tools][gpu_check][slow]") {
   SECTION("of a run") {
     const FakeGpuBuild place;
     CHECK(place.check("start,bench,decisions", "qwen3-4b", archive_option(place)).exit_code == 1);
@@ -77,7 +78,7 @@ TEST_CASE("a crash costs gpu_check nothing but itself", "[tools][gpu_check]") {
   }
 }
 
-TEST_CASE("a test that hangs costs its own limit", "[tools][gpu_check]") {
+TEST_CASE("a test that hangs costs its own limit", "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   CHECK(place.check("tests", "hang=test_gpu_heads", "--clock-speed 20").exit_code == 1);
   CHECK(contains(place.text("README.md"), "| tests | failed: test_gpu_heads hung | "));
@@ -93,7 +94,7 @@ TEST_CASE("a test that hangs costs its own limit", "[tools][gpu_check]") {
 }
 
 TEST_CASE("tests for which no time is left are said, and run by the next call",
-          "[tools][gpu_check]") {
+          "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   // The first file hangs for 40 s of 60, and the next one for what is left.
   CHECK(place.check("tests,slow", "hang=test_gpu", "--budget 60 --clock-speed 10").exit_code == 1);
@@ -107,7 +108,7 @@ TEST_CASE("tests for which no time is left are said, and run by the next call",
   CHECK(contains(place.text("tests.log"), "ran [#test_gpu_bench]~[slow]\n"));
 }
 
-TEST_CASE("a stage that could not end is not begun", "[tools][gpu_check]") {
+TEST_CASE("a stage that could not end is not begun", "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   CHECK(place.check("calibrate,bench,torch,parity,start", "", "--budget 60").exit_code == 1);
   const std::string readme = place.text("README.md");
@@ -117,7 +118,7 @@ TEST_CASE("a stage that could not end is not begun", "[tools][gpu_check]") {
   CHECK(contains(place.text("README.md"), "| start | passed | "));
 }
 
-TEST_CASE("what takes too long may hand over what it has", "[tools][gpu_check]") {
+TEST_CASE("what takes too long may hand over what it has", "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   CHECK(place
             .check("products", "slow",
@@ -128,7 +129,7 @@ TEST_CASE("what takes too long may hand over what it has", "[tools][gpu_check]")
   CHECK(returned.text("products.llama-3.2-3b.json") == "{\"points\": []}\n");
 }
 
-TEST_CASE("nothing runs where the programs do not start", "[tools][gpu_check]") {
+TEST_CASE("nothing runs where the programs do not start", "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   const CommandResult result = place.check("tests,bench", "dead", archive_option(place));
   CHECK(result.exit_code == 1);
@@ -140,7 +141,7 @@ TEST_CASE("nothing runs where the programs do not start", "[tools][gpu_check]") 
   CHECK(contains(readme, "| bench | waiting: not started: "));
 }
 
-TEST_CASE("reports of garbage are said and shown", "[tools][gpu_check]") {
+TEST_CASE("reports of garbage are said and shown", "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   CHECK(place.check("tests,options,bench,decisions", "garbage", archive_option(place)).exit_code ==
         0);
@@ -151,7 +152,7 @@ TEST_CASE("reports of garbage are said and shown", "[tools][gpu_check]") {
   CHECK(contains(returned.text("findings.log"), "bench.qwen3-4b.chunk.json is not JSON"));
 }
 
-TEST_CASE("a PyTorch that does not come up costs its limit", "[tools][gpu_check]") {
+TEST_CASE("a PyTorch that does not come up costs its limit", "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   place.scratch.write("python/torch.py",
                       "import os, time\n"
@@ -164,7 +165,7 @@ TEST_CASE("a PyTorch that does not come up costs its limit", "[tools][gpu_check]
   CHECK(contains(place.text("torch.log"), "libraries: /my/own\n"));
 }
 
-TEST_CASE("a state of garbage is said, and every stage begins anew", "[tools][gpu_check]") {
+TEST_CASE("a state of garbage is said, and every stage begins anew", "[tools][gpu_check][slow]") {
   for (const char* text : {"{", "[]", R"({"build": 3})"}) {
     const FakeGpuBuild place;
     place.scratch.write("out/unknown/state.json", text);
@@ -175,7 +176,7 @@ TEST_CASE("a state of garbage is said, and every stage begins anew", "[tools][gp
   }
 }
 
-TEST_CASE("a call that is killed leaves what it had a moment ago", "[tools][gpu_check]") {
+TEST_CASE("a call that is killed leaves what it had a moment ago", "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   // A copy every 90 s, which are 3 here; each of many files hangs for 1.3.
   place.check("start,tests", "hang=test_gpu",
@@ -184,7 +185,7 @@ TEST_CASE("a call that is killed leaves what it had a moment ago", "[tools][gpu_
   CHECK(contains(returned.text("start.log"), "--backend=cuda"));
 }
 
-TEST_CASE("a test that the end of time cuts short has not hung", "[tools][gpu_check]") {
+TEST_CASE("a test that the end of time cuts short has not hung", "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   CHECK(place.check("tests", "hang=test_gpu_norm", "--budget 20 --clock-speed 10").exit_code == 1);
   CHECK(contains(place.text("README.md"),
@@ -193,7 +194,7 @@ TEST_CASE("a test that the end of time cuts short has not hung", "[tools][gpu_ch
 }
 
 TEST_CASE("an engine that does not start is no invariance that does not hold",
-          "[tools][gpu_check]") {
+          "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   CHECK(place.check("start,bench", "workload.num_requests=2").exit_code == 1);
   CHECK(contains(place.text("README.md"), "| start | failed: exit status -11, twice | "));
@@ -201,7 +202,7 @@ TEST_CASE("an engine that does not start is no invariance that does not hold",
   CHECK(contains(place.text("README.md"), "| bench | passed | "));
 }
 
-TEST_CASE("a disk that is full costs what it has no room for", "[tools][gpu_check]") {
+TEST_CASE("a disk that is full costs what it has no room for", "[tools][gpu_check][slow]") {
   const FakeGpuBuild place;
   fs::create_directories(place.out + "/unknown");
   for (const char* name : {"progress.log", "state.json.partial", "README.md.partial"}) {
@@ -213,7 +214,7 @@ TEST_CASE("a disk that is full costs what it has no room for", "[tools][gpu_chec
   CHECK(contains(result.out, "gpu_check: bench: passed ("));
 }
 
-TEST_CASE("an archive that cannot be replaced stays", "[tools][gpu_check]") {
+TEST_CASE("an archive that cannot be replaced stays", "[tools][gpu_check][slow]") {
   const ScratchFolder scratch;
   scratch.write("out/a.log", "first\n");
   // Parts fail to be written, twice.

@@ -61,7 +61,7 @@ class VllmScheduler final : public Scheduler {
     if (vllm.long_prefill_token_threshold == 0) return 0;
     if (rules_.lone_request_ignores_threshold && num_requests <= 1) return 0;
     if (!vllm.long_prefill_token_threshold_adaptive) return vllm.long_prefill_token_threshold;
-    return std::max(vllm.long_prefill_token_threshold, budget_ / num_requests);
+    return std::max(vllm.long_prefill_token_threshold, budget_ / std::max(num_requests, 1));
   }
 
   // Whether this step computes no prompt chunk because of prefill_schedule_interval. It may admit a

@@ -357,7 +357,7 @@ TEST_CASE("JSON is held to its limits", "[core][json]") {
        {std::string("[[[[]]]]"), std::string("[[{\"a\":{}}]]"), million}) {
     const JsonError error = error_from([&] { Json::parse(text, three); });
     CHECK(error.reason() == Reason::TooDeep);
-    CHECK(std::string(error.what()) == "arrays and objects are nested more than 3 deep");
+    CHECK(std::string(error.what()) == "arrays and objects are nested more than 3 levels deep");
   }
   // Without a limit depth does no harm.
   CHECK(error_from([&] { Json::parse(million); }).byte() == 1'000'001);

@@ -158,20 +158,20 @@ TEST_CASE("headers that nest without end", "[core][safetensors]") {
 TEST_CASE("names given twice", "[core][safetensors]") {
   const std::string a = header_entry("a", "F32", "[1]", 0, 4);
   CHECK(error("{" + a + "," + a + "}", "abcd") ==
-        "m.safetensors: header: has 'a' twice; allowed: every key once");
+        "m.safetensors: header: contains 'a' twice; allowed: every key once");
   CHECK(error("{" + header_entry("\\u0061", "F32", "[1]", 0, 4) + "," + a + "}", "abcd") ==
-        "m.safetensors: header: has 'a' twice; allowed: every key once");
+        "m.safetensors: header: contains 'a' twice; allowed: every key once");
   CHECK(entry_error(R"("dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4])") ==
-        "m.safetensors: header: has 'dtype' twice; allowed: every key once");
+        "m.safetensors: header: contains 'dtype' twice; allowed: every key once");
   CHECK(error(R"({"__metadata__":{"k":"1","k":"2"}})") ==
-        "m.safetensors: header: has 'k' twice; allowed: every key once");
+        "m.safetensors: header: contains 'k' twice; allowed: every key once");
   // The same key in two objects is no repetition.
   CHECK(error("{" + a + "," + header_entry("dtype", "F32", "[1]", 4, 8) + "}", "abcdefgh") == "");
 }
 
 TEST_CASE("metadata that are not texts", "[core][safetensors]") {
   CHECK(error(R"({"__metadata__":[1]})") ==
-        "m.safetensors: __metadata__: must be an object, got [1]; allowed: an object of texts");
+        "m.safetensors: __metadata__: must be an object, got [1]; allowed: an object of strings");
   CHECK(error(R"({"__metadata__":{"k":1}})") ==
         "m.safetensors: __metadata__: 'k' must be a string, got 1; allowed: an object of strings");
 }
@@ -302,7 +302,7 @@ TEST_CASE("an index leads from tensors to files", "[core][safetensors]") {
   CHECK(index_error(R"({"weight_map":[]})") == missing);
   CHECK(index_error("") == "i.json: index: is not JSON at byte 1; allowed: JSON");
   CHECK(index_error(R"({"weight_map":{"a":"1","a":"2"}})") ==
-        "i.json: index: has 'a' twice; allowed: every key once");
+        "i.json: index: contains 'a' twice; allowed: every key once");
   CHECK(index_error("{\"x\":" + std::string(100'000, '[') + "}") ==
         "i.json: index: is nested too deeply; allowed: 16 levels below the outermost");
   for (const std::string file : {"\"\"", "\"/etc/passwd\"", "\"..\"", "\"../x.st\"",

@@ -118,7 +118,7 @@ TEST_CASE("nothing of the pass before stays in a batch", "[forward_batch]") {
   for (std::uint32_t id = 0; id < 3; ++id) step.window_table(id) = blocks({2, 4, 8});
   step.flatten(0, 3);
   for (TokenId& token : step.batch.token_ids) token = TokenId{99};
-  for (std::uint32_t id = 0; id < 3; ++id) step.window_table(id).clear();
+  for (std::uint32_t id = 0; id < 3; ++id) step.requests[RequestId{id}].group_tables.clear();
   step.flatten(1, 3);
   const ForwardBatch& batch = step.batch;
   CHECK(batch.requests == ids({0, 2}));

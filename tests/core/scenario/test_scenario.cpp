@@ -139,11 +139,11 @@ TEST_CASE("policy slo takes the targets of the SLO where it is given none", "[co
 // A new field breaks this function until it is counted, and the test until it is documented.
 std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [e1, e2, e3, e4, e5] = EngineConfig{};
-  [[maybe_unused]] const auto& [k1, k2, k3, k4, k5, k6, k7] = KvCacheConfig{};
+  [[maybe_unused]] const auto& [k1, k2, k3, k4, k5, k6, k7, k8, k9] = KvCacheConfig{};
   [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, o, v, s, g, t, f, m] =
       SchedulerConfig{};
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7] = o;
-  [[maybe_unused]] const auto& [v1, v2, v3, v4, v5] = v;
+  [[maybe_unused]] const auto& [v1, v2, v3, v4, v5, v6, v7, v8] = v;
   [[maybe_unused]] const auto& [sa1, sa2, sa3, sa4, sa5, sa6] = s;
   [[maybe_unused]] const auto& [g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11] = g;
   [[maybe_unused]] const auto& [t1, t2, t3, t4, t5] = t;
@@ -155,7 +155,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
-  return {{"engine.", 5},   {"kv_cache.", 7}, {"scheduler.", 8 + 7 + 5 + 6 + 11 + 5 + 3 + 3},
+  return {{"engine.", 5},   {"kv_cache.", 9}, {"scheduler.", 8 + 7 + 8 + 6 + 11 + 5 + 3 + 3},
           {"slo.", 5},      {"results.", 5},  {"cost_model.", 10},
           {"sampling.", 8}, {"cpu.", 2},      {"cuda.", 10}};
 }
@@ -211,9 +211,10 @@ TEST_CASE("every documented key can be set and is shown", "[core][scenario]") {
 // A policy that has a use for the key and its example.
 std::string policy_for(const DocumentedKey& key) {
   if (key.key == "scheduler.policy") return key.example.substr(1, key.example.size() - 2);
-  if (key.key == "kv_cache.enable_prefix_caching" || key.key == "kv_cache.sliding_window") {
-    return "vllm";
-  }
+  const bool is_of_window = key.key == "kv_cache.sliding_window" ||
+                            key.key == "kv_cache.num_window_groups" ||
+                            key.key == "kv_cache.prefix_cache_retention_interval";
+  if (key.key == "kv_cache.enable_prefix_caching" || is_of_window) return "vllm";
   constexpr std::string_view kSection = "scheduler.";
   for (const PolicyInfo& policy : all_policies()) {
     if (!key.key.starts_with(kSection)) continue;
@@ -233,6 +234,9 @@ TEST_CASE("every documented key works in a scenario", "[core][scenario]") {
     if (assignments.back() == "scheduler.policy=slo") assignments.push_back("slo.tpot_ms=30");
     if (key.key == "scheduler.chunk_unit_size") assignments.push_back("kv_cache.block_size=1");
     if (key.key == "cost_model.noise_seeds") assignments.push_back("cost_model.noise=calibrated");
+    if (key.key == "kv_cache.num_window_groups" || key.key.ends_with("retention_interval")) {
+      assignments.push_back("kv_cache.sliding_window=16");
+    }
     // A step has to have a token for every running request.
     if (key.key == "scheduler.max_num_batched_tokens")
       assignments.push_back("engine.max_num_seqs=1");
@@ -407,11 +411,11 @@ TEST_CASE("an assignment that every variant overrides is a mistake", "[core][sce
       minimal() + "variants: [{name: a, seed: 1}, {name: b, scheduler: {policy: static}}]\n";
   CHECK(load(text, {"seed=4"}).variants[1].seed == 4);
   CHECK(error_of(minimal() + "variants: [{name: a, seed: 1}, {name: b, seed: 2}]\n", {"seed=4"}) ==
-        "--set seed: has no effect, every variant overrides or drops this key; allowed: "
+        "--set seed: has no effect: every variant overrides or drops this key; allowed: "
         "variants.NAME.seed for one variant");
   CHECK(error_of(minimal() + "variants: [{name: b, scheduler: {policy: static}}]\n",
                  {"scheduler.prefill_chunk_size=4"}) ==
-        "--set scheduler.prefill_chunk_size: has no effect, every variant overrides or drops "
+        "--set scheduler.prefill_chunk_size: has no effect: every variant overrides or drops "
         "this key; allowed: variants.NAME.scheduler.prefill_chunk_size for one variant");
 }
 

@@ -66,7 +66,7 @@ TEST_CASE("what keeps a scenario from a GPU is one sentence", "[gpu_backend]") {
                  "case.yaml:1: model: cannot be computed here: head_dim: is 32; allowed: 64, 128 "
                  "or 256"));
   CHECK(contains(refusal(place, "cuda: {device: 1}"),
-                 "case.yaml:2: cuda.device: 1 is no GPU of this machine; allowed: 0 to 0"));
+                 "case.yaml:2: cuda.device: 1 is not a GPU of this machine; allowed: 0 to 0"));
   CHECK(contains(refusal(place,
                          "engine: {max_num_seqs: 4, max_model_len: 128}\n"
                          "kv_cache: {num_blocks: 1000000}"),
@@ -82,10 +82,10 @@ TEST_CASE("what keeps a scenario from a GPU is one sentence", "[gpu_backend]") {
                  "multiples of 8"));
   emulator::set_compute_capability(8, 0);
   CHECK(contains(refusal(place, wgmma + kSmall),
-                 "case.yaml:2: cuda.wgmma_attention: needs a GPU of compute capability 9.0, CUDA "
+                 "case.yaml:2: cuda.wgmma_attention: needs a GPU of compute capability 9.0; CUDA "
                  "emulator has 8.0; allowed: false"));
   CHECK(contains(refusal(place, "cuda: {wgmma_products: true}\n" + std::string(kSmall)),
-                 "case.yaml:2: cuda.wgmma_products: needs a GPU of compute capability 9.0, CUDA "
+                 "case.yaml:2: cuda.wgmma_products: needs a GPU of compute capability 9.0; CUDA "
                  "emulator has 8.0; allowed: false"));
   emulator::set_compute_capability(7, 5);
   CHECK(contains(refusal(place, kSmall),

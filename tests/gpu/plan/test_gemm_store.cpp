@@ -218,7 +218,7 @@ TEST_CASE("malformed files are errors that name file and key", "[gemm]") {
       {R"({"version": 1, "machines": []})", "machines: must be an object"},
       {R"({"version": 1, "machines": {"other": 1}})", "machines: 'other' must be an array"},
       {file_with("1"), "choice 0 of 'gpu': must be an object"},
-      {file_with(std::string(kChoice) + "," + kChoice), "choice 1 of 'gpu': rows: the same"},
+      {file_with(std::string(kChoice) + "," + kChoice), "choice 1 of 'gpu': rows: appears twice"},
       {file_with(choice_with("n", "")), "choice 0 of 'gpu': n: is missing"},
       {file_with(choice_with("n", "0")), "n: must be a count"},
       {file_with(choice_with("k", "-1")), "k: must be a count"},

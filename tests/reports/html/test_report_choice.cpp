@@ -167,7 +167,7 @@ TEST_CASE("run and report draw the same runs in detail, and say why", "[cli][htm
     REQUIRE(run_metronome("report '" + out + "'").exit_code == 0);
     CHECK(read_text_file(out + "/report.html") == html);
     CHECK(contains(html, "8 of 12 runs are drawn in detail: chunk-32 (first of their engine); "));
-    CHECK(contains(html, rate == "10" ? "(the next in order). The others are in the summary"
+    CHECK(contains(html, rate == "10" ? "(next in order). The others are in the summary"
                                       : "whole (highest p99 ITL)"));
     const std::string open = "id=\"report-data\">";
     const std::size_t begin = html.find(open) + open.size();

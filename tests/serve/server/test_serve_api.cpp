@@ -201,7 +201,8 @@ TEST_CASE("a body that is nested without end does no harm", "[serve]") {
     for (const char* open : {"[", "{\"a\":"}) {
       std::string body = R"({"prompt": "a", "max_tokens": )";
       for (std::size_t i = 0; i < depth; ++i) body += open;
-      CHECK(refusal(ApiKind::Completion, body) == "400 [] the body is nested more than 64 deep");
+      CHECK(refusal(ApiKind::Completion, body) ==
+            "400 [] the body is nested more than 64 levels deep");
     }
   }
   CHECK(refusal_of_field(R"("stop": [[[["a"]]]])")
@@ -241,7 +242,7 @@ TEST_CASE("texts become tokens and back", "[serve]") {
   const auto error = [&](const auto& parse_one, const std::string& body) {
     return error_of<ApiError>([&] { parse_one(body, model); });
   };
-  CHECK(error(parse_tokenize, "{}") == "prompt: is missing; allowed: a text, or messages");
+  CHECK(error(parse_tokenize, "{}") == "prompt: is missing; allowed: a string, or messages");
   CHECK(error(parse_detokenize, "{}") == "tokens: is missing; allowed: a list of token ids");
   CHECK(error(parse_detokenize, R"({"tokens": [-1]})") ==
         "tokens: -1 is not a token id; allowed: integers from 0 to 299");

@@ -128,7 +128,7 @@ TEST_CASE("a request log gives a trace its arrivals", "[traces]") {
   };
   CHECK(refused(first + "\n") == "log.jsonl:1: requests: 1, but the trace has 2; allowed: as many");
   CHECK(refused(first + "\n" + first + "\n") ==
-        "log.jsonl:2: input_toks: 2 where the trace has 1; allowed: a log of the same requests in "
+        "log.jsonl:2: input_toks: 2, but the trace has 1; allowed: a log of the same requests in "
         "the same order");
   CHECK(refused(first + "\n" + second + "1}\n" + first + "\n") ==
         "log.jsonl:3: requests: more than the 2 of the trace; allowed: as many");

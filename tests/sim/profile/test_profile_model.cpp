@@ -348,8 +348,8 @@ TEST_CASE("a profile survives its file to the bit", "[profile]") {
   CHECK(error_of([&] {
           make_profile_model(parsed, find_model("llama-3.1-8b", {}), synthetic.times.hardware, {});
         }) ==
-        "test.json: was measured with mixtral-8x7b, whose ffn_dim is 0; llama-3.1-8b has 14336; "
-        "allowed: a model of the same shape");
+        "test.json: was measured with mixtral-8x7b, whose ffn_dim is 0; that of llama-3.1-8b is "
+        "14336; allowed: a model of the same shape");
   Json broken = *file.body;
   broken["attention"]["decode"]["us"].erase(0);
   CostModelFile bad = file;
@@ -459,7 +459,7 @@ TEST_CASE("what a folder leaves out is said, or refused", "[profile][cli]") {
   std::filesystem::remove(out);
   const testing::CommandResult refused = import_without("tp1/dense.csv", "o_proj");
   CHECK(refused.exit_code == 2);
-  CHECK(has(refused.err, "has no times of o_proj, which llama-3.1-8b has"));
+  CHECK(has(refused.err, "has no times of o_proj"));
   CHECK_FALSE(std::filesystem::exists(out));
 }
 

@@ -48,7 +48,7 @@ TEST_CASE("a request log corrects the step times of its scenario", "[calibrate][
                                           "' " + other + "--until 5 --out '" + file + "'");
   INFO(fit.out << fit.err);
   REQUIRE(fit.exit_code == 0);
-  CHECK(contains(fit.out, "corrected   what the figures of slower say"));
+  CHECK(contains(fit.out, "corrected   the roofline of slower"));
   CHECK(contains(fit.out, "later  "));
   const Json corrected =
       validated(measured, log, scenario, other + "--set cost_model.file='" + file + "'");

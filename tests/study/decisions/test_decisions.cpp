@@ -371,8 +371,8 @@ TEST_CASE("a run without an end is given up", "[decisions]") {
       replaced(replaced(kConfig, R"("num_blocks":6)", R"("num_blocks":2)"),
                R"("scheduler_reserve_full_isl":true)", R"("scheduler_reserve_full_isl":false)");
   CHECK(complaint(case_text(config, kRequests)) ==
-        "1: requests: none of seed 7 ends in 100000 steps; allowed: requests that the engine can "
-        "finish");
+        "1: requests: no request of seed 7 ends in 100000 steps; allowed: requests that the engine "
+        "can finish");
   // Waiting for an arrival is no standstill.
   const std::string late = replaced(kRequests, R"("arrival_step":1)", R"("arrival_step":100000)");
   CHECK(lines_of(own_log_of(case_text(kConfig, late))).size() == 1);
@@ -481,7 +481,8 @@ TEST_CASE("metronome decisions", "[decisions][cli]") {
 
   const CommandResult help = run_metronome("decisions --help");
   CHECK(help.exit_code == 0);
-  CHECK(help.out.starts_with("usage: metronome decisions --engine NAME CASES.jsonl [--check]"));
+  CHECK(help.out.starts_with(
+      "usage: metronome decisions --engine NAME CASES.jsonl [--version NAME] [--check]"));
   CHECK(help.out.find("examples:") != std::string::npos);
 }
 

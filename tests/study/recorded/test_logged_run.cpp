@@ -119,7 +119,7 @@ TEST_CASE("logs and workloads that cannot be followed", "[tools][logged]") {
   logged.lines[3] = "(EngineCore_DP1 pid=3) " + logged.lines[3];
   CHECK(error_of([&] { run_logged(scenario, logged.log()); }) ==
         logged.folder.path() +
-            "/iterations.log:4: is of another engine than the first iteration; allowed: the "
+            "/iterations.log:4: is from another engine than the first iteration; allowed: the "
             "iterations of one engine");
 }
 

@@ -110,8 +110,8 @@ TEST_CASE("a request log of other requests is refused", "[tools][pinned]") {
   log.path = "log.jsonl";
   log.requests.pop_back();
   CHECK(error_of([&] { run_pinned(scenario, log); }) ==
-        "log.jsonl: has 119 requests, the simulated run 120; allowed: the requests of the "
-        "simulated run, in its order");
+        "log.jsonl: has 119 requests, but the simulated run has 120; allowed: the requests of "
+        "the simulated run, in its order");
   log = read_observed_run(measured.seen.path, true);
   log.path = "log.jsonl";
   log.requests[7].num_prompt_tokens += 1;

@@ -197,8 +197,8 @@ TEST_CASE("a variant that a key does not vary is named", "[sweep]") {
   // Only `pieces` has chunks of its own.
   const std::string chunks = "--set variants.whole.scheduler.policy=chunked ";
   CHECK(contains(warnings(chunks + "--over scheduler.prefill_chunk_size=64,256"),
-                 "--over scheduler.prefill_chunk_size: does not vary pieces, which is the same at "
-                 "all of its values"));
+                 "--over scheduler.prefill_chunk_size: does not vary pieces, which is the same for "
+                 "all its values"));
   CHECK(warnings("--over engine.max_num_seqs=2,4") == "");
   CHECK(warnings("--over variants.pieces.scheduler.prefill_chunk_size=64,256") == "");
 }

@@ -126,8 +126,8 @@ TEST_CASE("values of the section mean what they mean in the file", "[sweep]") {
 
 TEST_CASE("mistakes in what varies name their place", "[sweep]") {
   CHECK(contains(error_in(""), "nothing to vary"));
-  CHECK(contains(error_in("", {"a"}), "--over a: names no values"));
-  CHECK(contains(error_in("", {"=1"}), "--over =1: names no values"));
+  CHECK(contains(error_in("", {"a"}), "--over a: has no values"));
+  CHECK(contains(error_in("", {"=1"}), "--over =1: has no values"));
   CHECK(contains(error_in("", {"a=1,2,1"}), "--over a: has 1 twice"));
   CHECK(contains(error_in("", {"a=1", "a=2"}), "--over a: is given twice"));
   CHECK(contains(error_in("", {"a=1:1000:1", "b=1:1000:1"}), "more than 100000 points"));

@@ -71,7 +71,7 @@ TEST_CASE("a result that is replaced is spoken of", "[cli]") {
   CHECK(contains(place.run("").err, place.out + ": an earlier result was replaced\n"));
   CHECK(place.run("--quiet").err.empty());
   place.folder.write("out/notes.txt", "notes");
-  check_refused(place.run(""), "holds 'notes.txt', which is not of an earlier result");
+  check_refused(place.run(""), "contains 'notes.txt', which is not part of an earlier result");
   CHECK(read_text_file(place.out + "/notes.txt") == "notes");
 }
 

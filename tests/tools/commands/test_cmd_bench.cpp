@@ -30,7 +30,7 @@ TEST_CASE("metronome bench reads its options first", "[cli]") {
         "metronome: error: --repeats: 0 is out of range; allowed: 1 to 1000\n");
   CHECK(error("x --repeats 1001") ==
         "metronome: error: --repeats: 1001 is out of range; allowed: 1 to 1000\n");
-  CHECK(error("x --device -1") == "metronome: error: --device: is negative; allowed: 0 and more\n");
+  CHECK(error("x --device -1") == "metronome: error: --device: is negative; allowed: at least 0\n");
   CHECK(error("x --backend=cuda").starts_with("metronome: error: bench: unrecognised option"));
   const CommandResult help = run_metronome("bench --help");
   CHECK(help.exit_code == 0);

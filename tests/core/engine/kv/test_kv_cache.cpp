@@ -317,6 +317,7 @@ struct FailureBench {
   }
   static EngineSetup setup(std::int64_t num_usable, std::int32_t sliding_window) {
     EngineSetup setup = make_setup("vllm");
+    setup.scheduler.vllm.version = 22 - kFirstVllmMinor;
     setup.kv_cache = {.num_blocks = num_usable + 1, .block_size = 4};
     setup.kv_cache.sliding_window = sliding_window;
     setup.async_depth = 2;

@@ -209,7 +209,7 @@ class Twins {
     REQUIRE(lazy_->kv.pool().free_blocks() == eager_->kv.pool().free_blocks());
     for (std::uint32_t i = 0; i < kNumRequests; ++i) {
       REQUIRE((*lazy_)[i].block_table == (*eager_)[i].block_table);
-      REQUIRE((*lazy_)[i].group_tables[0] == (*eager_)[i].group_tables[0]);
+      REQUIRE((*lazy_)[i].group_tables == (*eager_)[i].group_tables);
     }
     if (!layout_.enable_prefix_caching) return;
     const PrefixIndex& lazy = lazy_->kv.pool().contents();
@@ -250,7 +250,7 @@ class Twins {
     const PrefixHit& same = eager_->kv.find_prefix((*eager_)[i]);
     REQUIRE(hit.num_tokens == same.num_tokens);
     REQUIRE(hit.blocks == same.blocks);
-    REQUIRE(hit.group_blocks[0] == same.group_blocks[0]);
+    REQUIRE(hit.group_blocks == same.group_blocks);
     const std::int64_t end = draw(hit.num_tokens + 1, (*lazy_)[i].num_tokens());
     if (lazy_->kv.num_blocks_to_take(hit, end) > lazy_->kv.num_free_blocks()) return;
     num_hits_ += hit.num_tokens > 0 ? 1 : 0;
