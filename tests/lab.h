@@ -174,7 +174,8 @@ inline void serve(const LabSettings& settings, const EngineSetup& setup, const W
   run.outputs = outputs.outputs();
   run.outputs.resize(workload.requests.size());
   for (const OutputLog::Output& output : run.outputs) run.tokens.push_back(output.token_ids);
-  run.num_free_blocks = engine.kv_cache().num_free_blocks();
+  const KvCacheManager& cache = engine.kv_cache();
+  run.num_free_blocks = cache.num_blocks() - cache.num_used_blocks();  // cached ones are free
   run.num_blocks = engine.kv_cache().num_blocks();
   for (std::uint32_t i = 0; i < workload.requests.size(); ++i) {
     const Request& request = engine.requests()[RequestId{i}];

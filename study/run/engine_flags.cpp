@@ -1,7 +1,6 @@
 // Sources of the flags' names and meanings. vLLM: docs/cli/serve, vllm/config/scheduler.py and
 // vllm/engine/arg_utils.py of 0.22 (4ff865c38) and 0.33.0. SGLang:
-// docs/advanced_features/server_arguments.md and python/sglang/srt/environ.py of 2026, scheduler.py
-// 0003215c.
+// docs/advanced_features/server_arguments.md, srt/server_args.py and srt/environ.py of 0.5.23.
 #include "study/run/engine_flags.h"
 
 #include <algorithm>
@@ -362,7 +361,7 @@ void add_sglang_nearest(const Scenario& scenario, FlagList& list) {
 }
 
 EngineFlags sglang_flags(const Scenario& scenario) {
-  FlagList list("SGLang", "scheduler of 0003215c");
+  FlagList list("SGLang", "0.5.23");
   if (scenario.scheduler.policy == "sglang") {
     add_sglang_own(scenario.scheduler.sglang, list);
   } else {

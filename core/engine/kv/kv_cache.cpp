@@ -377,7 +377,8 @@ void KvCacheManager::release(Request& request) {
 }
 
 void KvCacheManager::release_ended(Request& request) {
-  // SGLang caches the KV of a token in flight, too. If its step fails, no other request may have it.
+  // SGLang caches the KV of a token in flight, too. If its step fails, no other request may have
+  // it.
   if (!request.block_table.empty()) {
     cache_prefix(request, forgets_unfilled_blocks_ ? request.num_cached_tokens
                                                    : request.num_computed_tokens);

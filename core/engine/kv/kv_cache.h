@@ -37,8 +37,8 @@ struct KvCacheLayout {
   // Options that differ between engines; see BlockPoolOptions.
   bool has_null_block = false;
   bool enable_prefix_caching = false;
-  // Prefixes are kept in a radix tree instead of an index of blocks (SGLang): the policy says when a
-  // request's blocks are cached and what is evicted; cached blocks are not free.
+  // Prefixes are kept in a radix tree instead of an index of blocks (SGLang): the policy says when
+  // a request's blocks are cached and what is evicted; cached blocks are not free.
   bool uses_radix_tree = false;
   HashTime hash_time = HashTime::Plan;
   DuplicateRule duplicates = DuplicateRule::KeepAll;
@@ -149,8 +149,8 @@ class KvCacheManager {
   // The same for an ended request; forgets its hash chain too.
   void release_ended(Request& request);
 
-  // With a radix tree. Caches the blocks of a running request's first `num_tokens` tokens, as far as
-  // they are full, and keeps them from eviction as long as it runs; other requests' equal blocks
+  // With a radix tree. Caches the blocks of a running request's first `num_tokens` tokens, as far
+  // as they are full, and keeps them from eviction as long as it runs; other requests' equal blocks
   // take the place of its own. A node of the tree ends where the prompt ends.
   void cache_prefix(Request& request, std::int32_t num_tokens);
   // Evicts cached blocks until `num_blocks` are free, as far as possible.

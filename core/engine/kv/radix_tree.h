@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -85,7 +85,7 @@ class RadixTree {
   BlockPool& pool_;
   std::vector<Entry> entries_;  // by node
   std::vector<Node> spare_;     // entries without a node
-  std::unordered_map<BlockHash, Node> first_;  // by the first hash of a node's key
+  std::map<BlockHash, Node> first_;  // by the first hash of a node's key
   std::set<std::pair<std::int64_t, Node>> leaves_;  // that can be evicted, by time
   std::int64_t num_evictable_ = 0;
   std::int64_t clock_ = 0;

@@ -152,6 +152,7 @@ constexpr std::array kPolicies = {
                .source = "SGLang 0.5.23",
                .keys = kSglangKeys,
                .prefix_caching = PrefixCaching::Optional,
+               .requires_paged = true,
                .host_gap = kSglangHostGap,
                .cache = {.uses_radix_tree = true},
                .make = make_sglang},

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 #include <tuple>
 
 #include "core/base/error.h"
 #include "core/engine/policies/policies.h"
+#include "core/engine/policies/sglang_lengths.h"
 #include "core/engine/policies/sglang_queue_order.h"
 #include "core/engine/scheduler.h"
 
@@ -28,12 +28,6 @@ struct PrefillBudget {
   std::int64_t cur_offset = 0;   // tokens taken by this step
   std::int64_t rem_input = 0;    // of max_prefill_tokens
   std::int64_t rem_chunk = 0;    // of chunked_prefill_size
-  // Outputs left and tokens held of the requests that ignore the end of text, in ascending order.
-  struct Left {
-    double tokens;
-    std::int64_t held;
-  };
-  std::optional<std::vector<Left>> lefts = {};
 };
 
 // A request's tokens, and those of its cached prefix, when it was last considered for a prefill.
@@ -70,6 +64,11 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     if (max_new_tokens(spec.num_prompt_tokens, spec.max_output_tokens) > 0) return {};
     return "for which sglang finds no room for output in " +
            std::to_string(kv_cache().num_blocks() * page_size_) + " tokens of the KV cache";
+  }
+
+  // Deferred prefills come without a new event.
+  TimeNs wake_time() const override {
+    return has_deferred_ ? 0 : Scheduler::wake_time();
   }
 
   SglangState state() const override {
@@ -137,7 +136,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
 
   // With nothing in memory, who waits now waits forever.
   void refuse_stuck() {
-    if (settings_.waits_forever) return;
+    if (settings_.waits_forever || has_deferred_) return;
     while (nothing_runs() && current_plan().empty() && !queue().empty()) refuse(*queue().front());
   }
 
@@ -176,9 +175,9 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
         std::ssize(running_batch_) < settings_.prefill_decode_interval_min_bs) {
       num_deferred_ = 0;
     }
-    if (num_deferred_ == 0) return true;
-    --num_deferred_;
-    return false;
+    has_deferred_ = num_deferred_ > 0;
+    if (has_deferred_) --num_deferred_;
+    return !has_deferred_;
   }
 
   // Requests that may be admitted beside those that run. `num_held`: candidates that run already.
@@ -216,6 +215,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
                .cur_offset = mixed,
                .rem_input = settings_.max_prefill_tokens - mixed,
                .rem_chunk = chunks_ ? settings_.chunked_prefill_size - mixed : INT64_MAX};
+    lengths_ = {};
     double expected = 0;
     for (const Request* request : running_batch_) expected += expected_tokens(*request);
     budget_.total_offset += expected;
@@ -319,17 +319,8 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
         std::min(static_cast<double>(rem_current()), rem_total())) {
       return Verdict::NoToken;
     }
-    note_left(request);
-    const std::int64_t room = rem_current() - paged;
-    std::int64_t freed = 0;
-    for (std::size_t i = 0; i < budget_.lefts->size(); ++i) {
-      const PrefillBudget::Left& left = (*budget_.lefts)[i];
-      const auto num_others = static_cast<double>(budget_.lefts->size() - i);
-      if (static_cast<double>(room + freed) - left.tokens * num_others <= num_others) {
-        return Verdict::NoToken;
-      }
-      freed += left.held;
-    }
+    note_length(request);
+    if (!lengths_.can_go_on(rem_current() - paged)) return Verdict::NoToken;
     std::int64_t num_tokens = extend;
     if (chunks_ && extend > budget_.rem_chunk) {
       if (budget_.rem_chunk <= 0) return Verdict::Other;
@@ -340,31 +331,12 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     return verdict();
   }
 
-  void note_left(const Request& request) {
-    std::vector<PrefillBudget::Left> lefts;
-    const auto add = [&](const Request& one) {
-      const double share = one.ignores_eos ? 1.0 : new_token_ratio_;
-      const double left = one.max_output_tokens * share - one.num_output_tokens;
-      if (left > 0) lefts.push_back({left, one.num_tokens()});
-    };
-    add(request);
-    if (!budget_.lefts) {
-      for (const Request* running : running_batch_) add(*running);
-      for (const Candidate& candidate : candidates_) add(*candidate.request);
-      std::stable_sort(lefts.begin(), lefts.end(), [](const auto& a, const auto& b) {
-        return a.tokens < b.tokens;
-      });
-      budget_.lefts = std::move(lefts);
-      return;
-    }
-    if (lefts.empty()) return;
-    // Before the first that has not less; before the last one if all have less.
-    std::vector<PrefillBudget::Left>& all = *budget_.lefts;
-    auto place = std::find_if(all.begin(), all.end(), [&](const PrefillBudget::Left& other) {
-      return lefts.front().tokens <= other.tokens;
-    });
-    if (place == all.end() && !all.empty()) --place;
-    all.insert(place, lefts.front());
+  void note_length(const Request& request) {
+    if (!lengths_.is_empty()) return lengths_.add(request, new_token_ratio_);
+    std::vector<const Request*> requests = {&request};
+    requests.insert(requests.end(), running_batch_.begin(), running_batch_.end());
+    for (const Candidate& candidate : candidates_) requests.push_back(candidate.request);
+    lengths_.begin(requests, new_token_ratio_);
   }
 
   void add_candidate(Request& request, const PrefixHit& hit, std::int64_t num_tokens,
@@ -388,12 +360,28 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
         if (&request == chunked_) num_stashed_ = candidate.hit.num_tokens;
       } else {
         const std::int32_t end = request.num_computed_tokens + candidate.num_tokens;
-        const bool has_room = kv_cache().grow(request, end);
-        METRONOME_CHECK(has_room, "a chunk was counted before");
+        if (!make_room_for_chunk(request, end)) continue;
       }
       add_chunk(request, candidate.num_tokens);
       last_batch_.push_back(&request);
     }
+  }
+
+  // Mixed-in decodes can have taken a chunk's room. SGLang runs out of memory then; here running
+  // requests are retracted, or in the end the request itself is given up.
+  bool make_room_for_chunk(Request& request, std::int32_t end) {
+    while (!kv_cache().grow(request, end)) {
+      if (running_batch_.empty()) {
+        chunked_ = nullptr;
+        give_up(request);
+        return false;
+      }
+      sort_for_retraction();
+      Request& victim = *running_batch_.back();
+      running_batch_.pop_back();
+      retract(victim, 1);
+    }
+    return true;
   }
 
   // The decodes join the prefill, all of them or, without room for them, none.
@@ -488,19 +476,34 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   // Retracts the requests with the fewest outputs, of equal ones that with the longest prompt. The
   // batch is then in that order. Estimates the ratio anew from the remaining requests.
   void retract_until_room() {
-    const bool by_priority = settings_.retraction_policy == SglangConfig::RetractionPolicy::Priority;
-    const auto rank = [&](const Request* request) {
-      const std::int64_t priority = by_priority ? -order_.rank(*request) : 0;
-      return std::tuple(priority, request->num_output_tokens, -request->num_prompt_tokens);
-    };
-    std::stable_sort(running_batch_.begin(), running_batch_.end(),
-                     [&](const Request* a, const Request* b) { return rank(a) > rank(b); });
+    sort_for_retraction();
     do {
       if (running_batch_.size() == 1) break;
       Request& victim = *running_batch_.back();
       running_batch_.pop_back();
       retract(victim, std::ssize(running_batch_));
     } while (!has_room_for(running_batch_));
+    estimate_ratio();
+    if (!has_room_for(running_batch_)) {
+      give_up(*running_batch_.back());
+      running_batch_.clear();
+    }
+    flush_requeued();
+  }
+
+  // The first to be retracted last.
+  void sort_for_retraction() {
+    const bool by_priority =
+        settings_.retraction_policy == SglangConfig::RetractionPolicy::Priority;
+    const auto rank = [&](const Request* request) {
+      const std::int64_t priority = by_priority ? -order_.rank(*request) : 0;
+      return std::tuple(priority, request->num_output_tokens, -request->num_prompt_tokens);
+    };
+    std::stable_sort(running_batch_.begin(), running_batch_.end(),
+                     [&](const Request* a, const Request* b) { return rank(a) > rank(b); });
+  }
+
+  void estimate_ratio() {
     std::int64_t num_decoded = 0;
     std::int64_t max_new = 0;
     for (const Request* request : running_batch_) {
@@ -509,11 +512,6 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     }
     new_token_ratio_ =
         std::min(1.0, static_cast<double>(num_decoded) / static_cast<double>(max_new + 1));
-    if (!has_room_for(running_batch_)) {
-      give_up(*running_batch_.back());
-      running_batch_.clear();
-    }
-    flush_requeued();
   }
 
   // Preempts, and makes room for some steps of the requests that remain.
@@ -560,10 +558,12 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   Request* chunked_ = nullptr;       // in the middle of its prompt
   std::int32_t num_stashed_ = 0;     // its tokens in the cache
   std::int32_t num_deferred_ = 0;    // decode steps before the next prefill
+  bool has_deferred_ = false;        // in this plan
   std::int64_t num_evicted_ = 0;     // blocks, in this plan
   std::map<RequestId, Try> tries_;
   Batch requeued_;
   PrefillBudget budget_;
+  SglangLengths lengths_;  // of this prefill
   std::vector<Candidate> candidates_;
 };
 

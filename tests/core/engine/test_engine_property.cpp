@@ -74,10 +74,20 @@ void draw_engine_settings(Rng& rng, EngineSetup& setup) {
   config.sarathi.chunk_schedule_max_tokens = draw(rng, 32, 200);
   config.sarathi.chunk_schedule_stages = draw(rng, 1, 4);
   config.sglang.schedule_policy = static_cast<SglangConfig::SchedulePolicy>(draw(rng, 0, 1));
-  config.sglang.chunked_prefill_size = chance(rng, 0.8) ? draw(rng, 1, 60) : -1;
+  const std::int32_t page_size = setup.kv_cache.block_size;
+  config.sglang.chunked_prefill_size =
+      chance(rng, 0.8) ? page_size * draw(rng, 1, 60 / page_size + 1) : -1;
   config.sglang.max_prefill_tokens = draw(rng, 1, 100);
   config.sglang.enable_mixed_chunk = chance(rng, 0.4);
-  config.sglang.max_consecutive_prefill_batches = chance(rng, 0.3) ? draw(rng, 1, 3) : 0;
+  config.sglang.prefill_decode_interval = chance(rng, 0.3) ? draw(rng, 1, 3) : 0;
+  config.sglang.prefill_decode_interval_min_bs = draw(rng, 0, 3);
+  if (chance(rng, 0.2)) config.sglang.prefill_max_requests = draw(rng, 1, 3);
+  config.sglang.enable_priority_scheduling = chance(rng, 0.3);
+  config.sglang.schedule_low_priority_values_first = chance(rng, 0.5);
+  config.sglang.priority_scheduling_preemption_threshold = draw(rng, 0, 2);
+  config.sglang.disable_priority_preemption = chance(rng, 0.3);
+  config.sglang.retraction_policy =
+      static_cast<SglangConfig::RetractionPolicy>(draw(rng, 0, 1));
   config.sglang.init_new_token_ratio = rng.uniform();
   config.sglang.new_token_ratio_decay_steps = draw(rng, 1, 50);
   TensorRtLlmConfig& trt = config.tensorrt_llm;
@@ -252,8 +262,12 @@ class CaseRun {
         engine_.kv_cache().max_blocks_of(tokens - 1) <= engine_.kv_cache().num_blocks();
     const Submission submission = engine_.submit(spec);
     require(submission.accepted() == submission.message.empty(), "a refusal without a reason");
-    // Engines have rules of their own about what never fits.
+    // Engines have rules of their own about what never fits. SGLang cuts the output.
     if (!is_seed_policy_ && fits && submission.refusal == EndReason::NeverFits) return;
+    if (policy_ == "sglang" && tokens <= random_.setup.max_model_len) {
+      require(must_queue || !submission.accepted(), "more wait than may wait");
+      return;
+    }
     const EndReason expected = !fits         ? EndReason::NeverFits
                                : !must_queue ? EndReason::QueueFull
                                              : EndReason::None;

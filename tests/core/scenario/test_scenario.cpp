@@ -145,7 +145,8 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7] = o;
   [[maybe_unused]] const auto& [v1, v2, v3, v4, v5, v6, v7, v8] = v;
   [[maybe_unused]] const auto& [sa1, sa2, sa3, sa4, sa5, sa6] = s;
-  [[maybe_unused]] const auto& [g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11] = g;
+  [[maybe_unused]] const auto& [g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15,
+                                g16, g17, g18, g19] = g;
   [[maybe_unused]] const auto& [t1, t2, t3, t4, t5] = t;
   [[maybe_unused]] const auto& [f1, f2, f3] = f;
   [[maybe_unused]] const auto& [m1, m2, m3] = m;
@@ -155,7 +156,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
-  return {{"engine.", 5},   {"kv_cache.", 9}, {"scheduler.", 8 + 7 + 8 + 6 + 11 + 5 + 3 + 3},
+  return {{"engine.", 5},   {"kv_cache.", 9}, {"scheduler.", 8 + 7 + 8 + 6 + 18 + 5 + 3 + 3},
           {"slo.", 5},      {"results.", 5},  {"cost_model.", 10},
           {"sampling.", 8}, {"cpu.", 2},      {"cuda.", 10}};
 }

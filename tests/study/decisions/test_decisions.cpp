@@ -229,6 +229,14 @@ TEST_CASE("the given decisions of vLLM 0.33", "[decisions]") {
   }
 }
 
+TEST_CASE("the given decisions of SGLang 0.5.23", "[decisions]") {
+  if (const auto path = shared_path("goldens/sglang_0.5.23_given.jsonl")) {
+    const DecisionCheck check = check_decisions("sglang", *path);
+    CHECK(check.num_cases == 150);
+    CHECK(check.differences.empty());
+  }
+}
+
 // A version before the recorded one decides differently, so each of these rules is seen.
 TEST_CASE("another version's rules are found out", "[decisions]") {
   const std::string path = golden_path("vllm_0.33.jsonl");

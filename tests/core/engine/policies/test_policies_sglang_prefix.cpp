@@ -47,11 +47,12 @@ TEST_CASE("sglang: prefixes are found once computed, in whole pages", "[core][po
   }
 }
 
-// Ten pages. Request 0 leaves four cached ones, request 1 two and a partly filled, free one.
-// Request 2 needs four: the three never used and that one, and no cached one.
+// Eleven pages. Request 0 leaves four cached ones, request 1 two and a partly filled, free one.
+// Request 2 is taken to need five: four for its tokens and one for their last page. These are the
+// four never used and that one, and no cached one.
 TEST_CASE("sglang: free pages are used before cached ones are evicted", "[core][policies]") {
   Prompts prompts({{{kA, 64}}, {own(40)}, {own(64)}, {{kA, 64}, own(16)}});
-  Bench bench(sglang(10, 16), prompts.hasher());
+  Bench bench(sglang(11, 16), prompts.hasher());
   for (const char* expected : {"p0:64", "p1:40", "p2:64", "p3:16"}) {
     prompts.submit(bench, 1);
     CHECK(next_step(bench) == expected);
@@ -147,12 +148,11 @@ TEST_CASE("sglang: random settings", "[core][policies]") {
     EngineSetup setup = sglang(draw(8, 60), page_size);
     SglangConfig& config = setup.scheduler.sglang;
     config.schedule_policy = static_cast<SglangConfig::SchedulePolicy>(draw(0, 1));
-    config.chunked_prefill_size = draw(0, 3) == 0 ? -1 : draw(1, 40);
+    config.chunked_prefill_size = draw(0, 3) == 0 ? -1 : page_size * draw(1, 12);
     config.max_prefill_tokens = draw(1, 60);
     config.enable_mixed_chunk = draw(0, 1) == 1;
     config.init_new_token_ratio = rng.uniform() * draw(0, 1);
     config.clip_max_new_tokens = draw(1, 40);
-    config.max_consecutive_prefill_batches = draw(0, 3);
     setup.max_num_seqs = draw(1, 12);
     setup.async_depth = draw(1, 2);
     const double failure_chance = 0.02 * draw(0, 1);
