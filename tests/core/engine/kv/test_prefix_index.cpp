@@ -1,6 +1,7 @@
 // The index of block contents: duplicates under each rule, probing across the end of the table, and
 // random operations against a plain map.
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <vector>
 
@@ -66,7 +67,7 @@ struct RandomCase {
 RandomCase draw_case(Rng& rng) {
   RandomCase random;
   random.num_blocks = static_cast<std::int32_t>(rng.uniform_int(1, 40));
-  random.rule = kRules[rng.uniform_int(0, 2)];
+  random.rule = kRules[rng.uniform_int(0, std::size(kRules) - 1)];
   random.insert_chance = 0.3 + 0.6 * rng.uniform();
   const std::int64_t num_hashes = rng.uniform_int(1, 3 * random.num_blocks);
   const bool is_clustered = rng.uniform() < 0.5;
