@@ -12,40 +12,16 @@
 #include "core/config/config_limits.h"
 #include "core/config/config_reader.h"
 #include "core/engine/policies/registry.h"
-#include "core/engine/policies/vllm_rules.h"
 #include "core/engine/step_plan.h"
-#include "core/scenario/scenario_keys.h"
+#include "study/decisions/case_fields.h"
+#include "study/decisions/vllm_case.h"
 
 namespace metronome {
 namespace {
 
-using Names = std::span<const std::string_view>;
-
 constexpr std::string_view kCaseKeys[] = {"seed", "config", "requests"};
 // `kind` is a label, as `seed`.
 constexpr std::string_view kOptionalCaseKeys[] = {"kind", "steps"};
-constexpr std::string_view kVllmKeys[] = {"block_size",
-                                          "max_num_seqs",
-                                          "max_num_batched_tokens",
-                                          "max_model_len",
-                                          "num_blocks",
-                                          "enable_prefix_caching",
-                                          "long_prefill_token_threshold",
-                                          "enable_chunked_prefill",
-                                          "policy",
-                                          "scheduler_reserve_full_isl"};
-constexpr std::string_view kVllmOptionalKeys[] = {"version",
-                                                  "async_depth",
-                                                  "sliding_window",
-                                                  "num_window_groups",
-                                                  "watermark",
-                                                  "evict_unhashed_first",
-                                                  "prefix_cache_retention_interval",
-                                                  "max_num_active_seqs",
-                                                  "long_prefill_token_threshold_adaptive",
-                                                  "prefill_schedule_interval"};
-constexpr int kVersionWithoutEviction = 22 - kFirstVllmMinor;
-constexpr int kVersionWithEviction = 25 - kFirstVllmMinor;
 constexpr std::string_view kNanoVllmKeys[] = {"block_size", "max_num_seqs",
                                               "max_num_batched_tokens", "num_blocks"};
 constexpr std::string_view kSarathiKeys[] = {"scheduler",  "block_size",        "max_num_seqs",
@@ -80,10 +56,6 @@ constexpr std::string_view kSarathiPolicies[] = {"sarathi", "vllm_prefill_first"
 constexpr std::string_view kVllm0 = "vllm_prefill_first";
 
 constexpr std::int64_t kMaxRequests = 1'000'000;  // output token ids grow with their number
-constexpr std::int32_t kMaxBlockSize = 65536;
-
-// Fields are read one by one; the error message itself explains the key.
-constexpr const char* kNoDoc = "";
 
 // Converts JSON to the tree that ConfigReader takes, so that all errors read alike.
 ConfigNode to_node(const Json& value, const SourceLocation& where) {
@@ -120,110 +92,6 @@ Json parse_line(const std::string& line, const SourceLocation& where) {
                 is_cut ? "the line ends inside its JSON object; allowed: one whole object per line"
                        : "not JSON; allowed: one object per line");
   }
-}
-
-std::string dotted(const std::string& path, std::string_view key) {
-  return path.empty() ? std::string(key) : path + "." + std::string(key);
-}
-
-void require_keys(const ConfigNode& section, const std::string& path, Names keys) {
-  for (const std::string_view key : keys) {
-    if (section.find(key) != nullptr) continue;
-    fail_config(section.where, dotted(path, key),
-                "required key is missing; allowed: all of " + join_names(keys));
-  }
-}
-
-// A reader of a mapping with all `required` keys and, apart from them, only `optional` keys. A
-// misspelled key is reported as unknown, before any missing key.
-ConfigReader open_mapping(const ConfigNode& node, const std::string& path, Names required,
-                          Names optional) {
-  ConfigReader reader(node, path);
-  for (const Names names : {required, optional}) {
-    for (const std::string_view name : names) reader.take(std::string(name).c_str());
-  }
-  reader.finish();
-  require_keys(node, path, required);
-  return reader;
-}
-
-void read_cache(ConfigReader& reader, EngineSetup& setup) {
-  reader.integer("block_size", setup.kv_cache.block_size, 1, kMaxBlockSize, kNoDoc);
-  reader.integer("num_blocks", setup.kv_cache.num_blocks, 1, kMaxBlocks, kNoDoc);
-  reader.integer("max_num_seqs", setup.max_num_seqs, 1, kMaxSeqs, kNoDoc);
-}
-
-void read_budget(ConfigReader& reader, const char* key, std::optional<std::int64_t>& budget) {
-  std::int64_t value = 0;
-  reader.integer(key, value, 1, kMaxTokens, kNoDoc);
-  budget = value;
-}
-
-// A prompt may be one token shorter than max_model_len, so at least 2.
-void read_max_model_len(ConfigReader& reader, EngineSetup& setup) {
-  reader.integer("max_model_len", setup.max_model_len, 2, kMaxTokens, kNoDoc);
-}
-
-// Cases of 0.22 and 0.25 have no version: evict_unhashed_first tells them apart.
-void read_vllm_version(ConfigReader& reader, const ConfigNode& section, VllmConfig& vllm) {
-  bool evicts_unhashed_first = false;
-  reader.boolean("evict_unhashed_first", evicts_unhashed_first, kNoDoc);
-  vllm.version = evicts_unhashed_first ? kVersionWithEviction : kVersionWithoutEviction;
-  reader.choice("version", vllm.version, kVllmVersions, kNoDoc);
-  if (section.find("version") == nullptr || section.find("evict_unhashed_first") == nullptr) return;
-  const bool expected = vllm_rules(vllm).reuses_unhashed_first;
-  if (evicts_unhashed_first == expected) return;
-  fail_config(section.where, "config.evict_unhashed_first",
-              "vLLM " + std::string(kVllmVersions[vllm.version]) +
-                  " does the opposite; allowed: " + (expected ? "true" : "false"));
-}
-
-// null: every block. Without the key: as in that version.
-void read_retention(ConfigReader& reader, const ConfigNode& section, KvCacheLayout& layout) {
-  const char* key = "prefix_cache_retention_interval";
-  std::optional<std::int64_t> interval;
-  reader.optional_integer(key, interval, 0, kMaxTokens, kNoDoc);
-  if (section.find(key) == nullptr) return;
-  layout.retention_interval = interval.value_or(kDenseRetention);
-  const bool is_possible = interval.value_or(0) == 0 ||
-                           (layout.sliding_window > 0 && *interval % layout.block_size == 0);
-  if (is_possible) return;
-  fail_config(section.where, dotted("config", key),
-              std::to_string(*interval) +
-                  " is not possible; allowed: null, 0, and with a sliding_window multiples of "
-                  "block_size " +
-                  std::to_string(layout.block_size));
-}
-
-// Returns the watermark as a fraction of the blocks.
-std::optional<double> read_vllm_config(ConfigReader& reader, const ConfigNode& section,
-                                       std::optional<int> version, EngineSetup& setup) {
-  setup.scheduler.policy = "vllm";
-  read_cache(reader, setup);
-  read_budget(reader, "max_num_batched_tokens", setup.scheduler.max_num_batched_tokens);
-  read_max_model_len(reader, setup);
-  reader.boolean("enable_prefix_caching", setup.kv_cache.enable_prefix_caching, kNoDoc);
-  VllmConfig& vllm = setup.scheduler.vllm;
-  reader.integer("long_prefill_token_threshold", vllm.long_prefill_token_threshold, 0, kMaxTokens,
-                 kNoDoc);
-  reader.boolean("enable_chunked_prefill", vllm.enable_chunked_prefill, kNoDoc);
-  reader.choice("policy", vllm.scheduling_policy, kVllmPolicies, kNoDoc);
-  reader.boolean("scheduler_reserve_full_isl", vllm.scheduler_reserve_full_isl, kNoDoc);
-  reader.integer("async_depth", setup.async_depth, 1, kMaxInFlight, kNoDoc);
-  reader.integer("sliding_window", setup.kv_cache.sliding_window, 1, kMaxTokens, kNoDoc);
-  reader.integer("num_window_groups", setup.kv_cache.num_window_groups, 1, kMaxWindowGroups,
-                 kNoDoc);
-  read_vllm_version(reader, section, vllm);
-  vllm.version = version.value_or(vllm.version);
-  read_retention(reader, section, setup.kv_cache);
-  reader.integer("max_num_active_seqs", vllm.max_num_active_seqs, 0, kMaxSeqs, kNoDoc);
-  reader.boolean("long_prefill_token_threshold_adaptive",
-                 vllm.long_prefill_token_threshold_adaptive, kNoDoc);
-  reader.integer("prefill_schedule_interval", vllm.prefill_schedule_interval, 1, kMaxTokens,
-                 kNoDoc);
-  std::optional<double> watermark;
-  reader.optional_number("watermark", watermark, 0, 1, kNoDoc);
-  return watermark;
 }
 
 void read_nano_vllm_config(ConfigReader& reader, EngineSetup& setup) {
@@ -291,10 +159,7 @@ std::optional<double> read_config(const ConfigNode& section, std::optional<int> 
   const std::string path = "config";
   EngineSetup& setup = result.setup;
   switch (result.engine) {
-    case DecisionEngine::Vllm: {
-      ConfigReader reader = open_mapping(section, path, kVllmKeys, kVllmOptionalKeys);
-      return read_vllm_config(reader, section, vllm_version, setup);
-    }
+    case DecisionEngine::Vllm: return read_vllm_config(section, vllm_version, setup);
     case DecisionEngine::NanoVllm: {
       ConfigReader reader = open_mapping(section, path, kNanoVllmKeys, {});
       read_nano_vllm_config(reader, setup);

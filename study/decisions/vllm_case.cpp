@@ -1,0 +1,98 @@
+#include "study/decisions/vllm_case.h"
+
+#include "core/base/error.h"
+#include "core/config/config_limits.h"
+#include "core/engine/policies/vllm_rules.h"
+#include "core/engine/step_plan.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::string_view kVllmKeys[] = {"block_size",
+                                          "max_num_seqs",
+                                          "max_num_batched_tokens",
+                                          "max_model_len",
+                                          "num_blocks",
+                                          "enable_prefix_caching",
+                                          "long_prefill_token_threshold",
+                                          "enable_chunked_prefill",
+                                          "policy",
+                                          "scheduler_reserve_full_isl"};
+constexpr std::string_view kVllmOptionalKeys[] = {"version",
+                                                  "async_depth",
+                                                  "sliding_window",
+                                                  "num_window_groups",
+                                                  "watermark",
+                                                  "evict_unhashed_first",
+                                                  "prefix_cache_retention_interval",
+                                                  "max_num_active_seqs",
+                                                  "long_prefill_token_threshold_adaptive",
+                                                  "prefill_schedule_interval"};
+constexpr int kVersionWithoutEviction = 22 - kFirstVllmMinor;
+constexpr int kVersionWithEviction = 25 - kFirstVllmMinor;
+
+// Cases of 0.22 and 0.25 have no version: evict_unhashed_first tells them apart.
+void read_vllm_version(ConfigReader& reader, const ConfigNode& section, VllmConfig& vllm) {
+  bool evicts_unhashed_first = false;
+  reader.boolean("evict_unhashed_first", evicts_unhashed_first, kNoDoc);
+  vllm.version = evicts_unhashed_first ? kVersionWithEviction : kVersionWithoutEviction;
+  reader.choice("version", vllm.version, kVllmVersions, kNoDoc);
+  if (section.find("version") == nullptr || section.find("evict_unhashed_first") == nullptr) return;
+  const bool expected = vllm_rules(vllm).reuses_unhashed_first;
+  if (evicts_unhashed_first == expected) return;
+  fail_config(section.where, "config.evict_unhashed_first",
+              "vLLM " + std::string(kVllmVersions[vllm.version]) +
+                  " does the opposite; allowed: " + (expected ? "true" : "false"));
+}
+
+// null: every block. Without the key: as in that version.
+void read_retention(ConfigReader& reader, const ConfigNode& section, KvCacheLayout& layout) {
+  const char* key = "prefix_cache_retention_interval";
+  std::optional<std::int64_t> interval;
+  reader.optional_integer(key, interval, 0, kMaxTokens, kNoDoc);
+  if (section.find(key) == nullptr) return;
+  layout.retention_interval = interval.value_or(kDenseRetention);
+  const bool is_possible = interval.value_or(0) == 0 ||
+                           (layout.sliding_window > 0 && *interval % layout.block_size == 0);
+  if (is_possible) return;
+  fail_config(section.where, dotted("config", key),
+              std::to_string(*interval) +
+                  " is not possible; allowed: null, 0, and with a sliding_window multiples of "
+                  "block_size " +
+                  std::to_string(layout.block_size));
+}
+
+}  // namespace
+
+std::optional<double> read_vllm_config(const ConfigNode& section, std::optional<int> version,
+                                       EngineSetup& setup) {
+  ConfigReader reader = open_mapping(section, "config", kVllmKeys, kVllmOptionalKeys);
+  setup.scheduler.policy = "vllm";
+  read_cache(reader, setup);
+  read_budget(reader, "max_num_batched_tokens", setup.scheduler.max_num_batched_tokens);
+  read_max_model_len(reader, setup);
+  reader.boolean("enable_prefix_caching", setup.kv_cache.enable_prefix_caching, kNoDoc);
+  VllmConfig& vllm = setup.scheduler.vllm;
+  reader.integer("long_prefill_token_threshold", vllm.long_prefill_token_threshold, 0, kMaxTokens,
+                 kNoDoc);
+  reader.boolean("enable_chunked_prefill", vllm.enable_chunked_prefill, kNoDoc);
+  reader.choice("policy", vllm.scheduling_policy, kVllmPolicies, kNoDoc);
+  reader.boolean("scheduler_reserve_full_isl", vllm.scheduler_reserve_full_isl, kNoDoc);
+  reader.integer("async_depth", setup.async_depth, 1, kMaxInFlight, kNoDoc);
+  reader.integer("sliding_window", setup.kv_cache.sliding_window, 1, kMaxTokens, kNoDoc);
+  reader.integer("num_window_groups", setup.kv_cache.num_window_groups, 1, kMaxWindowGroups,
+                 kNoDoc);
+  read_vllm_version(reader, section, vllm);
+  vllm.version = version.value_or(vllm.version);
+  read_retention(reader, section, setup.kv_cache);
+  reader.integer("max_num_active_seqs", vllm.max_num_active_seqs, 0, kMaxSeqs, kNoDoc);
+  reader.boolean("long_prefill_token_threshold_adaptive",
+                 vllm.long_prefill_token_threshold_adaptive, kNoDoc);
+  reader.integer("prefill_schedule_interval", vllm.prefill_schedule_interval, 1, kMaxTokens,
+                 kNoDoc);
+  std::optional<double> watermark;
+  reader.optional_number("watermark", watermark, 0, 1, kNoDoc);
+  return watermark;
+}
+
+}  // namespace metronome
