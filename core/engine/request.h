@@ -68,6 +68,8 @@ struct alignas(64) Request {
   // Positions it may compute before it must ask the KV cache; never more than its blocks hold.
   std::int32_t kv_ready_tokens = 0;
   std::int32_t num_preemptions = 0;
+  // Draft tokens that its next decode verifies (speculative decoding).
+  std::int32_t num_draft_tokens = 0;
   // Prompt tokens found in the cache at the first admission (OpenAI's cached_tokens).
   std::int32_t num_prefix_hit_tokens = 0;
   TimeNs arrival = 0;

@@ -130,11 +130,14 @@ void Scheduler::add_chunk(Request& request, std::int32_t num_tokens) {
                            .generation = request.generation});
   request.num_computed_tokens += num_tokens;
   if (is_decode) {
-    ++plan_->num_decode_tokens;
+    plan_->num_decode_tokens += num_tokens;
     return;
   }
   plan_->num_prefill_tokens += num_tokens;
-  if (!completes) return;
+  if (completes) begin_decode(request);
+}
+
+void Scheduler::begin_decode(Request& request) {
   request.transition_to(RequestState::Decode);
   std::erase(prefilling_, &request);
 }
@@ -231,6 +234,7 @@ void Scheduler::preempt(Request& victim) {
   kv_cache_.release(victim);
   victim.num_computed_tokens = 0;
   victim.num_cached_tokens = 0;
+  victim.num_draft_tokens = 0;
   ++victim.generation;
   victim.transition_to(RequestState::Waiting);
   requeue(victim);
@@ -292,6 +296,8 @@ void Scheduler::commit(StepPlan& plan, const StepResult& result, CommitReport& r
   report.ended.clear();
   if (result.failed) {
     fail(plan, report);
+  } else if (!result.num_accepted.empty()) {
+    commit_drafts(plan, result, report);
   } else if (result.sampled_tokens.empty()) {
     commit_chunks(
         plan, [](Request&) { return false; }, [] {}, report);

@@ -101,8 +101,11 @@ class Scheduler {
   // Starts the head of the queue, last in service order. It takes the blocks of `hit`, whose tokens
   // count as computed, and new ones for positions [0, num_positions). These must be free.
   void start(Request& request, const PrefixHit& hit, std::int32_t num_positions);
-  // Plans the next `num_tokens` tokens of a running request, which must have room for them.
+  // Plans the next `num_tokens` tokens of a running request, which must have room for them. A decode
+  // verifies drafts with all but the first.
   void add_chunk(Request& request, std::int32_t num_tokens);
+  // Takes the last uncomputed token of a running prompt for a decode, so that drafts may follow it.
+  void begin_decode(Request& request);
   // Returns a running request to the queue to be recomputed. It loses its blocks and its chunk in
   // this plan, if any.
   void preempt(Request& victim);
@@ -160,6 +163,11 @@ class Scheduler {
   void end(Request& request, RequestState state, EndReason reason);
   void close(Request& request, RequestState state, EndReason reason);
   void commit_tokens(StepPlan& plan, const StepResult& result, CommitReport& report);
+  // Of a step with drafts; in scheduler_drafts.cpp.
+  struct ChunkOutput;
+  void commit_drafts(StepPlan& plan, const StepResult& result, CommitReport& report);
+  void commit_output(Request& request, ScheduledChunk& chunk, const ChunkOutput& output,
+                     CommitReport& report);
   template <class TakeToken, class DropToken>
   void commit_chunks(StepPlan& plan, const TakeToken& take_token, const DropToken& drop_token,
                      CommitReport& report);

@@ -30,9 +30,12 @@ constexpr std::string_view kVllmVersions[] = {"0.19", "0.20", "0.21", "0.22", "0
                                               "0.24", "0.25", "0.26", "0.27", "0.28",
                                               "0.29", "0.30", "0.31", "0.32", "0.33"};
 constexpr int kFirstVllmMinor = 19;
+constexpr std::string_view kVllmDraftMethods[] = {"eagle", "mtp", "ngram",
+                                                  "draft_model"};  // by VllmConfig::DraftMethod
 
 struct VllmConfig {
   enum class Policy : std::uint8_t { Fcfs, Priority };
+  enum class DraftMethod : std::uint8_t { Eagle, Mtp, Ngram, DraftModel };
   int version = static_cast<int>(std::size(kVllmVersions)) - 1;  // index into kVllmVersions
   Policy scheduling_policy = Policy::Fcfs;
   bool enable_chunked_prefill = true;
@@ -43,6 +46,10 @@ struct VllmConfig {
   bool long_prefill_token_threshold_adaptive = false;
   // Steps from one with prompt tokens to the next, while requests decode and the queue is short.
   std::int32_t prefill_schedule_interval = 1;
+  // Not keys: speculative decoding, by the rules of 0.33. A decode verifies so many drafts at most;
+  // 0 = none.
+  std::int32_t num_speculative_tokens = 0;
+  DraftMethod draft_method = DraftMethod::Eagle;
 
   int minor() const { return kFirstVllmMinor + version; }  // 33 for 0.33
 };

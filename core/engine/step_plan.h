@@ -13,9 +13,11 @@ namespace metronome {
 enum class ChunkKind : std::uint8_t { Prefill, Decode };
 
 // Consecutive tokens of one request, computed in one forward pass: positions
-// [first_position, first_position + num_tokens). A decode is a chunk of one token.
+// [first_position, first_position + num_tokens). A decode is a chunk of one token, and of the draft
+// tokens that it verifies.
 struct ScheduledChunk {
   RequestId request;
+  // With drafts in flight this counts all of them as accepted; commit() corrects it.
   std::int32_t first_position;
   std::int32_t num_tokens;
   ChunkKind kind;
@@ -50,7 +52,7 @@ struct StepPlan {
   std::vector<RequestId> preempted;  // moved back to the queue by this plan, in order
   std::vector<RequestId> refused;    // ended by this plan: never servable, or no room now
   std::int32_t num_prefill_tokens = 0;
-  std::int32_t num_decode_tokens = 0;  // equals the number of decode chunks
+  std::int32_t num_decode_tokens = 0;  // without drafts: the number of decode chunks
   // State right after planning, for the step record.
   std::int32_t num_running = 0;
   std::int32_t num_waiting = 0;
@@ -75,6 +77,12 @@ struct StepResult {
   // One per chunk with samples_token, in plan order. Empty when the executor produces lengths
   // only (simulation): a request then ends at max_output_tokens.
   std::vector<TokenId> sampled_tokens;
+  // With speculative decoding, one per chunk with samples_token: the drafts that its verification
+  // accepted. The chunk then has so many more sampled tokens. Empty: no chunk had drafts.
+  std::vector<std::int32_t> num_accepted;
+  // Parallel to num_accepted: the drafts proposed for the request's next step. Empty: as many as
+  // the policy's settings say.
+  std::vector<std::int32_t> num_proposed;
   // One per sampled token, without entries if its request asked for none; or empty.
   std::vector<std::vector<TokenLogprob>> logprobs;
   // Parallel to sampled_tokens. 1 for an end-of-text or stop token: the request ends with

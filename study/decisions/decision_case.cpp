@@ -48,7 +48,7 @@ constexpr std::string_view kSglangRequestKeys[] = {"output_len", "ignore_eos", "
 constexpr std::string_view kRequestKeys[] = {"id", "arrival_step", "prompt", "max_tokens"};
 constexpr std::string_view kSarathiRequestKeys[] = {"id", "arrival_step", "max_tokens",
                                                     "prompt_len"};
-constexpr std::string_view kVllmRequestKeys[] = {"priority"};
+constexpr std::string_view kVllmRequestKeys[] = {"priority", "accepted", "proposed"};
 // The logs' names for the schedulers of Sarathi-Serve, and Metronome's names for these policies.
 constexpr std::string_view kSarathiSchedulers[] = {"sarathi", "vllm0", "orca", "simple_chunking"};
 constexpr std::string_view kSarathiPolicies[] = {"sarathi", "vllm_prefill_first", "orca",
@@ -209,6 +209,26 @@ void read_id(ConfigReader& reader, const ConfigNode& node, const std::string& pa
   }
 }
 
+// With drafts a case says how many are accepted, and with ngram how many are proposed.
+void read_draft_counts(ConfigReader& reader, const ConfigNode& node, const std::string& path,
+                       const VllmConfig& vllm, DecisionRequest& request) {
+  const bool is_ngram = vllm.draft_method == VllmConfig::DraftMethod::Ngram;
+  const std::int32_t limit = vllm.num_speculative_tokens;
+  const auto read = [&](const char* key, bool is_used, std::vector<std::int64_t>& counts) {
+    if ((node.find(key) != nullptr) != is_used) {
+      fail_config(node.where, dotted(path, key),
+                  is_used ? "required key is missing; allowed: a list of numbers of drafts"
+                          : "has no effect here; allowed: with drafts, and proposed with ngram");
+    }
+    if (is_used) reader.integers(key, counts, 0, limit, kNoDoc);
+    if (is_used && counts.empty()) {
+      fail_config(node.where, dotted(path, key), "is empty; allowed: one number or more");
+    }
+  };
+  read("accepted", limit > 0, request.accepted);
+  read("proposed", limit > 0 && is_ngram, request.proposed);
+}
+
 DecisionRequest read_request(const ConfigNode& node, const std::string& path, const DecisionCase& c,
                              std::set<std::string>& taken) {
   const bool is_sarathi = c.engine == DecisionEngine::Sarathi;
@@ -235,6 +255,7 @@ DecisionRequest read_request(const ConfigNode& node, const std::string& path, co
     reader.integer("output_len", request.output_len, 1, kMaxTokens, kNoDoc);
   }
   if (is_vllm) {
+    read_draft_counts(reader, node, path, c.setup.scheduler.vllm, request);
     reader.integer("priority", spec.priority, INT32_MIN, INT32_MAX, kNoDoc);
     spec.max_output_tokens =
         std::min(spec.max_output_tokens, c.setup.max_model_len - spec.num_prompt_tokens);

@@ -24,6 +24,10 @@ struct DecisionRequest {
   RequestSpec spec;             // arrival: index in the list, vLLM's tie-breaker
   std::vector<TokenId> prompt;  // empty if only lengths are recorded
   std::int32_t output_len = 0;  // sglang: its last token ends the text; 0 = none does
+  // vllm with drafts: how many its 1st, 2nd, ... verification accepts, at most, and how many ngram
+  // proposes after its 1st, 2nd, ... step. Each list starts again at its end.
+  std::vector<std::int64_t> accepted;
+  std::vector<std::int64_t> proposed;
 };
 
 struct DecisionCase {

@@ -66,7 +66,8 @@ class Replay {
 
  private:
   void add_arrivals();
-  std::vector<RequestId> commit_oldest();  // the requests that ended
+  std::vector<RequestId> commit_oldest(Json& log);  // the requests that ended
+  void add_drafts(const StepPlan& plan, const ScheduledChunk& chunk, StepResult& result);
   bool is_waiting_for_nothing(const StepPlan& plan) const;
   void check_progress(bool has_progressed);
 
@@ -76,6 +77,10 @@ class Replay {
   Json sarathi_log(const StepPlan& plan) const;
   Json sglang_log(const StepPlan& plan) const;
 
+  bool has_drafts() const { return case_.setup.scheduler.vllm.num_speculative_tokens > 0; }
+  static std::int32_t num_drafts_of(const ScheduledChunk& chunk) {
+    return chunk.kind == ChunkKind::Decode ? chunk.num_tokens - 1 : 0;
+  }
   std::size_t list_index(RequestId id) const { return order_[index(id)]; }
   const std::string& name_of(RequestId id) const { return case_.requests[list_index(id)].id; }
   std::vector<RequestId> in_list_order(std::vector<RequestId> ids) const;
@@ -85,7 +90,13 @@ class Replay {
   Json admitted_positions(const StepPlan& plan) const;
   Json tables_of(const Request& request) const;
 
+  struct DraftCursor {  // the next entries of DecisionRequest's lists
+    std::size_t accepted = 0;
+    std::size_t proposed = 0;
+  };
+
   const DecisionCase& case_;
+  std::vector<DraftCursor> cursors_;  // by RequestId
   std::vector<std::size_t> order_;  // index in the list, by RequestId
   Workload workload_;
   PrefixHasher hasher_;
@@ -102,6 +113,7 @@ class Replay {
 
 Replay::Replay(const DecisionCase& c)
     : case_(c),
+      cursors_(c.requests.size()),
       order_(submission_order(c)),
       workload_(workload_of(c, order_)),
       hasher_(&workload_),
@@ -128,8 +140,10 @@ Json Replay::step() {
   if (is_empty) in_flight_.pop_back();
   const bool is_full = in_flight_.size() == static_cast<std::size_t>(case_.setup.async_depth);
   std::vector<RequestId> ended;
-  if (is_full || (is_empty && !in_flight_.empty())) ended = commit_oldest();
+  Json sampled = Json::object();
+  if (is_full || (is_empty && !in_flight_.empty())) ended = commit_oldest(sampled);
   if (!log.contains("idle")) log["finished"] = names_of(in_list_order(ended));
+  if (has_drafts()) log["sampled"] = std::move(sampled);
   if (is_stuck_ && !log.contains("stuck")) log["stuck"] = true;
   check_progress(requests_.size() + num_ended_ > num_before);
   ++step_;
@@ -144,24 +158,52 @@ void Replay::add_arrivals() {
   }
 }
 
-std::vector<RequestId> Replay::commit_oldest() {
+// `sampled` gets the number of tokens that the step returns for each request.
+std::vector<RequestId> Replay::commit_oldest(Json& sampled) {
   StepPlan& plan = in_flight_.front();
   StepResult result;
   result.step_index = plan.step_index;
   for (const ScheduledChunk& chunk : plan.chunks) {
-    if (!chunk.samples_token) continue;
     const std::size_t i = list_index(chunk.request);
-    const std::int32_t k = requests_[chunk.request].num_output_tokens;
-    const bool is_end = case_.requests[i].output_len == k + 1;
-    const std::size_t token = 100'000 + 1000 * i + static_cast<std::size_t>(k);
-    result.sampled_tokens.push_back(is_end ? kEndOfText
-                                           : TokenId(static_cast<std::int32_t>(token)));
-    result.ends_request.push_back(is_end ? 1 : 0);
+    if (has_drafts()) add_drafts(plan, chunk, result);
+    if (!chunk.samples_token) continue;
+    const std::int32_t num_tokens = has_drafts() ? 1 + result.num_accepted.back() : 1;
+    for (std::int32_t j = 0; j < num_tokens; ++j) {
+      const std::int32_t k = requests_[chunk.request].num_output_tokens + j;
+      const bool is_end = case_.requests[i].output_len == k + 1;
+      const std::size_t token = 100'000 + 1000 * i + static_cast<std::size_t>(k);
+      result.sampled_tokens.push_back(is_end ? kEndOfText
+                                             : TokenId(static_cast<std::int32_t>(token)));
+      result.ends_request.push_back(is_end ? 1 : 0);
+    }
+    if (!requests_[chunk.request].has_ended()) sampled[name_of(chunk.request)] = num_tokens;
   }
   scheduler_->commit(plan, result, report_);
   in_flight_.pop_front();
   num_ended_ += report_.ended.size();
   return report_.ended;
+}
+
+// How many drafts a chunk's verification accepts, and how many are proposed next. The drafts with
+// which a request is admitted are padding, and all rejected.
+void Replay::add_drafts(const StepPlan& plan, const ScheduledChunk& chunk, StepResult& result) {
+  const DecisionRequest& request = case_.requests[list_index(chunk.request)];
+  DraftCursor& cursor = cursors_[index(chunk.request)];
+  const auto next = [](const std::vector<std::int64_t>& counts, std::size_t& at) {
+    return static_cast<std::int32_t>(counts[at++ % counts.size()]);
+  };
+  const std::int32_t num_proposed =
+      request.proposed.empty() ? 0 : next(request.proposed, cursor.proposed);
+  if (!chunk.samples_token) return;
+  const std::int32_t num_drafts = num_drafts_of(chunk);
+  const bool is_padding = std::find(plan.admitted.begin(), plan.admitted.end(), chunk.request) !=
+                          plan.admitted.end();
+  const bool verifies = num_drafts > 0 && !is_padding;
+  result.num_accepted.push_back(
+      verifies ? std::min(next(request.accepted, cursor.accepted), num_drafts) : 0);
+  // With a step in flight the scheduler assumes the most.
+  if (request.proposed.empty() || case_.setup.async_depth > 1) return;
+  result.num_proposed.push_back(num_proposed);
 }
 
 // The newest step, `plan`, did nothing, and neither an arrival nor a result can change anything.
@@ -252,6 +294,12 @@ Json Replay::vllm_log(const StepPlan& plan) const {
     tables[name_of(request->id)] = tables_of(*request);
   }
   log["block_tables"] = std::move(tables);
+  if (!has_drafts()) return log;
+  Json drafts = Json::object();
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    if (num_drafts_of(chunk) > 0) drafts[name_of(chunk.request)] = num_drafts_of(chunk);
+  }
+  log["drafts"] = std::move(drafts);
   return log;
 }
 

@@ -27,7 +27,12 @@ constexpr std::string_view kVllmOptionalKeys[] = {"version",
                                                   "prefix_cache_retention_interval",
                                                   "max_num_active_seqs",
                                                   "long_prefill_token_threshold_adaptive",
-                                                  "prefill_schedule_interval"};
+                                                  "prefill_schedule_interval",
+                                                  "spec_method",
+                                                  "num_speculative_tokens"};
+constexpr std::string_view kDraftKeys[] = {"spec_method", "num_speculative_tokens"};
+constexpr int kMinorWithDrafts = 33;
+constexpr std::int32_t kMaxDrafts = 1024;
 constexpr int kVersionWithoutEviction = 22 - kFirstVllmMinor;
 constexpr int kVersionWithEviction = 25 - kFirstVllmMinor;
 
@@ -62,6 +67,24 @@ void read_retention(ConfigReader& reader, const ConfigNode& section, KvCacheLayo
                   std::to_string(layout.block_size));
 }
 
+// Drafts are verified by the rules of one version only.
+void require_version(const ConfigNode& section, const char* key, const VllmConfig& vllm) {
+  if (vllm.minor() == kMinorWithDrafts) return;
+  fail_config(section.where, dotted("config", key),
+              "vLLM " + std::string(kVllmVersions[vllm.version]) +
+                  " has other rules; allowed: with version 0.33");
+}
+
+void read_drafts(ConfigReader& reader, const ConfigNode& section, VllmConfig& vllm) {
+  for (const std::string_view key : kDraftKeys) {
+    if (section.find(key) == nullptr) continue;
+    require_keys(section, "config", kDraftKeys);
+    require_version(section, "spec_method", vllm);
+  }
+  reader.choice("spec_method", vllm.draft_method, kVllmDraftMethods, kNoDoc);
+  reader.integer("num_speculative_tokens", vllm.num_speculative_tokens, 1, kMaxDrafts, kNoDoc);
+}
+
 }  // namespace
 
 std::optional<double> read_vllm_config(const ConfigNode& section, std::optional<int> version,
@@ -90,6 +113,7 @@ std::optional<double> read_vllm_config(const ConfigNode& section, std::optional<
                  vllm.long_prefill_token_threshold_adaptive, kNoDoc);
   reader.integer("prefill_schedule_interval", vllm.prefill_schedule_interval, 1, kMaxTokens,
                  kNoDoc);
+  read_drafts(reader, section, vllm);
   std::optional<double> watermark;
   reader.optional_number("watermark", watermark, 0, 1, kNoDoc);
   return watermark;

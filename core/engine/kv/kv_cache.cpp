@@ -49,8 +49,13 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
       hash_time_(layout.hash_time),
       hashes_at_plan_(pool_.caches_prefixes() && hash_time_ == HashTime::Plan),
       hashes_at_commit_(pool_.caches_prefixes() &&
-                        (hash_time_ != HashTime::Plan || layout.plans_ahead)),
+                        (hash_time_ != HashTime::Plan || layout.plans_ahead ||
+                         layout.verifies_drafts)),
       forgets_unfilled_blocks_(layout.forgets_unfilled_blocks),
+      verifies_drafts_(layout.verifies_drafts),
+      num_lookahead_tokens_(layout.num_lookahead_tokens),
+      max_positions_(layout.max_positions),
+      num_hash_lookahead_tokens_(layout.num_hash_lookahead_tokens),
       sliding_window_(layout.sliding_window),
       num_window_groups_(
           sliding_window_ > 0 ? static_cast<std::size_t>(layout.num_window_groups) : 0),
@@ -132,7 +137,7 @@ void KvCacheManager::slide_window(Request& request) {
 bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
   if (has_window()) slide_window(request);
   // The tables of all groups cover the same positions.
-  const std::int64_t num_new = num_missing_blocks(request, num_positions);
+  const std::int64_t num_new = num_missing_blocks(request, num_positions_with_room(num_positions));
   const auto num_groups = static_cast<std::int64_t>(1 + num_window_groups_);
   if (num_new * num_groups > pool_.num_free()) return false;
   bool has_blocks = pool_.allocate(num_new, request.block_table);
@@ -156,6 +161,7 @@ void KvCacheManager::settle(Request& request, std::int32_t num_positions) {
     const std::int64_t num_skipped = window_begin(request);
     ready = std::min(ready, (num_skipped + 1) * block_size_ + sliding_window_ - 1);
   }
+  if (verifies_drafts_) ready = 0;  // the counts go back when drafts are rejected
   request.kv_ready_tokens = static_cast<std::int32_t>(ready);
 }
 
@@ -215,15 +221,16 @@ const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_
   if (!caches_prefixes() || max_tokens < block_size_) return no_hit_;
   hit_.blocks.clear();
   for (BlockTable& found : hit_.group_blocks) found.clear();
-  const HashChain& chain = chain_of(request, max_tokens / block_size_);
+  const std::int64_t max_blocks = num_hashable_blocks(request, max_tokens);
+  const HashChain& chain = chain_of(request, max_blocks);
   if (tree_) {
-    const RadixTree::Match match = tree_->match(chain, max_tokens / block_size_);
+    const RadixTree::Match match = tree_->match(chain, max_blocks);
     tree_->append_blocks(match.node, hit_.blocks);
     hit_.node = match.node;
     hit_.num_tokens = static_cast<std::int32_t>(match.num_blocks) * block_size_;
     return hit_;
   }
-  std::int64_t num_blocks = find_full(chain, max_tokens / block_size_);
+  std::int64_t num_blocks = find_full(chain, max_blocks);
   hit_.shared_prefix_end = 0;
   if (has_window()) {
     // Full attention can use any shorter prefix, so the window's result holds for both groups.
@@ -302,13 +309,13 @@ const HashChain& KvCacheManager::chain_of(const Request& request, std::int64_t n
   HashChain& chain = state_of(request).chain;
   if (static_cast<std::int64_t>(chain.size()) < num_blocks) {
     if (chain.capacity() == 0) chain = take_spare(spare_chains_);
-    hasher_->extend(request, block_size_, num_blocks, chain);
+    hasher_->extend(request, block_size_, num_blocks, chain, num_hash_lookahead_tokens_);
   }
   return chain;
 }
 
 void KvCacheManager::hash_blocks(Request& request, std::int32_t num_tokens) {
-  const std::int64_t num_blocks = num_tokens / block_size_;
+  const std::int64_t num_blocks = num_hashable_blocks(request, num_tokens);
   PrefixState& state = state_of(request);
   if (num_blocks <= state.num_hashed && !has_window()) return;
   const HashChain& chain = chain_of(request, num_blocks);

@@ -47,6 +47,14 @@ struct KvCacheLayout {
   // before its last token is known. It is hashed when its step is committed (vLLM's
   // AsyncScheduler).
   bool plans_ahead = false;
+  // A step may compute draft tokens that turn out wrong. Blocks are hashed up to the known tokens
+  // when planned, and at commit up to the accepted drafts.
+  bool verifies_drafts = false;
+  // A drafter writes KV for so many positions behind the planned ones, below max_positions.
+  std::int32_t num_lookahead_tokens = 0;
+  std::int32_t max_positions = INT32_MAX;
+  // A block's hash covers so many tokens behind the block, too: a drafter's KV depends on them.
+  std::int32_t num_hash_lookahead_tokens = 0;
 
   // Whether to forget the hashes of blocks whose planned step is not computed. That happens when
   // the same plan preempts the request, or it is aborted. vLLM keeps the hashes, so a later request
@@ -114,19 +122,25 @@ class KvCacheManager {
   // The hashes of the request's full blocks, in order. Valid until the next call. Requires prefix
   // caching.
   const HashChain& block_hashes(const Request& request) {
-    return chain_of(request, request.num_tokens() / block_size_);
+    return chain_of(request, num_hashable_blocks(request, request.num_tokens()));
   }
 
   // Identifies the first `num_tokens` tokens of a request: for prefixes of equal length, equal
   // names mean equal tokens. kNoHash when it has fewer tokens, or without prefix caching.
   BlockHash name_of_prefix(const Request& request, std::int32_t num_tokens) const;
 
+  // The positions that have room when [0, num_positions) are planned: a drafter's lookahead, too.
+  std::int32_t num_positions_with_room(std::int32_t num_positions) const {
+    return std::min(num_positions + num_lookahead_tokens_, max_positions_);
+  }
+
   // Free blocks that positions [0, num_positions) of a request without blocks would take. Includes
   // blocks of `hit` that are free now, excludes its others. `is_capped` applies max_window_blocks.
   std::int64_t num_blocks_to_take(const PrefixHit& hit, std::int64_t num_positions,
                                   bool is_capped = false) const;
   // Takes the blocks of `hit` and new ones for positions [0, num_positions). Requires that the
-  // request has no blocks and that num_blocks_to_take(hit, num_positions) blocks are free.
+  // request has no blocks and that num_blocks_to_take(hit, p) blocks are free, where p is
+  // num_positions_with_room(num_positions).
   void take(Request& request, const PrefixHit& hit, std::int32_t num_positions);
 
   // Blocks that a request lacks for positions [0, num_positions), or for its tokens. Full attention
@@ -140,7 +154,7 @@ class KvCacheManager {
   }
 
   // Whether commit() makes full cached blocks visible to others: under HashTime::Commit, and with
-  // plans_ahead.
+  // plans_ahead or drafts.
   bool hashes_at_commit() const { return hashes_at_commit_; }
   void commit(Request& request);
 
@@ -225,6 +239,10 @@ class KvCacheManager {
   void hash_blocks(Request& request, std::int32_t num_tokens);
   void hash_table(const Request& request, const BlockTable& table, const HashChain& chain,
                   std::int32_t& num_hashed, std::int64_t num_blocks, std::uint64_t group);
+  // Blocks of its first `num_tokens` tokens whose hash is known.
+  std::int64_t num_hashable_blocks(const Request& request, std::int32_t num_tokens) const {
+    return std::min(num_tokens, request.num_tokens() - num_hash_lookahead_tokens_) / block_size_;
+  }
   const HashChain& chain_of(const Request& request, std::int64_t num_blocks);
   PrefixState& state_of(const Request& request);
   std::int64_t num_skipped_blocks(std::int64_t num_computed) const;
@@ -243,6 +261,10 @@ class KvCacheManager {
   bool hashes_at_plan_;
   bool hashes_at_commit_;
   bool forgets_unfilled_blocks_;
+  bool verifies_drafts_;
+  std::int32_t num_lookahead_tokens_;
+  std::int32_t max_positions_;
+  std::int32_t num_hash_lookahead_tokens_;
   std::int32_t sliding_window_;
   std::size_t num_window_groups_;  // 0 without a window
   std::int64_t max_window_blocks_;

@@ -25,8 +25,10 @@ constexpr std::uint64_t key_of(std::uint64_t content) { return mix64(content); }
 class ChainWriter {
  public:
   // Writes block hashes from `begin` on; `previous` is the preceding hash, kNoHash at the start.
-  ChainWriter(BlockHash previous, std::int32_t block_size, BlockHash* begin)
+  // The first one covers `num_first` tokens.
+  ChainWriter(BlockHash previous, std::int32_t block_size, std::int32_t num_first, BlockHash* begin)
       : block_size_(static_cast<std::uint64_t>(block_size)),
+        num_wanted_(static_cast<std::uint64_t>(num_first)),
         next_(begin),
         hash_(static_cast<std::uint64_t>(previous)) {}
 
@@ -35,7 +37,7 @@ class ChainWriter {
     auto at = static_cast<std::uint64_t>(offset);
     const std::uint64_t end = at + static_cast<std::uint64_t>(count);
     while (at < end) {
-      const std::uint64_t taken = std::min(end - at, block_size_ - num_filled_);
+      const std::uint64_t taken = std::min(end - at, num_wanted_ - num_filled_);
       add_piece(key, at, taken);
       at += taken;
     }
@@ -49,19 +51,21 @@ class ChainWriter {
   void add_piece(std::uint64_t key, std::uint64_t at, std::uint64_t num_tokens) {
     sum_ += mix64(key + (num_filled_ << 32 | at));
     num_filled_ += num_tokens;
-    if (num_filled_ < block_size_) return;
+    if (num_filled_ < num_wanted_) return;
     hash_ = mix64(hash_ ^ sum_);
     if (hash_ == 0) hash_ = 1;  // 0 is kNoHash
     *next_++ = BlockHash{hash_};
     sum_ = 0;
     num_filled_ = 0;
+    num_wanted_ = block_size_;
   }
 
   std::uint64_t block_size_;
+  std::uint64_t num_wanted_;  // tokens of the current block
   BlockHash* next_;
   std::uint64_t hash_;
   std::uint64_t sum_ = 0;         // of the pieces of the current block
-  std::uint64_t num_filled_ = 0;  // tokens of the current block
+  std::uint64_t num_filled_ = 0;  // tokens of the current block so far
 };
 
 namespace {
@@ -115,15 +119,19 @@ void PrefixHasher::add_prompt(const Request& request, std::int64_t begin, std::i
 }
 
 void PrefixHasher::extend(const Request& request, std::int32_t block_size, std::int64_t num_blocks,
-                          HashChain& chain) const {
+                          HashChain& chain, std::int32_t num_lookahead) const {
   const std::size_t num_known = chain.size();
   if (static_cast<std::int64_t>(num_known) >= num_blocks) return;
-  const std::int64_t begin = static_cast<std::int64_t>(num_known) * block_size;
-  const std::int64_t end = num_blocks * block_size;
+  // The first hash covers the tokens behind its block. So each later one is shifted by as many, and
+  // the chain as a whole covers them.
+  const bool is_new = num_known == 0;
+  const std::int64_t begin =
+      is_new ? 0 : static_cast<std::int64_t>(num_known) * block_size + num_lookahead;
+  const std::int64_t end = num_blocks * block_size + num_lookahead;
   METRONOME_CHECK(end <= request.num_tokens(), "blocks are hashed when their tokens are known");
   chain.resize(static_cast<std::size_t>(num_blocks));  // grows geometrically, unlike reserve
-  const BlockHash previous = num_known == 0 ? kNoHash : chain[num_known - 1];
-  ChainWriter writer(previous, block_size, chain.data() + num_known);
+  ChainWriter writer(is_new ? kNoHash : chain[num_known - 1], block_size,
+                     is_new ? block_size + num_lookahead : block_size, chain.data() + num_known);
   const std::int64_t prompt_end = request.num_prompt_tokens;
   if (begin < prompt_end) {
     add_prompt(request, begin, std::min(end, prompt_end), writer);

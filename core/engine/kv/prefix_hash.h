@@ -26,11 +26,12 @@ class PrefixHasher {
   // `prompts` must outlive the hasher; nullptr: every prompt is unique.
   explicit PrefixHasher(const PromptSource* prompts = nullptr) : prompts_(prompts) {}
 
-  // Extends `chain`, the hashes of blocks [0, chain.size()), up to `num_blocks` blocks. Requires
-  // num_blocks * block_size <= request.num_tokens(). Cost: O(new blocks + segments) for segments,
-  // O(new tokens) for ids.
+  // Extends `chain`, the hashes of blocks [0, chain.size()), up to `num_blocks` blocks. Each hash
+  // covers `num_lookahead` tokens behind its block, too; a chain has one such number. Requires
+  // num_blocks * block_size + num_lookahead <= request.num_tokens(). Cost: O(new blocks + segments)
+  // for segments, O(new tokens) for ids.
   void extend(const Request& request, std::int32_t block_size, std::int64_t num_blocks,
-              HashChain& chain) const;
+              HashChain& chain, std::int32_t num_lookahead = 0) const;
 
  private:
   void add_prompt(const Request& request, std::int64_t begin, std::int64_t end,

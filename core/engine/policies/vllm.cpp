@@ -24,12 +24,37 @@ SchedulerContext with_vllm_order(SchedulerContext context, SchedulerConfig& conf
           .predictor = context.predictor};
 }
 
+// A draft model computes one token more than the target model (vllm/config/speculative.py,
+// max_num_new_slots_for_drafting).
+std::int32_t draft_slots(const VllmConfig& config) {
+  const bool has_model = config.draft_method == VllmConfig::DraftMethod::DraftModel;
+  return config.num_speculative_tokens > 0 && has_model ? 1 : 0;
+}
+
+// Speculative decoding. Sources: vllm/config/vllm.py (num_lookahead_tokens) and
+// vllm/v1/core/kv_cache_utils.py (num_hash_lookahead_tokens).
+void adjust_for_drafts(const VllmConfig& config, std::int32_t max_model_len,
+                       KvCacheLayout& layout) {
+  using Method = VllmConfig::DraftMethod;
+  if (config.num_speculative_tokens == 0) return;
+  layout.verifies_drafts = true;
+  layout.max_positions = max_model_len;
+  if (config.draft_method != Method::Ngram) {
+    layout.num_lookahead_tokens = config.num_speculative_tokens;
+  }
+  if (config.draft_method == Method::Eagle || config.draft_method == Method::Mtp) {
+    layout.num_hash_lookahead_tokens = 1;
+  }
+}
+
 class VllmScheduler final : public Scheduler {
  public:
   explicit VllmScheduler(const SchedulerContext& context)
       : Scheduler(context),
         rules_(vllm_rules(context.config.vllm)),
         budget_(token_budget(context.config)),
+        num_drafts_(context.config.vllm.num_speculative_tokens),
+        num_draft_slots_(draft_slots(context.config.vllm)),
         max_active_(static_cast<std::size_t>(context.config.vllm.max_num_active_seqs)),
         prefill_interval_(context.config.vllm.prefill_schedule_interval),
         last_prefill_step_(-prefill_interval_),
@@ -41,7 +66,7 @@ class VllmScheduler final : public Scheduler {
   std::int64_t max_tokens_per_step() const override { return budget_; }
 
   void fill_plan() override {
-    left_ = budget_;
+    left_ = budget_ - num_draft_slots_;
     threshold_ = threshold();
     has_prefill_ = false;
     holds_prefills_ = must_hold_prefills();
@@ -52,6 +77,16 @@ class VllmScheduler final : public Scheduler {
     }
     if (!current_plan().empty()) ++num_executed_steps_;
     if (has_prefill_) last_prefill_step_ = num_executed_steps_;
+    if (num_drafts_ > 0) expect_drafts();
+  }
+
+  // A step that samples proposes drafts for the request's next one. A result may correct their
+  // number.
+  void expect_drafts() {
+    for (const ScheduledChunk& chunk : current_plan().chunks) {
+      Request& request = requests()[chunk.request];
+      request.num_draft_tokens = chunk.samples_token ? num_drafts_ : 0;
+    }
   }
 
   // The most tokens of one request in this step; 0 = no limit.
@@ -78,17 +113,27 @@ class VllmScheduler final : public Scheduler {
     return threshold_ > 0 ? std::min(num_tokens, threshold_) : num_tokens;
   }
 
+  // The tokens of a decode: one, and its drafts. 0 when its last token is in flight.
+  std::int32_t decode_tokens(const Request& request) const {
+    if (num_drafts_ == 0) return request.is_decodable() ? 1 : 0;
+    // All drafts in flight may be rejected; one token is then left to come.
+    const bool is_in_flight = request.num_computed_tokens != request.num_cached_tokens;
+    if (is_in_flight && request.num_tokens() >= request.num_final_tokens) return 0;
+    const std::int32_t num_tokens = std::min(wanted_tokens(1 + request.num_draft_tokens), left_);
+    return std::min(num_tokens, max_model_len() - 1 - request.num_computed_tokens);
+  }
+
   void continue_running() {
     for (next_ = 0; next_ < running().size() && left_ > 0; ++next_) {
       Request& request = *running()[next_];
-      std::int32_t num_tokens = 1;
-      if (request.state == RequestState::Prefill) {
-        if (holds_prefills_) continue;
-        num_tokens = std::min(wanted_tokens(request.num_uncomputed_tokens()), left_);
-      } else if (!request.is_decodable()) {
-        continue;  // its last token is in flight
-      }
       const bool is_prefill = request.state == RequestState::Prefill;
+      std::int32_t num_tokens = 0;
+      if (!is_prefill) {
+        num_tokens = decode_tokens(request);
+      } else if (!holds_prefills_) {
+        num_tokens = std::min(wanted_tokens(request.num_uncomputed_tokens()), left_);
+      }
+      if (num_tokens == 0) continue;
       if (!make_room(request, request.num_computed_tokens + num_tokens)) {
         if (!by_priority_ || !rules_.continues_after_own_preemption) return;
         --next_;  // another request stands here now
@@ -96,7 +141,7 @@ class VllmScheduler final : public Scheduler {
       }
       add_chunk(request, num_tokens);
       has_prefill_ = has_prefill_ || is_prefill;
-      left_ -= num_tokens;
+      left_ -= num_tokens + num_draft_slots_;
     }
   }
 
@@ -108,7 +153,7 @@ class VllmScheduler final : public Scheduler {
       Request& victim = by_priority_ ? last_in_priority() : *running().back();
       // Only under the priority policy can the victim already be in this plan.
       const std::int32_t num_planned = by_priority_ ? num_planned_tokens(victim) : 0;
-      left_ += num_planned;
+      if (num_planned > 0) left_ += num_planned + num_draft_slots_;
       if (rules_.moves_back_by_position ? stands_before_next(victim) : num_planned > 0) --next_;
       preempt(victim);
       if (&victim == &request) return false;
@@ -132,6 +177,8 @@ class VllmScheduler final : public Scheduler {
   }
 
   void admit_waiting() {
+    const bool has_running_prefill = has_prefill_;
+    const bool has_running_chunk = !current_plan().empty();
     while (left_ > 0) {
       if (max_active_ > 0 && running().size() >= max_active_) return;
       Request* request = next_waiting();
@@ -142,12 +189,27 @@ class VllmScheduler final : public Scheduler {
       std::int32_t num_tokens = wanted_tokens(request->num_tokens() - hit.num_tokens);
       if (!chunks_ && num_tokens > left_) return;
       num_tokens = std::min(num_tokens, left_);
+      const bool is_padded = num_drafts_ > 0 && !is_prefill && !has_running_prefill &&
+                             (has_running_chunk || hit.num_tokens > 0) && can_pad(*request);
+      if (is_padded) {
+        num_tokens = 1 + num_drafts_;
+        if (num_tokens > left_) return;
+      }
       if (!has_room(*request, hit, num_tokens)) return;
       start(*request, hit, hit.num_tokens + num_tokens);
+      if (is_padded) begin_decode(*request);
       add_chunk(*request, num_tokens);
       has_prefill_ = has_prefill_ || is_prefill;
-      left_ -= num_tokens;
+      left_ -= num_tokens + num_draft_slots_;
     }
+  }
+
+  // Whether a request with one token to compute may be admitted with drafts that the model rejects.
+  // All requests of a step of decodes then have equally many tokens, as full CUDA graphs need.
+  bool can_pad(const Request& request) const {
+    // vLLM fails where the threshold cuts the padding; here it then takes one token.
+    return wanted_tokens(1 + num_drafts_) == 1 + num_drafts_ &&
+           request.num_tokens() + num_drafts_ + 1 <= max_model_len();
   }
 
   bool has_room(const Request& request, const PrefixHit& hit, std::int32_t num_tokens) const {
@@ -158,11 +220,15 @@ class VllmScheduler final : public Scheduler {
         kv_cache().num_blocks_to_take(hit, request.num_tokens(), true) > num_free) {
       return false;
     }
-    return kv_cache().num_blocks_to_take(hit, hit.num_tokens + num_tokens) <= num_free;
+    const std::int32_t num_positions =
+        kv_cache().num_positions_with_room(hit.num_tokens + num_tokens);
+    return kv_cache().num_blocks_to_take(hit, num_positions) <= num_free;
   }
 
   const VllmRules rules_;
   std::int32_t budget_;
+  std::int32_t num_drafts_;       // per decode; 0 without speculative decoding
+  std::int32_t num_draft_slots_;  // of the budget, for each request of a step
   std::size_t max_active_;  // 0 = max_num_seqs
   std::int64_t prefill_interval_;
   std::int64_t last_prefill_step_;       // by num_executed_steps_
@@ -172,7 +238,7 @@ class VllmScheduler final : public Scheduler {
   bool reserves_full_prompt_;
   bool by_priority_;
   // Of this plan.
-  std::int32_t left_ = 0;  // rest of its budget
+  std::int32_t left_ = 0;  // tokens that one more request may compute
   std::int32_t threshold_ = 0;
   bool holds_prefills_ = false;
   bool has_prefill_ = false;  // it computed a prompt chunk
@@ -191,6 +257,7 @@ void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len
   const VllmRules rules = vllm_rules(config.vllm);
   layout.reuses_unhashed_first = layout.enable_prefix_caching ? rules.reuses_unhashed_first
                                                               : rules.reuses_first_without_caching;
+  adjust_for_drafts(config.vllm, max_model_len, layout);
   if (layout.sliding_window == 0) return;
   layout.reuses_unhashed_windows_first = rules.reuses_unhashed_windows_first;
   layout.retains_shared_prefixes = rules.retains_shared_prefixes;

@@ -222,7 +222,8 @@ TEST_CASE("the decisions of every version of vLLM, recorded from its package", "
 
 TEST_CASE("the given decisions of vLLM 0.33", "[decisions]") {
   const std::pair<const char*, std::size_t> files[] = {{"vllm_0.33_given.jsonl", 430},
-                                                       {"vllm_0.33_options_given.jsonl", 85}};
+                                                       {"vllm_0.33_options_given.jsonl", 85},
+                                                       {"vllm_0.33_spec_given.jsonl", 150}};
   for (const auto& [name, num_cases] : files) {
     const auto path = shared_path(std::string("goldens/") + name);
     if (path) check_file("vllm", *path, num_cases);

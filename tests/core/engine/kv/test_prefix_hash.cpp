@@ -47,9 +47,11 @@ Request request_of(std::uint32_t id, std::int64_t num_prompt_tokens, const Ids& 
   return request;
 }
 
-HashChain chain_of(const PrefixHasher& hasher, const Request& request, std::int32_t block_size) {
+HashChain chain_of(const PrefixHasher& hasher, const Request& request, std::int32_t block_size,
+                   std::int32_t num_lookahead = 0) {
   HashChain chain;
-  hasher.extend(request, block_size, request.num_tokens() / block_size, chain);
+  const std::int32_t num_covered = std::max(0, request.num_tokens() - num_lookahead);
+  hasher.extend(request, block_size, num_covered / block_size, chain, num_lookahead);
   return chain;
 }
 
@@ -331,11 +333,12 @@ RandomRequest draw_request(Rng& rng, const Workload& workload, std::size_t i) {
 }
 
 HashChain extend_in_pieces(Rng& rng, const PrefixHasher& hasher, const Request& request,
-                           std::int32_t block_size) {
+                           std::int32_t block_size, std::int32_t num_lookahead) {
   HashChain chain;
-  const std::int64_t num_blocks = request.num_tokens() / block_size;
+  const std::int64_t num_blocks = (request.num_tokens() - num_lookahead) / block_size;
   while (std::ssize(chain) < num_blocks) {
-    hasher.extend(request, block_size, rng.uniform_int(std::ssize(chain), num_blocks), chain);
+    hasher.extend(request, block_size, rng.uniform_int(std::ssize(chain), num_blocks), chain,
+                  num_lookahead);
   }
   return chain;
 }
@@ -348,16 +351,18 @@ TEST_CASE("hashes are equal exactly where prefixes are", "[core][kv][prefix][pro
     CAPTURE(seed);
     Rng rng(seed, "prefix_hash");
     const auto block_size = static_cast<std::int32_t>(rng.uniform_int(1, 9));
+    const auto num_lookahead = static_cast<std::int32_t>(rng.uniform_int(0, 2));
     const Workload workload = draw_workload(rng, rng.uniform_int(0, 2), 8);
     const PrefixHasher hasher(&workload);
     std::map<std::vector<Token>, BlockHash> hash_of;
     std::map<BlockHash, std::vector<Token>> prefix_of;
     for (std::size_t i = 0; i < 10; ++i) {
       const RandomRequest random = draw_request(rng, workload, i);
-      const HashChain chain = chain_of(hasher, random.request, block_size);
-      REQUIRE(chain == extend_in_pieces(rng, hasher, random.request, block_size));
+      const HashChain chain = chain_of(hasher, random.request, block_size, num_lookahead);
+      REQUIRE(chain ==
+              extend_in_pieces(rng, hasher, random.request, block_size, num_lookahead));
       for (std::size_t k = 0; k < chain.size(); ++k) {
-        const auto end = static_cast<std::ptrdiff_t>(k + 1) * block_size;
+        const auto end = static_cast<std::ptrdiff_t>(k + 1) * block_size + num_lookahead;
         const std::vector<Token> prefix(random.tokens.begin(), random.tokens.begin() + end);
         const bool is_new = hash_of.emplace(prefix, chain[k]).second;
         if (!is_new) ++num_repeated;
