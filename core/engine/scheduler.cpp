@@ -31,7 +31,9 @@ void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
   plan_ = &plan;
   has_evicted_ = false;
   retire();
+  kv_cache_.begin_plan();
   fill_plan();
+  kv_cache_.end_plan();
   build_passes();
   METRONOME_CHECK(plan.num_tokens() <= max_tokens_per_step(), "a step exceeds its token budget");
   METRONOME_CHECK(static_cast<std::int64_t>(running_.size()) <= max_running(),
@@ -337,7 +339,7 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
                       "chunks of a request are computed without gaps");
       request.num_cached_tokens = chunk.end_position();
       if (hashes_at_commit) [[unlikely]]
-        kv_cache_.commit(request);
+        kv_cache_.commit(request, chunk.samples_token);
     } else if (request.has_ended()) {
       if (chunk.samples_token) drop_token();
       continue;

@@ -101,8 +101,8 @@ class Scheduler {
   // Starts the head of the queue, last in service order. It takes the blocks of `hit`, whose tokens
   // count as computed, and new ones for positions [0, num_positions). These must be free.
   void start(Request& request, const PrefixHit& hit, std::int32_t num_positions);
-  // Plans the next `num_tokens` tokens of a running request, which must have room for them. A decode
-  // verifies drafts with all but the first.
+  // Plans the next `num_tokens` tokens of a running request, which must have room for them. All but
+  // the first token of a decode are drafts.
   void add_chunk(Request& request, std::int32_t num_tokens);
   // Takes the last uncomputed token of a running prompt for a decode, so that drafts may follow it.
   void begin_decode(Request& request);

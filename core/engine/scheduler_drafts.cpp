@@ -1,6 +1,6 @@
 // Commits steps that verified drafts (speculative decoding). As in vLLM 0.33's
-// Scheduler.update_from_output (vllm/v1/core/sched/scheduler.py): rejected drafts give their positions
-// back, and tokens behind the one that ends a request are dropped.
+// Scheduler.update_from_output (vllm/v1/core/sched/scheduler.py): rejected drafts give their
+// positions back, and tokens behind the one that ends a request are dropped.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -10,10 +10,10 @@ namespace metronome {
 
 // What a step returned for one of its chunks.
 struct Scheduler::ChunkOutput {
-  std::int32_t num_tokens = 0;        // sampled; 0 in the middle of a prompt
-  const TokenId* ids = nullptr;       // [num_tokens]; nullptr: lengths only
-  const std::uint8_t* ends = nullptr; // [num_tokens]; nullptr: none ends the request
-  std::int32_t num_proposed = -1;     // drafts for the next step; -1: as planned
+  std::int32_t num_tokens = 0;         // sampled; 0 in the middle of a prompt
+  const TokenId* ids = nullptr;        // [num_tokens]; nullptr: lengths only
+  const std::uint8_t* ends = nullptr;  // [num_tokens]; nullptr: none ends the request
+  std::int32_t num_proposed = -1;      // drafts for the next step; -1: as planned
 };
 
 void Scheduler::commit_drafts(StepPlan& plan, const StepResult& result, CommitReport& report) {
@@ -69,7 +69,7 @@ void Scheduler::commit_output(Request& request, ScheduledChunk& chunk, const Chu
     request.num_cached_tokens += num_kept;
     request.num_computed_tokens -= chunk.num_tokens - num_kept;
     if (output.num_proposed >= 0) request.num_draft_tokens = output.num_proposed;
-    if (kv_cache_.hashes_at_commit()) kv_cache_.commit(request);
+    if (kv_cache_.hashes_at_commit()) kv_cache_.commit(request, output.num_tokens > 0);
   }
   if (output.num_tokens == 0) return;
   chunk.emitted = true;

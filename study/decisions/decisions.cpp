@@ -60,6 +60,7 @@ class Replay {
   explicit Replay(const DecisionCase& c);
 
   bool has_ended() const { return is_stuck_ || num_ended_ == case_.requests.size(); }
+  void check_integrity() const { kv_cache_.check_integrity(requests_); }
   // One step in the format of the engine's log. Requires that the case has not ended. Throws
   // ConfigError if the engine keeps running without ending a request.
   Json step();
@@ -97,7 +98,7 @@ class Replay {
 
   const DecisionCase& case_;
   std::vector<DraftCursor> cursors_;  // by RequestId
-  std::vector<std::size_t> order_;  // index in the list, by RequestId
+  std::vector<std::size_t> order_;    // index in the list, by RequestId
   Workload workload_;
   PrefixHasher hasher_;
   KvCacheManager kv_cache_;
@@ -196,8 +197,8 @@ void Replay::add_drafts(const StepPlan& plan, const ScheduledChunk& chunk, StepR
       request.proposed.empty() ? 0 : next(request.proposed, cursor.proposed);
   if (!chunk.samples_token) return;
   const std::int32_t num_drafts = num_drafts_of(chunk);
-  const bool is_padding = std::find(plan.admitted.begin(), plan.admitted.end(), chunk.request) !=
-                          plan.admitted.end();
+  const bool is_padding =
+      std::find(plan.admitted.begin(), plan.admitted.end(), chunk.request) != plan.admitted.end();
   const bool verifies = num_drafts > 0 && !is_padding;
   result.num_accepted.push_back(
       verifies ? std::min(next(request.accepted, cursor.accepted), num_drafts) : 0);
@@ -355,7 +356,7 @@ Json Replay::sglang_log(const StepPlan& plan) const {
   METRONOME_CHECK(decisions != nullptr, "this engine's policy is sglang");
   const SglangState state = decisions->state();
   Json log;
-  log["batch"] = plan.empty()                    ? "idle"
+  log["batch"] = plan.empty()                   ? "idle"
                  : plan.num_prefill_tokens == 0 ? "decode"
                  : plan.num_decode_tokens > 0   ? "mixed"
                                                 : "prefill";
@@ -451,6 +452,7 @@ std::optional<DecisionDifference> check_case(const DecisionCase& c) {
     difference = first_difference(Json::parse(c.steps_json[step]), got);
     if (difference) break;
   }
+  replay.check_integrity();
   if (!difference && step != c.steps_json.size()) {
     difference = {.field = "number of steps",
                   .expected = std::to_string(c.steps_json.size()),
@@ -474,6 +476,7 @@ std::string with_own_steps(const DecisionCase& c) {
     if (!is_first) text += ',';
     text += replay.step().dump();
   }
+  replay.check_integrity();
   return text + "]}\n";
 }
 

@@ -29,8 +29,14 @@ constexpr std::string_view kVllmOptionalKeys[] = {"version",
                                                   "long_prefill_token_threshold_adaptive",
                                                   "prefill_schedule_interval",
                                                   "spec_method",
-                                                  "num_speculative_tokens"};
+                                                  "num_speculative_tokens",
+                                                  "mamba"};
 constexpr std::string_view kDraftKeys[] = {"spec_method", "num_speculative_tokens"};
+constexpr std::string_view kStateKeys[] = {"cache_mode"};
+constexpr std::string_view kStateOptionalKeys[] = {"prefix_match_unit",
+                                                   "prefill_checkpoint_alignment", "num_groups"};
+constexpr std::string_view kStateCacheModes[] = {"none", "align"};
+constexpr std::int64_t kMaxStateGroups = 64;
 constexpr int kMinorWithDrafts = 33;
 constexpr std::int32_t kMaxDrafts = 1024;
 constexpr int kVersionWithoutEviction = 22 - kFirstVllmMinor;
@@ -57,17 +63,18 @@ void read_retention(ConfigReader& reader, const ConfigNode& section, KvCacheLayo
   reader.optional_integer(key, interval, 0, kMaxTokens, kNoDoc);
   if (section.find(key) == nullptr) return;
   layout.retention_interval = interval.value_or(kDenseRetention);
-  const bool is_possible = interval.value_or(0) == 0 ||
-                           (layout.sliding_window > 0 && *interval % layout.block_size == 0);
+  const bool is_possible =
+      interval.value_or(0) == 0 || ((layout.sliding_window > 0 || layout.states.num_groups > 0) &&
+                                    *interval % layout.block_size == 0);
   if (is_possible) return;
   fail_config(section.where, dotted("config", key),
               std::to_string(*interval) +
-                  " is not possible; allowed: null, 0, and with a sliding_window multiples of "
-                  "block_size " +
+                  " is not possible; allowed: null, 0, and with a sliding_window or mamba "
+                  "multiples of block_size " +
                   std::to_string(layout.block_size));
 }
 
-// Drafts are verified by the rules of one version only.
+// Drafts and states follow the rules of one version only.
 void require_version(const ConfigNode& section, const char* key, const VllmConfig& vllm) {
   if (vllm.minor() == kMinorWithDrafts) return;
   fail_config(section.where, dotted("config", key),
@@ -83,6 +90,38 @@ void read_drafts(ConfigReader& reader, const ConfigNode& section, VllmConfig& vl
   }
   reader.choice("spec_method", vllm.draft_method, kVllmDraftMethods, kNoDoc);
   reader.integer("num_speculative_tokens", vllm.num_speculative_tokens, 1, kMaxDrafts, kNoDoc);
+}
+
+// States are cached exactly where prefixes are.
+void read_states(const ConfigNode& section, const VllmConfig& vllm, KvCacheLayout& layout) {
+  const ConfigNode* states = section.find("mamba");
+  if (states == nullptr) return;
+  const std::string path = "config.mamba";
+  require_version(section, "mamba", vllm);
+  if (layout.sliding_window > 0) {
+    fail_config(section.where, path, "does not go with a window; allowed: without sliding_window");
+  }
+  ConfigReader reader = open_mapping(*states, path, kStateKeys, kStateOptionalKeys);
+  int mode = 0;
+  reader.choice("cache_mode", mode, kStateCacheModes, kNoDoc);
+  if ((mode == 1) != layout.enable_prefix_caching) {
+    fail_config(section.where, path + ".cache_mode",
+                "differs from enable_prefix_caching; allowed: align with it, none without");
+  }
+  layout.states.num_groups = 1;
+  reader.integer("num_groups", layout.states.num_groups, 1, kMaxStateGroups, kNoDoc);
+  std::optional<std::int64_t> unit;
+  std::optional<std::int64_t> alignment;
+  reader.optional_integer("prefix_match_unit", unit, 1, kMaxTokens, kNoDoc);
+  reader.optional_integer("prefill_checkpoint_alignment", alignment, 1, kMaxTokens, kNoDoc);
+  layout.states.hash_unit = static_cast<std::int32_t>(unit.value_or(layout.block_size));
+  layout.states.checkpoint_alignment = static_cast<std::int32_t>(alignment.value_or(0));
+  if (layout.block_size % layout.states.hash_unit != 0) {
+    fail_config(section.where, path + ".prefix_match_unit",
+                std::to_string(layout.states.hash_unit) +
+                    " does not divide the block; allowed: divisors of block_size " +
+                    std::to_string(layout.block_size));
+  }
 }
 
 }  // namespace
@@ -107,6 +146,7 @@ std::optional<double> read_vllm_config(const ConfigNode& section, std::optional<
                  kNoDoc);
   read_vllm_version(reader, section, vllm);
   vllm.version = version.value_or(vllm.version);
+  read_states(section, vllm, setup.kv_cache);
   read_retention(reader, section, setup.kv_cache);
   reader.integer("max_num_active_seqs", vllm.max_num_active_seqs, 0, kMaxSeqs, kNoDoc);
   reader.boolean("long_prefill_token_threshold_adaptive",

@@ -25,7 +25,11 @@ BlockPool::BlockPool(const BlockPoolOptions& options)
   mask_ = ring_.size() - 1;
   if (options.caches_prefixes) {
     places_.assign(count, kNowhere);
-    contents_.emplace(num_blocks, options.duplicates);
+    if (options.num_units) {
+      contents_.emplace(num_blocks, *options.num_units);
+    } else {
+      contents_.emplace(num_blocks, options.duplicates);
+    }
   }
   for (std::int32_t block = has_null_block_ ? 1 : 0; block < num_blocks; ++block) {
     put(end_++, BlockId{block});

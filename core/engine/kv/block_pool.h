@@ -21,6 +21,9 @@ struct BlockPoolOptions {
   // Full blocks can be hashed; a free block keeps its content until it is reused.
   bool caches_prefixes = false;
   DuplicateRule duplicates = DuplicateRule::KeepAll;
+  // Hashes have positions, and a block so many units of tokens; see PrefixIndex. Replaces
+  // `duplicates`.
+  std::optional<std::int64_t> num_units = {};
   // Freed blocks without a hash cannot be found again and are reused before all others (vLLM from
   // 0.25 on). Without prefix caching this is every block.
   bool reuses_unhashed_first = false;

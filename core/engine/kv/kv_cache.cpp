@@ -9,15 +9,6 @@
 namespace metronome {
 namespace {
 
-// The groups of a hybrid cache share one index, so each group hashes the same content differently.
-constexpr std::uint64_t kFullGroup = 0;
-constexpr std::uint64_t kFirstWindowGroup = 1;
-
-BlockHash in_group(BlockHash hash, std::uint64_t group) {
-  if (group == kFullGroup) return hash;
-  return BlockHash{mix64(static_cast<std::uint64_t>(hash) + group) | 1};
-}
-
 template <class Container>
 Container take_spare(std::vector<Container>& spares) {
   if (spares.empty()) return {};
@@ -33,6 +24,13 @@ void keep_spare(std::vector<Container>& spares, Container& used) {
   spares.push_back(std::exchange(used, {}));
 }
 
+// Where hashes have positions: the units of a block.
+std::optional<std::int64_t> num_units_of(const KvCacheLayout& layout) {
+  const StateLayout& states = layout.states;
+  if (states.num_groups == 0) return std::nullopt;
+  return states.hash_unit == 0 ? 1 : layout.block_size / states.hash_unit;
+}
+
 }  // namespace
 
 KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* hasher)
@@ -40,6 +38,7 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
              .has_null_block = layout.has_null_block,
              .caches_prefixes = layout.enable_prefix_caching && !layout.uses_radix_tree,
              .duplicates = layout.duplicates,
+             .num_units = num_units_of(layout),
              .reuses_unhashed_first = layout.reuses_unhashed_first}),
       caches_prefixes_(layout.enable_prefix_caching),
       hasher_(hasher),
@@ -48,17 +47,17 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
       watermark_blocks_(layout.watermark_blocks),
       hash_time_(layout.hash_time),
       hashes_at_plan_(pool_.caches_prefixes() && hash_time_ == HashTime::Plan),
-      hashes_at_commit_(pool_.caches_prefixes() &&
-                        (hash_time_ != HashTime::Plan || layout.plans_ahead ||
-                         layout.verifies_drafts)),
+      hashes_at_commit_(pool_.caches_prefixes() && (hash_time_ != HashTime::Plan ||
+                                                    layout.plans_ahead || layout.verifies_drafts)),
       forgets_unfilled_blocks_(layout.forgets_unfilled_blocks),
       verifies_drafts_(layout.verifies_drafts),
       num_lookahead_tokens_(layout.num_lookahead_tokens),
       max_positions_(layout.max_positions),
       num_hash_lookahead_tokens_(layout.num_hash_lookahead_tokens),
+      hash_unit_(static_cast<std::int32_t>(block_size_ / num_units_of(layout).value_or(1))),
       sliding_window_(layout.sliding_window),
-      num_window_groups_(
-          sliding_window_ > 0 ? static_cast<std::size_t>(layout.num_window_groups) : 0),
+      num_window_groups_(sliding_window_ > 0 ? static_cast<std::size_t>(layout.num_window_groups)
+                                             : 0),
       max_window_blocks_(layout.max_window_blocks),
       num_window_blocks_(ceil_div(std::max(sliding_window_ - 1, 0), block_size_)),
       retention_interval_(layout.retention_interval.value_or(kDenseRetention)),
@@ -72,6 +71,14 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
   METRONOME_CHECK(hasher != nullptr || !caches_prefixes(), "prefix caching needs a hasher");
   METRONOME_CHECK(!layout.uses_radix_tree || sliding_window_ == 0, "a tree is of full attention");
   if (layout.enable_prefix_caching && layout.uses_radix_tree) tree_.emplace(pool_);
+  if (layout.states.num_groups > 0) {
+    METRONOME_CHECK(sliding_window_ == 0 && layout.has_null_block, "states need the null block");
+    states_.emplace(StateGroups::Options{.layout = layout.states,
+                                         .block_size = block_size_,
+                                         .num_hash_lookahead = num_hash_lookahead_tokens_,
+                                         .retention_interval = retention_interval_},
+                    pool_);
+  }
   METRONOME_CHECK(retention_interval_ <= 0 || retention_interval_ % block_size_ == 0,
                   "blocks are retained at multiples of the block size");
 }
@@ -99,24 +106,6 @@ std::int64_t KvCacheManager::window_begin(const Request& request) const {
                                                        : request.num_computed_tokens);
 }
 
-// Whether the window group hashes a block of the request: a later request may then end its hit in
-// or behind it.
-bool KvCacheManager::is_retained(const Request& request, std::int64_t block) const {
-  const std::int64_t num_needed = num_window_blocks_;
-  if (num_needed == 0) return caches_one_token_windows_;
-  if (retention_interval_ == kDenseRetention) return true;
-  if (retention_interval_ > 0) {
-    const std::int64_t num_per_interval = retention_interval_ / block_size_;
-    if (block % num_per_interval >= num_per_interval - num_needed) return true;
-  }
-  const auto is_before = [&](std::int32_t boundary) {
-    const std::int64_t end = boundary / block_size_;
-    return block < end && block >= end - num_needed;
-  };
-  return is_before(request.num_prompt_tokens - 1) ||
-         (retains_shared_prefixes_ && is_before(states_[index(request.id)].shared_prefix_end));
-}
-
 void KvCacheManager::slide_window(Request& request) {
   for (BlockTable& table : request.group_tables) {
     const auto num_skipped =
@@ -136,17 +125,33 @@ void KvCacheManager::slide_window(Request& request) {
 
 bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
   if (has_window()) slide_window(request);
-  // The tables of all groups cover the same positions.
+  // The tables of all window groups cover the same positions.
   const std::int64_t num_new = num_missing_blocks(request, num_positions_with_room(num_positions));
-  const auto num_groups = static_cast<std::int64_t>(1 + num_window_groups_);
-  if (num_new * num_groups > pool_.num_free()) return false;
+  std::int64_t num_taken = num_new * static_cast<std::int64_t>(1 + num_window_groups_);
+  if (states_) {
+    const StateGroups::Span span{request.num_computed_tokens, num_positions};
+    states_->retire(request);
+    num_taken += states_->num_blocks_to_take(request, span);
+    states_->place_checkpoint(request, span);
+  }
+  if (num_taken > pool_.num_free()) return false;
+  allocate(request, num_positions);
+  return true;
+}
+
+// Takes the blocks that were counted. Hashes those that [0, num_positions) completes.
+void KvCacheManager::allocate(Request& request, std::int32_t num_positions) {
+  const std::int64_t num_new = num_missing_blocks(request, num_positions_with_room(num_positions));
   bool has_blocks = pool_.allocate(num_new, request.block_table);
-  for (BlockTable& table : request.group_tables) {
-    has_blocks = has_blocks && pool_.allocate(num_new, table);
+  if (states_) {
+    states_->allocate(request, num_positions);
+  } else {
+    for (BlockTable& table : request.group_tables) {
+      has_blocks = has_blocks && pool_.allocate(num_new, table);
+    }
   }
   METRONOME_CHECK(has_blocks, "free blocks were counted before");
   settle(request, num_positions);
-  return true;
 }
 
 // Hashes the blocks that [0, num_positions) completes. Sets kv_ready_tokens: how far the request
@@ -161,7 +166,8 @@ void KvCacheManager::settle(Request& request, std::int32_t num_positions) {
     const std::int64_t num_skipped = window_begin(request);
     ready = std::min(ready, (num_skipped + 1) * block_size_ + sliding_window_ - 1);
   }
-  if (verifies_drafts_) ready = 0;  // the counts go back when drafts are rejected
+  // The counts go back when drafts are rejected, and each step moves states.
+  if (verifies_drafts_ || states_) ready = 0;
   request.kv_ready_tokens = static_cast<std::int32_t>(ready);
 }
 
@@ -172,87 +178,9 @@ bool KvCacheManager::admit(Request& request, std::int32_t chunk_tokens, std::int
   return true;
 }
 
-// Puts the leading cached blocks of the chain into hit_.blocks. Returns their number.
-std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_blocks) {
-  for (std::int64_t i = 0; i < num_blocks; ++i) {
-    const BlockId id = pool_.contents().find(chain[static_cast<std::size_t>(i)]);
-    if (id == kNoBlock) return i;
-    hit_.blocks.push_back(id);
-  }
-  return num_blocks;
-}
-
-// Whether all window groups have cached that block. Then writes them to hit_.group_blocks, but not
-// those of a window of one token, which reads none.
-bool KvCacheManager::find_in_groups(BlockHash hash, std::size_t at) {
-  for (std::size_t g = 0; g < num_window_groups_; ++g) {
-    const BlockId id = pool_.contents().find(in_group(hash, kFirstWindowGroup + g));
-    if (id == kNoBlock) return false;
-    if (num_window_blocks_ > 0) hit_.group_blocks[g][at] = id;
-  }
-  return true;
-}
-
-// Finds the longest prefix of at most `num_blocks` blocks whose last window is cached, and writes
-// it to hit_.group_blocks. Near the start of the sequence all earlier blocks must be cached.
-std::int64_t KvCacheManager::find_window(const HashChain& chain, std::int64_t num_blocks) {
-  const auto resize = [this](std::int64_t size) {
-    for (BlockTable& found : hit_.group_blocks) found.resize(static_cast<std::size_t>(size));
-    return size;
-  };
-  hit_.group_blocks.resize(num_window_groups_);
-  for (BlockTable& found : hit_.group_blocks) {
-    found.assign(static_cast<std::size_t>(num_blocks), kNullBlock);
-  }
-  std::int64_t num_contiguous = 0;
-  for (std::int64_t i = num_blocks - 1; i >= 0; --i) {
-    const auto at = static_cast<std::size_t>(i);
-    if (!find_in_groups(chain[at], at)) {
-      for (BlockTable& found : hit_.group_blocks) found[at] = kNullBlock;
-      num_contiguous = 0;
-      continue;
-    }
-    if (++num_contiguous >= num_window_blocks_) return resize(i + num_contiguous);
-  }
-  return resize(num_contiguous);
-}
-
-const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_t max_tokens) {
-  if (!caches_prefixes() || max_tokens < block_size_) return no_hit_;
-  hit_.blocks.clear();
-  for (BlockTable& found : hit_.group_blocks) found.clear();
-  const std::int64_t max_blocks = num_hashable_blocks(request, max_tokens);
-  const HashChain& chain = chain_of(request, max_blocks);
-  if (tree_) {
-    const RadixTree::Match match = tree_->match(chain, max_blocks);
-    tree_->append_blocks(match.node, hit_.blocks);
-    hit_.node = match.node;
-    hit_.num_tokens = static_cast<std::int32_t>(match.num_blocks) * block_size_;
-    return hit_;
-  }
-  std::int64_t num_blocks = find_full(chain, max_blocks);
-  hit_.shared_prefix_end = 0;
-  if (has_window()) {
-    // Full attention can use any shorter prefix, so the window's result holds for both groups.
-    const std::int64_t num_full = std::exchange(num_blocks, find_window(chain, num_blocks));
-    hit_.blocks.resize(static_cast<std::size_t>(num_blocks));
-    if (num_blocks < num_full) {
-      hit_.shared_prefix_end = static_cast<std::int32_t>(num_full) * block_size_;
-    }
-  }
-  hit_.num_tokens = static_cast<std::int32_t>(num_blocks) * block_size_;
-  return hit_;
-}
-
-BlockHash KvCacheManager::name_of_prefix(const Request& request, std::int32_t num_tokens) const {
-  if (!caches_prefixes() || request.num_tokens() < num_tokens) return kNoHash;
-  HashChain chain;  // one block as long as the prefix
-  hasher_->extend(request, num_tokens, 1, chain);
-  return chain.front();
-}
-
-std::int64_t KvCacheManager::num_blocks_to_take(const PrefixHit& hit, std::int64_t num_positions,
-                                                bool is_capped) const {
+std::int64_t KvCacheManager::num_blocks_to_take(const Request& request, const PrefixHit& hit,
+                                                std::int32_t num_positions,
+                                                bool is_whole_prompt) const {
   const auto is_free = [this](BlockId id) { return pool_.is_free(id); };
   const auto num_needed = [&](const BlockTable& blocks, std::int64_t num_required,
                               std::int64_t num_skipped) {
@@ -260,10 +188,17 @@ std::int64_t KvCacheManager::num_blocks_to_take(const PrefixHit& hit, std::int64
     return std::max<std::int64_t>(0, num_required - std::max(num_skipped, num_hit)) +
            std::count_if(blocks.begin(), blocks.end(), is_free);
   };
-  const std::int64_t num_required = blocks_for(num_positions);
+  const std::int64_t num_required =
+      blocks_for(is_whole_prompt ? num_positions : num_positions_with_room(num_positions));
   const std::int64_t num_full = num_needed(hit.blocks, num_required, 0);
+  if (states_) {
+    const std::int64_t num_copies = hit.num_tokens % block_size_ != 0 ? 1 : 0;
+    return num_full + num_copies +
+           states_->num_blocks_to_take(request, {hit.group_blocks, hit.num_tokens},
+                                       {hit.num_tokens, num_positions});
+  }
   if (!has_window()) return num_full;
-  const std::int64_t limit = is_capped ? max_window_blocks_ : INT64_MAX;
+  const std::int64_t limit = is_whole_prompt ? max_window_blocks_ : INT64_MAX;
   std::int64_t num_window = 0;
   for (std::size_t g = 0; g < num_window_groups_; ++g) {
     num_window += num_needed(g < hit.group_blocks.size() ? hit.group_blocks[g] : BlockTable{},
@@ -274,6 +209,8 @@ std::int64_t KvCacheManager::num_blocks_to_take(const PrefixHit& hit, std::int64
 
 void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t num_positions) {
   METRONOME_CHECK(request.block_table.empty(), "a request takes blocks when it owns none");
+  const bool is_partial = hit.num_tokens % block_size_ != 0;
+  if (states_) states_->place_checkpoint(request, {hit.num_tokens, num_positions});
   const auto take_hit = [this](const BlockTable& blocks, BlockTable& table) {
     table = take_spare(spare_tables_);
     table.assign(blocks.begin(), blocks.end());
@@ -283,12 +220,16 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
   };
   take_hit(hit.blocks, request.block_table);
   request.group_tables.resize(num_window_groups_);
-  for (std::size_t g = 0; g < hit.group_blocks.size(); ++g) {
-    take_hit(hit.group_blocks[g], request.group_tables[g]);
+  if (states_) {
+    states_->take_hit(request, {hit.group_blocks, hit.num_tokens});
+  } else {
+    for (std::size_t g = 0; g < hit.group_blocks.size(); ++g) {
+      take_hit(hit.group_blocks[g], request.group_tables[g]);
+    }
   }
   if (caches_prefixes()) {
     PrefixState& state = state_of(request);
-    state.num_hashed = static_cast<std::int32_t>(hit.blocks.size());
+    state.num_hashed = static_cast<std::int32_t>(hit.blocks.size()) - (is_partial ? 1 : 0);
     state.num_hashed_window = static_cast<std::int32_t>(hit.blocks.size());
     state.shared_prefix_end = hit.shared_prefix_end;
     state.node = hit.node;
@@ -296,57 +237,28 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
   }
   request.num_computed_tokens = hit.num_tokens;
   request.num_cached_tokens = hit.num_tokens;
-  const bool has_room = grow_slowly(request, num_positions);
-  METRONOME_CHECK(has_room, "the blocks to take were counted before");
+  if (has_window()) slide_window(request);
+  if (is_partial) copy_last_block(request.block_table);
+  allocate(request, num_positions);
 }
 
-KvCacheManager::PrefixState& KvCacheManager::state_of(const Request& request) {
-  states_.grow_to(index(request.id) + 1);
-  return states_[index(request.id)];
+// The request will write behind the end of its hit, in a block that others use.
+void KvCacheManager::copy_last_block(BlockTable& table) {
+  BlockTable copy;
+  const bool has_block = pool_.allocate(1, copy);
+  METRONOME_CHECK(has_block, "free blocks were counted before");
+  const BlockId source = std::exchange(table.back(), copy.front());
+  pool_.retain(copy.front());
+  copies_.insert(copies_.end(), {source, copy.front()});
 }
 
-const HashChain& KvCacheManager::chain_of(const Request& request, std::int64_t num_blocks) {
-  HashChain& chain = state_of(request).chain;
-  if (static_cast<std::int64_t>(chain.size()) < num_blocks) {
-    if (chain.capacity() == 0) chain = take_spare(spare_chains_);
-    hasher_->extend(request, block_size_, num_blocks, chain, num_hash_lookahead_tokens_);
-  }
-  return chain;
+// The engine copies when the plan is complete; until then neither block is free.
+void KvCacheManager::end_plan() {
+  if (!states_) return;
+  states_->take_copies(copies_);
+  std::reverse(copies_.begin(), copies_.end());  // the pool frees the last one first
+  pool_.release(copies_);
 }
-
-void KvCacheManager::hash_blocks(Request& request, std::int32_t num_tokens) {
-  const std::int64_t num_blocks = num_hashable_blocks(request, num_tokens);
-  PrefixState& state = state_of(request);
-  if (num_blocks <= state.num_hashed && !has_window()) return;
-  const HashChain& chain = chain_of(request, num_blocks);
-  hash_table(request, request.block_table, chain, state.num_hashed, num_blocks, kFullGroup);
-  if (!has_window()) return;
-  const std::int32_t num_hashed = state.num_hashed_window;
-  for (std::size_t g = 0; g < num_window_groups_; ++g) {
-    state.num_hashed_window = num_hashed;
-    hash_table(request, request.group_tables[g], chain, state.num_hashed_window, num_blocks,
-               kFirstWindowGroup + g);
-  }
-}
-
-void KvCacheManager::hash_table(const Request& request, const BlockTable& table,
-                                const HashChain& chain,
-                                std::int32_t& num_hashed, std::int64_t num_blocks,
-                                std::uint64_t group) {
-  PrefixIndex& contents = pool_.contents();
-  for (std::int64_t i = num_hashed; i < num_blocks; ++i) {
-    contents.prefetch(in_group(chain[static_cast<std::size_t>(i)], group));
-  }
-  for (; num_hashed < num_blocks; ++num_hashed) {
-    const auto at = static_cast<std::size_t>(num_hashed);
-    const BlockId block = table[at];
-    if (pool_.is_null(block)) continue;
-    if (group != kFullGroup && !is_retained(request, num_hashed)) continue;
-    contents.insert(block, in_group(chain[at], group));
-  }
-}
-
-void KvCacheManager::commit(Request& request) { hash_blocks(request, request.num_cached_tokens); }
 
 void KvCacheManager::cache_prefix(Request& request, std::int32_t num_tokens) {
   if (!tree_) return;
@@ -369,12 +281,11 @@ void KvCacheManager::make_free(std::int64_t num_blocks) {
 void KvCacheManager::release(Request& request) {
   pool_.release(request.block_table);
   keep_spare(spare_tables_, request.block_table);
-  if (has_window()) {
-    for (BlockTable& table : request.group_tables) {
-      pool_.release(table, reuses_unhashed_windows_first_);
-      keep_spare(spare_tables_, table);
-    }
+  for (BlockTable& table : request.group_tables) {
+    pool_.release(table, reuses_unhashed_windows_first_);
+    keep_spare(spare_tables_, table);
   }
+  if (states_) states_->forget(request);
   request.kv_ready_tokens = 0;
   if (!caches_prefixes()) return;
   PrefixState& state = state_of(request);
@@ -428,8 +339,9 @@ void KvCacheManager::forget(const BlockTable& blocks) {
 
 std::int64_t KvCacheManager::max_blocks_of(std::int64_t num_tokens) const {
   const std::int64_t num_full = blocks_for(num_tokens);
-  return num_full + static_cast<std::int64_t>(num_window_groups_) *
-                        std::min(num_full, max_window_blocks_);
+  if (states_) return num_full + states_->max_blocks();
+  return num_full +
+         static_cast<std::int64_t>(num_window_groups_) * std::min(num_full, max_window_blocks_);
 }
 
 void KvCacheManager::check_integrity(const RequestTable& requests) const {
@@ -440,7 +352,7 @@ void KvCacheManager::check_integrity(const RequestTable& requests) const {
     if (!request.block_table.empty()) tables.push_back(&request.block_table);
     for (const BlockTable& table : request.group_tables) {
       if (!table.empty()) tables.push_back(&table);
-      METRONOME_CHECK(table.size() == request.block_table.size(),
+      METRONOME_CHECK(states_ || table.size() == request.block_table.size(),
                       "the tables of a request cover different positions");
     }
     const auto capacity = static_cast<std::int64_t>(request.block_table.size()) * block_size_;

@@ -3,7 +3,8 @@
 //
 // Both backends use one pool. A slotted cache is a pool whose blocks are max_model_len tokens long,
 // so a request needs at most one. A hybrid model's sliding-window layers form groups, each with a
-// block table of its own over the same pool. Blocks before the window are released.
+// block table of its own over the same pool. Blocks before the window are released. Layers with a
+// recurrent state form groups of another kind: state_groups.h.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "core/engine/kv/block_pool.h"
 #include "core/engine/kv/prefix_hash.h"
 #include "core/engine/kv/radix_tree.h"
+#include "core/engine/kv/state_groups.h"
 #include "core/engine/request.h"
 
 namespace metronome {
@@ -80,15 +82,20 @@ struct KvCacheLayout {
   bool reuses_unhashed_windows_first = false;
   // Blocks leave the window when no step in flight reads them; otherwise when they are planned.
   bool releases_computed_windows = false;
+
+  // Further groups of layers that keep a recurrent state. Not together with a window.
+  StateLayout states = {};
 };
 
 // The longest cached prefix of a request.
 struct PrefixHit {
-  std::int32_t num_tokens = 0;  // whole blocks
+  // Whole blocks, but for states with a hash_unit. The last block is then copied when it is taken.
+  std::int32_t num_tokens = 0;
   BlockTable blocks;
-  // Of each sliding-window group; null where unneeded.
+  // Of each further group; null where unneeded.
   std::vector<BlockTable> group_blocks;
-  // Tokens that full attention has cached, where the window lacks blocks for them; otherwise 0.
+  // Tokens that full attention has cached, where the further groups lack blocks for them; otherwise
+  // 0.
   std::int32_t shared_prefix_end = 0;
   RadixTree::Node node = RadixTree::kRoot;  // with a radix tree: where the prefix ends
 };
@@ -99,6 +106,12 @@ class KvCacheManager {
   explicit KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* hasher = nullptr);
   KvCacheManager(const KvCacheManager&) = delete;
   KvCacheManager& operator=(const KvCacheManager&) = delete;
+
+  // Called before and after a step is planned.
+  void begin_plan() {
+    if (states_) states_->begin_plan();
+  }
+  void end_plan();
 
   // Makes room for positions [0, num_positions) of a running request. Returns false and takes no
   // block when the pool has too few. Blocks before the sliding window are released in either case.
@@ -122,7 +135,7 @@ class KvCacheManager {
   // The hashes of the request's full blocks, in order. Valid until the next call. Requires prefix
   // caching.
   const HashChain& block_hashes(const Request& request) {
-    return chain_of(request, num_hashable_blocks(request, request.num_tokens()));
+    return chain_of(request, num_hashable_units(request, request.num_tokens()));
   }
 
   // Identifies the first `num_tokens` tokens of a request: for prefixes of equal length, equal
@@ -135,12 +148,12 @@ class KvCacheManager {
   }
 
   // Free blocks that positions [0, num_positions) of a request without blocks would take. Includes
-  // blocks of `hit` that are free now, excludes its others. `is_capped` applies max_window_blocks.
-  std::int64_t num_blocks_to_take(const PrefixHit& hit, std::int64_t num_positions,
-                                  bool is_capped = false) const;
+  // blocks of `hit` that are free now, excludes its others. For the next step the drafter's
+  // lookahead counts; for the whole prompt it does not, and max_window_blocks applies.
+  std::int64_t num_blocks_to_take(const Request& request, const PrefixHit& hit,
+                                  std::int32_t num_positions, bool is_whole_prompt = false) const;
   // Takes the blocks of `hit` and new ones for positions [0, num_positions). Requires that the
-  // request has no blocks and that num_blocks_to_take(hit, p) blocks are free, where p is
-  // num_positions_with_room(num_positions).
+  // request has no blocks and that num_blocks_to_take(request, hit, num_positions) blocks are free.
   void take(Request& request, const PrefixHit& hit, std::int32_t num_positions);
 
   // Blocks that a request lacks for positions [0, num_positions), or for its tokens. Full attention
@@ -156,7 +169,8 @@ class KvCacheManager {
   // Whether commit() makes full cached blocks visible to others: under HashTime::Commit, and with
   // plans_ahead or drafts.
   bool hashes_at_commit() const { return hashes_at_commit_; }
-  void commit(Request& request);
+  // `has_token`: the step gave the request a token.
+  void commit(Request& request, bool has_token);
 
   // Returns every block of a preempted request to the pool.
   void release(Request& request);
@@ -195,7 +209,8 @@ class KvCacheManager {
   // Reports that no code will name the requests of this group of ids (RequestTable::kGroupSize)
   // again.
   void forget_group(std::size_t group) {
-    if (states_.has_chunk(group)) states_.forget_chunk(group);
+    if (prefixes_.has_chunk(group)) prefixes_.forget_chunk(group);
+    if (states_) states_->forget_group(group);
   }
 
   // Makes the blocks that are free unfindable, as if they were overwritten.
@@ -210,6 +225,11 @@ class KvCacheManager {
   std::int64_t num_used_blocks() const { return pool_.num_used() - num_evictable_blocks(); }
   std::int64_t watermark_blocks() const { return watermark_blocks_; }
   bool has_window() const { return sliding_window_ > 0; }
+  const StateGroups* states() const { return states_ ? &*states_ : nullptr; }
+  // Of the hit that a running request was admitted with; see PrefixHit.
+  std::int32_t shared_prefix_end_of(const Request& request) const {
+    return caches_prefixes() ? prefixes_[index(request.id)].shared_prefix_end : 0;
+  }
   bool caches_prefixes() const { return caches_prefixes_; }
   const BlockPool& pool() const { return pool_; }
   // Maximum number of blocks that a request of so many tokens holds at a time.
@@ -222,14 +242,16 @@ class KvCacheManager {
  private:
   // A request's state for prefix caching.
   struct PrefixState {
-    HashChain chain;                     // of its full blocks, as far as requested
-    std::int32_t num_hashed = 0;         // leading blocks of its table in the index
-    std::int32_t num_hashed_window = 0;  // the same for each of its window tables
-    std::int32_t shared_prefix_end = 0;  // of the hit that it was admitted with
+    HashChain chain;                          // of its full blocks or units, as far as requested
+    std::int32_t num_hashed = 0;              // leading blocks of its table in the index
+    std::int32_t num_hashed_window = 0;       // the same for each of its window tables
+    std::int32_t shared_prefix_end = 0;       // of the hit that it was admitted with
     RadixTree::Node node = RadixTree::kRoot;  // that it keeps from eviction
   };
 
   bool grow_slowly(Request& request, std::int32_t num_positions);
+  void allocate(Request& request, std::int32_t num_positions);
+  void copy_last_block(BlockTable& table);
   void slide_window(Request& request);
   std::int64_t window_begin(const Request& request) const;
   bool is_retained(const Request& request, std::int64_t block) const;
@@ -239,15 +261,24 @@ class KvCacheManager {
   void hash_blocks(Request& request, std::int32_t num_tokens);
   void hash_table(const Request& request, const BlockTable& table, const HashChain& chain,
                   std::int32_t& num_hashed, std::int64_t num_blocks, std::uint64_t group);
-  // Blocks of its first `num_tokens` tokens whose hash is known.
-  std::int64_t num_hashable_blocks(const Request& request, std::int32_t num_tokens) const {
-    return std::min(num_tokens, request.num_tokens() - num_hash_lookahead_tokens_) / block_size_;
+  void hash_prompt_end(const Request& request, std::int32_t num_tokens, const HashChain& chain);
+  // Hash units of a block, and of its first `num_tokens` tokens as far as their hashes are known.
+  std::int64_t scale() const { return block_size_ / hash_unit_; }
+  std::int64_t num_hashable_units(const Request& request, std::int32_t num_tokens) const {
+    return std::min(num_tokens, request.num_tokens() - num_hash_lookahead_tokens_) / hash_unit_;
   }
-  const HashChain& chain_of(const Request& request, std::int64_t num_blocks);
-  PrefixState& state_of(const Request& request);
+  BlockHash hash_of_block(const HashChain& chain, std::int64_t block) const {
+    return chain[static_cast<std::size_t>((block + 1) * scale() - 1)];
+  }
+  const HashChain& chain_of(const Request& request, std::int64_t num_units);
+  PrefixState& state_of(const Request& request) {
+    prefixes_.grow_to(index(request.id) + 1);
+    return prefixes_[index(request.id)];
+  }
   std::int64_t num_skipped_blocks(std::int64_t num_computed) const;
   bool find_in_groups(BlockHash hash, std::size_t at);
   std::int64_t find_full(const HashChain& chain, std::int64_t num_blocks);
+  void find_with_states(const HashChain& chain, std::int32_t max_tokens);
   std::int64_t find_window(const HashChain& chain, std::int64_t num_blocks);
 
   BlockPool pool_;
@@ -265,6 +296,7 @@ class KvCacheManager {
   std::int32_t num_lookahead_tokens_;
   std::int32_t max_positions_;
   std::int32_t num_hash_lookahead_tokens_;
+  std::int32_t hash_unit_;  // tokens of a hash: block_size, or less with partial hits
   std::int32_t sliding_window_;
   std::size_t num_window_groups_;  // 0 without a window
   std::int64_t max_window_blocks_;
@@ -277,7 +309,11 @@ class KvCacheManager {
 
   PrefixHit hit_;  // of find_prefix
   PrefixHit no_hit_;
-  ChunkedVector<PrefixState, RequestTable::kGroupSize> states_;  // by request id, as far as needed
+  ChunkedVector<PrefixState, RequestTable::kGroupSize>
+      prefixes_;  // by request id, as far as needed
+  std::optional<StateGroups> states_;
+  // Blocks of full attention to copy before the step that is being planned: source, copy, ...
+  BlockTable copies_;
   std::vector<HashChain> spare_chains_;  // reuse the memory of ended requests
   std::vector<BlockTable> spare_tables_;
 };

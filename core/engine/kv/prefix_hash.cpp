@@ -18,6 +18,11 @@ constexpr std::uint64_t key_of(std::uint64_t content) { return mix64(content); }
 
 }  // namespace
 
+BlockHash in_group(BlockHash hash, std::uint64_t group) {
+  if (group == kFullGroup) return hash;
+  return BlockHash{mix64(static_cast<std::uint64_t>(hash) + group) | 1};
+}
+
 // Appends block hashes to a chain as tokens come in. A block consists of pieces: a run of tokens of
 // one content, or a single token id. Each piece is mixed separately, with its start offset in the
 // block. So the sum of the pieces depends on their order and lengths, and the processor can mix

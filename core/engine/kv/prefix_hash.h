@@ -15,6 +15,11 @@ namespace metronome {
 // The hash of full block i of a request, at index i.
 using HashChain = std::vector<BlockHash>;
 
+// The groups of a hybrid cache share one index, so each group hashes the same content differently.
+constexpr std::uint64_t kFullGroup = 0;  // full attention
+constexpr std::uint64_t kFirstFurtherGroup = 1;
+BlockHash in_group(BlockHash hash, std::uint64_t group);
+
 // Hashes the tokens of requests, so that equal tokens can be found.
 //
 // Prompt tokens come from the source: its ids, else the content of its segments, else they are

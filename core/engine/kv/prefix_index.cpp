@@ -7,9 +7,12 @@
 
 namespace metronome {
 
-PrefixIndex::PrefixIndex(std::int64_t num_blocks, DuplicateRule rule) : rule_(rule) {
-  METRONOME_CHECK(num_blocks > 0 && num_blocks <= INT32_MAX, "an index has 1 to 2^31 - 1 blocks");
-  const auto count = static_cast<std::size_t>(num_blocks);
+PrefixIndex::PrefixIndex(std::int64_t num_blocks, DuplicateRule rule, std::int64_t num_units,
+                         std::optional<Positions> positions)
+    : rule_(rule), num_blocks_(static_cast<std::size_t>(num_blocks)), num_units_(num_units) {
+  METRONOME_CHECK(num_blocks > 0 && num_units > 0 && num_blocks <= INT32_MAX / num_units,
+                  "an index has 1 to 2^31 - 1 entries");
+  const std::size_t count = num_blocks_ * static_cast<std::size_t>(num_units);
   const std::size_t num_slots = rule == DuplicateRule::Unlisted ? kSlots : 2 * count;
   buckets_.resize(std::bit_ceil((num_slots + kSlots - 1) / kSlots));
   overflows_.resize(buckets_.size());
@@ -17,34 +20,48 @@ PrefixIndex::PrefixIndex(std::int64_t num_blocks, DuplicateRule rule) : rule_(ru
   shift_ = std::min(63, 64 - std::countr_zero(buckets_.size()));
   hashes_.assign(count, kNoHash);
   neighbours_.assign(count, {kNoBlock, kNoBlock});
+  if (positions) primaries_.resize(num_blocks_);
 }
 
 void PrefixIndex::insert(BlockId block, BlockHash hash) {
+  METRONOME_CHECK(primaries_.empty(), "a hash needs its position");
+  insert_entry(block, hash);
+}
+
+void PrefixIndex::insert(BlockId block, BlockHash hash, std::int64_t position) {
+  METRONOME_CHECK(!primaries_.empty() && position > 0, "this index has no positions");
+  if (has(block, hash, position)) return;
+  insert_entry(entry_of(block, position), hash);
+  Primary& primary = primaries_[index(block)];
+  if (primary.hash == kNoHash) primary = {hash, position};
+}
+
+void PrefixIndex::insert_entry(Entry entry, BlockHash hash) {
   METRONOME_CHECK(hash != kNoHash, "a block's content has a hash");
-  METRONOME_CHECK(hash_of(block) == kNoHash, "a block is hashed once");
-  hashes_[index(block)] = hash;
+  METRONOME_CHECK(hashes_[index(entry)] == kNoHash, "a block is hashed once");
+  hashes_[index(entry)] = hash;
   if (rule_ == DuplicateRule::Unlisted) {
     ++size_;
     return;
   }
   Slot* const slot = locate(hash);
   if (slot == nullptr) {
-    occupy(hash, block);
+    occupy(hash, entry);
     ++size_;
   } else if (rule_ == DuplicateRule::KeepLatest) {
     hashes_[index(slot->first)] = kNoHash;
-    slot->first = block;
-    slot->last = block;
+    slot->first = entry;
+    slot->last = entry;
   } else {
-    neighbours_[index(slot->last)].next = block;
-    neighbours_[index(block)].previous = slot->last;
-    slot->last = block;
+    neighbours_[index(slot->last)].next = entry;
+    neighbours_[index(entry)].previous = slot->last;
+    slot->last = entry;
     ++size_;
   }
 }
 
 // Adds the hash to the first bucket with room, from its home bucket on.
-void PrefixIndex::occupy(BlockHash hash, BlockId block) {
+void PrefixIndex::occupy(BlockHash hash, Entry entry) {
   const std::size_t home = home_of(hash);
   std::size_t distance = 0;
   unsigned empty = matches(buckets_[home], kNoHash);
@@ -53,7 +70,7 @@ void PrefixIndex::occupy(BlockHash hash, BlockId block) {
     empty = matches(buckets_[(home + distance) & mask_], kNoHash);
   }
   Bucket& bucket = buckets_[(home + distance) & mask_];
-  bucket.slots[static_cast<std::size_t>(std::countr_zero(empty))] = {hash, block, block};
+  bucket.slots[static_cast<std::size_t>(std::countr_zero(empty))] = {hash, entry, entry};
   if (distance == 0) return;
   Overflow& overflow = overflows_[home];
   METRONOME_CHECK(distance <= UINT16_MAX && overflow.num_away < UINT16_MAX, "hashes are mixed");
@@ -75,25 +92,50 @@ void PrefixIndex::vacate(Slot& slot) {
 }
 
 void PrefixIndex::erase_hashed(BlockId block) {
+  if (primaries_.empty()) return erase_entry(block);
+  for (std::int64_t position = 1; position <= num_units_; ++position) {
+    const Entry entry = entry_of(block, position);
+    if (hashes_[index(entry)] != kNoHash) erase_entry(entry);
+  }
+  primaries_[index(block)] = {};
+}
+
+void PrefixIndex::erase_entry(Entry entry) {
   if (rule_ != DuplicateRule::Unlisted) {
-    Slot* const slot = locate(hash_of(block));
+    Slot* const slot = locate(hashes_[index(entry)]);
     METRONOME_CHECK(slot != nullptr, "a hashed block is found through its hash");
     if (slot->first == slot->last) {
       vacate(*slot);
     } else {
-      unlink(block, *slot);
+      unlink(entry, *slot);
     }
   }
-  hashes_[index(block)] = kNoHash;
+  hashes_[index(entry)] = kNoHash;
   --size_;
 }
 
-// Removes one of several blocks with the same hash from their list.
-void PrefixIndex::unlink(BlockId block, Slot& slot) {
-  const Neighbours around = neighbours_[index(block)];
-  if (block == slot.first) {
+void PrefixIndex::move(BlockId from, BlockId to) {
+  METRONOME_CHECK(hash_of(to) == kNoHash, "the new block has no content yet");
+  const Primary primary = primaries_[index(from)];
+  if (primary.hash == kNoHash) return;
+  std::vector<BlockHash> hashes;
+  for (std::int64_t position = 1; position <= num_units_; ++position) {
+    hashes.push_back(hashes_[index(entry_of(from, position))]);
+  }
+  erase(from);
+  insert(to, primary.hash, primary.position);
+  for (std::int64_t position = 1; position <= num_units_; ++position) {
+    const BlockHash hash = hashes[static_cast<std::size_t>(position - 1)];
+    if (hash != kNoHash) insert(to, hash, position);
+  }
+}
+
+// Removes one of several entries with the same hash from their list.
+void PrefixIndex::unlink(Entry entry, Slot& slot) {
+  const Neighbours around = neighbours_[index(entry)];
+  if (entry == slot.first) {
     slot.first = around.next;
-  } else if (block == slot.last) {
+  } else if (entry == slot.last) {
     slot.last = around.previous;
   } else {
     neighbours_[index(around.previous)].next = around.next;
@@ -101,17 +143,32 @@ void PrefixIndex::unlink(BlockId block, Slot& slot) {
   }
 }
 
-// Checks the blocks of one slot. Returns their number.
-std::int64_t PrefixIndex::check_blocks_of(const Slot& slot) const {
+// Checks the entries of one slot. Returns their number.
+std::int64_t PrefixIndex::check_entries_of(const Slot& slot) const {
   std::int64_t count = 0;
-  for (BlockId block = slot.first;; block = neighbours_[index(block)].next) {
-    METRONOME_CHECK(index(block) < hashes_.size(), "the prefix index names a block out of range");
-    METRONOME_CHECK(hash_of(block) == slot.hash, "a block is listed under another one's hash");
+  for (Entry entry = slot.first;; entry = neighbours_[index(entry)].next) {
+    METRONOME_CHECK(index(entry) < hashes_.size(), "the prefix index names a block out of range");
+    METRONOME_CHECK(hashes_[index(entry)] == slot.hash,
+                    "a block is listed under another one's hash");
     METRONOME_CHECK(++count <= size_, "blocks of one hash form a cycle");
-    if (block == slot.last) return count;
-    const BlockId next = neighbours_[index(block)].next;
-    METRONOME_CHECK(index(next) < hashes_.size() && neighbours_[index(next)].previous == block,
+    if (entry == slot.last) return count;
+    const Entry next = neighbours_[index(entry)].next;
+    METRONOME_CHECK(index(next) < hashes_.size() && neighbours_[index(next)].previous == entry,
                     "neighbours of one hash disagree");
+  }
+}
+
+void PrefixIndex::check_primaries() const {
+  for (std::size_t i = 0; i < primaries_.size(); ++i) {
+    const BlockId block{static_cast<std::int32_t>(i)};
+    const Primary& primary = primaries_[i];
+    bool has_hash = false;
+    for (std::int64_t position = 1; position <= num_units_; ++position) {
+      has_hash = has_hash || hashes_[index(entry_of(block, position))] != kNoHash;
+    }
+    METRONOME_CHECK(has_hash == (primary.hash != kNoHash), "a hashed block has a primary hash");
+    METRONOME_CHECK(!has_hash || has(block, primary.hash, primary.position),
+                    "the primary hash is that of its position");
   }
 }
 
@@ -119,6 +176,7 @@ void PrefixIndex::check_integrity() const {
   const auto num_hashed = static_cast<std::int64_t>(hashes_.size()) -
                           std::count(hashes_.begin(), hashes_.end(), kNoHash);
   METRONOME_CHECK(num_hashed == size_, "the hashed blocks differ from their count");
+  check_primaries();
   if (rule_ == DuplicateRule::Unlisted) return;
   std::int64_t num_listed = 0;
   std::vector<std::uint16_t> num_away(buckets_.size(), 0);
@@ -133,7 +191,7 @@ void PrefixIndex::check_integrity() const {
                       "an older block of the same content is kept");
       const std::size_t home = home_of(slot.hash);
       if (bucket_of(slot) != home) ++num_away[home];
-      num_listed += check_blocks_of(slot);
+      num_listed += check_entries_of(slot);
     }
   }
   for (std::size_t i = 0; i < buckets_.size(); ++i) {

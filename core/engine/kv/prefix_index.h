@@ -1,11 +1,13 @@
-// Maps the chained hash of a full block to the KV blocks with that content. Part of BlockPool; at
-// most one entry per block.
+// Maps the chained hash of a full block to the KV blocks with that content. Part of BlockPool. A
+// block has one hash; where prefixes may end inside a block (vLLM's prefix_match_unit), it may have
+// one for each end.
 #pragma once
 
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/base/types.h"
@@ -27,35 +29,67 @@ enum class DuplicateRule : std::uint8_t {
 class PrefixIndex {
  public:
   // For blocks [0, num_blocks), 0 < num_blocks < 2^31. Never allocates afterwards.
-  PrefixIndex(std::int64_t num_blocks, DuplicateRule rule);
+  PrefixIndex(std::int64_t num_blocks, DuplicateRule rule) : PrefixIndex(num_blocks, rule, 1, {}) {}
+  // Prefixes end at multiples of a unit of tokens, of which a block has `num_units`. A block may
+  // have a hash for each of these positions.
+  struct Positions {};
+  PrefixIndex(std::int64_t num_blocks, std::int64_t num_units)
+      : PrefixIndex(num_blocks, DuplicateRule::KeepAll, num_units, Positions{}) {}
 
   // Requires hash != kNoHash and a block without a hash. Under KeepLatest the earlier block with
   // this content loses its hash; KeepAll keeps every block.
   void insert(BlockId block, BlockHash hash);
+  // With positions: the hash of the first `position` units, > 0. Nothing happens if the block has
+  // it. The first one inserted is the block's primary hash.
+  void insert(BlockId block, BlockHash hash, std::int64_t position);
+  // The same for a prefix that ends inside the block. If the primary hash is of an earlier
+  // position, the block loses its hashes before (vLLM's BlockPool.cache_partial_block).
+  void insert_inside(BlockId block, BlockHash hash, std::int64_t position) {
+    if (!has(block, hash, position) && position_of(block) < position) erase(block);
+    insert(block, hash, position);
+  }
   // Forgets the block's content; nothing happens when it has no hash.
   void erase(BlockId block) {
     if (hash_of(block) != kNoHash) erase_hashed(block);
   }
+  // Gives the hashes of one block to another one that has none.
+  void move(BlockId from, BlockId to);
 
   // The block hashed first (KeepLatest: last) among those with this content; kNoBlock when none.
   BlockId find(BlockHash hash) const {
     const Slot* slot = locate(hash);
-    return slot == nullptr ? kNoBlock : slot->first;
+    return slot == nullptr ? kNoBlock : block_of(slot->first);
   }
   // Loads a hash's bucket into the CPU cache, for a find, insert or erase soon after.
   void prefetch(BlockHash hash) const { __builtin_prefetch(&buckets_[home_of(hash)], 1); }
-  BlockHash hash_of(BlockId block) const { return hashes_[index(block)]; }
-  std::int64_t size() const { return size_; }  // hashed blocks
+  // The primary hash.
+  BlockHash hash_of(BlockId block) const {
+    return primaries_.empty() ? hashes_[index(block)] : primaries_[index(block)].hash;
+  }
+  // With positions: that of the primary hash; 0 without a hash.
+  std::int64_t position_of(BlockId block) const { return primaries_[index(block)].position; }
+  // With positions: whether the block has this hash.
+  bool has(BlockId block, BlockHash hash, std::int64_t position) const {
+    return hashes_[index(entry_of(block, position))] == hash;
+  }
+  std::int64_t size() const { return size_; }  // hashes of blocks
 
   // Throws InvariantError unless exactly the hashed blocks are found through their hashes. Cost:
   // O(blocks).
   void check_integrity() const;
 
  private:
+  // An entry is a hash of a block. Entries [0, num_blocks) are the blocks; with positions, the next
+  // num_blocks are for positions one unit further, and so on.
+  using Entry = BlockId;
+  struct Primary {
+    BlockHash hash = kNoHash;
+    std::int64_t position = 0;
+  };
   struct Slot {  // empty: hash == kNoHash and no blocks
     BlockHash hash = kNoHash;
-    BlockId first = kNoBlock;
-    BlockId last = kNoBlock;
+    Entry first = kNoBlock;
+    Entry last = kNoBlock;
   };
   // One cache line. A hash is in its home bucket, or in a later one if that was full. Then the
   // home's `num_away` counts it, and `reach` is an upper bound of the distance.
@@ -67,9 +101,9 @@ class PrefixIndex {
     std::uint16_t num_away = 0;
     std::uint16_t reach = 0;
   };
-  struct Neighbours {  // blocks of the same hash, in order of insertion
-    BlockId previous;  // not set for the first
-    BlockId next;      // not set for the last
+  struct Neighbours {  // entries of the same hash, in order of insertion
+    Entry previous;    // not set for the first
+    Entry next;        // not set for the last
   };
 
   // Hashes are well mixed. Uses the high bits, because a caller may have forced a low one.
@@ -97,20 +131,35 @@ class PrefixIndex {
   Slot* locate(BlockHash hash) {
     return const_cast<Slot*>(static_cast<const PrefixIndex*>(this)->locate(hash));
   }
+  BlockId block_of(Entry entry) const {
+    return num_units_ == 1 ? entry : BlockId(static_cast<std::int32_t>(index(entry) % num_blocks_));
+  }
+  Entry entry_of(BlockId block, std::int64_t position) const {
+    const auto unit = static_cast<std::size_t>((position - 1) % num_units_);
+    return BlockId(static_cast<std::int32_t>(index(block) + unit * num_blocks_));
+  }
+  PrefixIndex(std::int64_t num_blocks, DuplicateRule rule, std::int64_t num_units,
+              std::optional<Positions> positions);
+  void insert_entry(Entry entry, BlockHash hash);
   void erase_hashed(BlockId block);
-  void occupy(BlockHash hash, BlockId block);
+  void erase_entry(Entry entry);
+  void occupy(BlockHash hash, Entry entry);
   void vacate(Slot& slot);
-  void unlink(BlockId block, Slot& slot);
+  void unlink(Entry entry, Slot& slot);
   std::size_t bucket_of(const Slot& slot) const;
-  std::int64_t check_blocks_of(const Slot& slot) const;
+  std::int64_t check_entries_of(const Slot& slot) const;
+  void check_primaries() const;
 
   DuplicateRule rule_;
+  std::size_t num_blocks_;
+  std::int64_t num_units_;
   std::vector<Bucket> buckets_;  // a power of two, at most half full
   std::vector<Overflow> overflows_;
   std::size_t mask_;
   int shift_;
-  std::vector<BlockHash> hashes_;       // [num_blocks]
-  std::vector<Neighbours> neighbours_;  // [num_blocks]
+  std::vector<BlockHash> hashes_;       // [num_blocks * num_units], by entry
+  std::vector<Neighbours> neighbours_;  // [num_blocks * num_units]
+  std::vector<Primary> primaries_;      // [num_blocks] with positions, else empty
   std::int64_t size_ = 0;
 };
 

@@ -38,7 +38,8 @@ class NanoVllmScheduler final : public Scheduler {
       if (request == nullptr) return;
       const PrefixHit& hit = kv_cache().find_prefix(*request);
       const std::int32_t num_tokens = request->num_tokens();
-      if (kv_cache().num_blocks_to_take(hit, num_tokens) > kv_cache().num_free_blocks()) return;
+      if (kv_cache().num_blocks_to_take(*request, hit, num_tokens) > kv_cache().num_free_blocks())
+        return;
       const std::int32_t num_needed = num_tokens - hit.num_tokens;
       if (num_needed > num_left() && !current_plan().empty()) return;
       start(*request, hit, num_tokens);

@@ -3,9 +3,11 @@
 // ones. So decodes come first: an unfinished prompt took the rest of the budget at its admission
 // and is last in the list.
 #include <algorithm>
+#include <optional>
 
 #include "core/engine/policies/policies.h"
 #include "core/engine/policies/vllm_rules.h"
+#include "core/engine/policies/vllm_state_split.h"
 #include "core/engine/scheduler.h"
 
 namespace metronome {
@@ -60,7 +62,15 @@ class VllmScheduler final : public Scheduler {
         last_prefill_step_(-prefill_interval_),
         chunks_(context.config.vllm.enable_chunked_prefill),
         reserves_full_prompt_(context.config.vllm.scheduler_reserve_full_isl),
-        by_priority_(context.config.order == QueueOrder::Priority) {}
+        by_priority_(context.config.order == QueueOrder::Priority) {
+    if (const StateGroups* states = kv_cache().states(); states && states->caches_states()) {
+      const std::int32_t limit = context.config.vllm.long_prefill_token_threshold;
+      state_split_ = StateSplit{.layout = states->options().layout,
+                                .block_size = states->options().block_size,
+                                .num_hash_lookahead = states->options().num_hash_lookahead,
+                                .max_chunk_tokens = limit > 0 ? std::min(limit, budget_) : budget_};
+    }
+  }
 
  private:
   std::int64_t max_tokens_per_step() const override { return budget_; }
@@ -132,6 +142,8 @@ class VllmScheduler final : public Scheduler {
         num_tokens = decode_tokens(request);
       } else if (!holds_prefills_) {
         num_tokens = std::min(wanted_tokens(request.num_uncomputed_tokens()), left_);
+        num_tokens = split(request, request.num_computed_tokens, num_tokens,
+                           kv_cache().shared_prefix_end_of(request));
       }
       if (num_tokens == 0) continue;
       if (!make_room(request, request.num_computed_tokens + num_tokens)) {
@@ -177,7 +189,7 @@ class VllmScheduler final : public Scheduler {
   }
 
   void admit_waiting() {
-    const bool has_running_prefill = has_prefill_;
+    const bool may_pad = !has_prefill_;
     const bool has_running_chunk = !current_plan().empty();
     while (left_ > 0) {
       if (max_active_ > 0 && running().size() >= max_active_) return;
@@ -186,30 +198,47 @@ class VllmScheduler final : public Scheduler {
       const PrefixHit& hit = kv_cache().find_prefix(*request);
       const bool is_prefill = hit.num_tokens < request->num_tokens() - 1;
       if (is_prefill && holds_prefills_) return;
-      std::int32_t num_tokens = wanted_tokens(request->num_tokens() - hit.num_tokens);
-      if (!chunks_ && num_tokens > left_) return;
-      num_tokens = std::min(num_tokens, left_);
-      const bool is_padded = num_drafts_ > 0 && !is_prefill && !has_running_prefill &&
-                             (has_running_chunk || hit.num_tokens > 0) && can_pad(*request);
-      if (is_padded) {
-        num_tokens = 1 + num_drafts_;
-        if (num_tokens > left_) return;
-      }
-      if (!has_room(*request, hit, num_tokens)) return;
-      start(*request, hit, hit.num_tokens + num_tokens);
-      if (is_padded) begin_decode(*request);
-      add_chunk(*request, num_tokens);
+      const FirstChunk chunk =
+          first_chunk(*request, hit, may_pad && (has_running_chunk || hit.num_tokens > 0));
+      if (chunk.num_tokens == 0 || !has_room(*request, hit, chunk.num_tokens)) return;
+      start(*request, hit, hit.num_tokens + chunk.num_tokens);
+      if (chunk.is_padded) begin_decode(*request);
+      add_chunk(*request, chunk.num_tokens);
       has_prefill_ = has_prefill_ || is_prefill;
-      left_ -= num_tokens + num_draft_slots_;
+      left_ -= chunk.num_tokens + num_draft_slots_;
     }
   }
 
-  // Whether a request with one token to compute may be admitted with drafts that the model rejects.
-  // All requests of a step of decodes then have equally many tokens, as full CUDA graphs need.
-  bool can_pad(const Request& request) const {
-    // vLLM fails where the threshold cuts the padding; here it then takes one token.
-    return wanted_tokens(1 + num_drafts_) == 1 + num_drafts_ &&
-           request.num_tokens() + num_drafts_ + 1 <= max_model_len();
+  struct FirstChunk {
+    std::int32_t num_tokens = 0;  // 0: nothing in this step
+    bool is_padded = false;       // with drafts that the model rejects
+  };
+
+  // The first chunk of a waiting request. With one token to compute it may be padded with drafts,
+  // so that all requests of a step of decodes have equally many tokens, as full CUDA graphs need.
+  FirstChunk first_chunk(const Request& request, const PrefixHit& hit, bool may_pad) const {
+    std::int32_t num_tokens = wanted_tokens(request.num_tokens() - hit.num_tokens);
+    if (!chunks_ && num_tokens > left_) return {};
+    num_tokens = std::min(num_tokens, left_);
+    const std::int32_t num_padded = 1 + num_drafts_;
+    // vLLM fails where the threshold cuts the padding; here the request then takes one token.
+    const bool is_padded = num_drafts_ > 0 && may_pad &&
+                           hit.num_tokens == request.num_tokens() - 1 &&
+                           wanted_tokens(num_padded) == num_padded &&
+                           request.num_tokens() + num_padded <= max_model_len();
+    if (!is_padded) return {split(request, hit.num_tokens, num_tokens, hit.shared_prefix_end)};
+    if (num_padded > left_) return {};
+    num_tokens = split(request, hit.num_tokens, num_padded, hit.shared_prefix_end);
+    if (num_tokens == num_padded) return {num_padded, true};
+    return {std::min(num_tokens, 1)};
+  }
+
+  // The tokens of a chunk that wants `num_tokens`, as the model's states allow.
+  std::int32_t split(const Request& request, std::int32_t begin, std::int32_t num_tokens,
+                     std::int32_t shared_prefix_end) const {
+    if (!state_split_) return num_tokens;
+    return state_split_->tokens_of_chunk(begin, num_tokens, request.num_prompt_tokens,
+                                         request.num_tokens(), shared_prefix_end);
   }
 
   bool has_room(const Request& request, const PrefixHit& hit, std::int32_t num_tokens) const {
@@ -217,23 +246,22 @@ class VllmScheduler final : public Scheduler {
     const std::int64_t num_kept = nothing_runs() ? 0 : kv_cache().watermark_blocks();
     const std::int64_t num_free = kv_cache().num_free_blocks() - num_kept;
     if (reserves_full_prompt_ &&
-        kv_cache().num_blocks_to_take(hit, request.num_tokens(), true) > num_free) {
+        kv_cache().num_blocks_to_take(request, hit, request.num_tokens(), true) > num_free) {
       return false;
     }
-    const std::int32_t num_positions =
-        kv_cache().num_positions_with_room(hit.num_tokens + num_tokens);
-    return kv_cache().num_blocks_to_take(hit, num_positions) <= num_free;
+    return kv_cache().num_blocks_to_take(request, hit, hit.num_tokens + num_tokens) <= num_free;
   }
 
   const VllmRules rules_;
   std::int32_t budget_;
   std::int32_t num_drafts_;       // per decode; 0 without speculative decoding
   std::int32_t num_draft_slots_;  // of the budget, for each request of a step
-  std::size_t max_active_;  // 0 = max_num_seqs
+  std::size_t max_active_;        // 0 = max_num_seqs
   std::int64_t prefill_interval_;
-  std::int64_t last_prefill_step_;       // by num_executed_steps_
-  std::int64_t num_executed_steps_ = 0;  // plans that were not empty
-  bool has_backlog_ = false;             // requests had to wait when prompts were last allowed
+  std::int64_t last_prefill_step_;         // by num_executed_steps_
+  std::int64_t num_executed_steps_ = 0;    // plans that were not empty
+  bool has_backlog_ = false;               // requests had to wait when prompts were last allowed
+  std::optional<StateSplit> state_split_;  // of models whose states are cached
   bool chunks_;
   bool reserves_full_prompt_;
   bool by_priority_;
@@ -258,7 +286,12 @@ void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len
   layout.reuses_unhashed_first = layout.enable_prefix_caching ? rules.reuses_unhashed_first
                                                               : rules.reuses_first_without_caching;
   adjust_for_drafts(config.vllm, max_model_len, layout);
-  if (layout.sliding_window == 0) return;
+  const bool has_states = layout.states.num_groups > 0;
+  if (has_states) {
+    layout.states.caches_states = layout.enable_prefix_caching;
+    layout.states.num_drafts = config.vllm.num_speculative_tokens;
+  }
+  if (layout.sliding_window == 0 && !has_states) return;
   layout.reuses_unhashed_windows_first = rules.reuses_unhashed_windows_first;
   layout.retains_shared_prefixes = rules.retains_shared_prefixes;
   layout.caches_one_token_windows = rules.caches_one_token_windows;

@@ -223,7 +223,9 @@ TEST_CASE("the decisions of every version of vLLM, recorded from its package", "
 TEST_CASE("the given decisions of vLLM 0.33", "[decisions]") {
   const std::pair<const char*, std::size_t> files[] = {{"vllm_0.33_given.jsonl", 430},
                                                        {"vllm_0.33_options_given.jsonl", 85},
-                                                       {"vllm_0.33_spec_given.jsonl", 150}};
+                                                       {"vllm_0.33_spec_given.jsonl", 150},
+                                                       {"vllm_0.33_mamba_given.jsonl", 60},
+                                                       {"vllm_0.33_minimal.jsonl", 22}};
   for (const auto& [name, num_cases] : files) {
     const auto path = shared_path(std::string("goldens/") + name);
     if (path) check_file("vllm", *path, num_cases);
@@ -402,6 +404,38 @@ TEST_CASE("a config that makes no sense is refused", "[decisions]") {
                   {R"("policy")", R"("watermark":1.5,"policy")"}},
                  [](const std::string& config) { return case_text(config, kRequests); });
   answers.add("[]", complaint(case_text("[]", kRequests)));
+}
+
+TEST_CASE("drafts and states that make no sense are refused", "[decisions]") {
+  Answers answers("decisions/drafts_and_states.txt");
+  const std::string config =
+      replaced(replaced(kConfig, "false", "true"), R"("policy")", R"("version":"0.33","policy")");
+  const auto with = [&](const std::string& keys) {
+    return replaced(config, R"("policy")", keys + R"(,"policy")");
+  };
+  const std::string drafts = R"("spec_method":"mtp","num_speculative_tokens":2)";
+  const std::string of_ngram = R"("spec_method":"ngram","num_speculative_tokens":2)";
+  for (const std::string& keys :
+       {std::string(R"("spec_method":"mtp")"), std::string(R"("num_speculative_tokens":2)"),
+        std::string(R"("spec_method":"medusa","num_speculative_tokens":2)"),
+        std::string(R"("spec_method":"mtp","num_speculative_tokens":0)"), drafts,
+        std::string(R"("mamba":{})"), std::string(R"("mamba":{"cache_mode":"all"})"),
+        std::string(R"("mamba":{"cache_mode":"none"})"),
+        std::string(R"("mamba":{"cache_mode":"align","prefix_match_unit":3})"),
+        std::string(R"("mamba":{"cache_mode":"align"},"sliding_window":4)")}) {
+    answers.add(keys, complaint(case_text(with(keys), kRequests)));
+  }
+  answers.add("another version",
+              complaint(case_text(replaced(with(drafts), "0.33", "0.25"), kRequests)));
+  const auto requests = [](const std::string& keys) {
+    return replaced(kRequests, R"("max_tokens":1)", R"("max_tokens":1,)" + keys);
+  };
+  for (const char* keys :
+       {R"("accepted":[])", R"("accepted":[3])", R"("accepted":[1],"proposed":[1])"}) {
+    answers.add(keys, complaint(case_text(with(drafts), requests(keys))));
+  }
+  answers.add("ngram", complaint(case_text(with(of_ngram), requests(R"("accepted":[1])"))));
+  answers.add("no drafts", complaint(case_text(config, requests(R"("accepted":[1])"))));
 }
 
 TEST_CASE("a config of another engine is refused", "[decisions]") {

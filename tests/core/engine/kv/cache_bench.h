@@ -62,7 +62,7 @@ struct CacheBench {
   void commit(std::uint32_t i) {
     Request& request = (*this)[i];
     request.num_cached_tokens = request.num_computed_tokens;
-    if (kv.hashes_at_commit()) kv.commit(request);
+    if (kv.hashes_at_commit()) kv.commit(request, true);
     kv.check_integrity(requests);
   }
   void compute(std::uint32_t i, std::int32_t num_positions) {

@@ -97,7 +97,7 @@ TEST_CASE("a hit ends at the first block that is gone", "[core][kv][prefix]") {
 TEST_CASE("hits share blocks in use and take up free ones", "[core][kv][prefix]") {
   CacheBench bench(caching(8, 4), {{{kA, 12}}, {{kA, 12}, {kB, 4}}, {{kA, 8}, {kC, 4}}});
   bench.compute(0, 12);
-  CHECK(bench.kv.num_blocks_to_take(bench.kv.find_prefix(bench[1]), 16) == 1);
+  CHECK(bench.kv.num_blocks_to_take(bench[1], bench.kv.find_prefix(bench[1]), 16) == 1);
   bench.compute(1, 16);
   CHECK(bench[1].block_table == table_of({0, 1, 2, 3}));
   CHECK(bench.kv.pool().ref_count(BlockId{2}) == 2);
@@ -108,16 +108,16 @@ TEST_CASE("hits share blocks in use and take up free ones", "[core][kv][prefix]"
   bench.release(1);
   REQUIRE(bench.kv.pool().free_blocks() == table_of({4, 5, 6, 7, 3, 2, 1, 0}));
   // Three of four blocks are hit, but they are free: all four have to be.
-  CHECK(bench.kv.num_blocks_to_take(bench.kv.find_prefix(bench[1]), 16) == 4);
-  CHECK(bench.kv.num_blocks_to_take(bench.kv.find_prefix(bench[1]), 13) == 4);
-  CHECK(bench.kv.num_blocks_to_take(bench.kv.find_prefix(bench[1]), 12) == 3);
-  CHECK(bench.kv.num_blocks_to_take(PrefixHit{}, 16) == 4);
+  CHECK(bench.kv.num_blocks_to_take(bench[1], bench.kv.find_prefix(bench[1]), 16) == 4);
+  CHECK(bench.kv.num_blocks_to_take(bench[1], bench.kv.find_prefix(bench[1]), 13) == 4);
+  CHECK(bench.kv.num_blocks_to_take(bench[1], bench.kv.find_prefix(bench[1]), 12) == 3);
+  CHECK(bench.kv.num_blocks_to_take(bench[1], PrefixHit{}, 16) == 4);
   bench.compute(2, 12);  // takes 0 and 1 out of the list, and 4 from its front
   CHECK(bench[2].block_table == table_of({0, 1, 4}));
   CHECK(bench[2].num_computed_tokens == 12);
   CHECK(bench.kv.pool().free_blocks() == table_of({5, 6, 7, 3, 2}));
   // Two of its three hits are in use again.
-  CHECK(bench.kv.num_blocks_to_take(bench.kv.find_prefix(bench[1]), 16) == 2);
+  CHECK(bench.kv.num_blocks_to_take(bench[1], bench.kv.find_prefix(bench[1]), 16) == 2);
   CHECK(bench.hit(0) == 8);
 }
 

@@ -111,7 +111,7 @@ TEST_CASE("a hybrid hit ends where the window before it is cached", "[core][kv][
   CHECK(found().group_blocks[0] == table_of({0, 0, 0, 0, 11, 12}));
   // Eight blocks of all tokens, six of them hit but free; of the window the four behind it are not
   // needed, two are hit but free, and two are new.
-  CHECK(bench.kv.num_blocks_to_take(found(), 32) == 8 + 4);
+  CHECK(bench.kv.num_blocks_to_take(bench[1], found(), 32) == 8 + 4);
 
   bench.kv.forget(table_of({12}));
   CHECK(found().group_blocks[0] == table_of({0, 0, 0, 10, 11}));
@@ -161,15 +161,15 @@ TEST_CASE("one request holds a limited number of window blocks", "[core][kv][win
   layout.max_window_blocks = 5;
   CacheBench bench(layout, {{{kA, 24}}, {{kA, 24}, {kB, 20}}});
   // 40 tokens are ten blocks.
-  CHECK(bench.kv.num_blocks_to_take(PrefixHit{}, 40) == 10 + 10);
-  CHECK(bench.kv.num_blocks_to_take(PrefixHit{}, 40, true) == 10 + 5);
-  CHECK(bench.kv.num_blocks_to_take(PrefixHit{}, 16, true) == 4 + 4);
+  CHECK(bench.kv.num_blocks_to_take(bench[0], PrefixHit{}, 40) == 10 + 10);
+  CHECK(bench.kv.num_blocks_to_take(bench[0], PrefixHit{}, 40, true) == 10 + 5);
+  CHECK(bench.kv.num_blocks_to_take(bench[0], PrefixHit{}, 16, true) == 4 + 4);
   CHECK(bench.kv.max_blocks_of(40) == 15);
   CHECK(bench.kv.max_blocks_of(16) == 8);
   bench.compute(0, 24);
   bench.release(0);
   // Six hit, all free. Of the window two are hit; the other four of them count as the cap's.
-  CHECK(bench.kv.num_blocks_to_take(bench.kv.find_prefix(bench[1]), 40, true) == 10 + 2);
+  CHECK(bench.kv.num_blocks_to_take(bench[1], bench.kv.find_prefix(bench[1]), 40, true) == 10 + 2);
 }
 
 namespace {
@@ -251,11 +251,12 @@ class Twins {
     REQUIRE(hit.num_tokens == same.num_tokens);
     REQUIRE(hit.blocks == same.blocks);
     REQUIRE(hit.group_blocks == same.group_blocks);
-    const std::int64_t end = draw(hit.num_tokens + 1, (*lazy_)[i].num_tokens());
-    if (lazy_->kv.num_blocks_to_take(hit, end) > lazy_->kv.num_free_blocks()) return;
+    const auto end =
+        static_cast<std::int32_t>(draw(hit.num_tokens + 1, (*lazy_)[i].num_tokens()));
+    if (lazy_->kv.num_blocks_to_take((*lazy_)[i], hit, end) > lazy_->kv.num_free_blocks()) return;
     num_hits_ += hit.num_tokens > 0 ? 1 : 0;
-    lazy_->plan(i, static_cast<std::int32_t>(end));
-    eager_->plan(i, static_cast<std::int32_t>(end));
+    lazy_->plan(i, end);
+    eager_->plan(i, end);
   }
 
   // A chunk of the prompt, or one decode, whose token may be in flight still.
@@ -280,7 +281,7 @@ class Twins {
       Request& request = (*bench)[i];
       if (request.num_tokens() <= request.num_computed_tokens) ++request.num_output_tokens;
       request.num_cached_tokens = std::min(request.num_computed_tokens, request.num_tokens());
-      if (bench->kv.hashes_at_commit()) bench->kv.commit(request);
+      if (bench->kv.hashes_at_commit()) bench->kv.commit(request, true);
       bench->kv.check_integrity(bench->requests);
     }
   }

@@ -17,6 +17,7 @@ constexpr DuplicateRule kRules[] = {DuplicateRule::KeepAll, DuplicateRule::KeepL
 
 constexpr BlockHash kA{0x1111'1111'1111'1111};
 constexpr BlockHash kB{0x2222'2222'2222'2222};
+constexpr BlockHash kC{0x3333'3333'3333'3333};
 
 // An index of 4 blocks has 8 slots; the top 3 bits of a hash say where its search begins.
 constexpr BlockHash from_slot(std::uint64_t slot, std::uint64_t which) {
@@ -225,6 +226,92 @@ TEST_CASE("an index does what a plain map does", "[core][kv][prefix][property]")
     REQUIRE_NOTHROW(run_case(seed, num_full));
   }
   CHECK(num_full > 5'000);
+}
+
+TEST_CASE("a block is found by the hash of each position", "[core][kv][prefix]") {
+  PrefixIndex index(4, 4);  // of four units each
+  const BlockId a{3};
+  const BlockId b{1};
+  index.insert(a, kA, 6);  // the second unit of the second block of a request
+  CHECK(index.find(kA) == a);
+  CHECK(index.hash_of(a) == kA);
+  CHECK(index.position_of(a) == 6);
+  index.insert(a, kA, 6);  // again
+  index.insert_inside(a, kB, 5);
+  CHECK(index.find(kB) == a);
+  CHECK(index.hash_of(a) == kA);  // the first one
+  CHECK(index.has(a, kB, 5));
+  CHECK_FALSE(index.has(a, kB, 6));
+  CHECK(index.size() == 2);
+  index.check_integrity();
+  index.insert(b, kB, 5);
+  CHECK(index.find(kB) == a);  // hashed first
+  index.move(a, BlockId{0});
+  CHECK(index.find(kA) == BlockId{0});
+  CHECK(index.find(kB) == b);  // moved behind it
+  CHECK(index.hash_of(BlockId{0}) == kA);
+  CHECK(index.position_of(BlockId{0}) == 6);
+  CHECK(index.position_of(a) == 0);
+  index.check_integrity();
+  index.insert_inside(BlockId{0}, kC, 8);  // further: what it had is gone
+  CHECK(index.find(kA) == kNoBlock);
+  CHECK(index.hash_of(BlockId{0}) == kC);
+  CHECK(index.size() == 2);
+  index.erase(BlockId{0});
+  index.erase(b);
+  CHECK(index.size() == 0);
+  index.check_integrity();
+  CHECK_THROWS_AS(index.insert(a, kA), InvariantError);  // without its position
+}
+
+// As a map from hashes to blocks, and one from blocks to their hashes.
+TEST_CASE("an index with positions does what plain maps do", "[core][kv][prefix][property]") {
+  std::int64_t num_shared = 0;
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    CAPTURE(seed);
+    Rng rng(seed, "positions");
+    const std::int64_t num_blocks = rng.uniform_int(1, 12);
+    const std::int64_t num_units = rng.uniform_int(1, 4);
+    PrefixIndex index(num_blocks, num_units);
+    std::map<BlockHash, std::vector<BlockId>> blocks_of;
+    std::map<BlockId, std::vector<std::pair<std::int64_t, BlockHash>>> hashes_of;
+    const auto erase = [&](BlockId block) {
+      for (const auto& [position, hash] : hashes_of[block]) std::erase(blocks_of[hash], block);
+      hashes_of[block].clear();
+    };
+    for (int i = 0; i < 200; ++i) {
+      const BlockId block{static_cast<std::int32_t>(rng.uniform_int(0, num_blocks - 1))};
+      if (rng.uniform() < 0.2) {
+        index.erase(block);
+        erase(block);
+      } else {
+        const std::int64_t position = rng.uniform_int(1, num_units);  // of a first block
+        const auto content = static_cast<std::uint64_t>(position * 10 + rng.uniform_int(0, 2));
+        const BlockHash hash{mix64(content)};
+        auto& hashes = hashes_of[block];
+        const auto same = [&, at = position](const auto& entry) { return entry.first == at; };
+        const auto found = std::find_if(hashes.begin(), hashes.end(), same);
+        if (found != hashes.end() && found->second != hash) continue;  // one content a block
+        const bool is_new = found == hashes.end();
+        if (is_new && !hashes.empty() && hashes.front().first < position) erase(block);
+        if (is_new) {
+          hashes.emplace_back(position, hash);
+          blocks_of[hash].push_back(block);
+        }
+        index.insert_inside(block, hash, position);
+      }
+      index.check_integrity();
+      for (const auto& [hash, blocks] : blocks_of) {
+        REQUIRE(index.find(hash) == (blocks.empty() ? kNoBlock : blocks.front()));
+        num_shared += blocks.size() > 1 ? 1 : 0;
+      }
+      for (const auto& [id, hashes] : hashes_of) {
+        REQUIRE(index.hash_of(id) == (hashes.empty() ? kNoHash : hashes.front().second));
+        REQUIRE(index.position_of(id) == (hashes.empty() ? 0 : hashes.front().first));
+      }
+    }
+  }
+  CHECK(num_shared > 10'000);
 }
 
 TEST_CASE("a full index of many blocks", "[core][kv][prefix]") {

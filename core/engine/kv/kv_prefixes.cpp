@@ -1,0 +1,208 @@
+// The part of KvCacheManager that finds prefixes by their hashes, and hashes what is computed.
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/engine/kv/kv_cache.h"
+
+namespace metronome {
+
+const HashChain& KvCacheManager::chain_of(const Request& request, std::int64_t num_units) {
+  HashChain& chain = state_of(request).chain;
+  if (static_cast<std::int64_t>(chain.size()) < num_units) {
+    if (chain.capacity() == 0 && !spare_chains_.empty()) {
+      chain = std::move(spare_chains_.back());
+      spare_chains_.pop_back();
+    }
+    hasher_->extend(request, hash_unit_, num_units, chain, num_hash_lookahead_tokens_);
+  }
+  return chain;
+}
+
+// Whether the window group hashes a block of the request: a later request may then end its hit in
+// or behind it.
+bool KvCacheManager::is_retained(const Request& request, std::int64_t block) const {
+  const std::int64_t num_needed = num_window_blocks_;
+  if (num_needed == 0) return caches_one_token_windows_;
+  if (retention_interval_ == kDenseRetention) return true;
+  if (retention_interval_ > 0) {
+    const std::int64_t num_per_interval = retention_interval_ / block_size_;
+    if (block % num_per_interval >= num_per_interval - num_needed) return true;
+  }
+  const auto is_before = [&](std::int32_t boundary) {
+    const std::int64_t end = boundary / block_size_;
+    return block < end && block >= end - num_needed;
+  };
+  return is_before(request.num_prompt_tokens - 1) ||
+         (retains_shared_prefixes_ && is_before(prefixes_[index(request.id)].shared_prefix_end));
+}
+
+void KvCacheManager::hash_blocks(Request& request, std::int32_t num_tokens) {
+  const std::int64_t num_units = num_hashable_units(request, num_tokens);
+  const std::int64_t num_blocks = num_units / scale();
+  PrefixState& state = state_of(request);
+  if (num_blocks <= state.num_hashed && !has_window() && !states_) return;
+  const HashChain& chain = chain_of(request, num_units);
+  hash_table(request, request.block_table, chain, state.num_hashed, num_blocks, kFullGroup);
+  if (states_) {
+    hash_prompt_end(request, num_tokens, chain);
+    states_->cache(request, num_tokens, chain, state.shared_prefix_end);
+  }
+  if (!has_window()) return;
+  const std::int32_t num_hashed = state.num_hashed_window;
+  for (std::size_t g = 0; g < num_window_groups_; ++g) {
+    state.num_hashed_window = num_hashed;
+    hash_table(request, request.group_tables[g], chain, state.num_hashed_window, num_blocks,
+               kFirstFurtherGroup + g);
+  }
+}
+
+void KvCacheManager::hash_table(const Request& request, const BlockTable& table,
+                                const HashChain& chain, std::int32_t& num_hashed,
+                                std::int64_t num_blocks, std::uint64_t group) {
+  PrefixIndex& contents = pool_.contents();
+  for (std::int64_t i = num_hashed; i < num_blocks; ++i) {
+    contents.prefetch(in_group(hash_of_block(chain, i), group));
+  }
+  for (; num_hashed < num_blocks; ++num_hashed) {
+    const BlockId block = table[static_cast<std::size_t>(num_hashed)];
+    if (pool_.is_null(block)) continue;
+    if (group != kFullGroup && !is_retained(request, num_hashed)) continue;
+    const BlockHash hash = in_group(hash_of_block(chain, num_hashed), group);
+    if (states_) {
+      contents.erase(block);  // the hash of a prompt's end inside the block, if any
+      contents.insert(block, hash, (num_hashed + 1) * scale());
+    } else {
+      contents.insert(block, hash);
+    }
+  }
+}
+
+// Where a prompt ends inside a block, its last position that can be hit gets a hash, too.
+void KvCacheManager::hash_prompt_end(const Request& request, std::int32_t num_tokens,
+                                     const HashChain& chain) {
+  const std::int64_t num_units =
+      std::min<std::int64_t>((request.num_prompt_tokens - 1) / hash_unit_,
+                             num_hashable_units(request, request.num_tokens()));
+  const std::int64_t end = num_units * hash_unit_;
+  if (end == 0 || end > num_tokens || end % block_size_ == 0) return;
+  const auto at = static_cast<std::size_t>(end / block_size_);
+  if (at >= request.block_table.size()) return;
+  pool_.contents().insert_inside(request.block_table[at],
+                                 chain[static_cast<std::size_t>(num_units - 1)], num_units);
+}
+
+void KvCacheManager::commit(Request& request, bool has_token) {
+  if (states_ && !has_token) return;  // vLLM caches states when a chunk gave a token
+  hash_blocks(request, request.num_cached_tokens);
+}
+
+// Puts the leading cached blocks of the chain into hit_.blocks. Returns their number.
+std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_blocks) {
+  for (std::int64_t i = 0; i < num_blocks; ++i) {
+    const BlockId id = pool_.contents().find(hash_of_block(chain, i));
+    if (id == kNoBlock) return i;
+    hit_.blocks.push_back(id);
+  }
+  return num_blocks;
+}
+
+// Finds a prefix of at most `max_tokens` tokens that full attention and all states have cached. It
+// may end inside a block.
+void KvCacheManager::find_with_states(const HashChain& chain, std::int32_t max_tokens) {
+  const std::int64_t num_full = find_full(
+      chain, std::min<std::int64_t>(max_tokens / block_size_, std::ssize(chain) / scale()));
+  auto num_tokens = static_cast<std::int32_t>(num_full * block_size_);
+  if (states_->has_partial_hits()) {
+    // The longest part of the next block.
+    const std::int32_t limit =
+        std::min({num_tokens + block_size_ - hash_unit_, max_tokens,
+                  static_cast<std::int32_t>(std::ssize(chain)) * hash_unit_});
+    for (std::int32_t end = limit / hash_unit_ * hash_unit_; end > num_tokens; end -= hash_unit_) {
+      const BlockId id =
+          pool_.contents().find(chain[static_cast<std::size_t>(end / hash_unit_ - 1)]);
+      if (id == kNoBlock) continue;
+      hit_.blocks.push_back(id);
+      num_tokens = end;
+      break;
+    }
+  }
+  hit_.num_tokens = states_->find(chain, num_tokens, hit_.group_blocks);
+  hit_.blocks.resize(static_cast<std::size_t>(blocks_for(hit_.num_tokens)));
+  if (hit_.num_tokens < num_tokens) hit_.shared_prefix_end = num_tokens;
+}
+
+// Whether all window groups have cached that block. Then writes them to hit_.group_blocks, but not
+// those of a window of one token, which reads none.
+bool KvCacheManager::find_in_groups(BlockHash hash, std::size_t at) {
+  for (std::size_t g = 0; g < num_window_groups_; ++g) {
+    const BlockId id = pool_.contents().find(in_group(hash, kFirstFurtherGroup + g));
+    if (id == kNoBlock) return false;
+    if (num_window_blocks_ > 0) hit_.group_blocks[g][at] = id;
+  }
+  return true;
+}
+
+// Finds the longest prefix of at most `num_blocks` blocks whose last window is cached, and writes
+// it to hit_.group_blocks. Near the start of the sequence all earlier blocks must be cached.
+std::int64_t KvCacheManager::find_window(const HashChain& chain, std::int64_t num_blocks) {
+  const auto resize = [this](std::int64_t size) {
+    for (BlockTable& found : hit_.group_blocks) found.resize(static_cast<std::size_t>(size));
+    return size;
+  };
+  hit_.group_blocks.resize(num_window_groups_);
+  for (BlockTable& found : hit_.group_blocks) {
+    found.assign(static_cast<std::size_t>(num_blocks), kNullBlock);
+  }
+  std::int64_t num_contiguous = 0;
+  for (std::int64_t i = num_blocks - 1; i >= 0; --i) {
+    const auto at = static_cast<std::size_t>(i);
+    if (!find_in_groups(chain[at], at)) {
+      for (BlockTable& found : hit_.group_blocks) found[at] = kNullBlock;
+      num_contiguous = 0;
+      continue;
+    }
+    if (++num_contiguous >= num_window_blocks_) return resize(i + num_contiguous);
+  }
+  return resize(num_contiguous);
+}
+
+const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_t max_tokens) {
+  if (!caches_prefixes() || max_tokens < hash_unit_) return no_hit_;
+  hit_.blocks.clear();
+  for (BlockTable& found : hit_.group_blocks) found.clear();
+  const HashChain& chain = chain_of(request, num_hashable_units(request, max_tokens));
+  const std::int64_t max_blocks = num_hashable_units(request, max_tokens) / scale();
+  if (tree_) {
+    const RadixTree::Match match = tree_->match(chain, max_blocks);
+    tree_->append_blocks(match.node, hit_.blocks);
+    hit_.node = match.node;
+    hit_.num_tokens = static_cast<std::int32_t>(match.num_blocks) * block_size_;
+    return hit_;
+  }
+  hit_.shared_prefix_end = 0;
+  if (states_) {
+    find_with_states(chain, max_tokens);
+    return hit_;
+  }
+  std::int64_t num_blocks = find_full(chain, max_blocks);
+  if (has_window()) {
+    // Full attention can use any shorter prefix, so the window's result holds for both groups.
+    const std::int64_t num_full = std::exchange(num_blocks, find_window(chain, num_blocks));
+    hit_.blocks.resize(static_cast<std::size_t>(num_blocks));
+    if (num_blocks < num_full) {
+      hit_.shared_prefix_end = static_cast<std::int32_t>(num_full) * block_size_;
+    }
+  }
+  hit_.num_tokens = static_cast<std::int32_t>(num_blocks) * block_size_;
+  return hit_;
+}
+
+BlockHash KvCacheManager::name_of_prefix(const Request& request, std::int32_t num_tokens) const {
+  if (!caches_prefixes() || request.num_tokens() < num_tokens) return kNoHash;
+  HashChain chain;  // one block as long as the prefix
+  hasher_->extend(request, num_tokens, 1, chain);
+  return chain.front();
+}
+
+}  // namespace metronome
