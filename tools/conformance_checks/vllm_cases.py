@@ -8,7 +8,8 @@ import random
 
 VERSIONS_WITH = {  # the first version with an option
     "watermark": 24, "prefix_cache_retention_interval": 23, "max_num_active_seqs": 31,
-    "long_prefill_token_threshold_adaptive": 31, "prefill_schedule_interval": 33}
+    "long_prefill_token_threshold_adaptive": 31, "prefill_schedule_interval": 33,
+    "spec_method": 33, "mamba": 33}
 FIRST_EVICTING_UNHASHED = 24
 
 
@@ -40,6 +41,15 @@ def draw_requests(rng, config, size):
                          "prompt": prompt[:max_len - 1], "max_tokens": rng.randint(1, 32),
                          "priority": rng.randint(0, 3)})
     return requests
+
+
+def draw_drafts(rng, config, requests):
+    most = config["num_speculative_tokens"]
+    luck = rng.random()
+    for request in requests:
+        request["accepted"] = [sum(rng.random() < luck for _ in range(most)) for _ in range(12)]
+        if config["spec_method"] == "ngram":
+            request["proposed"] = [rng.choice([0, most, rng.randint(0, most)]) for _ in range(12)]
 
 
 def plain_config(rng, size):
@@ -118,6 +128,61 @@ def with_prefill_interval(rng, config):
     config["prefill_schedule_interval"] = rng.randint(2, 8)
 
 
+def with_drafts(*methods):
+    def change(rng, config):
+        config["spec_method"] = rng.choice(methods)
+        config["num_speculative_tokens"] = rng.choice([1, 2, 3, 5])
+        # vLLM fails where the threshold cuts the drafts with which it pads a decode.
+        if config["long_prefill_token_threshold"] <= config["num_speculative_tokens"]:
+            config["long_prefill_token_threshold"] = 0
+    return change
+
+
+def with_cached_states(rng, config):
+    config["enable_prefix_caching"] = True
+    config["mamba"] = {"cache_mode": "align"}
+    config["num_blocks"] = config["num_blocks"] * 3 // 2
+    if rng.random() < 0.4:
+        config["prefix_cache_retention_interval"] = rng.choice(
+            [None, config["block_size"], 2 * config["block_size"], 4 * config["block_size"]])
+
+
+def without_cached_states(rng, config):
+    config["enable_prefix_caching"] = False
+    config["mamba"] = {"cache_mode": "none"}
+
+
+def with_hits_in_blocks(rng, config):
+    with_cached_states(rng, config)
+    units = [n for n in range(1, config["block_size"] + 1) if config["block_size"] % n == 0]
+    config["mamba"]["prefix_match_unit"] = rng.choice(units)
+
+
+def with_checkpoints(rng, config):
+    rng.choice([with_cached_states, with_hits_in_blocks])(rng, config)
+    config["mamba"]["prefill_checkpoint_alignment"] = rng.choice([1, 2, config["block_size"]])
+
+
+def make_room_for_states(config):
+    num_drafts = config.get("num_speculative_tokens", 0)
+    # vLLM fails where the drafts of a decode cross a block and the kernels export states.
+    if num_drafts and config["mamba"].get("prefill_checkpoint_alignment"):
+        num_drafts = max(0, min(num_drafts, config["block_size"] - 2))
+        config["num_speculative_tokens"] = num_drafts
+        if num_drafts == 0:
+            del config["num_speculative_tokens"], config["spec_method"]
+    longest = -(-(config["max_model_len"] + num_drafts) // config["block_size"])
+    num_states = config["mamba"].get("num_groups", 1) * (4 + num_drafts)
+    config["num_blocks"] = max(config["num_blocks"], 2 + longest + num_states)
+
+
+def with_state_groups(rng, config):
+    rng.choice([with_cached_states, with_hits_in_blocks, with_checkpoints,
+                without_cached_states])(rng, config)
+    config["mamba"]["num_groups"] = rng.randint(2, 3)
+    config["num_blocks"] *= 2
+
+
 def combined(*changes):
     def change(rng, config):
         for one in changes:
@@ -136,7 +201,23 @@ KINDS = {
     "retention": with_retention, "retention-async": combined(with_retention, with_async),
     "active-limit": with_active_limit, "adaptive-threshold": with_adaptive_threshold,
     "prefill-interval": with_prefill_interval,
-    "prefill-interval-async": combined(with_prefill_interval, with_async)}
+    "prefill-interval-async": combined(with_prefill_interval, with_async),
+    "drafts": with_drafts("eagle", "mtp", "ngram", "draft_model"),
+    "drafts-async": combined(with_drafts("eagle", "mtp", "ngram", "draft_model"), with_async),
+    "drafts-tight": combined(with_tight_pool, with_drafts("eagle", "draft_model")),
+    "drafts-tight-async": combined(with_priority, with_drafts("eagle", "mtp"), with_async),
+    "drafts-window": combined(with_window, with_drafts("eagle", "mtp", "ngram")),
+    "drafts-window-async": combined(with_window, with_drafts("eagle", "mtp"), with_async),
+    "states-none": without_cached_states,
+    "states": with_cached_states, "states-async": combined(with_cached_states, with_async),
+    "states-in-blocks": with_hits_in_blocks,
+    "states-in-blocks-async": combined(with_hits_in_blocks, with_async),
+    "states-checkpoints": with_checkpoints,
+    "states-checkpoints-async": combined(with_checkpoints, with_async),
+    "states-groups": with_state_groups,
+    "states-drafts": combined(with_checkpoints, with_drafts("mtp", "ngram")),
+    "states-drafts-async": combined(with_hits_in_blocks, with_drafts("mtp"), with_async),
+    "states-none-drafts": combined(without_cached_states, with_drafts("mtp"))}
 
 
 def is_possible(config, minor):
@@ -155,5 +236,9 @@ def draw_case(seed, version, kind, size):
     # A budget below max_num_seqs is refused by vLLM.
     config["max_num_batched_tokens"] = max(config["max_num_batched_tokens"],
                                            config["max_num_seqs"])
-    return {"seed": seed, "kind": kind, "config": config,
-            "requests": draw_requests(rng, config, size)}
+    if "mamba" in config:
+        make_room_for_states(config)
+    requests = draw_requests(rng, config, size)
+    if "spec_method" in config:
+        draw_drafts(rng, config, requests)
+    return {"seed": seed, "kind": kind, "config": config, "requests": requests}

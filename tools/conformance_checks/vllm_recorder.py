@@ -6,11 +6,14 @@ be in flight, or when nothing was scheduled. There is no model: token k of reque
 100000 + 1000 * i + k. Cases and steps are those of tests/goldens/README.md.
 """
 
+import collections
 import hashlib
+import math
 from types import SimpleNamespace
 
 from standins import StandIns
 
+MAX_STEPS = 20_000  # a lone request without room preempts itself for ever
 FIRST_WITH_RETENTION_SETTING = 29  # an environment variable before
 REAL = ("vllm.v1.core", "vllm.v1.request", "vllm.v1.kv_cache_interface",
         "vllm.v1.kv_cache_spec_registry", "vllm.v1.engine", "vllm.v1.outputs",
@@ -58,15 +61,21 @@ class Recorder:
         self.case = case
         self.config = case["config"]
         self.depth = self.config.get("async_depth", 1)
+        self.num_drafts = self.config.get("num_speculative_tokens", 0)
+        self.states = self.config.get("mamba")
         self.scheduler = self.make_scheduler()
         self.hasher = None
         if self.config["enable_prefix_caching"]:
             kv_cache_utils.NONE_HASH = b"\0" * 32
-            self.hasher = kv_cache_utils.get_request_block_hasher(
-                self.config["block_size"], lambda x: hashlib.sha256(repr(x).encode()).digest())
+            options = [self.hash_unit(), lambda x: hashlib.sha256(repr(x).encode()).digest()]
+            if self.hash_lookahead():
+                options.append(self.hash_lookahead())
+            self.hasher = kv_cache_utils.get_request_block_hasher(*options)
         self.index = {request["id"]: i for i, request in enumerate(case["requests"])}
         self.requests = {}
         self.num_generated = {}
+        self.num_verified = collections.Counter()  # verifications of each request
+        self.num_proposed = collections.Counter()  # its steps after which drafts were proposed
 
     # ---- The scheduler and its settings ----
 
@@ -80,12 +89,40 @@ class Recorder:
         if config.get("sliding_window"):
             window = interface.SlidingWindowSpec(sliding_window=config["sliding_window"], **common)
             specs += [window] * config.get("num_window_groups", 1)
+        if self.states:
+            alignment = self.states.get("prefill_checkpoint_alignment")
+            is_cached = self.states["cache_mode"] == "align"
+            specs += [interface.MambaSpec(
+                block_size=config["block_size"] if is_cached else config["max_model_len"],
+                shapes=((1,),), dtypes=(torch.float16,), mamba_cache_mode=self.states["cache_mode"],
+                num_speculative_blocks=self.num_drafts,
+                num_prefill_checkpoint_blocks=0 if alignment is None else 1,
+                prefill_checkpoint_alignment=alignment)] * self.states.get("num_groups", 1)
         return [interface.KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
 
     def retention_interval(self):
         minor = int(self.config["version"].split(".")[1])
         default = 0 if minor >= FIRST_WITH_RETENTION_SETTING else None
         return self.config.get("prefix_cache_retention_interval", default)
+
+    def hash_unit(self):
+        return (self.states or {}).get("prefix_match_unit") or self.config["block_size"]
+
+    def reads_ahead(self):
+        return self.config.get("spec_method") in ("eagle", "mtp")
+
+    def hash_lookahead(self):
+        return 1 if self.reads_ahead() and self.config["enable_prefix_caching"] else 0
+
+    def speculative_config(self):
+        if not self.num_drafts:
+            return None
+        return SimpleNamespace(
+            method=self.config["spec_method"], num_speculative_tokens=self.num_drafts,
+            num_speculative_tokens_per_batch_size=None,
+            max_num_new_slots_for_drafting=int(self.config["spec_method"] == "draft_model"),
+            use_eagle=self.reads_ahead, use_eagle_block_drop=self.reads_ahead,
+            needs_eagle_block_drop=self.reads_ahead, disable_eagle_block_drop=False)
 
     def make_scheduler(self):
         from vllm import envs
@@ -100,12 +137,20 @@ class Recorder:
         cache = KVCacheConfig(num_blocks=config["num_blocks"], kv_cache_tensors=[],
                               kv_cache_groups=self.cache_groups())
         cache.prefix_cache_retention_interval = self.retention_interval()
+        options = {}
+        if self.states:
+            options["hash_block_size"] = self.hash_unit()
         return Scheduler(vllm_config=self.vllm_config(), kv_cache_config=cache,
                          structured_output_manager=SimpleNamespace(
                              accept_tokens=lambda request, tokens: True,
                              validate_tokens=lambda request, tokens: tokens,
                              should_advance=lambda request, **more: False),
-                         block_size=config["block_size"])
+                         block_size=self.scheduler_block_size(), **options)
+
+    # Without caching a state's block is as long as a request may be.
+    def scheduler_block_size(self):
+        sizes = [group.kv_cache_spec.block_size for group in self.cache_groups()]
+        return math.lcm(*sizes)
 
     def vllm_config(self):
         config = self.config
@@ -129,7 +174,8 @@ class Recorder:
             cache_config=SimpleNamespace(
                 num_gpu_blocks=config["num_blocks"], block_size=config["block_size"],
                 enable_prefix_caching=config["enable_prefix_caching"],
-                mamba_cache_mode="none", mamba_block_size=None, kv_offloading_size=None,
+                mamba_cache_mode=(self.states or {}).get("cache_mode", "none"),
+                mamba_block_size=None, kv_offloading_size=None,
                 enable_mamba_shared_prefix_checkpoint=False,
                 enable_mamba_fine_grained_prefix_cache=False,
                 prefix_cache_retention_interval=self.retention_interval(),
@@ -148,12 +194,15 @@ class Recorder:
                 per_request_spec_decode_metrics=None, kv_cache_metrics=False,
                 enable_mfu_metrics=False, enable_logging_iteration_details=False),
             kv_events_config=None, kv_transfer_config=None, ec_transfer_config=None,
-            lora_config=None, speculative_config=None, is_mm_encoder_only=False,
+            lora_config=None, speculative_config=self.speculative_config(), is_mm_encoder_only=False,
             is_encoder_only=False,
             ec_manager_config=SimpleNamespace(get_encoder_cache_manager_obj=lambda: None),
             aux_output_config=SimpleNamespace(enabled=False),
-            num_speculative_tokens=0, num_lookahead_tokens=0, num_prefill_lookahead_tokens=0,
-            num_hash_lookahead_tokens=0, max_concurrent_batches=self.depth,
+            num_speculative_tokens=self.num_drafts,
+            num_lookahead_tokens=(
+                0 if self.config.get("spec_method") == "ngram" else self.num_drafts),
+            num_prefill_lookahead_tokens=int(self.reads_ahead()),
+            num_hash_lookahead_tokens=self.hash_lookahead(), max_concurrent_batches=self.depth,
             max_in_flight_tokens=self.depth * budget, use_v2_model_runner=True)
 
     # ---- The engine loop ----
@@ -177,21 +226,49 @@ class Recorder:
         self.num_generated[listed["id"]] = 0
         self.scheduler.add_request(request)
 
-    def settle(self, output, samples):
+    def num_accepted(self, name, output, admitted):
+        """Drafts of a step that the model accepts. Those of a request that the step admitted are
+        padding."""
+        num_drafts = len(output.scheduled_spec_decode_tokens.get(name, ()))
+        if num_drafts == 0 or name in admitted:
+            return 0
+        accepted = self.case["requests"][self.index[name]]["accepted"]
+        self.num_verified[name] += 1
+        return min(num_drafts, accepted[(self.num_verified[name] - 1) % len(accepted)])
+
+    def propose(self, output):
+        """The drafts after a step; with a step in flight the scheduler counts on the most."""
+        from vllm.v1.outputs import DraftTokenIds
+        if not self.num_drafts or self.depth > 1:
+            return
+        ids = list(output.num_scheduled_tokens)
+        drafts = []
+        for name in ids:
+            count = self.num_drafts
+            if proposed := self.case["requests"][self.index[name]].get("proposed"):
+                count = proposed[self.num_proposed[name] % len(proposed)]
+            self.num_proposed[name] += 1
+            drafts.append([0] * (0 if getattr(output, "skip_drafts", False) else count))
+        self.scheduler.update_draft_token_ids(DraftTokenIds(ids, drafts))
+
+    def settle(self, output, samples, admitted, step):
         """Returns a step's tokens; the requests that ended."""
         from vllm.v1.outputs import ModelRunnerOutput
         ids = list(output.num_scheduled_tokens)
         tokens = []
         for name in ids:
-            if name in samples:
-                tokens.append([100_000 + 1000 * self.index[name] + self.num_generated[name]])
-                self.num_generated[name] += 1
-            else:
-                tokens.append([])
+            count = 1 + self.num_accepted(name, output, admitted) if name in samples else 0
+            first = 100_000 + 1000 * self.index[name] + self.num_generated[name]
+            tokens.append(list(range(first, first + count)))
+            self.num_generated[name] += count
+        if self.num_drafts:
+            step["sampled"] = {name: len(own) for name, own in zip(ids, tokens)
+                               if own and not self.requests[name].is_finished()}
         before = {name for name, request in self.requests.items() if not request.is_finished()}
         self.scheduler.update_from_output(output, ModelRunnerOutput(
             req_ids=ids, req_id_to_index={name: i for i, name in enumerate(ids)},
             sampled_token_ids=tokens, logprobs=None, prompt_logprobs_dict={}, pooler_output=None))
+        self.propose(output)
         return [name for name in self.index
                 if name in before and self.requests[name].is_finished()]
 
@@ -214,13 +291,14 @@ class Recorder:
             is_empty = not output.num_scheduled_tokens
             is_idle = is_empty and not step["preempted"] and not queued and not waiting
             if not is_empty:
-                queued.append((output, samples))
-            ended = []
+                queued.append((output, samples, step.get("admitted_computed", {})))
+            step["finished"] = []
+            if self.num_drafts:
+                step["sampled"] = {}
             if queued and (is_empty or len(queued) == self.depth):
-                ended = self.settle(*queued.pop(0))
+                step["finished"] = self.settle(*queued.pop(0), step)
             elif is_empty:
                 self.scheduler.update_from_output(output, self.empty_result())
-            step["finished"] = ended
             steps.append(step)
             if not waiting and all(request.is_finished() for request in self.requests.values()):
                 return steps
@@ -228,6 +306,8 @@ class Recorder:
                 step["stuck"] = True
                 return steps
             t += 1
+            if t > MAX_STEPS:
+                raise ValueError(f"requests remain after {MAX_STEPS} steps")
 
     @staticmethod
     def empty_result():
@@ -249,6 +329,9 @@ class Recorder:
             step["admitted_computed"] = admitted
         step["block_tables"] = {
             request.request_id: self.tables(request.request_id) for request in scheduler.running}
+        if self.num_drafts:
+            step["drafts"] = {name: len(drafts) for name, drafts
+                              in output.scheduled_spec_decode_tokens.items() if drafts}
         return step
 
     def admitted(self, output):
