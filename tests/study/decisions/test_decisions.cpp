@@ -216,6 +216,10 @@ TEST_CASE("vLLM 0.33's recorded decisions, of every kind", "[decisions]") {
   check_golden("vllm", "vllm_0.33.jsonl", 95);
 }
 
+TEST_CASE("vLLM 0.33's recorded decisions with drafts and recurrent states", "[decisions]") {
+  check_golden("vllm", "vllm_0.33_drafts_states.jsonl", 68);
+}
+
 TEST_CASE("the decisions of every version of vLLM, recorded from its package", "[decisions]") {
   check_golden("vllm", "vllm_versions.jsonl", 189);
 }
@@ -266,6 +270,7 @@ TEST_CASE("Sarathi-Serve's recorded decisions", "[decisions]") {
 TEST_CASE("a planted difference is found in every field of vLLM", "[decisions]") {
   check_planted_differences("vllm", "vllm_v1_async2.jsonl", 8);
   check_planted_differences("vllm", "vllm_v1_hybrid_swa.jsonl", 8);
+  check_planted_differences("vllm", "vllm_0.33_drafts_states.jsonl", 10);
 }
 
 TEST_CASE("a planted difference is found in every field of nano-vllm", "[decisions]") {
