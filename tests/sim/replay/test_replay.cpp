@@ -1,10 +1,10 @@
 // Cost models of kind `replay`: the steps of a run given back, and what was never made said so.
 
 #include "core/base/json.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/metrics/recorded_steps.h"
 #include "core/model/model_catalogue.h"
 #include "reports/files/result_reader.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "sim/fitted/fitted_file.h"
 #include "sim/measured_model.h"
 #include "sim/replay/replay_file.h"
