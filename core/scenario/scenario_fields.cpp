@@ -142,4 +142,17 @@ std::string Scenario::to_json() const {
   return fields_to_json(visit, unused_keys(fields_to_node(visit), scenario_choices()));
 }
 
+std::string Scenario::to_yaml() const {
+  std::string text = to_json();
+  for (const ServeDefault& given : serve_defaults) {
+    const std::size_t dot = given.key.find('.');
+    const std::size_t section = text.find("\n  \"" + given.key.substr(0, dot) + "\": {");
+    METRONOME_CHECK(section != std::string::npos, "a default has a section");
+    const std::size_t line = text.find("\n    \"" + given.key.substr(dot + 1) + "\": ", section);
+    METRONOME_CHECK(line != std::string::npos, "a default is a key of the resolved config");
+    text.insert(std::min(text.find('\n', line + 1), text.size()), "  # " + given.reason);
+  }
+  return text;
+}
+
 }  // namespace metronome

@@ -94,7 +94,7 @@ struct Amount {
 };
 
 Amount vllm_budget(const VllmTier& tier, const std::string& reason, std::int64_t max_num_seqs,
-                   const ServeOptions& chosen) {
+                   const ChosenOptions& chosen) {
   Amount budget = {tier.max_num_batched_tokens, reason};
   if (!chosen.max_model_len) return budget;
   const std::int64_t length = *chosen.max_model_len;
@@ -147,7 +147,7 @@ std::int64_t num_prefill_graphs(std::int64_t largest) {
 
 // The share of memory that is left for weights and KV, rounded to three places.
 std::string sglang_memory_share(const HardwareSpec& gpu, std::int64_t chunk,
-                                std::int64_t graph_batch, const ServeOptions& chosen) {
+                                std::int64_t graph_batch, const ChosenOptions& chosen) {
   const double memory_mib = memory_gib(gpu) * 1024;
   const std::int64_t largest_prefill = chunk > 0 ? chunk : chosen.max_prefill_tokens;
   double reserved_mib = 512;
@@ -163,7 +163,7 @@ std::string sglang_memory_share(const HardwareSpec& gpu, std::int64_t chunk,
 }  // namespace
 
 std::vector<ServeDefault> vllm_serve_defaults(int minor, const HardwareSpec& gpu,
-                                              const ServeOptions& chosen) {
+                                              const ChosenOptions& chosen) {
   const VllmTier& tier = vllm_tier(minor, gpu);
   const std::string for_gpu = vllm_tier_text(minor, gpu, tier);
   Amount seqs = {chosen.max_num_seqs.value_or(tier.max_num_seqs), for_gpu};
@@ -191,7 +191,7 @@ std::vector<ServeDefault> vllm_serve_defaults(int minor, const HardwareSpec& gpu
 }
 
 std::vector<ServeDefault> sglang_serve_defaults(const HardwareSpec& gpu,
-                                                const ServeOptions& chosen) {
+                                                const ChosenOptions& chosen) {
   const auto* tier = std::find_if(
       std::begin(kSglangTiers), std::end(kSglangTiers),
       [&gpu](const auto& row) { return memory_gib(gpu) < static_cast<double>(row.below_gib); });
@@ -217,7 +217,7 @@ std::vector<ServeDefault> sglang_serve_defaults(const HardwareSpec& gpu,
            has_pages ? ": pages of the attention kernels of B200 and B300" : "");
   list.add("cost_model.gpu_memory_utilization",
            sglang_memory_share(gpu, chunk, graph_batch, chosen),
-           ": mem_fraction_static, the memory less 1.5 MiB a token of a chunk and graphs");
+           ": mem_fraction_static, what chunks and graphs leave of the memory");
   list.add("cost_model.max_graph_tokens", graph_batch,
            for_gpu + ": requests of the largest decode graph");
   return list.take();

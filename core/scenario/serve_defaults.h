@@ -18,7 +18,7 @@ struct ServeDefault {
 };
 
 // What the user chose of the settings that other defaults follow; absent: not chosen.
-struct ServeOptions {
+struct ChosenOptions {
   std::int64_t tensor_parallel_size = 1;
   std::optional<std::int64_t> max_num_seqs = {};
   // Of vLLM.
@@ -32,10 +32,10 @@ struct ServeOptions {
 
 // Of `vllm serve` (its API server, not its class LLM) in version 0.`minor`, 19 to 33.
 std::vector<ServeDefault> vllm_serve_defaults(int minor, const HardwareSpec& gpu,
-                                              const ServeOptions& chosen);
+                                              const ChosenOptions& chosen);
 
 // Of SGLang 0.5.23. Of a pool's size it only knows that max_running_requests is at least 2048.
 std::vector<ServeDefault> sglang_serve_defaults(const HardwareSpec& gpu,
-                                                const ServeOptions& chosen);
+                                                const ChosenOptions& chosen);
 
 }  // namespace metronome

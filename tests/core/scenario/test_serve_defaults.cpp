@@ -1,9 +1,14 @@
 // What vLLM's and SGLang's servers set by themselves. The tables below are the answers of the
 // engines' own functions (get_batch_defaults, handle_gpu_memory_settings), run for these GPUs.
-#include "core/base/error.h"
+#include <algorithm>
+
+#include "core/base/json.h"
 #include "core/hardware/hardware_catalogue.h"
-#include "core/scenario/serve_defaults.h"
+#include "core/scenario/scenario.h"
 #include "tests/catch.h"
+#include "tests/command_line.h"
+#include "tests/error_of.h"
+#include "tests/expected.h"
 
 namespace metronome {
 namespace {
@@ -40,22 +45,22 @@ std::string value(const std::vector<ServeDefault>& defaults, const std::string& 
 }
 
 // "8192 1024": tokens and sequences.
-std::string batch(int minor, const HardwareSpec& gpu, const ServeOptions& chosen = {}) {
+std::string batch(int minor, const HardwareSpec& gpu, const ChosenOptions& chosen = {}) {
   const auto defaults = vllm_serve_defaults(minor, gpu, chosen);
   return value(defaults, "scheduler.max_num_batched_tokens") + " " +
          value(defaults, "engine.max_num_seqs");
 }
 
-std::string budget_reason(int minor, const HardwareSpec& gpu, const ServeOptions& chosen = {}) {
+std::string budget_reason(int minor, const HardwareSpec& gpu, const ChosenOptions& chosen = {}) {
   return find(vllm_serve_defaults(minor, gpu, chosen), "scheduler.max_num_batched_tokens").reason;
 }
 
-std::string graph_tokens(int minor, const HardwareSpec& gpu, const ServeOptions& chosen = {}) {
+std::string graph_tokens(int minor, const HardwareSpec& gpu, const ChosenOptions& chosen = {}) {
   return value(vllm_serve_defaults(minor, gpu, chosen), "cost_model.max_graph_tokens");
 }
 
 // "8192 256 0.828": chunk, largest decode graph, share of memory.
-std::string sglang(const HardwareSpec& gpu, const ServeOptions& chosen = {}) {
+std::string sglang(const HardwareSpec& gpu, const ChosenOptions& chosen = {}) {
   const auto defaults = sglang_serve_defaults(gpu, chosen);
   return value(defaults, "scheduler.chunked_prefill_size") + " " +
          value(defaults, "cost_model.max_graph_tokens") + " " +
@@ -113,7 +118,7 @@ TEST_CASE("vLLM's other defaults follow the version", "[core][scenario]") {
 TEST_CASE("vLLM's defaults follow what the user chose", "[core][scenario]") {
   const HardwareSpec h100 = known("h100-sxm");
   // A smaller budget limits the sequences, and both the graphs.
-  const ServeOptions small_budget = {.max_num_batched_tokens = 300};
+  const ChosenOptions small_budget = {.max_num_batched_tokens = 300};
   CHECK(batch(33, h100, small_budget) == "300 300");
   CHECK(graph_tokens(33, h100, small_budget) == "300");
   CHECK(graph_tokens(33, h100, {.max_num_seqs = 100}) == "200");
@@ -170,7 +175,7 @@ TEST_CASE("SGLang's defaults follow what the user chose", "[core][scenario]") {
   CHECK(sglang(h100, {.tensor_parallel_size = 4}) == "8192 512 0.817");
   CHECK(sglang(known("rtx-4090"), {.tensor_parallel_size = 4}) == "4096 160 0.672");
   CHECK(sglang(h100, {.max_num_seqs = 64}) == "8192 64 0.833");
-  const auto share = [&h100](const ServeOptions& chosen) {
+  const auto share = [&h100](const ChosenOptions& chosen) {
     return value(sglang_serve_defaults(h100, chosen), "cost_model.gpu_memory_utilization");
   };
   CHECK(share({.chunked_prefill_size = 2048}) == "0.873");
@@ -194,6 +199,207 @@ TEST_CASE("SGLang's other defaults", "[core][scenario]") {
   CHECK(value(defaults, "kv_cache.block_size") == "1");
   CHECK(value(sglang_serve_defaults(kB200, {}), "kv_cache.block_size") == "64");
   CHECK(value(sglang_serve_defaults(known("rtx-pro-6000"), {}), "kv_cache.block_size") == "1");
+}
+
+// ---- in a scenario ----
+
+constexpr const char* kChat = R"(model: llama-3.1-8b
+hardware: h100-sxm
+engine: {max_model_len: 16384}
+workload:
+  num_requests: 4
+  arrivals: {process: poisson, rate: 2}
+  prompt_tokens: {distribution: fixed, value: 100}
+  output_tokens: {distribution: fixed, value: 10}
+)";
+
+Scenario scenario(const std::vector<std::string>& assignments) {
+  return parse_scenario(kChat, "chat.yaml", assignments).variants.front();
+}
+
+std::vector<std::string> keys_of(const Scenario& scenario) {
+  std::vector<std::string> keys;
+  for (const ServeDefault& added : scenario.serve_defaults) keys.push_back(added.key);
+  return keys;
+}
+
+// The sections with such defaults: up to `sampling`.
+TEST_CASE("the resolved config says why it has a server's defaults", "[core][scenario]") {
+  for (const std::string policy : {"vllm", "sglang"}) {
+    const std::string text = scenario({"scheduler.policy=" + policy}).to_yaml();
+    testing::check_expected("serve_defaults/" + policy + ".txt",
+                            text.substr(0, text.find("  \"sampling\"")));
+  }
+}
+
+TEST_CASE("a scenario takes the defaults of its version", "[core][scenario]") {
+  const Scenario old = scenario({"scheduler.policy=vllm", "scheduler.version=0.19"});
+  CHECK(old.cost_model.gpu_memory_utilization == 0.9);
+  CHECK(old.scheduler.max_num_batched_tokens == 8192);
+  CHECK(old.engine.max_num_seqs == 1024);
+  CHECK(old.engine.async_depth == 2);
+  const Scenario small = scenario({"scheduler.policy=vllm", "hardware=a100-80gb"});
+  CHECK(small.cost_model.gpu_memory_utilization == 0.92);
+  CHECK(small.scheduler.max_num_batched_tokens == 2048);
+  CHECK(small.engine.max_num_seqs == 256);
+}
+
+TEST_CASE("what the user sets wins over a server's default", "[core][scenario]") {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
+      {"vllm",
+       {"scheduler.max_num_batched_tokens=4096", "engine.max_num_seqs=100", "engine.async_depth=1",
+        "scheduler.enable_chunked_prefill=true", "kv_cache.enable_prefix_caching=false",
+        "kv_cache.block_size=32", "cost_model.gpu_memory_utilization=0.8",
+        "cost_model.max_graph_tokens=64"}},
+      {"sglang",
+       {"scheduler.chunked_prefill_size=2048", "scheduler.max_prefill_tokens=8192",
+        "scheduler.enable_mixed_chunk=true", "scheduler.schedule_policy=lpm",
+        "scheduler.schedule_conservativeness=0.5", "engine.max_num_seqs=100",
+        "engine.async_depth=1", "kv_cache.enable_prefix_caching=false", "kv_cache.block_size=16",
+        "cost_model.gpu_memory_utilization=0.8", "cost_model.max_graph_tokens=64"}},
+  };
+  for (const auto& [policy, assignments] : cases) {
+    const Scenario plain = scenario({"scheduler.policy=" + policy});
+    CHECK(plain.serve_defaults.size() == assignments.size());
+    for (const std::string& assignment : assignments) {
+      INFO(policy << ", " << assignment);
+      const std::string key(assignment_key(assignment));
+      const Scenario own = scenario({"scheduler.policy=" + policy, assignment});
+      const std::vector<std::string> plain_keys = keys_of(plain), own_keys = keys_of(own);
+      CHECK(std::count(plain_keys.begin(), plain_keys.end(), key) == 1);
+      CHECK(std::count(own_keys.begin(), own_keys.end(), key) == 0);
+      CHECK(own_keys.size() == plain_keys.size() - 1);
+      const std::string shown = "\"" + key.substr(key.find('.') + 1) +
+                                "\": " + assignment.substr(assignment.find('=') + 1);
+      const bool is_word = assignment.ends_with("=lpm");
+      CHECK(own.to_yaml().find(is_word ? "\"schedule_policy\": \"lpm\"" : shown) !=
+            std::string::npos);
+    }
+    std::vector<std::string> all = assignments;
+    all.push_back("scheduler.policy=" + policy);
+    CHECK(scenario(all).serve_defaults.empty());
+    CHECK(scenario(all).to_yaml() == scenario(all).to_json());
+  }
+}
+
+TEST_CASE("auto and null ask for a server's default", "[core][scenario]") {
+  const std::string plain = scenario({"scheduler.policy=vllm"}).to_yaml();
+  CHECK(scenario({"scheduler.policy=vllm", "scheduler.max_num_batched_tokens=auto",
+                  "kv_cache.enable_prefix_caching=auto", "cost_model.max_graph_tokens=auto"})
+            .to_yaml() == plain);
+  // Sections without other keys.
+  CHECK(parse_scenario(std::string(kChat) + "kv_cache: {}\ncost_model: {max_graph_tokens: auto}\n",
+                       "chat.yaml", {"scheduler.policy=vllm"})
+            .variants.front()
+            .to_yaml() == plain);
+}
+
+TEST_CASE("a resolved config with a server's defaults reads back as itself", "[core][scenario]") {
+  for (const char* policy : {"vllm", "sglang"}) {
+    const Scenario first = scenario({std::string("scheduler.policy=") + policy});
+    CHECK_FALSE(first.serve_defaults.empty());
+    const Scenario again = parse_scenario(first.to_yaml(), "resolved.yaml", {}).variants.front();
+    CHECK(again.to_json() == first.to_json());
+    CHECK(again.serve_defaults.empty());
+  }
+}
+
+TEST_CASE("without a known GPU or server, today's defaults hold", "[core][scenario]") {
+  const auto check_plain = [](const std::vector<std::string>& assignments) {
+    const Scenario plain = scenario(assignments);
+    INFO(plain.to_yaml());
+    CHECK(plain.serve_defaults.empty());
+    CHECK(plain.engine.max_num_seqs == 256);
+    CHECK(plain.engine.async_depth == 1);
+    CHECK(plain.kv_cache.block_size == 16);
+    CHECK(plain.cost_model.gpu_memory_utilization == 0.9);
+    CHECK_FALSE(plain.cost_model.max_graph_tokens.has_value());
+  };
+  for (const std::string policy : {"vllm", "sglang"}) {
+    check_plain({"scheduler.policy=" + policy, "hardware=''"});
+    check_plain({"scheduler.policy=" + policy, "hardware=gpu-of-mine"});
+    check_plain({"scheduler.policy=" + policy, "hardware=/"});
+  }
+  check_plain({"scheduler.policy=token_budget"});
+  check_plain({"scheduler.policy=nano_vllm"});
+  check_plain({"scheduler.policy=tensorrt_llm"});
+}
+
+TEST_CASE("a GPU of a file has a server's defaults", "[core][scenario]") {
+  const testing::ScratchFolder folder;
+  const std::string file =
+      folder.write("b200.yaml",
+                   "b200: {peak_flops: 2.25e15, peak_bandwidth: 8e12, memory_bytes: 191500000000, "
+                   "compute_capability: 10.0}\n");
+  const Scenario now = scenario({"scheduler.policy=vllm", "hardware=" + file});
+  CHECK(now.scheduler.max_num_batched_tokens == 16384);
+  CHECK(now.cost_model.max_graph_tokens == 1024);
+  const Scenario old =
+      scenario({"scheduler.policy=vllm", "scheduler.version=0.25", "hardware=" + file});
+  CHECK(old.scheduler.max_num_batched_tokens == 8192);
+  CHECK(old.cost_model.max_graph_tokens == 512);
+  const Scenario sglang = scenario({"scheduler.policy=sglang", "hardware=" + file});
+  CHECK(sglang.scheduler.sglang.chunked_prefill_size == 16384);
+  CHECK(sglang.kv_cache.block_size == 64);
+}
+
+TEST_CASE("a server's defaults fit the rest of a scenario", "[core][scenario]") {
+  // A pool counted in blocks keeps their size.
+  const Scenario pool = scenario({"scheduler.policy=sglang", "kv_cache.num_blocks=500"});
+  CHECK(pool.kv_cache.block_size == 16);
+  CHECK(scenario({"scheduler.policy=sglang"}).kv_cache.block_size == 1);
+  // Slots have no blocks.
+  const std::vector<std::string> slots =
+      keys_of(scenario({"scheduler.policy=vllm", "kv_cache.backend=slotted"}));
+  CHECK(std::count(slots.begin(), slots.end(), "kv_cache.block_size") == 0);
+  CHECK(std::count(slots.begin(), slots.end(), "engine.max_num_seqs") == 1);
+  // Whole prompts need a step as long as the longest: that of the scenario, else of the model.
+  const Scenario whole =
+      scenario({"scheduler.policy=vllm", "scheduler.enable_chunked_prefill=false"});
+  CHECK(whole.scheduler.max_num_batched_tokens == 16384);
+  const Scenario model = scenario({"scheduler.policy=vllm", "engine.max_model_len=auto",
+                                   "scheduler.enable_chunked_prefill=false"});
+  CHECK(model.scheduler.max_num_batched_tokens == 131072);
+  // Other keys stay as they are.
+  CHECK(pool.engine.max_model_len == 16384);
+  CHECK(pool.location_of("engine.max_num_seqs").line == 3);
+}
+
+TEST_CASE("limits that do not fit a server's default are refused", "[core][scenario]") {
+  CHECK(testing::error_of([] {
+          scenario({"scheduler.policy=vllm", "hardware=rtx-4090", "engine.max_num_seqs=4096"});
+        }) ==
+        "--set engine.max_num_seqs: 4096 is more than scheduler.max_num_batched_tokens 2048, but "
+        "each running request needs one token in each step; allowed: at most 2048");
+  CHECK(scenario({"scheduler.policy=vllm", "scheduler.max_num_batched_tokens=100"})
+            .engine.max_num_seqs == 100);
+}
+
+// ---- shown and written ----
+
+TEST_CASE("a run shows and writes a server's defaults", "[cli]") {
+  const testing::ScratchFolder folder;
+  const std::string file = folder.write("chat.yaml", kChat);
+  const auto run = [&](const std::string& options) {
+    return testing::run_metronome("run '" + file + "' --out '" + folder.path() + "/out' " +
+                                  options);
+  };
+  const testing::CommandResult plain = run("--set scheduler.policy=vllm");
+  INFO(plain.err);
+  REQUIRE(plain.exit_code == 0);
+  CHECK(testing::contains(plain.out, "defaults    chat: scheduler.max_num_batched_tokens=8192 "));
+  CHECK_FALSE(testing::contains(plain.out, "serve default"));
+  CHECK(testing::contains(run("--set scheduler.policy=vllm --verbose").out,
+                          "    \"max_num_batched_tokens\": 8192,  # vLLM 0.33 serve default for a "
+                          "GPU of 70 GiB or more\n"));
+  const Json result = Json::parse(testing::read_text_file(folder.path() + "/out/result.json"));
+  CHECK(result.at("config_reasons").at("engine.async_depth") ==
+        "vLLM 0.33 serve default: asynchronous scheduling");
+  CHECK(result.at("config").at("engine").at("async_depth") == 2);
+  const testing::CommandResult other = run("--set scheduler.policy=token_budget");
+  CHECK_FALSE(testing::contains(other.out, "\ndefaults "));
+  CHECK_FALSE(Json::parse(testing::read_text_file(folder.path() + "/out/result.json"))
+                  .contains("config_reasons"));
 }
 
 }  // namespace

@@ -365,7 +365,7 @@ TEST_CASE("a log of iterations is replayed where a scenario says whose they were
   const std::string path = folder.write("served.yaml", R"(seed: 8
 model: llama-3.2-1b
 hardware: h200
-engine: {max_num_seqs: 8, max_model_len: 4096}
+engine: {max_num_seqs: 8, max_model_len: 4096, async_depth: 1}
 scheduler: {policy: vllm, max_num_batched_tokens: 512}
 workload:
   num_requests: 40
