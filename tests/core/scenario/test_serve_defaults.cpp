@@ -225,11 +225,12 @@ std::vector<std::string> keys_of(const Scenario& scenario) {
 
 // The sections with such defaults: up to `sampling`.
 TEST_CASE("the resolved config says why it has a server's defaults", "[core][scenario]") {
-  for (const std::string policy : {"vllm", "sglang"}) {
+  const auto sections = [](const std::string& policy) {
     const std::string text = scenario({"scheduler.policy=" + policy}).to_yaml();
-    testing::check_expected("serve_defaults/" + policy + ".txt",
-                            text.substr(0, text.find("  \"sampling\"")));
-  }
+    return text.substr(0, text.find("  \"sampling\""));
+  };
+  testing::check_expected("serve_defaults/vllm.txt", sections("vllm"));
+  testing::check_expected("serve_defaults/sglang.txt", sections("sglang"));
 }
 
 TEST_CASE("a scenario takes the defaults of its version", "[core][scenario]") {
