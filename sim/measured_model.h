@@ -3,11 +3,11 @@
 
 #include <memory>
 
+#include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
 #include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/cost_model_file.h"
-#include "sim/cost/hardware.h"
 
 namespace metronome {
 

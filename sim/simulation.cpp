@@ -7,11 +7,11 @@
 
 #include "core/base/error.h"
 #include "core/engine/policies/registry.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/engine_setup.h"
 #include "sim/cold_start.h"
 #include "sim/cost/cost_model_file.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "sim/cost_model_predictor.h"
 #include "sim/fitted/fitted_file.h"
 #include "sim/measured_model.h"

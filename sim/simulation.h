@@ -5,10 +5,10 @@
 #include <optional>
 #include <span>
 
+#include "core/hardware/hardware.h"
 #include "core/run/run.h"
 #include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
-#include "sim/cost/hardware.h"
 #include "sim/step_noise.h"
 
 namespace metronome {

@@ -21,14 +21,15 @@ constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 
 void visit_fields(FieldVisitor& visitor, EngineConfig& config) {
   visitor.integer("max_num_seqs", config.max_num_seqs, 1, kMaxSeqs,
-                  "most requests that run at once");
+                  "most requests that run at once; vllm, sglang: by hardware");
   visitor.integer_or_auto("max_model_len", config.max_model_len, 1, kMaxTokens,
                           "prompt + output tokens of a request; auto: the model's limit");
   visitor.choice(
       "step_shape", config.step_shape, kStepShapes,
       "one forward pass per step, or separate passes for decodes and prefills; auto: the policy's");
   visitor.integer("async_depth", config.async_depth, 1, kMaxInFlight,
-                  "steps in flight; 2 plans the next step while the device works");
+                  "steps in flight; 2 plans the next step while the device works; vllm, sglang: by "
+                  "hardware");
   visitor.integer("max_waiting_requests", config.max_waiting_requests, 0, kMaxInt32,
                   "most requests that may wait between steps; more are refused; 0: no limit");
 }
@@ -36,7 +37,8 @@ void visit_fields(FieldVisitor& visitor, EngineConfig& config) {
 void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
   visitor.choice("backend", config.backend, kBackends,
                  "blocks, or max_num_seqs slots of max_model_len tokens");
-  visitor.integer("block_size", config.block_size, 1, 65536, "tokens a block; paged");
+  visitor.integer("block_size", config.block_size, 1, 65536,
+                  "tokens a block; paged; sglang: by hardware");
   visitor.integer_or_auto("num_blocks", config.num_blocks, 1, kMaxBlocks,
                           "blocks in the pool; auto: as many as fit in device memory; paged");
   visitor.choice(
@@ -54,8 +56,8 @@ void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
   visitor.integer_or_auto("num_window_groups", config.num_window_groups, 1, kMaxWindowGroups,
                           "groups with that window; auto: as vLLM groups the model's layers, and a "
                           "block then holds the layers of one group; 1: a block holds all layers");
-  visitor.integer_or_auto("prefix_cache_retention_interval",
-                          config.prefix_cache_retention_interval, -1, kMaxTokens,
+  visitor.integer_or_auto("prefix_cache_retention_interval", config.prefix_cache_retention_interval,
+                          -1, kMaxTokens,
                           "tokens between the retained prefixes of those groups; 0: only those of "
                           "whole prompts and of shared prefixes; -1: every block; auto: 0 from "
                           "vllm 0.29 on, else -1");

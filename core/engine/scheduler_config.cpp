@@ -124,7 +124,7 @@ void visit_fields(FieldVisitor& visitor, SglangConfig& config) {
                  "sglang: first come first served, or longest cached prefix first");
   visitor.integer("chunked_prefill_size", config.chunked_prefill_size, -1, kMaxTokens,
                   "sglang: prompt tokens of a prefill step, rounded up to whole KV blocks; "
-                  "0 or -1: prompts are not chunked, and not mixed");
+                  "0 or -1: prompts are not chunked, and not mixed; default by hardware");
   visitor.integer("max_prefill_tokens", config.max_prefill_tokens, 1, kMaxTokens,
                   "sglang: prompt tokens after which a prefill step takes no further request");
   visitor.boolean("enable_mixed_chunk", config.enable_mixed_chunk,
@@ -169,7 +169,7 @@ void visit_fields(FieldVisitor& visitor, SchedulerConfig& config) {
   visitor.choice("order", config.order, kOrders, "which request leaves the waiting queue first");
   visitor.integer_or_auto("max_num_batched_tokens", config.max_num_batched_tokens, 1, kMaxTokens,
                           "token budget of a step; auto: nano_vllm 16384, slo 8192, "
-                          "vllm_prefill_first max_model_len, others 2048");
+                          "vllm_prefill_first max_model_len, vllm by hardware, others 2048");
   visitor.integer_or_auto("prefill_chunk_size", config.prefill_chunk_size, 1, kMaxTokens,
                           "most prompt tokens of one request in a step; "
                           "auto: chunked 512, token_budget the budget");

@@ -223,25 +223,39 @@ void resolve_policy_defaults(Scenario& scenario) {
   cache.enable_prefix_caching = caches_prefixes(*policy, cache);
 }
 
-Scenario read_scenario(const ConfigNode& source, const std::string& base_dir) {
-  refuse_unknown_policy_keys(source, "");
+// Reads every section but the workload. `source` has the locations of what is read.
+Scenario read_sections(const ConfigNode& tree, const std::shared_ptr<const ConfigNode>& source,
+                       const std::string& base_dir) {
   Scenario scenario;
-  ConfigReader reader(source, "");
+  ConfigReader reader(tree, "");
   visit_before_workload(reader, scenario);
-  const ConfigNode* workload = reader.take("workload");
+  reader.take("workload");
   visit_after_workload(reader, scenario);
   reader.finish();
-  resolve_policy_defaults(scenario);
-  validate_scenario(scenario, source);
-  if (workload == nullptr) {
-    fail_config(source.where, "workload",
-                "required key is missing; allowed: arrivals and lengths, or a trace");
-  }
-  scenario.workload = read_workload_config(*workload, "workload", base_dir);
-  scenario.source = std::make_shared<const ConfigNode>(source);
+  scenario.source = source;
   scenario.model = resolve_name_or_path(scenario.model, scenario.location_of("model"), base_dir);
   scenario.cost_model.file = resolve_name_or_path(
       scenario.cost_model.file, scenario.location_of("cost_model.file"), base_dir);
+  return scenario;
+}
+
+Scenario read_scenario(const ConfigNode& given, const std::string& base_dir) {
+  refuse_unknown_policy_keys(given, "");
+  const auto source = std::make_shared<const ConfigNode>(given);
+  Scenario scenario = read_sections(given, source, base_dir);
+  std::vector<ServeDefault> defaults = unset_serve_defaults(scenario);
+  if (!defaults.empty()) {
+    scenario = read_sections(with_serve_defaults(given, defaults), source, base_dir);
+    scenario.serve_defaults = std::move(defaults);
+  }
+  resolve_policy_defaults(scenario);
+  validate_scenario(scenario, given);
+  const ConfigNode* workload = given.find("workload");
+  if (workload == nullptr) {
+    fail_config(given.where, "workload",
+                "required key is missing; allowed: arrivals and lengths, or a trace");
+  }
+  scenario.workload = read_workload_config(*workload, "workload", base_dir);
   return scenario;
 }
 

@@ -14,6 +14,7 @@
 #include "core/engine/scheduler_config.h"
 #include "core/metrics/slo_config.h"
 #include "core/scenario/backend_sections.h"
+#include "core/scenario/serve_defaults.h"
 #include "core/workload/workload_config.h"
 
 namespace metronome {
@@ -82,6 +83,9 @@ struct Scenario {
   SloConfig slo;
   ResultsConfig results;
 
+  // The values above that no key gives, because the policy's engine sets them for the hardware.
+  std::vector<ServeDefault> serve_defaults;
+
   // The tree it was parsed from, with variants merged; null for a scenario built in code.
   std::shared_ptr<const ConfigNode> source;
   // Location of a key ("engine.max_num_seqs"), or of the section or file that lacks it.
@@ -92,6 +96,9 @@ struct Scenario {
   // Saved in the current folder, to which paths are relative, it is a scenario that resolves to
   // itself.
   std::string to_json() const;
+
+  // The same for people: a comment gives the reason of each of `serve_defaults`. This is YAML.
+  std::string to_yaml() const;
 
   // Whether it names a source of step times, so that it can be simulated.
   bool names_step_times() const { return !hardware.empty() || !cost_model.file.empty(); }

@@ -52,10 +52,10 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
       "different draws, to give a range for each figure; results and other commands use "
       "the first; 1: no ranges");
   visitor.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1,
-                 "share of device memory for weights and KV");
+                 "share of device memory for weights and KV; vllm, sglang: by hardware");
   visitor.integer_or_auto("max_graph_tokens", config.max_graph_tokens, 0, 65536,
                           "with a measured profile: tokens of the largest pass that runs as a CUDA "
-                          "graph; auto: min(2 max_num_seqs, 512)");
+                          "graph; auto: min(2 max_num_seqs, 512); vllm, sglang: by hardware");
 }
 
 void visit_fields(FieldVisitor& visitor, SamplingConfig& config) {
@@ -99,8 +99,8 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
       "for backends that compute: the files of the model folder, or random weights drawn "
       "from the seed; auto: files if the model is a folder");
   visitor.text("hardware", scenario.hardware,
-               "for simulation and policy slo: catalogue name, or the path of a YAML file with one "
-               "entry");
+               "for simulation, policy slo and the defaults of vllm and sglang: catalogue name, or "
+               "the path of a YAML file with one entry");
   visit_section(visitor, "engine", scenario.engine, "the serving engine");
   visit_section(visitor, "kv_cache", scenario.kv_cache, "key-value cache");
   visit_section(visitor, "scheduler", scenario.scheduler, "the policy and its settings");
@@ -140,6 +140,19 @@ std::string Scenario::to_json() const {
   Scenario shown = *this;
   const FieldVisit visit = [&shown](FieldVisitor& visitor) { visit_fields(visitor, shown); };
   return fields_to_json(visit, unused_keys(fields_to_node(visit), scenario_choices()));
+}
+
+std::string Scenario::to_yaml() const {
+  std::string text = to_json();
+  for (const ServeDefault& given : serve_defaults) {
+    const std::size_t dot = given.key.find('.');
+    const std::size_t section = text.find("\n  \"" + given.key.substr(0, dot) + "\": {");
+    METRONOME_CHECK(section != std::string::npos, "a default has a section");
+    const std::size_t line = text.find("\n    \"" + given.key.substr(dot + 1) + "\": ", section);
+    METRONOME_CHECK(line != std::string::npos, "a default is a key of the resolved config");
+    text.insert(std::min(text.find('\n', line + 1), text.size()), "  # " + given.reason);
+  }
+  return text;
 }
 
 }  // namespace metronome

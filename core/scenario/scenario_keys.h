@@ -20,6 +20,14 @@ std::span<const Choice> scenario_choices();
 // `path` is the dotted prefix of the tree, empty or ending in a dot.
 void refuse_unknown_policy_keys(const ConfigNode& source, const std::string& path);
 
+// What the server of the policy's engine would set for the scenario's GPU, of the keys that the
+// user did not set (or set to `auto` or null) and that the scenario's choices use. Empty if no such
+// engine or GPU is known.
+std::vector<ServeDefault> unset_serve_defaults(const Scenario& scenario);
+
+// The tree with these keys added.
+ConfigNode with_serve_defaults(ConfigNode tree, const std::vector<ServeDefault>& defaults);
+
 // The fields of a scenario before and after `workload`, which read_workload_config() reads.
 void visit_before_workload(FieldVisitor& visitor, Scenario& scenario);
 void visit_after_workload(FieldVisitor& visitor, Scenario& scenario);

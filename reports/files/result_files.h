@@ -51,6 +51,8 @@ struct RunInfo {
   bool is_calibrated = false;   // step times come from a measured cost model
   SloConfig slo;
   std::string config_json;  // the resolved scenario; empty: null
+  // Why it has values that no key gave: Scenario::serve_defaults, reasons by key. Empty: left out.
+  std::string config_reasons_json;
   // Of a run measured by a client: JSON objects about the server and about the client itself.
   // Empty: left out.
   std::string server_json;

@@ -277,6 +277,7 @@ std::string result_json(const RunResult& result) {
   } else {
     json.raw(result.info.config_json);
   }
+  append_object("config_reasons", result.info.config_reasons_json);
   json.end_object();
   json.end_line();
   return std::string(json.view());

@@ -64,6 +64,9 @@ RunInfo read_info(const JsonPlace& result) {
   if (const JsonPlace config = result.at("config"); !config.is_null()) {
     info.config_json = config.json().dump(2);
   }
+  if (result.has("config_reasons")) {
+    info.config_reasons_json = result.at("config_reasons").json().dump(2);
+  }
   if (result.has("endpoint_type")) info.endpoint_type = result.at("endpoint_type").text();
   if (result.has("server")) info.server_json = result.at("server").json().dump(2);
   if (result.has("client")) info.client_json = result.at("client").json().dump(2);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/base/file_writer.h"
+#include "core/base/json.h"
 #include "core/base/progress.h"
 #include "reports/files/result_names.h"
 
@@ -41,6 +42,13 @@ double burstiness(const ArrivalConfig& arrivals) {
   }
 }
 
+std::string reasons_json(const std::vector<ServeDefault>& defaults) {
+  if (defaults.empty()) return {};
+  Json reasons = Json::object();
+  for (const ServeDefault& added : defaults) reasons[added.key] = added.reason;
+  return reasons.dump(2);
+}
+
 }  // namespace
 
 RunInfo run_info(const Backend& backend, const PreparedVariant& variant, const std::string& date) {
@@ -73,6 +81,7 @@ RunInfo scenario_info(const Scenario& scenario, const Workload& workload) {
   if (workload.mode == ArrivalMode::ClosedLoop) info.max_concurrency = workload.concurrency;
   info.slo = scenario.slo;
   info.config_json = scenario.to_json();
+  info.config_reasons_json = reasons_json(scenario.serve_defaults);
   return info;
 }
 

@@ -6,12 +6,12 @@
 #include <optional>
 
 #include "core/base/json.h"
+#include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
 #include "core/scenario/scenario.h"
 #include "sim/corrected/corrected_fit.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/cost_model_file.h"
-#include "sim/cost/hardware.h"
 
 namespace metronome {
 

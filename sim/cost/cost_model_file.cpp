@@ -8,8 +8,8 @@
 #include "core/base/json.h"
 #include "core/base/json_place.h"
 #include "core/config/catalogue.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "sim/cost/device_share.h"
-#include "sim/cost/hardware_catalogue.h"
 
 namespace metronome {
 

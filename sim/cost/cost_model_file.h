@@ -11,9 +11,9 @@
 
 #include "core/base/json.h"
 #include "core/config/config_node.h"
+#include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
 #include "core/scenario/scenario.h"
-#include "sim/cost/hardware.h"
 
 namespace metronome {
 

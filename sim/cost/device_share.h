@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
+#include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
 #include "core/scenario/scenario.h"
-#include "sim/cost/hardware.h"
 
 namespace metronome {
 

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "core/hardware/hardware.h"
 #include "core/metrics/step_regime.h"
 #include "core/model/model_config.h"
 #include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
-#include "sim/cost/hardware.h"
 #include "sim/fitted/step_features.h"
 
 namespace metronome {

@@ -26,8 +26,8 @@
 #include <string>
 #include <vector>
 
+#include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
-#include "sim/cost/hardware.h"
 #include "sim/profile/profile_tables.h"
 
 namespace metronome {

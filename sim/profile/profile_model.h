@@ -24,10 +24,10 @@
 #include <span>
 #include <vector>
 
+#include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
 #include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
-#include "sim/cost/hardware.h"
 #include "sim/cost/pass_cost.h"
 #include "sim/profile/profile_blocks.h"
 #include "sim/profile/profile_tables.h"

@@ -20,10 +20,10 @@
 #include <span>
 
 #include "core/engine/step_plan.h"
+#include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
 #include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
-#include "sim/cost/hardware.h"
 #include "sim/cost/pass_cost.h"
 
 namespace metronome {

@@ -10,9 +10,9 @@
 #include "core/base/json.h"
 #include "core/base/json_place.h"
 #include "core/base/number_text.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
 #include "reports/terminal/text.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "sim/simulation.h"
 #include "study/bench/bench_cases.h"
 

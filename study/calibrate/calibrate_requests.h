@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
 #include "core/scenario/scenario.h"
 #include "reports/compare/observed_run.h"
-#include "sim/cost/hardware.h"
 #include "study/recorded/pinned_run.h"
 
 namespace metronome {

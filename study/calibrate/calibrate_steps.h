@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
-#include "sim/cost/hardware.h"
 #include "sim/fitted/fitted_fit.h"
 #include "sim/replay/replay_model.h"
 

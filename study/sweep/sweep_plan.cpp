@@ -13,10 +13,10 @@
 #include "core/base/error.h"
 #include "core/base/parallel.h"
 #include "core/config/config_writer.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
 #include "reports/files/result_files.h"
 #include "sim/cost/cost_model_file.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "study/run/variant_run.h"
 
 namespace metronome {

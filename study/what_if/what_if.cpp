@@ -37,6 +37,7 @@ std::vector<std::int64_t> smaller_powers(std::int64_t from, std::int64_t least) 
 
 constexpr std::int64_t kLeastTokens = 64;
 const std::string kNumBlocks = "kv_cache.num_blocks";
+const std::string kMaxNumSeqs = "engine.max_num_seqs";
 
 // Values of one setting to try, nearest to the run's first, together with fixed `others`.
 struct Family {
@@ -241,6 +242,7 @@ class Replays {
   Scenario scenario_with(const std::vector<std::string>& changes) const {
     std::vector<std::string> assignments = fixed_;
     assignments.insert(assignments.end(), changes.begin(), changes.end());
+    if (const auto seqs = capped_seqs(changes)) assignments.push_back(set(kMaxNumSeqs, *seqs));
     return scenario_of(run_, assignments);
   }
   void keep_cache_size(const Scenario& scenario) {
@@ -295,6 +297,21 @@ class Replays {
   std::int64_t num_replays() const { return num_replays_; }
 
  private:
+  // What vLLM's server makes of sequences that it chose by itself, with a smaller token budget.
+  std::optional<std::int64_t> capped_seqs(const std::vector<std::string>& changes) const {
+    const std::string& reasons = run_.result.info.config_reasons_json;
+    if (reasons.empty() || !Json::parse(reasons).contains(kMaxNumSeqs)) return std::nullopt;
+    const Json config = Json::parse(run_.result.info.config_json);
+    const auto seqs = config.at("engine").at("max_num_seqs").get<std::int64_t>();
+    const std::string prefix = "scheduler.max_num_batched_tokens=";
+    for (const std::string& change : changes) {
+      if (!change.starts_with(prefix)) continue;
+      const std::int64_t budget = std::stoll(change.substr(prefix.size()));
+      if (budget < seqs) return budget;
+    }
+    return std::nullopt;
+  }
+
   const StoredRun& run_;
   double target_ms_;
   const std::function<void(const std::string&)>& start_;

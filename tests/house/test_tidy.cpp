@@ -212,7 +212,7 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
   CHECK_FALSE(allows("core/engine/kv/x.h", "core/config/config_reader.h"));
   CHECK_FALSE(allows("core/engine/x.cpp", "core/scenario/scenario.h"));
   CHECK_FALSE(allows("core/base/x.cpp", "core/engine/request.h"));
-  CHECK_FALSE(allows("core/run/x.cpp", "sim/cost/hardware.h"));
+  CHECK_FALSE(allows("core/run/x.cpp", "sim/cost/cost_model.h"));
   CHECK(allows("sim/x.cpp", "sim/replay/replay_file.h"));
   CHECK_FALSE(allows("sim/cost/x.cpp", "sim/replay/replay_file.h"));
   CHECK_FALSE(allows("sim/x.cpp", "reports/terminal/table.h"));

@@ -117,8 +117,11 @@ TEST_CASE("what only model or memory can refuse names file, line and key", "[sim
                           "max_num_batched_tokens: 40000}\n") == "accepted");
   CHECK(refusal_of(base + "engine: {max_num_seqs: 32768}\nscheduler: {policy: tensorrt_llm}\n") ==
         "accepted");
+  CHECK(refusal_of(base + "engine: {max_num_seqs: 32768}\nscheduler: {policy: sglang}\n") ==
+        "accepted");
   CHECK(refusal_of(base + "engine: {max_model_len: 4096}\n"
-                          "scheduler: {policy: vllm, enable_chunked_prefill: false}\n") ==
+                          "scheduler: {policy: vllm, enable_chunked_prefill: false, "
+                          "max_num_batched_tokens: 2048}\n") ==
         "s.yaml:7: scheduler.max_num_batched_tokens: 2048 is less than engine.max_model_len 4096, "
         "but without enable_chunked_prefill a prompt is computed in one step; allowed: at least "
         "4096");

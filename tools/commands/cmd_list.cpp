@@ -8,11 +8,11 @@
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
 #include "core/engine/policies/registry.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/scenario.h"
 #include "reports/terminal/text.h"
 #include "sim/cost/cost_model_file.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "tools/commands/cli.h"
 
 namespace metronome {

@@ -122,6 +122,15 @@ std::string scheduler_text(const Scenario& scenario) {
   return text;
 }
 
+// "engine.max_num_seqs=1024 engine.async_depth=2": what no key of the file gives.
+std::string serve_defaults_text(const Scenario& scenario) {
+  std::string text;
+  for (const ServeDefault& added : scenario.serve_defaults) {
+    text += (text.empty() ? "" : " ") + added.key + "=" + added.value;
+  }
+  return text;
+}
+
 // "llama-3.2-3b on h200, 64 sequences, 68,609 KV blocks of 16 tokens".
 std::string engine_text(const PreparedVariant& variant) {
   const EngineSetup& setup = variant.run->setup;
@@ -168,11 +177,13 @@ void print_header(std::ostream& out, const ScenarioFile& file,
   say_of_all("workload", workload_text);
   for (const PreparedVariant& variant : variants) {
     say("run", variant.scenario.name + ": " + scheduler_text(variant.scenario));
+    const std::string defaults = serve_defaults_text(variant.scenario);
+    if (!defaults.empty()) say("defaults", variant.scenario.name + ": " + defaults);
     const std::string& warning = variant.run->warning;
     if (!warning.empty()) say("warning", variant.scenario.name + ": " + warning);
   }
   if (is_verbose) {
-    for (const PreparedVariant& variant : variants) out << variant.scenario.to_json() << '\n';
+    for (const PreparedVariant& variant : variants) out << variant.scenario.to_yaml() << '\n';
   }
   out << '\n' << std::flush;
 }

@@ -9,7 +9,7 @@ import sys
 
 from gpu_checks.run import end_group, start_group
 
-# Names in nvidia-smi, and names of the same devices in sim/cost/hardware.yaml.
+# Names in nvidia-smi, and names of the same devices in core/hardware/hardware.yaml.
 CATALOGUE = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100-sxm",
              "NVIDIA A100-SXM4-80GB": "a100-80gb", "NVIDIA L40S": "l40s",
              "NVIDIA GeForce RTX 4090": "rtx-4090", "NVIDIA GeForce RTX 5080": "rtx-5080"}

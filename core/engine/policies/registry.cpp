@@ -151,6 +151,7 @@ constexpr std::array kPolicies = {
                .summary = "prompts while any can be taken, otherwise decodes; output estimated",
                .source = "SGLang 0.5.23",
                .keys = kSglangKeys,
+               .has_token_budget = true,
                .prefix_caching = PrefixCaching::Optional,
                .requires_paged = true,
                .host_gap = kSglangHostGap,

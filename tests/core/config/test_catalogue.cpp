@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "sim/roofline/roofline.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"

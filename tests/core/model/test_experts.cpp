@@ -3,8 +3,8 @@
 #include <string>
 
 #include "core/base/rng.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "sim/roofline/roofline.h"
 #include "tests/catch.h"
 #include "tests/draws.h"

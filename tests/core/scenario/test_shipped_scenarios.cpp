@@ -113,6 +113,35 @@ TEST_CASE("chunked prefill steadies the cadence as published", "[scenarios]") {
   }
 }
 
+// docs/guide/engines.md says this of what servers set by themselves.
+TEST_CASE("servers' defaults compare as published", "[scenarios]") {
+  std::map<std::string, Scenario> scenarios;
+  std::map<std::string, Summary> found;
+  for (const Scenario& scenario :
+       load_scenario((kFolder / "serve_defaults.yaml").string(), {}, std::nullopt).variants) {
+    scenarios[scenario.name] = scenario;
+    found[scenario.name] = simulate(scenario);
+  }
+  REQUIRE(found.size() == 5);
+  for (const char* name : {"vllm-0.22", "vllm-0.25", "vllm-0.33"}) {
+    INFO(name);
+    CHECK(scenarios.at(name).serve_defaults.size() == 8);
+    CHECK(scenarios.at(name).scheduler.max_num_batched_tokens == 8192);
+    CHECK(scenarios.at(name).engine.max_num_seqs == 1024);
+    CHECK(found.at(name).num_preemptions > 0);
+    CHECK(found.at(name).itl.p99_ms == found.at("vllm-0.33").itl.p99_ms);
+  }
+  CHECK(found.at("vllm-0.22").ttft.p99_ms > found.at("vllm-0.25").ttft.p99_ms);
+  CHECK(found.at("vllm-0.25").ttft.p99_ms == found.at("vllm-0.33").ttft.p99_ms);
+  CHECK(scenarios.at("sglang").serve_defaults.size() == 11);
+  CHECK(found.at("sglang").ttft.p50_ms < found.at("vllm-0.33").ttft.p50_ms);
+  CHECK(found.at("sglang").itl.max_ms > 6 * found.at("vllm-0.33").itl.max_ms);
+  CHECK(found.at("sglang").num_preemptions == 0);
+  const Summary& small = found.at("vllm-0.33-small");
+  CHECK(small.itl.p99_ms < 0.4 * found.at("vllm-0.33").itl.p99_ms);
+  CHECK(small.output_throughput > found.at("vllm-0.33").output_throughput);
+}
+
 TEST_CASE("the scenario that memory is measured on is valid", "[scenarios]") {
   const std::string path = testing::source_dir() + "/tests/bench/million.yaml";
   const Scenario scenario = load_scenario(path, {}, std::nullopt).variants.front();

@@ -5,9 +5,9 @@
 
 #include "core/base/json.h"
 #include "core/base/rng.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
 #include "reports/compare/validation.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "sim/roofline/roofline.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"

@@ -199,7 +199,7 @@ TEST_CASE("a gap over several prefill steps is put down to the slowest chunk in 
       run_metronome("run '" + file + "' -q --out '" + out +
                     "' --set scheduler.policy=sglang --set scheduler.chunked_prefill_size=512 "
                     "--set scheduler.max_prefill_tokens=512 --set workload.arrivals.rate=40 "
-                    "--set cost_model.host_gap_us=400");
+                    "--set cost_model.host_gap_us=400 --set engine.async_depth=1");
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
   const Json detail = data_of(read_text_file(out + "/report.html"))["runs"][0]["detail"];

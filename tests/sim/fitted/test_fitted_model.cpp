@@ -4,8 +4,8 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "sim/fitted/fitted_file.h"
 #include "sim/fitted/fitted_fit.h"
 #include "sim/measured_model.h"

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
 #include "sim/cost/device_share.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "tests/scratch_folder.h"
 
 namespace metronome::testing {

@@ -1,10 +1,10 @@
 // Cost models of kind `replay`: the steps of a run given back, and what was never made said so.
 
 #include "core/base/json.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/metrics/recorded_steps.h"
 #include "core/model/model_catalogue.h"
 #include "reports/files/result_reader.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "sim/fitted/fitted_file.h"
 #include "sim/measured_model.h"
 #include "sim/replay/replay_file.h"
@@ -365,7 +365,7 @@ TEST_CASE("a log of iterations is replayed where a scenario says whose they were
   const std::string path = folder.write("served.yaml", R"(seed: 8
 model: llama-3.2-1b
 hardware: h200
-engine: {max_num_seqs: 8, max_model_len: 4096}
+engine: {max_num_seqs: 8, max_model_len: 4096, async_depth: 1}
 scheduler: {policy: vllm, max_num_batched_tokens: 512}
 workload:
   num_requests: 40

@@ -5,8 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "sim/roofline/roofline.h"
 #include "sim/virtual_clock.h"
 #include "tests/catch.h"

@@ -36,10 +36,12 @@ bool mentions(const std::vector<std::string>& notes, const std::string& part) {
 TEST_CASE("policy vllm has vLLM's flags, and nothing to add", "[tools][flags]") {
   const EngineFlags plain = flags_of("vLLM", {"scheduler.policy=vllm"});
   CHECK(joined_flags(plain) ==
-        "--max-num-batched-tokens 2048 --enable-chunked-prefill --scheduling-policy fcfs "
+        "--max-num-batched-tokens 8192 --enable-chunked-prefill --scheduling-policy fcfs "
         "--scheduler-reserve-full-isl --max-num-seqs 8 --max-model-len 4096 --block-size 16 "
-        "--enable-prefix-caching --gpu-memory-utilization 0.9 --no-async-scheduling");
+        "--enable-prefix-caching --gpu-memory-utilization 0.92 --async-scheduling");
   CHECK(plain.notes.empty());
+  CHECK(joined_flags(flags_of("vLLM", {"scheduler.policy=vllm", "engine.async_depth=1"}))
+            .ends_with(" --no-async-scheduling"));
   const EngineFlags other = flags_of(
       "vLLM", {"scheduler.policy=vllm", "scheduler.max_num_batched_tokens=4096",
                "scheduler.scheduling_policy=priority", "scheduler.enable_chunked_prefill=false",
@@ -62,8 +64,10 @@ TEST_CASE("policy sglang has SGLang's flags", "[tools][flags]") {
   CHECK(joined_flags(plain) ==
         "--chunked-prefill-size 8192 --max-prefill-tokens 16384 --schedule-policy fcfs "
         "--schedule-conservativeness 1 --max-running-requests 8 --context-length 4096 "
-        "--page-size 16 --mem-fraction-static 0.9 --disable-overlap-schedule");
+        "--page-size 1 --mem-fraction-static 0.906");
   CHECK(plain.notes.empty());
+  CHECK(joined_flags(flags_of("SGLang", {"scheduler.policy=sglang", "engine.async_depth=1"}))
+            .ends_with(" --disable-overlap-schedule"));
   const EngineFlags other = flags_of(
       "SGLang",
       {"scheduler.policy=sglang", "scheduler.chunked_prefill_size=-1",

@@ -7,6 +7,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
+#include "tests/expected.h"
 
 using namespace metronome;
 using namespace metronome::testing;
@@ -191,6 +192,27 @@ TEST_CASE("against preemption more KV blocks are named", "[cli][whatif]") {
   CHECK(contains(text.out, "a higher --gpu-memory-utilization, or more GPUs"));
   CHECK(contains(text.out, "change --max-total-tokens"));
   CHECK(contains(text.out, "a higher --mem-fraction-static, or more GPUs"));
+}
+
+TEST_CASE("a smaller budget takes fewer of the sequences that vLLM's server chose",
+          "[tools][whatif]") {
+  Place place;
+  place.file = place.scratch.write("serve.yaml", replaced(kSmallScenario, "max_num_seqs: 8, ", ""));
+  const std::string options = std::string(kLongPrompts) + "--set scheduler.policy=vllm ";
+  const StoredRun recorded = place.run(options);
+  const WhatIf what_if = find(recorded, 4);
+  CHECK(what_if.is_same_run);
+  CHECK(what_if.baseline.scenario.engine.max_num_seqs == 1024);
+  REQUIRE(what_if.chosen.has_value());
+  const Trial& chosen = what_if.trials[*what_if.chosen];
+  REQUIRE(chosen.changes.size() == 1);
+  CHECK(chosen.changes[0].starts_with("scheduler.max_num_batched_tokens="));
+  const std::int64_t budget = *chosen.scenario.scheduler.max_num_batched_tokens;
+  CHECK(budget < 1024);
+  CHECK(chosen.scenario.engine.max_num_seqs == budget);
+  const Summary again = place.run(options + "--set " + chosen.changes[0], "again").result.summary;
+  CHECK(again.itl.max_ms == chosen.summary.itl.max_ms);
+  CHECK(again.output_throughput == chosen.summary.output_throughput);
 }
 
 TEST_CASE("a p99 that the run keeps is no merit of the change", "[cli][whatif]") {

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "core/base/rng.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
 #include "core/workload/workload_arrivals.h"
-#include "sim/cost/hardware_catalogue.h"
 #include "sim/cost_model_predictor.h"
 #include "sim/roofline/roofline.h"
 #include "sim/sim_executor.h"

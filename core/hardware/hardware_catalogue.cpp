@@ -1,4 +1,4 @@
-#include "sim/cost/hardware_catalogue.h"
+#include "core/hardware/hardware_catalogue.h"
 
 #include <utility>
 
@@ -6,7 +6,7 @@
 
 namespace metronome {
 
-extern const std::string_view kHardwareYaml;  // sim/cost/hardware.yaml
+extern const std::string_view kHardwareYaml;  // core/hardware/hardware.yaml
 
 namespace {
 

@@ -1,5 +1,5 @@
-// GPUs by name. The entries come from sim/cost/hardware.yaml, which is built into the program. A
-// GPU may also be a YAML file with one entry.
+// GPUs by name. The entries come from core/hardware/hardware.yaml, which is built into the program.
+// A GPU may also be a YAML file with one entry.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 #include "core/config/config_node.h"
 #include "core/config/config_reader.h"
-#include "sim/cost/hardware.h"
+#include "core/hardware/hardware.h"
 
 namespace metronome {
 

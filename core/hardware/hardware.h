@@ -1,4 +1,4 @@
-// The figures of a GPU that a roofline needs. Figures and sources: sim/cost/hardware.yaml.
+// The figures of a GPU that a roofline needs. Figures and sources: core/hardware/hardware.yaml.
 #pragma once
 
 #include <cstdint>
