@@ -7,6 +7,7 @@ namespace metronome {
 namespace {
 
 constexpr double kLargest = 1e15;
+constexpr double kLargestCount = 2147483647;  // tokens or requests
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -137,11 +138,12 @@ bool LogFields::read(std::string_view name, double& number, std::string_view uni
   return true;
 }
 
-bool LogFields::read(std::string_view name, std::int64_t& number) const {
+bool LogFields::read(std::string_view name, std::int64_t& count) const {
   const auto field = fields_.find(name);
   double value = 0;
-  if (!read(name, value) || field->second.find('.') != std::string::npos) return false;
-  number = static_cast<std::int64_t>(value);
+  if (!read(name, value) || value > kLargestCount || field->second.find('.') != std::string::npos)
+    return false;
+  count = static_cast<std::int64_t>(value);
   return true;
 }
 

@@ -1,5 +1,5 @@
-// vLLM's lines, from v1/metrics/loggers.py and entrypoints/common/startup.py of 0.33, and
-// v1/engine/core.py of 0.22, which wrote iterations with another prefix.
+// vLLM's lines, from v1/metrics/loggers.py, entrypoints/common/startup.py and config/scheduler.py
+// of 0.33, and v1/engine/core.py of 0.22, which wrote iterations with another prefix.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -16,9 +16,10 @@ constexpr std::string_view kReport = "Avg prompt throughput: ";
 constexpr std::string_view kSpeculation = "SpecDecoding metrics: ";
 constexpr std::string_view kArguments = "non-default args: ";
 constexpr std::string_view kCacheSize = "KV cache size: ";
+constexpr std::string_view kBudget = "Chunked prefill is enabled with max_num_batched_tokens=";
 constexpr std::string_view kVersion = "Initializing a V1 LLM engine (v";
-constexpr std::string_view kMarkers[] = {kIteration, kReport,    kSpeculation,
-                                         kArguments, kCacheSize, kVersion};
+constexpr std::string_view kMarkers[] = {kIteration, kReport, kSpeculation, kArguments,
+                                         kCacheSize, kBudget, kVersion};
 
 LogObservation observation(Observed kind, const LogPart& part) {
   LogObservation seen;
@@ -100,6 +101,13 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
     log.has_speculation = true;
     return LineOutcome::Read;
   }
+  if (part.text.starts_with(kBudget)) {
+    LineReader line(part.text.substr(kBudget.size()));
+    std::int64_t tokens = 0;
+    if (!line.take_number(tokens) || !line.take(".")) return LineOutcome::Broken;
+    log.settings["max_num_batched_tokens"] = std::to_string(tokens);
+    return LineOutcome::Read;
+  }
   if (part.text.starts_with(kVersion)) {
     const std::string_view rest = part.text.substr(kVersion.size());
     log.settings["version"] = std::string(rest.substr(0, rest.find(')')));
@@ -107,7 +115,7 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
   }
   const auto arguments = python_arguments(part.rest.substr(kArguments.size()));
   if (!arguments) return LineOutcome::Broken;
-  for (const auto& [name, value] : *arguments) log.settings[name] = value;
+  for (const auto& [name, value] : *arguments) log.settings.try_emplace(name, value);
   return LineOutcome::Read;
 }
 

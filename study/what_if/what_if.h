@@ -52,7 +52,7 @@ struct WhatIf {
 
 // Replays the run's requests on the simulator, with the recorded arrivals and lengths. The first
 // replay has the run's settings; each further replay changes settings. The order is:
-//   - If the run preempts requests: more KV blocks.
+//   - If the run preempts requests: more KV blocks, or (sglang) larger reserves for outputs.
 //   - Smaller token budgets or chunks of the same policy, in powers of two down from the run's
 //     value.
 //   - If none keeps the target: other settings of the policy.

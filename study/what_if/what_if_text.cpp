@@ -33,7 +33,7 @@ std::string trust_text(const WhatIf& what_if) {
            others + "The closer these figures are, the more reliable are the results below.";
   }
   return simulated + ", the requests of " + what_if.scenario + " have" + figures +
-         "in the log, where each iteration counts as a gap, they are " + others +
+         "in the log they are " + others +
          "The results below are for the scenario's requests, not the log's. The closer these "
          "figures "
          "are, the more reliable are the results.";

@@ -1,0 +1,199 @@
+// What a log says of gaps and of a full KV cache, against the run that it was written from.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+
+#include "core/metrics/summary.h"
+#include "core/scenario/scenario.h"
+#include "reports/terminal/cache_pressure.h"
+#include "reports/terminal/diagnosis.h"
+#include "reports/terminal/log_gaps.h"
+#include "sim/simulation.h"
+#include "sim/virtual_clock.h"
+#include "tests/catch.h"
+#include "tests/command_line.h"
+#include "tests/engine_log_writer.h"
+#include "tests/error_of.h"
+#include "tests/expected.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+
+namespace {
+
+constexpr const char* kSglang = R"(seed: 8
+model: llama-3.1-8b
+hardware: h100-sxm
+engine: {max_num_seqs: 64, max_model_len: 16384}
+kv_cache: {block_size: 16, num_blocks: 8192}
+scheduler: {policy: sglang, chunked_prefill_size: 2048}
+workload:
+  num_requests: 100
+  arrivals: {process: gamma, rate: 9, burstiness: 0.5}
+  prompt_tokens: {distribution: lognormal, median: 900, p99: 9000, min: 16, max: 12000}
+  output_tokens: {distribution: lognormal, median: 180, p99: 900, min: 4, max: 1200}
+)";
+
+struct Written {
+  std::string text;
+  EngineLog log;
+  Summary truth;
+  std::int64_t num_preempted = 0;
+  std::int64_t num_freed_tokens = 0;
+  std::int64_t num_recomputed_tokens = 0;
+};
+
+// Runs a scenario and writes the log of it.
+Written write_log(const Scenario& scenario) {
+  Simulation simulation = prepare_simulation(scenario);
+  EngineLogWriter writer(scenario, simulation.setup.kv_cache.num_blocks);
+  const Workload workload = make_workload(scenario.workload, scenario.seed);
+  RunRecorder recorder(workload.requests.size());
+  EventSink* sinks[] = {&recorder, &writer};
+  VirtualClock clock;
+  simulation.run(workload, clock, sinks);
+  Written written;
+  written.text = writer.text();
+  std::istringstream in(written.text);
+  written.log = read_engine_log(in, "written.log", std::nullopt);
+  written.truth = summarize(recorder.finish(), {});
+  written.num_preempted = writer.num_preempted;
+  written.num_freed_tokens = writer.num_freed_tokens;
+  written.num_recomputed_tokens = writer.num_recomputed_tokens;
+  return written;
+}
+
+Written write_log(const std::string& yaml, const std::vector<std::string>& changes) {
+  return write_log(parse_scenario(yaml, "case.yaml", changes).variants.front());
+}
+
+bool is_near(double value, double truth, double share) {
+  return std::abs(value - truth) <= share * truth;
+}
+
+}  // namespace
+
+TEST_CASE("gaps of a log of SGLang are near those of its run", "[reports][log_diagnosis]") {
+  for (const char* change :
+       {"seed=8", "seed=9", "scheduler.enable_mixed_chunk=true",
+        "scheduler.prefill_decode_interval=1", "scheduler.chunked_prefill_size=8192",
+        "workload.arrivals.rate=3", "engine.async_depth=1"}) {
+    const Written written = write_log(kSglang, {change});
+    CHECK(written.log.num_broken == 0);
+    const LogGaps gaps = gaps_of(written.log);
+    Distribution itl;
+    const Diagnosis diagnosis = diagnose(gaps, std::nullopt, 5, itl);
+    INFO(change << ": p50 " << itl.p50_ms << " of " << written.truth.itl.p50_ms << ", p99 "
+                << itl.p99_ms << " of " << written.truth.itl.p99_ms << ", longest " << itl.max_ms
+                << " of " << written.truth.itl.max_ms << ", count " << itl.count << " of "
+                << written.truth.itl.count);
+    CHECK(is_near(itl.p50_ms, written.truth.itl.p50_ms, 0.1));
+    CHECK(is_near(itl.p99_ms, written.truth.itl.p99_ms, 0.25));
+    CHECK(is_near(itl.max_ms, written.truth.itl.max_ms, 0.25));
+    CHECK(is_near(static_cast<double>(itl.count), static_cast<double>(written.truth.itl.count),
+                  0.15));
+    CHECK(diagnosis.step_word == "line");
+    REQUIRE(diagnosis.stalls.front().worst.has_value());
+  }
+}
+
+TEST_CASE("retractions in a log of SGLang are counted", "[reports][log_diagnosis]") {
+  const Written written =
+      write_log(kSglang, {"kv_cache.num_blocks=1000", "workload.arrivals.rate=20",
+                          "scheduler.schedule_conservativeness=0.3"});
+  REQUIRE(written.num_preempted > 1);
+  const CachePressure pressure = cache_pressure(written.log);
+  CHECK(pressure.num_preempted == written.num_preempted);
+  CHECK(pressure.num_freed_tokens == written.num_freed_tokens);
+  CHECK((pressure.num_lines > 0 && pressure.num_lines <= pressure.num_preempted));
+  CHECK((pressure.highest_reserve_ratio > 0 && pressure.highest_reserve_ratio <= 1));
+  CHECK(pressure.highest_usage.value() > 0.9);
+  const auto notes = pressure_notes(pressure, written.log);
+  REQUIRE_FALSE(notes.empty());
+  CHECK(contains(notes[0],
+                 "SGLang retracted requests " + std::to_string(written.num_preempted) + " times"));
+  CHECK(contains(notes[0], "--schedule-conservativeness"));
+  CHECK(contains(notes[0], "in lines " + std::to_string(pressure.span.first_line) + " to "));
+  // With room for all there are none.
+  const Written roomy = write_log(kSglang, {});
+  CHECK(cache_pressure(roomy.log).num_preempted == 0);
+  CHECK(pressure_notes(cache_pressure(roomy.log), roomy.log).empty());
+}
+
+TEST_CASE("preemptions in a log of vLLM are counted, and what they cost",
+          "[reports][log_diagnosis]") {
+  const std::vector<std::string> vllm = {"scheduler.policy=vllm",
+                                         "scheduler.max_num_batched_tokens=2048"};
+  for (const char* seed : {"seed=8", "seed=9", "seed=10"}) {
+    std::vector<std::string> changes = vllm;
+    for (const char* change : {"kv_cache.num_blocks=900", "workload.num_requests=400",
+                               "workload.output_tokens.median=400", seed}) {
+      changes.emplace_back(change);
+    }
+    const Written written = write_log(kSglang, changes);
+    REQUIRE(written.num_preempted > 10);
+    const CachePressure pressure = cache_pressure(written.log);
+    // The last seconds have no report.
+    CHECK(pressure.num_preempted <= written.num_preempted);
+    CHECK(is_near(static_cast<double>(pressure.num_preempted),
+                  static_cast<double>(written.num_preempted), 0.2));
+    REQUIRE(pressure.num_recomputed_tokens.has_value());
+    INFO(seed << ": " << *pressure.num_recomputed_tokens << " +- "
+              << pressure.recomputed_error_tokens << " of " << written.num_recomputed_tokens);
+    CHECK(pressure.recomputed_error_tokens > 0);
+    CHECK(std::abs(*pressure.num_recomputed_tokens - written.num_recomputed_tokens) <
+          pressure.recomputed_error_tokens);
+    CHECK(contains(pressure_notes(pressure, written.log)[0], "tokens (+-"));
+  }
+  const Written roomy = write_log(kSglang, vllm);
+  REQUIRE(roomy.num_preempted == 0);
+  CHECK(cache_pressure(roomy.log).num_recomputed_tokens == 0);
+  CHECK(pressure_notes(cache_pressure(roomy.log), roomy.log).empty());
+}
+
+TEST_CASE("a prefix cache without room is named", "[reports][log_diagnosis]") {
+  // Known answers: 60 % of 10,000 tokens were cached with room, 10 % of 20,000 without.
+  const auto prefill = [](int num_computed, int num_cached, const char* usage) {
+    return "[2026-01-02 03:04:0" + std::to_string(num_cached / 2000) +
+           "] Prefill batch, #new-seq: 1, #new-token: " + std::to_string(num_computed) +
+           ", #cached-token: " + std::to_string(num_cached) + ", token usage: " + usage +
+           ", #running-req: 1, #queue-req: 0, #pending-token: 0, cuda graph: False, input "
+           "throughput (token/s): 1000.00\n";
+  };
+  const auto pressure_of = [](const std::string& text, EngineLog& log) {
+    std::istringstream in(text);
+    log = read_engine_log(in, "x.log", std::nullopt);
+    return cache_pressure(log);
+  };
+  EngineLog log;
+  const CachePressure pressure =
+      pressure_of(prefill(4000, 6000, "0.50") + prefill(18000, 2000, "0.95"), log);
+  REQUIRE(pressure.thrash.has_value());
+  CHECK(is_near(pressure.thrash->hit_rate_with_room, 0.6, 1e-9));
+  CHECK(is_near(pressure.thrash->hit_rate_when_full, 0.1, 1e-9));
+  CHECK(pressure.thrash->num_tokens == 10000);
+  CHECK((pressure.thrash->span.first_line == 2 && pressure.thrash->span.first_time == "03:04:01"));
+  CHECK(pressure_notes(pressure, log)[0] ==
+        "While at least 90 % of the KV cache was in use (in line 2, at 03:04:01), the prefix cache "
+        "had 10.0 % of the prompt tokens, else 60.0 %. At that rate 10,000 fewer prompt tokens "
+        "would have been computed, if the prompts were alike. More KV memory or fewer requests at "
+        "once keeps the prefixes.");
+  // As good without room, never full, too little to say: nothing.
+  CHECK_FALSE(pressure_of(prefill(4000, 6000, "0.50") + prefill(4200, 5800, "0.95"), log).thrash);
+  CHECK_FALSE(pressure_of(prefill(4000, 6000, "0.50") + prefill(9000, 1000, "0.89"), log).thrash);
+  CHECK_FALSE(pressure_of(prefill(1000, 3000, "0.50") + prefill(9000, 1000, "0.95"), log).thrash);
+  // vLLM: 10 s of 800 computed tokens a second at 60 % are 20,000; of 1,800 at 10 % as well.
+  const auto report = [](int second, double rate, const char* usage, const char* hits) {
+    return "INFO 01-02 03:04:" + std::to_string(second) +
+           " Engine 000: Avg prompt throughput: " + std::to_string(rate) +
+           " tokens/s, Avg generation throughput: 1.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, "
+           "GPU KV cache usage: " +
+           usage + "%, Prefix cache hit rate: " + hits + "%\n";
+  };
+  const CachePressure vllm =
+      pressure_of(report(10, 800, "50.0", "60.0") + report(20, 1800, "99.0", "10.0"), log);
+  REQUIRE(vllm.thrash.has_value());
+  CHECK(vllm.thrash->num_tokens == 10000);
+  CHECK_FALSE(vllm.num_recomputed_tokens.has_value());
+}
