@@ -25,11 +25,13 @@ const char* python(bool value) { return value ? "True" : "False"; }
 
 }  // namespace
 
-EngineLogWriter::EngineLogWriter(const Scenario& scenario, std::int64_t num_blocks)
+EngineLogWriter::EngineLogWriter(const Scenario& scenario, std::int64_t num_blocks,
+                                 int report_seconds)
     : scenario_(scenario),
       capacity_(num_blocks * scenario.kv_cache.block_size),
       is_vllm_(scenario.scheduler.policy == "vllm"),
-      reserve_(0.7 * scenario.scheduler.sglang.schedule_conservativeness) {
+      reserve_(0.7 * scenario.scheduler.sglang.schedule_conservativeness),
+      report_ns_(report_seconds * TimeNs{1'000'000'000}) {
   METRONOME_CHECK(is_vllm_ || scenario.scheduler.policy == "sglang", "the engine has a log");
   is_vllm_ ? begin_vllm() : begin_sglang();
 }
@@ -160,8 +162,7 @@ void EngineLogWriter::on_step(const StepRecord& step, std::span<const ScheduledC
     if (track.num_outputs++ == 0) num_prompt_tokens_ += track.num_prompt_tokens - track.num_hits;
     ++num_output_tokens_;
   }
-  constexpr TimeNs kInterval = 10'000'000'000;
-  if (is_vllm_ && step.finished_at - last_report_ >= kInterval) vllm_report(step.finished_at);
+  if (is_vllm_ && step.finished_at - last_report_ >= report_ns_) vllm_report(step.finished_at);
 }
 
 // ---- SGLang ----

@@ -12,8 +12,8 @@ namespace metronome::testing {
 
 class EngineLogWriter final : public EventSink {
  public:
-  // For the policy `vllm` or `sglang`.
-  EngineLogWriter(const Scenario& scenario, std::int64_t num_blocks);
+  // For the policy `vllm` or `sglang`. `report_seconds` is vLLM's VLLM_LOG_STATS_INTERVAL.
+  EngineLogWriter(const Scenario& scenario, std::int64_t num_blocks, int report_seconds);
 
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
@@ -63,6 +63,7 @@ class EngineLogWriter final : public EventSink {
   std::int64_t num_retracted_ = 0, num_gained_ = 0;
   double reserve_ = 0;
   // vLLM, since the last report
+  TimeNs report_ns_;
   TimeNs last_report_ = 0;
   std::int64_t num_prompt_tokens_ = 0, num_output_tokens_ = 0, num_preempted_ = 0;
   // vLLM, of all requests

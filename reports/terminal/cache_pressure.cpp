@@ -84,34 +84,39 @@ std::optional<CacheThrash> thrash_of(const EngineLog& log) {
 // What the iterations of a rank computed, and what the prompts of its requests needed. The
 // iterations count what is computed again after a preemption, the prompt throughput does not. From
 // the start of the log, if it has the first iteration, or else from the first report on.
-struct PromptBalance {
-  bool has_begun = false;
-  double computed = 0;  // since the last report
-  double needed = 0;    // up to the last report
-  double again = 0;     // computed - needed, up to the last report
-  double largest = 0;   // iteration
-
+class PromptBalance {
+ public:
   void add(const LogObservation& seen, double seconds) {
     constexpr std::int64_t kFirst = 1;
     if (seen.kind == Observed::Iteration) {
-      has_begun = has_begun || seen.number <= kFirst;
+      if (!has_begun_ && seen.number <= kFirst) has_begun_ = true;
       const double tokens =
           static_cast<double>(seen.num_prefill_tokens +
                               std::max<std::int64_t>(seen.num_decode_tokens - seen.num_running, 0));
-      computed += tokens;
-      largest = std::max(largest, tokens);
+      computed_ += tokens;
+      largest_ = std::max(largest_, tokens);
     } else if (seen.kind == Observed::Report) {
-      if (has_begun) {
-        needed += seen.prompt_rate * seconds;
-        again += computed - seen.prompt_rate * seconds;
+      if (has_begun_) {
+        needed_ += seen.prompt_rate * seconds;
+        again_ += computed_ - seen.prompt_rate * seconds;
+      } else {
+        has_begun_ = begins_late_ = true;
       }
-      has_begun = true;
-      computed = 0;
+      computed_ = 0;
     }
   }
-  // Intervals are not exactly as long as the median, and at both ends some prompts are half
-  // computed.
-  double error() const { return 0.005 * needed + 2 * largest; }
+  bool has_reports() const { return needed_ > 0; }
+  double again() const { return again_; }
+  // Intervals are not exactly as long as the median, and at an end a prompt may be half computed.
+  double error() const { return 0.005 * needed_ + (begins_late_ ? 2 : 1) * largest_; }
+
+ private:
+  bool has_begun_ = false;
+  bool begins_late_ = false;
+  double computed_ = 0;  // since the last report
+  double needed_ = 0;    // up to the last report
+  double again_ = 0;     // computed - needed, up to the last report
+  double largest_ = 0;   // iteration
 };
 
 void count_recomputed(const EngineLog& log, CachePressure& pressure) {
@@ -127,12 +132,14 @@ void count_recomputed(const EngineLog& log, CachePressure& pressure) {
   }
   double again = 0;
   double error = 0;
+  bool has_reports = false;
   for (const auto& [rank, balance] : balances) {
-    again += balance.again;
+    again += balance.again();
     error += balance.error();
+    has_reports = has_reports || balance.has_reports();
   }
-  if (pressure.num_preempted > 0 && again - error > static_cast<double>(at_least)) {
-    pressure.num_recomputed_tokens = std::llround(again);
+  if (pressure.num_preempted > 0 && has_reports) {
+    pressure.num_recomputed_tokens = std::max<std::int64_t>(at_least, std::llround(again));
     pressure.recomputed_error_tokens = std::llround(error);
   } else if (at_least > 0 || pressure.num_preempted == 0) {
     pressure.num_recomputed_tokens = at_least;
@@ -162,8 +169,12 @@ std::string vllm_preemptions(const CachePressure& pressure) {
            "speculative decoding. ";
   }
   const std::string tokens = grouped_text(*pressure.num_recomputed_tokens);
-  if (pressure.recomputed_error_tokens == 0) {
-    return text + "At least " + tokens + " tokens were computed again. ";
+  const std::int64_t error = pressure.recomputed_error_tokens;
+  if (error == 0) return text + "At least " + tokens + " tokens were computed again. ";
+  if (*pressure.num_recomputed_tokens < error) {
+    return text + "At most " + grouped_text(*pressure.num_recomputed_tokens + error) +
+           " tokens were computed again: the iterations computed about as many as the prompts "
+           "had. ";
   }
   return text + "About " + tokens + " tokens (+-" + grouped_text(pressure.recomputed_error_tokens) +
          ") were computed again: the iterations computed so many more than the prompts had. ";
@@ -225,7 +236,7 @@ std::vector<std::string> pressure_notes(const CachePressure& pressure, const Eng
                 "fewer requests at once (--max-running-requests) avoids it; smaller chunks do not.";
   if (pressure.num_preempted > 0) {
     notes.push_back((is_vllm ? vllm_preemptions(pressure) : sglang_retractions(pressure)) +
-                    more_memory);
+                    "How long they waited is not in the gaps of the log. " + more_memory);
   } else if (pressure.num_recomputed_tokens.value_or(0) > 0) {
     notes.push_back("At least " + grouped_text(*pressure.num_recomputed_tokens) +
                     " tokens were computed again after preemptions: iterations with more "

@@ -480,7 +480,7 @@ void search(const Candidates& candidates, Replays& replays, WhatIf& what_if) {
   };
   const auto is_found_with = [&](const std::vector<std::string>& others) {
     return is_found(candidates.sizes(), others) || is_found(candidates.other_settings(), others) ||
-           is_found(candidates.other_policies(), others);
+           (what_if.engine.empty() && is_found(candidates.other_policies(), others));
   };
   std::optional<std::int64_t> blocks;
   const Scenario& scenario = what_if.baseline.scenario;
@@ -501,10 +501,12 @@ void search(const Candidates& candidates, Replays& replays, WhatIf& what_if) {
 }  // namespace
 
 WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::string& hardware,
+                            const std::string& engine,
                             const std::function<void(const std::string&)>& start,
                             const ProgressFn& progress) {
   WhatIf what_if;
   what_if.target_ms = target_ms;
+  what_if.engine = engine;
   what_if.recorded_itl = run.result.summary.itl;
   if (run.result.info.config_json.empty()) {
     what_if.obstacle = "result.json has no config, so the settings to simulate are unknown";

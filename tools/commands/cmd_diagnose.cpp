@@ -180,7 +180,9 @@ struct Finding {
 };
 
 // Searches for better settings, or states why it cannot.
-void replay(const StoredRun& run, const DiagnoseOptions& options, Finding& finding) {
+// `engine` is the log's.
+void replay(const StoredRun& run, const DiagnoseOptions& options, const std::string& engine,
+            Finding& finding) {
   if (options.has_no_replay || finding.itl.count == 0) return;
   if (!finding.limit_ms) {
     finding.notes.push_back(
@@ -188,14 +190,16 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, Finding& findi
         "gap within it.");
     return;
   }
-  if (finding.itl.max_ms <= *finding.limit_ms) {
+  // A log has no gaps of requests that lost their blocks.
+  const bool has_unseen_gaps = finding.pressure && finding.pressure->num_preempted > 0;
+  if (finding.itl.max_ms <= *finding.limit_ms && !has_unseen_gaps) {
     finding.notes.push_back("No gap is longer than " + ms_text(*finding.limit_ms) +
                             " ms: there is nothing to change.");
     return;
   }
   ProgressBar bar(true);
   finding.what_if = find_smallest_change(
-      run, *finding.limit_ms, options.hardware,
+      run, *finding.limit_ms, options.hardware, engine,
       [&bar](const std::string& name) { bar.start(name); },
       [&bar](const RunProgress& now) {
         bar.update(now.num_ended, now.num_total);
@@ -244,7 +248,7 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   if (std::string note = preemption_note(finding.diagnosis); !note.empty()) {
     finding.notes.push_back(std::move(note));
   }
-  replay(run, options, finding);
+  replay(run, options, "", finding);
   return finding;
 }
 
@@ -350,12 +354,13 @@ void replay_scenario(const EngineLog& log, const EngineSettings& settings,
   const StoredRun run = run_scenario(options, settings);
   if (!finding.limit_ms) finding.limit_ms = run.result.info.slo.itl_ms;
   const std::string policy(kLogEngines[static_cast<int>(log.engine)]);
-  if (run.result.info.policy != policy) {
+  const bool is_same_engine = run.result.info.policy == policy;
+  if (!is_same_engine) {
     finding.notes.push_back("The scenario has the policy " + run.result.info.policy +
                             ", but the log is one of " + std::string(log.engine_name()) +
                             ": give its settings with --flags.");
   }
-  replay(run, options, finding);
+  replay(run, options, is_same_engine ? std::string(log.engine_name()) : "", finding);
   if (!finding.what_if) return;
   // The simulated run is compared with the log, which it represents.
   finding.what_if->scenario = options.scenario;

@@ -34,7 +34,8 @@ struct Place {
 
 WhatIf find(const StoredRun& run, double target_ms, const std::string& hardware = "") {
   return find_smallest_change(
-      run, target_ms, hardware, [](const std::string&) {}, [](const RunProgress&) { return true; });
+      run, target_ms, hardware, "", [](const std::string&) {},
+      [](const RunProgress&) { return true; });
 }
 
 }  // namespace
