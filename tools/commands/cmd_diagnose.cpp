@@ -307,7 +307,11 @@ Scenario chosen_variant(const DiagnoseOptions& options, std::vector<std::string>
     if (has_variants) assignment.insert(0, "variants." + scenario.name + ".");
     fixed.push_back(std::move(assignment));
   }
-  return choose(fixed).second;
+  try {
+    return choose(fixed).second;
+  } catch (const ConfigError& error) {
+    throw ConfigError("a setting of " + printable(options.run) + " or of --flags: " + error.what());
+  }
 }
 
 // Runs the scenario of --scenario with the engine's settings; its run represents that of the log.
