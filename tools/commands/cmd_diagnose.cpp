@@ -277,7 +277,9 @@ std::string budget_note(const Diagnosis& diagnosis, LogEngine engine, double lim
     return estimate + "In vLLM: --max-num-batched-tokens " +
            std::to_string(num_tokens + stall.num_waiting) + "." + reserve;
   }
-  return estimate + "In SGLang: --chunked-prefill-size " + std::to_string(num_tokens) +
+  // A multiple of all common page sizes.
+  const std::int64_t chunk = num_tokens < 64 ? num_tokens : num_tokens / 64 * 64;
+  return estimate + "In SGLang: --chunked-prefill-size " + std::to_string(chunk) +
          ", and --enable-mixed-chunk or --prefill-decode-interval 1, so that requests decode "
          "between the batches of prompts." +
          reserve;

@@ -208,7 +208,15 @@ TEST_CASE("the logs of the guide are those of their scenarios", "[reports][log_d
     REQUIRE(file.variants.size() == 2);
     const std::string name = std::string("logs/") + engine;
     check_expected(name + ".log", write_log(file.variants[0], 1).text);
-    check_expected(name + "_full.log", write_log(file.variants[1], 1).text);
+    const Written full = write_log(file.variants[1], 1);
+    check_expected(name + "_full.log", full.text);
+    // What the guide says of it.
+    const CachePressure pressure = cache_pressure(full.log);
+    CHECK(pressure.num_preempted == full.num_preempted);
+    if (full.log.engine == LogEngine::Sglang) continue;
+    INFO(full.num_recomputed_tokens);
+    CHECK(std::abs(pressure.num_recomputed_tokens.value() - full.num_recomputed_tokens) <=
+          pressure.recomputed_error_tokens);
   }
 }
 
