@@ -63,6 +63,7 @@ struct EngineLog {
   // "None", text without its quotes.
   std::map<std::string, std::string> settings;
   bool has_speculation = false;   // several tokens a step are no recomputation
+  std::int64_t num_aborted = 0;   // SGLang: retracted requests that could not go on
   std::int64_t num_broken = 0;    // lines that begin like an observation and are none
   std::int64_t first_broken = 0;  // the line of the first
 

@@ -15,9 +15,11 @@ constexpr std::string_view kPrefill = "Prefill batch";
 constexpr std::string_view kDecode = "Decode batch";
 constexpr std::string_view kFull = "KV cache pool is full. Retract requests. ";
 constexpr std::string_view kTested = "Testing retraction. ";
+constexpr std::string_view kAborted = "retract_decode: aborted ";
 constexpr std::string_view kArguments = "server_args=";
 constexpr std::string_view kPool = "max_total_num_tokens=";
-constexpr std::string_view kMarkers[] = {kPrefill, kDecode, kFull, kTested, kArguments, kPool};
+constexpr std::string_view kMarkers[] = {kPrefill, kDecode,    kFull, kTested,
+                                         kAborted, kArguments, kPool};
 
 // The number behind `word` in "[2026-01-02 12:00:03 DP1 PP0 TP3] "; 0 without it.
 std::int32_t rank_of(std::string_view prefix, std::string_view word) {
@@ -154,6 +156,10 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
   if (part.text.starts_with(kDecode)) return read_decode(part, log);
   if (part.text.starts_with(kFull)) return read_retraction(part, kFull, log);
   if (part.text.starts_with(kTested)) return read_retraction(part, kTested, log);
+  if (part.text.starts_with(kAborted)) {
+    ++log.num_aborted;
+    return LineOutcome::Read;
+  }
   if (part.text.starts_with(kPool)) return read_pool(part, log);
   const auto arguments = python_arguments(part.rest.substr(kArguments.size()));
   if (!arguments) return LineOutcome::Broken;

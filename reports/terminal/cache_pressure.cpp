@@ -244,6 +244,10 @@ std::vector<std::string> pressure_notes(const CachePressure& pressure, const Eng
                     "log. " +
                     more_memory);
   }
+  if (log.num_aborted > 0) {
+    notes.push_back("SGLang aborted " + grouped_text(log.num_aborted) +
+                    " requests in retractions: they had no room even alone, or could not resume.");
+  }
   if (const std::optional<CacheThrash>& thrash = pressure.thrash) {
     notes.push_back("While at least " + fixed_text(100 * kFullCache, 0) +
                     " % of the KV cache was in use (" + span_text(thrash->span) +

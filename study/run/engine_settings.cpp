@@ -22,18 +22,20 @@ struct Row {
   std::string_view key;
   Kind kind = Kind::Count;
   std::string_view other_flag{};  // a second name of the flag
+  std::string_view usual{};       // the engine's default, which needs no mention
 };
 
 constexpr Row kVllmRows[] = {
     {"max_num_batched_tokens", "scheduler.max_num_batched_tokens"},
     {"enable_chunked_prefill", "scheduler.enable_chunked_prefill", Kind::Switch},
-    {"long_prefill_token_threshold", "scheduler.long_prefill_token_threshold"},
-    {"scheduling_policy", "scheduler.scheduling_policy", Kind::Word},
+    {"long_prefill_token_threshold", "scheduler.long_prefill_token_threshold", Kind::Count, "",
+     "0"},
+    {"scheduling_policy", "scheduler.scheduling_policy", Kind::Word, "", "fcfs"},
     {"scheduler_reserve_full_isl", "scheduler.scheduler_reserve_full_isl", Kind::Switch},
-    {"max_num_active_seqs", "scheduler.max_num_active_seqs"},
+    {"max_num_active_seqs", "scheduler.max_num_active_seqs", Kind::Count, "", "0"},
     {"long_prefill_token_threshold_adaptive", "scheduler.long_prefill_token_threshold_adaptive",
      Kind::Switch},
-    {"prefill_schedule_interval", "scheduler.prefill_schedule_interval"},
+    {"prefill_schedule_interval", "scheduler.prefill_schedule_interval", Kind::Count, "", "1"},
     {"max_num_seqs", "engine.max_num_seqs"},
     {"max_model_len", "engine.max_model_len"},
     {"block_size", "kv_cache.block_size"},
@@ -41,7 +43,7 @@ constexpr Row kVllmRows[] = {
     {"num_gpu_blocks_override", "kv_cache.num_blocks"},
     {"gpu_memory_utilization", "cost_model.gpu_memory_utilization", Kind::Number},
     {"async_scheduling", "engine.async_depth", Kind::Switch},
-    {"tensor_parallel_size", "cost_model.tensor_parallel_size", Kind::Count, "-tp"}};
+    {"tensor_parallel_size", "cost_model.tensor_parallel_size", Kind::Count, "-tp", "1"}};
 
 constexpr Row kSglangRows[] = {
     {"schedule_policy", "scheduler.schedule_policy", Kind::Word},
@@ -49,16 +51,17 @@ constexpr Row kSglangRows[] = {
     {"max_prefill_tokens", "scheduler.max_prefill_tokens"},
     {"enable_mixed_chunk", "scheduler.enable_mixed_chunk", Kind::Switch},
     {"schedule_conservativeness", "scheduler.schedule_conservativeness", Kind::Number},
-    {"prefill_decode_interval", "scheduler.prefill_decode_interval"},
-    {"prefill_decode_interval_min_bs", "scheduler.prefill_decode_interval_min_bs"},
+    {"prefill_decode_interval", "scheduler.prefill_decode_interval", Kind::Count, "", "0"},
+    {"prefill_decode_interval_min_bs", "scheduler.prefill_decode_interval_min_bs", Kind::Count, "",
+     "0"},
     {"prefill_max_requests", "scheduler.prefill_max_requests"},
     {"enable_priority_scheduling", "scheduler.enable_priority_scheduling", Kind::Switch},
     {"schedule_low_priority_values_first", "scheduler.schedule_low_priority_values_first",
      Kind::Switch},
     {"priority_scheduling_preemption_threshold",
-     "scheduler.priority_scheduling_preemption_threshold"},
+     "scheduler.priority_scheduling_preemption_threshold", Kind::Count, "", "10"},
     {"disable_priority_preemption", "scheduler.disable_priority_preemption", Kind::Switch},
-    {"retraction_policy", "scheduler.retraction_policy", Kind::Word},
+    {"retraction_policy", "scheduler.retraction_policy", Kind::Word, "", "length"},
     {"max_running_requests", "engine.max_num_seqs"},
     {"context_length", "engine.max_model_len"},
     {"page_size", "kv_cache.block_size"},
@@ -66,7 +69,7 @@ constexpr Row kSglangRows[] = {
     {"max_total_tokens", "kv_cache.num_blocks"},
     {"mem_fraction_static", "cost_model.gpu_memory_utilization", Kind::Number},
     {"disable_overlap_schedule", "engine.async_depth", Kind::Negation},
-    {"tp_size", "cost_model.tensor_parallel_size", Kind::Count, "--tensor-parallel-size"},
+    {"tp_size", "cost_model.tensor_parallel_size", Kind::Count, "--tensor-parallel-size", "1"},
     {"max_queued_requests", "engine.max_waiting_requests"}};
 
 std::span<const Row> rows_of(LogEngine engine) {
@@ -237,10 +240,13 @@ EngineSettings scenario_settings(LogEngine engine, const EngineArguments& argume
       continue;
     }
     settings.assignments.push_back(std::string(row.key) + "=" + *value);
+    if (!row.usual.empty() && found->second == row.usual) continue;
     if (!is_switch(row)) {
       settings.flags.push_back(flag_of(row) + " " + printable(found->second));
     } else if (found->second == "True") {
       settings.flags.push_back(flag_of(row));
+    } else if (engine == LogEngine::Vllm) {
+      settings.flags.push_back("--no-" + flag_of(row).substr(2));
     }
   }
   return settings;

@@ -16,7 +16,7 @@ using EngineArguments = std::map<std::string, std::string>;
 
 struct EngineSettings {
   std::vector<std::string> assignments;  // "scheduler.chunked_prefill_size=8192"
-  std::vector<std::string> flags;        // the same as the engine's flags, without those at "off"
+  std::vector<std::string> flags;        // the same as flags, but for defaults
   std::vector<std::string> notes;        // what is not simulated as it is set; one sentence each
 };
 

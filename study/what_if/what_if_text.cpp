@@ -32,6 +32,10 @@ std::string trust_text(const WhatIf& what_if) {
     return simulated + " with its own settings, the run has" + figures + "the record has " +
            others + "The closer these figures are, the more reliable are the results below.";
   }
+  if (was.count == 0) {
+    return simulated + ", the requests of " + what_if.scenario + " have" + figures +
+           "the log has no gaps to compare them with.";
+  }
   return simulated + ", the requests of " + what_if.scenario + " have" + figures +
          "in the log they are " + others +
          "The results below are for the scenario's requests, not the log's. The closer these "

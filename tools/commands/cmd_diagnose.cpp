@@ -58,9 +58,10 @@ constexpr const char* kExamples =
     "first smaller token budgets or chunks of the same policy, in powers of two, then its other\n"
     "settings, then other policies. The command prints the smallest change that keeps every gap\n"
     "within the limit: the fewest keys, then the nearest value, to a multiple of 64 tokens. It\n"
-    "also prints the cost of the change, and the changes of vLLM's and SGLang's flags. A change\n"
-    "that loses requests or more than a tenth of the throughput does not count. The replay of a\n"
-    "measured run needs a GPU: the key `hardware` of its scenario, or --hardware.\n"
+    "also prints the cost of the change, and the changes of vLLM's and SGLang's flags. For a log\n"
+    "it changes settings of its engine alone. A change that loses requests or more than a tenth\n"
+    "of the throughput does not count. The replay of a measured run needs a GPU: the key\n"
+    "`hardware` of its scenario, or --hardware.\n"
     "\n"
     "examples:\n"
     "  metronome diagnose results/quickstart/unchunked\n"
@@ -183,7 +184,8 @@ struct Finding {
 // `engine` is the log's.
 void replay(const StoredRun& run, const DiagnoseOptions& options, const std::string& engine,
             Finding& finding) {
-  if (options.has_no_replay || finding.itl.count == 0) return;
+  const bool is_log = finding.pressure.has_value();
+  if (options.has_no_replay || (finding.itl.count == 0 && !is_log)) return;
   if (!finding.limit_ms) {
     finding.notes.push_back(
         "There is no limit for gaps: give --target-itl MS to search for settings that keep every "
@@ -191,7 +193,7 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, const std::str
     return;
   }
   // A log has no gaps of requests that lost their blocks.
-  const bool has_unseen_gaps = finding.pressure && finding.pressure->num_preempted > 0;
+  const bool has_unseen_gaps = is_log && finding.pressure->num_preempted > 0;
   if (finding.itl.max_ms <= *finding.limit_ms && !has_unseen_gaps) {
     finding.notes.push_back("No gap is longer than " + ms_text(*finding.limit_ms) +
                             " ms: there is nothing to change.");
@@ -443,7 +445,9 @@ std::string finding_text(const Finding& finding) {
   for (const std::string& fact : facts) {
     text += "  " + wrapped(printable(fact), 2, output_columns());
   }
-  text += "\n" + diagnosis_text(finding.diagnosis);
+  if (const std::string tables = diagnosis_text(finding.diagnosis); !tables.empty()) {
+    text += "\n" + tables;
+  }
   if (!finding.notes.empty()) text += '\n';
   for (const std::string& note : finding.notes) text += wrapped(note, 0, output_columns());
   if (finding.what_if) text += "\n" + what_if_text(*finding.what_if, output_columns());

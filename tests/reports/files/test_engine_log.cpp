@@ -129,6 +129,9 @@ TEST_CASE("SGLang's retractions", "[reports][engine_log]") {
             .num_freed_tokens == 1536);
   CHECK_FALSE(
       only(changed(kRetraction, "#new_tokens_gained: 1536, ", "")).num_freed_tokens.has_value());
+  const EngineLog aborted = read_text(
+      kAt + "retract_decode: aborted last request ab12 due to OOM\n" + kRetraction + "\n");
+  CHECK((aborted.num_aborted == 1 && aborted.observations.size() == 1 && aborted.num_broken == 0));
   CHECK(only("Testing retraction. #retracted_reqs: 1, #new_tokens_gained: 64").num_preempted == 1);
 }
 

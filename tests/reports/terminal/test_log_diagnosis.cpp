@@ -201,20 +201,25 @@ TEST_CASE("a prefix cache without room is named", "[reports][log_diagnosis]") {
 
 // METRONOME_UPDATE_GOLDENS=1 writes them again.
 TEST_CASE("the logs of the guide are those of their scenarios", "[reports][log_diagnosis]") {
-  for (const char* engine : {"vllm", "sglang"}) {
+  struct Case {
+    const char* scenario;
+    const char* stalls;
+    const char* full;
+  };
+  for (const Case& one : {Case{"diagnose_vllm", "logs/vllm.log", "logs/vllm_full.log"},
+                          Case{"diagnose_sglang", "logs/sglang.log", "logs/sglang_full.log"}}) {
+    INFO(one.scenario);
     // Other requests than the scenario's, which only describes them.
     const ScenarioFile file =
-        load_scenario(source_dir() + "/scenarios/diagnose_" + engine + ".yaml", {}, 7);
+        load_scenario(source_dir() + "/scenarios/" + one.scenario + ".yaml", {}, 7);
     REQUIRE(file.variants.size() == 2);
-    const std::string name = std::string("logs/") + engine;
-    check_expected(name + ".log", write_log(file.variants[0], 1).text);
+    check_expected(one.stalls, write_log(file.variants[0], 1).text);
     const Written full = write_log(file.variants[1], 1);
-    check_expected(name + "_full.log", full.text);
+    check_expected(one.full, full.text);
     // What the guide says of it.
     const CachePressure pressure = cache_pressure(full.log);
     CHECK(pressure.num_preempted == full.num_preempted);
     if (full.log.engine == LogEngine::Sglang) continue;
-    INFO(full.num_recomputed_tokens);
     CHECK(std::abs(pressure.num_recomputed_tokens.value() - full.num_recomputed_tokens) <=
           pressure.recomputed_error_tokens);
   }

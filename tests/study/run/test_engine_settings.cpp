@@ -96,6 +96,9 @@ TEST_CASE("the settings of a log of vLLM are keys of policy vllm", "[study][sett
               "scheduler.max_num_batched_tokens=4096", "engine.max_num_seqs=32",
               "kv_cache.enable_prefix_caching=false", "kv_cache.num_blocks=10000",
               "engine.async_depth=1", "cost_model.tensor_parallel_size=2"});
+  CHECK(settings.flags == Texts{"--max-num-batched-tokens 4096", "--max-num-seqs 32",
+                                "--no-enable-prefix-caching", "--num-gpu-blocks-override 10000",
+                                "--no-async-scheduling", "--tensor-parallel-size 2"});
   CHECK(scenario_with(settings.assignments).scheduler.vllm.minor() == 30);
   CHECK(settings_of(LogEngine::Vllm, {{"version", "1.0"}}, "").notes ==
         Texts{"vLLM 1.0 is simulated with the rules of the scenario's version."});
