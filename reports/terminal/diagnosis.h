@@ -66,8 +66,8 @@ Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
                    std::optional<double> itl_limit_ms, std::size_t max_entries);
 
 // The same for the gaps of a log. Sets `itl` to their distribution.
-Diagnosis diagnose(const LogGaps& gaps, std::optional<double> itl_limit_ms,
-                   std::size_t max_entries, Distribution& itl);
+Diagnosis diagnose(const LogGaps& gaps, std::optional<double> itl_limit_ms, std::size_t max_entries,
+                   Distribution& itl);
 
 // Tables, plain ASCII. Ends with a line break.
 std::string diagnosis_text(const Diagnosis& diagnosis);

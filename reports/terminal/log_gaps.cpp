@@ -264,8 +264,6 @@ LogGaps sglang_gaps(const EngineLog& log) {
   LogGaps result;
   result.where_word = "line";
   const Pace pace = {decode_pace(log), prefill_pace(log)};
-  result.decode_step_ns = pace.decode_ns;
-  result.ns_per_prefill_token = pace.prefill_ns_per_token;
   if (pace.decode_ns == 0) {
     result.notes = {
         "The log has no 'Decode batch' line with a throughput, so the gaps between "
@@ -296,6 +294,10 @@ LogGaps sglang_gaps(const EngineLog& log) {
     result.notes.push_back(
         "Batches count as one pause if no decode fits between them. With "
         "SGLANG_LOG_FORWARD_ITERS=1 SGLang numbers its steps, and the log says it.");
+  }
+  if (log.has_speculation) {
+    result.notes.push_back(
+        "With speculative decoding a step gives several tokens: each gap counts as their mean.");
   }
   if (num_idle > 0) {
     result.notes.push_back("In " + grouped_text(num_idle) +

@@ -28,9 +28,6 @@ struct LoggedGap {
 struct LogGaps {
   std::string where_word;  // "iteration" or "line"
   std::vector<LoggedGap> gaps;
-  // SGLang: medians and percentiles from which the times of batches were estimated.
-  TimeNs decode_step_ns = 0;
-  double ns_per_prefill_token = 0;
   std::vector<std::string> notes;  // what the log does not say, and what was taken instead
 };
 

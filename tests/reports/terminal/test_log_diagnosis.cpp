@@ -99,6 +99,59 @@ TEST_CASE("gaps of a log of SGLang are near those of its run", "[reports][log_di
   }
 }
 
+TEST_CASE("gaps of a log of SGLang: known answers", "[reports][log_diagnosis]") {
+  const auto prefill = [](const std::string& number, const char* rate, int num_pending) {
+    return "Prefill batch" + number +
+           ", #new-seq: 1, #new-token: 1000, #cached-token: 0, token usage: 0.10, #running-req: "
+           "10, #queue-req: 0, #pending-token: " +
+           std::to_string(num_pending) +
+           ", cuda graph: False, input throughput (token/s): " + rate + "\n";
+  };
+  const auto decode = [](const char* rate) {
+    return std::string(
+               "Decode batch, #running-req: 10, #token: 9, token usage: 0.10, cuda graph: "
+               "True, gen throughput (token/s): ") +
+           rate + ", #queue-req: 0\n";
+  };
+  const auto gaps = [&](const std::string& batches, const std::string& settings = "") {
+    std::istringstream in(settings + decode("1.00") + decode("1000.00") + batches +
+                          decode("666.67"));
+    return gaps_of(read_engine_log(in, "x.log", std::nullopt)).gaps;
+  };
+  const auto is_ms = [](TimeNs ns, double ms) { return is_near(to_ms(ns), ms, 1e-3); };
+  // A decode step takes 10 ms, a batch 100 ms; the first Decode line has no interval.
+  const auto apart = gaps(prefill(" [7]", "10000.00", 0) + prefill(" [9]", "10000.00", 0));
+  REQUIRE(apart.size() == 4);
+  CHECK((is_ms(apart[0].gap_ns, 10) && apart[0].num_gaps == 400 && apart[0].where == 2));
+  CHECK((is_ms(apart[1].gap_ns, 110) && is_ms(apart[1].decode_ns, 10)));
+  CHECK((apart[1].num_gaps == 10 && apart[1].num_prefill_tokens == 1000 && apart[1].where == 3));
+  CHECK((is_ms(apart[2].gap_ns, 110) && apart[2].where == 4));
+  // 40 steps and 200 ms of prefill in 600 ms; two of the ten requests' forty gaps are above.
+  CHECK((is_ms(apart[3].gap_ns, 10) && apart[3].num_gaps == 380 && apart[3].where == 5));
+  // Numbers that follow each other, or no room for a decode between: one pause.
+  for (const char* numbers : {"with", "without"}) {
+    const bool has = numbers[4] == '\0';
+    const auto together =
+        gaps(prefill(has ? " [7]" : "", "10000.00", 0) + prefill(has ? " [8]" : "", "10000.00", 0));
+    INFO(numbers);
+    REQUIRE(together.size() == 3);
+    CHECK((is_ms(together[1].gap_ns, 210) && together[1].num_prefill_batches == 2));
+    CHECK((together[1].num_prefill_tokens == 2000 && together[2].num_gaps == 390));
+  }
+  // Room for a decode: two gaps, unless prompts waited behind the first batch.
+  CHECK(gaps(prefill("", "10000.00", 0) + prefill("", "8000.00", 0)).size() == 4);
+  const auto waited = gaps(prefill("", "10000.00", 500) + prefill("", "8000.00", 0));
+  REQUIRE(waited.size() == 3);
+  CHECK(is_ms(waited[1].gap_ns, 235));
+  // Settings: a decode behind each batch; a batch that decodes itself.
+  const std::string batches = prefill("", "10000.00", 500) + prefill("", "10000.00", 0);
+  CHECK(gaps(batches, "server_args={'prefill_decode_interval': 1}\n").size() == 4);
+  const auto mixed = gaps(batches, "server_args={'enable_mixed_chunk': True}\n");
+  REQUIRE(mixed.size() == 4);
+  CHECK((is_ms(mixed[1].gap_ns, 100) && is_ms(mixed[1].decode_ns, 10)));
+  CHECK(mixed[3].num_gaps == 400);
+}
+
 TEST_CASE("retractions in a log of SGLang are counted", "[reports][log_diagnosis]") {
   const Written written =
       write_log(kSglang, {"kv_cache.num_blocks=1000", "workload.arrivals.rate=20",
