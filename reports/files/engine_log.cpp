@@ -87,6 +87,12 @@ EngineLog& chosen(EngineLog (&logs)[2], std::optional<LogEngine> engine, const s
 
 }  // namespace
 
+LineOutcome note(LogObservation seen, EngineLog& log) {
+  if (!seen.is_possible()) return LineOutcome::Broken;
+  log.observations.push_back(std::move(seen));
+  return LineOutcome::Read;
+}
+
 bool EngineLog::has(Observed kind) const {
   return std::any_of(observations.begin(), observations.end(),
                      [kind](const LogObservation& seen) { return seen.kind == kind; });

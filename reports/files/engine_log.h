@@ -51,6 +51,14 @@ struct LogObservation {
   std::optional<std::int64_t> num_freed_tokens;         // Retraction
   double old_reserve_ratio = 0, new_reserve_ratio = 0;  // Retraction: #new_token_ratio
 
+  // Whether an engine can have this many requests and tokens: no line was written into another.
+  bool is_possible() const {
+    constexpr std::int64_t kMostRequests = 100'000;
+    constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+    return num_running <= kMostRequests && num_prefill_requests <= kMostRequests &&
+           num_preempted <= kMostRequests && num_prefill_tokens <= kMostTokens &&
+           num_decode_tokens <= kMostTokens;
+  }
   // Iteration: whether the time is long enough to launch the kernels of a model.
   bool is_plausible() const { return elapsed_ns >= kNsPerMs / 5; }
 };

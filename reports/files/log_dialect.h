@@ -24,6 +24,9 @@ enum class LineOutcome : std::uint8_t {
   Broken,  // begins like a line of the engine, and does not go on so
 };
 
+// Adds an observation that is possible; others are broken.
+LineOutcome note(LogObservation seen, EngineLog& log);
+
 struct LogDialect {
   LogEngine engine;
   std::span<const std::string_view> markers;

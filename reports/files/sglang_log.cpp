@@ -88,11 +88,10 @@ LineOutcome read_prefill(const LogPart& part, EngineLog& log) {
   (void)fields.read("#replay-token", num_replayed);
   if (rate > 0) {
     const double seconds = static_cast<double>(seen.num_prefill_tokens + num_replayed) / rate;
-    constexpr double kMaxSeconds = 1e6;
+    constexpr double kMaxSeconds = 3600;
     seen.elapsed_ns = std::llround(std::min(seconds, kMaxSeconds) * 1e9);
   }
-  log.observations.push_back(std::move(seen));
-  return LineOutcome::Read;
+  return note(std::move(seen), log);
 }
 
 LineOutcome read_decode(const LogPart& part, EngineLog& log) {
@@ -106,8 +105,7 @@ LineOutcome read_decode(const LogPart& part, EngineLog& log) {
                         fields.read("#queue-req", seen.num_waiting);
   if (!is_whole) return LineOutcome::Broken;
   log.has_speculation = log.has_speculation || fields.has("accept len");
-  log.observations.push_back(std::move(seen));
-  return LineOutcome::Read;
+  return note(std::move(seen), log);
 }
 
 // "0.6953 -> 0.9991".
@@ -131,8 +129,7 @@ LineOutcome read_retraction(const LogPart& part, std::string_view marker, Engine
   } else if (fields.has("#new_tokens_gained")) {
     return LineOutcome::Broken;
   }
-  log.observations.push_back(std::move(seen));
-  return LineOutcome::Read;
+  return note(std::move(seen), log);
 }
 
 // "max_total_num_tokens=4, chunked_prefill_size=8192, ..., available_gpu_mem=9.30 GB": the settings

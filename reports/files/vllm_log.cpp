@@ -53,8 +53,7 @@ LineOutcome read_iteration(const LogPart& part, EngineLog& log) {
   seen.num_running = iteration.num_generation_requests;
   seen.num_decode_tokens = iteration.num_generation_tokens;
   seen.cache_usage = cache_usage(LogFields(part.text));
-  log.observations.push_back(std::move(seen));
-  return LineOutcome::Read;
+  return note(std::move(seen), log);
 }
 
 LineOutcome read_report(const LogPart& part, EngineLog& log) {
@@ -78,8 +77,7 @@ LineOutcome read_report(const LogPart& part, EngineLog& log) {
   } else if (fields.has("Prefix cache hit rate")) {
     return LineOutcome::Broken;
   }
-  log.observations.push_back(std::move(seen));
-  return LineOutcome::Read;
+  return note(std::move(seen), log);
 }
 
 // "KV cache size: 1,234 tokens".

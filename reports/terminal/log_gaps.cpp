@@ -88,7 +88,7 @@ SglangMode mode_of(const EngineLog& log) {
   SglangMode mode;
   const auto mixed = log.settings.find("enable_mixed_chunk");
   mode.is_mixed = mixed != log.settings.end() && mixed->second == "True";
-  constexpr std::int64_t kMost = 1'000'000;
+  constexpr std::int64_t kMost = 1000;
   const auto interval = count_setting(log, "decode_log_interval").value_or(0);
   if (interval > 0 && interval <= kMost) mode.decode_interval = interval;
   if (count_setting(log, "prefill_decode_interval").value_or(0) > 0) {
@@ -98,9 +98,14 @@ SglangMode mode_of(const EngineLog& log) {
   return mode;
 }
 
+// Limits that no server reaches keep sums in their range.
+constexpr double kLongestNs = 3.6e12;
+constexpr double kSlowestTokenNs = 1e10;
+
 // A running request's time per token, as the throughput of a Decode line says.
 double ns_per_token(const LogObservation& decode) {
-  return static_cast<double>(decode.num_running) / decode.decode_rate * 1e9;
+  const double ns = static_cast<double>(decode.num_running) / decode.decode_rate * 1e9;
+  return std::min(ns, kSlowestTokenNs);
 }
 
 // How fast the engine was where nothing else was in the way.
@@ -212,8 +217,8 @@ class SglangRank {
   // A batch takes at least as long as a decode step: both read the weights.
   TimeNs alone_ns(const LogObservation& seen) const {
     const double tokens = static_cast<double>(seen.num_prefill_tokens);
-    const TimeNs time =
-        std::max<TimeNs>(std::llround(tokens * pace_.prefill_ns_per_token), pace_.decode_ns);
+    const TimeNs time = std::max<TimeNs>(
+        std::llround(std::min(tokens * pace_.prefill_ns_per_token, kLongestNs)), pace_.decode_ns);
     return seen.elapsed_ns > 0 ? std::min(time, seen.elapsed_ns) : time;
   }
   // Whether no decode ran since the last batch: the steps' numbers say so. Without numbers, the
@@ -229,8 +234,7 @@ class SglangRank {
   // The gaps since the last Decode line that no batch of prompts lengthened.
   void add_decodes(const LogObservation& seen) {
     const double whole = static_cast<double>(mode_.decode_interval) * ns_per_token(seen);
-    constexpr double kLongest = 3.6e12;  // an hour
-    TimeNs each = std::llround(std::min(whole, kLongest)) - prefill_ns_;
+    TimeNs each = std::llround(whole) - prefill_ns_;
     each = std::max(each / mode_.decode_interval, pace_.decode_ns / 2);
     if (was_idle_) {
       each = pace_.decode_ns;

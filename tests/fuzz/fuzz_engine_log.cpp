@@ -1,4 +1,4 @@
-// The bytes as a log of vLLM or SGLang.
+// The bytes as a log of vLLM or SGLang: they are read, and what is made of them has no overflow.
 #include <cstddef>
 #include <cstdint>
 #include <sstream>
@@ -6,6 +6,9 @@
 
 #include "core/base/error.h"
 #include "reports/files/engine_log.h"
+#include "reports/terminal/cache_pressure.h"
+#include "reports/terminal/diagnosis.h"
+#include "reports/terminal/log_gaps.h"
 #include "tests/fuzz/refusal.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -21,6 +24,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       METRONOME_CHECK(seen.elapsed_ns >= 0 && seen.num_prefill_tokens >= 0, "no count is negative");
       line = seen.line;
     }
+    const LogGaps gaps = gaps_of(log);
+    for (const LoggedGap& gap : gaps.gaps) {
+      METRONOME_CHECK(gap.gap_ns >= 0 && gap.decode_ns >= 0, "no time is negative");
+    }
+    Distribution itl;
+    (void)diagnosis_text(diagnose(gaps, 50.0, 3, itl));
+    (void)pressure_notes(cache_pressure(log), log);
   });
   return 0;
 }

@@ -252,10 +252,10 @@ TEST_CASE("broken lines are counted, and a last line may be cut", "[reports][eng
   CHECK((cut_into.observations.size() == 1 && cut_into.num_broken == 1));
   for (const std::string& bad :
        {changed(kPrefill, "4096", "-1"), changed(kPrefill, "4096", "4096Prefill"),
-        changed(kPrefill, "4096", "1e300"), changed(kPrefill, "20480.00", "nan"),
-        changed(kPrefill, "20480.00", "20480"), changed(kDecode, "900.25", "inf"),
-        changed(kDecode, "#running-req: 9", "#running-req: 9.5"), changed(kRetraction, "1536", "x"),
-        changed(kRetraction, "->", "-")}) {
+        changed(kPrefill, "4096", "1e300"), changed(kPrefill, "4096", "40968192"),
+        changed(kPrefill, "20480.00", "nan"), changed(kPrefill, "20480.00", "20480"),
+        changed(kDecode, "900.25", "inf"), changed(kDecode, "#running-req: 9", "#running-req: 9.5"),
+        changed(kRetraction, "1536", "x"), changed(kRetraction, "->", "-")}) {
     INFO(bad);
     const EngineLog log = read_text(kDecode + "\n" + bad + "\n");
     CHECK((log.observations.size() == 1 && log.num_broken == 1 && log.first_broken == 2));
