@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/types.h"
@@ -20,6 +21,7 @@ struct LoggedIteration {
   TimeNs elapsed_ns = 0;
   std::int64_t line = 0;  // in the file, from 1
 
+  bool is_empty() const { return num_context_tokens == 0 && num_generation_tokens == 0; }
   // Whether the time is long enough to launch the kernels of a model.
   bool is_plausible() const { return elapsed_ns >= kNsPerMs / 5; }
 };
@@ -31,6 +33,11 @@ struct IterationLog {
   // a result, which may already have been there (its pull request 35072).
   std::int64_t num_implausible = 0;
 };
+
+// Reads an iteration at the start of `text`: its counts and its time. False if it is malformed.
+bool read_vllm_iteration(std::string_view text, LoggedIteration& iteration);
+// The rank in what is before it: "(EngineCore_DP3 pid=77) INFO ...", or in 0.33 "... Engine 003: ".
+std::int32_t vllm_rank(std::string_view prefix);
 
 // Reads lines that contain, after any prefix and before any suffix,
 //   Iteration(12): 3 context requests, 1536 context tokens, 21 generation requests, 21 generation

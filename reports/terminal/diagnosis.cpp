@@ -6,7 +6,7 @@
 
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
-#include "reports/files/iteration_log.h"
+#include "reports/terminal/log_gaps.h"
 
 namespace metronome {
 namespace {
@@ -27,84 +27,70 @@ std::vector<GapRow> make_rows(const Distribution& itl, std::optional<double> itl
 
 Blame blame_of(const RunRecord& record, const Culprit& culprit) {
   const PrefillChunk& chunk = record.prefills[at(culprit.chunk)];
-  return {culprit.step,         static_cast<std::int64_t>(index(chunk.request)),
-          chunk.first_position, chunk.num_tokens,
-          culprit.added_ns,     culprit.num_victims};
+  return {culprit.step,
+          static_cast<std::int64_t>(index(chunk.request)),
+          chunk.first_position,
+          chunk.num_tokens,
+          1,
+          culprit.added_ns,
+          culprit.num_victims};
 }
 
-// The gaps of a log: one per generation request of an iteration.
-class LogGaps {
+// Gaps of a log, as a diagnosis takes them.
+class LogView {
  public:
-  explicit LogGaps(const IterationLog& log) : log_(log) {
-    RunRecord record;  // only steps, as required for estimates
-    for (const LoggedIteration& iteration : log.iterations) {
-      StepEntry step;
-      // A step without a time is ignored by estimates.
-      step.finished_at = iteration.is_plausible() ? iteration.elapsed_ns : 0;
-      step.num_prefill_tokens = iteration.num_context_tokens;
-      step.num_decode_tokens = iteration.num_generation_tokens;
-      record.steps.push_back(step);
-    }
-    decode_ns_ = estimate_decode_ns(record);
-  }
+  explicit LogView(const std::vector<LoggedGap>& gaps) : gaps_(gaps) {}
 
   Distribution distribution() const {
     std::vector<WeightedTime> sample;
-    for (const LoggedIteration& iteration : log_.iterations) {
-      sample.push_back({iteration.elapsed_ns, iteration.num_generation_requests});
-    }
+    for (const LoggedGap& gap : gaps_) sample.push_back({gap.gap_ns, gap.num_gaps});
     return describe(sample);
   }
-  GapParts parts(std::size_t i) const {
-    return {.decode_ns = decode_ns_[i],
-            .prefill_ns = log_.iterations[i].elapsed_ns - decode_ns_[i]};
+  static GapParts parts(const LoggedGap& gap) {
+    return {.decode_ns = gap.decode_ns, .prefill_ns = gap.gap_ns - gap.decode_ns};
   }
   GapSum beyond(TimeNs limit) const {
     GapSum sum;
-    for (std::size_t i = 0; i < log_.iterations.size(); ++i) {
-      const LoggedIteration& iteration = log_.iterations[i];
-      if (iteration.elapsed_ns <= limit) continue;
-      sum.num_gaps += iteration.num_generation_requests;
-      sum.parts.decode_ns += iteration.num_generation_requests * parts(i).decode_ns;
-      sum.parts.prefill_ns += iteration.num_generation_requests * parts(i).prefill_ns;
+    for (const LoggedGap& gap : gaps_) {
+      if (gap.gap_ns <= limit) continue;
+      sum.num_gaps += gap.num_gaps;
+      sum.parts.decode_ns += gap.num_gaps * parts(gap).decode_ns;
+      sum.parts.prefill_ns += gap.num_gaps * parts(gap).prefill_ns;
     }
     return sum;
   }
-  Blame blame(std::size_t i) const {
-    const LoggedIteration& iteration = log_.iterations[i];
-    return {iteration.number,
+  static Blame blame(const LoggedGap& gap) {
+    return {gap.where,
             std::nullopt,
             0,
-            iteration.num_context_tokens,
-            parts(i).prefill_ns,
-            iteration.num_generation_requests};
+            static_cast<std::int32_t>(gap.num_prefill_tokens),
+            static_cast<std::int32_t>(gap.num_prefill_batches),
+            parts(gap).prefill_ns,
+            static_cast<std::int32_t>(gap.num_waiting)};
   }
-  DiagnosedStall stall(std::size_t i) const {
-    const LoggedIteration& iteration = log_.iterations[i];
+  static DiagnosedStall stall(const LoggedGap& gap) {
     DiagnosedStall stall;
-    stall.gap_ns = iteration.elapsed_ns;
-    stall.parts = parts(i);
-    stall.num_waiting = iteration.num_generation_requests;
-    stall.step = iteration.number;
-    if (iteration.num_context_tokens > 0) stall.worst = blame(i);
+    stall.gap_ns = gap.gap_ns;
+    stall.parts = parts(gap);
+    stall.num_waiting = static_cast<std::int32_t>(gap.num_waiting);
+    stall.step = gap.where;
+    if (gap.num_prefill_tokens > 0) stall.worst = blame(gap);
     return stall;
   }
-  // Indices of iterations with generation requests, greatest `figure(i)` first.
+  // Gaps of waiting requests, greatest `figure(gap)` first.
   template <class Figure>
-  std::vector<std::size_t> greatest(std::size_t max_entries, const Figure& figure) const {
-    std::vector<std::size_t> order;
-    for (std::size_t i = 0; i < log_.iterations.size(); ++i) {
-      if (log_.iterations[i].num_generation_requests > 0) order.push_back(i);
-    }
+  std::vector<LoggedGap> greatest(std::size_t max_entries, const Figure& figure) const {
+    std::vector<LoggedGap> order;
+    std::copy_if(gaps_.begin(), gaps_.end(), std::back_inserter(order),
+                 [](const LoggedGap& gap) { return gap.num_gaps > 0; });
     std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return figure(a) > figure(b); });
+                     [&](const LoggedGap& a, const LoggedGap& b) { return figure(a) > figure(b); });
     if (order.size() > max_entries) order.resize(max_entries);
     return order;
   }
 
  private:
-  const IterationLog& log_;
-  std::vector<TimeNs> decode_ns_;
+  const std::vector<LoggedGap>& gaps_;
 };
 
 // ---- text ----
@@ -152,6 +138,9 @@ std::string ms(TimeNs ns) { return ms_text(to_ms(ns)); }
 
 std::string blame_text(const Blame& blame) {
   const std::string tokens = grouped_text(std::int64_t{blame.num_tokens}) + " tokens";
+  if (!blame.request && blame.num_batches > 1) {
+    return tokens + " in " + std::to_string(blame.num_batches) + " batches";
+  }
   if (!blame.request) return tokens;
   const std::string who = "request " + std::to_string(*blame.request) + ", ";
   return who + tokens + " from " + grouped_text(std::int64_t{blame.first_position});
@@ -241,6 +230,7 @@ void append_blame(const Blame& blame, const std::string& step_word, JsonText& js
     json.field("first_position", blame.first_position);
   }
   json.field("prefill_tokens", blame.num_tokens);
+  if (blame.num_batches > 1) json.field("prefill_batches", blame.num_batches);
   json.key("added_ms").ms(blame.added_ns);
   json.field("victims", blame.num_victims);
   json.key("victim_ms").ms(blame.victim_ns());
@@ -292,27 +282,29 @@ Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
   return diagnosis;
 }
 
-Diagnosis diagnose(const IterationLog& log, std::optional<double> itl_limit_ms,
-                   std::size_t max_entries, Distribution& itl) {
-  const LogGaps gaps(log);
-  itl = gaps.distribution();
+Diagnosis diagnose(const LogGaps& log, std::optional<double> itl_limit_ms, std::size_t max_entries,
+                   Distribution& itl) {
+  const LogView view(log.gaps);
+  itl = view.distribution();
   Diagnosis diagnosis;
-  diagnosis.step_word = "iteration";
+  diagnosis.step_word = log.where_word;
   diagnosis.is_estimated = true;
+  if (log.gaps.empty()) return diagnosis;
   diagnosis.rows =
-      make_rows(itl, itl_limit_ms, [&gaps](TimeNs limit) { return gaps.beyond(limit); });
-  const auto elapsed = [&log](std::size_t i) { return log.iterations[i].elapsed_ns; };
-  for (const std::size_t i : gaps.greatest(max_entries, elapsed)) {
-    diagnosis.stalls.push_back(gaps.stall(i));
+      make_rows(itl, itl_limit_ms, [&view](TimeNs limit) { return view.beyond(limit); });
+  const auto length = [](const LoggedGap& gap) { return gap.gap_ns; };
+  for (const LoggedGap& gap : view.greatest(max_entries, length)) {
+    diagnosis.stalls.push_back(LogView::stall(gap));
   }
-  const auto victim_ns = [&gaps](std::size_t i) { return gaps.blame(i).victim_ns(); };
-  for (const std::size_t i : gaps.greatest(max_entries, victim_ns)) {
-    if (victim_ns(i) > 0) diagnosis.chunks.push_back(gaps.blame(i));
+  const auto victim_ns = [](const LoggedGap& gap) { return LogView::blame(gap).victim_ns(); };
+  for (const LoggedGap& gap : view.greatest(max_entries, victim_ns)) {
+    if (victim_ns(gap) > 0) diagnosis.chunks.push_back(LogView::blame(gap));
   }
   return diagnosis;
 }
 
 std::string diagnosis_text(const Diagnosis& diagnosis) {
+  if (diagnosis.rows.empty()) return {};
   return rows_text(diagnosis) + stalls_text(diagnosis) + chunks_text(diagnosis);
 }
 

@@ -1,6 +1,6 @@
 // Explains late tokens: where the time between tokens went, the longest stalls, and whose prefill
-// delayed other requests. Made from a run's record, or from an engine's iteration log, which has no
-// request ids.
+// delayed other requests. Made from a run's record, or from the gaps of an engine's log, which has
+// no request ids.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,16 @@
 namespace metronome {
 
 class JsonText;
-struct IterationLog;
+struct LogGaps;
 
-// Prefill in one step that delayed other requests: a chunk or, in a log, all chunks of an
-// iteration.
+// Prefill that delayed other requests: a chunk of a step or, in a log, all chunks of an iteration
+// or of batches without a decode between them.
 struct Blame {
   std::int64_t step = 0;
   std::optional<std::int64_t> request;  // nullopt: unknown in a log
   std::int32_t first_position = 0;      // of a request's chunk
   std::int32_t num_tokens = 0;
+  std::int32_t num_batches = 1;
   TimeNs added_ns = 0;
   std::int32_t num_victims = 0;
 
@@ -51,7 +52,7 @@ struct GapRow {
 };
 
 struct Diagnosis {
-  std::string step_word = "step";  // "iteration" in a log
+  std::string step_word = "step";  // "iteration" or "line" in a log
   bool is_estimated = false;       // the split into decode and prefill
   std::vector<GapRow> rows;
   std::vector<DiagnosedStall> stalls;    // longest first, one per step
@@ -64,10 +65,9 @@ struct Diagnosis {
 Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
                    std::optional<double> itl_limit_ms, std::size_t max_entries);
 
-// The same for a log: an iteration's generation requests waited for the whole iteration. Sets `itl`
-// to the distribution of these gaps.
-Diagnosis diagnose(const IterationLog& log, std::optional<double> itl_limit_ms,
-                   std::size_t max_entries, Distribution& itl);
+// The same for the gaps of a log. Sets `itl` to their distribution.
+Diagnosis diagnose(const LogGaps& gaps, std::optional<double> itl_limit_ms, std::size_t max_entries,
+                   Distribution& itl);
 
 // Tables, plain ASCII. Ends with a line break.
 std::string diagnosis_text(const Diagnosis& diagnosis);

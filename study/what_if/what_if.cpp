@@ -98,11 +98,25 @@ class Candidates {
       families.push_back(
           falling_tokens("scheduler.chunked_prefill_size", current("chunked_prefill_size"), mixed));
     }
+    add_sglang(families);
     families.push_back(falling("engine.max_num_seqs", scenario_.engine.max_num_seqs, 1));
     if (reads("prefill_chunk_size") && !is_token_budget()) {
       families.push_back(falling_tokens("scheduler.prefill_chunk_size",
                                         current("prefill_chunk_size"),
                                         {"scheduler.max_prefill_chunks_per_step=1"}));
+    }
+    return families;
+  }
+
+  // Larger reserves for outputs: fewer requests at once, and fewer that lose their blocks.
+  std::vector<Family> reserves() const {
+    std::vector<Family> families;
+    if (!reads("schedule_conservativeness")) return families;
+    const double now = scenario_.scheduler.sglang.schedule_conservativeness;
+    for (const char* more : {"1.3", "1.7", "2.5"}) {
+      if (std::stod(more) <= now) continue;
+      families.push_back(
+          {{std::string("scheduler.schedule_conservativeness=") + more}, "", {0}, std::nullopt});
     }
     return families;
   }
@@ -125,6 +139,22 @@ class Candidates {
   }
 
  private:
+  // What limits how long SGLang prefills before it decodes again.
+  void add_sglang(std::vector<Family>& families) const {
+    if (!reads("prefill_decode_interval")) return;
+    const SglangConfig& now = scenario_.scheduler.sglang;
+    if (now.prefill_decode_interval == 0 && !now.enable_mixed_chunk) {
+      // A decode step behind each batch, with the run's chunk size and then smaller ones.
+      const std::vector<std::string> apart = {"scheduler.prefill_decode_interval=1"};
+      families.push_back({apart, "", {0}, std::nullopt});
+      families.push_back(
+          falling_tokens("scheduler.chunked_prefill_size", current("chunked_prefill_size"), apart));
+    }
+    families.push_back(falling_tokens("scheduler.max_prefill_tokens", now.max_prefill_tokens));
+    families.push_back(falling("scheduler.prefill_max_requests",
+                               now.prefill_max_requests.value_or(scenario_.engine.max_num_seqs),
+                               1));
+  }
   bool is_token_budget() const { return scenario_.scheduler.policy == "token_budget"; }
   bool reads(std::string_view key) const {
     const auto keys = find_policy(scenario_.scheduler.policy)->keys;
@@ -449,8 +479,8 @@ std::optional<std::int64_t> enough_blocks(const Scenario& scenario, Replays& rep
 }
 
 // Tries group by group until one has a change that keeps every gap. Chunk sizes do not help
-// preempted requests. So if the run preempts, more blocks are tried first alone and, if nothing
-// else helped, with each of the other changes.
+// preempted requests. So if the run preempts, more blocks and larger reserves are tried first, and
+// more blocks, if nothing else helped, with each of the other changes.
 void search(const Candidates& candidates, Replays& replays, WhatIf& what_if) {
   std::deque<std::vector<Family>> tried;  // Walked points into it
   std::vector<Walked> all;
@@ -467,15 +497,19 @@ void search(const Candidates& candidates, Replays& replays, WhatIf& what_if) {
   };
   const auto is_found_with = [&](const std::vector<std::string>& others) {
     return is_found(candidates.sizes(), others) || is_found(candidates.other_settings(), others) ||
-           is_found(candidates.other_policies(), others);
+           (what_if.engine.empty() && is_found(candidates.other_policies(), others));
   };
   std::optional<std::int64_t> blocks;
   const Scenario& scenario = what_if.baseline.scenario;
   if (what_if.baseline.summary.num_preemptions > 0) blocks = enough_blocks(scenario, replays);
   constexpr std::int64_t kGrain = 64;
-  if (blocks &&
-      is_found({{{}, kNumBlocks, {*blocks}, *scenario.kv_cache.num_blocks, kGrain}}, {})) {
-    return;
+  if (what_if.baseline.summary.num_preemptions > 0) {
+    std::vector<Family> families = candidates.reserves();
+    if (blocks) {
+      families.insert(families.begin(),
+                      {{}, kNumBlocks, {*blocks}, *scenario.kv_cache.num_blocks, kGrain});
+    }
+    if (is_found(std::move(families), {})) return;
   }
   if (is_found_with({}) || (blocks && is_found_with({set(kNumBlocks, *blocks)}))) return;
   if (const Walked* best = nearest(all, what_if); best != nullptr) refine(*best, replays, what_if);
@@ -484,10 +518,12 @@ void search(const Candidates& candidates, Replays& replays, WhatIf& what_if) {
 }  // namespace
 
 WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::string& hardware,
+                            const std::string& engine,
                             const std::function<void(const std::string&)>& start,
                             const ProgressFn& progress) {
   WhatIf what_if;
   what_if.target_ms = target_ms;
+  what_if.engine = engine;
   what_if.recorded_itl = run.result.summary.itl;
   if (run.result.info.config_json.empty()) {
     what_if.obstacle = "result.json has no config, so the settings to simulate are unknown";

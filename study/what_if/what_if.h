@@ -34,6 +34,9 @@ struct WhatIf {
   // Empty: the requests are the run's. Else the scenario whose requests are used, as a log has
   // none.
   std::string scenario;
+  // "SGLang": whose settings alone were tried, and whose flags are shown. Empty: of both engines,
+  // and other policies.
+  std::string engine;
   Trial baseline;
   bool is_same_run = false;  // every decision of the baseline equals the recorded run's
   // The differences from the recorded run.
@@ -52,7 +55,7 @@ struct WhatIf {
 
 // Replays the run's requests on the simulator, with the recorded arrivals and lengths. The first
 // replay has the run's settings; each further replay changes settings. The order is:
-//   - If the run preempts requests: more KV blocks.
+//   - If the run preempts requests: more KV blocks, or (sglang) larger reserves for outputs.
 //   - Smaller token budgets or chunks of the same policy, in powers of two down from the run's
 //     value.
 //   - If none keeps the target: other settings of the policy.
@@ -65,9 +68,11 @@ struct WhatIf {
 // replays grows with the logarithm of the values. A change does not count if it loses requests or
 // more than a tenth of the output throughput.
 //
-// `hardware`, if not empty, replaces the run's hardware. Calls `progress` during each replay, and
-// `start(name)` before it. Throws ConfigError for settings that cannot be simulated.
+// `hardware`, if not empty, replaces the run's hardware. `engine`, if not empty, is the only engine
+// to set: other policies are not tried. Calls `progress` during each replay, and `start(name)`
+// before it. Throws ConfigError for settings that cannot be simulated.
 WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::string& hardware,
+                            const std::string& engine,
                             const std::function<void(const std::string&)>& start,
                             const ProgressFn& progress);
 

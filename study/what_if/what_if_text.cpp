@@ -32,8 +32,12 @@ std::string trust_text(const WhatIf& what_if) {
     return simulated + " with its own settings, the run has" + figures + "the record has " +
            others + "The closer these figures are, the more reliable are the results below.";
   }
+  if (was.count == 0) {
+    return simulated + ", the requests of " + what_if.scenario + " have" + figures +
+           "the log has no gaps to compare them with.";
+  }
   return simulated + ", the requests of " + what_if.scenario + " have" + figures +
-         "in the log, where each iteration counts as a gap, they are " + others +
+         "in the log they are " + others +
          "The results below are for the scenario's requests, not the log's. The closer these "
          "figures "
          "are, the more reliable are the results.";
@@ -72,6 +76,7 @@ std::string trials_text(const WhatIf& what_if) {
 std::string flags_text(const WhatIf& what_if, const Trial& chosen, std::size_t columns) {
   std::string text;
   for (const FlagChanges& flags : changed_flags(what_if.baseline.scenario, chosen.scenario)) {
+    if (!what_if.engine.empty() && flags.engine != what_if.engine) continue;
     text += "  " + flags.engine + (flags.empty() ? ": no flag changes\n" : "\n");
     const auto line = [&](const std::string& verb, const std::string& what) {
       text += "    " + wrapped(verb + what, 4 + verb.size(), columns);
@@ -157,6 +162,7 @@ void append_trial(const Trial& trial, JsonText& json) {
 void append_flags(const WhatIf& what_if, const Trial& chosen, JsonText& json) {
   json.begin_array();
   for (const FlagChanges& flags : changed_flags(what_if.baseline.scenario, chosen.scenario)) {
+    if (!what_if.engine.empty() && flags.engine != what_if.engine) continue;
     json.begin_object();
     json.field("engine", flags.engine);
     json.field("version", flags.version);
@@ -196,7 +202,11 @@ std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
   say(trust_text(what_if));
   for (const std::string& note : what_if.notes) say(note);
   say(conclusion(what_if));
-  if (!what_if.chosen) return text + (what_if.trials.empty() ? "" : '\n' + trials_text(what_if));
+  if (!what_if.chosen) {
+    // For a log the figures of its own settings are news.
+    const bool shows_figures = !what_if.trials.empty() || !what_if.scenario.empty();
+    return text + (shows_figures ? '\n' + trials_text(what_if) : "");
+  }
   const Trial& chosen = what_if.trials[*what_if.chosen];
   say(cost_text(what_if, chosen));
   text += "\nchanges of flags, compared with those for the present settings\n" +

@@ -165,10 +165,14 @@ std::string link_fault(const std::string& page, const std::string& link) {
 }
 
 // Runs a page as a reader would, in a scratch folder: writes its scenarios, runs its commands, and
-// compares what it shows of each.
-void follow(const std::string& path) {
+// compares what it shows of each. Files of the repository are where the reader has them.
+void follow(const std::string& path, int least_commands) {
   constexpr std::string_view kProgram = "metronome ";
   const testing::ScratchFolder folder;
+  for (const char* part : {"scenarios", "tests"}) {
+    fs::create_directory_symlink(fs::path(testing::source_dir()) / part,
+                                 fs::path(folder.path()) / part);
+  }
   std::vector<std::string> printed;
   int num_commands = 0;
   for (const Block& block : parse_page(repository_text(path)).blocks) {
@@ -177,6 +181,11 @@ void follow(const std::string& path) {
       const std::string first = block.text.substr(0, block.text.find('\n'));
       REQUIRE(first.starts_with("# "));  // the name to write it under
       folder.write(first.substr(2), block.text);
+    } else if (block.language == "log") {
+      const std::string file = block.text.substr(0, block.text.find('\n'));
+      REQUIRE(file.starts_with("# "));  // the log that the others are lines of
+      CHECK(shows(lines_of(block.text.substr(file.size() + 1)),
+                  lines_of(repository_text(file.substr(2)))));
     } else if (block.language == "text") {
       std::string all;
       for (const std::string& line : printed) all += line + "\n";
@@ -195,7 +204,7 @@ void follow(const std::string& path) {
       }
     }
   }
-  CHECK(num_commands >= 5);
+  CHECK(num_commands >= least_commands);
 }
 
 }  // namespace
@@ -268,4 +277,9 @@ TEST_CASE("READMEs of folders are short", "[docs]") {
 }
 
 // [slow]: it tunes.
-TEST_CASE("the tutorial does what it shows", "[docs][slow]") { follow("docs/tutorial.md"); }
+TEST_CASE("the tutorial does what it shows", "[docs][slow]") { follow("docs/tutorial.md", 5); }
+
+TEST_CASE("the pages about engines' logs do what they show", "[docs]") {
+  follow("docs/guide/diagnose_vllm.md", 4);
+  follow("docs/guide/diagnose_sglang.md", 4);
+}

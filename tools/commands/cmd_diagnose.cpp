@@ -10,10 +10,13 @@
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "core/base/wrapped_text.h"
-#include "reports/files/iteration_log.h"
+#include "reports/files/engine_log.h"
 #include "reports/files/result_reader.h"
+#include "reports/terminal/cache_pressure.h"
 #include "reports/terminal/diagnosis.h"
+#include "reports/terminal/log_gaps.h"
 #include "reports/terminal/text.h"
+#include "study/run/engine_settings.h"
 #include "study/run/variant_run.h"
 #include "study/what_if/what_if.h"
 #include "tools/commands/cli.h"
@@ -32,14 +35,17 @@ struct DiagnoseOptions {
   std::string hardware;  // to simulate; empty: the run's
   std::string scenario;  // its requests are replayed for a log
   std::string variant;   // of the scenario
+  std::string engine;    // of a log; empty: the one whose lines it has
+  std::string flags;     // of the engine, in place of those in a log
   bool has_no_replay = false;
   bool wants_json = false;
 };
 
 constexpr const char* kExamples =
     "RUN is a folder that `metronome run` wrote (every variant in it is diagnosed), or a log of\n"
-    "vLLM with --enable-logging-iteration-details. Such a log has iterations but no requests:\n"
-    "--scenario describes the engine, its settings, model, GPU and requests to replay.\n"
+    "vLLM (with --enable-logging-iteration-details) or SGLang. A log has steps but no requests:\n"
+    "--scenario describes the model, the GPU and the requests to replay. Settings that the log\n"
+    "or --flags names replace those of the scenario.\n"
     "\n"
     "A gap is an inter-token latency (ITL): the time between two tokens of a request. Its parts:\n"
     "  decode     decodes of the step that gave the token\n"
@@ -52,9 +58,10 @@ constexpr const char* kExamples =
     "first smaller token budgets or chunks of the same policy, in powers of two, then its other\n"
     "settings, then other policies. The command prints the smallest change that keeps every gap\n"
     "within the limit: the fewest keys, then the nearest value, to a multiple of 64 tokens. It\n"
-    "also prints the cost of the change, and the changes of vLLM's and SGLang's flags. A change\n"
-    "that loses requests or more than a tenth of the throughput does not count. The replay of a\n"
-    "measured run needs a GPU: the key `hardware` of its scenario, or --hardware.\n"
+    "also prints the cost of the change, and the changes of vLLM's and SGLang's flags. For a log\n"
+    "it changes settings of its engine alone. A change that loses requests or more than a tenth\n"
+    "of the throughput does not count. The replay of a measured run needs a GPU: the key\n"
+    "`hardware` of its scenario, or --hardware.\n"
     "\n"
     "examples:\n"
     "  metronome diagnose results/quickstart/unchunked\n"
@@ -62,6 +69,8 @@ constexpr const char* kExamples =
     "  metronome diagnose vllm.log --json | python3 -m json.tool\n"
     "  metronome diagnose vllm.log --scenario scenarios/engines.yaml --variant vllm \\\n"
     "      --target-itl 30\n"
+    "  metronome diagnose sglang.log --scenario scenarios/engines.yaml --variant sglang \\\n"
+    "      --target-itl 30 --flags '--chunked-prefill-size 4096 --enable-mixed-chunk'\n"
     "\n"
     "exit codes: 0 done, 2 bad input\n";
 
@@ -74,7 +83,7 @@ constexpr CommandText kText = {
         "change of settings that avoids such stalls.\n",
     .examples = kExamples,
     .file_name = "RUN",
-    .file_kind = "result folder or iteration log"};
+    .file_kind = "result folder or log"};
 
 OptionList option_list(DiagnoseOptions& options) {
   return {
@@ -86,6 +95,9 @@ OptionList option_list(DiagnoseOptions& options) {
       {"scenario FILE", &options.scenario,
        "scenario of a log: its requests are replayed with its settings and others"},
       {"variant NAME", &options.variant, "variant of --scenario"},
+      {"flags FLAGS", &options.flags,
+       "flags of the engine, in place of those in the log: '--max-num-seqs 64'"},
+      {"engine NAME", &options.engine, "vllm or sglang: whose log it is, if it has lines of both"},
       {"no-replay", &options.has_no_replay, "do not search for settings without the stall"},
       {"json", &options.wants_json, "print JSON: a list with one object per run"},
   };
@@ -103,6 +115,14 @@ Number parse_number(const std::string& option, const std::string& text, Number m
   return number;
 }
 
+// nullopt: none was named.
+std::optional<LogEngine> log_engine(const DiagnoseOptions& options) {
+  const auto* const found =
+      std::find(std::begin(kLogEngines), std::end(kLogEngines), options.engine);
+  if (found == std::end(kLogEngines)) return std::nullopt;
+  return static_cast<LogEngine>(found - std::begin(kLogEngines));
+}
+
 // nullopt if help was requested and printed.
 std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
   DiagnoseOptions options;
@@ -112,6 +132,10 @@ std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
   options.max_entries = parse_number<std::size_t>("--top", options.top, 1, 10000, "1 to 10000");
   if (options.scenario.empty() && !options.variant.empty()) {
     throw UsageError("--variant: has no effect; allowed: with --scenario");
+  }
+  if (!options.engine.empty() && !log_engine(options)) {
+    throw UsageError("--engine: '" + printable(options.engine) +
+                     "' is not valid; allowed: " + join_names(kLogEngines));
   }
   if (options.target_itl) {
     options.target_itl_ms = parse_number<double>("--target-itl", *options.target_itl, 0.001, 3.6e6,
@@ -153,25 +177,31 @@ struct Finding {
   Distribution itl;
   std::optional<double> limit_ms;
   std::optional<WhatIf> what_if;
+  std::optional<CachePressure> pressure;  // of a log
 };
 
 // Searches for better settings, or states why it cannot.
-void replay(const StoredRun& run, const DiagnoseOptions& options, Finding& finding) {
-  if (options.has_no_replay || finding.itl.count == 0) return;
+// `engine` is the log's.
+void replay(const StoredRun& run, const DiagnoseOptions& options, const std::string& engine,
+            Finding& finding) {
+  const bool is_log = finding.pressure.has_value();
+  if (options.has_no_replay || (finding.itl.count == 0 && !is_log)) return;
   if (!finding.limit_ms) {
     finding.notes.push_back(
         "There is no limit for gaps: give --target-itl MS to search for settings that keep every "
         "gap within it.");
     return;
   }
-  if (finding.itl.max_ms <= *finding.limit_ms) {
+  // A log has no gaps of requests that lost their blocks.
+  const bool has_unseen_gaps = is_log && finding.pressure->num_preempted > 0;
+  if (finding.itl.max_ms <= *finding.limit_ms && !has_unseen_gaps) {
     finding.notes.push_back("No gap is longer than " + ms_text(*finding.limit_ms) +
                             " ms: there is nothing to change.");
     return;
   }
   ProgressBar bar(true);
   finding.what_if = find_smallest_change(
-      run, *finding.limit_ms, options.hardware,
+      run, *finding.limit_ms, options.hardware, engine,
       [&bar](const std::string& name) { bar.start(name); },
       [&bar](const RunProgress& now) {
         bar.update(now.num_ended, now.num_total);
@@ -220,48 +250,77 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   if (std::string note = preemption_note(finding.diagnosis); !note.empty()) {
     finding.notes.push_back(std::move(note));
   }
-  replay(run, options, finding);
+  replay(run, options, "", finding);
   return finding;
 }
 
-// The number of tokens per iteration that keeps the limit, by the token cost of the longest
-// iteration. Empty if no iteration with prefill is too long.
-std::string budget_note(const Diagnosis& diagnosis, double limit_ms) {
+// The number of prompt tokens per step that keeps the limit, by the token cost of the longest gap.
+// Empty if no gap with prefill is too long.
+std::string budget_note(const Diagnosis& diagnosis, LogEngine engine, double limit_ms) {
   if (diagnosis.stalls.empty()) return {};
   const DiagnosedStall& stall = diagnosis.stalls.front();
   if (!stall.worst || to_ms(stall.gap_ns) <= limit_ms || stall.worst->added_ns <= 0) return {};
   const double token_ms = to_ms(stall.worst->added_ns) / stall.worst->num_tokens;
   const double room_ms = limit_ms - to_ms(stall.parts.decode_ns);
   const auto num_tokens = static_cast<std::int64_t>(room_ms / token_ms);
+  const std::string where = diagnosis.step_word + " " + std::to_string(stall.step);
+  const bool is_vllm = engine == LogEngine::Vllm;
   if (num_tokens < 1) {
-    return "The decodes of iteration " + std::to_string(stall.step) + " alone take longer than " +
-           ms_text(limit_ms) +
-           " ms: no token budget can avoid this, but fewer requests at once "
-           "(vLLM: --max-num-seqs) may.";
+    return "The decodes of " + where + " alone take longer than " + ms_text(limit_ms) +
+           " ms: no token budget can avoid this, but fewer requests at once (" +
+           (is_vllm ? "vLLM: --max-num-seqs" : "SGLang: --max-running-requests") + ") may.";
   }
-  return "In iteration " + std::to_string(stall.step) + " a context token cost " +
-         grouped_text(1000 * token_ms, 1) + " us, so about " + grouped_text(num_tokens) +
-         " of them and its decodes fit in " + ms_text(limit_ms) +
-         " ms. In vLLM: --max-num-batched-tokens " +
-         std::to_string(num_tokens + stall.num_waiting) +
-         ". This is a linear estimate, not a replay.";
+  const std::string estimate = "In " + where + " a " + (is_vllm ? "context" : "prompt") +
+                               " token cost " + grouped_text(1000 * token_ms, 1) +
+                               " us, so about " + grouped_text(num_tokens) +
+                               " of them and its decodes fit in " + ms_text(limit_ms) + " ms. ";
+  const std::string reserve = " This is a linear estimate, not a replay.";
+  if (is_vllm) {
+    return estimate + "In vLLM: --max-num-batched-tokens " +
+           std::to_string(num_tokens + stall.num_waiting) + "." + reserve;
+  }
+  // A multiple of all common page sizes.
+  const std::int64_t chunk = num_tokens < 64 ? num_tokens : num_tokens / 64 * 64;
+  return estimate + "In SGLang: --chunked-prefill-size " + std::to_string(chunk) +
+         ", and --enable-mixed-chunk or --prefill-decode-interval 1, so that requests decode "
+         "between the batches of prompts." +
+         reserve;
 }
 
-// Runs the scenario of --scenario; its run represents that of the log.
-StoredRun run_scenario(const DiagnoseOptions& options) {
-  std::vector<std::string> assignments;
-  if (!options.hardware.empty()) assignments.push_back("hardware=" + options.hardware);
-  const ScenarioFile file = load_scenario(options.scenario, assignments, std::nullopt);
-  std::vector<std::string> names;
-  if (!options.variant.empty()) names.push_back(options.variant);
-  std::vector<Scenario> variants = chosen_variants(file, names);
-  if (variants.size() != 1) {
-    std::vector<std::string_view> known;
-    for (const Scenario& variant : variants) known.push_back(variant.name);
-    throw UsageError(
-        "--scenario: " + file.path +
-        " has several variants; allowed: one of them with --variant: " + join_names(known));
+// The only variant of --scenario, or the one of --variant. `assignments` are for it.
+Scenario chosen_variant(const DiagnoseOptions& options, std::vector<std::string> assignments) {
+  std::vector<std::string> fixed;
+  if (!options.hardware.empty()) fixed.push_back("hardware=" + options.hardware);
+  const auto choose = [&options](const std::vector<std::string>& all) {
+    const ScenarioFile file = load_scenario(options.scenario, all, std::nullopt);
+    std::vector<std::string> names;
+    if (!options.variant.empty()) names.push_back(options.variant);
+    std::vector<Scenario> variants = chosen_variants(file, names);
+    if (variants.size() != 1) {
+      std::vector<std::string_view> known;
+      for (const Scenario& variant : variants) known.push_back(variant.name);
+      throw UsageError(
+          "--scenario: " + file.path +
+          " has several variants; allowed: one of them with --variant: " + join_names(known));
+    }
+    return std::pair(file.has_variants, std::move(variants.front()));
+  };
+  auto [has_variants, scenario] = choose(fixed);
+  if (assignments.empty()) return std::move(scenario);
+  for (std::string& assignment : assignments) {
+    if (has_variants) assignment.insert(0, "variants." + scenario.name + ".");
+    fixed.push_back(std::move(assignment));
   }
+  try {
+    return choose(fixed).second;
+  } catch (const ConfigError& error) {
+    throw ConfigError("a setting of " + printable(options.run) + " or of --flags: " + error.what());
+  }
+}
+
+// Runs the scenario of --scenario with the engine's settings; its run represents that of the log.
+StoredRun run_scenario(const DiagnoseOptions& options, const EngineSettings& settings) {
+  std::vector<Scenario> variants = {chosen_variant(options, settings.assignments)};
   const std::unique_ptr<Backend> backend = make_backend(std::string(kBackendNames[0]));
   std::vector<PreparedVariant> prepared = prepare_variants(*backend, std::move(variants));
   ProgressBar bar(true);
@@ -275,47 +334,92 @@ StoredRun run_scenario(const DiagnoseOptions& options) {
   return {options.scenario, std::move(outcome.result), std::move(outcome.record)};
 }
 
-Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
-  std::optional<StoredRun> run;
-  if (!options.scenario.empty()) {
-    run = run_scenario(options);
-  } else if (!options.hardware.empty()) {
-    throw UsageError(
-        "--hardware: the replay of a log needs its scenario; allowed: --scenario in addition");
+std::string joined_settings(const EngineSettings& settings) {
+  std::string text;
+  for (const std::string& flag : settings.flags) text += (text.empty() ? "" : " ") + flag;
+  return text;
+}
+
+// "log of SGLang, 12 'Prefill batch' and 40 'Decode batch' lines".
+std::string log_text(const EngineLog& log) {
+  const auto count = [&log](Observed kind) {
+    return grouped_text(static_cast<std::int64_t>(
+        std::count_if(log.observations.begin(), log.observations.end(),
+                      [kind](const LogObservation& seen) { return seen.kind == kind; })));
+  };
+  if (log.engine == LogEngine::Sglang) {
+    return "log of SGLang, " + count(Observed::Prefill) + " batches of prompts, " +
+           count(Observed::Decode) + " lines about decodes";
   }
+  const std::string reports =
+      log.has(Observed::Report) ? ", " + count(Observed::Report) + " reports" : "";
+  return "iteration log of vLLM, " + count(Observed::Iteration) + " iterations" + reports;
+}
+
+// Runs the scenario and searches for better settings.
+void replay_scenario(const EngineLog& log, const EngineSettings& settings,
+                     const DiagnoseOptions& options, Finding& finding) {
+  const StoredRun run = run_scenario(options, settings);
+  if (!finding.limit_ms) finding.limit_ms = run.result.info.slo.itl_ms;
+  const std::string policy(kLogEngines[static_cast<int>(log.engine)]);
+  const bool is_same_engine = run.result.info.policy == policy;
+  if (!is_same_engine) {
+    finding.notes.push_back("The scenario has the policy " + run.result.info.policy +
+                            ", but the log is one of " + std::string(log.engine_name()) +
+                            ": give its settings with --flags.");
+  }
+  replay(run, options, is_same_engine ? std::string(log.engine_name()) : "", finding);
+  if (!finding.what_if) return;
+  // The simulated run is compared with the log, which it represents.
+  finding.what_if->scenario = options.scenario;
+  finding.what_if->recorded_itl = finding.itl;
+  finding.what_if->is_same_run = false;
+}
+
+Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
+  if (options.scenario.empty()) {
+    for (const auto& [name, value] :
+         {std::pair("--hardware", options.hardware), std::pair("--flags", options.flags)}) {
+      if (value.empty()) continue;
+      throw UsageError(std::string(name) +
+                       ": the replay of a log needs its scenario; allowed: "
+                       "--scenario in addition");
+    }
+  }
+  const EngineSettings settings =
+      scenario_settings(log.engine, merged_arguments(log, options.flags));
   Finding finding;
   finding.title = log.path;
   finding.limit_ms = options.target_itl_ms;
-  if (run && !finding.limit_ms) finding.limit_ms = run->result.info.slo.itl_ms;
-  finding.diagnosis = diagnose(log, finding.limit_ms, options.max_entries, finding.itl);
-  finding.facts = {"iteration log of vLLM, " +
-                       grouped_text(static_cast<std::int64_t>(log.iterations.size())) +
-                       " iterations",
-                   itl_text(finding.itl)};
-  finding.notes = {
-      "The log has no requests: each generation request of an iteration counts as waiting for all "
-      "of it. The time between iterations is not in the log.",
-      "The split of a mixed iteration into decode and prefill is an estimate from the iterations "
-      "without context tokens."};
-  if (log.num_implausible > 0) {
-    finding.notes.push_back(
-        grouped_text(log.num_implausible) +
-        " iterations took less than 0.2 ms, which is too fast for a GPU. With asynchronous "
-        "scheduling vLLM logs how long it waited for a result. Log again with "
-        "--no-async-scheduling.");
+  LogGaps gaps = gaps_of(log);
+  finding.notes = std::move(gaps.notes);
+  finding.pressure = cache_pressure(log);
+  for (std::string& note : pressure_notes(*finding.pressure, log)) {
+    finding.notes.push_back(std::move(note));
   }
-  if (run) {
-    replay(*run, options, finding);
-    // The simulated run is compared with the log, which it represents.
-    if (finding.what_if) {
-      finding.what_if->scenario = options.scenario;
-      finding.what_if->recorded_itl = finding.itl;
-      finding.what_if->is_same_run = false;
-    }
-    return finding;
+  if (log.num_broken > 0) {
+    finding.notes.push_back(grouped_text(log.num_broken) +
+                            " lines are cut or written into each other, and were left out: the "
+                            "first is line " +
+                            std::to_string(log.first_broken) + ".");
   }
+  // The scenario's limit is known after its run, which needs the gaps.
+  finding.diagnosis = diagnose(gaps, finding.limit_ms, options.max_entries, finding.itl);
+  if (!options.scenario.empty()) {
+    replay_scenario(log, settings, options, finding);
+    finding.diagnosis = diagnose(gaps, finding.limit_ms, options.max_entries, finding.itl);
+  }
+  finding.facts = {log_text(log)};
+  if (!gaps.gaps.empty()) finding.facts.push_back(itl_text(finding.itl));
+  if (!settings.flags.empty()) {
+    finding.facts.push_back(
+        std::string(options.flags.empty() ? "set in the log: " : "set in the log or by --flags: ") +
+        joined_settings(settings));
+  }
+  for (const std::string& note : settings.notes) finding.notes.push_back(note);
+  if (!options.scenario.empty()) return finding;
   if (finding.limit_ms) {
-    std::string note = budget_note(finding.diagnosis, *finding.limit_ms);
+    std::string note = budget_note(finding.diagnosis, log.engine, *finding.limit_ms);
     if (!note.empty()) finding.notes.push_back(std::move(note));
   }
   if (!options.has_no_replay) {
@@ -327,6 +431,13 @@ Finding examine_log(const IterationLog& log, const DiagnoseOptions& options) {
   return finding;
 }
 
+// A given option that only a log has; nullptr: none.
+const char* option_of_logs(const DiagnoseOptions& options) {
+  if (!options.scenario.empty()) return "--scenario";
+  if (!options.flags.empty()) return "--flags";
+  return options.engine.empty() ? nullptr : "--engine";
+}
+
 std::string finding_text(const Finding& finding) {
   std::string text = printable(finding.title) + "\n";
   std::vector<std::string> facts = finding.facts;
@@ -334,7 +445,9 @@ std::string finding_text(const Finding& finding) {
   for (const std::string& fact : facts) {
     text += "  " + wrapped(printable(fact), 2, output_columns());
   }
-  text += "\n" + diagnosis_text(finding.diagnosis);
+  if (const std::string tables = diagnosis_text(finding.diagnosis); !tables.empty()) {
+    text += "\n" + tables;
+  }
   if (!finding.notes.empty()) text += '\n';
   for (const std::string& note : finding.notes) text += wrapped(note, 0, output_columns());
   if (finding.what_if) text += "\n" + what_if_text(*finding.what_if, output_columns());
@@ -357,6 +470,10 @@ void append_finding(const Finding& finding, JsonText& json) {
   json.key("notes").begin_array();
   for (const std::string& note : finding.notes) json.value(note);
   json.end_array();
+  if (finding.pressure) {
+    json.key("cache_pressure");
+    append_pressure(*finding.pressure, json);
+  }
   json.key("what_if");
   if (finding.what_if) {
     append_what_if(*finding.what_if, json);
@@ -380,9 +497,9 @@ int diagnose_command(const Arguments& arguments) {
     is_first = false;
   };
   if (std::filesystem::is_regular_file(options->run)) {
-    report(examine_log(read_iteration_log(options->run), *options));
-  } else if (!options->scenario.empty()) {
-    throw UsageError("--scenario: has no effect, as " + options->run +
+    report(examine_log(read_engine_log(options->run, log_engine(*options)), *options));
+  } else if (const char* option = option_of_logs(*options); option != nullptr) {
+    throw UsageError(std::string(option) + ": has no effect, as " + options->run +
                      " has its own scenario; allowed: with a log");
   } else {
     for (const std::string& folder : result_folders(options->run)) {

@@ -9,6 +9,7 @@
 #include "reports/files/result_reader.h"
 #include "reports/html/report_data.h"
 #include "reports/terminal/diagnosis.h"
+#include "reports/terminal/log_gaps.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
@@ -186,7 +187,8 @@ TEST_CASE("what is no iteration log is refused by line", "[reports][diagnosis]")
 
 TEST_CASE("an iteration log's diagnosis blames iterations", "[reports][diagnosis]") {
   const ScratchFolder scratch;
-  const IterationLog log = read_iteration_log(scratch.write("vllm.log", small_log()));
+  const std::string path = scratch.write("vllm.log", small_log());
+  const LogGaps log = gaps_of(read_engine_log(path, std::nullopt));
   Distribution itl;
   const Diagnosis diagnosis = diagnose(log, 50.0, 4, itl);
   CHECK((itl.count == 84 && itl.p50_ms == 10 && itl.max_ms == 100.25));
@@ -258,9 +260,9 @@ TEST_CASE("what diagnose cannot take is one line and exit code 2", "[cli][diagno
     CHECK(contains(result.err, message));
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
   };
-  refused("", "give one result folder or iteration log, not 0");
+  refused("", "give one result folder or log, not 0");
   refused("/nowhere", "/nowhere: contains no result; allowed: ");
-  refused("'" + empty + "'", "has no iteration; allowed: ");
+  refused("'" + empty + "'", "is not a log of vLLM or SGLang; allowed: ");
   refused("'" + empty + "' --top 0", "--top: '0' is not valid; allowed: 1 to 10000");
   refused("'" + empty + "' --target-itl nan", "--target-itl: 'nan' is not valid; allowed: ");
   CHECK(contains(run_metronome("diagnose --help").out, "usage: metronome diagnose RUN"));

@@ -1,5 +1,6 @@
 // Replays under other settings: they repeat the record, and the change that is named is the
 // smallest one, as runs of the scenario itself show.
+#include <algorithm>
 
 #include "core/base/json.h"
 #include "reports/files/result_reader.h"
@@ -35,7 +36,8 @@ struct Place {
 
 WhatIf find(const StoredRun& run, double target_ms, const std::string& hardware = "") {
   return find_smallest_change(
-      run, target_ms, hardware, [](const std::string&) {}, [](const RunProgress&) { return true; });
+      run, target_ms, hardware, "", [](const std::string&) {},
+      [](const RunProgress&) { return true; });
 }
 
 }  // namespace
@@ -213,6 +215,40 @@ TEST_CASE("a smaller budget takes fewer of the sequences that vLLM's server chos
   const Summary again = place.run(options + "--set " + chosen.changes[0], "again").result.summary;
   CHECK(again.itl.max_ms == chosen.summary.itl.max_ms);
   CHECK(again.output_throughput == chosen.summary.output_throughput);
+}
+
+TEST_CASE("SGLang's own settings are tried, and cost what runs with them do", "[tools][whatif]") {
+  const Place place;
+  const std::string options =
+      "--set scheduler.policy=sglang --set kv_cache.num_blocks=200 --set "
+      "scheduler.schedule_conservativeness=0 --set workload.output_tokens.value=400 --set "
+      "workload.prompt_tokens.max=500 --set workload.arrivals.rate=60 ";
+  const StoredRun run = place.run(options);
+  REQUIRE(run.result.summary.num_preemptions > 0);
+  const WhatIf what_if = find(run, 1);
+  INFO(what_if_text(what_if, 200));
+  CHECK(what_if.is_same_run);
+  for (const char* setting :
+       {"scheduler.schedule_conservativeness=1.3", "scheduler.prefill_decode_interval=1",
+        "scheduler.enable_mixed_chunk=true",
+        "scheduler.max_prefill_tokens=", "scheduler.prefill_max_requests="}) {
+    INFO(setting);
+    const auto trial =
+        std::find_if(what_if.trials.begin(), what_if.trials.end(), [setting](const Trial& one) {
+          return one.changes.size() == 1 && one.changes[0].starts_with(setting);
+        });
+    REQUIRE(trial != what_if.trials.end());
+    const Summary again = place.run(options + "--set " + trial->changes[0], "again").result.summary;
+    CHECK(again.itl.max_ms == trial->summary.itl.max_ms);
+    CHECK(again.output_throughput == trial->summary.output_throughput);
+  }
+  // Of one engine alone, no other policy is tried and no other engine's flags are shown.
+  const WhatIf own = find_smallest_change(
+      run, 1, "", "SGLang", [](const std::string&) {}, [](const RunProgress&) { return true; });
+  REQUIRE(own.chosen.has_value());
+  for (const Trial& trial : own.trials) CHECK(trial.scenario.scheduler.policy == "sglang");
+  CHECK_FALSE(contains(what_if_text(own, 200), "  vLLM\n"));
+  CHECK(contains(what_if_text(own, 200), "  SGLang"));
 }
 
 TEST_CASE("a p99 that the run keeps is no merit of the change", "[cli][whatif]") {

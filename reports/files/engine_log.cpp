@@ -1,0 +1,126 @@
+#include "reports/files/engine_log.h"
+
+#include <algorithm>
+#include <fstream>
+#include <istream>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/names.h"
+#include "reports/files/log_dialect.h"
+#include "reports/files/log_text.h"
+
+namespace metronome {
+namespace {
+
+const LogDialect& dialect_of(LogEngine engine) {
+  return engine == LogEngine::Vllm ? vllm_dialect() : sglang_dialect();
+}
+
+// The first marker at or behind `from`; npos: none.
+std::size_t find_marker(std::string_view line, std::size_t from, const LogDialect& dialect) {
+  std::size_t first = std::string_view::npos;
+  for (const std::string_view marker : dialect.markers) {
+    first = std::min(first, line.find(marker, from));
+  }
+  return first;
+}
+
+// A line may have several parts: processes that write to one file write into each other's lines.
+void read_line(std::string_view line, std::int64_t number, bool is_last, const LogDialect& dialect,
+               EngineLog& log) {
+  std::size_t prefix = 0;
+  std::size_t begin = find_marker(line, 0, dialect);
+  while (begin != std::string_view::npos) {
+    const std::size_t next = find_marker(line, begin + 1, dialect);
+    const LogPart part = {line.substr(prefix, begin - prefix), line.substr(begin, next - begin),
+                          line.substr(begin), number, is_last && next == std::string_view::npos};
+    if (dialect.read(part, log) == LineOutcome::Broken && !part.may_be_cut) {
+      if (log.num_broken++ == 0) log.first_broken = number;
+    }
+    prefix = begin;
+    begin = next;
+  }
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why,
+                         const std::string& allowed) {
+  throw ConfigError(printable(path) + ": " + why + "; allowed: " + allowed);
+}
+
+// Why a log without observations is none of the engine's.
+std::string lack_of(const EngineLog& log) {
+  if (log.num_broken > 0) {
+    return "line " + std::to_string(log.first_broken) + " begins like a line of " +
+           std::string(log.engine_name()) + " and goes on in another format";
+  }
+  if (!log.settings.empty()) {
+    return "has settings of " + std::string(log.engine_name()) + ", but none of its steps";
+  }
+  return {};
+}
+
+// The log of the engine whose lines the file has.
+EngineLog& chosen(EngineLog (&logs)[2], std::optional<LogEngine> engine, const std::string& path) {
+  if (engine) {
+    EngineLog& log = logs[static_cast<int>(*engine)];
+    if (!log.observations.empty()) return log;
+    const std::string lack = lack_of(log);
+    refuse(path, lack.empty() ? "is not a log of " + std::string(log.engine_name()) : lack,
+           "a log with lines of " + std::string(dialect_of(*engine).looks_for));
+  }
+  const bool has_vllm = !logs[0].observations.empty();
+  const bool has_sglang = !logs[1].observations.empty();
+  if (has_vllm && has_sglang) {
+    refuse(path,
+           "has lines of vLLM (line " + std::to_string(logs[0].observations.front().line) +
+               ") and of SGLang (line " + std::to_string(logs[1].observations.front().line) + ")",
+           "one of them with --engine: vllm, sglang");
+  }
+  if (has_vllm || has_sglang) return logs[has_vllm ? 0 : 1];
+  std::string lack = lack_of(logs[0]);
+  if (lack.empty()) lack = lack_of(logs[1]);
+  refuse(path, lack.empty() ? "is not a log of vLLM or SGLang" : lack,
+         "a log with lines of " + std::string(vllm_dialect().looks_for) + "; or of " +
+             std::string(sglang_dialect().looks_for) + "; or a folder that `metronome run` wrote");
+}
+
+}  // namespace
+
+LineOutcome note(LogObservation seen, EngineLog& log) {
+  if (!seen.is_possible()) return LineOutcome::Broken;
+  log.observations.push_back(std::move(seen));
+  return LineOutcome::Read;
+}
+
+bool EngineLog::has(Observed kind) const {
+  return std::any_of(observations.begin(), observations.end(),
+                     [kind](const LogObservation& seen) { return seen.kind == kind; });
+}
+
+EngineLog read_engine_log(std::istream& in, const std::string& path,
+                          std::optional<LogEngine> engine) {
+  EngineLog logs[2];
+  logs[1].engine = LogEngine::Sglang;
+  std::string text;
+  for (std::int64_t number = 1; std::getline(in, text); ++number) {
+    const std::string line = plain_line(text);
+    for (EngineLog& log : logs) {
+      if (!engine || *engine == log.engine) {
+        read_line(line, number, in.eof(), dialect_of(log.engine), log);
+      }
+    }
+  }
+  if (in.bad()) refuse(path, "cannot be read to its end", "a log of vLLM or SGLang");
+  EngineLog log = std::move(chosen(logs, engine, path));
+  log.path = path;
+  return log;
+}
+
+EngineLog read_engine_log(const std::string& path, std::optional<LogEngine> engine) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse(path, "cannot be read", "a log of vLLM or SGLang");
+  return read_engine_log(file, path, engine);
+}
+
+}  // namespace metronome

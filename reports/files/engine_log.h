@@ -1,0 +1,91 @@
+// The log of a serving engine as one list of observations. vllm_log.cpp and sglang_log.cpp know the
+// lines of their engine; engine_log.cpp reads the file and recognises the engine.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/types.h"
+
+namespace metronome {
+
+enum class LogEngine : std::uint8_t { Vllm, Sglang };
+constexpr std::string_view kLogEngines[] = {"vllm", "sglang"};      // by LogEngine
+constexpr std::string_view kLogEngineNames[] = {"vLLM", "SGLang"};  // by LogEngine
+
+enum class Observed : std::uint8_t {
+  Iteration,   // vLLM, --enable-logging-iteration-details: one step
+  Report,      // vLLM, every 10 s: throughputs, preemptions, cache
+  Prefill,     // SGLang: one batch of prompts
+  Decode,      // SGLang: what came since the last such line, 40 decode steps by default
+  Retraction,  // SGLang: running requests lost their KV cache
+};
+
+// One line. A field that its kind does not have is 0 or empty.
+struct LogObservation {
+  Observed kind = Observed::Iteration;
+  std::int64_t line = 0;     // in the file, from 1
+  std::string time;          // as logged, "12:00:03"; empty: the line has none
+  std::int32_t rank = 0;     // data-parallel
+  std::int64_t number = -1;  // of the step, as the engine counts; -1: not logged
+  TimeNs elapsed_ns = 0;     // Iteration: of the step; Prefill: since the last Prefill line
+
+  std::int64_t num_prefill_requests = 0;
+  std::int64_t num_prefill_tokens = 0;  // computed
+  std::int64_t num_cached_tokens = 0;   // Prefill: found in the prefix cache instead
+  std::int64_t num_pending_tokens = 0;  // Prefill: of prompts that wait behind this batch
+  // Iteration: requests that got tokens; others: requests that are past their prefill.
+  std::int64_t num_running = 0;
+  std::int64_t num_waiting = 0;
+  std::int64_t num_decode_tokens = 0;  // Iteration
+  double prompt_rate = 0;              // Report: computed prompt tokens per second
+  double decode_rate = 0;              // Report, Decode: output tokens per second
+  std::optional<double> cache_usage;   // share of the KV cache that is in use; of the fullest pool
+  std::optional<double> hit_rate;      // Report: of the last 1,000 requests
+  std::int64_t num_preempted = 0;      // Report: since the last; Retraction
+  std::optional<std::int64_t> num_freed_tokens;         // Retraction
+  double old_reserve_ratio = 0, new_reserve_ratio = 0;  // Retraction: #new_token_ratio
+
+  // Whether an engine can have this many requests and tokens: no line was written into another.
+  bool is_possible() const {
+    constexpr std::int64_t kMostRequests = 100'000;
+    constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+    return num_running <= kMostRequests && num_prefill_requests <= kMostRequests &&
+           num_preempted <= kMostRequests && num_prefill_tokens <= kMostTokens &&
+           num_decode_tokens <= kMostTokens;
+  }
+  // Iteration: whether the time is long enough to launch the kernels of a model.
+  bool is_plausible() const { return elapsed_ns >= kNsPerMs / 5; }
+};
+
+struct EngineLog {
+  std::string path;
+  LogEngine engine = LogEngine::Vllm;
+  std::vector<LogObservation> observations;  // in the file's order
+  // The engine's settings by their names in it, as it printed them at its start: "8192", "True",
+  // "None", text without its quotes.
+  std::map<std::string, std::string> settings;
+  bool has_speculation = false;   // several tokens a step are no recomputation
+  std::int64_t num_aborted = 0;   // SGLang: retracted requests that could not go on
+  std::int64_t num_broken = 0;    // lines that begin like an observation and are none
+  std::int64_t first_broken = 0;  // the line of the first
+
+  std::string_view engine_name() const { return kLogEngineNames[static_cast<int>(engine)]; }
+  bool has(Observed kind) const;
+};
+
+// Reads the log of vLLM or SGLang, whatever stands before and behind its lines. `engine` names one
+// of the two; nullopt: the one whose lines the file has. Lines that are cut or written into each
+// other are counted; a last line without an end may be cut, too, and is then left out. Throws
+// ConfigError if the file cannot be read, has no line of the engine, or has lines of both.
+EngineLog read_engine_log(const std::string& path, std::optional<LogEngine> engine);
+// The same from a stream; `path` is for messages.
+EngineLog read_engine_log(std::istream& in, const std::string& path,
+                          std::optional<LogEngine> engine);
+
+}  // namespace metronome

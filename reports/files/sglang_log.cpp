@@ -1,0 +1,176 @@
+// SGLang's lines, from srt/managers/scheduler_components/metrics_reporter.py and
+// pool_stats_observer.py, srt/managers/scheduler.py and srt/entrypoints/engine.py of 0.5.23. Older
+// versions end "Prefill batch" with a full stop and print the settings as ServerArgs(...).
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "reports/files/log_dialect.h"
+#include "reports/files/log_text.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::string_view kPrefill = "Prefill batch";
+constexpr std::string_view kDecode = "Decode batch";
+constexpr std::string_view kFull = "KV cache pool is full. Retract requests. ";
+constexpr std::string_view kTested = "Testing retraction. ";
+constexpr std::string_view kAborted = "retract_decode: aborted ";
+constexpr std::string_view kArguments = "server_args=";
+constexpr std::string_view kPool = "max_total_num_tokens=";
+constexpr std::string_view kMarkers[] = {kPrefill, kDecode,    kFull, kTested,
+                                         kAborted, kArguments, kPool};
+
+// The number behind `word` in "[2026-01-02 12:00:03 DP1 PP0 TP3] "; 0 without it.
+std::int32_t rank_of(std::string_view prefix, std::string_view word) {
+  const std::size_t found = prefix.rfind(word);
+  std::int32_t rank = 0;
+  if (found == std::string_view::npos) return 0;
+  LineReader line(prefix.substr(found + word.size()));
+  return line.take_number(rank) ? rank : 0;
+}
+
+LogObservation observation(Observed kind, const LogPart& part) {
+  LogObservation seen;
+  seen.kind = kind;
+  seen.line = part.line;
+  seen.time = time_in(part.prefix);
+  seen.rank = rank_of(part.prefix, " DP");
+  return seen;
+}
+
+// What is behind "Prefill batch" or "Decode batch": " [12], " with the step's number, ", ", or ". "
+// in old versions. False for other texts.
+bool take_start(LineReader& line, LogObservation& seen) {
+  if (line.take(" [")) return line.take_number(seen.number) && line.take("], ");
+  return line.take(", ") || line.take(". ");
+}
+
+// The usage of the fullest pool: hybrid models have one for all layers and one for windows.
+std::optional<double> cache_usage(const LogFields& fields) {
+  std::optional<double> most;
+  for (const char* name :
+       {"token usage", "full token usage", "swa token usage", "mamba usage", "gpu token usage"}) {
+    double usage = 0;
+    if (fields.read(name, usage)) most = std::max(most.value_or(0), usage);
+  }
+  return most;
+}
+
+// A number as Python's ":.2f" writes it. At the end of a line that is cut it has fewer digits.
+bool read_rate(const LogFields& fields, std::string_view name, double& rate) {
+  if (!fields.read(name, rate)) return false;
+  const std::string& text = fields.all().find(name)->second;
+  const std::size_t point = text.find('.');
+  return point != std::string::npos && text.size() >= point + 3;
+}
+
+LineOutcome read_prefill(const LogPart& part, EngineLog& log) {
+  LogObservation seen = observation(Observed::Prefill, part);
+  LineReader line(part.text.substr(kPrefill.size()));
+  if (!take_start(line, seen)) return LineOutcome::Foreign;
+  const LogFields fields(line.rest());
+  seen.cache_usage = cache_usage(fields);
+  const bool is_whole = fields.read("#new-seq", seen.num_prefill_requests) &&
+                        fields.read("#new-token", seen.num_prefill_tokens) &&
+                        fields.read("#cached-token", seen.num_cached_tokens) &&
+                        fields.read("#running-req", seen.num_running) &&
+                        fields.read("#queue-req", seen.num_waiting) && seen.cache_usage;
+  if (!is_whole) return LineOutcome::Broken;
+  (void)fields.read("#pending-token", seen.num_pending_tokens);
+  constexpr std::string_view kRate = "input throughput (token/s)";
+  const bool is_old = part.text.substr(kPrefill.size()).starts_with(".");
+  double rate = 0;
+  if (!read_rate(fields, kRate, rate) && (!is_old || fields.has(kRate))) {
+    return LineOutcome::Broken;
+  }
+  std::int64_t num_replayed = 0;
+  (void)fields.read("#replay-token", num_replayed);
+  if (rate > 0) {
+    const double seconds = static_cast<double>(seen.num_prefill_tokens + num_replayed) / rate;
+    constexpr double kMaxSeconds = 3600;
+    seen.elapsed_ns = std::llround(std::min(seconds, kMaxSeconds) * 1e9);
+  }
+  return note(std::move(seen), log);
+}
+
+LineOutcome read_decode(const LogPart& part, EngineLog& log) {
+  LogObservation seen = observation(Observed::Decode, part);
+  LineReader line(part.text.substr(kDecode.size()));
+  if (!take_start(line, seen)) return LineOutcome::Foreign;
+  const LogFields fields(line.rest());
+  seen.cache_usage = cache_usage(fields);
+  const bool is_whole = fields.read("#running-req", seen.num_running) && seen.cache_usage &&
+                        read_rate(fields, "gen throughput (token/s)", seen.decode_rate) &&
+                        fields.read("#queue-req", seen.num_waiting);
+  if (!is_whole) return LineOutcome::Broken;
+  log.has_speculation = log.has_speculation || fields.has("accept len");
+  return note(std::move(seen), log);
+}
+
+// "0.6953 -> 0.9991".
+bool read_ratios(const LogFields& fields, LogObservation& seen) {
+  const auto field = fields.all().find("#new_token_ratio");
+  if (field == fields.all().end()) return true;
+  LineReader line(field->second);
+  return line.take_number(seen.old_reserve_ratio) && line.take(" -> ") &&
+         line.take_number(seen.new_reserve_ratio);
+}
+
+LineOutcome read_retraction(const LogPart& part, std::string_view marker, EngineLog& log) {
+  LogObservation seen = observation(Observed::Retraction, part);
+  const LogFields fields(part.text.substr(marker.size()));
+  std::int64_t num_freed = 0;
+  if (!fields.read("#retracted_reqs", seen.num_preempted) || !read_ratios(fields, seen)) {
+    return LineOutcome::Broken;
+  }
+  if (fields.read("#new_tokens_gained", num_freed)) {
+    seen.num_freed_tokens = num_freed;
+  } else if (fields.has("#new_tokens_gained")) {
+    return LineOutcome::Broken;
+  }
+  return note(std::move(seen), log);
+}
+
+// "max_total_num_tokens=4, chunked_prefill_size=8192, ..., available_gpu_mem=9.30 GB": the settings
+// that depend on the GPU's memory.
+LineOutcome read_pool(const LogPart& part, EngineLog& log) {
+  std::string_view rest = part.text;
+  while (!rest.empty()) {
+    const std::string_view item = rest.substr(0, rest.find(", "));
+    if (const std::size_t equals = item.find('='); equals != std::string_view::npos) {
+      log.settings[std::string(item.substr(0, equals))] = std::string(item.substr(equals + 1));
+    }
+    rest.remove_prefix(std::min(item.size() + 2, rest.size()));
+  }
+  return LineOutcome::Read;
+}
+
+LineOutcome read_part(const LogPart& part, EngineLog& log) {
+  // Each stage of a pipeline writes the same batches.
+  if (rank_of(part.prefix, " PP") > 0) return LineOutcome::Read;
+  if (part.text.starts_with(kPrefill)) return read_prefill(part, log);
+  if (part.text.starts_with(kDecode)) return read_decode(part, log);
+  if (part.text.starts_with(kFull)) return read_retraction(part, kFull, log);
+  if (part.text.starts_with(kTested)) return read_retraction(part, kTested, log);
+  if (part.text.starts_with(kAborted)) {
+    ++log.num_aborted;
+    return LineOutcome::Read;
+  }
+  if (part.text.starts_with(kPool)) return read_pool(part, log);
+  const auto arguments = python_arguments(part.rest.substr(kArguments.size()));
+  if (!arguments) return LineOutcome::Broken;
+  for (const auto& [name, value] : *arguments) log.settings.try_emplace(name, value);
+  return LineOutcome::Read;
+}
+
+}  // namespace
+
+const LogDialect& sglang_dialect() {
+  static const LogDialect dialect = {LogEngine::Sglang, kMarkers, read_part,
+                                     "SGLang: 'Prefill batch', 'Decode batch' or 'Retract "
+                                     "requests'"};
+  return dialect;
+}
+
+}  // namespace metronome

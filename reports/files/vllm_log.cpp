@@ -1,0 +1,158 @@
+// vLLM's lines, from v1/metrics/loggers.py, entrypoints/common/startup.py and config/scheduler.py
+// of 0.33, and v1/engine/core.py of 0.22, which wrote iterations with another prefix.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "reports/files/iteration_log.h"
+#include "reports/files/log_dialect.h"
+#include "reports/files/log_text.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::string_view kIteration = "Iteration(";
+constexpr std::string_view kReport = "Avg prompt throughput: ";
+constexpr std::string_view kSpeculation = "SpecDecoding metrics: ";
+constexpr std::string_view kArguments = "non-default args: ";
+constexpr std::string_view kCacheSize = "KV cache size: ";
+constexpr std::string_view kBudget = "Chunked prefill is enabled with max_num_batched_tokens=";
+constexpr std::string_view kVersion = "Initializing a V1 LLM engine (v";
+constexpr std::string_view kMarkers[] = {kIteration, kReport, kSpeculation, kArguments,
+                                         kCacheSize, kBudget, kVersion};
+
+LogObservation observation(Observed kind, const LogPart& part) {
+  LogObservation seen;
+  seen.kind = kind;
+  seen.line = part.line;
+  seen.time = time_in(part.prefix);
+  seen.rank = vllm_rank(part.prefix);
+  return seen;
+}
+
+// "GPU KV cache usage" or that of another device, in percent.
+std::optional<double> cache_usage(const LogFields& fields) {
+  for (const auto& [name, value] : fields.all()) {
+    double percent = 0;
+    if (name.ends_with("KV cache usage") && fields.read(name, percent, "%") && percent <= 100) {
+      return percent / 100;
+    }
+  }
+  return std::nullopt;
+}
+
+LineOutcome read_iteration(const LogPart& part, EngineLog& log) {
+  LoggedIteration iteration;
+  if (!read_vllm_iteration(part.text, iteration)) return LineOutcome::Broken;
+  if (iteration.is_empty()) return LineOutcome::Read;
+  LogObservation seen = observation(Observed::Iteration, part);
+  seen.number = iteration.number;
+  seen.elapsed_ns = iteration.elapsed_ns;
+  seen.num_prefill_requests = iteration.num_context_requests;
+  seen.num_prefill_tokens = iteration.num_context_tokens;
+  seen.num_running = iteration.num_generation_requests;
+  seen.num_decode_tokens = iteration.num_generation_tokens;
+  seen.cache_usage = cache_usage(LogFields(part.text));
+  return note(std::move(seen), log);
+}
+
+LineOutcome read_report(const LogPart& part, EngineLog& log) {
+  const LogFields fields(part.text);
+  LogObservation seen = observation(Observed::Report, part);
+  double running = 0;
+  double waiting = 0;
+  const bool is_whole = fields.read("Avg prompt throughput", seen.prompt_rate, " tokens/s") &&
+                        fields.read("Avg generation throughput", seen.decode_rate, " tokens/s") &&
+                        fields.read("Running", running, " reqs") &&
+                        fields.read("Waiting", waiting, " reqs");
+  seen.cache_usage = cache_usage(fields);
+  if (!is_whole || !seen.cache_usage) return LineOutcome::Broken;
+  seen.num_running = std::llround(running);
+  seen.num_waiting = std::llround(waiting);
+  if (fields.has("Preemptions") && !fields.read("Preemptions", seen.num_preempted)) {
+    return LineOutcome::Broken;
+  }
+  if (double percent = 0; fields.read("Prefix cache hit rate", percent, "%")) {
+    seen.hit_rate = percent / 100;
+  } else if (fields.has("Prefix cache hit rate")) {
+    return LineOutcome::Broken;
+  }
+  return note(std::move(seen), log);
+}
+
+// "KV cache size: 1,234 tokens".
+LineOutcome read_cache_size(const LogPart& part, EngineLog& log) {
+  std::string number(part.text.substr(kCacheSize.size()));
+  number = number.substr(0, number.find_first_not_of("0123456789,"));
+  std::erase(number, ',');
+  const bool is_whole = part.text.substr(kCacheSize.size()).find(" tokens") != std::string::npos;
+  if (number.empty() || !is_whole) return LineOutcome::Foreign;
+  log.settings["kv_cache_size_tokens"] = number;
+  return LineOutcome::Read;
+}
+
+LineOutcome read_part(const LogPart& part, EngineLog& log) {
+  if (part.text.starts_with(kIteration)) return read_iteration(part, log);
+  if (part.text.starts_with(kReport)) return read_report(part, log);
+  if (part.text.starts_with(kCacheSize)) return read_cache_size(part, log);
+  if (part.text.starts_with(kSpeculation)) {
+    log.has_speculation = true;
+    return LineOutcome::Read;
+  }
+  if (part.text.starts_with(kBudget)) {
+    LineReader line(part.text.substr(kBudget.size()));
+    std::int64_t tokens = 0;
+    if (!line.take_number(tokens) || !line.take(".")) return LineOutcome::Broken;
+    log.settings["max_num_batched_tokens"] = std::to_string(tokens);
+    return LineOutcome::Read;
+  }
+  if (part.text.starts_with(kVersion)) {
+    const std::string_view rest = part.text.substr(kVersion.size());
+    log.settings["version"] = std::string(rest.substr(0, rest.find(')')));
+    return LineOutcome::Read;
+  }
+  const auto arguments = python_arguments(part.rest.substr(kArguments.size()));
+  if (!arguments) return LineOutcome::Broken;
+  for (const auto& [name, value] : *arguments) log.settings.try_emplace(name, value);
+  return LineOutcome::Read;
+}
+
+}  // namespace
+
+const LogDialect& vllm_dialect() {
+  static const LogDialect dialect = {
+      LogEngine::Vllm, kMarkers, read_part,
+      "vLLM: 'Iteration(N): ', which --enable-logging-iteration-details adds, or 'Avg prompt "
+      "throughput: '"};
+  return dialect;
+}
+
+bool read_vllm_iteration(std::string_view text, LoggedIteration& iteration) {
+  // An upper limit: no step takes an hour.
+  constexpr double kMaxMs = 3.6e6;
+  LineReader line(text);
+  double elapsed_ms = 0;
+  const bool is_whole =
+      line.take(kIteration) && line.take_number(iteration.number) && line.take("): ") &&
+      line.take_number(iteration.num_context_requests) && line.take(" context requests, ") &&
+      line.take_number(iteration.num_context_tokens) && line.take(" context tokens, ") &&
+      line.take_number(iteration.num_generation_requests) && line.take(" generation requests, ") &&
+      line.take_number(iteration.num_generation_tokens) && line.take(" generation tokens, ") &&
+      line.take("iteration elapsed time: ") && line.take_number(elapsed_ms) && line.take(" ms");
+  if (!is_whole || !(elapsed_ms <= kMaxMs)) return false;
+  iteration.elapsed_ns = std::llround(elapsed_ms * static_cast<double>(kNsPerMs));
+  return true;
+}
+
+std::int32_t vllm_rank(std::string_view prefix) {
+  for (const std::string_view before : {"Engine ", "EngineCore_DP"}) {
+    const std::size_t found = prefix.rfind(before);
+    std::int32_t rank = 0;
+    if (found == std::string_view::npos) continue;
+    LineReader line(prefix.substr(found + before.size()));
+    if (line.take_number(rank)) return rank;
+  }
+  return 0;
+}
+
+}  // namespace metronome

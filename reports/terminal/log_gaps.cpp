@@ -1,0 +1,320 @@
+#include "reports/terminal/log_gaps.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "core/base/number_text.h"
+#include "core/metrics/gap_analysis.h"
+#include "core/metrics/run_record.h"
+#include "reports/files/log_text.h"
+
+namespace metronome {
+namespace {
+
+// ---- vLLM ----
+
+std::vector<TimeNs> estimated_decode_ns(const std::vector<LogObservation>& steps) {
+  RunRecord record;  // only steps, as required for estimates
+  for (const LogObservation& seen : steps) {
+    StepEntry step;
+    // A step without a time is ignored by estimates.
+    step.finished_at = seen.is_plausible() ? seen.elapsed_ns : 0;
+    step.num_prefill_tokens = static_cast<std::int32_t>(seen.num_prefill_tokens);
+    step.num_decode_tokens = static_cast<std::int32_t>(seen.num_decode_tokens);
+    record.steps.push_back(step);
+  }
+  return estimate_decode_ns(record);
+}
+
+LogGaps vllm_gaps(const EngineLog& log) {
+  LogGaps result;
+  result.where_word = "iteration";
+  std::vector<LogObservation> steps;
+  std::copy_if(log.observations.begin(), log.observations.end(), std::back_inserter(steps),
+               [](const LogObservation& seen) { return seen.kind == Observed::Iteration; });
+  if (steps.empty()) {
+    result.notes = {
+        "The log has no iterations, so the gaps between tokens are unknown. Start vLLM with "
+        "--enable-logging-iteration-details."};
+    return result;
+  }
+  const std::vector<TimeNs> decode_ns = estimated_decode_ns(steps);
+  std::int64_t num_implausible = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const LogObservation& step = steps[i];
+    num_implausible += step.is_plausible() ? 0 : 1;
+    result.gaps.push_back({step.number, step.elapsed_ns, decode_ns[i], step.num_running,
+                           step.num_running, step.num_prefill_tokens,
+                           step.num_prefill_tokens > 0 ? 1 : 0});
+  }
+  result.notes = {
+      "The log has no requests: each generation request of an iteration counts as waiting for all "
+      "of it. The time between iterations is not in the log.",
+      "The split of a mixed iteration into decode and prefill is an estimate from the iterations "
+      "without context tokens."};
+  if (num_implausible > 0) {
+    result.notes.push_back(
+        grouped_text(num_implausible) +
+        " iterations took less than 0.2 ms, which is too fast for a GPU. With asynchronous "
+        "scheduling vLLM logs how long it waited for a result. Log again with "
+        "--no-async-scheduling.");
+  }
+  return result;
+}
+
+// ---- SGLang ----
+
+// The value of a setting that is a count; nullopt if the log has none.
+std::optional<std::int64_t> count_setting(const EngineLog& log, const char* setting) {
+  const auto found = log.settings.find(setting);
+  std::int64_t count = 0;
+  if (found == log.settings.end()) return std::nullopt;
+  LineReader reader(found->second);
+  return reader.take_number(count) && reader.rest().empty() ? std::optional(count) : std::nullopt;
+}
+
+// What the settings say of batches and lines.
+struct SglangMode {
+  bool is_mixed = false;              // batches of prompts also decode
+  std::int64_t decode_interval = 40;  // decode steps between two "Decode batch" lines
+  // From so many running requests on, a decode step is between two batches of prompts.
+  std::int64_t least_running_for_decode = std::numeric_limits<std::int64_t>::max();
+};
+
+SglangMode mode_of(const EngineLog& log) {
+  SglangMode mode;
+  const auto mixed = log.settings.find("enable_mixed_chunk");
+  mode.is_mixed = mixed != log.settings.end() && mixed->second == "True";
+  constexpr std::int64_t kMost = 1000;
+  const auto interval = count_setting(log, "decode_log_interval").value_or(0);
+  if (interval > 0 && interval <= kMost) mode.decode_interval = interval;
+  if (count_setting(log, "prefill_decode_interval").value_or(0) > 0) {
+    mode.least_running_for_decode =
+        std::max<std::int64_t>(count_setting(log, "prefill_decode_interval_min_bs").value_or(0), 1);
+  }
+  return mode;
+}
+
+// Limits that no server reaches keep sums in their range.
+constexpr double kLongestNs = 3.6e12;
+constexpr double kSlowestTokenNs = 1e10;
+
+// A running request's time per token, as the throughput of a Decode line says.
+double ns_per_token(const LogObservation& decode) {
+  const double ns = static_cast<double>(decode.num_running) / decode.decode_rate * 1e9;
+  return std::min(ns, kSlowestTokenNs);
+}
+
+// How fast the engine was where nothing else was in the way.
+struct Pace {
+  TimeNs decode_ns = 0;  // of a decode step
+  double prefill_ns_per_token = 0;
+};
+
+// The median over intervals without prefill. Without any: the shortest, in which least was.
+TimeNs decode_pace(const EngineLog& log) {
+  std::vector<double> pure;
+  std::optional<double> shortest;
+  std::map<std::int32_t, bool> is_pure;  // by rank: no prefill since its last Decode line
+  for (const LogObservation& seen : log.observations) {
+    if (seen.kind == Observed::Prefill) is_pure[seen.rank] = false;
+    if (seen.kind != Observed::Decode) continue;
+    if (seen.decode_rate > 0 && seen.num_running > 0) {
+      const double ns = ns_per_token(seen);
+      if (is_pure[seen.rank]) pure.push_back(ns);
+      shortest = std::min(shortest.value_or(ns), ns);
+    }
+    is_pure[seen.rank] = true;
+  }
+  if (pure.empty()) return std::llround(shortest.value_or(0));
+  const auto middle = pure.begin() + static_cast<std::ptrdiff_t>(pure.size() / 2);
+  std::nth_element(pure.begin(), middle, pure.end());
+  return std::llround(*middle);
+}
+
+// The time between two Prefill lines is that of the second batch, and of what ran between them. So
+// the batches that followed directly have the shortest time per token: a low percentile, by tokens.
+double prefill_pace(const EngineLog& log) {
+  constexpr std::int64_t kLargeBatch = 256;  // tokens; for small ones it is the time of the weights
+  constexpr double kShare = 0.1;
+  std::vector<std::pair<double, double>> costs;  // per token, tokens
+  for (const std::int64_t least : {kLargeBatch, std::int64_t{1}}) {
+    double total = 0;
+    for (const LogObservation& seen : log.observations) {
+      if (seen.kind != Observed::Prefill || seen.elapsed_ns == 0) continue;
+      if (seen.num_prefill_tokens < least) continue;
+      const auto tokens = static_cast<double>(seen.num_prefill_tokens);
+      costs.emplace_back(static_cast<double>(seen.elapsed_ns) / tokens, tokens);
+      total += tokens;
+    }
+    std::sort(costs.begin(), costs.end());
+    double sum = 0;
+    for (const auto& [cost, tokens] : costs) {
+      sum += tokens;
+      if (sum >= kShare * total) return cost;
+    }
+  }
+  return 0;
+}
+
+// One scheduler: a data-parallel rank.
+class SglangRank {
+ public:
+  SglangRank(const Pace& pace, const SglangMode& mode, LogGaps& result)
+      : pace_(pace), mode_(mode), result_(result) {}
+
+  void prefill(const LogObservation& seen) {
+    const TimeNs alone = alone_ns(seen);
+    const bool follows = follows_directly(seen, alone);
+    const TimeNs time = follows ? seen.elapsed_ns : alone;
+    if (!follows || mode_.is_mixed) close();
+    if (pause_) {
+      pause_->gap_ns += time;
+      pause_->num_prefill_tokens += seen.num_prefill_tokens;
+      ++pause_->num_prefill_batches;
+    } else if (seen.num_running > 0) {
+      pause_ = LoggedGap{.where = seen.line,
+                         .gap_ns = time,
+                         .num_gaps = seen.num_running,
+                         .num_waiting = seen.num_running,
+                         .num_prefill_tokens = seen.num_prefill_tokens,
+                         .num_prefill_batches = 1};
+    }
+    prefill_ns_ += time;
+    was_idle_ = was_idle_ || seen.num_running == 0;
+    last_number_ = seen.number;
+    follows_prefill_ = true;
+    prompts_waited_ = seen.num_pending_tokens > 0;
+  }
+  void decode(const LogObservation& seen) {
+    close();
+    const bool is_first = !has_decodes_;
+    has_decodes_ = true;
+    follows_prefill_ = false;
+    if (!is_first && seen.decode_rate > 0 && seen.num_running > 0) add_decodes(seen);
+    prefill_ns_ = 0;
+    num_paused_ = 0;
+    was_idle_ = false;
+  }
+  void close() {
+    if (!pause_) return;
+    // With mixed chunks the batch gives the token; without, the decode behind it does.
+    pause_->decode_ns =
+        mode_.is_mixed ? std::min(pace_.decode_ns, pause_->gap_ns) : pace_.decode_ns;
+    if (!mode_.is_mixed) {
+      pause_->gap_ns += pace_.decode_ns;
+      num_paused_ += pause_->num_waiting;
+    }
+    result_.gaps.push_back(*pause_);
+    pause_.reset();
+  }
+  std::int64_t num_idle() const { return num_idle_; }
+
+ private:
+  // A batch takes at least as long as a decode step: both read the weights.
+  TimeNs alone_ns(const LogObservation& seen) const {
+    const double tokens = static_cast<double>(seen.num_prefill_tokens);
+    const TimeNs time = std::max<TimeNs>(
+        std::llround(std::min(tokens * pace_.prefill_ns_per_token, kLongestNs)), pace_.decode_ns);
+    return seen.elapsed_ns > 0 ? std::min(time, seen.elapsed_ns) : time;
+  }
+  // Whether no decode ran since the last batch: the steps' numbers say so. Without numbers, the
+  // time does. Prompts that waited behind the last batch come next unless the KV cache is full, so
+  // then only a far longer time speaks of decodes.
+  bool follows_directly(const LogObservation& seen, TimeNs alone) const {
+    if (!follows_prefill_ || seen.elapsed_ns == 0) return false;
+    if (seen.number >= 0 && last_number_ >= 0) return seen.number == last_number_ + 1;
+    if (seen.num_running >= mode_.least_running_for_decode) return false;
+    const TimeNs prefill_ns = prompts_waited_ ? 2 * alone : alone;
+    return seen.elapsed_ns < prefill_ns + pace_.decode_ns;
+  }
+  // The gaps since the last Decode line that no batch of prompts lengthened.
+  void add_decodes(const LogObservation& seen) {
+    const double whole = static_cast<double>(mode_.decode_interval) * ns_per_token(seen);
+    TimeNs each = std::llround(whole) - prefill_ns_;
+    each = std::max(each / mode_.decode_interval, pace_.decode_ns / 2);
+    if (was_idle_) {
+      each = pace_.decode_ns;
+      ++num_idle_;
+    }
+    const std::int64_t num_gaps =
+        std::max<std::int64_t>(mode_.decode_interval * seen.num_running - num_paused_, 0);
+    result_.gaps.push_back({.where = seen.line,
+                            .gap_ns = each,
+                            .decode_ns = each,
+                            .num_gaps = num_gaps,
+                            .num_waiting = seen.num_running});
+  }
+
+  Pace pace_;
+  SglangMode mode_;
+  LogGaps& result_;
+  std::optional<LoggedGap> pause_;
+  bool has_decodes_ = false;
+  bool follows_prefill_ = false;
+  bool prompts_waited_ = false;  // behind the last batch
+  std::int64_t last_number_ = -1;
+  // Since the last Decode line:
+  TimeNs prefill_ns_ = 0;
+  std::int64_t num_paused_ = 0;  // gaps that batches of prompts lengthened
+  bool was_idle_ = false;        // no request was running
+  std::int64_t num_idle_ = 0;    // intervals
+};
+
+LogGaps sglang_gaps(const EngineLog& log) {
+  LogGaps result;
+  result.where_word = "line";
+  const Pace pace = {decode_pace(log), prefill_pace(log)};
+  if (pace.decode_ns == 0) {
+    result.notes = {
+        "The log has no 'Decode batch' line with a throughput, so the gaps between "
+        "tokens are unknown."};
+    return result;
+  }
+  const SglangMode mode = mode_of(log);
+  std::map<std::int32_t, SglangRank> ranks;
+  bool has_numbers = false;
+  for (const LogObservation& seen : log.observations) {
+    SglangRank& rank = ranks.try_emplace(seen.rank, pace, mode, result).first->second;
+    if (seen.kind == Observed::Prefill) rank.prefill(seen);
+    if (seen.kind == Observed::Decode) rank.decode(seen);
+    has_numbers = has_numbers || seen.number >= 0;
+  }
+  std::int64_t num_idle = 0;
+  for (auto& [number, rank] : ranks) {
+    rank.close();
+    num_idle += rank.num_idle();
+  }
+  result.notes = {
+      "The log has no requests and no times of steps. A decode step takes " +
+      ms_text(to_ms(pace.decode_ns)) + " ms, the median where no prompt came; a prompt token " +
+      fixed_text(pace.prefill_ns_per_token / 1000, 1) +
+      " us, as where batches followed each other. The requests that run at a 'Prefill batch' line "
+      "count as waiting for that batch."};
+  if (!has_numbers) {
+    result.notes.push_back(
+        "Batches count as one pause if no decode fits between them. With "
+        "SGLANG_LOG_FORWARD_ITERS=1 SGLang numbers its steps, and the log says it.");
+  }
+  if (log.has_speculation) {
+    result.notes.push_back(
+        "With speculative decoding a step gives several tokens: each gap counts as their mean.");
+  }
+  if (num_idle > 0) {
+    result.notes.push_back("In " + grouped_text(num_idle) +
+                           " 'Decode batch' lines the server was also without requests: their "
+                           "gaps count as the median decode step.");
+  }
+  return result;
+}
+
+}  // namespace
+
+LogGaps gaps_of(const EngineLog& log) {
+  return log.engine == LogEngine::Vllm ? vllm_gaps(log) : sglang_gaps(log);
+}
+
+}  // namespace metronome

@@ -1,0 +1,255 @@
+// Sources of the names and meanings: those of engine_flags.cpp.
+#include "study/run/engine_settings.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <utility>
+
+#include "core/base/command_errors.h"
+#include "core/base/names.h"
+#include "core/engine/scheduler_config.h"
+
+namespace metronome {
+namespace {
+
+enum class Kind { Count, Number, Word, Switch, Negation };
+
+struct Row {
+  std::string_view argument;
+  std::string_view key;
+  Kind kind = Kind::Count;
+  std::string_view other_flag{};  // a second name of the flag
+  std::string_view usual{};       // the engine's default, which needs no mention
+};
+
+constexpr Row kVllmRows[] = {
+    {"max_num_batched_tokens", "scheduler.max_num_batched_tokens"},
+    {"enable_chunked_prefill", "scheduler.enable_chunked_prefill", Kind::Switch},
+    {"long_prefill_token_threshold", "scheduler.long_prefill_token_threshold", Kind::Count, "",
+     "0"},
+    {"scheduling_policy", "scheduler.scheduling_policy", Kind::Word, "", "fcfs"},
+    {"scheduler_reserve_full_isl", "scheduler.scheduler_reserve_full_isl", Kind::Switch},
+    {"max_num_active_seqs", "scheduler.max_num_active_seqs", Kind::Count, "", "0"},
+    {"long_prefill_token_threshold_adaptive", "scheduler.long_prefill_token_threshold_adaptive",
+     Kind::Switch},
+    {"prefill_schedule_interval", "scheduler.prefill_schedule_interval", Kind::Count, "", "1"},
+    {"max_num_seqs", "engine.max_num_seqs"},
+    {"max_model_len", "engine.max_model_len"},
+    {"block_size", "kv_cache.block_size"},
+    {"enable_prefix_caching", "kv_cache.enable_prefix_caching", Kind::Switch},
+    {"num_gpu_blocks_override", "kv_cache.num_blocks"},
+    {"gpu_memory_utilization", "cost_model.gpu_memory_utilization", Kind::Number},
+    {"async_scheduling", "engine.async_depth", Kind::Switch},
+    {"tensor_parallel_size", "cost_model.tensor_parallel_size", Kind::Count, "-tp", "1"}};
+
+constexpr Row kSglangRows[] = {
+    {"schedule_policy", "scheduler.schedule_policy", Kind::Word},
+    {"chunked_prefill_size", "scheduler.chunked_prefill_size"},
+    {"max_prefill_tokens", "scheduler.max_prefill_tokens"},
+    {"enable_mixed_chunk", "scheduler.enable_mixed_chunk", Kind::Switch},
+    {"schedule_conservativeness", "scheduler.schedule_conservativeness", Kind::Number},
+    {"prefill_decode_interval", "scheduler.prefill_decode_interval", Kind::Count, "", "0"},
+    {"prefill_decode_interval_min_bs", "scheduler.prefill_decode_interval_min_bs", Kind::Count, "",
+     "0"},
+    {"prefill_max_requests", "scheduler.prefill_max_requests"},
+    {"enable_priority_scheduling", "scheduler.enable_priority_scheduling", Kind::Switch},
+    {"schedule_low_priority_values_first", "scheduler.schedule_low_priority_values_first",
+     Kind::Switch},
+    {"priority_scheduling_preemption_threshold",
+     "scheduler.priority_scheduling_preemption_threshold", Kind::Count, "", "10"},
+    {"disable_priority_preemption", "scheduler.disable_priority_preemption", Kind::Switch},
+    {"retraction_policy", "scheduler.retraction_policy", Kind::Word, "", "length"},
+    {"max_running_requests", "engine.max_num_seqs"},
+    {"context_length", "engine.max_model_len"},
+    {"page_size", "kv_cache.block_size"},
+    {"disable_radix_cache", "kv_cache.enable_prefix_caching", Kind::Negation},
+    {"max_total_tokens", "kv_cache.num_blocks"},
+    {"mem_fraction_static", "cost_model.gpu_memory_utilization", Kind::Number},
+    {"disable_overlap_schedule", "engine.async_depth", Kind::Negation},
+    {"tp_size", "cost_model.tensor_parallel_size", Kind::Count, "--tensor-parallel-size", "1"},
+    {"max_queued_requests", "engine.max_waiting_requests"}};
+
+std::span<const Row> rows_of(LogEngine engine) {
+  return engine == LogEngine::Vllm ? std::span<const Row>(kVllmRows)
+                                   : std::span<const Row>(kSglangRows);
+}
+
+std::string flag_of(const Row& row) {
+  std::string flag = "--" + std::string(row.argument);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+bool is_switch(const Row& row) { return row.kind == Kind::Switch || row.kind == Kind::Negation; }
+
+template <class Number>
+std::optional<Number> parsed(std::string_view text) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// Whether the value has the form that its row asks for.
+bool is_valid(const Row& row, const std::string& value) {
+  switch (row.kind) {
+    case Kind::Count: return parsed<std::int64_t>(value).has_value();
+    case Kind::Number: return parsed<double>(value).has_value();
+    case Kind::Word: return !value.empty();
+    case Kind::Switch:
+    case Kind::Negation: return value == "True" || value == "False";
+  }
+  return false;
+}
+
+std::string known_flags(LogEngine engine) {
+  std::vector<std::string> flags;
+  for (const Row& row : rows_of(engine)) flags.push_back(flag_of(row));
+  return join_names(std::vector<std::string_view>(flags.begin(), flags.end()));
+}
+
+// The row of a flag, and the value that the flag has by itself.
+const Row* find_row(LogEngine engine, std::string_view flag, std::string& value) {
+  for (const Row& row : rows_of(engine)) {
+    const std::string name = flag_of(row);
+    const bool is_off =
+        engine == LogEngine::Vllm && is_switch(row) && flag == "--no-" + name.substr(2);
+    if (flag != name && !is_off && (row.other_flag.empty() || flag != row.other_flag)) continue;
+    if (is_switch(row)) value = is_off ? "False" : "True";
+    return &row;
+  }
+  return nullptr;
+}
+
+EngineArguments parse_flags(LogEngine engine, std::string_view flags) {
+  EngineArguments arguments;
+  std::istringstream words{std::string(flags)};
+  for (std::string word; words >> word;) {
+    const std::size_t equals = word.find('=');
+    const std::string flag = word.substr(0, equals);
+    std::string value;
+    const Row* row = find_row(engine, flag, value);
+    if (row == nullptr) {
+      throw UsageError("--flags: '" + printable(flag) + "' is no setting of " +
+                       std::string(kLogEngineNames[static_cast<int>(engine)]) +
+                       " that a scenario has; allowed: " + known_flags(engine));
+    }
+    if (!is_switch(*row)) {
+      if (equals != std::string::npos) {
+        value = word.substr(equals + 1);
+      } else if (!(words >> value)) {
+        value.clear();
+      }
+    }
+    const bool has_extra = is_switch(*row) && equals != std::string::npos;
+    if (has_extra || !is_valid(*row, value)) {
+      constexpr const char* kAllowed[] = {"an integer", "a number", "a word", "no value",
+                                          "no value"};
+      throw UsageError("--flags: '" + flag + "': '" + printable(value) +
+                       "' is not valid; allowed: " + kAllowed[static_cast<int>(row->kind)]);
+    }
+    arguments[std::string(row->argument)] = value;
+  }
+  return arguments;
+}
+
+// A setting that the engine resolves at its start is in the log by another name.
+void take_resolved(EngineArguments& arguments, const std::string& resolved,
+                   const std::string& argument) {
+  const auto found = arguments.find(resolved);
+  if (found == arguments.end()) return;
+  arguments[argument] = found->second;
+  arguments.erase(resolved);
+}
+
+std::optional<std::int64_t> count_of(const EngineArguments& arguments, const std::string& name) {
+  const auto found = arguments.find(name);
+  return found == arguments.end() ? std::nullopt : parsed<std::int64_t>(found->second);
+}
+
+std::string lower(const std::string& value) { return value == "True" ? "true" : "false"; }
+
+// The value of a key in a scenario; nullopt: there is none for the setting.
+std::optional<std::string> key_value(const Row& row, const std::string& value,
+                                     const EngineArguments& arguments) {
+  if (row.key == "engine.async_depth") {
+    return (value == "True") == (row.kind == Kind::Switch) ? "2" : "1";
+  }
+  if (row.kind == Kind::Negation) return lower(value == "True" ? "False" : "True");
+  if (row.kind == Kind::Switch) return lower(value);
+  if (row.argument == "max_total_tokens") {
+    const std::int64_t page = count_of(arguments, "page_size").value_or(1);
+    if (page <= 0) return std::nullopt;
+    return std::to_string(parsed<std::int64_t>(value).value_or(0) / page);
+  }
+  if (row.argument == "schedule_policy" && value != "lpm" && value != "fcfs") return std::nullopt;
+  return value;
+}
+
+// "0.33.1" is 0.33.
+void add_version(const EngineArguments& arguments, EngineSettings& settings) {
+  const auto found = arguments.find("version");
+  if (found == arguments.end()) return;
+  const std::size_t minor = found->second.find('.');
+  const std::string version = found->second.substr(0, found->second.find('.', minor + 1));
+  if (std::find(std::begin(kVllmVersions), std::end(kVllmVersions), version) !=
+      std::end(kVllmVersions)) {
+    settings.assignments.push_back("scheduler.version=" + version);
+  } else {
+    settings.notes.push_back("vLLM " + printable(found->second) +
+                             " is simulated with the rules of the scenario's version.");
+  }
+}
+
+}  // namespace
+
+EngineArguments merged_arguments(const EngineLog& log, std::string_view flags) {
+  EngineArguments arguments = log.settings;
+  take_resolved(arguments, "max_total_num_tokens", "max_total_tokens");
+  take_resolved(arguments, "context_len", "context_length");
+  if (const auto tokens = count_of(arguments, "kv_cache_size_tokens")) {
+    const std::int64_t block = count_of(arguments, "block_size").value_or(16);
+    if (block > 0) {
+      arguments.try_emplace("num_gpu_blocks_override", std::to_string(*tokens / block));
+    }
+  }
+  for (auto& [name, value] : parse_flags(log.engine, flags)) arguments[name] = value;
+  return arguments;
+}
+
+EngineSettings scenario_settings(LogEngine engine, const EngineArguments& arguments) {
+  EngineSettings settings;
+  if (arguments.empty()) return settings;
+  settings.assignments.push_back("scheduler.policy=" +
+                                 std::string(kLogEngines[static_cast<int>(engine)]));
+  if (engine == LogEngine::Vllm) add_version(arguments, settings);
+  const bool has_pool = arguments.contains(engine == LogEngine::Vllm ? "num_gpu_blocks_override"
+                                                                     : "max_total_tokens");
+  for (const Row& row : rows_of(engine)) {
+    const auto found = arguments.find(std::string(row.argument));
+    if (found == arguments.end() || !is_valid(row, found->second)) continue;  // None, for example
+    const bool is_share = row.key == "cost_model.gpu_memory_utilization";
+    if (is_share && has_pool) continue;  // the size of the pool says it exactly
+    const std::optional<std::string> value = key_value(row, found->second, arguments);
+    if (!value) {
+      settings.notes.push_back(flag_of(row) + " " + printable(found->second) +
+                               " is not simulated: the scenario's value stays.");
+      continue;
+    }
+    settings.assignments.push_back(std::string(row.key) + "=" + *value);
+    if (!row.usual.empty() && found->second == row.usual) continue;
+    if (!is_switch(row)) {
+      settings.flags.push_back(flag_of(row) + " " + printable(found->second));
+    } else if (found->second == "True") {
+      settings.flags.push_back(flag_of(row));
+    } else if (engine == LogEngine::Vllm) {
+      settings.flags.push_back("--no-" + flag_of(row).substr(2));
+    }
+  }
+  return settings;
+}
+
+}  // namespace metronome

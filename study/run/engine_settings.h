@@ -1,0 +1,32 @@
+// The reverse of engine_flags.h: an engine's settings, from its log or from its command line, as
+// keys of a scenario.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reports/files/engine_log.h"
+
+namespace metronome {
+
+// By the engine's names: {"chunked_prefill_size", "8192"}, {"enable_mixed_chunk", "True"}.
+using EngineArguments = std::map<std::string, std::string>;
+
+struct EngineSettings {
+  std::vector<std::string> assignments;  // "scheduler.chunked_prefill_size=8192"
+  std::vector<std::string> flags;        // the same as flags, but for defaults
+  std::vector<std::string> notes;        // what is not simulated as it is set; one sentence each
+};
+
+// The settings of a log, with those of `flags` in place of its own. `flags` is a part of the
+// engine's command line: "--chunked-prefill-size 4096 --enable-mixed-chunk". Throws UsageError for
+// a flag that has no key, or a value that its flag cannot have.
+EngineArguments merged_arguments(const EngineLog& log, std::string_view flags);
+
+// The keys that say the same, beginning with `scheduler.policy`; empty if there are no arguments.
+// Arguments without a key are left out.
+EngineSettings scenario_settings(LogEngine engine, const EngineArguments& arguments);
+
+}  // namespace metronome

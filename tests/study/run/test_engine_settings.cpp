@@ -1,0 +1,166 @@
+// Settings of engines' logs and command lines as keys of a scenario: known answers, and flags that
+// come back as the settings they were printed for.
+#include <algorithm>
+
+#include "core/base/command_errors.h"
+#include "core/base/rng.h"
+#include "study/run/engine_flags.h"
+#include "study/run/engine_settings.h"
+#include "tests/catch.h"
+#include "tests/command_line.h"
+#include "tests/draws.h"
+#include "tests/error_of.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+
+namespace {
+
+using Texts = std::vector<std::string>;
+
+EngineLog log_of(LogEngine engine, const EngineArguments& settings) {
+  EngineLog log;
+  log.engine = engine;
+  log.settings = settings;
+  return log;
+}
+
+EngineSettings settings_of(LogEngine engine, const EngineArguments& settings,
+                           const std::string& flags) {
+  return scenario_settings(engine, merged_arguments(log_of(engine, settings), flags));
+}
+
+std::string refusal(LogEngine engine, const std::string& flags) {
+  return error_of<UsageError>([&] { (void)merged_arguments(log_of(engine, {}), flags); });
+}
+
+Scenario scenario_with(const Texts& assignments) {
+  const ScratchFolder scratch;
+  const std::string file = scratch.write("small.yaml", kSmallScenario);
+  return load_scenario(file, assignments, std::nullopt).variants.front();
+}
+
+}  // namespace
+
+TEST_CASE("the settings of a log of SGLang are keys of policy sglang", "[study][settings]") {
+  const EngineSettings settings =
+      settings_of(LogEngine::Sglang,
+                  {{"model_path", "x"},
+                   {"chunked_prefill_size", "4096"},
+                   {"prefill_decode_interval", "2"},
+                   {"prefill_max_requests", "None"},
+                   {"enable_mixed_chunk", "True"},
+                   {"disable_radix_cache", "True"},
+                   {"disable_overlap_schedule", "False"},
+                   {"schedule_conservativeness", "1.3"},
+                   {"schedule_policy", "lof"},
+                   {"mem_fraction_static", "0.85"},
+                   {"page_size", "16"},
+                   {"max_total_tokens", "None"},
+                   {"max_total_num_tokens", "32768"},
+                   {"context_len", "8192"},
+                   {"max_running_requests", "256"}},
+                  "--max-running-requests 128 --prefill-max-requests=4");
+  CHECK(settings.assignments ==
+        Texts{"scheduler.policy=sglang", "scheduler.chunked_prefill_size=4096",
+              "scheduler.enable_mixed_chunk=true", "scheduler.schedule_conservativeness=1.3",
+              "scheduler.prefill_decode_interval=2", "scheduler.prefill_max_requests=4",
+              "engine.max_num_seqs=128", "engine.max_model_len=8192", "kv_cache.block_size=16",
+              "kv_cache.enable_prefix_caching=false", "kv_cache.num_blocks=2048",
+              "engine.async_depth=2"});
+  CHECK(settings.flags == Texts{"--chunked-prefill-size 4096", "--enable-mixed-chunk",
+                                "--schedule-conservativeness 1.3", "--prefill-decode-interval 2",
+                                "--prefill-max-requests 4", "--max-running-requests 128",
+                                "--context-length 8192", "--page-size 16", "--disable-radix-cache",
+                                "--max-total-tokens 32768"});
+  CHECK(settings.notes ==
+        Texts{"--schedule-policy lof is not simulated: the scenario's value stays."});
+  const Scenario scenario = scenario_with(settings.assignments);
+  CHECK(scenario.scheduler.sglang.prefill_max_requests == 4);
+  CHECK(scenario.kv_cache.num_blocks == 2048);
+  CHECK(scenario_settings(LogEngine::Sglang, {}).assignments.empty());
+}
+
+TEST_CASE("the settings of a log of vLLM are keys of policy vllm", "[study][settings]") {
+  const EngineSettings settings = settings_of(LogEngine::Vllm,
+                                              {{"model", "x"},
+                                               {"version", "0.30.1"},
+                                               {"max_num_batched_tokens", "4096"},
+                                               {"kv_cache_size_tokens", "160000"},
+                                               {"async_scheduling", "False"},
+                                               {"enable_prefix_caching", "True"},
+                                               {"gpu_memory_utilization", "0.9"}},
+                                              "--no-enable-prefix-caching --max-num-seqs 32 -tp 2");
+  CHECK(settings.assignments ==
+        Texts{"scheduler.policy=vllm", "scheduler.version=0.30",
+              "scheduler.max_num_batched_tokens=4096", "engine.max_num_seqs=32",
+              "kv_cache.enable_prefix_caching=false", "kv_cache.num_blocks=10000",
+              "engine.async_depth=1", "cost_model.tensor_parallel_size=2"});
+  CHECK(settings.flags == Texts{"--max-num-batched-tokens 4096", "--max-num-seqs 32",
+                                "--no-enable-prefix-caching", "--num-gpu-blocks-override 10000",
+                                "--no-async-scheduling", "--tensor-parallel-size 2"});
+  CHECK(scenario_with(settings.assignments).scheduler.vllm.minor() == 30);
+  CHECK(settings_of(LogEngine::Vllm, {{"version", "1.0"}}, "").notes ==
+        Texts{"vLLM 1.0 is simulated with the rules of the scenario's version."});
+}
+
+TEST_CASE("a flag that says nothing to the simulator is refused", "[study][settings]") {
+  CHECK(refusal(LogEngine::Sglang, "--host 0.0.0.0")
+            .starts_with("--flags: '--host' is no setting of SGLang that a scenario has; allowed: "
+                         "--schedule-policy, --chunked-prefill-size, "));
+  CHECK(refusal(LogEngine::Vllm, "--chunked-prefill-size 8")
+            .starts_with("--flags: '--chunked-prefill-size' is no setting of vLLM"));
+  CHECK(refusal(LogEngine::Sglang, "--chunked-prefill-size 8k") ==
+        "--flags: '--chunked-prefill-size': '8k' is not valid; allowed: an integer");
+  CHECK(refusal(LogEngine::Sglang, "--chunked-prefill-size") ==
+        "--flags: '--chunked-prefill-size': '' is not valid; allowed: an integer");
+  CHECK(refusal(LogEngine::Sglang, "--schedule-conservativeness x") ==
+        "--flags: '--schedule-conservativeness': 'x' is not valid; allowed: a number");
+  CHECK(refusal(LogEngine::Sglang, "--enable-mixed-chunk=1") ==
+        "--flags: '--enable-mixed-chunk': 'True' is not valid; allowed: no value");
+  CHECK(refusal(LogEngine::Sglang, "--no-enable-mixed-chunk").starts_with("--flags: '--no-"));
+}
+
+TEST_CASE("property: printed flags come back as their settings", "[study][settings]") {
+  const std::uint64_t seed = 11;
+  Rng rng(seed, "settings");
+  for (int round = 0; round < 100; ++round) {
+    const bool is_vllm = chance(rng, 0.5);
+    const auto number = [&rng](int low, int high) { return std::to_string(draw(rng, low, high)); };
+    Texts assignments = {"engine.max_num_seqs=" + number(1, 200)};
+    assignments.push_back("engine.async_depth=" + number(1, 2));
+    assignments.push_back("kv_cache.num_blocks=" + number(500, 5000));
+    assignments.emplace_back(chance(rng, 0.5) ? "kv_cache.enable_prefix_caching=true"
+                                              : "kv_cache.enable_prefix_caching=false");
+    if (is_vllm) {
+      assignments.emplace_back("scheduler.policy=vllm");
+      assignments.push_back("scheduler.max_num_batched_tokens=" + number(256, 9000));
+      assignments.push_back("scheduler.long_prefill_token_threshold=" + number(0, 900));
+      if (chance(rng, 0.5)) assignments.emplace_back("scheduler.scheduler_reserve_full_isl=false");
+    } else {
+      assignments.emplace_back("scheduler.policy=sglang");
+      assignments.push_back("scheduler.chunked_prefill_size=" + number(-1, 9000));
+      assignments.push_back("scheduler.max_prefill_tokens=" + number(256, 9000));
+      assignments.push_back("scheduler.schedule_conservativeness=0." + number(1, 9));
+      if (chance(rng, 0.5)) assignments.emplace_back("scheduler.enable_mixed_chunk=true");
+      if (chance(rng, 0.5)) {
+        assignments.push_back("scheduler.prefill_decode_interval=" + number(1, 9));
+        assignments.push_back("scheduler.prefill_decode_interval_min_bs=" + number(0, 9));
+      }
+      if (chance(rng, 0.5)) {
+        assignments.push_back("scheduler.prefill_max_requests=" + number(1, 9));
+      }
+      if (chance(rng, 0.3)) assignments.emplace_back("scheduler.enable_priority_scheduling=true");
+    }
+    const Scenario scenario = scenario_with(assignments);
+    const EngineFlags flags = engine_flags(scenario)[is_vllm ? 0 : 1];
+    INFO("seed " << seed << ", round " << round << ": " << joined_flags(flags));
+    // Without its flag a switch of SGLang is off.
+    const EngineArguments off = {{"disable_radix_cache", "False"},
+                                 {"disable_overlap_schedule", "False"}};
+    const EngineSettings back = is_vllm ? settings_of(LogEngine::Vllm, {}, joined_flags(flags))
+                                        : settings_of(LogEngine::Sglang, off, joined_flags(flags));
+    CHECK(joined_flags(engine_flags(scenario_with(back.assignments))[is_vllm ? 0 : 1]) ==
+          joined_flags(flags));
+  }
+}
