@@ -386,14 +386,18 @@ void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
     return std::find_first_of(blocks.begin(), blocks.end(), invalid.begin(), invalid.end()) !=
            blocks.end();
   };
+  bool has_freed = false;
   for (Request* request : running_) {
     if (request->has_ended()) continue;
     const std::vector<BlockTable>& groups = request->group_tables;
     if (has_invalid(request->block_table) ||
         std::any_of(groups.begin(), groups.end(), has_invalid)) {
       fail_one(*request);
+      has_freed = true;
     }
   }
+  // These requests kept the blocks in the radix tree until now.
+  if (has_freed) kv_cache_.forget_free_blocks();
 }
 
 void Scheduler::finish(Request& request, EndReason reason, CommitReport& report) {
