@@ -483,11 +483,13 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
       running_batch_.pop_back();
       retract(victim, std::ssize(running_batch_));
     } while (!has_room_for(running_batch_));
-    estimate_ratio();
     if (!has_room_for(running_batch_)) {
-      give_up(*running_batch_.back());
+      Request& last = *running_batch_.back();
       running_batch_.clear();
+      kv_cache().release(last);  // nothing of it is cached
+      give_up(last);
     }
+    estimate_ratio();
     flush_requeued();
   }
 
