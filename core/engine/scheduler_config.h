@@ -58,7 +58,9 @@ struct SarathiConfig {
 };
 
 struct SglangConfig {
-  enum class SchedulePolicy : std::uint8_t { Fcfs, Lpm };
+  enum class SchedulePolicy : std::uint8_t {
+    Fcfs, Lpm, Lof, DfsWeight, Hrrn, ShortestPrefillFirst
+  };
   enum class RetractionPolicy : std::uint8_t { Length, Priority };
   SchedulePolicy schedule_policy = SchedulePolicy::Fcfs;
   std::int64_t chunked_prefill_size = 8192;  // -1 = no chunking

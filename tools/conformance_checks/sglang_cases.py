@@ -102,6 +102,17 @@ def in_order(name):
     return change
 
 
+def sometimes_mixed(rng, config):
+    if rng.random() < 0.4:
+        rng.choice([with_overlap, with_mixed_chunks])(rng, config)
+
+
+def by_longest_output(rng, config):
+    config["schedule_policy"] = "lof"
+    if rng.random() < 0.3:
+        with_priority(rng, config)
+
+
 def combined(*changes):
     def change(rng, config):
         for one in changes:
@@ -114,6 +125,10 @@ KINDS = {
     "mixed-fcfs": combined(without_tree, with_mixed_chunks), "tight": with_tight_pool,
     "overlap": with_overlap, "lpm": in_order("lpm"),
     "lpm-overlap": combined(in_order("lpm"), with_overlap),
+    "dfs-weight": combined(in_order("dfs-weight"), sometimes_mixed),
+    "hrrn": combined(in_order("hrrn"), sometimes_mixed),
+    "shortest-prefill-first": combined(in_order("shortest-prefill-first"), sometimes_mixed),
+    "lof": combined(by_longest_output, sometimes_mixed),
     "priority": with_priority, "priority-overlap": combined(with_priority, with_overlap),
     "interval": with_interval, "interval-overlap": combined(with_interval, with_overlap)}
 

@@ -444,6 +444,10 @@ def make_scheduler_class():
         def ingest_requests(self, stop_at_pause=False):
             self.recorder.begin_round(self)
 
+        def _should_defer_prefill(self, running_batch):
+            self.recorder.is_deferred = super()._should_defer_prefill(running_batch)
+            return self.recorder.is_deferred
+
         def get_next_batch_to_run(self, running_batch, last_batch):
             plan = super().get_next_batch_to_run(running_batch, last_batch)
             self.recorder.note_plan(self, plan)
@@ -586,7 +590,7 @@ class Recorder:
         if self.arrivals:
             return
         is_idle = (step["batch"] == "idle" and not step["preempted"]
-                   and not self.has_result_to_come)
+                   and not self.has_result_to_come and not self.is_deferred)
         self.num_idle = self.num_idle + 1 if is_idle else 0
         if self.num_idle == ROUNDS_UNTIL_STUCK:
             del self.steps[-ROUNDS_UNTIL_STUCK + 1:]
