@@ -57,6 +57,9 @@ struct SarathiConfig {
   std::int32_t chunk_schedule_stages = 4;
 };
 
+constexpr std::string_view kSglangPolicies[] = {  // by SglangConfig::SchedulePolicy
+    "fcfs", "lpm", "lof", "dfs-weight", "hrrn", "shortest-prefill-first"};
+
 struct SglangConfig {
   enum class SchedulePolicy : std::uint8_t {
     Fcfs, Lpm, Lof, DfsWeight, Hrrn, ShortestPrefillFirst

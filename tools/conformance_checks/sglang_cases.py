@@ -20,7 +20,7 @@ def plain_config(rng, size):
     chunk = {1: [8, 16, 24, 32, 48, 96, 256], 16: [16, 48, 96, 192, 384],
              64: [64, 192, 384, 576]}[page_size]
     num_tokens = page_size * rng.choice(num_pages)
-    max_running = rng.choice([1, 2, 3, 4, 6, 8, 16])
+    max_running = rng.choice([1, 2, 4, 6, 8, 16, 16])
     if size >= 8:
         num_tokens *= 4
         max_running *= rng.choice([1, 4])
@@ -37,6 +37,10 @@ def plain_config(rng, size):
         "new_token_ratio_decay_steps": rng.choice([600, 600, 20]),
         "retract_decode_steps": rng.choice([20, 20, 3]),
         "clip_max_new_tokens": rng.choice([4096, 4096, 16, 2])}
+
+
+def set_rows(config, num_rows):
+    config["max_running_requests"] = config["req_pool_size"] = num_rows
 
 
 def without_tree(rng, config):
@@ -68,14 +72,17 @@ def with_tight_pool(rng, config):
     config["num_tokens"] = config["page_size"] * rng.randint(9, 24) * (
         4 if config["page_size"] == 1 else 1)
     config["schedule_conservativeness"] = rng.choice([0.3, 0.1, 0.02])
-    config["clip_max_new_tokens"] = rng.choice([2, 8, 16, 4096])
-    config["max_running_requests"] = config["req_pool_size"] = rng.choice([4, 8, 16])
+    config["clip_max_new_tokens"] = rng.choice([2, 2, 8, 16, 4096])
+    set_rows(config, rng.choice([4, 8, 16]))
     config["overlap"] = rng.random() < 0.3
     if rng.random() < 0.3:
         with_mixed_chunks(rng, config)
+    config["prompts"] = rng.choice([4, 8])
+    config["share_ignoring"] = rng.choice([0, 0, 0.3])
 
 
 def with_priority(rng, config):
+    set_rows(config, rng.choice([1, 2, 3, 4, 8]))
     config.update({
         "enable_priority_scheduling": True,
         "schedule_low_priority_values_first": rng.random() < 0.5,
@@ -147,7 +154,7 @@ def draw_prompt(rng, earlier, shared, longest):
         prompt = earlier[j]["prompt"] + [
             token(j, k) for k in range(rng.randint(0, earlier[j]["max_tokens"]))]
         prompt += [rng.randrange(1000, 90_000) for _ in range(rng.randint(0, 6))]
-    return prompt[:rng.choice([longest, longest, max(1, longest // 3), 40])][:longest]
+    return prompt[:longest]
 
 
 def draw_requests(rng, config, size):
@@ -155,19 +162,25 @@ def draw_requests(rng, config, size):
     # The longest prompt that leaves room for a token of output.
     longest = (config["num_tokens"] - page_size - 2) // page_size * page_size
     longest = min(longest, config["num_tokens"] - 4, config["context_length"] - 4)
+    usual = max(1, longest // config.pop("prompts", rng.choice([1, 2, 4, 8])))
     shared = [rng.randrange(1000, 90_000) for _ in range(longest)]
     requests = []
     arrival = 0
     spread = rng.choice([0, 1, 3, 10])
-    ignoring = rng.choice([0, 0.3, 0.6, 1])
-    for i in range(rng.randint(3, 4 * size)):
+    ignoring = config.pop("share_ignoring", rng.choice([0, 0, 0.3, 0.6, 1]))
+    num_outputs = rng.choice([3, 40, 100, 100])
+    num_requests = rng.randint(3, 4 * size)
+    if size >= 8 and rng.random() < 0.15:  # more than some orders sort
+        num_requests, num_outputs, usual, spread = rng.randint(129, 200), 5, min(usual, 40), 0
+    for i in range(num_requests):
         request = {"id": f"r{i:03}", "arrival_step": arrival,
-                   "prompt": draw_prompt(rng, requests, shared, longest),
-                   "max_tokens": rng.randint(1, rng.choice([3, 40, 100]))}
+                   "prompt": draw_prompt(rng, requests, shared,
+                                         longest if rng.random() < 0.1 else usual),
+                   "max_tokens": rng.randint(1, num_outputs)}
         arrival += rng.randint(0, spread)
         if rng.random() < ignoring:
             request["ignore_eos"] = True
-        elif rng.random() < 0.6:
+        elif rng.random() < 0.4:
             request["output_len"] = rng.randint(1, request["max_tokens"])
         if "enable_priority_scheduling" in config:
             request["priority"] = rng.randint(-3, 12)

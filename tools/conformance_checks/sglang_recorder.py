@@ -36,6 +36,9 @@ LIBRARIES = ("torch", "triton", "numpy", "msgspec", "zmq", "psutil", "setproctit
 END_OF_TEXT = 7
 # An idle round repeats as long as nothing arrives; after these the case is stuck.
 ROUNDS_UNTIL_STUCK = 12
+FIELDS = ("batch", "scheduled", "admitted_computed", "chunked", "preempted", "running", "waiting",
+          "free_tokens", "evictable_tokens", "evicted_tokens", "stuck", "new_token_ratio",
+          "batch_is_full", "aborted", "finished")
 
 
 # ---- Stand-ins ----
@@ -597,13 +600,16 @@ class Recorder:
             self.steps[-1]["stuck"] = True
             raise CaseIsOver
 
+    def ordered_steps(self):
+        return [{field: step[field] for field in FIELDS if field in step} for step in self.steps]
+
     def run(self):
         loop = (self.scheduler.event_loop_overlap if self.config["overlap"]
                 else self.scheduler.event_loop_normal)
         try:
             loop()
         except CaseIsOver:
-            return self.steps
+            return self.ordered_steps()
 
 
 def loses_chunk(batch, chunked):
@@ -623,7 +629,7 @@ def record(case):
         if "ut of memory" not in str(error):
             raise
         case["fault"] = "out of memory"
-        return recorder.steps
+        return recorder.ordered_steps()
     if recorder.has_lost_chunk:
         case["fault"] = "lost chunk"
     return steps

@@ -21,7 +21,9 @@ class SglangQueueOrder {
       : settings_(settings), queue_(queue), kv_cache_(kv_cache) {}
 
   // Reports that a request joins the queue, at first or after a retraction.
-  void note_entry(const Request& request) { entries_[request.id] = {++num_entries_, num_computed_}; }
+  void note_entry(const Request& request) {
+    entries_[request.id] = {++num_entries_, num_computed_};
+  }
   void forget(const Request& request) { entries_.erase(request.id); }
 
   // Reports a step, of so many tokens by SGLang's count.
