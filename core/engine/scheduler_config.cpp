@@ -13,7 +13,6 @@ namespace metronome {
 namespace {
 
 constexpr std::string_view kOrders[] = {"fcfs", "priority", "shortest_prefill_first"};
-constexpr std::string_view kSglangPolicies[] = {"fcfs", "lpm"};
 constexpr std::string_view kRetractionPolicies[] = {"length", "priority"};
 constexpr std::string_view kCapacityPolicies[] = {"GUARANTEED_NO_EVICT", "MAX_UTILIZATION",
                                                   "STATIC_BATCH"};
@@ -121,9 +120,10 @@ std::int32_t token_budget(const SchedulerConfig& config) {
 
 void visit_fields(FieldVisitor& visitor, SglangConfig& config) {
   visitor.choice("schedule_policy", config.schedule_policy, kSglangPolicies,
-                 "sglang: first come first served, or longest cached prefix first");
+                 "sglang: first come first served; longest cached prefix, longest output, heaviest "
+                 "part of the radix tree, longest wait for its tokens, or fewest tokens first");
   visitor.integer("chunked_prefill_size", config.chunked_prefill_size, -1, kMaxTokens,
-                  "sglang: prompt tokens of a prefill step, rounded up to whole KV blocks; "
+                  "sglang: prompt tokens of a prefill step, a multiple of a KV block; "
                   "0 or -1: prompts are not chunked, and not mixed; default by hardware");
   visitor.integer("max_prefill_tokens", config.max_prefill_tokens, 1, kMaxTokens,
                   "sglang: prompt tokens after which a prefill step takes no further request");

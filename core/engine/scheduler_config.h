@@ -64,8 +64,13 @@ struct SarathiConfig {
   std::int32_t chunk_schedule_stages = 4;
 };
 
+constexpr std::string_view kSglangPolicies[] = {  // by SglangConfig::SchedulePolicy
+    "fcfs", "lpm", "lof", "dfs-weight", "hrrn", "shortest-prefill-first"};
+
 struct SglangConfig {
-  enum class SchedulePolicy : std::uint8_t { Fcfs, Lpm };
+  enum class SchedulePolicy : std::uint8_t {
+    Fcfs, Lpm, Lof, DfsWeight, Hrrn, ShortestPrefillFirst
+  };
   enum class RetractionPolicy : std::uint8_t { Length, Priority };
   SchedulePolicy schedule_policy = SchedulePolicy::Fcfs;
   std::int64_t chunked_prefill_size = 8192;  // -1 = no chunking

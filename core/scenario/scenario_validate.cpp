@@ -165,6 +165,32 @@ void check_chunk_unit(const Scenario& scenario, const ConfigNode& source,
               std::to_string(block) + "; allowed: 0 (a block), or a multiple of it");
 }
 
+// What SGLang itself refuses.
+void check_sglang(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
+  if (policy.name != "sglang") return;
+  using Order = SglangConfig::SchedulePolicy;
+  const SglangConfig& config = scenario.scheduler.sglang;
+  const std::int64_t chunk = config.chunked_prefill_size;
+  const std::int64_t block = scenario.kv_cache.block_size;
+  if (scenario.kv_cache.backend == KvBackend::Paged && chunk > 0 && chunk % block != 0) {
+    fail_at(source, "scheduler.chunked_prefill_size",
+            std::to_string(chunk) + " is not a multiple of kv_cache.block_size " +
+                std::to_string(block) + "; allowed: 0 or -1 (off), or a multiple of it");
+  }
+  const Order order = config.schedule_policy;
+  if (config.enable_priority_scheduling && order != Order::Fcfs && order != Order::Lof) {
+    fail_at(source, "scheduler.schedule_policy",
+            std::string(kSglangPolicies[static_cast<std::size_t>(order)]) +
+                " is not possible with scheduler.enable_priority_scheduling; allowed: fcfs, lof");
+  }
+  const bool caches_prefixes = scenario.kv_cache.enable_prefix_caching.value_or(true);
+  if (order == Order::ShortestPrefillFirst && !caches_prefixes) {
+    fail_at(source, "scheduler.schedule_policy",
+            "shortest-prefill-first needs cached prefixes; allowed: another order, or "
+            "kv_cache.enable_prefix_caching = true");
+  }
+}
+
 void check_targets(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
   const SloPolicyConfig& targets = scenario.scheduler.slo;
   if (!policy.predicts_steps || targets.itl_target_ms || targets.tpot_target_ms) return;
@@ -204,6 +230,7 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   check_token_budget(scenario, source, *policy);
   check_sarathi_chunks(scenario, source, *policy);
   check_chunk_unit(scenario, source, *policy);
+  check_sglang(scenario, source, *policy);
   check_chunk_sizes(scenario, source, *policy);
   check_targets(scenario, source, *policy);
 }

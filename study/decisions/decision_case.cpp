@@ -151,6 +151,18 @@ void read_sglang_config(ConfigReader& reader, const ConfigNode& section, EngineS
   SglangConfig& sglang = setup.scheduler.sglang;
   visit_fields(reader, sglang);
   sglang.waits_forever = true;
+  const std::int64_t chunk = sglang.chunked_prefill_size;
+  if (chunk > 0 && chunk % cache.block_size != 0) {
+    fail_config(section.where, "config.chunked_prefill_size",
+                std::to_string(chunk) + " is not a multiple of page_size " +
+                    std::to_string(cache.block_size) +
+                    "; allowed: 0 or -1 (off), or a multiple of it");
+  }
+  if (sglang.schedule_policy == SglangConfig::SchedulePolicy::ShortestPrefillFirst && has_no_tree) {
+    fail_config(section.where, "config.schedule_policy",
+                "shortest-prefill-first needs cached prefixes; allowed: disable_radix_cache = "
+                "false");
+  }
 }
 
 // Returns the watermark as a fraction of the blocks, if the case has one.

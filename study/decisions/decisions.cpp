@@ -381,6 +381,7 @@ Json Replay::sglang_log(const StepPlan& plan) const {
   if (is_waiting_for_nothing(plan)) log["stuck"] = true;
   log["new_token_ratio"] = state.new_token_ratio;
   log["batch_is_full"] = state.batch_is_full;
+  if (!plan.refused.empty()) log["aborted"] = names_of(plan.refused);
   return log;
 }
 

@@ -297,7 +297,7 @@ void add_sglang_own(const SglangConfig& config, FlagList& list) {
   list.add("--max-prefill-tokens", config.max_prefill_tokens);
   if (config.enable_mixed_chunk) list.add("--enable-mixed-chunk");
   list.add("--schedule-policy",
-           config.schedule_policy == SglangConfig::SchedulePolicy::Lpm ? "lpm" : "fcfs");
+           std::string(kSglangPolicies[static_cast<std::size_t>(config.schedule_policy)]));
   list.add("--schedule-conservativeness", shortest(config.schedule_conservativeness));
   const SglangConfig defaults;
   const auto note_variable = [&list](bool is_other, const char* name, const std::string& value) {
@@ -318,13 +318,21 @@ void add_sglang_own(const SglangConfig& config, FlagList& list) {
   add_sglang_options(config, list);
 }
 
+// SGLang refuses chunks that do not fill their pages.
+std::int64_t whole_pages(const Scenario& scenario, std::int64_t num_tokens) {
+  if (!is_paged(scenario)) return num_tokens;
+  const std::int64_t page_size = scenario.kv_cache.block_size;
+  return std::max(num_tokens / page_size, std::int64_t{1}) * page_size;
+}
+
 // With mixed chunks SGLang subtracts the running requests' tokens from the chunk, so the chunk size
 // acts as the budget of a step.
 void add_sglang_nearest(const Scenario& scenario, FlagList& list) {
   const SchedulerConfig& config = scenario.scheduler;
   const StepLimits limits = step_limits(config);
-  const std::int64_t size = limits.budget > 0 ? limits.budget : limits.chunk;
-  const bool is_chunked = !limits.takes_whole_prompts && size > 0;
+  const std::int64_t wanted = limits.budget > 0 ? limits.budget : limits.chunk;
+  const bool is_chunked = !limits.takes_whole_prompts && wanted > 0;
+  const std::int64_t size = whole_pages(scenario, wanted);
   if (!limits.has_no_size) list.add("--chunked-prefill-size", is_chunked ? size : -1);
   if (limits.takes_whole_prompts && limits.budget > 0) {
     list.add("--max-prefill-tokens", limits.budget);

@@ -3,9 +3,10 @@
 import dataclasses
 import re
 
+import sglang_cases
 import vllm_cases
 
-EXAMPLES = ("vllm==0.33.0",)
+EXAMPLES = ("vllm==0.33.0", "sglang==0.5.23")
 
 
 class UnknownEngine(Exception):
@@ -18,7 +19,7 @@ class Engine:
     decisions: str   # `metronome decisions --engine`
     recorder: str    # the module that drives its scheduler
     cases: object    # the module that draws cases
-    versions: range  # minor versions
+    versions: tuple  # whose rules Metronome knows, as 0.33 or 0.5.23
 
     def choose_kinds(self, version, wanted):
         kinds = [kind for kind in self.cases.KINDS
@@ -33,18 +34,21 @@ class Engine:
         return names
 
 
-ENGINES = (Engine("vllm", "vllm", "vllm_recorder", vllm_cases, range(19, 34)),)
+ENGINES = (Engine("vllm", "vllm", "vllm_recorder", vllm_cases,
+                  tuple(f"0.{minor}" for minor in range(19, 34))),
+           Engine("sglang", "sglang", "sglang_recorder", sglang_cases, ("0.5.23",)))
 
 
 def find(text):
     """The engine and the version that PACKAGE==VERSION names."""
-    match = re.fullmatch(r"([a-z]+)==(\d+\.(\d+)\.\d+[a-z0-9.]*)", text)
+    match = re.fullmatch(r"([a-z]+)==(\d+\.\d+\.\d+[a-z0-9.]*)", text)
     engine = next((one for one in ENGINES if match and one.package == match[1]), None)
     if engine is None:
         raise UnknownEngine(f"'{text}' is not an engine's package; allowed: "
                             + ", ".join(EXAMPLES) + ", or another version")
-    if int(match[3]) not in engine.versions:
+    if not any(match[2] == known or match[2].startswith(known + ".") for known in engine.versions):
+        known = (engine.versions[0] if len(engine.versions) == 1
+                 else f"{engine.versions[0]} to {engine.versions[-1]}")
         raise UnknownEngine(f"Metronome does not know the rules of {text}; allowed: "
-                            f"{engine.package} 0.{engine.versions[0]} to "
-                            f"0.{engine.versions[-1]}")
+                            f"{engine.package} {known}")
     return engine, match[2]

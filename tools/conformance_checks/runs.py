@@ -21,6 +21,7 @@ class Result:
     num_cases: collections.Counter
     num_identical: collections.Counter
     num_refused: collections.Counter  # cases on which the engine itself failed
+    num_faulty: collections.Counter   # by kind and name: those that show a known fault of it
     first: dict                       # by kind: the first difference
 
     def is_identical(self):
@@ -29,9 +30,12 @@ class Result:
     def table(self):
         lines = [self.title, f"{'kind':<24} {'identical':>9} / cases"]
         for kind, count in self.num_cases.items():
-            note = f"   the engine fails on {self.num_refused[kind]} more" \
-                if self.num_refused[kind] else ""
-            lines.append(f"{kind:<24} {self.num_identical[kind]:>9} / {count}{note}")
+            notes = [f"the engine fails on {self.num_refused[kind]} more"] * (
+                self.num_refused[kind] > 0)
+            notes += [f"{more} more with the engine's fault '{fault}'"
+                      for (of, fault), more in self.num_faulty.items() if of == kind]
+            lines.append(f"{kind:<24} {self.num_identical[kind]:>9} / {count}"
+                         + "".join("   " + note for note in notes))
         lines.append(f"{'all':<24} {self.num_identical.total():>9} / {self.num_cases.total()}")
         lines += [f"{kind}: {text}" for kind, text in self.first.items()]
         return "\n".join(lines)
@@ -68,8 +72,9 @@ def record(engine, folder, cases):
 def compare(engine, version, folder, kinds, options):
     cases = record(engine, folder, list(draw_cases(engine, version, kinds, options)))
     result = Result(f"{engine.package} {version}, seeds from {options.seed}, size {options.size}",
-                    collections.Counter(), collections.Counter(), collections.Counter(), {})
-    good = [case for case in cases if "steps" in case]
+                    *(collections.Counter() for _ in range(4)), {})
+    good = [case for case in cases if "steps" in case and "fault" not in case]
+    result.num_faulty.update((case["kind"], case["fault"]) for case in cases if "fault" in case)
     result.num_refused.update(case["kind"] for case in cases if "error" in case)
     with tempfile.TemporaryDirectory() as scratch:
         path = pathlib.Path(options.keep or f"{scratch}/cases.jsonl")

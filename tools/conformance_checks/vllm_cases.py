@@ -138,6 +138,13 @@ def with_drafts(*methods):
     return change
 
 
+def with_cut_drafts(rng, config):
+    with_drafts("eagle", "ngram", "draft_model")(rng, config)
+    config["num_speculative_tokens"] = rng.choice([3, 5])
+    config["long_prefill_token_threshold"] = rng.randint(1, config["num_speculative_tokens"])
+    config["enable_prefix_caching"] = rng.random() < 0.3  # without hits hardly a decode is padded
+
+
 def with_cached_states(rng, config):
     config["enable_prefix_caching"] = True
     config["mamba"] = {"cache_mode": "align"}
@@ -204,6 +211,7 @@ KINDS = {
     "prefill-interval-async": combined(with_prefill_interval, with_async),
     "drafts": with_drafts("eagle", "mtp", "ngram", "draft_model"),
     "drafts-async": combined(with_drafts("eagle", "mtp", "ngram", "draft_model"), with_async),
+    "drafts-threshold": with_cut_drafts,
     "drafts-tight": combined(with_tight_pool, with_drafts("eagle", "draft_model")),
     "drafts-tight-async": combined(with_priority, with_drafts("eagle", "mtp"), with_async),
     "drafts-window": combined(with_window, with_drafts("eagle", "mtp", "ngram")),

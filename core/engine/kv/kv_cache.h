@@ -188,6 +188,10 @@ class KvCacheManager {
   std::int64_t num_lockable_blocks(const PrefixHit& hit) const {
     return tree_ ? tree_->num_lockable_blocks(hit.node) : 0;
   }
+  // See RadixTree::depth_first_order; requires a radix tree.
+  std::vector<std::size_t> depth_first_order(const std::vector<RadixTree::Node>& ends) const {
+    return tree_->depth_first_order(ends);
+  }
   // Keeps a hit from eviction until unlock().
   void lock(const PrefixHit& hit) {
     if (tree_) tree_->lock(hit.node);

@@ -1,6 +1,7 @@
 #include "core/engine/kv/radix_tree.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
@@ -105,6 +106,7 @@ RadixTree::Node RadixTree::split(Node node, std::int64_t num_blocks) {
   above.key.assign(below.key.begin(), below.key.begin() + middle);
   above.blocks.assign(below.blocks.begin(), below.blocks.begin() + middle);
   above.num_locks = below.num_locks;
+  above.age = below.age;
   above.num_children = 1;
   below.parent = upper;
   below.begin += num_blocks;
@@ -130,6 +132,7 @@ RadixTree::Node RadixTree::add(Node parent, const HashChain& chain, std::int64_t
   entry.blocks.assign(table.begin() + begin, table.begin() + end);
   for (const BlockId block : entry.blocks) pool_.retain(block);
   num_evictable_ += end - begin;
+  entry.age = ++num_added_;
   first_[entry.key.front()] = node;
   ++entries_[parent].num_children;
   list_leaf(parent);
@@ -163,6 +166,35 @@ std::int64_t RadixTree::num_lockable_blocks(Node node) const {
     num_blocks += std::ssize(entries_[node].key);
   }
   return num_blocks;
+}
+
+std::vector<std::size_t> RadixTree::depth_first_order(const std::vector<Node>& ends) const {
+  std::vector<std::int64_t> weights(entries_.size(), 0);
+  for (Node node : ends) {
+    for (; node != kRoot; node = entries_[node].parent) ++weights[node];
+  }
+  std::vector<std::vector<Node>> children(entries_.size());
+  for (const auto& [hash, node] : first_) {
+    if (weights[node] > 0) children[entries_[node].parent].push_back(node);
+  }
+  // A node before its children, the last child first: the walk backwards.
+  std::vector<std::int64_t> turns(entries_.size(), 0);
+  std::int64_t turn = 0;
+  for (std::vector<Node> stack = {kRoot}; !stack.empty();) {
+    const Node node = stack.back();
+    stack.pop_back();
+    turns[node] = --turn;
+    std::sort(children[node].begin(), children[node].end(), [&](Node a, Node b) {
+      return std::pair(-weights[a], entries_[a].age) < std::pair(-weights[b], entries_[b].age);
+    });
+    stack.insert(stack.end(), children[node].begin(), children[node].end());
+  }
+  std::vector<std::size_t> order(ends.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return turns[ends[a]] < turns[ends[b]];
+  });
+  return order;
 }
 
 std::int64_t RadixTree::evict(std::int64_t num_blocks) {

@@ -47,6 +47,10 @@ class RadixTree {
   // Those that lock(node) would take from them.
   std::int64_t num_lockable_blocks(Node node) const;
 
+  // The places of `ends` in the order in which a depth-first walk leaves these nodes. Of siblings
+  // the one goes first below which more ends lie, of equal ones the older one. Cost: O(nodes).
+  std::vector<std::size_t> depth_first_order(const std::vector<Node>& ends) const;
+
   // Evicts leaves until `num_blocks` blocks are returned to the pool, or all are locked. Returns
   // how many were: whole leaves, so possibly more.
   std::int64_t evict(std::int64_t num_blocks);
@@ -65,6 +69,7 @@ class RadixTree {
     std::int64_t num_locks = 0;
     std::int64_t num_children = 0;
     std::int64_t touched = 0;
+    std::int64_t age = 0;  // among its siblings: the oldest has the lowest
     bool is_listed = false;  // in leaves_
     std::int64_t end() const { return begin + static_cast<std::int64_t>(key.size()); }
   };
@@ -89,6 +94,7 @@ class RadixTree {
   std::set<std::pair<std::int64_t, Node>> leaves_;  // that can be evicted, by time
   std::int64_t num_evictable_ = 0;
   std::int64_t clock_ = 0;
+  std::int64_t num_added_ = 0;
 };
 
 }  // namespace metronome

@@ -169,10 +169,6 @@ void StateGroups::retire(Track& track, BlockTable& table, std::int32_t num_proce
     pool_.release(retired);
     track.num_retired = end;
   }
-  if (track.last_state < 0) return;
-  if (track.last_state >= ceil_div(num_processed, options_.block_size) - 1) return;
-  BlockId& last = table[static_cast<std::size_t>(track.last_state)];
-  if (!pool_.is_null(last)) pool_.release(std::exchange(last, kNullBlock));
 }
 
 void StateGroups::take_hit(Request& request, const Hit& hit) {
@@ -237,12 +233,6 @@ void StateGroups::allocate(Track& track, BlockTable& table, std::int32_t end, Bl
   const bool had_allocated = std::exchange(track.has_allocated, true);
   if (num_required <= num_before && !is_partial && num_checkpoints == 0) return;
 
-  // The running state is in the last block but those of the drafts; that of a hit is in the last.
-  if (had_allocated) {
-    track.last_state = static_cast<std::int32_t>(num_before - 1 - num_drafts);
-  } else if (num_before > 0) {
-    track.last_state = static_cast<std::int32_t>(num_before - 1);
-  }
   // The step passes over the blocks before that of its last state, except for a checkpoint's.
   const std::int64_t num_passed = num_required - num_drafts - 1 - num_checkpoints;
   while (static_cast<std::int64_t>(table.size()) < num_passed) table.push_back(kNullBlock);

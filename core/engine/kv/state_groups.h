@@ -107,7 +107,6 @@ class StateGroups {
   // A request's state blocks of one group.
   struct Track {
     std::int32_t num_hashed = 0;   // leading blocks that were hashed or passed over
-    std::int32_t last_state = -1;  // index of the state before the last allocation
     std::int32_t num_retired = 0;  // leading blocks that were given back
     bool has_allocated = false;
     std::int32_t checkpoint = 0;         // position, in tokens; 0 = none

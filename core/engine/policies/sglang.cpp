@@ -127,6 +127,12 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     if (has_prefilled && settings_.prefill_decode_interval > 0) {
       num_deferred_ = settings_.prefill_decode_interval;
     }
+    if (has_prefilled) {
+      num_prefill_tokens_ = current_plan().num_prefill_tokens + current_plan().num_decode_tokens;
+      order_.note_step(num_prefill_tokens_);
+    } else if (has_decoded) {
+      order_.note_step(num_noted_tokens_);
+    }
     const bool has_launched = has_prefilled || has_decoded;
     is_idle_ = !has_launched && num_in_flight_ == 0 && running_batch_.empty() && queue().empty() &&
                chunked_ == nullptr;
@@ -163,7 +169,10 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
         return request->state != RequestState::Decode;
       });
       // A batch that replaces an empty one is not marked full.
-      if (!last_batch_.empty() && running_batch_.empty()) batch_is_full_ = false;
+      if (!last_batch_.empty() && running_batch_.empty()) {
+        batch_is_full_ = false;
+        num_noted_tokens_ = num_prefill_tokens_;
+      }
       running_batch_.insert(running_batch_.end(), last_batch_.begin(), last_batch_.end());
       last_batch_.clear();
     }
@@ -255,7 +264,8 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     const auto room = static_cast<std::int64_t>(rem_total());
     const std::int64_t limited = std::min(budget_.rem_chunk, room);
     const std::int64_t limit =
-        limited > 0 ? limited : std::max<std::int64_t>(budget_.rem_chunk, 1);
+        std::min(limited > 0 ? limited : std::max<std::int64_t>(budget_.rem_chunk, 1),
+                 order_.chunk_limit(extend, budget_.rem_chunk));
     const std::int64_t num_tokens = std::min(extend, limit);
     candidates_.push_back({&request, {}, static_cast<std::int32_t>(num_tokens), false});
     reserve(num_tokens, num_tokens == extend ? clipped(request.max_output_tokens) : 0);
@@ -298,8 +308,9 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
       const bool is_over = !candidates_.empty() && ceil_page(extend) >= budget_.rem_input;
       if (is_over) refused = Verdict::Other;
     } else if (ceil_page(extend) > budget_.rem_chunk) {
+      const bool is_second = next_chunked != nullptr && order_.takes_shorter_prompts();
       num_tokens = budget_.rem_chunk / page_size_ * page_size_;
-      if (num_tokens <= 0) refused = Verdict::Other;
+      if (num_tokens <= 0 || is_second) refused = Verdict::Other;
     }
     if (refused != Verdict::Continue) {
       kv_cache().unlock(hit);
@@ -483,11 +494,13 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
       running_batch_.pop_back();
       retract(victim, std::ssize(running_batch_));
     } while (!has_room_for(running_batch_));
-    estimate_ratio();
     if (!has_room_for(running_batch_)) {
-      give_up(*running_batch_.back());
+      Request& last = *running_batch_.back();
       running_batch_.clear();
+      kv_cache().release(last);  // nothing of it is cached
+      give_up(last);
     }
+    estimate_ratio();
     flush_requeued();
   }
 
@@ -552,6 +565,9 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   double new_token_ratio_;
   Batch running_batch_;  // decoding requests in the order they joined
   Batch last_batch_;     // requests of the last step, if it prefilled
+  std::int64_t num_prefill_tokens_ = 0;  // of the last step that prefilled
+  // SGLang notes for a decode step the tokens of the prefill that its batch began as.
+  std::int64_t num_noted_tokens_ = 0;
   std::int32_t num_in_flight_ = 0;  // steps
   bool is_idle_ = false;
   bool batch_is_full_ = false;

@@ -14,16 +14,30 @@ namespace metronome {
 
 class SglangQueueOrder {
  public:
+  using Policy = SglangConfig::SchedulePolicy;
+
   // The references must outlive it.
   SglangQueueOrder(const SglangConfig& settings, WaitingQueue& queue, KvCacheManager& kv_cache)
       : settings_(settings), queue_(queue), kv_cache_(kv_cache) {}
 
   // Reports that a request joins the queue, at first or after a retraction.
-  void note_entry(const Request& request) { entries_[request.id] = ++num_entries_; }
+  void note_entry(const Request& request) {
+    entries_[request.id] = {++num_entries_, num_computed_};
+  }
   void forget(const Request& request) { entries_.erase(request.id); }
+
+  // Reports a step, of so many tokens by SGLang's count.
+  void note_step(std::int64_t num_tokens) { num_computed_ += num_tokens; }
 
   // Sorts the queue before a prefill, and touches cached prefixes as SGLang does.
   void sort();
+
+  // Under shortest-prefill-first: at most so many of the `budget` tokens are for a prompt in
+  // progress that lacks `num_left` tokens. The others are for shorter prompts that wait.
+  std::int64_t chunk_limit(std::int64_t num_left, std::int64_t budget) const;
+  bool takes_shorter_prompts() const {
+    return settings_.schedule_policy == Policy::ShortestPrefillFirst;
+  }
 
   // Lower values go first.
   std::int64_t rank(const Request& request) const {
@@ -34,9 +48,24 @@ class SglangQueueOrder {
   std::vector<Request*> worst_first(std::vector<Request*> batch) const;
 
  private:
+  struct Entry {  // of a request into the queue
+    std::int64_t turn = 0;
+    std::int64_t num_computed = 0;  // tokens of all steps before
+  };
+  // A waiting request and what of it is cached.
+  struct Match {
+    Request* request;
+    RadixTree::Node node;
+    std::int32_t num_tokens;
+    bool is_late;  // another one computes the beginning that both share
+  };
+
   void refresh_prefixes();
   void sort_by_priority();
-  void sort_by_longest_prefix();
+  void sort_by_output();
+  std::vector<Match> match_all();
+  void sort_by_cache(Policy policy);
+  void sort_by_tree(const std::vector<Match>& matches);
   void set_order(const std::vector<Request*>& order);
 
   const SglangConfig& settings_;
@@ -44,7 +73,9 @@ class SglangQueueOrder {
   KvCacheManager& kv_cache_;
   std::int64_t num_refreshes_ = 0;
   std::int64_t num_entries_ = 0;
-  std::map<RequestId, std::int64_t> entries_;  // when a request joined the queue last
+  std::int64_t num_computed_ = 0;        // tokens of all steps
+  std::map<RequestId, Entry> entries_;   // the last of each request
+  std::vector<std::int64_t> uncached_;   // tokens of the requests in the last order
 };
 
 }  // namespace metronome

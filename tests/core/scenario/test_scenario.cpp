@@ -233,7 +233,9 @@ TEST_CASE("every documented key works in a scenario", "[core][scenario]") {
     std::vector<std::string> assignments = {key.key + "=" + key.example};
     assignments.push_back("scheduler.policy=" + policy_for(key));
     if (assignments.back() == "scheduler.policy=slo") assignments.push_back("slo.tpot_ms=30");
-    if (key.key == "scheduler.chunk_unit_size") assignments.push_back("kv_cache.block_size=1");
+    if (key.key == "scheduler.chunk_unit_size" || key.key == "scheduler.chunked_prefill_size") {
+      assignments.push_back("kv_cache.block_size=1");
+    }
     if (key.key == "cost_model.noise_seeds") assignments.push_back("cost_model.noise=calibrated");
     if (key.key == "kv_cache.num_window_groups" || key.key.ends_with("retention_interval")) {
       assignments.push_back("kv_cache.sliding_window=16");

@@ -102,6 +102,11 @@ TEST_CASE("settings that an engine's policy cannot have", "[core][scenario]") {
        "scheduler: {policy: slo, itl_target_ms: 20, late_share: 0}\n",
        "scheduler: {policy: chunked, tile_tokens: 64}\n",
        "scheduler: {policy: tensorrt_llm, chunk_unit_size: 24}\n",
+       "scheduler: {policy: sglang, chunked_prefill_size: 40}\n",
+       "scheduler: {policy: sglang}\nkv_cache: {block_size: 48}\n",
+       "scheduler: {policy: sglang, schedule_policy: hrrn, enable_priority_scheduling: true}\n",
+       "scheduler: {policy: sglang, schedule_policy: shortest-prefill-first}\n"
+       "kv_cache: {enable_prefix_caching: false}\n",
        "scheduler: {policy: sarathi, chunk_size: 64}\n",
        "scheduler: {policy: sarathi, enable_dynamic_chunking_schedule: true, low_chunk_size: "
        "300}\n",

@@ -56,6 +56,7 @@ void check_golden(const std::string& engine, const std::string& name, std::size_
 // Another value of the same kind.
 Json other_value(const Json& value) {
   if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_string()) return value.get<std::string>() + " planted";
   if (value.is_number()) return value.get<int>() + 1;
   Json other = value;
   if (value.is_object()) {
@@ -217,7 +218,7 @@ TEST_CASE("vLLM 0.33's recorded decisions, of every kind", "[decisions]") {
 }
 
 TEST_CASE("vLLM 0.33's recorded decisions with drafts and recurrent states", "[decisions]") {
-  check_golden("vllm", "vllm_0.33_drafts_states.jsonl", 68);
+  check_golden("vllm", "vllm_0.33_drafts_states.jsonl", 75);
 }
 
 TEST_CASE("the decisions of every version of vLLM, recorded from its package", "[decisions]") {
@@ -234,6 +235,10 @@ TEST_CASE("the given decisions of vLLM 0.33", "[decisions]") {
     const auto path = shared_path(std::string("goldens/") + name);
     if (path) check_file("vllm", *path, num_cases);
   }
+}
+
+TEST_CASE("SGLang 0.5.23's recorded decisions, of every kind", "[decisions]") {
+  check_golden("sglang", "sglang_0.5.23.jsonl", 96);
 }
 
 TEST_CASE("the given decisions of SGLang 0.5.23", "[decisions]") {
@@ -275,6 +280,10 @@ TEST_CASE("a planted difference is found in every field of vLLM", "[decisions]")
 
 TEST_CASE("a planted difference is found in every field of nano-vllm", "[decisions]") {
   check_planted_differences("nano_vllm", "nano_vllm.jsonl", 9);
+}
+
+TEST_CASE("a planted difference is found in every field of SGLang", "[decisions]") {
+  check_planted_differences("sglang", "sglang_0.5.23.jsonl", 15);
 }
 
 TEST_CASE("a planted difference is found in every field of Sarathi-Serve", "[decisions]") {
@@ -459,6 +468,15 @@ TEST_CASE("a config of another engine is refused", "[decisions]") {
       [&](const std::string& changed) { return case_text(changed, requests); }, "sarathi");
   answers.add("vLLM's requests for Sarathi-Serve",
               complaint(case_text(config, requests), "sarathi"));
+  const std::string log = read_text_file(golden_path("sglang_0.5.23.jsonl"));
+  const std::string sglang = Json::parse(lines_of(log).front()).at("config").dump();
+  add_complaints(
+      answers, sglang,
+      {{R"("page_size":16)", R"("page_size":5)"},
+       {R"("schedule_policy":"fcfs")", R"("schedule_policy":"random")"},
+       {R"("schedule_policy":"fcfs")", R"("schedule_policy":"shortest-prefill-first")"},
+       {R"("req_pool_size":)", R"("req_pool_size":9)"}},
+      [&](const std::string& changed) { return case_text(changed, kRequests); }, "sglang");
 }
 
 TEST_CASE("requests that make no sense are refused", "[decisions]") {

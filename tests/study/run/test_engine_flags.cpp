@@ -107,6 +107,13 @@ TEST_CASE("other policies have the nearest flags and say what is missing", "[too
   CHECK(joined_flags(sglang).find("--enable-priority-scheduling "
                                   "--schedule-low-priority-values-first") != std::string::npos);
   CHECK(mentions(sglang.notes, "not the chunk of one request"));
+  // Whole pages of 16, at least one.
+  for (const auto& [size, chunk] : {std::pair("511", "496 "), std::pair("9", "16 ")}) {
+    const EngineFlags flags = flags_of(
+        "SGLang", {"scheduler.policy=token_budget", "scheduler.max_num_batched_tokens=" +
+                                                        std::string(size)});
+    CHECK(joined_flags(flags).starts_with("--chunked-prefill-size " + std::string(chunk)));
+  }
 
   const EngineFlags whole = flags_of("vLLM", {"scheduler.policy=continuous"});
   CHECK(

@@ -64,6 +64,26 @@ BlockTable table_of(const std::vector<int>& ids) {
 
 }  // namespace
 
+TEST_CASE("a walk of the radix tree takes the part first in which more ends lie", "[core][kv]") {
+  TreeBench bench(20);
+  for (const char* text : {"d", "ab", "ac"}) bench.cache(text);  // a has the children b and c
+  const auto walk = [&](const std::vector<std::string>& texts) {
+    std::vector<RadixTree::Node> ends;
+    for (const std::string& text : texts) {
+      const auto num_blocks = static_cast<std::int64_t>(text.size());
+      ends.push_back(bench.tree.match(chain_of(text), num_blocks).node);
+    }
+    std::vector<std::string> order;
+    for (const std::size_t i : bench.tree.depth_first_order(ends)) order.push_back(texts[i]);
+    return order;
+  };
+  using Texts = std::vector<std::string>;
+  CHECK(walk({"x", "ac", "d"}) == Texts{"d", "ac", "x"});  // one end each: the older part first
+  CHECK(walk({"d", "a", "ac", "ab"}) == Texts{"ab", "ac", "a", "d"});
+  CHECK(walk({"ab", "ac", "acx", "d"}) == Texts{"ac", "acx", "ab", "d"});
+  CHECK(walk({}).empty());
+}
+
 TEST_CASE("the longest cached prefix is found, wherever it ends", "[core][kv][radix]") {
   TreeBench bench(20);
   CHECK(bench.match("abc") == 0);

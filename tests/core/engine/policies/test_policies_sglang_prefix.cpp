@@ -136,6 +136,53 @@ TEST_CASE("sglang: lpm leaves a queue of more than 128 as it is", "[core][polici
   }
 }
 
+TEST_CASE("sglang: the orders by output, tree, wait and tokens left", "[core][policies]") {
+  using Policy = SglangConfig::SchedulePolicy;
+  EngineSetup setup = sglang(1000, 16);
+  setup.max_num_seqs = 1;
+  const auto steps = [&](Policy policy, const std::vector<Prompts::Segments>& segments,
+                         int num_first) {
+    setup.scheduler.sglang.schedule_policy = policy;
+    return run(setup, segments, num_first);
+  };
+  SECTION("the longest output first") {
+    setup.scheduler.sglang.schedule_policy = Policy::Lof;
+    CHECK(run(setup, {{10, 1}, {10, 3}, {10, 2}}) ==
+          Steps{"p1:10", "d1", "d1", "p2:10", "d2", "p0:10"});
+  }
+  SECTION("the heaviest part of the tree first") {
+    const PromptSegment a32 = {kA, 32};
+    CHECK(steps(Policy::DfsWeight, {{a32}, {own(20)}, {a32, own(16)}, {a32, own(17)}}, 1) ==
+          Steps{"p0:32", "p2:16", "p3:17", "p1:20"});
+  }
+  SECTION("the longest wait for the tokens first: as long for fewer") {
+    CHECK(steps(Policy::Hrrn, {{own(20)}, {own(50)}, {own(10)}}, 3) ==
+          Steps{"p0:20", "p2:10", "p1:50"});
+  }
+  SECTION("the fewest tokens first") {
+    CHECK(steps(Policy::ShortestPrefillFirst, {{own(30)}, {own(10)}, {own(20)}}, 3) ==
+          Steps{"p1:10", "p2:20", "p0:30"});
+  }
+}
+
+// 36 of 100 tokens are left. Request 1 has fewer, so its two pages of the chunk are kept for it.
+TEST_CASE("sglang: shortest-prefill-first shortens a chunk for a shorter prompt",
+          "[core][policies]") {
+  using Policy = SglangConfig::SchedulePolicy;
+  for (const Policy policy : {Policy::Fcfs, Policy::ShortestPrefillFirst}) {
+    EngineSetup setup = sglang(1000, 16);
+    setup.scheduler.sglang.schedule_policy = policy;
+    setup.scheduler.sglang.chunked_prefill_size = 64;
+    Prompts prompts({{own(100)}, {own(20)}});
+    Bench bench(setup, prompts.hasher());
+    prompts.submit(bench, 1);
+    CHECK(next_step(bench) == "p0:64");
+    prompts.submit(bench, 1);
+    CHECK(next_step(bench) == (policy == Policy::Fcfs ? "p0:36 p1:16" : "p0:32 p1:20"));
+    bench.engine.drain();
+  }
+}
+
 // Tight caches, failing steps and aborts: whatever happens, every request ends and nothing leaks.
 TEST_CASE("sglang: random settings", "[core][policies]") {
   std::int64_t num_preempted = 0;
@@ -147,7 +194,7 @@ TEST_CASE("sglang: random settings", "[core][policies]") {
     const std::int32_t page_size = draw(1, 6);
     EngineSetup setup = sglang(draw(8, 60), page_size);
     SglangConfig& config = setup.scheduler.sglang;
-    config.schedule_policy = static_cast<SglangConfig::SchedulePolicy>(draw(0, 1));
+    config.schedule_policy = static_cast<SglangConfig::SchedulePolicy>(draw(0, 5));
     config.chunked_prefill_size = draw(0, 3) == 0 ? -1 : page_size * draw(1, 12);
     config.max_prefill_tokens = draw(1, 60);
     config.enable_mixed_chunk = draw(0, 1) == 1;
