@@ -20,8 +20,9 @@ from standins import StandIns
 REAL = (
     "sglang.srt.beam_search.batch_tail", "sglang.srt.dllm.mixin.req", "sglang.srt.environ",
     "sglang.srt.managers.schedule_batch", "sglang.srt.managers.schedule_policy",
-    "sglang.srt.managers.scheduler", "sglang.srt.managers.scheduler_components"
-    ".batch_result_processor", "sglang.srt.managers.scheduler_components.new_token_ratio_tracker",
+    "sglang.srt.managers.scheduler",
+    "sglang.srt.managers.scheduler_components.batch_result_processor",
+    "sglang.srt.managers.scheduler_components.new_token_ratio_tracker",
     "sglang.srt.managers.utils", "sglang.srt.mem_cache.allocation",
     "sglang.srt.mem_cache.allocator.base", "sglang.srt.mem_cache.allocator.paged",
     "sglang.srt.mem_cache.allocator.token", "sglang.srt.mem_cache.base_prefix_cache",
@@ -83,10 +84,6 @@ def decorator(*arguments, **options):
 
 def no(*arguments, **options):
     return False
-
-
-def zero(*arguments, **options):
-    return 0
 
 
 def nothing(*arguments, **options):
@@ -185,10 +182,6 @@ class NoSpeculation:
         if name.startswith(("is_", "supports_")):
             return no
         raise AttributeError(name)
-
-
-class EmptyMixin:
-    pass
 
 
 def align_up(value, size):
