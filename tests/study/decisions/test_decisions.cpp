@@ -472,7 +472,7 @@ TEST_CASE("a config of another engine is refused", "[decisions]") {
   const std::string sglang = Json::parse(lines_of(log).front()).at("config").dump();
   add_complaints(
       answers, sglang,
-      {{R"("page_size":16)", R"("page_size":5)"},
+      {{R"("page_size":1,)", R"("page_size":5,)"},
        {R"("schedule_policy":"fcfs")", R"("schedule_policy":"random")"},
        {R"("schedule_policy":"fcfs")", R"("schedule_policy":"shortest-prefill-first")"},
        {R"("req_pool_size":)", R"("req_pool_size":9)"}},
