@@ -102,7 +102,7 @@ TEST_CASE("settings that an engine's policy cannot have", "[core][scenario]") {
        "scheduler: {policy: slo, itl_target_ms: 20, late_share: 0}\n",
        "scheduler: {policy: chunked, tile_tokens: 64}\n",
        "scheduler: {policy: tensorrt_llm, chunk_unit_size: 24}\n",
-       "scheduler: {policy: sglang, chunked_prefill_size: 40}\n",
+       "scheduler: {policy: sglang, chunked_prefill_size: 40}\nkv_cache: {block_size: 16}\n",
        "scheduler: {policy: sglang}\nkv_cache: {block_size: 48}\n",
        "scheduler: {policy: sglang, schedule_policy: hrrn, enable_priority_scheduling: true}\n",
        "scheduler: {policy: sglang, schedule_policy: shortest-prefill-first}\n"

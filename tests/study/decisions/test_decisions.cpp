@@ -12,18 +12,11 @@
 #include "tests/expected.h"
 #include "tests/scratch_folder.h"
 #include "tests/shared_data.h"
+#include "tests/study/decisions/small_case.h"
 
 using namespace metronome;
 using namespace metronome::testing;
 namespace {
-
-std::string golden_path(const std::string& name) { return source_dir() + "/tests/goldens/" + name; }
-
-std::string own_log(const std::string& engine, const std::string& path) {
-  std::ostringstream out;
-  write_decisions(engine, path, out);
-  return out.str();
-}
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -141,52 +134,6 @@ void check_planted_differences(const std::string& engine, const std::string& nam
                .expected = value.dump(),
                .got = ""};
     check_found(engine, changed, lines[0], planted);
-  }
-}
-
-// Two requests, listed in the other order than they arrive; blocks of 4 tokens, 5 of them usable,
-// steps of 4 tokens. a: 5 prompt and 2 output tokens; b: 1 and 1.
-constexpr const char* kConfig =
-    R"({"block_size":4,"max_num_seqs":2,"max_num_batched_tokens":4,"max_model_len":16,)"
-    R"("num_blocks":6,"enable_prefix_caching":false,"long_prefill_token_threshold":0,)"
-    R"("enable_chunked_prefill":true,"policy":"fcfs","scheduler_reserve_full_isl":true})";
-constexpr const char* kRequests =
-    R"([{"id":"b","arrival_step":1,"prompt":[7],"max_tokens":1},)"
-    R"({"id":"a","arrival_step":0,"prompt":[1,2,3,4,5],"max_tokens":2}])";
-
-std::string case_text(const std::string& config, const std::string& requests,
-                      const std::string& steps = "") {
-  return R"({"seed":7,"config":)" + config + R"(,"requests":)" + requests +
-         (steps.empty() ? "" : R"(,"steps":)" + steps) + "}\n";
-}
-
-std::string own_log_of(const std::string& text, const std::string& engine = "vllm") {
-  const ScratchFolder folder;
-  return own_log(engine, folder.write("case.jsonl", text));
-}
-
-// The complaint about a file with this text, without the path that it begins with.
-std::string complaint(const std::string& text, const std::string& engine = "vllm") {
-  const ScratchFolder folder;
-  const std::string path = folder.write("case.jsonl", text);
-  const std::string error = error_of([&] { own_log(engine, path); });
-  INFO(error);
-  REQUIRE(error.starts_with(path + ":"));
-  return error.substr(path.size() + 1);
-}
-
-// A part of a text, and what takes its place.
-struct Change {
-  const char* part;
-  const char* by;
-};
-
-// The answer to `whole` after each change, by a file with the case that `case_of` makes of it.
-template <class CaseOf>
-void add_complaints(Answers& answers, const std::string& whole, const std::vector<Change>& changes,
-                    const CaseOf& case_of, const std::string& engine = "vllm") {
-  for (const auto& [part, by] : changes) {
-    answers.add(change_text(part, by), complaint(case_of(replaced(whole, part, by)), engine));
   }
 }
 
@@ -401,126 +348,6 @@ TEST_CASE("a run without an end is given up", "[decisions]") {
   // Waiting for an arrival is no standstill.
   const std::string late = replaced(kRequests, R"("arrival_step":1)", R"("arrival_step":100000)");
   CHECK(lines_of(own_log_of(case_text(kConfig, late))).size() == 1);
-}
-
-TEST_CASE("a config that makes no sense is refused", "[decisions]") {
-  Answers answers("decisions/config.txt");
-  add_complaints(answers, kConfig,
-                 {{"block_size", "block_sise"},
-                  {R"("policy":"fcfs",)", ""},
-                  {R"("block_size":4)", R"("block_size":0)"},
-                  {R"("block_size":4)", R"("block_size":"4")"},
-                  {R"("block_size":4)", R"("block_size":2.5)"},
-                  {R"("num_blocks":6)", R"("num_blocks":null)"},
-                  {"true", "1"},
-                  {"fcfs", "prio"},
-                  {R"("policy")", R"("async_depth":3,"policy")"},
-                  {R"("policy")", R"("watermark":1.5,"policy")"}},
-                 [](const std::string& config) { return case_text(config, kRequests); });
-  answers.add("[]", complaint(case_text("[]", kRequests)));
-}
-
-TEST_CASE("drafts and states that make no sense are refused", "[decisions]") {
-  Answers answers("decisions/drafts_and_states.txt");
-  const std::string config =
-      replaced(replaced(kConfig, "false", "true"), R"("policy")", R"("version":"0.33","policy")");
-  const auto with = [&](const std::string& keys) {
-    return replaced(config, R"("policy")", keys + R"(,"policy")");
-  };
-  const std::string drafts = R"("spec_method":"mtp","num_speculative_tokens":2)";
-  const std::string of_ngram = R"("spec_method":"ngram","num_speculative_tokens":2)";
-  for (const std::string& keys :
-       {std::string(R"("spec_method":"mtp")"), std::string(R"("num_speculative_tokens":2)"),
-        std::string(R"("spec_method":"medusa","num_speculative_tokens":2)"),
-        std::string(R"("spec_method":"mtp","num_speculative_tokens":0)"), drafts,
-        std::string(R"("mamba":{})"), std::string(R"("mamba":{"cache_mode":"all"})"),
-        std::string(R"("mamba":{"cache_mode":"none"})"),
-        std::string(R"("mamba":{"cache_mode":"align","prefix_match_unit":3})"),
-        std::string(R"("mamba":{"cache_mode":"align"},"sliding_window":4)")}) {
-    answers.add(keys, complaint(case_text(with(keys), kRequests)));
-  }
-  answers.add("another version",
-              complaint(case_text(replaced(with(drafts), "0.33", "0.25"), kRequests)));
-  const auto requests = [](const std::string& keys) {
-    return replaced(kRequests, R"("max_tokens":1)", R"("max_tokens":1,)" + keys);
-  };
-  for (const char* keys :
-       {R"("accepted":[])", R"("accepted":[3])", R"("accepted":[1],"proposed":[1])"}) {
-    answers.add(keys, complaint(case_text(with(drafts), requests(keys))));
-  }
-  answers.add("ngram", complaint(case_text(with(of_ngram), requests(R"("accepted":[1])"))));
-  answers.add("no drafts", complaint(case_text(config, requests(R"("accepted":[1])"))));
-}
-
-TEST_CASE("a config of another engine is refused", "[decisions]") {
-  Answers answers("decisions/config_of_engine.txt");
-  answers.add("vLLM's for nano-vllm", complaint(case_text(kConfig, kRequests), "nano_vllm"));
-  const std::string requests =
-      R"([{"id":"a","arrival_step":0,"max_tokens":1,"prompt_len":3,"priority":1}])";
-  const std::string config =
-      R"({"scheduler":"sarathi","block_size":4,"max_num_seqs":2,"chunk_size":32,"dynamic":false,)"
-      R"("max_model_len":16,"num_blocks":6,"max_batched_tokens":64})";
-  add_complaints(
-      answers, config,
-      {{R"(:"sarathi")", R"(:"vllm1")"},
-       {R"("dynamic":false)", R"("dynamic":true,"high":64)"},
-       {R"("dynamic":false)", R"("dynamic":false,"low":32)"}},
-      [&](const std::string& changed) { return case_text(changed, requests); }, "sarathi");
-  answers.add("vLLM's requests for Sarathi-Serve",
-              complaint(case_text(config, requests), "sarathi"));
-  const std::string log = read_text_file(golden_path("sglang_0.5.23.jsonl"));
-  const std::string sglang = Json::parse(lines_of(log).front()).at("config").dump();
-  add_complaints(
-      answers, sglang,
-      {{R"("page_size":1,)", R"("page_size":5,)"},
-       {R"("schedule_policy":"fcfs")", R"("schedule_policy":"random")"},
-       {R"("schedule_policy":"fcfs")", R"("schedule_policy":"shortest-prefill-first")"},
-       {R"("req_pool_size":)", R"("req_pool_size":9)"}},
-      [&](const std::string& changed) { return case_text(changed, kRequests); }, "sglang");
-}
-
-TEST_CASE("requests that make no sense are refused", "[decisions]") {
-  Answers answers("decisions/requests.txt");
-  add_complaints(answers, kRequests,
-                 {{"arrival_step", "arival_step"},
-                  {R"(,"max_tokens":2)", ""},
-                  {R"("b")", R"("a")"},
-                  {R"("b")", "3"},
-                  {R"("arrival_step":1)", R"("arrival_step":-1)"},
-                  {"[7]", "[]"},
-                  {"[7]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]"},
-                  {"[7]", "[-7]"},
-                  {R"("max_tokens":1)", R"("max_tokens":0)"}},
-                 [](const std::string& requests) { return case_text(kConfig, requests); });
-  for (const char* requests : {"[]", "{}"}) {
-    answers.add(requests, complaint(case_text(kConfig, requests)));
-  }
-}
-
-TEST_CASE("a log that cannot be read is refused", "[decisions]") {
-  const std::string good = case_text(kConfig, kRequests);
-  const std::string deep = std::string(30, '[') + std::string(30, ']');
-  Answers answers("decisions/log.txt");
-  for (const std::string& text :
-       {good + "\n{\"seed\":", good + "{\"seed\":}", std::string("7\n"), deep,
-        replaced(good, R"("seed":7)", R"("seed":7,"seed":8)"), replaced(good, R"("seed":7,)", ""),
-        replaced(good, R"("seed":7)", R"("seed":7,"step":[])"), case_text(kConfig, kRequests, "{}"),
-        case_text(kConfig, kRequests, "[{},3]"), std::string("\n")}) {
-    const std::string shown = with_name_for(kConfig, "CONFIG", text);
-    answers.add(with_name_for(kRequests, "REQUESTS", shown), complaint(text));
-  }
-
-  const ScratchFolder folder;
-  const auto add = [&](const std::string& engine, const std::string& path) {
-    const std::string error = error_of([&] { check_decisions(engine, path); });
-    answers.add(engine + " " + with_name_for(folder.path(), "FOLDER", path),
-                with_name_for(folder.path(), "FOLDER", error));
-  };
-  const std::string path = folder.write("case.jsonl", good);
-  add("vllm", folder.path() + "/none.jsonl");
-  add("vllm", folder.path());
-  add("vllm", path);
-  add("vlm", path);
 }
 
 TEST_CASE("metronome decisions", "[decisions][cli]") {

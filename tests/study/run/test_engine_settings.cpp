@@ -139,7 +139,10 @@ TEST_CASE("property: printed flags come back as their settings", "[study][settin
       if (chance(rng, 0.5)) assignments.emplace_back("scheduler.scheduler_reserve_full_isl=false");
     } else {
       assignments.emplace_back("scheduler.policy=sglang");
-      assignments.push_back("scheduler.chunked_prefill_size=" + number(-1, 9000));
+      // Whole pages.
+      assignments.push_back(
+          "scheduler.chunked_prefill_size=" +
+          (chance(rng, 0.1) ? "-1" : std::to_string(16 * rng.uniform_int(1, 560))));
       assignments.push_back("scheduler.max_prefill_tokens=" + number(256, 9000));
       assignments.push_back("scheduler.schedule_conservativeness=0." + number(1, 9));
       if (chance(rng, 0.5)) assignments.emplace_back("scheduler.enable_mixed_chunk=true");
