@@ -21,6 +21,12 @@ namespace {
 
 double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 
+std::string with_commas(std::int64_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
 const char* python(bool value) { return value ? "True" : "False"; }
 
 }  // namespace
@@ -49,10 +55,12 @@ void EngineLogWriter::begin_vllm() {
               scenario_.model.c_str(), static_cast<int>(scenario_.engine.max_model_len.value_or(0)),
               token_budget(scenario_.scheduler), static_cast<int>(scenario_.engine.max_num_seqs),
               config.long_prefill_token_threshold, python(scenario_.engine.async_depth > 1)));
-  std::string size = std::to_string(capacity_);
-  for (std::size_t at = size.size(); at > 3;) size.insert(at -= 3, ",");
-  line(0, "[kv_cache_utils.py:1147] GPU KV cache size: " + size +
-              " tokens, Maximum concurrency for 8,192 tokens per request: 1.00x");
+  const auto max_model_len = scenario_.engine.max_model_len.value_or(capacity_);
+  line(0,
+       "[kv_cache_utils.py:1147] GPU KV cache size: " + with_commas(capacity_) +
+           " tokens, Maximum concurrency for " + with_commas(max_model_len) +
+           " tokens per request: " +
+           formatted("%.2fx", static_cast<double>(capacity_) / static_cast<double>(max_model_len)));
 }
 
 void EngineLogWriter::begin_sglang() {

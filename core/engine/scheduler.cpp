@@ -298,7 +298,7 @@ void Scheduler::commit(StepPlan& plan, const StepResult& result, CommitReport& r
   report.ended.clear();
   if (result.failed) {
     fail(plan, report);
-  } else if (!result.num_accepted.empty()) {
+  } else if (kv_cache_.verifies_drafts()) {
     commit_drafts(plan, result, report);
   } else if (result.sampled_tokens.empty()) {
     commit_chunks(

@@ -41,8 +41,7 @@ void visit_fields(FieldVisitor& visitor, SloPolicyConfig& config) {
 }
 
 void visit_fields(FieldVisitor& visitor, VllmConfig& config) {
-  visitor.choice("version", config.version, kVllmVersions,
-                 "vllm: the version whose rules decide");
+  visitor.choice("version", config.version, kVllmVersions, "vllm: the version whose rules decide");
   visitor.choice("scheduling_policy", config.scheduling_policy, kVllmPolicies,
                  "vllm: which request leaves the queue first and is preempted last");
   visitor.boolean("enable_chunked_prefill", config.enable_chunked_prefill,

@@ -69,7 +69,12 @@ constexpr std::string_view kSglangPolicies[] = {  // by SglangConfig::SchedulePo
 
 struct SglangConfig {
   enum class SchedulePolicy : std::uint8_t {
-    Fcfs, Lpm, Lof, DfsWeight, Hrrn, ShortestPrefillFirst
+    Fcfs,
+    Lpm,
+    Lof,
+    DfsWeight,
+    Hrrn,
+    ShortestPrefillFirst
   };
   enum class RetractionPolicy : std::uint8_t { Length, Priority };
   SchedulePolicy schedule_policy = SchedulePolicy::Fcfs;
@@ -82,8 +87,8 @@ struct SglangConfig {
   std::int32_t new_token_ratio_decay_steps = 600;
   std::int32_t retract_decode_steps = 20;
   std::int32_t clip_max_new_tokens = 4096;
-  std::int32_t prefill_decode_interval = 0;         // decode steps after a prefill step, at least
-  std::int32_t prefill_decode_interval_min_bs = 0;  // with so many running requests
+  std::int32_t prefill_decode_interval = 0;          // decode steps after a prefill step, at least
+  std::int32_t prefill_decode_interval_min_bs = 0;   // with so many running requests
   std::optional<std::int64_t> prefill_max_requests;  // of a prefill step; null = no limit
   bool enable_priority_scheduling = false;
   bool schedule_low_priority_values_first = false;

@@ -1,6 +1,6 @@
-// Commits steps that verified drafts (speculative decoding). As in vLLM 0.33's
-// Scheduler.update_from_output (vllm/v1/core/sched/scheduler.py): rejected drafts give their
-// positions back, and tokens behind the one that ends a request are dropped.
+// Commits steps that verified drafts (speculative decoding). Rejected drafts give their positions
+// back, and tokens behind the one that ends a request are dropped. This follows
+// Scheduler.update_from_output of vLLM 0.33 (vllm/v1/core/sched/scheduler.py).
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -17,6 +17,12 @@ struct Scheduler::ChunkOutput {
 };
 
 void Scheduler::commit_drafts(StepPlan& plan, const StepResult& result, CommitReport& report) {
+  METRONOME_CHECK(
+      result.num_proposed.empty() || result.num_proposed.size() == result.num_accepted.size(),
+      "proposed drafts are those of the chunks that sample");
+  METRONOME_CHECK(
+      result.ends_request.empty() || result.ends_request.size() == result.sampled_tokens.size(),
+      "one mark for each token, or none");
   std::size_t next_chunk = 0;  // of those that sample
   std::size_t next_token = 0;
   for (ScheduledChunk& chunk : plan.chunks) {
@@ -62,13 +68,17 @@ void Scheduler::commit_output(Request& request, ScheduledChunk& chunk, const Chu
   }
   if (holds_kv) {
     const std::int32_t num_taken = request.num_output_tokens - num_before;
-    // Without the rejected drafts, and without the tokens behind the end.
+    // Rejected drafts and tokens behind the end do not count.
     const std::int32_t num_kept =
         output.num_tokens == 0 || chunk.kind == ChunkKind::Prefill ? chunk.num_tokens : num_taken;
     chunk.first_position = request.num_cached_tokens;  // steps in flight may have moved it
     request.num_cached_tokens += num_kept;
     request.num_computed_tokens -= chunk.num_tokens - num_kept;
-    if (output.num_proposed >= 0) request.num_draft_tokens = output.num_proposed;
+    if (output.num_proposed >= 0) {
+      METRONOME_CHECK(output.num_proposed <= config_.vllm.num_speculative_tokens,
+                      "no more drafts are proposed than the settings say");
+      request.num_draft_tokens = output.num_proposed;
+    }
     if (kv_cache_.hashes_at_commit()) kv_cache_.commit(request, output.num_tokens > 0);
   }
   if (output.num_tokens == 0) return;

@@ -77,11 +77,11 @@ struct StepResult {
   // One per chunk with samples_token, in plan order. Empty when the executor produces lengths
   // only (simulation): a request then ends at max_output_tokens.
   std::vector<TokenId> sampled_tokens;
-  // With speculative decoding, one per chunk with samples_token: the drafts that its verification
-  // accepted. The chunk then has so many more sampled tokens. Empty: no chunk had drafts.
+  // Where the policy plans drafts, one per chunk with samples_token: the drafts that its
+  // verification accepted, 0 for a chunk without. The chunk has so many more sampled tokens.
   std::vector<std::int32_t> num_accepted;
-  // Parallel to num_accepted: the drafts proposed for the request's next step. Empty: as many as
-  // the policy's settings say.
+  // Parallel to num_accepted, with one step in flight: the drafts proposed for the request's next
+  // step, at most as many as the policy's settings say. Empty: exactly as many.
   std::vector<std::int32_t> num_proposed;
   // One per sampled token, without entries if its request asked for none; or empty.
   std::vector<std::vector<TokenLogprob>> logprobs;

@@ -206,18 +206,19 @@ void launch_prefill_attention(const PrefillAttentionArgs& args, cudaStream_t str
 
 // Attention of sequences with one query each. Contexts are cut into splits at absolute positions:
 // split i has positions [i * split_size, (i + 1) * split_size). Decode d attends to the splits from
-// first_attended(p, window) / split_size to p / split_size. They are the items
-// [item_start[d], item_start[d + 1]), in that order. A second kernel merges the partial results of
-// a decode in ascending order. A result depends on split_size, not on other decodes.
+// first_attended(p, window) / split_size (core/model/attention_mask.h) to p / split_size, where p
+// is its last position, context_len - 1. They are the items [item_start[d], item_start[d + 1]), in
+// that order. A second kernel merges the partial results of a decode in ascending order. A result
+// depends on split_size, not on other decodes.
 struct DecodeAttentionArgs {
   AttentionShape shape;
   PagedKv kv;
   const bf16* queries = nullptr;               // [num_tokens, n_heads, head_dim]
   const std::int32_t* query_start = nullptr;   // [num_sequences]: its token in queries and out
   const std::int32_t* context_lens = nullptr;  // [num_sequences]
-  const std::int32_t* sequences = nullptr;     // [num_decodes]; < 0: padding, nothing is computed
+  const std::int32_t* sequences = nullptr;     // [num_decodes]: its sequence; < 0: padding
   const std::int32_t* item_start = nullptr;    // [num_decodes + 1]; the last is num_items
-  const std::int32_t* item_decode = nullptr;   // [num_items]
+  const std::int32_t* item_decode = nullptr;   // [num_items]: the decode whose split it is
   std::int32_t num_decodes = 0;
   std::int32_t split_size = 0;  // a multiple of 64
   std::int32_t num_ctas = 0;    // of the first kernel; CTAs loop over the items

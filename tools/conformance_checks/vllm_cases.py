@@ -170,6 +170,15 @@ def with_checkpoints(rng, config):
     config["mamba"]["prefill_checkpoint_alignment"] = rng.choice([1, 2, config["block_size"]])
 
 
+def with_options(rng, config):
+    for change in (with_watermark, with_active_limit, with_prefill_interval, with_async,
+                   with_priority):
+        if rng.random() < 0.4:
+            change(rng, config)
+    if rng.random() < 0.2:
+        without_chunks(rng, config)
+
+
 def make_room_for_states(config):
     num_drafts = config.get("num_speculative_tokens", 0)
     # vLLM fails where the drafts of a decode cross a block and the kernels export states.
@@ -225,6 +234,9 @@ KINDS = {
     "states-groups": with_state_groups,
     "states-drafts": combined(with_checkpoints, with_drafts("mtp", "ngram")),
     "states-drafts-async": combined(with_hits_in_blocks, with_drafts("mtp"), with_async),
+    "drafts-options": combined(with_options, with_drafts("eagle", "mtp", "ngram", "draft_model")),
+    "states-options": combined(with_options, with_state_groups,
+                               with_drafts("eagle", "mtp", "ngram", "draft_model")),
     "states-none-drafts": combined(without_cached_states, with_drafts("mtp"))}
 
 

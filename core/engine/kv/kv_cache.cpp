@@ -28,7 +28,7 @@ void keep_spare(std::vector<Container>& spares, Container& used) {
 std::optional<std::int64_t> num_units_of(const KvCacheLayout& layout) {
   const StateLayout& states = layout.states;
   if (states.num_groups == 0) return std::nullopt;
-  return states.hash_unit == 0 ? 1 : layout.block_size / states.hash_unit;
+  return layout.block_size / states.hash_unit;
 }
 
 }  // namespace
@@ -54,7 +54,8 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
       num_lookahead_tokens_(layout.num_lookahead_tokens),
       max_positions_(layout.max_positions),
       num_hash_lookahead_tokens_(layout.num_hash_lookahead_tokens),
-      hash_unit_(static_cast<std::int32_t>(block_size_ / num_units_of(layout).value_or(1))),
+      units_per_block_(num_units_of(layout).value_or(1)),
+      hash_unit_(static_cast<std::int32_t>(block_size_ / units_per_block_)),
       sliding_window_(layout.sliding_window),
       num_window_groups_(sliding_window_ > 0 ? static_cast<std::size_t>(layout.num_window_groups)
                                              : 0),
@@ -338,8 +339,10 @@ void KvCacheManager::forget(const BlockTable& blocks) {
 }
 
 std::int64_t KvCacheManager::max_blocks_of(std::int64_t num_tokens) const {
-  const std::int64_t num_full = blocks_for(num_tokens);
-  if (states_) return num_full + states_->max_blocks();
+  const std::int64_t num_positions =
+      std::min<std::int64_t>(num_tokens + num_lookahead_tokens_, max_positions_);
+  const std::int64_t num_full = blocks_for(num_positions);
+  if (states_) return num_full + states_->max_blocks_of(num_tokens);
   return num_full +
          static_cast<std::int64_t>(num_window_groups_) * std::min(num_full, max_window_blocks_);
 }

@@ -52,7 +52,8 @@ struct KvCacheLayout {
   // A step may compute draft tokens that turn out wrong. Blocks are hashed up to the known tokens
   // when planned, and at commit up to the accepted drafts.
   bool verifies_drafts = false;
-  // A drafter writes KV for so many positions behind the planned ones, below max_positions.
+  // A drafter writes KV for so many positions behind the planned ones, below max_positions
+  // (max_model_len).
   std::int32_t num_lookahead_tokens = 0;
   std::int32_t max_positions = INT32_MAX;
   // A block's hash covers so many tokens behind the block, too: a drafter's KV depends on them.
@@ -114,7 +115,8 @@ class KvCacheManager {
   void end_plan();
 
   // Makes room for positions [0, num_positions) of a running request. Returns false and takes no
-  // block when the pool has too few. Blocks before the sliding window are released in either case.
+  // block when the pool has too few. Blocks before the sliding window, and states that no step
+  // reads any more, are released in either case.
   [[nodiscard]] bool grow(Request& request, std::int32_t num_positions) {
     return num_positions <= request.kv_ready_tokens || grow_slowly(request, num_positions);
   }
@@ -132,8 +134,8 @@ class KvCacheManager {
     return find_prefix(request, request.num_tokens() - 1);
   }
 
-  // The hashes of the request's full blocks, in order. Valid until the next call. Requires prefix
-  // caching.
+  // The hashes of the request's full blocks (with states: units), in order. Valid until the next
+  // call. Requires prefix caching.
   const HashChain& block_hashes(const Request& request) {
     return chain_of(request, num_hashable_units(request, request.num_tokens()));
   }
@@ -169,6 +171,7 @@ class KvCacheManager {
   // Whether commit() makes full cached blocks visible to others: under HashTime::Commit, and with
   // plans_ahead or drafts.
   bool hashes_at_commit() const { return hashes_at_commit_; }
+  bool verifies_drafts() const { return verifies_drafts_; }
   // `has_token`: the step gave the request a token.
   void commit(Request& request, bool has_token);
 
@@ -266,13 +269,12 @@ class KvCacheManager {
   void hash_table(const Request& request, const BlockTable& table, const HashChain& chain,
                   std::int32_t& num_hashed, std::int64_t num_blocks, std::uint64_t group);
   void hash_prompt_end(const Request& request, std::int32_t num_tokens, const HashChain& chain);
-  // Hash units of a block, and of its first `num_tokens` tokens as far as their hashes are known.
-  std::int64_t scale() const { return block_size_ / hash_unit_; }
+  // Hash units of its first `num_tokens` tokens, as far as their hashes are known.
   std::int64_t num_hashable_units(const Request& request, std::int32_t num_tokens) const {
     return std::min(num_tokens, request.num_tokens() - num_hash_lookahead_tokens_) / hash_unit_;
   }
   BlockHash hash_of_block(const HashChain& chain, std::int64_t block) const {
-    return chain[static_cast<std::size_t>((block + 1) * scale() - 1)];
+    return chain[static_cast<std::size_t>((block + 1) * units_per_block_ - 1)];
   }
   const HashChain& chain_of(const Request& request, std::int64_t num_units);
   PrefixState& state_of(const Request& request) {
@@ -300,7 +302,8 @@ class KvCacheManager {
   std::int32_t num_lookahead_tokens_;
   std::int32_t max_positions_;
   std::int32_t num_hash_lookahead_tokens_;
-  std::int32_t hash_unit_;  // tokens of a hash: block_size, or less with partial hits
+  std::int64_t units_per_block_;  // hashes of a block: 1, or more with partial hits
+  std::int32_t hash_unit_;        // tokens of a hash
   std::int32_t sliding_window_;
   std::size_t num_window_groups_;  // 0 without a window
   std::int64_t max_window_blocks_;

@@ -39,7 +39,7 @@ bool KvCacheManager::is_retained(const Request& request, std::int64_t block) con
 
 void KvCacheManager::hash_blocks(Request& request, std::int32_t num_tokens) {
   const std::int64_t num_units = num_hashable_units(request, num_tokens);
-  const std::int64_t num_blocks = num_units / scale();
+  const std::int64_t num_blocks = num_units / units_per_block_;
   PrefixState& state = state_of(request);
   if (num_blocks <= state.num_hashed && !has_window() && !states_) return;
   const HashChain& chain = chain_of(request, num_units);
@@ -71,7 +71,7 @@ void KvCacheManager::hash_table(const Request& request, const BlockTable& table,
     const BlockHash hash = in_group(hash_of_block(chain, num_hashed), group);
     if (states_) {
       contents.erase(block);  // the hash of a prompt's end inside the block, if any
-      contents.insert(block, hash, (num_hashed + 1) * scale());
+      contents.insert(block, hash, (num_hashed + 1) * units_per_block_);
     } else {
       contents.insert(block, hash);
     }
@@ -107,11 +107,12 @@ std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_
   return num_blocks;
 }
 
-// Finds a prefix of at most `max_tokens` tokens that full attention and all states have cached. It
-// may end inside a block.
+// Finds the longest prefix of at most `max_tokens` tokens that full attention and all states have
+// cached. It may end inside a block.
 void KvCacheManager::find_with_states(const HashChain& chain, std::int32_t max_tokens) {
   const std::int64_t num_full = find_full(
-      chain, std::min<std::int64_t>(max_tokens / block_size_, std::ssize(chain) / scale()));
+      chain,
+      std::min<std::int64_t>(max_tokens / block_size_, std::ssize(chain) / units_per_block_));
   auto num_tokens = static_cast<std::int32_t>(num_full * block_size_);
   if (states_->has_partial_hits()) {
     // The longest part of the next block.
@@ -171,8 +172,9 @@ const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_
   if (!caches_prefixes() || max_tokens < hash_unit_) return no_hit_;
   hit_.blocks.clear();
   for (BlockTable& found : hit_.group_blocks) found.clear();
-  const HashChain& chain = chain_of(request, num_hashable_units(request, max_tokens));
-  const std::int64_t max_blocks = num_hashable_units(request, max_tokens) / scale();
+  const std::int64_t max_units = num_hashable_units(request, max_tokens);
+  const std::int64_t max_blocks = max_units / units_per_block_;
+  const HashChain& chain = chain_of(request, max_units);
   if (tree_) {
     const RadixTree::Match match = tree_->match(chain, max_blocks);
     tree_->append_blocks(match.node, hit_.blocks);

@@ -12,7 +12,7 @@
 
 namespace metronome {
 
-// The hash of full block i of a request, at index i.
+// The hash of full block (or hash unit) i of a request, at index i.
 using HashChain = std::vector<BlockHash>;
 
 // The groups of a hybrid cache share one index, so each group hashes the same content differently.

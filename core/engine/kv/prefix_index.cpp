@@ -115,6 +115,7 @@ void PrefixIndex::erase_entry(Entry entry) {
 }
 
 void PrefixIndex::move(BlockId from, BlockId to) {
+  METRONOME_CHECK(!primaries_.empty(), "this index has no positions");
   METRONOME_CHECK(hash_of(to) == kNoHash, "the new block has no content yet");
   const Primary primary = primaries_[index(from)];
   if (primary.hash == kNoHash) return;

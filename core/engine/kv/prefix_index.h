@@ -32,7 +32,6 @@ class PrefixIndex {
   PrefixIndex(std::int64_t num_blocks, DuplicateRule rule) : PrefixIndex(num_blocks, rule, 1, {}) {}
   // Prefixes end at multiples of a unit of tokens, of which a block has `num_units`. A block may
   // have a hash for each of these positions.
-  struct Positions {};
   PrefixIndex(std::int64_t num_blocks, std::int64_t num_units)
       : PrefixIndex(num_blocks, DuplicateRule::KeepAll, num_units, Positions{}) {}
 
@@ -40,7 +39,8 @@ class PrefixIndex {
   // this content loses its hash; KeepAll keeps every block.
   void insert(BlockId block, BlockHash hash);
   // With positions: the hash of the first `position` units, > 0. Nothing happens if the block has
-  // it. The first one inserted is the block's primary hash.
+  // it. Requires that it has no other hash at a position that ends at the same unit of a block. The
+  // first one inserted is the block's primary hash.
   void insert(BlockId block, BlockHash hash, std::int64_t position);
   // The same for a prefix that ends inside the block. If the primary hash is of an earlier
   // position, the block loses its hashes before (vLLM's BlockPool.cache_partial_block).
@@ -52,7 +52,7 @@ class PrefixIndex {
   void erase(BlockId block) {
     if (hash_of(block) != kNoHash) erase_hashed(block);
   }
-  // Gives the hashes of one block to another one that has none.
+  // Gives the hashes of one block to another one that has none. Requires positions.
   void move(BlockId from, BlockId to);
 
   // The block hashed first (KeepLatest: last) among those with this content; kNoBlock when none.
@@ -67,7 +67,7 @@ class PrefixIndex {
     return primaries_.empty() ? hashes_[index(block)] : primaries_[index(block)].hash;
   }
   // With positions: that of the primary hash; 0 without a hash.
-  std::int64_t position_of(BlockId block) const { return primaries_[index(block)].position; }
+  std::int64_t position_of(BlockId block) const { return primaries_.at(index(block)).position; }
   // With positions: whether the block has this hash.
   bool has(BlockId block, BlockHash hash, std::int64_t position) const {
     return hashes_[index(entry_of(block, position))] == hash;
@@ -79,6 +79,7 @@ class PrefixIndex {
   void check_integrity() const;
 
  private:
+  struct Positions {};
   // An entry is a hash of a block. Entries [0, num_blocks) are the blocks; with positions, the next
   // num_blocks are for positions one unit further, and so on.
   using Entry = BlockId;

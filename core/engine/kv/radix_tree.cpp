@@ -191,9 +191,8 @@ std::vector<std::size_t> RadixTree::depth_first_order(const std::vector<Node>& e
   }
   std::vector<std::size_t> order(ends.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return turns[ends[a]] < turns[ends[b]];
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return turns[ends[a]] < turns[ends[b]]; });
   return order;
 }
 

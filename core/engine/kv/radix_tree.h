@@ -69,7 +69,7 @@ class RadixTree {
     std::int64_t num_locks = 0;
     std::int64_t num_children = 0;
     std::int64_t touched = 0;
-    std::int64_t age = 0;  // among its siblings: the oldest has the lowest
+    std::int64_t age = 0;    // among its siblings: the oldest has the lowest
     bool is_listed = false;  // in leaves_
     std::int64_t end() const { return begin + static_cast<std::int64_t>(key.size()); }
   };
@@ -88,9 +88,9 @@ class RadixTree {
   static constexpr std::int64_t kTick = std::int64_t{1} << 30;
 
   BlockPool& pool_;
-  std::vector<Entry> entries_;  // by node
-  std::vector<Node> spare_;     // entries without a node
-  std::map<BlockHash, Node> first_;  // by the first hash of a node's key
+  std::vector<Entry> entries_;                      // by node
+  std::vector<Node> spare_;                         // entries without a node
+  std::map<BlockHash, Node> first_;                 // by the first hash of a node's key
   std::set<std::pair<std::int64_t, Node>> leaves_;  // that can be evicted, by time
   std::int64_t num_evictable_ = 0;
   std::int64_t clock_ = 0;

@@ -31,8 +31,7 @@ StateGroups::StateGroups(const Options& options, BlockPool& pool)
   const StateLayout& layout = options_.layout;
   METRONOME_CHECK(layout.num_groups > 0, "a model with states has groups of them");
   METRONOME_CHECK(!layout.caches_states || pool.caches_prefixes(), "states are cached as blocks");
-  if (layout.hash_unit == 0) options_.layout.hash_unit = options.block_size;
-  METRONOME_CHECK(options.block_size % unit() == 0, "a block is whole units");
+  METRONOME_CHECK(unit() > 0 && options.block_size % unit() == 0, "a block is whole units");
 }
 
 StateGroups::Tracks& StateGroups::tracks_of(const Request& request) {
@@ -49,6 +48,10 @@ const StateGroups::Track& StateGroups::track_of(const Request& request, std::siz
   return tracks.empty() ? kNone : tracks[group];
 }
 
+bool StateGroups::index_in(const BlockTable& table, std::int32_t at) {
+  return at >= 0 && static_cast<std::size_t>(at) < table.size();
+}
+
 BlockHash StateGroups::hash_at(const HashChain& chain, std::int64_t num_tokens,
                                std::size_t group) const {
   const auto at = static_cast<std::size_t>(num_tokens / unit() - 1);
@@ -60,19 +63,20 @@ std::int32_t StateGroups::find(const HashChain& chain, std::int32_t max_tokens,
                                std::vector<BlockTable>& tables) const {
   tables.resize(num_groups());
   for (BlockTable& table : tables) table.clear();
+  const auto state_at = [&](std::int32_t end, std::size_t group) {
+    return pool_.contents().find(hash_at(chain, end, group));
+  };
   const std::int32_t step = hit_alignment();
   for (std::int32_t end = max_tokens / step * step; end > 0; end -= step) {
-    const auto block = static_cast<std::size_t>((end - 1) / options_.block_size);
-    bool is_found = true;
-    for (std::size_t g = 0; g < num_groups() && is_found; ++g) {
-      const BlockId id = pool_.contents().find(hash_at(chain, end, g));
-      is_found = id != kNoBlock;
-      tables[g].assign(block, kNullBlock);
-      tables[g].push_back(id);
+    std::size_t num_found = 0;
+    while (num_found < num_groups() && state_at(end, num_found) != kNoBlock) ++num_found;
+    if (num_found < num_groups()) continue;
+    for (std::size_t g = 0; g < num_groups(); ++g) {
+      tables[g].assign(static_cast<std::size_t>((end - 1) / options_.block_size), kNullBlock);
+      tables[g].push_back(state_at(end, g));
     }
-    if (is_found) return end;
+    return end;
   }
-  for (BlockTable& table : tables) table.clear();
   return 0;
 }
 
@@ -110,7 +114,7 @@ std::int64_t StateGroups::num_to_take(const Request& request, std::size_t group,
   const auto num_owned = static_cast<std::int64_t>(
       request.group_tables.empty() ? 0 : request.group_tables[group].size());
   if (!caches_states()) return std::max<std::int64_t>(0, 1 + num_drafts - num_owned);
-  if (!hit.empty() && cached_now_.contains(pool_.contents().hash_of(hit.back()))) {
+  if (!hit.empty() && fresh_hashes_.contains(pool_.contents().hash_of(hit.back()))) {
     return pool_.num_blocks() + 1;
   }
   const Track& track = track_of(request, group);
@@ -152,12 +156,12 @@ void StateGroups::retire(Request& request) {
   if (!caches_states()) return;
   Tracks& tracks = tracks_of(request);
   for (std::size_t g = 0; g < num_groups(); ++g) {
-    retire(tracks[g], request.group_tables[g], request.num_cached_tokens);
+    retire_blocks(tracks[g], request.group_tables[g], request.num_cached_tokens);
   }
 }
 
 // A step in flight may read the state before it, so only collected tokens count.
-void StateGroups::retire(Track& track, BlockTable& table, std::int32_t num_processed) {
+void StateGroups::retire_blocks(Track& track, BlockTable& table, std::int32_t num_processed) {
   const auto num_blocks = static_cast<std::int32_t>(table.size());
   const std::int32_t end = std::min((num_processed - 1) / options_.block_size, num_blocks);
   if (num_processed > 1 && end > track.num_retired) {
@@ -178,6 +182,7 @@ void StateGroups::take_hit(Request& request, const Hit& hit) {
   if (hit.tables.empty()) return;
   for (std::size_t g = 0; g < num_groups(); ++g) {
     BlockTable& table = request.group_tables[g];
+    METRONOME_CHECK(table.empty(), "a request takes a hit when it owns no blocks");
     table = hit.tables[g];
     for (const BlockId id : table) {
       if (!pool_.is_null(id)) pool_.retain(id);
@@ -206,7 +211,7 @@ void StateGroups::allocate(Request& request, std::int32_t end) {
   for (std::size_t g = 0; g < num_groups(); ++g) {
     BlockTable& table = request.group_tables[g];
     if (caches_states()) {
-      allocate(tracks[g], table, end, copies_[g]);
+      move_state(tracks[g], table, end, copies_[g]);
       continue;
     }
     const std::int64_t num_wanted = 1 + options_.layout.num_drafts;
@@ -224,7 +229,8 @@ void StateGroups::take_copies(BlockTable& blocks) {
   }
 }
 
-void StateGroups::allocate(Track& track, BlockTable& table, std::int32_t end, BlockTable& copies) {
+void StateGroups::move_state(Track& track, BlockTable& table, std::int32_t end,
+                             BlockTable& copies) {
   const std::int64_t num_drafts = options_.layout.num_drafts;
   const auto num_before = static_cast<std::int64_t>(table.size());
   const std::int64_t num_required = ceil_div(end, options_.block_size) + num_drafts;
@@ -239,7 +245,8 @@ void StateGroups::allocate(Track& track, BlockTable& table, std::int32_t end, Bl
   if (had_allocated) {
     for (std::int64_t i = num_before - num_drafts; i < std::min(num_before, num_passed); ++i) {
       const BlockId moved = std::exchange(table[static_cast<std::size_t>(i)], kNullBlock);
-      METRONOME_CHECK(!pool_.is_null(moved), "a draft's state has a block");
+      METRONOME_CHECK(pool_.ref_count(moved) == 1 && pool_.contents().hash_of(moved) == kNoHash,
+                      "a draft's state has a block of its own");
       table.push_back(moved);
     }
   }
@@ -271,7 +278,7 @@ void StateGroups::copy_partial(Track& track, BlockTable& table, BlockId copy, bo
   pool_.contents().move(source, copy);
   pool_.retain(source);
   const BlockHash hash = pool_.contents().hash_of(copy);
-  if (hash != kNoHash) cached_now_.insert(hash);
+  if (hash != kNoHash) fresh_hashes_.insert(hash);
 }
 
 bool StateGroups::ends_interval(std::int64_t block) const {
@@ -307,7 +314,7 @@ void StateGroups::cache(const Request& request, std::int32_t num_tokens, const H
     for (std::int64_t i = first; i < last; ++i) {
       const BlockId block = table[static_cast<std::size_t>(i)];
       if (pool_.is_null(block) || pool_.contents().hash_of(block) == kNoHash) continue;
-      cached_now_.insert(pool_.contents().hash_of(block));
+      fresh_hashes_.insert(pool_.contents().hash_of(block));
     }
   }
 }
@@ -334,6 +341,7 @@ void StateGroups::cache_checkpoint(const Request& request, const Track& track,
                                    const BlockTable& table, std::size_t group,
                                    const HashChain& chain, std::int32_t shared_prefix_end) {
   const std::int32_t position = track.checkpoint;
+  METRONOME_CHECK(index_in(table, track.checkpoint_block), "a checkpoint has a block");
   const BlockId block = table[static_cast<std::size_t>(track.checkpoint_block)];
   PrefixIndex& contents = pool_.contents();
   const bool is_last_of_prompt =
@@ -350,7 +358,7 @@ void StateGroups::cache_checkpoint(const Request& request, const Track& track,
   const BlockHash hash = hash_at(chain, position, group);
   contents.erase(block);
   contents.insert(block, hash, num_units);
-  cached_now_.insert(hash);
+  fresh_hashes_.insert(hash);
 }
 
 // A prompt's last position that can be hit gets a hash where a chunk ends there.
@@ -369,7 +377,7 @@ void StateGroups::cache_tail(const Request& request, Track& track, const BlockTa
   if (pool_.is_null(block) || contents.position_of(block) == num_units) return;
   const BlockHash hash = hash_at(chain, num_tokens, group);
   contents.insert_inside(block, hash, num_units);
-  cached_now_.insert(hash);
+  fresh_hashes_.insert(hash);
   if (num_tokens % options_.block_size == 0) return;
   // The next step writes the block, so it is copied first.
   track.partial_block = static_cast<std::int32_t>(at);
@@ -381,11 +389,14 @@ void StateGroups::forget(const Request& request) {
   if (index(request.id) < tracks_.size()) tracks_[index(request.id)].clear();
 }
 
-std::int64_t StateGroups::max_blocks() const {
+std::int64_t StateGroups::max_blocks_of(std::int64_t num_tokens) const {
   const std::int64_t num_drafts = options_.layout.num_drafts;
   if (!caches_states()) return (1 + num_drafts) * options_.layout.num_groups;
-  const std::int64_t num_checkpoints = options_.layout.checkpoint_alignment > 0 ? 1 : 0;
-  return (2 + num_drafts + num_checkpoints) * options_.layout.num_groups;
+  const std::int64_t num_extra =
+      (options_.layout.checkpoint_alignment > 0 ? 1 : 0) + (has_partial_hits() ? 1 : 0);
+  const std::int64_t num_states =
+      std::min<std::int64_t>(ceil_div(num_tokens, options_.block_size), 3);
+  return (num_states + num_drafts + num_extra) * options_.layout.num_groups;
 }
 
 }  // namespace metronome

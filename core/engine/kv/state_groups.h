@@ -1,11 +1,11 @@
 // The blocks of recurrent-state groups: layers (Mamba, linear attention) that keep one state per
-// request instead of KV per token. A state takes one block. Decision for decision vLLM 0.33's
-// MambaManager (vllm/v1/core/single_type_kv_cache_manager.py).
+// request instead of KV per token. A state takes one block. It decides as MambaManager of vLLM 0.33
+// does (vllm/v1/core/single_type_kv_cache_manager.py), with the groups behind full attention.
 //
-// Without caching a request holds one state, and one for each draft. With caching the table of a
-// group is indexed by position, as that of attention, but holds null blocks except for the running
-// state, those behind drafts, and the states at block boundaries that were left behind just now.
-// Later requests find the states at boundaries that can be reached again.
+// Without caching, a request holds one state, and one for each draft. With caching, a group's table
+// is indexed by position. Most entries are null. Blocks hold the running state, the states of
+// drafts, and the boundary states of the last steps. Later requests find the boundary states that
+// are retained.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ namespace metronome {
 struct StateLayout {
   std::int32_t num_groups = 0;  // 0 = a model without recurrent states
   bool caches_states = false;   // vLLM's mode align; otherwise mode none
-  // Where requests may end their prefix hits: multiples of so many tokens. Divides the block size.
+  // Where requests may end their prefix hits: multiples of so many tokens, > 0. Divides the block
+  // size.
   std::int32_t hash_unit = 0;
   // The model's kernels export the state from inside a chunk, at multiples of so many tokens from
   // the chunk's begin; 0 = they do not.
@@ -59,14 +60,14 @@ class StateGroups {
   // `pool` must outlive the groups.
   StateGroups(const Options& options, BlockPool& pool);
 
-  const Options& options() const { return options_; }  // hash_unit is set
+  const Options& options() const { return options_; }
   std::size_t num_groups() const { return static_cast<std::size_t>(options_.layout.num_groups); }
   bool caches_states() const { return options_.layout.caches_states; }
   // Whether hits may end inside a block.
   bool has_partial_hits() const { return caches_states() && unit() < options_.block_size; }
 
   // Called before a step is planned. States that the step before computed can be hit from now on.
-  void begin_plan() { cached_now_.clear(); }
+  void begin_plan() { fresh_hashes_.clear(); }
 
   // Finds the longest cached state at or before `max_tokens` whose blocks all groups have. Fills
   // `tables` and returns its tokens.
@@ -100,8 +101,8 @@ class StateGroups {
     if (tracks_.has_chunk(group)) tracks_.forget_chunk(group);
   }
 
-  // Maximum number of blocks that one request holds at a time.
-  std::int64_t max_blocks() const;
+  // Maximum number of blocks that a request of so many tokens holds at a time.
+  std::int64_t max_blocks_of(std::int64_t num_tokens) const;
 
  private:
   // A request's state blocks of one group.
@@ -125,8 +126,9 @@ class StateGroups {
   std::int32_t checkpoint_of(const Request& request, std::size_t group, Span span) const;
   std::int64_t num_to_take(const Request& request, std::size_t group, const BlockTable& hit,
                            std::int32_t num_hit_tokens, Span span) const;
-  void retire(Track& track, BlockTable& table, std::int32_t num_processed);
-  void allocate(Track& track, BlockTable& table, std::int32_t end, BlockTable& copies);
+  void retire_blocks(Track& track, BlockTable& table, std::int32_t num_processed);
+  void move_state(Track& track, BlockTable& table, std::int32_t end, BlockTable& copies);
+  static bool index_in(const BlockTable& table, std::int32_t at);
   void copy_partial(Track& track, BlockTable& table, BlockId copy, bool is_running,
                     BlockTable& copies);
   bool is_retained(const Request& request, std::int64_t block,
@@ -143,8 +145,8 @@ class StateGroups {
 
   Options options_;
   BlockPool& pool_;
-  // Hashes of states that the step being planned computes: no request of that step can use them.
-  std::set<BlockHash> cached_now_;
+  // Hashes of states that the step being planned computes. No request of that step can use them.
+  std::set<BlockHash> fresh_hashes_;
   std::vector<BlockTable> copies_;  // by group: source, copy, source, copy, ...
   ChunkedVector<Tracks, RequestTable::kGroupSize> tracks_;  // by request id, as far as needed
 };

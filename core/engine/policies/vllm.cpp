@@ -26,8 +26,8 @@ SchedulerContext with_vllm_order(SchedulerContext context, SchedulerConfig& conf
           .predictor = context.predictor};
 }
 
-// A draft model computes one token more than the target model (vllm/config/speculative.py,
-// max_num_new_slots_for_drafting).
+// A draft model computes one token more than the target model, so each request of a step costs one
+// more token of the budget (vllm/config/speculative.py, max_num_new_slots_for_drafting).
 std::int32_t draft_slots(const VllmConfig& config) {
   const bool has_model = config.draft_method == VllmConfig::DraftMethod::DraftModel;
   return config.num_speculative_tokens > 0 && has_model ? 1 : 0;
@@ -299,7 +299,7 @@ void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len
   if (!layout.retention_interval) {
     layout.retention_interval = rules.retains_boundaries_only ? 0 : kDenseRetention;
   }
-  if (!rules.caps_window_admission) return;
+  if (layout.sliding_window == 0 || !rules.caps_window_admission) return;
   // One request holds the window, the tokens that steps compute beyond it, and one more block if
   // these do not begin at a block boundary.
   const bool has_two_steps = layout.plans_ahead && rules.caps_windows_by_steps_in_flight;

@@ -26,10 +26,10 @@ std::int32_t StateSplit::tokens_of_chunk(std::int32_t begin, std::int32_t num_to
     const std::int32_t whole_blocks_end = end / block_size * block_size;
     if (whole_blocks_end > begin || block_size <= max_chunk_tokens) end = whole_blocks_end;
   }
-  const auto stop_at = [begin, limit = end, &end](std::int32_t position) {
+  const std::int32_t limit = end;
+  const auto stop_at = [begin, limit, &end](std::int32_t position) {
     if (begin < position && position < limit) end = std::min(end, position);
   };
-  const std::int32_t limit = end;
   if (begin % block_size != 0 && !exports_state) stop_at((begin / block_size + 1) * block_size);
   stop_at(last_boundary);
   if (has_partial_hits && !exports_state) {

@@ -1,6 +1,6 @@
-// Where vLLM ends the prompt chunks of a model with recurrent states, so that the states that later
-// requests need are those at the end of a chunk. Source: vllm 0.33.0,
-// vllm/v1/core/sched/scheduler.py, _mamba_block_aligned_split.
+// Where vLLM ends the prompt chunks of a model with recurrent states. Chunks end at the states that
+// later requests need. Source: vllm 0.33.0, vllm/v1/core/sched/scheduler.py,
+// _mamba_block_aligned_split.
 #pragma once
 
 #include <cstdint>

@@ -97,6 +97,13 @@ TEST_CASE("settings that an engine's policy cannot have", "[core][scenario]") {
        "scheduler: {policy: sarathi}\nkv_cache: {backend: slotted}\n",
        "scheduler: {policy: sglang}\nkv_cache: {watermark: 0.1}\n",
        "scheduler: {policy: vllm}\nkv_cache: {allocation: eager}\n",
+       "scheduler: {policy: vllm, version: 0.30, max_num_active_seqs: 4}\n",
+       "scheduler: {policy: vllm, version: 0.30, long_prefill_token_threshold: 64, "
+       "long_prefill_token_threshold_adaptive: true}\n",
+       "scheduler: {policy: vllm, version: 0.32, prefill_schedule_interval: 2}\n",
+       "scheduler: {policy: vllm, version: 0.22}\n"
+       "kv_cache: {sliding_window: 512, prefix_cache_retention_interval: 0}\n",
+       "scheduler: {policy: vllm, max_num_active_seqs: 9}\nengine: {max_num_seqs: 8}\n",
        "scheduler: {policy: orca, chunk_size: 8}\n",
        "scheduler: {policy: slo}\nslo: {ttft_ms: 500}\n",
        "scheduler: {policy: slo, itl_target_ms: 20, late_share: 0}\n",
