@@ -136,13 +136,13 @@ bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
     states_->place_checkpoint(request, span);
   }
   if (num_taken > pool_.num_free()) return false;
-  allocate(request, num_positions);
+  allocate(request, num_positions, num_new);
   return true;
 }
 
-// Takes the blocks that were counted. Hashes those that [0, num_positions) completes.
-void KvCacheManager::allocate(Request& request, std::int32_t num_positions) {
-  const std::int64_t num_new = num_missing_blocks(request, num_positions_with_room(num_positions));
+// Takes `num_new` blocks of each attention group, and those of states that were counted. Hashes the
+// blocks that [0, num_positions) completes.
+void KvCacheManager::allocate(Request& request, std::int32_t num_positions, std::int64_t num_new) {
   bool has_blocks = pool_.allocate(num_new, request.block_table);
   if (states_) {
     states_->allocate(request, num_positions);
@@ -240,7 +240,8 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
   request.num_cached_tokens = hit.num_tokens;
   if (has_window()) slide_window(request);
   if (is_partial) copy_last_block(request.block_table);
-  allocate(request, num_positions);
+  allocate(request, num_positions,
+           num_missing_blocks(request, num_positions_with_room(num_positions)));
 }
 
 // The request will write behind the end of its hit, in a block that others use.

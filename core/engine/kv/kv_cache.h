@@ -257,7 +257,7 @@ class KvCacheManager {
   };
 
   bool grow_slowly(Request& request, std::int32_t num_positions);
-  void allocate(Request& request, std::int32_t num_positions);
+  void allocate(Request& request, std::int32_t num_positions, std::int64_t num_new);
   void copy_last_block(BlockTable& table);
   void slide_window(Request& request);
   std::int64_t window_begin(const Request& request) const;
