@@ -8,7 +8,7 @@
 namespace metronome {
 
 PrefixIndex::PrefixIndex(std::int64_t num_blocks, DuplicateRule rule, std::int64_t num_units,
-                         std::optional<Positions> positions)
+                         bool has_positions)
     : rule_(rule), num_blocks_(static_cast<std::size_t>(num_blocks)), num_units_(num_units) {
   METRONOME_CHECK(num_blocks > 0 && num_units > 0 && num_blocks <= INT32_MAX / num_units,
                   "an index has 1 to 2^31 - 1 entries");
@@ -20,7 +20,7 @@ PrefixIndex::PrefixIndex(std::int64_t num_blocks, DuplicateRule rule, std::int64
   shift_ = std::min(63, 64 - std::countr_zero(buckets_.size()));
   hashes_.assign(count, kNoHash);
   neighbours_.assign(count, {kNoBlock, kNoBlock});
-  if (positions) primaries_.resize(num_blocks_);
+  if (has_positions) primaries_.resize(num_blocks_);
 }
 
 void PrefixIndex::insert(BlockId block, BlockHash hash) {

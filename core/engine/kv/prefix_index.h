@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "core/base/types.h"
@@ -29,11 +28,12 @@ enum class DuplicateRule : std::uint8_t {
 class PrefixIndex {
  public:
   // For blocks [0, num_blocks), 0 < num_blocks < 2^31. Never allocates afterwards.
-  PrefixIndex(std::int64_t num_blocks, DuplicateRule rule) : PrefixIndex(num_blocks, rule, 1, {}) {}
+  PrefixIndex(std::int64_t num_blocks, DuplicateRule rule)
+      : PrefixIndex(num_blocks, rule, 1, false) {}
   // Prefixes end at multiples of a unit of tokens, of which a block has `num_units`. A block may
   // have a hash for each of these positions.
   PrefixIndex(std::int64_t num_blocks, std::int64_t num_units)
-      : PrefixIndex(num_blocks, DuplicateRule::KeepAll, num_units, Positions{}) {}
+      : PrefixIndex(num_blocks, DuplicateRule::KeepAll, num_units, true) {}
 
   // Requires hash != kNoHash and a block without a hash. Under KeepLatest the earlier block with
   // this content loses its hash; KeepAll keeps every block.
@@ -79,7 +79,6 @@ class PrefixIndex {
   void check_integrity() const;
 
  private:
-  struct Positions {};
   // An entry is a hash of a block. Entries [0, num_blocks) are the blocks; with positions, the next
   // num_blocks are for positions one unit further, and so on.
   using Entry = BlockId;
@@ -140,7 +139,7 @@ class PrefixIndex {
     return BlockId(static_cast<std::int32_t>(index(block) + unit * num_blocks_));
   }
   PrefixIndex(std::int64_t num_blocks, DuplicateRule rule, std::int64_t num_units,
-              std::optional<Positions> positions);
+              bool has_positions);
   void insert_entry(Entry entry, BlockHash hash);
   void erase_hashed(BlockId block);
   void erase_entry(Entry entry);
