@@ -8,6 +8,10 @@
 
 namespace metronome {
 
+std::int32_t prefill_end_of(std::int32_t num_prompt_tokens, std::int32_t num_known) {
+  return std::max(num_prompt_tokens, num_known - 1);
+}
+
 std::int32_t last_state_position(std::int32_t num_tokens, std::int32_t unit,
                                  std::int32_t num_hash_lookahead) {
   const std::int32_t num_proven = num_tokens - std::max(1, num_hash_lookahead);
@@ -66,8 +70,7 @@ std::int32_t StateGroups::find(const HashChain& chain, std::int32_t max_tokens,
   const auto state_at = [&](std::int32_t end, std::size_t group) {
     return pool_.contents().find(hash_at(chain, end, group));
   };
-  const std::int32_t step = hit_alignment();
-  for (std::int32_t end = max_tokens / step * step; end > 0; end -= step) {
+  for (std::int32_t end = max_tokens / unit() * unit(); end > 0; end -= unit()) {
     std::size_t num_found = 0;
     while (num_found < num_groups() && state_at(end, num_found) != kNoBlock) ++num_found;
     if (num_found < num_groups()) continue;
@@ -84,15 +87,12 @@ std::int32_t StateGroups::find(const HashChain& chain, std::int32_t max_tokens,
 std::int32_t StateGroups::checkpoint_of(const Request& request, std::size_t group,
                                         Span span) const {
   if (!caches_states()) return 0;
-  // With sparse retention only the chunk that ends the prompt leaves one. A resumed request's
-  // prompt includes its output.
-  const std::int32_t prefill_end =
-      options_.retention_interval == 0
-          ? std::max(request.num_prompt_tokens, request.num_tokens() - 1)
-          : 0;
-  if (span.end < prefill_end) return 0;
-  const std::int32_t position =
-      last_state_position(span.end, hit_alignment(), options_.num_hash_lookahead);
+  // With sparse retention only the chunk that ends the prompt leaves one.
+  if (options_.retention_interval == 0 &&
+      span.end < prefill_end_of(request.num_prompt_tokens, request.num_tokens())) {
+    return 0;
+  }
+  const std::int32_t position = last_state_position(span.end, unit(), options_.num_hash_lookahead);
   if (!can_export_state(options_.layout, options_.block_size, span.begin, span.end, position)) {
     return 0;
   }
@@ -297,8 +297,7 @@ bool StateGroups::is_retained(const Request& request, std::int64_t block,
 void StateGroups::cache(const Request& request, std::int32_t num_tokens, const HashChain& chain,
                         std::int32_t shared_prefix_end) {
   if (!caches_states()) return;
-  const std::int32_t step = hit_alignment();
-  const std::int32_t num_cacheable = has_partial_hits() ? num_tokens : num_tokens / step * step;
+  const std::int32_t num_cacheable = has_partial_hits() ? num_tokens : num_tokens / unit() * unit();
   Tracks& tracks = tracks_of(request);
   for (std::size_t g = 0; g < num_groups(); ++g) {
     const BlockTable& table = request.group_tables[g];
@@ -344,9 +343,8 @@ void StateGroups::cache_checkpoint(const Request& request, const Track& track,
   METRONOME_CHECK(index_in(table, track.checkpoint_block), "a checkpoint has a block");
   const BlockId block = table[static_cast<std::size_t>(track.checkpoint_block)];
   PrefixIndex& contents = pool_.contents();
-  const bool is_last_of_prompt =
-      position ==
-      last_state_position(request.num_prompt_tokens, hit_alignment(), options_.num_hash_lookahead);
+  const bool is_last_of_prompt = position == last_state_position(request.num_prompt_tokens, unit(),
+                                                                 options_.num_hash_lookahead);
   const bool is_boundary = position % options_.block_size == 0;
   if (!is_last_of_prompt && position != shared_prefix_end &&
       !(is_boundary && ends_interval(position / options_.block_size - 1))) {

@@ -31,6 +31,9 @@ struct StateLayout {
   std::int32_t num_drafts = 0;  // of a decode; each needs a state of its own
 };
 
+// Tokens up to which a request computes a prompt. A resumed one computes its output like a prompt,
+// but for the last token.
+std::int32_t prefill_end_of(std::int32_t num_prompt_tokens, std::int32_t num_known);
 // The last state of a prompt that a later request can use, in tokens: it leaves tokens to compute,
 // and those that the state's hash covers. 0 = none.
 std::int32_t last_state_position(std::int32_t num_tokens, std::int32_t unit,
@@ -120,7 +123,6 @@ class StateGroups {
 
   std::int32_t unit() const { return options_.layout.hash_unit; }
   std::int64_t scale() const { return options_.block_size / unit(); }
-  std::int32_t hit_alignment() const { return has_partial_hits() ? unit() : options_.block_size; }
   Tracks& tracks_of(const Request& request);
   const Track& track_of(const Request& request, std::size_t group) const;
   std::int32_t checkpoint_of(const Request& request, std::size_t group, Span span) const;

@@ -7,17 +7,15 @@ namespace metronome {
 std::int32_t StateSplit::tokens_of_chunk(std::int32_t begin, std::int32_t num_tokens,
                                          std::int32_t num_prompt_tokens, std::int32_t num_known,
                                          std::int32_t shared_prefix_end) const {
-  // A resumed request computes its output like a prompt.
-  const std::int32_t prefill_end = std::max(num_prompt_tokens, num_known - 1);
+  const std::int32_t prefill_end = prefill_end_of(num_prompt_tokens, num_known);
   if (begin >= prefill_end) return num_tokens;
   std::int32_t end = begin + num_tokens;
 
   const bool has_partial_hits = layout.hash_unit < block_size;
-  const std::int32_t hit_unit = has_partial_hits ? layout.hash_unit : block_size;
   const bool exports_state =
       end >= prefill_end &&
       can_export_state(layout, block_size, begin, end,
-                       last_state_position(prefill_end, hit_unit, num_hash_lookahead));
+                       last_state_position(prefill_end, layout.hash_unit, num_hash_lookahead));
   const std::int32_t last_boundary =
       exports_state ? 0 : last_state_position(num_known, block_size, num_hash_lookahead);
 
