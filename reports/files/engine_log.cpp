@@ -87,6 +87,22 @@ EngineLog& chosen(EngineLog (&logs)[2], std::optional<LogEngine> engine, const s
 
 }  // namespace
 
+LogObservation observation(Observed kind, const LogPart& part, std::int32_t rank) {
+  LogObservation seen;
+  seen.kind = kind;
+  seen.line = part.line;
+  seen.time = time_in(part.prefix);
+  seen.rank = rank;
+  return seen;
+}
+
+LineOutcome read_settings(const LogPart& part, std::string_view marker, EngineLog& log) {
+  const auto arguments = python_arguments(part.rest.substr(marker.size()));
+  if (!arguments) return LineOutcome::Broken;
+  for (const auto& [name, value] : *arguments) log.settings.try_emplace(name, value);
+  return LineOutcome::Read;
+}
+
 LineOutcome note(LogObservation seen, EngineLog& log) {
   if (!seen.is_possible()) return LineOutcome::Broken;
   log.observations.push_back(std::move(seen));

@@ -1,4 +1,4 @@
-// What a parser of an engine's log lines offers to engine_log.cpp.
+// The parsers of engines' log lines, as engine_log.cpp calls them.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,12 @@ enum class LineOutcome : std::uint8_t {
   Broken,  // begins like a line of the engine, and does not go on so
 };
 
+// An observation with the line and the time of its part.
+LogObservation observation(Observed kind, const LogPart& part, std::int32_t rank);
 // Adds an observation that is possible; others are broken.
 LineOutcome note(LogObservation seen, EngineLog& log);
+// Adds the settings behind a marker of Python's arguments, but for those that the log has already.
+LineOutcome read_settings(const LogPart& part, std::string_view marker, EngineLog& log);
 
 struct LogDialect {
   LogEngine engine;

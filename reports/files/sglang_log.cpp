@@ -30,17 +30,8 @@ std::int32_t rank_of(std::string_view prefix, std::string_view word) {
   return line.take_number(rank) ? rank : 0;
 }
 
-LogObservation observation(Observed kind, const LogPart& part) {
-  LogObservation seen;
-  seen.kind = kind;
-  seen.line = part.line;
-  seen.time = time_in(part.prefix);
-  seen.rank = rank_of(part.prefix, " DP");
-  return seen;
-}
-
-// What is behind "Prefill batch" or "Decode batch": " [12], " with the step's number, ", ", or ". "
-// in old versions. False for other texts.
+// Reads the text behind "Prefill batch" or "Decode batch": " [12], " with the step's number, ", ",
+// or ". " in old versions. False for other texts.
 bool take_start(LineReader& line, LogObservation& seen) {
   if (line.take(" [")) return line.take_number(seen.number) && line.take("], ");
   return line.take(", ") || line.take(". ");
@@ -66,7 +57,7 @@ bool read_rate(const LogFields& fields, std::string_view name, double& rate) {
 }
 
 LineOutcome read_prefill(const LogPart& part, EngineLog& log) {
-  LogObservation seen = observation(Observed::Prefill, part);
+  LogObservation seen = observation(Observed::Prefill, part, rank_of(part.prefix, " DP"));
   LineReader line(part.text.substr(kPrefill.size()));
   if (!take_start(line, seen)) return LineOutcome::Foreign;
   const LogFields fields(line.rest());
@@ -95,7 +86,7 @@ LineOutcome read_prefill(const LogPart& part, EngineLog& log) {
 }
 
 LineOutcome read_decode(const LogPart& part, EngineLog& log) {
-  LogObservation seen = observation(Observed::Decode, part);
+  LogObservation seen = observation(Observed::Decode, part, rank_of(part.prefix, " DP"));
   LineReader line(part.text.substr(kDecode.size()));
   if (!take_start(line, seen)) return LineOutcome::Foreign;
   const LogFields fields(line.rest());
@@ -118,7 +109,7 @@ bool read_ratios(const LogFields& fields, LogObservation& seen) {
 }
 
 LineOutcome read_retraction(const LogPart& part, std::string_view marker, EngineLog& log) {
-  LogObservation seen = observation(Observed::Retraction, part);
+  LogObservation seen = observation(Observed::Retraction, part, rank_of(part.prefix, " DP"));
   const LogFields fields(part.text.substr(marker.size()));
   std::int64_t num_freed = 0;
   if (!fields.read("#retracted_reqs", seen.num_preempted) || !read_ratios(fields, seen)) {
@@ -158,10 +149,7 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
     return LineOutcome::Read;
   }
   if (part.text.starts_with(kPool)) return read_pool(part, log);
-  const auto arguments = python_arguments(part.rest.substr(kArguments.size()));
-  if (!arguments) return LineOutcome::Broken;
-  for (const auto& [name, value] : *arguments) log.settings.try_emplace(name, value);
-  return LineOutcome::Read;
+  return read_settings(part, kArguments, log);
 }
 
 }  // namespace

@@ -21,15 +21,6 @@ constexpr std::string_view kVersion = "Initializing a V1 LLM engine (v";
 constexpr std::string_view kMarkers[] = {kIteration, kReport, kSpeculation, kArguments,
                                          kCacheSize, kBudget, kVersion};
 
-LogObservation observation(Observed kind, const LogPart& part) {
-  LogObservation seen;
-  seen.kind = kind;
-  seen.line = part.line;
-  seen.time = time_in(part.prefix);
-  seen.rank = vllm_rank(part.prefix);
-  return seen;
-}
-
 // "GPU KV cache usage" or that of another device, in percent.
 std::optional<double> cache_usage(const LogFields& fields) {
   for (const auto& [name, value] : fields.all()) {
@@ -45,7 +36,7 @@ LineOutcome read_iteration(const LogPart& part, EngineLog& log) {
   LoggedIteration iteration;
   if (!read_vllm_iteration(part.text, iteration)) return LineOutcome::Broken;
   if (iteration.is_empty()) return LineOutcome::Read;
-  LogObservation seen = observation(Observed::Iteration, part);
+  LogObservation seen = observation(Observed::Iteration, part, vllm_rank(part.prefix));
   seen.number = iteration.number;
   seen.elapsed_ns = iteration.elapsed_ns;
   seen.num_prefill_requests = iteration.num_context_requests;
@@ -58,7 +49,7 @@ LineOutcome read_iteration(const LogPart& part, EngineLog& log) {
 
 LineOutcome read_report(const LogPart& part, EngineLog& log) {
   const LogFields fields(part.text);
-  LogObservation seen = observation(Observed::Report, part);
+  LogObservation seen = observation(Observed::Report, part, vllm_rank(part.prefix));
   double running = 0;
   double waiting = 0;
   const bool is_whole = fields.read("Avg prompt throughput", seen.prompt_rate, " tokens/s") &&
@@ -111,10 +102,7 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
     log.settings["version"] = std::string(rest.substr(0, rest.find(')')));
     return LineOutcome::Read;
   }
-  const auto arguments = python_arguments(part.rest.substr(kArguments.size()));
-  if (!arguments) return LineOutcome::Broken;
-  for (const auto& [name, value] : *arguments) log.settings.try_emplace(name, value);
-  return LineOutcome::Read;
+  return read_settings(part, kArguments, log);
 }
 
 }  // namespace
