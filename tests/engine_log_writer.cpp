@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/number_text.h"
 
 namespace metronome::testing {
 namespace {
@@ -20,12 +21,6 @@ namespace {
 }
 
 double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
-
-std::string with_commas(std::int64_t number) {
-  std::string text = std::to_string(number);
-  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
-  return text;
-}
 
 const char* python(bool value) { return value ? "True" : "False"; }
 
@@ -57,8 +52,8 @@ void EngineLogWriter::begin_vllm() {
               config.long_prefill_token_threshold, python(scenario_.engine.async_depth > 1)));
   const auto max_model_len = scenario_.engine.max_model_len.value_or(capacity_);
   line(0,
-       "[kv_cache_utils.py:1147] GPU KV cache size: " + with_commas(capacity_) +
-           " tokens, Maximum concurrency for " + with_commas(max_model_len) +
+       "[kv_cache_utils.py:1147] GPU KV cache size: " + grouped_text(capacity_) +
+           " tokens, Maximum concurrency for " + grouped_text(max_model_len) +
            " tokens per request: " +
            formatted("%.2fx", static_cast<double>(capacity_) / static_cast<double>(max_model_len)));
 }
