@@ -356,11 +356,9 @@ std::string log_text(const EngineLog& log) {
   return "iteration log of vLLM, " + count(Observed::Iteration) + " iterations" + reports;
 }
 
-// Runs the scenario and searches for better settings.
-void replay_scenario(const EngineLog& log, const EngineSettings& settings,
-                     const DiagnoseOptions& options, Finding& finding) {
-  const StoredRun run = run_scenario(options, settings);
-  if (!finding.limit_ms) finding.limit_ms = run.result.info.slo.itl_ms;
+// Searches for better settings by the run of the log's scenario.
+void replay_scenario(const EngineLog& log, const StoredRun& run, const DiagnoseOptions& options,
+                     Finding& finding) {
   const std::string policy(kLogEngines[static_cast<int>(log.engine)]);
   const bool is_same_engine = run.result.info.policy == policy;
   if (!is_same_engine) {
@@ -403,12 +401,11 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
                             "first is line " +
                             std::to_string(log.first_broken) + ".");
   }
-  // The scenario's limit is known after its run, which needs the gaps.
+  std::optional<StoredRun> run;
+  if (!options.scenario.empty()) run = run_scenario(options, settings);
+  if (run && !finding.limit_ms) finding.limit_ms = run->result.info.slo.itl_ms;
   finding.diagnosis = diagnose(gaps, finding.limit_ms, options.max_entries, finding.itl);
-  if (!options.scenario.empty()) {
-    replay_scenario(log, settings, options, finding);
-    finding.diagnosis = diagnose(gaps, finding.limit_ms, options.max_entries, finding.itl);
-  }
+  if (run) replay_scenario(log, *run, options, finding);
   finding.facts = {log_text(log)};
   if (!gaps.gaps.empty()) finding.facts.push_back(itl_text(finding.itl));
   if (!settings.flags.empty()) {
