@@ -6,6 +6,8 @@ beginnings, and continue earlier prompts and their outputs, so that prefixes are
 
 import random
 
+from changes import combined
+
 
 def token(index, k):
     return 100_000 + 1000 * index + k
@@ -118,13 +120,6 @@ def by_longest_output(rng, config):
     config["schedule_policy"] = "lof"
     if rng.random() < 0.3:
         with_priority(rng, config)
-
-
-def combined(*changes):
-    def change(rng, config):
-        for one in changes:
-            one(rng, config)
-    return change
 
 
 KINDS = {

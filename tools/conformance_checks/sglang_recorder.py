@@ -1,7 +1,7 @@
 """Drives the real scheduler of an SGLang package in virtual time, and records its decisions.
 
-What is real: the scheduler with both event loops, its prefill adder, queue order, batches and
-result processing, the allocators and the radix tree. What is not: torch (sglang_tensors.py), the
+Real are the scheduler with both event loops, its prefill adder, queue order, batches and
+result processing, the allocators and the radix tree. Not real are torch (sglang_tensors.py), the
 model, configuration, metrics and everything that talks to other processes. There is no model: token
 k of request i is 100000 + 1000 * i + k, and 7 ends a text. Cases and steps are those of
 tests/goldens/README.md.

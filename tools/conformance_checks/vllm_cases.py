@@ -6,6 +6,8 @@ prompts with their outputs, so that prefixes are found again.
 
 import random
 
+from changes import combined
+
 VERSIONS_WITH = {  # the first version with an option
     "watermark": 24, "prefix_cache_retention_interval": 23, "max_num_active_seqs": 31,
     "long_prefill_token_threshold_adaptive": 31, "prefill_schedule_interval": 33,
@@ -197,13 +199,6 @@ def with_state_groups(rng, config):
                 without_cached_states])(rng, config)
     config["mamba"]["num_groups"] = rng.randint(2, 3)
     config["num_blocks"] *= 2
-
-
-def combined(*changes):
-    def change(rng, config):
-        for one in changes:
-            one(rng, config)
-    return change
 
 
 KINDS = {

@@ -1,6 +1,6 @@
 """Drives the real scheduler of a vLLM package in virtual time, and records its decisions.
 
-What is real: vllm.v1.core (scheduler, cache manager, block pool) and vllm.v1.request. The engine
+Real are vllm.v1.core (scheduler, cache manager, block pool) and vllm.v1.request. The engine
 loop is that of vllm/v1/engine/core.py: schedule; take a result when as many steps are queued as may
 be in flight, or when nothing was scheduled. There is no model: token k of request i is
 100000 + 1000 * i + k. Cases and steps are those of tests/goldens/README.md.

@@ -1,0 +1,9 @@
+"""Changes to the config of a drawn case."""
+
+
+def combined(*changes):
+    """All of them, one after the other."""
+    def change(rng, config):
+        for one in changes:
+            one(rng, config)
+    return change
