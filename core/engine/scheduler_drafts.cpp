@@ -8,7 +8,7 @@
 
 namespace metronome {
 
-// What a step returned for one of its chunks.
+// The output of a step for one of its chunks.
 struct Scheduler::ChunkOutput {
   std::int32_t num_tokens = 0;         // sampled; 0 in the middle of a prompt
   const TokenId* ids = nullptr;        // [num_tokens]; nullptr: lengths only

@@ -165,7 +165,7 @@ void check_chunk_unit(const Scenario& scenario, const ConfigNode& source,
               std::to_string(block) + "; allowed: 0 (a block), or a multiple of it");
 }
 
-// What SGLang itself refuses.
+// Settings that SGLang refuses at its start.
 void check_sglang(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
   if (policy.name != "sglang") return;
   using Order = SglangConfig::SchedulePolicy;

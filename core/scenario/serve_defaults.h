@@ -1,4 +1,4 @@
-// What the server of an engine sets by itself for a GPU. People start `vllm serve` and
+// The settings that an engine's server chooses for a GPU. People start `vllm serve` and
 // `sglang.launch_server` without these options, so a scenario without the keys means these values.
 #pragma once
 
@@ -17,7 +17,7 @@ struct ServeDefault {
   std::string reason;  // one line: which engine, and for which GPUs
 };
 
-// What the user chose of the settings that other defaults follow; absent: not chosen.
+// The user's choice of the settings that other defaults follow; absent: not chosen.
 struct ChosenOptions {
   std::int64_t tensor_parallel_size = 1;
   std::optional<std::int64_t> max_num_seqs = {};

@@ -1,4 +1,4 @@
-// What a full KV cache cost, as an engine's log says: requests that lost their blocks, and prompts
+// The cost of a full KV cache in an engine's log: requests that lost their blocks, and prompts
 // that were computed again because the prefix cache had no room.
 #pragma once
 

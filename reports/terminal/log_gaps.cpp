@@ -76,7 +76,7 @@ std::optional<std::int64_t> count_setting(const EngineLog& log, const char* sett
   return reader.take_number(count) && reader.rest().empty() ? std::optional(count) : std::nullopt;
 }
 
-// What the settings say of batches and lines.
+// The settings that shape SGLang's batches and log lines.
 struct SglangMode {
   bool is_mixed = false;              // batches of prompts also decode
   std::int64_t decode_interval = 40;  // decode steps between two "Decode batch" lines
