@@ -473,7 +473,8 @@ __global__ void __launch_bounds__(kThreads) weigh_slices_kernel(Job job) {
   if (lane_index() == 0) row_slices(job)[slice] = mass;
 }
 
-__global__ void __launch_bounds__(kThreads) draw_token_kernel(Job job) {
+// The second bound lets ptxas take the registers that it would spill otherwise.
+__global__ void __launch_bounds__(kThreads, 1) draw_token_kernel(Job job) {
   join_kernels();
   __shared__ Exchange exchange;
   const SampleRow params = job.args.rows[blockIdx.x];
