@@ -68,7 +68,7 @@ class FakeRun {
       (chunk.kind == ChunkKind::Prefill ? next.num_prefill_tokens : next.num_decode_tokens) +=
           chunk.num_tokens;
       if (!chunk.is_emitted) continue;
-      ++table_[chunk.request].num_output_tokens;
+      ++table_[chunk.request].output_tokens;
       token_times[index(chunk.request)].push_back(finished_at);
       token_steps[index(chunk.request)].push_back(static_cast<std::int32_t>(next.step_index));
     }

@@ -237,8 +237,9 @@ void Engine::check_integrity() const {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (!requests_.has(static_cast<RequestId>(i))) continue;
     const Request& request = requests_[static_cast<RequestId>(i)];
-    METRONOME_CHECK(request.has_ended() || request.num_cached_tokens == request.num_computed_tokens,
-                    "cached and computed tokens differ with nothing in flight");
+    METRONOME_CHECK(
+        request.has_ended() || request.num_cached_tokens() == request.num_computed_tokens(),
+        "cached and computed tokens differ with nothing in flight");
   }
 }
 

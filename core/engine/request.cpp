@@ -45,7 +45,7 @@ bool may_follow(RequestState from, RequestState to) {
 }
 
 void Request::limit_output(std::int32_t num_tokens) {
-  METRONOME_CHECK(num_output_tokens == 0, "the output is limited before it begins");
+  METRONOME_CHECK(output_tokens == 0, "the output is limited before it begins");
   max_output_tokens = std::min(max_output_tokens, num_tokens);
   num_final_tokens = num_prompt_tokens + max_output_tokens - 1;
 }

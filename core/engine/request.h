@@ -58,13 +58,10 @@ struct alignas(64) Request {
   // Tokens cached when the request finishes. Its last token is sampled but never computed.
   std::int32_t num_final_tokens = 0;
 
-  // Tokens whose KV a launched step computes or has computed. It advances at planning, so a decode
-  // can be planned while its input token is still in flight.
-  std::int32_t num_computed_tokens = 0;
-  // Tokens whose KV collected steps have written. Equals num_computed_tokens when no step in flight
-  // computes the request.
-  std::int32_t num_cached_tokens = 0;
-  std::int32_t num_output_tokens = 0;  // returned by collected steps
+  // See the functions of these names.
+  std::int32_t computed_tokens = 0;
+  std::int32_t cached_tokens = 0;
+  std::int32_t output_tokens = 0;
   // Positions it may compute before it must ask the KV cache; never more than its blocks hold.
   std::int32_t kv_ready_tokens = 0;
   std::int32_t num_preemptions = 0;
@@ -79,15 +76,23 @@ struct alignas(64) Request {
   std::vector<BlockTable> group_tables;
   std::vector<TokenId> output_token_ids;  // empty when the executor returns lengths only
 
-  std::int32_t num_tokens() const { return num_prompt_tokens + num_output_tokens; }
+  // Tokens whose KV a launched step computes or has computed. It advances at planning, so a decode
+  // can be planned while its input token is still in flight.
+  std::int32_t num_computed_tokens() const { return computed_tokens; }
+  // Tokens whose KV collected steps have written. Equals num_computed_tokens() when no step in
+  // flight computes the request.
+  std::int32_t num_cached_tokens() const { return cached_tokens; }
+  std::int32_t num_output_tokens() const { return output_tokens; }  // returned by collected steps
+
+  std::int32_t num_tokens() const { return num_prompt_tokens + num_output_tokens(); }
   // The tokens still to compute: of the prompt, or after a preemption of prompt and output.
-  std::int32_t num_uncomputed_tokens() const { return num_tokens() - num_computed_tokens; }
+  std::int32_t num_uncomputed_tokens() const { return num_tokens() - num_computed_tokens(); }
   // The prompt is computed, and the last token is neither known nor in flight.
   bool is_decodable() const {
-    return state == RequestState::Decode && num_computed_tokens < num_final_tokens;
+    return state == RequestState::Decode && num_computed_tokens() < num_final_tokens;
   }
   bool has_last_token_in_flight() const {
-    return state == RequestState::Decode && num_computed_tokens == num_final_tokens;
+    return state == RequestState::Decode && num_computed_tokens() == num_final_tokens;
   }
   bool has_ended() const {
     return state == RequestState::Finished || state == RequestState::Failed;

@@ -69,7 +69,7 @@ void Scheduler::plan_decodes() {
   for (std::size_t i = 0; i < num_running; ++i) {
     Request& request = *running_[i];
     if (!request.is_decodable()) continue;
-    const std::int32_t position = request.num_computed_tokens;
+    const std::int32_t position = request.num_computed_tokens();
     if (!kv_cache_.grow(request, position + 1)) [[unlikely]] {
       if (!make_room(request, position + 1)) {
         preempt(request);  // all requests after it are already preempted
@@ -83,7 +83,7 @@ void Scheduler::plan_decodes() {
                .kind = ChunkKind::Decode,
                .samples_token = true,
                .generation = request.generation};
-    request.num_computed_tokens = position + 1;
+    request.computed_tokens = position + 1;
   }
   plan_->num_decode_tokens += static_cast<std::int32_t>(next - decodes_.data());
   plan_->chunks.insert(plan_->chunks.end(), decodes_.data(), next);
@@ -109,7 +109,7 @@ const std::vector<Request*>& Scheduler::unfinished_prefills() {
 }
 
 bool Scheduler::plan_prefill(Request& request, std::int32_t num_tokens) {
-  const std::int32_t num_positions = request.num_computed_tokens + num_tokens;
+  const std::int32_t num_positions = request.num_computed_tokens() + num_tokens;
   METRONOME_CHECK(num_tokens >= 1 && num_tokens <= request.num_uncomputed_tokens(),
                   "a chunk covers uncomputed tokens only");
   if (!kv_cache_.grow(request, num_positions)) {
@@ -125,12 +125,12 @@ void Scheduler::add_chunk(Request& request, std::int32_t num_tokens) {
   const bool is_decode = request.state == RequestState::Decode;
   const bool completes = is_decode || num_tokens == request.num_uncomputed_tokens();
   plan_->chunks.push_back({.request = request.id,
-                           .first_position = request.num_computed_tokens,
+                           .first_position = request.num_computed_tokens(),
                            .num_tokens = num_tokens,
                            .kind = is_decode ? ChunkKind::Decode : ChunkKind::Prefill,
                            .samples_token = completes,
                            .generation = request.generation});
-  request.num_computed_tokens += num_tokens;
+  request.computed_tokens += num_tokens;
   if (is_decode) {
     plan_->num_decode_tokens += num_tokens;
     return;
@@ -234,8 +234,8 @@ bool Scheduler::make_room(Request& request, std::int32_t num_positions) {
 void Scheduler::preempt(Request& victim) {
   leave_running(victim);
   kv_cache_.release(victim);
-  victim.num_computed_tokens = 0;
-  victim.num_cached_tokens = 0;
+  victim.computed_tokens = 0;
+  victim.cached_tokens = 0;
   victim.num_draft_tokens = 0;
   ++victim.generation;
   victim.transition_to(RequestState::Waiting);
@@ -335,9 +335,9 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
   for (ScheduledChunk& chunk : plan.chunks) {
     Request& request = requests_[chunk.request];
     if (chunk.generation == request.generation) [[likely]] {
-      METRONOME_CHECK(request.num_cached_tokens == chunk.first_position,
+      METRONOME_CHECK(request.num_cached_tokens() == chunk.first_position,
                       "chunks of a request are computed without gaps");
-      request.num_cached_tokens = chunk.end_position();
+      request.cached_tokens = chunk.end_position();
       if (hashes_at_commit) [[unlikely]]
         kv_cache_.commit(request, chunk.samples_token);
     } else if (request.has_ended()) {
@@ -352,10 +352,10 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
     }
     if (!chunk.samples_token) continue;
     chunk.emitted = true;
-    ++request.num_output_tokens;
+    ++request.output_tokens;
     const bool is_stop = take_token(request);
-    const bool is_first = request.num_output_tokens == 1;
-    const bool is_last = request.num_output_tokens == request.max_output_tokens;
+    const bool is_first = request.num_output_tokens() == 1;
+    const bool is_last = request.num_output_tokens() == request.max_output_tokens;
     if (is_first) [[unlikely]]
       report.first_tokens.push_back(request.id);
     if (is_stop) [[unlikely]]
@@ -370,7 +370,7 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
 void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
   std::vector<BlockId> invalid;
   const auto fail_one = [&](Request& request) {
-    const auto unfilled = kv_cache_.forget_from(request, request.num_cached_tokens);
+    const auto unfilled = kv_cache_.forget_from(request, request.num_cached_tokens());
     invalid.insert(invalid.end(), unfilled.begin(), unfilled.end());
     end(request, RequestState::Failed, EndReason::StepFailed);
     report.ended.push_back(request.id);
@@ -402,7 +402,7 @@ void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
 
 void Scheduler::finish(Request& request, EndReason reason, CommitReport& report) {
   METRONOME_CHECK(request.state == RequestState::Waiting ||
-                      request.num_cached_tokens == request.num_tokens() - 1,
+                      request.num_cached_tokens() == request.num_tokens() - 1,
                   "a finished request has all tokens but its last one cached");
   end(request, RequestState::Finished, reason);
   report.ended.push_back(request.id);
@@ -410,7 +410,7 @@ void Scheduler::finish(Request& request, EndReason reason, CommitReport& report)
 
 void Scheduler::abort(Request& request) {
   // Forgets unfilled blocks now: if the step in flight fails, fail() skips ended requests.
-  kv_cache_.unplan(request, request.num_cached_tokens);
+  kv_cache_.unplan(request, request.num_cached_tokens());
   end(request, RequestState::Failed, EndReason::Aborted);
 }
 

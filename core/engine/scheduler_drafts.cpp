@@ -56,24 +56,24 @@ void Scheduler::commit_output(Request& request, ScheduledChunk& chunk, const Chu
   const bool holds_kv = chunk.generation == request.generation;
   METRONOME_CHECK(holds_kv || request.state == RequestState::Waiting,
                   "admitted with a chunk in flight");
-  const std::int32_t num_before = request.num_output_tokens;
+  const std::int32_t num_before = request.num_output_tokens();
   const std::int32_t num_allowed =
       std::min(output.num_tokens, request.max_output_tokens - num_before);
   bool is_stop = false;
-  while (!is_stop && request.num_output_tokens < num_before + num_allowed) {
-    const std::int32_t i = request.num_output_tokens - num_before;
+  while (!is_stop && request.num_output_tokens() < num_before + num_allowed) {
+    const std::int32_t i = request.num_output_tokens() - num_before;
     if (output.ids != nullptr) request.output_token_ids.push_back(output.ids[i]);
     is_stop = output.ends != nullptr && output.ends[i] != 0;
-    ++request.num_output_tokens;
+    ++request.output_tokens;
   }
   if (holds_kv) {
-    const std::int32_t num_taken = request.num_output_tokens - num_before;
+    const std::int32_t num_taken = request.num_output_tokens() - num_before;
     // Rejected drafts and tokens behind the end do not count.
     const std::int32_t num_kept =
         output.num_tokens == 0 || chunk.kind == ChunkKind::Prefill ? chunk.num_tokens : num_taken;
-    chunk.first_position = request.num_cached_tokens;  // steps in flight may have moved it
-    request.num_cached_tokens += num_kept;
-    request.num_computed_tokens -= chunk.num_tokens - num_kept;
+    chunk.first_position = request.num_cached_tokens();  // steps in flight may have moved it
+    request.cached_tokens += num_kept;
+    request.computed_tokens -= chunk.num_tokens - num_kept;
     if (output.num_proposed >= 0) {
       METRONOME_CHECK(output.num_proposed <= config_.vllm.num_speculative_tokens,
                       "no more drafts are proposed than the settings say");
@@ -86,7 +86,7 @@ void Scheduler::commit_output(Request& request, ScheduledChunk& chunk, const Chu
   if (num_before == 0) report.first_tokens.push_back(request.id);
   if (is_stop) {
     finish(request, EndReason::Stop, report);
-  } else if (request.num_output_tokens == request.max_output_tokens) {
+  } else if (request.num_output_tokens() == request.max_output_tokens) {
     finish(request, EndReason::Length, report);
   } else if (chunk.kind == ChunkKind::Prefill) {
     on_prompt_committed(request, chunk);

@@ -40,7 +40,7 @@ void StepLog::on_event(const Event& event, const Request& request) {
         out_ << name << " refused (" << to_string(event.reason) << ")," << when;
       } else {
         out_ << name << " ended (" << to_string(event.reason) << ") after "
-             << request.num_output_tokens << " tokens," << when;
+             << request.num_output_tokens() << " tokens," << when;
       }
       break;
     case EventKind::Admitted:

@@ -170,7 +170,7 @@ std::vector<RequestId> Replay::commit_oldest(Json& sampled) {
     if (!chunk.samples_token) continue;
     const std::int32_t num_tokens = has_drafts() ? 1 + result.num_accepted.back() : 1;
     for (std::int32_t j = 0; j < num_tokens; ++j) {
-      const std::int32_t k = requests_[chunk.request].num_output_tokens + j;
+      const std::int32_t k = requests_[chunk.request].num_output_tokens() + j;
       const bool is_end = case_.requests[i].output_len == k + 1;
       const std::size_t token = 100'000 + 1000 * i + static_cast<std::size_t>(k);
       result.sampled_tokens.push_back(is_end ? kEndOfText

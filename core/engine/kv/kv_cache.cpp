@@ -94,7 +94,7 @@ std::int64_t KvCacheManager::num_skipped_blocks(std::int64_t num_computed) const
 void KvCacheManager::forget_unfilled(const Request& request, const BlockTable& table,
                                      std::int64_t first, std::int64_t last) {
   if (!hashes_at_plan_) return;
-  for (std::int64_t i = std::max(first, request.num_cached_tokens / std::int64_t{block_size_});
+  for (std::int64_t i = std::max(first, request.num_cached_tokens() / std::int64_t{block_size_});
        i < last; ++i) {
     const BlockId block = table[static_cast<std::size_t>(i)];
     if (pool_.contents().hash_of(block) != kNoHash) pool_.contents().erase(block);
@@ -103,8 +103,8 @@ void KvCacheManager::forget_unfilled(const Request& request, const BlockTable& t
 
 // The first block of the window group that the next steps or those in flight read.
 std::int64_t KvCacheManager::window_begin(const Request& request) const {
-  return num_skipped_blocks(releases_computed_windows_ ? request.num_cached_tokens
-                                                       : request.num_computed_tokens);
+  return num_skipped_blocks(releases_computed_windows_ ? request.num_cached_tokens()
+                                                       : request.num_computed_tokens());
 }
 
 void KvCacheManager::slide_window(Request& request) {
@@ -130,7 +130,7 @@ bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
   const std::int64_t num_new = num_missing_blocks(request, num_positions_with_room(num_positions));
   std::int64_t num_taken = num_new * static_cast<std::int64_t>(1 + num_window_groups_);
   if (states_) {
-    const StateGroups::Span span{request.num_computed_tokens, num_positions};
+    const StateGroups::Span span{request.num_computed_tokens(), num_positions};
     states_->retire(request);
     num_taken += states_->num_blocks_to_take(request, span);
     states_->place_checkpoint(request, span);
@@ -236,8 +236,8 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
     state.node = hit.node;
     lock(hit);
   }
-  request.num_computed_tokens = hit.num_tokens;
-  request.num_cached_tokens = hit.num_tokens;
+  request.computed_tokens = hit.num_tokens;
+  request.cached_tokens = hit.num_tokens;
   if (has_window()) slide_window(request);
   if (is_partial) copy_last_block(request.block_table);
   allocate(request, num_positions,
@@ -300,8 +300,8 @@ void KvCacheManager::release_ended(Request& request) {
   // SGLang caches the KV of a token in flight, too. If its step fails, no other request may have
   // it.
   if (!request.block_table.empty()) {
-    cache_prefix(request, forgets_unfilled_blocks_ ? request.num_cached_tokens
-                                                   : request.num_computed_tokens);
+    cache_prefix(request, forgets_unfilled_blocks_ ? request.num_cached_tokens()
+                                                   : request.num_computed_tokens());
   }
   release(request);
   if (caches_prefixes()) keep_spare(spare_chains_, state_of(request).chain);
@@ -361,9 +361,9 @@ void KvCacheManager::check_integrity(const RequestTable& requests) const {
     }
     const auto capacity = static_cast<std::int64_t>(request.block_table.size()) * block_size_;
     METRONOME_CHECK(request.kv_ready_tokens <= capacity, "ready tokens have no room");
-    METRONOME_CHECK(request.has_ended() || request.num_computed_tokens <= capacity,
+    METRONOME_CHECK(request.has_ended() || request.num_computed_tokens() <= capacity,
                     "computed tokens have no room");
-    METRONOME_CHECK(request.num_cached_tokens <= request.num_computed_tokens,
+    METRONOME_CHECK(request.num_cached_tokens() <= request.num_computed_tokens(),
                     "more tokens cached than computed");
   }
   BlockTable cached;

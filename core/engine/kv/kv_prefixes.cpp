@@ -94,7 +94,7 @@ void KvCacheManager::hash_prompt_end(const Request& request, std::int32_t num_to
 
 void KvCacheManager::commit(Request& request, bool has_token) {
   if (states_ && !has_token) return;  // vLLM caches states when a chunk gave a token
-  hash_blocks(request, request.num_cached_tokens);
+  hash_blocks(request, request.num_cached_tokens());
 }
 
 // Puts the leading cached blocks of the chain into hit_.blocks. Returns their number.

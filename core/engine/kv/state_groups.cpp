@@ -156,7 +156,7 @@ void StateGroups::retire(Request& request) {
   if (!caches_states()) return;
   Tracks& tracks = tracks_of(request);
   for (std::size_t g = 0; g < num_groups(); ++g) {
-    retire_blocks(tracks[g], request.group_tables[g], request.num_cached_tokens);
+    retire_blocks(tracks[g], request.group_tables[g], request.num_cached_tokens());
   }
 }
 

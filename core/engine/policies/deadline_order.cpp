@@ -20,7 +20,7 @@ constexpr std::size_t kMaxLostSeen = 16;
 }  // namespace
 
 void DeadlineLine::push(Request& request) {
-  insert(request.num_output_tokens > 0 ? resumed_ : timely_, request);
+  insert(request.num_output_tokens() > 0 ? resumed_ : timely_, request);
 }
 
 void DeadlineLine::insert(Line& line, Request& request) {

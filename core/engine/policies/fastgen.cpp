@@ -45,7 +45,7 @@ class FastGenScheduler final : public Scheduler {
     for (Request* request : running()) {
       const bool gets_none =
           request->is_decodable() &&
-          (num_left() == 0 || !kv_cache().grow(*request, request->num_computed_tokens + 1));
+          (num_left() == 0 || !kv_cache().grow(*request, request->num_computed_tokens() + 1));
       if (!gets_none && request->is_decodable()) add_chunk(*request, 1);
       (gets_none ? left_out_ : served_).push_back(request);
     }
@@ -60,7 +60,7 @@ class FastGenScheduler final : public Scheduler {
       const std::int32_t num_tokens = std::min(request->num_uncomputed_tokens(), num_left());
       if (num_tokens == 0) return;
       if (kv_cache().num_missing_blocks(*request) > kv_cache().num_free_blocks()) return;
-      const bool has_room = kv_cache().grow(*request, request->num_computed_tokens + num_tokens);
+      const bool has_room = kv_cache().grow(*request, request->num_computed_tokens() + num_tokens);
       METRONOME_CHECK(has_room, "a part of a prompt fits where all of it does");
       add_chunk(*request, num_tokens);
     }

@@ -42,7 +42,8 @@ class LlamaCppScheduler final : public Scheduler {
       fail_all_slots();
     }
     for (const auto& [request, num_tokens] : batch_) {
-      const bool has_blocks = kv_cache().grow(*request, request->num_computed_tokens + num_tokens);
+      const bool has_blocks =
+          kv_cache().grow(*request, request->num_computed_tokens() + num_tokens);
       METRONOME_CHECK(has_blocks, "the blocks of the batch were counted");
       add_chunk(*request, num_tokens);
     }
@@ -143,7 +144,7 @@ class LlamaCppScheduler final : public Scheduler {
     std::int64_t num_blocks = 0;
     for (const auto& [request, num_tokens] : batch_) {
       num_blocks +=
-          kv_cache().num_missing_blocks(*request, request->num_computed_tokens + num_tokens);
+          kv_cache().num_missing_blocks(*request, request->num_computed_tokens() + num_tokens);
     }
     return num_blocks <= kv_cache().num_free_blocks();
   }

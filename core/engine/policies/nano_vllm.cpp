@@ -51,7 +51,7 @@ class NanoVllmScheduler final : public Scheduler {
     for (std::size_t i = 0; i < running().size() && !is_full(); ++i) {
       Request& request = *running()[i];
       if (!request.is_decodable()) continue;
-      while (!kv_cache().grow(request, request.num_computed_tokens + 1)) {
+      while (!kv_cache().grow(request, request.num_computed_tokens() + 1)) {
         Request& victim = *running().back();
         preempt(victim);
         if (&victim == &request) return;

@@ -95,15 +95,15 @@ class SarathiScheduler final : public SarathiBase {
     for (const Victim& victim : victims_) {
       if (victim.request == &request) return victim.progress;
     }
-    return {request.num_computed_tokens, request.num_uncomputed_tokens()};
+    return {request.num_computed_tokens(), request.num_uncomputed_tokens()};
   }
 
   void evict(Request& victim) override {
     // A request with a chunk in flight must wait for its result.
     const bool can_return = victim.state == RequestState::Prefill &&
-                            victim.num_cached_tokens == victim.num_computed_tokens;
+                            victim.num_cached_tokens() == victim.num_computed_tokens();
     victims_.push_back({&victim,
-                        {.num_done = victim.num_computed_tokens,
+                        {.num_done = victim.num_computed_tokens(),
                          .num_left = can_return ? victim.num_uncomputed_tokens() : 0}});
     SarathiBase::evict(victim);
   }

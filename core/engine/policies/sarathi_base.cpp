@@ -41,7 +41,7 @@ void SarathiBase::decode_running() {
     Request& request = *running()[i];
     if (!request.is_decodable()) continue;
     if (!free_a_block(request)) return;
-    const bool has_room = kv_cache().grow(request, request.num_computed_tokens + 1);
+    const bool has_room = kv_cache().grow(request, request.num_computed_tokens() + 1);
     METRONOME_CHECK(has_room, "a decode needs one block at most");
     add_chunk(request, 1);
   }
@@ -60,8 +60,8 @@ bool SarathiBase::free_a_block(Request& request) {
 void SarathiBase::evict(Request& victim) {
   if (num_restarted_.size() <= index(victim.id)) num_restarted_.resize(index(victim.id) + 1);
   std::int32_t& num_restarted = num_restarted_[index(victim.id)];
-  const std::int32_t num_new = victim.num_output_tokens - num_restarted;
-  num_restarted = victim.num_output_tokens;
+  const std::int32_t num_new = victim.num_output_tokens() - num_restarted;
+  num_restarted = victim.num_output_tokens();
   victim.max_output_tokens += num_new;
   victim.num_final_tokens += num_new;
   preempt(victim);

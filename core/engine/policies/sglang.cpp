@@ -24,10 +24,10 @@ enum class Verdict : std::uint8_t { Continue, NoToken, Other };
 
 // What a prefill step may still take.
 struct PrefillBudget {
-  double total_offset = 0;       // tokens taken by this step, or expected as output of all requests
-  std::int64_t cur_offset = 0;   // tokens taken by this step
-  std::int64_t rem_input = 0;    // of max_prefill_tokens
-  std::int64_t rem_chunk = 0;    // of chunked_prefill_size
+  double total_offset = 0;      // tokens taken by this step, or expected as output of all requests
+  std::int64_t cur_offset = 0;  // tokens taken by this step
+  std::int64_t rem_input = 0;   // of max_prefill_tokens
+  std::int64_t rem_chunk = 0;   // of chunked_prefill_size
 };
 
 // A request's tokens, and those of its cached prefix, when it was last considered for a prefill.
@@ -67,9 +67,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   }
 
   // Deferred prefills come without a new event.
-  TimeNs wake_time() const override {
-    return has_deferred_ ? 0 : Scheduler::wake_time();
-  }
+  TimeNs wake_time() const override { return has_deferred_ ? 0 : Scheduler::wake_time(); }
 
   SglangState state() const override {
     SglangState state;
@@ -149,8 +147,8 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   // The chunk that was planned last can be hit by others, though it may still be in flight.
   void stash_chunk() {
     if (chunked_ != nullptr && chunked_->has_ended()) chunked_ = nullptr;
-    if (chunked_ == nullptr || chunked_->num_computed_tokens <= num_stashed_) return;
-    num_stashed_ = chunked_->num_computed_tokens;
+    if (chunked_ == nullptr || chunked_->num_computed_tokens() <= num_stashed_) return;
+    num_stashed_ = chunked_->num_computed_tokens();
     kv_cache().cache_prefix(*chunked_, num_stashed_);
   }
 
@@ -165,9 +163,8 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
       if (batch.size() < num_before) batch_is_full_ = false;
     };
     if (!last_batch_.empty()) {
-      drop_ended(last_batch_, [](const Request* request) {
-        return request->state != RequestState::Decode;
-      });
+      drop_ended(last_batch_,
+                 [](const Request* request) { return request->state != RequestState::Decode; });
       // A batch that replaces an empty one is not marked full.
       if (!last_batch_.empty() && running_batch_.empty()) {
         batch_is_full_ = false;
@@ -232,7 +229,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
 
   // Output that a running request is expected to add.
   double expected_tokens(const Request& request) const {
-    const std::int64_t left = request.max_output_tokens - request.num_output_tokens;
+    const std::int64_t left = request.max_output_tokens - request.num_output_tokens();
     return static_cast<double>(clipped(left)) * (request.ignores_eos ? 1.0 : new_token_ratio_);
   }
 
@@ -285,8 +282,8 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
       return false;
     }
     const bool is_fixed = request.ignores_eos && !kv_cache().caches_prefixes();
-    const Verdict answer = is_fixed ? add_fixed(request, hit, next_chunked)
-                                    : add_one(request, hit, next_chunked);
+    const Verdict answer =
+        is_fixed ? add_fixed(request, hit, next_chunked) : add_one(request, hit, next_chunked);
     if (answer == Verdict::NoToken) {
       batch_is_full_ = !candidates_.empty() || !running_batch_.empty();
     }
@@ -295,7 +292,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
 
   Verdict add_one(Request& request, const PrefixHit& hit, Request*& next_chunked) {
     const std::int64_t extend = request.num_tokens() - hit.num_tokens;
-    const std::int64_t left = request.max_output_tokens - request.num_output_tokens;
+    const std::int64_t left = request.max_output_tokens - request.num_output_tokens();
     const auto total =
         static_cast<double>(extend + clipped(std::max<std::int64_t>(left, 0)) + page_size_);
     kv_cache().lock(hit);
@@ -326,8 +323,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   Verdict add_fixed(Request& request, const PrefixHit& hit, Request*& next_chunked) {
     const std::int64_t extend = request.num_tokens();
     const std::int64_t paged = ceil_page(extend) + page_size_;
-    if (static_cast<double>(paged) >
-        std::min(static_cast<double>(rem_current()), rem_total())) {
+    if (static_cast<double>(paged) > std::min(static_cast<double>(rem_current()), rem_total())) {
       return Verdict::NoToken;
     }
     note_length(request);
@@ -370,7 +366,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
         if (locks) kv_cache().unlock(candidate.hit);  // the request holds it now
         if (&request == chunked_) num_stashed_ = candidate.hit.num_tokens;
       } else {
-        const std::int32_t end = request.num_computed_tokens + candidate.num_tokens;
+        const std::int32_t end = request.num_computed_tokens() + candidate.num_tokens;
         if (!make_room_for_chunk(request, end)) continue;
       }
       add_chunk(request, candidate.num_tokens);
@@ -412,9 +408,9 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   bool preempt_for(const Request& request) {
     // By the tokens of its last try; none when it was never tried.
     const Try last = tries_.contains(request.id) ? tries_.at(request.id) : Try{};
-    double need = static_cast<double>(last.num_tokens - last.num_hit +
-                                      clipped(request.max_output_tokens)) -
-                  rem_total();
+    double need =
+        static_cast<double>(last.num_tokens - last.num_hit + clipped(request.max_output_tokens)) -
+        rem_total();
     std::set<const Request*> victims;
     for (const Request* running : order_.worst_first(running_batch_)) {
       const std::int64_t advantage = order_.rank(*running) - order_.rank(request);
@@ -469,7 +465,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   bool has_room_for(const Batch& batch) {
     std::int64_t num_pages = 0;
     for (const Request* request : batch) {
-      num_pages += kv_cache().num_missing_blocks(*request, request->num_computed_tokens + 1);
+      num_pages += kv_cache().num_missing_blocks(*request, request->num_computed_tokens() + 1);
     }
     evict_for(num_pages);
     return kv_cache().num_free_blocks() >= num_pages;
@@ -478,7 +474,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   void plan_tokens(const Batch& batch) {
     evict_for(std::ssize(batch));  // a page for each, whether it needs one or not
     for (Request* request : batch) {
-      const bool has_room = kv_cache().grow(*request, request->num_computed_tokens + 1);
+      const bool has_room = kv_cache().grow(*request, request->num_computed_tokens() + 1);
       METRONOME_CHECK(has_room, "the decodes' room was counted before");
       add_chunk(*request, 1);
     }
@@ -510,7 +506,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
         settings_.retraction_policy == SglangConfig::RetractionPolicy::Priority;
     const auto rank = [&](const Request* request) {
       const std::int64_t priority = by_priority ? -order_.rank(*request) : 0;
-      return std::tuple(priority, request->num_output_tokens, -request->num_prompt_tokens);
+      return std::tuple(priority, request->num_output_tokens(), -request->num_prompt_tokens);
     };
     std::stable_sort(running_batch_.begin(), running_batch_.end(),
                      [&](const Request* a, const Request* b) { return rank(a) > rank(b); });
@@ -520,7 +516,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     std::int64_t num_decoded = 0;
     std::int64_t max_new = 0;
     for (const Request* request : running_batch_) {
-      num_decoded += request->num_output_tokens + settings_.retract_decode_steps;
+      num_decoded += request->num_output_tokens() + settings_.retract_decode_steps;
       max_new += request->max_output_tokens;
     }
     new_token_ratio_ =
@@ -563,19 +559,19 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   double init_ratio_;
   double min_ratio_;
   double new_token_ratio_;
-  Batch running_batch_;  // decoding requests in the order they joined
-  Batch last_batch_;     // requests of the last step, if it prefilled
+  Batch running_batch_;                  // decoding requests in the order they joined
+  Batch last_batch_;                     // requests of the last step, if it prefilled
   std::int64_t num_prefill_tokens_ = 0;  // of the last step that prefilled
   // SGLang notes for a decode step the tokens of the prefill that its batch began as.
   std::int64_t num_noted_tokens_ = 0;
   std::int32_t num_in_flight_ = 0;  // steps
   bool is_idle_ = false;
   bool batch_is_full_ = false;
-  Request* chunked_ = nullptr;       // in the middle of its prompt
-  std::int32_t num_stashed_ = 0;     // its tokens in the cache
-  std::int32_t num_deferred_ = 0;    // decode steps before the next prefill
-  bool has_deferred_ = false;        // in this plan
-  std::int64_t num_evicted_ = 0;     // blocks, in this plan
+  Request* chunked_ = nullptr;     // in the middle of its prompt
+  std::int32_t num_stashed_ = 0;   // its tokens in the cache
+  std::int32_t num_deferred_ = 0;  // decode steps before the next prefill
+  bool has_deferred_ = false;      // in this plan
+  std::int64_t num_evicted_ = 0;   // blocks, in this plan
   std::map<RequestId, Try> tries_;
   Batch requeued_;
   PrefillBudget budget_;

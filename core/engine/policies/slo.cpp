@@ -28,8 +28,8 @@
 #include "core/base/error.h"
 #include "core/engine/policies/deadline_order.h"
 #include "core/engine/policies/policies.h"
-#include "core/engine/scheduler.h"
 #include "core/engine/policies/step_correction.h"
+#include "core/engine/scheduler.h"
 
 namespace metronome {
 namespace {
@@ -160,7 +160,7 @@ class SloScheduler final : public Scheduler {
   TimeNs predict_with(const Request& request, std::int32_t num_tokens) {
     if (!is_timed()) return 0;
     trial_.chunks.push_back({.request = request.id,
-                             .first_position = request.num_computed_tokens,
+                             .first_position = request.num_computed_tokens(),
                              .num_tokens = num_tokens,
                              .kind = ChunkKind::Prefill,
                              .samples_token = num_tokens == request.num_uncomputed_tokens()});
@@ -186,8 +186,8 @@ class SloScheduler final : public Scheduler {
     // Requests preempted after their first output token come first. The others are in submission
     // order, which is deadline order.
     const auto is_before = [](const PromptJob& a, const PromptJob& b) {
-      const bool answers_a = a.request->num_output_tokens > 0;
-      const bool answers_b = b.request->num_output_tokens > 0;
+      const bool answers_a = a.request->num_output_tokens() > 0;
+      const bool answers_b = b.request->num_output_tokens() > 0;
       return answers_a != answers_b ? answers_a : a.request->id < b.request->id;
     };
     if (!std::is_sorted(jobs_.begin(), jobs_.end(), is_before)) {
@@ -206,14 +206,14 @@ class SloScheduler final : public Scheduler {
     for (PromptJob& job : jobs_) {
       const std::int32_t num_tokens = job.request->num_uncomputed_tokens();
       job.work_ns = std::llround(ns_per_token * num_tokens);
-      if (job.request->num_output_tokens == 0) {
+      if (job.request->num_output_tokens() == 0) {
         job.deadline = job.request->arrival + *ttft_deadline_;
       }
     }
     late_marker_.mark_late(jobs_, start_);
     const auto is_on_time = [](const PromptJob& job) { return !job.is_late; };
     const auto late = std::stable_partition(jobs_.begin(), jobs_.end(), is_on_time);
-    const auto answers = [](const PromptJob& job) { return job.request->num_output_tokens > 0; };
+    const auto answers = [](const PromptJob& job) { return job.request->num_output_tokens() > 0; };
     const auto unanswered = std::find_if_not(jobs_.begin(), late, answers);
     let_short_jobs_pass({unanswered, late}, start_);
     if (late == jobs_.end() || late == jobs_.begin()) return;

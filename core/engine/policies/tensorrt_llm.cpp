@@ -93,7 +93,7 @@ class TensorRtLlmScheduler final : public Scheduler {
       return;
     }
     for (const Request* request : running()) {
-      if (request->num_cached_tokens >= request->num_prompt_tokens) continue;
+      if (request->num_cached_tokens() >= request->num_prompt_tokens) continue;
       new_blocks_.push_back(first_new_block(*request));
     }
   }
@@ -183,7 +183,7 @@ class TensorRtLlmScheduler final : public Scheduler {
   bool fits_next_step(Request& request) {
     const bool is_generating = request.state == RequestState::Decode;
     const std::int64_t num_blocks = kv_cache().num_missing_blocks(
-        request, is_generating ? request.num_computed_tokens + 1 : request.num_tokens());
+        request, is_generating ? request.num_computed_tokens() + 1 : request.num_tokens());
     if (num_seqs_ >= max_num_seqs() || num_promised_ + num_blocks > kv_cache().num_free_blocks()) {
       return false;
     }
@@ -222,7 +222,7 @@ class TensorRtLlmScheduler final : public Scheduler {
       if (context.num_tokens > 0) plan_context(*context.request, context.num_tokens);
     }
     for (Request* request : generations_) {
-      const bool has_room = kv_cache().grow(*request, request->num_computed_tokens + 1);
+      const bool has_room = kv_cache().grow(*request, request->num_computed_tokens() + 1);
       METRONOME_CHECK(has_room, "the capacity scheduler counted the blocks");
       add_chunk(*request, 1);
     }

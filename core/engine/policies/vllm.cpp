@@ -127,10 +127,10 @@ class VllmScheduler final : public Scheduler {
   std::int32_t decode_tokens(const Request& request) const {
     if (num_drafts_ == 0) return request.is_decodable() ? 1 : 0;
     // All drafts in flight may be rejected; one token is then left to come.
-    const bool is_in_flight = request.num_computed_tokens != request.num_cached_tokens;
+    const bool is_in_flight = request.num_computed_tokens() != request.num_cached_tokens();
     if (is_in_flight && request.num_tokens() >= request.num_final_tokens) return 0;
     const std::int32_t num_tokens = std::min(wanted_tokens(1 + request.num_draft_tokens), left_);
-    return std::min(num_tokens, max_model_len() - 1 - request.num_computed_tokens);
+    return std::min(num_tokens, max_model_len() - 1 - request.num_computed_tokens());
   }
 
   void continue_running() {
@@ -142,11 +142,11 @@ class VllmScheduler final : public Scheduler {
         num_tokens = decode_tokens(request);
       } else if (!holds_prefills_) {
         num_tokens = std::min(wanted_tokens(request.num_uncomputed_tokens()), left_);
-        num_tokens = split(request, request.num_computed_tokens, num_tokens,
+        num_tokens = split(request, request.num_computed_tokens(), num_tokens,
                            kv_cache().shared_prefix_end_of(request));
       }
       if (num_tokens == 0) continue;
-      if (!make_room(request, request.num_computed_tokens + num_tokens)) {
+      if (!make_room(request, request.num_computed_tokens() + num_tokens)) {
         if (!by_priority_ || !rules_.continues_after_own_preemption) return;
         --next_;  // another request stands here now
         continue;

@@ -90,7 +90,7 @@ TEST_CASE("a failing step fails exactly the requests of its plan", "[core][engin
   const RequestId b = bench.submit(20, 5);  // stands behind a: in no plan yet
   bench.engine.step();
   bench.engine.step();
-  CHECK(bench[a].num_cached_tokens == 32);
+  CHECK(bench[a].num_cached_tokens() == 32);
   bench.engine.step();  // a's third chunk of four fails
   CHECK(bench[a].state == RequestState::Failed);
   CHECK(bench[a].end_reason == EndReason::StepFailed);
@@ -121,7 +121,7 @@ TEST_CASE("a step fails while a second one is in flight", "[core][engine]") {
   CHECK(bench[b].state == RequestState::Prefill);
   bench.engine.drain();
   CHECK(bench[b].state == RequestState::Finished);
-  CHECK(bench[b].num_output_tokens == 4);
+  CHECK(bench[b].num_output_tokens() == 4);
   CHECK(bench.journal.num_emitted.at(a) == 3);
   // a's chunk in step 4 was computed for nobody.
   const Journal::Step& fourth = bench.journal.steps.at(4);
@@ -189,9 +189,9 @@ TEST_CASE("a request preempted while its last token is in flight finishes from t
   bench.engine.step();  // a's first decode needs a block: b is preempted, then its token arrives
   CHECK(bench[b].state == RequestState::Finished);
   CHECK(bench[b].num_preemptions == 1);
-  CHECK(bench[b].num_output_tokens == 1);
+  CHECK(bench[b].num_output_tokens() == 1);
   bench.engine.drain();
-  CHECK(bench[a].num_output_tokens == 6);
+  CHECK(bench[a].num_output_tokens() == 6);
 }
 
 TEST_CASE("a stop token ends its request, whichever token it is", "[core][engine]") {
@@ -211,7 +211,7 @@ TEST_CASE("a stop token ends its request, whichever token it is", "[core][engine
     }
     CHECK(bench[stopped].state == RequestState::Finished);
     CHECK(bench[stopped].end_reason == EndReason::Stop);  // also where the limit ends it too
-    CHECK(bench[stopped].num_output_tokens == stop_after - 9);
+    CHECK(bench[stopped].num_output_tokens() == stop_after - 9);
     CHECK(bench[stopped].output_token_ids.back() ==
           CheckingExecutor::token_after(stopped, stop_after));
     CHECK(bench[stopped].block_table.empty());
@@ -219,7 +219,7 @@ TEST_CASE("a stop token ends its request, whichever token it is", "[core][engine
     bench.engine.check_integrity();
     bench.engine.drain();
     CHECK(bench[other].end_reason == EndReason::Length);
-    CHECK(bench[other].num_output_tokens == 5);
+    CHECK(bench[other].num_output_tokens() == 5);
     CHECK(bench.journal.num_emitted.at(stopped) == stop_after - 9);
   }
 }
@@ -245,7 +245,7 @@ TEST_CASE("the step in flight computes a stopped request for nobody", "[core][en
   CHECK(bench.journal.steps.at(4).emitted() == std::vector<bool>{false});
   bench.engine.drain();
   CHECK(bench.journal.tokens_per_step() == std::vector<int>{16, 16, 8, 1, 1, 16, 16, 8, 1});
-  CHECK(bench[stopped].num_output_tokens == 2);
+  CHECK(bench[stopped].num_output_tokens() == 2);
   CHECK(bench[stopped].output_token_ids.size() == 2);
   CHECK(bench[next].output_token_ids ==
         std::vector<TokenId>{CheckingExecutor::token_after(next, 40),
@@ -267,9 +267,9 @@ TEST_CASE("a request preempted while its stop token is in flight finishes from t
   CHECK(bench[b].state == RequestState::Finished);
   CHECK(bench[b].end_reason == EndReason::Stop);
   CHECK(bench[b].num_preemptions == 1);
-  CHECK(bench[b].num_output_tokens == 1);
+  CHECK(bench[b].num_output_tokens() == 1);
   bench.engine.drain();
-  CHECK(bench[a].num_output_tokens == 6);
+  CHECK(bench[a].num_output_tokens() == 6);
   CHECK(bench.journal.num_emitted.at(b) == 1);
 }
 

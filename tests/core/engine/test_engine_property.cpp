@@ -86,8 +86,7 @@ void draw_engine_settings(Rng& rng, EngineSetup& setup) {
   config.sglang.schedule_low_priority_values_first = chance(rng, 0.5);
   config.sglang.priority_scheduling_preemption_threshold = draw(rng, 0, 2);
   config.sglang.disable_priority_preemption = chance(rng, 0.3);
-  config.sglang.retraction_policy =
-      static_cast<SglangConfig::RetractionPolicy>(draw(rng, 0, 1));
+  config.sglang.retraction_policy = static_cast<SglangConfig::RetractionPolicy>(draw(rng, 0, 1));
   config.sglang.init_new_token_ratio = rng.uniform();
   config.sglang.new_token_ratio_decay_steps = draw(rng, 1, 50);
   TensorRtLlmConfig& trt = config.tensorrt_llm;
@@ -367,14 +366,15 @@ class CaseRun {
   void check_request(const Request& request) {
     require(request.has_ended(), "a request has not ended");
     const int emitted = journal_.num_emitted[request.id];
-    require(emitted == request.num_output_tokens, "tokens emitted and counted differ");
+    require(emitted == request.num_output_tokens(), "tokens emitted and counted differ");
     if (request.state != RequestState::Finished) return;
     // A request that finished in the queue was preempted and has nothing cached.
-    require(request.num_cached_tokens == request.num_tokens() - 1 || request.num_cached_tokens == 0,
-            "cached length at the end is not prompt + output - 1");
+    require(
+        request.num_cached_tokens() == request.num_tokens() - 1 || request.num_cached_tokens() == 0,
+        "cached length at the end is not prompt + output - 1");
     check_last_token(request);
     if (!executor_.returns_tokens) return;
-    for (std::int32_t k = 0; k < request.num_output_tokens; ++k) {
+    for (std::int32_t k = 0; k < request.num_output_tokens(); ++k) {
       require(request.output_token_ids.at(static_cast<std::size_t>(k)) ==
                   CheckingExecutor::token_after(request.id, request.num_prompt_tokens + k),
               "a token went to the wrong request or position");
@@ -387,13 +387,13 @@ class CaseRun {
       return executor_.returns_tokens && executor_.stops &&
              executor_.stops(request.id, request.num_prompt_tokens + k);
     };
-    for (std::int32_t k = 0; k + 1 < request.num_output_tokens; ++k) {
+    for (std::int32_t k = 0; k + 1 < request.num_output_tokens(); ++k) {
       require(!is_stop(k), "a request outlived its stop token");
     }
-    const bool was_stopped = is_stop(request.num_output_tokens - 1);
+    const bool was_stopped = is_stop(request.num_output_tokens() - 1);
     require(request.end_reason == (was_stopped ? EndReason::Stop : EndReason::Length),
             "finished for another reason than its last token");
-    require(was_stopped || request.num_output_tokens == request.max_output_tokens,
+    require(was_stopped || request.num_output_tokens() == request.max_output_tokens,
             "finished with tokens missing");
   }
 

@@ -39,7 +39,7 @@ struct DraftBench {
     StepResult result;
     result.num_accepted = accepted.empty() ? std::vector<std::int32_t>{0} : accepted;
     for (std::int32_t i = 0; i <= result.num_accepted[0]; ++i) {
-      result.sampled_tokens.push_back(TokenId{request().num_output_tokens + i});
+      result.sampled_tokens.push_back(TokenId{request().num_output_tokens() + i});
     }
     result.ends_request = std::move(stops);
     scheduler->commit(plan, result, report);
@@ -60,25 +60,25 @@ struct DraftBench {
 
 TEST_CASE("rejected drafts give their positions back", "[core][drafts]") {
   DraftBench bench(20);
-  CHECK(bench.request().num_output_tokens == 1);
-  CHECK(bench.request().num_computed_tokens == 8);
+  CHECK(bench.request().num_output_tokens() == 1);
+  CHECK(bench.request().num_computed_tokens() == 8);
   bench.step({1}, {});
   CHECK(bench.plan.chunks.at(0).num_tokens == 4);  // a token and three drafts
-  CHECK(bench.request().num_output_tokens == 3);
-  CHECK(bench.request().num_computed_tokens == 10);
-  CHECK(bench.request().num_cached_tokens == 10);
+  CHECK(bench.request().num_output_tokens() == 3);
+  CHECK(bench.request().num_computed_tokens() == 10);
+  CHECK(bench.request().num_cached_tokens() == 10);
   bench.step({3}, {});
-  CHECK(bench.request().num_output_tokens == 7);
-  CHECK(bench.request().num_computed_tokens == 14);
+  CHECK(bench.request().num_output_tokens() == 7);
+  CHECK(bench.request().num_computed_tokens() == 14);
 }
 
 TEST_CASE("tokens behind a stop token are dropped", "[core][drafts]") {
   DraftBench bench(20);
   bench.step({3}, {0, 1, 0, 0});
   CHECK(bench.request().end_reason == EndReason::Stop);
-  CHECK(bench.request().num_output_tokens == 3);
+  CHECK(bench.request().num_output_tokens() == 3);
   CHECK(bench.request().output_token_ids.size() == 3);
-  CHECK(bench.request().num_cached_tokens == 10);
+  CHECK(bench.request().num_cached_tokens() == 10);
   CHECK(bench.report.ended.size() == 1);
   CHECK(bench.kv->num_used_blocks() == 0);
 }
@@ -87,7 +87,7 @@ TEST_CASE("tokens behind the last one that was asked for are dropped", "[core][d
   DraftBench bench(3);
   bench.step({3}, {});
   CHECK(bench.request().end_reason == EndReason::Length);
-  CHECK(bench.request().num_output_tokens == 3);
+  CHECK(bench.request().num_output_tokens() == 3);
   CHECK(bench.kv->num_used_blocks() == 0);
 }
 

@@ -215,7 +215,7 @@ TEST_CASE("shortest_prefill_first: by tokens to compute when it joins, then subm
   CHECK(order_of(queue) == Ints{1, 3, 2, 0});
   // Preempted with 11 tokens of output, it has 21 to compute.
   queue.pop();
-  request(1).num_output_tokens = 11;
+  request(1).output_tokens = 11;
   queue.push_front(request(1));
   CHECK(order_of(queue) == Ints{3, 2, 1, 0});
 }

@@ -55,13 +55,13 @@ struct CacheBench {
     } else {
       REQUIRE(kv.grow(request, num_positions));
     }
-    request.num_computed_tokens = num_positions;
+    request.computed_tokens = num_positions;
     kv.check_integrity(requests);
   }
   // ... and its result taken.
   void commit(std::uint32_t i) {
     Request& request = (*this)[i];
-    request.num_cached_tokens = request.num_computed_tokens;
+    request.cached_tokens = request.num_computed_tokens();
     if (kv.hashes_at_commit()) kv.commit(request, true);
     kv.check_integrity(requests);
   }
@@ -72,7 +72,7 @@ struct CacheBench {
   void release(std::uint32_t i) {
     Request& request = (*this)[i];
     kv.release(request);
-    request.num_computed_tokens = request.num_cached_tokens = 0;
+    request.computed_tokens = request.cached_tokens = 0;
     kv.check_integrity(requests);
   }
   std::int64_t num_cached_blocks() const { return kv.pool().contents().size(); }

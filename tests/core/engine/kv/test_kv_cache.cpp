@@ -114,7 +114,7 @@ TEST_CASE("hits share blocks in use and take up free ones", "[core][kv][prefix]"
   CHECK(bench.kv.num_blocks_to_take(bench[1], PrefixHit{}, 16) == 4);
   bench.compute(2, 12);  // takes 0 and 1 out of the list, and 4 from its front
   CHECK(bench[2].block_table == table_of({0, 1, 4}));
-  CHECK(bench[2].num_computed_tokens == 12);
+  CHECK(bench[2].num_computed_tokens() == 12);
   CHECK(bench.kv.pool().free_blocks() == table_of({5, 6, 7, 3, 2}));
   // Two of its three hits are in use again.
   CHECK(bench.kv.num_blocks_to_take(bench[1], bench.kv.find_prefix(bench[1]), 16) == 2);
@@ -129,8 +129,8 @@ TEST_CASE("taking a hit counts its tokens as computed and does not hash them aga
   const PrefixHit& hit = bench.kv.find_prefix(second);
   REQUIRE(hit.num_tokens == 8);
   bench.kv.take(second, hit, 10);
-  CHECK(second.num_computed_tokens == 8);
-  CHECK(second.num_cached_tokens == 8);
+  CHECK(second.num_computed_tokens() == 8);
+  CHECK(second.num_cached_tokens() == 8);
   CHECK(second.block_table == table_of({0, 1, 3}));
   CHECK(bench.num_cached_blocks() == 3);
   REQUIRE(bench.kv.grow(second, 12));
@@ -178,7 +178,7 @@ TEST_CASE("blocks with output become visible with their step", "[core][kv][prefi
     CacheBench bench(caching(10, 4, time), {{{kA, 10}}});
     Request& request = bench[0];
     bench.compute(0, 10);
-    request.num_output_tokens = 3;
+    request.output_tokens = 3;
     bench.compute(0, 12);
     const BlockHash third = bench.kv.block_hashes(request).at(2);
     if (is_preempted) bench.release(0);
@@ -203,13 +203,13 @@ TEST_CASE("a token that is not known yet hashes no block", "[core][kv][prefix]")
     bench.plan(0, 3);
     bench.plan(0, 4);
     CHECK(bench.num_cached_blocks() == 0);
-    bench[0].num_output_tokens = 1;
+    bench[0].output_tokens = 1;
     bench.commit(0);  // with the result, or with the next plan
     CHECK(bench.num_cached_blocks() == (plans_ahead ? 1 : 0));
     bench.plan(0, 5);
     CHECK(bench.num_cached_blocks() == 1);
     // Known when it is planned: hashed at once.
-    bench[0].num_output_tokens = 5;
+    bench[0].output_tokens = 5;
     bench.plan(0, 7);
     CHECK(bench.num_cached_blocks() == 1);
     bench.plan(0, 8);

@@ -29,7 +29,7 @@ TEST_CASE("blocks behind a sliding window are given back as soon as nobody looks
     CacheBench bench(layout, {{{kA, 8}}});
     Request& request = bench[0];
     bench.compute(0, 8);
-    request.num_output_tokens = 50;
+    request.output_tokens = 50;
     for (std::int32_t c = 8; c < 30; ++c) {
       CAPTURE(is_caching, c);
       bench.compute(0, c + 1);
@@ -251,8 +251,7 @@ class Twins {
     REQUIRE(hit.num_tokens == same.num_tokens);
     REQUIRE(hit.blocks == same.blocks);
     REQUIRE(hit.group_blocks == same.group_blocks);
-    const auto end =
-        static_cast<std::int32_t>(draw(hit.num_tokens + 1, (*lazy_)[i].num_tokens()));
+    const auto end = static_cast<std::int32_t>(draw(hit.num_tokens + 1, (*lazy_)[i].num_tokens()));
     if (lazy_->kv.num_blocks_to_take((*lazy_)[i], hit, end) > lazy_->kv.num_free_blocks()) return;
     num_hits_ += hit.num_tokens > 0 ? 1 : 0;
     lazy_->plan(i, end);
@@ -262,7 +261,7 @@ class Twins {
   // A chunk of the prompt, or one decode, whose token may be in flight still.
   void advance(std::uint32_t i) {
     Request& request = (*lazy_)[i];
-    const std::int32_t computed = request.num_computed_tokens;
+    const std::int32_t computed = request.num_computed_tokens();
     if (computed > request.num_tokens() || computed > 70) return;
     const std::int64_t num_left = std::max(1, request.num_tokens() - computed);
     const auto end = computed + static_cast<std::int32_t>(draw(1, num_left));
@@ -273,14 +272,14 @@ class Twins {
     num_refused_ += grew ? 0 : 1;
     if (!grew) return;
     REQUIRE(static_cast<std::int64_t>(request.block_table.size()) * layout_.block_size >= end);
-    request.num_computed_tokens = (*eager_)[i].num_computed_tokens = end;
+    request.computed_tokens = (*eager_)[i].computed_tokens = end;
   }
 
   void take_token(std::uint32_t i) {
     for (CacheBench* bench : {&*lazy_, &*eager_}) {
       Request& request = (*bench)[i];
-      if (request.num_tokens() <= request.num_computed_tokens) ++request.num_output_tokens;
-      request.num_cached_tokens = std::min(request.num_computed_tokens, request.num_tokens());
+      if (request.num_tokens() <= request.num_computed_tokens()) ++request.output_tokens;
+      request.cached_tokens = std::min(request.num_computed_tokens(), request.num_tokens());
       if (bench->kv.hashes_at_commit()) bench->kv.commit(request, true);
       bench->kv.check_integrity(bench->requests);
     }

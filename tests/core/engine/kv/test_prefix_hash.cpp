@@ -37,7 +37,7 @@ Request request_of(std::uint32_t id, std::int64_t num_prompt_tokens,
   Request request;
   request.id = RequestId{id};
   request.num_prompt_tokens = static_cast<std::int32_t>(num_prompt_tokens);
-  request.num_output_tokens = static_cast<std::int32_t>(num_output_tokens);
+  request.output_tokens = static_cast<std::int32_t>(num_output_tokens);
   return request;
 }
 
@@ -327,8 +327,7 @@ RandomRequest draw_request(Rng& rng, const Workload& workload, std::size_t i) {
     const std::int64_t num_tokens = rng.uniform_int(1, 10);
     for (std::int64_t k = 0; k < num_tokens; ++k) tokens.push_back({2'000 + i, std::ssize(tokens)});
   }
-  random.request.num_output_tokens =
-      static_cast<std::int32_t>(std::ssize(tokens) - num_prompt_tokens);
+  random.request.output_tokens = static_cast<std::int32_t>(std::ssize(tokens) - num_prompt_tokens);
   return random;
 }
 
@@ -359,8 +358,7 @@ TEST_CASE("hashes are equal exactly where prefixes are", "[core][kv][prefix][pro
     for (std::size_t i = 0; i < 10; ++i) {
       const RandomRequest random = draw_request(rng, workload, i);
       const HashChain chain = chain_of(hasher, random.request, block_size, num_lookahead);
-      REQUIRE(chain ==
-              extend_in_pieces(rng, hasher, random.request, block_size, num_lookahead));
+      REQUIRE(chain == extend_in_pieces(rng, hasher, random.request, block_size, num_lookahead));
       for (std::size_t k = 0; k < chain.size(); ++k) {
         const auto end = static_cast<std::ptrdiff_t>(k + 1) * block_size + num_lookahead;
         const std::vector<Token> prefix(random.tokens.begin(), random.tokens.begin() + end);

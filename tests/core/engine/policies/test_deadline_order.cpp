@@ -156,7 +156,7 @@ TEST_CASE("a line keeps the order of submission, and the lost apart", "[core][de
   requests[391].state = RequestState::Failed;
   requests[1].state = RequestState::Failed;
   line.push(requests[390]);
-  requests[2].num_output_tokens = 1;
+  requests[2].output_tokens = 1;
   line.push(requests[2]);
   line.set_lost_aside(390);
   jobs.clear();

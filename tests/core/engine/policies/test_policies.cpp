@@ -51,12 +51,12 @@ TEST_CASE("token_budget: decodes first, then a chunk of a long prompt", "[core][
   const RequestId long_request = bench.submit(150, 10);
   for (int i = 0; i < 4; ++i) {
     bench.engine.step();
-    CHECK(bench[long_request].num_output_tokens == 0);
+    CHECK(bench[long_request].num_output_tokens() == 0);
     CHECK(bench[long_request].state == RequestState::Prefill);
-    CHECK(bench[long_request].num_cached_tokens == 32 * (i + 1));
+    CHECK(bench[long_request].num_cached_tokens() == 32 * (i + 1));
   }
   bench.engine.step();
-  CHECK(bench[long_request].num_output_tokens == 1);
+  CHECK(bench[long_request].num_output_tokens() == 1);
   CHECK(bench[long_request].state == RequestState::Decode);
   bench.engine.step();
   CHECK(bench.journal.tokens_per_step() == Ints{24, 35, 35, 35, 35, 25, 4});
@@ -88,7 +88,7 @@ TEST_CASE("token_budget: min_chunk_size waits rather than start a sliver", "[cor
   CHECK(bench[b].state == RequestState::Waiting);
   bench.engine.step();  // one decode leaves 63 for b, which fits whole
   CHECK(bench.journal.prefill_chunks(b) == Ints{40});
-  CHECK(bench[a].num_output_tokens == 2);
+  CHECK(bench[a].num_output_tokens() == 2);
 
   // A prompt shorter than min_chunk_size is not a sliver of anything: it goes in whole.
   Bench other(setup);
@@ -133,7 +133,8 @@ TEST_CASE("single_prefill: the steps in which requests finish", "[core][policies
     for (std::uint32_t i = 0; i < 4; ++i) {
       const Request& request = bench[RequestId{i}];
       // The last token is sampled and never cached.
-      CHECK(request.num_cached_tokens == request.num_prompt_tokens + request.max_output_tokens - 1);
+      CHECK(request.num_cached_tokens() ==
+            request.num_prompt_tokens + request.max_output_tokens - 1);
     }
   }
 }
@@ -150,7 +151,7 @@ TEST_CASE("single_prefill: a prompt of 20 under budget 8 takes chunks 8, 8, 4",
   CHECK(third.record.num_decode_tokens == 1);
   CHECK(third.emitted() == std::vector{true, true});
   CHECK(bench.journal.steps.size() == 3 + 3);
-  CHECK(bench[id].num_cached_tokens == 20 + 5 - 1);
+  CHECK(bench[id].num_cached_tokens() == 20 + 5 - 1);
 }
 
 TEST_CASE("chunked: chunk boundaries", "[core][policies]") {
@@ -175,16 +176,16 @@ TEST_CASE("chunked: chunk boundaries", "[core][policies]") {
       CHECK(bench.engine.has_work());  // also in the middle of a prompt
       bench.engine.step();
       cached += c.expected[i];
-      CHECK(bench[id].num_computed_tokens == cached);
-      CHECK(bench[id].num_cached_tokens == cached);
+      CHECK(bench[id].num_computed_tokens() == cached);
+      CHECK(bench[id].num_cached_tokens() == cached);
       const bool is_last = i + 1 == c.expected.size();
-      CHECK(bench[id].num_output_tokens == (is_last ? 1 : 0));
+      CHECK(bench[id].num_output_tokens() == (is_last ? 1 : 0));
       CHECK(bench.journal.steps.back().emitted() == std::vector{is_last});
     }
     bench.engine.drain();
     CHECK(bench.journal.prefill_chunks(id) == c.expected);
-    CHECK(bench[id].num_output_tokens == 3);
-    CHECK(bench[id].num_cached_tokens == c.prompt + 2);
+    CHECK(bench[id].num_output_tokens() == 3);
+    CHECK(bench[id].num_cached_tokens() == c.prompt + 2);
   }
 }
 
@@ -274,7 +275,7 @@ TEST_CASE("slots are used again, from position 0", "[core][policies]") {
   bench.engine.step();
   bench.engine.step();
   CHECK(bench[b].block_table == BlockTable{BlockId{0}});
-  CHECK(bench[b].num_cached_tokens == 30);
+  CHECK(bench[b].num_cached_tokens() == 30);
   bench.engine.drain();
 }
 
@@ -346,14 +347,14 @@ TEST_CASE("preemption takes the tail, and recomputes prompt and output", "[core]
   bench.engine.step();  // a needs a third block: b, the tail, goes
   CHECK(bench[b].state == RequestState::Waiting);
   CHECK(bench[b].num_preemptions == 1);
-  CHECK(bench[b].num_output_tokens == 1);  // it keeps its token
+  CHECK(bench[b].num_output_tokens() == 1);  // it keeps its token
   CHECK(bench[b].block_table.empty());
-  CHECK(bench[a].num_output_tokens == 2);
+  CHECK(bench[a].num_output_tokens() == 2);
   bench.engine.drain();
   // b came back when its 9 tokens (prompt and one output) had room: three blocks, once a ended.
   CHECK(bench.journal.prefill_chunks(b) == Ints{8, 9});
   CHECK(bench.journal.admissions() == std::vector{a, b, b});
-  CHECK(bench[b].num_output_tokens == 4);
+  CHECK(bench[b].num_output_tokens() == 4);
   CHECK(bench.journal.num_emitted.at(b) == 4);
 }
 
@@ -411,8 +412,8 @@ TEST_CASE("nobody is preempted where it would not help", "[core][policies]") {
   const RequestId prompt = bench.submit(16, 2);
   bench.engine.drain();
   CHECK(bench[decoding].num_preemptions == 0);
-  CHECK(bench[decoding].num_output_tokens == 18);
-  CHECK(bench[prompt].num_output_tokens == 2);
+  CHECK(bench[decoding].num_output_tokens() == 18);
+  CHECK(bench[prompt].num_output_tokens() == 2);
   CHECK(bench[prompt].num_preemptions <= 1);
 }
 

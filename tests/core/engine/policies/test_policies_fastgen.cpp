@@ -95,7 +95,7 @@ TEST_CASE("fastgen: when nothing can be scheduled, the last in the buffer is evi
     CHECK(step(bench) == Planned{{2, 1}});
     CHECK(step(bench) == Planned{{1, 5}});
     bench.engine.drain();
-    CHECK(bench[RequestId{1}].num_output_tokens == 4);
+    CHECK(bench[RequestId{1}].num_output_tokens() == 4);
   }
   SECTION("those passed over stand ahead of those served") {
     Bench bench(fastgen(5, 64));
@@ -126,7 +126,7 @@ TEST_CASE("fastgen: a split prompt stands at the front of the buffer, so a decod
   CHECK(preempted_last(bench) == Ints{1});
   CHECK(bench[RequestId{2}].block_table.size() == 1);
   bench.engine.drain();
-  CHECK(bench[RequestId{1}].num_output_tokens == 16);
+  CHECK(bench[RequestId{1}].num_output_tokens() == 16);
   CHECK(bench[RequestId{2}].num_preemptions == 0);
 }
 

@@ -241,7 +241,7 @@ TEST_CASE("llama_cpp: a full cache fails all slots, and those that wait go on", 
     for (const RequestId id : {RequestId{0}, RequestId{1}}) {
       CHECK(bench[id].state == RequestState::Failed);
       CHECK(bench[id].end_reason == EndReason::StepFailed);
-      CHECK(bench[id].num_output_tokens == 2);
+      CHECK(bench[id].num_output_tokens() == 2);
     }
     CHECK(bench.engine.first_message(EndReason::StepFailed) ==
           "request 1: the KV cache has no room for the running requests");

@@ -78,7 +78,7 @@ TEST_CASE("nano_vllm: the preempted come back with what is left of their blocks"
   CHECK(chunk.kind == ChunkKind::Prefill);
   CHECK(bench[late].block_table == BlockTable{BlockId{1}});
   CHECK(bench[victim].state == RequestState::Finished);
-  CHECK(bench[victim].num_output_tokens == 3);
+  CHECK(bench[victim].num_output_tokens() == 3);
   CHECK(rest_of(bench) == Steps{{{2, 1}}});
 }
 

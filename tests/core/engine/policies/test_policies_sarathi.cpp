@@ -105,7 +105,7 @@ TEST_CASE("sarathi: a decode preempts the tail, even if it needs no block", "[co
         Steps{{{0, 7}, {1, 9}}, {{0, 1}, {1, 7}}, {{0, 1}}, {{0, 1}}, {{1, 16}}, {{1, 1}}});
   CHECK(bench[victim].num_preemptions == 2);
   CHECK(bench.journal.admissions() == std::vector{RequestId{0}, victim, victim, victim});
-  CHECK(bench[victim].num_output_tokens == 2);  // it had none to restart from
+  CHECK(bench[victim].num_output_tokens() == 2);  // it had none to restart from
 }
 
 TEST_CASE("sarathi: whom a decode preempts is the last not visited yet", "[core][policies]") {
@@ -142,8 +142,8 @@ TEST_CASE("sarathi: a preempted decode blocks the queue for the rest of its step
   bench.engine.step();
   const RequestId third = bench.submit(1, 1);
   CHECK(drain(bench) == Steps{{{0, 7}, {1, 7}}, {{0, 1}}, {{0, 1}}, {{1, 8}, {2, 1}}, {{1, 1}}});
-  CHECK(bench[victim].num_output_tokens == 3);
-  CHECK(bench[third].num_output_tokens == 1);
+  CHECK(bench[victim].num_output_tokens() == 3);
+  CHECK(bench[third].num_output_tokens() == 1);
 }
 
 TEST_CASE("sarathi: each preemption starts the output anew", "[core][policies]") {
@@ -166,7 +166,7 @@ TEST_CASE("sarathi: each preemption starts the output anew", "[core][policies]")
                               {{1, 1}},
                               {{1, 1}}});
   CHECK(bench[victim].num_preemptions == 2);
-  CHECK(bench[victim].num_output_tokens == 9);
+  CHECK(bench[victim].num_output_tokens() == 9);
   CHECK(bench[victim].end_reason == EndReason::Length);
 }
 
@@ -299,7 +299,7 @@ TEST_CASE("simple_chunking: a decode preempts a begun prompt behind it", "[core]
                               {{1, 16}},
                               {{1, 1}},
                               {{1, 1}}});
-  CHECK(bench[victim].num_output_tokens == 3);
+  CHECK(bench[victim].num_output_tokens() == 3);
 }
 
 TEST_CASE("vllm_prefill_first: whole prompts within the budget, decodes wait", "[core][policies]") {
@@ -336,7 +336,7 @@ TEST_CASE("vllm_prefill_first: a preempted request comes back before anyone deco
   bench.submit(7, 3);
   const RequestId victim = bench.submit(7, 2);
   CHECK(drain(bench) == Steps{{{0, 7}, {1, 7}}, {{0, 1}}, {{1, 8}}, {{0, 1}}, {{1, 9}}, {{1, 1}}});
-  CHECK(bench[victim].num_output_tokens == 4);
+  CHECK(bench[victim].num_output_tokens() == 4);
 }
 
 TEST_CASE("vllm_prefill_first: nobody decodes in a step that ignores a request",

@@ -324,11 +324,11 @@ TEST_CASE("sglang: who is retracted, and where it goes", "[core][policies]") {
   CHECK(bench.engine.kv_cache().num_free_blocks() == 0);
   CHECK(next_step(bench) == "d0 d2");
   CHECK(bench[longer].num_preemptions == 1);
-  CHECK(bench[longer].num_output_tokens == 20);
+  CHECK(bench[longer].num_output_tokens() == 20);
   // 37 are free, too few for the request that waited before: it is behind that in the queue.
   bench.engine.drain();
   CHECK(bench.journal.admissions().at(3) == waiting);
-  for (const RequestId id : {longer, shorter}) CHECK(bench[id].num_output_tokens == 60);
+  for (const RequestId id : {longer, shorter}) CHECK(bench[id].num_output_tokens() == 60);
 }
 
 TEST_CASE("sglang: retracts until the next decode fits", "[core][policies]") {
@@ -351,7 +351,7 @@ TEST_CASE("sglang: retracts until the next decode fits", "[core][policies]") {
   CHECK(next_step(bench) == "d0");
   CHECK(bench[RequestId{1}].num_preemptions == 1);
   bench.engine.drain();
-  for (const unsigned i : {0U, 1U, 2U}) CHECK(bench[RequestId{i}].num_output_tokens == 12);
+  for (const unsigned i : {0U, 1U, 2U}) CHECK(bench[RequestId{i}].num_output_tokens() == 12);
 }
 
 TEST_CASE("sglang: the output is cut to what an empty cache can reserve", "[core][policies]") {
@@ -359,7 +359,7 @@ TEST_CASE("sglang: the output is cut to what an empty cache can reserve", "[core
     Bench bench(sglang(96 / page_size, page_size));
     const RequestId id = bench.submit(prompt, output);
     bench.engine.drain();
-    return bench[id].end_reason == EndReason::NeverFits ? -1 : bench[id].num_output_tokens;
+    return bench[id].end_reason == EndReason::NeverFits ? -1 : bench[id].num_output_tokens();
   };
   CHECK(num_output(50, 40, 1) == 40);
   CHECK(num_output(50, 60, 1) == 44);   // 96 - 50 - 1 - 1

@@ -164,7 +164,7 @@ TEST_CASE("tensorrt_llm: MAX_UTILIZATION goes by arrival, not by who has started
   CHECK(step(bench) == Planned{{0, 1}, {1, 1}});
   CHECK(step(bench) == Planned{{0, 1}, {1, 1}});
   bench.engine.drain();
-  CHECK(bench[RequestId{2}].num_output_tokens == 5);
+  CHECK(bench[RequestId{2}].num_output_tokens() == 5);
 }
 
 TEST_CASE("tensorrt_llm: a request whose last token is in flight gets no other", "[policies]") {

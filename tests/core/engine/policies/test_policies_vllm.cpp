@@ -145,8 +145,8 @@ TEST_CASE("vllm: the tail is preempted, comes back with its own prefix and goes 
   CHECK(preempted_last(bench) == Ints{1});
   CHECK(bench[first].block_table == table_of({1, 2, 4}));
   CHECK(waiting_ids(bench) == Ints{1, 2});
-  CHECK(bench[victim].num_output_tokens == 2);
-  CHECK(bench[victim].num_computed_tokens == 0);
+  CHECK(bench[victim].num_output_tokens() == 2);
+  CHECK(bench[victim].num_computed_tokens() == 0);
   // Step 3: 1 has 9 tokens, three blocks, of which it finds 3 again, which is free: one is free of
   // the three it takes. 2 stands behind it and waits, though it fits. 0 ends with this step.
   CHECK(bench.engine.kv_cache().num_free_blocks() == 1);
@@ -158,7 +158,7 @@ TEST_CASE("vllm: the tail is preempted, comes back with its own prefix and goes 
   CHECK(step(bench) == Planned{{1, 5}, {2, 1}});
   CHECK(bench.executor.plans.back().chunks.front().first_position == 4);
   CHECK(bench[victim].block_table == table_of({3, 4, 2}));
-  CHECK(bench[victim].num_output_tokens == 3);
+  CHECK(bench[victim].num_output_tokens() == 3);
   CHECK(bench[victim].num_prefix_hit_tokens == 0);  // when it was first admitted
   CHECK(step(bench) == Planned{{1, 1}, {2, 1}});
   CHECK(bench.journal.num_emitted.at(victim) == 4);
@@ -179,7 +179,7 @@ TEST_CASE("vllm: a preempted request still gets the token of its step in flight"
   // Its second token was its last: it ends in the queue.
   CHECK(preempted_last(bench) == Ints{1});
   CHECK(bench[victim].state == RequestState::Finished);
-  CHECK(bench[victim].num_output_tokens == 2);
+  CHECK(bench[victim].num_output_tokens() == 2);
   CHECK(waiting_ids(bench) == Ints{static_cast<int>(index(other))});
   bench.engine.drain();
 }
@@ -216,7 +216,7 @@ TEST_CASE("vllm: by priority the worst is preempted, out of the step if need be"
   CHECK(bench.executor.plans.back().num_tokens() == 1);
   CHECK(bench.engine.kv_cache().num_free_blocks() == 1);
   CHECK(bench[better].block_table.size() == 3);
-  CHECK(bench[RequestId{0}].num_output_tokens == 3);  // of steps 0, 1 and 2
+  CHECK(bench[RequestId{0}].num_output_tokens() == 3);  // of steps 0, 1 and 2
   CHECK(step(bench) == Planned{{1, 1}, {2, 1}});
   bench.engine.drain();
   CHECK(bench.journal.num_emitted.at(RequestId{0}) == 9);
