@@ -208,11 +208,14 @@ void CudaExecutor::take_token(const Pass& pass, std::size_t row, std::int32_t to
       return;
     }
     sampled = TokenId{token};
-    const std::span<const float> logits(
-        reinterpret_cast<const float*>(pass.logits.data()) + row * vocab_size, vocab_size);
-    if (logits_sink_) logits_sink_(pass.batch, sequence, logits);
+    // Only these have the logits copied from the device.
+    const auto logits = [&] {
+      return std::span(reinterpret_cast<const float*>(pass.logits.data()) + row * vocab_size,
+                       vocab_size);
+    };
+    if (logits_sink_) logits_sink_(pass.batch, sequence, logits());
     if (text.sampling.num_logprobs >= 0) {
-      logprobs = sampler_.logprobs(logits, sampled, text.sampling.num_logprobs);
+      logprobs = sampler_.logprobs(logits(), sampled, text.sampling.num_logprobs);
     }
     METRONOME_CHECK(static_cast<std::size_t>(position) == text.token_ids.size(),
                     "a token is sampled once");
