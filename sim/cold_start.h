@@ -13,6 +13,7 @@ class ColdStart final : public Executor {
   ColdStart(Executor& executor, Clock& clock, TimeNs first_launch_ns)
       : executor_(executor), clock_(clock), first_launch_ns_(first_launch_ns) {}
 
+  bool takes_runs() const override { return executor_.takes_runs(); }
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override {
     if (first_launch_ns_ > 0) clock_.wait_until(now + first_launch_ns_);
     first_launch_ns_ = 0;

@@ -16,6 +16,7 @@ class SimExecutor final : public Executor {
  public:
   explicit SimExecutor(CostModel& cost_model) : cost_model_(cost_model) {}
 
+  bool takes_runs() const override { return true; }
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
   const StepResult& collect() override;
 

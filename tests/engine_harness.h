@@ -37,10 +37,21 @@ class CheckingExecutor final : public Executor {
   // Whether the token that follows `num_positions` of a request is a stop token; those returned
   // only.
   std::function<bool(RequestId, std::int32_t num_positions)> stops;
-  KvOracle* oracle = nullptr;   // checks the contents of blocks, where given
-  std::vector<StepPlan> plans;  // every plan launched
+  explicit CheckingExecutor(bool takes_runs = false) : takes_runs_(takes_runs) {}
 
-  void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override {
+  KvOracle* oracle = nullptr;   // checks the contents of blocks, where given
+  std::vector<StepPlan> plans;  // every plan launched, with every chunk
+  std::int64_t num_runs = 0;    // plans with a run of decodes
+
+  bool takes_runs() const override { return takes_runs_; }
+
+  void launch(const StepPlan& planned, const RequestTable& requests, TimeNs now) override {
+    StepPlan plan = planned;
+    if (plan.run.num_decodes > 0) {
+      METRONOME_CHECK(takes_runs_ && !returns_tokens, "runs have lengths only");
+      ++num_runs;
+      plan.run.members->list(planned.chunks, false, plan.chunks);
+    }
     check_plan(plan, requests);
     if (oracle != nullptr) oracle->compute(plan, requests);
     plans.push_back(plan);
@@ -109,6 +120,7 @@ class CheckingExecutor final : public Executor {
     if (chunk.kind == ChunkKind::Decode) METRONOME_CHECK(chunk.num_tokens == 1, "one token");
   }
 
+  const bool takes_runs_;
   std::map<RequestId, std::int32_t> cached_;
   std::map<RequestId, std::uint8_t> generations_;
   std::deque<StepResult> in_flight_;

@@ -23,6 +23,7 @@ Engine::Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
                                  .max_num_seqs = setup.max_num_seqs,
                                  .max_model_len = setup.max_model_len,
                                  .step_shape = setup.step_shape,
+                                 .plans_runs = executor.takes_runs(),
                                  .kv_cache = kv_cache_,
                                  .requests = requests_,
                                  .predictor = setup.predictor};
@@ -227,8 +228,21 @@ void Engine::emit_step(const StepPlan& plan, const StepResult& result) {
                           .num_used_blocks = plan.num_used_blocks,
                           .num_preempted = plan.num_preempted,
                           .failed = result.failed,
+                          .run = {report_.run, report_.left_run, report_.joined_run},
                           .result = &result};
-  for (EventSink* sink : sinks_) sink->on_step(record, plan.chunks, requests_);
+  bool is_listed = report_.run == nullptr;
+  const std::vector<ScheduledChunk>* chunks = &plan.chunks;
+  for (EventSink* sink : sinks_) {
+    if (sink->takes_runs()) {
+      sink->on_step(record, plan.chunks, requests_);
+      continue;
+    }
+    if (!std::exchange(is_listed, true)) {
+      report_.run->list(plan.chunks, true, listed_);
+      chunks = &listed_;
+    }
+    sink->on_step(record, *chunks, requests_);
+  }
 }
 
 void Engine::check_integrity() const {

@@ -126,6 +126,7 @@ class Engine {
 
   std::array<StepPlan, kMaxInFlight> plans_;  // step i is in plans_[i % kMaxInFlight]
   CommitReport report_;
+  std::vector<ScheduledChunk> listed_;  // scratch of emit_step()
   std::int64_t next_step_index_ = 0;
   std::int64_t num_in_flight_ = 0;
   std::int64_t next_sequence_ = 0;

@@ -28,6 +28,16 @@ struct Event {
   RequestId request = kNoRequest;
 };
 
+class RunMembers;
+
+// A committed step's part of a run of decodes (core/engine/decode_run.h). Its chunks come first,
+// and all gave a token.
+struct CommittedRun {
+  const RunMembers* members = nullptr;  // nullptr: the step computed no run
+  std::span<const RequestId> left;      // members before, and not in this step and later ones
+  std::span<const RequestId> joined;    // members from the next step on; each got a token in this
+};
+
 // One committed step. Times satisfy planned_at <= started_at <= finished_at.
 struct StepRecord {
   std::int64_t sequence = 0;
@@ -42,6 +52,7 @@ struct StepRecord {
   std::int32_t num_used_blocks = 0;  // after planning
   std::int32_t num_preempted = 0;
   bool failed = false;
+  CommittedRun run;                    // valid during on_step()
   const StepResult* result = nullptr;  // valid during on_step()
 };
 
@@ -50,6 +61,8 @@ class EventSink {
   virtual ~EventSink() = default;
   // `request` is the state right after the event.
   virtual void on_event(const Event& event, const Request& request) = 0;
+  // Whether on_step() takes steps with a run. Otherwise `chunks` are all chunks of the step.
+  virtual bool takes_runs() const { return false; }
   // Called once per committed step, before the Ended events it causes. chunk.emitted is set.
   virtual void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                        const RequestTable& requests) = 0;

@@ -13,6 +13,10 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
+  // Whether launch() takes plans with a run of decodes, and results have lengths only. Otherwise
+  // plans list every chunk.
+  virtual bool takes_runs() const { return false; }
+
   // Starts a step and returns at once. Steps execute in launch order. `now` is the host's time when
   // the plan was ready. `requests` gives token counts and block tables.
   virtual void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) = 0;

@@ -50,6 +50,15 @@ void Request::limit_output(std::int32_t num_tokens) {
   num_final_tokens = num_prompt_tokens + max_output_tokens - 1;
 }
 
+void Request::leave_run() {
+  computed_tokens = num_computed_tokens();
+  cached_tokens = num_cached_tokens();
+  output_tokens = num_output_tokens();
+  run_clock = &kNoRun;
+  run_begin = 0;
+  run_end = 0;
+}
+
 void Request::transition_to(RequestState next) {
   METRONOME_CHECK(may_follow(state, next), "request " + std::to_string(index(id)) + ": " +
                                                std::string(to_string(state)) + " -> " +

@@ -1,6 +1,7 @@
 // A request: the client's input, its progress, and its states.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,13 @@ bool may_follow(RequestState from, RequestState to);
 // The physical blocks of one request, in order of position.
 using BlockTable = std::vector<BlockId>;
 
+// Counts the steps of a run of decodes; see core/engine/decode_run.h.
+struct RunClock {
+  std::int32_t num_planned = 0;
+  std::int32_t num_committed = 0;
+};
+inline constexpr RunClock kNoRun;
+
 // The counts come first, so planning a decode touches one cache line.
 struct alignas(64) Request {
   RequestId id = kNoRequest;
@@ -58,7 +66,7 @@ struct alignas(64) Request {
   // Tokens cached when the request finishes. Its last token is sampled but never computed.
   std::int32_t num_final_tokens = 0;
 
-  // See the functions of these names.
+  // Without the tokens of the run's steps; see the functions of these names.
   std::int32_t computed_tokens = 0;
   std::int32_t cached_tokens = 0;
   std::int32_t output_tokens = 0;
@@ -69,6 +77,10 @@ struct alignas(64) Request {
   std::int32_t num_draft_tokens = 0;
   // Prompt tokens found in the cache at the first admission (OpenAI's cached_tokens).
   std::int32_t num_prefix_hit_tokens = 0;
+  // Steps [run_begin, run_end) of a run compute a token each of this request.
+  std::int32_t run_begin = 0;
+  std::int32_t run_end = 0;
+  const RunClock* run_clock = &kNoRun;
   TimeNs arrival = 0;
   BlockTable block_table;
   // Of the further groups of a hybrid model's layers, each with blocks of its own: null blocks
@@ -78,11 +90,18 @@ struct alignas(64) Request {
 
   // Tokens whose KV a launched step computes or has computed. It advances at planning, so a decode
   // can be planned while its input token is still in flight.
-  std::int32_t num_computed_tokens() const { return computed_tokens; }
+  std::int32_t num_computed_tokens() const {
+    return computed_tokens + num_run_tokens(run_clock->num_planned);
+  }
   // Tokens whose KV collected steps have written. Equals num_computed_tokens() when no step in
   // flight computes the request.
-  std::int32_t num_cached_tokens() const { return cached_tokens; }
-  std::int32_t num_output_tokens() const { return output_tokens; }  // returned by collected steps
+  std::int32_t num_cached_tokens() const {
+    return cached_tokens + num_run_tokens(run_clock->num_committed);
+  }
+  // Returned by collected steps.
+  std::int32_t num_output_tokens() const {
+    return output_tokens + num_run_tokens(run_clock->num_committed);
+  }
 
   std::int32_t num_tokens() const { return num_prompt_tokens + num_output_tokens(); }
   // The tokens still to compute: of the prompt, or after a preemption of prompt and output.
@@ -97,6 +116,13 @@ struct alignas(64) Request {
   bool has_ended() const {
     return state == RequestState::Finished || state == RequestState::Failed;
   }
+
+  // Of `num_steps` steps of the run.
+  std::int32_t num_run_tokens(std::int32_t num_steps) const {
+    return std::clamp(num_steps, run_begin, run_end) - run_begin;
+  }
+  // Adds the tokens of the run to the counts, and leaves the run.
+  void leave_run();
 
   // Lowers max_output_tokens. Requires that the request has no output yet.
   void limit_output(std::int32_t num_tokens);

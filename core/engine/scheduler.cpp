@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -14,13 +15,17 @@ Scheduler::Scheduler(const SchedulerContext& context)
       step_shape_(context.step_shape),
       kv_cache_(context.kv_cache),
       requests_(context.requests),
-      waiting_(context.config.order) {
+      waiting_(context.config.order),
+      plans_runs_(context.plans_runs && kv_cache_.allows_runs()) {
   METRONOME_CHECK(step_shape_ != StepShape::Auto, "the step shape is resolved before");
 }
 
 void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
   plan.step_index = step_index;
   plan.planned_at = now;
+  plan.run.num_decodes = 0;
+  plan.run.members = nullptr;
+  plan.run.attended.clear();
   plan.chunks.clear();
   plan.passes.clear();
   plan.admitted.clear();
@@ -30,11 +35,20 @@ void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
   plan.num_decode_tokens = 0;
   plan_ = &plan;
   has_evicted_ = false;
+  begin_run_plan();
   retire();
   kv_cache_.begin_plan();
   fill_plan();
   kv_cache_.end_plan();
   build_passes();
+  if (takes_run_) extend_run();
+  if (!plan.empty()) {
+    plan.run.has_ended = std::exchange(run_changes_.has_ended, false);
+    plan.run.left.swap(run_changes_.left);
+    plan.run.joining.swap(run_changes_.joining);
+    run_changes_.left.clear();
+    run_changes_.joining.clear();
+  }
   METRONOME_CHECK(plan.num_tokens() <= max_tokens_per_step(), "a step exceeds its token budget");
   METRONOME_CHECK(static_cast<std::int64_t>(running_.size()) <= max_running(),
                   "more requests run than max_num_seqs");
@@ -54,19 +68,22 @@ std::string Scheduler::refusal(const RequestSpec& spec) const {
 }
 
 void Scheduler::retire() {
-  if (num_ended_running_ == 0) return;
-  std::erase_if(running_, [](const Request* request) { return request->has_ended(); });
-  num_ended_running_ = 0;
+  for (const Request* ended : ended_running_) {
+    const auto place = std::find(running_.begin(), running_.end(), ended);
+    if (place - running_.begin() < static_cast<std::ptrdiff_t>(num_covered_)) --num_covered_;
+    running_.erase(place);
+  }
+  ended_running_.clear();
 }
 
-// The hot loop of every policy: a decode costs a few nanoseconds here and in commit(). Chunks are
-// collected separately because preempt() may remove chunks from the plan. Victims come after the
+// Behind the run a decode costs a few nanoseconds here and in commit(). Chunks are collected
+// separately because preempt() may remove chunks from the plan. Victims come after the
 // request that needs room, so none of them has a decode here yet.
 void Scheduler::plan_decodes() {
   decodes_.resize(running_.size());
   ScheduledChunk* next = decodes_.data();
   std::size_t num_running = running_.size();
-  for (std::size_t i = 0; i < num_running; ++i) {
+  for (std::size_t i = plan_run(); i < num_running; ++i) {
     Request& request = *running_[i];
     if (!request.is_decodable()) continue;
     const std::int32_t position = request.num_computed_tokens();
@@ -83,7 +100,7 @@ void Scheduler::plan_decodes() {
                .kind = ChunkKind::Decode,
                .samples_token = true,
                .generation = request.generation};
-    request.computed_tokens = position + 1;
+    ++request.computed_tokens;
   }
   plan_->num_decode_tokens += static_cast<std::int32_t>(next - decodes_.data());
   plan_->chunks.insert(plan_->chunks.end(), decodes_.data(), next);
@@ -148,7 +165,7 @@ std::int32_t Scheduler::num_planned_tokens(const Request& request) const {
   for (const ScheduledChunk& chunk : plan_->chunks) {
     if (chunk.request == request.id) return chunk.num_tokens;
   }
-  return 0;
+  return plan_->run.num_decodes > 0 && request.run_end >= run_clock_.num_planned ? 1 : 0;
 }
 
 Request* Scheduler::next_waiting() {
@@ -192,6 +209,7 @@ void Scheduler::join(Request& request, bool by_priority) {
           return a->priority != b->priority ? a->priority < b->priority : a->id < b->id;
         });
   }
+  if (position - running_.begin() < static_cast<std::ptrdiff_t>(num_covered_)) end_run();
   running_.insert(position, &request);
   prefilling_.push_back(&request);
   plan_->admitted.push_back(request.id);
@@ -233,6 +251,7 @@ bool Scheduler::make_room(Request& request, std::int32_t num_positions) {
 
 void Scheduler::preempt(Request& victim) {
   leave_running(victim);
+  leave_run(victim);
   kv_cache_.release(victim);
   victim.computed_tokens = 0;
   victim.cached_tokens = 0;
@@ -249,12 +268,14 @@ void Scheduler::preempt(Request& victim) {
 
 // Removes a running request from the running list and from the current plan.
 void Scheduler::leave_running(Request& request) {
-  unschedule(request);
-  if (request.state == RequestState::Prefill) std::erase(prefilling_, &request);
   const auto place = std::find(running_.rbegin(), running_.rend(), &request);  // usually the last
                                                                                // one
   METRONOME_CHECK(place != running_.rend(), "the request runs");
-  running_.erase(std::next(place).base());
+  const auto base = std::next(place).base();
+  if (base - running_.begin() < static_cast<std::ptrdiff_t>(num_covered_)) end_run();
+  unschedule(request);
+  if (request.state == RequestState::Prefill) std::erase(prefilling_, &request);
+  running_.erase(base);
 }
 
 // Removes the chunks of `request` from the current plan.
@@ -269,7 +290,7 @@ void Scheduler::unschedule(Request& request) {
 }
 
 void Scheduler::build_passes() {
-  const auto num_chunks = static_cast<std::int32_t>(plan_->chunks.size());
+  const auto num_chunks = static_cast<std::int32_t>(plan_->num_chunks());
   if (num_chunks == 0) return;
   std::int32_t begin = 0;
   if (step_shape_ == StepShape::Separate) {
@@ -277,7 +298,7 @@ void Scheduler::build_passes() {
       return chunk.kind == ChunkKind::Decode;
     };
     std::vector<ScheduledChunk>& chunks = plan_->chunks;
-    const bool decodes_first = is_decode(chunks.front());
+    const bool decodes_first = plan_->run.num_decodes > 0 || is_decode(chunks.front());
     auto boundary = std::find_if(chunks.begin(), chunks.end(), [&](const ScheduledChunk& chunk) {
       return is_decode(chunk) != decodes_first;
     });
@@ -287,7 +308,7 @@ void Scheduler::build_passes() {
       return is_decode(chunk) == decodes_first;
     });
     if (is_mixed) boundary = std::stable_partition(chunks.begin(), chunks.end(), is_decode);
-    begin = static_cast<std::int32_t>(boundary - chunks.begin());
+    begin = plan_->run.num_decodes + static_cast<std::int32_t>(boundary - chunks.begin());
     plan_->passes.push_back({0, begin});
   }
   if (begin < num_chunks) plan_->passes.push_back({begin, num_chunks});
@@ -296,13 +317,20 @@ void Scheduler::build_passes() {
 void Scheduler::commit(StepPlan& plan, const StepResult& result, CommitReport& report) {
   report.first_tokens.clear();
   report.ended.clear();
+  const std::int32_t run_step = begin_run_commit(plan, result, report);
   if (result.failed) {
     fail(plan, report);
-  } else if (kv_cache_.verifies_drafts()) {
+    if (run_step >= 0) ++run_clock_.num_committed;
+    on_commit(plan, result, report);
+    return;
+  }
+  if (run_step >= 0) ++run_clock_.num_committed;
+  if (report.run != nullptr) commit_run(plan, report);
+  if (kv_cache_.verifies_drafts()) {
     commit_drafts(plan, result, report);
   } else if (result.sampled_tokens.empty()) {
     commit_chunks(
-        plan, [](Request&) { return false; }, [] {}, report);
+        plan, [](Request&) { return false; }, [] {}, run_step, report);
   } else {
     commit_tokens(plan, result, report);
   }
@@ -322,7 +350,7 @@ void Scheduler::commit_tokens(StepPlan& plan, const StepResult& result, CommitRe
     return is_stop;
   };
   commit_chunks(
-      plan, take, [&next] { ++next; }, report);
+      plan, take, [&next] { ++next; }, kNoRunStep, report);
   METRONOME_CHECK(next == tokens.size(), "the executor returned too many tokens");
 }
 
@@ -330,14 +358,19 @@ void Scheduler::commit_tokens(StepPlan& plan, const StepResult& result, CommitRe
 // Calls `drop_token` for every other token.
 template <class TakeToken, class DropToken>
 void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
-                              const DropToken& drop_token, CommitReport& report) {
+                              const DropToken& drop_token, std::int32_t run_step,
+                              CommitReport& report) {
   const bool hashes_at_commit = kv_cache_.hashes_at_commit();
   for (ScheduledChunk& chunk : plan.chunks) {
     Request& request = requests_[chunk.request];
-    if (chunk.generation == request.generation) [[likely]] {
+    // The run's clock has counted its token.
+    const bool is_counted = request.run_begin <= run_step && run_step < request.run_end;
+    if (is_counted) [[unlikely]] {
+      if (hashes_at_commit) kv_cache_.commit(request, true);
+    } else if (chunk.generation == request.generation) [[likely]] {
       METRONOME_CHECK(request.num_cached_tokens() == chunk.first_position,
                       "chunks of a request are computed without gaps");
-      request.cached_tokens = chunk.end_position();
+      request.cached_tokens += chunk.num_tokens;
       if (hashes_at_commit) [[unlikely]]
         kv_cache_.commit(request, chunk.samples_token);
     } else if (request.has_ended()) {
@@ -352,7 +385,8 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
     }
     if (!chunk.samples_token) continue;
     chunk.emitted = true;
-    ++request.output_tokens;
+    if (!is_counted) [[likely]]
+      ++request.output_tokens;
     const bool is_stop = take_token(request);
     const bool is_first = request.num_output_tokens() == 1;
     const bool is_last = request.num_output_tokens() == request.max_output_tokens;
@@ -368,6 +402,7 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
 }
 
 void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
+  end_run();
   std::vector<BlockId> invalid;
   const auto fail_one = [&](Request& request) {
     const auto unfilled = kv_cache_.forget_from(request, request.num_cached_tokens());
@@ -409,6 +444,7 @@ void Scheduler::finish(Request& request, EndReason reason, CommitReport& report)
 }
 
 void Scheduler::abort(Request& request) {
+  if (request.run_end > run_clock_.num_committed) end_run();
   // Forgets unfilled blocks now: if the step in flight fails, fail() skips ended requests.
   kv_cache_.unplan(request, request.num_cached_tokens());
   end(request, RequestState::Failed, EndReason::Aborted);
@@ -420,12 +456,13 @@ void Scheduler::end(Request& request, RequestState state, EndReason reason) {
     waiting_.remove(request);
   } else {
     if (request.state == RequestState::Prefill) std::erase(prefilling_, &request);
-    ++num_ended_running_;
+    ended_running_.push_back(&request);
   }
   close(request, state, reason);
 }
 
 void Scheduler::close(Request& request, RequestState state, EndReason reason) {
+  leave_run(request);
   on_end(request, reason);
   kv_cache_.release_ended(request);
   ++request.generation;

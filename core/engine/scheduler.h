@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/decode_run.h"
 #include "core/engine/engine_config.h"
 #include "core/engine/kv/kv_cache.h"
 #include "core/engine/request.h"
@@ -23,7 +24,8 @@ struct SchedulerContext {
   const SchedulerConfig& config;
   std::int32_t max_num_seqs;
   std::int32_t max_model_len;
-  StepShape step_shape;  // Mixed or Separate
+  StepShape step_shape;     // Mixed or Separate
+  bool plans_runs = false;  // see Executor::takes_runs()
   KvCacheManager& kv_cache;
   RequestTable& requests;
   StepTimePredictor* predictor = nullptr;  // for policies that use predicted times
@@ -33,7 +35,13 @@ struct SchedulerContext {
 struct CommitReport {
   std::vector<RequestId> first_tokens;  // received their first token, in plan order
   std::vector<RequestId> ended;         // Finished or Failed, in plan order
+  // The step's part of a run; see CommittedRun.
+  const RunMembers* run = nullptr;
+  std::vector<RequestId> left_run;
+  std::vector<RequestId> joined_run;
 };
+
+constexpr std::int32_t kNoRunStep = -1;
 
 class Scheduler {
  public:
@@ -77,7 +85,7 @@ class Scheduler {
   // In service order. Includes the requests that ended since the last plan.
   const std::vector<Request*>& running() const { return running_; }
   std::size_t num_waiting() const { return waiting_.size(); }
-  std::size_t num_running() const { return running_.size() - num_ended_running_; }
+  std::size_t num_running() const { return running_.size() - ended_running_.size(); }
   bool has_work() const { return num_running() > 0 || !waiting_.empty(); }
 
  protected:
@@ -116,6 +124,13 @@ class Scheduler {
   // Tokens of the chunk of `request` in this plan; 0 without a chunk.
   std::int32_t num_planned_tokens(const Request& request) const;
 
+  // Plans the run: a decode for each of the first requests of the running list, as far as they have
+  // one. A policy that decodes in the order of this list calls it before it plans anything else.
+  // Returns how many requests of the list the policy is done with. If each decode needs a free
+  // block, though it may not take it, a run that might lack one ends: the policy then decides for
+  // each request.
+  std::size_t plan_run(bool needs_free_block = false);
+
   // Plans one token for every running request with a computed prompt, in service order. Preempts
   // when the pool runs out.
   void plan_decodes();
@@ -145,7 +160,10 @@ class Scheduler {
   const SchedulerConfig& config() const { return config_; }
   RequestTable& requests() { return requests_; }
   WaitingQueue& queue() { return waiting_; }
-  std::vector<Request*>& running_list() { return running_; }  // a policy may change its order
+  std::vector<Request*>& running_list() {  // a policy may change its order
+    end_run();
+    return running_;
+  }
   KvCacheManager& kv_cache() { return kv_cache_; }
   const KvCacheManager& kv_cache() const { return kv_cache_; }
   std::int32_t max_num_seqs() const { return max_num_seqs_; }
@@ -154,6 +172,15 @@ class Scheduler {
 
  private:
   void retire();
+  // Of the run of decodes; in scheduler_run.cpp.
+  void begin_run_plan();
+  void enter_in_calendar(const RunCalendar::Entry& entry);
+  void write_run(std::size_t num_members);
+  void end_run();
+  void extend_run();
+  std::int32_t begin_run_commit(StepPlan& plan, const StepResult& result, CommitReport& report);
+  void commit_run(const StepPlan& plan, CommitReport& report);
+  void leave_run(Request& request);
   bool can_make_room(const Request& request, std::int32_t num_positions) const;
   bool make_room(Request& request, std::int32_t num_positions);
   void unschedule(Request& request);
@@ -170,7 +197,7 @@ class Scheduler {
                      CommitReport& report);
   template <class TakeToken, class DropToken>
   void commit_chunks(StepPlan& plan, const TakeToken& take_token, const DropToken& drop_token,
-                     CommitReport& report);
+                     std::int32_t run_step, CommitReport& report);
   void fail(const StepPlan& plan, CommitReport& report);
   void finish(Request& request, EndReason reason, CommitReport& report);
 
@@ -187,9 +214,30 @@ class Scheduler {
   std::vector<Request*> prefilling_;        // running requests in state Prefill, in admission order
   std::vector<Request*> ordered_prefills_;  // scratch of unfinished_prefills()
   std::vector<ScheduledChunk> decodes_;     // scratch of plan_decodes()
-  std::size_t num_ended_running_ = 0;
-  StepPlan* plan_ = nullptr;  // while planning
-  bool has_evicted_ = false;  // this plan moved a request back to the queue
+  std::vector<const Request*> ended_running_;  // that running_ still has
+  StepPlan* plan_ = nullptr;                   // while planning
+  bool has_evicted_ = false;                   // this plan moved a request back to the queue
+
+  // The run of decodes. The first num_covered_ requests of running_ are its members, in order, and
+  // between them requests whose last token is in flight or that have ended.
+  const bool plans_runs_;
+  bool takes_run_ = false;  // this plan's policy goes on with the run
+  bool steps_run_ = false;  // the current plan has the run, or the last one had
+  RunClock run_clock_;
+  RunMembers run_;
+  std::vector<Request*> run_requests_;  // of run_; behind them those that join with the next plan
+  std::size_t num_covered_ = 0;
+  RunCalendar calendar_;
+  std::vector<RunCalendar::Entry> due_;  // scratch
+  std::int64_t next_run_order_ = 0;
+  std::vector<Request*> last_decodes_;  // members that took their last token in the last plan
+  PlannedRun run_changes_;              // since the last plan with chunks
+  // The run as of the steps that are committed.
+  RunMembers committed_run_;
+  std::vector<ScheduledChunk> joining_;  // of the last committed step
+  bool stepped_run_ = false;             // the last committed step had the run
+  bool is_run_known_ = true;             // to those who read committed steps
+  std::int32_t num_lost_steps_ = 0;      // up to this one a request lost a token
 };
 
 }  // namespace metronome

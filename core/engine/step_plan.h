@@ -1,7 +1,10 @@
 // The contents of one engine step: the contract between scheduler and executor.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,7 +35,22 @@ struct ScheduledChunk {
 };
 static_assert(sizeof(ScheduledChunk) == 16);
 
-// A forward pass over chunks [begin, end) of the plan.
+class RunMembers;
+
+// A step's part of a run of decodes (core/engine/decode_run.h).
+struct PlannedRun {
+  std::int32_t num_decodes = 0;         // in this step: 0, or all members
+  const RunMembers* members = nullptr;  // valid until the next plan
+  // Changes since the run of the last step that was launched. First all or some members leave.
+  bool has_ended = false;
+  std::vector<std::int32_t> left;  // places of members, ascending
+  // Places in `chunks`: these requests are members from the next step on, behind the others.
+  std::vector<std::int32_t> joining;
+  // Members that may complete a block or take their last token in this step, in service order.
+  std::vector<RequestId> attended;
+};
+
+// A forward pass over chunks [begin, end) of the plan, with those of the run.
 struct ForwardPass {
   std::int32_t begin = 0;
   std::int32_t end = 0;
@@ -46,6 +64,8 @@ constexpr std::int64_t kNumResults = kMaxInFlight + 1;
 struct StepPlan {
   std::int64_t step_index = 0;
   TimeNs planned_at = 0;
+  // The step's chunks are one for each decode of the run, then these.
+  PlannedRun run;
   std::vector<ScheduledChunk> chunks;
   std::vector<ForwardPass> passes;   // in execution order; together they cover all chunks
   std::vector<RequestId> admitted;   // taken from the queue by this plan, in order
@@ -59,9 +79,26 @@ struct StepPlan {
   std::int32_t num_used_blocks = 0;
   std::int32_t num_preempted = 0;  // by this plan and by empty plans since the last step
 
-  bool empty() const { return chunks.empty(); }
+  bool empty() const { return num_chunks() == 0; }
+  std::size_t num_chunks() const {
+    return chunks.size() + static_cast<std::size_t>(run.num_decodes);
+  }
   std::int32_t num_tokens() const { return num_prefill_tokens + num_decode_tokens; }
 };
+
+// The chunks of one pass: those of the run, if there is one, and others.
+struct PassChunks {
+  const RunMembers* run = nullptr;
+  std::span<const ScheduledChunk> chunks;
+};
+inline PassChunks chunks_of(const StepPlan& plan, const ForwardPass& pass) {
+  const auto place = [&plan](std::int32_t i) {
+    return static_cast<std::size_t>(std::max(i - plan.run.num_decodes, 0));
+  };
+  const bool has_run = plan.run.num_decodes > 0 && pass.begin == 0;
+  return {has_run ? plan.run.members : nullptr,
+          std::span(plan.chunks).subspan(place(pass.begin), place(pass.end) - place(pass.begin))};
+}
 
 struct StepResult {
   std::int64_t step_index = 0;

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "core/base/rng.h"
+#include "core/engine/decode_run.h"
 
 namespace metronome {
 namespace {
@@ -34,12 +35,35 @@ static_assert(std::endian::native == std::endian::little, "chunks are read as wo
 static_assert(sizeof(ScheduledChunk) == 2 * sizeof(std::uint64_t) &&
               std::has_unique_object_representations_v<ScheduledChunk>);
 
-inline std::uint64_t absorb_chunk(std::uint64_t state, const ScheduledChunk& chunk) {
-  const auto words = std::bit_cast<std::array<std::uint64_t, 2>>(chunk);
+using ChunkWords = std::array<std::uint64_t, 2>;
+
+ChunkWords words_of(const ScheduledChunk& chunk) { return std::bit_cast<ChunkWords>(chunk); }
+
+inline std::uint64_t absorb_chunk(std::uint64_t state, const ChunkWords& words) {
   return std::rotl((state ^ words[0]) * kFirst + words[1] * kSecond, 32);
 }
 
 }  // namespace
+
+// Absorbs chunks 0, 1, ... `count` - 1, as get(i) gives them as two words: chunk i into the lane
+// behind that of chunk i - 1.
+template <class Get>
+void absorb_chunks(std::array<std::uint64_t, 4>& lanes, std::size_t count, std::size_t lane,
+                   const Get& get) {
+  std::size_t i = 0;
+  for (; i < count && (lane + i) % 4 != 0; ++i) {
+    lanes[(lane + i) % 4] = absorb_chunk(lanes[(lane + i) % 4], get(i));
+  }
+  auto [a, b, c, d] = lanes;
+  for (; i + 4 <= count; i += 4) {
+    a = absorb_chunk(a, get(i));
+    b = absorb_chunk(b, get(i + 1));
+    c = absorb_chunk(c, get(i + 2));
+    d = absorb_chunk(d, get(i + 3));
+  }
+  lanes = {a, b, c, d};
+  for (; i < count; ++i) lanes[(lane + i) % 4] = absorb_chunk(lanes[(lane + i) % 4], get(i));
+}
 
 EventDigest::EventDigest()
     : lanes_{0x243f6a8885a308d3ull, 0x13198a2e03707344ull, 0xa4093822299f31d0ull,
@@ -63,20 +87,32 @@ void EventDigest::on_step(const StepRecord& step, std::span<const ScheduledChunk
                            pack(step.num_prefill_tokens, step.num_decode_tokens));
   std::uint64_t d = absorb(lanes_[3], pack(step.num_running, step.num_waiting),
                            pack(step.num_used_blocks, step.num_preempted));
-  a = absorb(a, chunks.size(), step.failed ? 1 : 0);
-  const std::size_t num_chunks = chunks.size();
-  const ScheduledChunk* const chunk = chunks.data();
-  std::size_t i = 0;
-  for (; i + 4 <= num_chunks; i += 4) {
-    a = absorb_chunk(a, chunk[i]);
-    b = absorb_chunk(b, chunk[i + 1]);
-    c = absorb_chunk(c, chunk[i + 2]);
-    d = absorb_chunk(d, chunk[i + 3]);
-  }
-  if (i < num_chunks) a = absorb_chunk(a, chunk[i]);
-  if (i + 1 < num_chunks) b = absorb_chunk(b, chunk[i + 1]);
-  if (i + 2 < num_chunks) c = absorb_chunk(c, chunk[i + 2]);
+  const RunMembers* run = step.run.members;
+  const std::size_t num_decodes = run != nullptr ? run->all().size() : 0;
+  const std::size_t num_chunks = num_decodes + chunks.size();
+  a = absorb(a, num_chunks, step.failed ? 1 : 0);
   lanes_ = {a, b, c, d};
+  if (run != nullptr) {
+    // A run's decodes differ in request, position and, where one was preempted, generation.
+    ScheduledChunk decode = run->chunk(0);
+    decode.emitted = true;
+    const std::span<const RunMembers::Member> members = run->all();
+    const std::span<const std::uint8_t> generations = run->generations();
+    const std::uint64_t steps = pack(0, run->num_steps());
+    if (run->has_one_generation()) {
+      const std::uint64_t second = words_of(decode)[1];
+      absorb_chunks(lanes_, num_decodes, 0, [&](std::size_t i) {
+        return ChunkWords{std::bit_cast<std::uint64_t>(members[i]) + steps, second};
+      });
+    } else {
+      absorb_chunks(lanes_, num_decodes, 0, [&](std::size_t i) {
+        decode.generation = generations[i];
+        return ChunkWords{std::bit_cast<std::uint64_t>(members[i]) + steps, words_of(decode)[1]};
+      });
+    }
+  }
+  absorb_chunks(lanes_, chunks.size(), num_decodes,
+                [&](std::size_t i) { return words_of(chunks[i]); });
   num_words_ += 10 + 2 * num_chunks;
 }
 

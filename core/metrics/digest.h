@@ -19,6 +19,7 @@ class EventDigest final : public EventSink {
  public:
   EventDigest();
 
+  bool takes_runs() const override { return true; }
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                const RequestTable& requests) override;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/engine/decode_run.h"
 
 namespace metronome {
 namespace {
@@ -182,6 +183,24 @@ void RunRecorder::note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEn
   prefills_.push_back({chunk.request, chunk.first_position, chunk.num_tokens});
 }
 
+// Every step of the run gave each member a token.
+void RunRecorder::follow_run(const CommittedRun& run, std::int32_t step) {
+  for (const RequestId id : run.left) {
+    OpenRun& open = open_[index(id)];
+    open.last_step = std::max(open.last_step, last_run_step_);
+    members_.erase(std::find(members_.begin(), members_.end(), id));
+  }
+  if (run.members == nullptr) return;
+  if (last_run_step_ != step - 1) {  // other steps came between
+    for (const RequestId id : members_) {
+      OpenRun& open = open_[index(id)];
+      open.last_step = std::max(open.last_step, last_run_step_);
+      if (open.last_step != step - 1) restart_run(open, step);
+    }
+  }
+  last_run_step_ = step;
+}
+
 void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                           const RequestTable& requests) {
   METRONOME_CHECK(static_cast<std::size_t>(step.step_index) == steps_.size(),
@@ -193,6 +212,7 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   OpenRun* const open = open_.data();
   StepEntry entry;
   entry.first_prefill_chunk = static_cast<std::int32_t>(prefills_.size());
+  follow_run(step.run, position);
   std::int32_t num_silent = 0;
   for (const ScheduledChunk& chunk : chunks) {
     OpenRun& run = open[index(chunk.request)];
@@ -219,7 +239,9 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   entry.num_waiting = step.num_waiting;
   entry.num_used_blocks = step.num_used_blocks;
   entry.num_preempted = static_cast<std::uint32_t>(step.num_preempted) & 0x3fffffffu;
-  entry.num_emitted = static_cast<std::int32_t>(chunks.size()) - num_silent;
+  members_.insert(members_.end(), step.run.joined.begin(), step.run.joined.end());
+  const std::int32_t num_decodes = step.run.members != nullptr ? step.run.members->size() : 0;
+  entry.num_emitted = num_decodes + static_cast<std::int32_t>(chunks.size()) - num_silent;
   entry.failed = step.failed ? 1 : 0;
   if (step.result != nullptr) {
     entry.decode_only_ns = step.result->decode_only_ns;
@@ -252,6 +274,10 @@ void RunRecorder::gather_runs(RunRecord& record) {
 
 RunRecord RunRecorder::finish() {
   RunRecord record;
+  for (const RequestId id : std::exchange(members_, {})) {
+    OpenRun& open = open_[index(id)];
+    open.last_step = std::max(open.last_step, last_run_step_);
+  }
   record.steps = std::exchange(steps_, {});
   record.prefills = std::exchange(prefills_, {});
   record.requests = std::exchange(requests_, {});

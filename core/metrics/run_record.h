@@ -144,6 +144,7 @@ class RunRecorder final : public EventSink {
   // Reserves room for that many requests; more are allowed.
   explicit RunRecorder(std::size_t expected_requests = 0);
 
+  bool takes_runs() const override { return true; }
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                const RequestTable& requests) override;
@@ -172,6 +173,7 @@ class RunRecorder final : public EventSink {
   RequestRecord& mention(const Request& request);
   void grow_to(std::size_t num_requests);
   void restart_run(OpenRun& open, std::int32_t step);
+  void follow_run(const CommittedRun& run, std::int32_t step);
   void note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEntry& entry);
   void gather_runs(RunRecord& record);
 
@@ -181,6 +183,9 @@ class RunRecorder final : public EventSink {
   std::vector<OpenRun> open_;
   std::vector<ClosedRun> closed_runs_;
   std::vector<PreemptionRecord> preemptions_;
+  // Members of the engine's run of decodes. Their tokens are noted when they leave it.
+  std::vector<RequestId> members_;
+  std::int32_t last_run_step_ = kNeverEmitted;  // the last step that had the run
 };
 
 }  // namespace metronome

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
 #include <utility>
 
 #include "core/base/error.h"
@@ -77,14 +76,11 @@ FittedCostModel::FittedCostModel(FittedModel fitted, const ModelConfig& model,
 
 StepCost FittedCostModel::step_cost(const StepPlan& plan) {
   METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
-  const std::span<const ScheduledChunk> chunks(plan.chunks);
   PassCost all;
   PassCost decodes;
   bool is_outside = false;
   for (const ForwardPass& range : plan.passes) {
-    const auto begin = static_cast<std::size_t>(range.begin);
-    const auto end = static_cast<std::size_t>(range.end);
-    const StepFeatures pass = pass_features(model_, chunks.subspan(begin, end - begin));
+    const StepFeatures pass = pass_features(model_, chunks_of(plan, range));
     const PassCost cost = cost_of(fitted_.form, pass);
     all += cost;
     if (pass.decodes > 0) {
@@ -102,7 +98,7 @@ TimeNs FittedCostModel::host_gap_ns(const StepPlan& plan) const {
   if (!fitted_.host_gap_ns)
     return round_ns(hardware_.host_gap_us.value_or(kDefaultHostGapUs) * 1e3);
   return round_ns(*fitted_.host_gap_ns +
-                  fitted_.host_gap_chunk_ns * static_cast<double>(plan.chunks.size()));
+                  fitted_.host_gap_chunk_ns * static_cast<double>(plan.num_chunks()));
 }
 
 std::int64_t FittedCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 
+#include "core/engine/decode_run.h"
 #include "sim/roofline/roofline.h"
 
 namespace metronome {
@@ -13,7 +13,7 @@ double real(std::int64_t n) { return static_cast<double>(n); }
 
 }  // namespace
 
-StepFeatures pass_features(const ModelConfig& model, std::span<const ScheduledChunk> chunks) {
+StepFeatures pass_features(const ModelConfig& model, const PassChunks& pass) {
   const std::int64_t window = model.sliding_window;
   std::int64_t pairs = 0;
   std::int64_t window_pairs = 0;
@@ -22,11 +22,22 @@ StepFeatures pass_features(const ModelConfig& model, std::span<const ScheduledCh
   std::int64_t tokens = 0;
   std::int64_t rows = 0;
   std::int64_t prefill_chunks = 0;
-  for (const ScheduledChunk& chunk : chunks) {
+  std::int64_t decodes = 0;
+  if (const RunMembers* run = pass.run) {
+    decodes = rows = tokens = run->size();
+    kv = run->sum_of_positions() + run->size();
+    if (window > 0) {  // depends on each context
+      for (const RunMembers::Member& member : run->all()) {
+        window_kv += std::min<std::int64_t>(std::int64_t{run->position_of(member)} + 1, window);
+      }
+    }
+  }
+  for (const ScheduledChunk& chunk : pass.chunks) {
     tokens += chunk.num_tokens;
     rows += chunk.samples_token ? 1 : 0;
     if (chunk.kind == ChunkKind::Decode) {
       const std::int64_t context = chunk.end_position();
+      decodes += 1;
       kv += context;
       window_kv += std::min(context, window);
     } else {
@@ -44,7 +55,7 @@ StepFeatures pass_features(const ModelConfig& model, std::span<const ScheduledCh
   return {.tokens = real(tokens),
           .pairs = mean(pairs, window_pairs),
           .prefill_chunks = real(prefill_chunks),
-          .decodes = real(std::ssize(chunks) - prefill_chunks),
+          .decodes = real(decodes),
           .decode_kv = mean(kv, window_kv),
           .rows = real(rows),
           .is_graph = prefill_chunks == 0};

@@ -1,8 +1,6 @@
 // Features of a forward pass that measured step times are fitted to.
 #pragma once
 
-#include <span>
-
 #include "core/engine/step_plan.h"
 #include "core/model/model_config.h"
 
@@ -23,7 +21,7 @@ struct StepFeatures {
   bool operator==(const StepFeatures&) const = default;
 };
 
-StepFeatures pass_features(const ModelConfig& model, std::span<const ScheduledChunk> chunks);
+StepFeatures pass_features(const ModelConfig& model, const PassChunks& pass);
 
 // The same pass without its prefill chunks.
 StepFeatures decodes_of(const StepFeatures& pass);

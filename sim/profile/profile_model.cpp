@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/math.h"
+#include "core/engine/decode_run.h"
 #include "sim/cost/device_share.h"
 
 namespace metronome {
@@ -96,11 +97,17 @@ double ProfileCostModel::activated_experts(std::int64_t num_tokens) const {
   return num_experts * (1 - pow_of(missed, real(num_tokens)));
 }
 
-void ProfileCostModel::sort_chunks(std::span<const ScheduledChunk> chunks, Part part) {
+void ProfileCostModel::sort_chunks(const PassChunks& pass, Part part) {
   prompts_.clear();
   contexts_.clear();
   double sum = 0;
-  for (const ScheduledChunk& chunk : chunks) {
+  if (const RunMembers* run = pass.run) {
+    for (const RunMembers::Member& member : run->all()) {
+      contexts_.push_back(real(run->position_of(member)));
+    }
+    sum = real(run->sum_of_positions());
+  }
+  for (const ScheduledChunk& chunk : pass.chunks) {
     if (part == Part::Decodes && chunk.kind != ChunkKind::Decode) continue;
     // For the kernels the last token of a prompt is a decode.
     if (chunk.num_tokens > 1) {
@@ -218,9 +225,8 @@ double ProfileCostModel::comm_us(double num_tokens, double num_rows, bool& is_ou
          allreduce_us(logits / 2, is_outside);
 }
 
-PassCost ProfileCostModel::pass_cost(std::span<const ScheduledChunk> chunks, Part part,
-                                     bool& is_outside) {
-  sort_chunks(chunks, part);
+PassCost ProfileCostModel::pass_cost(const PassChunks& pass, Part part, bool& is_outside) {
+  sort_chunks(pass, part);
   double num_tokens = real(static_cast<std::int64_t>(contexts_.size()));
   for (const Prompt& prompt : prompts_) num_tokens += prompt.tokens;
   const double num_rows = real(static_cast<std::int64_t>(contexts_.size() + prompts_.size()));
@@ -250,17 +256,15 @@ StepCost ProfileCostModel::step_cost(const StepPlan& plan) {
   PassCost decodes;
   bool is_outside = false;
   bool ignored = false;
-  const std::span<const ScheduledChunk> chunks(plan.chunks);
   for (const ForwardPass& pass : plan.passes) {
-    const auto begin = static_cast<std::size_t>(pass.begin);
-    const auto of_pass = chunks.subspan(begin, static_cast<std::size_t>(pass.end) - begin);
+    const PassChunks of_pass = chunks_of(plan, pass);
     const PassCost cost = pass_cost(of_pass, Part::All, is_outside);
     all += cost;
     const auto num_decodes =
-        std::count_if(of_pass.begin(), of_pass.end(),
+        std::count_if(of_pass.chunks.begin(), of_pass.chunks.end(),
                       [](const ScheduledChunk& chunk) { return chunk.kind == ChunkKind::Decode; });
-    if (num_decodes == 0) continue;
-    const bool has_prompts = static_cast<std::size_t>(num_decodes) < of_pass.size();
+    if (num_decodes == 0 && of_pass.run == nullptr) continue;
+    const bool has_prompts = static_cast<std::size_t>(num_decodes) < of_pass.chunks.size();
     decodes += has_prompts ? pass_cost(of_pass, Part::Decodes, ignored) : cost;
   }
   StepCost cost = step_cost_of(all, decodes);

@@ -21,7 +21,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "core/hardware/hardware.h"
@@ -72,9 +71,9 @@ class ProfileCostModel final : public CostModel {
   // Which part of a pass is priced.
   enum class Part { All, Decodes };
 
-  PassCost pass_cost(std::span<const ScheduledChunk> chunks, Part part, bool& is_outside);
+  PassCost pass_cost(const PassChunks& pass, Part part, bool& is_outside);
   // Fills prompts_ and contexts_.
-  void sort_chunks(std::span<const ScheduledChunk> chunks, Part part);
+  void sort_chunks(const PassChunks& pass, Part part);
   double graph_tokens(double num_tokens) const;
   double activated_experts(std::int64_t num_tokens) const;
   double decode_attention_us(double graph_sequences, bool& is_outside);

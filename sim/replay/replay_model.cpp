@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
+#include "core/engine/decode_run.h"
 
 namespace metronome {
 namespace {
@@ -26,9 +27,10 @@ std::uint64_t step_composition(const StepPlan& plan) {
   std::uint64_t hash = 0;
   for (const ForwardPass& pass : plan.passes) {
     std::uint64_t sum = 0;
-    for (std::int32_t i = pass.begin; i < pass.end; ++i) {
-      sum += chunk_hash(plan.chunks[static_cast<std::size_t>(i)]);
-    }
+    const PassChunks chunks = chunks_of(plan, pass);
+    const std::size_t num_decodes = chunks.run != nullptr ? chunks.run->all().size() : 0;
+    for (std::size_t i = 0; i < num_decodes; ++i) sum += chunk_hash(chunks.run->chunk(i));
+    for (const ScheduledChunk& chunk : chunks.chunks) sum += chunk_hash(chunk);
     hash += mix64(sum);
   }
   return hash == 0 ? 1 : hash;

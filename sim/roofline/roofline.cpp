@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/math.h"
+#include "core/engine/decode_run.h"
 #include "sim/cost/device_share.h"
 
 namespace metronome {
@@ -125,11 +126,24 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
 }
 
 template <bool kHasWindow, bool kIsPadded>
-void RooflineCostModel::add_chunks(std::span<const ScheduledChunk> chunks, PassSums& sums) const {
+void RooflineCostModel::add_chunks(const PassChunks& pass, PassSums& sums) const {
   const std::int64_t window = model_.sliding_window;
   PassSums::Group prefill;
   PassSums::Group decode;
-  for (const ScheduledChunk& chunk : chunks) {
+  if (const RunMembers* run = pass.run) {
+    decode.num_chunks = run->size();
+    decode.num_rows = run->size();
+    decode.context = run->sum_of_positions() + run->size();
+    // Windows and padding depend on each context.
+    if constexpr (kHasWindow || kIsPadded) {
+      for (const RunMembers::Member& member : run->all()) {
+        const std::int64_t context = std::int64_t{run->position_of(member)} + 1;
+        if constexpr (kHasWindow) decode.window_context += std::min(context, window);
+        if constexpr (kIsPadded) decode.max_context = std::max(decode.max_context, context);
+      }
+    }
+  }
+  for (const ScheduledChunk& chunk : pass.chunks) {
     const std::int64_t first = chunk.first_position;
     if (chunk.kind == ChunkKind::Decode) {
       decode.num_chunks += 1;
@@ -186,15 +200,14 @@ void RooflineCostModel::pad(PassSums& sums) const {
   }
 }
 
-RooflineCostModel::PassSums RooflineCostModel::sum_pass(
-    std::span<const ScheduledChunk> chunks) const {
+RooflineCostModel::PassSums RooflineCostModel::sum_pass(const PassChunks& pass) const {
   PassSums sums;
   const bool has_window = model_.sliding_window > 0;
   if (config_.batching == Batching::Padded) {
-    has_window ? add_chunks<true, true>(chunks, sums) : add_chunks<false, true>(chunks, sums);
+    has_window ? add_chunks<true, true>(pass, sums) : add_chunks<false, true>(pass, sums);
     pad(sums);
   } else {
-    has_window ? add_chunks<true, false>(chunks, sums) : add_chunks<false, false>(chunks, sums);
+    has_window ? add_chunks<true, false>(pass, sums) : add_chunks<false, false>(pass, sums);
   }
   return sums;
 }
@@ -262,11 +275,8 @@ StepCost RooflineCostModel::step_cost(const StepPlan& plan) {
   METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
   PassCost all;
   PassCost decodes;
-  const std::span<const ScheduledChunk> chunks(plan.chunks);
   for (const ForwardPass& pass : plan.passes) {
-    const auto begin = static_cast<std::size_t>(pass.begin);
-    const auto end = static_cast<std::size_t>(pass.end);
-    PassSums sums = sum_pass(chunks.subspan(begin, end - begin));
+    PassSums sums = sum_pass(chunks_of(plan, pass));
     const PassCost cost = pass_cost(sums);
     all += cost;
     if (sums.decode.num_chunks == 0) continue;
@@ -282,15 +292,12 @@ StepCost RooflineCostModel::step_cost(const StepPlan& plan) {
 
 StepWork RooflineCostModel::step_work(const StepPlan& plan) const {
   StepWork total;
-  const std::span<const ScheduledChunk> chunks(plan.chunks);
   const auto add = [](OperationWork& sum, const OperationWork& operation) {
     sum.flops += operation.flops;
     sum.bytes += operation.bytes;
   };
   for (const ForwardPass& pass : plan.passes) {
-    const auto begin = static_cast<std::size_t>(pass.begin);
-    const auto end = static_cast<std::size_t>(pass.end);
-    const StepWork work = pass_work(sum_pass(chunks.subspan(begin, end - begin)));
+    const StepWork work = pass_work(sum_pass(chunks_of(plan, pass)));
     add(total.projections, work.projections);
     add(total.experts, work.experts);
     add(total.head, work.head);

@@ -90,8 +90,8 @@ class RooflineCostModel final : public CostModel {
  private:
   struct PassSums;
   template <bool kHasWindow, bool kIsPadded>
-  void add_chunks(std::span<const ScheduledChunk> chunks, PassSums& sums) const;
-  PassSums sum_pass(std::span<const ScheduledChunk> chunks) const;
+  void add_chunks(const PassChunks& pass, PassSums& sums) const;
+  PassSums sum_pass(const PassChunks& pass) const;
   void pad(PassSums& sums) const;
   StepWork pass_work(const PassSums& sums) const;
   PassCost pass_cost(const PassSums& sums) const;

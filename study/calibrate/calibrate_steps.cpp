@@ -116,11 +116,8 @@ void StepReader::add_step(MeasuredStep step, std::string name, std::size_t posit
 
 std::vector<StepFeatures> StepReader::features_of(const StepPlan& plan) const {
   std::vector<StepFeatures> passes;
-  const std::span<const ScheduledChunk> chunks(plan.chunks);
   for (const ForwardPass& pass : plan.passes) {
-    const auto begin = static_cast<std::size_t>(pass.begin);
-    const auto end = static_cast<std::size_t>(pass.end);
-    passes.push_back(pass_features(all_.model, chunks.subspan(begin, end - begin)));
+    passes.push_back(pass_features(all_.model, chunks_of(plan, pass)));
   }
   return passes;
 }

@@ -232,6 +232,10 @@ class KvCacheManager {
   std::int64_t num_used_blocks() const { return pool_.num_used() - num_evictable_blocks(); }
   std::int64_t watermark_blocks() const { return watermark_blocks_; }
   bool has_window() const { return sliding_window_ > 0; }
+  // Whether a request needs grow() and commit() only beyond its kv_ready_tokens.
+  bool allows_runs() const {
+    return !verifies_drafts_ && !states_ && (hashes_at_plan_ || !hashes_at_commit_);
+  }
   const StateGroups* states() const { return states_ ? &*states_ : nullptr; }
   // Of the hit that a running request was admitted with; see PrefixHit.
   std::int32_t shared_prefix_end_of(const Request& request) const {

@@ -37,7 +37,7 @@ void SarathiBase::fill_plan() {
 }
 
 void SarathiBase::decode_running() {
-  for (std::size_t i = 0; i < running().size(); ++i) {
+  for (std::size_t i = plan_run(true); i < running().size(); ++i) {
     Request& request = *running()[i];
     if (!request.is_decodable()) continue;
     if (!free_a_block(request)) return;

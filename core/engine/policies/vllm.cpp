@@ -21,6 +21,7 @@ SchedulerContext with_vllm_order(SchedulerContext context, SchedulerConfig& conf
           .max_num_seqs = context.max_num_seqs,
           .max_model_len = context.max_model_len,
           .step_shape = context.step_shape,
+          .plans_runs = context.plans_runs,
           .kv_cache = context.kv_cache,
           .requests = context.requests,
           .predictor = context.predictor};
@@ -134,7 +135,9 @@ class VllmScheduler final : public Scheduler {
   }
 
   void continue_running() {
-    for (next_ = 0; next_ < running().size() && left_ > 0; ++next_) {
+    next_ = plan_run();
+    left_ -= current_plan().num_decode_tokens;
+    for (; next_ < running().size() && left_ > 0; ++next_) {
       Request& request = *running()[next_];
       const bool is_prefill = request.state == RequestState::Prefill;
       std::int32_t num_tokens = 0;

@@ -8,6 +8,7 @@
 #include "core/base/rng.h"
 #include "core/engine/policies/registry.h"
 #include "core/metrics/digest.h"
+#include "core/metrics/run_record.h"
 #include "core/workload/workload_arrivals.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
@@ -207,22 +208,44 @@ auto stop_tokens(const RandomCase& random, std::uint64_t seed) {
   };
 }
 
+bool returns_tokens(std::uint64_t seed) { return seed % 2 == 0; }
+
 // What the cases reached, so that the test notices when they stop reaching it.
 struct Coverage {
   std::map<std::string, std::int64_t> counts;
 };
 
+// The result of a case.
+struct Outcome {
+  std::uint64_t digest = 0;
+  RunRecord record;
+};
+
+// Whether two runs gave the same tokens in the same steps.
+bool same_tokens(const RunRecord& a, const RunRecord& b) {
+  if (a.runs != b.runs || a.steps.size() != b.steps.size()) return false;
+  for (std::size_t i = 0; i < a.requests.size(); ++i) {
+    if (a.requests[i].first_run != b.requests[i].first_run) return false;
+  }
+  for (std::size_t i = 0; i < a.steps.size(); ++i) {
+    if (a.steps[i].num_emitted != b.steps[i].num_emitted) return false;
+  }
+  return true;
+}
+
 // Drives one case and checks what must hold at every moment and at the end.
 class CaseRun {
  public:
-  CaseRun(const RandomCase& random, std::uint64_t seed)
+  // With `takes_runs` the executor takes runs of decodes, and returns no tokens.
+  CaseRun(const RandomCase& random, std::uint64_t seed, bool takes_runs)
       : random_(random),
         rng_(seed, "events"),
         hasher_(&random.workload),
         oracle_(random.workload, random.setup.kv_cache.block_size,
                 random.setup.kv_cache.sliding_window),
+        executor_(takes_runs),
         engine_(random.setup, executor_, clock_, sinks_, &hasher_) {
-    executor_.returns_tokens = seed % 2 == 0;
+    executor_.returns_tokens = returns_tokens(seed);
     if (random.stop_chance > 0) executor_.stops = stop_tokens(random, seed);
     executor_.block_size = random.setup.kv_cache.block_size;
     executor_.oracle = &oracle_;
@@ -233,7 +256,7 @@ class CaseRun {
     };
   }
 
-  std::uint64_t run(Coverage& coverage) {
+  Outcome run(Coverage& coverage) {
     const std::vector<RequestSpec>& specs = random_.workload.requests;
     for (std::size_t i = 0; i < specs.size(); ++i) {
       for (int gap = 0; gap < random_.gap_before[i]; ++gap) step();
@@ -246,8 +269,9 @@ class CaseRun {
       if (event.kind == EventKind::Ended) ++coverage.counts[std::string(to_string(event.reason))];
     }
     coverage.counts[policy_] += journal_step();
+    coverage.counts["steps with runs"] += executor_.num_runs;
     coverage.counts[policy_ + " reused"] += oracle_.num_tokens_reused() > 0 ? 1 : 0;
-    return digest_.value();
+    return {digest_.value(), recorder_.finish()};
   }
 
  private:
@@ -456,15 +480,25 @@ class CaseRun {
   CheckingExecutor executor_;
   Journal journal_;
   EventDigest digest_;
-  std::vector<EventSink*> sinks_{&journal_, &digest_};
+  RunRecorder recorder_;
+  std::vector<EventSink*> sinks_{&journal_, &digest_, &recorder_};
   Engine engine_;
   std::set<std::int64_t> failing_steps_;
   std::int64_t num_steps_ = 0;
 };
 
+// Without tokens, a run of decodes gives the same events and steps as decodes one by one.
 std::uint64_t run_case(std::uint64_t seed, Coverage& coverage) {
   const RandomCase random = draw_case(seed);
-  return CaseRun(random, seed).run(coverage);
+  const Outcome one_by_one = CaseRun(random, seed, false).run(coverage);
+  if (!returns_tokens(seed)) {
+    Coverage of_runs;
+    const Outcome as_run = CaseRun(random, seed, true).run(of_runs);
+    require(as_run.digest == one_by_one.digest, "runs of decodes differ");
+    require(same_tokens(as_run.record, one_by_one.record), "recorded tokens differ");
+    coverage.counts["steps with runs"] += of_runs.counts["steps with runs"];
+  }
+  return one_by_one.digest;
 }
 
 }  // namespace
@@ -484,8 +518,8 @@ TEST_CASE("invariants hold over random scenarios", "[core][engine][property]") {
       FAIL("METRONOME_PROPERTY_SEED=" << seed << ": " << error.what());
     }
   }
-  for (const char* reached :
-       {"preempted", "length", "stop", "aborted", "queue_full", "never_fits", "step_failed"}) {
+  for (const char* reached : {"preempted", "length", "stop", "aborted", "queue_full", "never_fits",
+                              "step_failed", "steps with runs"}) {
     CAPTURE(reached);
     CHECK(coverage.counts[reached] > 3'000);
   }

@@ -103,11 +103,15 @@ DesignMatrix random_matrix(Rng& rng, std::size_t num_rows, std::size_t num_colum
   return a;
 }
 
+StepFeatures features(const ModelConfig& model, const std::vector<ScheduledChunk>& chunks) {
+  return pass_features(model, {nullptr, chunks});
+}
+
 }  // namespace
 
 TEST_CASE("features of a pass, by hand", "[fitted]") {
   const ModelConfig model = find_model("llama-3.2-1b", {});
-  const StepFeatures mixed = pass_features(
+  const StepFeatures mixed = features(
       model, std::vector{decode(100), decode(7), prefill(10, 3, false), prefill(0, 4, true)});
   CHECK(mixed == StepFeatures{.tokens = 9,
                               .pairs = 11 + 12 + 13 + 1 + 2 + 3 + 4,
@@ -116,9 +120,9 @@ TEST_CASE("features of a pass, by hand", "[fitted]") {
                               .decode_kv = 107,
                               .rows = 3,
                               .is_graph = false});
-  CHECK(decodes_of(mixed) == pass_features(model, std::vector{decode(100), decode(7)}));
+  CHECK(decodes_of(mixed) == features(model, std::vector{decode(100), decode(7)}));
   CHECK(decodes_of(mixed).is_graph);
-  CHECK_FALSE(pass_features(model, std::vector{prefill(0, 1, true)}).is_graph);
+  CHECK_FALSE(features(model, std::vector{prefill(0, 1, true)}).is_graph);
 }
 
 TEST_CASE("pairs and positions of layers with windows are means over the layers", "[fitted]") {
@@ -131,7 +135,7 @@ TEST_CASE("pairs and positions of layers with windows are means over the layers"
     const std::int32_t num_tokens = draw(rng, 1, 900);
     const ScheduledChunk chunk = prefill(draw(rng, 0, 1500), num_tokens, false);
     const std::int32_t context = draw(rng, 1, 1500);
-    const StepFeatures pass = pass_features(model, std::vector{chunk, decode(context)});
+    const StepFeatures pass = features(model, std::vector{chunk, decode(context)});
     CHECK(pass.pairs == Approx(counted_pairs(model, chunk)));
     CHECK(pass.decode_kv == Approx(counted_pairs(model, prefill(context - 1, 1, true))));
   }

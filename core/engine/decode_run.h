@@ -1,0 +1,91 @@
+// A run of decodes: requests that take one token in every step.
+//
+// Such a request changes in no step but by its position, which is a subtraction. So plans do not
+// list it: they say how many requests the run has, who joined it and who left it. A request is
+// looked at when it needs a block or takes its last token; a calendar knows the step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/base/types.h"
+#include "core/engine/request.h"
+#include "core/engine/step_plan.h"
+
+namespace metronome {
+
+// The requests of a run in service order, and their positions in the step at hand.
+class RunMembers {
+ public:
+  // Its chunk begins at `start` + num_steps(). The difference is below 2^31.
+  struct Member {
+    RequestId request;
+    std::int32_t start;
+  };
+
+  bool empty() const { return members_.empty(); }
+  std::int32_t size() const { return static_cast<std::int32_t>(members_.size()); }
+  std::span<const Member> all() const { return members_; }
+  // ScheduledChunk::generation of each.
+  std::span<const std::uint8_t> generations() const { return generations_; }
+  // Whether no member was preempted, so that all have generation 0.
+  bool has_one_generation() const { return num_later_generations_ == 0; }
+  // Steps that the run took before the step at hand.
+  std::int32_t num_steps() const { return num_steps_; }
+  std::int32_t position_of(const Member& member) const { return member.start + num_steps_; }
+  // Of all positions.
+  std::int64_t sum_of_positions() const {
+    return sum_of_starts_ + std::int64_t{size()} * num_steps_;
+  }
+  ScheduledChunk chunk(std::size_t i) const;
+  // The chunks of all, with others behind them. Those of the run are marked as `emitted`.
+  void list(std::span<const ScheduledChunk> others, bool emitted,
+            std::vector<ScheduledChunk>& out) const;
+
+  // Its chunk begins at `position` in the step at hand.
+  void append(RequestId request, std::int32_t position, std::uint8_t generation);
+  // Removes the members at these indices, which ascend.
+  void erase(std::span<const std::int32_t> places);
+  void clear();
+  void take_step() { ++num_steps_; }
+
+ private:
+  std::vector<Member> members_;
+  std::vector<std::uint8_t> generations_;
+  std::int32_t num_steps_ = 0;
+  std::int64_t sum_of_starts_ = 0;
+  std::int64_t num_later_generations_ = 0;  // that are not 0
+};
+
+// The steps of a run at which its requests need attention.
+class RunCalendar {
+ public:
+  // Nothing is further ahead than so many steps. A request that needs nothing sooner is looked at
+  // in vain.
+  static constexpr std::int32_t kHorizon = 64;
+
+  struct Entry {
+    std::int64_t order;  // of service
+    Request* request;
+  };
+
+  RunCalendar() : slots_(kHorizon) {}
+  // 0 <= num_steps: after so many steps from step `now`.
+  void add(const Entry& entry, std::int32_t now, std::int32_t num_steps) {
+    slot(now + std::min(num_steps, kHorizon - 1)).push_back(entry);
+  }
+  // Moves the entries of a step to `out`, in service order.
+  void take(std::int32_t step, std::vector<Entry>& out);
+  void clear();
+
+ private:
+  std::vector<Entry>& slot(std::int32_t step) {
+    return slots_[static_cast<std::size_t>(step) % kHorizon];
+  }
+
+  std::vector<std::vector<Entry>> slots_;
+};
+
+}  // namespace metronome

@@ -1,0 +1,212 @@
+// The part of Scheduler that plans and commits the run of decodes.
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/engine/scheduler.h"
+
+namespace metronome {
+
+// Called before a step is planned.
+void Scheduler::begin_run_plan() {
+  takes_run_ = false;
+  if (std::exchange(steps_run_, false)) run_.take_step();
+  for (auto i = static_cast<std::size_t>(run_.size()); i < run_requests_.size(); ++i) {
+    const Request& request = *run_requests_[i];
+    run_.append(request.id, request.num_computed_tokens(), request.generation);
+  }
+  if (last_decodes_.empty()) return;
+  std::size_t place = 0;
+  for (Request* request : last_decodes_) {
+    while (run_requests_[place] != request) ++place;
+    run_changes_.left.push_back(static_cast<std::int32_t>(place));
+  }
+  last_decodes_.clear();
+  run_.erase(run_changes_.left);
+  for (auto it = run_changes_.left.rbegin(); it != run_changes_.left.rend(); ++it) {
+    run_requests_.erase(run_requests_.begin() + *it);
+  }
+}
+
+std::size_t Scheduler::plan_run(bool needs_free_block) {
+  takes_run_ = plans_runs_ && plan_->chunks.empty();
+  if (run_.empty()) return 0;
+  calendar_.take(run_clock_.num_planned, due_);
+  const auto num_due = static_cast<std::int64_t>(due_.size());
+  if (!takes_run_ || (needs_free_block && kv_cache_.num_free_blocks() <= num_due)) {
+    end_run();
+    return 0;
+  }
+  for (const RunCalendar::Entry& entry : due_) {
+    Request& request = *entry.request;
+    if (kv_cache_.grow(request, request.num_computed_tokens() + 1)) continue;
+    // From here on the policy decides for each request. Those before have their decode.
+    const auto it = std::find(run_requests_.begin(), run_requests_.end(), &request);
+    write_run(static_cast<std::size_t>(it - run_requests_.begin()));
+    end_run();
+    return static_cast<std::size_t>(std::find(running_.begin(), running_.end(), &request) -
+                                    running_.begin());
+  }
+  ++run_clock_.num_planned;
+  steps_run_ = true;
+  for (const RunCalendar::Entry& entry : due_) {
+    Request& request = *entry.request;
+    plan_->run.attended.push_back(request.id);
+    if (request.num_computed_tokens() == request.num_final_tokens) {
+      request.run_end = run_clock_.num_planned;
+      last_decodes_.push_back(&request);
+    } else {
+      enter_in_calendar(entry);
+    }
+  }
+  plan_->run.num_decodes = run_.size();
+  plan_->run.members = &run_;
+  plan_->num_decode_tokens += run_.size();
+  return num_covered_;
+}
+
+// Enters the next step of a run at which the request may need or complete a block, or takes its
+// last token.
+void Scheduler::enter_in_calendar(const RunCalendar::Entry& entry) {
+  const Request& request = *entry.request;
+  const std::int32_t position = request.num_computed_tokens();
+  const std::int32_t num_steps =
+      std::min(request.kv_ready_tokens, request.num_final_tokens - 1) - position;
+  calendar_.add(entry, run_clock_.num_planned, std::max(num_steps, 0));
+}
+
+// Lists the first `num_members` decodes of the run in the plan.
+void Scheduler::write_run(std::size_t num_members) {
+  std::vector<ScheduledChunk>& chunks = plan_->chunks;
+  chunks.insert(chunks.begin(), num_members, ScheduledChunk{});
+  for (std::size_t i = 0; i < num_members; ++i) {
+    chunks[i] = run_.chunk(i);
+    ++run_requests_[i]->computed_tokens;
+  }
+  plan_->num_decode_tokens += static_cast<std::int32_t>(num_members);
+}
+
+// All requests leave the run. Decodes of it in the current plan become chunks.
+void Scheduler::end_run() {
+  num_covered_ = 0;
+  if (run_requests_.empty()) return;
+  last_decodes_.clear();
+  if (plan_ != nullptr && plan_->run.num_decodes > 0) {
+    --run_clock_.num_planned;
+    steps_run_ = false;
+    plan_->num_decode_tokens -= plan_->run.num_decodes;
+    plan_->run.num_decodes = 0;
+    plan_->run.members = nullptr;
+    write_run(run_requests_.size());
+  }
+  for (Request* request : run_requests_) {
+    request->run_end = run_clock_.num_planned;
+  }
+  run_.clear();
+  run_requests_.clear();
+  calendar_.clear();
+  run_changes_.has_ended = true;
+  run_changes_.left.clear();
+}
+
+// The requests behind the run in service order that decode join it with the next plan.
+void Scheduler::extend_run() {
+  std::size_t next = 0;
+  const std::vector<ScheduledChunk>& chunks = plan_->chunks;
+  for (; num_covered_ < running_.size(); ++num_covered_) {
+    Request& request = *running_[num_covered_];
+    if (request.state != RequestState::Decode) return;
+    if (request.has_last_token_in_flight()) continue;
+    while (next < chunks.size() && chunks[next].request != request.id) ++next;
+    if (next == chunks.size()) return;
+    // A step of an earlier run is in flight.
+    if (request.run_end > run_clock_.num_committed) return;
+    request.leave_run();
+    request.run_clock = &run_clock_;
+    request.run_begin = run_clock_.num_planned;
+    request.run_end = INT32_MAX;
+    run_requests_.push_back(&request);
+    enter_in_calendar({next_run_order_++, &request});
+    run_changes_.joining.push_back(static_cast<std::int32_t>(next));
+  }
+}
+
+// Follows the run of the plan to commit. A run in which a request lost a token is listed in the
+// plan, as are the later ones until the scheduler, who knows, has ended the run. Returns the number
+// of the run's step, or kNoRunStep.
+std::int32_t Scheduler::begin_run_commit(StepPlan& plan, const StepResult& result,
+                                         CommitReport& report) {
+  report.run = nullptr;
+  report.left_run.clear();
+  report.joined_run.clear();
+  const auto leave = [&](std::size_t i) {
+    if (is_run_known_) report.left_run.push_back(committed_run_.all()[i].request);
+  };
+  const auto leave_all = [&] {
+    for (std::size_t i = 0; i < committed_run_.all().size(); ++i) leave(i);
+  };
+  if (std::exchange(stepped_run_, false)) committed_run_.take_step();
+  for (const ScheduledChunk& chunk : joining_) {
+    committed_run_.append(chunk.request, chunk.end_position(), chunk.generation);
+  }
+  joining_.clear();
+  if (plan.run.has_ended) {
+    leave_all();
+    committed_run_.clear();
+    is_run_known_ = true;
+  } else {
+    for (const std::int32_t place : plan.run.left) leave(static_cast<std::size_t>(place));
+    committed_run_.erase(plan.run.left);
+  }
+  for (const std::int32_t place : plan.run.joining) {
+    joining_.push_back(plan.chunks[static_cast<std::size_t>(place)]);
+  }
+  const bool has_run = plan.run.num_decodes > 0;
+  METRONOME_CHECK(!has_run || plan.run.num_decodes == committed_run_.size(),
+                  "plans say who joins and leaves the run");
+  METRONOME_CHECK(!has_run || result.sampled_tokens.empty(), "runs have lengths only");
+  const std::int32_t step = has_run ? run_clock_.num_committed : kNoRunStep;
+  // Requests that ended or were preempted before they could join.
+  const bool loses_joining =
+      std::any_of(joining_.begin(), joining_.end(), [this](const ScheduledChunk& chunk) {
+        return requests_[chunk.request].generation != chunk.generation;
+      });
+  if (is_run_known_ && (result.failed || loses_joining || (has_run && step < num_lost_steps_))) {
+    leave_all();
+    is_run_known_ = false;
+  }
+  if (has_run) stepped_run_ = true;
+  if (has_run && is_run_known_) {
+    report.run = &committed_run_;
+  } else if (has_run) {
+    std::vector<ScheduledChunk> others;
+    others.swap(plan.chunks);
+    committed_run_.list(others, false, plan.chunks);
+  }
+  if (is_run_known_) {
+    for (const ScheduledChunk& chunk : joining_) report.joined_run.push_back(chunk.request);
+  }
+  return step;
+}
+
+// Every decode of the run gave its request a token.
+void Scheduler::commit_run(const StepPlan& plan, CommitReport& report) {
+  const bool hashes_at_commit = kv_cache_.hashes_at_commit();
+  for (const RequestId id : plan.run.attended) {
+    Request& request = requests_[id];
+    if (hashes_at_commit) kv_cache_.commit(request, true);
+    if (request.num_output_tokens() == request.max_output_tokens) {
+      finish(request, EndReason::Length, report);
+    }
+  }
+}
+
+// Before a request is preempted or ends: it loses the tokens of the run's steps in flight.
+void Scheduler::leave_run(Request& request) {
+  if (request.run_end > run_clock_.num_committed) {
+    num_lost_steps_ = std::max(num_lost_steps_, std::min(request.run_end, run_clock_.num_planned));
+  }
+  request.leave_run();
+}
+
+}  // namespace metronome
