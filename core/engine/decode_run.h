@@ -5,6 +5,7 @@
 // looked at when it needs a block or takes its last token; a calendar knows the step.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>

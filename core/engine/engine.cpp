@@ -241,7 +241,9 @@ void Engine::emit_step(const StepPlan& plan, const StepResult& result) {
       report_.run->list(plan.chunks, true, listed_);
       chunks = &listed_;
     }
-    sink->on_step(record, *chunks, requests_);
+    StepRecord listed = record;
+    listed.run = {};
+    sink->on_step(listed, *chunks, requests_);
   }
 }
 

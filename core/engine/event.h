@@ -34,7 +34,7 @@ class RunMembers;
 // and all gave a token.
 struct CommittedRun {
   const RunMembers* members = nullptr;  // nullptr: the step computed no run
-  std::span<const RequestId> left;      // members before, and not in this step and later ones
+  std::span<const RequestId> left;      // members before; they may be among the step's chunks
   std::span<const RequestId> joined;    // members from the next step on; each got a token in this
 };
 

@@ -89,6 +89,8 @@ void Scheduler::write_run(std::size_t num_members) {
 // All requests leave the run. Decodes of it in the current plan become chunks.
 void Scheduler::end_run() {
   num_covered_ = 0;
+  run_changes_.has_ended = true;
+  run_changes_.left.clear();
   if (run_requests_.empty()) return;
   last_decodes_.clear();
   if (plan_ != nullptr && plan_->run.num_decodes > 0) {
@@ -105,8 +107,6 @@ void Scheduler::end_run() {
   run_.clear();
   run_requests_.clear();
   calendar_.clear();
-  run_changes_.has_ended = true;
-  run_changes_.left.clear();
 }
 
 // The requests behind the run in service order that decode join it with the next plan.
@@ -182,6 +182,8 @@ std::int32_t Scheduler::begin_run_commit(StepPlan& plan, const StepResult& resul
     std::vector<ScheduledChunk> others;
     others.swap(plan.chunks);
     committed_run_.list(others, false, plan.chunks);
+    plan.run.num_decodes = 0;
+    plan.run.members = nullptr;
   }
   if (is_run_known_) {
     for (const ScheduledChunk& chunk : joining_) report.joined_run.push_back(chunk.request);

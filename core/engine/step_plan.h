@@ -40,7 +40,7 @@ class RunMembers;
 // A step's part of a run of decodes (core/engine/decode_run.h).
 struct PlannedRun {
   std::int32_t num_decodes = 0;         // in this step: 0, or all members
-  const RunMembers* members = nullptr;  // valid until the next plan
+  const RunMembers* members = nullptr;  // valid during launch()
   // Changes since the run of the last step that was launched. First all or some members leave.
   bool has_ended = false;
   std::vector<std::int32_t> left;  // places of members, ascending

@@ -284,6 +284,7 @@ RunRecord RunRecorder::finish() {
   record.preemptions = std::exchange(preemptions_, {});
   gather_runs(record);
   open_ = {};
+  last_run_step_ = kNeverEmitted;
   closed_runs_ = {};
   derive_token_facts(record);
   return record;

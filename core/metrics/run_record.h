@@ -2,7 +2,8 @@
 // exact enough to restore the time of every token.
 //
 // A token is available when its step finishes, so a request's tokens form runs of consecutive
-// steps. The record stores nothing per token. A decode costs one store per chunk.
+// steps. The record stores nothing per token. A decode costs one store per chunk, and nothing
+// while it is in the run of decodes.
 #pragma once
 
 #include <cstdint>
