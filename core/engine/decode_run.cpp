@@ -13,6 +13,14 @@ ScheduledChunk RunMembers::chunk(std::size_t i) const {
           .generation = generations_[i]};
 }
 
+std::int64_t RunMembers::sum_of_contexts(std::int64_t window) const {
+  std::int64_t sum = 0;
+  for (const Member& member : members_) {
+    sum += std::min(std::int64_t{position_of(member)} + 1, window);
+  }
+  return sum;
+}
+
 void RunMembers::list(std::span<const ScheduledChunk> others, bool emitted,
                       std::vector<ScheduledChunk>& out) const {
   out.clear();

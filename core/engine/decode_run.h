@@ -36,10 +36,12 @@ class RunMembers {
   // Steps that the run took before the step at hand.
   std::int32_t num_steps() const { return num_steps_; }
   std::int32_t position_of(const Member& member) const { return member.start + num_steps_; }
-  // Of all positions.
-  std::int64_t sum_of_positions() const {
-    return sum_of_starts_ + std::int64_t{size()} * num_steps_;
+  // The positions that each decode attends to, its own among them, summed over all members.
+  std::int64_t sum_of_contexts() const {
+    return sum_of_starts_ + std::int64_t{size()} * (std::int64_t{num_steps_} + 1);
   }
+  // The same, at most `window` for each. O(members).
+  std::int64_t sum_of_contexts(std::int64_t window) const;
   ScheduledChunk chunk(std::size_t i) const;
   // The chunks of all, with others behind them. Those of the run are marked as `emitted`.
   void list(std::span<const ScheduledChunk> others, bool emitted,

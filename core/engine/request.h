@@ -66,6 +66,10 @@ struct alignas(64) Request {
   // Tokens cached when the request finishes. Its last token is sampled but never computed.
   std::int32_t num_final_tokens = 0;
 
+  // Steps [run_begin, run_end) of a run compute a token each of this request.
+  const RunClock* run_clock = &kNoRun;
+  std::int32_t run_begin = 0;
+  std::int32_t run_end = 0;
   // Without the tokens of the run's steps; see the functions of these names.
   std::int32_t computed_tokens = 0;
   std::int32_t cached_tokens = 0;
@@ -75,13 +79,10 @@ struct alignas(64) Request {
   std::int32_t num_preemptions = 0;
   // Draft tokens that its next decode verifies (speculative decoding).
   std::int32_t num_draft_tokens = 0;
+
+  TimeNs arrival = 0;
   // Prompt tokens found in the cache at the first admission (OpenAI's cached_tokens).
   std::int32_t num_prefix_hit_tokens = 0;
-  // Steps [run_begin, run_end) of a run compute a token each of this request.
-  std::int32_t run_begin = 0;
-  std::int32_t run_end = 0;
-  const RunClock* run_clock = &kNoRun;
-  TimeNs arrival = 0;
   BlockTable block_table;
   // Of the further groups of a hybrid model's layers, each with blocks of its own: null blocks
   // where a group needs none. Empty for other models.

@@ -318,13 +318,14 @@ void Scheduler::commit(StepPlan& plan, const StepResult& result, CommitReport& r
   report.first_tokens.clear();
   report.ended.clear();
   const std::int32_t run_step = begin_run_commit(plan, result, report);
-  if (result.failed) {
-    fail(plan, report);
-    if (run_step >= 0) ++run_clock_.num_committed;
-    on_commit(plan, result, report);
-    return;
-  }
-  if (run_step >= 0) ++run_clock_.num_committed;
+  if (result.failed) fail(plan, report);  // before the run's step counts
+  if (run_step != kNoRunStep) ++run_clock_.num_committed;
+  if (!result.failed) commit_outputs(plan, result, run_step, report);
+  on_commit(plan, result, report);
+}
+
+void Scheduler::commit_outputs(StepPlan& plan, const StepResult& result, std::int32_t run_step,
+                               CommitReport& report) {
   if (report.run != nullptr) commit_run(plan, report);
   if (kv_cache_.verifies_drafts()) {
     commit_drafts(plan, result, report);
@@ -334,7 +335,6 @@ void Scheduler::commit(StepPlan& plan, const StepResult& result, CommitReport& r
   } else {
     commit_tokens(plan, result, report);
   }
-  on_commit(plan, result, report);
 }
 
 void Scheduler::commit_tokens(StepPlan& plan, const StepResult& result, CommitReport& report) {

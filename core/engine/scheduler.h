@@ -189,6 +189,8 @@ class Scheduler {
   void leave_running(Request& request);
   void end(Request& request, RequestState state, EndReason reason);
   void close(Request& request, RequestState state, EndReason reason);
+  void commit_outputs(StepPlan& plan, const StepResult& result, std::int32_t run_step,
+                      CommitReport& report);
   void commit_tokens(StepPlan& plan, const StepResult& result, CommitReport& report);
   // Of a step with drafts; in scheduler_drafts.cpp.
   struct ChunkOutput;
@@ -236,7 +238,7 @@ class Scheduler {
   RunMembers committed_run_;
   std::vector<ScheduledChunk> joining_;  // of the last committed step
   bool stepped_run_ = false;             // the last committed step had the run
-  bool is_run_known_ = true;             // to those who read committed steps
+  bool sinks_follow_run_ = true;         // as members; else each step lists its decodes
   std::int32_t num_lost_steps_ = 0;      // up to this one a request lost a token
 };
 

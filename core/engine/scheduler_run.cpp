@@ -140,7 +140,7 @@ std::int32_t Scheduler::begin_run_commit(StepPlan& plan, const StepResult& resul
   report.left_run.clear();
   report.joined_run.clear();
   const auto leave = [&](std::size_t i) {
-    if (is_run_known_) report.left_run.push_back(committed_run_.all()[i].request);
+    if (sinks_follow_run_) report.left_run.push_back(committed_run_.all()[i].request);
   };
   const auto leave_all = [&] {
     for (std::size_t i = 0; i < committed_run_.all().size(); ++i) leave(i);
@@ -153,7 +153,7 @@ std::int32_t Scheduler::begin_run_commit(StepPlan& plan, const StepResult& resul
   if (plan.run.has_ended) {
     leave_all();
     committed_run_.clear();
-    is_run_known_ = true;
+    sinks_follow_run_ = true;
   } else {
     for (const std::int32_t place : plan.run.left) leave(static_cast<std::size_t>(place));
     committed_run_.erase(plan.run.left);
@@ -171,12 +171,13 @@ std::int32_t Scheduler::begin_run_commit(StepPlan& plan, const StepResult& resul
       std::any_of(joining_.begin(), joining_.end(), [this](const ScheduledChunk& chunk) {
         return requests_[chunk.request].generation != chunk.generation;
       });
-  if (is_run_known_ && (result.failed || loses_joining || (has_run && step < num_lost_steps_))) {
+  if (sinks_follow_run_ &&
+      (result.failed || loses_joining || (has_run && step < num_lost_steps_))) {
     leave_all();
-    is_run_known_ = false;
+    sinks_follow_run_ = false;
   }
   if (has_run) stepped_run_ = true;
-  if (has_run && is_run_known_) {
+  if (has_run && sinks_follow_run_) {
     report.run = &committed_run_;
   } else if (has_run) {
     std::vector<ScheduledChunk> others;
@@ -185,7 +186,7 @@ std::int32_t Scheduler::begin_run_commit(StepPlan& plan, const StepResult& resul
     plan.run.num_decodes = 0;
     plan.run.members = nullptr;
   }
-  if (is_run_known_) {
+  if (sinks_follow_run_) {
     for (const ScheduledChunk& chunk : joining_) report.joined_run.push_back(chunk.request);
   }
   return step;

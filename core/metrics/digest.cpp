@@ -43,8 +43,6 @@ inline std::uint64_t absorb_chunk(std::uint64_t state, const ChunkWords& words) 
   return std::rotl((state ^ words[0]) * kFirst + words[1] * kSecond, 32);
 }
 
-}  // namespace
-
 // Absorbs chunks 0, 1, ... `count` - 1, as get(i) gives them as two words: chunk i into the lane
 // behind that of chunk i - 1.
 template <class Get>
@@ -64,6 +62,8 @@ void absorb_chunks(std::array<std::uint64_t, 4>& lanes, std::size_t count, std::
   lanes = {a, b, c, d};
   for (; i < count; ++i) lanes[(lane + i) % 4] = absorb_chunk(lanes[(lane + i) % 4], get(i));
 }
+
+}  // namespace
 
 EventDigest::EventDigest()
     : lanes_{0x243f6a8885a308d3ull, 0x13198a2e03707344ull, 0xa4093822299f31d0ull,

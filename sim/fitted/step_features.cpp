@@ -25,12 +25,8 @@ StepFeatures pass_features(const ModelConfig& model, const PassChunks& pass) {
   std::int64_t decodes = 0;
   if (const RunMembers* run = pass.run) {
     decodes = rows = tokens = run->size();
-    kv = run->sum_of_positions() + run->size();
-    if (window > 0) {  // depends on each context
-      for (const RunMembers::Member& member : run->all()) {
-        window_kv += std::min<std::int64_t>(std::int64_t{run->position_of(member)} + 1, window);
-      }
-    }
+    kv = run->sum_of_contexts();
+    if (window > 0) window_kv = run->sum_of_contexts(window);
   }
   for (const ScheduledChunk& chunk : pass.chunks) {
     tokens += chunk.num_tokens;

@@ -105,7 +105,7 @@ void ProfileCostModel::sort_chunks(const PassChunks& pass, Part part) {
     for (const RunMembers::Member& member : run->all()) {
       contexts_.push_back(real(run->position_of(member)));
     }
-    sum = real(run->sum_of_positions());
+    sum = real(run->sum_of_contexts() - run->size());
   }
   for (const ScheduledChunk& chunk : pass.chunks) {
     if (part == Part::Decodes && chunk.kind != ChunkKind::Decode) continue;

@@ -133,13 +133,12 @@ void RooflineCostModel::add_chunks(const PassChunks& pass, PassSums& sums) const
   if (const RunMembers* run = pass.run) {
     decode.num_chunks = run->size();
     decode.num_rows = run->size();
-    decode.context = run->sum_of_positions() + run->size();
-    // Windows and padding depend on each context.
-    if constexpr (kHasWindow || kIsPadded) {
+    decode.context = run->sum_of_contexts();
+    if constexpr (kHasWindow) decode.window_context = run->sum_of_contexts(window);
+    if constexpr (kIsPadded) {  // depends on each context
       for (const RunMembers::Member& member : run->all()) {
-        const std::int64_t context = std::int64_t{run->position_of(member)} + 1;
-        if constexpr (kHasWindow) decode.window_context += std::min(context, window);
-        if constexpr (kIsPadded) decode.max_context = std::max(decode.max_context, context);
+        decode.max_context =
+            std::max(decode.max_context, std::int64_t{run->position_of(member)} + 1);
       }
     }
   }
