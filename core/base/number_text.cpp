@@ -44,6 +44,10 @@ std::string grouped_text(double number, int decimals) {
 
 std::string grouped_text(std::int64_t number) { return group(std::to_string(number)); }
 
+std::string percent_text(double share, int decimals) {
+  return fixed_text(100 * share, decimals) + " %";
+}
+
 std::string ms_text(double milliseconds) {
   if (!std::isfinite(milliseconds)) return "-";
   std::array<char, 400> buffer;

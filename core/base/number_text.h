@@ -9,6 +9,9 @@ namespace metronome {
 // "1234.50"; "-" unless finite.
 std::string fixed_text(double number, int decimals);
 
+// "12.5 %" for a share of 0.125.
+std::string percent_text(double share, int decimals);
+
 // "1,234.50"; "-" unless finite.
 std::string grouped_text(double number, int decimals);
 std::string grouped_text(std::int64_t number);

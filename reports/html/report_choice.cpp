@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/base/json.h"
+#include "reports/html/result_value.h"
 
 namespace metronome {
 namespace {
@@ -95,11 +96,6 @@ std::optional<std::size_t> chosen_for(DetailReason reason,
     case DetailReason::InOrder: break;  // several, or all
   }
   return std::nullopt;
-}
-
-double number_at(const Json& result, const char* key) {
-  const Json* found = result.find(key);
-  return found != nullptr && found->is_number() ? found->get<double>() : std::nan("");
 }
 
 }  // namespace

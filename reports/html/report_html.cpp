@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
+#include "reports/html/result_value.h"
 
 namespace metronome {
 
@@ -57,12 +58,6 @@ constexpr std::array<Column, 13> kColumns = {{
 // With more runs than this, details are collapsed.
 constexpr std::size_t kMaxListed = 12;
 constexpr std::size_t kMaxNames = 3;  // in a sentence
-
-double number_at(const Json& result, const char* key) {
-  const Json* found = result.find(key);
-  if (found == nullptr || !found->is_number()) return std::nan("");
-  return found->get<double>();
-}
 
 std::string text_at(const Json& result, const char* key) {
   const Json* found = result.find(key);

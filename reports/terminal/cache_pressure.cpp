@@ -156,8 +156,6 @@ std::string span_text(const LogSpan& span) {
          (span.first_time.empty() ? "" : ", " + span.first_time + " to " + span.last_time);
 }
 
-std::string percent(double share) { return fixed_text(100 * share, 1) + " %"; }
-
 std::string vllm_preemptions(const CachePressure& pressure) {
   std::string text = "vLLM preempted requests " + grouped_text(pressure.num_preempted) +
                      " times (" + span_text(pressure.span) +
@@ -251,8 +249,8 @@ std::vector<std::string> pressure_notes(const CachePressure& pressure, const Eng
   if (const std::optional<CacheThrash>& thrash = pressure.thrash) {
     notes.push_back("While at least " + fixed_text(100 * kFullCache, 0) +
                     " % of the KV cache was in use (" + span_text(thrash->span) +
-                    "), the prefix cache had " + percent(thrash->hit_rate_when_full) +
-                    " of the prompt tokens, else " + percent(thrash->hit_rate_with_room) +
+                    "), the prefix cache had " + percent_text(thrash->hit_rate_when_full, 1) +
+                    " of the prompt tokens, else " + percent_text(thrash->hit_rate_with_room, 1) +
                     ". At that rate " + grouped_text(thrash->num_tokens) +
                     " fewer prompt tokens would have been computed, if the prompts were alike. "
                     "More KV memory or fewer requests at once keeps the prefixes.");

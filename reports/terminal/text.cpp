@@ -48,7 +48,7 @@ void say(const std::string& name, const std::string& text) {
 }
 
 std::string signed_percent(double share) {
-  const std::string text = fixed_text(100 * share, 2) + " %";
+  const std::string text = percent_text(share, 2);
   return share > 0 ? "+" + text : text;
 }
 
@@ -57,10 +57,9 @@ std::string step_error_table(const std::string& title, const std::vector<RegimeE
       {title, "steps", "mean ms", "error", "|error|", "p95", "worst", "in step"}};
   for (const RegimeError& regime : regimes) {
     rows.push_back({regime.regime, grouped_text(regime.num_steps), fixed_text(regime.mean_ms, 3),
-                    signed_percent(regime.mean_error),
-                    fixed_text(100 * regime.mean_abs_error, 2) + " %",
-                    fixed_text(100 * regime.p95_abs_error, 2) + " %",
-                    signed_percent(regime.worst_error), std::to_string(regime.worst_step)});
+                    signed_percent(regime.mean_error), percent_text(regime.mean_abs_error, 2),
+                    percent_text(regime.p95_abs_error, 2), signed_percent(regime.worst_error),
+                    std::to_string(regime.worst_step)});
   }
   return aligned_rows(rows);
 }

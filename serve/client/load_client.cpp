@@ -25,7 +25,7 @@ namespace {
 
 namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
-using Error = boost::system::error_code;
+using ErrorCode = boost::system::error_code;
 // Concrete executors, as the general ones cost an indirection for every token.
 using Socket = asio::basic_stream_socket<tcp, asio::io_context::executor_type>;
 using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
@@ -145,18 +145,18 @@ class LoadRun {
     ++num_connecting_;
     ++result_.loop.num_connections;
     auto connection = std::make_shared<Connection>(loop_);
-    connection->socket.async_connect(endpoint_, [this, connection](const Error& error) {
+    connection->socket.async_connect(endpoint_, [this, connection](const ErrorCode& error) {
       --num_connecting_;
       if (is_over_) return;
       if (error) return on_no_connection(error);
-      Error ignored;
+      ErrorCode ignored;
       connection->socket.set_option(tcp::no_delay(true), ignored);
       read_next(connection);
       give_work(connection);
     });
   }
 
-  void on_no_connection(const Error& error) {
+  void on_no_connection(const ErrorCode& error) {
     takes_spares_ = false;  // needed connections are tried one by one
     // Every waiting request has another connection in progress, so this one was a spare.
     if (num_connecting_ >= starved_.size()) return;
@@ -188,7 +188,7 @@ class LoadRun {
     const TimeNs next = arrivals_.next_time();
     if (next == kNever) return;
     send_timer_.expires_after(std::chrono::nanoseconds(std::max<TimeNs>(next - now(), 0)));
-    send_timer_.async_wait([this](const Error& error) {
+    send_timer_.async_wait([this](const ErrorCode& error) {
       if (!error) send_due();
     });
   }
@@ -229,7 +229,7 @@ class LoadRun {
     at(i).tokens.reserve(static_cast<std::size_t>(workload_.requests[i].max_output_tokens) + 1);
     at(i).sent = now();
     asio::async_write(connection->socket, asio::buffer(connection->text),
-                      [connection](const Error&, std::size_t) {
+                      [connection](const ErrorCode&, std::size_t) {
                         // If the write failed, the read also ends, after the rest of the server's
                         // answer.
                         connection->is_writing = false;
@@ -239,7 +239,7 @@ class LoadRun {
   void read_next(const ConnectionPtr& connection) {
     connection->socket.async_read_some(
         asio::buffer(connection->buffer),
-        [this, connection](const Error& error, std::size_t num_bytes) {
+        [this, connection](const ErrorCode& error, std::size_t num_bytes) {
           if (connection->is_closed) return;
           if (connection->request == kNobody) return close(connection);  // idle: closed by server
           if (error) {
@@ -267,7 +267,7 @@ class LoadRun {
     at(i).tokens.insert(at(i).tokens.end(), static_cast<std::size_t>(num_tokens), time);
   }
 
-  void on_lost(const ConnectionPtr& connection, const Error& error) {
+  void on_lost(const ConnectionPtr& connection, const ErrorCode& error) {
     const std::size_t i = connection->request;
     // The server closed a kept connection while the request was on its way, so the server has not
     // seen the request.
@@ -296,16 +296,17 @@ class LoadRun {
     ++result_.loop.num_connections;
     carriers_[i] = connection;
     connection->request = i;
-    connection->socket.async_connect(endpoint_, [this, connection, text, i](const Error& error) {
-      if (connection->is_closed) return;  // it timed out meanwhile
-      if (error) {
-        close_carrier(connection);
-        return end(i, EndReason::Errored, "cannot connect again: " + error.message());
-      }
-      connection->socket.set_option(tcp::no_delay(true), ignored_);
-      send(connection, i, std::move(*text));
-      read_next(connection);
-    });
+    connection->socket.async_connect(
+        endpoint_, [this, connection, text, i](const ErrorCode& error) {
+          if (connection->is_closed) return;  // it timed out meanwhile
+          if (error) {
+            close_carrier(connection);
+            return end(i, EndReason::Errored, "cannot connect again: " + error.message());
+          }
+          connection->socket.set_option(tcp::no_delay(true), ignored_);
+          send(connection, i, std::move(*text));
+          read_next(connection);
+        });
   }
 
   void on_answered(const ConnectionPtr& connection) {
@@ -363,7 +364,7 @@ class LoadRun {
 
   void wait_for_tick() {
     tick_timer_.expires_after(std::chrono::nanoseconds(std::max<TimeNs>(next_tick_ - now(), 0)));
-    tick_timer_.async_wait([this](const Error& error) {
+    tick_timer_.async_wait([this](const ErrorCode& error) {
       if (error || is_over_) return;
       const TimeNs time = now();
       result_.loop.lags.push_back(time - next_tick_);
@@ -419,7 +420,7 @@ class LoadRun {
   WorkloadArrivals arrivals_;
   Timer send_timer_;
   Timer tick_timer_;
-  Error ignored_;
+  ErrorCode ignored_;
 
   LoadResult result_;
   std::vector<ConnectionPtr> carriers_;  // by request; nullptr: none

@@ -19,14 +19,14 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using tcp = asio::ip::tcp;
-using Error = boost::system::error_code;
+using ErrorCode = boost::system::error_code;
 
 // Runs the started operations; calls `poll` in between.
 void run(asio::io_context& loop, const std::function<void()>& poll) {
   while (loop.run_for(std::chrono::milliseconds(50)) > 0 || !loop.stopped()) poll();
 }
 
-std::string reason_text(const Error& error) {
+std::string reason_text(const ErrorCode& error) {
   return error == beast::error::timeout ? "no answer in time" : error.message();
 }
 
@@ -36,7 +36,7 @@ ServerAddress reach_server(const ServerUrl& url, TimeNs timeout_ns,
                            const std::function<void()>& poll) {
   asio::io_context loop;
   tcp::resolver resolver(loop);
-  Error error;
+  ErrorCode error;
   const auto found = resolver.resolve(url.host, std::to_string(url.port), error);
   if (error) {
     throw std::runtime_error(url.text() + ": cannot find the host: " + error.message());
@@ -44,7 +44,7 @@ ServerAddress reach_server(const ServerUrl& url, TimeNs timeout_ns,
   beast::tcp_stream stream(loop);
   stream.expires_after(std::chrono::nanoseconds(timeout_ns));
   tcp::endpoint reached;
-  stream.async_connect(found, [&](const Error& result, const tcp::endpoint& endpoint) {
+  stream.async_connect(found, [&](const ErrorCode& result, const tcp::endpoint& endpoint) {
     error = result;
     reached = endpoint;
   });
@@ -67,15 +67,15 @@ HttpAnswer http_get(const ServerUrl& url, const ServerAddress& address, std::str
                         " HTTP/1.1\r\nHost: " + url.authority() + "\r\nConnection: close\r\n";
   for (const std::string& header : headers) request += header + "\r\n";
   request += "\r\n";
-  Error error;
-  const auto on_read = [&](const Error& result, std::size_t) { error = result; };
-  const auto on_write = [&](const Error& result, std::size_t) {
+  ErrorCode error;
+  const auto on_read = [&](const ErrorCode& result, std::size_t) { error = result; };
+  const auto on_write = [&](const ErrorCode& result, std::size_t) {
     error = result;
     if (!error) http::async_read(stream, buffer, parser, on_read);
   };
   stream.expires_after(std::chrono::nanoseconds(timeout_ns));
   const tcp::endpoint endpoint(asio::ip::make_address(address.ip), address.port);
-  stream.async_connect(endpoint, [&](const Error& result) {
+  stream.async_connect(endpoint, [&](const ErrorCode& result) {
     error = result;
     if (!error) asio::async_write(stream, asio::buffer(request), on_write);
   });

@@ -22,8 +22,6 @@ namespace metronome {
 namespace {
 
 std::string us_text(double ns) { return fixed_text(ns / 1e3, 3) + " us"; }
-std::string percent_text(double share) { return fixed_text(100 * share, 2) + " %"; }
-
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + printable(name);
@@ -70,9 +68,9 @@ std::string gap_text(const std::optional<GapFit>& gap) {
   const bool grows = gap->grows_with_chunks();
   return (grows ? growing : constant) + ", from " +
          grouped_text(static_cast<std::int64_t>(gap->num_gaps)) + " gaps; mean error " +
-         percent_text(grows ? gap->chunk_error : gap->constant_error) +
+         percent_text(grows ? gap->chunk_error : gap->constant_error, 2) +
          " on held-out steps, or with " + (grows ? constant : growing) + " " +
-         percent_text(grows ? gap->constant_error : gap->chunk_error);
+         percent_text(grows ? gap->constant_error : gap->chunk_error, 2);
 }
 
 std::string shape_text(const StepFit& fit) {
@@ -81,9 +79,9 @@ std::string shape_text(const StepFit& fit) {
   const auto taken = std::find_if(fit.shapes.begin(), fit.shapes.end(), [&](const auto& shape) {
     return shape.first == fit.model.tokens_shape;
   });
-  return fit.model.tokens_shape + ", off by " + percent_text(taken->second) +
+  return fit.model.tokens_shape + ", off by " + percent_text(taken->second, 2) +
          " on validation steps; of " + std::to_string(fit.shapes.size()) + " forms " + best->first +
-         " fits best, with " + percent_text(best->second);
+         " fits best, with " + percent_text(best->second, 2);
 }
 
 void print_form(const FittedForm& form) {

@@ -80,8 +80,6 @@ std::string range_text(const std::vector<double>& values) {
   return count_text(values.front()) + " to " + count_text(values.back());
 }
 
-std::string percent_text(double share) { return fixed_text(100 * share, 1) + " %"; }
-
 void print_layers(const char* name, const std::vector<LayerTimes>& layers, const char* unit) {
   if (layers.empty()) return;
   std::cout << name << layers.size() << " layers at " << layers.front().us.x.size() << " points, "
@@ -118,14 +116,14 @@ void print_times(const char* name, const BlockTimes& times, double error) {
   if (times.empty_block_us > 0) {
     std::cout << ", an empty one " << fixed_text(times.empty_block_us, 2) << " us";
   }
-  std::cout << "; off by " << percent_text(error) << " on average\n";
+  std::cout << "; off by " << percent_text(error, 1) << " on average\n";
 }
 
 void print_check(const char* name, const FillingCheck& check) {
   if (check.num_steps == 0) return;
-  std::cout << "              " << name << ": " << percent_text(check.mean_error) << " over "
+  std::cout << "              " << name << ": " << percent_text(check.mean_error, 1) << " over "
             << count_text(static_cast<double>(check.num_steps)) << " steps ("
-            << percent_text(check.mean_error_if_equal)
+            << percent_text(check.mean_error_if_equal, 1)
             << " if all contexts had their mean length)\n";
 }
 

@@ -15,7 +15,7 @@ namespace {
 // Sizes of captured graphs and their neighbours on both sides.
 constexpr std::int32_t kBatches[] = {1,  2,  3,  4,  5,  8,   9,   12,  16,  17,  24,  32, 33,
                                      48, 64, 65, 96, 97, 128, 129, 192, 193, 256, 384, 512};
-constexpr std::int32_t kChunks[] = {
+constexpr std::int32_t kPromptChunks[] = {
     1,   2,   4,   8,    16,   17,   32,   33,   48,   64,   65,   96,   128,  129,  160,  192,
     193, 224, 256, 257,  320,  321,  384,  385,  448,  512,  513,  520,  576,  640,  641,  768,
     769, 896, 897, 1024, 1025, 1152, 1280, 1281, 1536, 1537, 1792, 2048, 2049, 3072, 4096, 8192};
@@ -82,7 +82,7 @@ std::vector<Cell> all_cells(const StepSizes& sizes) {
     }
   }
   const std::int32_t longest = std::min(sizes.max_tokens, sizes.max_context - 1);
-  for (const std::int32_t chunk : values_below(kChunks, longest + 1)) {
+  for (const std::int32_t chunk : values_below(kPromptChunks, longest + 1)) {
     cells.push_back({.prefill_tokens = chunk, .num_chunks = 1});
     cells.push_back({.prefill_tokens = chunk, .num_chunks = 1, .is_behind = true});
   }

@@ -415,6 +415,8 @@ TEST_CASE("numbers for people", "[reports][table]") {
   CHECK(grouped_text(0.0, 1) == "0.0");
   CHECK(grouped_text(999.95, 1) == "1,000.0");
   CHECK(grouped_text(1234567.891, 2) == "1,234,567.89");
+  CHECK(percent_text(0.125, 1) == "12.5 %");
+  CHECK(percent_text(1.0 / 3, 2) == "33.33 %");
   CHECK(grouped_text(-1234.5, 1) == "-1,234.5");
   CHECK(grouped_text(std::nan(""), 1) == "-");
   CHECK(grouped_text(std::int64_t{-123456}) == "-123,456");
