@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -164,6 +165,10 @@ class Scheduler {
     end_run();
     return running_;
   }
+  // The running list behind the members of the run, who all decode. A policy may change its order.
+  std::span<Request*> running_behind_run() { return std::span(running_).subspan(num_covered_); }
+  // Sorts the running list by arrival.
+  void sort_running_by_arrival();
   KvCacheManager& kv_cache() { return kv_cache_; }
   const KvCacheManager& kv_cache() const { return kv_cache_; }
   std::int32_t max_num_seqs() const { return max_num_seqs_; }
@@ -229,6 +234,7 @@ class Scheduler {
   RunMembers run_;
   std::vector<Request*> run_requests_;  // of run_; behind them those that join with the next plan
   std::size_t num_covered_ = 0;
+  bool covers_by_arrival_ = true;  // the first num_covered_ requests are in order of arrival
   RunCalendar calendar_;
   std::vector<RunCalendar::Entry> due_;  // scratch
   std::int64_t next_run_order_ = 0;

@@ -89,6 +89,7 @@ void Scheduler::write_run(std::size_t num_members) {
 // All requests leave the run. Decodes of it in the current plan become chunks.
 void Scheduler::end_run() {
   num_covered_ = 0;
+  covers_by_arrival_ = true;
   run_changes_.has_ended = true;
   run_changes_.left.clear();
   if (run_requests_.empty()) return;
@@ -116,6 +117,7 @@ void Scheduler::extend_run() {
   for (; num_covered_ < running_.size(); ++num_covered_) {
     Request& request = *running_[num_covered_];
     if (request.state != RequestState::Decode) return;
+    if (num_covered_ > 0 && request.id < running_[num_covered_ - 1]->id) covers_by_arrival_ = false;
     if (request.has_last_token_in_flight()) continue;
     while (next < chunks.size() && chunks[next].request != request.id) ++next;
     if (next == chunks.size()) return;
@@ -190,6 +192,17 @@ std::int32_t Scheduler::begin_run_commit(StepPlan& plan, const StepResult& resul
     for (const ScheduledChunk& chunk : joining_) report.joined_run.push_back(chunk.request);
   }
   return step;
+}
+
+void Scheduler::sort_running_by_arrival() {
+  const auto is_earlier = [](const Request* a, const Request* b) { return a->id < b->id; };
+  const std::span<Request*> behind = running_behind_run();
+  std::sort(behind.begin(), behind.end(), is_earlier);
+  const bool is_sorted =
+      num_covered_ == 0 || behind.empty() || is_earlier(running_[num_covered_ - 1], behind.front());
+  if (is_sorted && covers_by_arrival_) return;
+  std::vector<Request*>& all = running_list();
+  std::sort(all.begin(), all.end(), is_earlier);
 }
 
 // Every decode of the run gave its request a token.

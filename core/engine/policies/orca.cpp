@@ -15,8 +15,8 @@ class OrcaScheduler final : public SarathiBase {
   std::int64_t num_reserved(std::int64_t) const override { return max_model_len(); }
 
   void plan_step() override {
-    for (Request* request : running_list()) {
-      if (request->is_decodable()) add_chunk(*request, 1);
+    for (std::size_t i = plan_run(); i < running().size(); ++i) {
+      if (running()[i]->is_decodable()) add_chunk(*running()[i], 1);
     }
     while (Request* request = admissible()) admit_chunk(*request, request->num_tokens());
   }

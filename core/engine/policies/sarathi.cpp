@@ -2,6 +2,7 @@
 // of unfinished prompts, then those of new prompts.
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "core/engine/policies/policies.h"
@@ -54,7 +55,7 @@ class SarathiScheduler final : public SarathiBase {
 
   void plan_step() override {
     victims_.clear();
-    sort_by_arrival();
+    sort_running_by_arrival();  // the last plan left decodes first, then prompts
     decode_running();
     continue_prefills();
     while (Request* request = admissible()) {
@@ -64,14 +65,8 @@ class SarathiScheduler final : public SarathiBase {
     }
   }
 
-  // Restores arrival order; the last plan left decodes first, then prompts.
-  void sort_by_arrival() {
-    std::sort(running_list().begin(), running_list().end(),
-              [](const Request* a, const Request* b) { return a->id < b->id; });
-  }
-
   void continue_prefills() {
-    std::vector<Request*>& list = running_list();
+    const std::span<Request*> list = running_behind_run();
     const auto prompt_is_done = [](const Request* request) {
       return request->state == RequestState::Decode;
     };

@@ -38,7 +38,7 @@ class SimpleChunkingScheduler final : public SarathiBase {
   }
 
   void continue_prefills() {
-    for (Request* request : running_list()) {
+    for (Request* request : running_behind_run()) {
       if (request->state != RequestState::Prefill) continue;
       const std::int32_t num_tokens = next_chunk(*request);
       if (num_tokens > 0) add_chunk(*request, num_tokens);

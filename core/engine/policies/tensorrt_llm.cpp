@@ -54,8 +54,7 @@ class TensorRtLlmScheduler final : public Scheduler {
     refuse_grown();
     find_new_blocks();
     fitting_.clear();
-    std::sort(running_list().begin(), running_list().end(),
-              [](const Request* a, const Request* b) { return a->id < b->id; });
+    sort_running_by_arrival();
     if (capacity_ == Capacity::MaxUtilization) {
       fit_next_step();
     } else {
