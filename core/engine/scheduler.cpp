@@ -1,9 +1,11 @@
 #include "core/engine/scheduler.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
+#include "core/base/erase.h"
 #include "core/base/error.h"
 
 namespace metronome {
@@ -68,11 +70,9 @@ std::string Scheduler::refusal(const RequestSpec& spec) const {
 }
 
 void Scheduler::retire() {
-  for (const Request* ended : ended_running_) {
-    const auto place = std::find(running_.begin(), running_.end(), ended);
-    if (place - running_.begin() < static_cast<std::ptrdiff_t>(num_covered_)) --num_covered_;
-    running_.erase(place);
-  }
+  erase_each(running_, std::span(ended_running_), [this](std::size_t place) {
+    if (place < num_covered_) --num_covered_;
+  });
   ended_running_.clear();
 }
 

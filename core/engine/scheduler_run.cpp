@@ -1,7 +1,9 @@
 // The part of Scheduler that plans and commits the run of decodes.
 #include <algorithm>
+#include <span>
 #include <utility>
 
+#include "core/base/erase.h"
 #include "core/base/error.h"
 #include "core/engine/scheduler.h"
 
@@ -16,16 +18,12 @@ void Scheduler::begin_run_plan() {
     run_.append(request.id, request.num_computed_tokens(), request.generation);
   }
   if (last_decodes_.empty()) return;
-  std::size_t place = 0;
-  for (Request* request : last_decodes_) {
-    while (run_requests_[place] != request) ++place;
-    run_changes_.left.push_back(static_cast<std::int32_t>(place));
-  }
+  erase_each(run_requests_, std::span(last_decodes_), [this](std::size_t place) {
+    const auto num_before = static_cast<std::int32_t>(run_changes_.left.size());
+    run_changes_.left.push_back(static_cast<std::int32_t>(place) + num_before);
+  });
   last_decodes_.clear();
   run_.erase(run_changes_.left);
-  for (auto it = run_changes_.left.rbegin(); it != run_changes_.left.rend(); ++it) {
-    run_requests_.erase(run_requests_.begin() + *it);
-  }
 }
 
 std::size_t Scheduler::plan_run(bool needs_free_block) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/erase.h"
 #include "core/base/error.h"
 #include "core/engine/decode_run.h"
 
@@ -188,8 +189,8 @@ void RunRecorder::follow_run(const CommittedRun& run, std::int32_t step) {
   for (const RequestId id : run.left) {
     OpenRun& open = open_[index(id)];
     open.last_step = std::max(open.last_step, last_run_step_);
-    members_.erase(std::find(members_.begin(), members_.end(), id));
   }
+  erase_each(members_, run.left, [](std::size_t) {});
   if (run.members == nullptr) return;
   if (last_run_step_ != step - 1) {  // other steps came between
     for (const RequestId id : members_) {

@@ -11,6 +11,8 @@
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
 #include "sim/cost/device_share.h"
+#include "sim/profile/profile_folder.h"
+#include "sim/profile/profile_model.h"
 #include "tests/scratch_folder.h"
 
 namespace metronome::testing {
@@ -156,5 +158,17 @@ class SyntheticProfile {
     files[file("moe.csv")] = out.str();
   }
 };
+
+// How attention fills the device that the profile was measured on.
+inline const BlockFilling kFilling{128, {10, 3, 8, 0.3, 0}, {4, 4, 4, 1, 0.3}};
+
+inline Profile profile_of(const SyntheticProfile& synthetic) {
+  const ScratchFolder folder;
+  const std::string path = synthetic.write(folder);
+  Profile profile;
+  profile.tables = read_profile_tables(path, read_profile_meta(path), synthetic.times.tp,
+                                       synthetic.times.model, synthetic.times.hardware);
+  return profile;
+}
 
 }  // namespace metronome::testing

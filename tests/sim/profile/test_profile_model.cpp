@@ -23,11 +23,11 @@ namespace {
 
 using testing::draw;
 using testing::error_of;
+using testing::kFilling;
+using testing::profile_of;
 using testing::ScratchFolder;
 using testing::SyntheticProfile;
 using testing::SyntheticTimes;
-
-const BlockFilling kFilling{128, {10, 3, 8, 0.3, 0}, {4, 4, 4, 1, 0.3}};
 
 ScheduledChunk prefill(std::int32_t first, std::int32_t n) {
   return {RequestId{0}, first, n, ChunkKind::Prefill, true};
@@ -42,15 +42,6 @@ StepPlan one_pass(std::vector<ScheduledChunk> chunks) {
   plan.chunks = std::move(chunks);
   plan.passes = {{0, static_cast<std::int32_t>(plan.chunks.size())}};
   return plan;
-}
-
-Profile profile_of(const SyntheticProfile& synthetic) {
-  const ScratchFolder folder;
-  const std::string path = synthetic.write(folder);
-  Profile profile;
-  profile.tables = read_profile_tables(path, read_profile_meta(path), synthetic.times.tp,
-                                       synthetic.times.model, synthetic.times.hardware);
-  return profile;
 }
 
 ProfileCostModel model_of(const SyntheticProfile& synthetic, Profile profile) {
