@@ -139,9 +139,14 @@ void Engine::drain() {
 bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress,
                  std::int64_t steps_per_progress) {
   std::int64_t next_progress = steps_per_progress;
+  std::int64_t next_sweep = RequestTable::kStepsPerSweep;
   while (true) {
     submit_due(arrivals);
     if (!step() && !wait_for_work(arrivals)) break;
+    if (next_step_index_ >= next_sweep) {
+      next_sweep += RequestTable::kStepsPerSweep;
+      forget_ended();
+    }
     if (progress && next_step_index_ >= next_progress) {
       next_progress = next_step_index_ + steps_per_progress;
       if (!progress({num_ended_, arrivals.num_total(), clock_.now()})) return false;
@@ -156,8 +161,10 @@ void Engine::forget_ended() {
   // none is left after this many plans.
   constexpr std::int64_t kPlansInFlight = kMaxInFlight + 1;
   groups_over_at_.resize(requests_.size() / RequestTable::kGroupSize, kNever);
-  for (std::size_t group = 0; group < groups_over_at_.size(); ++group) {
-    if (!requests_.has_group(group)) continue;
+  const auto is_forgotten = [this](std::size_t group) { return !requests_.has_group(group); };
+  while (first_kept_ < groups_over_at_.size() && is_forgotten(first_kept_)) ++first_kept_;
+  for (std::size_t group = first_kept_; group < groups_over_at_.size(); ++group) {
+    if (is_forgotten(group)) continue;
     std::int64_t& over_at = groups_over_at_[group];
     if (over_at == kNever) {
       const std::size_t begin = group * RequestTable::kGroupSize;

@@ -73,9 +73,9 @@ class Engine {
   // Steps until every request has ended.
   void drain();
 
-  // Submits arrivals when they are due and steps until all requests have ended. Calls `progress`
-  // every `steps_per_progress` steps; returns false when it ended the run early. Throws
-  // InvariantError if requests remain that can never be scheduled.
+  // Submits arrivals when they are due and steps until all requests have ended. Forgets ended
+  // requests on the way. Calls `progress` every `steps_per_progress` steps; returns false when it
+  // ended the run early. Throws InvariantError if requests remain that can never be scheduled.
   bool run(ArrivalSource& arrivals, const ProgressFn& progress = {},
            std::int64_t steps_per_progress = 1024);
 
@@ -133,6 +133,7 @@ class Engine {
   std::int64_t arrival_step_ = 0;  // counts plans, for workloads with arrivals by step
   // For each full group of requests: the plan at which all had ended; kNever: not yet.
   std::vector<std::int64_t> groups_over_at_;
+  std::size_t first_kept_ = 0;  // groups before are forgotten
   std::size_t num_ended_ = 0;
   std::size_t num_reported_ = 0;                 // of those, reported to the arrival source
   std::int32_t num_unrecorded_preemptions_ = 0;  // by plans with nothing to compute

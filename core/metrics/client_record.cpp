@@ -40,17 +40,18 @@ RunRecord make_client_record(std::span<const WatchedRequest> requests) {
   RunRecord record;
   std::vector<std::vector<TokenRun>> runs(requests.size());
   const TokenEvent* last = nullptr;
+  StepEntry instant;
   const std::vector<TokenEvent> events = events_in_order(requests);
   for (const TokenEvent& event : events) {
     const bool is_new = last == nullptr || event.time != last->time || event.rank != last->rank;
+    if (is_new && last != nullptr) record.steps.push_back(instant);
     last = &event;
     if (is_new) {
-      StepEntry instant;
+      instant = {};
       instant.planned_at = instant.started_at = instant.finished_at = event.time;
-      record.steps.push_back(instant);
     }
-    const auto position = static_cast<std::int32_t>(record.steps.size()) - 1;
-    ++record.steps[record.steps.size() - 1].num_emitted;
+    const auto position = static_cast<std::int32_t>(record.steps.size());
+    ++instant.num_emitted;
     std::vector<TokenRun>& own = runs[event.request];
     if (!own.empty() && own.back().last_step() == position - 1) {
       ++own.back().num_tokens;
@@ -58,6 +59,7 @@ RunRecord make_client_record(std::span<const WatchedRequest> requests) {
       own.push_back({position, 1});
     }
   }
+  if (last != nullptr) record.steps.push_back(instant);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     record.requests.push_back(requests[i].request);
     record.requests.back().first_run = static_cast<std::uint32_t>(record.runs.size());
@@ -72,7 +74,7 @@ std::vector<TimeNs> token_times(const RunRecord& record, std::size_t i) {
   std::vector<TimeNs> times;
   for (const TokenRun& run : record.runs_of(i)) {
     for (std::int32_t s = run.first_step; s <= run.last_step(); ++s) {
-      times.push_back(record.steps[static_cast<std::size_t>(s)].finished_at);
+      times.push_back(record.steps.finished_at(static_cast<std::size_t>(s)));
     }
   }
   return times;

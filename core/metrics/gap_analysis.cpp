@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -156,24 +157,23 @@ GapAnalysis::GapAnalysis(const RunRecord& record)
 }
 
 void GapAnalysis::sum_steps() {
-  for (const StepEntry& step : record_.steps) {
-    is_estimated_ = is_estimated_ || (is_mixed(step) && step.decode_only_ns == kNoTime);
-  }
-  std::vector<TimeNs> estimates;
-  if (is_estimated_) estimates = estimate_decode_ns(record_);
-  const std::vector<TimeNs> durations = device_times(record_);
+  std::vector<TimeNs> estimates;  // if a step needs one
+  TimeNs device_free_at = 0;
   TimeNs decode_sum = 0;
   TimeNs prefill_sum = 0;
-  for (std::size_t s = 0; s < record_.steps.size(); ++s) {
-    const StepEntry& step = record_.steps[s];
-    const TimeNs duration = durations[s];
+  std::size_t s = 0;
+  for (const StepEntry& step : record_.steps) {
+    const TimeNs duration = step.finished_at - std::max(step.started_at, device_free_at);
+    device_free_at = step.finished_at;
     TimeNs decode_ns = step.num_prefill_tokens > 0 ? 0 : duration;
     if (is_mixed(step)) {
       const bool is_known = step.decode_only_ns != kNoTime;
+      if (!is_known && !std::exchange(is_estimated_, true)) estimates = estimate_decode_ns(record_);
       decode_ns = std::min(duration, is_known ? step.decode_only_ns : estimates[s]);
     }
     decode_sum_.push_back(decode_sum += decode_ns);
     prefill_sum_.push_back(prefill_sum += duration - decode_ns);
+    ++s;
   }
 }
 
@@ -182,8 +182,8 @@ bool GapAnalysis::is_preempted(const TokenGap& gap) const {
   if (record_.requests[index(gap.request)].num_preemptions == 0) return false;
   // With two steps in flight, a preemption may be planned before the gap's first token exists. It
   // is never planned before the step of that token.
-  const TimeNs from = record_.steps[at(gap.step_before)].planned_at;
-  const TimeNs until = record_.steps[at(gap.step_after)].finished_at;
+  const TimeNs from = record_.steps.planned_at(at(gap.step_before));
+  const TimeNs until = record_.steps.finished_at(at(gap.step_after));
   const auto first = std::lower_bound(
       preemptions_.begin(), preemptions_.end(), PreemptionRecord{from, gap.request},
       [](const PreemptionRecord& a, const PreemptionRecord& b) {
@@ -194,8 +194,8 @@ bool GapAnalysis::is_preempted(const TokenGap& gap) const {
 
 GapParts GapAnalysis::parts(const TokenGap& gap) const {
   GapParts parts;
-  const TimeNs whole = record_.steps[at(gap.step_after)].finished_at -
-                       record_.steps[at(gap.step_before)].finished_at;
+  const TimeNs whole = record_.steps.finished_at(at(gap.step_after)) -
+                       record_.steps.finished_at(at(gap.step_before));
   if (gap.step_before == gap.step_after) return parts;
   if (is_preempted(gap)) {
     parts.preemption_ns = whole;
@@ -216,30 +216,31 @@ std::int32_t GapAnalysis::num_waiting(const TokenGap& gap) const {
 
 // Gaps between consecutive steps are counted per step. Other gaps are examined one by one.
 void GapAnalysis::walk_gaps() {
-  std::vector<std::int32_t> changes(record_.steps.size() + 1);  // of the number of victims, per
-                                                                // step
+  // First the change of the number of interrupted requests with each step.
+  victims_.assign(record_.steps.size() + 1, 0);
   for (std::size_t i = 0; i < record_.requests.size(); ++i) {
     const auto runs = record_.runs_of(i);
     for (std::size_t r = 1; r < runs.size(); ++r) {
       const TokenGap gap{static_cast<RequestId>(i), runs[r - 1].last_step(), runs[r].first_step, 0};
       total_ += parts(gap);
       if (is_preempted(gap)) continue;
-      ++changes[at(gap.step_before + 1)];
-      --changes[at(gap.step_after + 1)];
+      ++victims_[at(gap.step_before + 1)];
+      --victims_[at(gap.step_after + 1)];
     }
   }
   std::int32_t num_interrupted = 0;
   for (std::size_t s = 0; s < record_.steps.size(); ++s) {
-    num_interrupted += changes[s];
-    const std::int32_t num_continued = record_.steps[s].num_continued;
-    victims_.push_back(num_interrupted + num_continued);
+    num_interrupted += victims_[s];
+    const std::int32_t num_continued = record_.steps.num_continued(s);
+    victims_[s] = num_interrupted + num_continued;
     if (num_continued == 0) continue;
     const auto step = static_cast<std::int32_t>(s);
-    const TimeNs whole = record_.steps[s].finished_at - record_.steps[s - 1].finished_at;
+    const TimeNs whole = record_.steps.finished_at(s) - record_.steps.finished_at(s - 1);
     total_.decode_ns += num_continued * decode_ns(step);
     total_.prefill_ns += num_continued * prefill_ns(step);
     total_.host_ns += num_continued * (whole - decode_ns(step) - prefill_ns(step));
   }
+  victims_.pop_back();
   correct_swift_returns();
 }
 
@@ -250,8 +251,8 @@ void GapAnalysis::correct_swift_returns() {
   for (const PreemptionRecord& preemption : preemptions_) {
     for (const TokenRun& run : record_.runs_of(index(preemption.request))) {
       for (std::int32_t s = run.first_step + 1; s <= run.last_step(); ++s) {
-        if (record_.steps[at(s)].finished_at <= preemption.time) continue;
-        if (record_.steps[at(s - 1)].planned_at > preemption.time) break;
+        if (record_.steps.finished_at(at(s)) <= preemption.time) continue;
+        if (record_.steps.planned_at(at(s - 1)) > preemption.time) break;
         const TokenGap gap{preemption.request, s - 1, s, 0};
         const bool is_counted = gap.request == last.request && gap.step_after == last.step_after;
         if (is_counted || !is_preempted(gap)) continue;
@@ -267,7 +268,7 @@ void GapAnalysis::correct_swift_returns() {
 // Moves the gap of one request that ends in `step` to preemption_ns.
 void GapAnalysis::move_to_preemption(std::int32_t step, GapParts& sum) const {
   const TimeNs whole =
-      record_.steps[at(step)].finished_at - record_.steps[at(step - 1)].finished_at;
+      record_.steps.finished_at(at(step)) - record_.steps.finished_at(at(step - 1));
   sum.decode_ns -= decode_ns(step);
   sum.prefill_ns -= prefill_ns(step);
   sum.host_ns -= whole - decode_ns(step) - prefill_ns(step);
@@ -287,8 +288,8 @@ GapSum GapAnalysis::beyond(TimeNs limit_ns) const {
     }
   }
   for (std::size_t s = 1; s < record_.steps.size(); ++s) {
-    const std::int32_t num_continued = record_.steps[s].num_continued;
-    const TimeNs whole = record_.steps[s].finished_at - record_.steps[s - 1].finished_at;
+    const std::int32_t num_continued = record_.steps.num_continued(s);
+    const TimeNs whole = record_.steps.finished_at(s) - record_.steps.finished_at(s - 1);
     if (num_continued == 0 || whole <= limit_ns) continue;
     const auto step = static_cast<std::int32_t>(s);
     sum.parts.decode_ns += num_continued * decode_ns(step);
@@ -297,8 +298,8 @@ GapSum GapAnalysis::beyond(TimeNs limit_ns) const {
     sum.num_gaps += num_continued;
   }
   for (const TokenGap& gap : swift_returns_) {
-    const TimeNs whole = record_.steps[at(gap.step_after)].finished_at -
-                         record_.steps[at(gap.step_before)].finished_at;
+    const TimeNs whole = record_.steps.finished_at(at(gap.step_after)) -
+                         record_.steps.finished_at(at(gap.step_before));
     if (whole > limit_ns) move_to_preemption(gap.step_after, sum.parts);
   }
   return sum;
@@ -309,11 +310,11 @@ GapSum GapAnalysis::beyond(TimeNs limit_ns) const {
 std::vector<TokenGap> GapAnalysis::gaps_in_runs(std::size_t max_steps,
                                                 std::int32_t max_per_step) const {
   const auto length = [&](std::int32_t s) {
-    return record_.steps[at(s)].finished_at - record_.steps[at(s - 1)].finished_at;
+    return record_.steps.finished_at(at(s)) - record_.steps.finished_at(at(s - 1));
   };
   std::vector<std::int32_t> steps;
   for (std::size_t s = 1; s < record_.steps.size(); ++s) {
-    if (record_.steps[s].num_continued > 0) steps.push_back(static_cast<std::int32_t>(s));
+    if (record_.steps.num_continued(s) > 0) steps.push_back(static_cast<std::int32_t>(s));
   }
   max_steps = std::min(max_steps, steps.size());
   std::partial_sort(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(max_steps),
@@ -339,7 +340,7 @@ std::vector<TokenGap> GapAnalysis::gaps_in_runs(std::size_t max_steps,
 std::vector<TokenGap> GapAnalysis::longest_gaps(std::size_t max_gaps,
                                                 std::int32_t max_per_step) const {
   std::vector<TokenGap> gaps = gaps_in_runs(max_gaps, max_per_step);
-  const auto finished_at = [&](std::int32_t step) { return record_.steps[at(step)].finished_at; };
+  const auto finished_at = [&](std::int32_t step) { return record_.steps.finished_at(at(step)); };
   for (std::size_t i = 0; i < record_.requests.size(); ++i) {
     const auto runs = record_.runs_of(i);
     for (std::size_t r = 1; r < runs.size(); ++r) {
@@ -364,7 +365,8 @@ std::vector<TokenGap> GapAnalysis::longest_gaps(std::size_t max_gaps,
 
 template <class Visit>
 void GapAnalysis::for_each_chunk(std::int32_t position, Visit visit) const {
-  const StepEntry& step = record_.steps[at(position)];
+  if (record_.steps.num_prefill_tokens(at(position)) == 0) return;
+  const StepEntry step = record_.steps[at(position)];
   for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
     const std::int32_t chunk = step.first_prefill_chunk + c;
     const std::int32_t num_tokens = record_.prefills[at(chunk)].num_tokens;
@@ -394,7 +396,7 @@ Culprit GapAnalysis::worst_chunk(const TokenGap& gap) const {
 std::int64_t GapAnalysis::num_prefill_tokens(const TokenGap& gap) const {
   std::int64_t sum = 0;
   for (std::int32_t s = gap.step_before + 1; s <= gap.step_after; ++s) {
-    sum += record_.steps[at(s)].num_prefill_tokens;
+    sum += record_.steps.num_prefill_tokens(at(s));
   }
   return sum;
 }

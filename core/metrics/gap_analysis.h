@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/packed_column.h"
 #include "core/base/types.h"
 #include "core/metrics/run_record.h"
 
@@ -116,8 +117,8 @@ class GapAnalysis {
 
   const RunRecord& record_;
   bool is_estimated_ = false;
-  std::vector<TimeNs> decode_sum_;   // over steps [0, s]
-  std::vector<TimeNs> prefill_sum_;  // over steps [0, s]
+  PackedColumn decode_sum_;   // over steps [0, s]
+  PackedColumn prefill_sum_;  // over steps [0, s]
   std::vector<std::int32_t> victims_;
   std::vector<PreemptionRecord> preemptions_;  // by request, then time
   std::vector<TokenGap> swift_returns_;        // with preemption, between tokens of consecutive

@@ -1,6 +1,7 @@
 #include "core/metrics/run_record.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/base/erase.h"
@@ -14,9 +15,11 @@ namespace {
 // steps in blocks, so a query does not visit every token.
 class StepGaps {
  public:
-  explicit StepGaps(const ChunkedVector<StepEntry>& steps) : gaps_(steps.size()) {
+  explicit StepGaps(const StepHistory& steps) : gaps_(steps.size()) {
+    TimeNs before = steps.empty() ? 0 : steps.finished_at(0);
     for (std::size_t s = 1; s < steps.size(); ++s) {
-      gaps_[s] = steps[s].finished_at - steps[s - 1].finished_at;
+      const TimeNs finished_at = steps.finished_at(s);
+      gaps_[s] = finished_at - std::exchange(before, finished_at);
     }
     blocks_.resize(gaps_.size() / kBlock);
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
@@ -79,7 +82,7 @@ void derive_request_facts(const RunRecord& record, const StepGaps& gaps, std::si
   const std::span<const TokenRun> runs = record.runs_of(i);
   if (runs.empty()) return;
   const auto finished_at = [&](std::int32_t step) {
-    return record.steps[static_cast<std::size_t>(step)].finished_at;
+    return record.steps.finished_at(static_cast<std::size_t>(step));
   };
   request.first_token = finished_at(runs.front().first_step);
   request.last_token = finished_at(runs.back().last_step());
@@ -110,11 +113,9 @@ void derive_token_facts(RunRecord& record) {
       --changes[static_cast<std::size_t>(run.last_step()) + 1];
     }
   }
-  std::int32_t num_continued = 0;
-  for (std::size_t s = 0; s < record.steps.size(); ++s) {
-    num_continued += changes[s];
-    record.steps[s].num_continued = num_continued;
-  }
+  changes.pop_back();
+  std::partial_sum(changes.begin(), changes.end(), changes.begin());
+  record.steps.set_continued(changes);
 }
 
 std::span<const TokenRun> RunRecord::runs_of(std::size_t i) const {
@@ -206,7 +207,7 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
                           const RequestTable& requests) {
   METRONOME_CHECK(static_cast<std::size_t>(step.step_index) == steps_.size(),
                   "a step's index is its position");
-  METRONOME_CHECK(steps_.empty() || step.finished_at >= steps_.back().finished_at,
+  METRONOME_CHECK(steps_.empty() || step.finished_at >= steps_.finished_at(steps_.size() - 1),
                   "steps are committed in the order they finish");
   if (requests.size() > open_.size()) grow_to(requests.size());
   const auto position = static_cast<std::int32_t>(steps_.size());
@@ -239,14 +240,14 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   entry.num_running = step.num_running;
   entry.num_waiting = step.num_waiting;
   entry.num_used_blocks = step.num_used_blocks;
-  entry.num_preempted = static_cast<std::uint32_t>(step.num_preempted) & 0x3fffffffu;
+  entry.num_preempted = step.num_preempted;
   members_.insert(members_.end(), step.run.joined.begin(), step.run.joined.end());
   const std::int32_t num_decodes = step.run.members != nullptr ? step.run.members->size() : 0;
   entry.num_emitted = num_decodes + static_cast<std::int32_t>(chunks.size()) - num_silent;
-  entry.failed = step.failed ? 1 : 0;
+  entry.failed = step.failed;
   if (step.result != nullptr) {
     entry.decode_only_ns = step.result->decode_only_ns;
-    entry.extrapolated = step.result->is_extrapolated ? 1 : 0;
+    entry.extrapolated = step.result->is_extrapolated;
   }
   steps_.push_back(entry);
 }

@@ -14,6 +14,7 @@
 #include "core/base/types.h"
 #include "core/engine/event.h"
 #include "core/engine/request.h"
+#include "core/metrics/step_history.h"
 
 namespace metronome {
 
@@ -26,34 +27,6 @@ struct TokenRun {
   std::int32_t last_step() const { return first_step + num_tokens - 1; }
   bool operator==(const TokenRun&) const = default;
 };
-
-// One committed step. The counts of running and waiting requests and of used blocks are taken right
-// after planning.
-struct StepEntry {
-  TimeNs planned_at = 0;
-  TimeNs started_at = 0;
-  TimeNs finished_at = 0;
-  std::int32_t num_prefill_tokens = 0;
-  std::int32_t num_decode_tokens = 0;
-  std::int32_t num_running = 0;
-  std::int32_t num_waiting = 0;
-  std::int32_t num_used_blocks = 0;
-  std::uint32_t num_preempted : 30 = 0;
-  std::uint32_t failed : 1 = false;        // shares a word to save memory: there are millions of
-                                           // these
-  std::uint32_t extrapolated : 1 = false;  // StepResult::is_extrapolated
-  std::int32_t num_emitted = 0;            // tokens that requests received
-  std::int32_t num_continued = 0;  // tokens of requests that also got one in the previous step
-  // Prefill chunks [first_prefill_chunk, first_prefill_chunk + num_prefill_chunks) of RunRecord.
-  std::int32_t first_prefill_chunk = 0;
-  std::int32_t num_prefill_chunks = 0;
-  // StepResult::decode_only_ns; kNoTime: unknown to the executor.
-  TimeNs decode_only_ns = kNoTime;
-
-  std::int32_t num_tokens() const { return num_prefill_tokens + num_decode_tokens; }
-  TimeNs duration_ns() const { return finished_at - started_at; }
-};
-static_assert(sizeof(StepEntry) == 72);
 
 // A prefill chunk in one step: of a prompt, or of the recomputation after a preemption.
 struct PrefillChunk {
@@ -118,7 +91,7 @@ struct RunRecord {
   // In order of commit. For a run seen by a client (has_steps() is false), an entry is a time at
   // which tokens came, with only `finished_at` and `num_emitted` set. Two events of one request at
   // the same time are two entries.
-  ChunkedVector<StepEntry> steps;
+  StepHistory steps;
   ChunkedVector<PrefillChunk> prefills;       // by step, in plan order
   std::vector<RequestRecord> requests;        // by RequestId
   std::vector<TokenRun> runs;                 // by request, in time order
@@ -178,7 +151,7 @@ class RunRecorder final : public EventSink {
   void note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEntry& entry);
   void gather_runs(RunRecord& record);
 
-  ChunkedVector<StepEntry> steps_;
+  StepHistory steps_;
   ChunkedVector<PrefillChunk> prefills_;
   std::vector<RequestRecord> requests_;
   std::vector<OpenRun> open_;

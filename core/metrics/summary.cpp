@@ -33,11 +33,11 @@ class CompletedTokens {
   }
 
   std::int32_t emitted(std::size_t s) const {
-    return steps_[s].num_emitted + (corrections_.empty() ? 0 : corrections_[s].emitted);
+    return steps_.num_emitted(s) + (corrections_.empty() ? 0 : corrections_[s].emitted);
   }
   // Emitted tokens whose request also got one in the previous step.
   std::int32_t continued(std::size_t s) const {
-    return steps_[s].num_continued + (corrections_.empty() ? 0 : corrections_[s].continued);
+    return steps_.num_continued(s) + (corrections_.empty() ? 0 : corrections_[s].continued);
   }
   std::int32_t last(std::size_t s) const { return last_[s]; }  // last tokens
 
@@ -58,7 +58,7 @@ class CompletedTokens {
     ++corrections_[end].continued;
   }
 
-  const ChunkedVector<StepEntry>& steps_;
+  const StepHistory& steps_;
   std::vector<std::int32_t> last_;
   std::vector<Correction> corrections_;  // empty: none
 };
@@ -70,7 +70,7 @@ std::vector<WeightedTime> pooled_gaps(const RunRecord& record, const CompletedTo
   for (std::size_t s = 1; s < record.steps.size(); ++s) {
     if (tokens.continued(s) == 0) continue;
     gaps.push_back(
-        {record.steps[s].finished_at - record.steps[s - 1].finished_at, tokens.continued(s)});
+        {record.steps.finished_at(s) - record.steps.finished_at(s - 1), tokens.continued(s)});
   }
   for (std::size_t i = first; i < record.requests.size(); ++i) {
     if (!record.requests[i].completed()) continue;
@@ -78,7 +78,7 @@ std::vector<WeightedTime> pooled_gaps(const RunRecord& record, const CompletedTo
     for (std::size_t r = 1; r < runs.size(); ++r) {
       const auto before = static_cast<std::size_t>(runs[r - 1].last_step());
       const auto after = static_cast<std::size_t>(runs[r].first_step);
-      gaps.push_back({record.steps[after].finished_at - record.steps[before].finished_at, 1});
+      gaps.push_back({record.steps.finished_at(after) - record.steps.finished_at(before), 1});
     }
   }
   return gaps;
@@ -210,7 +210,7 @@ void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Sum
   std::size_t num_arrived = 0;
   std::int64_t num_gone = 0;
   for (std::size_t s = 0; s < record.steps.size(); ++s) {
-    const TimeNs time = record.steps[s].finished_at;
+    const TimeNs time = record.steps.finished_at(s);
     if (tokens.emitted(s) > 0) {
       const TimeNs second = (time - arrivals.front()) / kNsPerSecond;
       in_bucket = (second == bucket ? in_bucket : 0) + tokens.emitted(s);
@@ -237,7 +237,7 @@ void leave_out_steps(Summary& summary) {
 }
 
 void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& summary) {
-  const ChunkedVector<StepEntry>& steps = record.steps;
+  const StepHistory& steps = record.steps;
   summary.num_steps = static_cast<std::int64_t>(steps.size());
   double block_time = 0;
   double running_time = 0;
@@ -245,10 +245,10 @@ void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& 
   std::int64_t num_tokens = 0;
   std::int64_t peak_blocks = 0;
   TimeNs busy_ns = 0;
-  for (std::size_t s = 0; s < steps.size(); ++s) {
-    const StepEntry& step = steps[s];
-    const TimeNs until = s + 1 < steps.size() ? std::min(steps[s + 1].planned_at, step.finished_at)
-                                              : step.finished_at;
+  std::size_t next = 0;
+  for (const StepEntry& step : steps) {
+    const TimeNs until = ++next < steps.size() ? std::min(steps.planned_at(next), step.finished_at)
+                                               : step.finished_at;
     const auto held = static_cast<double>(std::max<TimeNs>(until - step.planned_at, 0));
     block_time += held * step.num_used_blocks;
     running_time += held * step.num_running;
@@ -281,7 +281,7 @@ std::int32_t step_before_longest_gap(const RunRecord& record, std::size_t i) {
   const RequestRecord& request = record.requests[i];
   const std::span<const TokenRun> runs = record.runs_of(i);
   const auto finished_at = [&](std::int32_t step) {
-    return record.steps[static_cast<std::size_t>(step)].finished_at;
+    return record.steps.finished_at(static_cast<std::size_t>(step));
   };
   for (std::size_t r = 1; r < runs.size(); ++r) {
     const std::int32_t before = runs[r - 1].last_step();
@@ -312,7 +312,7 @@ Stall longest_stall_of(const RunRecord& record, std::size_t i) {
   stall.gap_ns = request.max_itl_ns;
   stall.step_after = request.max_itl_step;
   stall.step_before = step_before_longest_gap(record, i);
-  stall.began_at = record.steps[static_cast<std::size_t>(stall.step_before)].finished_at;
+  stall.began_at = record.steps.finished_at(static_cast<std::size_t>(stall.step_before));
   if (!record.has_steps()) {
     stall.cause = StallCause::Unseen;
     return stall;

@@ -23,9 +23,9 @@ TimeNs queued_at(const RunRecord& record, TimeNs arrival) {
   std::size_t high = record.steps.size();
   while (low < high) {
     const std::size_t middle = low + (high - low) / 2;
-    record.steps[middle].planned_at < arrival ? low = middle + 1 : high = middle;
+    record.steps.planned_at(middle) < arrival ? low = middle + 1 : high = middle;
   }
-  return low == record.steps.size() ? arrival : record.steps[low].planned_at;
+  return low == record.steps.size() ? arrival : record.steps.planned_at(low);
 }
 
 std::vector<TimeNs> gaps_of(const RunRecord& record, std::size_t request) {
@@ -33,7 +33,7 @@ std::vector<TimeNs> gaps_of(const RunRecord& record, std::size_t request) {
   TimeNs last = kNoTime;
   for (const TokenRun& run : record.runs_of(request)) {
     for (std::int32_t t = 0; t < run.num_tokens; ++t) {
-      const TimeNs now = record.steps[static_cast<std::size_t>(run.first_step + t)].finished_at;
+      const TimeNs now = record.steps.finished_at(static_cast<std::size_t>(run.first_step + t));
       if (last != kNoTime) gaps.push_back(now - last);
       last = now;
     }

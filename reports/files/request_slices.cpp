@@ -25,8 +25,8 @@ class SliceChain {
   void add_chunk(std::int32_t chunk, std::int32_t step, bool has_token) {
     const TimeNs begin = all_.began_at(step);
     // A plan that recomputes the request comes after the preemption.
-    if (!add_preemptions(record_.steps[at(step)].planned_at, begin)) add_waiting(step, begin);
-    add({SliceKind::Prefill, begin, record_.steps[at(step)].finished_at, step, step,
+    if (!add_preemptions(record_.steps.planned_at(at(step)), begin)) add_waiting(step, begin);
+    add({SliceKind::Prefill, begin, record_.steps.finished_at(at(step)), step, step,
          has_token ? 1 : 0, chunk, ++num_chunks_});
     last_step_ = step;
   }
@@ -34,7 +34,7 @@ class SliceChain {
   void add_decodes(std::int32_t first, std::int32_t last) {
     const TimeNs begin = all_.began_at(first);
     add_waiting(first, begin);
-    add({SliceKind::Decode, begin, record_.steps[at(last)].finished_at, first, last,
+    add({SliceKind::Decode, begin, record_.steps.finished_at(at(last)), first, last,
          last - first + 1});
     last_step_ = last;
   }
@@ -101,7 +101,7 @@ RequestSlices::RequestSlices(const RunRecord& record)
 
 TimeNs RequestSlices::began_at(std::int32_t step) const {
   const TimeNs started_at = record_.steps[at(step)].started_at;
-  return step == 0 ? started_at : std::max(started_at, record_.steps[at(step - 1)].finished_at);
+  return step == 0 ? started_at : std::max(started_at, record_.steps.finished_at(at(step - 1)));
 }
 
 TimeNs RequestSlices::end_of(std::size_t i) const {
@@ -109,11 +109,11 @@ TimeNs RequestSlices::end_of(std::size_t i) const {
   TimeNs end = request.ended == kNoTime ? end_of_run_ : request.ended;
   if (first_chunk_[i] < first_chunk_[i + 1]) {
     const std::int32_t step = step_of_chunk_[at(chunks_[first_chunk_[i + 1] - 1])];
-    end = std::max(end, record_.steps[at(step)].finished_at);
+    end = std::max(end, record_.steps.finished_at(at(step)));
   }
   const std::span<const TokenRun> runs = record_.runs_of(i);
   if (runs.empty()) return end;
-  return std::max(end, record_.steps[at(runs.back().last_step())].finished_at);
+  return std::max(end, record_.steps.finished_at(at(runs.back().last_step())));
 }
 
 std::vector<RequestSlice> RequestSlices::of(std::size_t i) const {

@@ -61,7 +61,7 @@ Window choose_window(const RunRecord& record, const RequestSlices& slices, std::
   window.is_cut = window.begin > 0 || window.end < num_steps;
   if (!window.is_cut) return window;
   window.from = slices.began_at(window.begin);
-  window.until = record.steps[at(window.end - 1)].finished_at;
+  window.until = record.steps.finished_at(at(window.end - 1));
   return window;
 }
 
@@ -336,7 +336,7 @@ void TraceWriter::write_steps() {
     events_.end();
     const bool is_last = s + 1 == window_.end;
     if (is_last && window_.is_cut) continue;
-    write_idle(step.finished_at, is_last ? kNever : record_.steps[at(s) + 1].planned_at);
+    write_idle(step.finished_at, is_last ? kNever : record_.steps.planned_at(at(s) + 1));
   }
 }
 
@@ -344,7 +344,7 @@ void TraceWriter::write_stalls() {
   for (const TokenGap& gap : stalls_) {
     if (!has(gap.step_before) || !has(gap.step_after)) continue;
     JsonText& json = events_.begin("i", "stall", kGpuProcess, kStallTrack);
-    json.key("ts").us(record_.steps[at(gap.step_before)].finished_at);
+    json.key("ts").us(record_.steps.finished_at(at(gap.step_before)));
     json.field("s", "t");
     json.key("args").begin_object();
     json.field("request", index(gap.request));

@@ -23,11 +23,11 @@ struct GapPoint {
 std::vector<GapPoint> gap_points(const RunRecord& record) {
   std::vector<GapPoint> points;
   const auto finished_at = [&](std::int32_t step) {
-    return record.steps[static_cast<std::size_t>(step)].finished_at;
+    return record.steps.finished_at(static_cast<std::size_t>(step));
   };
   for (std::size_t s = 1; s < record.steps.size(); ++s) {
     const auto step = static_cast<std::int32_t>(s);
-    const std::int32_t num_gaps = record.steps[s].num_continued;
+    const std::int32_t num_gaps = record.steps.num_continued(s);
     if (num_gaps == 0) continue;
     points.push_back(
         {{kNoRequest, step - 1, step, finished_at(step) - finished_at(step - 1)}, num_gaps});
@@ -204,7 +204,7 @@ void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const Rep
 
 void append_steps(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
                   JsonText& json) {
-  const auto at = [&](std::size_t i) -> const StepEntry& { return record.steps[i]; };
+  const auto at = [&](std::size_t i) { return record.steps[i]; };
   const std::vector<TimeNs> times = device_times(record);
   const std::function<std::int64_t(std::size_t)> series[] = {
       [&](std::size_t i) { return at(i).num_tokens(); },

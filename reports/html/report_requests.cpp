@@ -51,7 +51,7 @@ void append_culprit(const RunRecord& record, const Culprit& culprit, JsonText& j
   json.field("first_position", chunk.first_position);
   json.field("tokens", chunk.num_tokens);
   json.field("step", culprit.step);
-  json.field("end", to_us(record.steps[at(culprit.step)].finished_at));
+  json.field("end", to_us(record.steps.finished_at(at(culprit.step))));
   json.field("added", to_us(culprit.added_ns));
   json.field("victims", culprit.num_victims);
   json.field("total", to_us(culprit.victim_ns()));
@@ -65,8 +65,8 @@ class StallDistance {
   StallDistance(const RunRecord& record, const TokenGap& stall)
       : record_(record),
         victim_(index(stall.request)),
-        began_(record.steps[at(stall.step_before)].finished_at),
-        ended_(record.steps[at(stall.step_after)].finished_at),
+        began_(record.steps.finished_at(at(stall.step_before))),
+        ended_(record.steps.finished_at(at(stall.step_after))),
         is_prefilled_(record.requests.size()) {
     for (std::int32_t s = stall.step_before + 1; s <= stall.step_after; ++s) {
       const StepEntry& step = record.steps[at(s)];
@@ -140,7 +140,7 @@ std::vector<Mark> late_gaps(const RunRecord& record, const std::vector<std::size
                             TimeNs late_ns) {
   std::vector<Mark> gaps;
   const auto look_at = [&](std::size_t row, std::int32_t before, std::int32_t after) {
-    const TimeNs gap = record.steps[at(after)].finished_at - record.steps[at(before)].finished_at;
+    const TimeNs gap = record.steps.finished_at(at(after)) - record.steps.finished_at(at(before));
     if (gap > late_ns) gaps.push_back({row, after, gap});
   };
   for (std::size_t row = 0; row < drawn.size(); ++row) {
@@ -175,7 +175,7 @@ void append_marks(const char* name, const RunRecord& record, const std::vector<T
   VlqText row, end, time, tokens;
   for (const Mark& mark : marks) {
     row.append_delta(static_cast<std::int64_t>(mark.row));
-    end.append_delta(to_us(record.steps[at(mark.step)].finished_at));
+    end.append_delta(to_us(record.steps.finished_at(at(mark.step))));
     time.append(to_us(is_chunk ? times[at(mark.step)] : mark.length));
     tokens.append(mark.length);
   }
@@ -287,7 +287,7 @@ void append_stalls(const RunRecord& record, const GapAnalysis& analysis, const R
   for (const TokenGap& gap : told_gaps(record, analysis, limits.max_stalls)) {
     json.begin_object();
     json.field("request", number(gap.request));
-    json.field("began", to_us(record.steps[at(gap.step_before)].finished_at));
+    json.field("began", to_us(record.steps.finished_at(at(gap.step_before))));
     json.field("gap", to_us(gap.gap_ns));
     json.field("victims", analysis.num_waiting(gap));
     json.key("parts");

@@ -269,7 +269,7 @@ Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
     stall.parts = gaps.parts(gap);
     stall.request = static_cast<std::int64_t>(index(gap.request));
     stall.num_waiting = gaps.num_waiting(gap);
-    stall.began_at = record.steps[at(gap.step_before)].finished_at;
+    stall.began_at = record.steps.finished_at(at(gap.step_before));
     stall.step = gap.step_after;
     const Culprit worst = gaps.worst_chunk(gap);
     if (worst.chunk >= 0) stall.worst = blame_of(record, worst);

@@ -31,7 +31,7 @@ class HostClock {
   }
 
   TimeNs ready_at(std::size_t step) {
-    const TimeNs planned_at = record_.steps[step].planned_at;
+    const TimeNs planned_at = record_.steps.planned_at(step);
     if (!setup_.is_measured) return planned_at + (step == 0 ? setup_.cold_start_ns : 0);
     const TimeNs free_at = host_free_at(step);
     const auto num_until = [&](const std::vector<TimeNs>& times) {
@@ -55,7 +55,7 @@ class HostClock {
     const bool is_pipelined = setup_.async_depth > 1 &&
                               (entry.num_continued > 0 || entry.planned_at < before.finished_at);
     if (!is_pipelined) return before.finished_at;
-    return step == 1 ? 0 : record_.steps[step - 2].finished_at;
+    return step == 1 ? 0 : record_.steps.finished_at(step - 2);
   }
 
   const RunRecord& record_;

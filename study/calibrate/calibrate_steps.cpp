@@ -138,7 +138,7 @@ void StepReader::add_gaps(const RunRecord& record, std::int32_t async_depth) {
     const StepEntry& before = record.steps[i - 1];
     if (step.failed || before.failed || step.num_continued == 0) continue;
     if (step.started_at <= before.finished_at) continue;
-    all_.gaps.push_back({static_cast<double>(step.started_at - record.steps[i - depth].finished_at),
+    all_.gaps.push_back({static_cast<double>(step.started_at - record.steps.finished_at(i - depth)),
                          static_cast<double>(step.num_decode_tokens + step.num_prefill_chunks)});
   }
 }

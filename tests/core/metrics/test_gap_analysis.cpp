@@ -171,7 +171,7 @@ TEST_CASE("without steps of decodes alone, prefill tokens are fitted too", "[cor
 }
 
 TEST_CASE("an empty record has no gaps", "[core][gaps]") {
-  const RunRecord record;
+  const RunRecord record{};
   const GapAnalysis gaps(record);
   CHECK(gaps.total().total_ns() == 0);
   CHECK(gaps.longest_gaps(5, 1).empty());

@@ -126,10 +126,10 @@ TEST_CASE("tokens of consecutive steps make one run", "[core][record]") {
   CHECK(record.steps[0].num_running == 1);
   CHECK(record.steps[0].num_waiting == 2);
   CHECK(record.steps[0].num_used_blocks == 7);
-  CHECK(record.steps[0].num_emitted == 0);
-  CHECK(record.steps[1].num_emitted == 1);
-  CHECK(record.steps[1].num_continued == 0);
-  CHECK(record.steps[2].num_continued == 1);
+  CHECK(record.steps.num_emitted(0) == 0);
+  CHECK(record.steps.num_emitted(1) == 1);
+  CHECK(record.steps.num_continued(1) == 0);
+  CHECK(record.steps.num_continued(2) == 1);
 }
 
 TEST_CASE("a preempted request has two runs and the longest gap between them", "[core][record]") {
@@ -173,9 +173,9 @@ TEST_CASE("two tokens in one step are a gap of zero", "[core][record]") {
   CHECK(record.requests[0].num_output_tokens == 3);
   CHECK(record.requests[0].min_itl_ns == 0);
   CHECK(record.requests[0].max_itl_ns == 10);
-  CHECK(record.steps[0].num_emitted == 2);
-  CHECK(record.steps[0].num_continued == 0);
-  CHECK(record.steps[1].num_continued == 1);
+  CHECK(record.steps.num_emitted(0) == 2);
+  CHECK(record.steps.num_continued(0) == 0);
+  CHECK(record.steps.num_continued(1) == 1);
 }
 
 TEST_CASE("a failed step gives no tokens and interrupts the others' runs", "[core][record]") {
@@ -191,7 +191,7 @@ TEST_CASE("a failed step gives no tokens and interrupts the others' runs", "[cor
   run.end(a, 30);
   const RunRecord record = recorder.finish();
   CHECK(record.steps[1].failed);
-  CHECK(record.steps[1].num_emitted == 0);
+  CHECK(record.steps.num_emitted(1) == 0);
   CHECK(runs_of(record, a) == std::vector<TokenRun>{{0, 1}, {2, 1}});
   CHECK(runs_of(record, b) == std::vector<TokenRun>{{0, 1}});
   CHECK_FALSE(record.requests[1].completed());

@@ -351,7 +351,7 @@ workload:
   REQUIRE(a.record.steps.size() == b.record.steps.size());
   for (std::size_t i = 0; i < a.record.steps.size(); ++i) {
     CHECK(a.record.steps[i].started_at == b.record.steps[i].started_at);
-    CHECK(a.record.steps[i].finished_at == b.record.steps[i].finished_at);
+    CHECK(a.record.steps.finished_at(i) == b.record.steps.finished_at(i));
     CHECK(b.record.steps[i].extrapolated == 0);
   }
   for (std::size_t i = 0; i < a.record.requests.size(); ++i) {
@@ -407,7 +407,7 @@ workload:
     CHECK(again.record.steps[i].duration_ns() == took[i]);
     CHECK(again.record.steps[i].extrapolated == 0);
     if (i == 0) continue;  // the log has no gaps: the hardware's
-    CHECK(again.record.steps[i].started_at - again.record.steps[i - 1].finished_at ==
+    CHECK(again.record.steps[i].started_at - again.record.steps.finished_at(i - 1) ==
           std::llround(kDefaultHostGapUs * 1e3));
   }
 }

@@ -80,7 +80,7 @@ TEST_CASE("the first seconds of a request log pin down their steps", "[tools][pi
       measured.seen.stored->record, StepShape::Mixed, pinned.record, StepShape::Mixed);
   if (decisions.first_difference) {
     const auto step = static_cast<std::size_t>(decisions.first_difference->step);
-    CHECK(measured.seen.stored->record.steps[step].planned_at > until);
+    CHECK(measured.seen.stored->record.steps.planned_at(step) > until);
   }
 }
 

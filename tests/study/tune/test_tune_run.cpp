@@ -62,7 +62,7 @@ TEST_CASE("share, goodput and percentiles of a trial are of the same requests", 
           std::vector<TimeNs> times;
           for (const TokenRun& run : record.runs_of(i)) {
             for (std::int32_t s = run.first_step; s <= run.last_step(); ++s) {
-              times.push_back(record.steps[static_cast<std::size_t>(s)].finished_at);
+              times.push_back(record.steps.finished_at(static_cast<std::size_t>(s)));
             }
           }
           for (std::size_t t = 1; t < times.size(); ++t) {

@@ -70,6 +70,16 @@ class BusyHostCosts final : public CostModel {
   TimeNs chunk_ns_;
 };
 
+// Requests as they ended; the engine forgets them.
+struct EndedRequests final : EventSink {
+  std::vector<Request> requests;  // by id
+  void on_event(const Event& event, const Request& request) override {
+    requests.resize(std::max(requests.size(), index(event.request) + 1));
+    if (event.kind == EventKind::Ended) requests[index(event.request)] = request;
+  }
+  void on_step(const StepRecord&, std::span<const ScheduledChunk>, const RequestTable&) override {}
+};
+
 // Runs requests on simulated H200 time.
 struct TimedRun {
   Journal journal;
@@ -82,14 +92,13 @@ struct TimedRun {
     setup.predictor = &predictor;
     SimExecutor executor(costs);
     VirtualClock clock;
-    EventSink* sinks[] = {&journal};
+    EndedRequests ended;
+    EventSink* sinks[] = {&journal, &ended};
     Engine engine(setup, executor, clock, sinks);
     WorkloadArrivals arrivals(workload);
     engine.run(arrivals);
     remark = engine.remark();
-    for (std::size_t i = 0; i < engine.requests().size(); ++i) {
-      requests.push_back(engine.requests()[static_cast<RequestId>(i)]);
-    }
+    requests = std::move(ended.requests);
   }
 
   TimeNs ttft(std::size_t i) const {

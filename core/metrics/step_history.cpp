@@ -1,0 +1,91 @@
+#include "core/metrics/step_history.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace metronome {
+
+void StepHistory::push_back(const StepEntry& step) {
+  const auto push = [this](Column column, std::int64_t value) {
+    columns_[column].push_back(value);
+  };
+  const TimeNs before = empty() ? 0 : finished_at(size() - 1);
+  const std::int64_t decodes = step.num_decode_tokens;
+  push(kFinished, step.finished_at);
+  push(kPlanned, step.planned_at - before);
+  push(kStarted, step.started_at - step.planned_at);
+  push(kPrefillTokens, step.num_prefill_tokens);
+  push(kDecodeTokens, decodes);
+  push(kRunning, step.num_running - decodes);
+  push(kEmitted, step.num_emitted - decodes);
+  push(kContinued, step.num_continued - decodes);
+  push(kWaiting, step.num_waiting);
+  push(kUsedBlocks, step.num_used_blocks);
+  push(kPreempted, step.num_preempted);
+  push(kFlags, (step.failed ? 1 : 0) + (step.extrapolated ? 2 : 0));
+  push(kFirstChunk, step.first_prefill_chunk);
+  push(kChunks, step.num_prefill_chunks);
+  const bool is_known = step.decode_only_ns != kNoTime;
+  push(kDecodeOnly, is_known ? step.duration_ns() - step.decode_only_ns : kUnknown);
+}
+
+void StepHistory::set_continued(std::span<const std::int32_t> num_continued) {
+  PackedColumn column;
+  for (std::size_t i = 0; i < num_continued.size(); ++i) {
+    column.push_back(num_continued[i] - columns_[kDecodeTokens][i]);
+  }
+  columns_[kContinued] = std::move(column);
+}
+
+template <class Get>
+StepEntry StepHistory::entry_of(const Get& value, TimeNs before) {
+  const auto number = [&](Column column) { return static_cast<std::int32_t>(value(column)); };
+  StepEntry step;
+  step.finished_at = value(kFinished);
+  step.planned_at = before + value(kPlanned);
+  step.started_at = step.planned_at + value(kStarted);
+  step.num_prefill_tokens = number(kPrefillTokens);
+  step.num_decode_tokens = number(kDecodeTokens);
+  step.num_running = step.num_decode_tokens + number(kRunning);
+  step.num_emitted = step.num_decode_tokens + number(kEmitted);
+  step.num_continued = step.num_decode_tokens + number(kContinued);
+  step.num_waiting = number(kWaiting);
+  step.num_used_blocks = number(kUsedBlocks);
+  step.num_preempted = number(kPreempted);
+  step.failed = (number(kFlags) & 1) != 0;
+  step.extrapolated = (number(kFlags) & 2) != 0;
+  step.first_prefill_chunk = number(kFirstChunk);
+  step.num_prefill_chunks = number(kChunks);
+  const std::int64_t decode_only = value(kDecodeOnly);
+  if (decode_only != kUnknown) step.decode_only_ns = step.duration_ns() - decode_only;
+  return step;
+}
+
+StepEntry StepHistory::operator[](std::size_t i) const {
+  return entry_of([&](Column column) { return columns_[column][i]; },
+                  i > 0 ? finished_at(i - 1) : 0);
+}
+
+void StepHistory::Iterator::read() {
+  constexpr std::size_t kBlock = PackedColumn::kBlock;
+  const std::size_t num_steps = std::min(kBlock, log_->size() - position_);
+  if (num_steps == 0) return;
+  std::array<std::array<std::int64_t, kBlock>, kNumColumns> values;
+  for (std::size_t c = 0; c < kNumColumns; ++c) {
+    log_->columns_[c].read_block(position_ / kBlock, values[c]);
+  }
+  TimeNs before = position_ > 0 ? log_->finished_at(position_ - 1) : 0;
+  block_.resize(num_steps);
+  for (std::size_t i = 0; i < num_steps; ++i) {
+    block_[i] = entry_of([&](Column column) { return values[column][i]; }, before);
+    before = block_[i].finished_at;
+  }
+}
+
+std::size_t StepHistory::num_bytes() const {
+  return std::accumulate(
+      columns_.begin(), columns_.end(), std::size_t{0},
+      [](std::size_t sum, const PackedColumn& c) { return sum + c.num_bytes(); });
+}
+
+}  // namespace metronome

@@ -1,0 +1,131 @@
+// The steps of a run in a few bytes each.
+//
+// Most fields of a step equal those of the step before, or differ by little. So each field is a
+// column in few bits; times are differences to the times that they follow.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/base/packed_column.h"
+#include "core/base/types.h"
+
+namespace metronome {
+
+// One committed step. The counts of running and waiting requests and of used blocks are taken right
+// after planning.
+struct StepEntry {
+  TimeNs planned_at = 0;
+  TimeNs started_at = 0;
+  TimeNs finished_at = 0;
+  std::int32_t num_prefill_tokens = 0;
+  std::int32_t num_decode_tokens = 0;
+  std::int32_t num_running = 0;
+  std::int32_t num_waiting = 0;
+  std::int32_t num_used_blocks = 0;
+  std::int32_t num_preempted = 0;
+  bool failed = false;
+  bool extrapolated = false;       // StepResult::is_extrapolated
+  std::int32_t num_emitted = 0;    // tokens that requests received
+  std::int32_t num_continued = 0;  // tokens of requests that also got one in the previous step
+  // Prefill chunks [first_prefill_chunk, first_prefill_chunk + num_prefill_chunks) of RunRecord.
+  std::int32_t first_prefill_chunk = 0;
+  std::int32_t num_prefill_chunks = 0;
+  // StepResult::decode_only_ns; kNoTime: unknown to the executor.
+  TimeNs decode_only_ns = kNoTime;
+
+  std::int32_t num_tokens() const { return num_prefill_tokens + num_decode_tokens; }
+  TimeNs duration_ns() const { return finished_at - started_at; }
+  bool operator==(const StepEntry&) const = default;
+};
+
+// A growing list of steps. Reading a step by its index takes tens of nanoseconds; a single field
+// has a function of its own where that is much used. Iteration is faster.
+class StepHistory {
+ public:
+  // Reads a block of steps at a time.
+  class Iterator {
+   public:
+    explicit Iterator(const StepHistory& log) : log_(&log) { read(); }
+    const StepEntry& operator*() const { return block_[position_ % PackedColumn::kBlock]; }
+    Iterator& operator++() {
+      if (++position_ % PackedColumn::kBlock == 0) read();
+      return *this;
+    }
+    std::size_t position() const { return position_; }
+
+   private:
+    void read();
+
+    const StepHistory* log_;
+    std::size_t position_ = 0;
+    std::vector<StepEntry> block_;
+  };
+  struct End {
+    std::size_t size;
+    friend bool operator==(const Iterator& iterator, const End& end) {
+      return iterator.position() == end.size;
+    }
+  };
+
+  void push_back(const StepEntry& step);
+  // Sets num_continued of all steps.
+  void set_continued(std::span<const std::int32_t> num_continued);
+
+  std::size_t size() const { return columns_[kFinished].size(); }
+  bool empty() const { return size() == 0; }
+  // These require i < size().
+  StepEntry operator[](std::size_t i) const;
+  TimeNs finished_at(std::size_t i) const { return columns_[kFinished][i]; }
+  TimeNs planned_at(std::size_t i) const {
+    return columns_[kPlanned][i] + (i > 0 ? finished_at(i - 1) : 0);
+  }
+  std::int32_t num_prefill_tokens(std::size_t i) const {
+    return static_cast<std::int32_t>(columns_[kPrefillTokens][i]);
+  }
+  std::int32_t num_emitted(std::size_t i) const {
+    return static_cast<std::int32_t>(columns_[kEmitted][i] + columns_[kDecodeTokens][i]);
+  }
+  std::int32_t num_continued(std::size_t i) const {
+    return static_cast<std::int32_t>(columns_[kContinued][i] + columns_[kDecodeTokens][i]);
+  }
+  StepEntry back() const { return (*this)[size() - 1]; }  // requires a step
+
+  Iterator begin() const { return Iterator(*this); }
+  End end() const { return {size()}; }
+
+  // Bytes of heap memory.
+  std::size_t num_bytes() const;
+
+ private:
+  enum Column : std::size_t {
+    kFinished,
+    kPlanned,  // after the previous step's end
+    kStarted,  // after planned_at
+    kPrefillTokens,
+    kDecodeTokens,
+    kRunning,  // beyond the decode tokens, as the next two
+    kEmitted,
+    kContinued,
+    kWaiting,
+    kUsedBlocks,
+    kPreempted,
+    kFlags,
+    kFirstChunk,
+    kChunks,
+    kDecodeOnly,  // subtracted from the duration; kUnknown
+    kNumColumns
+  };
+  static constexpr std::int64_t kUnknown = INT64_MIN;
+
+  // The step whose fields have these values; `before` is the previous step's end.
+  template <class Get>
+  static StepEntry entry_of(const Get& value, TimeNs before);
+
+  std::array<PackedColumn, kNumColumns> columns_;
+};
+
+}  // namespace metronome
