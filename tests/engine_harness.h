@@ -2,6 +2,7 @@
 // and a record of everything the engine says.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -235,6 +236,16 @@ inline void arrange_cache(EngineSetup& setup) {
   setup.kv_cache.enable_prefix_caching = policy->prefix_caching != PrefixCaching::Never;
   metronome::arrange_cache(*policy, setup);
 }
+
+// Requests as they ended. An engine that runs to the end forgets them.
+struct EndedRequests final : EventSink {
+  std::vector<Request> requests;  // by id
+  void on_event(const Event& event, const Request& request) override {
+    requests.resize(std::max(requests.size(), index(event.request) + 1));
+    if (event.kind == EventKind::Ended) requests[index(event.request)] = request;
+  }
+  void on_step(const StepRecord&, std::span<const ScheduledChunk>, const RequestTable&) override {}
+};
 
 struct Bench {
   // `hasher`: what the prompts are made of, for policies that cache prefixes; all unique if absent.

@@ -161,7 +161,8 @@ inline EngineSetup setup_of(const LabSettings& settings) {
 inline void serve(const LabSettings& settings, const EngineSetup& setup, const Workload& workload,
                   Executor& executor, Clock& clock, LabRun& run) {
   OutputLog outputs;
-  std::vector<EventSink*> sinks = {&run.journal, &outputs};
+  EndedRequests ended;
+  std::vector<EventSink*> sinks = {&run.journal, &outputs, &ended};
   const PrefixHasher hasher(&workload);
   Engine engine(setup, executor, clock, sinks, &hasher);
   WorkloadArrivals arrivals(workload);
@@ -177,8 +178,7 @@ inline void serve(const LabSettings& settings, const EngineSetup& setup, const W
   const KvCacheManager& cache = engine.kv_cache();
   run.num_free_blocks = cache.num_blocks() - cache.num_used_blocks();  // cached ones are free
   run.num_blocks = engine.kv_cache().num_blocks();
-  for (std::uint32_t i = 0; i < workload.requests.size(); ++i) {
-    const Request& request = engine.requests()[RequestId{i}];
+  for (const Request& request : ended.requests) {
     run.ends.push_back(request.end_reason);
     run.prefix_hits.push_back(request.num_prefix_hit_tokens);
     run.num_preemptions += request.num_preemptions;

@@ -70,16 +70,6 @@ class BusyHostCosts final : public CostModel {
   TimeNs chunk_ns_;
 };
 
-// Requests as they ended; the engine forgets them.
-struct EndedRequests final : EventSink {
-  std::vector<Request> requests;  // by id
-  void on_event(const Event& event, const Request& request) override {
-    requests.resize(std::max(requests.size(), index(event.request) + 1));
-    if (event.kind == EventKind::Ended) requests[index(event.request)] = request;
-  }
-  void on_step(const StepRecord&, std::span<const ScheduledChunk>, const RequestTable&) override {}
-};
-
 // Runs requests on simulated H200 time.
 struct TimedRun {
   Journal journal;
