@@ -417,7 +417,7 @@ def end_idle(program, faults):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         with Server(program, SCENARIO, variant="budget") as server:
             server.signal(number)
-            faults.equal(server.wait(), 0, f"exit code after {number.name}")
+            faults.equal(server.wait(10), 0, f"exit code after {number.name}")
 
 
 def check(program, faults, options):

@@ -57,8 +57,10 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with_parent():
-    """For preexec_fn: the process ends when its parent ends, for any reason."""
+    """For preexec_fn: the process ends when its parent ends, for any reason. It takes SIGHUP, which
+    it would ignore like a parent under nohup."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Server:
