@@ -19,6 +19,10 @@ class ColdStart final : public Executor {
     first_launch_ns_ = 0;
     executor_.launch(plan, requests, clock_.now());
   }
+  std::size_t launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until,
+                             std::span<StepTimes> times) override {
+    return executor_.launch_repeats(plan, now, until, times);
+  }
   const StepResult& collect() override { return executor_.collect(); }
   void forget_group(std::size_t group) override { executor_.forget_group(group); }
 

@@ -6,17 +6,52 @@
 
 namespace metronome {
 
-void SimExecutor::launch(const StepPlan& plan, const RequestTable&, TimeNs now) {
-  METRONOME_CHECK(num_launched_ - num_collected_ < kMaxInFlight, "too many steps in flight");
+// The device takes the step that the host planned at `now`.
+StepTimes SimExecutor::take(const StepPlan& plan, TimeNs now) {
   const StepCost cost = cost_model_.step_cost(plan);
+  const TimeNs started_at = std::max(now + cost_model_.host_gap_ns(plan), device_free_at_);
+  device_free_at_ = started_at + cost.total_ns;
+  return {.planned_at = now,
+          .started_at = started_at,
+          .finished_at = device_free_at_,
+          .decode_only_ns = cost.decode_only_ns,
+          .is_extrapolated = cost.is_extrapolated};
+}
+
+// Its result is the next to be launched.
+void SimExecutor::note(std::int64_t step_index, const StepTimes& times) {
+  METRONOME_CHECK(num_launched_ - num_collected_ < kMaxInFlight, "too many steps in flight");
   StepResult& result = results_[static_cast<std::size_t>(num_launched_ % kNumResults)];
-  result.step_index = plan.step_index;
-  result.started_at = std::max(now + cost_model_.host_gap_ns(plan), device_free_at_);
-  result.finished_at = result.started_at + cost.total_ns;
-  result.decode_only_ns = cost.decode_only_ns;
-  result.is_extrapolated = cost.is_extrapolated;
-  device_free_at_ = result.finished_at;
+  result.step_index = step_index;
+  result.started_at = times.started_at;
+  result.finished_at = times.finished_at;
+  result.decode_only_ns = times.decode_only_ns;
+  result.is_extrapolated = times.is_extrapolated;
   ++num_launched_;
+}
+
+void SimExecutor::launch(const StepPlan& plan, const RequestTable&, TimeNs now) {
+  note(plan.step_index, take(plan, now));
+}
+
+std::size_t SimExecutor::launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until,
+                                        std::span<StepTimes> times) {
+  const bool overlaps = num_launched_ > num_collected_;
+  members_ = *plan.run.members;
+  repeated_ = plan;
+  repeated_.run.members = &members_;
+  std::size_t num_steps = 0;
+  TimeNs planned_at = now;
+  while (num_steps < times.size() && planned_at < until) {
+    members_.take_steps(1);
+    ++repeated_.step_index;
+    const TimeNs last_end = device_free_at_;
+    times[num_steps] = take(repeated_, planned_at);
+    ++num_steps;
+    planned_at = overlaps ? last_end : device_free_at_;
+  }
+  if (overlaps && num_steps > 0) note(repeated_.step_index, times[num_steps - 1]);
+  return num_steps;
 }
 
 const StepResult& SimExecutor::collect() {

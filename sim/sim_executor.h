@@ -3,8 +3,11 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "core/engine/decode_run.h"
 #include "core/engine/executor.h"
 #include "sim/cost/cost_model.h"
 
@@ -18,12 +21,19 @@ class SimExecutor final : public Executor {
 
   bool takes_runs() const override { return true; }
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
+  std::size_t launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until,
+                             std::span<StepTimes> times) override;
   const StepResult& collect() override;
 
  private:
+  StepTimes take(const StepPlan& plan, TimeNs now);
+  void note(std::int64_t step_index, const StepTimes& times);
+
   CostModel& cost_model_;
   TimeNs device_free_at_ = 0;
   std::array<StepResult, kNumResults> results_;
+  StepPlan repeated_;   // scratch of launch_repeats()
+  RunMembers members_;  // scratch of launch_repeats()
   std::int64_t num_launched_ = 0;
   std::int64_t num_collected_ = 0;
 };

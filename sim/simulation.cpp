@@ -27,13 +27,13 @@ namespace {
 constexpr std::int64_t kMaxDefaultGraphTokens = 512;
 
 // The source of step times.
-struct StepTimes {
+struct StepTimeSource {
   HardwareSpec hardware;
   std::optional<CostModelFile> file;  // absent: only the hardware's figures
 };
 
-StepTimes find_step_times(const Scenario& scenario) {
-  StepTimes times;
+StepTimeSource find_step_times(const Scenario& scenario) {
+  StepTimeSource times;
   const std::string& name = scenario.cost_model.file;
   if (!name.empty()) {
     times.file = find_cost_model_file(name, scenario.location_of("cost_model.file"));
@@ -59,7 +59,7 @@ double engine_host_gap_us(const Scenario& scenario) {
   return engine ? engine->us : kDefaultHostGapUs;
 }
 
-std::unique_ptr<CostModel> make_cost_model(const StepTimes& times, const Scenario& scenario,
+std::unique_ptr<CostModel> make_cost_model(const StepTimeSource& times, const Scenario& scenario,
                                            const ModelConfig& model) {
   CostModelConfig config = scenario.cost_model;
   if (!config.max_graph_tokens) {
@@ -74,7 +74,7 @@ std::unique_ptr<CostModel> make_cost_model(const StepTimes& times, const Scenari
 
 // Sets up the simulated device. Only the device has noise; policies and comparisons predict
 // without.
-void make_device(const StepTimes& times, const Scenario& scenario, Simulation& simulation) {
+void make_device(const StepTimeSource& times, const Scenario& scenario, Simulation& simulation) {
   simulation.cost_model = make_cost_model(times, scenario, simulation.model);
   if (scenario.cost_model.noise == StepNoise::None) return;
   if (!times.file || times.file->kind != "fitted") {
@@ -113,7 +113,7 @@ std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
 }
 
 std::optional<double> default_host_gap_us(const Scenario& scenario) try {
-  const StepTimes times = find_step_times(scenario);
+  const StepTimeSource times = find_step_times(scenario);
   // Both kinds are made from steps with measured gaps.
   const bool has_measured =
       times.file && (times.file->kind == "fitted" || times.file->kind == "replay");
@@ -128,7 +128,7 @@ std::optional<double> default_host_gap_us(const Scenario& scenario) try {
 Simulation prepare_simulation(const Scenario& scenario) try {
   Simulation simulation;
   simulation.model = find_model(scenario.model, scenario.location_of("model"));
-  const StepTimes times = find_step_times(scenario);
+  const StepTimeSource times = find_step_times(scenario);
   simulation.hardware = times.hardware;
   simulation.device = simulation.hardware.name;
   make_device(times, scenario, simulation);

@@ -16,9 +16,9 @@ class ArrivalSource {
   // The next request due at time `now`, before step `step`. Its arrival is set to a time.
   virtual std::optional<RequestSpec> take_due(TimeNs now, std::int64_t step) = 0;
 
-  // When idle: the time of the next arrival, or kNever if no arrival is due by time alone.
+  // The time of the next arrival, as known now; kNever if no arrival is due by time alone.
   virtual TimeNs next_time() const = 0;
-  // When idle: the step of the next arrival. nullopt if arrivals are not by step or have ended.
+  // The step of the next arrival. nullopt if arrivals are not by step or have ended.
   virtual std::optional<std::int64_t> next_step() const = 0;
 
   // Reports that a request has ended or was rejected.

@@ -70,6 +70,15 @@ void RunCalendar::take(std::int32_t step, std::vector<Entry>& out) {
   if (!std::is_sorted(out.begin(), out.end(), before)) std::sort(out.begin(), out.end(), before);
 }
 
+std::int32_t RunCalendar::num_free_steps(std::int32_t step) const {
+  std::int32_t num_steps = 0;
+  while (num_steps < kHorizon &&
+         slots_[static_cast<std::size_t>(step + num_steps) % kHorizon].empty()) {
+    ++num_steps;
+  }
+  return num_steps;
+}
+
 void RunCalendar::clear() {
   for (std::vector<Entry>& entries : slots_) entries.clear();
 }

@@ -52,7 +52,7 @@ class RunMembers {
   // Removes the members at these indices, which ascend.
   void erase(std::span<const std::int32_t> places);
   void clear();
-  void take_step() { ++num_steps_; }
+  void take_steps(std::int32_t num_steps) { num_steps_ += num_steps; }
 
  private:
   std::vector<Member> members_;
@@ -81,6 +81,8 @@ class RunCalendar {
   }
   // Moves the entries of a step to `out`, in service order.
   void take(std::int32_t step, std::vector<Entry>& out);
+  // Steps from `step` on without entries, at most kHorizon.
+  std::int32_t num_free_steps(std::int32_t step) const;
   void clear();
 
  private:

@@ -28,6 +28,10 @@ Engine::Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
                                  .requests = requests_,
                                  .predictor = setup.predictor};
   scheduler_ = setup.make_scheduler ? setup.make_scheduler(context) : policy->make(context);
+  const auto takes_runs = [](const EventSink* sink) { return sink->takes_runs(); };
+  if (std::all_of(sinks_.begin(), sinks_.end(), takes_runs)) {
+    repeats_.resize(static_cast<std::size_t>(RunCalendar::kHorizon));
+  }
 }
 
 EndReason Engine::refusal_for(const RequestSpec& spec, std::string& message) const {
@@ -91,7 +95,7 @@ bool Engine::step() {
 
 bool Engine::plan_and_launch() {
   const TimeNs now = clock_.now();
-  StepPlan& plan = plans_[static_cast<std::size_t>(next_step_index_ % kMaxInFlight)];
+  StepPlan& plan = plan_of(next_step_index_);
   scheduler_->plan(plan, next_step_index_, now);
   ++arrival_step_;
   for (const RequestId id : plan.preempted) emit(EventKind::Preempted, requests_[id]);
@@ -112,7 +116,7 @@ bool Engine::plan_and_launch() {
 
 void Engine::collect_and_commit() {
   const StepResult& result = executor_.collect();
-  StepPlan& plan = plans_[static_cast<std::size_t>(result.step_index % kMaxInFlight)];
+  StepPlan& plan = plan_of(result.step_index);
   METRONOME_CHECK(result.step_index == next_step_index_ - num_in_flight_ &&
                       plan.step_index == result.step_index,
                   "results come back in launch order");
@@ -124,6 +128,37 @@ void Engine::collect_and_commit() {
   emit_step(plan, result);
   for (const RequestId id : report_.first_tokens) emit(EventKind::FirstToken, requests_[id]);
   for (const RequestId id : report_.ended) emit_ended(requests_[id], result.error);
+}
+
+// Takes steps like the last one together, up to the next arrival, end or new block.
+void Engine::repeat_step(const ArrivalSource& arrivals, std::int64_t max_steps) {
+  if (num_reported_ < num_ended_ || repeats_.empty()) return;
+  const std::int64_t num_lasting = num_in_flight_;  // stay in flight, as one did
+  max_steps = std::min(max_steps, std::int64_t{scheduler_->num_repeats()});
+  if (max_steps <= num_lasting) return;
+  if (const auto next_step = arrivals.next_step()) {
+    max_steps = std::clamp<std::int64_t>(*next_step - arrival_step_, 0, max_steps);
+  }
+  const StepPlan& last = plan_of(next_step_index_ - 1);
+  const std::span<StepTimes> times(repeats_.data(), static_cast<std::size_t>(max_steps));
+  const auto num_steps = static_cast<std::int64_t>(
+      executor_.launch_repeats(last, clock_.now(), arrivals.next_time(), times));
+  if (num_steps == 0) return;
+  scheduler_->plan_repeats(static_cast<std::int32_t>(num_steps));
+  if (num_lasting > 0) collect_and_commit();
+  next_step_index_ += num_steps;
+  arrival_step_ += num_steps;
+  emit_repeats(last, times.first(static_cast<std::size_t>(num_steps - num_lasting)));
+  if (num_lasting == 0) return;
+  StepPlan& lasting = plan_of(next_step_index_ - 1);
+  if (&lasting != &last) lasting = last;
+  lasting.step_index = next_step_index_ - 1;
+  lasting.planned_at = times[static_cast<std::size_t>(num_steps - 1)].planned_at;
+  lasting.num_preempted = 0;
+  lasting.run.left.clear();
+  lasting.run.attended.clear();
+  lasting.run.has_ended = false;
+  num_in_flight_ = num_lasting;
 }
 
 void Engine::drain() {
@@ -143,6 +178,7 @@ bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress,
   while (true) {
     submit_due(arrivals);
     if (!step() && !wait_for_work(arrivals)) break;
+    repeat_step(arrivals, progress ? next_progress - next_step_index_ : INT64_MAX);
     if (next_step_index_ >= next_sweep) {
       next_sweep += RequestTable::kStepsPerSweep;
       forget_ended();
@@ -157,8 +193,8 @@ bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress,
 }
 
 void Engine::forget_ended() {
-  // Steps in flight may name ended requests. Each plan launches a step or lets one be collected, so
-  // none is left after this many plans.
+  // Steps in flight may name ended requests. Each plan launches a step or lets one be collected,
+  // so none is left after this many plans.
   constexpr std::int64_t kPlansInFlight = kMaxInFlight + 1;
   groups_over_at_.resize(requests_.size() / RequestTable::kGroupSize, kNever);
   const auto is_forgotten = [this](std::size_t group) { return !requests_.has_group(group); };
@@ -222,21 +258,26 @@ void Engine::emit_ended(const Request& request, const std::string& message) {
   emit(EventKind::Ended, request, request.end_reason);
 }
 
+StepRecord Engine::record_of(const StepPlan& plan) const {
+  return {.sequence = next_sequence_,
+          .step_index = plan.step_index,
+          .planned_at = plan.planned_at,
+          .num_prefill_tokens = plan.num_prefill_tokens,
+          .num_decode_tokens = plan.num_decode_tokens,
+          .num_running = plan.num_running,
+          .num_waiting = plan.num_waiting,
+          .num_used_blocks = plan.num_used_blocks,
+          .num_preempted = plan.num_preempted};
+}
+
 void Engine::emit_step(const StepPlan& plan, const StepResult& result) {
-  const StepRecord record{.sequence = next_sequence_++,
-                          .step_index = plan.step_index,
-                          .planned_at = plan.planned_at,
-                          .started_at = result.started_at,
-                          .finished_at = result.finished_at,
-                          .num_prefill_tokens = plan.num_prefill_tokens,
-                          .num_decode_tokens = plan.num_decode_tokens,
-                          .num_running = plan.num_running,
-                          .num_waiting = plan.num_waiting,
-                          .num_used_blocks = plan.num_used_blocks,
-                          .num_preempted = plan.num_preempted,
-                          .failed = result.failed,
-                          .run = {report_.run, report_.left_run, report_.joined_run},
-                          .result = &result};
+  StepRecord record = record_of(plan);
+  record.started_at = result.started_at;
+  record.finished_at = result.finished_at;
+  record.failed = result.failed;
+  record.run = {report_.run, report_.left_run, report_.joined_run};
+  record.result = &result;
+  ++next_sequence_;
   bool is_listed = report_.run == nullptr;
   const std::vector<ScheduledChunk>* chunks = &plan.chunks;
   for (EventSink* sink : sinks_) {
@@ -252,6 +293,18 @@ void Engine::emit_step(const StepPlan& plan, const StepResult& result) {
     listed.run = {};
     sink->on_step(listed, *chunks, requests_);
   }
+}
+
+void Engine::emit_repeats(const StepPlan& last, std::span<const StepTimes> times) {
+  if (times.empty()) return;
+  StepRecord record = record_of(last);
+  --record.sequence;
+  record.num_preempted = 0;
+  record.run.members = report_.run;
+  for (EventSink* sink : sinks_) sink->on_repeats(record, times);
+  scheduler_->commit_repeats(static_cast<std::int32_t>(times.size()));
+  next_sequence_ += static_cast<std::int64_t>(times.size());
+  clock_.wait_until(times.back().finished_at);
 }
 
 void Engine::check_integrity() const {

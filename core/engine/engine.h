@@ -113,6 +113,12 @@ class Engine {
   void emit(EventKind kind, const Request& request, EndReason reason = EndReason::None);
   void emit_ended(const Request& request, const std::string& message);
   void emit_step(const StepPlan& plan, const StepResult& result);
+  StepRecord record_of(const StepPlan& plan) const;
+  void emit_repeats(const StepPlan& last, std::span<const StepTimes> times);
+  void repeat_step(const ArrivalSource& arrivals, std::int64_t max_steps);
+  StepPlan& plan_of(std::int64_t step) {
+    return plans_[static_cast<std::size_t>(step % kMaxInFlight)];
+  }
   void submit_due(ArrivalSource& arrivals);
   bool wait_for_work(ArrivalSource& arrivals);
 
@@ -124,9 +130,10 @@ class Engine {
   KvCacheManager kv_cache_;
   std::unique_ptr<Scheduler> scheduler_;
 
-  std::array<StepPlan, kMaxInFlight> plans_;  // step i is in plans_[i % kMaxInFlight]
+  std::array<StepPlan, kMaxInFlight> plans_;  // see plan_of()
   CommitReport report_;
   std::vector<ScheduledChunk> listed_;  // scratch of emit_step()
+  std::vector<StepTimes> repeats_;      // scratch of repeat_step(); empty: a sink lists all chunks
   std::int64_t next_step_index_ = 0;
   std::int64_t num_in_flight_ = 0;
   std::int64_t next_sequence_ = 0;

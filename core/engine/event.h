@@ -52,7 +52,7 @@ struct StepRecord {
   std::int32_t num_used_blocks = 0;  // after planning
   std::int32_t num_preempted = 0;
   bool failed = false;
-  CommittedRun run;                    // valid during on_step()
+  CommittedRun run = {};               // valid during on_step()
   const StepResult* result = nullptr;  // valid during on_step()
 };
 
@@ -61,11 +61,15 @@ class EventSink {
   virtual ~EventSink() = default;
   // `request` is the state right after the event.
   virtual void on_event(const Event& event, const Request& request) = 0;
-  // Whether on_step() takes steps with a run. Otherwise `chunks` are all chunks of the step.
+  // Whether on_step() takes steps with a run, and on_repeats() follows those alike. Otherwise
+  // `chunks` are all chunks of the step.
   virtual bool takes_runs() const { return false; }
   // Called once per committed step, before the Ended events it causes. chunk.emitted is set.
   virtual void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                        const RequestTable& requests) = 0;
+  // Called when steps at these times followed that were like `last`, the step before, which had
+  // nothing but its run. Each has the next sequence number and the next index.
+  virtual void on_repeats(const StepRecord& /*last*/, std::span<const StepTimes> /*times*/) {}
 };
 
 }  // namespace metronome

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "core/engine/step_plan.h"
 
@@ -20,6 +21,16 @@ class Executor {
   // Starts a step and returns at once. Steps execute in launch order. `now` is the host's time when
   // the plan was ready. `requests` gives token counts and block tables.
   virtual void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) = 0;
+
+  // Takes the plan launched last up to times.size() times more. Its run is one position further
+  // each time, and it has no other chunks. The host plans each when the oldest step in flight has
+  // ended, the first one now, and none at `until` or later. Fills `times` and returns how many
+  // steps it took. None of them failed, nor one in flight before. As many as were in flight are
+  // still to be collected: those, and then as many of the last ones.
+  virtual std::size_t launch_repeats(const StepPlan&, TimeNs /*now*/, TimeNs /*until*/,
+                                     std::span<StepTimes> /*times*/) {
+    return 0;
+  }
 
   // Waits for the oldest step in flight and returns its result. The result is valid until the next
   // collect(). Requires a step in flight.

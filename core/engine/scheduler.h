@@ -70,6 +70,13 @@ class Scheduler {
   // its plan and those that use its unfilled blocks. Plans are committed in order.
   void commit(StepPlan& plan, const StepResult& result, CommitReport& report);
 
+  // How many plans after the last one would have the same run and nothing else, if no request comes
+  // or ends meanwhile.
+  std::int32_t num_repeats() const;
+  // Counts so many as planned, and as committed.
+  void plan_repeats(std::int32_t num_steps);
+  void commit_repeats(std::int32_t num_steps);
+
   // Ends a request in any state that has not ended. Drops the tokens of its steps in flight.
   void abort(Request& request);
 
@@ -228,8 +235,10 @@ class Scheduler {
   // The run of decodes. The first num_covered_ requests of running_ are its members, in order, and
   // between them requests whose last token is in flight or that have ended.
   const bool plans_runs_;
-  bool takes_run_ = false;  // this plan's policy goes on with the run
-  bool steps_run_ = false;  // the current plan has the run, or the last one had
+  bool takes_run_ = false;         // this plan's policy goes on with the run
+  bool steps_run_ = false;         // the current plan has the run, or the last one had
+  bool has_only_run_ = false;      // the last plan; it left all else as it was
+  bool needs_free_block_ = false;  // see plan_run()
   RunClock run_clock_;
   RunMembers run_;
   std::vector<Request*> run_requests_;  // of run_; behind them those that join with the next plan

@@ -12,7 +12,7 @@ namespace metronome {
 // Called before a step is planned.
 void Scheduler::begin_run_plan() {
   takes_run_ = false;
-  if (std::exchange(steps_run_, false)) run_.take_step();
+  if (std::exchange(steps_run_, false)) run_.take_steps(1);
   for (auto i = static_cast<std::size_t>(run_.size()); i < run_requests_.size(); ++i) {
     const Request& request = *run_requests_[i];
     run_.append(request.id, request.num_computed_tokens(), request.generation);
@@ -28,6 +28,7 @@ void Scheduler::begin_run_plan() {
 
 std::size_t Scheduler::plan_run(bool needs_free_block) {
   takes_run_ = plans_runs_ && plan_->chunks.empty();
+  needs_free_block_ = needs_free_block;
   if (run_.empty()) return 0;
   calendar_.take(run_clock_.num_planned, due_);
   const auto num_due = static_cast<std::int64_t>(due_.size());
@@ -86,6 +87,7 @@ void Scheduler::write_run(std::size_t num_members) {
 
 // All requests leave the run. Decodes of it in the current plan become chunks.
 void Scheduler::end_run() {
+  has_only_run_ = false;
   num_covered_ = 0;
   covers_by_arrival_ = true;
   run_changes_.has_ended = true;
@@ -145,7 +147,7 @@ std::int32_t Scheduler::begin_run_commit(StepPlan& plan, const StepResult& resul
   const auto leave_all = [&] {
     for (std::size_t i = 0; i < committed_run_.all().size(); ++i) leave(i);
   };
-  if (std::exchange(stepped_run_, false)) committed_run_.take_step();
+  if (std::exchange(stepped_run_, false)) committed_run_.take_steps(1);
   for (const ScheduledChunk& chunk : joining_) {
     committed_run_.append(chunk.request, chunk.end_position(), chunk.generation);
   }
@@ -201,6 +203,26 @@ void Scheduler::sort_running_by_arrival() {
   if (is_sorted && covers_by_arrival_) return;
   std::vector<Request*>& all = running_list();
   std::sort(all.begin(), all.end(), is_earlier);
+}
+
+std::int32_t Scheduler::num_repeats() const {
+  const bool admits =
+      !waiting_.empty() && running_.size() < static_cast<std::size_t>(max_num_seqs_);
+  const bool lacks_block = needs_free_block_ && kv_cache_.num_free_blocks() == 0;
+  const bool repeats = has_only_run_ && run_.size() > 0 && ended_running_.empty() && !admits &&
+                       !lacks_block && sinks_follow_run_ &&
+                       run_clock_.num_committed >= num_lost_steps_;
+  return repeats ? calendar_.num_free_steps(run_clock_.num_planned) : 0;
+}
+
+void Scheduler::plan_repeats(std::int32_t num_steps) {
+  run_clock_.num_planned += num_steps;
+  run_.take_steps(num_steps);
+}
+
+void Scheduler::commit_repeats(std::int32_t num_steps) {
+  run_clock_.num_committed += num_steps;
+  committed_run_.take_steps(num_steps);
 }
 
 // Every decode of the run gave its request a token.

@@ -100,6 +100,15 @@ inline PassChunks chunks_of(const StepPlan& plan, const ForwardPass& pass) {
           std::span(plan.chunks).subspan(place(pass.begin), place(pass.end) - place(pass.begin))};
 }
 
+// When a step was planned, began and ended, and the time of its decodes alone. See StepResult.
+struct StepTimes {
+  TimeNs planned_at = 0;
+  TimeNs started_at = 0;
+  TimeNs finished_at = 0;
+  TimeNs decode_only_ns = kNoTime;
+  bool is_extrapolated = false;
+};
+
 struct StepResult {
   std::int64_t step_index = 0;
   TimeNs started_at = 0;   // the device began; the host gap is before it

@@ -81,6 +81,24 @@ void EventDigest::on_event(const Event& event, const Request&) {
 
 void EventDigest::on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                           const RequestTable&) {
+  absorb_step(step, 0, chunks);
+}
+
+void EventDigest::on_repeats(const StepRecord& last, std::span<const StepTimes> times) {
+  StepRecord step = last;
+  std::int32_t num_steps = 0;
+  for (const StepTimes& time : times) {
+    ++step.sequence;
+    ++step.step_index;
+    step.planned_at = time.planned_at;
+    step.started_at = time.started_at;
+    step.finished_at = time.finished_at;
+    absorb_step(step, ++num_steps, {});
+  }
+}
+
+void EventDigest::absorb_step(const StepRecord& step, std::int32_t num_steps,
+                              std::span<const ScheduledChunk> chunks) {
   std::uint64_t a = absorb(lanes_[0], word(step.sequence), word(step.step_index));
   std::uint64_t b = absorb(lanes_[1], word(step.planned_at), word(step.started_at));
   std::uint64_t c = absorb(lanes_[2], word(step.finished_at),
@@ -98,7 +116,7 @@ void EventDigest::on_step(const StepRecord& step, std::span<const ScheduledChunk
     decode.emitted = true;
     const std::span<const RunMembers::Member> members = run->all();
     const std::span<const std::uint8_t> generations = run->generations();
-    const std::uint64_t steps = pack(0, run->num_steps());
+    const std::uint64_t steps = pack(0, run->num_steps() + num_steps);
     if (run->has_one_generation()) {
       const std::uint64_t second = words_of(decode)[1];
       absorb_chunks(lanes_, num_decodes, 0, [&](std::size_t i) {

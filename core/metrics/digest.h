@@ -23,11 +23,16 @@ class EventDigest final : public EventSink {
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                const RequestTable& requests) override;
+  void on_repeats(const StepRecord& last, std::span<const StepTimes> times) override;
 
   std::uint64_t value() const;  // of everything so far
   std::string hex() const { return hex_digits(value()); }
 
  private:
+  // The members of a run are `num_steps` steps further than they say.
+  void absorb_step(const StepRecord& step, std::int32_t num_steps,
+                   std::span<const ScheduledChunk> chunks);
+
   // Four independent chains keep the multiplier busy; chunk i of a step goes to chain i % 4.
   std::array<std::uint64_t, 4> lanes_;
   std::uint64_t num_words_ = 0;

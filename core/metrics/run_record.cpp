@@ -96,6 +96,15 @@ void derive_request_facts(const RunRecord& record, const StepGaps& gaps, std::si
   }
 }
 
+void take_counts(const StepRecord& step, StepEntry& entry) {
+  entry.num_prefill_tokens = step.num_prefill_tokens;
+  entry.num_decode_tokens = step.num_decode_tokens;
+  entry.num_running = step.num_running;
+  entry.num_waiting = step.num_waiting;
+  entry.num_used_blocks = step.num_used_blocks;
+  entry.num_preempted = step.num_preempted;
+}
+
 }  // namespace
 
 void derive_token_facts(RunRecord& record) {
@@ -203,6 +212,15 @@ void RunRecorder::follow_run(const CommittedRun& run, std::int32_t step) {
   last_run_step_ = step;
 }
 
+void RunRecorder::on_repeats(const StepRecord& last, std::span<const StepTimes> times) {
+  StepEntry entry;
+  take_counts(last, entry);
+  entry.num_emitted = last.num_decode_tokens;
+  entry.first_prefill_chunk = static_cast<std::int32_t>(prefills_.size());
+  steps_.push_back(entry, times);
+  last_run_step_ += static_cast<std::int32_t>(times.size());
+}
+
 void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                           const RequestTable& requests) {
   METRONOME_CHECK(static_cast<std::size_t>(step.step_index) == steps_.size(),
@@ -235,12 +253,7 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   entry.planned_at = step.planned_at;
   entry.started_at = step.started_at;
   entry.finished_at = step.finished_at;
-  entry.num_prefill_tokens = step.num_prefill_tokens;
-  entry.num_decode_tokens = step.num_decode_tokens;
-  entry.num_running = step.num_running;
-  entry.num_waiting = step.num_waiting;
-  entry.num_used_blocks = step.num_used_blocks;
-  entry.num_preempted = step.num_preempted;
+  take_counts(step, entry);
   members_.insert(members_.end(), step.run.joined.begin(), step.run.joined.end());
   const std::int32_t num_decodes = step.run.members != nullptr ? step.run.members->size() : 0;
   entry.num_emitted = num_decodes + static_cast<std::int32_t>(chunks.size()) - num_silent;

@@ -122,6 +122,7 @@ class RunRecorder final : public EventSink {
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                const RequestTable& requests) override;
+  void on_repeats(const StepRecord& last, std::span<const StepTimes> times) override;
 
   // The record of everything so far. Leaves the recorder empty. A request id that no event
   // mentioned has num_prompt_tokens 0.

@@ -29,6 +29,18 @@ void StepHistory::push_back(const StepEntry& step) {
   push(kDecodeOnly, is_known ? step.duration_ns() - step.decode_only_ns : kUnknown);
 }
 
+void StepHistory::push_back(const StepEntry& step, std::span<const StepTimes> times) {
+  StepEntry entry = step;
+  for (const StepTimes& time : times) {
+    entry.planned_at = time.planned_at;
+    entry.started_at = time.started_at;
+    entry.finished_at = time.finished_at;
+    entry.decode_only_ns = time.decode_only_ns;
+    entry.extrapolated = time.is_extrapolated;
+    push_back(entry);
+  }
+}
+
 void StepHistory::set_continued(std::span<const std::int32_t> num_continued) {
   PackedColumn column;
   for (std::size_t i = 0; i < num_continued.size(); ++i) {

@@ -12,6 +12,7 @@
 
 #include "core/base/packed_column.h"
 #include "core/base/types.h"
+#include "core/engine/step_plan.h"
 
 namespace metronome {
 
@@ -72,6 +73,8 @@ class StepHistory {
   };
 
   void push_back(const StepEntry& step);
+  // Steps like `step` at these times.
+  void push_back(const StepEntry& step, std::span<const StepTimes> times);
   // Sets num_continued of all steps.
   void set_continued(std::span<const std::int32_t> num_continued);
 

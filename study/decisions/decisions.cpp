@@ -107,6 +107,7 @@ class Replay {
   std::deque<StepPlan> in_flight_;  // oldest first
   CommitReport report_;
   std::int64_t step_ = 0;
+  std::int64_t num_launched_ = 0;   // steps with chunks
   std::int64_t last_progress_ = 0;  // step
   std::size_t num_ended_ = 0;
   bool is_stuck_ = false;
@@ -132,13 +133,17 @@ Json Replay::step() {
   const std::size_t num_before = requests_.size() + num_ended_;
   add_arrivals();
   StepPlan& plan = in_flight_.emplace_back();
-  scheduler_->plan(plan, step_, step_);
+  scheduler_->plan(plan, num_launched_, step_);
   num_ended_ += plan.refused.size();
   Json log = log_of(plan);
   is_stuck_ = is_waiting_for_nothing(plan);
 
   const bool is_empty = plan.empty();
-  if (is_empty) in_flight_.pop_back();
+  if (is_empty) {
+    in_flight_.pop_back();
+  } else {
+    ++num_launched_;
+  }
   const bool is_full = in_flight_.size() == static_cast<std::size_t>(case_.setup.async_depth);
   std::vector<RequestId> ended;
   Json sampled = Json::object();

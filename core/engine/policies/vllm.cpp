@@ -60,7 +60,7 @@ class VllmScheduler final : public Scheduler {
         num_draft_slots_(draft_slots(context.config.vllm)),
         max_active_(static_cast<std::size_t>(context.config.vllm.max_num_active_seqs)),
         prefill_interval_(context.config.vllm.prefill_schedule_interval),
-        last_prefill_step_(-prefill_interval_),
+        last_prefill_step_(-1 - prefill_interval_),
         chunks_(context.config.vllm.enable_chunked_prefill),
         reserves_full_prompt_(context.config.vllm.scheduler_reserve_full_isl),
         by_priority_(context.config.order == QueueOrder::Priority) {
@@ -86,8 +86,7 @@ class VllmScheduler final : public Scheduler {
       admit_waiting();
       if (!holds_prefills_) has_backlog_ = num_waiting() > 0;
     }
-    if (!current_plan().empty()) ++num_executed_steps_;
-    if (has_prefill_) last_prefill_step_ = num_executed_steps_;
+    if (has_prefill_) last_prefill_step_ = current_plan().step_index;
     if (num_drafts_ > 0) expect_drafts();
   }
 
@@ -114,7 +113,7 @@ class VllmScheduler final : public Scheduler {
   // request with one token to compute.
   bool must_hold_prefills() const {
     return prefill_interval_ > 1 && !has_backlog_ &&
-           num_executed_steps_ + 1 - last_prefill_step_ < prefill_interval_ &&
+           current_plan().step_index - last_prefill_step_ < prefill_interval_ &&
            std::any_of(running().begin(), running().end(), [](const Request* request) {
              return request->state == RequestState::Decode;
            });
@@ -261,8 +260,7 @@ class VllmScheduler final : public Scheduler {
   std::int32_t num_draft_slots_;  // of the budget, for each request of a step
   std::size_t max_active_;        // 0 = max_num_seqs
   std::int64_t prefill_interval_;
-  std::int64_t last_prefill_step_;         // by num_executed_steps_
-  std::int64_t num_executed_steps_ = 0;    // plans that were not empty
+  std::int64_t last_prefill_step_;
   bool has_backlog_ = false;               // requests had to wait when prompts were last allowed
   std::optional<StateSplit> state_split_;  // of models whose states are cached
   bool chunks_;

@@ -11,6 +11,7 @@
 #include "core/metrics/run_record.h"
 #include "core/workload/workload_arrivals.h"
 #include "tests/catch.h"
+#include "tests/core/engine/random_case.h"
 #include "tests/draws.h"
 #include "tests/engine_harness.h"
 
@@ -21,183 +22,6 @@ constexpr std::uint64_t kNumCases = 24'000;
 
 void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
-}
-
-struct RandomCase {
-  EngineSetup setup;
-  Workload workload;            // what the prompts are made of; arrivals are the test's
-  std::vector<int> gap_before;  // engine steps taken before each submission
-  double abort_chance = 0;
-  double failure_chance = 0;
-  double stop_chance = 0;  // of each token
-};
-
-// Thinks that a step's time is that of its tokens; the executor has another opinion.
-class TokenPredictor final : public StepTimePredictor {
- public:
-  TimeNs step_ns(const StepPlan& plan) override {
-    TimeNs ns = 100'000;
-    for (const ScheduledChunk& chunk : plan.chunks) ns += 20'000 * chunk.num_tokens;
-    return ns;
-  }
-  TimeNs host_gap_ns(const StepPlan&) const override { return 30'000; }
-};
-
-void draw_targets(Rng& rng, EngineSetup& setup) {
-  static TokenPredictor predictor;
-  SloPolicyConfig& config = setup.scheduler.slo;
-  if (chance(rng, 0.8)) config.itl_target_ms = 4 * rng.uniform();
-  if (chance(rng, 0.4)) config.tpot_target_ms = 4 * rng.uniform();
-  if (chance(rng, 0.6)) config.ttft_deadline_ms = draw(rng, 1, 40);
-  config.tile_tokens = draw(rng, 1, 40);
-  config.headroom = chance(rng, 0.3) ? 0.5 * rng.uniform() : 0;
-  config.late_share = chance(rng, 0.5) ? 0.1 : 0.001 + 0.999 * rng.uniform();
-  config.max_held_steps = draw(rng, 0, 20);
-  if (chance(rng, 0.9)) setup.predictor = &predictor;
-}
-
-// Settings of the policies that reproduce an engine; the others do not read them.
-void draw_engine_settings(Rng& rng, EngineSetup& setup) {
-  SchedulerConfig& config = setup.scheduler;
-  const auto budget = static_cast<std::int32_t>(*config.max_num_batched_tokens);
-  config.vllm.scheduling_policy = static_cast<VllmConfig::Policy>(draw(rng, 0, 1));
-  config.vllm.long_prefill_token_threshold = chance(rng, 0.4) ? draw(rng, 1, 30) : 0;
-  config.vllm.scheduler_reserve_full_isl = chance(rng, 0.6);
-  config.vllm.version = draw(rng, 0, static_cast<int>(std::size(kVllmVersions)) - 1);
-  if (chance(rng, 0.3)) config.vllm.max_num_active_seqs = draw(rng, 1, setup.max_num_seqs);
-  config.vllm.long_prefill_token_threshold_adaptive = chance(rng, 0.3);
-  config.vllm.prefill_schedule_interval = chance(rng, 0.3) ? draw(rng, 2, 6) : 1;
-  config.vllm.enable_chunked_prefill = budget < setup.max_model_len || chance(rng, 0.8);
-  config.sarathi.chunk_size = budget;
-  config.sarathi.enable_dynamic_chunking_schedule = chance(rng, 0.3);
-  config.sarathi.low_chunk_size = 32;
-  config.sarathi.high_chunk_size = 32 * draw(rng, 1, 4);
-  config.sarathi.chunk_schedule_max_tokens = draw(rng, 32, 200);
-  config.sarathi.chunk_schedule_stages = draw(rng, 1, 4);
-  config.sglang.schedule_policy = static_cast<SglangConfig::SchedulePolicy>(draw(rng, 0, 1));
-  const std::int32_t page_size = setup.kv_cache.block_size;
-  config.sglang.chunked_prefill_size =
-      chance(rng, 0.8) ? page_size * draw(rng, 1, 60 / page_size + 1) : -1;
-  config.sglang.max_prefill_tokens = draw(rng, 1, 100);
-  config.sglang.enable_mixed_chunk = chance(rng, 0.4);
-  config.sglang.prefill_decode_interval = chance(rng, 0.3) ? draw(rng, 1, 3) : 0;
-  config.sglang.prefill_decode_interval_min_bs = draw(rng, 0, 3);
-  if (chance(rng, 0.2)) config.sglang.prefill_max_requests = draw(rng, 1, 3);
-  config.sglang.enable_priority_scheduling = chance(rng, 0.3);
-  config.sglang.schedule_low_priority_values_first = chance(rng, 0.5);
-  config.sglang.priority_scheduling_preemption_threshold = draw(rng, 0, 2);
-  config.sglang.disable_priority_preemption = chance(rng, 0.3);
-  config.sglang.retraction_policy = static_cast<SglangConfig::RetractionPolicy>(draw(rng, 0, 1));
-  config.sglang.init_new_token_ratio = rng.uniform();
-  config.sglang.new_token_ratio_decay_steps = draw(rng, 1, 50);
-  TensorRtLlmConfig& trt = config.tensorrt_llm;
-  trt.capacity_scheduler_policy = static_cast<TensorRtLlmConfig::Capacity>(draw(rng, 0, 2));
-  trt.context_chunking_policy = static_cast<TensorRtLlmConfig::Chunking>(draw(rng, 0, 1));
-  trt.max_num_tokens = budget;
-  trt.enable_chunked_context = chance(rng, 0.8);
-  trt.chunk_unit_size = chance(rng, 0.5) ? draw(rng, 1, setup.max_num_seqs) : 0;
-  config.fastgen.max_ragged_batch_size = budget;
-  config.fastgen.max_ragged_sequence_count = draw(rng, 1, 12);
-  config.fastgen.max_tracked_sequences = draw(rng, 1, 12);
-  config.llama_cpp.n_batch = budget;
-  config.llama_cpp.cont_batching = chance(rng, 0.7);
-  config.llama_cpp.slot_prompt_similarity = chance(rng, 0.5) ? 0.1 : 0;
-}
-
-void draw_scheduler(Rng& rng, EngineSetup& setup) {
-  const auto policies = all_policies();
-  const PolicyInfo& policy = policies[static_cast<std::size_t>(
-      draw(rng, 0, static_cast<std::int32_t>(policies.size()) - 1))];
-  SchedulerConfig& config = setup.scheduler;
-  config.policy = policy.name;
-  if (policy.allows_order) config.order = static_cast<QueueOrder>(draw(rng, 0, 2));
-  config.max_num_batched_tokens = setup.max_num_seqs + draw(rng, 0, 60);
-  if (chance(rng, 0.7)) config.prefill_chunk_size = draw(rng, 1, 40);
-  if (chance(rng, 0.5)) config.max_prefill_chunks_per_step = draw(rng, 1, 3);
-  if (chance(rng, 0.5)) config.max_num_partial_prefills = draw(rng, 1, 3);
-  const std::int64_t budget = *config.max_num_batched_tokens;
-  const std::int64_t largest = std::min(budget, config.prefill_chunk_size.value_or(budget));
-  if (chance(rng, 0.3)) {
-    config.min_chunk_size = draw(rng, 1, static_cast<std::int32_t>(largest));
-  }
-  if (chance(rng, 0.3)) config.batch_wait_ms = draw(rng, 1, 20);
-  draw_engine_settings(rng, setup);
-  if (policy.predicts_steps) draw_targets(rng, setup);
-  setup.step_shape =
-      policy.requires_separate || chance(rng, 0.4) ? StepShape::Separate : StepShape::Mixed;
-}
-
-void draw_prefix_caching(Rng& rng, EngineSetup& setup) {
-  const PolicyInfo& policy = *find_policy(setup.scheduler.policy);
-  if (policy.allows_sliding_window && chance(rng, 0.4)) {
-    setup.kv_cache.sliding_window = draw(rng, 1, setup.max_model_len);
-    setup.kv_cache.num_window_groups = chance(rng, 0.3) ? draw(rng, 2, 4) : 1;
-    if (chance(rng, 0.6)) {
-      setup.kv_cache.retention_interval = draw(rng, 0, 4) * setup.kv_cache.block_size;
-    }
-    setup.kv_cache.num_blocks *= 1 + setup.kv_cache.num_window_groups;
-  }
-  arrange_cache(setup);
-  setup.kv_cache.forgets_unfilled_blocks = true;  // the oracle compares contents
-  if (policy.prefix_caching == PrefixCaching::Optional && chance(rng, 0.3)) {
-    setup.kv_cache.enable_prefix_caching = false;
-  }
-}
-
-// Prompts that begin alike, up to being the same, so that prefixes are found again.
-void draw_requests(Rng& rng, RandomCase& random) {
-  const EngineSetup& setup = random.setup;
-  Workload& workload = random.workload;
-  const int num_requests = draw(rng, 1, 20);
-  const std::int32_t longest_prompt = draw(rng, 1, setup.max_model_len);
-  const std::int32_t longest_output = draw(rng, 1, setup.max_model_len / 2);
-  const bool all_at_once = chance(rng, 0.3);
-  workload.segment_begin.push_back(0);
-  for (int i = 0; i < num_requests; ++i) {
-    const std::int32_t prompt = draw(rng, 1, longest_prompt);
-    const std::int32_t shared = chance(rng, 0.3) ? prompt : draw(rng, 0, prompt);
-    const auto group = static_cast<std::uint64_t>(draw(rng, 0, 2));
-    if (shared > 0) workload.segments.push_back({content_id(ContentKind::Group, group), shared});
-    if (shared < prompt) {
-      const auto own = static_cast<std::uint64_t>(i);
-      workload.segments.push_back({content_id(ContentKind::Request, own), prompt - shared});
-    }
-    workload.segment_begin.push_back(static_cast<std::uint32_t>(workload.segments.size()));
-    workload.requests.push_back({0, prompt, draw(rng, 1, longest_output), draw(rng, 0, 3)});
-    random.gap_before.push_back(all_at_once ? 0 : draw(rng, 0, 6));
-  }
-}
-
-RandomCase draw_case(std::uint64_t seed) {
-  Rng rng(seed, "property");
-  RandomCase random;
-  EngineSetup& setup = random.setup;
-  setup.max_num_seqs = draw(rng, 1, 8);
-  setup.max_model_len = draw(rng, 20, 200);
-  setup.max_waiting_requests = chance(rng, 0.3) ? draw(rng, 1, 6) : 0;
-  setup.async_depth = draw(rng, 1, 2);
-  if (chance(rng, 0.25)) {
-    setup.kv_cache = {.num_blocks = setup.max_num_seqs, .block_size = setup.max_model_len};
-  } else {
-    setup.kv_cache.block_size = draw(rng, 1, 20);
-    // Tight pools, so that requests fit one by one and crowd each other out together.
-    const auto blocks_of_longest =
-        static_cast<std::int32_t>(ceil_div(setup.max_model_len, setup.kv_cache.block_size));
-    setup.kv_cache.num_blocks =
-        chance(rng, 0.8) ? blocks_of_longest + draw(rng, 0, blocks_of_longest) : draw(rng, 1, 60);
-    setup.kv_cache.allocation = chance(rng, 0.5) ? KvAllocation::Eager : KvAllocation::Incremental;
-    if (chance(rng, 0.3)) {
-      setup.kv_cache.watermark_blocks =
-          draw(rng, 0, static_cast<std::int32_t>(setup.kv_cache.num_blocks));
-    }
-  }
-  draw_scheduler(rng, setup);
-  if (setup.kv_cache.num_blocks != setup.max_num_seqs) draw_prefix_caching(rng, setup);
-  draw_requests(rng, random);
-  random.abort_chance = chance(rng, 0.4) ? 0.05 : 0;
-  random.failure_chance = chance(rng, 0.4) ? 0.03 : 0;
-  random.stop_chance = chance(rng, 0.6) ? rng.uniform() * 0.3 : 0;
-  return random;
 }
 
 // Like a model that computes, it says the same of a token however often that is computed.
@@ -536,18 +360,8 @@ TEST_CASE("invariants hold over random scenarios", "[core][engine][property]") {
 // Engine::run. The journal and the executor check every event and step.
 TEST_CASE("invariants hold over random runs", "[core][engine][property]") {
   for (std::uint64_t seed = 0; seed < 3'000; ++seed) {
-    RandomCase random = draw_case(seed);
-    Rng rng(seed, "runs");
-    Workload workload = random.workload;
-    workload.mode = static_cast<ArrivalMode>(rng.uniform_int(0, 2));
-    workload.concurrency = draw(rng, 1, 4);
-    workload.think_time = rng.uniform_int(0, 3) * kNsPerMs;
-    TimeNs arrival = 0;
-    const TimeNs longest_gap = workload.mode == ArrivalMode::Timed ? 8 * kNsPerMs : 8;
-    for (RequestSpec& spec : workload.requests) {
-      arrival += rng.uniform_int(0, longest_gap);
-      spec.arrival = arrival;
-    }
+    const RandomCase random = draw_run(seed);
+    const Workload& workload = random.workload;
     try {
       const PrefixHasher hasher(&workload);
       KvOracle oracle(workload, random.setup.kv_cache.block_size,

@@ -37,7 +37,7 @@ void draw_run(Rng& rng, RunMembers& run) {
     const std::int32_t position = draw(rng, 1, chance(rng, 0.3) ? 8000 : 600);
     const bool was_preempted = chance(rng, 0.1);
     run.append(RequestId{static_cast<std::uint32_t>(i)}, position, was_preempted ? 1 : 0);
-    if (chance(rng, 0.5)) run.take_step();
+    if (chance(rng, 0.5)) run.take_steps(1);
   }
   std::vector<std::int32_t> leaving;
   for (std::int32_t i = 1; i < run.size(); ++i) {

@@ -1,0 +1,204 @@
+// Runs of decodes, and steps taken together, against decodes and steps one by one: random whole
+// runs through the simulator, with step times that depend on every chunk. A difference prints the
+// seed.
+#include <cstdint>
+#include <set>
+#include <stdexcept>
+#include <string>
+
+#include "core/base/rng.h"
+#include "core/metrics/digest.h"
+#include "core/metrics/run_record.h"
+#include "core/workload/workload_arrivals.h"
+#include "sim/sim_executor.h"
+#include "tests/catch.h"
+#include "tests/core/engine/random_case.h"
+#include "tests/draws.h"
+#include "tests/engine_harness.h"
+
+namespace metronome::testing {
+namespace {
+
+// Times that differ with each position, pass and step.
+class HashedCosts final : public CostModel {
+ public:
+  explicit HashedCosts(std::uint64_t seed) : seed_(seed) {}
+
+  StepCost step_cost(const StepPlan& plan) override {
+    const std::uint64_t hash = hash_of(plan);
+    StepCost cost;
+    cost.total_ns = static_cast<TimeNs>(hash % 2'000'000);
+    cost.decode_only_ns = cost.total_ns / 2;
+    cost.is_extrapolated = hash % 3 == 0;
+    return cost;
+  }
+  TimeNs host_gap_ns(const StepPlan& plan) const override {
+    return static_cast<TimeNs>(hash_of(plan) >> 32) % 300'000;
+  }
+  std::int64_t kv_capacity_blocks(std::int64_t) const override { return 1; }
+
+ private:
+  std::uint64_t hash_of(const StepPlan& plan) const {
+    std::uint64_t hash = mix64(seed_ ^ static_cast<std::uint64_t>(plan.step_index));
+    std::vector<ScheduledChunk> listed;
+    for (const ForwardPass& pass : plan.passes) {
+      const PassChunks chunks = chunks_of(plan, pass);
+      listed.assign(chunks.chunks.begin(), chunks.chunks.end());
+      if (chunks.run != nullptr) chunks.run->list(chunks.chunks, false, listed);
+      for (const ScheduledChunk& chunk : listed) {
+        hash = mix64(hash ^ index(chunk.request));
+        hash = mix64(hash ^ static_cast<std::uint64_t>(chunk.end_position()));
+      }
+      hash = mix64(hash + 1);
+    }
+    return hash;
+  }
+
+  std::uint64_t seed_;
+};
+
+enum class Form { OneByOne, Runs, RunsOfSteps };
+
+// The simulator's executor in one of these forms. Some of its steps fail.
+class FailingExecutor final : public Executor {
+ public:
+  std::int64_t num_repeats = 0;
+
+  FailingExecutor(CostModel& costs, Form form, std::uint64_t seed, double failure_chance)
+      : executor_(costs), form_(form), seed_(seed), failure_chance_(failure_chance) {}
+
+  bool takes_runs() const override { return form_ != Form::OneByOne; }
+
+  void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override {
+    executor_.launch(plan, requests, now);
+  }
+
+  std::size_t launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until,
+                             std::span<StepTimes> times) override {
+    if (form_ != Form::RunsOfSteps || fails(plan.step_index)) return 0;
+    std::size_t num_sound = 0;
+    while (num_sound < times.size() &&
+           !fails(plan.step_index + 1 + static_cast<std::int64_t>(num_sound))) {
+      ++num_sound;
+    }
+    const std::size_t num_steps =
+        executor_.launch_repeats(plan, now, until, times.first(num_sound));
+    num_repeats += static_cast<std::int64_t>(num_steps);
+    return num_steps;
+  }
+
+  const StepResult& collect() override {
+    result_ = executor_.collect();
+    result_.failed = fails(result_.step_index);
+    if (result_.failed) result_.error = "injected";
+    return result_;
+  }
+
+ private:
+  bool fails(std::int64_t step) const {
+    const std::uint64_t draw = mix64(mix64(seed_) ^ static_cast<std::uint64_t>(step));
+    return static_cast<double>(draw >> 11) * 0x1p-53 < failure_chance_;
+  }
+
+  SimExecutor executor_;
+  Form form_;
+  std::uint64_t seed_;
+  double failure_chance_;
+  StepResult result_;
+};
+
+struct Coverage {
+  std::int64_t num_repeats = 0;
+  std::int64_t num_failed = 0;
+  std::int64_t num_aborted = 0;
+  std::int64_t num_preempted = 0;
+};
+
+struct Outcome {
+  std::uint64_t digest = 0;
+  RunRecord record;
+};
+
+Outcome run_form(const RandomCase& random, std::uint64_t seed, Form form, Coverage& coverage) {
+  HashedCosts costs(seed);
+  FailingExecutor executor(costs, form, seed, random.failure_chance / 4);
+  TestClock clock;
+  EventDigest digest;
+  RunRecorder recorder;
+  EventSink* const sinks[] = {&digest, &recorder};
+  const PrefixHasher hasher(&random.workload);
+  Engine engine(random.setup, executor, clock, sinks, &hasher);
+  WorkloadArrivals arrivals(random.workload);
+  Rng rng(seed, "aborts");
+  const auto abort_some = [&](const RunProgress&) {
+    if (engine.requests().size() > 0 && chance(rng, random.abort_chance * 4)) {
+      const auto last = static_cast<std::int64_t>(engine.requests().size()) - 1;
+      engine.abort(static_cast<RequestId>(rng.uniform_int(0, last)));
+    }
+    return true;
+  };
+  engine.run(arrivals, abort_some, 1 + static_cast<std::int64_t>(seed % 40));
+  coverage.num_repeats += executor.num_repeats;
+  Outcome outcome{digest.value(), recorder.finish()};
+  for (const RequestRecord& request : outcome.record.requests) {
+    coverage.num_failed += request.reason == EndReason::StepFailed ? 1 : 0;
+    coverage.num_aborted += request.reason == EndReason::Aborted ? 1 : 0;
+    coverage.num_preempted += request.num_preemptions;
+  }
+  return outcome;
+}
+
+void require_same(const Outcome& plain, const Outcome& fast) {
+  const auto require = [](bool condition, const std::string& what) {
+    if (!condition) throw std::runtime_error(what);
+  };
+  require(plain.digest == fast.digest, "digests differ");
+  require(plain.record.steps.size() == fast.record.steps.size(), "numbers of steps differ");
+  auto step = fast.record.steps.begin();
+  for (const StepEntry& expected : plain.record.steps) {
+    require(*step == expected, "step " + std::to_string(step.position()) + " differs");
+    ++step;
+  }
+  require(plain.record.runs == fast.record.runs, "tokens differ");
+  require(plain.record.requests.size() == fast.record.requests.size(), "requests differ");
+  for (std::size_t i = 0; i < plain.record.requests.size(); ++i) {
+    const RequestRecord& a = plain.record.requests[i];
+    const RequestRecord& b = fast.record.requests[i];
+    require(a.first_run == b.first_run && a.ended == b.ended && a.reason == b.reason &&
+                a.num_output_tokens == b.num_output_tokens && a.first_token == b.first_token &&
+                a.last_token == b.last_token && a.max_itl_ns == b.max_itl_ns &&
+                a.num_preemptions == b.num_preemptions,
+            "request " + std::to_string(i) + " differs");
+  }
+}
+
+void compare_cases(std::uint64_t begin, std::uint64_t end) {
+  Coverage coverage;
+  for (std::uint64_t seed = begin; seed < end; ++seed) {
+    const RandomCase random = draw_run(seed);
+    try {
+      const Outcome plain = run_form(random, seed, Form::OneByOne, coverage);
+      require_same(plain, run_form(random, seed, Form::Runs, coverage));
+      require_same(plain, run_form(random, seed, Form::RunsOfSteps, coverage));
+    } catch (const std::exception& error) {
+      FAIL("seed " << seed << ": " << error.what());
+    }
+  }
+  const auto num_cases = static_cast<std::int64_t>(end - begin);
+  CHECK(coverage.num_repeats > 10 * num_cases);
+  CHECK(coverage.num_failed > num_cases / 20);
+  CHECK(coverage.num_aborted > num_cases / 20);
+  CHECK(coverage.num_preempted > num_cases / 2);
+}
+
+}  // namespace
+
+TEST_CASE("steps taken together are those one by one", "[sim][property]") {
+  compare_cases(0, 4'000);
+}
+
+TEST_CASE("steps taken together are those one by one: 100,000 cases", "[sim][property][slow]") {
+  compare_cases(0, 100'000);
+}
+
+}  // namespace metronome::testing
