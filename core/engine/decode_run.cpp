@@ -1,6 +1,7 @@
 #include "core/engine/decode_run.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace metronome {
 
@@ -14,11 +15,20 @@ ScheduledChunk RunMembers::chunk(std::size_t i) const {
 }
 
 std::int64_t RunMembers::sum_of_contexts(std::int64_t window) const {
-  std::int64_t sum = 0;
-  for (const Member& member : members_) {
-    sum += std::min(std::int64_t{position_of(member)} + 1, window);
+  WindowSum& cached = window_sum_;
+  if (cached.window != window || num_steps_ < cached.begin || num_steps_ >= cached.end) {
+    cached = {.window = window, .begin = num_steps_, .end = INT32_MAX};
+    for (const Member& member : members_) {
+      const std::int64_t context = std::int64_t{position_of(member)} + 1;
+      cached.sum += std::min(context, window);
+      if (context >= window) continue;
+      ++cached.num_growing;
+      const std::int64_t num_more = window - context;  // steps until it fills the window
+      cached.end =
+          static_cast<std::int32_t>(std::min<std::int64_t>(cached.end, num_steps_ + num_more + 1));
+    }
   }
-  return sum;
+  return cached.sum + cached.num_growing * (num_steps_ - cached.begin);
 }
 
 void RunMembers::list(std::span<const ScheduledChunk> others, bool emitted,
@@ -35,11 +45,13 @@ void RunMembers::append(RequestId request, std::int32_t position, std::uint8_t g
   members_.push_back({request, position - num_steps_});
   generations_.push_back(generation);
   num_later_generations_ += generation != 0 ? 1 : 0;
+  window_sum_ = {};
   sum_of_starts_ += members_.back().start;
 }
 
 void RunMembers::erase(std::span<const std::int32_t> places) {
   if (places.empty()) return;
+  window_sum_ = {};
   auto next = places.begin();
   auto to = static_cast<std::size_t>(*next);
   for (std::size_t from = to; from < members_.size(); ++from) {
@@ -59,6 +71,7 @@ void RunMembers::erase(std::span<const std::int32_t> places) {
 void RunMembers::clear() {
   members_.clear();
   generations_.clear();
+  window_sum_ = {};
   sum_of_starts_ = 0;
   num_later_generations_ = 0;
 }
@@ -66,21 +79,28 @@ void RunMembers::clear() {
 void RunCalendar::take(std::int32_t step, std::vector<Entry>& out) {
   out.swap(slot(step));
   slot(step).clear();
+  used_[place(step) / kWordBits] &= ~(std::uint64_t{1} << place(step) % kWordBits);
   const auto before = [](const Entry& a, const Entry& b) { return a.order < b.order; };
   if (!std::is_sorted(out.begin(), out.end(), before)) std::sort(out.begin(), out.end(), before);
 }
 
 std::int32_t RunCalendar::num_free_steps(std::int32_t step) const {
-  std::int32_t num_steps = 0;
-  while (num_steps < kHorizon &&
-         slots_[static_cast<std::size_t>(step + num_steps) % kHorizon].empty()) {
-    ++num_steps;
+  std::size_t num_steps = 0;
+  while (num_steps < kHorizon) {
+    const std::size_t at = (place(step) + num_steps) % kHorizon;
+    const std::uint64_t bits = used_[at / kWordBits] >> at % kWordBits;
+    if (bits != 0) {
+      num_steps += static_cast<std::size_t>(std::countr_zero(bits));
+      break;
+    }
+    num_steps += kWordBits - at % kWordBits;
   }
-  return num_steps;
+  return std::min(static_cast<std::int32_t>(num_steps), kHorizon);
 }
 
 void RunCalendar::clear() {
   for (std::vector<Entry>& entries : slots_) entries.clear();
+  used_ = {};
 }
 
 }  // namespace metronome

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -40,7 +41,7 @@ class RunMembers {
   std::int64_t sum_of_contexts() const {
     return sum_of_starts_ + std::int64_t{size()} * (std::int64_t{num_steps_} + 1);
   }
-  // The same, at most `window` for each. O(members).
+  // The same, at most `window` for each. O(members) when members change or reach the window.
   std::int64_t sum_of_contexts(std::int64_t window) const;
   ScheduledChunk chunk(std::size_t i) const;
   // The chunks of all, with others behind them. Those of the run are marked as `emitted`.
@@ -60,6 +61,16 @@ class RunMembers {
   std::int32_t num_steps_ = 0;
   std::int64_t sum_of_starts_ = 0;
   std::int64_t num_later_generations_ = 0;  // that are not 0
+  // sum_of_contexts(window) as of a step. It grows by num_growing a step, before a member's context
+  // exceeds the window.
+  struct WindowSum {
+    std::int64_t window = 0;
+    std::int64_t sum = 0;
+    std::int64_t num_growing = 0;
+    std::int32_t begin = 0;  // it holds for steps [begin, end)
+    std::int32_t end = 0;
+  };
+  mutable WindowSum window_sum_;
 };
 
 // The steps of a run at which its requests need attention.
@@ -67,7 +78,7 @@ class RunCalendar {
  public:
   // Nothing is further ahead than so many steps. A request that needs nothing sooner is looked at
   // in vain.
-  static constexpr std::int32_t kHorizon = 64;
+  static constexpr std::int32_t kHorizon = 512;
 
   struct Entry {
     std::int64_t order;  // of service
@@ -77,7 +88,9 @@ class RunCalendar {
   RunCalendar() : slots_(kHorizon) {}
   // 0 <= num_steps: after so many steps from step `now`.
   void add(const Entry& entry, std::int32_t now, std::int32_t num_steps) {
-    slot(now + std::min(num_steps, kHorizon - 1)).push_back(entry);
+    const std::int32_t step = now + std::min(num_steps, kHorizon - 1);
+    slot(step).push_back(entry);
+    used_[place(step) / kWordBits] |= std::uint64_t{1} << place(step) % kWordBits;
   }
   // Moves the entries of a step to `out`, in service order.
   void take(std::int32_t step, std::vector<Entry>& out);
@@ -86,11 +99,12 @@ class RunCalendar {
   void clear();
 
  private:
-  std::vector<Entry>& slot(std::int32_t step) {
-    return slots_[static_cast<std::size_t>(step) % kHorizon];
-  }
+  static constexpr std::size_t kWordBits = 64;
+  static std::size_t place(std::int32_t step) { return static_cast<std::size_t>(step) % kHorizon; }
+  std::vector<Entry>& slot(std::int32_t step) { return slots_[place(step)]; }
 
   std::vector<std::vector<Entry>> slots_;
+  std::array<std::uint64_t, kHorizon / kWordBits> used_ = {};  // a bit for each slot with entries
 };
 
 }  // namespace metronome

@@ -132,7 +132,7 @@ void Engine::collect_and_commit() {
 
 // Takes steps like the last one together, up to the next arrival, end or new block.
 void Engine::repeat_step(const ArrivalSource& arrivals, std::int64_t max_steps) {
-  if (num_reported_ < num_ended_ || repeats_.empty()) return;
+  if (repeats_.empty()) return;
   const std::int64_t num_lasting = num_in_flight_;  // stay in flight, as one did
   max_steps = std::min(max_steps, std::int64_t{scheduler_->num_repeats()});
   if (max_steps <= num_lasting) return;
@@ -154,10 +154,8 @@ void Engine::repeat_step(const ArrivalSource& arrivals, std::int64_t max_steps) 
   if (&lasting != &last) lasting = last;
   lasting.step_index = next_step_index_ - 1;
   lasting.planned_at = times[static_cast<std::size_t>(num_steps - 1)].planned_at;
-  lasting.num_preempted = 0;
-  lasting.run.left.clear();
+  METRONOME_CHECK(!lasting.run.has_ended && lasting.run.left.empty(), "the run goes on unchanged");
   lasting.run.attended.clear();
-  lasting.run.has_ended = false;
   num_in_flight_ = num_lasting;
 }
 
@@ -299,7 +297,8 @@ void Engine::emit_repeats(const StepPlan& last, std::span<const StepTimes> times
   if (times.empty()) return;
   StepRecord record = record_of(last);
   --record.sequence;
-  record.num_preempted = 0;
+  METRONOME_CHECK(report_.run != nullptr && report_.ended.empty(),
+                  "the step before had nothing but its run");
   record.run.members = report_.run;
   for (EventSink* sink : sinks_) sink->on_repeats(record, times);
   scheduler_->commit_repeats(static_cast<std::int32_t>(times.size()));

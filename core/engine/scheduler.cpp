@@ -54,8 +54,8 @@ void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
   METRONOME_CHECK(plan.num_tokens() <= max_tokens_per_step(), "a step exceeds its token budget");
   METRONOME_CHECK(static_cast<std::int64_t>(running_.size()) <= max_running(),
                   "more requests run than max_num_seqs");
-  has_only_run_ = plan.num_chunks() == running_.size() && plan.chunks.empty() &&
-                  last_decodes_.empty() && !has_evicted_;
+  has_only_run_ =
+      plan.num_chunks() == running_.size() && plan.chunks.empty() && last_decodes_.empty();
   plan.num_running = static_cast<std::int32_t>(running_.size());
   plan.num_waiting = static_cast<std::int32_t>(waiting_.size());
   plan.num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());

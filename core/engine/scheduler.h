@@ -30,6 +30,16 @@ struct SchedulerContext {
   KvCacheManager& kv_cache;
   RequestTable& requests;
   StepTimePredictor* predictor = nullptr;  // for policies that use predicted times
+
+  SchedulerContext with(const SchedulerConfig& other) const {
+    return {other,      max_num_seqs, max_model_len, step_shape,
+            plans_runs, kv_cache,     requests,      predictor};
+  }
+  SchedulerContext without_runs() const {
+    SchedulerContext context = *this;
+    context.plans_runs = false;
+    return context;
+  }
 };
 
 // The effects of committing a step; buffers are reused.

@@ -209,9 +209,7 @@ std::int32_t Scheduler::num_repeats() const {
   const bool admits =
       !waiting_.empty() && running_.size() < static_cast<std::size_t>(max_num_seqs_);
   const bool lacks_block = needs_free_block_ && kv_cache_.num_free_blocks() == 0;
-  const bool repeats = has_only_run_ && run_.size() > 0 && ended_running_.empty() && !admits &&
-                       !lacks_block && sinks_follow_run_ &&
-                       run_clock_.num_committed >= num_lost_steps_;
+  const bool repeats = has_only_run_ && run_.size() > 0 && !admits && !lacks_block;
   return repeats ? calendar_.num_free_steps(run_clock_.num_planned) : 0;
 }
 

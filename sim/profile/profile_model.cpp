@@ -102,6 +102,7 @@ void ProfileCostModel::sort_chunks(const PassChunks& pass, Part part) {
   contexts_.clear();
   double sum = 0;
   if (const RunMembers* run = pass.run) {
+    // How unequal decodes fill the multiprocessors depends on each context.
     for (const RunMembers::Member& member : run->all()) {
       contexts_.push_back(real(run->position_of(member)));
     }

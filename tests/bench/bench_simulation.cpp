@@ -10,7 +10,9 @@
 #include "core/metrics/digest.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
+#include "core/run/run.h"
 #include "core/workload/workload_config.h"
+#include "sim/sim_executor.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 #include "tests/shared_data.h"
@@ -29,6 +31,13 @@ Scenario peer_scenario() {
   scenario.scheduler.policy = "token_budget";
   scenario.scheduler.max_num_batched_tokens = 512;
   return scenario;
+}
+
+void count_steps(benchmark::State& state, std::size_t num_steps) {
+  state.counters["steps"] = static_cast<double>(num_steps);
+  state.counters["s_per_step"] = benchmark::Counter(
+      static_cast<double>(num_steps),
+      benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
 // One run of the loop, events folded into record and digest on the way. Reading the catalogue
@@ -50,10 +59,7 @@ void run_loop(benchmark::State& state, const Scenario& scenario, const Workload&
     num_steps = recorder.finish().steps.size();
     state.ResumeTiming();
   }
-  state.counters["steps"] = static_cast<double>(num_steps);
-  state.counters["s_per_step"] = benchmark::Counter(
-      static_cast<double>(num_steps),
-      benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  count_steps(state, num_steps);
   if (peer_loop_seconds > 0) {
     state.counters["times_faster_than_peer"] =
         benchmark::Counter(peer_loop_seconds, benchmark::Counter::kIsIterationInvariantRate);
@@ -126,6 +132,53 @@ void decode_step(benchmark::State& state) {
   run_loop(state, scenario, equal_requests(static_cast<std::size_t>(batch), 16, 4000), 0);
 }
 BENCHMARK(decode_step)->RangeMultiplier(4)->Range(1, 1024)->Unit(benchmark::kMillisecond);
+
+// Takes its steps one by one.
+class SingleSteps final : public Executor {
+ public:
+  explicit SingleSteps(CostModel& costs) : executor_(costs) {}
+  bool takes_runs() const override { return true; }
+  void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override {
+    executor_.launch(plan, requests, now);
+  }
+  const StepResult& collect() override { return executor_.collect(); }
+
+ private:
+  SimExecutor executor_;
+};
+
+// Cost of a step in which nobody comes, goes or needs a block: `batch` decodes, recorded without a
+// digest, which reads every chunk. Steps one by one, or together.
+void quiet_step(benchmark::State& state, bool together) {
+  const auto batch = static_cast<std::int32_t>(state.range(0));
+  Scenario scenario = peer_scenario();
+  scenario.engine.max_num_seqs = batch;
+  scenario.kv_cache.block_size = 4096;
+  scenario.kv_cache.num_blocks = batch;
+  scenario.scheduler.max_num_batched_tokens = 16 * batch;
+  const Workload workload = equal_requests(static_cast<std::size_t>(batch), 16, 4000);
+  std::size_t num_steps = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    Simulation simulation = prepare_simulation(scenario);
+    state.ResumeTiming();
+    RunRecorder recorder(workload.requests.size());
+    EventSink* sinks[] = {&recorder};
+    VirtualClock clock;
+    SingleSteps one_by_one(*simulation.cost_model);
+    SimExecutor simulated(*simulation.cost_model);
+    Executor& executor = together ? static_cast<Executor&>(simulated) : one_by_one;
+    run_workload(simulation.setup, executor, clock, workload, sinks, {}, 1);
+    state.PauseTiming();
+    num_steps = recorder.finish().steps.size();
+    state.ResumeTiming();
+  }
+  count_steps(state, num_steps);
+}
+void quiet_step_alone(benchmark::State& state) { quiet_step(state, false); }
+void quiet_step_of_run(benchmark::State& state) { quiet_step(state, true); }
+BENCHMARK(quiet_step_alone)->Arg(8)->Arg(64)->Arg(1024)->Unit(benchmark::kMillisecond);
+BENCHMARK(quiet_step_of_run)->Arg(8)->Arg(64)->Arg(1024)->Unit(benchmark::kMillisecond);
 
 // Cost of a step against the number of requests that have already finished: none.
 void finished_requests(benchmark::State& state) {

@@ -49,16 +49,10 @@ std::string ms_text(TimeNs ns) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " ms";
 }
 
-// The policy adds to the plan's chunks what it tries, so it needs them all.
-SchedulerContext without_runs(SchedulerContext context) {
-  context.plans_runs = false;
-  return context;
-}
-
 class SloScheduler final : public Scheduler {
  public:
   explicit SloScheduler(const SchedulerContext& context)
-      : Scheduler(without_runs(context)),
+      : Scheduler(context.without_runs()),  // it needs all chunks of the plan it tries
         predictor_(context.predictor),
         is_separate_(context.step_shape == StepShape::Separate),
         itl_target_(ns_of(context.config.slo.itl_target_ms)),

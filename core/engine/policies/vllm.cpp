@@ -17,14 +17,7 @@ SchedulerContext with_vllm_order(SchedulerContext context, SchedulerConfig& conf
   if (config.vllm.scheduling_policy == VllmConfig::Policy::Priority) {
     config.order = QueueOrder::Priority;
   }
-  return {.config = config,
-          .max_num_seqs = context.max_num_seqs,
-          .max_model_len = context.max_model_len,
-          .step_shape = context.step_shape,
-          .plans_runs = context.plans_runs,
-          .kv_cache = context.kv_cache,
-          .requests = context.requests,
-          .predictor = context.predictor};
+  return context.with(config);
 }
 
 // A draft model computes one token more than the target model, so each request of a step costs one
