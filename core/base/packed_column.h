@@ -25,6 +25,9 @@ class PackedColumn {
     if (size_ % kBlock == 0) pack();
   }
 
+  // The same value `count` times.
+  void append(std::int64_t value, std::size_t count);
+
   std::size_t size() const { return size_; }
   // Requires i < size().
   std::int64_t operator[](std::size_t i) const {

@@ -6,39 +6,40 @@
 namespace metronome {
 
 void StepHistory::push_back(const StepEntry& step) {
-  const auto push = [this](Column column, std::int64_t value) {
-    columns_[column].push_back(value);
-  };
-  const TimeNs before = empty() ? 0 : finished_at(size() - 1);
-  const std::int64_t decodes = step.num_decode_tokens;
-  push(kFinished, step.finished_at);
-  push(kPlanned, step.planned_at - before);
-  push(kStarted, step.started_at - step.planned_at);
-  push(kPrefillTokens, step.num_prefill_tokens);
-  push(kDecodeTokens, decodes);
-  push(kRunning, step.num_running - decodes);
-  push(kEmitted, step.num_emitted - decodes);
-  push(kContinued, step.num_continued - decodes);
-  push(kWaiting, step.num_waiting);
-  push(kUsedBlocks, step.num_used_blocks);
-  push(kPreempted, step.num_preempted);
-  push(kFlags, (step.failed ? 1 : 0) + (step.extrapolated ? 2 : 0));
-  push(kFirstChunk, step.first_prefill_chunk);
-  push(kChunks, step.num_prefill_chunks);
-  const bool is_known = step.decode_only_ns != kNoTime;
-  push(kDecodeOnly, is_known ? step.duration_ns() - step.decode_only_ns : kUnknown);
+  const StepTimes times = {.planned_at = step.planned_at,
+                           .started_at = step.started_at,
+                           .finished_at = step.finished_at,
+                           .decode_only_ns = step.decode_only_ns,
+                           .is_extrapolated = step.extrapolated};
+  push_back(step, {&times, 1});
 }
 
 void StepHistory::push_back(const StepEntry& step, std::span<const StepTimes> times) {
-  StepEntry entry = step;
+  TimeNs before = empty() ? 0 : finished_at(size() - 1);
   for (const StepTimes& time : times) {
-    entry.planned_at = time.planned_at;
-    entry.started_at = time.started_at;
-    entry.finished_at = time.finished_at;
-    entry.decode_only_ns = time.decode_only_ns;
-    entry.extrapolated = time.is_extrapolated;
-    push_back(entry);
+    columns_[kFinished].push_back(time.finished_at);
+    columns_[kPlanned].push_back(time.planned_at - before);
+    columns_[kStarted].push_back(time.started_at - time.planned_at);
+    columns_[kFlags].push_back((step.failed ? 1 : 0) + (time.is_extrapolated ? 2 : 0));
+    const TimeNs duration = time.finished_at - time.started_at;
+    const bool is_known = time.decode_only_ns != kNoTime;
+    columns_[kDecodeOnly].push_back(is_known ? duration - time.decode_only_ns : kUnknown);
+    before = time.finished_at;
   }
+  const auto append = [&](Column column, std::int64_t value) {
+    columns_[column].append(value, times.size());
+  };
+  const std::int64_t decodes = step.num_decode_tokens;
+  append(kPrefillTokens, step.num_prefill_tokens);
+  append(kDecodeTokens, decodes);
+  append(kRunning, step.num_running - decodes);
+  append(kEmitted, step.num_emitted - decodes);
+  append(kContinued, step.num_continued - decodes);
+  append(kWaiting, step.num_waiting);
+  append(kUsedBlocks, step.num_used_blocks);
+  append(kPreempted, step.num_preempted);
+  append(kFirstChunk, step.first_prefill_chunk);
+  append(kChunks, step.num_prefill_chunks);
 }
 
 void StepHistory::set_continued(std::span<const std::int32_t> num_continued) {

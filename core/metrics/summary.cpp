@@ -137,20 +137,6 @@ void count_request(const RequestRecord& request, Summary& summary) {
   ++summary.failed;
 }
 
-// Ends when the last request ends; for a run cut short, not before its last step.
-TimeNs run_duration(const RunRecord& record) {
-  TimeNs end = 0;
-  bool is_cut_short = false;
-  for (const RequestRecord& request : record.requests) {
-    end = std::max({end, request.ended, request.last_token});
-    is_cut_short = is_cut_short || request.reason == EndReason::None;
-  }
-  if (is_cut_short && !record.steps.empty()) {
-    end = std::max(end, record.steps.back().finished_at);
-  }
-  return end;
-}
-
 void summarize_requests(const RunRecord& record, const SloConfig& slo, Summary& summary) {
   const bool has_slo = slo.ttft_ms || slo.tpot_ms || slo.itl_ms || slo.e2el_ms;
   std::int64_t good = 0;
@@ -335,6 +321,20 @@ Stall longest_stall_of(const RunRecord& record, std::size_t i) {
 
 std::vector<WeightedTime> pooled_gaps(const RunRecord& record, std::size_t first) {
   return pooled_gaps(record, CompletedTokens(record, first), first);
+}
+
+// Ends when the last request ends; for a run cut short, not before its last step.
+TimeNs run_duration(const RunRecord& record) {
+  TimeNs end = 0;
+  bool is_cut_short = false;
+  for (const RequestRecord& request : record.requests) {
+    end = std::max({end, request.ended, request.last_token});
+    is_cut_short = is_cut_short || request.reason == EndReason::None;
+  }
+  if (is_cut_short && !record.steps.empty()) {
+    end = std::max(end, record.steps.back().finished_at);
+  }
+  return end;
 }
 
 Summary summarize(const RunRecord& record, const SummaryOptions& options) {

@@ -102,6 +102,9 @@ struct Summary {
 
 Summary summarize(const RunRecord& record, const SummaryOptions& options);
 
+// Summary::duration_ns.
+TimeNs run_duration(const RunRecord& record);
+
 // The sample of Summary::itl: every gap between two tokens of completed requests with index >=
 // `first`.
 std::vector<WeightedTime> pooled_gaps(const RunRecord& record, std::size_t first = 0);

@@ -270,8 +270,26 @@ PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
   return cost;
 }
 
+// The attention of decodes over these positions, in layers without a window.
+double RooflineCostModel::decode_attention_ns(std::int64_t positions) const {
+  const double all = global_layers_ * real(positions);
+  return std::max(all * attention_flops_per_pair_ * ns_per_attention_flop_,
+                  all * kv_bytes_per_position_ * ns_per_byte_);
+}
+
 StepCost RooflineCostModel::step_cost(const StepPlan& plan) {
   METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
+  const bool has_only_run = plan.chunks.empty() && plan.run.num_decodes > 0;
+  const bool needs_contexts = config_.batching == Batching::Padded || config_.gather_kv;
+  if (has_only_run && model_.sliding_window == 0 && !needs_contexts) {
+    // Of batches of one size, only the attention differs.
+    if (plan.run.num_decodes != decodes_of_run_cost_) {
+      run_cost_ = pass_cost(sum_pass(chunks_of(plan, plan.passes.front())));
+      decodes_of_run_cost_ = plan.run.num_decodes;
+    }
+    run_cost_.attention_ns = decode_attention_ns(plan.run.members->sum_of_contexts());
+    return step_cost_of(run_cost_);
+  }
   PassCost all;
   PassCost decodes;
   for (const ForwardPass& pass : plan.passes) {

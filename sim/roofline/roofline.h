@@ -96,6 +96,7 @@ class RooflineCostModel final : public CostModel {
   StepWork pass_work(const PassSums& sums) const;
   PassCost pass_cost(const PassSums& sums) const;
   OperationWork expert_work(double num_tokens) const;
+  double decode_attention_ns(std::int64_t positions) const;
 
   ModelConfig model_;
   HardwareSpec hardware_;
@@ -115,6 +116,10 @@ class RooflineCostModel final : public CostModel {
   double launch_ns_ = 0;     // per pass
   double allreduce_ns_ = 0;  // per pass
   double ns_per_allreduce_byte_ = 0;
+
+  // Of the last step that had nothing but a run of decodes.
+  std::int32_t decodes_of_run_cost_ = 0;
+  PassCost run_cost_;
 };
 
 }  // namespace metronome

@@ -140,12 +140,17 @@ TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
     judge(record, first_judged, trial.good, ttft_ns);
     const std::vector<WeightedTime> judged_gaps = pooled_gaps(record, first_judged);
     gaps.insert(gaps.end(), judged_gaps.begin(), judged_gaps.end());
-    const Summary summary = summarize(record, {scenario_.slo, 0});
     trial.can_be_longer = workloads_.can_be_longer(*workload);
-    if (summary.completed > 0)
-      trial.num_in_system += seed_share * load * summary.e2el.mean_ms / 1e3;
-    duration_s += to_seconds(summary.duration_ns);
-    output_tokens += static_cast<double>(summary.total_output_tokens);
+    // A whole summary would take longer than the run.
+    std::vector<double> e2el_ns;
+    for (const RequestRecord& request : record.requests) {
+      if (!request.completed()) continue;
+      output_tokens += static_cast<double>(request.num_output_tokens);
+      e2el_ns.push_back(static_cast<double>(request.e2el_ns()));
+    }
+    if (!e2el_ns.empty())
+      trial.num_in_system += seed_share * load * describe(e2el_ns).mean_ms / 1e3;
+    duration_s += to_seconds(run_duration(record));
   }
   const auto num_good = std::count(trial.good.begin(), trial.good.end(), std::uint8_t{1});
   trial.attainment = static_cast<double>(num_good) / static_cast<double>(trial.good.size());
