@@ -79,7 +79,11 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
   visitor.integers("eos_token_ids", ids, 0, kMaxDim, "tokens that end a text");
   model.eos_token_ids.clear();
   for (const std::int64_t id : ids) model.eos_token_ids.push_back(static_cast<std::int32_t>(id));
-  visitor.integer("bytes_per_weight", model.bytes_per_weight, 1, 4, "bytes");
+  visitor.integer("bytes_per_weight", model.bytes_per_weight, 1, 4, "bytes of a plain weight");
+  visitor.choice("linear_format", model.linear_format, kWeightFormatNames,
+                 "how attention projections and dense MLPs are stored");
+  visitor.choice("expert_format", model.expert_format, kWeightFormatNames,
+                 "how experts are stored");
   visitor.integer("bytes_per_kv_element", model.bytes_per_kv_element, 1, 4, "bytes");
 }
 

@@ -1,5 +1,6 @@
 #include "core/model/model_config.h"
 
+#include <cmath>
 #include <cstdio>
 
 namespace metronome {
@@ -87,13 +88,11 @@ std::int64_t ModelConfig::n_global_layers() const {
 
 std::int64_t ModelConfig::n_window_layers() const { return n_layers - n_global_layers(); }
 
-std::int64_t ModelConfig::n_linear_params() const {
+std::int64_t ModelConfig::n_projection_params() const {
   const std::int64_t qkv = hidden_dim * (n_heads + 2 * n_kv_heads) * head_dim;
   const std::int64_t output = n_heads * head_dim * hidden_dim;
   const std::int64_t gate_up_down = 3 * hidden_dim * ffn_dim;
-  const std::int64_t router = hidden_dim * n_experts;
-  return n_layers * (qkv + output) + (n_layers - n_moe_layers()) * gate_up_down +
-         n_moe_layers() * router;
+  return n_layers * (qkv + output) + (n_layers - n_moe_layers()) * gate_up_down;
 }
 
 std::int64_t ModelConfig::n_expert_params() const { return 3 * hidden_dim * expert_ffn_dim; }
@@ -110,6 +109,14 @@ std::int64_t ModelConfig::n_params() const {
   const std::int64_t tables = has_tied_embeddings ? 1 : 2;
   return n_linear_params() + n_moe_layers() * n_experts * n_expert_params() +
          tables * n_embedding_params() + n_norm_params();
+}
+
+std::int64_t ModelConfig::weight_bytes() const {
+  const std::int64_t projections = n_projection_params();
+  const std::int64_t experts = n_moe_layers() * n_experts * n_expert_params();
+  const std::int64_t plain = (n_params() - projections - experts) * bytes_per_weight;
+  return plain + std::llround(static_cast<double>(projections) * bytes_per_linear_weight()) +
+         std::llround(static_cast<double>(experts) * bytes_per_expert_weight());
 }
 
 std::int64_t ModelConfig::kv_bytes_per_token() const {
@@ -154,6 +161,9 @@ std::string ModelConfig::shape_error() const {
     return "n_kv_heads: " + std::to_string(n_kv_heads) + " does not divide n_heads " +
            std::to_string(n_heads) + "; allowed: a divisor of n_heads";
   }
+  if (n_experts == 0 && expert_format != WeightFormat::Plain) {
+    return "expert_format: has no meaning without experts; allowed: plain";
+  }
   if (sliding_window == 0 && global_layer_interval != 0) {
     return "global_layer_interval: has no meaning without sliding_window; allowed: 0";
   }
@@ -176,7 +186,11 @@ void apply_architecture(ModelConfig& model) {
   model.activation = is_gemma ? Activation::GeluTanh : Activation::Silu;
   model.has_unit_offset_norms = is_gemma;
   model.scales_embeddings = is_gemma;
-  if (model.n_experts > 0) {
+  if (model.linear_format != WeightFormat::Plain || model.expert_format != WeightFormat::Plain) {
+    model.unsupported =
+        "linear_format, expert_format: quantised weights are not supported; "
+        "allowed: plain";
+  } else if (model.n_experts > 0) {
     model.unsupported = "n_experts: a mixture of experts is not supported; allowed: 0";
   } else if (!is_known) {
     model.unsupported = "architecture: '" + model.architecture +

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/model/weight_format.h"
+
 namespace metronome {
 
 // How rotary embeddings (RoPE) extend beyond the positions of the model's first training. Formulas:
@@ -70,7 +72,9 @@ struct ModelConfig {
   // The settings that no executor can compute, as "key: what; what is allowed"; empty: nothing.
   std::string unsupported;
 
-  std::int64_t bytes_per_weight = 2;
+  std::int64_t bytes_per_weight = 2;  // of embeddings, head, norms, routers and plain layers
+  WeightFormat linear_format = WeightFormat::Plain;  // attention projections and dense MLPs
+  WeightFormat expert_format = WeightFormat::Plain;
   std::int64_t bytes_per_kv_element = 2;
 
   // Whether a layer (from 0) attends to sliding_window tokens only.
@@ -80,12 +84,16 @@ struct ModelConfig {
   std::int64_t n_moe_layers() const { return n_experts > 0 ? n_layers - n_dense_layers : 0; }
   // Weights multiplied with every token: QKV, output, gate, up and down projections and routers of
   // all layers, without experts.
-  std::int64_t n_linear_params() const;
+  std::int64_t n_linear_params() const { return n_projection_params() + n_router_params(); }
+  std::int64_t n_projection_params() const;  // of these, those stored in linear_format
+  std::int64_t n_router_params() const { return n_moe_layers() * hidden_dim * n_experts; }
   std::int64_t n_expert_params() const;     // gate, up and down of one expert of one layer
   std::int64_t n_embedding_params() const;  // one table; the output head has as many
   std::int64_t n_norm_params() const;       // scales of all normalisations
   std::int64_t n_params() const;            // everything, norms included
-  std::int64_t weight_bytes() const { return n_params() * bytes_per_weight; }
+  double bytes_per_linear_weight() const { return bytes_of(linear_format, bytes_per_weight); }
+  double bytes_per_expert_weight() const { return bytes_of(expert_format, bytes_per_weight); }
+  std::int64_t weight_bytes() const;
   std::int64_t kv_bytes_per_token() const;  // all layers, K and V
 
   // The first error in the shape or in a number, as "key: what is wrong; what is allowed". If it is

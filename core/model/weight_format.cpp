@@ -1,0 +1,23 @@
+#include "core/model/weight_format.h"
+
+#include <cstddef>
+
+namespace metronome {
+
+std::string_view to_string(WeightFormat format) {
+  return kWeightFormatNames[static_cast<std::size_t>(format)];
+}
+
+double bytes_of(WeightFormat format, std::int64_t plain_bytes) {
+  switch (format) {
+    case WeightFormat::Plain: break;
+    case WeightFormat::Fp8: return 1;
+    case WeightFormat::Fp8Block: return 1 + 4.0 / (128 * 128);
+    case WeightFormat::Nvfp4: return 0.5 + 1.0 / 16;
+    case WeightFormat::Mxfp4: return 0.5 + 1.0 / 32;
+    case WeightFormat::Int4: return 0.5 + 2.0 / 128;
+  }
+  return static_cast<double>(plain_bytes);
+}
+
+}  // namespace metronome
