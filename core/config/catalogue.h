@@ -42,6 +42,11 @@ const Entry* find_entry(const std::vector<Entry>& entries, std::string_view name
   return nullptr;
 }
 
+// Says that a name is neither an entry nor a path, with the nearest name and the list of names.
+// `file_kind` says which paths are allowed.
+std::string unknown_entry_message(const std::vector<std::string_view>& names,
+                                  const std::string& name, const char* file_kind);
+
 // Throws ConfigError for a name that is neither an entry nor a path. The message has the nearest
 // name and the list of names. `file_kind` says which paths are allowed.
 [[noreturn]] void fail_unknown_entry(const std::vector<std::string_view>& names,

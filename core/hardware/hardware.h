@@ -24,6 +24,7 @@ struct HardwareSpec {
   // Between steps: scheduling, sampling, detokenising. Absent: the gap of the policy's engine
   // (PolicyInfo::host_gap), else kDefaultHostGapUs.
   std::optional<double> host_gap_us;
+  std::string link;                 // measured link (sim/link/link.h); empty: from the next two
   double link_bandwidth = 0;        // GPU to GPU, bytes/s each direction
   double allreduce_latency_us = 0;  // per all-reduce
   std::int64_t num_sms = 0;         // streaming multiprocessors; 0 = unknown

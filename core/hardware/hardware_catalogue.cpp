@@ -43,6 +43,8 @@ void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware) {
                  "per layer, microseconds");
   visitor.optional_number("host_gap_us", hardware.host_gap_us, 0, kMaxMicros,
                           "between dependent steps, microseconds; null: the engine's");
+  visitor.text("link", hardware.link,
+               "what joins GPUs: a name of `metronome list links`; empty: from link_bandwidth");
   visitor.number("link_bandwidth", hardware.link_bandwidth, 0, 1e18,
                  "GPU to GPU, bytes/s each direction; 0 = no link");
   visitor.number("allreduce_latency_us", hardware.allreduce_latency_us, 0, kMaxMicros,

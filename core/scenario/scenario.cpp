@@ -200,7 +200,8 @@ std::string read_description(const ConfigNode& root) {
 // Resolves a catalogue name, or a path relative to the scenario's folder.
 std::string resolve_name_or_path(const std::string& name, const SourceLocation& where,
                                  const std::string& base_dir) {
-  const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
+  const bool is_path =
+      name.find('/') != std::string::npos || name.ends_with(".json") || name.ends_with(".csv");
   if (!is_path || where.is_assignment() || fs::path(name).is_absolute()) return name;
   return (fs::path(base_dir) / name).lexically_normal().string();
 }
@@ -234,8 +235,12 @@ Scenario read_sections(const ConfigNode& tree, const std::shared_ptr<const Confi
   reader.finish();
   scenario.source = source;
   scenario.model = resolve_name_or_path(scenario.model, scenario.location_of("model"), base_dir);
-  scenario.cost_model.file = resolve_name_or_path(
-      scenario.cost_model.file, scenario.location_of("cost_model.file"), base_dir);
+  CostModelConfig& cost = scenario.cost_model;
+  for (const auto& [key, name] : {std::pair{"cost_model.file", &cost.file},
+                                  {"cost_model.link", &cost.link},
+                                  {"cost_model.network", &cost.network}}) {
+    *name = resolve_name_or_path(*name, scenario.location_of(key), base_dir);
+  }
   return scenario;
 }
 

@@ -36,6 +36,13 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
   visitor.boolean("gather_kv", config.gather_kv, "copy KV out of its blocks before attention");
   visitor.integer("tensor_parallel_size", config.tensor_parallel_size, 1, 64,
                   "GPUs that share each layer");
+  visitor.text("link", config.link,
+               "what joins the GPUs of a host: a name of `metronome list links`, or the path of a "
+               "CSV file with times of collectives; empty: the hardware's");
+  visitor.number("link_factor", config.link_factor, 0.01, 100, "times collectives");
+  visitor.text("network", config.network,
+               "what joins hosts, as `link`, where an engine has more GPUs than its link joins; "
+               "empty: none");
   visitor.optional_number("host_gap_us", config.host_gap_us, 0, 1e6,
                           "host time between steps, microseconds; null: that of the file, else of "
                           "the hardware, else of the engine (metronome list policies)");

@@ -51,6 +51,7 @@ Json corrected_body(const CorrectedModel& corrected) {
   json["prompt"] = ranges_json(factors.prompt);
   json["decode_attention"] = factors.decode_attention;
   json["prompt_attention"] = factors.prompt_attention;
+  json["link"] = factors.link;
   json["fitted_to"] = {{"intervals", corrected.num_intervals},
                        {"until_s", corrected.until_s ? Json(*corrected.until_s) : Json()},
                        {"instant_ns", corrected.fit.instant_ns},
@@ -73,6 +74,7 @@ CorrectedModel read_corrected(const CostModelFile& file) {
   factors.prompt = read_ranges(body.at("prompt"));
   factors.decode_attention = body.at("decode_attention").number(1 / kMaxFactor, kMaxFactor);
   factors.prompt_attention = body.at("prompt_attention").number(1 / kMaxFactor, kMaxFactor);
+  if (body.has("link")) factors.link = body.at("link").number(1 / kMaxFactor, kMaxFactor);
   const JsonPlace fitted_to = body.at("fitted_to");
   corrected.num_intervals = fitted_to.at("intervals").integer(0, kMaxCount);
   if (const JsonPlace until = fitted_to.at("until_s"); !until.is_null()) {

@@ -16,21 +16,23 @@ constexpr std::int64_t kPromptTile = 128;
 constexpr std::int64_t kMaxPromptTokens = 8192;
 
 constexpr double kStepScatter = 0.01;
-constexpr double kFactorScatter = 0.1;
-constexpr double kNeighbourScatter = 0.05;
+constexpr double kLinkScatter = 0.5;
 constexpr double kMinInstantNs = 0.2e6;
 constexpr double kHuberDeviations = 3;
 constexpr int kRounds = 15;
 
 double square(double x) { return x * x; }
 
-// The columns of the design: ranges of decodes, ranges of prompts, attention of either.
+// The columns of the design: ranges of decodes, ranges of prompts, attention of either, and
+// collectives.
 class Columns {
  public:
   explicit Columns(const StepFactors& factors)
       : factors_(factors), num_ranges_(factors.decode.size() + factors.prompt.size()) {}
 
-  Eigen::Index count() const { return static_cast<Eigen::Index>(num_ranges_ + 2); }
+  Eigen::Index count() const { return link() + 1; }
+  Eigen::Index num_ranges() const { return static_cast<Eigen::Index>(num_ranges_); }
+  Eigen::Index link() const { return num_ranges() + 2; }
   Eigen::Index num_decode_ranges() const {
     return static_cast<Eigen::Index>(factors_.decode.size());
   }
@@ -40,7 +42,7 @@ class Columns {
                                        : static_cast<Eigen::Index>(range - factors_.decode.data());
   }
   Eigen::Index attention_of(const PredictedStep& step) const {
-    return static_cast<Eigen::Index>(num_ranges_) + (step.num_prefill_tokens > 0 ? 1 : 0);
+    return num_ranges() + (step.num_prefill_tokens > 0 ? 1 : 0);
   }
 
  private:
@@ -67,8 +69,10 @@ Observations observe(const Columns& columns, std::span<const PredictedStep> step
       const PredictedStep& step = steps[s];
       all.predicted(i, columns.range_of(step)) += step.rest_ns;
       all.predicted(i, columns.attention_of(step)) += step.attention_ns;
-      sum += step.rest_ns + step.attention_ns;
-      all.variance(i) += square(kStepScatter * (step.rest_ns + step.attention_ns));
+      all.predicted(i, columns.link()) += step.comm_ns;
+      const double step_ns = step.rest_ns + step.attention_ns + step.comm_ns;
+      sum += step_ns;
+      all.variance(i) += square(kStepScatter * step_ns);
     }
     all.excess(i) = interval.took_ns - sum;
   }
@@ -76,15 +80,17 @@ Observations observe(const Columns& columns, std::span<const PredictedStep> step
 }
 
 // The prior of the factors: rows for deviations from 1 and for differences between neighbours.
-Eigen::MatrixXd prior_rows(const Columns& columns) {
+Eigen::MatrixXd prior_rows(const Columns& columns, const BaseScatter& scatter) {
   const Eigen::Index n = columns.count();
-  const Eigen::Index num_ranges = n - 2;
+  const Eigen::Index num_ranges = columns.num_ranges();
   Eigen::MatrixXd rows = Eigen::MatrixXd::Zero(n + num_ranges, n);
-  for (Eigen::Index k = 0; k < n; ++k) rows(k, k) = 1 / kFactorScatter;
+  for (Eigen::Index k = 0; k < n; ++k) {
+    rows(k, k) = 1 / (k == columns.link() ? kLinkScatter : scatter.factor);
+  }
   for (Eigen::Index k = 0; k + 1 < num_ranges; ++k) {
     if (k + 1 == columns.num_decode_ranges()) continue;
-    rows(n + k, k) = -1 / kNeighbourScatter;
-    rows(n + k, k + 1) = 1 / kNeighbourScatter;
+    rows(n + k, k) = -1 / scatter.neighbours;
+    rows(n + k, k + 1) = 1 / scatter.neighbours;
   }
   return rows;
 }
@@ -134,7 +140,8 @@ double instant_variance_of(std::span<const MeasuredInterval> intervals,
 double corrected_ns(const StepFactors& factors, const PredictedStep& step) {
   const bool has_prompts = step.num_prefill_tokens > 0;
   return step.rest_ns * factors.range_of(tokens_of(step)).factor +
-         step.attention_ns * (has_prompts ? factors.prompt_attention : factors.decode_attention);
+         step.attention_ns * (has_prompts ? factors.prompt_attention : factors.decode_attention) +
+         step.comm_ns * factors.link;
 }
 
 StepFactors unit_factors() {
@@ -147,12 +154,13 @@ StepFactors unit_factors() {
 }
 
 CorrectionFit fit_correction(std::span<const PredictedStep> steps,
-                             std::span<const MeasuredInterval> intervals) {
+                             std::span<const MeasuredInterval> intervals,
+                             const BaseScatter& scatter) {
   METRONOME_CHECK(intervals.size() >= kMinIntervals, "a fit needs enough intervals");
   StepFactors factors = unit_factors();
   const Columns columns(factors);
   const Observations observed = observe(columns, steps, intervals);
-  const Eigen::MatrixXd prior = prior_rows(columns);
+  const Eigen::MatrixXd prior = prior_rows(columns, scatter);
   Eigen::VectorXd weights = Eigen::VectorXd::Ones(observed.excess.size());
   Eigen::VectorXd change = Eigen::VectorXd::Zero(columns.count());
   double instant_variance = square(kMinInstantNs);
@@ -179,15 +187,16 @@ CorrectionFit fit_correction(std::span<const PredictedStep> steps,
       ++counts[static_cast<std::size_t>(columns.range_of(steps[s]))];
     }
   }
-  for (Eigen::Index k = 0; k < columns.count() - 2; ++k) {
+  for (Eigen::Index k = 0; k < columns.num_ranges(); ++k) {
     StepFactors::Range& range = k < num_decode
                                     ? factors.decode[static_cast<std::size_t>(k)]
                                     : factors.prompt[static_cast<std::size_t>(k - num_decode)];
     range.factor = factor(k);
     range.num_steps = counts[static_cast<std::size_t>(k)];
   }
-  factors.decode_attention = factor(columns.count() - 2);
-  factors.prompt_attention = factor(columns.count() - 1);
+  factors.decode_attention = factor(columns.num_ranges());
+  factors.prompt_attention = factor(columns.num_ranges() + 1);
+  factors.link = factor(columns.link());
   CorrectionFit fit = check_factors(factors, steps, intervals);
   fit.instant_ns = std::sqrt(instant_variance);
   return fit;

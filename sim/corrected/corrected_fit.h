@@ -13,8 +13,9 @@ namespace metronome {
 
 // The base's prediction of a step.
 struct PredictedStep {
-  double rest_ns = 0;  // all except attention
+  double rest_ns = 0;  // all but the other two
   double attention_ns = 0;
+  double comm_ns = 0;
   std::int64_t num_prefill_tokens = 0;
   std::int64_t num_decode_tokens = 0;
 };
@@ -37,18 +38,29 @@ struct CorrectionFit {
   double mean_abs_error = 0;
 };
 
+// How far the base may be off: standard deviations of factors from 1, and between neighbouring
+// ranges.
+struct BaseScatter {
+  double factor = 0.1;
+  double neighbours = 0.05;
+};
+// Of kernel times that were measured on the same GPU: those of two GPUs were off by 2 to 4 %.
+constexpr BaseScatter kProfileScatter = {0.03, 0.02};
+
 constexpr std::size_t kMinIntervals = 10;  // that a fit requires
 
 // Computes the most likely factors under these assumptions:
 //   - A step's own time scatters by 1 %, independently of other steps.
 //   - Instants were taken early or late by an amount estimated from the intervals, as neighbours
 //     deviate in opposite directions.
-//   - Factors are 1 with a deviation of 10 %; factors of neighbouring ranges differ by 5 %.
+//   - Factors are near 1, and those of neighbouring ranges near each other (`scatter`). That of
+//     collectives deviates by 50 %: hosts with the same GPUs differ as much.
 //   - Intervals with large deviations count less (Huber).
 // So ranges with few measurements stay near the base and their neighbours. Requires kMinIntervals.
 // Deterministic.
 CorrectionFit fit_correction(std::span<const PredictedStep> steps,
-                             std::span<const MeasuredInterval> intervals);
+                             std::span<const MeasuredInterval> intervals,
+                             const BaseScatter& scatter = {});
 
 double corrected_ns(const StepFactors& factors, const PredictedStep& step);
 

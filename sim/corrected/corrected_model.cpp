@@ -30,13 +30,15 @@ StepCost CorrectedCostModel::step_cost(const StepPlan& plan) {
   const auto times = [](TimeNs ns, double factor) { return static_cast<double>(ns) * factor; };
   PassCost all;
   all.linear_ns = times(base.linear_ns, range.factor);
-  all.comm_ns = times(base.comm_ns, range.factor);
+  all.comm_ns = times(base.comm_ns, factors_.link);
   all.overhead_ns = times(base.overhead_ns, range.factor);
-  all.attention_ns =
-      times(base.attention_ns,
-            tokens.has_prompt() ? factors_.prompt_attention : factors_.decode_attention);
+  all.attention_ns = times(base.attention_ns, tokens.has_prompt() ? factors_.prompt_attention
+                                                                  : factors_.decode_attention);
   PassCost decodes;
-  decodes.linear_ns = times(base.decode_only_ns - base.decode_only_attention_ns, of_decodes.factor);
+  const TimeNs rest_ns =
+      base.decode_only_ns - base.decode_only_attention_ns - base.decode_only_comm_ns;
+  decodes.linear_ns = times(rest_ns, of_decodes.factor);
+  decodes.comm_ns = times(base.decode_only_comm_ns, factors_.link);
   decodes.attention_ns = times(base.decode_only_attention_ns, factors_.decode_attention);
   StepCost cost = step_cost_of(all, decodes);
   cost.is_extrapolated = base.is_extrapolated || range.num_steps == 0;

@@ -1,10 +1,11 @@
 // Step times of another cost model (the base), corrected by the step times of a measured run.
 //
-//   T(step) = rest(tokens) x (T_base - attention_base) + attention x attention_base
+//   T(step) = rest(tokens) x rest_base + attention x attention_base + link x collectives_base
 //
 // `rest` has one factor per range of computed tokens, separately for decode-only steps and for
 // steps with prompts. A server may use other matrix-product kernels than the profiled ones, chosen
-// by the number of rows. `attention` has one factor for each of the two kinds of steps.
+// by the number of rows. `attention` has one factor for each of the two kinds of steps. Collectives
+// have one, as a link is a fact of the host.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,7 @@ struct StepFactors {
   std::vector<Range> prompt;
   double decode_attention = 1;
   double prompt_attention = 1;
+  double link = 1;
 
   const Range& range_of(const StepTokens& tokens) const;
 

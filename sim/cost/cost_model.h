@@ -17,7 +17,8 @@ struct StepCost {
   TimeNs overhead_ns = 0;   // launches, gather copies
   // The step's cost without its prefill chunks; 0 for a step without decodes.
   TimeNs decode_only_ns = 0;
-  TimeNs decode_only_attention_ns = 0;  // the attention part of decode_only_ns
+  TimeNs decode_only_attention_ns = 0;  // parts of decode_only_ns
+  TimeNs decode_only_comm_ns = 0;
   // A measured model was asked about a step outside its measurements.
   bool is_extrapolated = false;
 };

@@ -16,6 +16,7 @@ namespace metronome {
 // The files of sim/catalogue/.
 extern const std::string_view kCostModelRtx4090Llama8b;
 extern const std::string_view kCostModelRtxPro6000Llama8b;
+extern const std::string_view kCostModelRtxPro6000Qwen32bTp2;
 
 namespace {
 
@@ -32,6 +33,7 @@ const std::vector<Shipped>& shipped() {
   static const std::vector<Shipped> files = {
       {"rtx-4090_llama-3.1-8b", kCostModelRtx4090Llama8b},
       {"rtx-pro-6000_llama-3.1-8b", kCostModelRtxPro6000Llama8b},
+      {"rtx-pro-6000_qwen3-32b_tp2", kCostModelRtxPro6000Qwen32bTp2},
   };
   return files;
 }

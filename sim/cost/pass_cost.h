@@ -38,6 +38,7 @@ inline StepCost step_cost_of(const PassCost& decodes) {
   cost.total_ns = cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
   cost.decode_only_ns = cost.total_ns;
   cost.decode_only_attention_ns = cost.attention_ns;
+  cost.decode_only_comm_ns = cost.comm_ns;
   return cost;
 }
 
@@ -57,6 +58,8 @@ inline StepCost step_cost_of(const PassCost& all, const PassCost& decodes) {
   // Measurements scatter: decodes may appear faster beside a short chunk than alone.
   cost.decode_only_ns = std::min(total_ns(decodes), cost.total_ns);
   cost.decode_only_attention_ns = std::min(round_ns(decodes.attention_ns), cost.decode_only_ns);
+  cost.decode_only_comm_ns =
+      std::min(round_ns(decodes.comm_ns), cost.decode_only_ns - cost.decode_only_attention_ns);
   return cost;
 }
 

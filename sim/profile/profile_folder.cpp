@@ -8,9 +8,9 @@
 #include "core/base/error.h"
 #include "core/config/catalogue.h"
 #include "core/config/config_node.h"
+#include "sim/cost/csv_table.h"
 #include "sim/cost/device_share.h"
 #include "sim/cost/pass_cost.h"
-#include "sim/profile/profile_csv.h"
 #include "sim/profile/profile_rows.h"
 
 namespace metronome {
@@ -96,7 +96,7 @@ class Floors {
 // Times by layer and one key; every layer has the same keys.
 std::vector<LayerTimes> read_layers(const std::string& file, const std::string& key,
                                     const Floors& floors) {
-  ProfileCsv csv(file, {"layer", key, "time_us"});
+  CsvTable csv(file, {"layer", key, "time_us"});
   std::map<std::string, MeasuredRows> layers;
   while (csv.next()) {
     const std::string name(csv.text("layer"));
@@ -243,10 +243,10 @@ AttentionTable read_attention(const std::string& file, const ProfileMeta& meta,
                               const Floors& floors) {
   std::vector<std::string> columns = {"prefill_chunk", "n_decode", "kv_decode", "time_us"};
   AttentionBuilder builder(file, false);
-  const bool has_key = ProfileCsv(file, {}).has("prefill_key");
+  const bool has_key = CsvTable(file, {}).has("prefill_key");
   const std::string history = has_key ? "prefill_key" : "kv_prefill";
   columns.insert(columns.begin() + 1, history);
-  ProfileCsv csv(file, columns);
+  CsvTable csv(file, columns);
   std::string layer;
   while (csv.next()) {
     if (csv.has("decode_q_len") && csv.amount("decode_q_len") > 1) continue;  // speculation
@@ -295,7 +295,7 @@ void check_experts(const MeasuredRows& table, const CurveFamily& family) {
 }
 
 CurveFamily read_experts(const std::string& file, const Floors& floors) {
-  ProfileCsv csv(file, {"tokens", "activated_experts", "time_us"});
+  CsvTable csv(file, {"tokens", "activated_experts", "time_us"});
   MeasuredRows table{file, "", {"tokens", "activated_experts"}, {}};
   while (csv.next()) {
     if (csv.has("ep") && csv.amount("ep") != 1) continue;  // experts distributed over devices
@@ -315,8 +315,18 @@ CurveFamily read_experts(const std::string& file, const Floors& floors) {
   return family;
 }
 
+CurveFamily read_shared_experts(const std::string& folder, std::int64_t tp, const Floors& floors) {
+  const std::string own = folder + "/tp" + std::to_string(tp) + "/moe.csv";
+  if (!has_whole_experts(folder, tp)) return read_experts(own, floors);
+  CurveFamily family = read_experts(folder + "/tp1/moe.csv", floors);
+  for (Curve& curve : family.curves) {
+    for (double& us : curve.us) us /= static_cast<double>(tp);
+  }
+  return family;
+}
+
 Curve read_allreduce(const std::string& file) {
-  ProfileCsv csv(file, {"bytes", "time_us"});
+  CsvTable csv(file, {"bytes", "time_us"});
   MeasuredRows table{file, "", {"bytes"}, {}};
   while (csv.next()) {
     table.rows.push_back({{csv.amount("bytes")}, csv.time_us("time_us"), csv.line()});
@@ -341,7 +351,7 @@ ProfileTables read_vllm(const std::string& folder, const ProfileMeta& meta, bool
     add_whole_layers(folder + "/tp1/per_sequence.csv", "sequences", floors, tables.per_sequence);
   }
   tables.attention = read_attention(place + "attention.csv", meta, floors);
-  if (has_experts) tables.experts = read_experts(place + "moe.csv", floors);
+  if (has_experts) tables.experts = read_shared_experts(folder, tp, floors);
   if (path_exists(place + "allreduce.csv")) {
     tables.allreduce = read_allreduce(place + "allreduce.csv");
   }
@@ -373,7 +383,7 @@ std::vector<LayerTimes> read_vidur_layers(const std::string& file, std::int64_t 
                                           const Floors& floors) {
   std::vector<std::string> columns = {"num_tokens", "num_tensor_parallel_workers"};
   for (const auto& [column, name] : kVidurLayers) columns.push_back(median_of(column));
-  ProfileCsv csv(file, columns);
+  CsvTable csv(file, columns);
   std::vector<MeasuredRows> layers;
   for (const auto& [column, name] : kVidurLayers) {
     layers.push_back({file, name, {"num_tokens"}, {}});
@@ -409,8 +419,8 @@ AttentionTable read_vidur_attention(const std::string& file, const ProfileMeta& 
   const std::string prefill = median_of("attn_prefill");
   const std::string decode = median_of("attn_decode");
   const std::string save = median_of("attn_kv_cache_save");
-  ProfileCsv csv(file, {prefill, decode, save, "num_tensor_parallel_workers", "batch_size",
-                        "prefill_chunk_size", "kv_cache_size", "is_prefill"});
+  CsvTable csv(file, {prefill, decode, save, "num_tensor_parallel_workers", "batch_size",
+                      "prefill_chunk_size", "kv_cache_size", "is_prefill"});
   AttentionBuilder builder(file, true);
   while (csv.next()) {
     if (csv.amount("num_tensor_parallel_workers") != real(tp)) continue;
@@ -464,6 +474,11 @@ ProfileMeta read_profile_meta(const std::string& folder) {
   throw ConfigError(folder + ": contains no profile; allowed: " + std::string(kAllowed));
 }
 
+bool has_whole_experts(const std::string& folder, std::int64_t tp) {
+  return tp > 1 && !path_exists(folder + "/tp" + std::to_string(tp) + "/moe.csv") &&
+         path_exists(folder + "/tp1/moe.csv");
+}
+
 ProfileTables read_profile_tables(const std::string& folder, const ProfileMeta& meta,
                                   std::int64_t tp, const ModelConfig& model,
                                   const HardwareSpec& hardware) {
@@ -480,7 +495,7 @@ std::vector<UnequalStep> read_unequal_steps(const std::string& folder, std::int6
   const std::string file = folder + "/tp" + std::to_string(tp) + "/skew.csv";
   std::vector<UnequalStep> steps;
   if (!path_exists(file)) return steps;
-  ProfileCsv csv(file, {"n", "nb", "pc", "kp", "kvs", "kv_big", "t_mean_us", "t_skew_us"});
+  CsvTable csv(file, {"n", "nb", "pc", "kp", "kvs", "kv_big", "t_mean_us", "t_skew_us"});
   while (csv.next()) {
     UnequalStep step;
     step.num_long = csv.amount("nb");

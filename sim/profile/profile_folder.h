@@ -9,7 +9,8 @@
 //                     one layer: a chunk after kv_prefill tokens of history beside n_decode
 //                     decodes of kv_decode tokens; either part may be 0. Instead of kv_prefill
 //                     prefill_key = history + chunk / 2.
-//   moe.csv           [ep,] tokens, activated_experts, time_us     router and experts of a layer
+//   moe.csv           [ep,] tokens, activated_experts, time_us     router and experts of a layer;
+//                     may be only in tp1
 //   allreduce.csv     bytes, time_us                  may be absent: the hardware's link
 //   skew.csv          regime, n, nb, pc, kp, kvs, kv_big, t_mean_us, t_skew_us    may be absent:
 //                     nb of n decodes at kv_big, the others at kvs, against all at their mean
@@ -62,6 +63,10 @@ ProfileMeta read_profile_meta(const std::string& folder);
 ProfileTables read_profile_tables(const std::string& folder, const ProfileMeta& meta,
                                   std::int64_t tensor_parallel_size, const ModelConfig& model,
                                   const HardwareSpec& hardware);
+
+// Whether the folder has the times of experts on one device alone. Each of several devices then
+// counts as taking its share of them.
+bool has_whole_experts(const std::string& folder, std::int64_t tensor_parallel_size);
 
 // Empty if the folder has no skew.csv.
 std::vector<UnequalStep> read_unequal_steps(const std::string& folder,

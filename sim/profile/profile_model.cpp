@@ -43,21 +43,29 @@ void require_layers(const ProfileTables& tables, const ModelConfig& model) {
   }
 }
 
+// A profile's own all-reduces count before the hardware's link, and a scenario's link before both.
+Link link_of(const Profile& profile, const CostModelConfig& config, const HardwareSpec& hardware) {
+  if (!config.link.empty() || profile.tables.allreduce.empty()) return make_link(config, hardware);
+  LinkSpec link;
+  link.name = "the profile";
+  link.times.push_back(
+      {Collective::AllReduce, config.tensor_parallel_size, true, profile.tables.allreduce});
+  return {link, nullptr, config.tensor_parallel_size, config.link_factor};
+}
+
 }  // namespace
 
 ProfileCostModel::ProfileCostModel(Profile profile, const ModelConfig& model,
                                    const HardwareSpec& hardware, const CostModelConfig& config)
-    : profile_(std::move(profile)), model_(model), hardware_(hardware), config_(config) {
+    : profile_(std::move(profile)),
+      model_(model),
+      hardware_(hardware),
+      config_(config),
+      link_(link_of(profile_, config, hardware)) {
   const std::int64_t tp = config.tensor_parallel_size;
   check_tensor_parallel(model, tp);
   const ProfileTables& tables = profile_.tables;
   require_layers(tables, model);
-  if (tp > 1 && tables.allreduce.empty() && hardware.link_bandwidth <= 0) {
-    throw UnplacedConfigError("cost_model.tensor_parallel_size",
-                              std::to_string(tp) + " cannot be used with " + hardware.name +
-                                  ": it has no link_bandwidth, and the profile has no "
-                                  "all-reduces; allowed: 1");
-  }
   std::vector<WeightedCurve> dense;
   for (const LayerTimes& layer : tables.dense) {
     const double calls = num_calls(layer.name, model);
@@ -209,21 +217,14 @@ double ProfileCostModel::mixed_attention_us(bool& is_outside) {
   return us - std::min(us, alone_us) * (1 - area / triangle);
 }
 
-double ProfileCostModel::allreduce_us(double bytes, bool& is_outside) const {
-  const Curve& measured = profile_.tables.allreduce;
-  if (!measured.empty()) return measured.at(bytes, is_outside);
-  const double tp = real(config_.tensor_parallel_size);
-  return hardware_.allreduce_latency_us +
-         2 * (tp - 1) / tp * bytes / hardware_.link_bandwidth * kMicrosPerSec;
-}
-
 double ProfileCostModel::comm_us(double num_tokens, double num_rows, bool& is_outside) const {
   if (config_.tensor_parallel_size == 1) return 0;
   const double activations = num_tokens * real(model_.hidden_dim) * kBytesPerActivation;
   const double logits = num_rows * real(model_.vocab_size) * kBytesPerActivation;
   // Gathering the logits moves half of the bytes that an all-reduce of the same size moves.
-  return (2 * layers_ + 1) * allreduce_us(activations, is_outside) +
-         allreduce_us(logits / 2, is_outside);
+  const bool is_graph = config_.max_graph_tokens.value_or(1) > 0;
+  return (2 * layers_ + 1) * link_.us(Collective::AllReduce, activations, is_graph, is_outside) +
+         link_.us(Collective::AllReduce, logits / 2, is_graph, is_outside);
 }
 
 PassCost ProfileCostModel::pass_cost(const PassChunks& pass, Part part, bool& is_outside) {

@@ -28,6 +28,7 @@
 #include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/pass_cost.h"
+#include "sim/link/link.h"
 #include "sim/profile/profile_blocks.h"
 #include "sim/profile/profile_tables.h"
 
@@ -80,13 +81,13 @@ class ProfileCostModel final : public CostModel {
   double unsplit_attention_us(std::size_t begin, std::size_t end);
   double mixed_attention_us(bool& is_outside);
   double filling_ratio(const Prompt& merged);
-  double allreduce_us(double bytes, bool& is_outside) const;
   double comm_us(double num_tokens, double num_rows, bool& is_outside) const;
 
   Profile profile_;
   ModelConfig model_;
   HardwareSpec hardware_;
   CostModelConfig config_;
+  Link link_;
 
   // Derived once by the constructor.
   Curve dense_;  // all dense layers of a pass, by tokens

@@ -1,32 +1,13 @@
-// Measured kernel times of one GPU and model, held for interpolation. Look-ups interpolate
-// microseconds linearly between the two measured points around a value. Below the first point its
-// time holds, as kernel tiles are no smaller than the beginning of the grids. Beyond the last point
-// the last slope continues (never downwards) and the look-up sets `is_outside`; otherwise it leaves
-// `is_outside` alone. Look-ups allocate nothing.
+// Measured kernel times of one GPU and model, held for interpolation as sim/cost/curve.h says.
 #pragma once
 
 #include <cstddef>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "sim/cost/curve.h"
+
 namespace metronome {
-
-// A function of one measured quantity.
-struct Curve {
-  std::vector<double> x;   // ascending; empty = not measured
-  std::vector<double> us;  // one per x
-
-  bool empty() const { return x.empty(); }
-  double at(double value, bool& is_outside) const;
-};
-
-// The sum of curves, each times its factor, as a curve over all their points.
-struct WeightedCurve {
-  const Curve* curve;
-  double factor;
-};
-Curve sum_of(std::span<const WeightedCurve> terms);
 
 // Times by two quantities; every combination was measured.
 struct Grid {

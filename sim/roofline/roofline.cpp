@@ -17,13 +17,6 @@ constexpr double kAllreducesPerLayer = 2;  // after the output and the down proj
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
-void check_link(const HardwareSpec& hardware, std::int64_t tp) {
-  if (tp == 1 || hardware.link_bandwidth > 0) return;
-  throw UnplacedConfigError("cost_model.tensor_parallel_size",
-                            std::to_string(tp) + " cannot be used with " + hardware.name +
-                                ", which has no link_bandwidth; allowed: 1");
-}
-
 }  // namespace
 
 std::int64_t attention_pairs(std::int64_t first_position, std::int64_t num_tokens,
@@ -99,10 +92,9 @@ struct RooflineCostModel::PassSums {
 
 RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpec& hardware,
                                      const CostModelConfig& config)
-    : model_(model), hardware_(hardware), config_(config) {
+    : model_(model), hardware_(hardware), config_(config), link_(make_link(config, hardware)) {
   const std::int64_t tp = config.tensor_parallel_size;
   check_tensor_parallel(model, tp);
-  check_link(hardware, tp);
   const double shards = real(tp);
   const double layers = real(model.n_layers);
 
@@ -119,10 +111,6 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   ns_per_attention_flop_ = kNsPerSec / (hardware.peak_flops * hardware.attention_efficiency);
   ns_per_byte_ = kNsPerSec / (hardware.peak_bandwidth * hardware.bandwidth_efficiency);
   launch_ns_ = (hardware.launch_overhead_us + layers * hardware.kernel_overhead_us) * kNsPerMicro;
-  if (tp > 1) {
-    allreduce_ns_ = kAllreducesPerLayer * layers * hardware.allreduce_latency_us * kNsPerMicro;
-    ns_per_allreduce_byte_ = kNsPerSec / hardware.link_bandwidth;
-  }
 }
 
 template <bool kHasWindow, bool kIsPadded>
@@ -254,6 +242,16 @@ StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
   return work;
 }
 
+// Activations of this many tokens are added up after the output and the down projection.
+double RooflineCostModel::allreduce_ns(double num_tokens) const {
+  if (config_.tensor_parallel_size == 1) return 0;
+  bool ignored = false;
+  const double bytes = num_tokens * real(model_.hidden_dim) * kBytesPerActivation;
+  const bool is_graph = config_.max_graph_tokens.value_or(1) > 0;
+  return kAllreducesPerLayer * real(model_.n_layers) *
+         link_.us(Collective::AllReduce, bytes, is_graph, ignored) * kNsPerMicro;
+}
+
 PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
   const StepWork work = pass_work(sums);
   const auto slower = [this](const OperationWork& operation, double ns_per_flop) {
@@ -265,7 +263,7 @@ PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
                    slower(work.head, ns_per_matmul_flop_) + work.other_bytes * ns_per_byte_;
   cost.attention_ns = slower(work.prefill_attention, ns_per_attention_flop_) +
                       slower(work.decode_attention, ns_per_attention_flop_);
-  cost.comm_ns = allreduce_ns_ + work.allreduce_bytes * ns_per_allreduce_byte_;
+  cost.comm_ns = allreduce_ns(real(sums.prefill.num_tokens + sums.decode.num_tokens));
   cost.overhead_ns = launch_ns_ + work.gather_bytes * ns_per_byte_;
   return cost;
 }

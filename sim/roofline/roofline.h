@@ -25,6 +25,7 @@
 #include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/pass_cost.h"
+#include "sim/link/link.h"
 
 namespace metronome {
 
@@ -97,10 +98,12 @@ class RooflineCostModel final : public CostModel {
   PassCost pass_cost(const PassSums& sums) const;
   OperationWork expert_work(double num_tokens) const;
   double decode_attention_ns(std::int64_t positions) const;
+  double allreduce_ns(double num_tokens) const;
 
   ModelConfig model_;
   HardwareSpec hardware_;
   CostModelConfig config_;
+  Link link_;
 
   // Constants per device, derived once by the constructor.
   double window_layers_ = 0;
@@ -113,9 +116,7 @@ class RooflineCostModel final : public CostModel {
   double ns_per_matmul_flop_ = 0;
   double ns_per_attention_flop_ = 0;
   double ns_per_byte_ = 0;
-  double launch_ns_ = 0;     // per pass
-  double allreduce_ns_ = 0;  // per pass
-  double ns_per_allreduce_byte_ = 0;
+  double launch_ns_ = 0;  // per pass
 
   // Of the last step that had nothing but a run of decodes.
   std::int32_t decodes_of_run_cost_ = 0;

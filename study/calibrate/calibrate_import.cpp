@@ -245,6 +245,10 @@ void import_profile(const ImportOptions& options) {
   print_layers("per sequence  ", profile.tables.per_sequence, "sequences");
   if (!profile.tables.experts.empty()) {
     std::cout << "experts       " << range_text(profile.tables.experts.x) << " tokens\n";
+    if (has_whole_experts(options.folder, tp)) {
+      std::cout << "remark        experts were measured on one device; each of " << tp
+                << " counts as taking its share of that time\n";
+    }
   }
   if (!profile.tables.allreduce.empty()) {
     std::cout << "all-reduces   " << range_text(profile.tables.allreduce.x) << " bytes\n";

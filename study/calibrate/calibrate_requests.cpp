@@ -32,8 +32,9 @@ std::vector<PredictedStep> predicted_steps(const PinnedRun& run) {
   std::vector<PredictedStep> steps;
   for (const PinnedStep& step : run.steps) {
     const auto attention = static_cast<double>(step.predicted.attention_ns);
-    steps.push_back({static_cast<double>(step.predicted.total_ns) - attention, attention,
-                     step.num_prefill_tokens, step.num_decode_tokens});
+    const auto comm = static_cast<double>(step.predicted.comm_ns);
+    steps.push_back({static_cast<double>(step.predicted.total_ns) - attention - comm, attention,
+                     comm, step.num_prefill_tokens, step.num_decode_tokens});
   }
   return steps;
 }
@@ -90,10 +91,22 @@ std::string intervals_text(const PinnedRun& run, std::span<const MeasuredInterva
          fixed_text(seconds(end_of(run, intervals.back())), 1) + " s";
 }
 
+BaseScatter base_scatter(const Scenario& scenario) {
+  const std::string& base = scenario.cost_model.file;
+  if (base.empty()) return {};
+  const SourceLocation where = scenario.location_of("cost_model.file");
+  return find_cost_model_file(base, where).kind == "profile" ? kProfileScatter : BaseScatter{};
+}
+
 // How well a correction fitted to the beginning predicts the rest.
-void print_check(const CorrectionOptions& options, const StepFactors& factors) {
+void print_check(const CorrectionOptions& options, const RequestLogRun& beginning,
+                 const StepFactors& factors) {
+  std::vector<std::string> assignments = options.assignments;
+  if (const auto& ms = beginning.found_cold_start_ms) {
+    assignments.push_back("cost_model.cold_start_ms=" + fixed_text(*ms, 0));
+  }
   const RequestLogRun whole =
-      follow_request_log(options.log, options.scenario, options.assignments, std::nullopt);
+      follow_request_log(options.log, options.scenario, assignments, std::nullopt);
   std::vector<MeasuredInterval> intervals =
       measured_intervals(whole.pinned, telling_intervals(whole.pinned));
   const auto until_ns = static_cast<TimeNs>(*options.until_s * 1e9);
@@ -113,6 +126,36 @@ void print_check(const CorrectionOptions& options, const StepFactors& factors) {
       "(--until) may improve them");
 }
 
+// A server that is not warm takes longer for its first step, and more requests arrive meanwhile. If
+// the simulated engine has no such pause, none of its later steps is that of the log. Takes the
+// shortest pause with which most steps fit.
+void find_cold_start(RequestLogRun& run) {
+  constexpr double kTriedMs[] = {20, 40, 60, 80, 110, 150, 200, 280, 400, 560, 800, 1100, 1600};
+  const auto num_steps = [](const PinnedRun& pinned) {
+    const std::span<const PinnedInterval> telling = telling_intervals(pinned);
+    return telling.empty() ? 0 : telling.back().end;
+  };
+  if (telling_intervals(run.pinned).size() >= kMinIntervals) return;
+  for (const double ms : kTriedMs) {
+    Scenario tried = run.scenario;
+    tried.cost_model.cold_start_ms = ms;
+    PinnedRun pinned = run_pinned(tried, run.log);
+    if (num_steps(pinned) <= num_steps(run.pinned)) continue;
+    run.scenario.cost_model.cold_start_ms = ms;
+    run.found_cold_start_ms = ms;
+    run.pinned = std::move(pinned);
+  }
+}
+
+void print_link(const RequestLogRun& run, const StepFactors& factors) {
+  constexpr double kMentioned = 0.01;
+  if (std::abs(factors.link - 1) < kMentioned) return;
+  say("link", "collectives take " + fixed_text(factors.link, 2) +
+                  " times the predicted time; without the other factors, cost_model.link_factor: " +
+                  fixed_text(factors.link * run.scenario.cost_model.link_factor, 2) +
+                  " simulates this");
+}
+
 void require_enough(const RequestLogRun& run, std::size_t num_intervals) {
   if (num_intervals >= kMinIntervals) return;
   const std::string why = contradiction_remark(run);
@@ -120,7 +163,7 @@ void require_enough(const RequestLogRun& run, std::size_t num_intervals) {
                     " intervals of steps" + (why.empty() ? "" : " (" + why + ")") +
                     "; allowed: at least " + std::to_string(kMinIntervals) +
                     ", with the settings, requests and first step of the measured run (for a cold "
-                    "server: --set cost_model.cold_start_ms=...)");
+                    "server whose pause was not found: --set cost_model.cold_start_ms=...)");
 }
 
 // If step times differ by more than a few per cent, the settings or the log are wrong.
@@ -165,6 +208,7 @@ void print_ranges(const StepFactors& factors) {
   add(factors.prompt, "with prompts");
   rows.push_back({fixed_text(factors.decode_attention, 3), "attention of decodes", "", ""});
   rows.push_back({fixed_text(factors.prompt_attention, 3), "attention with prompts", "", ""});
+  if (factors.link != 1) rows.push_back({fixed_text(factors.link, 3), "collectives", "", ""});
   std::cout << '\n' << aligned_rows(rows);
 }
 
@@ -246,6 +290,7 @@ RequestLogRun follow_request_log(const std::string& path, const std::string& sce
   run.model = simulation.model;
   run.hardware = simulation.hardware;
   run.pinned = run_pinned(run.scenario, run.log);
+  if (run.scenario.cost_model.cold_start_ms == 0) find_cold_start(run);
   return run;
 }
 
@@ -264,11 +309,17 @@ void calibrate_from_requests(const CorrectionOptions& options) {
   const std::vector<MeasuredInterval> intervals =
       measured_intervals(run.pinned, telling_intervals(run.pinned));
   require_enough(run, intervals.size());
-  const CorrectionFit fit = fit_correction(predicted_steps(run.pinned), intervals);
+  const CorrectionFit fit =
+      fit_correction(predicted_steps(run.pinned), intervals, base_scatter(run.scenario));
   const std::string& base = run.scenario.cost_model.file;
   say("corrected", base.empty() ? "the roofline of " + run.hardware.name : printable(base));
   say("fitted to", intervals_text(run.pinned, intervals) + "; the uncertainty of an instant is " +
                        fixed_text(fit.instant_ns / 1e6, 1) + " ms");
+  if (run.found_cold_start_ms) {
+    say("cold start", fixed_text(*run.found_cold_start_ms, 0) +
+                          " ms, the shortest with which the steps fit the log "
+                          "(cost_model.cold_start_ms)");
+  }
   const std::string remark = contradiction_remark(run);
   if (!remark.empty()) say("remark", printable(remark));
   say("errors", errors_text(fit.factors, run.pinned, intervals));
@@ -277,7 +328,8 @@ void calibrate_from_requests(const CorrectionOptions& options) {
         "the errors are still large: the scenario may differ from the measured run, or "
         "queued_ts may not be the instant at which the engine saw a request");
   }
-  if (options.until_s) print_check(options, fit.factors);
+  print_link(run, fit.factors);
+  if (options.until_s) print_check(options, run, fit.factors);
   const std::string first = first_step_text(run, fit.factors);
   if (!first.empty()) say("first step", first);
   check_floor(run, fit.factors);

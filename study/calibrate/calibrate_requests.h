@@ -23,6 +23,8 @@ struct RequestLogRun {
   HardwareSpec hardware;
   PinnedRun pinned;
   std::optional<double> until_s;  // later instants were ignored
+  // Without cost_model.cold_start_ms too few steps fitted the log; with this one they do.
+  std::optional<double> found_cold_start_ms;
 };
 
 bool is_request_log(const std::string& path);

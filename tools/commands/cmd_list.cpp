@@ -13,6 +13,7 @@
 #include "core/scenario/scenario.h"
 #include "reports/terminal/text.h"
 #include "sim/cost/cost_model_file.h"
+#include "sim/link/link.h"
 #include "tools/commands/cli.h"
 
 namespace metronome {
@@ -50,6 +51,22 @@ void list_hardware(const Arguments&) {
                     fixed_text(hardware.link_bandwidth / 1e9, 0)});
   }
   std::cout << aligned_rows(rows);
+}
+
+void list_links(const Arguments&) {
+  std::vector<Row> rows = {{"link", "GPUs", "all-reduce of 16 MiB", "what it is"}};
+  for (const LinkName& known : all_links()) {
+    const LinkSpec link = find_link(std::string(known.name), "");
+    const Link two(link, nullptr, 2, 1);
+    bool ignored = false;
+    const double us = two.us(Collective::AllReduce, 16 << 20, true, ignored);
+    rows.push_back({std::string(known.name), std::to_string(known.max_devices),
+                    fixed_text(us, 0) + " us", std::string(known.description)});
+  }
+  std::cout << aligned_rows(rows);
+  std::cout
+      << "\nTimes are those of two GPUs. `cost_model.link:` may also be the path of a CSV file "
+         "with columns\ncollective, devices, bytes, time_us.\n";
 }
 
 void list_cost_models(const Arguments&) {
@@ -187,6 +204,7 @@ struct Topic {
 constexpr Topic kTopics[] = {
     {"models", "models by name", "", list_models},
     {"hardware", "GPUs by name", "", list_hardware},
+    {"links", "links between GPUs by name", "", list_links},
     {"costs", "measured cost models by name", "", list_cost_models},
     {"policies", "scheduling policies, with their sources, keys and defaults", "[POLICY]",
      list_policies},

@@ -150,14 +150,15 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [t1, t2, t3, t4, t5] = t;
   [[maybe_unused]] const auto& [f1, f2, f3] = f;
   [[maybe_unused]] const auto& [m1, m2, m3] = m;
-  [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, c10] = CostModelConfig{};
+  [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13] =
+      CostModelConfig{};
   [[maybe_unused]] const auto& [l1, l2, l3, l4, l5] = SloConfig{};
   [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8] = SamplingConfig{};
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
   return {{"engine.", 5},   {"kv_cache.", 9}, {"scheduler.", 8 + 7 + 8 + 6 + 18 + 5 + 3 + 3},
-          {"slo.", 5},      {"results.", 5},  {"cost_model.", 10},
+          {"slo.", 5},      {"results.", 5},  {"cost_model.", 13},
           {"sampling.", 8}, {"cpu.", 2},      {"cuda.", 10}};
 }
 

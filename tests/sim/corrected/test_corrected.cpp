@@ -39,9 +39,11 @@ StepPlan plan_of(std::int32_t num_prefill_tokens, std::int32_t num_decodes) {
   return plan;
 }
 
-std::unique_ptr<CostModel> roofline() {
+std::unique_ptr<CostModel> roofline(std::int32_t tensor_parallel_size = 1) {
+  CostModelConfig config;
+  config.tensor_parallel_size = tensor_parallel_size;
   return std::make_unique<RooflineCostModel>(find_model("llama-3.1-8b", {}),
-                                             find_hardware("h200", {}), CostModelConfig{});
+                                             find_hardware("h200", {}), config);
 }
 
 // A server whose matrix products and attention take other times than predicted.
@@ -55,6 +57,7 @@ StepFactors true_factors() {
   }
   factors.decode_attention = 0.9;
   factors.prompt_attention = 1.06;
+  factors.link = 1.7;
   return factors;
 }
 
@@ -80,7 +83,8 @@ Measured measure(std::uint64_t seed, int num_intervals, double instant_deviation
       const double rest = 12e6 + 55e3 * static_cast<double>(prefill) + 10e3 * draw(rng, 0, 100);
       const double attention = 100e3 * static_cast<double>(decodes) * (0.5 + rng.uniform()) +
                                15e3 * static_cast<double>(prefill) * rng.uniform();
-      all.steps.push_back({rest, attention, prefill, decodes});
+      const double comm = 0.4e6 + 20e3 * static_cast<double>(prefill + decodes);
+      all.steps.push_back({rest, attention, comm, prefill, decodes});
       took += corrected_ns(truth, all.steps.back()) * (1 + rng.normal(0, 0.01));
     }
     const double error = rng.normal(0, instant_deviation_ns);
@@ -104,6 +108,8 @@ TEST_CASE("a fit finds the factors that stretches of steps took", "[corrected]")
   CHECK(fit.instant_ns / 1e6 == Approx(std::max(instant_ms, 0.2)).margin(1.2));
   CHECK(fit.factors.decode_attention == Approx(truth.decode_attention).margin(0.03 + slack));
   CHECK(fit.factors.prompt_attention == Approx(truth.prompt_attention).margin(0.06 + slack));
+  // Collectives grow with the tokens as the rest does, so the two are hardly told apart.
+  CHECK(fit.factors.link == Approx(truth.link).margin(0.4));
   CHECK(std::abs(fit.sum_error) < 0.001);
   for (std::size_t k = 0; k < truth.decode.size(); ++k) {
     const StepFactors::Range& range = fit.factors.decode[k];
@@ -148,12 +154,13 @@ TEST_CASE("stretches that are far off count less", "[corrected]") {
 }
 
 TEST_CASE("a corrected step is the base's parts times their factors", "[corrected]") {
-  const std::unique_ptr<CostModel> base = roofline();
+  const std::int32_t degree = GENERATE(1, 4);
+  const std::unique_ptr<CostModel> base = roofline(degree);
   StepFactors factors = true_factors();
   for (StepFactors::Range& range : factors.decode) range.num_steps = 9;
   for (StepFactors::Range& range : factors.prompt) range.num_steps = 9;
   factors.prompt[3].num_steps = 0;  // 385 to 512 tokens
-  CorrectedCostModel model(roofline(), factors);
+  CorrectedCostModel model(roofline(degree), factors);
   const auto near = [](TimeNs ns, double expected) {
     return std::abs(static_cast<double>(ns) - expected) <= 3;
   };
@@ -171,6 +178,7 @@ TEST_CASE("a corrected step is the base's parts times their factors", "[correcte
     CHECK(near(cost.attention_ns, attention * static_cast<double>(plain.attention_ns)));
     CHECK(near(cost.linear_ns, rest * static_cast<double>(plain.linear_ns)));
     CHECK(near(cost.overhead_ns, rest * static_cast<double>(plain.overhead_ns)));
+    CHECK(near(cost.comm_ns, 1.7 * static_cast<double>(plain.comm_ns)));
     CHECK(cost.total_ns == cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns);
     CHECK_FALSE(cost.is_extrapolated);
     // Without its prompts a step is one of decodes alone.
@@ -200,6 +208,9 @@ TEST_CASE("a correction survives its file, and another's is refused", "[correcte
   const CorrectedModel read = read_corrected(with_body(body));
   CHECK(read.fit.factors == corrected.fit.factors);
   CHECK(read.fit.instant_ns == 0.4e6);
+  Json without_link = body;
+  without_link.erase("link");
+  CHECK(read_corrected(with_body(without_link)).fit.factors.link == 1);
   CHECK(read.num_intervals == 214);
   CHECK(read.until_s == 40.0);
   CHECK_FALSE(read.base);
@@ -214,6 +225,7 @@ TEST_CASE("a correction survives its file, and another's is refused", "[correcte
                  "ends at 128; allowed: more than the previous range"));
   CHECK(contains(error_with("prompt", Json::parse("[[128, -1, 3]]")), "own.json: body: prompt"));
   CHECK(contains(error_with("decode_attention", 0), "decode_attention"));
+  CHECK(contains(error_with("link", -1), "link"));
   CHECK(
       contains(error_with("decode", Json::parse("[[128, 1]]")), "is not a list of three numbers"));
   CHECK(contains(error_with("base", Json::parse(with_body(body).to_json())),

@@ -1,4 +1,4 @@
-#include "sim/profile/profile_csv.h"
+#include "sim/cost/csv_table.h"
 
 #include <algorithm>
 #include <charconv>
@@ -27,9 +27,14 @@ std::string_view trim(std::string_view text) {
 
 }  // namespace
 
-ProfileCsv::ProfileCsv(const std::string& path, std::vector<std::string> columns)
-    : text_(read_whole(path)), lines_(text_, std::make_shared<const std::string>(path)) {
-  if (!lines_.next()) throw ConfigError(path + ": is empty; allowed: a CSV file of a profile");
+CsvTable::CsvTable(const std::string& path, std::vector<std::string> columns)
+    : CsvTable(read_whole(path), path, std::move(columns)) {}
+
+CsvTable::CsvTable(std::string_view text, const std::string& name, std::vector<std::string> columns)
+    : text_(text), lines_(text_, std::make_shared<const std::string>(name)) {
+  do {
+    if (!lines_.next()) throw ConfigError(name + ": is empty; allowed: a CSV file of a profile");
+  } while (lines_.line().starts_with('#'));
   split(lines_.line());
   header_.assign(fields_.begin(), fields_.end());
   std::string names;
@@ -42,7 +47,7 @@ ProfileCsv::ProfileCsv(const std::string& path, std::vector<std::string> columns
   }
 }
 
-void ProfileCsv::split(std::string_view line) {
+void CsvTable::split(std::string_view line) {
   fields_.clear();
   while (true) {
     std::size_t end = line.find(',');
@@ -56,17 +61,17 @@ void ProfileCsv::split(std::string_view line) {
   }
 }
 
-bool ProfileCsv::has(std::string_view column) const {
+bool CsvTable::has(std::string_view column) const {
   return std::find(header_.begin(), header_.end(), column) != header_.end();
 }
 
-std::size_t ProfileCsv::position(std::string_view column) const {
+std::size_t CsvTable::position(std::string_view column) const {
   const auto found = std::find(header_.begin(), header_.end(), column);
   METRONOME_CHECK(found != header_.end(), "a column that was asked for");
   return static_cast<std::size_t>(found - header_.begin());
 }
 
-bool ProfileCsv::next() {
+bool CsvTable::next() {
   if (!lines_.next()) return false;
   split(lines_.line());
   if (fields_.size() == header_.size()) return true;
@@ -74,11 +79,9 @@ bool ProfileCsv::next() {
                              std::to_string(header_.size()) + ", as the first line has");
 }
 
-std::string_view ProfileCsv::text(std::string_view column) const {
-  return fields_[position(column)];
-}
+std::string_view CsvTable::text(std::string_view column) const { return fields_[position(column)]; }
 
-double ProfileCsv::number(std::string_view column) const {
+double CsvTable::number(std::string_view column) const {
   const std::string_view field = text(column);
   double value = 0;
   const char* end = field.data() + field.size();
@@ -89,7 +92,7 @@ double ProfileCsv::number(std::string_view column) const {
   return value;
 }
 
-double ProfileCsv::amount(std::string_view column) const {
+double CsvTable::amount(std::string_view column) const {
   const double value = number(column);
   if (value < 0 || value > kMaxAmount || value != std::floor(value)) {
     fail(column,
@@ -98,7 +101,7 @@ double ProfileCsv::amount(std::string_view column) const {
   return value;
 }
 
-double ProfileCsv::time_us(std::string_view column) const {
+double CsvTable::time_us(std::string_view column) const {
   const double value = number(column);
   if (value <= 0) {
     fail(column, quote_for_message(text(column)) + " is not a duration; allowed: above 0");
@@ -106,14 +109,14 @@ double ProfileCsv::time_us(std::string_view column) const {
   return value;
 }
 
-bool ProfileCsv::truth(std::string_view column) const {
+bool CsvTable::truth(std::string_view column) const {
   const std::string_view field = text(column);
   if (field == "True" || field == "true") return true;
   if (field == "False" || field == "false") return false;
   fail(column, quote_for_message(field) + " is not a boolean; allowed: True, False");
 }
 
-void ProfileCsv::fail(std::string_view column, const std::string& message) const {
+void CsvTable::fail(std::string_view column, const std::string& message) const {
   lines_.fail(column, message);
 }
 

@@ -11,12 +11,15 @@
 
 namespace metronome {
 
-class ProfileCsv {
+class CsvTable {
  public:
-  // Throws ConfigError if the file is unreadable or empty or lacks one of `columns`.
-  ProfileCsv(const std::string& path, std::vector<std::string> columns);
-  ProfileCsv(const ProfileCsv&) = delete;
-  ProfileCsv& operator=(const ProfileCsv&) = delete;
+  // Throws ConfigError if the file is unreadable or empty or lacks one of `columns`. Lines that
+  // begin with # before the table are skipped.
+  CsvTable(const std::string& path, std::vector<std::string> columns);
+  // Of a file that is part of the program.
+  CsvTable(std::string_view text, const std::string& name, std::vector<std::string> columns);
+  CsvTable(const CsvTable&) = delete;
+  CsvTable& operator=(const CsvTable&) = delete;
 
   bool has(std::string_view column) const;
   // Moves to the next row that is not blank; false at the end. Throws if the number of fields

@@ -1,0 +1,79 @@
+// What joins the GPUs of an engine, and how long collectives take on it: from measured tables, or
+// from a latency and a bandwidth.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/hardware/hardware.h"
+#include "core/scenario/scenario.h"
+#include "sim/cost/curve.h"
+
+namespace metronome {
+
+enum class Collective : std::uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll };
+
+std::string_view to_string(Collective collective);
+
+// Measured times of one collective between so many devices. A captured CUDA graph hides the host's
+// launch; an eager launch does not.
+struct CollectiveTimes {
+  Collective collective = Collective::AllReduce;
+  std::int64_t num_devices = 2;
+  bool is_graph = true;
+  Curve us;  // by bytes of the whole result of a device; of the input for reduce-scatter
+};
+
+// A kind of link. Devices that it joins reach each other directly.
+struct LinkSpec {
+  std::string name;
+  std::int64_t max_devices = 0;        // that one such link joins; 0 = not known
+  std::vector<CollectiveTimes> times;  // empty: from the two below
+  double latency_us = 0;               // of an all-reduce
+  double bandwidth = 0;                // bytes/s of a device in each direction; 0: no link
+};
+
+// The link of that name, else the table in the CSV file at that path: columns collective
+// (all_reduce, all_gather, reduce_scatter, all_to_all), devices, bytes, time_us, and launch (graph,
+// eager; graph where it is missing). Throws UnplacedConfigError about `key` for an unknown name,
+// and ConfigError for a malformed table.
+LinkSpec find_link(const std::string& name_or_path, const std::string& key);
+
+// The names of built-in links, and what each joins.
+struct LinkName {
+  std::string_view name;
+  std::int64_t max_devices;
+  std::string_view description;
+};
+const std::vector<LinkName>& all_links();
+
+// Collectives between the devices of one engine.
+class Link {
+ public:
+  // `network` joins hosts of `link.max_devices` devices each, if num_devices is more. Throws
+  // UnplacedConfigError if neither joins so many.
+  Link(const LinkSpec& link, const LinkSpec* network, std::int64_t num_devices, double factor);
+
+  // Microseconds of a collective of `bytes` (see CollectiveTimes::us). 0 with one device. Sets
+  // `is_outside` where no measurement is near, else leaves it alone.
+  double us(Collective collective, double bytes, bool is_graph, bool& is_outside) const;
+
+ private:
+  struct Level {
+    LinkSpec spec;
+    std::int64_t num_devices = 1;
+
+    double us(Collective collective, double bytes, bool is_graph, bool& is_outside) const;
+    double measured_us(Collective collective, double bytes, bool is_graph, bool& is_outside) const;
+  };
+  Level inner_;  // within a host
+  Level outer_;  // between hosts
+  double factor_;
+};
+
+// The link of a scenario's GPUs: cost_model.link, else that of the hardware.
+Link make_link(const CostModelConfig& config, const HardwareSpec& hardware);
+
+}  // namespace metronome
