@@ -142,6 +142,9 @@ Simulation prepare_simulation(const Scenario& scenario) try {
         std::make_unique<CostModelPredictor>(make_cost_model(times, scenario, simulation.model)));
   }
   simulation.cold_start_ns = std::llround(scenario.cost_model.cold_start_ms * 1e6);
+  const FrontEndConfig& front_end = scenario.cost_model.frontend;
+  simulation.front_end = {std::llround(front_end.fixed_ms * 1e6),
+                          front_end.us_per_prompt_token * 1e3};
   simulation.warning = memory_warning(scenario, simulation);
   return simulation;
 } catch (const UnplacedConfigError& error) {
@@ -158,7 +161,8 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
   constexpr std::int64_t kStepsPerProgress = 1024;
   SimExecutor simulated(*cost_model);
   ColdStart executor(simulated, clock, cold_start_ns);
-  return run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress);
+  return run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress,
+                      front_end);
 }
 
 void Simulation::serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) {

@@ -133,7 +133,8 @@ std::span<const TokenRun> RunRecord::runs_of(std::size_t i) const {
   return std::span<const TokenRun>(runs).subspan(begin, end - begin);
 }
 
-RunRecorder::RunRecorder(std::size_t expected_requests) {
+RunRecorder::RunRecorder(std::size_t expected_requests, const FrontEnd& front_end)
+    : front_end_(front_end) {
   requests_.reserve(expected_requests);
   open_.reserve(expected_requests);
 }
@@ -298,6 +299,12 @@ RunRecord RunRecorder::finish() {
   record.requests = std::exchange(requests_, {});
   record.preemptions = std::exchange(preemptions_, {});
   gather_runs(record);
+  if (!front_end_.is_off()) {
+    HandOver hand_over(front_end_);
+    for (const RequestRecord& request : record.requests) {
+      record.handed_over.push_back(hand_over.time_of(request.arrival, request.num_prompt_tokens));
+    }
+  }
   open_ = {};
   last_run_step_ = kNeverEmitted;
   closed_runs_ = {};

@@ -13,6 +13,7 @@
 #include "core/base/chunked_vector.h"
 #include "core/base/types.h"
 #include "core/engine/event.h"
+#include "core/engine/front_end.h"
 #include "core/engine/request.h"
 #include "core/metrics/step_history.h"
 
@@ -63,7 +64,6 @@ struct RequestRecord {
   bool has_itl() const { return num_output_tokens >= 2; }
   TimeNs ttft_ns() const { return first_token - arrival; }
   TimeNs e2el_ns() const { return last_token - arrival; }
-  TimeNs queue_ns() const { return first_scheduled - arrival; }
   TimeNs jitter_ns() const { return max_itl_ns - min_itl_ns; }
   // vLLM's definition: time after the first token / tokens after the first. Requires has_itl().
   double tpot_ns() const {
@@ -97,9 +97,20 @@ struct RunRecord {
   std::vector<TokenRun> runs;                 // by request, in time order
   std::vector<PreemptionRecord> preemptions;  // in time order
   std::vector<ClientView> client;             // by RequestId; empty: recorded by the engine
+  // By RequestId: when the front end handed a request over; empty: at its arrival.
+  std::vector<TimeNs> handed_over;
 
   // Whether `steps` are an engine's steps.
   bool has_steps() const { return client.empty(); }
+
+  // From the arrival of request i until the engine could see it.
+  TimeNs front_end_ns(std::size_t i) const {
+    return handed_over.empty() ? 0 : handed_over[i] - requests[i].arrival;
+  }
+  // From then until a plan first scheduled it.
+  TimeNs queue_ns(std::size_t i) const {
+    return requests[i].first_scheduled - requests[i].arrival - front_end_ns(i);
+  }
 
   // The runs of request i. Concatenated, they list the steps of its tokens in order.
   std::span<const TokenRun> runs_of(std::size_t i) const;
@@ -116,7 +127,7 @@ void derive_token_facts(RunRecord& record);
 class RunRecorder final : public EventSink {
  public:
   // Reserves room for that many requests; more are allowed.
-  explicit RunRecorder(std::size_t expected_requests = 0);
+  explicit RunRecorder(std::size_t expected_requests = 0, const FrontEnd& front_end = {});
 
   bool takes_runs() const override { return true; }
   void on_event(const Event& event, const Request& request) override;
@@ -152,6 +163,7 @@ class RunRecorder final : public EventSink {
   void note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEntry& entry);
   void gather_runs(RunRecord& record);
 
+  FrontEnd front_end_;
   StepHistory steps_;
   ChunkedVector<PrefillChunk> prefills_;
   std::vector<RequestRecord> requests_;

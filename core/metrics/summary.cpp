@@ -113,8 +113,17 @@ void summarize_latencies(const RunRecord& record, const CompletedTokens& tokens,
       over_completed(record, sample, has_itl, [](const RequestRecord& r) { return r.tpot_ns(); });
   summary.jitter =
       over_completed(record, sample, has_gap, [](const RequestRecord& r) { return r.jitter_ns(); });
-  summary.queue = over_completed(record, sample, was_scheduled,
-                                 [](const RequestRecord& r) { return r.queue_ns(); });
+  const auto index_of = [&record](const RequestRecord& r) {
+    return static_cast<std::size_t>(&r - record.requests.data());
+  };
+  summary.queue = over_completed(record, sample, was_scheduled, [&](const RequestRecord& r) {
+    return record.queue_ns(index_of(r));
+  });
+  if (!record.handed_over.empty()) {
+    summary.front_end = over_completed(record, sample, has_token, [&](const RequestRecord& r) {
+      return record.front_end_ns(index_of(r));
+    });
+  }
   std::vector<WeightedTime> gaps = pooled_gaps(record, tokens);
   summary.itl = describe(gaps);
 }

@@ -49,10 +49,11 @@ struct Summary {
   // TTFT: first token - arrival. TPOT: (last - first token) / (tokens - 1), for requests with at
   // least two tokens. ITL: every gap between tokens, pooled. E2EL: last token - arrival.
   Distribution ttft, tpot, itl, e2el;
-  // First admission - arrival: vLLM's queue interval as in its code. A preemption does not restart
-  // it.
+  // First admission - hand-over by the front end (without one: arrival): vLLM's queue interval as
+  // in its code. A preemption does not restart it.
   Distribution queue;
-  Distribution jitter;  // Metronome's: longest - shortest gap of a request
+  Distribution front_end;  // hand-over - arrival; empty without a front end
+  Distribution jitter;     // Metronome's: longest - shortest gap of a request
 
   // From the clock's start, like vLLM's timer, to the end of the last request.
   TimeNs duration_ns = 0;

@@ -3,16 +3,20 @@
 #include <optional>
 
 #include "core/engine/kv/prefix_hash.h"
+#include "core/workload/front_end_arrivals.h"
 #include "core/workload/workload_arrivals.h"
 
 namespace metronome {
 
 RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clock,
                         const Workload& workload, std::span<EventSink* const> sinks,
-                        const ProgressFn& progress, std::int64_t steps_per_progress) {
+                        const ProgressFn& progress, std::int64_t steps_per_progress,
+                        const FrontEnd& front_end) {
   const PrefixHasher hasher(&workload);
   Engine engine(setup, executor, clock, sinks, &hasher);
-  WorkloadArrivals arrivals(workload);
+  WorkloadArrivals clients(workload);
+  FrontEndArrivals handed_over(clients, front_end);
+  ArrivalSource& arrivals = front_end.is_off() ? static_cast<ArrivalSource&>(clients) : handed_over;
   RunOutcome outcome;
   outcome.completed = engine.run(arrivals, progress, steps_per_progress);
   for (const EndReason reason :

@@ -12,6 +12,7 @@
 
 #include "core/engine/clock.h"
 #include "core/engine/engine.h"
+#include "core/engine/front_end.h"
 #include "core/engine/request_feed.h"
 #include "core/engine/step_predictor.h"
 #include "core/model/model_config.h"
@@ -42,6 +43,7 @@ class PreparedRun {
   EngineSetup setup;
   std::shared_ptr<StepTimePredictor> predictor;  // the one in `setup`; null unless the policy asks
                                                  // for it
+  FrontEnd front_end;                            // simulated before the engine sees a request
   std::string warning;       // for settings that are allowed but worth knowing; may be empty
   std::string weights_text;  // origin of the weights; empty if there are none
 
@@ -87,10 +89,11 @@ class Backend {
 void serve_requests(const EngineSetup& setup, Executor& executor, Clock& clock, RequestFeed& feed,
                     std::span<EventSink* const> sinks);
 
-// Runs the engine's loop over a workload, on an executor.
+// Runs the engine's loop over a workload, on an executor. With a front end, arrivals are by time.
 RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clock,
                         const Workload& workload, std::span<EventSink* const> sinks,
-                        const ProgressFn& progress, std::int64_t steps_per_progress);
+                        const ProgressFn& progress, std::int64_t steps_per_progress,
+                        const FrontEnd& front_end = {});
 
 // Everything a run needs. All errors in it have been reported before.
 struct PreparedVariant {

@@ -22,6 +22,12 @@ namespace metronome {
 enum class Batching : std::uint8_t { Ragged, Padded };
 enum class StepNoise : std::uint8_t { None, Calibrated };
 
+// The simulated time between a client's send and the engine's view of a request.
+struct FrontEndConfig {
+  double fixed_ms = 0;
+  double us_per_prompt_token = 0;
+};
+
 struct CostModelConfig {
   // A file written by `metronome calibrate`, or the name of a built-in one; empty: the roofline of
   // the hardware.
@@ -34,8 +40,9 @@ struct CostModelConfig {
   std::string link;
   double link_factor = 1;  // times collectives; a link is a fact of the host
   std::string network;     // between hosts, as `link`; empty: all devices are in one host
-  std::optional<double> host_gap_us;    // overrides the values of file and hardware
-  double cold_start_ms = 0;             // host time of the engine's first launch
+  std::optional<double> host_gap_us;  // overrides the values of file and hardware
+  double cold_start_ms = 0;           // host time of the engine's first launch
+  FrontEndConfig frontend;
   StepNoise noise = StepNoise::None;    // scatter of step times as measured in the file
   std::int32_t noise_seeds = 8;         // noise draws for the bands of a run's figures; 1: none
   double gpu_memory_utilization = 0.9;  // share of device memory for weights and KV

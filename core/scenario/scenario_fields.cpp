@@ -26,6 +26,12 @@ void visit_section(FieldVisitor& visitor, const char* key, Config& config, const
 
 }  // namespace
 
+void visit_fields(FieldVisitor& visitor, FrontEndConfig& config) {
+  visitor.number("fixed_ms", config.fixed_ms, 0, 1e6, "of each request, milliseconds");
+  visitor.number("us_per_prompt_token", config.us_per_prompt_token, 0, 1e6,
+                 "microseconds a prompt token");
+}
+
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
   visitor.text("file", config.file,
                "measured step times: a name of `metronome list costs`, or the path of a file that "
@@ -49,6 +55,9 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
   visitor.number(
       "cold_start_ms", config.cold_start_ms, 0, 1e6,
       "simulated host time of the engine's first launch; the engine takes no arrivals in it");
+  visit_section(visitor, "frontend", config.frontend,
+                "HTTP, tokenising and hand-over before the engine sees a request; 0: as in an "
+                "engine's own log; a client of vLLM 0.30 saw 4.4 ms and 4.9 us a token");
   visitor.choice(
       "noise", config.noise, kNoises,
       "none: exact step times; calibrated: scattered like the measured steps of a file of "

@@ -191,6 +191,14 @@ void check_sglang(const Scenario& scenario, const ConfigNode& source, const Poli
   }
 }
 
+void check_front_end(const Scenario& scenario, const ConfigNode& source) {
+  const FrontEndConfig& config = scenario.cost_model.frontend;
+  const bool is_off = config.fixed_ms == 0 && config.us_per_prompt_token == 0;
+  if (is_off || scenario.workload.arrivals.process != ArrivalProcess::Steps) return;
+  fail_at(source, "cost_model.frontend",
+          "cannot be used with arrivals by step; allowed: 0, or arrivals by time");
+}
+
 void check_targets(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
   const SloPolicyConfig& targets = scenario.scheduler.slo;
   if (!policy.predicts_steps || targets.itl_target_ms || targets.tpot_target_ms) return;
@@ -233,6 +241,7 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   check_sglang(scenario, source, *policy);
   check_chunk_sizes(scenario, source, *policy);
   check_targets(scenario, source, *policy);
+  check_front_end(scenario, source);
 }
 
 }  // namespace metronome

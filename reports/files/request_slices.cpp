@@ -71,7 +71,8 @@ class SliceChain {
 }  // namespace
 
 std::string_view to_string(SliceKind kind) {
-  constexpr std::string_view kNames[] = {"queue", "prefill", "decode", "waiting", "preempted"};
+  constexpr std::string_view kNames[] = {"front end", "queue",   "prefill",
+                                         "decode",    "waiting", "preempted"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -126,8 +127,11 @@ std::vector<RequestSlice> RequestSlices::of(std::size_t i) const {
 
   SliceChain chain(record_, *this, {first, last}, request.arrival);
   const bool is_scheduled = request.first_scheduled != kNoTime;
-  chain.add(
-      {SliceKind::Queue, request.arrival, is_scheduled ? request.first_scheduled : end_of(i)});
+  const TimeNs handed_over = request.arrival + record_.front_end_ns(i);
+  if (handed_over > request.arrival) {
+    chain.add({SliceKind::FrontEnd, request.arrival, handed_over});
+  }
+  chain.add({SliceKind::Queue, handed_over, is_scheduled ? request.first_scheduled : end_of(i)});
   std::uint32_t c = first_chunk_[i];
   const std::uint32_t end_chunk = first_chunk_[i + 1];
   const auto chunk_step = [&](std::uint32_t position) {

@@ -11,7 +11,8 @@
 namespace metronome {
 
 enum class SliceKind : std::uint8_t {
-  Queue,      // from arrival until a plan first schedules it
+  FrontEnd,   // from arrival until the engine could see it
+  Queue,      // from then until a plan first schedules it
   Prefill,    // a chunk, for the duration of its step
   Decode,     // consecutive steps in which it decoded
   Waiting,    // steps that did not include it

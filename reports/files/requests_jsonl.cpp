@@ -71,7 +71,8 @@ void append_request(const RunRecord& record, std::size_t i, std::span<const Time
   append_time(json, "first_token_ns", request.first_token);
   append_time(json, "last_token_ns", request.last_token);
   append_time(json, "ended_ns", request.ended);
-  append_ms(json, "queue_ms", request.first_scheduled != kNoTime, request.queue_ns());
+  if (!record.handed_over.empty()) json.field("handed_over_ns", record.handed_over[i]);
+  append_ms(json, "queue_ms", request.first_scheduled != kNoTime, record.queue_ns(i));
   append_ms(json, "ttft_ms", has_token, request.ttft_ns());
   append_ms(json, "e2el_ms", has_token, request.e2el_ns());
   // Rounded to the nanosecond, like every other time here.

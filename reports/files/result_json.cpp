@@ -23,7 +23,9 @@ constexpr std::array<Formula, 15> kFormulas = {{
      "inter-token latency: the time between two consecutive tokens of a request, pooled over "
      "completed requests; AIPerf calls this inter-chunk latency"},
     {"e2el", "last token - arrival, of completed requests"},
-    {"queue", "first admission - arrival, of completed requests"},
+    {"queue",
+     "first admission - arrival, of completed requests; behind a front end, first admission - "
+     "hand-over"},
     {"itl_jitter",
      "longest - shortest ITL of a request, of completed requests with two tokens or more"},
     {"percentiles",
@@ -220,6 +222,7 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   json.field("unfinished", summary.unfinished);
   append_optional(json, "slo_attainment", summary.slo_attainment);
   append_distribution(json, "queue", summary.queue);
+  if (summary.front_end.count > 0) append_distribution(json, "front_end", summary.front_end);
   append_distribution(json, "itl_jitter", summary.jitter);
   json.key("longest_stall_ms");
   if (summary.longest_stall.request == kNoRequest) {

@@ -235,6 +235,10 @@ RunRecord read_record(const std::string& folder) {
   for_each_json_line(requests, kReadable, [&](const JsonPlace& line, std::size_t i) {
     RequestRecord& request = record.requests.emplace_back(read_request(line));
     read_runs(line, record, request);
+    if (line.has("handed_over_ns")) record.handed_over.push_back(line.at("handed_over_ns").time());
+    if (!record.handed_over.empty() && record.handed_over.size() != record.requests.size()) {
+      line.fail("has no handed_over_ns, which other lines have");
+    }
     line.at("preempted_ns").for_each([&](const JsonPlace& time) {
       record.preemptions.push_back({time.time(), static_cast<RequestId>(i)});
     });

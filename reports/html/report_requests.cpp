@@ -231,6 +231,7 @@ void append_request_columns(const RunRecord& record, const std::vector<std::size
 struct TtftParts {
   RequestId request = kNoRequest;
   TimeNs ttft_ns = 0;
+  TimeNs front_end_ns = 0;
   TimeNs queue_ns = 0;
   TimeNs own_ns = 0;  // the steps that computed its chunks
 };
@@ -251,9 +252,10 @@ std::vector<TtftParts> ttft_parts(const RunRecord& record) {
   for (std::size_t i = 0; i < record.requests.size(); ++i) {
     const RequestRecord& request = record.requests[i];
     if (!request.completed() || request.first_token == kNoTime) continue;
-    const TimeNs queue_ns = std::max<TimeNs>(0, request.queue_ns());
-    all.push_back({static_cast<RequestId>(i), request.ttft_ns(), queue_ns,
-                   std::min(own[i], request.ttft_ns() - queue_ns)});
+    const TimeNs front_end_ns = record.front_end_ns(i);
+    const TimeNs queue_ns = std::max<TimeNs>(0, record.queue_ns(i));
+    all.push_back({static_cast<RequestId>(i), request.ttft_ns(), front_end_ns, queue_ns,
+                   std::min(own[i], request.ttft_ns() - front_end_ns - queue_ns)});
   }
   std::sort(all.begin(), all.end(), [](const TtftParts& a, const TtftParts& b) {
     return a.ttft_ns != b.ttft_ns ? a.ttft_ns < b.ttft_ns : a.request < b.request;
@@ -342,18 +344,20 @@ void append_requests(const RunRecord& record, const GapAnalysis& analysis, const
 void append_ttft_parts(const RunRecord& record, JsonText& json) {
   const std::vector<TtftParts> all = ttft_parts(record);
   const std::size_t num_groups = std::min(kTtftGroups, all.size());
-  VlqText size, ttft, queue, own;
+  VlqText size, ttft, front_end, queue, own;
   for (std::size_t g = 0; g < num_groups; ++g) {
     const std::size_t begin = g * all.size() / num_groups;
     const std::size_t end = (g + 1) * all.size() / num_groups;
     TtftParts sum;
     for (std::size_t i = begin; i < end; ++i) {
       sum.ttft_ns += all[i].ttft_ns;
+      sum.front_end_ns += all[i].front_end_ns;
       sum.queue_ns += all[i].queue_ns;
       sum.own_ns += all[i].own_ns;
     }
     size.append(static_cast<std::int64_t>(end - begin));
     ttft.append(to_us(sum.ttft_ns));
+    front_end.append(to_us(sum.front_end_ns));
     queue.append(to_us(sum.queue_ns));
     own.append(to_us(sum.own_ns));
   }
@@ -361,6 +365,7 @@ void append_ttft_parts(const RunRecord& record, JsonText& json) {
   json.begin_object();
   json.field("size", size.text());
   json.field("ttft", ttft.text());  // sums over the group
+  json.field("front_end", front_end.text());
   json.field("queue", queue.text());
   json.field("own", own.text());
   json.end_object();

@@ -188,22 +188,28 @@ function requestFigure(runs, view) {
 
 // ---- Parts of the time to first token ----
 
-const kTtftParts = [['queue', 'queued', 'waiting'], ['own', 'steps with its own chunks', 'prefill'],
-  ['rest', 'steps without it, host gaps', 'decode']];
+const kTtftParts = [['front', 'front end', 'host'], ['queue', 'queued', 'waiting'],
+  ['own', 'steps with its own chunks', 'prefill'], ['rest', 'steps without it, host gaps', 'decode']];
 
 // Groups of requests by TTFT: the share of requests up to each, and mean parts in ms.
 function ttftGroups(run) {
-  const {size, ttft, queue, own} = run.detail.ttftParts;
+  const {size, ttft, front_end: front, queue, own} = run.detail.ttftParts;
   const total = d3.sum(size);
   let before = 0;
   return d3.range(size.length).map((g) => {
     const mean = (sum) => sum / size[g] / 1000;
     const group = {from: before / total, to: (before + size[g]) / total, ttft: mean(ttft[g]),
-      queue: mean(queue[g]), own: mean(own[g])};
-    group.rest = Math.max(0, group.ttft - group.queue - group.own);
+      front: mean(front[g]), queue: mean(queue[g]), own: mean(own[g])};
+    group.rest = Math.max(0, group.ttft - group.front - group.queue - group.own);
     before += size[g];
     return group;
   });
+}
+
+// Without a front end, its part is left out.
+function partsOf(rows) {
+  const hasFront = rows.some(({groups}) => groups.some((group) => group.front > 0));
+  return hasFront ? kTtftParts : kTtftParts.slice(1);
 }
 
 const kBreakdownSpace = 78;  // between the rows of panels, for their titles and axes
@@ -213,7 +219,8 @@ function breakdownColumns(width, count) {
 }
 
 function paintBreakdown(rows, figure, colors) {
-  const legend = drawLegend(figure, kTtftParts.map(([, text, color]) => ({text,
+  const parts = partsOf(rows);
+  const legend = drawLegend(figure, parts.map(([, text, color]) => ({text,
     color: colors[color], box: true})), colors, 58);
   const columns = breakdownColumns(figure.width, rows.length);
   const cell = (figure.width - 14) / columns;
@@ -238,7 +245,7 @@ function paintBreakdown(rows, figure, colors) {
       if (group.to <= low || group.from >= high) continue;
       const x0 = panel.x(Math.max(low, group.from)), x1 = panel.x(Math.min(high, group.to));
       let base = 0;
-      for (const [key, , color] of kTtftParts) {
+      for (const [key, , color] of parts) {
         figure.svg.append('rect').attr('x', x0).attr('width', Math.max(0.5, x1 - x0 - 0.6))
           .attr('y', panel.y(base + group[key]))
           .attr('height', panel.y(base) - panel.y(base + group[key])).attr('fill', colors[color]);
@@ -260,7 +267,7 @@ function hoverBreakdown(panel, x) {
   return {
     title: `${panel.run.name}: ${formatNumber(group.from * 100, 1)} to ` +
       `${formatNumber(group.to * 100, 1)} % of requests`,
-    lines: [['mean TTFT', formatMs(group.ttft)], ...kTtftParts.map(([key, text, color]) =>
+    lines: [['mean TTFT', formatMs(group.ttft)], ...partsOf([panel]).map(([key, text, color]) =>
       [text, formatMs(group[key]), colors[color]])],
     marks: [{x}]};
 }
@@ -272,8 +279,8 @@ function breakdownFigure(runs) {
   const heights = shown().map(({groups}) => d3.max(groups, (group) => group.ttft));
   const figure = new Figure({
     id: 'breakdown', title: 'Parts of the time to first token', view: new View([0, 1]),
-    lead: 'Time to first token: the queue, the steps that computed the request\'s own chunks, ' +
-      'and the rest. The groups have equal numbers of requests, by TTFT.',
+    lead: 'Time to first token: front end (if any), queue, the steps that computed the ' +
+      'request\'s own chunks, and the rest. The groups have equal numbers of requests, by TTFT.',
     draw: {
       height: (width) => {
         const rows = Math.ceil(shown().length / breakdownColumns(width, shown().length));

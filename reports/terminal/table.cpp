@@ -332,14 +332,22 @@ void add_requests(std::span<const RunResult> results, bool has_steps, TableText&
        column(results, "failed", Better::Neither, 0,
               [](const Summary& s) { return s.failed - s.refused - s.never_fits; })});
   if (!has_steps) return;
-  table.block("queue", {column(results, "run mean", Better::Neither, 1,
-                               [](const Summary& s) { return s.mean_running; }),
-                        column(results, "wait mean", Better::Lower, 1,
-                               [](const Summary& s) { return s.mean_waiting; }),
-                        column(results, "wait peak", Better::Lower, 0,
-                               [](const Summary& s) { return s.peak_waiting; }),
-                        column(results, "preemptions", Better::Lower, 0,
-                               [](const Summary& s) { return s.num_preemptions; })});
+  std::vector<Column> columns = {column(results, "run mean", Better::Neither, 1,
+                                        [](const Summary& s) { return s.mean_running; }),
+                                 column(results, "wait mean", Better::Lower, 1,
+                                        [](const Summary& s) { return s.mean_waiting; }),
+                                 column(results, "wait peak", Better::Lower, 0,
+                                        [](const Summary& s) { return s.peak_waiting; }),
+                                 column(results, "preemptions", Better::Lower, 0,
+                                        [](const Summary& s) { return s.num_preemptions; })};
+  const bool has_front_end = std::any_of(results.begin(), results.end(), [](const RunResult& run) {
+    return run.summary.front_end.count > 0;
+  });
+  if (has_front_end) {
+    columns.push_back(column(results, "front end ms", Better::Neither, 1,
+                             [](const Summary& s) { return s.front_end.mean_ms; }));
+  }
+  table.block("queue", columns);
 }
 
 std::string slo_text(const SloConfig& slo) {

@@ -100,7 +100,7 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
                            const ProgressFn& progress) {
   VariantOutcome outcome;
   EventDigest digest;
-  RunRecorder recorder(variant.workload->requests.size());
+  RunRecorder recorder(variant.workload->requests.size(), variant.run->front_end);
   std::vector<EventSink*> sinks = {&digest, &recorder};
   if (backend.is_measured()) sinks.push_back(&outcome.outputs);
   if (extra_sink != nullptr) sinks.push_back(extra_sink);
@@ -139,7 +139,7 @@ void add_noise_bands(const Backend& backend, PreparedVariant& variant, const Pro
   if (!is_noisy || config.noise_seeds == 1) return;
   std::vector<Summary> draws = {outcome.result.summary};
   for (std::int32_t n = 1; n < config.noise_seeds; ++n) {
-    RunRecorder recorder(variant.workload->requests.size());
+    RunRecorder recorder(variant.workload->requests.size(), variant.run->front_end);
     EventSink* sinks[] = {&recorder};
     const std::unique_ptr<Clock> clock = make_clock(backend);
     variant.run->draw_noise(n);

@@ -311,7 +311,7 @@ class Replays {
     trial.scenario = scenario_with(changes);
     Simulation simulation = prepare_simulation(trial.scenario);
     EventDigest fingerprint;
-    RunRecorder recorder(workload_.requests.size());
+    RunRecorder recorder(workload_.requests.size(), simulation.front_end);
     EventSink* sinks[] = {&fingerprint, &recorder};
     VirtualClock clock;
     start_(changes.empty() ? std::string("as recorded") : changes.back());

@@ -110,7 +110,7 @@ TEST_CASE("tokens of consecutive steps make one run", "[core][record]") {
   CHECK(request.last_scheduled == 10);
   CHECK(request.ttft_ns() == 30);
   CHECK(request.e2el_ns() == 47);
-  CHECK(request.queue_ns() == 5);
+  CHECK(record.queue_ns(0) == 5);
   CHECK(request.tpot_ns() == 8.5);
   CHECK(request.max_itl_ns == 12);
   CHECK(request.max_itl_step == 3);

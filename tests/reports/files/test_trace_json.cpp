@@ -246,7 +246,7 @@ void check_requests(const Trace& trace, const RunRecord& record) {
   for (const auto& [i, sum] : sums) {
     const RequestRecord& request = record.requests[i];
     INFO("request " << i);
-    if (request.first_scheduled != kNoTime) REQUIRE(sum.queue_ns == request.queue_ns());
+    if (request.first_scheduled != kNoTime) REQUIRE(sum.queue_ns == record.queue_ns(i));
     REQUIRE(sum.output_tokens == request.num_output_tokens);
     REQUIRE(sum.num_chunks == request.num_prefill_chunks);
     REQUIRE(sum.num_preemptions == request.num_preemptions);
