@@ -1,6 +1,5 @@
 #include "sim/profile/profile_file.h"
 
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,29 +7,17 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/json_place.h"
+#include "sim/cost/curve_json.h"
+#include "sim/cost/model_shape.h"
 
 namespace metronome {
 namespace {
 
+// Of grids.
+constexpr const char* kRows = "sequences";
+constexpr const char* kColumns = "context";
+
 // ---- Writing ----
-
-// Most keys are whole numbers, which are shorter when written without a fraction.
-Json numbers(const std::vector<double>& values) {
-  Json json = Json::array();
-  for (const double value : values) {
-    const auto whole = static_cast<std::int64_t>(value);
-    if (static_cast<double>(whole) == value) {
-      json.push_back(whole);
-    } else {
-      json.push_back(value);
-    }
-  }
-  return json;
-}
-
-Json curve_json(const char* key, const Curve& curve) {
-  return {{key, numbers(curve.x)}, {"us", numbers(curve.us)}};
-}
 
 Json layers_json(const char* key, const std::vector<LayerTimes>& layers) {
   Json json = Json::object();
@@ -38,16 +25,10 @@ Json layers_json(const char* key, const std::vector<LayerTimes>& layers) {
   return json;
 }
 
-Json grid_json(const Grid& grid) {
-  return {{"sequences", numbers(grid.rows)},
-          {"context", numbers(grid.columns)},
-          {"us", numbers(grid.us)}};
-}
-
 Json family_json(const char* first, const char* second, const CurveFamily& family) {
   Json json = Json::array();
   for (std::size_t i = 0; i < family.x.size(); ++i) {
-    Json entry = {{first, numbers({family.x[i]}).front()}};
+    Json entry = {{first, numbers_json({family.x[i]}).front()}};
     entry.update(curve_json(second, family.curves[i]));
     json.push_back(std::move(entry));
   }
@@ -59,13 +40,13 @@ Json attention_json(const AttentionTable& table) {
   for (const AttentionTable::Chunk& chunk : table.mixed) {
     Json cells = Json::array();
     for (const AttentionTable::Cell& cell : chunk.cells) {
-      Json entry = {{"history", numbers({cell.history}).front()}};
-      entry.update(grid_json(cell.beside));
+      Json entry = {{"history", numbers_json({cell.history}).front()}};
+      entry.update(grid_json(kRows, kColumns, cell.beside));
       cells.push_back(std::move(entry));
     }
-    mixed.push_back({{"tokens", numbers({chunk.tokens}).front()}, {"histories", cells}});
+    mixed.push_back({{"tokens", numbers_json({chunk.tokens}).front()}, {"histories", cells}});
   }
-  return {{"decode", grid_json(table.decode)},
+  return {{"decode", grid_json(kRows, kColumns, table.decode)},
           {"prefill", family_json("tokens", "history", table.prefill)},
           {"mixed", mixed}};
 }
@@ -78,50 +59,7 @@ Json block_times_json(const BlockTimes& times) {
           {"empty_block_us", times.empty_block_us}};
 }
 
-// The values that kernel times depend on, under their keys in a model catalogue.
-std::vector<std::pair<const char*, std::int64_t>> shape_of(const ModelConfig& model) {
-  return {{"hidden_dim", model.hidden_dim},
-          {"n_heads", model.n_heads},
-          {"n_kv_heads", model.n_kv_heads},
-          {"head_dim", model.head_dim},
-          {"ffn_dim", model.n_moe_layers() < model.n_layers ? model.ffn_dim : 0},
-          {"n_experts", model.n_experts},
-          {"n_experts_per_token", model.n_experts_per_token},
-          {"expert_ffn_dim", model.expert_ffn_dim},
-          {"vocab_size", model.vocab_size}};
-}
-
 // ---- Reading ----
-
-// Requires every number to be at least `least`, and ascending order if `ascends`.
-std::vector<double> read_numbers(const JsonPlace& place, double least, bool ascends) {
-  std::vector<double> values;
-  place.for_each([&](const JsonPlace& entry) {
-    const double value = entry.number(least, 1e15);
-    if (ascends && !values.empty() && value <= values.back()) {
-      entry.fail("is not above the previous number; allowed: ascending numbers");
-    }
-    values.push_back(value);
-  });
-  if (values.empty()) place.fail("is empty; allowed: a list of numbers");
-  return values;
-}
-
-std::vector<double> read_times(const JsonPlace& place, std::size_t count) {
-  std::vector<double> values = read_numbers(place, std::numeric_limits<double>::min(), false);
-  if (values.size() != count) {
-    place.fail("has " + std::to_string(values.size()) +
-               " times; allowed: " + std::to_string(count));
-  }
-  return values;
-}
-
-Curve read_curve(const JsonPlace& place, const char* key) {
-  Curve curve;
-  curve.x = read_numbers(place.at(key), 0, true);
-  curve.us = read_times(place.at("us"), curve.x.size());
-  return curve;
-}
 
 std::vector<LayerTimes> read_layers(const JsonPlace& place, const char* key) {
   if (!place.json().is_object()) place.fail("is not an object; allowed: times by layer");
@@ -130,14 +68,6 @@ std::vector<LayerTimes> read_layers(const JsonPlace& place, const char* key) {
     layers.push_back({name, read_curve(place.at(name), key)});
   }
   return layers;
-}
-
-Grid read_grid(const JsonPlace& place) {
-  Grid grid;
-  grid.rows = read_numbers(place.at("sequences"), 1, true);
-  grid.columns = read_numbers(place.at("context"), 0, true);
-  grid.us = read_times(place.at("us"), grid.rows.size() * grid.columns.size());
-  return grid;
 }
 
 void append_ascending(const JsonPlace& place, std::vector<double>& values) {
@@ -159,7 +89,7 @@ CurveFamily read_family(const JsonPlace& place, const char* first, const char* s
 
 AttentionTable read_attention(const JsonPlace& place) {
   AttentionTable table;
-  table.decode = read_grid(place.at("decode"));
+  table.decode = read_grid(place.at("decode"), kRows, kColumns);
   table.prefill = read_family(place.at("prefill"), "tokens", "history");
   if (table.prefill.empty()) place.at("prefill").fail("is empty; allowed: times of chunks");
   std::vector<double> all_tokens;
@@ -169,7 +99,7 @@ AttentionTable read_attention(const JsonPlace& place) {
     std::vector<double> histories;
     entry.at("histories").for_each([&](const JsonPlace& cell) {
       append_ascending(cell.at("history"), histories);
-      chunk.cells.push_back({histories.back(), read_grid(cell)});
+      chunk.cells.push_back({histories.back(), read_grid(cell, kRows, kColumns)});
     });
     if (chunk.cells.empty()) entry.at("histories").fail("is empty; allowed: a list of grids");
     table.mixed.push_back(std::move(chunk));
@@ -187,25 +117,11 @@ BlockTimes read_block_times(const JsonPlace& place) {
   return times;
 }
 
-void require_shape(const CostModelFile& file, const JsonPlace& shape, const ModelConfig& model) {
-  for (const auto& [key, value] : shape_of(model)) {
-    const std::int64_t measured =
-        shape.at(key).integer(0, std::numeric_limits<std::int64_t>::max());
-    if (measured == value) continue;
-    throw ConfigError(file.name + ": was measured with " + file.model + ", whose " +
-                      std::string(key) + " is " + std::to_string(measured) + "; that of " +
-                      model.name + " is " + std::to_string(value) +
-                      "; allowed: a model of the same shape");
-  }
-}
-
 }  // namespace
 
 Json profile_body(const Profile& profile, const ModelConfig& model) {
-  Json shape = Json::object();
-  for (const auto& [key, value] : shape_of(model)) shape[key] = value;
   Json body;
-  body["shape"] = std::move(shape);
+  body["shape"] = shape_json(shape_of(model));
   body["corrects_lengths"] = profile.corrects_lengths;
   body["block_filling"] = nullptr;
   if (profile.filling) {
@@ -246,7 +162,7 @@ Profile read_profile(const CostModelFile& file) {
 std::unique_ptr<CostModel> make_profile_model(const CostModelFile& file, const ModelConfig& model,
                                               const HardwareSpec& hardware,
                                               const CostModelConfig& config) {
-  require_shape(file, JsonPlace(file.name + ": body", *file.body).at("shape"), model);
+  require_shape(file, shape_of(model), model);
   if (config.batching != Batching::Ragged) {
     throw UnplacedConfigError(
         "cost_model.batching",

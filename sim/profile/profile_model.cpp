@@ -8,11 +8,11 @@
 #include "core/base/math.h"
 #include "core/engine/decode_run.h"
 #include "sim/cost/device_share.h"
+#include "sim/cost/graph_size.h"
 
 namespace metronome {
 namespace {
 
-constexpr std::int64_t kMaxGraphTokens = 512;
 constexpr std::size_t kReserve = 4096;
 
 double real(std::int64_t n) { return static_cast<double>(n); }
@@ -88,15 +88,6 @@ ProfileCostModel::ProfileCostModel(Profile profile, const ModelConfig& model,
   for (const double sequences : tables.attention.decode.rows) {
     if (sequences * real(kv_heads_) < max_split_blocks_) ++num_split_rows_;
   }
-}
-
-double ProfileCostModel::graph_tokens(double num_tokens) const {
-  const auto tokens = static_cast<std::int64_t>(num_tokens);
-  const std::int64_t largest = config_.max_graph_tokens.value_or(kMaxGraphTokens);
-  const auto up_to = [tokens](std::int64_t step) { return (tokens + step - 1) / step * step; };
-  const std::int64_t step = tokens > 256 ? 16 : tokens > 4 ? 8 : tokens > 2 ? 4 : 1;
-  const std::int64_t graph = up_to(step);
-  return real(graph > largest ? tokens : graph);
 }
 
 double ProfileCostModel::activated_experts(std::int64_t num_tokens) const {
@@ -232,7 +223,7 @@ PassCost ProfileCostModel::pass_cost(const PassChunks& pass, Part part, bool& is
   double num_tokens = real(static_cast<std::int64_t>(contexts_.size()));
   for (const Prompt& prompt : prompts_) num_tokens += prompt.tokens;
   const double num_rows = real(static_cast<std::int64_t>(contexts_.size() + prompts_.size()));
-  const double tokens = graph_tokens(num_tokens);
+  const double tokens = graph_tokens(num_tokens, config_.max_graph_tokens);
   const ProfileTables& tables = profile_.tables;
   double linear_us = dense_.at(tokens, is_outside);
   if (!head_.empty()) linear_us += head_.at(num_rows, is_outside);

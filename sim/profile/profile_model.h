@@ -75,7 +75,6 @@ class ProfileCostModel final : public CostModel {
   PassCost pass_cost(const PassChunks& pass, Part part, bool& is_outside);
   // Fills prompts_ and contexts_.
   void sort_chunks(const PassChunks& pass, Part part);
-  double graph_tokens(double num_tokens) const;
   double activated_experts(std::int64_t num_tokens) const;
   double decode_attention_us(double graph_sequences, bool& is_outside);
   double unsplit_attention_us(std::size_t begin, std::size_t end);

@@ -6,23 +6,9 @@
 #include <vector>
 
 #include "sim/cost/curve.h"
+#include "sim/cost/grid.h"
 
 namespace metronome {
-
-// Times by two quantities; every combination was measured.
-struct Grid {
-  std::vector<double> rows;
-  std::vector<double> columns;
-  std::vector<double> us;  // row-major
-
-  bool empty() const { return rows.empty(); }
-  double cell(std::size_t row, std::size_t column) const {
-    return us[row * columns.size() + column];
-  }
-  double at(double row, double column, bool& is_outside) const;
-  // The time at one row, interpolated along the columns.
-  double row_at(std::size_t row, double column, bool& is_outside) const;
-};
 
 // Curves over one quantity, each at one value of another quantity and with its own points.
 struct CurveFamily {
