@@ -7,6 +7,7 @@
 #include "sim/corrected/corrected_file.h"
 #include "sim/cost/device_share.h"
 #include "sim/fitted/fitted_file.h"
+#include "sim/operators/operator_file.h"
 #include "sim/profile/profile_file.h"
 #include "sim/replay/replay_file.h"
 
@@ -19,6 +20,7 @@ using MakeFn = std::unique_ptr<CostModel> (*)(const CostModelFile& file, const M
 
 MakeFn maker_of(std::string_view kind) {
   if (kind == "fitted") return make_fitted_cost_model;
+  if (kind == "operators") return make_operator_model;
   if (kind == "profile") return make_profile_model;
   if (kind == "replay") return make_replay_cost_model;
   METRONOME_CHECK(kind == "corrected", "reading a file refuses unknown kinds");

@@ -18,7 +18,8 @@
 namespace metronome {
 
 // The code of the kind reads and writes the body.
-constexpr std::string_view kCostModelKinds[] = {"corrected", "fitted", "profile", "replay"};
+constexpr std::string_view kCostModelKinds[] = {"corrected", "fitted", "operators", "profile",
+                                                "replay"};
 constexpr int kCostModelFormat = 1;            // changes when older files become unreadable
 constexpr std::int64_t kMaxCount = INT64_MAX;  // of steps in a file; counts have no real bound
 

@@ -43,23 +43,6 @@ const std::vector<Preset>& presets() {
   return all;
 }
 
-Collective collective_of(const CsvTable& csv) {
-  const auto found =
-      std::find(std::begin(kCollectives), std::end(kCollectives), csv.text("collective"));
-  if (found == std::end(kCollectives)) {
-    csv.fail("collective", quote_for_message(csv.text("collective")) +
-                               " is unknown; allowed: all_reduce, all_gather, reduce_scatter, "
-                               "all_to_all");
-  }
-  return static_cast<Collective>(found - std::begin(kCollectives));
-}
-
-bool is_graph(const CsvTable& csv) {
-  if (!csv.has("launch") || csv.text("launch") == "graph") return true;
-  if (csv.text("launch") == "eager") return false;
-  csv.fail("launch", quote_for_message(csv.text("launch")) + " is unknown; allowed: graph, eager");
-}
-
 std::int64_t devices_of(const CsvTable& csv) {
   const double devices = csv.amount("devices");
   if (devices < 2 || devices > 1024) csv.fail("devices", "allowed: 2 to 1024");
@@ -70,8 +53,8 @@ std::int64_t devices_of(const CsvTable& csv) {
 std::vector<CollectiveTimes> times_of(CsvTable& csv) {
   std::vector<std::tuple<Collective, std::int64_t, bool, double, double>> rows;
   while (csv.next()) {
-    rows.emplace_back(collective_of(csv), devices_of(csv), is_graph(csv), csv.amount("bytes"),
-                      csv.time_us("time_us"));
+    rows.emplace_back(collective_of(csv), devices_of(csv), is_graph_launch(csv),
+                      csv.amount("bytes"), csv.time_us("time_us"));
   }
   std::sort(rows.begin(), rows.end());
   std::vector<CollectiveTimes> times;
@@ -122,6 +105,23 @@ double real(std::int64_t n) { return static_cast<double>(n); }
 
 std::string_view to_string(Collective collective) {
   return kCollectives[static_cast<std::size_t>(collective)];
+}
+
+Collective collective_of(const CsvTable& csv) {
+  const auto found =
+      std::find(std::begin(kCollectives), std::end(kCollectives), csv.text("collective"));
+  if (found == std::end(kCollectives)) {
+    csv.fail("collective", quote_for_message(csv.text("collective")) +
+                               " is unknown; allowed: all_reduce, all_gather, reduce_scatter, "
+                               "all_to_all");
+  }
+  return static_cast<Collective>(found - std::begin(kCollectives));
+}
+
+bool is_graph_launch(const CsvTable& csv) {
+  if (!csv.has("launch") || csv.text("launch") == "graph") return true;
+  if (csv.text("launch") == "eager") return false;
+  csv.fail("launch", quote_for_message(csv.text("launch")) + " is unknown; allowed: graph, eager");
 }
 
 const std::vector<LinkName>& all_links() {

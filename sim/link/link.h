@@ -13,9 +13,16 @@
 
 namespace metronome {
 
+class CsvTable;
+
 enum class Collective : std::uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll };
 
 std::string_view to_string(Collective collective);
+
+// Columns `collective` and `launch` of a row. Throw ConfigError for other words than find_link
+// names.
+Collective collective_of(const CsvTable& csv);
+bool is_graph_launch(const CsvTable& csv);
 
 // Measured times of one collective between so many devices. A captured CUDA graph hides the host's
 // launch; an eager launch does not.

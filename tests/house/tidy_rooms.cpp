@@ -34,6 +34,7 @@ constexpr Room kRooms[] = {
     {"sim/link", "core sim/cost"},
     {"sim/roofline", "core sim/cost sim/link"},
     {"sim/profile", "core sim/cost sim/link"},
+    {"sim/operators", "core sim/cost sim/link"},
     {"sim/fitted", "core sim/cost sim/roofline"},
     {"sim/replay", "core sim/cost sim/fitted"},
     {"sim/corrected", "core sim/cost sim/roofline"},

@@ -11,6 +11,7 @@
 #include "sim/corrected/corrected_fit.h"
 #include "sim/corrected/corrected_model.h"
 #include "sim/fitted/fitted_model.h"
+#include "sim/operators/operator_model.h"
 #include "sim/profile/profile_model.h"
 #include "sim/replay/replay_model.h"
 #include "sim/roofline/roofline.h"
@@ -18,6 +19,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/sim/fitted/fitted_lab.h"
+#include "tests/sim/operators/operator_lab.h"
 #include "tests/sim/profile/profile_lab.h"
 
 namespace metronome::testing {
@@ -110,6 +112,13 @@ std::unique_ptr<CostModel> profile(bool corrects_lengths) {
                                             synthetic.times.hardware, CostModelConfig{});
 }
 
+std::unique_ptr<CostModel> operators(std::int64_t window) {
+  ModelConfig windowed = model("llama-3.1-8b");
+  windowed.sliding_window = window;
+  return std::make_unique<OperatorCostModel>(operators_of("llama-3.1-8b"), windowed, hardware(),
+                                             CostModelConfig{});
+}
+
 struct Priced {
   std::string name;
   std::unique_ptr<CostModel> cost_model;
@@ -123,6 +132,8 @@ std::vector<Priced> priced_models() {
   all.push_back({"padded roofline with windows", roofline("gemma-3-1b", Batching::Padded)});
   all.push_back({"fitted", fitted("llama-3.1-8b")});
   all.push_back({"fitted with windows", fitted("gemma-3-1b")});
+  all.push_back({"operators", operators(0)});
+  all.push_back({"operators with windows", operators(512)});
   all.push_back({"profile", profile(false)});
   all.push_back({"profile with unequal lengths", profile(true)});
   all.push_back({"corrected",

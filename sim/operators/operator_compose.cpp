@@ -1,0 +1,357 @@
+#include "sim/operators/operator_compose.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/number_text.h"
+#include "sim/cost/device_share.h"
+#include "sim/operators/attention_grid.h"
+#include "sim/operators/operator_rows.h"
+#include "sim/operators/product_curve.h"
+
+namespace metronome {
+namespace {
+
+constexpr const char* kBfloat16 = "bfloat16";
+constexpr double kLeastAboveBoundUs = 1;
+constexpr double kOddFalls = 0.05;  // of adjacent points; above, falling times are worth a remark
+constexpr double kRouterTopKUs = 1.9;  // choosing the experts, a small kernel
+
+double real(std::int64_t n) { return static_cast<double>(n); }
+
+[[noreturn]] void fail_missing(const OperatorMeta& meta, const std::string& what,
+                               const std::set<std::string>& found) {
+  std::string names;
+  for (const std::string& name : found) names += (names.empty() ? "" : ", ") + name;
+  throw ConfigError(meta.package + ", " + meta.system + ": has no " + what +
+                    "; allowed: " + (names.empty() ? "none was measured" : names));
+}
+
+class Composer {
+ public:
+  Composer(const OperatorTables& tables, const ModelConfig& model, std::int64_t tp)
+      : tables_(tables), meta_(tables.meta), model_(model), tp_(tp) {}
+
+  OperatorTimes compose() {
+    check_model();
+    add_products();
+    if (model_.n_moe_layers() > 0) add_experts();
+    say_falls();
+    add_attention();
+    if (tp_ > 1) add_collectives();
+    times_.memory_bandwidth = meta_.memory_bandwidth;
+    times_.fuses_norms = tp_ > 1 && (meta_.engine == "trtllm" ||
+                                     (meta_.engine == "vllm" && meta_.is_datacenter_blackwell()));
+    round_times();
+    return std::move(times_);
+  }
+
+ private:
+  // To nanoseconds, which no measurement resolves: files are half as long.
+  void round_times() {
+    const auto round = [](std::vector<double>& times) {
+      for (double& us : times) us = std::max(std::round(us * 1e3) / 1e3, 1e-3);
+    };
+    for (Curve* curve : {&times_.projections, &times_.mlp, &times_.experts, &times_.head}) {
+      round(curve->us);
+    }
+    for (CollectiveTimes& times : times_.collectives) round(times.us.us);
+    round(times_.attention.prompts.us);
+    round(times_.attention.decodes.us);
+    if (!times_.windowed) return;
+    round(times_.windowed->prompts.us);
+    round(times_.windowed->decodes.us);
+  }
+
+  void say(std::string remark) {
+    std::vector<std::string>& said = times_.remarks;
+    if (std::find(said.begin(), said.end(), remark) == said.end()) said.push_back(remark);
+  }
+
+  void check_model() const {
+    check_tensor_parallel(model_, tp_);
+    if (model_.head_dim != meta_.head_dim) {
+      fail_missing(meta_, "attention of head_dim " + std::to_string(model_.head_dim),
+                   {std::to_string(meta_.head_dim)});
+    }
+    if (model_.bytes_per_weight != 2) {
+      fail_missing(meta_, "plain weights of " + std::to_string(model_.bytes_per_weight) + " bytes",
+                   {"2"});
+    }
+    if (model_.bytes_per_kv_element > 2) {
+      fail_missing(meta_, "KV of " + std::to_string(model_.bytes_per_kv_element) + " bytes",
+                   {"1", "2"});
+    }
+  }
+
+  // ---- Products ----
+
+  const ProductTable* find_products(const std::string& dtype) {
+    std::set<std::string> found;
+    for (const ProductTable& table : tables_.products) {
+      found.insert(table.dtype);
+      if (table.dtype != dtype) continue;
+      if (is_host_bound(table)) {
+        say("products in " + dtype + ": not those of " + table.origin.text() +
+            ", where the smallest take " + fixed_text(smallest_products_us(table), 0) +
+            " us, as eager launches do");
+        found.erase(dtype);
+        continue;
+      }
+      if (table.origin.engine != meta_.engine) {
+        say("products in " + dtype + ": of " + table.origin.text());
+      }
+      return &table;
+    }
+    if (dtype != "int4_wo") fail_missing(meta_, "matrix products in " + dtype, found);
+    say("products in int4_wo: not measured; those in bfloat16 count");
+    return find_products(kBfloat16);
+  }
+
+  // Its own quantisation of the input, which the engine's layer does elsewhere.
+  void take_off_quantisation(const ProductTable& table, const ProductPeaks& peaks, double n,
+                             double k, Curve& curve) {
+    if (table.origin.engine != "trtllm" || (table.dtype != "fp8" && table.dtype != "nvfp4")) return;
+    std::vector<double> us(curve.us.size());
+    std::set<std::string> kinds;
+    for (const QuantizeTable& part : tables_.quantize) {
+      if (part.origin.engine != "trtllm" || !kinds.insert(part.kind).second) continue;
+      const Curve of_part = quantize_curve(part, k, curve);
+      for (std::size_t i = 0; i < us.size(); ++i) us[i] += of_part.us[i];
+    }
+    if (kinds.empty()) {
+      say("products in " + table.dtype + ": include quantising their input, whose times lack");
+      return;
+    }
+    for (std::size_t i = 0; i < us.size(); ++i) {
+      const double least = peaks.least_us(curve.x[i], n, k) + kLeastAboveBoundUs;
+      curve.us[i] = std::max(curve.us[i] - us[i], least);
+    }
+    say("products in " + table.dtype + ": less what quantising their input takes");
+  }
+
+  Curve product(const std::string& dtype, std::int64_t n, std::int64_t k) {
+    const ProductTable& table = *find_products(dtype);
+    const ProductPeaks peaks = peaks_of(table.dtype, meta_);
+    std::size_t num_clamped = 0;
+    Curve curve = product_curve(table, peaks, real(n), real(k), num_clamped);
+    const std::string name = std::to_string(n) + " x " + std::to_string(k) + " in " + table.dtype;
+    if (num_clamped > 0) {
+      say("product " + name +
+          ": times beyond the GPU's peaks count as the peaks: " + std::to_string(num_clamped));
+    }
+    take_off_quantisation(table, peaks, real(n), real(k), curve);
+    if (const double share = falling_share(curve); share > worst_falls_) {
+      worst_falls_ = share;
+      worst_product_ = name;
+    }
+    lower_to_later(curve);
+    return curve;
+  }
+
+  void say_falls() {
+    if (worst_falls_ <= kOddFalls) return;
+    say("products: as tokens grow, up to " + percent_text(worst_falls_, 0) +
+        " of times fall by more than a tenth (" + worst_product_ +
+        "); the least at or above counts");
+  }
+
+  void add_products() {
+    const std::string dtype = table_dtype(model_.linear_format, meta_);
+    const std::int64_t query = model_.n_heads / tp_ * model_.head_dim;
+    const std::int64_t kv = device_kv_heads(model_, tp_) * model_.head_dim;
+    const std::int64_t hidden = model_.hidden_dim;
+    const auto sum = [](const Curve& a, const Curve& b) {
+      const WeightedCurve terms[] = {{&a, 1}, {&b, 1}};
+      return sum_of(terms);
+    };
+    times_.projections = sum(product(dtype, query + 2 * kv, hidden), product(dtype, hidden, query));
+    if (model_.n_moe_layers() < model_.n_layers) {
+      const std::int64_t ffn = model_.ffn_dim / tp_;
+      times_.mlp = sum(product(dtype, 2 * ffn, hidden), product(dtype, hidden, ffn));
+    }
+    times_.head = product(kBfloat16, model_.vocab_size / tp_, hidden);
+  }
+
+  // ---- Experts ----
+
+  // The first table that all conditions hold for, and its scale; nullptr if there is none.
+  const ExpertsTable* find_experts(const std::vector<std::string>& dtypes, std::int64_t tp) const {
+    for (const std::string& dtype : dtypes) {
+      const ExpertsTable* best = nullptr;
+      for (const char* law : {"power_law_1.2", "power_law_1.01", "balanced"}) {
+        for (const ExpertsTable& table : tables_.experts) {
+          const bool fits =
+              table.dtype == dtype && table.tensor_parallel_size == tp && table.distribution == law;
+          // The origin counts before the law.
+          if (fits && (best == nullptr || comes_before(table.origin, best->origin))) best = &table;
+        }
+      }
+      if (best != nullptr) return best;
+    }
+    return nullptr;
+  }
+
+  bool comes_before(const TableOrigin& a, const TableOrigin& b) const {
+    if (a == b) return false;
+    for (const ExpertsTable& table : tables_.experts) {
+      if (table.origin == a) return true;
+      if (table.origin == b) return false;
+    }
+    return false;
+  }
+
+  void check_experts() const {
+    const std::vector<std::int64_t> wanted = {model_.hidden_dim, model_.expert_ffn_dim,
+                                              model_.n_experts_per_token, model_.n_experts};
+    if (meta_.experts == wanted) return;
+    const auto text = [](const std::vector<std::int64_t>& shape) {
+      return std::to_string(shape[2]) + " of " + std::to_string(shape[3]) + " experts of " +
+             std::to_string(shape[0]) + " x " + std::to_string(shape[1]);
+    };
+    std::set<std::string> found;
+    if (!meta_.experts.empty()) found.insert(text(meta_.experts));
+    fail_missing(meta_, text(wanted), found);
+  }
+
+  void add_experts() {
+    check_experts();
+    const std::string dtype = table_dtype(model_.expert_format, meta_);
+    std::vector<std::string> dtypes = {dtype};
+    if (dtype == "fp8") dtypes.emplace_back("fp8_block");
+    if (dtype == "fp8_block") dtypes.emplace_back("fp8");
+    if (dtype == "w4a8_mxfp4_mxfp8") dtypes.emplace_back("w4a16_mxfp4");
+    const ExpertsTable* table = find_experts(dtypes, tp_);
+    for (const std::int64_t other : {tp_ / 2, tp_ / 4, tp_ * 2}) {
+      if (table == nullptr && tp_ > 1 && other > 0) table = find_experts(dtypes, other);
+    }
+    if (table == nullptr) {
+      std::set<std::string> found;
+      for (const ExpertsTable& other : tables_.experts) {
+        found.insert(other.dtype + " on " + std::to_string(other.tensor_parallel_size));
+      }
+      fail_missing(meta_, "experts of this shape in " + dtype + " on " + std::to_string(tp_),
+                   found);
+    }
+    say_experts(*table, dtype);
+    Curve experts = table->us;
+    for (double& us : experts.us) us *= real(table->tensor_parallel_size) / real(tp_);
+    lower_to_later(experts);
+    Curve router = product(kBfloat16, model_.n_experts, model_.hidden_dim);
+    for (double& us : router.us) us += kRouterTopKUs;
+    const WeightedCurve terms[] = {{&router, 1}, {&experts, 1}};
+    times_.experts = sum_of(terms);
+  }
+
+  void say_experts(const ExpertsTable& table, const std::string& dtype) {
+    if (table.origin.engine != meta_.engine || table.dtype != dtype) {
+      say("experts in " + dtype + ": those in " + table.dtype + " of " + table.origin.text());
+    }
+    if (table.tensor_parallel_size != tp_) {
+      say("experts: measured on " + std::to_string(table.tensor_parallel_size) + " devices, " +
+          "scaled to " + std::to_string(tp_));
+    }
+    if (table.distribution != "power_law_1.2") say("experts: routed by " + table.distribution);
+  }
+
+  // ---- Attention ----
+
+  std::optional<LayerAttention> attention(std::int64_t window) {
+    const AttentionWanted wanted = {model_.n_heads / tp_, device_kv_heads(model_, tp_), window,
+                                    model_.bytes_per_kv_element == 1 ? "fp8" : kBfloat16};
+    auto prompts = attention_grid(tables_, AttentionPhase::Prompts, wanted, times_.remarks);
+    auto decodes = attention_grid(tables_, AttentionPhase::Decodes, wanted, times_.remarks);
+    if (!prompts || !decodes) return std::nullopt;
+    if (window == 0) {
+      for (double& tokens : prompts->columns) tokens = tokens * tokens / 2;  // pairs
+    }
+    return LayerAttention{std::move(*prompts), std::move(*decodes)};
+  }
+
+  void add_attention() {
+    const auto full = attention(0);
+    if (!full) {
+      std::set<std::string> found;
+      for (const AttentionCells& cells : tables_.decode) {
+        found.insert(std::to_string(cells.heads) + "/" + std::to_string(cells.kv_heads));
+      }
+      fail_missing(meta_,
+                   "attention of " + std::to_string(model_.n_heads / tp_) + "/" +
+                       std::to_string(device_kv_heads(model_, tp_)) + " heads",
+                   found);
+    }
+    times_.attention = *full;
+    if (model_.n_window_layers() == 0) return;
+    times_.windowed = attention(model_.sliding_window);
+    if (times_.windowed) return;
+    say("attention with window " + std::to_string(model_.sliding_window) +
+        ": not measured; full attention with its lengths cut to the window counts");
+  }
+
+  // ---- Collectives ----
+
+  // NCCL's versions count together; of an engine's the newest.
+  void add_collectives() {
+    for (const Collective collective : {Collective::AllReduce, Collective::AllGather}) {
+      std::set<std::string> found;
+      const CollectiveTable* chosen = nullptr;
+      for (const bool is_graph : {true, false}) {
+        for (const CollectiveTable& table : tables_.collectives) {
+          if (table.times.collective != collective) continue;
+          found.insert(std::to_string(table.times.num_devices));
+          const bool fits = table.times.num_devices == tp_ && table.times.is_graph == is_graph;
+          if (fits && chosen == nullptr) chosen = &table;
+        }
+      }
+      const std::string name(to_string(collective));
+      if (chosen == nullptr) {
+        fail_missing(meta_, name + " among " + std::to_string(tp_) + " devices", found);
+      }
+      if (chosen->origin.engine != meta_.engine && chosen->origin.engine != "nccl") {
+        say(name + ": of " + chosen->origin.text());
+      }
+      if (!chosen->times.is_graph) say(name + ": of eager launches");
+      CollectiveTimes times = chosen->times;
+      times.is_graph = true;
+      if (const std::size_t num_raised = raise_to_earlier(times.us); num_raised > 0) {
+        say(name + ": " + std::to_string(num_raised) + " times fall as bytes grow; " +
+            "the largest at or below counts");
+      }
+      times_.collectives.push_back(std::move(times));
+    }
+  }
+
+  const OperatorTables& tables_;
+  const OperatorMeta& meta_;
+  const ModelConfig& model_;
+  const std::int64_t tp_;
+  OperatorTimes times_;
+  double worst_falls_ = 0;  // of a product's adjacent times
+  std::string worst_product_;
+};
+
+}  // namespace
+
+std::string table_dtype(WeightFormat format, const OperatorMeta& meta) {
+  switch (format) {
+    case WeightFormat::Plain: return kBfloat16;
+    case WeightFormat::Fp8: return "fp8";
+    case WeightFormat::Fp8Block: return "fp8_block";
+    case WeightFormat::Nvfp4: return "nvfp4";
+    case WeightFormat::Mxfp4:
+      return meta.is_datacenter_blackwell() ? "w4a8_mxfp4_mxfp8" : "w4a16_mxfp4";
+    case WeightFormat::Int4: return "int4_wo";
+  }
+  return {};
+}
+
+OperatorTimes compose_operators(const OperatorTables& tables, const ModelConfig& model,
+                                std::int64_t tensor_parallel_size) {
+  return Composer(tables, model, tensor_parallel_size).compose();
+}
+
+}  // namespace metronome

@@ -1,0 +1,182 @@
+#include "sim/operators/operator_file.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/json_place.h"
+#include "sim/cost/curve_json.h"
+#include "sim/cost/device_share.h"
+#include "sim/cost/model_shape.h"
+
+namespace metronome {
+namespace {
+
+constexpr double kMaxBandwidth = 1e18;
+
+ModelShape measured_shape(const ModelConfig& model) {
+  ModelShape shape = shape_of(model);
+  shape.emplace_back("sliding_window", model.sliding_window);
+  shape.emplace_back("bytes_per_kv_element", model.bytes_per_kv_element);
+  return shape;
+}
+
+// The formats of weights that the model has, by their keys in a model catalogue.
+std::vector<std::pair<const char*, std::string>> formats_of(const ModelConfig& model) {
+  std::vector<std::pair<const char*, std::string>> formats = {
+      {"linear_format", std::string(to_string(model.linear_format))}};
+  if (model.n_experts > 0) {
+    formats.emplace_back("expert_format", std::string(to_string(model.expert_format)));
+  }
+  return formats;
+}
+
+void require_formats(const CostModelFile& file, const ModelConfig& model) {
+  const JsonPlace formats = JsonPlace(file.name + ": body", *file.body).at("formats");
+  for (const auto& [key, format] : formats_of(model)) {
+    const std::string measured = formats.at(key).text();
+    if (measured == format) continue;
+    throw ConfigError(file.name + ": was made for " + std::string(key) + " " + measured +
+                      "; that of " + model.name + " is " + format +
+                      "; allowed: a model of the same precision");
+  }
+}
+
+Json attention_json(const LayerAttention& attention, const char* prompt_columns) {
+  return {{"prompts", grid_json("prompts", prompt_columns, attention.prompts)},
+          {"decodes", grid_json("sequences", "context", attention.decodes)}};
+}
+
+Json collectives_json(const std::vector<CollectiveTimes>& collectives) {
+  Json json = Json::array();
+  for (const CollectiveTimes& times : collectives) {
+    Json entry = {{"collective", std::string(to_string(times.collective))}};
+    entry.update(curve_json("bytes", times.us));
+    json.push_back(std::move(entry));
+  }
+  return json;
+}
+
+Json curve_or_null(const Curve& curve) {
+  return curve.empty() ? Json() : curve_json("tokens", curve);
+}
+
+// ---- Reading ----
+
+Curve read_rising_curve(const JsonPlace& place, const char* key) {
+  Curve curve = read_curve(place, key);
+  for (std::size_t i = 1; i < curve.us.size(); ++i) {
+    if (curve.us[i] >= curve.us[i - 1]) continue;
+    place.at("us").fail("falls at " + std::string(key) + " " +
+                        std::to_string(static_cast<std::int64_t>(curve.x[i])) +
+                        "; allowed: times that do not fall");
+  }
+  return curve;
+}
+
+Grid read_rising_grid(const JsonPlace& place, const char* rows, const char* columns) {
+  Grid grid = read_grid(place, rows, columns);
+  const std::size_t width = grid.columns.size();
+  for (std::size_t i = 0; i < grid.us.size(); ++i) {
+    const bool falls = (i >= width && grid.us[i] < grid.us[i - width]) ||
+                       (i % width > 0 && grid.us[i] < grid.us[i - 1]);
+    if (!falls) continue;
+    place.at("us").fail("falls at entry " + std::to_string(i) +
+                        "; allowed: times that do not fall");
+  }
+  return grid;
+}
+
+Curve read_curve_or_null(const JsonPlace& place) {
+  return place.is_null() ? Curve() : read_rising_curve(place, "tokens");
+}
+
+LayerAttention read_layer_attention(const JsonPlace& place, const char* prompt_columns) {
+  return {read_rising_grid(place.at("prompts"), "prompts", prompt_columns),
+          read_rising_grid(place.at("decodes"), "sequences", "context")};
+}
+
+std::vector<CollectiveTimes> read_collective_times(const JsonPlace& place, std::int64_t devices) {
+  std::vector<CollectiveTimes> all;
+  place.for_each([&](const JsonPlace& entry) {
+    CollectiveTimes times;
+    const std::string name = entry.at("collective").text();
+    const auto known = {Collective::AllReduce, Collective::AllGather};
+    const auto found = std::find_if(known.begin(), known.end(), [&](Collective collective) {
+      return to_string(collective) == name;
+    });
+    if (found == known.end()) entry.at("collective").fail("allowed: all_reduce, all_gather");
+    times.collective = *found;
+    times.num_devices = devices;
+    times.us = read_rising_curve(entry, "bytes");
+    all.push_back(std::move(times));
+  });
+  const auto is_all_reduce = [](const CollectiveTimes& times) {
+    return times.collective == Collective::AllReduce;
+  };
+  if (devices > 1 && std::none_of(all.begin(), all.end(), is_all_reduce)) {
+    place.fail("has no all_reduce; allowed: times among " + std::to_string(devices) + " devices");
+  }
+  return all;
+}
+
+}  // namespace
+
+Json operator_body(const OperatorTimes& times, const ModelConfig& model) {
+  Json body;
+  body["shape"] = shape_json(measured_shape(model));
+  Json formats = Json::object();
+  for (const auto& [key, format] : formats_of(model)) formats[key] = format;
+  body["formats"] = std::move(formats);
+  body["remarks"] = Json(times.remarks);
+  body["memory_bandwidth"] = times.memory_bandwidth;
+  body["fuses_norms"] = times.fuses_norms;
+  body["projections"] = curve_json("tokens", times.projections);
+  body["mlp"] = curve_or_null(times.mlp);
+  body["experts"] = curve_or_null(times.experts);
+  body["head"] = curve_json("rows", times.head);
+  body["attention"] = attention_json(times.attention, "pairs");
+  body["windowed_attention"] = times.windowed ? attention_json(*times.windowed, "tokens") : Json();
+  body["collectives"] = collectives_json(times.collectives);
+  return body;
+}
+
+OperatorTimes read_operator_times(const CostModelFile& file) {
+  const JsonPlace body(file.name + ": body", *file.body);
+  OperatorTimes times;
+  body.at("remarks").for_each(
+      [&](const JsonPlace& remark) { times.remarks.push_back(remark.text()); });
+  times.memory_bandwidth = body.at("memory_bandwidth").number(1e9, kMaxBandwidth);
+  times.fuses_norms = body.at("fuses_norms").truth();
+  times.projections = read_rising_curve(body.at("projections"), "tokens");
+  times.mlp = read_curve_or_null(body.at("mlp"));
+  times.experts = read_curve_or_null(body.at("experts"));
+  times.head = read_rising_curve(body.at("head"), "rows");
+  times.attention = read_layer_attention(body.at("attention"), "pairs");
+  if (const JsonPlace windowed = body.at("windowed_attention"); !windowed.is_null()) {
+    times.windowed = read_layer_attention(windowed, "tokens");
+  }
+  times.collectives = read_collective_times(body.at("collectives"), file.tensor_parallel_size);
+  return times;
+}
+
+std::unique_ptr<CostModel> make_operator_model(const CostModelFile& file, const ModelConfig& model,
+                                               const HardwareSpec& hardware,
+                                               const CostModelConfig& config) {
+  require_shape(file, measured_shape(model), model);
+  require_formats(file, model);
+  if (config.batching != Batching::Ragged) {
+    throw UnplacedConfigError(
+        "cost_model.batching",
+        "padded is not the batching that " + file.name + " was measured with; allowed: ragged");
+  }
+  if (config.gather_kv) {
+    throw UnplacedConfigError("cost_model.gather_kv",
+                              file.name + " was measured without copies of KV; allowed: false");
+  }
+  return std::make_unique<OperatorCostModel>(read_operator_times(file), model, hardware, config);
+}
+
+}  // namespace metronome

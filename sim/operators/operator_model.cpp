@@ -1,0 +1,215 @@
+#include "sim/operators/operator_model.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/engine/decode_run.h"
+#include "sim/cost/device_share.h"
+#include "sim/cost/graph_size.h"
+
+namespace metronome {
+namespace {
+
+constexpr double kElementwiseLeastUs = 1.9;
+constexpr double kElementwiseStartUs = 1;
+constexpr double kElementwiseBandwidthShare = 0.88;
+constexpr double kKernelsPerLayer = 9;
+constexpr double kKernelLaunchUs = 1.3;
+constexpr double kPassUs = 200;
+constexpr double kSamplerUs = 30;
+constexpr double kSamplerBytesPerLogit = 10;
+
+double real(std::int64_t n) { return static_cast<double>(n); }
+
+// A scenario's own link counts before the collectives that were measured with the operators.
+Link link_of(const OperatorTimes& times, const CostModelConfig& config,
+             const HardwareSpec& hardware) {
+  if (!config.link.empty()) return make_link(config, hardware);
+  LinkSpec link;
+  link.name = "the cost model file";
+  link.times = times.collectives;
+  return {link, nullptr, config.tensor_parallel_size, config.link_factor};
+}
+
+void require_parts(const OperatorTimes& times, const ModelConfig& model) {
+  const auto fail = [&](const std::string& missing) {
+    throw UnplacedConfigError(
+        "cost_model.file", "has no times of " + missing + "; allowed: operators of " + model.name);
+  };
+  if (model.n_moe_layers() < model.n_layers && times.mlp.empty()) fail("dense MLPs");
+  if (model.n_moe_layers() > 0 && times.experts.empty()) fail("experts");
+}
+
+// (query, key) pairs of a chunk whose queries see at most `window` keys, times two. Continuous, as
+// the areas of the tables are: a query at position p sees p + 1/2 keys.
+std::int64_t twice_cut_pairs(std::int64_t first, std::int64_t num_tokens, std::int64_t window) {
+  const std::int64_t full = std::clamp<std::int64_t>(window - first, 0, num_tokens);
+  return full * (2 * first + full) + 2 * (num_tokens - full) * window;
+}
+
+}  // namespace
+
+OperatorCostModel::OperatorCostModel(OperatorTimes times, const ModelConfig& model,
+                                     const HardwareSpec& hardware, const CostModelConfig& config)
+    : times_(std::move(times)),
+      model_(model),
+      hardware_(hardware),
+      config_(config),
+      link_(link_of(times_, config, hardware)) {
+  const std::int64_t tp = config.tensor_parallel_size;
+  check_tensor_parallel(model, tp);
+  require_parts(times_, model);
+  const double layers = real(model.n_layers);
+  const double moe_layers = real(model.n_moe_layers());
+  std::vector<WeightedCurve> terms = {{&times_.projections, layers}};
+  if (moe_layers < layers) terms.push_back({&times_.mlp, layers - moe_layers});
+  if (moe_layers > 0) terms.push_back({&times_.experts, moe_layers});
+  layers_ = sum_of(terms);
+  us_per_byte_ = kMicrosPerSec / (kElementwiseBandwidthShare * times_.memory_bandwidth);
+  qkv_elements_ = real((model.n_heads / tp + 2 * device_kv_heads(model, tp)) * model.head_dim);
+  ffn_elements_ = real(model.ffn_dim / tp);
+  launch_us_ = layers * kKernelsPerLayer * kKernelLaunchUs + kPassUs;
+  cuts_lengths_ = model.n_window_layers() > 0 && !times_.windowed;
+}
+
+OperatorCostModel::PassSums OperatorCostModel::sum_pass(const PassChunks& pass, Part part) const {
+  PassSums sums;
+  const std::int64_t window = model_.sliding_window;
+  if (const RunMembers* run = pass.run) {
+    sums.num_decodes = run->size();
+    sums.context = run->sum_of_contexts();
+    if (cuts_lengths_) sums.cut_context = run->sum_of_contexts(window);
+  }
+  for (const ScheduledChunk& chunk : pass.chunks) {
+    if (part == Part::Decodes && chunk.kind != ChunkKind::Decode) continue;
+    const std::int64_t first = chunk.first_position;
+    const std::int64_t n = chunk.num_tokens;
+    if (n == 1) {  // for the kernels the last token of a prompt is a decode
+      sums.num_decodes += 1;
+      sums.context += first + 1;
+      if (cuts_lengths_) sums.cut_context += std::min(first + 1, window);
+      continue;
+    }
+    sums.num_prompts += 1;
+    sums.prompt_tokens += n;
+    sums.twice_pairs += n * (2 * first + n);
+    if (cuts_lengths_) sums.twice_cut_pairs += twice_cut_pairs(first, n, window);
+  }
+  return sums;
+}
+
+double OperatorCostModel::attention_us(const PassSums& sums, bool& is_outside) const {
+  double us = 0;
+  if (sums.num_prompts > 0) {
+    const double n = real(sums.num_prompts);
+    us += times_.attention.prompts.at(n, real(sums.twice_pairs) / (2 * n), is_outside);
+  }
+  if (sums.num_decodes > 0) {
+    const double n = real(sums.num_decodes);
+    us += times_.attention.decodes.at(n, real(sums.context) / n, is_outside);
+  }
+  return us;
+}
+
+double OperatorCostModel::windowed_attention_us(const PassSums& sums, bool& is_outside) const {
+  if (cuts_lengths_) {
+    PassSums cut = sums;
+    cut.context = sums.cut_context;
+    cut.twice_pairs = sums.twice_cut_pairs;
+    return attention_us(cut, is_outside);
+  }
+  double us = 0;
+  if (sums.num_prompts > 0) {
+    const double n = real(sums.num_prompts);
+    us += times_.windowed->prompts.at(n, real(sums.prompt_tokens) / n, is_outside);
+  }
+  if (sums.num_decodes > 0) {
+    const double n = real(sums.num_decodes);
+    us += times_.windowed->decodes.at(n, real(sums.context) / n, is_outside);
+  }
+  return us;
+}
+
+double OperatorCostModel::elementwise_us(double tokens) const {
+  const auto us = [&](double bytes_per_token) {
+    return std::max(kElementwiseLeastUs,
+                    kElementwiseStartUs + tokens * bytes_per_token * us_per_byte_);
+  };
+  const double hidden = real(model_.hidden_dim);
+  const double num_norms = times_.fuses_norms ? 0 : model_.has_post_norms ? 4 : 2;
+  const double num_rotary = model_.has_qk_norm ? 2 : 1;
+  const double layer = num_norms * us(8 * hidden) + num_rotary * us(4 * qkv_elements_);
+  double all = real(model_.n_layers) * layer + us(4 * hidden);
+  const std::int64_t dense_layers = model_.n_layers - model_.n_moe_layers();
+  if (dense_layers > 0) all += real(dense_layers) * us(6 * ffn_elements_);
+  return all;
+}
+
+double OperatorCostModel::comm_us(double tokens, double num_rows, bool& is_outside) const {
+  if (config_.tensor_parallel_size == 1) return 0;
+  const double activations = tokens * real(model_.hidden_dim) * kBytesPerActivation;
+  const double logits = num_rows * real(model_.vocab_size) * kBytesPerActivation;
+  // Eager passes with prompts are long enough for the host to run ahead: no launch shows.
+  constexpr bool kIsGraph = true;
+  return real(2 * model_.n_layers + 1) *
+             link_.us(Collective::AllReduce, activations, kIsGraph, is_outside) +
+         link_.us(Collective::AllGather, logits, kIsGraph, is_outside);
+}
+
+PassCost OperatorCostModel::pass_cost(const PassSums& sums, bool& is_outside) const {
+  const std::optional<std::int64_t>& largest = config_.max_graph_tokens;
+  const double tokens = graph_tokens(real(sums.num_decodes + sums.prompt_tokens), largest);
+  // vLLM computes logits for every sequence of a step, including those in the middle of a prompt.
+  const double num_rows = real(sums.num_decodes + sums.num_prompts);
+  const double linear_us = layers_.at(tokens, is_outside) +
+                           times_.head.at(graph_tokens(num_rows, largest), is_outside) +
+                           elementwise_us(tokens);
+  double attention = 0;
+  const double window_layers = real(model_.n_window_layers());
+  const double global_layers = real(model_.n_global_layers());
+  if (global_layers > 0) attention += global_layers * attention_us(sums, is_outside);
+  if (window_layers > 0) attention += window_layers * windowed_attention_us(sums, is_outside);
+  PassCost cost;
+  cost.linear_ns = linear_us * kNsPerMicro;
+  cost.attention_ns = attention * kNsPerMicro;
+  cost.comm_ns = comm_us(tokens, num_rows, is_outside) * kNsPerMicro;
+  const double logit_bytes = num_rows * real(model_.vocab_size) * kSamplerBytesPerLogit;
+  cost.overhead_ns = (launch_us_ + kSamplerUs + logit_bytes * us_per_byte_) * kNsPerMicro;
+  return cost;
+}
+
+StepCost OperatorCostModel::step_cost(const StepPlan& plan) {
+  METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
+  PassCost all;
+  PassCost decodes;
+  bool is_outside = false;
+  bool ignored = false;
+  for (const ForwardPass& pass : plan.passes) {
+    const PassChunks chunks = chunks_of(plan, pass);
+    const PassCost cost = pass_cost(sum_pass(chunks, Part::All), is_outside);
+    all += cost;
+    const auto num_decodes =
+        std::count_if(chunks.chunks.begin(), chunks.chunks.end(),
+                      [](const ScheduledChunk& chunk) { return chunk.kind == ChunkKind::Decode; });
+    if (num_decodes == 0 && chunks.run == nullptr) continue;
+    const bool has_prompts = static_cast<std::size_t>(num_decodes) < chunks.chunks.size();
+    decodes += has_prompts ? pass_cost(sum_pass(chunks, Part::Decodes), ignored) : cost;
+  }
+  StepCost cost = step_cost_of(all, decodes);
+  cost.is_extrapolated = is_outside;
+  return cost;
+}
+
+TimeNs OperatorCostModel::host_gap_ns(const StepPlan&) const {
+  return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us.value_or(kDefaultHostGapUs)) *
+                  kNsPerMicro);
+}
+
+std::int64_t OperatorCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {
+  return metronome::kv_capacity_blocks(model_, hardware_, config_, block_tokens);
+}
+
+}  // namespace metronome

@@ -1,0 +1,88 @@
+// Step times composed from measured operators.
+//
+// On each device a pass over t tokens takes the times below. t is padded to a captured graph size
+// (sim/cost/graph_size.h), L is the number of layers.
+//   products     projections, MLP or experts of every layer at t tokens; the head at as many rows
+//                of logits as there are sequences, padded too.
+//   attention    of n prompts: the table at n, and at their mean of (query, key) pairs; a chunk of
+//                c tokens behind h has c (h + c / 2). Of decodes: the table at their number and
+//                mean context. Both are added, as no table has them in one launch. In layers with a
+//                window: the window's own table, at the prompts' mean tokens, or else the table
+//                without one, at lengths cut to the window.
+//   collectives  2 L + 1 all-reduces of t x hidden_dim, and a gather of the logits.
+// Tables lack the rest:
+//   elementwise  An operation on b bytes takes 1 us + b / (0.88 bandwidth), at least 1.9 us: the
+//                table of quantisations on an H100 has 1.9 us for one row, and 0.88 of 3.35 TB/s
+//                for 201 MB. The 1 us is an assumption. Per layer: two norms of 8 t hidden_dim
+//                bytes, unless the engine fuses them with all-reduces; rotary embedding and KV
+//                write, 4 t bytes for each element of QKV, and once more with QK norms; in dense
+//                layers the activation, 6 t ffn_dim bytes. Once: the embedding, 4 t hidden_dim.
+//   launches     9 kernels a layer at 1.3 us ("No Bubbles", Hazy Research: launches inside a CUDA
+//                graph on an H100), and 200 us a pass between the last kernel and the next
+//                pass's first. These two were fitted to the time between tokens of Qwen3-8B on an
+//                H100 under vLLM 0.30 (github.com/tgarg01/silybench-data).
+//   sampler      30 us, and 10 bytes for each logit: an assumption.
+#pragma once
+
+#include <cstdint>
+
+#include "core/hardware/hardware.h"
+#include "core/model/model_config.h"
+#include "core/scenario/scenario.h"
+#include "sim/cost/cost_model.h"
+#include "sim/cost/pass_cost.h"
+#include "sim/link/link.h"
+#include "sim/operators/operator_times.h"
+
+namespace metronome {
+
+class OperatorCostModel final : public CostModel {
+ public:
+  // `times` are those of a model like `model` on `config.tensor_parallel_size` devices; the number
+  // of layers may differ. Throws UnplacedConfigError if `times` lacks a part of the model, or if a
+  // link that the scenario names does not join the devices.
+  OperatorCostModel(OperatorTimes times, const ModelConfig& model, const HardwareSpec& hardware,
+                    const CostModelConfig& config);
+
+  StepCost step_cost(const StepPlan& plan) override;
+  TimeNs host_gap_ns(const StepPlan& plan) const override;
+  std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override;
+
+ private:
+  // Integer sums over the chunks of a pass. They determine its time.
+  struct PassSums {
+    std::int64_t num_decodes = 0;
+    std::int64_t context = 0;  // with the decoded tokens
+    std::int64_t cut_context = 0;
+    std::int64_t num_prompts = 0;
+    std::int64_t prompt_tokens = 0;
+    std::int64_t twice_pairs = 0;
+    std::int64_t twice_cut_pairs = 0;
+  };
+
+  // Which part of a pass is priced.
+  enum class Part { All, Decodes };
+
+  PassSums sum_pass(const PassChunks& pass, Part part) const;
+  PassCost pass_cost(const PassSums& sums, bool& is_outside) const;
+  double attention_us(const PassSums& sums, bool& is_outside) const;
+  double windowed_attention_us(const PassSums& sums, bool& is_outside) const;
+  double elementwise_us(double tokens) const;
+  double comm_us(double tokens, double num_rows, bool& is_outside) const;
+
+  OperatorTimes times_;
+  ModelConfig model_;
+  HardwareSpec hardware_;
+  CostModelConfig config_;
+  Link link_;
+
+  // Derived once by the constructor.
+  Curve layers_;             // projections, MLPs and experts of all layers, by tokens
+  double us_per_byte_ = 0;   // of elementwise operations
+  double qkv_elements_ = 0;  // of one device and token
+  double ffn_elements_ = 0;
+  double launch_us_ = 0;       // per pass
+  bool cuts_lengths_ = false;  // windows without a table of their own
+};
+
+}  // namespace metronome

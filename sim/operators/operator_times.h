@@ -1,0 +1,34 @@
+// The measured operators of one model on one GPU, or one of several: what an operator cost model
+// composes steps from.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/cost/curve.h"
+#include "sim/cost/grid.h"
+#include "sim/link/link.h"
+
+namespace metronome {
+
+// Attention of the layers of one kind, microseconds of a layer.
+struct LayerAttention {
+  Grid prompts;  // their number; (query, key) pairs of each, or with a window its tokens
+  Grid decodes;  // their number; context of each
+};
+
+struct OperatorTimes {
+  Curve projections;         // QKV and output of a layer, by tokens
+  Curve mlp;                 // of a dense layer; empty: the model has none
+  Curve experts;             // router and experts of a layer; empty: the model has none
+  Curve head;                // by rows of logits
+  LayerAttention attention;  // without a window
+  std::optional<LayerAttention> windowed;    // absent: `attention`, with lengths cut to the window
+  std::vector<CollectiveTimes> collectives;  // among the model's devices
+  double memory_bandwidth = 0;               // peak, bytes/s
+  bool fuses_norms = false;                  // norms run inside the all-reduces before them
+  std::vector<std::string> remarks;          // what was not measured as the model needs it
+};
+
+}  // namespace metronome
