@@ -1,4 +1,5 @@
-// `metronome calibrate --import`: converts published kernel times into a cost model file.
+// `metronome calibrate --import`: converts published kernel times into a cost model file. Operator
+// tables are in import_operators.h.
 #pragma once
 
 #include <cstdint>

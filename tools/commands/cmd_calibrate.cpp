@@ -15,6 +15,7 @@
 #include "study/calibrate/calibrate_import.h"
 #include "study/calibrate/calibrate_measure.h"
 #include "study/calibrate/calibrate_requests.h"
+#include "study/calibrate/import_operators.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
 #include "tools/commands/run_choice.h"
@@ -55,6 +56,10 @@ constexpr const char* kExamples =
     "LLMServingSim's profiler of vLLM, in microseconds. A folder with Vidur's mlp.csv and\n"
     "attention.csv works, too.\n"
     "\n"
+    "Operator tables are those of the PyPI package aiconfigurator-core (Apache-2.0). --import\n"
+    "composes the cost model of one model, precision and number of GPUs from them, and prints\n"
+    "what they lack. It runs tools/import_tables, which needs python3 and pyarrow.\n"
+    "\n"
     "examples:\n"
     "  metronome run scenarios/quickstart.yaml --backend=cpu --out results/real\n"
     "  metronome calibrate --from results/real --out cpu.json\n"
@@ -67,6 +72,8 @@ constexpr const char* kExamples =
     "  metronome calibrate --backend=cuda --model qwen3-4b --hardware h200 --out qwen3-4b.json\n"
     "  metronome calibrate --from qwen3-4b.steps --out again.json\n"
     "  metronome calibrate --import vidur/a100 --hardware a100-80gb --model llama-2-7b\n"
+    "  metronome calibrate --import aiconfigurator_core-0.12.0.whl --system h100_sxm \\\n"
+    "      --model llama-3.1-70b --quantization fp8 --tp 2 --out h100_70b.json\n"
     "\n"
     "exit codes: 0 done, 1 the run failed, 2 bad input, too little time, or a fit that is\n"
     "faster than the hardware\n";
@@ -84,6 +91,7 @@ constexpr CommandText kText = {
 struct CalibrateOptions {
   std::vector<std::string> from;
   std::string folder;
+  OperatorImportOptions operators;
   std::string source;
   CalibrationSetup setup;
   std::string kind;
@@ -110,7 +118,18 @@ OptionList option_list(CalibrateOptions& options) {
       {"set KEY=VALUE", &options.setup.assignments,
        "override a key of that scenario, or of the steps of --backend: engine.max_num_seqs, "
        "engine.max_model_len and scheduler.max_num_batched_tokens limit them; repeatable"},
-      {"import FOLDER", &options.folder, "folder with kernel times of a GPU and model"},
+      {"import FOLDER", &options.folder,
+       "folder with kernel times of a GPU and model, or operator tables: a wheel of "
+       "aiconfigurator-core, or the folder it unpacks to"},
+      {"system NAME", &options.operators.system,
+       "the GPU among operator tables: h100_sxm, h200_sxm, b200_sxm, ..."},
+      {"engine NAME", &options.operators.engine,
+       "the engine whose operators count first: vllm (the default), sglang, trtllm"},
+      {"quantization FORMAT", &options.operators.quantization,
+       "how the weights of an operator model are stored, as in a scenario: none, fp8, fp8_block, "
+       "nvfp4, mxfp4, int4 (default: as --model says)"},
+      {"kv-dtype TYPE", &options.operators.kv_dtype,
+       "type of its keys and values: bf16, fp8 (default: as --model says)"},
       {"backend NAME", &options.backend,
        "measure steps of --model on this backend: cpu or cuda; needs --out"},
       {"seconds N", &options.seconds,
@@ -181,6 +200,38 @@ void check_measuring(const CalibrateOptions& options) {
   }
 }
 
+// Options of operator tables.
+template <class BelongsTo>
+void check_operators(CalibrateOptions& options, const BelongsTo& belongs_to) {
+  const std::string& from = options.folder;
+  const bool has_none = from.empty() || (path_exists(from) && !holds_operators(from));
+  for (const char* option : {"system", "engine", "quantization", "kv-dtype"}) {
+    belongs_to(option, "import of operator tables", has_none);
+  }
+  const std::string& engine = options.operators.engine;
+  if (!engine.empty() && engine != "vllm" && engine != "sglang" && engine != "trtllm") {
+    throw UsageError("--engine: '" + printable(engine) +
+                     "' is unknown; allowed: vllm, sglang, trtllm");
+  }
+}
+
+void import_times(const CalibrateOptions& options) {
+  const CalibrationSetup& setup = options.setup;
+  const std::int64_t tp = std::max<std::int64_t>(setup.tensor_parallel_size, 1);
+  if (!holds_operators(options.folder)) {
+    import_profile({options.folder, tp, setup.hardware, setup.model, options.source, options.out});
+    return;
+  }
+  OperatorImportOptions operators = options.operators;
+  operators.from = options.folder;
+  operators.model = setup.model;
+  operators.hardware = setup.hardware;
+  operators.tensor_parallel_size = tp;
+  operators.source = options.source;
+  operators.out = options.out;
+  import_operators(operators);
+}
+
 std::optional<CalibrateOptions> parse(const Arguments& arguments) {
   CalibrateOptions options;
   const auto line = parse_command(kText, option_list(options), arguments);
@@ -207,6 +258,7 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
   choose_kind(options);
   check_measuring(options);
   belongs_to("source", "import", options.folder.empty());
+  check_operators(options, belongs_to);
   if (line->has("tp") &&
       (options.setup.tensor_parallel_size < 1 || options.setup.tensor_parallel_size > 64)) {
     throw UsageError("--tp: is out of range; allowed: 1 to 64");
@@ -249,8 +301,7 @@ int calibrate_command(const Arguments& arguments) {
     const FitKind kind = options->kind == "replay" ? FitKind::Replay : FitKind::Fitted;
     calibrate_from_steps({options->from, setup, kind, options->out});
   } else {
-    import_profile({options->folder, std::max<std::int64_t>(setup.tensor_parallel_size, 1),
-                    setup.hardware, setup.model, options->source, options->out});
+    import_times(*options);
   }
   return kExitDone;
 }

@@ -1,0 +1,227 @@
+#include "study/calibrate/import_operators.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "core/base/command_errors.h"
+#include "core/base/error.h"
+#include "core/base/file_writer.h"
+#include "core/base/files.h"
+#include "core/base/json.h"
+#include "core/base/names.h"
+#include "core/base/number_text.h"
+#include "core/hardware/hardware_catalogue.h"
+#include "core/model/model_catalogue.h"
+#include "sim/cost/cost_model_file.h"
+#include "sim/cost/device_share.h"
+#include "sim/operators/operator_compose.h"
+#include "sim/operators/operator_file.h"
+#include "study/calibrate/table_tool.h"
+
+namespace metronome {
+namespace {
+
+struct SystemName {
+  std::string_view system;
+  std::string_view hardware;
+};
+
+// The package's systems, by our names of their GPUs.
+constexpr SystemName kSystems[] = {
+    {"a100_sxm", "a100-80gb"}, {"b200_sxm", "b200"},
+    {"b300_sxm", "b300"},      {"gb200", "gb200"},
+    {"gb300", "gb300"},        {"h100_sxm", "h100-sxm"},
+    {"h200_sxm", "h200"},      {"l4", "l4"},
+    {"l40s", "l40s"},          {"rtx_pro_6000_server", "rtx-pro-6000"},
+};
+
+SourceLocation option_location(const char* option) {
+  return {std::make_shared<const std::string>(option), 0};
+}
+
+std::string hardware_of(const std::string& system) {
+  for (const SystemName& name : kSystems) {
+    if (name.system == system) return std::string(name.hardware);
+  }
+  throw UsageError("--hardware: is missing, and has no name for the system " + printable(system) +
+                   "; allowed: a name of `metronome list hardware`, or a YAML file");
+}
+
+// The words of a scenario's keys.
+constexpr std::string_view kQuantizations[] = {"none",  "fp8",   "fp8_block",
+                                               "nvfp4", "mxfp4", "int4"};
+constexpr WeightFormat kFormats[] = {WeightFormat::Plain,    WeightFormat::Fp8,
+                                     WeightFormat::Fp8Block, WeightFormat::Nvfp4,
+                                     WeightFormat::Mxfp4,    WeightFormat::Int4};
+constexpr std::string_view kKvDtypes[] = {"bf16", "fp8"};
+
+template <std::size_t N>
+std::size_t choice_of(const char* option, const std::string& name,
+                      const std::string_view (&names)[N]) {
+  const auto found = std::find(std::begin(names), std::end(names), name);
+  if (found == std::end(names)) {
+    throw UsageError(std::string(option) + ": '" + printable(name) +
+                     "' is unknown; allowed: " + join_names(names));
+  }
+  return static_cast<std::size_t>(found - std::begin(names));
+}
+
+void quantise(ModelConfig& model, const std::string& name) {
+  const WeightFormat format = kFormats[choice_of("--quantization", name, kQuantizations)];
+  if (format == WeightFormat::Mxfp4 && model.n_experts == 0) {
+    throw UsageError("--quantization: mxfp4 stores experts, and " + model.name +
+                     " has none; allowed: none, fp8, fp8_block, nvfp4, int4");
+  }
+  model.linear_format = format == WeightFormat::Mxfp4 ? WeightFormat::Plain : format;
+  model.expert_format = model.n_experts > 0 ? format : WeightFormat::Plain;
+}
+
+ModelConfig model_of(const OperatorImportOptions& options) {
+  if (options.model.empty()) {
+    throw UsageError(
+        "--model: is missing; allowed: a name of `metronome list models`, or a "
+        "config.json");
+  }
+  ModelConfig model = find_model(options.model, option_location("--model"));
+  if (!options.quantization.empty()) quantise(model, options.quantization);
+  if (!options.kv_dtype.empty()) {
+    model.bytes_per_kv_element = choice_of("--kv-dtype", options.kv_dtype, kKvDtypes) == 0 ? 2 : 1;
+  }
+  try {
+    check_tensor_parallel(model, options.tensor_parallel_size);
+  } catch (const UnplacedConfigError& error) {
+    throw UsageError("--tp: " + error.message());
+  }
+  return model;
+}
+
+std::vector<std::string> tool_arguments(const OperatorImportOptions& options,
+                                        const ModelConfig& model, const std::string& out) {
+  std::string dtypes = "bfloat16";
+  if (model.linear_format != WeightFormat::Plain) {
+    dtypes += "," + table_dtype(model.linear_format, {});
+  }
+  const std::string engine = options.engine.empty() ? "vllm" : options.engine;
+  std::vector<std::string> arguments = {
+      "--venv",   "operators", options.from, out,    "--system",   options.system,
+      "--engine", engine,      "--dtypes",   dtypes, "--head-dim", std::to_string(model.head_dim)};
+  const auto add = [&](const char* option, const std::string& value) {
+    arguments.insert(arguments.end(), {option, value});
+  };
+  if (model.n_window_layers() > 0) add("--window", std::to_string(model.sliding_window));
+  if (model.n_experts > 0) {
+    add("--experts", std::to_string(model.hidden_dim) + "," + std::to_string(model.expert_ffn_dim) +
+                         "," + std::to_string(model.n_experts_per_token) + "," +
+                         std::to_string(model.n_experts));
+  }
+  if (options.tensor_parallel_size > 1) arguments.emplace_back("--collectives");
+  return arguments;
+}
+
+OperatorTables read_tables(const OperatorImportOptions& options, const ModelConfig& model) {
+  if (is_operator_folder(options.from)) {
+    OperatorTables tables = read_operator_tables(options.from);
+    const auto require_same = [&](const char* option, const std::string& given,
+                                  const std::string& measured) {
+      if (given.empty() || given == measured) return;
+      throw UsageError(std::string(option) + ": " + printable(given) + " is not that of " +
+                       options.from + "; allowed: " + printable(measured));
+    };
+    require_same("--system", options.system, tables.meta.system);
+    require_same("--engine", options.engine, tables.meta.engine);
+    return tables;
+  }
+  if (options.system.empty()) {
+    throw UsageError("--system: is missing; allowed: a system of the package, such as h100_sxm");
+  }
+  const std::string tool = find_table_tool();
+  const TemporaryFolder folder;
+  run_table_tool(tool, tool_arguments(options, model, folder.path()));
+  return read_operator_tables(folder.path());
+}
+
+std::string count_text(double value) { return grouped_text(static_cast<std::int64_t>(value)); }
+
+std::string range_text(const std::vector<double>& values) {
+  return count_text(values.front()) + " to " + count_text(values.back());
+}
+
+void print_times(const OperatorTimes& times) {
+  const Grid& prompts = times.attention.prompts;
+  const Grid& decodes = times.attention.decodes;
+  std::cout << "products      " << range_text(times.projections.x) << " tokens\n";
+  if (!times.experts.empty()) {
+    std::cout << "experts       " << range_text(times.experts.x) << " tokens\n";
+  }
+  // As many tokens as have so many (query, key) pairs.
+  const auto tokens_text = [](double pairs) {
+    return count_text(std::round(std::sqrt(2 * pairs)));
+  };
+  std::cout << "attention     " << range_text(prompts.rows) << " prompts of "
+            << tokens_text(prompts.columns.front()) << " to " << tokens_text(prompts.columns.back())
+            << " tokens\n              " << range_text(decodes.rows) << " decodes at contexts of "
+            << range_text(decodes.columns) << '\n';
+  for (const CollectiveTimes& collective : times.collectives) {
+    std::string name(to_string(collective.collective));
+    name.resize(14, ' ');
+    std::cout << name << range_text(collective.us.x) << " bytes\n";
+  }
+  for (const std::string& remark : times.remarks) std::cout << "remark        " << remark << '\n';
+}
+
+// Of the engine that was asked for; its products say the version.
+std::string engine_text(const OperatorTables& tables) {
+  for (const ProductTable& table : tables.products) {
+    if (table.origin.engine == tables.meta.engine) return table.origin.text();
+  }
+  return tables.meta.engine;
+}
+
+}  // namespace
+
+bool holds_operators(const std::string& from) {
+  if (!is_folder(from)) return path_exists(from);  // a wheel
+  for (const char* part : {"/data", "/systems/data", "/aiconfigurator_core/systems/data"}) {
+    if (is_folder(from + part)) return true;
+  }
+  return is_operator_folder(from);
+}
+
+void import_operators(const OperatorImportOptions& options) {
+  const ModelConfig model = model_of(options);
+  const std::int64_t tp = options.tensor_parallel_size;
+  const OperatorTables tables = read_tables(options, model);
+  const OperatorMeta& meta = tables.meta;
+  const HardwareSpec hardware =
+      find_hardware(options.hardware.empty() ? hardware_of(meta.system) : options.hardware,
+                    option_location("--hardware"));
+  const OperatorTimes times = compose_operators(tables, model, tp);
+
+  const std::string source = meta.package + " (" + meta.licence + "), " + meta.system;
+  const std::string engine = engine_text(tables);
+  std::cout << "operators     " << printable(source) << ": " << model.name << " on "
+            << hardware.name << ", tensor_parallel_size " << tp << ", " << printable(engine)
+            << '\n';
+  print_times(times);
+  if (options.out.empty()) return;
+  CostModelFile file;
+  file.kind = "operators";
+  file.name = options.out;
+  file.hardware = hardware.name;
+  file.model = model.name;
+  file.tensor_parallel_size = tp;
+  file.engine = engine;
+  file.source = options.source.empty() ? source : options.source;
+  file.body = std::make_shared<const Json>(operator_body(times, model));
+  const std::string text = file.to_json();
+  replace_file(options.out, text);
+  std::cout << "wrote         " << printable(options.out) << ", "
+            << count_text(static_cast<double>(text.size())) << " bytes\n";
+}
+
+}  // namespace metronome

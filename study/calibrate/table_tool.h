@@ -1,0 +1,31 @@
+// Runs tools/import_tables, which reads formats that no C++ library of the build reads.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace metronome {
+
+// The tool: `tools/import_tables` in a folder above the program, or `import_tables` beside it.
+// Throws UsageError if there is none.
+std::string find_table_tool();
+
+// Runs `python3 TOOL ARGUMENTS...` without a shell, and waits. Throws ConfigError with the last
+// line that the tool printed if it fails, or if there is no python3.
+void run_table_tool(const std::string& tool, const std::vector<std::string>& arguments);
+
+// A folder in the system's folder for temporary files, removed with all it holds.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace metronome
