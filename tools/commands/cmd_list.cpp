@@ -79,9 +79,8 @@ void list_cost_models(const Arguments&) {
   std::cout << aligned_rows(rows);
   std::cout
       << "\n`cost_model.file:` may also be the path of a file that `metronome calibrate` wrote: "
-         "of kind\nprofile (--import), fitted (--from), corrected (--from a request log), or "
-         "replay "
-         "(--from RUN --kind\nreplay).\n";
+         "of kind\nprofile or operators (--import), fitted (--from), corrected (--from a request "
+         "log), or\nreplay (--from RUN --kind replay).\n";
 }
 
 // The default of a key in a scenario with this policy.
