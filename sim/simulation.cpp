@@ -8,10 +8,11 @@
 #include "core/base/error.h"
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
-#include "core/model/model_catalogue.h"
 #include "core/scenario/engine_setup.h"
+#include "core/scenario/simulated_model.h"
 #include "sim/cold_start.h"
 #include "sim/cost/cost_model_file.h"
+#include "sim/cost/device_share.h"
 #include "sim/cost_model_predictor.h"
 #include "sim/fitted/fitted_file.h"
 #include "sim/measured_model.h"
@@ -90,16 +91,52 @@ void make_device(const StepTimeSource& times, const Scenario& scenario, Simulati
   simulation.cost_model = std::move(noisy);
 }
 
-// A configured block count may exceed the device memory beside the weights. That is a valid
-// what-if, but the report warns of it.
-std::string memory_warning(const Scenario& scenario, const Simulation& simulation) {
-  if (!scenario.kv_cache.num_blocks || simulation.hardware.memory_bytes == 0) return {};
-  const KvCacheLayout& cache = simulation.setup.kv_cache;
-  const std::int64_t capacity = simulation.cost_model->kv_capacity_blocks(cache.block_size);
-  if (cache.num_blocks <= capacity) return {};
-  return "kv_cache.num_blocks: " + std::to_string(cache.num_blocks) +
-         " blocks exceed the memory of " + simulation.hardware.name + ", which holds " +
-         std::to_string(capacity);
+// A pool that the user counted in blocks may take more than the engine's share of memory, but not
+// more than there is beside the weights.
+void check_pool(const Scenario& scenario, const Simulation& simulation) {
+  const KvCacheConfig& cache = scenario.kv_cache;
+  if (!cache.num_blocks || cache.backend != KvBackend::Paged) return;
+  const std::int64_t most =
+      blocks_of_memory(scenario, simulation.model, [&](std::int64_t block_tokens) {
+        return most_kv_blocks(simulation.model, simulation.hardware,
+                              scenario.cost_model.tensor_parallel_size, block_tokens);
+      });
+  if (*cache.num_blocks <= most) return;
+  const std::string allowed =
+      most == 0 ? "a smaller model, or more memory" : "auto, or 1 to " + std::to_string(most);
+  throw UnplacedConfigError("kv_cache.num_blocks",
+                            std::to_string(*cache.num_blocks) + " blocks do not fit beside the " +
+                                "weights into the memory of " + simulation.hardware.name +
+                                "; allowed: " + allowed);
+}
+
+// vLLM does not start if the longest request does not fit in the whole cache (kv_cache_utils.py,
+// check_enough_kv_cache_memory). A layer with a window keeps the window and a step's tokens.
+void check_longest_request(const Scenario& scenario, const Simulation& simulation,
+                           const KvCapacityFn& kv_capacity) {
+  if (scenario.scheduler.policy != "vllm" || scenario.kv_cache.num_blocks) return;
+  const ModelConfig& model = simulation.model;
+  const std::int64_t length = simulation.setup.max_model_len;
+  const std::int64_t capacity = kv_capacity(1) * model.n_layers;  // positions of single layers
+  const std::int64_t window = scenario.kv_cache.sliding_window;
+  const std::int64_t num_window = window > 0 ? model.n_window_layers() : 0;
+  const std::int64_t kept = std::min(length, window + token_budget(scenario.scheduler));
+  const std::int64_t room = capacity - num_window * kept;
+  const std::int64_t fitting = room / std::max<std::int64_t>(model.n_layers - num_window, 1);
+  if (length <= fitting || num_window == model.n_layers) return;
+  throw UnplacedConfigError(
+      "engine.max_model_len",
+      std::to_string(length) + " tokens of a request are more than the KV cache of " +
+          simulation.hardware.name + " holds, with which vLLM does not start; allowed: at most " +
+          std::to_string(std::max<std::int64_t>(fitting, 0)) +
+          ", a higher cost_model.gpu_memory_utilization, or kv_cache.dtype fp8");
+}
+
+void check_memory(const Scenario& scenario, const Simulation& simulation,
+                  const KvCapacityFn& kv_capacity) {
+  if (simulation.hardware.memory_bytes == 0) return;
+  check_pool(scenario, simulation);
+  check_longest_request(scenario, simulation, kv_capacity);
 }
 
 }  // namespace
@@ -127,14 +164,16 @@ std::optional<double> default_host_gap_us(const Scenario& scenario) try {
 
 Simulation prepare_simulation(const Scenario& scenario) try {
   Simulation simulation;
-  simulation.model = find_model(scenario.model, scenario.location_of("model"));
+  simulation.model = simulated_model(scenario);
   const StepTimeSource times = find_step_times(scenario);
   simulation.hardware = times.hardware;
   simulation.device = simulation.hardware.name;
   make_device(times, scenario, simulation);
-  simulation.setup = make_engine_setup(scenario, simulation.model, [&](std::int64_t block_tokens) {
+  const KvCapacityFn kv_capacity = [&simulation](std::int64_t block_tokens) {
     return simulation.cost_model->kv_capacity_blocks(block_tokens);
-  });
+  };
+  simulation.setup = make_engine_setup(scenario, simulation.model, kv_capacity);
+  check_memory(scenario, simulation, kv_capacity);
   if (find_policy(scenario.scheduler.policy)->predicts_steps) {
     // A separate cost model, as predictions also ask about steps that never run. A model that
     // counts its calls would count them.
@@ -145,7 +184,6 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   const FrontEndConfig& front_end = scenario.cost_model.frontend;
   simulation.front_end = {std::llround(front_end.fixed_ms * 1e6),
                           front_end.us_per_prompt_token * 1e3};
-  simulation.warning = memory_warning(scenario, simulation);
   return simulation;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());

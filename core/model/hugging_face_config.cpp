@@ -10,7 +10,9 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/model/json_section.h"
 #include "core/model/model_catalogue.h"
+#include "core/model/quantization_config.h"
 
 namespace metronome {
 namespace {
@@ -40,112 +42,6 @@ constexpr Family kFamilies[] = {
     {"Gemma3ForConditionalGeneration", "gemma3", true, true, true, true, true, 1, 4},
 };
 
-// One JSON object of the file. A null value counts as absent; transformers does the same for all
-// but a few keys (see has).
-class Section {
- public:
-  Section(const Json& object, std::string path, std::string prefix)
-      : object_(object), path_(std::move(path)), prefix_(std::move(prefix)) {}
-
-  [[noreturn]] void fail(std::string_view key, const std::string& message) const {
-    throw ConfigError(path_ + ": " + prefix_ + std::string(key) + ": " + message);
-  }
-
-  const Json* find(const char* key) const {
-    const Json* found = object_.find(key);
-    return found == nullptr || found->is_null() ? nullptr : found;
-  }
-
-  // Whether the key exists; a null value counts.
-  bool has(const char* key) const { return object_.contains(key); }
-
-  std::optional<std::int64_t> integer(const char* key) const {
-    const Json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    // Prevents overflow; shape_error() checks the real limits.
-    constexpr std::int64_t kMax = std::int64_t{1} << 40;
-    const bool is_in_range = value->is_number_unsigned()
-                                 ? value->get<std::uint64_t>() <= std::uint64_t{kMax}
-                                 : value->is_number_integer() && value->get<std::int64_t>() >= 0;
-    if (!is_in_range) {
-      fail(key, "must be an integer, got " + excerpt(*value) + "; allowed: 0 to 2^40");
-    }
-    return value->get<std::int64_t>();
-  }
-
-  std::int64_t required_integer(const char* key) const {
-    const std::optional<std::int64_t> value = integer(key);
-    if (!value) fail(key, "is missing; allowed: an integer");
-    return *value;
-  }
-
-  std::int64_t integer_or(const char* key, std::int64_t otherwise) const {
-    return integer(key).value_or(otherwise);
-  }
-
-  double number_or(const char* key, double otherwise) const {
-    const Json* value = find(key);
-    if (value == nullptr) return otherwise;
-    // shape_error() checks the limits.
-    if (!value->is_number()) {
-      fail(key, "must be a number, got " + excerpt(*value) + "; allowed: a number");
-    }
-    return value->get<double>();
-  }
-
-  double required_number(const char* key) const {
-    if (find(key) == nullptr) fail(key, "is missing; allowed: a number");
-    return number_or(key, 0);
-  }
-
-  bool boolean_or(const char* key, bool otherwise) const {
-    const Json* value = find(key);
-    if (value == nullptr) return otherwise;
-    if (!value->is_boolean()) {
-      fail(key, "must be true or false, got " + excerpt(*value) + "; allowed: true, false");
-    }
-    return value->get<bool>();
-  }
-
-  std::string text_or(const char* key, const std::string& otherwise) const {
-    const Json* value = find(key);
-    if (value == nullptr) return otherwise;
-    if (!value->is_string())
-      fail(key, "must be a string, got " + excerpt(*value) + "; allowed: a string");
-    return value->get<std::string>();
-  }
-
-  std::optional<Section> section(const char* key) const {
-    const Json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_object()) {
-      fail(key, "must be an object, got " + excerpt(*value) + "; allowed: an object");
-    }
-    return Section(*value, path_, prefix_ + key + ".");
-  }
-
-  Section required_section(const char* key) const {
-    std::optional<Section> found = section(key);
-    if (!found) fail(key, "is missing; allowed: an object");
-    return *found;
-  }
-
-  std::string dotted(const char* key) const { return prefix_ + key; }
-
-  static std::string excerpt(const Json& value) {
-    constexpr std::size_t kMaxShown = 40;
-    std::string text =
-        value.dump({.escapes_non_ascii = true, .replaces_bad_utf8 = true, .sorts_keys = true});
-    if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
-    return text;
-  }
-
- private:
-  const Json& object_;
-  std::string path_;
-  std::string prefix_;
-};
-
 std::string supported_architectures() {
   std::string list;
   for (const Family& family : kFamilies) {
@@ -155,7 +51,7 @@ std::string supported_architectures() {
   return list;
 }
 
-const Family& find_family(const Section& root) {
+const Family& find_family(const JsonSection& root) {
   const Json* names = root.find("architectures");
   if (names == nullptr) {
     const std::string type = root.text_or("model_type", "");
@@ -165,30 +61,30 @@ const Family& find_family(const Section& root) {
     root.fail("architectures", "is missing; allowed: " + supported_architectures());
   }
   if (!names->is_array() || names->empty() || !names->front().is_string()) {
-    root.fail("architectures", "must be a list of names, got " + Section::excerpt(*names) +
+    root.fail("architectures", "must be a list of names, got " + JsonSection::excerpt(*names) +
                                    "; allowed: " + supported_architectures());
   }
   const std::string name = names->front().get<std::string>();
   for (const Family& family : kFamilies) {
     if (family.architecture == name) return family;
   }
-  root.fail("architectures", Section::excerpt(names->front()) +
+  root.fail("architectures", JsonSection::excerpt(names->front()) +
                                  " is not supported; allowed: " + supported_architectures());
 }
 
-std::int64_t bytes_per_weight(const Section& root, const Section& text) {
+std::int64_t bytes_per_weight(const JsonSection& root, const JsonSection& text) {
   std::string dtype = "bfloat16";
   for (const char* key : {"torch_dtype", "dtype"}) {
     dtype = root.text_or(key, text.text_or(key, dtype));
   }
   if (dtype == "bfloat16" || dtype == "float16") return 2;
   if (dtype == "float32") return 4;
-  root.fail("torch_dtype", Section::excerpt(Json(dtype)) +
+  root.fail("torch_dtype", JsonSection::excerpt(Json(dtype)) +
                                " is not supported; allowed: bfloat16, float16, float32");
 }
 
 // Which layers have a window, from the layer list of newer files: every n-th layer has none.
-std::int64_t interval_of_layer_types(const Section& text, const Json& types,
+std::int64_t interval_of_layer_types(const JsonSection& text, const Json& types,
                                      std::int64_t n_layers) {
   const std::string allowed = "; allowed: " + std::to_string(n_layers) +
                               " times sliding_attention or full_attention, every n-th one full";
@@ -202,14 +98,14 @@ std::int64_t interval_of_layer_types(const Section& text, const Json& types,
     if (is_full && interval == 0) interval = i + 1;
     const bool should_be_full = interval != 0 && (i + 1) % interval == 0;
     if (is_full != should_be_full || (!is_full && type != "sliding_attention")) {
-      text.fail("layer_types", "entry " + std::to_string(i) + " is " + Section::excerpt(type) +
+      text.fail("layer_types", "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) +
                                    " and breaks the pattern" + allowed);
     }
   }
   return interval;
 }
 
-void read_window(const Section& text, const Family& family, ModelConfig& model) {
+void read_window(const JsonSection& text, const Family& family, ModelConfig& model) {
   if (family.is_gemma) {
     model.sliding_window = text.integer_or("sliding_window", 4096);
     if (model.sliding_window == 0) return;
@@ -234,7 +130,7 @@ void set_unsupported(ModelConfig& model, const std::string& key, const std::stri
   if (model.unsupported.empty()) model.unsupported = key + ": " + message;
 }
 
-void read_activation(const Section& text, const Family& family, ModelConfig& model) {
+void read_activation(const JsonSection& text, const Family& family, ModelConfig& model) {
   const char* key = family.is_gemma ? "hidden_activation" : "hidden_act";
   const std::string name = text.text_or(key, family.is_gemma ? "gelu_pytorch_tanh" : "silu");
   // transformers' activations.py has several names for one function.
@@ -244,14 +140,14 @@ void read_activation(const Section& text, const Family& family, ModelConfig& mod
     model.activation = Activation::GeluTanh;
   } else {
     set_unsupported(model, text.dotted(key),
-                    Section::excerpt(Json(name)) +
+                    JsonSection::excerpt(Json(name)) +
                         " is not supported; allowed: silu, swish, gelu_pytorch_tanh, gelu_new");
   }
 }
 
 // The RoPE scaling of some layers, from `rope_scaling` or an entry of `rope_parameters`. The object
 // may hold the base too.
-RopeScaling read_scaling(const Section& rope, std::int64_t max_positions, ModelConfig& model) {
+RopeScaling read_scaling(const JsonSection& rope, std::int64_t max_positions, ModelConfig& model) {
   const char* key = rope.find("rope_type") != nullptr ? "rope_type" : "type";
   const std::string type = rope.text_or(key, "default");
   if (rope.number_or("partial_rotary_factor", 1) != 1) {
@@ -272,28 +168,28 @@ RopeScaling read_scaling(const Section& rope, std::int64_t max_positions, ModelC
   } else if (type != "default") {
     set_unsupported(
         model, rope.dotted(key),
-        Section::excerpt(Json(type)) + " is not supported; allowed: default, linear, llama3");
+        JsonSection::excerpt(Json(type)) + " is not supported; allowed: default, linear, llama3");
   }
   return scaling;
 }
 
 // Gemma's window layers have their own RoPE frequencies, which are never scaled.
-void read_gemma_rope(const Section& text, ModelConfig& model) {
+void read_gemma_rope(const JsonSection& text, ModelConfig& model) {
   constexpr double kGlobalTheta = 1e6;
   constexpr double kLocalTheta = 1e4;
   model.rope_theta = text.number_or("rope_theta", kGlobalTheta);
   model.rope_local_theta = text.number_or("rope_local_base_freq", kLocalTheta);
   const std::int64_t max_positions = model.max_position_embeddings;
-  if (const std::optional<Section> by_layer = text.section("rope_parameters")) {
+  if (const std::optional<JsonSection> by_layer = text.section("rope_parameters")) {
     if (by_layer->find("rope_theta") != nullptr || by_layer->find("rope_type") != nullptr) {
       set_unsupported(model, text.dotted("rope_parameters"),
                       "are not given per layer type; allowed: full_attention, sliding_attention");
     }
-    if (const std::optional<Section> full = by_layer->section("full_attention")) {
+    if (const std::optional<JsonSection> full = by_layer->section("full_attention")) {
       model.rope_theta = full->number_or("rope_theta", model.rope_theta);
       model.rope_scaling = read_scaling(*full, max_positions, model);
     }
-    if (const std::optional<Section> local = by_layer->section("sliding_attention")) {
+    if (const std::optional<JsonSection> local = by_layer->section("sliding_attention")) {
       model.rope_local_theta = local->number_or("rope_theta", model.rope_local_theta);
       if (read_scaling(*local, max_positions, model).kind != RopeScaling::Kind::None) {
         set_unsupported(model, local->dotted("rope_type"),
@@ -301,16 +197,16 @@ void read_gemma_rope(const Section& text, ModelConfig& model) {
       }
     }
   }
-  if (const std::optional<Section> scaling = text.section("rope_scaling")) {
+  if (const std::optional<JsonSection> scaling = text.section("rope_scaling")) {
     model.rope_scaling = read_scaling(*scaling, max_positions, model);
   }
 }
 
-void read_rope(const Section& text, ModelConfig& model) {
+void read_rope(const JsonSection& text, ModelConfig& model) {
   model.rope_theta = text.number_or("rope_theta", model.rope_theta);
   // If a file has both forms, the transformers 4 form wins, as in transformers 5.
   const bool is_old = text.find("rope_scaling") != nullptr;
-  const std::optional<Section> rope = text.section(is_old ? "rope_scaling" : "rope_parameters");
+  const std::optional<JsonSection> rope = text.section(is_old ? "rope_scaling" : "rope_parameters");
   if (!rope) return;
   for (const char* key : {"full_attention", "sliding_attention"}) {
     if (rope->find(key) != nullptr) {
@@ -324,7 +220,7 @@ void read_rope(const Section& text, ModelConfig& model) {
       model);
 }
 
-std::vector<std::int32_t> read_eos_token_ids(const Section& section) {
+std::vector<std::int32_t> read_eos_token_ids(const JsonSection& section) {
   const Json* value = section.find("eos_token_id");
   if (value == nullptr) return {};
   std::vector<std::int32_t> ids;
@@ -332,7 +228,7 @@ std::vector<std::int32_t> read_eos_token_ids(const Section& section) {
     constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
     if (!item.is_number_unsigned() || item.get<std::uint64_t>() > std::uint64_t{kMax}) {
       section.fail("eos_token_id", "must be a token id or a list of them, got " +
-                                       Section::excerpt(*value) + "; allowed: 0 to 2^31 - 1");
+                                       JsonSection::excerpt(*value) + "; allowed: 0 to 2^31 - 1");
     }
     ids.push_back(item.get<std::int32_t>());
   }
@@ -340,7 +236,7 @@ std::vector<std::int32_t> read_eos_token_ids(const Section& section) {
 }
 
 // Finds settings of any family that no executor computes.
-void find_unsupported(const Section& text, ModelConfig& model) {
+void find_unsupported(const JsonSection& text, ModelConfig& model) {
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     if (text.boolean_or(key, false)) {
       set_unsupported(model, text.dotted(key), "biases are not supported; allowed: false");
@@ -361,7 +257,7 @@ void find_unsupported(const Section& text, ModelConfig& model) {
   }
 }
 
-void read_arithmetic(const Section& root, const Section& text, const Family& family,
+void read_arithmetic(const JsonSection& root, const JsonSection& text, const Family& family,
                      ModelConfig& model) {
   apply_architecture(model);
   model.norm_eps = text.number_or("rms_norm_eps", model.norm_eps);
@@ -380,7 +276,7 @@ void read_arithmetic(const Section& root, const Section& text, const Family& fam
   find_unsupported(text, model);
 }
 
-void read_shape(const Section& text, const Family& family, ModelConfig& model) {
+void read_shape(const JsonSection& text, const Family& family, ModelConfig& model) {
   model.hidden_dim = text.required_integer("hidden_size");
   model.n_layers = text.required_integer("num_hidden_layers");
   model.ffn_dim = text.required_integer("intermediate_size");
@@ -411,7 +307,7 @@ void read_shape(const Section& text, const Family& family, ModelConfig& model) {
 
 // Layers of a Qwen 3 mixture without experts: the listed layers, and all but every
 // `decoder_sparse_step`-th.
-std::int64_t num_dense_layers(const Section& text, const ModelConfig& model) {
+std::int64_t num_dense_layers(const JsonSection& text, const ModelConfig& model) {
   const std::int64_t step = text.integer_or("decoder_sparse_step", 1);
   if (step < 1) text.fail("decoder_sparse_step", "is 0; allowed: at least 1");
   std::set<std::int64_t> listed;
@@ -421,8 +317,9 @@ std::int64_t num_dense_layers(const Section& text, const ModelConfig& model) {
              layer.get<std::uint64_t>() < static_cast<std::uint64_t>(model.n_layers);
     };
     if (!layers->is_array() || !std::all_of(layers->begin(), layers->end(), is_layer)) {
-      text.fail("mlp_only_layers", "must be a list of layers, got " + Section::excerpt(*layers) +
-                                       "; allowed: 0 to " + std::to_string(model.n_layers - 1));
+      text.fail("mlp_only_layers", "must be a list of layers, got " +
+                                       JsonSection::excerpt(*layers) + "; allowed: 0 to " +
+                                       std::to_string(model.n_layers - 1));
     }
     for (const Json& layer : *layers) listed.insert(layer.get<std::int64_t>());
   }
@@ -431,7 +328,7 @@ std::int64_t num_dense_layers(const Section& text, const ModelConfig& model) {
   return count;
 }
 
-void read_experts(const Section& text, const Family& family, ModelConfig& model) {
+void read_experts(const JsonSection& text, const Family& family, ModelConfig& model) {
   if (family.model_type == "mixtral") {
     model.n_experts = text.integer_or("num_local_experts", 8);
     model.n_experts_per_token = text.integer_or("num_experts_per_tok", 2);
@@ -445,14 +342,8 @@ void read_experts(const Section& text, const Family& family, ModelConfig& model)
   }
 }
 
-ModelConfig read_model(const Section& root, const Family& family) {
-  const Section text = family.is_nested ? root.required_section("text_config") : root;
-  for (const Section* section : {&root, &text}) {
-    if (section->find("quantization_config") != nullptr) {
-      section->fail("quantization_config",
-                    "quantised weights are not supported; allowed: a model stored in bf16");
-    }
-  }
+ModelConfig read_model(const JsonSection& root, const Family& family) {
+  const JsonSection text = family.is_nested ? root.required_section("text_config") : root;
   ModelConfig model;
   model.architecture = family.architecture;
   model.has_qk_norm = family.has_qk_norm;
@@ -462,6 +353,11 @@ ModelConfig read_model(const Section& root, const Family& family) {
   const bool is_tied = text.boolean_or("tie_word_embeddings", family.is_tied_by_default);
   model.has_tied_embeddings = root.boolean_or("tie_word_embeddings", is_tied);
   model.bytes_per_weight = bytes_per_weight(root, text);
+  if (const auto of_file = root.section("quantization_config")) {
+    read_quantization(*of_file, model);
+  } else if (const auto of_text = text.section("quantization_config")) {
+    read_quantization(*of_text, model);
+  }
   read_window(text, family, model);
   read_arithmetic(root, text, family, model);
   return model;
@@ -490,7 +386,7 @@ ModelConfig parse_hugging_face_config(std::string_view json, const std::string& 
   if (!document.is_object()) {
     throw ConfigError(path + ": must be an object; allowed: the config.json of a model");
   }
-  const Section root(document, path, "");
+  const JsonSection root(document, path, "");
   ModelConfig model = read_model(root, find_family(root));
   model.name = name;
   const std::string error = model.shape_error();

@@ -7,11 +7,13 @@
 
 #include "core/base/error.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/simulated_model.h"
 
 namespace metronome {
 
 ModelSource find_model_source(const Scenario& scenario) {
   const SourceLocation where = scenario.location_of("model");
+  refuse_other_formats(scenario);
   ModelSource source;
   source.config = find_model(scenario.model, where);
   if (!source.config.unsupported.empty()) {

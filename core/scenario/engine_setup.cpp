@@ -40,11 +40,7 @@ KvCacheLayout paged_layout(const Scenario& scenario, const ModelConfig& model,
   if (config.num_blocks) {
     num_blocks = *config.num_blocks;
   } else {
-    const std::int64_t capacity =
-        groups.num_layers == 0
-            ? kv_capacity(config.block_size)
-            : kv_capacity(1) * model.n_layers / (groups.num_layers * config.block_size);
-    num_blocks = std::min(capacity, kMaxBlocks);
+    num_blocks = blocks_of_memory(scenario, model, kv_capacity);
     if (num_blocks < 1) {
       throw UnplacedConfigError("kv_cache.num_blocks",
                                 "auto finds no memory for a block of " +
@@ -105,6 +101,17 @@ void check_whole_prompts(const Scenario& scenario, const PolicyInfo& policy,
 }
 
 }  // namespace
+
+std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model,
+                              const KvCapacityFn& kv_capacity) {
+  const KvCacheConfig& config = scenario.kv_cache;
+  const LayerGroups groups = layer_groups(config, model);
+  const std::int64_t capacity =
+      groups.num_layers == 0
+          ? kv_capacity(config.block_size)
+          : kv_capacity(1) * model.n_layers / (groups.num_layers * config.block_size);
+  return std::min(capacity, kMaxBlocks);
+}
 
 StepShape resolved_step_shape(const Scenario& scenario) {
   if (scenario.engine.step_shape != StepShape::Auto) return scenario.engine.step_shape;

@@ -17,6 +17,10 @@ using KvCapacityFn = std::function<std::int64_t(std::int64_t block_tokens)>;
 // Resolves `auto` to the step shape of the policy's engine.
 StepShape resolved_step_shape(const Scenario& scenario);
 
+// Blocks of the scenario's paged KV cache that fit the executor's memory; kMaxBlocks at most.
+std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model,
+                              const KvCapacityFn& kv_capacity);
+
 // Throws UnplacedConfigError when the scenario exceeds the model's or the memory's limits.
 EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model,
                               const KvCapacityFn& kv_capacity);

@@ -28,6 +28,18 @@ struct FrontEndConfig {
   double us_per_prompt_token = 0;
 };
 
+// How the simulator takes weights to be stored, in the words of vLLM's --quantization.
+enum class Quantization : std::uint8_t {
+  Auto,  // as the model's file says
+  None,
+  Fp8,
+  Fp8Block,
+  Nvfp4,
+  Mxfp4,  // experts only
+  Int4,
+};
+enum class KvDtype : std::uint8_t { Auto, Bf16, Fp8 };  // auto: as the model's file says
+
 struct CostModelConfig {
   // A file written by `metronome calibrate`, or the name of a built-in one; empty: the roofline of
   // the hardware.
@@ -84,9 +96,11 @@ struct Scenario {
   std::uint64_t seed = 0;
   std::string model;  // catalogue name, config.json, or model folder
   Weights weights = Weights::Auto;
+  Quantization quantization = Quantization::Auto;  // of attention, MLPs and experts
   std::string hardware;  // simulation only: catalogue name, or a YAML file; may be empty
   EngineConfig engine;
   KvCacheConfig kv_cache;
+  KvDtype kv_dtype = KvDtype::Auto;  // the key `dtype` of kv_cache
   SchedulerConfig scheduler;
   CostModelConfig cost_model;
   SamplingConfig sampling;

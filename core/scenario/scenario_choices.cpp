@@ -58,6 +58,8 @@ constexpr Elsewhere kElsewhere[] = {
     {"watermark", "kv_cache.watermark"},
     {"enable_prefix_caching", "kv_cache.enable_prefix_caching"},
     {"disable_radix_cache", "kv_cache.enable_prefix_caching: false"},
+    {"kv_cache_dtype", "kv_cache.dtype"},
+    {"quantization", "quantization, beside model"},
     {"gpu_memory_utilization", "cost_model.gpu_memory_utilization"},
     {"mem_fraction_static", "cost_model.gpu_memory_utilization"},
 };
@@ -99,9 +101,9 @@ Unused unused_by_policy(std::string_view name) {
 Unused unused_by_backend(std::string_view name) {
   if (name != "slotted") return {};
   Unused unused;
-  for (const std::string_view key : {"block_size", "num_blocks", "allocation", "watermark",
-                                     "enable_prefix_caching", "sliding_window",
-                                     "num_window_groups", "prefix_cache_retention_interval"}) {
+  for (const std::string_view key :
+       {"block_size", "num_blocks", "allocation", "watermark", "enable_prefix_caching",
+        "sliding_window", "num_window_groups", "prefix_cache_retention_interval"}) {
     unused.keys.push_back({key,
                            "the slotted backend has max_num_seqs slots of max_model_len tokens "
                            "and does not use this key; allowed: backend paged, or omit the key"});

@@ -12,6 +12,9 @@ namespace metronome {
 namespace {
 
 constexpr std::string_view kWeights[] = {"auto", "random"};
+constexpr std::string_view kQuantizations[] = {"auto",  "none",  "fp8", "fp8_block",
+                                               "nvfp4", "mxfp4", "int4"};
+constexpr std::string_view kKvDtypes[] = {"auto", "bf16", "fp8"};
 constexpr std::string_view kBatchings[] = {"ragged", "padded"};
 constexpr std::string_view kNoises[] = {"none", "calibrated"};
 
@@ -21,6 +24,15 @@ template <class Config>
 void visit_section(FieldVisitor& visitor, const char* key, Config& config, const char* doc) {
   if (!visitor.open_section(key, doc)) return;
   visit_fields(visitor, config);
+  visitor.close_section();
+}
+
+void visit_kv_cache(FieldVisitor& visitor, Scenario& scenario) {
+  if (!visitor.open_section("kv_cache", "key-value cache")) return;
+  visit_fields(visitor, scenario.kv_cache);
+  visitor.choice("dtype", scenario.kv_dtype, kKvDtypes,
+                 "for simulation: the type of cached keys and values; auto: as the model's file "
+                 "says, else bf16");
   visitor.close_section();
 }
 
@@ -114,11 +126,14 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
       "weights", scenario.weights, kWeights,
       "for backends that compute: the files of the model folder, or random weights drawn "
       "from the seed; auto: files if the model is a folder");
+  visitor.choice("quantization", scenario.quantization, kQuantizations,
+                 "for simulation: how attention, MLPs and experts are stored; mxfp4: experts only; "
+                 "auto: as the model's file says");
   visitor.text("hardware", scenario.hardware,
                "for simulation, policy slo and the defaults of vllm and sglang: catalogue name, or "
                "the path of a YAML file with one entry");
   visit_section(visitor, "engine", scenario.engine, "the serving engine");
-  visit_section(visitor, "kv_cache", scenario.kv_cache, "key-value cache");
+  visit_kv_cache(visitor, scenario);
   visit_section(visitor, "scheduler", scenario.scheduler, "the policy and its settings");
   visit_section(visitor, "cost_model", scenario.cost_model, "step times in simulation");
   visit_section(visitor, "sampling", scenario.sampling, "how backends that compute choose tokens");

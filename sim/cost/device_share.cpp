@@ -29,6 +29,10 @@ std::string gigabytes(double bytes) {
   return text;
 }
 
+double block_bytes(const ModelConfig& model, std::int64_t tp, std::int64_t block_tokens) {
+  return real(model.n_layers) * device_kv_bytes(model, tp) * real(block_tokens);
+}
+
 }  // namespace
 
 void check_tensor_parallel(const ModelConfig& model, std::int64_t tp) {
@@ -67,7 +71,7 @@ std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& ha
   const double usable = real(hardware.memory_bytes) * config.gpu_memory_utilization;
   const double weights = real(model.weight_bytes()) / real(tp);
   const double room = usable - weights - kActivationReserveBytes;
-  const double block = real(model.n_layers) * device_kv_bytes(model, tp) * real(block_tokens);
+  const double block = block_bytes(model, tp, block_tokens);
   if (room < block) {
     throw UnplacedConfigError(
         "model", model.name + " does not fit on " + hardware.name + ": " + gigabytes(weights) +
@@ -77,6 +81,13 @@ std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& ha
                      "cost_model.gpu_memory_utilization or cost_model.tensor_parallel_size");
   }
   return static_cast<std::int64_t>(room / block);
+}
+
+std::int64_t most_kv_blocks(const ModelConfig& model, const HardwareSpec& hardware, std::int64_t tp,
+                            std::int64_t block_tokens) {
+  METRONOME_CHECK(block_tokens > 0, "a block holds at least one token");
+  const double room = real(hardware.memory_bytes) - real(model.weight_bytes()) / real(tp);
+  return static_cast<std::int64_t>(std::max(room, 0.0) / block_bytes(model, tp, block_tokens));
 }
 
 }  // namespace metronome

@@ -28,4 +28,9 @@ double device_kv_bytes(const ModelConfig& model, std::int64_t tensor_parallel_si
 std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& hardware,
                                 const CostModelConfig& config, std::int64_t block_tokens);
 
+// Blocks that the device's whole memory holds beside the weights: no engine can have more. 0 if
+// none fits.
+std::int64_t most_kv_blocks(const ModelConfig& model, const HardwareSpec& hardware,
+                            std::int64_t tensor_parallel_size, std::int64_t block_tokens);
+
 }  // namespace metronome

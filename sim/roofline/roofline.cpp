@@ -101,6 +101,9 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   window_layers_ = real(model.n_window_layers());
   global_layers_ = real(model.n_global_layers());
   projection_params_ = real(model.n_linear_params()) / shards;
+  projection_bytes_ = (real(model.n_projection_params()) * model.bytes_per_linear_weight() +
+                       real(model.n_router_params() * model.bytes_per_weight)) /
+                      shards;
   expert_params_ = real(model.n_moe_layers() * model.n_expert_params()) / shards;
   head_params_ = real(model.n_embedding_params()) / shards;
   // Query times key, and weight times value: a multiply and an add per element of each.
@@ -205,7 +208,7 @@ OperationWork RooflineCostModel::expert_work(double num_tokens) const {
   const double picked = real(model_.n_experts_per_token);
   const double num_read = num_experts * (1 - pow_of(1 - picked / num_experts, num_tokens));
   return {2 * num_tokens * picked * expert_params_,
-          num_read * expert_params_ * real(model_.bytes_per_weight)};
+          num_read * expert_params_ * model_.bytes_per_expert_weight()};
 }
 
 StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
@@ -221,7 +224,7 @@ StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
   };
 
   StepWork work;
-  work.projections = {2 * tokens * projection_params_, projection_params_ * weight};
+  work.projections = {2 * tokens * projection_params_, projection_bytes_};
   work.experts = expert_work(tokens);
   if (rows > 0) work.head = {2 * rows * head_params_, head_params_ * weight};
   work.prefill_attention = attention(sums.prefill);

@@ -109,6 +109,7 @@ class RooflineCostModel final : public CostModel {
   double window_layers_ = 0;
   double global_layers_ = 0;
   double projection_params_ = 0;
+  double projection_bytes_ = 0;
   double expert_params_ = 0;  // one expert in every layer with experts
   double head_params_ = 0;
   double attention_flops_per_pair_ = 0;  // one layer

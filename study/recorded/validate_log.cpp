@@ -5,8 +5,8 @@
 
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
-#include "core/model/model_catalogue.h"
 #include "core/scenario/engine_setup.h"
+#include "core/scenario/simulated_model.h"
 #include "reports/terminal/text.h"
 #include "sim/simulation.h"
 
@@ -31,7 +31,7 @@ LogValidation validate_log(const std::string& path, const Scenario& scenario) {
   validation.num_iterations = static_cast<std::int64_t>(log.iterations.size());
   validation.run = run_logged(scenario, log);
   if (!scenario.names_step_times()) return validation;
-  const ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
+  const ModelConfig model = simulated_model(scenario);
   const std::unique_ptr<StepTimePredictor> predictor = make_step_predictor(scenario, model);
   validation.step_times =
       compare_step_times(validation.run.record, resolved_step_shape(scenario), *predictor,

@@ -8,8 +8,8 @@
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
 #include "core/config/catalogue.h"
-#include "core/model/model_catalogue.h"
 #include "core/scenario/engine_setup.h"
+#include "core/scenario/simulated_model.h"
 #include "reports/compare/validation.h"
 #include "reports/terminal/text.h"
 #include "sim/simulation.h"
@@ -168,7 +168,7 @@ Validation validate(const ValidateOptions& options, const ObservedRun& measured,
     validation.decisions =
         compare_decisions(record, shape, simulated.stored->record, resolved_step_shape(scenario));
     if (scenario.names_step_times()) {
-      const ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
+      const ModelConfig model = simulated_model(scenario);
       const std::unique_ptr<StepTimePredictor> predictor = make_step_predictor(scenario, model);
       validation.step_times = compare_step_times(record, shape, *predictor);
     }

@@ -1,0 +1,131 @@
+// Reads the values of a JSON object of a published config file, and names the key in errors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+
+namespace metronome {
+
+// A null value counts as absent; transformers does the same for all but a few keys (see has). A
+// value of another type than a function's name says throws ConfigError, and so does a missing
+// value that is required.
+class JsonSection {
+ public:
+  JsonSection(const Json& object, std::string path, std::string prefix)
+      : object_(object), path_(std::move(path)), prefix_(std::move(prefix)) {}
+
+  [[noreturn]] void fail(std::string_view key, const std::string& message) const {
+    throw ConfigError(path_ + ": " + prefix_ + std::string(key) + ": " + message);
+  }
+
+  const Json* find(const char* key) const {
+    const Json* found = object_.find(key);
+    return found == nullptr || found->is_null() ? nullptr : found;
+  }
+
+  // Whether the key exists; a null value counts.
+  bool has(const char* key) const { return object_.contains(key); }
+
+  std::optional<std::int64_t> integer(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    // Prevents overflow; shape_error() checks the real limits.
+    constexpr std::int64_t kMax = std::int64_t{1} << 40;
+    const bool is_in_range = value->is_number_unsigned()
+                                 ? value->get<std::uint64_t>() <= std::uint64_t{kMax}
+                                 : value->is_number_integer() && value->get<std::int64_t>() >= 0;
+    if (!is_in_range) {
+      fail(key, "must be an integer, got " + excerpt(*value) + "; allowed: 0 to 2^40");
+    }
+    return value->get<std::int64_t>();
+  }
+
+  std::int64_t required_integer(const char* key) const {
+    const std::optional<std::int64_t> value = integer(key);
+    if (!value) fail(key, "is missing; allowed: an integer");
+    return *value;
+  }
+
+  std::int64_t integer_or(const char* key, std::int64_t otherwise) const {
+    return integer(key).value_or(otherwise);
+  }
+
+  double number_or(const char* key, double otherwise) const {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    // shape_error() checks the limits.
+    if (!value->is_number()) {
+      fail(key, "must be a number, got " + excerpt(*value) + "; allowed: a number");
+    }
+    return value->get<double>();
+  }
+
+  double required_number(const char* key) const {
+    if (find(key) == nullptr) fail(key, "is missing; allowed: a number");
+    return number_or(key, 0);
+  }
+
+  bool boolean_or(const char* key, bool otherwise) const {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    if (!value->is_boolean()) {
+      fail(key, "must be true or false, got " + excerpt(*value) + "; allowed: true, false");
+    }
+    return value->get<bool>();
+  }
+
+  std::string text_or(const char* key, const std::string& otherwise) const {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    if (!value->is_string())
+      fail(key, "must be a string, got " + excerpt(*value) + "; allowed: a string");
+    return value->get<std::string>();
+  }
+
+  std::optional<JsonSection> section(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_object()) {
+      fail(key, "must be an object, got " + excerpt(*value) + "; allowed: an object");
+    }
+    return JsonSection(*value, path_, prefix_ + key + ".");
+  }
+
+  JsonSection required_section(const char* key) const {
+    std::optional<JsonSection> found = section(key);
+    if (!found) fail(key, "is missing; allowed: an object");
+    return *found;
+  }
+
+  // In the order of the file.
+  std::vector<std::string> keys() const {
+    std::vector<std::string> names;
+    for (const Json::Member& member : object_.items()) names.push_back(member.key);
+    return names;
+  }
+
+  std::string dotted(const char* key) const { return prefix_ + key; }
+
+  static std::string excerpt(const Json& value) {
+    constexpr std::size_t kMaxShown = 40;
+    std::string text =
+        value.dump({.escapes_non_ascii = true, .replaces_bad_utf8 = true, .sorts_keys = true});
+    if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
+    return text;
+  }
+
+ private:
+  const Json& object_;
+  std::string path_;
+  std::string prefix_;
+};
+
+}  // namespace metronome

@@ -1,0 +1,193 @@
+#include "core/model/quantization_config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace metronome {
+namespace {
+
+constexpr const char* kMethods =
+    "fp8, compressed-tensors, modelopt, gptq, awq, mxfp4, or a model stored in bf16";
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+bool names_attention(std::string_view module) { return contains(module, "attn"); }
+
+// Routers and shared experts are other modules.
+bool names_experts(std::string_view module) {
+  return contains(module, "experts") && !contains(module, "shared_expert");
+}
+
+// The layer in "model.layers.17.self_attn"; nullopt: a pattern of many layers.
+std::optional<std::int64_t> layer_of(std::string_view module) {
+  constexpr std::string_view kLayers = "layers.";
+  const std::size_t at = module.find(kLayers);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = module.substr(at + kLayers.size());
+  std::size_t length = 0;
+  while (length < rest.size() && length < 9 && rest[length] >= '0' && rest[length] <= '9') ++length;
+  if (length == 0) return std::nullopt;
+  return std::stoll(std::string(rest.substr(0, length)));
+}
+
+std::vector<std::string> strings_of(const JsonSection& section, const char* key) {
+  const Json* list = section.find(key);
+  if (list == nullptr) return {};
+  std::vector<std::string> strings;
+  for (const Json& entry : *list) {
+    if (entry.is_string()) strings.push_back(lower(entry.string()));
+  }
+  if (!list->is_array() || strings.size() != list->size()) {
+    section.fail(key, "must be a list of names, got " + JsonSection::excerpt(*list) +
+                          "; allowed: a list of module names");
+  }
+  return strings;
+}
+
+// The modules that are left alone, under the names that the methods give to the list.
+std::vector<std::string> plain_modules(const JsonSection& section) {
+  std::vector<std::string> modules;
+  for (const char* key : {"ignore", "modules_to_not_convert", "exclude_modules"}) {
+    for (std::string& module : strings_of(section, key)) modules.push_back(std::move(module));
+  }
+  return modules;
+}
+
+// Whether the list holds such modules of most layers.
+bool holds(const std::vector<std::string>& modules, bool (*names)(std::string_view),
+           std::int64_t n_layers) {
+  std::set<std::int64_t> layers;
+  for (const std::string& module : modules) {
+    if (!names(module)) continue;
+    const std::optional<std::int64_t> layer = layer_of(module);
+    if (!layer) return true;
+    layers.insert(*layer);
+  }
+  return 2 * static_cast<std::int64_t>(layers.size()) > n_layers;
+}
+
+void set_formats(WeightFormat format, const std::vector<std::string>& plain, ModelConfig& model) {
+  const bool has_experts = model.n_experts > 0;
+  model.expert_format =
+      has_experts && !holds(plain, names_experts, model.n_layers) ? format : WeightFormat::Plain;
+  const bool is_attention_plain =
+      model.n_moe_layers() > 0 && holds(plain, names_attention, model.n_layers);
+  model.linear_format = is_attention_plain ? WeightFormat::Plain : format;
+}
+
+void read_kv_cache(const JsonSection& section, ModelConfig& model) {
+  if (const std::optional<JsonSection> scheme = section.section("kv_cache_scheme")) {
+    const std::int64_t bits = scheme->integer_or("num_bits", 8);
+    if (bits != 8) {
+      scheme->fail("num_bits", "is " + std::to_string(bits) + "; allowed: 8");
+    }
+    model.bytes_per_kv_element = 1;
+  }
+  const std::string algo = section.text_or("kv_cache_quant_algo", "");
+  if (algo.empty()) return;
+  if (lower(algo) != "fp8") {
+    section.fail("kv_cache_quant_algo",
+                 JsonSection::excerpt(Json(algo)) + " is not supported; allowed: FP8");
+  }
+  model.bytes_per_kv_element = 1;
+}
+
+// The weights of one group of compressed-tensors.
+WeightFormat format_of_group(const JsonSection& group, const std::string& packing) {
+  const JsonSection weights = group.required_section("weights");
+  const std::int64_t bits = weights.required_integer("num_bits");
+  const std::string type = weights.text_or("type", "int");
+  const std::string strategy = weights.text_or("strategy", "");
+  if (type == "float" && bits == 8) {
+    return strategy == "block" ? WeightFormat::Fp8Block : WeightFormat::Fp8;
+  }
+  if (type == "float" && bits == 4) {
+    const bool is_mx = contains(packing, "mxfp4") || weights.integer_or("group_size", 16) == 32;
+    return is_mx ? WeightFormat::Mxfp4 : WeightFormat::Nvfp4;
+  }
+  if (type == "int" && bits == 4) return WeightFormat::Int4;
+  weights.fail("num_bits", std::to_string(bits) + " bits of type " + type +
+                               " are not supported; allowed: float of 8 or 4 bits, int of 4");
+}
+
+// Groups of "Linear" hold all modules; others hold those that their targets name.
+void read_compressed_tensors(const JsonSection& section, ModelConfig& model) {
+  const JsonSection groups = section.required_section("config_groups");
+  const std::vector<std::string> plain = plain_modules(section);
+  const std::string packing = lower(section.text_or("format", ""));
+  for (const std::string& name : groups.keys()) {
+    const JsonSection group = groups.required_section(name.c_str());
+    const WeightFormat format = format_of_group(group, packing);
+    const std::vector<std::string> targets = strings_of(group, "targets");
+    const auto any_is = [&targets](bool (*is)(std::string_view)) {
+      return std::any_of(targets.begin(), targets.end(), is);
+    };
+    const bool is_all =
+        targets.empty() || any_is([](std::string_view target) { return target == "linear"; });
+    ModelConfig quantised = model;
+    set_formats(format, plain, quantised);
+    const bool holds_experts = is_all || any_is(names_experts);
+    if (holds_experts) model.expert_format = quantised.expert_format;
+    const bool holds_others =
+        is_all || any_is([](std::string_view target) { return !names_experts(target); });
+    if (holds_others) model.linear_format = quantised.linear_format;
+  }
+}
+
+WeightFormat modelopt_format(const JsonSection& section) {
+  const std::string algo = section.text_or("quant_algo", "");
+  if (lower(algo) == "fp8") return WeightFormat::Fp8;
+  if (lower(algo) == "nvfp4") return WeightFormat::Nvfp4;
+  section.fail("quant_algo",
+               JsonSection::excerpt(Json(algo)) + " is not supported; allowed: FP8, NVFP4");
+}
+
+void require_four_bits(const JsonSection& section) {
+  const std::int64_t bits = section.integer_or("bits", section.integer_or("w_bit", 4));
+  if (bits != 4) section.fail("bits", "is " + std::to_string(bits) + "; allowed: 4");
+}
+
+}  // namespace
+
+void read_quantization(const JsonSection& section, ModelConfig& model) {
+  const bool is_modelopt = section.find("quant_algo") != nullptr;
+  const std::string method = section.text_or("quant_method", is_modelopt ? "modelopt" : "");
+  const std::vector<std::string> plain = plain_modules(section);
+  if (method == "fp8") {
+    const bool has_blocks = section.find("weight_block_size") != nullptr;
+    set_formats(has_blocks ? WeightFormat::Fp8Block : WeightFormat::Fp8, plain, model);
+  } else if (method == "compressed-tensors") {
+    read_compressed_tensors(section, model);
+  } else if (method == "modelopt" || method == "modelopt_fp4") {
+    set_formats(modelopt_format(section), plain, model);
+  } else if (method == "gptq" || method == "awq") {
+    require_four_bits(section);
+    set_formats(WeightFormat::Int4, plain, model);
+  } else if (method == "mxfp4") {
+    if (model.n_experts == 0) {
+      section.fail("quant_method", "\"mxfp4\" stores experts, and the model has none; allowed: " +
+                                       std::string(kMethods));
+    }
+    model.expert_format = WeightFormat::Mxfp4;
+  } else {
+    section.fail("quant_method", method.empty() ? "is missing; allowed: " + std::string(kMethods)
+                                                : JsonSection::excerpt(Json(method)) +
+                                                      " is not supported; allowed: " + kMethods);
+  }
+  read_kv_cache(section, model);
+}
+
+}  // namespace metronome

@@ -1,0 +1,53 @@
+#include "core/scenario/simulated_model.h"
+
+#include "core/base/error.h"
+#include "core/model/model_catalogue.h"
+
+namespace metronome {
+namespace {
+
+WeightFormat format_of(Quantization quantization) {
+  switch (quantization) {
+    case Quantization::Auto:
+    case Quantization::None: break;
+    case Quantization::Fp8: return WeightFormat::Fp8;
+    case Quantization::Fp8Block: return WeightFormat::Fp8Block;
+    case Quantization::Nvfp4: return WeightFormat::Nvfp4;
+    case Quantization::Mxfp4: return WeightFormat::Mxfp4;
+    case Quantization::Int4: return WeightFormat::Int4;
+  }
+  return WeightFormat::Plain;
+}
+
+}  // namespace
+
+ModelConfig simulated_model(const Scenario& scenario) {
+  ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
+  if (scenario.quantization != Quantization::Auto) {
+    const WeightFormat format = format_of(scenario.quantization);
+    if (format == WeightFormat::Mxfp4 && model.n_experts == 0) {
+      fail_config(scenario.location_of("quantization"), "quantization",
+                  "mxfp4 stores experts, and " + model.name +
+                      " has none; allowed: auto, none, fp8, fp8_block, nvfp4, int4");
+    }
+    model.linear_format = format == WeightFormat::Mxfp4 ? WeightFormat::Plain : format;
+    model.expert_format = model.n_experts > 0 ? format : WeightFormat::Plain;
+  }
+  if (scenario.kv_dtype != KvDtype::Auto) {
+    model.bytes_per_kv_element = scenario.kv_dtype == KvDtype::Fp8 ? 1 : 2;
+  }
+  return model;
+}
+
+void refuse_other_formats(const Scenario& scenario) {
+  if (scenario.quantization != Quantization::Auto && scenario.quantization != Quantization::None) {
+    fail_config(scenario.location_of("quantization"), "quantization",
+                "only the simulator quantises weights; allowed: auto, none");
+  }
+  if (scenario.kv_dtype != KvDtype::Auto) {
+    fail_config(scenario.location_of("kv_cache.dtype"), "kv_cache.dtype",
+                "only the simulator chooses the type of the KV cache; allowed: auto");
+  }
+}
+
+}  // namespace metronome

@@ -1,0 +1,139 @@
+// Models stored in fewer bits: what their config.json says, and how many bytes follow.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/model/model_catalogue.h"
+#include "tests/catch.h"
+#include "tests/error_of.h"
+#include "tests/expected.h"
+
+namespace metronome::testing {
+namespace {
+
+std::string config_json(bool has_experts, const std::string& quantization) {
+  const std::string dense = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 256,
+    "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "num_hidden_layers": 4, "vocab_size": 1000, "max_position_embeddings": 2048,
+    "torch_dtype": "bfloat16", )";
+  const std::string experts = R"({"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 256,
+    "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+    "num_hidden_layers": 4, "vocab_size": 1000, "max_position_embeddings": 2048,
+    "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 128,
+    "torch_dtype": "bfloat16", )";
+  return (has_experts ? experts : dense) + R"("quantization_config": )" + quantization + "}";
+}
+
+ModelConfig parse(bool has_experts, const std::string& quantization) {
+  return parse_hugging_face_config(config_json(has_experts, quantization), "config.json", "m");
+}
+
+// "linear experts, KV bytes".
+std::string formats(bool has_experts, const std::string& quantization) {
+  const ModelConfig model = parse(has_experts, quantization);
+  return std::string(to_string(model.linear_format)) + " " +
+         std::string(to_string(model.expert_format)) + ", " +
+         std::to_string(model.bytes_per_kv_element);
+}
+
+std::string compressed(const std::string& weights, const std::string& more = "") {
+  return R"({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": )" +
+         weights + R"(, "targets": ["Linear"]}})" + more + "}";
+}
+
+TEST_CASE("quantised models as they are published", "[sim][catalogue]") {
+  // neuralmagic's and Qwen's FP8 models, and DeepSeek's kind of blocks.
+  CHECK(formats(false, R"({"quant_method": "fp8", "activation_scheme": "static"})") ==
+        "fp8 plain, 2");
+  CHECK(formats(true, R"({"quant_method": "fp8", "weight_block_size": [128, 128],
+                          "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate"]})") ==
+        "fp8_block fp8_block, 2");
+  const std::string fp8 = R"({"num_bits": 8, "type": "float", "strategy": "channel"})";
+  CHECK(formats(false, compressed(fp8, R"(, "format": "float-quantized", "ignore": ["lm_head"],
+                                  "kv_cache_scheme": {"num_bits": 8, "type": "float"})")) ==
+        "fp8 plain, 1");
+  CHECK(formats(true, compressed(R"({"num_bits": 8, "type": "float", "strategy": "block"})")) ==
+        "fp8_block fp8_block, 2");
+  CHECK(formats(false, compressed(R"({"num_bits": 4, "type": "int", "group_size": 128})",
+                                  R"(, "format": "pack-quantized")")) == "int4 plain, 2");
+  CHECK(formats(true, compressed(R"({"num_bits": 4, "type": "float", "group_size": 16})",
+                                 R"(, "format": "nvfp4-pack-quantized",
+                                 "ignore": ["re:.*self_attn.*", "re:.*mlp.gate$", "lm_head"])")) ==
+        "plain nvfp4, 2");
+  CHECK(formats(true, R"({"quant_method": "modelopt", "quant_algo": "NVFP4",
+                          "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]})") ==
+        "nvfp4 nvfp4, 1");
+  CHECK(formats(false, R"({"quant_algo": "FP8", "kv_cache_quant_algo": null})") == "fp8 plain, 2");
+  for (const char* method : {"gptq", "awq"}) {
+    CHECK(formats(true, R"({"quant_method": ")" + std::string(method) + R"(", "bits": 4})") ==
+          "int4 int4, 2");
+  }
+  // gpt-oss stores only experts so.
+  CHECK(formats(true, R"({"quant_method": "mxfp4", "modules_to_not_convert":
+                          ["model.layers.*.self_attn", "model.layers.*.mlp.router"]})") ==
+        "plain mxfp4, 2");
+}
+
+TEST_CASE("modules left alone count where they are those of most layers", "[sim][catalogue]") {
+  const auto without = [](const std::string& modules) {
+    return formats(true, R"({"quant_method": "fp8", "modules_to_not_convert": [)" + modules + "]}");
+  };
+  CHECK(without("") == "fp8 fp8, 2");
+  CHECK(without(R"("model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj",
+                   "model.layers.1.self_attn.q_proj")") == "fp8 fp8, 2");
+  CHECK(without(R"("model.layers.0.self_attn", "model.layers.1.self_attn",
+                   "model.layers.3.self_attn")") == "plain fp8, 2");
+  CHECK(without(R"("model.layers.*.mlp.experts*")") == "fp8 plain, 2");
+  CHECK(without(R"("model.layers.0.mlp.shared_experts")") == "fp8 fp8, 2");
+  // A dense model has one format for attention and MLP, that of its MLP.
+  CHECK(formats(false, R"({"quant_method": "fp8", "modules_to_not_convert": ["self_attn"]})") ==
+        "fp8 plain, 2");
+  // A group for experts alone.
+  CHECK(formats(true, R"({"quant_method": "compressed-tensors", "config_groups": {"g": {
+                          "weights": {"num_bits": 4, "type": "int"},
+                          "targets": ["re:.*mlp.experts.*"]}}})") == "plain int4, 2");
+}
+
+TEST_CASE("the bytes of a quantised model", "[sim][catalogue]") {
+  const ModelConfig plain = parse(true, R"({"quant_method": "fp8"})");
+  // By hand: 4 layers of QKV 256 x (4 + 2 x 2) x 64 and output 256 x 256, 8 experts of 3 x 256 x
+  // 128.
+  const std::int64_t projections = 4 * (256 * 512 + 256 * 256);
+  const std::int64_t experts = 4 * 8 * 3 * 256 * 128;
+  CHECK(plain.weight_bytes() ==
+        2 * (plain.n_params() - projections - experts) + projections + experts);
+  const ModelConfig fours = parse(true, R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})");
+  CHECK(fours.weight_bytes() ==
+        2 * (plain.n_params() - projections - experts) + (projections + experts) * 9 / 16);
+  CHECK(!plain.unsupported.empty());
+  CHECK(!parse(false, R"({"quant_method": "fp8"})").unsupported.empty());
+}
+
+TEST_CASE("malformed quantization_config", "[sim][catalogue]") {
+  Answers answers("catalogue/malformed_quantization.txt");
+  const std::vector<std::pair<bool, std::string>> cases = {
+      {false, "3"},
+      {false, "{}"},
+      {false, R"({"quant_method": "bitsandbytes"})"},
+      {false, R"({"quant_method": 8})"},
+      {false, R"({"quant_method": "fp8", "modules_to_not_convert": "lm_head"})"},
+      {false, R"({"quant_method": "fp8", "ignored_layers": []})"},
+      {false, R"({"quant_method": "gptq", "bits": 8})"},
+      {false, R"({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"})"},
+      {false, R"({"quant_method": "modelopt"})"},
+      {false, R"({"quant_method": "mxfp4"})"},
+      {false, R"({"quant_method": "compressed-tensors"})"},
+      {false, R"({"quant_method": "compressed-tensors", "config_groups": {"group_0": {}}})"},
+      {false, compressed(R"({"num_bits": 8, "type": "int"})")},
+      {false, compressed(R"({"num_bits": 8, "type": "float"})",
+                         R"(, "kv_cache_scheme": {"num_bits": 4})")},
+      {false, R"({"quant_algo": "FP8", "kv_cache_quant_algo": "NVFP4"})"},
+  };
+  for (const auto& [has_experts, quantization] : cases) {
+    answers.add(quantization,
+                error_of([&, has = has_experts, text = quantization] { parse(has, text); }));
+  }
+}
+
+}  // namespace
+}  // namespace metronome::testing
