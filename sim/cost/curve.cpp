@@ -26,4 +26,15 @@ Curve sum_of(std::span<const WeightedCurve> terms) {
   return sum;
 }
 
+Curve sum_of_measured(std::span<const WeightedCurve> terms) {
+  Curve sum = sum_of(terms);
+  for (const WeightedCurve& term : terms) {
+    while (sum.x.back() > term.curve->x.back()) {
+      sum.x.pop_back();
+      sum.us.pop_back();
+    }
+  }
+  return sum;
+}
+
 }  // namespace metronome

@@ -167,7 +167,7 @@ class Composer {
     const std::int64_t hidden = model_.hidden_dim;
     const auto sum = [](const Curve& a, const Curve& b) {
       const WeightedCurve terms[] = {{&a, 1}, {&b, 1}};
-      return sum_of(terms);
+      return sum_of_measured(terms);
     };
     times_.projections = sum(product(dtype, query + 2 * kv, hidden), product(dtype, hidden, query));
     if (model_.n_moe_layers() < model_.n_layers) {
@@ -244,7 +244,7 @@ class Composer {
     Curve router = product(kBfloat16, model_.n_experts, model_.hidden_dim);
     for (double& us : router.us) us += kRouterTopKUs;
     const WeightedCurve terms[] = {{&router, 1}, {&experts, 1}};
-    times_.experts = sum_of(terms);
+    times_.experts = sum_of_measured(terms);
   }
 
   void say_experts(const ExpertsTable& table, const std::string& dtype) {

@@ -67,7 +67,7 @@ OperatorCostModel::OperatorCostModel(OperatorTimes times, const ModelConfig& mod
   std::vector<WeightedCurve> terms = {{&times_.projections, layers}};
   if (moe_layers < layers) terms.push_back({&times_.mlp, layers - moe_layers});
   if (moe_layers > 0) terms.push_back({&times_.experts, moe_layers});
-  layers_ = sum_of(terms);
+  layers_ = sum_of_measured(terms);
   us_per_byte_ = kMicrosPerSec / (kElementwiseBandwidthShare * times_.memory_bandwidth);
   qkv_elements_ = real((model.n_heads / tp + 2 * device_kv_heads(model, tp)) * model.head_dim);
   ffn_elements_ = real(model.ffn_dim / tp);

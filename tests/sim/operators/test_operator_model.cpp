@@ -209,6 +209,12 @@ TEST_CASE("a step beyond the operators is counted", "[operators]") {
   CHECK(model.step_cost(one_pass({prefill(0, 16385)})).is_extrapolated);
   CHECK_FALSE(model.step_cost(one_pass({decode(16383)})).is_extrapolated);
   CHECK(model.step_cost(one_pass({decode(16384)})).is_extrapolated);
+  // The shortest of its curves counts.
+  OperatorTimes times = operators_of("llama-3.1-8b");
+  for (std::vector<double>* values : {&times.mlp.x, &times.mlp.us}) values->resize(11);
+  OperatorCostModel shorter(times, find_model("llama-3.1-8b", {}), h100(), {});
+  CHECK_FALSE(shorter.step_cost(one_pass({prefill(0, 1024)})).is_extrapolated);
+  CHECK(shorter.step_cost(one_pass({prefill(0, 1025)})).is_extrapolated);
 }
 
 TEST_CASE("operators survive their file to the bit", "[operators]") {
