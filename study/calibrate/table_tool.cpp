@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/names.h"
+#include "core/base/progress.h"
 
 extern char** environ;
 
@@ -83,6 +84,7 @@ std::optional<int> status_of(std::vector<std::string>& command, Pipe& output) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  throw_if_interrupted();
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
   throw ConfigError(text.empty() ? std::string(kTool) + ": was stopped"
                                  : printable(last_line(text)));

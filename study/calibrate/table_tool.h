@@ -11,7 +11,8 @@ namespace metronome {
 std::string find_table_tool();
 
 // Runs `python3 TOOL ARGUMENTS...` without a shell, and waits. Throws ConfigError with the last
-// line that the tool printed if it fails, or if there is no python3.
+// line that the tool printed if it fails, or if there is no python3. Throws Interrupted after a
+// caught signal.
 void run_table_tool(const std::string& tool, const std::vector<std::string>& arguments);
 
 // A folder in the system's folder for temporary files, removed with all it holds.

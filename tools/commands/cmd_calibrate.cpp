@@ -229,6 +229,7 @@ void import_times(const CalibrateOptions& options) {
   operators.tensor_parallel_size = tp;
   operators.source = options.source;
   operators.out = options.out;
+  catch_signals();
   import_operators(operators);
 }
 
