@@ -92,6 +92,7 @@ class Composer {
 
   const ProductTable* find_products(const std::string& dtype) {
     std::set<std::string> found;
+    bool has_launches = false;
     for (const ProductTable& table : tables_.products) {
       found.insert(table.dtype);
       if (table.dtype != dtype) continue;
@@ -99,7 +100,7 @@ class Composer {
         say("products in " + dtype + ": not those of " + table.origin.text() +
             ", where the smallest take " + fixed_text(smallest_products_us(table), 0) +
             " us, as eager launches do");
-        found.erase(dtype);
+        has_launches = true;
         continue;
       }
       if (table.origin.engine != meta_.engine) {
@@ -107,7 +108,13 @@ class Composer {
       }
       return &table;
     }
-    if (dtype != "int4_wo") fail_missing(meta_, "matrix products in " + dtype, found);
+    found.erase(dtype);
+    if (dtype != "int4_wo") {
+      fail_missing(meta_,
+                   "matrix products in " + dtype +
+                       (has_launches ? " that were not timed with their launches" : ""),
+                   found);
+    }
     say("products in int4_wo: not measured; those in bfloat16 count");
     return find_products(kBfloat16);
   }

@@ -100,7 +100,8 @@ TEST_CASE("products timed with their launches are passed over", "[operators]") {
         "package 1.0, h100_sxm: has no matrix products in fp8_block; allowed: bfloat16");
   folder.write_products("fp8_block", "vllm", 60);
   CHECK(refusal(folder, quantised) ==
-        "package 1.0, h100_sxm: has no matrix products in fp8_block; allowed: bfloat16");
+        "package 1.0, h100_sxm: has no matrix products in fp8_block that were not timed with their "
+        "launches; allowed: bfloat16");
   folder.write_products("fp8_block", "sglang");
   const OperatorTimes times = compose_operators(tables_of(folder), quantised, 1);
   CHECK(at(times.projections, 64) == near(Lab::product_us(64, 6144, 4096, "fp8_block") +
