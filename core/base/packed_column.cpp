@@ -5,17 +5,6 @@
 
 namespace metronome {
 
-void PackedColumn::append(std::int64_t value, std::size_t count) {
-  while (count > 0) {
-    const std::size_t place = size_ % kBlock;
-    const std::size_t num_here = std::min(count, kBlock - place);
-    std::fill_n(last_.begin() + static_cast<std::ptrdiff_t>(place), num_here, value);
-    size_ += num_here;
-    count -= num_here;
-    if (size_ % kBlock == 0) pack();
-  }
-}
-
 std::uint64_t* PackedColumn::words(std::size_t num_words) {
   if (page_words_ + num_words > kPageWords) {
     pages_.push_back(std::make_unique<std::uint64_t[]>(kPageWords + 1));
@@ -26,24 +15,29 @@ std::uint64_t* PackedColumn::words(std::size_t num_words) {
   return begin;
 }
 
-void PackedColumn::pack() {
+void PackedColumn::pack(std::span<const std::int64_t, kBlock> values) {
   std::uint64_t differing = 0;  // most columns rarely change
-  for (const std::int64_t value : last_) {
-    differing |= static_cast<std::uint64_t>(value ^ last_.front());
+  for (const std::int64_t value : values) {
+    differing |= static_cast<std::uint64_t>(value ^ values.front());
   }
   if (differing == 0) {
-    blocks_.push_back({.least = last_.front(), .words = nullptr, .num_bits = 0});
+    blocks_.push_back({.least = values.front(), .words = nullptr, .num_bits = 0});
     return;
   }
-  const auto [least, most] = std::minmax_element(last_.begin(), last_.end());
-  const auto base = static_cast<std::uint64_t>(*least);
+  std::int64_t least = values.front();
+  std::int64_t most = values.front();
+  for (const std::int64_t value : values) {
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  const auto base = static_cast<std::uint64_t>(least);
   const auto num_bits =
-      static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(*most) - base));
+      static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(most) - base));
   std::uint64_t* word = words(kBlock * num_bits / 64);
-  blocks_.push_back({.least = *least, .words = word, .num_bits = num_bits});
+  blocks_.push_back({.least = least, .words = word, .num_bits = num_bits});
   std::uint64_t bits = 0;  // of the word at hand
   std::uint32_t num_filled = 0;
-  for (const std::int64_t value : last_) {
+  for (const std::int64_t value : values) {
     const std::uint64_t difference = static_cast<std::uint64_t>(value) - base;
     bits |= difference << num_filled;
     num_filled += num_bits;

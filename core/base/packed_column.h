@@ -21,12 +21,15 @@ class PackedColumn {
   static constexpr std::size_t kBlock = 128;
 
   void push_back(std::int64_t value) {
-    last_[size_++ % kBlock] = value;
-    if (size_ % kBlock == 0) pack();
+    last_[size_ % kBlock] = value;
+    if (++size_ % kBlock == 0) pack(last_);
   }
 
-  // The same value `count` times.
-  void append(std::int64_t value, std::size_t count);
+  // Appends a block of values at once. Requires that those before fill whole blocks.
+  void append_block(std::span<const std::int64_t, kBlock> values) {
+    size_ += kBlock;
+    pack(values);
+  }
 
   std::size_t size() const { return size_; }
   // Requires i < size().
@@ -78,7 +81,7 @@ class PackedColumn {
       return static_cast<std::int64_t>(static_cast<std::uint64_t>(least) + difference);
     }
   };
-  void pack();
+  void pack(std::span<const std::int64_t, kBlock> values);
   std::uint64_t* words(std::size_t num_words);
 
   std::array<std::int64_t, kBlock> last_;  // those of the last block, which is not full

@@ -2,52 +2,67 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace metronome {
 
-void StepHistory::push_back(const StepEntry& step) {
-  const StepTimes times = {.planned_at = step.planned_at,
-                           .started_at = step.started_at,
-                           .finished_at = step.finished_at,
-                           .decode_only_ns = step.decode_only_ns,
-                           .is_extrapolated = step.extrapolated};
-  push_back(step, {&times, 1});
+void StepHistory::push_back(const StepEntry& step, std::span<const StepTimes> times) {
+  StepEntry entry = step;
+  for (const StepTimes& time : times) {
+    entry.planned_at = time.planned_at;
+    entry.started_at = time.started_at;
+    entry.finished_at = time.finished_at;
+    entry.decode_only_ns = time.decode_only_ns;
+    entry.extrapolated = time.is_extrapolated;
+    push_back(entry);
+  }
 }
 
-void StepHistory::push_back(const StepEntry& step, std::span<const StepTimes> times) {
-  TimeNs before = empty() ? 0 : finished_at(size() - 1);
-  for (const StepTimes& time : times) {
-    columns_[kFinished].push_back(time.finished_at);
-    columns_[kPlanned].push_back(time.planned_at - before);
-    columns_[kStarted].push_back(time.started_at - time.planned_at);
-    columns_[kFlags].push_back((step.failed ? 1 : 0) + (time.is_extrapolated ? 2 : 0));
-    const TimeNs duration = time.finished_at - time.started_at;
-    const bool is_known = time.decode_only_ns != kNoTime;
-    columns_[kDecodeOnly].push_back(is_known ? duration - time.decode_only_ns : kUnknown);
-    before = time.finished_at;
-  }
-  const auto append = [&](Column column, std::int64_t value) {
-    columns_[column].append(value, times.size());
+// Moves the open block to the columns.
+void StepHistory::pack() {
+  std::array<std::int64_t, PackedColumn::kBlock> values;
+  const auto pack_column = [&](Column column, const auto& value_of) {
+    for (std::size_t i = 0; i < PackedColumn::kBlock; ++i) values[i] = value_of(open_[i]);
+    columns_[column].append_block(values);
   };
-  const std::int64_t decodes = step.num_decode_tokens;
-  append(kPrefillTokens, step.num_prefill_tokens);
-  append(kDecodeTokens, decodes);
-  append(kRunning, step.num_running - decodes);
-  append(kEmitted, step.num_emitted - decodes);
-  append(kContinued, step.num_continued - decodes);
-  append(kWaiting, step.num_waiting);
-  append(kUsedBlocks, step.num_used_blocks);
-  append(kPreempted, step.num_preempted);
-  append(kFirstChunk, step.first_prefill_chunk);
-  append(kChunks, step.num_prefill_chunks);
+  TimeNs before = num_packed() > 0 ? finished_at(num_packed() - 1) : 0;
+  pack_column(kPlanned, [&before](const StepEntry& step) {
+    return step.planned_at - std::exchange(before, step.finished_at);
+  });
+  pack_column(kStarted, [](const StepEntry& step) { return step.started_at - step.planned_at; });
+  pack_column(kPrefillTokens, [](const StepEntry& step) { return step.num_prefill_tokens; });
+  pack_column(kDecodeTokens, [](const StepEntry& step) { return step.num_decode_tokens; });
+  const auto beyond_decodes = [](std::int32_t count, const StepEntry& step) {
+    return std::int64_t{count} - step.num_decode_tokens;
+  };
+  pack_column(kRunning, [&](const StepEntry& s) { return beyond_decodes(s.num_running, s); });
+  pack_column(kEmitted, [&](const StepEntry& s) { return beyond_decodes(s.num_emitted, s); });
+  pack_column(kContinued, [&](const StepEntry& s) { return beyond_decodes(s.num_continued, s); });
+  pack_column(kWaiting, [](const StepEntry& step) { return step.num_waiting; });
+  pack_column(kUsedBlocks, [](const StepEntry& step) { return step.num_used_blocks; });
+  pack_column(kPreempted, [](const StepEntry& step) { return step.num_preempted; });
+  pack_column(kFlags, [](const StepEntry& step) {
+    return (step.failed ? 1 : 0) + (step.extrapolated ? 2 : 0);
+  });
+  pack_column(kFirstChunk, [](const StepEntry& step) { return step.first_prefill_chunk; });
+  pack_column(kChunks, [](const StepEntry& step) { return step.num_prefill_chunks; });
+  pack_column(kDecodeOnly, [](const StepEntry& step) {
+    const bool is_known = step.decode_only_ns != kNoTime;
+    return is_known ? step.duration_ns() - step.decode_only_ns : kUnknown;
+  });
+  pack_column(kFinished, [](const StepEntry& step) { return step.finished_at; });
+  open_.clear();
 }
 
 void StepHistory::set_continued(std::span<const std::int32_t> num_continued) {
   PackedColumn column;
-  for (std::size_t i = 0; i < num_continued.size(); ++i) {
+  for (std::size_t i = 0; i < num_packed(); ++i) {
     column.push_back(num_continued[i] - columns_[kDecodeTokens][i]);
   }
   columns_[kContinued] = std::move(column);
+  for (std::size_t i = num_packed(); i < num_continued.size(); ++i) {
+    open_[i - num_packed()].num_continued = num_continued[i];
+  }
 }
 
 template <class Get>
@@ -75,6 +90,7 @@ StepEntry StepHistory::entry_of(const Get& value, TimeNs before) {
 }
 
 StepEntry StepHistory::operator[](std::size_t i) const {
+  if (i >= num_packed()) return open(i);
   return entry_of([&](Column column) { return columns_[column][i]; },
                   i > 0 ? finished_at(i - 1) : 0);
 }
@@ -83,6 +99,10 @@ void StepHistory::Iterator::read() {
   constexpr std::size_t kBlock = PackedColumn::kBlock;
   const std::size_t num_steps = std::min(kBlock, log_->size() - position_);
   if (num_steps == 0) return;
+  if (position_ >= log_->num_packed()) {
+    block_ = log_->open_;
+    return;
+  }
   std::array<std::array<std::int64_t, kBlock>, kNumColumns> values;
   for (std::size_t c = 0; c < kNumColumns; ++c) {
     log_->columns_[c].read_block(position_ / kBlock, values[c]);

@@ -72,27 +72,36 @@ class StepHistory {
     }
   };
 
-  void push_back(const StepEntry& step);
+  void push_back(const StepEntry& step) {
+    open_.push_back(step);
+    if (open_.size() == PackedColumn::kBlock) pack();
+  }
   // Steps like `step` at these times.
   void push_back(const StepEntry& step, std::span<const StepTimes> times);
   // Sets num_continued of all steps.
   void set_continued(std::span<const std::int32_t> num_continued);
 
-  std::size_t size() const { return columns_[kFinished].size(); }
+  std::size_t size() const { return num_packed() + open_.size(); }
   bool empty() const { return size() == 0; }
   // These require i < size().
   StepEntry operator[](std::size_t i) const;
-  TimeNs finished_at(std::size_t i) const { return columns_[kFinished][i]; }
+  TimeNs finished_at(std::size_t i) const {
+    return i < num_packed() ? columns_[kFinished][i] : open(i).finished_at;
+  }
   TimeNs planned_at(std::size_t i) const {
+    if (i >= num_packed()) return open(i).planned_at;
     return columns_[kPlanned][i] + (i > 0 ? finished_at(i - 1) : 0);
   }
   std::int32_t num_prefill_tokens(std::size_t i) const {
+    if (i >= num_packed()) return open(i).num_prefill_tokens;
     return static_cast<std::int32_t>(columns_[kPrefillTokens][i]);
   }
   std::int32_t num_emitted(std::size_t i) const {
+    if (i >= num_packed()) return open(i).num_emitted;
     return static_cast<std::int32_t>(columns_[kEmitted][i] + columns_[kDecodeTokens][i]);
   }
   std::int32_t num_continued(std::size_t i) const {
+    if (i >= num_packed()) return open(i).num_continued;
     return static_cast<std::int32_t>(columns_[kContinued][i] + columns_[kDecodeTokens][i]);
   }
   StepEntry back() const { return (*this)[size() - 1]; }  // requires a step
@@ -128,7 +137,12 @@ class StepHistory {
   template <class Get>
   static StepEntry entry_of(const Get& value, TimeNs before);
 
-  std::array<PackedColumn, kNumColumns> columns_;
+  std::size_t num_packed() const { return columns_[kFinished].size(); }
+  const StepEntry& open(std::size_t i) const { return open_[i - num_packed()]; }
+  void pack();
+
+  std::array<PackedColumn, kNumColumns> columns_;  // of all full blocks of steps
+  std::vector<StepEntry> open_;                    // the last block, which is not full
 };
 
 }  // namespace metronome
