@@ -14,12 +14,14 @@ constexpr std::int64_t kNowhere = INT64_MIN;
 }  // namespace
 
 BlockPool::BlockPool(const BlockPoolOptions& options)
-    : has_null_block_(options.has_null_block),
+    : num_blocks_(options.num_blocks),
+      has_null_block_(options.has_null_block),
       reuses_unhashed_first_(options.reuses_unhashed_first) {
   const std::int64_t num_blocks = options.num_blocks;
   METRONOME_CHECK(num_blocks > 0 && num_blocks < INT32_MAX, "a pool has 1 to 2^31 - 2 blocks");
+  METRONOME_CHECK(options.shares_blocks || !options.caches_prefixes, "cached blocks are shared");
   const auto count = static_cast<std::size_t>(num_blocks);
-  ref_counts_.assign(count, 0);
+  if (options.shares_blocks) ref_counts_.assign(count, 0);
   // Room for as many stale entries as blocks, so that drop_stale() is rarely needed.
   ring_.resize(std::bit_ceil(options.caches_prefixes ? 2 * count : count));
   mask_ = ring_.size() - 1;
@@ -49,16 +51,20 @@ bool BlockPool::allocate(std::int64_t count, BlockTable& table) {
 }
 
 void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
+  if (count == 1) {  // a decode takes one
+    const BlockId id = entry(begin_++);
+    table.push_back(id);
+    if (!ref_counts_.empty()) ref_counts_[index(id)] = 1;
+    return;
+  }
   while (count > 0) {  // one range, or two around the end of the ring
     const std::size_t first = static_cast<std::size_t>(begin_) & mask_;
     const auto num_taken = std::min(count, static_cast<std::int64_t>(ring_.size() - first));
     const BlockId* const taken = ring_.data() + first;
-    if (num_taken == 1) {
-      table.push_back(*taken);
-    } else {
-      table.insert(table.end(), taken, taken + num_taken);
+    table.insert(table.end(), taken, taken + num_taken);
+    if (!ref_counts_.empty()) {
+      for (std::int64_t i = 0; i < num_taken; ++i) ref_counts_[index(taken[i])] = 1;
     }
-    for (std::int64_t i = 0; i < num_taken; ++i) ref_counts_[index(taken[i])] = 1;
     begin_ += num_taken;
     count -= num_taken;
   }
@@ -67,21 +73,25 @@ void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
 // A hash's slot in the index is a random access, so slots of later blocks are prefetched.
 void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
   constexpr std::int64_t kAhead = 8;
-  const auto fetch = [this](std::int64_t position) {
-    if (position < end_) contents_->prefetch(contents_->hash_of(entry(position)));
+  PrefixIndex& contents = *contents_;
+  const auto fetch = [&](std::int64_t position) {
+    if (position < end_) contents.prefetch(contents.hash_of(entry(position)));
   };
-  for (std::int64_t i = 0; i < std::min(count, kAhead); ++i) fetch(begin_ + i);
-  while (count > 0) {
-    if (count > kAhead) fetch(begin_ + kAhead);
-    const std::int64_t position = begin_++;
+  std::int64_t position = begin_;
+  for (std::int64_t i = 0; i < std::min(count, kAhead); ++i) fetch(position + i);
+  const std::size_t num_before = table.size();
+  table.resize(num_before + static_cast<std::size_t>(count));
+  BlockId* next = table.data() + num_before;
+  for (BlockId* const end = table.data() + table.size(); next != end; ++position) {
+    if (end - next > kAhead) fetch(position + kAhead);
     if (is_stale(position)) continue;
     const BlockId id = entry(position);
-    contents_->erase(id);
+    contents.erase(id);
     places_[index(id)] = kNowhere;
     ref_counts_[index(id)] = 1;
-    table.push_back(id);
-    --count;
+    *next++ = id;
   }
+  begin_ = position;
 }
 
 void BlockPool::retain(BlockId id) {
@@ -100,22 +110,53 @@ void BlockPool::drop_stale() {
   end_ = kept;
 }
 
+// Frees the blocks of a table that no other table has: at the front of the free list or at its end.
+void BlockPool::release_unshared(const BlockTable& table, bool at_front) {
+  auto num_freed = static_cast<std::int64_t>(table.size());
+  const std::int64_t place = at_front ? begin_ - num_freed : end_;
+  const std::size_t first = static_cast<std::size_t>(place) & mask_;
+  if (!has_null_block_ && first + table.size() <= ring_.size()) {
+    std::reverse_copy(table.begin(), table.end(), ring_.data() + first);
+    (at_front ? begin_ : end_) += at_front ? -num_freed : num_freed;
+  } else {
+    num_freed = 0;
+    const auto free = [&](BlockId id) {
+      if (is_null(id)) return;
+      put(at_front ? --begin_ : end_++, id);
+      ++num_freed;
+    };
+    if (at_front) {
+      std::for_each(table.begin(), table.end(), free);
+    } else {
+      std::for_each(table.rbegin(), table.rend(), free);
+    }
+  }
+  num_free_ += num_freed;
+  METRONOME_CHECK(num_free_ <= num_usable(), "release of a free block");
+}
+
 void BlockPool::release(BlockTable& table, bool reuses_unhashed_first) {
+  if (ref_counts_.empty()) {
+    release_unshared(table, reuses_unhashed_first);
+    return table.clear();
+  }
   const auto capacity = static_cast<std::int64_t>(ring_.size());
   if (end_ - begin_ + static_cast<std::int64_t>(table.size()) > capacity) drop_stale();
   unhashed_.clear();
+  std::int64_t end = end_;
   for (auto it = table.rbegin(); it != table.rend(); ++it) {
     if (is_null(*it)) continue;
     const std::int32_t num_left = --ref_counts_[index(*it)];
     METRONOME_CHECK(num_left >= 0, "release of a free block");
     if (num_left > 0) continue;
-    ++num_free_;
     if (reuses_unhashed_first && (!contents_ || contents_->hash_of(*it) == kNoHash)) {
       unhashed_.push_back(*it);
     } else {
-      put(end_++, *it);
+      put(end++, *it);
     }
   }
+  num_free_ += end - end_ + std::ssize(unhashed_);
+  end_ = end;
   // At the front they keep the order in which they were freed.
   for (auto it = unhashed_.rbegin(); it != unhashed_.rend(); ++it) put(--begin_, *it);
   table.clear();
@@ -143,22 +184,28 @@ std::vector<BlockId> BlockPool::free_blocks() const {
 }
 
 void BlockPool::check_integrity(const std::vector<const BlockTable*>& tables) const {
-  std::vector<std::int32_t> references(ref_counts_.size(), 0);
+  std::vector<std::int32_t> references(static_cast<std::size_t>(num_blocks_), 0);
   for (const BlockTable* table : tables) {
     for (const BlockId id : *table) {
       METRONOME_CHECK(index(id) < references.size(), "a block table names a block out of range");
       if (!is_null(id)) ++references[index(id)];
     }
   }
-  METRONOME_CHECK(references == ref_counts_, "reference counts differ from the block tables");
-  std::vector<bool> is_listed(ref_counts_.size(), false);
+  if (ref_counts_.empty()) {
+    const auto has_one = [](std::int32_t count) { return count <= 1; };
+    METRONOME_CHECK(std::all_of(references.begin(), references.end(), has_one),
+                    "two tables have a block that is not shared");
+  } else {
+    METRONOME_CHECK(references == ref_counts_, "reference counts differ from the block tables");
+  }
+  std::vector<bool> is_listed(references.size(), false);
   for (const BlockId id : free_blocks()) {
-    METRONOME_CHECK(is_free(id), "a used block is listed free");
+    METRONOME_CHECK(references[index(id)] == 0 && !is_null(id), "a used block is listed free");
     METRONOME_CHECK(!is_listed[index(id)], "a block is listed free twice");
     is_listed[index(id)] = true;
   }
   const auto num_listed = std::count(is_listed.begin(), is_listed.end(), true);
-  const auto num_unreferenced = std::count(ref_counts_.begin(), ref_counts_.end(), 0);
+  const auto num_unreferenced = std::count(references.begin(), references.end(), 0);
   METRONOME_CHECK(num_listed == num_free_, "the free list differs from its count");
   METRONOME_CHECK(num_unreferenced - (has_null_block_ ? 1 : 0) == num_free_,
                   "free + referenced blocks != total");

@@ -27,6 +27,9 @@ struct BlockPoolOptions {
   // Freed blocks without a hash cannot be found again and are reused before all others (vLLM from
   // 0.25 on). Without prefix caching this is every block.
   bool reuses_unhashed_first = false;
+  // Several tables may have the same block, so its references are counted. Otherwise each block is
+  // in one table at most, and retain(), ref_count() and is_free() must not be called.
+  bool shares_blocks = true;
 };
 constexpr BlockId kNullBlock{0};
 
@@ -57,7 +60,7 @@ class BlockPool {
   bool is_free(BlockId id) const { return ref_count(id) == 0 && !is_null(id); }
   bool is_null(BlockId id) const { return has_null_block_ && id == kNullBlock; }
   std::int32_t ref_count(BlockId id) const { return ref_counts_[index(id)]; }
-  std::int64_t num_blocks() const { return static_cast<std::int64_t>(ref_counts_.size()); }
+  std::int64_t num_blocks() const { return num_blocks_; }
   std::int64_t num_usable() const { return num_blocks() - (has_null_block_ ? 1 : 0); }
   std::int64_t num_free() const { return num_free_; }
   std::int64_t num_used() const { return num_usable() - num_free_; }
@@ -91,11 +94,13 @@ class BlockPool {
   }
   void take_plain(std::int64_t count, BlockTable& table);
   void take_cached(std::int64_t count, BlockTable& table);
+  void release_unshared(const BlockTable& table, bool at_front);
   void drop_stale();
 
+  std::int64_t num_blocks_;
   bool has_null_block_;
   bool reuses_unhashed_first_;
-  std::vector<std::int32_t> ref_counts_;  // [num_blocks], 0 = free or null
+  std::vector<std::int32_t> ref_counts_;  // [num_blocks], 0 = free or null; empty: not counted
   // The free list, oldest first: positions [begin_, end_) of a ring. Blocks freed together are
   // adjacent.
   std::vector<BlockId> ring_;  // [a power of two]

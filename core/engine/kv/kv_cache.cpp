@@ -39,7 +39,8 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
              .caches_prefixes = layout.enable_prefix_caching && !layout.uses_radix_tree,
              .duplicates = layout.duplicates,
              .num_units = num_units_of(layout),
-             .reuses_unhashed_first = layout.reuses_unhashed_first}),
+             .reuses_unhashed_first = layout.reuses_unhashed_first,
+             .shares_blocks = layout.enable_prefix_caching || layout.states.num_groups > 0}),
       caches_prefixes_(layout.enable_prefix_caching),
       hasher_(hasher),
       block_size_(layout.block_size),
@@ -71,6 +72,8 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
   METRONOME_CHECK(sliding_window_ == 0 || layout.has_null_block, "a window needs the null block");
   METRONOME_CHECK(hasher != nullptr || !caches_prefixes(), "prefix caching needs a hasher");
   METRONOME_CHECK(!layout.uses_radix_tree || sliding_window_ == 0, "a tree is of full attention");
+  is_plain_ = !hashes_at_plan_ && !has_window() && layout.states.num_groups == 0 &&
+              !verifies_drafts_ && num_lookahead_tokens_ == 0;
   if (layout.enable_prefix_caching && layout.uses_radix_tree) tree_.emplace(pool_);
   if (layout.states.num_groups > 0) {
     METRONOME_CHECK(sliding_window_ == 0 && layout.has_null_block, "states need the null block");
@@ -125,6 +128,14 @@ void KvCacheManager::slide_window(Request& request) {
 }
 
 bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
+  if (is_plain_) {
+    const auto room = static_cast<std::int64_t>(request.block_table.size()) * block_size_;
+    const bool lacks_one = room < num_positions && num_positions <= room + block_size_;
+    const std::int64_t num_new = lacks_one ? 1 : num_missing_blocks(request, num_positions);
+    if (!pool_.allocate(num_new, request.block_table)) return false;
+    request.kv_ready_tokens = static_cast<std::int32_t>(room + num_new * block_size_);
+    return true;
+  }
   if (has_window()) slide_window(request);
   // The tables of all window groups cover the same positions.
   const std::int64_t num_new = num_missing_blocks(request, num_positions_with_room(num_positions));

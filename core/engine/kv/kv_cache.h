@@ -303,6 +303,7 @@ class KvCacheManager {
   bool hashes_at_commit_;
   bool forgets_unfilled_blocks_;
   bool verifies_drafts_;
+  bool is_plain_;  // a request lacks nothing but blocks, and only beyond its kv_ready_tokens
   std::int32_t num_lookahead_tokens_;
   std::int32_t max_positions_;
   std::int32_t num_hash_lookahead_tokens_;

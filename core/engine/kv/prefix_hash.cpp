@@ -18,8 +18,7 @@ constexpr std::uint64_t key_of(std::uint64_t content) { return mix64(content); }
 
 }  // namespace
 
-BlockHash in_group(BlockHash hash, std::uint64_t group) {
-  if (group == kFullGroup) return hash;
+BlockHash in_further_group(BlockHash hash, std::uint64_t group) {
   return BlockHash{mix64(static_cast<std::uint64_t>(hash) + group) | 1};
 }
 
@@ -42,6 +41,10 @@ class ChainWriter {
     auto at = static_cast<std::uint64_t>(offset);
     const std::uint64_t end = at + static_cast<std::uint64_t>(count);
     while (at < end) {
+      if (num_filled_ == 0 && end - at >= num_wanted_) {
+        at = add_blocks(key, at, end);
+        continue;
+      }
       const std::uint64_t taken = std::min(end - at, num_wanted_ - num_filled_);
       add_piece(key, at, taken);
       at += taken;
@@ -53,6 +56,25 @@ class ChainWriter {
   }
 
  private:
+  // As add_piece(), for every block that the run fills; the first one must be. Returns where the
+  // rest of the run begins.
+  std::uint64_t add_blocks(std::uint64_t key, std::uint64_t at, std::uint64_t end) {
+    std::uint64_t hash = hash_;
+    BlockHash* next = next_;
+    std::uint64_t num_tokens = num_wanted_;
+    do {
+      hash = mix64(hash ^ mix64(key + at));
+      if (hash == 0) hash = 1;  // 0 is kNoHash
+      *next++ = BlockHash{hash};
+      at += num_tokens;
+      num_tokens = block_size_;
+    } while (end - at >= num_tokens);
+    num_wanted_ = block_size_;
+    hash_ = hash;
+    next_ = next;
+    return at;
+  }
+
   void add_piece(std::uint64_t key, std::uint64_t at, std::uint64_t num_tokens) {
     sum_ += mix64(key + (num_filled_ << 32 | at));
     num_filled_ += num_tokens;

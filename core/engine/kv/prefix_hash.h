@@ -18,7 +18,10 @@ using HashChain = std::vector<BlockHash>;
 // The groups of a hybrid cache share one index, so each group hashes the same content differently.
 constexpr std::uint64_t kFullGroup = 0;  // full attention
 constexpr std::uint64_t kFirstFurtherGroup = 1;
-BlockHash in_group(BlockHash hash, std::uint64_t group);
+BlockHash in_further_group(BlockHash hash, std::uint64_t group);
+inline BlockHash in_group(BlockHash hash, std::uint64_t group) {
+  return group == kFullGroup ? hash : in_further_group(hash, group);
+}
 
 // Hashes the tokens of requests, so that equal tokens can be found.
 //

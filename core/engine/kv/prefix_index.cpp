@@ -18,14 +18,11 @@ PrefixIndex::PrefixIndex(std::int64_t num_blocks, DuplicateRule rule, std::int64
   overflows_.resize(buckets_.size());
   mask_ = buckets_.size() - 1;
   shift_ = std::min(63, 64 - std::countr_zero(buckets_.size()));
+  METRONOME_CHECK(buckets_.size() <= UINT32_MAX / kSlots, "a slot has a number of 32 bits");
   hashes_.assign(count, kNoHash);
+  if (rule != DuplicateRule::Unlisted) places_.resize(count);
   neighbours_.assign(count, {kNoBlock, kNoBlock});
   if (has_positions) primaries_.resize(num_blocks_);
-}
-
-void PrefixIndex::insert(BlockId block, BlockHash hash) {
-  METRONOME_CHECK(primaries_.empty(), "a hash needs its position");
-  insert_entry(block, hash);
 }
 
 void PrefixIndex::insert(BlockId block, BlockHash hash, std::int64_t position) {
@@ -44,11 +41,17 @@ void PrefixIndex::insert_entry(Entry entry, BlockHash hash) {
     ++size_;
     return;
   }
+  const std::size_t home = home_of(hash);
   Slot* const slot = locate(hash);
   if (slot == nullptr) {
-    occupy(hash, entry);
+    const std::uint32_t place = find_room(home);
+    slot_at(place) = {hash, entry, entry};
+    places_[index(entry)] = place;
     ++size_;
-  } else if (rule_ == DuplicateRule::KeepLatest) {
+    return;
+  }
+  places_[index(entry)] = place_of(*slot);
+  if (rule_ == DuplicateRule::KeepLatest) {
     hashes_[index(slot->first)] = kNoHash;
     slot->first = entry;
     slot->last = entry;
@@ -60,39 +63,38 @@ void PrefixIndex::insert_entry(Entry entry, BlockHash hash) {
   }
 }
 
-// Adds the hash to the first bucket with room, from its home bucket on.
-void PrefixIndex::occupy(BlockHash hash, Entry entry) {
-  const std::size_t home = home_of(hash);
+// The first empty slot, from the home bucket of a new hash on.
+inline std::uint32_t PrefixIndex::find_room(std::size_t home) {
   std::size_t distance = 0;
   unsigned empty = matches(buckets_[home], kNoHash);
   while (empty == 0) {
     ++distance;
     empty = matches(buckets_[(home + distance) & mask_], kNoHash);
   }
-  Bucket& bucket = buckets_[(home + distance) & mask_];
-  bucket.slots[static_cast<std::size_t>(std::countr_zero(empty))] = {hash, entry, entry};
-  if (distance == 0) return;
-  Overflow& overflow = overflows_[home];
-  METRONOME_CHECK(distance <= UINT16_MAX && overflow.num_away < UINT16_MAX, "hashes are mixed");
-  ++overflow.num_away;
-  overflow.reach = std::max(overflow.reach, static_cast<std::uint16_t>(distance));
+  if (distance > 0) {
+    Overflow& overflow = overflows_[home];
+    METRONOME_CHECK(distance <= UINT16_MAX && overflow.num_away < UINT16_MAX, "hashes are mixed");
+    ++overflow.num_away;
+    overflow.reach = std::max(overflow.reach, static_cast<std::uint16_t>(distance));
+  }
+  const std::size_t slot = static_cast<std::size_t>(std::countr_zero(empty));
+  return static_cast<std::uint32_t>(((home + distance) & mask_) * kSlots + slot);
 }
 
-std::size_t PrefixIndex::bucket_of(const Slot& slot) const {
-  const auto offset =
-      reinterpret_cast<const char*>(&slot) - reinterpret_cast<const char*>(buckets_.data());
-  return static_cast<std::size_t>(offset) / sizeof(Bucket);
+std::uint32_t PrefixIndex::place_of(const Slot& slot) const {
+  const auto offset = static_cast<std::size_t>(reinterpret_cast<const char*>(&slot) -
+                                               reinterpret_cast<const char*>(buckets_.data()));
+  return static_cast<std::uint32_t>(offset / sizeof(Slot));
 }
 
-void PrefixIndex::vacate(Slot& slot) {
+inline void PrefixIndex::vacate(std::uint32_t place) {
+  Slot& slot = slot_at(place);
   const std::size_t home = home_of(slot.hash);
-  const bool is_away = bucket_of(slot) != home;
   slot = {};
-  if (is_away && --overflows_[home].num_away == 0) overflows_[home].reach = 0;
+  if (place / kSlots != home && --overflows_[home].num_away == 0) overflows_[home].reach = 0;
 }
 
-void PrefixIndex::erase_hashed(BlockId block) {
-  if (primaries_.empty()) return erase_entry(block);
+void PrefixIndex::erase_positions(BlockId block) {
   for (std::int64_t position = 1; position <= num_units_; ++position) {
     const Entry entry = entry_of(block, position);
     if (hashes_[index(entry)] != kNoHash) erase_entry(entry);
@@ -102,12 +104,13 @@ void PrefixIndex::erase_hashed(BlockId block) {
 
 void PrefixIndex::erase_entry(Entry entry) {
   if (rule_ != DuplicateRule::Unlisted) {
-    Slot* const slot = locate(hashes_[index(entry)]);
-    METRONOME_CHECK(slot != nullptr, "a hashed block is found through its hash");
-    if (slot->first == slot->last) {
-      vacate(*slot);
+    const std::uint32_t place = places_[index(entry)];
+    Slot& slot = slot_at(place);
+    METRONOME_CHECK(slot.hash == hashes_[index(entry)], "a hashed block is found by its hash");
+    if (slot.first == slot.last) {
+      vacate(place);
     } else {
-      unlink(entry, *slot);
+      unlink(entry, slot);
     }
   }
   hashes_[index(entry)] = kNoHash;
@@ -151,6 +154,7 @@ std::int64_t PrefixIndex::check_entries_of(const Slot& slot) const {
     METRONOME_CHECK(index(entry) < hashes_.size(), "the prefix index names a block out of range");
     METRONOME_CHECK(hashes_[index(entry)] == slot.hash,
                     "a block is listed under another one's hash");
+    METRONOME_CHECK(places_[index(entry)] == place_of(slot), "a block's slot is another one");
     METRONOME_CHECK(++count <= size_, "blocks of one hash form a cycle");
     if (entry == slot.last) return count;
     const Entry next = neighbours_[index(entry)].next;
@@ -191,7 +195,7 @@ void PrefixIndex::check_integrity() const {
       METRONOME_CHECK(rule_ != DuplicateRule::KeepLatest || slot.first == slot.last,
                       "an older block of the same content is kept");
       const std::size_t home = home_of(slot.hash);
-      if (bucket_of(slot) != home) ++num_away[home];
+      if (place_of(slot) / kSlots != home) ++num_away[home];
       num_listed += check_entries_of(slot);
     }
   }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/types.h"
 
 namespace metronome {
@@ -37,7 +38,10 @@ class PrefixIndex {
 
   // Requires hash != kNoHash and a block without a hash. Under KeepLatest the earlier block with
   // this content loses its hash; KeepAll keeps every block.
-  void insert(BlockId block, BlockHash hash);
+  void insert(BlockId block, BlockHash hash) {
+    METRONOME_CHECK(primaries_.empty(), "a hash needs its position");
+    insert_entry(block, hash);
+  }
   // With positions: the hash of the first `position` units, > 0. Nothing happens if the block has
   // it. Requires that it has no other hash at a position that ends at the same unit of a block. The
   // first one inserted is the block's primary hash.
@@ -50,7 +54,12 @@ class PrefixIndex {
   }
   // Forgets the block's content; nothing happens when it has no hash.
   void erase(BlockId block) {
-    if (hash_of(block) != kNoHash) erase_hashed(block);
+    if (hash_of(block) == kNoHash) return;
+    if (primaries_.empty()) {
+      erase_entry(block);
+    } else {
+      erase_positions(block);
+    }
   }
   // Gives the hashes of one block to another one that has none. Requires positions.
   void move(BlockId from, BlockId to);
@@ -141,12 +150,13 @@ class PrefixIndex {
   PrefixIndex(std::int64_t num_blocks, DuplicateRule rule, std::int64_t num_units,
               bool has_positions);
   void insert_entry(Entry entry, BlockHash hash);
-  void erase_hashed(BlockId block);
+  void erase_positions(BlockId block);
   void erase_entry(Entry entry);
-  void occupy(BlockHash hash, Entry entry);
-  void vacate(Slot& slot);
+  std::uint32_t find_room(std::size_t home);
+  void vacate(std::uint32_t place);
   void unlink(Entry entry, Slot& slot);
-  std::size_t bucket_of(const Slot& slot) const;
+  Slot& slot_at(std::uint32_t place) { return buckets_[place / kSlots].slots[place % kSlots]; }
+  std::uint32_t place_of(const Slot& slot) const;
   std::int64_t check_entries_of(const Slot& slot) const;
   void check_primaries() const;
 
@@ -158,6 +168,7 @@ class PrefixIndex {
   std::size_t mask_;
   int shift_;
   std::vector<BlockHash> hashes_;       // [num_blocks * num_units], by entry
+  std::vector<std::uint32_t> places_;   // [num_blocks * num_units]: the slot of a hashed entry
   std::vector<Neighbours> neighbours_;  // [num_blocks * num_units]
   std::vector<Primary> primaries_;      // [num_blocks] with positions, else empty
   std::int64_t size_ = 0;
