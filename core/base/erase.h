@@ -1,6 +1,7 @@
 // Removal of several elements of a vector in one pass.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -14,20 +15,20 @@ namespace metronome {
 // `all`, and one more for each value that is not.
 template <class T, class U, class OnErase>
 void erase_each(std::vector<T>& all, std::span<U> gone, const OnErase& on_erase) {
-  for (std::size_t next = 0; next < gone.size();) {
-    const std::size_t num_before = next;
-    std::size_t kept = 0;
-    while (kept < all.size() && all[kept] != gone[next]) ++kept;
-    for (std::size_t i = kept; i < all.size(); ++i) {
-      if (next < gone.size() && all[i] == gone[next]) {
-        on_erase(kept);
-        ++next;
-      } else {
-        all[kept++] = all[i];
-      }
+  auto next = gone.begin();
+  while (next != gone.end()) {
+    auto from = std::find(all.begin(), all.end(), *next);
+    METRONOME_CHECK(from != all.end(), "what is erased is there");
+    auto to = from;
+    while (from != all.end()) {
+      on_erase(static_cast<std::size_t>(to - all.begin()));
+      ++from;
+      ++next;
+      const auto stop = next != gone.end() ? std::find(from, all.end(), *next) : all.end();
+      to = std::move(from, stop, to);
+      from = stop;
     }
-    METRONOME_CHECK(next > num_before, "what is erased is there");
-    all.resize(kept);
+    all.erase(to, all.end());
   }
 }
 

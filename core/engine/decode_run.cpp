@@ -52,20 +52,19 @@ void RunMembers::append(RequestId request, std::int32_t position, std::uint8_t g
 void RunMembers::erase(std::span<const std::int32_t> places) {
   if (places.empty()) return;
   window_sum_ = {};
-  auto next = places.begin();
-  auto to = static_cast<std::size_t>(*next);
-  for (std::size_t from = to; from < members_.size(); ++from) {
-    if (next != places.end() && static_cast<std::size_t>(*next) == from) {
-      sum_of_starts_ -= members_[from].start;
-      num_later_generations_ -= generations_[from] != 0 ? 1 : 0;
-      ++next;
-      continue;
-    }
-    members_[to] = members_[from];
-    generations_[to++] = generations_[from];
+  std::ptrdiff_t to = places.front();
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::ptrdiff_t gone = places[i];
+    sum_of_starts_ -= members_[static_cast<std::size_t>(gone)].start;
+    num_later_generations_ -= generations_[static_cast<std::size_t>(gone)] != 0 ? 1 : 0;
+    const std::ptrdiff_t stop = i + 1 < places.size() ? places[i + 1] : std::ssize(members_);
+    std::move(members_.begin() + gone + 1, members_.begin() + stop, members_.begin() + to);
+    std::move(generations_.begin() + gone + 1, generations_.begin() + stop,
+              generations_.begin() + to);
+    to += stop - gone - 1;
   }
-  members_.resize(to);
-  generations_.resize(to);
+  members_.resize(static_cast<std::size_t>(to));
+  generations_.resize(static_cast<std::size_t>(to));
 }
 
 void RunMembers::clear() {

@@ -196,7 +196,7 @@ class Scheduler {
   void retire();
   // Of the run of decodes; in scheduler_run.cpp.
   void begin_run_plan();
-  void enter_in_calendar(const RunCalendar::Entry& entry);
+  void enter_in_calendar(const RunCalendar::Entry& entry, std::int32_t position, std::int32_t step);
   void write_run(std::size_t num_members);
   void end_run();
   void extend_run();

@@ -31,6 +31,7 @@ std::size_t Scheduler::plan_run(bool needs_free_block) {
   needs_free_block_ = needs_free_block;
   if (run_.empty()) return 0;
   calendar_.take(run_clock_.num_planned, due_);
+  const bool hashes_at_commit = kv_cache_.hashes_at_commit();
   const auto num_due = static_cast<std::int64_t>(due_.size());
   if (!takes_run_ || (needs_free_block && kv_cache_.num_free_blocks() <= num_due)) {
     end_run();
@@ -38,7 +39,19 @@ std::size_t Scheduler::plan_run(bool needs_free_block) {
   }
   for (const RunCalendar::Entry& entry : due_) {
     Request& request = *entry.request;
-    if (kv_cache_.grow(request, request.num_computed_tokens() + 1)) continue;
+    const std::int32_t num_computed = request.num_computed_tokens() + 1;
+    if (kv_cache_.grow(request, num_computed)) [[likely]] {
+      const bool is_last = num_computed == request.num_final_tokens;
+      if (is_last || hashes_at_commit) plan_->run.attended.push_back(request.id);
+      if (is_last) {
+        request.run_end = run_clock_.num_planned + 1;
+        last_decodes_.push_back(&request);
+      } else {
+        enter_in_calendar(entry, num_computed, run_clock_.num_planned + 1);
+      }
+      continue;
+    }
+    plan_->run.attended.clear();
     // From here on the policy decides for each request. Those before have their decode.
     const auto it = std::find(run_requests_.begin(), run_requests_.end(), &request);
     write_run(static_cast<std::size_t>(it - run_requests_.begin()));
@@ -48,16 +61,6 @@ std::size_t Scheduler::plan_run(bool needs_free_block) {
   }
   ++run_clock_.num_planned;
   steps_run_ = true;
-  for (const RunCalendar::Entry& entry : due_) {
-    Request& request = *entry.request;
-    plan_->run.attended.push_back(request.id);
-    if (request.num_computed_tokens() == request.num_final_tokens) {
-      request.run_end = run_clock_.num_planned;
-      last_decodes_.push_back(&request);
-    } else {
-      enter_in_calendar(entry);
-    }
-  }
   plan_->run.num_decodes = run_.size();
   plan_->run.members = &run_;
   plan_->num_decode_tokens += run_.size();
@@ -65,13 +68,13 @@ std::size_t Scheduler::plan_run(bool needs_free_block) {
 }
 
 // Enters the next step of a run at which the request may need or complete a block, or takes its
-// last token.
-void Scheduler::enter_in_calendar(const RunCalendar::Entry& entry) {
+// last token. It decodes `position` in `step`.
+void Scheduler::enter_in_calendar(const RunCalendar::Entry& entry, std::int32_t position,
+                                  std::int32_t step) {
   const Request& request = *entry.request;
-  const std::int32_t position = request.num_computed_tokens();
   const std::int32_t num_steps =
       std::min(request.kv_ready_tokens, request.num_final_tokens - 1) - position;
-  calendar_.add(entry, run_clock_.num_planned, std::max(num_steps, 0));
+  calendar_.add(entry, step, std::max(num_steps, 0));
 }
 
 // Lists the first `num_members` decodes of the run in the plan.
@@ -128,7 +131,8 @@ void Scheduler::extend_run() {
     request.run_begin = run_clock_.num_planned;
     request.run_end = INT32_MAX;
     run_requests_.push_back(&request);
-    enter_in_calendar({next_run_order_++, &request});
+    enter_in_calendar({next_run_order_++, &request}, request.num_computed_tokens(),
+                      run_clock_.num_planned);
     run_changes_.joining.push_back(static_cast<std::int32_t>(next));
   }
 }
@@ -223,7 +227,7 @@ void Scheduler::commit_repeats(std::int32_t num_steps) {
   committed_run_.take_steps(num_steps);
 }
 
-// Every decode of the run gave its request a token.
+// Every decode of the run gave its request a token, the last one for some.
 void Scheduler::commit_run(const StepPlan& plan, CommitReport& report) {
   const bool hashes_at_commit = kv_cache_.hashes_at_commit();
   for (const RequestId id : plan.run.attended) {

@@ -46,7 +46,8 @@ struct PlannedRun {
   std::vector<std::int32_t> left;  // places of members, ascending
   // Places in `chunks`: these requests are members from the next step on, behind the others.
   std::vector<std::int32_t> joining;
-  // Members that may complete a block or take their last token in this step, in service order.
+  // Members that take their last token in this step, in service order. Those that may complete a
+  // block, too, where blocks are hashed at commit.
   std::vector<RequestId> attended;
 };
 
