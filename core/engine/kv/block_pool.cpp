@@ -39,24 +39,7 @@ BlockPool::BlockPool(const BlockPoolOptions& options)
   num_free_ = num_usable();
 }
 
-bool BlockPool::allocate(std::int64_t count, BlockTable& table) {
-  if (count > num_free_) return false;
-  num_free_ -= count;
-  if (contents_) {
-    take_cached(count, table);
-  } else {
-    take_plain(count, table);
-  }
-  return true;
-}
-
 void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
-  if (count == 1) {  // a decode takes one
-    const BlockId id = entry(begin_++);
-    table.push_back(id);
-    if (!ref_counts_.empty()) ref_counts_[index(id)] = 1;
-    return;
-  }
   while (count > 0) {  // one range, or two around the end of the ring
     const std::size_t first = static_cast<std::size_t>(begin_) & mask_;
     const auto num_taken = std::min(count, static_cast<std::int64_t>(ring_.size() - first));
@@ -74,8 +57,14 @@ void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
 void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
   constexpr std::int64_t kAhead = 8;
   PrefixIndex& contents = *contents_;
-  const auto fetch = [&](std::int64_t position) {
-    if (position < end_) contents.prefetch(contents.hash_of(entry(position)));
+  const BlockId* const ring = ring_.data();
+  std::int64_t* const places = places_.data();
+  std::int32_t* const counts = ref_counts_.data();
+  const std::size_t mask = mask_;
+  const std::int64_t last = end_;
+  const auto id_at = [=](std::int64_t at) { return ring[static_cast<std::size_t>(at) & mask]; };
+  const auto fetch = [&](std::int64_t at) {
+    if (at < last) contents.prefetch(contents.hash_of(id_at(at)));
   };
   std::int64_t position = begin_;
   for (std::int64_t i = 0; i < std::min(count, kAhead); ++i) fetch(position + i);
@@ -84,11 +73,11 @@ void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
   BlockId* next = table.data() + num_before;
   for (BlockId* const end = table.data() + table.size(); next != end; ++position) {
     if (end - next > kAhead) fetch(position + kAhead);
-    if (is_stale(position)) continue;
-    const BlockId id = entry(position);
+    const BlockId id = id_at(position);
+    if (places[index(id)] != position) continue;  // stale
     contents.erase(id);
-    places_[index(id)] = kNowhere;
-    ref_counts_[index(id)] = 1;
+    places[index(id)] = kNowhere;
+    counts[index(id)] = 1;
     *next++ = id;
   }
   begin_ = position;
@@ -143,17 +132,26 @@ void BlockPool::release(BlockTable& table, bool reuses_unhashed_first) {
   const auto capacity = static_cast<std::int64_t>(ring_.size());
   if (end_ - begin_ + static_cast<std::int64_t>(table.size()) > capacity) drop_stale();
   unhashed_.clear();
+  // Copies of members stay in registers, whatever the loop writes.
+  std::int32_t* const counts = ref_counts_.data();
+  BlockId* const ring = ring_.data();
+  std::int64_t* const places = places_.empty() ? nullptr : places_.data();
+  const PrefixIndex* const contents = contents_ ? &*contents_ : nullptr;
+  const std::size_t mask = mask_;
   std::int64_t end = end_;
   for (auto it = table.rbegin(); it != table.rend(); ++it) {
-    if (is_null(*it)) continue;
-    const std::int32_t num_left = --ref_counts_[index(*it)];
+    const BlockId id = *it;
+    if (is_null(id)) continue;
+    const std::int32_t num_left = --counts[index(id)];
     METRONOME_CHECK(num_left >= 0, "release of a free block");
     if (num_left > 0) continue;
-    if (reuses_unhashed_first && (!contents_ || contents_->hash_of(*it) == kNoHash)) {
-      unhashed_.push_back(*it);
-    } else {
-      put(end++, *it);
+    if (reuses_unhashed_first && (contents == nullptr || contents->hash_of(id) == kNoHash)) {
+      unhashed_.push_back(id);
+      continue;
     }
+    ring[static_cast<std::size_t>(end) & mask] = id;
+    if (places != nullptr) places[index(id)] = end;
+    ++end;
   }
   num_free_ += end - end_ + std::ssize(unhashed_);
   end_ = end;

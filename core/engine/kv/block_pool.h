@@ -40,7 +40,18 @@ class BlockPool {
   // Appends the `count` blocks that were free longest to `table`, each with ref_count 1. They lose
   // their content. Returns false and takes nothing when fewer are free. This is ordinary
   // back-pressure: the caller waits or preempts.
-  [[nodiscard]] bool allocate(std::int64_t count, BlockTable& table);
+  [[nodiscard]] bool allocate(std::int64_t count, BlockTable& table) {
+    if (count > num_free_) return false;
+    num_free_ -= count;
+    if (contents_) {
+      take_cached(count, table);
+    } else if (count == 1) {  // a decode takes one
+      take_next(table);
+    } else {
+      take_plain(count, table);
+    }
+    return true;
+  }
 
   // Adds a reference. A free block leaves the free list and keeps its content. Not for the null
   // block.
@@ -91,6 +102,11 @@ class BlockPool {
   void put(std::int64_t position, BlockId id) {
     entry(position) = id;
     if (!places_.empty()) places_[index(id)] = position;
+  }
+  void take_next(BlockTable& table) {
+    const BlockId id = entry(begin_++);
+    table.push_back(id);
+    if (!ref_counts_.empty()) ref_counts_[index(id)] = 1;
   }
   void take_plain(std::int64_t count, BlockTable& table);
   void take_cached(std::int64_t count, BlockTable& table);

@@ -61,6 +61,14 @@ void KvCacheManager::hash_table(const Request& request, const BlockTable& table,
                                 const HashChain& chain, std::int32_t& num_hashed,
                                 std::int64_t num_blocks, std::uint64_t group) {
   PrefixIndex& contents = pool_.contents();
+  if (group == kFullGroup && !states_) {  // every block has a hash of its own, and all are kept
+    const auto begin = static_cast<std::size_t>(num_hashed);
+    const auto end = static_cast<std::size_t>(std::max<std::int64_t>(num_hashed, num_blocks));
+    for (std::size_t i = begin; i < end; ++i) contents.prefetch(chain[i]);
+    for (std::size_t i = begin; i < end; ++i) contents.insert(table[i], chain[i]);
+    num_hashed = static_cast<std::int32_t>(end);
+    return;
+  }
   for (std::int64_t i = num_hashed; i < num_blocks; ++i) {
     contents.prefetch(in_group(hash_of_block(chain, i), group));
   }

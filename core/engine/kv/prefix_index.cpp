@@ -42,8 +42,9 @@ void PrefixIndex::insert_entry(Entry entry, BlockHash hash) {
     return;
   }
   const std::size_t home = home_of(hash);
-  Slot* const slot = locate(hash);
-  if (slot == nullptr) {
+  const bool is_new = overflows_[home].reach == 0 && matches(buckets_[home], hash) == 0;
+  Slot* const slot = is_new ? nullptr : locate(hash);
+  if (slot == nullptr) [[likely]] {
     const std::uint32_t place = find_room(home);
     slot_at(place) = {hash, entry, entry};
     places_[index(entry)] = place;
