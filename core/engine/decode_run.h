@@ -88,9 +88,9 @@ class RunCalendar {
   RunCalendar() : slots_(kHorizon) {}
   // 0 <= num_steps: after so many steps from step `now`.
   void add(const Entry& entry, std::int32_t now, std::int32_t num_steps) {
-    const std::int32_t step = now + std::min(num_steps, kHorizon - 1);
-    slot(step).push_back(entry);
-    used_[place(step) / kWordBits] |= std::uint64_t{1} << place(step) % kWordBits;
+    const std::size_t at = place(now + std::min(num_steps, kHorizon - 1));
+    slots_[at].push_back(entry);
+    used_[at / kWordBits] |= std::uint64_t{1} << at % kWordBits;
   }
   // Moves the entries of a step to `out`, in service order.
   void take(std::int32_t step, std::vector<Entry>& out);

@@ -171,6 +171,7 @@ void Engine::drain() {
 
 bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress,
                  std::int64_t steps_per_progress) {
+  next_arrival_ = 0;
   std::int64_t next_progress = steps_per_progress;
   std::int64_t next_sweep = RequestTable::kStepsPerSweep;
   while (true) {
@@ -217,10 +218,12 @@ void Engine::forget_ended() {
 
 // Closed-loop clients send the next request as soon as one has ended or was rejected.
 void Engine::submit_due(ArrivalSource& arrivals) {
+  if (clock_.now() < next_arrival_ && num_reported_ == num_ended_) return;
   do {
     for (; num_reported_ < num_ended_; ++num_reported_) arrivals.on_ended(clock_.now());
     while (const auto spec = arrivals.take_due(clock_.now(), arrival_step_)) submit(*spec);
   } while (num_reported_ < num_ended_);
+  next_arrival_ = arrivals.next_step() ? 0 : arrivals.next_time();
 }
 
 // Called when no step can be planned and none is in flight. Returns false when all work is done.
@@ -278,8 +281,9 @@ void Engine::emit_step(const StepPlan& plan, const StepResult& result) {
   ++next_sequence_;
   bool is_listed = report_.run == nullptr;
   const std::vector<ScheduledChunk>* chunks = &plan.chunks;
+  const bool all_take_runs = !repeats_.empty();
   for (EventSink* sink : sinks_) {
-    if (sink->takes_runs()) {
+    if (all_take_runs || sink->takes_runs()) {
       sink->on_step(record, plan.chunks, requests_);
       continue;
     }

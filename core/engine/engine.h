@@ -137,6 +137,7 @@ class Engine {
   std::int64_t next_step_index_ = 0;
   std::int64_t num_in_flight_ = 0;
   std::int64_t next_sequence_ = 0;
+  TimeNs next_arrival_ = 0;        // nothing arrives before, unless a request ends
   std::int64_t arrival_step_ = 0;  // counts plans, for workloads with arrivals by step
   // For each full group of requests: the plan at which all had ended; kNever: not yet.
   std::vector<std::int64_t> groups_over_at_;

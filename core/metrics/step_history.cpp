@@ -37,7 +37,9 @@ void StepHistory::pack() {
   };
   pack_column(kRunning, [&](const StepEntry& s) { return beyond_decodes(s.num_running, s); });
   pack_column(kEmitted, [&](const StepEntry& s) { return beyond_decodes(s.num_emitted, s); });
-  pack_column(kContinued, [&](const StepEntry& s) { return beyond_decodes(s.num_continued, s); });
+  pack_column(kContinued, [&](const StepEntry& s) {
+    return knows_continued_ ? beyond_decodes(s.num_continued, s) : s.num_continued;
+  });
   pack_column(kWaiting, [](const StepEntry& step) { return step.num_waiting; });
   pack_column(kUsedBlocks, [](const StepEntry& step) { return step.num_used_blocks; });
   pack_column(kPreempted, [](const StepEntry& step) { return step.num_preempted; });
@@ -60,13 +62,14 @@ void StepHistory::set_continued(std::span<const std::int32_t> num_continued) {
     column.push_back(num_continued[i] - columns_[kDecodeTokens][i]);
   }
   columns_[kContinued] = std::move(column);
+  knows_continued_ = true;
   for (std::size_t i = num_packed(); i < num_continued.size(); ++i) {
     open_[i - num_packed()].num_continued = num_continued[i];
   }
 }
 
 template <class Get>
-StepEntry StepHistory::entry_of(const Get& value, TimeNs before) {
+StepEntry StepHistory::entry_of(const Get& value, TimeNs before) const {
   const auto number = [&](Column column) { return static_cast<std::int32_t>(value(column)); };
   StepEntry step;
   step.finished_at = value(kFinished);
@@ -76,7 +79,7 @@ StepEntry StepHistory::entry_of(const Get& value, TimeNs before) {
   step.num_decode_tokens = number(kDecodeTokens);
   step.num_running = step.num_decode_tokens + number(kRunning);
   step.num_emitted = step.num_decode_tokens + number(kEmitted);
-  step.num_continued = step.num_decode_tokens + number(kContinued);
+  step.num_continued = number(kContinued) + (knows_continued_ ? step.num_decode_tokens : 0);
   step.num_waiting = number(kWaiting);
   step.num_used_blocks = number(kUsedBlocks);
   step.num_preempted = number(kPreempted);
@@ -110,7 +113,7 @@ void StepHistory::Iterator::read() {
   TimeNs before = position_ > 0 ? log_->finished_at(position_ - 1) : 0;
   block_.resize(num_steps);
   for (std::size_t i = 0; i < num_steps; ++i) {
-    block_[i] = entry_of([&](Column column) { return values[column][i]; }, before);
+    block_[i] = log_->entry_of([&](Column column) { return values[column][i]; }, before);
     before = block_[i].finished_at;
   }
 }

@@ -102,7 +102,8 @@ class StepHistory {
   }
   std::int32_t num_continued(std::size_t i) const {
     if (i >= num_packed()) return open(i).num_continued;
-    return static_cast<std::int32_t>(columns_[kContinued][i] + columns_[kDecodeTokens][i]);
+    const std::int64_t num_before = knows_continued_ ? columns_[kDecodeTokens][i] : 0;
+    return static_cast<std::int32_t>(columns_[kContinued][i] + num_before);
   }
   StepEntry back() const { return (*this)[size() - 1]; }  // requires a step
 
@@ -119,9 +120,9 @@ class StepHistory {
     kStarted,  // after planned_at
     kPrefillTokens,
     kDecodeTokens,
-    kRunning,  // beyond the decode tokens, as the next two
-    kEmitted,
-    kContinued,
+    kRunning,    // beyond the decode tokens
+    kEmitted,    // beyond them
+    kContinued,  // beyond them after set_continued(); before, mostly 0
     kWaiting,
     kUsedBlocks,
     kPreempted,
@@ -135,7 +136,7 @@ class StepHistory {
 
   // The step whose fields have these values; `before` is the previous step's end.
   template <class Get>
-  static StepEntry entry_of(const Get& value, TimeNs before);
+  StepEntry entry_of(const Get& value, TimeNs before) const;
 
   std::size_t num_packed() const { return columns_[kFinished].size(); }
   const StepEntry& open(std::size_t i) const { return open_[i - num_packed()]; }
@@ -143,6 +144,7 @@ class StepHistory {
 
   std::array<PackedColumn, kNumColumns> columns_;  // of all full blocks of steps
   std::vector<StepEntry> open_;                    // the last block, which is not full
+  bool knows_continued_ = false;                   // set_continued() was called
 };
 
 }  // namespace metronome
