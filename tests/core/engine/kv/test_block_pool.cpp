@@ -390,6 +390,46 @@ TEST_CASE("freed blocks that nobody can find are reused first", "[core][kv][pref
   }
 }
 
+TEST_CASE("blocks that nobody shares move as counted ones do", "[core][kv][property]") {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    Rng rng(seed, "unshared blocks");
+    BlockPoolOptions options{.num_blocks = rng.uniform_int(2, 40),
+                             .has_null_block = rng.uniform_int(0, 1) == 1,
+                             .reuses_unhashed_first = rng.uniform_int(0, 1) == 1};
+    BlockPool counted(options);
+    options.shares_blocks = false;
+    BlockPool pool(options);
+    std::vector<BlockTable> tables(4);
+    std::vector<BlockTable> expected(4);
+    for (int i = 0; i < 200; ++i) {
+      const auto t = static_cast<std::size_t>(rng.uniform_int(0, 3));
+      const bool at_front = rng.uniform_int(0, 1) == 1;
+      if (rng.uniform_int(0, 2) > 0) {
+        const std::int64_t count = rng.uniform_int(0, 12);
+        REQUIRE(pool.allocate(count, tables[t]) == counted.allocate(count, expected[t]));
+      } else {
+        if (options.has_null_block && !tables[t].empty()) {  // as when a window moves on
+          tables[t].push_back(kNullBlock);
+          expected[t].push_back(kNullBlock);
+        }
+        pool.release(tables[t], at_front);
+        counted.release(expected[t], at_front);
+      }
+      REQUIRE(tables == expected);
+      REQUIRE(pool.free_blocks() == counted.free_blocks());
+      REQUIRE(pool.num_free() == counted.num_free());
+    }
+    std::vector<const BlockTable*> all;
+    for (const BlockTable& table : tables) all.push_back(&table);
+    CHECK_NOTHROW(pool.check_integrity(all));
+    if (pool.num_free() == 0) continue;
+    const BlockTable stranger{pool.free_blocks().front()};
+    all.push_back(&stranger);
+    CHECK_THROWS_AS(pool.check_integrity(all), InvariantError);
+  }
+}
+
 TEST_CASE("a pool does what a plain list does", "[core][kv][property]") {
   std::int64_t num_refused = 0;
   std::int64_t num_revived = 0;
