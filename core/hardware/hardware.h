@@ -7,20 +7,41 @@
 
 namespace metronome {
 
-// vLLM 0.30 takes 6.86 ms between tokens of Qwen3-8B on an H100 at batch 1
-// (github.com/tgarg01/silybench-data). This is the remainder after the roofline's other terms.
+// An estimate for vLLM, which shows where no step is planned ahead: what an earlier roofline left
+// of 6.86 ms between tokens of Qwen3-8B on an H100 (vLLM 0.30, github.com/tgarg01/silybench-data).
 constexpr double kDefaultHostGapUs = 400;
 
 struct HardwareSpec {
   std::string name;
-  double peak_flops = 0;            // dense bf16 matrix product, FLOP/s
-  double peak_bandwidth = 0;        // device memory, bytes/s
-  std::int64_t memory_bytes = 0;    // usable device memory
-  double matmul_efficiency = 1;     // reachable share of peak_flops in projections
-  double attention_efficiency = 1;  // reachable share of peak_flops in attention over a chunk
-  double bandwidth_efficiency = 1;  // reachable share of peak_bandwidth
-  double launch_overhead_us = 0;    // per forward pass: kernel launches not hidden
-  double kernel_overhead_us = 0;    // per layer: gaps between dependent kernels
+  double peak_flops = 0;          // dense bf16 matrix product, FLOP/s
+  double peak_flops_fp8 = 0;      // the same in fp8; 0: no such units
+  double peak_flops_fp4 = 0;      // the same in fp4; 0: no such units
+  double peak_bandwidth = 0;      // device memory, bytes/s
+  std::int64_t memory_bytes = 0;  // usable device memory
+
+  // Reachable shares of the peak, each of that of its format. 0: as in bf16, and for experts as in
+  // projections.
+  double matmul_efficiency = 1;
+  double matmul_efficiency_fp8 = 0;
+  double matmul_efficiency_fp4 = 0;
+  double expert_efficiency = 0;
+  double expert_efficiency_fp8 = 0;
+  double expert_efficiency_fp4 = 0;
+  double attention_efficiency = 1;  // in attention over a chunk
+  // What a projection takes beyond the longer of arithmetic and bytes: this share of the shorter,
+  // times the quotient of the shorter and the longer.
+  double crossover_loss = 0;
+
+  // Reachable shares of peak_bandwidth.
+  double bandwidth_efficiency = 1;             // weights
+  double kv_bandwidth_efficiency = 0;          // KV; 0: as weights
+  double activation_bandwidth_efficiency = 0;  // between projections; 0: activations take no time
+
+  double launch_overhead_us = 0;     // per forward pass: kernel launches not hidden
+  double kernel_overhead_us = 0;     // per layer: starts of kernels, and gaps between them
+  double quantised_overhead_us = 0;  // per layer of less than 16 bits, in addition
+  double tp_overhead_us = 0;         // per layer of several devices, beside the all-reduces
+  double sequence_overhead_us = 0;   // per decode and layer
   // Between steps: scheduling, sampling, detokenising. Absent: the gap of the policy's engine
   // (PolicyInfo::host_gap), else kDefaultHostGapUs.
   std::optional<double> host_gap_us;

@@ -1,5 +1,6 @@
 #include "core/hardware/hardware_catalogue.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/config/catalogue.h"
@@ -24,23 +25,59 @@ std::string hardware_error(const HardwareSpec& hardware) {
   return {};
 }
 
+// Other spellings of the names: with underscores, or without the kind of an H100 or A100.
+std::string catalogue_name(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  if (name == "h100") return "h100-sxm";
+  if (name == "a100") return "a100-80gb";
+  return name;
+}
+
 }  // namespace
 
 void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware) {
   visitor.number("peak_flops", hardware.peak_flops, 1e6, 1e20, "dense bf16 FLOP/s");
+  visitor.number("peak_flops_fp8", hardware.peak_flops_fp8, 0, 1e20,
+                 "dense fp8 FLOP/s; 0 = none: fp8 weights are computed in bf16");
+  visitor.number("peak_flops_fp4", hardware.peak_flops_fp4, 0, 1e20,
+                 "dense fp4 FLOP/s; 0 = none: fp4 weights are computed in bf16");
   visitor.number("peak_bandwidth", hardware.peak_bandwidth, 1e6, 1e18, "device memory, bytes/s");
   visitor.integer("memory_bytes", hardware.memory_bytes, 1, std::int64_t{1} << 50,
                   "device memory, bytes");
   visitor.number("matmul_efficiency", hardware.matmul_efficiency, 0.001, 1,
                  "reachable share of peak_flops in projections");
+  visitor.number("matmul_efficiency_fp8", hardware.matmul_efficiency_fp8, 0, 1,
+                 "the same of peak_flops_fp8; 0 = as in bf16");
+  visitor.number("matmul_efficiency_fp4", hardware.matmul_efficiency_fp4, 0, 1,
+                 "the same of peak_flops_fp4; 0 = as in bf16");
+  visitor.number("expert_efficiency", hardware.expert_efficiency, 0, 1,
+                 "reachable share of peak_flops in experts; 0 = as in projections");
+  visitor.number("expert_efficiency_fp8", hardware.expert_efficiency_fp8, 0, 1,
+                 "the same of peak_flops_fp8; 0 = as in bf16");
+  visitor.number("expert_efficiency_fp4", hardware.expert_efficiency_fp4, 0, 1,
+                 "the same of peak_flops_fp4; 0 = as in bf16");
   visitor.number("attention_efficiency", hardware.attention_efficiency, 0.001, 1,
                  "reachable share of peak_flops in attention");
+  visitor.number("crossover_loss", hardware.crossover_loss, 0, 1,
+                 "where arithmetic and bytes of a product take equally long: the share of either "
+                 "that it takes in addition");
   visitor.number("bandwidth_efficiency", hardware.bandwidth_efficiency, 0.001, 1,
-                 "reachable share of peak_bandwidth");
+                 "reachable share of peak_bandwidth for weights");
+  visitor.number("kv_bandwidth_efficiency", hardware.kv_bandwidth_efficiency, 0, 1,
+                 "reachable share of peak_bandwidth for KV; 0 = as for weights");
+  visitor.number("activation_bandwidth_efficiency", hardware.activation_bandwidth_efficiency, 0, 1,
+                 "reachable share of peak_bandwidth for activations between products; 0 = they "
+                 "take no time");
   visitor.number("launch_overhead_us", hardware.launch_overhead_us, 0, kMaxMicros,
                  "per forward pass, microseconds");
   visitor.number("kernel_overhead_us", hardware.kernel_overhead_us, 0, kMaxMicros,
                  "per layer, microseconds");
+  visitor.number("quantised_overhead_us", hardware.quantised_overhead_us, 0, kMaxMicros,
+                 "per layer whose weights have fewer than 16 bits, in addition, microseconds");
+  visitor.number("tp_overhead_us", hardware.tp_overhead_us, 0, kMaxMicros,
+                 "per layer that several GPUs share, in addition to all-reduces, microseconds");
+  visitor.number("sequence_overhead_us", hardware.sequence_overhead_us, 0, kMaxMicros,
+                 "per decode and layer, microseconds");
   visitor.optional_number("host_gap_us", hardware.host_gap_us, 0, kMaxMicros,
                           "between dependent steps, microseconds; null: the engine's");
   visitor.text("link", hardware.link,
@@ -62,7 +99,9 @@ std::vector<HardwareSpec> all_hardware() { return parse_hardware(kHardwareYaml, 
 
 HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where) {
   const std::vector<HardwareSpec> known = all_hardware();
-  if (const HardwareSpec* hardware = find_entry(known, name_or_path)) return *hardware;
+  if (const HardwareSpec* hardware = find_entry(known, catalogue_name(name_or_path))) {
+    return *hardware;
+  }
   if (!path_exists(name_or_path)) {
     fail_unknown(known, name_or_path, "hardware", "the path of a YAML file with one entry", where);
   }

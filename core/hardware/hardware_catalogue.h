@@ -12,9 +12,9 @@
 
 namespace metronome {
 
-// The GPU of that name, else the only entry of the YAML file at that path. `where` is the user's
-// source location. Throws ConfigError for an unknown name (with the nearest name and the list) and
-// for an unreadable or malformed file.
+// The GPU of that name (h100 is h100-sxm, a100 is a100-80gb, and '_' is as '-'), else the only
+// entry of the YAML file at that path. `where` is the user's source location. Throws ConfigError
+// for an unknown name (with the nearest name and the list) and for an unreadable or malformed file.
 HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where);
 
 // In the order of the file.

@@ -59,23 +59,39 @@ TEST_CASE("every GPU is sound", "[sim][catalogue]") {
     INFO(hardware.name);
     names.push_back(hardware.name);
     CHECK(find_hardware(hardware.name, {}) == hardware);
-    CHECK(hardware.peak_flops >= 100e12);
-    CHECK(hardware.peak_flops <= 1000e12);
-    CHECK(hardware.peak_bandwidth >= 800e9);
-    CHECK(hardware.peak_bandwidth <= 5e12);
+    CHECK(hardware.peak_flops >= 70e12);
+    CHECK(hardware.peak_flops <= 2500e12);
+    // Each halving of the format doubles the peak, or more.
+    for (const double peak : {hardware.peak_flops_fp8, hardware.peak_flops_fp4}) {
+      const bool is_a_multiple =
+          peak >= 1.99 * hardware.peak_flops && peak <= 8.01 * hardware.peak_flops;
+      CHECK((peak == 0 || is_a_multiple));
+    }
+    CHECK((hardware.peak_flops_fp8 > 0 || hardware.peak_flops_fp4 == 0));
+    CHECK((hardware.peak_flops_fp8 > 0) == (hardware.matmul_efficiency_fp8 > 0));
+    CHECK((hardware.peak_flops_fp4 > 0) == (hardware.matmul_efficiency_fp4 > 0));
+    CHECK(hardware.peak_bandwidth >= 300e9);
+    CHECK(hardware.peak_bandwidth <= 8e12);
     CHECK(hardware.memory_bytes >= std::int64_t{15} << 30);
-    CHECK(hardware.memory_bytes <= std::int64_t{141'000'000'000 * 17 / 16});
-    for (const double efficiency : {hardware.matmul_efficiency, hardware.attention_efficiency,
-                                    hardware.bandwidth_efficiency}) {
-      CHECK(efficiency > 0.3);
+    CHECK(hardware.memory_bytes <= std::int64_t{288} << 30);
+    for (const double efficiency :
+         {hardware.matmul_efficiency, hardware.attention_efficiency, hardware.bandwidth_efficiency,
+          hardware.kv_bandwidth_efficiency, hardware.expert_efficiency}) {
+      CHECK(efficiency > 0.25);
       CHECK(efficiency < 1);
     }
     CHECK(hardware.link_bandwidth > 0);
     CHECK(hardware.allreduce_latency_us > 0);
     CHECK(RooflineCostModel(model, hardware, {}).kv_capacity_blocks(16) > 1000);
   }
-  CHECK(names == std::vector<std::string>{"h200", "h100-sxm", "a100-80gb", "l40s", "rtx-4090",
-                                          "rtx-5080", "rtx-pro-6000"});
+  CHECK(names == std::vector<std::string>{"h200", "h100-sxm", "h20", "b200", "b300", "gb200",
+                                          "gb300", "a100-80gb", "a10g", "l4", "l40s", "rtx-4090",
+                                          "rtx-5080", "rtx-5090", "rtx-pro-6000", "mi300x"});
+  // Other spellings.
+  CHECK(find_hardware("h100", {}).name == "h100-sxm");
+  CHECK(find_hardware("h100_sxm", {}).name == "h100-sxm");
+  CHECK(find_hardware("a100", {}).name == "a100-80gb");
+  CHECK(find_hardware("rtx_pro_6000", {}).name == "rtx-pro-6000");
 }
 
 TEST_CASE("catalogue GPUs come near published decode times", "[sim][catalogue]") {
@@ -88,11 +104,12 @@ TEST_CASE("catalogue GPUs come near published decode times", "[sim][catalogue]")
   };
   const Measured measured[] = {
       // vLLM 0.30, median inter-token latency (silybench-data): 128 tokens in, 1024 out; the last
-      // one 8192 in, 512 out.
+      // one 8192 in, 512 out. It plans a step while the one before runs, so that no host gap shows.
       {"h100-sxm", "qwen3-8b", 1, 640, 6.86},
       {"h100-sxm", "qwen3-8b", 16, 640, 7.53},
       {"h100-sxm", "qwen3-8b", 64, 640, 9.49},
       {"h100-sxm", "qwen3-8b", 128, 640, 12.0},
+      {"h100-sxm", "qwen3-8b", 256, 640, 18.08},
       {"h100-sxm", "qwen3-8b", 64, 3072, 17.05},
       {"h100-sxm", "qwen3-8b", 1, 8448, 7.30},
       // gpt-fast: 93.9 tokens/s; calm: 61 tokens/s.
@@ -106,8 +123,7 @@ TEST_CASE("catalogue GPUs come near published decode times", "[sim][catalogue]")
     const ScheduledChunk decode = {RequestId{0}, run.context - 1, 1, ChunkKind::Decode, true};
     plan.chunks.assign(static_cast<std::size_t>(run.batch), decode);
     plan.passes.push_back({0, run.batch});
-    const double ms = to_ms(cost_model.step_cost(plan).total_ns + cost_model.host_gap_ns({}));
-    CHECK(ms == Approx(run.ms).epsilon(0.07));
+    CHECK(to_ms(cost_model.step_cost(plan).total_ns) == Approx(run.ms).epsilon(0.05));
   }
 }
 
