@@ -60,7 +60,8 @@ std::vector<std::string> strings_of(const JsonSection& section, const char* key)
 // The modules that are left alone, under the names that the methods give to the list.
 std::vector<std::string> plain_modules(const JsonSection& section) {
   std::vector<std::string> modules;
-  for (const char* key : {"ignore", "modules_to_not_convert", "exclude_modules"}) {
+  for (const char* key :
+       {"ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules"}) {
     for (std::string& module : strings_of(section, key)) modules.push_back(std::move(module));
   }
   return modules;

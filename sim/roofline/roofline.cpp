@@ -15,7 +15,50 @@ namespace {
 constexpr double kNsPerSec = 1e9;
 constexpr double kAllreducesPerLayer = 2;  // after the output and the down projection
 
+constexpr double kExpertPaddingTokens = 64;  // half of the usual tile of 128 rows
+constexpr double kRoutingEvenness = 0.6;     // 1: every expert is as likely as any other
+
 double real(std::int64_t n) { return static_cast<double>(n); }
+
+// The units that compute a format, and the share of their peak that is reachable.
+struct Units {
+  double peak_flops = 0;
+  double matmul_efficiency = 1;
+  double expert_efficiency = 1;
+};
+
+double given_or(double value, double otherwise) { return value > 0 ? value : otherwise; }
+
+Units units_of(WeightFormat format, const HardwareSpec& hardware) {
+  const Units bf16{hardware.peak_flops, hardware.matmul_efficiency,
+                   given_or(hardware.expert_efficiency, hardware.matmul_efficiency)};
+  const bool is_fp8 = format == WeightFormat::Fp8 || format == WeightFormat::Fp8Block ||
+                      (format == WeightFormat::Mxfp4 && hardware.peak_flops_fp4 > 0);
+  if (is_fp8 && hardware.peak_flops_fp8 > 0) {
+    return {hardware.peak_flops_fp8,
+            given_or(hardware.matmul_efficiency_fp8, bf16.matmul_efficiency),
+            given_or(hardware.expert_efficiency_fp8, bf16.expert_efficiency)};
+  }
+  if (format == WeightFormat::Nvfp4 && hardware.peak_flops_fp4 > 0) {
+    return {hardware.peak_flops_fp4,
+            given_or(hardware.matmul_efficiency_fp4, bf16.matmul_efficiency),
+            given_or(hardware.expert_efficiency_fp4, bf16.expert_efficiency)};
+  }
+  return bf16;
+}
+
+// What the kernels between the products of all layers read and write for a token on one device. A
+// norm reads two vectors and writes two, rotary embeddings (and norms of heads) read and write QKV,
+// an activation function reads gate and up and writes one. Those of experts count as theirs.
+double activation_bytes(const ModelConfig& model, std::int64_t tp) {
+  const double hidden = real(model.hidden_dim);
+  const double qkv = real((model.n_heads / tp + 2 * device_kv_heads(model, tp)) * model.head_dim);
+  const double norms = (model.has_post_norms ? 4 : 2) * 4 * hidden;
+  const double heads = (model.has_qk_norm ? 2 : 1) * 2 * qkv;
+  const double mlps = 3 * real(model.ffn_dim) / real(tp);
+  return kBytesPerActivation * (real(model.n_layers) * (norms + heads) +
+                                real(model.n_layers - model.n_moe_layers()) * mlps);
+}
 
 }  // namespace
 
@@ -110,10 +153,31 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   attention_flops_per_pair_ = 4 * real(model.n_heads * model.head_dim) / shards;
   kv_bytes_per_position_ = device_kv_bytes(model, tp);
 
-  ns_per_matmul_flop_ = kNsPerSec / (hardware.peak_flops * hardware.matmul_efficiency);
+  activation_bytes_ = activation_bytes(model, tp);
+
+  const Units linear = units_of(model.linear_format, hardware);
+  const Units expert = units_of(model.expert_format, hardware);
+  const Units head = units_of(WeightFormat::Plain, hardware);
+  ns_per_linear_flop_ = kNsPerSec / (linear.peak_flops * linear.matmul_efficiency);
+  ns_per_expert_flop_ = kNsPerSec / (expert.peak_flops * expert.expert_efficiency);
+  ns_per_head_flop_ = kNsPerSec / (head.peak_flops * head.matmul_efficiency);
   ns_per_attention_flop_ = kNsPerSec / (hardware.peak_flops * hardware.attention_efficiency);
-  ns_per_byte_ = kNsPerSec / (hardware.peak_bandwidth * hardware.bandwidth_efficiency);
-  launch_ns_ = (hardware.launch_overhead_us + layers * hardware.kernel_overhead_us) * kNsPerMicro;
+  const auto ns_per_byte = [&hardware](double efficiency) {
+    return kNsPerSec / (hardware.peak_bandwidth * efficiency);
+  };
+  ns_per_byte_ = ns_per_byte(hardware.bandwidth_efficiency);
+  ns_per_kv_byte_ =
+      ns_per_byte(given_or(hardware.kv_bandwidth_efficiency, hardware.bandwidth_efficiency));
+  if (hardware.activation_bandwidth_efficiency > 0) {
+    ns_per_activation_byte_ = ns_per_byte(hardware.activation_bandwidth_efficiency);
+  }
+  ns_per_decode_ = layers * hardware.sequence_overhead_us * kNsPerMicro;
+  const bool is_quantised =
+      model.linear_format != WeightFormat::Plain || model.expert_format != WeightFormat::Plain;
+  const double layer_us = hardware.kernel_overhead_us +
+                          (is_quantised ? hardware.quantised_overhead_us : 0) +
+                          (tp > 1 ? hardware.tp_overhead_us : 0);
+  launch_ns_ = (hardware.launch_overhead_us + layers * layer_us) * kNsPerMicro;
 }
 
 template <bool kHasWindow, bool kIsPadded>
@@ -202,13 +266,15 @@ RooflineCostModel::PassSums RooflineCostModel::sum_pass(const PassChunks& pass) 
   return sums;
 }
 
-OperationWork RooflineCostModel::expert_work(double num_tokens) const {
-  if (model_.n_experts == 0) return {};
+void RooflineCostModel::add_experts(double num_tokens, StepWork& work) const {
+  if (model_.n_experts == 0) return;
   const double num_experts = real(model_.n_experts);
   const double picked = real(model_.n_experts_per_token);
-  const double num_read = num_experts * (1 - pow_of(1 - picked / num_experts, num_tokens));
-  return {2 * num_tokens * picked * expert_params_,
-          num_read * expert_params_ * model_.bytes_per_expert_weight()};
+  const double draws = 1 + kRoutingEvenness * (num_tokens - 1);
+  const double num_read = num_experts * (1 - pow_of(1 - picked / num_experts, draws));
+  work.experts = {2 * num_tokens * picked * expert_params_,
+                  num_read * expert_params_ * model_.bytes_per_expert_weight()};
+  work.padding_flops = 2 * num_read * kExpertPaddingTokens * expert_params_;
 }
 
 StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
@@ -225,7 +291,7 @@ StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
 
   StepWork work;
   work.projections = {2 * tokens * projection_params_, projection_bytes_};
-  work.experts = expert_work(tokens);
+  add_experts(tokens, work);
   if (rows > 0) work.head = {2 * rows * head_params_, head_params_ * weight};
   work.prefill_attention = attention(sums.prefill);
   work.decode_attention = attention(sums.decode);
@@ -255,27 +321,36 @@ double RooflineCostModel::allreduce_ns(double num_tokens) const {
          link_.us(Collective::AllReduce, bytes, is_graph, ignored) * kNsPerMicro;
 }
 
-PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
-  const StepWork work = pass_work(sums);
-  const auto slower = [this](const OperationWork& operation, double ns_per_flop) {
-    return std::max(operation.flops * ns_per_flop, operation.bytes * ns_per_byte_);
-  };
-  PassCost cost;
-  cost.linear_ns = slower(work.projections, ns_per_matmul_flop_) +
-                   slower(work.experts, ns_per_matmul_flop_) +
-                   slower(work.head, ns_per_matmul_flop_) + work.other_bytes * ns_per_byte_;
-  cost.attention_ns = slower(work.prefill_attention, ns_per_attention_flop_) +
-                      slower(work.decode_attention, ns_per_attention_flop_);
-  cost.comm_ns = allreduce_ns(real(sums.prefill.num_tokens + sums.decode.num_tokens));
-  cost.overhead_ns = launch_ns_ + work.gather_bytes * ns_per_byte_;
-  return cost;
+// A product whose arithmetic takes `flop_ns` and which reads `bytes` of weights.
+double RooflineCostModel::product_ns(double flop_ns, double bytes) const {
+  const double byte_ns = bytes * ns_per_byte_;
+  const double longer = std::max(flop_ns, byte_ns);
+  const double shorter = std::min(flop_ns, byte_ns);
+  return longer > 0 ? longer + hardware_.crossover_loss * shorter * (shorter / longer) : 0;
 }
 
-// The attention of decodes over these positions, in layers without a window.
-double RooflineCostModel::decode_attention_ns(std::int64_t positions) const {
-  const double all = global_layers_ * real(positions);
-  return std::max(all * attention_flops_per_pair_ * ns_per_attention_flop_,
-                  all * kv_bytes_per_position_ * ns_per_byte_);
+double RooflineCostModel::decode_attention_ns(const OperationWork& work,
+                                              std::int64_t num_decodes) const {
+  return std::max(work.flops * ns_per_attention_flop_, work.bytes * ns_per_kv_byte_) +
+         real(num_decodes) * ns_per_decode_;
+}
+
+PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
+  const StepWork work = pass_work(sums);
+  const double tokens = real(sums.prefill.num_tokens + sums.decode.num_tokens);
+  PassCost cost;
+  cost.linear_ns =
+      product_ns(work.projections.flops * ns_per_linear_flop_, work.projections.bytes) +
+      product_ns((work.experts.flops + work.padding_flops) * ns_per_expert_flop_,
+                 work.experts.bytes) +
+      product_ns(work.head.flops * ns_per_head_flop_, work.head.bytes) +
+      work.other_bytes * ns_per_byte_ + tokens * activation_bytes_ * ns_per_activation_byte_;
+  cost.attention_ns = std::max(work.prefill_attention.flops * ns_per_attention_flop_,
+                               work.prefill_attention.bytes * ns_per_kv_byte_) +
+                      decode_attention_ns(work.decode_attention, sums.decode.num_chunks);
+  cost.comm_ns = allreduce_ns(tokens);
+  cost.overhead_ns = launch_ns_ + work.gather_bytes * ns_per_kv_byte_;
+  return cost;
 }
 
 StepCost RooflineCostModel::step_cost(const StepPlan& plan) {
@@ -288,7 +363,10 @@ StepCost RooflineCostModel::step_cost(const StepPlan& plan) {
       run_cost_ = pass_cost(sum_pass(chunks_of(plan, plan.passes.front())));
       decodes_of_run_cost_ = plan.run.num_decodes;
     }
-    run_cost_.attention_ns = decode_attention_ns(plan.run.members->sum_of_contexts());
+    const double positions = global_layers_ * real(plan.run.members->sum_of_contexts());
+    run_cost_.attention_ns = decode_attention_ns(
+        {positions * attention_flops_per_pair_, positions * kv_bytes_per_position_},
+        plan.run.num_decodes);
     return step_cost_of(run_cost_);
   }
   PassCost all;
@@ -318,6 +396,7 @@ StepWork RooflineCostModel::step_work(const StepPlan& plan) const {
     const StepWork work = pass_work(sum_pass(chunks_of(plan, pass)));
     add(total.projections, work.projections);
     add(total.experts, work.experts);
+    total.padding_flops += work.padding_flops;
     add(total.head, work.head);
     add(total.prefill_attention, work.prefill_attention);
     add(total.decode_attention, work.decode_attention);
@@ -329,7 +408,11 @@ StepWork RooflineCostModel::step_work(const StepPlan& plan) const {
 }
 
 TimeNs RooflineCostModel::floor_ns(const StepWork& work) const {
-  const double compute_ns = work.total_flops() * kNsPerSec / hardware_.peak_flops;
+  const double linear_s =
+      work.projections.flops / units_of(model_.linear_format, hardware_).peak_flops;
+  const double expert_s = work.experts.flops / units_of(model_.expert_format, hardware_).peak_flops;
+  const double others = work.total_flops() - work.projections.flops - work.experts.flops;
+  const double compute_ns = kNsPerSec * (linear_s + expert_s + others / hardware_.peak_flops);
   const double memory_ns = work.total_bytes() * kNsPerSec / hardware_.peak_bandwidth;
   return round_ns(std::max(compute_ns, memory_ns));
 }

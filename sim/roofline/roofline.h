@@ -2,17 +2,25 @@
 // limits of the hardware. The only measured inputs are the hardware's efficiencies.
 //
 // Per pass, on each of the `tensor_parallel_size` devices:
-//   projections  max(FLOPs, weight bytes). Activations are neglected, so QKV, output, gate, up and
-//                down share one crossover and the sum of their maxima is the maximum of their sums.
-//   experts      the same, for the experts that the pass reads. n tokens are each routed to k of E
-//                experts evenly and independently: E (1 - (1 - k/E)^n) per layer on average.
-//   head         max(FLOPs, weight bytes) for the sampled rows; 0 without rows.
+//   projections  FLOPs and weight bytes, joined: the longer, plus crossover_loss times the shorter
+//                times shorter / longer. QKV, output, gate, up and down share one crossover.
+//   experts      the same, for the experts that the pass reads. Each computes its tokens and a half
+//                tile of padding. n tokens are each routed to k of E experts, independently but
+//                unevenly: E (1 - (1 - k/E)^(1 + 0.6 (n - 1))) per layer. With 0.6 it follows the
+//                times of aiconfigurator's power law of routing (exponent 1.2), which reads as few
+//                experts.
+//   head         the same for the sampled rows; 0 without rows.
+//   activations  bytes that norms, rotary embeddings and activation functions read and write.
 //   the rest     norm scales and embedding rows, bytes only; counted with the projections.
 //   attention    prefill chunks and decodes each max(FLOPs, KV bytes). Every position a chunk may
 //                attend to moves once: earlier positions are read, its own are written (and read
-//                back from on-chip cache).
-//   overhead     copies of `gather_kv`, kernel launches.
+//                back from on-chip cache). A decode has an overhead in each layer.
+//   overhead     copies of `gather_kv`, kernel launches, overheads of layers.
 //   comm         two ring all-reduces a layer, each 2 (n - 1) / n of the activations, plus latency.
+// A format of weights decides their bytes, and the units that compute: fp8 and fp4 where the GPU
+// has such units; mxfp4 in fp8 where it has fp4 ones, as engines then quantise activations to 8
+// bits; else bf16, also for int4. Attention and head are computed in bf16.
+//
 // The gather of logits across devices and the sampler's arithmetic are not counted.
 #pragma once
 
@@ -59,6 +67,7 @@ struct OperationWork {
 struct StepWork {
   OperationWork projections;
   OperationWork experts;
+  double padding_flops = 0;  // of experts' tiles that are not full; no part of total_flops()
   OperationWork head;
   OperationWork prefill_attention;
   OperationWork decode_attention;
@@ -84,8 +93,8 @@ class RooflineCostModel final : public CostModel {
 
   // The sum over the plan's passes.
   StepWork step_work(const StepPlan& plan) const;
-  // A lower bound: the larger of all FLOPs at peak_flops and all bytes at peak_bandwidth. Launches,
-  // all-reduces and efficiencies do not count.
+  // A lower bound: the larger of all FLOPs at the peaks of their formats and all bytes at
+  // peak_bandwidth. Launches, all-reduces, activations and efficiencies do not count.
   TimeNs floor_ns(const StepWork& work) const;
 
  private:
@@ -96,8 +105,9 @@ class RooflineCostModel final : public CostModel {
   void pad(PassSums& sums) const;
   StepWork pass_work(const PassSums& sums) const;
   PassCost pass_cost(const PassSums& sums) const;
-  OperationWork expert_work(double num_tokens) const;
-  double decode_attention_ns(std::int64_t positions) const;
+  void add_experts(double num_tokens, StepWork& work) const;
+  double product_ns(double flop_ns, double bytes) const;
+  double decode_attention_ns(const OperationWork& work, std::int64_t num_decodes) const;
   double allreduce_ns(double num_tokens) const;
 
   ModelConfig model_;
@@ -114,9 +124,15 @@ class RooflineCostModel final : public CostModel {
   double head_params_ = 0;
   double attention_flops_per_pair_ = 0;  // one layer
   double kv_bytes_per_position_ = 0;     // one layer
-  double ns_per_matmul_flop_ = 0;
+  double activation_bytes_ = 0;          // of a token in all layers
+  double ns_per_linear_flop_ = 0;
+  double ns_per_expert_flop_ = 0;
+  double ns_per_head_flop_ = 0;
   double ns_per_attention_flop_ = 0;
-  double ns_per_byte_ = 0;
+  double ns_per_byte_ = 0;  // of weights
+  double ns_per_kv_byte_ = 0;
+  double ns_per_activation_byte_ = 0;
+  double ns_per_decode_ = 0;
   double launch_ns_ = 0;  // per pass
 
   // Of the last step that had nothing but a run of decodes.

