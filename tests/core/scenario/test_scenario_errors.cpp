@@ -48,6 +48,8 @@ TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
             {"sceduler: {policy: chunked}\n", "name: x\n", "engine:\n  max_num_seq: 4\n",
              "kv_cache: {page_size: 4}\n", "scheduler: {chunk: 4}\n",
              "scheduler: {policy: sglang, max_running_requests: 4}\n",
+             "scheduler: {policy: vllm, kv_cache_dtype: fp8}\n",
+             "scheduler: {policy: vllm, quantization: fp8}\n",
              "variants: [{name: a, scheduler: {policy: static, page_size: 4}}]\n",
              "scheduler: {policy: vllm, long_prefill_token_treshold: 4}\n",
              "cost_model: {files: x.json}\n", "slo: {tftt_ms: 4}\n", "results: {step: true}\n",
