@@ -113,24 +113,26 @@ double StepWork::total_bytes() const {
          decode_attention.bytes + other_bytes + gather_bytes;
 }
 
-// Integer sums over the chunks of a pass. They determine its time.
+// Integer sums over the chunks of a pass of one kind.
+struct RooflineCostModel::PassGroup {
+  std::int64_t num_chunks = 0;
+  std::int64_t num_tokens = 0;
+  std::int64_t pairs = 0;         // in a layer with full attention
+  std::int64_t context = 0;       // positions whose KV moves, in such a layer
+  std::int64_t window_pairs = 0;  // in a layer with a window
+  std::int64_t window_context = 0;
+  std::int64_t max_tokens = 0;
+  std::int64_t max_context = 0;
+  std::int64_t num_rows = 0;  // logits
+  // Positions that gather_kv copies; it does not copy padding.
+  std::int64_t gathered = 0;
+  std::int64_t window_gathered = 0;
+};
+
+// They determine the pass's time.
 struct RooflineCostModel::PassSums {
-  struct Group {
-    std::int64_t num_chunks = 0;
-    std::int64_t num_tokens = 0;
-    std::int64_t pairs = 0;         // in a layer with full attention
-    std::int64_t context = 0;       // positions whose KV moves, in such a layer
-    std::int64_t window_pairs = 0;  // in a layer with a window
-    std::int64_t window_context = 0;
-    std::int64_t max_tokens = 0;
-    std::int64_t max_context = 0;
-    std::int64_t num_rows = 0;  // logits
-    // Positions that gather_kv copies; it does not copy padding.
-    std::int64_t gathered = 0;
-    std::int64_t window_gathered = 0;
-  };
-  Group prefill;
-  Group decode;
+  PassGroup prefill;
+  PassGroup decode;
 };
 
 RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpec& hardware,
@@ -183,8 +185,8 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
 template <bool kHasWindow, bool kIsPadded>
 void RooflineCostModel::add_chunks(const PassChunks& pass, PassSums& sums) const {
   const std::int64_t window = model_.sliding_window;
-  PassSums::Group prefill;
-  PassSums::Group decode;
+  PassGroup& prefill = sums.prefill;
+  PassGroup& decode = sums.decode;
   if (const RunMembers* run = pass.run) {
     decode.num_chunks = run->size();
     decode.num_rows = run->size();
@@ -233,14 +235,12 @@ void RooflineCostModel::add_chunks(const PassChunks& pass, PassSums& sums) const
   decode.window_pairs = decode.window_context;
   decode.gathered = decode.context;
   decode.window_gathered = decode.window_context;
-  sums.prefill = prefill;
-  sums.decode = decode;
 }
 
 // Chunks and decodes form two batches. In each batch every sequence costs as much as the longest
 // chunk at the end of the longest context.
 void RooflineCostModel::pad(PassSums& sums) const {
-  for (PassSums::Group* group : {&sums.prefill, &sums.decode}) {
+  for (PassGroup* group : {&sums.prefill, &sums.decode}) {
     const std::int64_t n = group->num_chunks;
     if (n == 0) continue;
     const std::int64_t first = group->max_context - group->max_tokens;
@@ -277,24 +277,24 @@ void RooflineCostModel::add_experts(double num_tokens, StepWork& work) const {
   work.padding_flops = 2 * num_read * kExpertPaddingTokens * expert_params_;
 }
 
+OperationWork RooflineCostModel::attention_work(const PassGroup& group) const {
+  const double pairs =
+      global_layers_ * real(group.pairs) + window_layers_ * real(group.window_pairs);
+  const double positions =
+      global_layers_ * real(group.context) + window_layers_ * real(group.window_context);
+  return {pairs * attention_flops_per_pair_, positions * kv_bytes_per_position_};
+}
+
 StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
   const double weight = real(model_.bytes_per_weight);
   const double tokens = real(sums.prefill.num_tokens + sums.decode.num_tokens);
   const double rows = real(sums.prefill.num_rows + sums.decode.num_rows);
-  const auto attention = [this](const PassSums::Group& group) {
-    const double pairs =
-        global_layers_ * real(group.pairs) + window_layers_ * real(group.window_pairs);
-    const double positions =
-        global_layers_ * real(group.context) + window_layers_ * real(group.window_context);
-    return OperationWork{pairs * attention_flops_per_pair_, positions * kv_bytes_per_position_};
-  };
-
   StepWork work;
   work.projections = {2 * tokens * projection_params_, projection_bytes_};
   add_experts(tokens, work);
   if (rows > 0) work.head = {2 * rows * head_params_, head_params_ * weight};
-  work.prefill_attention = attention(sums.prefill);
-  work.decode_attention = attention(sums.decode);
+  work.prefill_attention = attention_work(sums.prefill);
+  work.decode_attention = attention_work(sums.decode);
   work.other_bytes = (real(model_.n_norm_params()) + tokens * real(model_.hidden_dim)) * weight;
   if (config_.gather_kv) {
     const double positions =
@@ -353,35 +353,45 @@ PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
   return cost;
 }
 
+// The cost of a pass's decodes alone. Of batches of one size only the attention differs, unless
+// chunks are padded or copied.
+PassCost RooflineCostModel::decode_cost(const PassGroup& decodes) {
+  const bool depends_on_size_alone = config_.batching != Batching::Padded && !config_.gather_kv &&
+                                     decodes.num_rows == decodes.num_chunks;
+  if (!depends_on_size_alone) return pass_cost({.prefill = {}, .decode = decodes});
+  const auto num_decodes = static_cast<std::size_t>(decodes.num_chunks);
+  if (num_decodes >= decode_costs_.size()) decode_costs_.resize(num_decodes + 1);
+  std::optional<PassCost>& cost = decode_costs_[num_decodes];
+  if (!cost) cost = pass_cost({.prefill = {}, .decode = decodes});
+  cost->attention_ns = decode_attention_ns(attention_work(decodes), decodes.num_chunks);
+  return *cost;
+}
+
 StepCost RooflineCostModel::step_cost(const StepPlan& plan) {
   METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
-  const bool has_only_run = plan.chunks.empty() && plan.run.num_decodes > 0;
-  const bool needs_contexts = config_.batching == Batching::Padded || config_.gather_kv;
-  if (has_only_run && model_.sliding_window == 0 && !needs_contexts) {
-    // Of batches of one size, only the attention differs.
-    if (plan.run.num_decodes != decodes_of_run_cost_) {
-      run_cost_ = pass_cost(sum_pass(chunks_of(plan, plan.passes.front())));
-      decodes_of_run_cost_ = plan.run.num_decodes;
+  if (plan.chunks.empty() && config_.batching != Batching::Padded) {
+    const RunMembers& run = *plan.run.members;
+    PassGroup decodes;
+    decodes.num_chunks = decodes.num_rows = decodes.num_tokens = run.size();
+    decodes.pairs = decodes.context = decodes.gathered = run.sum_of_contexts();
+    if (model_.sliding_window > 0) {
+      decodes.window_context = run.sum_of_contexts(model_.sliding_window);
+      decodes.window_pairs = decodes.window_gathered = decodes.window_context;
     }
-    const double positions = global_layers_ * real(plan.run.members->sum_of_contexts());
-    run_cost_.attention_ns = decode_attention_ns(
-        {positions * attention_flops_per_pair_, positions * kv_bytes_per_position_},
-        plan.run.num_decodes);
-    return step_cost_of(run_cost_);
+    return step_cost_of(decode_cost(decodes));
+  }
+  if (plan.passes.size() == 1) {
+    const PassSums sums = sum_pass(chunks_of(plan, plan.passes.front()));
+    if (sums.prefill.num_chunks == 0) return step_cost_of(decode_cost(sums.decode));
+    const PassCost all = pass_cost(sums);
+    return step_cost_of(all, sums.decode.num_chunks > 0 ? decode_cost(sums.decode) : PassCost{});
   }
   PassCost all;
   PassCost decodes;
   for (const ForwardPass& pass : plan.passes) {
-    PassSums sums = sum_pass(chunks_of(plan, pass));
-    const PassCost cost = pass_cost(sums);
-    all += cost;
-    if (sums.decode.num_chunks == 0) continue;
-    if (sums.prefill.num_chunks == 0) {
-      decodes += cost;
-    } else {
-      sums.prefill = {};
-      decodes += pass_cost(sums);
-    }
+    const PassSums sums = sum_pass(chunks_of(plan, pass));
+    all += pass_cost(sums);
+    if (sums.decode.num_chunks > 0) decodes += decode_cost(sums.decode);
   }
   return step_cost_of(all, decodes);
 }

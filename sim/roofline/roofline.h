@@ -25,7 +25,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "core/engine/step_plan.h"
 #include "core/hardware/hardware.h"
@@ -98,13 +100,16 @@ class RooflineCostModel final : public CostModel {
   TimeNs floor_ns(const StepWork& work) const;
 
  private:
+  struct PassGroup;
   struct PassSums;
   template <bool kHasWindow, bool kIsPadded>
   void add_chunks(const PassChunks& pass, PassSums& sums) const;
   PassSums sum_pass(const PassChunks& pass) const;
   void pad(PassSums& sums) const;
+  OperationWork attention_work(const PassGroup& group) const;
   StepWork pass_work(const PassSums& sums) const;
   PassCost pass_cost(const PassSums& sums) const;
+  PassCost decode_cost(const PassGroup& decodes);
   void add_experts(double num_tokens, StepWork& work) const;
   double product_ns(double flop_ns, double bytes) const;
   double decode_attention_ns(const OperationWork& work, std::int64_t num_decodes) const;
@@ -135,9 +140,9 @@ class RooflineCostModel final : public CostModel {
   double ns_per_decode_ = 0;
   double launch_ns_ = 0;  // per pass
 
-  // Of the last step that had nothing but a run of decodes.
-  std::int32_t decodes_of_run_cost_ = 0;
-  PassCost run_cost_;
+  // By number of decodes, as far as asked for: the cost of a pass with nothing else, but for its
+  // attention.
+  std::vector<std::optional<PassCost>> decode_costs_;
 };
 
 }  // namespace metronome
