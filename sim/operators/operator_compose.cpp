@@ -225,6 +225,9 @@ class Composer {
     fail_missing(meta_, text(wanted), found);
   }
 
+  // Devices among which each expert is divided.
+  std::int64_t experts_tp() const { return tp_ / meta_.expert_parallel_size; }
+
   void add_experts() {
     check_experts();
     const std::string dtype = table_dtype(model_.expert_format, meta_);
@@ -232,21 +235,22 @@ class Composer {
     if (dtype == "fp8") dtypes.emplace_back("fp8_block");
     if (dtype == "fp8_block") dtypes.emplace_back("fp8");
     if (dtype == "w4a8_mxfp4_mxfp8") dtypes.emplace_back("w4a16_mxfp4");
-    const ExpertsTable* table = find_experts(dtypes, tp_);
-    for (const std::int64_t other : {tp_ / 2, tp_ / 4, tp_ * 2}) {
-      if (table == nullptr && tp_ > 1 && other > 0) table = find_experts(dtypes, other);
+    const std::int64_t tp = experts_tp();
+    const ExpertsTable* table = find_experts(dtypes, tp);
+    for (const std::int64_t other : {tp / 2, tp / 4, tp * 2}) {
+      if (table == nullptr && tp > 1 && other > 0) table = find_experts(dtypes, other);
     }
     if (table == nullptr) {
       std::set<std::string> found;
       for (const ExpertsTable& other : tables_.experts) {
         found.insert(other.dtype + " on " + std::to_string(other.tensor_parallel_size));
       }
-      fail_missing(meta_, "experts of this shape in " + dtype + " on " + std::to_string(tp_),
+      fail_missing(meta_, "experts of this shape in " + dtype + " on " + std::to_string(tp),
                    found);
     }
     say_experts(*table, dtype);
     Curve experts = table->us;
-    for (double& us : experts.us) us *= real(table->tensor_parallel_size) / real(tp_);
+    for (double& us : experts.us) us *= real(table->tensor_parallel_size) / real(tp);
     lower_to_later(experts);
     Curve router = product(kBfloat16, model_.n_experts, model_.hidden_dim);
     for (double& us : router.us) us += kRouterTopKUs;
@@ -258,9 +262,9 @@ class Composer {
     if (table.origin.engine != meta_.engine || table.dtype != dtype) {
       say("experts in " + dtype + ": those in " + table.dtype + " of " + table.origin.text());
     }
-    if (table.tensor_parallel_size != tp_) {
+    if (table.tensor_parallel_size != experts_tp()) {
       say("experts: measured on " + std::to_string(table.tensor_parallel_size) + " devices, " +
-          "scaled to " + std::to_string(tp_));
+          "scaled to " + std::to_string(experts_tp()));
     }
     if (table.distribution != "power_law_1.2") say("experts: routed by " + table.distribution);
   }

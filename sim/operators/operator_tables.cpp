@@ -37,6 +37,7 @@ OperatorMeta read_meta(const std::string& path) {
   if (meta.experts.size() != 4) {
     root.at("experts").fail("allowed: hidden_dim, expert_ffn_dim, experts a token, experts");
   }
+  meta.expert_parallel_size = root.at("expert_parallel_size").integer(1, kMaxSize);
   return meta;
 }
 

@@ -36,6 +36,7 @@ struct OperatorMeta {
   double fp4_flops = 0;
   std::int64_t head_dim = 0;          // of the attention tables
   std::vector<std::int64_t> experts;  // hidden, expert_ffn, experts a token, experts; or empty
+  std::int64_t expert_parallel_size = 1;  // devices among which whole experts are divided
 
   bool is_datacenter_blackwell() const { return sm_version >= 100 && sm_version < 110; }
 };
@@ -75,7 +76,7 @@ struct AttentionCells {
 struct ExpertsTable {
   TableOrigin origin;
   std::string dtype;
-  std::int64_t tensor_parallel_size = 1;
+  std::int64_t tensor_parallel_size = 1;  // devices among which each expert is divided
   std::string distribution;  // of tokens over experts: balanced, power_law_1.2, ...
   Curve us;                  // by tokens
 };

@@ -97,6 +97,12 @@ ModelConfig model_of(const OperatorImportOptions& options) {
   } catch (const UnplacedConfigError& error) {
     throw UsageError("--tp: " + error.message());
   }
+  const std::int64_t ep = options.expert_parallel_size;
+  if (ep < 1 || (ep > 1 && (model.n_experts % ep != 0 || options.tensor_parallel_size % ep != 0))) {
+    throw UsageError("--expert-parallel: " + std::to_string(ep) + " does not divide the " +
+                     std::to_string(model.n_experts) + " experts of " + model.name +
+                     " and --tp evenly; allowed: a divisor of both, or 1");
+  }
   return model;
 }
 
@@ -118,6 +124,7 @@ std::vector<std::string> tool_arguments(const OperatorImportOptions& options,
     add("--experts", std::to_string(model.hidden_dim) + "," + std::to_string(model.expert_ffn_dim) +
                          "," + std::to_string(model.n_experts_per_token) + "," +
                          std::to_string(model.n_experts));
+    add("--expert-parallel", std::to_string(options.expert_parallel_size));
   }
   if (options.tensor_parallel_size > 1) arguments.emplace_back("--collectives");
   return arguments;
@@ -134,6 +141,10 @@ OperatorTables read_tables(const OperatorImportOptions& options, const ModelConf
     };
     require_same("--system", options.system, tables.meta.system);
     require_same("--engine", options.engine, tables.meta.engine);
+    if (options.expert_parallel_size > 1) {
+      require_same("--expert-parallel", std::to_string(options.expert_parallel_size),
+                   std::to_string(tables.meta.expert_parallel_size));
+    }
     return tables;
   }
   if (options.system.empty()) {
@@ -205,8 +216,11 @@ void import_operators(const OperatorImportOptions& options) {
   const std::string source = meta.package + " (" + meta.licence + "), " + meta.system;
   const std::string engine = engine_text(tables);
   std::cout << "operators     " << printable(source) << ": " << model.name << " on "
-            << hardware.name << ", tensor_parallel_size " << tp << ", " << printable(engine)
-            << '\n';
+            << hardware.name << ", tensor_parallel_size " << tp
+            << (meta.expert_parallel_size > 1
+                    ? ", experts on " + std::to_string(meta.expert_parallel_size)
+                    : "")
+            << ", " << printable(engine) << '\n';
   print_times(times);
   if (options.out.empty()) return;
   CostModelFile file;

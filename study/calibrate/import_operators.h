@@ -16,6 +16,7 @@ struct OperatorImportOptions {
   std::string quantization;  // none or a format, in a scenario's words; empty: the model's
   std::string kv_dtype;      // bf16 or fp8; empty: the model's
   std::int64_t tensor_parallel_size = 1;
+  std::int64_t expert_parallel_size = 1;  // of these, those among which whole experts are divided
   std::string hardware;  // empty: that of the system
   std::string source;    // empty: the package and its system
   std::string out;       // empty: no file is written

@@ -130,6 +130,9 @@ OptionList option_list(CalibrateOptions& options) {
        "nvfp4, mxfp4, int4 (default: as --model says)"},
       {"kv-dtype TYPE", &options.operators.kv_dtype,
        "type of its keys and values: bf16, fp8 (default: as --model says)"},
+      {"expert-parallel N", &options.operators.expert_parallel_size,
+       "of its --tp GPUs, those among which whole experts are divided (default: 1, each expert is "
+       "divided)"},
       {"backend NAME", &options.backend,
        "measure steps of --model on this backend: cpu or cuda; needs --out"},
       {"seconds N", &options.seconds,
@@ -205,7 +208,7 @@ template <class BelongsTo>
 void check_operators(CalibrateOptions& options, const BelongsTo& belongs_to) {
   const std::string& from = options.folder;
   const bool has_none = from.empty() || (path_exists(from) && !holds_operators(from));
-  for (const char* option : {"system", "engine", "quantization", "kv-dtype"}) {
+  for (const char* option : {"system", "engine", "quantization", "kv-dtype", "expert-parallel"}) {
     belongs_to(option, "import of operator tables", has_none);
   }
   const std::string& engine = options.operators.engine;

@@ -46,14 +46,14 @@ class OperatorFolder {
  public:
   std::map<std::string, std::string> files;
 
-  // Of heads with `head_dim`; with experts of the shape that `experts` names.
-  explicit OperatorFolder(const std::string& experts = "null") {
+  // With experts of the shape that `experts` names.
+  explicit OperatorFolder(const std::string& experts = "null", int expert_parallel_size = 1) {
     files["operators.json"] =
         "{\"package\": \"package 1.0\", \"licence\": \"Apache-2.0\", \"system\": \"h100_sxm\", "
         "\"engine\": \"vllm\", \"sm_version\": 90, \"memory_bandwidth\": 3.35e12, "
         "\"bfloat16_flops\": 989e12, \"fp8_flops\": 1978e12, \"fp4_flops\": 3956e12, "
-        "\"head_dim\": 128, \"experts\": " +
-        experts + "}";
+        "\"head_dim\": 128, \"expert_parallel_size\": " +
+        std::to_string(expert_parallel_size) + ", \"experts\": " + experts + "}";
     write_products("bfloat16");
     write_attention();
     write_collectives();

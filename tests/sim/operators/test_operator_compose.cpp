@@ -82,6 +82,12 @@ TEST_CASE("experts follow the power law, or what was measured", "[operators]") {
         near(Lab::experts_us(2, 64) / 2 + Lab::product_us(64, 8, 4096) + 1.9));
   CHECK(scaled.remarks == std::vector<std::string>{"experts: measured on 2 devices, scaled to 4"});
 
+  // Two groups of devices have half of the experts each, and divide them among two.
+  OperatorFolder divided("[4096, 14336, 2, 8]", 2);
+  const OperatorTimes whole = compose_operators(tables_of(divided), mixtral, 4);
+  CHECK(at(whole.experts, 64) == near(Lab::experts_us(2, 64) + Lab::product_us(64, 8, 4096) + 1.9));
+  CHECK(whole.remarks.empty());
+
   CHECK(refusal(OperatorFolder("[4096, 1024, 2, 8]"), mixtral) ==
         "package 1.0, h100_sxm: has no 2 of 8 experts of 4096 x 14336; allowed: 2 of 8 experts of "
         "4096 x 1024");
