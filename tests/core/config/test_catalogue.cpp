@@ -28,16 +28,18 @@ TEST_CASE("every model is sound and as large as published", "[sim][catalogue]") 
   // Elements of the checkpoints on Hugging Face. Gemma-3-4B: the language model as keras-hub
   // counts it (gemma3_4b_text), with 64 rows less in its embedding table.
   const std::map<std::string, std::int64_t> published = {
-      {"llama-3.2-1b", 1'235'814'400},  {"llama-3.2-3b", 3'212'749'824},
-      {"llama-3.1-8b", 8'030'261'248},  {"llama-3.1-70b", 70'553'706'496},
-      {"llama-2-7b", 6'738'415'616},    {"qwen3-0.6b", 596'049'920},
-      {"qwen3-4b", 4'022'468'096},      {"qwen3-8b", 8'190'735'360},
-      {"qwen3-14b", 14'768'307'200},    {"qwen3-32b", 32'762'123'264},
-      {"gemma-3-1b", 999'885'952},      {"gemma-3-4b", 3'880'099'328 + 64 * 2560},
-      {"smollm-135m", 134'515'008},     {"tiny-llama", 1'311'872},
-      {"mini-llama", 21'895'680},       {"tiny-qwen3", 1'312'128},
-      {"tiny-gemma3", 1'707'520},       {"qwen3-30b-a3b", 30'532'122'624},
-      {"mixtral-8x7b", 46'702'792'704},
+      {"llama-3.2-1b", 1'235'814'400},   {"llama-3.2-3b", 3'212'749'824},
+      {"llama-3.1-8b", 8'030'261'248},   {"llama-3.1-70b", 70'553'706'496},
+      {"llama-2-7b", 6'738'415'616},     {"qwen3-0.6b", 596'049'920},
+      {"qwen3-4b", 4'022'468'096},       {"qwen3-8b", 8'190'735'360},
+      {"qwen3-14b", 14'768'307'200},     {"qwen3-32b", 32'762'123'264},
+      {"gemma-3-1b", 999'885'952},       {"gemma-3-4b", 3'880'099'328 + 64 * 2560},
+      {"smollm-135m", 134'515'008},      {"tiny-llama", 1'311'872},
+      {"mini-llama", 21'895'680},        {"tiny-qwen3", 1'312'128},
+      {"tiny-gemma3", 1'707'520},        {"qwen3-30b-a3b", 30'532'122'624},
+      {"mixtral-8x7b", 46'702'792'704},  {"qwen3-235b-a22b", 235'093'634'560},
+      {"gpt-oss-120b", 116'789'048'640}, {"minimax-m2.5", 228'689'320'448},
+      {"opt-13b", 12'840'514'560},
   };
   const std::vector<ModelConfig> models = all_models();
   CHECK(models.size() == published.size());
@@ -46,7 +48,7 @@ TEST_CASE("every model is sound and as large as published", "[sim][catalogue]") 
     CHECK(model.shape_error().empty());
     REQUIRE(published.count(model.name) == 1);
     CHECK(model.n_params() == published.at(model.name));
-    CHECK(model.unsupported.empty() == (model.n_experts == 0));
+    CHECK(model.unsupported.empty() == (model.n_experts == 0 && model.name != "opt-13b"));
     CHECK(model.eos_token_ids.size() >= 1);
     CHECK(find_model(model.name, {}) == model);
   }
