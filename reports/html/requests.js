@@ -189,7 +189,8 @@ function requestFigure(runs, view) {
 // ---- Parts of the time to first token ----
 
 const kTtftParts = [['front', 'front end', 'host'], ['queue', 'queued', 'waiting'],
-  ['own', 'steps with its own chunks', 'prefill'], ['rest', 'steps without it, host gaps', 'decode']];
+  ['own', 'steps with its own chunks', 'prefill'],
+  ['rest', 'steps without it, host gaps', 'decode']];
 
 // Groups of requests by TTFT: the share of requests up to each, and mean parts in ms.
 function ttftGroups(run) {

@@ -186,8 +186,9 @@ std::string first_step_text(const RequestLogRun& run, const StepFactors& factors
   const CorrectionFit check = check_factors(factors, steps, std::span(&interval, 1));
   const double ms = -check.sum_error * interval.took_ns / 1e6;
   constexpr double kMentioned = 5;
-  if (ms < kMentioned) return "";
-  return "took " + fixed_text(ms, 0) + " ms longer than predicted; cost_model.cold_start_ms: " +
+  if (std::abs(ms) < kMentioned) return "";
+  return "took " + fixed_text(std::abs(ms), 0) + " ms " + (ms > 0 ? "longer" : "less") +
+         " than predicted; cost_model.cold_start_ms: " +
          fixed_text(ms + run.scenario.cost_model.cold_start_ms, 0) + " simulates this";
 }
 

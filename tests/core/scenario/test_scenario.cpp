@@ -78,6 +78,7 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
     "cost_model": {"file": "", "batching": "ragged", "gather_kv": false,
                    "tensor_parallel_size": 1, "link": "", "link_factor": 1.0, "network": "",
                    "host_gap_us": null, "cold_start_ms": 0.0,
+                   "frontend": {"fixed_ms": 0.0, "us_per_prompt_token": 0.0},
                    "noise": "none", "gpu_memory_utilization": 0.9, "max_graph_tokens": "auto"},
     "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": null,
                  "stop_token_ids": [], "ignore_eos": true, "logprobs": null},
@@ -152,15 +153,16 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [t1, t2, t3, t4, t5] = t;
   [[maybe_unused]] const auto& [f1, f2, f3] = f;
   [[maybe_unused]] const auto& [m1, m2, m3] = m;
-  [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13] =
+  [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, h, c11, c12, c13, c14] =
       CostModelConfig{};
+  [[maybe_unused]] const auto& [h1, h2] = h;
   [[maybe_unused]] const auto& [l1, l2, l3, l4, l5] = SloConfig{};
   [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8] = SamplingConfig{};
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
   return {{"engine.", 5},   {"kv_cache.", 10}, {"scheduler.", 8 + 7 + 8 + 6 + 18 + 5 + 3 + 3},
-          {"slo.", 5},      {"results.", 5},  {"cost_model.", 13},
+          {"slo.", 5},      {"results.", 5},  {"cost_model.", 13 + 2},
           {"sampling.", 8}, {"cpu.", 2},      {"cuda.", 10}};
 }
 
