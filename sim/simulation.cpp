@@ -11,6 +11,7 @@
 #include "core/scenario/engine_setup.h"
 #include "core/scenario/simulated_model.h"
 #include "sim/cold_start.h"
+#include "sim/cost/checked.h"
 #include "sim/cost/cost_model_file.h"
 #include "sim/cost/device_share.h"
 #include "sim/cost_model_predictor.h"
@@ -184,6 +185,9 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   const FrontEndConfig& front_end = scenario.cost_model.frontend;
   simulation.front_end = {std::llround(front_end.fixed_ms * 1e6),
                           front_end.us_per_prompt_token * 1e3};
+  simulation.warning =
+      unchecked_warning(times.file ? times.file->kind : "roofline", simulation.hardware,
+                        simulation.model, scenario.cost_model.tensor_parallel_size);
   return simulation;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());

@@ -1,0 +1,330 @@
+"""The page, the picture and the list of what was compared."""
+
+import collections
+import dataclasses
+import math
+import statistics
+
+import silicon
+
+TITLES = {"mean_ttft_ms": "TTFT", "mean_tpot_ms": "TPOT", "p95_ttft_ms": "TTFT p95",
+          "p95_tpot_ms": "TPOT p95", "p50_itl_ms": "ITL p50", "request_throughput": "requests/s"}
+COST_MODELS = ["operators", "roofline"]
+MEANS = ["mean_tpot_ms", "mean_ttft_ms"]
+
+
+@dataclasses.dataclass
+class Findings:
+    logged: list = dataclasses.field(default_factory=list)
+    silybench: list = dataclasses.field(default_factory=list)
+    distserve: list = dataclasses.field(default_factory=list)
+    silicon: list = dataclasses.field(default_factory=list)
+    left_out: dict = dataclasses.field(default_factory=dict)
+
+    def points(self):
+        return self.silybench + self.distserve + self.silicon
+
+
+def percent(value, sign=False):
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{100 * value:+.1f}" if sign else f"{100 * value:.1f}"
+
+
+def row(cells):
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def table(head, rows):
+    return "\n".join([row(head), "|" + "---|" * len(head), *map(row, rows)])
+
+
+def errors_of(points, cost_model, figure):
+    errors = [point.error(cost_model, figure) for point in points if figure in point.measured]
+    return [error for error in errors if error is not None]
+
+
+def mean_error(points, cost_model, figure):
+    errors = errors_of(points, cost_model, figure)
+    return statistics.mean(map(abs, errors)) if errors else math.nan
+
+
+def is_simulated(point, cost_model):
+    return isinstance(point.simulated.get(cost_model), dict)
+
+
+def summary_cells(points, cost_model, figures):
+    """For each figure the mean |error|, the mean error, and the worst error, in per cent."""
+    cells = []
+    for figure in figures:
+        errors = errors_of(points, cost_model, figure)
+        cells += [percent(statistics.mean(map(abs, errors))),
+                  percent(statistics.mean(errors), True), percent(max(errors, key=abs), True)]
+    return cells
+
+
+def summary_table(points, figures, title, key):
+    groups = collections.defaultdict(list)
+    for point in points:
+        groups[key(point)].append(point)
+    rows = []
+    for name, group in sorted(groups.items()):
+        for cost_model in COST_MODELS:
+            simulated = [point for point in group if is_simulated(point, cost_model)]
+            if simulated:
+                rows.append([name, cost_model, len(simulated),
+                             *summary_cells(simulated, cost_model, figures)])
+    head = [title, "step times", "points"]
+    for figure in figures:
+        head += [f"{TITLES[figure]} %", "bias %", "worst %"]
+    return table(head, rows)
+
+
+def refusals(points):
+    """Why points have no simulated figures."""
+    reasons = collections.Counter()
+    for point in points:
+        for cost_model in COST_MODELS:
+            reason = point.simulated.get(cost_model)
+            if isinstance(reason, str):
+                reasons[(cost_model, point.model, point.gpu, reason)] += 1
+    return [[cost_model, model, gpu, count, reason]
+            for (cost_model, model, gpu, reason), count in sorted(reasons.items())]
+
+
+def logged_table(runs):
+    rows = []
+    for run in runs:
+        if run.reason:
+            rows.append([run.gpu, run.model, run.degree, run.cost_model, run.fitted_on, run.reason,
+                         "-", "-", "-", "-"])
+            continue
+        worst = max((figure["error"] for figure in run.figures
+                     if figure["metric"] in ("ttft", "tpot", "e2el")), key=abs)
+        rows.append([run.gpu, run.model, run.degree, run.cost_model, run.fitted_on,
+                     percent(run.mean), percent(run.error("ttft"), True),
+                     percent(run.error("tpot"), True), percent(run.error("e2el"), True),
+                     percent(worst, True)])
+    return table(["GPU", "model", "TP", "step times", "fitted on", "mean error %", "TTFT %",
+                  "TPOT %", "E2EL %", "worst %"], rows)
+
+
+def point_table(points):
+    rows = []
+    for point in points:
+        for cost_model in COST_MODELS:
+            if is_simulated(point, cost_model):
+                cells = [percent(point.error(cost_model, figure), True)
+                         for figure in point.measured]
+                rows.append([point.name, cost_model, *cells])
+    return table(["point", "step times", *(TITLES[figure] + " %" for figure in points[0].measured)],
+                 rows)
+
+
+def worst_table(points, count=12):
+    """Groups with the largest errors of TPOT, by operator tables where they cover the group."""
+    groups = collections.defaultdict(list)
+    for point in points:
+        cost_model = next((name for name in COST_MODELS if is_simulated(point, name)), None)
+        if cost_model:
+            key = (point.model, point.gpu, point.precision, point.engine, point.degree, cost_model)
+            groups[key].append(point)
+    ranked = sorted(groups.items(),
+                    key=lambda item: -mean_error(item[1], item[0][-1], "mean_tpot_ms"))
+    rows = [[*key, len(group), *summary_cells(group, key[-1], MEANS)]
+            for key, group in ranked[:count]]
+    return table(["model", "GPU", "weights", "engine", "TP", "step times", "points", "TPOT %",
+                  "bias %", "worst %", "TTFT %", "bias %", "worst %"], rows)
+
+
+HEAD = """# How far off are simulated times?
+
+<!-- Made by tools/accuracy. Change that script, and run it. -->
+
+Every measured run and point that may be used is simulated here with its own settings. An error is
+simulated / measured - 1. A mean is that of the absolute errors; bias is the mean with signs. Bad
+rows stay in. `operators` composes steps of NVIDIA's operator tables
+([guide](guide/kernel_profiles.md)). `roofline` knows the GPU's figures and the model's shape.
+
+    pip download --no-deps aiconfigurator-core==0.12.0
+    tools/accuracy --wheel aiconfigurator_core-0.12.0-*.whl
+"""
+
+LOGS = """## Runs whose requests were logged
+
+vLLM 0.19, 300 ShareGPT requests at 10 a second (github.com/casys-kaist/LLMServingSim, MIT). The
+engine's own instants count, so there is no front end. The mean is over mean, p50, p90, p95 and p99
+of TTFT, TPOT and E2EL. `profile` has kernel times of the same GPU and model. Collectives of the
+third run are from another host with the same GPU.
+"""
+
+SILYBENCH = """## Qwen3-8B on an H100
+
+Points of vLLM 0.30 in bf16 (silybench-data, CC BY 4.0), clients in a closed loop. Points whose
+prompts were cached from the run before are left out. The front end has 4.4 ms and 4.9 us a prompt
+token (`cost_model.frontend`), as these clients saw it. Two constants of the operator tables'
+composition were fitted to these points: the time between kernels and the host's gap. The roofline's
+constants for H100 were fitted to them as well.
+"""
+
+DISTSERVE = """## OPT-13B on an A100
+
+vLLM of early 2024 (its first engine, which prefills whole prompts first), ShareGPT lengths, from
+the evaluation of DistServe (Zhong et al., OSDI 2024; Apache-2.0). The paper alone names the GPU.
+Its runs on separate GPUs for prefill and decode are left out.
+"""
+
+SILICON = """## NVIDIA's serving points
+
+The aggregated points of `silicon_sample.csv` in aiconfigurator-core 0.12.0 (Apache-2.0). Nothing
+is fitted to them, but five choices were made with them known:
+
+- KV of Llama-3.1-70B counts as 16-bit on the H100.
+- KV of MiniMax-M2.5 counts as 8-bit on later GPUs.
+- Outputs of sweeps whose client was not published scatter by a tenth.
+- Operator tables whose products were timed with their launches are refused.
+- TensorRT-LLM's products count without quantising their input.
+
+The error of NVIDIA's own simulator on such points was published as 28.4 % for TPOT and 76.7 % for
+TTFT over 723 points. That set of points is another one.
+"""
+
+
+def text(found):
+    parts = [HEAD]
+    if found.silybench or found.silicon:
+        parts.append("![simulated over measured TPOT and TTFT](accuracy.svg)\n")
+    if found.logged:
+        parts += [LOGS, logged_table(found.logged) + "\n"]
+    if found.silybench:
+        figures = list(found.silybench[0].measured)
+        parts += [SILYBENCH,
+                  summary_table(found.silybench, figures, "GPU", lambda point: point.gpu) + "\n",
+                  point_table(found.silybench) + "\n"]
+    if found.distserve:
+        parts += [DISTSERVE, point_table(found.distserve) + "\n"]
+    if found.silicon:
+        parts += [SILICON, silicon_text(found)]
+    refused = refusals(found.points())
+    if refused:
+        parts += ["## Not simulated\n",
+                  table(["step times", "model", "GPU", "points", "why"], refused) + "\n"]
+    return "\n".join(parts)
+
+
+def contradiction_text(points):
+    """What the largest errors are made of: points that contradict others."""
+    names = silicon.contradicts_others(points)
+    rest = [point for point in points if point.name not in names]
+    return (f"{len(names)} points contradict others: they are faster than the same configuration\n"
+            "with a quarter of their clients or fewer. Without these:\n\n" +
+            summary_table(rest, MEANS, "others", lambda point: "others") + "\n")
+
+
+def silicon_text(found):
+    points = found.silicon
+    left_out = sorted(found.left_out.items(), key=lambda item: -item[1])
+    parts = [f"{len(points)} points are simulated. Left out are:\n",
+             table(["rows", "why"], [[count, why] for why, count in left_out]) + "\n",
+             summary_table(points, MEANS, "all", lambda point: "all") + "\n",
+             contradiction_text(points)]
+    for title, key in (("model", lambda point: point.model), ("GPU", lambda point: point.gpu),
+                       ("weights", lambda point: point.precision),
+                       ("engine", lambda point: point.engine.split()[0]),
+                       ("TP", lambda point: point.degree),
+                       ("model, GPU, weights, engine",
+                        lambda point: f"{point.model}, {point.gpu}, {point.precision}, "
+                                      f"{point.engine.split()[0]}")):
+        parts += [f"### By {title}\n", summary_table(points, MEANS, title, key) + "\n"]
+    parts += ["### The largest errors of TPOT\n", worst_table(points) + "\n"]
+    return "\n".join(parts)
+
+
+def checked(found):
+    """What was compared, as CSV: the program warns where nothing near was."""
+    groups = collections.defaultdict(list)
+    for point in found.points():
+        for cost_model in COST_MODELS:
+            if is_simulated(point, cost_model):
+                figure = "mean_tpot_ms" if "mean_tpot_ms" in point.measured else "p95_tpot_ms"
+                key = (cost_model, point.gpu, "experts" if point.has_experts else "dense",
+                       point.precision, point.degree)
+                groups[key].append(abs(point.error(cost_model, figure)))
+    for run in found.logged:
+        if run.cost_model in ("roofline", "profile") and not run.reason:
+            key = (run.cost_model, run.gpu, "dense", "plain", run.degree)
+            groups[key].append(abs(run.error("tpot")))
+    lines = ["# What was ever compared with measurements, by tools/accuracy: mean errors of TPOT.",
+             "cost_model,hardware,model,weights,tensor_parallel_size,points,tpot_error_percent"]
+    for key, errors in sorted(groups.items()):
+        lines.append(",".join(map(str, key)) +
+                     f",{len(errors)},{100 * statistics.mean(errors):.1f}")
+    return "\n".join(lines) + "\n"
+
+
+# ---- the picture ----
+
+COLOURS = {"operators": "#0072b2", "roofline": "#d55e00"}
+PANEL, GAP, LEFT, TOP = 320, 70, 62, 40
+
+
+def ticks(low, high):
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [10 ** power for power in powers if low <= 10 ** power <= high]
+
+
+def dots(points, figure):
+    return [(point.measured[figure], point.simulated[name][figure], name)
+            for name in reversed(COST_MODELS) for point in points
+            if figure in point.measured and is_simulated(point, name)]
+
+
+def panel(points, figure, left):
+    """Simulated over measured on logarithmic axes, with lines 20 % to either side."""
+    pairs = dots(points, figure)
+    if not pairs:
+        return ""
+    low = 0.8 * min(min(pair[:2]) for pair in pairs)
+    high = 1.25 * max(max(pair[:2]) for pair in pairs)
+
+    def x_of(value):
+        return left + PANEL * math.log(value / low) / math.log(high / low)
+
+    def y_of(value):
+        return TOP + PANEL - PANEL * math.log(value / low) / math.log(high / low)
+
+    parts = [f'<text x="{left}" y="{TOP - 14}" font-weight="700">{TITLES[figure]}, ms: simulated '
+             f'over measured</text>']
+    for tick in ticks(low, high):
+        x, y = x_of(tick), y_of(tick)
+        parts.append(f'<path d="M{x:.1f} {TOP}v{PANEL}M{left} {y:.1f}h{PANEL}" stroke="#e3e7ec"/>'
+                     f'<text x="{x:.1f}" y="{TOP + PANEL + 18}" text-anchor="middle">{tick:g}'
+                     f'</text><text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{tick:g}'
+                     f'</text>')
+    for measured, simulated, name in pairs:
+        parts.append(f'<circle cx="{x_of(measured):.1f}" cy="{y_of(simulated):.1f}" r="2" '
+                     f'fill="{COLOURS[name]}" fill-opacity="0.4"/>')
+    for factor, dashes in ((1, "none"), (1.2, "4 3"), (1 / 1.2, "4 3")):
+        start, end = max(low, low / factor), min(high, high / factor)
+        parts.append(f'<path d="M{x_of(start):.1f} {y_of(start * factor):.1f}'
+                     f'L{x_of(end):.1f} {y_of(end * factor):.1f}" stroke="#1b2430" '
+                     f'stroke-dasharray="{dashes}"/>')
+    parts.append(f'<rect x="{left}" y="{TOP}" width="{PANEL}" height="{PANEL}" fill="none" '
+                 f'stroke="#8b96a5"/>')
+    return "\n".join(parts)
+
+
+def picture(found):
+    width, height = LEFT + 2 * PANEL + GAP + 20, TOP + PANEL + 62
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+             f'font-family="DejaVu Sans, sans-serif" font-size="12" fill="#1b2430">',
+             f'<rect width="{width}" height="{height}" fill="#fff"/>']
+    for i, figure in enumerate(MEANS):
+        parts.append(panel(found.silicon, figure, LEFT + i * (PANEL + GAP)))
+    x, y = LEFT, TOP + PANEL + 46
+    for name in COST_MODELS:
+        parts.append(f'<circle cx="{x + 5}" cy="{y - 4}" r="4" fill="{COLOURS[name]}"/>'
+                     f'<text x="{x + 14}" y="{y}">{name}</text>')
+        x += 100
+    parts.append(f'<text x="{x}" y="{y}">dashed: 20 % to either side</text></svg>')
+    return "\n".join(part for part in parts if part) + "\n"

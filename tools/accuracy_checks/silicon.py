@@ -1,0 +1,201 @@
+"""NVIDIA's serving points: silicon_sample.csv of aiconfigurator-core (Apache-2.0). They validate;
+nothing is fitted to them.
+
+Two kinds of rows are told apart by their source. Most are runs of the public InferenceX sweep: a
+closed loop of N clients, 10 N prompts, lengths drawn from 0.8 of the named length to all of it,
+inputs and outputs alike, and no prefix caching. Others come from sweeps whose client was not
+published: lengths count as named there. Only outputs of vLLM and TensorRT-LLM scatter by a tenth:
+with equal outputs their clients would stay in lock step for ever, and first tokens would come twice
+as late as measured. TTFT and TPOT are means over the requests, the first burst included."""
+
+import collections
+import csv
+import re
+
+from points import FRONT_END, Point, closed_loop, lengths
+
+HARDWARE = {"h100_sxm": "h100-sxm", "h200_sxm": "h200", "b200_sxm": "b200", "b300_sxm": "b300",
+            "gb200": "gb200", "gb300": "gb300", "a100_sxm": "a100-80gb", "l40s": "l40s"}
+MODELS = {
+    "meta-llama/Llama-3.1-70B": "llama-3.1-70b",
+    "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "nvidia/Llama-3.1-8B-Instruct-FP8": "llama-3.1-8b",
+    "Qwen/Qwen3-32B": "qwen3-32b",
+    "nvidia/Qwen3-32B-NVFP4": "qwen3-32b",
+    "Qwen/Qwen3-235B-A22B-FP8": "qwen3-235b-a22b",
+    "openai/gpt-oss-120b": "gpt-oss-120b",
+    "MiniMaxAI/MiniMax-M2.5": "minimax-m2.5",
+}
+EXPERTS = {"qwen3-235b-a22b", "gpt-oss-120b", "minimax-m2.5"}
+NOT_COVERED = [("DeepSeek", "multi-head latent attention"), ("Kimi", "multi-head latent attention"),
+               ("GLM-5", "multi-head latent attention"),
+               ("Qwen3.5", "layers with a recurrent state")]
+POLICIES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt_llm"}
+
+
+class NotCovered(Exception):
+    pass
+
+
+def number(text):
+    return int(float(text)) if text else 0
+
+
+def layout_of(row):
+    """(tensor parallel, data parallel attention, experts' tensor parallel, expert parallel). Some
+    rows write a product: "tp 16, moe_tp 4, moe_ep 4" is a recipe's "tp4 ep4"."""
+    tp, dp = number(row["tp_size"]), number(row["attention_dp_size"]) or 1
+    moe_tp, ep = number(row["moe_tp_size"]), number(row["moe_ep_size"]) or 1
+    if moe_tp == 0:
+        moe_tp, ep = tp, 1
+    if dp == 1 and moe_tp == ep and moe_tp in (4, 8) and tp == moe_tp * ep:
+        return ep, 1, 1, ep
+    if dp > 1:
+        return tp, dp, moe_tp, ep
+    return tp, 1, moe_tp, ep
+
+
+def is_public_sweep(row):
+    source = row["silicon_data_source"]
+    return "/Users/" not in source
+
+
+def clients_of(row):
+    found = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
+    batch = number(row["batch_size"])
+    clients = int(found.group(1)) if found else batch
+    # Fewer sequences a batch than clients: several engines behind one client.
+    return batch if 0 < batch < clients else clients
+
+
+def formats_of(row, model):
+    """The scenario's `quantization`."""
+    precision = {"": "bf16"}.get(row["precision"], row["precision"])
+    if model == "gpt-oss-120b":
+        return "mxfp4"
+    if precision == "bf16":
+        return "none"
+    if precision == "int4":
+        return "int4"
+    if precision == "fp4":
+        return "nvfp4"
+    if model in EXPERTS or row["gemm_quant_mode"] == "fp8_block":
+        return "fp8_block"
+    return "fp8"
+
+
+def kv_dtype_of(row, model, quantization):
+    """As the recipes say, but for two: queueing at 64 clients on an H100 shows that Llama-3.1-70B
+    had 16-bit KV there, and its absence that MiniMax had 8-bit KV on GPUs newer than that."""
+    blackwell = row["system"][0] in "bg"
+    if not is_public_sweep(row):
+        is_quantised = quantization not in ("none", "mxfp4")
+        return "fp8" if model == "qwen3-32b" and row["backend"] == "trtllm" and is_quantised \
+            else "bf16"
+    if model == "llama-3.1-70b":
+        return "bf16" if row["system"] == "h100_sxm" and row["backend"] == "vllm" else "fp8"
+    if model == "gpt-oss-120b":
+        return "fp8" if blackwell else "bf16"
+    if model == "minimax-m2.5":
+        return "bf16" if row["system"] == "h100_sxm" else "fp8"
+    return "bf16"
+
+
+def scheduler_of(row, model, clients, prompt, output):
+    backend = row["backend"]
+    if backend == "sglang":
+        return {"policy": "sglang", "chunked_prefill_size": 8192}
+    if backend == "trtllm":
+        longest = prompt + output + 20 if is_public_sweep(row) else prompt
+        return {"policy": "tensorrt_llm", "max_num_tokens": max(8192, longest)}
+    budget = 8192
+    if model == "minimax-m2.5" and row["system"] == "h200_sxm" and \
+            row["backend_version"] in ("0.18.0", "0.19.0"):
+        budget = 16384 if clients <= 32 else 32768
+    return {"policy": "vllm", "version": "0.22", "max_num_batched_tokens": max(budget, clients)}
+
+
+def point_of(row):
+    for name, why in NOT_COVERED:
+        if name in row["model_path"]:
+            raise NotCovered(why)
+    model = MODELS[row["model_path"]]
+    tp, dp, moe_tp, ep = layout_of(row)
+    if number(row["pp_size"]) > 1:
+        raise NotCovered("pipeline parallelism")
+    if dp > 1:
+        raise NotCovered("data-parallel attention")
+    if model in EXPERTS and moe_tp * ep != tp:
+        raise NotCovered("a layout of experts that does not fit the number of GPUs")
+    if row["system"] not in HARDWARE:
+        raise NotCovered(f"the GPU {row['system']}")
+    clients, prompt, output = clients_of(row), number(row["isl"]), number(row["osl"])
+    share = 0.8 if is_public_sweep(row) else 1
+    quantization = formats_of(row, model)
+    kv_dtype = kv_dtype_of(row, model, quantization)
+    gpu = HARDWARE[row["system"]]
+    base = {
+        "model": model, "hardware": gpu, "quantization": quantization,
+        "kv_cache": {"dtype": kv_dtype, "enable_prefix_caching": False},
+        "cost_model": {
+            "tensor_parallel_size": tp, "frontend": FRONT_END,
+            "gpu_memory_utilization": 0.85 if row["backend"] == "sglang" else 0.9,
+        },
+    }
+    graph_tokens = {"vllm": 2048 if model == "gpt-oss-120b" else 512, "trtllm": 1024,
+                    "sglang": max(160, clients)}[row["backend"]]
+    outputs = lengths(output, share)
+    if not is_public_sweep(row) and row["backend"] != "sglang":
+        outputs = {"distribution": "uniform", "min": max(1, round(0.9 * output)),
+                   "max": round(1.1 * output)}
+    is_served_alone = is_public_sweep(row) and row["backend"] == "vllm"
+    scenario = {
+        "scheduler": scheduler_of(row, model, clients, prompt, output),
+        "engine": {"max_num_seqs": clients if is_served_alone else max(1024, clients),
+                   "max_model_len": prompt + 2 * output + 256, "async_depth": 2},
+        "cost_model": {"max_graph_tokens": graph_tokens},
+        "workload": closed_loop(clients, lengths(prompt, share), outputs,
+                                max(10 * clients, 20)),
+    }
+    engine = {"trtllm": "tensorrt-llm"}.get(row["backend"], row["backend"])
+    return Point(
+        source="aiconfigurator", name=row["id"], gpu=gpu, model=model,
+        precision={"none": "plain"}.get(quantization, quantization),
+        engine=f"{engine} {row['backend_version']}".strip(), degree=tp,
+        has_experts=model in EXPERTS,
+        measured={"mean_ttft_ms": float(row["silicon_ttft_ms"]),
+                  "mean_tpot_ms": float(row["silicon_tpot_ms"])},
+        base=base, scenario=scenario,
+        tables={"system": row["system"], "engine": row["backend"], "ep": ep},
+        clients=clients, lengths=(prompt, output))
+
+
+def contradicts_others(points):
+    """Names of points that are much faster than the same configuration with a quarter of their
+    clients or fewer."""
+    groups = collections.defaultdict(list)
+    for point in points:
+        groups[(point.model, point.gpu, point.precision, point.engine.split()[0], point.degree,
+                point.tables["ep"], point.lengths)].append(point)
+    names = set()
+    for group in groups.values():
+        for point in group:
+            slowest = max((other.measured["mean_tpot_ms"] for other in group
+                           if 4 * other.clients <= point.clients), default=0)
+            if point.measured["mean_tpot_ms"] < 0.7 * slowest:
+                names.add(point.name)
+    return names
+
+
+def read(systems):
+    """(points, {reason: number of rows left out}) of the aggregated rows."""
+    points, left_out = [], collections.Counter()
+    for row in csv.DictReader(open(systems / "silicon_sample.csv", newline="")):
+        if row["mode"] != "agg":
+            left_out["prefill and decode on separate GPUs"] += 1
+            continue
+        try:
+            points.append(point_of(row))
+        except NotCovered as reason:
+            left_out[str(reason)] += 1
+    return points, left_out
