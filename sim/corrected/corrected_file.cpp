@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/json_place.h"
+#include "core/base/number_text.h"
 #include "sim/cost/pass_cost.h"
 #include "sim/roofline/roofline.h"
 
@@ -41,6 +42,25 @@ std::vector<StepFactors::Range> read_ranges(const JsonPlace& place) {
   return ranges;
 }
 
+// A fitted factor of collectives would multiply the times of another link.
+void require_links(const CostModelFile& file, const CorrectedModel& corrected,
+                   const CostModelConfig& config) {
+  if (config.tensor_parallel_size == 1 || corrected.fit.factors.link == 1) return;
+  const auto fail = [&](const char* key, const std::string& given, const std::string& fitted) {
+    throw UnplacedConfigError(
+        key, (given.empty() ? "the default" : given) + " is not what " + file.name +
+                 " was fitted with; allowed: " + (fitted.empty() ? "leave the key out" : fitted));
+  };
+  if (config.link != corrected.link) fail("cost_model.link", config.link, corrected.link);
+  if (config.network != corrected.network) {
+    fail("cost_model.network", config.network, corrected.network);
+  }
+  if (config.link_factor != corrected.link_factor) {
+    fail("cost_model.link_factor", fixed_text(config.link_factor, 3),
+         fixed_text(corrected.link_factor, 3));
+  }
+}
+
 }  // namespace
 
 Json corrected_body(const CorrectedModel& corrected) {
@@ -52,6 +72,9 @@ Json corrected_body(const CorrectedModel& corrected) {
   json["decode_attention"] = factors.decode_attention;
   json["prompt_attention"] = factors.prompt_attention;
   json["link"] = factors.link;
+  json["links"] = {{"link", corrected.link},
+                   {"network", corrected.network},
+                   {"link_factor", corrected.link_factor}};
   json["fitted_to"] = {{"intervals", corrected.num_intervals},
                        {"until_s", corrected.until_s ? Json(*corrected.until_s) : Json()},
                        {"instant_ns", corrected.fit.instant_ns},
@@ -75,6 +98,12 @@ CorrectedModel read_corrected(const CostModelFile& file) {
   factors.decode_attention = body.at("decode_attention").number(1 / kMaxFactor, kMaxFactor);
   factors.prompt_attention = body.at("prompt_attention").number(1 / kMaxFactor, kMaxFactor);
   if (body.has("link")) factors.link = body.at("link").number(1 / kMaxFactor, kMaxFactor);
+  if (body.has("links")) {
+    const JsonPlace links = body.at("links");
+    corrected.link = links.at("link").text();
+    corrected.network = links.at("network").text();
+    corrected.link_factor = links.at("link_factor").number(1 / kMaxFactor, kMaxFactor);
+  }
   const JsonPlace fitted_to = body.at("fitted_to");
   corrected.num_intervals = fitted_to.at("intervals").integer(0, kMaxCount);
   if (const JsonPlace until = fitted_to.at("until_s"); !until.is_null()) {
@@ -92,6 +121,7 @@ std::unique_ptr<CostModel> make_corrected_cost_model(const CostModelFile& file,
                                                      const CostModelConfig& config,
                                                      MakeBaseFn make_base) {
   CorrectedModel corrected = read_corrected(file);
+  require_links(file, corrected, config);
   std::unique_ptr<CostModel> base;
   if (corrected.base) {
     base = make_base(*corrected.base, model, hardware, config);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "core/base/json.h"
 #include "core/hardware/hardware.h"
@@ -20,6 +21,10 @@ struct CorrectedModel {
   CorrectionFit fit;
   std::int64_t num_intervals = 0;  // that the factors were fitted to
   std::optional<double> until_s;   // the fit used the run up to here; absent: all of it
+  // Of the scenario that was fitted: its factor of collectives holds for them alone.
+  std::string link;
+  std::string network;
+  double link_factor = 1;
 };
 
 Json corrected_body(const CorrectedModel& corrected);

@@ -15,7 +15,7 @@ constexpr double kMaxAmount = 1e12;
 
 std::string read_whole(const std::string& path) {
   const std::optional<std::string> text = read_file(path);
-  if (!text) throw ConfigError(path + ": cannot be read; allowed: a CSV file of a profile");
+  if (!text) throw ConfigError(path + ": cannot be read; allowed: a CSV file");
   return *text;
 }
 
@@ -33,7 +33,7 @@ CsvTable::CsvTable(const std::string& path, std::vector<std::string> columns)
 CsvTable::CsvTable(std::string_view text, const std::string& name, std::vector<std::string> columns)
     : text_(text), lines_(text_, std::make_shared<const std::string>(name)) {
   do {
-    if (!lines_.next()) throw ConfigError(name + ": is empty; allowed: a CSV file of a profile");
+    if (!lines_.next()) throw ConfigError(name + ": is empty; allowed: a CSV file");
   } while (lines_.line().starts_with('#'));
   split(lines_.line());
   header_.assign(fields_.begin(), fields_.end());
@@ -103,8 +103,10 @@ double CsvTable::amount(std::string_view column) const {
 
 double CsvTable::time_us(std::string_view column) const {
   const double value = number(column);
-  if (value <= 0) {
-    fail(column, quote_for_message(text(column)) + " is not a duration; allowed: above 0");
+  constexpr double kMaxUs = 1e9;
+  if (value <= 0 || value > kMaxUs) {
+    fail(column,
+         quote_for_message(text(column)) + " is not a duration; allowed: above 0, at most 1e9");
   }
   return value;
 }

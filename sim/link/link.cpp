@@ -161,7 +161,11 @@ Link::Link(const LinkSpec& link, const LinkSpec* network, std::int64_t num_devic
   if (link.times.empty() && link.bandwidth <= 0) {
     fail(link.name + " has no link between devices", "1, or a cost_model.link");
   }
-  if (link.max_devices == 0 || num_devices <= link.max_devices) return;
+  if (link.max_devices == 0 || num_devices <= link.max_devices) {
+    if (network == nullptr) return;
+    throw UnplacedConfigError("cost_model.network",
+                              "has no effect: " + link.name + " joins all devices; allowed: empty");
+  }
   const std::string joins = link.name + " joins " + std::to_string(link.max_devices) + " devices";
   if (network == nullptr) {
     fail(joins, "at most that, or a cost_model.network between hosts");
@@ -201,7 +205,7 @@ double Link::Level::measured_us(Collective collective, double bytes, bool is_gra
     return around;
   };
   auto around = find(collective, is_graph);
-  if (around.first == nullptr && around.second == nullptr) around = find(collective, true);
+  if (around.first == nullptr && around.second == nullptr) around = find(collective, !is_graph);
   if (around.first == nullptr && around.second == nullptr) {
     METRONOME_CHECK(collective != Collective::AllReduce, "a table has all-reduces");
     return measured_us(Collective::AllReduce, bytes, is_graph, is_outside) / 2;
@@ -220,7 +224,9 @@ double Link::Level::measured_us(Collective collective, double bytes, bool is_gra
 // hosts, which takes the device's share of the bytes.
 double Link::us(Collective collective, double bytes, bool is_graph, bool& is_outside) const {
   if (outer_.num_devices <= 1) return factor_ * inner_.us(collective, bytes, is_graph, is_outside);
-  const double share = bytes / real(inner_.num_devices);
+  // Of an all-to-all each device sends its own bytes to the other hosts.
+  const double share =
+      collective == Collective::AllToAll ? bytes : bytes / real(inner_.num_devices);
   double us = outer_.us(collective, share, is_graph, is_outside);
   if (collective == Collective::AllReduce) {
     us += inner_.us(Collective::ReduceScatter, bytes, is_graph, is_outside) +

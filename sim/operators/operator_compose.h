@@ -21,7 +21,7 @@
 
 namespace metronome {
 
-// What the tables call a format, on that GPU. Throws UnplacedConfigError for one without a name.
+// What the tables call a format, on that GPU.
 std::string table_dtype(WeightFormat format, const OperatorMeta& meta);
 
 // Throws ConfigError that names what is missing and what is there, if the tables lack an operator

@@ -40,7 +40,7 @@ void require_formats(const CostModelFile& file, const ModelConfig& model) {
     if (measured == format) continue;
     throw ConfigError(file.name + ": was made for " + std::string(key) + " " + measured +
                       "; that of " + model.name + " is " + format +
-                      "; allowed: a model of the same precision");
+                      "; allowed: a model of the same precision (scenario key quantization)");
   }
 }
 

@@ -1,5 +1,5 @@
 // Step times from first principles: the compute and memory traffic of a forward pass against the
-// limits of the hardware. The only measured inputs are the hardware's efficiencies.
+// limits of the hardware. Measured are the hardware's efficiencies and overheads, and links.
 //
 // Per pass, on each of the `tensor_parallel_size` devices:
 //   projections  FLOPs and weight bytes, joined: the longer, plus crossover_loss times the shorter
@@ -16,7 +16,8 @@
 //                attend to moves once: earlier positions are read, its own are written (and read
 //                back from on-chip cache). A decode has an overhead in each layer.
 //   overhead     copies of `gather_kv`, kernel launches, overheads of layers.
-//   comm         two ring all-reduces a layer, each 2 (n - 1) / n of the activations, plus latency.
+//   comm         two all-reduces of the activations a layer: as measured on the link (sim/link), or
+//                a ring's 2 (n - 1) / n of the bytes, plus latency.
 // A format of weights decides their bytes, and the units that compute: fp8 and fp4 where the GPU
 // has such units; mxfp4 in fp8 where it has fp4 ones, as engines then quantise activations to 8
 // bits; else bf16, also for int4. Attention and head are computed in bf16.

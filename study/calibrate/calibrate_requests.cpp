@@ -186,10 +186,11 @@ std::string first_step_text(const RequestLogRun& run, const StepFactors& factors
   const CorrectionFit check = check_factors(factors, steps, std::span(&interval, 1));
   const double ms = -check.sum_error * interval.took_ns / 1e6;
   constexpr double kMentioned = 5;
-  if (std::abs(ms) < kMentioned) return "";
+  const double pause_ms = std::max(ms + run.scenario.cost_model.cold_start_ms, 0.0);
+  if (std::abs(ms) < kMentioned || pause_ms == run.scenario.cost_model.cold_start_ms) return "";
   return "took " + fixed_text(std::abs(ms), 0) + " ms " + (ms > 0 ? "longer" : "less") +
-         " than predicted; cost_model.cold_start_ms: " +
-         fixed_text(ms + run.scenario.cost_model.cold_start_ms, 0) + " simulates this";
+         " than predicted; cost_model.cold_start_ms: " + fixed_text(pause_ms, 0) +
+         " simulates this";
 }
 
 void print_ranges(const StepFactors& factors) {
@@ -236,7 +237,10 @@ void check_floor(const RequestLogRun& run, const StepFactors& factors) {
 
 CostModelFile file_of(const RequestLogRun& run, const CorrectionFit& fit,
                       std::int64_t num_intervals) {
-  CorrectedModel corrected{std::nullopt, fit, num_intervals, run.until_s};
+  const CostModelConfig& config = run.scenario.cost_model;
+  CorrectedModel corrected{std::nullopt,      fit,         num_intervals,
+                           run.until_s,       config.link, config.network,
+                           config.link_factor};
   const std::string& base = run.scenario.cost_model.file;
   if (!base.empty()) {
     corrected.base = find_cost_model_file(base, run.scenario.location_of("cost_model.file"));
@@ -291,7 +295,7 @@ RequestLogRun follow_request_log(const std::string& path, const std::string& sce
   run.model = simulation.model;
   run.hardware = simulation.hardware;
   run.pinned = run_pinned(run.scenario, run.log);
-  if (run.scenario.cost_model.cold_start_ms == 0) find_cold_start(run);
+  if (run.scenario.source->find_path("cost_model.cold_start_ms") == nullptr) find_cold_start(run);
   return run;
 }
 

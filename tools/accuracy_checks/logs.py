@@ -9,8 +9,7 @@ import tempfile
 
 from points import ROOT, command, short_reason
 
-# scenario, folder of the log, GPU, model, degree, pause of the first launch (ms), start of what is
-# not fitted (s)
+# scenario, folder of the log, GPU, model, degree
 RUNS = [("rtx4090_sharegpt", "rtx4090_llama-3.1-8b", "rtx-4090", "llama-3.1-8b", 1),
         ("rtxpro6000_sharegpt", "rtxpro6000_llama-3.1-8b", "rtx-pro-6000", "llama-3.1-8b", 1),
         ("rtxpro6000_tp2_sharegpt", "rtxpro6000_qwen3-32b_tp2", "rtx-pro-6000", "qwen3-32b", 2)]

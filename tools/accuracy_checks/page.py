@@ -144,7 +144,7 @@ HEAD = """# How far off are simulated times?
 Every measured run and point that may be used is simulated here with its own settings. An error is
 simulated / measured - 1. A mean is that of the absolute errors; bias is the mean with signs. Bad
 rows stay in. `operators` composes steps of NVIDIA's operator tables
-([guide](guide/kernel_profiles.md)). `roofline` knows the GPU's figures and the model's shape.
+([guide](guide/operator_tables.md)). `roofline` knows the GPU's figures and the model's shape.
 
     pip download --no-deps aiconfigurator-core==0.12.0
     tools/accuracy --wheel aiconfigurator_core-0.12.0-*.whl
@@ -162,9 +162,9 @@ SILYBENCH = """## Qwen3-8B on an H100
 
 Points of vLLM 0.30 in bf16 (silybench-data, CC BY 4.0), clients in a closed loop. Points whose
 prompts were cached from the run before are left out. The front end has 4.4 ms and 4.9 us a prompt
-token (`cost_model.frontend`), as these clients saw it. Two constants of the operator tables'
-composition were fitted to these points: the time between kernels and the host's gap. The roofline's
-constants for H100 were fitted to them as well.
+token (`cost_model.frontend`), as these clients saw it. Two constants of `operators` were fitted to
+these points: the time between two kernels, and that between two passes. Of the roofline's constants
+for H100 one was, the overhead of a layer, by the points of one client.
 """
 
 DISTSERVE = """## OPT-13B on an A100

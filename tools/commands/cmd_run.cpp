@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <iostream>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
@@ -179,8 +181,11 @@ void print_header(std::ostream& out, const ScenarioFile& file,
     say("run", variant.scenario.name + ": " + scheduler_text(variant.scenario));
     const std::string defaults = serve_defaults_text(variant.scenario);
     if (!defaults.empty()) say("defaults", variant.scenario.name + ": " + defaults);
+  }
+  std::set<std::string> warnings;  // each once, as variants mostly share theirs
+  for (const PreparedVariant& variant : variants) {
     const std::string& warning = variant.run->warning;
-    if (!warning.empty()) say("warning", variant.scenario.name + ": " + warning);
+    if (!warning.empty() && warnings.insert(warning).second) say("warning", warning);
   }
   if (is_verbose) {
     for (const PreparedVariant& variant : variants) out << variant.scenario.to_yaml() << '\n';

@@ -195,7 +195,8 @@ TEST_CASE("a corrected step is the base's parts times their factors", "[correcte
 }
 
 TEST_CASE("a correction survives its file, and another's is refused", "[corrected]") {
-  CorrectedModel corrected{std::nullopt, {true_factors(), 0.4e6, -0.001, 0.02}, 214, 40.0};
+  CorrectedModel corrected{
+      std::nullopt, {true_factors(), 0.4e6, -0.001, 0.02}, 214, 40.0, "", "", 1};
   CostModelFile file;
   file.kind = "corrected";
   file.hardware = "h200";
@@ -250,6 +251,30 @@ TEST_CASE("a correction survives its file, and another's is refused", "[correcte
       make_cost_model(*corrected.base, model, find_hardware("rtx-4090", {}), {});
   CHECK(above->step_cost(plan).attention_ns ==
         Approx(1.06 * static_cast<double>(below->step_cost(plan).attention_ns)));
+}
+
+TEST_CASE("a factor of collectives holds for the link that it was fitted with", "[corrected]") {
+  CorrectedModel corrected{std::nullopt, {true_factors(), 0, 0, 0}, 20, 40.0, "nvlink4", "", 1};
+  CostModelFile file;
+  file.kind = "corrected";
+  file.name = "own.json";
+  file.hardware = "h200";
+  file.model = "llama-3.1-8b";
+  file.tensor_parallel_size = 2;
+  file.body = std::make_shared<const Json>(corrected_body(corrected));
+  CHECK(read_corrected(file).link == "nvlink4");
+  CostModelConfig config;
+  config.tensor_parallel_size = 2;
+  const auto make = [&] {
+    make_cost_model(file, find_model("llama-3.1-8b", {}), find_hardware("h200", {}), config);
+  };
+  CHECK(error_of<UnplacedConfigError>(make) ==
+        "cost_model.link: the default is not what own.json was fitted with; allowed: nvlink4");
+  config.link = "nvlink4";
+  CHECK_NOTHROW(make());
+  config.link_factor = 1.5;
+  CHECK(error_of<UnplacedConfigError>(make) ==
+        "cost_model.link_factor: 1.500 is not what own.json was fitted with; allowed: 1.000");
 }
 
 }  // namespace metronome::testing

@@ -78,6 +78,18 @@ TEST_CASE("a table is interpolated in bytes and in devices", "[sim][link]") {
   CHECK(is_outside);
 }
 
+TEST_CASE("without captured launches a table's eager ones count", "[sim][link]") {
+  const ScratchFolder folder;
+  const LinkSpec spec = find_link(write_table(folder,
+                                              "collective,devices,launch,bytes,time_us\n"
+                                              "all_reduce,2,eager,1000,40\n"
+                                              "all_reduce,2,eager,2000,60\n"),
+                                  "cost_model.link");
+  const Link two(spec, nullptr, 2, 1);
+  CHECK(us(two, Collective::AllReduce, 1500) == Approx(50));
+  CHECK(us(two, Collective::AllGather, 1500) == Approx(25));
+}
+
 TEST_CASE("between hosts a device meets its peers", "[sim][link]") {
   // Two hosts of four. In a host: reduce-scatter and all-gather of 3/4 of 80 MB at 100 GB/s, and 1
   // us each. Between: an all-reduce of 20 MB over two at 10 GB/s, and 30 us.
@@ -86,6 +98,8 @@ TEST_CASE("between hosts a device meets its peers", "[sim][link]") {
   const Link link(inner, &network, 8, 1);
   CHECK(us(link, Collective::AllReduce, 80e6) == Approx(2 * 601 + 30 + 2000));
   CHECK(us(link, Collective::AllGather, 80e6) == Approx(601 + 30 + 1000));
+  // Each device sends half of its own bytes to the other host.
+  CHECK(us(link, Collective::AllToAll, 80e6) == Approx(601 + 30 + 4000));
 }
 
 TEST_CASE("built-in links are as fast as their kind", "[sim][link]") {
@@ -125,6 +139,8 @@ TEST_CASE("a link says what it refuses", "[sim][link]") {
   CHECK(error_of_devices(nvlink, &network, 12) ==
         "cost_model.tensor_parallel_size: 12 cannot be used: nvlink4 joins 8 devices of a host; "
         "allowed: a multiple of that");
+  CHECK(error_of_devices(nvlink, &network, 8) ==
+        "cost_model.network: has no effect: nvlink4 joins all devices; allowed: empty");
   CHECK(error_of_devices(form(0, 0), nullptr, 2) ==
         "cost_model.tensor_parallel_size: 2 cannot be used: form has no link between devices; "
         "allowed: 1, or a cost_model.link");

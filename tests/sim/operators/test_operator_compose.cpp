@@ -202,7 +202,7 @@ TEST_CASE("a corrupt table is refused with file and line", "[operators]") {
   };
   const std::string gemm = "dtype,m,n,k,time_us,engine,version\n";
   CHECK(error_with("gemm.csv", gemm + "bfloat16,1,128,128,0,vllm,1\n") ==
-        "gemm.csv:2: time_us: '0' is not a duration; allowed: above 0");
+        "gemm.csv:2: time_us: '0' is not a duration; allowed: above 0, at most 1e9");
   CHECK(error_with("gemm.csv", gemm + "bfloat16,1,128,128,-inf,vllm,1\n") ==
         "gemm.csv:2: time_us: '-inf' is not a number; allowed: a finite number");
   CHECK(error_with("gemm.csv", gemm + "bfloat16,0,128,128,1,vllm,1\n") ==

@@ -255,7 +255,7 @@ TEST_CASE("a file of operators is for one shape and precision", "[operators]") {
   other.linear_format = WeightFormat::Fp8;
   CHECK(refusal(other) ==
         "test.json: was made for linear_format plain; that of llama-3.1-8b is fp8; allowed: a "
-        "model of the same precision");
+        "model of the same precision (scenario key quantization)");
   other = llama;
   other.bytes_per_kv_element = 1;
   CHECK(contains(refusal(other), "whose bytes_per_kv_element is 2; that of llama-3.1-8b is 1"));

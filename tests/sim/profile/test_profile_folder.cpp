@@ -174,7 +174,7 @@ TEST_CASE("what is wrong with a profile is told with its line", "[profile]") {
   CHECK(dense([](Lines& lines) { lines.front() = "layer,tokens,time_ms"; }) ==
         "tp1/dense.csv:1: time_us: missing column; allowed: a table of layer, tokens, time_us");
   CHECK(dense([](Lines& lines) { set_time(lines[4], "-3"); }) ==
-        "tp1/dense.csv:5: time_us: '-3' is not a duration; allowed: above 0");
+        "tp1/dense.csv:5: time_us: '-3' is not a duration; allowed: above 0, at most 1e9");
   CHECK(begins(dense([](Lines& lines) { set_time(lines[4], "0"); }), "tp1/dense.csv:5: time_us"));
   for (const char* text : {"nan", "inf", "", "12us", "1e999"}) {
     CHECK(begins(dense([&](Lines& lines) { set_time(lines[6], text); }),
