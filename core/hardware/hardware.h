@@ -28,8 +28,8 @@ struct HardwareSpec {
   double expert_efficiency_fp8 = 0;
   double expert_efficiency_fp4 = 0;
   double attention_efficiency = 1;  // in attention over a chunk
-  // What a projection takes beyond the longer of arithmetic and bytes: this share of the shorter,
-  // times the quotient of the shorter and the longer.
+  // A projection takes the longer of arithmetic and bytes, and this share of the shorter, times the
+  // quotient of the shorter and the longer.
   double crossover_loss = 0;
 
   // Reachable shares of peak_bandwidth.

@@ -47,8 +47,8 @@ struct CostModelConfig {
   Batching batching = Batching::Ragged;
   bool gather_kv = false;  // KV is copied out of its blocks before attention
   std::int32_t tensor_parallel_size = 1;
-  // What joins the devices of a host: a built-in link or the path of a table (sim/link/link.h);
-  // empty: the hardware's.
+  // The link between the devices of a host: a built-in one or the path of a table
+  // (sim/link/link.h); empty: the hardware's.
   std::string link;
   double link_factor = 1;  // times collectives; a link is a fact of the host
   std::string network;     // between hosts, as `link`; empty: all devices are in one host

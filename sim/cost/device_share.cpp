@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "sim/cost/pass_cost.h"
 
 namespace metronome {
 namespace {
@@ -57,6 +58,11 @@ std::int64_t device_kv_heads(const ModelConfig& model, std::int64_t tp) {
 
 double device_kv_bytes(const ModelConfig& model, std::int64_t tp) {
   return 2 * real(device_kv_heads(model, tp) * model.head_dim * model.bytes_per_kv_element);
+}
+
+TimeNs host_gap_ns(const HardwareSpec& hardware, const CostModelConfig& config) {
+  const double us = config.host_gap_us.value_or(hardware.host_gap_us.value_or(kDefaultHostGapUs));
+  return round_ns(us * kNsPerMicro);
 }
 
 std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& hardware,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/base/types.h"
 #include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
 #include "core/scenario/scenario.h"
@@ -21,6 +22,9 @@ std::int64_t device_kv_heads(const ModelConfig& model, std::int64_t tensor_paral
 
 // Bytes of one position in one layer, keys and values.
 double device_kv_bytes(const ModelConfig& model, std::int64_t tensor_parallel_size);
+
+// The scenario's gap between steps, else the hardware's.
+TimeNs host_gap_ns(const HardwareSpec& hardware, const CostModelConfig& config);
 
 // Blocks of `block_tokens` tokens that fit beside the weights into each device's
 // `gpu_memory_utilization` share of memory. Throws UnplacedConfigError if none fits or if the

@@ -237,10 +237,14 @@ double Link::us(Collective collective, double bytes, bool is_graph, bool& is_out
   return factor_ * us;
 }
 
-Link make_link(const CostModelConfig& config, const HardwareSpec& hardware) {
+Link make_link(const CostModelConfig& config, const HardwareSpec& hardware,
+               const std::vector<CollectiveTimes>& measured) {
   LinkSpec link;
   if (!config.link.empty()) {
     link = find_link(config.link, "cost_model.link");
+  } else if (!measured.empty()) {
+    link.name = "the cost model file";
+    link.times = measured;
   } else if (!hardware.link.empty()) {
     link = find_link(hardware.link, "hardware");
   } else {

@@ -1,5 +1,5 @@
-// What joins the GPUs of an engine, and how long collectives take on it: from measured tables, or
-// from a latency and a bandwidth.
+// The link between the GPUs of an engine. It gives the times of collectives, from measured tables
+// or from a latency and a bandwidth.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,9 @@ class Link {
   double factor_;
 };
 
-// The link of a scenario's GPUs: cost_model.link, else that of the hardware.
-Link make_link(const CostModelConfig& config, const HardwareSpec& hardware);
+// The link of a scenario's GPUs: cost_model.link, else the collectives `measured` with the step
+// times of a file, else the hardware's.
+Link make_link(const CostModelConfig& config, const HardwareSpec& hardware,
+               const std::vector<CollectiveTimes>& measured = {});
 
 }  // namespace metronome

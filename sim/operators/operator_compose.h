@@ -21,7 +21,7 @@
 
 namespace metronome {
 
-// What the tables call a format, on that GPU.
+// The name of a format in the tables of that GPU.
 std::string table_dtype(WeightFormat format, const OperatorMeta& meta);
 
 // Throws ConfigError that names what is missing and what is there, if the tables lack an operator

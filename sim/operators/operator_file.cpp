@@ -167,15 +167,7 @@ std::unique_ptr<CostModel> make_operator_model(const CostModelFile& file, const 
                                                const CostModelConfig& config) {
   require_shape(file, measured_shape(model), model);
   require_formats(file, model);
-  if (config.batching != Batching::Ragged) {
-    throw UnplacedConfigError(
-        "cost_model.batching",
-        "padded is not the batching that " + file.name + " was measured with; allowed: ragged");
-  }
-  if (config.gather_kv) {
-    throw UnplacedConfigError("cost_model.gather_kv",
-                              file.name + " was measured without copies of KV; allowed: false");
-  }
+  require_ragged(file, config);
   return std::make_unique<OperatorCostModel>(read_operator_times(file), model, hardware, config);
 }
 

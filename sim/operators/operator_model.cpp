@@ -24,16 +24,6 @@ constexpr double kSamplerBytesPerLogit = 10;
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
-// A scenario's own link counts before the collectives that were measured with the operators.
-Link link_of(const OperatorTimes& times, const CostModelConfig& config,
-             const HardwareSpec& hardware) {
-  if (!config.link.empty()) return make_link(config, hardware);
-  LinkSpec link;
-  link.name = "the cost model file";
-  link.times = times.collectives;
-  return {link, nullptr, config.tensor_parallel_size, config.link_factor};
-}
-
 void require_parts(const OperatorTimes& times, const ModelConfig& model) {
   const auto fail = [&](const std::string& missing) {
     throw UnplacedConfigError(
@@ -58,7 +48,7 @@ OperatorCostModel::OperatorCostModel(OperatorTimes times, const ModelConfig& mod
       model_(model),
       hardware_(hardware),
       config_(config),
-      link_(link_of(times_, config, hardware)) {
+      link_(make_link(config, hardware, times_.collectives)) {
   const std::int64_t tp = config.tensor_parallel_size;
   check_tensor_parallel(model, tp);
   require_parts(times_, model);
@@ -75,7 +65,8 @@ OperatorCostModel::OperatorCostModel(OperatorTimes times, const ModelConfig& mod
   cuts_lengths_ = model.n_window_layers() > 0 && !times_.windowed;
 }
 
-OperatorCostModel::PassSums OperatorCostModel::sum_pass(const PassChunks& pass, Part part) const {
+OperatorCostModel::PassSums OperatorCostModel::sum_pass(const PassChunks& pass,
+                                                        PassPart part) const {
   PassSums sums;
   const std::int64_t window = model_.sliding_window;
   if (const RunMembers* run = pass.run) {
@@ -84,7 +75,7 @@ OperatorCostModel::PassSums OperatorCostModel::sum_pass(const PassChunks& pass, 
     if (cuts_lengths_) sums.cut_context = run->sum_of_contexts(window);
   }
   for (const ScheduledChunk& chunk : pass.chunks) {
-    if (part == Part::Decodes && chunk.kind != ChunkKind::Decode) continue;
+    if (part == PassPart::Decodes && chunk.kind != ChunkKind::Decode) continue;
     const std::int64_t first = chunk.first_position;
     const std::int64_t n = chunk.num_tokens;
     if (n == 1) {  // for the kernels the last token of a prompt is a decode
@@ -182,30 +173,13 @@ PassCost OperatorCostModel::pass_cost(const PassSums& sums, bool& is_outside) co
 }
 
 StepCost OperatorCostModel::step_cost(const StepPlan& plan) {
-  METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
-  PassCost all;
-  PassCost decodes;
-  bool is_outside = false;
-  bool ignored = false;
-  for (const ForwardPass& pass : plan.passes) {
-    const PassChunks chunks = chunks_of(plan, pass);
-    const PassCost cost = pass_cost(sum_pass(chunks, Part::All), is_outside);
-    all += cost;
-    const auto num_decodes =
-        std::count_if(chunks.chunks.begin(), chunks.chunks.end(),
-                      [](const ScheduledChunk& chunk) { return chunk.kind == ChunkKind::Decode; });
-    if (num_decodes == 0 && chunks.run == nullptr) continue;
-    const bool has_prompts = static_cast<std::size_t>(num_decodes) < chunks.chunks.size();
-    decodes += has_prompts ? pass_cost(sum_pass(chunks, Part::Decodes), ignored) : cost;
-  }
-  StepCost cost = step_cost_of(all, decodes);
-  cost.is_extrapolated = is_outside;
-  return cost;
+  return measured_step_cost(plan, [this](const PassChunks& pass, PassPart part, bool& is_outside) {
+    return pass_cost(sum_pass(pass, part), is_outside);
+  });
 }
 
 TimeNs OperatorCostModel::host_gap_ns(const StepPlan&) const {
-  return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us.value_or(kDefaultHostGapUs)) *
-                  kNsPerMicro);
+  return metronome::host_gap_ns(hardware_, config_);
 }
 
 std::int64_t OperatorCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {

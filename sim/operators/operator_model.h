@@ -30,6 +30,7 @@
 #include "core/model/model_config.h"
 #include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
+#include "sim/cost/measured_steps.h"
 #include "sim/cost/pass_cost.h"
 #include "sim/link/link.h"
 #include "sim/operators/operator_times.h"
@@ -60,10 +61,7 @@ class OperatorCostModel final : public CostModel {
     std::int64_t twice_cut_pairs = 0;
   };
 
-  // Which part of a pass is priced.
-  enum class Part { All, Decodes };
-
-  PassSums sum_pass(const PassChunks& pass, Part part) const;
+  PassSums sum_pass(const PassChunks& pass, PassPart part) const;
   PassCost pass_cost(const PassSums& sums, bool& is_outside) const;
   double attention_us(const PassSums& sums, bool& is_outside) const;
   double windowed_attention_us(const PassSums& sums, bool& is_outside) const;

@@ -1,4 +1,4 @@
-// What is done to measured operators whose times cannot be meant as they stand.
+// Rules for measured operators whose times cannot be meant as they stand.
 //
 // Every rule says how much it changed, so that an import can say so.
 #pragma once

@@ -16,7 +16,7 @@
 
 namespace metronome {
 
-// What a data type needs: bytes of an element, its scales included.
+// Figures of a data type: bytes of an element, its scales included.
 struct ProductPeaks {
   double flops = 0;      // FLOP/s
   double bandwidth = 0;  // bytes/s
@@ -36,7 +36,7 @@ ProductPeaks peaks_of(std::string_view dtype, const OperatorMeta& meta);
 Curve product_curve(const ProductTable& table, const ProductPeaks& peaks, double n, double k,
                     std::size_t& num_clamped);
 
-// What quantising the m x k input takes, at the tokens of `like`. Requires a table with widths.
+// The times of quantising the m x k input, at the tokens of `like`. Requires a table with widths.
 Curve quantize_curve(const QuantizeTable& table, double k, const Curve& like);
 
 }  // namespace metronome

@@ -163,15 +163,7 @@ std::unique_ptr<CostModel> make_profile_model(const CostModelFile& file, const M
                                               const HardwareSpec& hardware,
                                               const CostModelConfig& config) {
   require_shape(file, shape_of(model), model);
-  if (config.batching != Batching::Ragged) {
-    throw UnplacedConfigError(
-        "cost_model.batching",
-        "padded is not the batching that " + file.name + " was measured with; allowed: ragged");
-  }
-  if (config.gather_kv) {
-    throw UnplacedConfigError("cost_model.gather_kv",
-                              file.name + " was measured without copies of KV; allowed: false");
-  }
+  require_ragged(file, config);
   return std::make_unique<ProfileCostModel>(read_profile(file), model, hardware, config);
 }
 

@@ -43,14 +43,9 @@ void require_layers(const ProfileTables& tables, const ModelConfig& model) {
   }
 }
 
-// A profile's own all-reduces count before the hardware's link, and a scenario's link before both.
-Link link_of(const Profile& profile, const CostModelConfig& config, const HardwareSpec& hardware) {
-  if (!config.link.empty() || profile.tables.allreduce.empty()) return make_link(config, hardware);
-  LinkSpec link;
-  link.name = "the profile";
-  link.times.push_back(
-      {Collective::AllReduce, config.tensor_parallel_size, true, profile.tables.allreduce});
-  return {link, nullptr, config.tensor_parallel_size, config.link_factor};
+std::vector<CollectiveTimes> collectives_of(const Profile& profile, std::int64_t tp) {
+  if (profile.tables.allreduce.empty()) return {};
+  return {{Collective::AllReduce, tp, true, profile.tables.allreduce}};
 }
 
 }  // namespace
@@ -61,7 +56,7 @@ ProfileCostModel::ProfileCostModel(Profile profile, const ModelConfig& model,
       model_(model),
       hardware_(hardware),
       config_(config),
-      link_(link_of(profile_, config, hardware)) {
+      link_(make_link(config, hardware, collectives_of(profile_, config.tensor_parallel_size))) {
   const std::int64_t tp = config.tensor_parallel_size;
   check_tensor_parallel(model, tp);
   const ProfileTables& tables = profile_.tables;
@@ -96,7 +91,7 @@ double ProfileCostModel::activated_experts(std::int64_t num_tokens) const {
   return num_experts * (1 - pow_of(missed, real(num_tokens)));
 }
 
-void ProfileCostModel::sort_chunks(const PassChunks& pass, Part part) {
+void ProfileCostModel::sort_chunks(const PassChunks& pass, PassPart part) {
   prompts_.clear();
   contexts_.clear();
   double sum = 0;
@@ -108,7 +103,7 @@ void ProfileCostModel::sort_chunks(const PassChunks& pass, Part part) {
     sum = real(run->sum_of_contexts() - run->size());
   }
   for (const ScheduledChunk& chunk : pass.chunks) {
-    if (part == Part::Decodes && chunk.kind != ChunkKind::Decode) continue;
+    if (part == PassPart::Decodes && chunk.kind != ChunkKind::Decode) continue;
     // For the kernels the last token of a prompt is a decode.
     if (chunk.num_tokens > 1) {
       prompts_.push_back({real(chunk.num_tokens), real(chunk.first_position)});
@@ -218,7 +213,7 @@ double ProfileCostModel::comm_us(double num_tokens, double num_rows, bool& is_ou
          link_.us(Collective::AllReduce, logits / 2, is_graph, is_outside);
 }
 
-PassCost ProfileCostModel::pass_cost(const PassChunks& pass, Part part, bool& is_outside) {
+PassCost ProfileCostModel::pass_cost(const PassChunks& pass, PassPart part, bool& is_outside) {
   sort_chunks(pass, part);
   double num_tokens = real(static_cast<std::int64_t>(contexts_.size()));
   for (const Prompt& prompt : prompts_) num_tokens += prompt.tokens;
@@ -244,30 +239,13 @@ PassCost ProfileCostModel::pass_cost(const PassChunks& pass, Part part, bool& is
 }
 
 StepCost ProfileCostModel::step_cost(const StepPlan& plan) {
-  METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
-  PassCost all;
-  PassCost decodes;
-  bool is_outside = false;
-  bool ignored = false;
-  for (const ForwardPass& pass : plan.passes) {
-    const PassChunks of_pass = chunks_of(plan, pass);
-    const PassCost cost = pass_cost(of_pass, Part::All, is_outside);
-    all += cost;
-    const auto num_decodes =
-        std::count_if(of_pass.chunks.begin(), of_pass.chunks.end(),
-                      [](const ScheduledChunk& chunk) { return chunk.kind == ChunkKind::Decode; });
-    if (num_decodes == 0 && of_pass.run == nullptr) continue;
-    const bool has_prompts = static_cast<std::size_t>(num_decodes) < of_pass.chunks.size();
-    decodes += has_prompts ? pass_cost(of_pass, Part::Decodes, ignored) : cost;
-  }
-  StepCost cost = step_cost_of(all, decodes);
-  cost.is_extrapolated = is_outside;
-  return cost;
+  return measured_step_cost(plan, [this](const PassChunks& pass, PassPart part, bool& is_outside) {
+    return pass_cost(pass, part, is_outside);
+  });
 }
 
 TimeNs ProfileCostModel::host_gap_ns(const StepPlan&) const {
-  return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us.value_or(kDefaultHostGapUs)) *
-                  kNsPerMicro);
+  return metronome::host_gap_ns(hardware_, config_);
 }
 
 std::int64_t ProfileCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {

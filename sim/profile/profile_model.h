@@ -27,6 +27,7 @@
 #include "core/model/model_config.h"
 #include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
+#include "sim/cost/measured_steps.h"
 #include "sim/cost/pass_cost.h"
 #include "sim/link/link.h"
 #include "sim/profile/profile_blocks.h"
@@ -69,12 +70,9 @@ class ProfileCostModel final : public CostModel {
     double tokens;
     double history;
   };
-  // Which part of a pass is priced.
-  enum class Part { All, Decodes };
-
-  PassCost pass_cost(const PassChunks& pass, Part part, bool& is_outside);
+  PassCost pass_cost(const PassChunks& pass, PassPart part, bool& is_outside);
   // Fills prompts_ and contexts_.
-  void sort_chunks(const PassChunks& pass, Part part);
+  void sort_chunks(const PassChunks& pass, PassPart part);
   double activated_experts(std::int64_t num_tokens) const;
   double decode_attention_us(double graph_sequences, bool& is_outside);
   double unsplit_attention_us(std::size_t begin, std::size_t end);

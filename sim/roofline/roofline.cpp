@@ -47,7 +47,7 @@ Units units_of(WeightFormat format, const HardwareSpec& hardware) {
   return bf16;
 }
 
-// What the kernels between the products of all layers read and write for a token on one device. A
+// Bytes that the kernels between the products of all layers move for a token on one device. A
 // norm reads two vectors and writes two, rotary embeddings (and norms of heads) read and write QKV,
 // an activation function reads gate and up and writes one. Those of experts count as theirs.
 double activation_bytes(const ModelConfig& model, std::int64_t tp) {
@@ -428,8 +428,7 @@ TimeNs RooflineCostModel::floor_ns(const StepWork& work) const {
 }
 
 TimeNs RooflineCostModel::host_gap_ns(const StepPlan&) const {
-  return round_ns(config_.host_gap_us.value_or(hardware_.host_gap_us.value_or(kDefaultHostGapUs)) *
-                  kNsPerMicro);
+  return metronome::host_gap_ns(hardware_, config_);
 }
 
 std::int64_t RooflineCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {

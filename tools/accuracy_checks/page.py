@@ -254,7 +254,7 @@ def checked(found):
         if run.cost_model in ("roofline", "profile") and not run.reason:
             key = (run.cost_model, run.gpu, "dense", "plain", run.degree)
             groups[key].append(abs(run.error("tpot")))
-    lines = ["# What was ever compared with measurements, by tools/accuracy: mean errors of TPOT.",
+    lines = ["# Comparisons with measurements, by tools/accuracy: mean errors of TPOT.",
              "cost_model,hardware,model,weights,tensor_parallel_size,points,tpot_error_percent"]
     for key, errors in sorted(groups.items()):
         lines.append(",".join(map(str, key)) +

@@ -9,7 +9,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 METRONOME = ROOT / "build/release/metronome"
 
-# What a client of vLLM 0.30 saw on an H100 before the engine did: HTTP, tokenising, hand-over.
+# HTTP, tokenising and hand-over, as a client of vLLM 0.30 saw them on an H100.
 FRONT_END = {"fixed_ms": 4.4, "us_per_prompt_token": 4.9}
 
 

@@ -9,27 +9,13 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/error_of.h"
+#include "tests/pass_plans.h"
 #include "tests/sim/operators/operator_lab.h"
 
 namespace metronome::testing {
 namespace {
 
 using Lab = OperatorTimesLab;
-
-ScheduledChunk prefill(std::int32_t first, std::int32_t n) {
-  return {RequestId{0}, first, n, ChunkKind::Prefill, true};
-}
-
-ScheduledChunk decode(std::int32_t history) {
-  return {RequestId{0}, history, 1, ChunkKind::Decode, true};
-}
-
-StepPlan one_pass(std::vector<ScheduledChunk> chunks) {
-  StepPlan plan;
-  plan.chunks = std::move(chunks);
-  plan.passes = {{0, static_cast<std::int32_t>(plan.chunks.size())}};
-  return plan;
-}
 
 HardwareSpec h100() { return find_hardware("h100-sxm", {}); }
 

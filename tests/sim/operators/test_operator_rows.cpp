@@ -1,4 +1,4 @@
-// What is done to odd rows, by hand.
+// The rules for odd rows: answers worked out by hand.
 #include "sim/operators/operator_rows.h"
 #include "tests/catch.h"
 

@@ -16,33 +16,22 @@
 #include "tests/command_line.h"
 #include "tests/draws.h"
 #include "tests/error_of.h"
+#include "tests/pass_plans.h"
 #include "tests/sim/profile/profile_lab.h"
 
 namespace metronome {
 namespace {
 
+using testing::decode;
 using testing::draw;
 using testing::error_of;
 using testing::kFilling;
+using testing::one_pass;
+using testing::prefill;
 using testing::profile_of;
 using testing::ScratchFolder;
 using testing::SyntheticProfile;
 using testing::SyntheticTimes;
-
-ScheduledChunk prefill(std::int32_t first, std::int32_t n) {
-  return {RequestId{0}, first, n, ChunkKind::Prefill, true};
-}
-
-ScheduledChunk decode(std::int32_t history) {
-  return {RequestId{0}, history, 1, ChunkKind::Decode, true};
-}
-
-StepPlan one_pass(std::vector<ScheduledChunk> chunks) {
-  StepPlan plan;
-  plan.chunks = std::move(chunks);
-  plan.passes = {{0, static_cast<std::int32_t>(plan.chunks.size())}};
-  return plan;
-}
 
 ProfileCostModel model_of(const SyntheticProfile& synthetic, Profile profile) {
   CostModelConfig config;

@@ -1,4 +1,4 @@
-// What formats of weights and the measured shares of a GPU do to the roofline's step times.
+// The roofline's step times by formats of weights and by the measured shares of a GPU.
 #include <algorithm>
 #include <cmath>
 #include <string>

@@ -1,0 +1,57 @@
+// Shared by the cost models that compose steps of measured times.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/base/error.h"
+#include "core/engine/step_plan.h"
+#include "core/scenario/scenario.h"
+#include "sim/cost/cost_model_file.h"
+#include "sim/cost/pass_cost.h"
+
+namespace metronome {
+
+// The part of a pass that is priced.
+enum class PassPart : std::uint8_t { All, Decodes };
+
+// The cost of a step's passes. `price(chunks, part, is_outside)` gives that of one, and sets
+// is_outside where no measurement is near. Requires a plan with passes.
+template <class Price>
+StepCost measured_step_cost(const StepPlan& plan, const Price& price) {
+  METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
+  PassCost all;
+  PassCost decodes;
+  bool is_outside = false;
+  bool ignored = false;
+  for (const ForwardPass& pass : plan.passes) {
+    const PassChunks of_pass = chunks_of(plan, pass);
+    const PassCost cost = price(of_pass, PassPart::All, is_outside);
+    all += cost;
+    const auto num_decodes =
+        std::count_if(of_pass.chunks.begin(), of_pass.chunks.end(),
+                      [](const ScheduledChunk& chunk) { return chunk.kind == ChunkKind::Decode; });
+    if (num_decodes == 0 && of_pass.run == nullptr) continue;
+    const bool has_prompts = static_cast<std::size_t>(num_decodes) < of_pass.chunks.size();
+    decodes += has_prompts ? price(of_pass, PassPart::Decodes, ignored) : cost;
+  }
+  StepCost cost = step_cost_of(all, decodes);
+  cost.is_extrapolated = is_outside;
+  return cost;
+}
+
+// Throws UnplacedConfigError for batching that such times do not have: padding, or copies of KV.
+inline void require_ragged(const CostModelFile& file, const CostModelConfig& config) {
+  if (config.batching != Batching::Ragged) {
+    throw UnplacedConfigError(
+        "cost_model.batching",
+        "padded is not the batching that " + file.name + " was measured with; allowed: ragged");
+  }
+  if (config.gather_kv) {
+    throw UnplacedConfigError("cost_model.gather_kv",
+                              file.name + " was measured without copies of KV; allowed: false");
+  }
+}
+
+}  // namespace metronome
