@@ -1,9 +1,11 @@
 #include "core/base/file_writer.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <stdexcept>
@@ -17,11 +19,36 @@ namespace {
   throw std::runtime_error(path + ": cannot write: " + std::generic_category().message(error));
 }
 
+// 16 hexadecimal digits that nobody can guess.
+std::string random_suffix(const std::string& path) {
+  std::uint64_t bits = 0;
+  if (::getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
+    fail_write(path, errno);
+  }
+  std::string digits;
+  for (int shift = 60; shift >= 0; shift -= 4) digits += "0123456789abcdef"[(bits >> shift) & 15u];
+  return digits;
+}
+
+// Syncs what has been written to a path. Folders and some file systems refuse with EINVAL.
+void sync_path(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0) fail_write(path, errno);
+  const int error = ::fsync(descriptor) == 0 ? 0 : errno;
+  ::close(descriptor);
+  if (error != 0 && error != EINVAL && error != ENOTSUP && error != EROFS) fail_write(path, error);
+}
+
 }  // namespace
 
 FileWriter::FileWriter(std::string path, std::function<void()> before_write)
     : path_(std::move(path)), before_write_(std::move(before_write)) {
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail_write(path_, errno);
+}
+
+FileWriter::FileWriter(std::string path, const std::string& partial) : path_(std::move(path)) {
+  descriptor_ = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail_write(path_, errno);
 }
 
@@ -41,6 +68,10 @@ void FileWriter::write(std::string_view bytes) {
   }
 }
 
+void FileWriter::sync() {
+  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != ENOTSUP) fail_write(path_, errno);
+}
+
 void FileWriter::close() {
   const int descriptor = std::exchange(descriptor_, -1);
   if (descriptor >= 0 && ::close(descriptor) != 0) fail_write(path_, errno);
@@ -53,14 +84,31 @@ void write_file(const std::string& path, std::string_view content) {
 }
 
 void replace_file(const std::string& path, std::string_view content) {
-  const std::string partial = path + ".partial";
+  const std::filesystem::path target(path);
+  const std::filesystem::path folder = target.parent_path();
+  const std::string partial =
+      (folder / ("." + target.filename().string() + ".partial-" + random_suffix(path))).string();
   try {
-    write_file(partial, content);
-    std::filesystem::rename(partial, path);
+    FileWriter writer(path, partial);
+    writer.write(content);
+    writer.sync();
+    writer.close();
+    if (::rename(partial.c_str(), path.c_str()) != 0) fail_write(path, errno);
   } catch (...) {
     std::remove(partial.c_str());
     throw;
   }
+  sync_folder(folder.empty() ? "." : folder.string());
+}
+
+void sync_folder(const std::string& path) { sync_path(path); }
+
+void sync_tree(const std::string& path) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+    if (entry.is_symlink()) continue;
+    sync_path(entry.path().string());
+  }
+  sync_path(path);
 }
 
 }  // namespace metronome

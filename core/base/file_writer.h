@@ -1,4 +1,4 @@
-// Writes one file with plain write(2) calls and reports errors.
+// Writes files with plain write(2) calls and reports errors.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,16 @@ class FileWriter {
 
   // Writes all of it. Throws std::runtime_error naming the path (disk full, ...).
   void write(std::string_view bytes);
+  // Returns once the bytes are on the disk. Throws as write() does.
+  void sync();
   void close();
 
  private:
+  friend void replace_file(const std::string& path, std::string_view content);
+
+  // Creates `partial`. Fails if anything has that name, a link too. Errors name `path`.
+  FileWriter(std::string path, const std::string& partial);
+
   std::string path_;
   std::function<void()> before_write_;
   int descriptor_ = -1;
@@ -29,7 +36,15 @@ class FileWriter {
 // Writes a whole file. Throws as FileWriter does.
 void write_file(const std::string& path, std::string_view content);
 
-// Writes a temporary file beside the target and renames it, so the target is complete or untouched.
+// Writes a temporary file beside the target and renames it, so the target is complete or untouched,
+// after a loss of power too. The temporary name cannot be guessed and never replaces a file. A link
+// at the target is replaced, not followed. Throws as FileWriter does.
 void replace_file(const std::string& path, std::string_view content);
+
+// Return once the names in a folder are on the disk; sync_tree() also syncs all files and folders
+// in it. File systems that cannot sync folders are not an error. Throw std::runtime_error naming
+// the path.
+void sync_folder(const std::string& path);
+void sync_tree(const std::string& path);
 
 }  // namespace metronome

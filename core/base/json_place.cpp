@@ -6,13 +6,14 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json.h"
 
 namespace metronome {
 namespace {
 
 std::ifstream open_file(const std::string& path, const std::string& allowed) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = open_input(path);
   if (!file) throw ConfigError(path + ": cannot be read; allowed: " + allowed);
   return file;
 }

@@ -43,11 +43,25 @@ std::size_t printable_length(std::string_view text) {
 
 }  // namespace
 
+std::size_t bidi_control_length(std::string_view text) {
+  const auto is_at = [text](std::string_view low, unsigned char first, unsigned char last) {
+    const std::size_t size = low.size();
+    if (text.size() <= size || text.substr(0, size) != low) return false;
+    const auto byte = static_cast<unsigned char>(text[size]);
+    return byte >= first && byte <= last;
+  };
+  if (is_at("\xd8", 0x9c, 0x9c)) return 2;  // U+061C
+  // U+200E, U+200F; U+202A to U+202E; U+2066 to U+2069
+  const bool is_long = is_at("\xe2\x80", 0x8e, 0x8f) || is_at("\xe2\x80", 0xaa, 0xae) ||
+                       is_at("\xe2\x81", 0xa6, 0xa9);
+  return is_long ? 3 : 0;
+}
+
 std::string printable(std::string_view text) {
   constexpr std::string_view kHex = "0123456789abcdef";
   std::string out;
   while (!text.empty()) {
-    const std::size_t length = printable_length(text);
+    const std::size_t length = bidi_control_length(text) > 0 ? 0 : printable_length(text);
     const auto byte = static_cast<unsigned char>(text.front());
     if (length > 0) {
       out += text.substr(0, length);

@@ -1,14 +1,19 @@
 // Prints users' names and texts in messages, lists names, and finds the nearest name.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace metronome {
 
-// The text with control characters and invalid UTF-8 bytes written as \xNN. The result is valid
-// UTF-8, breaks no line and sends no terminal control sequence.
+// The bytes of the character at the start of the text, if it reorders the text around it (the
+// bidirectional controls of Unicode's UAX 9); else 0.
+std::size_t bidi_control_length(std::string_view text);
+
+// The text with control characters, bidirectional controls and invalid UTF-8 bytes written as \xNN.
+// The result is valid UTF-8, breaks no line and sends no terminal control sequence.
 std::string printable(std::string_view text);
 
 // "a, b, c".

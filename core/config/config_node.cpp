@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/config/config_reader.h"
 
 namespace metronome {
@@ -327,8 +328,15 @@ ConfigNode load_config_file(const std::string& path) {
   if (std::filesystem::is_directory(path, ignored)) {
     fail_config(where, "", std::string("is a folder") + kAllowed);
   }
+  if (is_pipe_or_device(path)) {
+    fail_config(where, "", std::string("is a pipe or a device") + kAllowed);
+  }
+  constexpr std::uintmax_t kMaxBytes = 16 << 20;
+  if (std::filesystem::file_size(path, ignored) > kMaxBytes && !ignored) {
+    fail_config(where, "", "is larger than 16 MiB; allowed: a smaller YAML file");
+  }
   errno = 0;
-  std::ifstream stream(path, std::ios::binary);
+  std::ifstream stream = open_input(path);
   std::ostringstream text;
   if (stream) text << stream.rdbuf();
   if (!stream || stream.bad()) {

@@ -4,11 +4,14 @@
 #include <pcre2.h>
 
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/progress.h"
 #include "core/text/utf8.h"
 
 namespace metronome {
@@ -23,6 +26,7 @@ struct Freed {
 };
 using Code = std::unique_ptr<pcre2_code, Freed<pcre2_code_free>>;
 using CompileContext = std::unique_ptr<pcre2_compile_context, Freed<pcre2_compile_context_free>>;
+using MatchContext = std::unique_ptr<pcre2_match_context, Freed<pcre2_match_context_free>>;
 using MatchData = std::unique_ptr<pcre2_match_data, Freed<pcre2_match_data_free>>;
 
 std::string error_text(int error) {
@@ -62,9 +66,30 @@ std::string with_unicode_spaces(std::string_view pattern) {
 
 }  // namespace
 
+// Patterns come from files of others, so they are interpreted: machine code would need memory that
+// is writable and executable. A match of a known tokenizer takes some dozen steps, and one per
+// character in a long run of spaces.
+constexpr std::uint32_t kMaxMatchSteps = 20'000'000;
+constexpr std::uint32_t kMaxMatchKib = 256 << 10;
+
+// Ends a search whose matches are each below the limits. A known tokenizer needs 0.1 us a byte.
+class SplitDeadline {
+ public:
+  explicit SplitDeadline(std::size_t num_bytes)
+      : end_(Clock::now() + std::chrono::seconds(2) + std::chrono::microseconds(20 * num_bytes)) {}
+  void check() const {
+    throw_if_interrupted();
+    if (Clock::now() > end_) throw std::runtime_error("cannot split the text: takes too long");
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point end_;
+};
+
 struct SplitPattern::Compiled {
   Code code;
-  bool has_machine_code = false;
+  MatchContext context;
 };
 
 SplitPattern::SplitPattern() = default;
@@ -86,9 +111,10 @@ SplitPattern SplitPattern::regex(std::string_view pattern) {
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
                     &place, context.get()));
   if (!result.compiled_->code) throw std::invalid_argument(error_text(error));
-  // Without machine code (no support, no memory) the interpreter gives the same result.
-  result.compiled_->has_machine_code =
-      pcre2_jit_compile(result.compiled_->code.get(), PCRE2_JIT_COMPLETE) == 0;
+  result.compiled_->context.reset(pcre2_match_context_create(nullptr));
+  METRONOME_CHECK(result.compiled_->context != nullptr, "out of memory");
+  pcre2_set_match_limit(result.compiled_->context.get(), kMaxMatchSteps);
+  pcre2_set_heap_limit(result.compiled_->context.get(), kMaxMatchKib);
   return result;
 }
 
@@ -120,17 +146,13 @@ void SplitPattern::split_at_regex(std::string_view text, std::vector<SplitSpan>&
   const MatchData data(pcre2_match_data_create(1, nullptr));
   METRONOME_CHECK(data != nullptr, "out of memory");
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  const SplitDeadline deadline(text.size());
   std::size_t end = 0;              // of the last match
   std::optional<std::size_t> last;  // the same; empty before the first match
   for (std::size_t from = 0; from <= text.size();) {
-    int rc = PCRE2_ERROR_JIT_STACKLIMIT;
-    if (compiled_->has_machine_code) {
-      rc = pcre2_jit_match(code, subject, text.size(), from, 0, data.get(), nullptr);
-    }
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its stack on the heap
-      rc = pcre2_match(code, subject, text.size(), from, PCRE2_NO_JIT | PCRE2_NO_UTF_CHECK,
-                       data.get(), nullptr);
-    }
+    deadline.check();
+    const int rc = pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data.get(),
+                               compiled_->context.get());
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc < 0) throw std::runtime_error("cannot split the text: " + error_text(rc));
     const PCRE2_SIZE* match = pcre2_get_ovector_pointer(data.get());

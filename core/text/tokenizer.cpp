@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/text/bpe_tokenizer.h"
 #include "core/text/tokenizer_file.h"
 
@@ -48,7 +49,7 @@ class ByteTokenizer final : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = open_input(path);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {
     throw ConfigError(path + ": cannot be read; allowed: a tokenizer.json of Hugging Face");

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/rng.h"
 #include "core/workload/workload_trace_parse.h"
 
@@ -28,6 +29,7 @@ std::string read_whole_file(const TraceConfig& config, const std::string& path) 
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status)) fail_file(config, name + " does not exist");
   if (fs::is_directory(status)) fail_file(config, name + " is a folder");
+  if (is_pipe_or_device(path)) fail_file(config, name + " is a pipe or a device");
   std::ifstream stream(path, std::ios::binary | std::ios::ate);
   const std::streamoff size = stream ? static_cast<std::streamoff>(stream.tellg()) : -1;
   if (size < 0) fail_file(config, name + " cannot be read");

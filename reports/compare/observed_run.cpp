@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/json_place.h"
 
@@ -161,8 +162,8 @@ ObservedRun read_vllm_bench(const JsonPlace& root) {
   return run;
 }
 
-ObservedRun read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+ObservedRun read_run_file(const std::string& path) {
+  std::ifstream file = open_input(path);
   if (!file) throw ConfigError(path + ": cannot be read; allowed: " + kAllowed);
   std::string line;
   std::getline(file, line);
@@ -177,7 +178,7 @@ ObservedRun read_file(const std::string& path) {
 }  // namespace
 
 ObservedRun read_observed_run(const std::string& path, bool from_queue) {
-  ObservedRun run = fs::is_directory(path) ? read_folder(path, from_queue) : read_file(path);
+  ObservedRun run = fs::is_directory(path) ? read_folder(path, from_queue) : read_run_file(path);
   run.path = path;
   if (run.requests.empty()) {
     throw ConfigError(path + ": has no completed request; allowed: at least one");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/names.h"
 #include "reports/files/log_dialect.h"
 #include "reports/files/log_text.h"
@@ -134,7 +135,7 @@ EngineLog read_engine_log(std::istream& in, const std::string& path,
 }
 
 EngineLog read_engine_log(const std::string& path, std::optional<LogEngine> engine) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = open_input(path);
   if (!file) refuse(path, "cannot be read", "a log of vLLM or SGLang");
   return read_engine_log(file, path, engine);
 }

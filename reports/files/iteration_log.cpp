@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 
 namespace metronome {
 namespace {
@@ -16,7 +17,7 @@ constexpr std::string_view kForm =
 }  // namespace
 
 IterationLog read_iteration_log(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = open_input(path);
   if (!file) throw ConfigError(path + ": cannot be read; allowed: a log of vLLM");
   IterationLog log;
   log.path = path;
@@ -47,7 +48,7 @@ IterationLog read_iteration_log(const std::string& path) {
 }
 
 bool is_iteration_log(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = open_input(path);
   std::string line;
   while (std::getline(file, line)) {
     if (line.find(kStart) != std::string::npos) return true;

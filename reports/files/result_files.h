@@ -66,7 +66,7 @@ struct RunResult {
 };
 
 // result.json: vLLM's keys in vLLM's order, then Metronome's. An undefined figure (such as the
-// latency of a run without a completed request) is null.
+// latency of a run without a completed request) is null. Ends with its content id (content_id.h).
 std::string result_json(const RunResult& result);
 
 // summary.json: a list of flat runs, in the format of `vllm bench sweep plot`.

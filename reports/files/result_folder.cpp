@@ -19,6 +19,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
+#include "core/base/files.h"
 #include "core/scenario/scenario.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
@@ -29,6 +30,8 @@ namespace metronome {
 namespace {
 
 constexpr const char* kEarlier = ".earlier";
+// The mark of a temporary folder, the first file in it and the first to go.
+constexpr const char* kTemporaryMark = ".metronome_temporary";
 
 [[noreturn]] void fail_folder(const std::string& path, const char* what, int error) {
   throw std::runtime_error(path + ": " + what + ": " + std::generic_category().message(error));
@@ -44,14 +47,6 @@ fs::path absolute_target(const std::string& target) {
     throw ConfigError(target + ": cannot be a result folder; name a folder that can be created");
   }
   return path;
-}
-
-// Whether the file carries Metronome's mark.
-bool is_marked(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  if (file) content << file.rdbuf();
-  return content.str().find('"' + std::string(kResultSchemaKey) + '"') != std::string::npos;
 }
 
 std::vector<fs::directory_entry> sorted_entries(const fs::path& folder) {
@@ -74,7 +69,7 @@ bool is_variant_folder(const fs::path& folder) {
            entry.path().filename() == kSummaryFile ||
            !is_result_file_name(entry.path().filename().string());
   });
-  return !has_foreign && is_marked(folder / kResultFile);
+  return !has_foreign && is_marked_file((folder / kResultFile).string());
 }
 
 // Whether a run of Metronome can have created the entry in its result folder.
@@ -85,10 +80,11 @@ bool is_of_result(const fs::directory_entry& entry) {
   const bool is_known = is_result_file_name(name) || name == kServedTraceFile;
   if (!entry.is_regular_file() || !is_known) return false;
   // JSON Lines have no mark of their own; they belong to the result beside them.
-  const bool has_mark =
-      name == kResultFile || name == kSummaryFile || name == kReportFile || name == kTuneFile;
+  const bool has_mark = name == kResultFile || name == kSummaryFile || name == kReportFile ||
+                        name == kTuneFile || name == kServedTraceFile;
   const std::string_view marked = name == kBestFile ? kTuneFile : kResultFile;
-  return is_marked(has_mark ? entry.path() : entry.path().parent_path() / marked);
+  const fs::path path = has_mark ? entry.path() : entry.path().parent_path() / marked;
+  return is_marked_file(path.string());
 }
 
 // Removes the temporary folders of killed runs. Their name is `stem` plus a process id, which is
@@ -107,7 +103,7 @@ void remove_abandoned(const fs::path& parent, const std::string& stem) {
     if (error != std::errc() || rest == last || *rest != '-' || process <= 0) continue;
     if (::kill(process, 0) != 0 && errno == ESRCH) abandoned.push_back(it->path());
   }
-  for (const fs::path& path : abandoned) fs::remove_all(path, ignored);
+  for (const fs::path& path : abandoned) remove_temporary_folder(path.string());
 }
 
 std::string machine_name() {
@@ -116,6 +112,37 @@ std::string machine_name() {
 }
 
 }  // namespace
+
+bool is_marked_file(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(fs::symlink_status(path, ignored))) return false;
+  const std::string mark = '"' + std::string(kResultSchemaKey) + '"';
+  return read_file(path).value_or("").find(mark) != std::string::npos;
+}
+
+bool is_earlier_result(const std::string& folder) {
+  if (!fs::is_directory(fs::symlink_status(folder))) return false;
+  const std::vector<fs::directory_entry> entries = sorted_entries(folder);
+  return std::all_of(entries.begin(), entries.end(), [](const fs::directory_entry& entry) {
+    return !entry.is_directory() && is_of_result(entry);
+  });
+}
+
+void remove_temporary_folder(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(fs::symlink_status(path, ignored))) return;
+  if (::rmdir(path.c_str()) == 0) return;  // ended before it had its mark
+  const fs::path mark = fs::path(path) / kTemporaryMark;
+  try {
+    // Without its mark, it was complete and about to be moved to its target.
+    const std::vector<fs::directory_entry> entries = sorted_entries(path);
+    if (fs::is_regular_file(fs::symlink_status(mark, ignored)) ||
+        std::all_of(entries.begin(), entries.end(), is_of_result)) {
+      fs::remove_all(path, ignored);
+    }
+  } catch (const std::exception&) {  // cannot be read
+  }
+}
 
 ResultFolder::ResultFolder(const std::string& target) : target_(absolute_target(target).string()) {
   check_replaceable();
@@ -194,6 +221,7 @@ void ResultFolder::make_partial() {
     const std::string candidate = own + std::to_string(attempt);
     if (::mkdir(candidate.c_str(), 0777) == 0) {
       partial_ = candidate;
+      write(kTemporaryMark, "");
       return;
     }
     if (errno != EEXIST) fail_folder(candidate, "cannot create the folder", errno);
@@ -240,14 +268,21 @@ void ResultFolder::exchange_with_target() {
 void ResultFolder::commit() {
   METRONOME_CHECK(!partial_.empty(), "a result folder is committed once");
   check_replaceable();
+  if (::unlink(path(kTemporaryMark).c_str()) != 0) {
+    fail_folder(partial_, "cannot complete the folder", errno);
+  }
+  sync_tree(partial_);
+  const std::string parent = fs::path(target_).parent_path().string();
   if (::rename(partial_.c_str(), target_.c_str()) == 0) {  // target missing or an empty folder
     partial_.clear();
+    sync_folder(parent);
     return;
   }
   if (errno != ENOTEMPTY && errno != EEXIST) {
     fail_folder(target_, "cannot move the results into place", errno);
   }
   exchange_with_target();
+  sync_folder(parent);
   std::error_code ignored;  // the new result is complete; leftovers of the old one do no harm
   fs::remove_all(std::exchange(partial_, {}), ignored);
 }

@@ -1,5 +1,6 @@
-// A result folder that appears complete or not at all. All files are written into a temporary
-// folder beside the target, which one rename then moves to the target.
+// A result folder that appears complete or not at all, after a loss of power too. All files are
+// written into a temporary folder beside the target, which one rename then moves to the target.
+// Nothing is removed that does not carry Metronome's mark, and no link is followed to remove it.
 #pragma once
 
 #include <string>
@@ -8,8 +9,19 @@
 
 namespace metronome {
 
-// The recorded requests of a server, beside its results.
+// The recorded requests of a server, beside its results. Its first line carries the mark.
 constexpr std::string_view kServedTraceFile = "trace.jsonl";
+
+// Whether the path is a file that carries Metronome's mark. False for a link.
+bool is_marked_file(const std::string& path);
+
+// Whether a folder contains only an earlier result of Metronome, without a subfolder: what a run may
+// replace. False for a link. Throws std::runtime_error if the folder cannot be read.
+bool is_earlier_result(const std::string& folder);
+
+// Removes a folder of an ended process if it is what a ResultFolder writes into before commit().
+// Anything else, a link too, stays. Failures to read or remove do no harm and are not reported.
+void remove_temporary_folder(const std::string& path);
 
 class ResultFolder {
  public:

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/json_text.h"
+#include "reports/files/content_id.h"
 #include "reports/files/result_files.h"
 
 namespace metronome {
@@ -281,6 +282,7 @@ std::string result_json(const RunResult& result) {
     json.raw(result.info.config_json);
   }
   append_object("config_reasons", result.info.config_reasons_json);
+  json.field(kContentIdKey, content_id_text(json.view()));
   json.end_object();
   json.end_line();
   return std::string(json.view());

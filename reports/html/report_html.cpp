@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "reports/html/result_value.h"
 
@@ -69,14 +70,18 @@ std::string dump(const Json& json, int indent) {
   return json.dump({.indent = indent, .replaces_bad_utf8 = true});
 }
 
-// JSON inside a script element: no '<' that could end it.
+// JSON inside a script element: no '<' that could end it, and no control that reorders its texts.
 std::string script_json(const Json& json) {
+  const std::string text = dump(json, -1);
   std::string safe;
-  for (const char c : dump(json, -1)) {
-    if (c == '<') {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '<') {
       safe += "\\u003c";
+    } else if (const std::size_t length = bidi_control_length(std::string_view(text).substr(i))) {
+      safe += "\xef\xbf\xbd";  // U+FFFD, the replacement character
+      i += length - 1;
     } else {
-      safe += c;
+      safe += text[i];
     }
   }
   return safe;
@@ -262,7 +267,13 @@ std::string fill(std::string_view page, const std::map<std::string_view, std::st
 
 std::string html_text(std::string_view text) {
   std::string html;
-  for (const char c : text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (const std::size_t length = bidi_control_length(text.substr(i))) {
+      html += "&#xfffd;";
+      i += length - 1;
+      continue;
+    }
+    const char c = text[i];
     switch (c) {
       case '&': html += "&amp;"; break;
       case '<': html += "&lt;"; break;

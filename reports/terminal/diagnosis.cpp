@@ -11,7 +11,7 @@
 namespace metronome {
 namespace {
 
-std::size_t at(std::int32_t position) { return static_cast<std::size_t>(position); }
+std::size_t index_of(std::int32_t position) { return static_cast<std::size_t>(position); }
 
 // Rows for all gaps, gaps above the p99, and gaps above the limit; `beyond` returns the sum.
 template <class Beyond>
@@ -26,7 +26,7 @@ std::vector<GapRow> make_rows(const Distribution& itl, std::optional<double> itl
 }
 
 Blame blame_of(const RunRecord& record, const Culprit& culprit) {
-  const PrefillChunk& chunk = record.prefills[at(culprit.chunk)];
+  const PrefillChunk& chunk = record.prefills[index_of(culprit.chunk)];
   return {culprit.step,
           static_cast<std::int64_t>(index(chunk.request)),
           chunk.first_position,
@@ -214,7 +214,7 @@ std::string chunks_text(const Diagnosis& diagnosis) {
 
 // ---- JSON ----
 
-void append_parts(const GapParts& parts, JsonText& json) {
+void append_gap_parts(const GapParts& parts, JsonText& json) {
   json.key("decode_ms").ms(parts.decode_ns);
   json.key("prefill_ms").ms(parts.prefill_ns);
   json.key("host_ms").ms(parts.host_ns);
@@ -240,7 +240,7 @@ void append_blame(const Blame& blame, const std::string& step_word, JsonText& js
 void append_stall(const DiagnosedStall& stall, const std::string& step_word, JsonText& json) {
   json.begin_object();
   json.key("gap_ms").ms(stall.gap_ns);
-  append_parts(stall.parts, json);
+  append_gap_parts(stall.parts, json);
   if (stall.request) json.field("request", *stall.request);
   if (stall.began_at) json.key("began_at_ms").ms(*stall.began_at);
   json.key(step_word).value(stall.step);
@@ -269,7 +269,7 @@ Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
     stall.parts = gaps.parts(gap);
     stall.request = static_cast<std::int64_t>(index(gap.request));
     stall.num_waiting = gaps.num_waiting(gap);
-    stall.began_at = record.steps.finished_at(at(gap.step_before));
+    stall.began_at = record.steps.finished_at(index_of(gap.step_before));
     stall.step = gap.step_after;
     const Culprit worst = gaps.worst_chunk(gap);
     if (worst.chunk >= 0) stall.worst = blame_of(record, worst);
@@ -316,7 +316,7 @@ void append_diagnosis(const Diagnosis& diagnosis, JsonText& json) {
     json.field("which", row.name);
     if (row.limit_ms) json.field("limit_ms", *row.limit_ms);
     json.field("gaps", row.sum.num_gaps);
-    append_parts(row.sum.parts, json);
+    append_gap_parts(row.sum.parts, json);
     json.end_object();
   }
   json.end_array();

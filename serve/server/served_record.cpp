@@ -34,11 +34,14 @@ void ServedRecord::on_event(const Event& event, const Request& request) {
 void ServedRecord::write_trace(const RunRecord& record) {
   FileWriter file(folder_.path(kServedTraceFile));
   JsonText line;
+  bool is_first = true;
   for (std::size_t i = 0; i < served_.size(); ++i) {
     const std::int32_t num_tokens = record.requests[i].num_output_tokens;
     if (num_tokens == 0) continue;  // refused, or its client disconnected: cannot be replayed
     line.clear();
     line.begin_object();
+    if (is_first) line.field(kResultSchemaKey, kResultSchema);
+    is_first = false;
     line.field("input_toks", static_cast<std::int64_t>(served_[i].prompt.size()));
     line.field("output_toks", num_tokens);
     line.field("arrival_time_ns", served_[i].arrival);

@@ -12,6 +12,7 @@
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
+#include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/metrics/recorded_steps.h"
@@ -262,7 +263,7 @@ CostModelFile file_of(const RequestLogRun& run, const CorrectionFit& fit,
 }  // namespace
 
 bool is_request_log(const std::string& path) {
-  std::ifstream file(path);
+  std::ifstream file = open_input(path);
   char first = 0;
   return file >> first && first == '{';
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/config/config_limits.h"
 #include "core/config/config_reader.h"
@@ -357,7 +358,7 @@ void for_each_decision_case(const DecisionSource& source,
     fail_config({where.file, 0}, "", problem + "; allowed: cases in JSON, one per line");
   };
   errno = 0;
-  std::ifstream file(source.path, std::ios::binary);
+  std::ifstream file = open_input(source.path);
   std::size_t num_cases = 0;
   for (std::string line; std::getline(file, line);) {
     ++where.line;

@@ -17,10 +17,13 @@
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
+#include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/progress.h"
 #include "core/config/config_reader.h"
+#include "reports/files/content_id.h"
 #include "reports/files/result_files.h"
+#include "reports/files/result_folder.h"
 #include "reports/files/result_names.h"
 
 namespace metronome {
@@ -34,11 +37,6 @@ constexpr std::size_t kIdLength = 32;
 // The id whose lock protects files that belong to no run. No run has this id.
 constexpr std::string_view kSummaryLock = "fffffffffffffff";
 
-bool is_id(std::string_view text) {
-  return text.size() == kIdLength &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
 void require_sweep_folder(const std::string& path) {
   // The order matters: the mark is the first file in the folder, and another process may be about
   // to create it.
@@ -49,7 +47,7 @@ void require_sweep_folder(const std::string& path) {
 }
 
 std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = open_input(path);
   if (!file) return std::nullopt;
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
@@ -61,6 +59,11 @@ bool is_result_of(const Json& result, const SweepRun& run) {
 }
 
 }  // namespace
+
+bool is_run_id(std::string_view text) {
+  return text.size() == kIdLength &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
 
 SweepFolder::SweepFolder(const std::string& path) : path_(path) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
@@ -89,7 +92,12 @@ std::string SweepFolder::failure_path(const SweepRun& run) const {
 
 SweepFolder::State SweepFolder::state_of(const SweepRun& run) const {
   const std::string folder = run_path(run);
-  if (!fs::exists(folder)) return State::Missing;
+  const fs::file_status status = fs::symlink_status(folder);
+  if (!fs::exists(status)) return State::Missing;
+  if (fs::is_symlink(status)) {
+    throw ConfigError(printable(folder) +
+                      ": is a link; allowed: another --out, or remove the link");
+  }
   const auto has = [&folder](std::string_view name) {
     return fs::exists(folder + "/" + std::string(name));
   };
@@ -101,6 +109,7 @@ SweepFolder::State SweepFolder::state_of(const SweepRun& run) const {
   const std::optional<std::string> text = read_text(folder + "/" + std::string(kResultFile));
   const Json result = Json::try_parse(text.value_or("")).value_or(Json());
   if (!result.is_object()) return State::Damaged;
+  if (!has_own_content_id(*text) && is_result_of(result, run)) return State::Damaged;
   // Only backends that compute tokens write outputs.
   const bool has_computed = result.contains("output_digest") && result["output_digest"].is_string();
   if (wanted.outputs && has_computed && !has(kOutputsFile)) return State::Damaged;
@@ -115,7 +124,7 @@ std::size_t SweepFolder::num_others(const SweepPlan& plan) const {
   std::set<std::string> others;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
     std::string name = entry.path().filename().string();
-    if (is_id(name)) others.insert(std::move(name));
+    if (is_run_id(name)) others.insert(std::move(name));
   }
   for (const SweepRun& run : plan.runs) others.erase(run.id);
   return others.size();
@@ -126,7 +135,7 @@ void SweepFolder::remove_leftovers() {
   for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
     const std::string name = entry.path().filename().string();
     // An ".earlier" result may be the only copy (ResultFolder).
-    if (name.size() > kIdLength + 1 && name[0] == '.' && is_id(name.substr(1, kIdLength)) &&
+    if (name.size() > kIdLength + 1 && name[0] == '.' && is_run_id(name.substr(1, kIdLength)) &&
         !name.ends_with(".earlier")) {
       hidden.push_back(entry.path());
     }
@@ -134,8 +143,7 @@ void SweepFolder::remove_leftovers() {
   for (const fs::path& path : hidden) {
     const std::string id = path.filename().string().substr(1, kIdLength);
     if (!lock(id, true)) continue;  // another process is writing it
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
+    remove_temporary_folder(path.string());
     lock(id, false);
   }
 }
@@ -163,26 +171,28 @@ bool SweepFolder::try_claim(const SweepRun& run) { return lock(run.id, true); }
 
 void SweepFolder::release(const SweepRun& run) { lock(run.id, false); }
 
-void SweepFolder::remove_damaged(const SweepRun& run) {
-  std::error_code ignored;  // ResultFolder reports anything that remains
-  for (const fs::directory_entry& entry : fs::directory_iterator(run_path(run), ignored)) {
-    if (is_result_file_name(entry.path().filename().string())) fs::remove(entry.path(), ignored);
+void SweepFolder::set_damaged_aside(const SweepRun& run) {
+  if (is_earlier_result(run_path(run))) return;
+  std::string kept = run_path(run) + ".damaged";
+  for (int i = 2; fs::exists(fs::symlink_status(kept)); ++i) {
+    kept = run_path(run) + ".damaged-" + std::to_string(i);
   }
-  fs::remove(run_path(run), ignored);
+  fs::rename(run_path(run), kept);
 }
 
 void SweepFolder::write_failure(const SweepRun& run, std::string_view message) {
   Json failure;
+  failure[std::string(kResultSchemaKey)] = kResultSchema;
   failure["label"] = run.scenario.name;
   failure["run_number"] = run.run_number;
   failure["error"] = printable(message);
   failure["config"] = Json::parse(run.scenario.to_json());
-  write(run.id + std::string(kFailureSuffix), failure.dump(2) + "\n");
+  replace_file(failure_path(run), failure.dump(2) + "\n");
 }
 
 void SweepFolder::remove_failure(const SweepRun& run) {
   std::error_code ignored;
-  fs::remove(failure_path(run), ignored);
+  if (is_marked_file(failure_path(run))) fs::remove(failure_path(run), ignored);
 }
 
 std::optional<std::string> SweepFolder::read_failure(const SweepRun& run) const {
@@ -198,22 +208,8 @@ void SweepFolder::write_summary(std::string_view name, std::string_view content)
     throw_if_interrupted();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  write(name, content);
+  replace_file(path_ + "/" + std::string(name), content);
   lock(kSummaryLock, false);
-}
-
-// Uses one temporary name per file, so that leftovers of a killed process are overwritten. The
-// caller holds the lock of the file's owner.
-void SweepFolder::write(std::string_view name, std::string_view content) {
-  const std::string partial = path_ + "/." + std::string(name) + ".partial";
-  try {
-    write_file(partial, content);
-    fs::rename(partial, path_ + "/" + std::string(name));
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(partial, ignored);
-    throw;
-  }
 }
 
 }  // namespace metronome

@@ -11,6 +11,9 @@
 
 namespace metronome {
 
+// Whether the text has the form of a run's id.
+bool is_run_id(std::string_view text);
+
 class SweepFolder {
  public:
   // Opens the folder; creates it and its parents if needed. Throws UsageError if the folder
@@ -27,9 +30,9 @@ class SweepFolder {
   enum class State {
     Missing,
     Done,
-    Damaged,  // exists but incomplete: runs again
+    Damaged,  // exists but incomplete or changed: runs again
   };
-  // Throws ConfigError if the folder contains the result of something else.
+  // Throws ConfigError if the folder contains the result of something else, or is a link.
   State state_of(const SweepRun& run) const;
 
   // The number of results in the folder that are not in the plan: of other settings or another
@@ -44,8 +47,10 @@ class SweepFolder {
   bool try_claim(const SweepRun& run);
   void release(const SweepRun& run);
 
-  // Removes a damaged result; files that do not belong to a result stay. Requires a claim.
-  void remove_damaged(const SweepRun& run);
+  // Makes room for a damaged run. A result that carries Metronome's mark is replaced by the next;
+  // anything else is renamed to "ID.damaged" or "ID.damaged-N" and stays. Requires a claim. Throws
+  // std::runtime_error.
+  void set_damaged_aside(const SweepRun& run);
 
   // Records why a run failed.
   void write_failure(const SweepRun& run, std::string_view message);
@@ -57,7 +62,6 @@ class SweepFolder {
   void write_summary(std::string_view name, std::string_view content);
 
  private:
-  void write(std::string_view name, std::string_view content);
   bool lock(std::string_view id, bool is_wanted);
 
   std::string path_;

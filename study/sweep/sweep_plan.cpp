@@ -1,8 +1,6 @@
 #include "study/sweep/sweep_plan.h"
 
 #include <algorithm>
-#include <boost/uuid/name_generator_sha1.hpp>
-#include <boost/uuid/uuid.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -11,10 +9,12 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/parallel.h"
 #include "core/config/config_writer.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
+#include "reports/files/content_id.h"
 #include "reports/files/result_files.h"
 #include "sim/cost/cost_model_file.h"
 #include "study/run/variant_run.h"
@@ -23,20 +23,6 @@ namespace metronome {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The name-based (SHA-1) UUID of a text, as 32 hexadecimal digits.
-std::string content_id_text(std::string_view text) {
-  constexpr boost::uuids::uuid kNamespace = {{0x6d, 0x65, 0x74, 0x72, 0x6f, 0x6e, 0x6f, 0x6d, 0x65,
-                                              0x2d, 0x73, 0x77, 0x65, 0x65, 0x70, 0x73}};
-  boost::uuids::name_generator_sha1 generate(kNamespace);
-  std::string digits;
-  for (const std::uint8_t byte : generate(text.data(), text.size())) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    digits += kDigits[byte >> 4u];
-    digits += kDigits[byte & 15u];
-  }
-  return digits;
-}
 
 // The content of files and catalogues, read once for all points and threads.
 class Contents {
@@ -72,7 +58,7 @@ class Contents {
  private:
   std::string file_id(const TraceConfig& trace, const std::string& path) {
     return memo(traces_, path, [&] {
-      std::ifstream file(path, std::ios::binary);
+      std::ifstream file = open_input(path);
       const std::string text{std::istreambuf_iterator<char>(file), {}};
       if (!file || fs::is_directory(path)) {
         fail_config(trace.where, "workload.trace.file",

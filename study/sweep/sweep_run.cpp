@@ -9,6 +9,7 @@
 #include <chrono>
 #include <deque>
 #include <exception>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <mutex>
@@ -20,9 +21,11 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/progress.h"
 #include "core/config/config_reader.h"
 #include "study/run/variant_run.h"
+#include "study/sweep/sweep_folder.h"
 
 namespace metronome {
 namespace {
@@ -70,11 +73,19 @@ class WorkloadCache {
   std::map<std::string, Entry> entries_;  // constant once the first thread asks
 };
 
-// Writes whole lines, even if several processes write to one file.
+// Writes whole lines, even if several processes write to one file. Appends to no file but its own.
 class RunLog {
  public:
   explicit RunLog(const std::string& path) : path_(path) {
     if (path.empty()) return;
+    std::string what, id;
+    std::ifstream earlier = open_input(path);
+    const bool is_new = !path_exists(path) || (earlier && !(earlier >> what));
+    const bool is_own = (what == "start" || what == "done") && earlier >> id && is_run_id(id);
+    if (!is_new && !is_own) {
+      throw UsageError("--log: " + printable(path) +
+                       ": is not the log of a sweep; allowed: a new file, or such a log");
+    }
     file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (file_ < 0) {
       throw UsageError("--log: " + printable(path) +
@@ -148,7 +159,7 @@ class SweepWork {
       if (state == SweepFolder::State::Done) continue;
       if (state == SweepFolder::State::Damaged) {
         outcome_.warnings.push_back(printable(folder_.run_path(plan_.runs[i])) +
-                                    ": was damaged, and is run again");
+                                    ": was damaged or changed, and is run again");
       }
       pending.push_back(i);
       workloads_.expect(plan_.runs[i].workload_key);
@@ -202,7 +213,7 @@ class SweepWork {
     // Another process may have done it between the first check and the claim.
     const SweepFolder::State state = folder_.state_of(run);
     if (state == SweepFolder::State::Done) return;
-    if (state == SweepFolder::State::Damaged) folder_.remove_damaged(run);
+    if (state == SweepFolder::State::Damaged) folder_.set_damaged_aside(run);
     log_.write("start", run);
     std::vector<std::string> warnings;
     try {

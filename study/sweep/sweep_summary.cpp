@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
@@ -148,7 +149,7 @@ SweepSummary::SweepSummary(const SweepPlan& plan, const SweepFolder& folder, int
   for_each_index(plan.rows.size(), num_threads, [&](std::size_t i) {
     const SweepRun& run = plan.runs[plan.rows[i].run];
     if (folder.state_of(run) != SweepFolder::State::Done) return;
-    std::ifstream file(folder.run_path(run) + "/" + std::string(kResultFile), std::ios::binary);
+    std::ifstream file = open_input(folder.run_path(run) + "/" + std::string(kResultFile));
     rows[i] = make_row(plan.rows[i], std::string(std::istreambuf_iterator<char>(file), {}));
   });
   std::vector<char> is_missing(plan.runs.size(), 0);

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
+#include "core/base/files.h"
 #include "core/base/progress.h"
 #include "core/config/config_reader.h"
 #include "reports/files/result_names.h"
@@ -40,7 +41,7 @@ constexpr CommandText kText = {
     .files = FileCount::OneOrMore};
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = open_input(path);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 

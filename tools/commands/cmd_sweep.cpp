@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
+#include "core/base/files.h"
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "core/base/wrapped_text.h"
@@ -304,7 +305,7 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
                      std::to_string(kMaxSlurmTasks) + " tasks");
   }
   if (fs::exists(options.slurm)) {
-    std::ifstream file(options.slurm);
+    std::ifstream file = open_input(options.slurm);
     std::string line;
     std::getline(file, line);
     std::getline(file, line);

@@ -100,6 +100,10 @@ TEST_CASE("an earlier result alone may be replaced", "[reports][folder]") {
     foreign = "result.json";
     fs::create_symlink("a/result.json", earlier.target + "/result.json");
   }
+  SECTION("a trace of the user's") {
+    foreign = "trace.jsonl";
+    earlier.write("trace.jsonl", "{\"input_toks\": 5, \"output_toks\": 1}\n");
+  }
   SECTION("a hidden file") {
     foreign = ".git";
     earlier.write(".git", "gitdir: elsewhere");
@@ -170,9 +174,25 @@ TEST_CASE("temporary folders of processes that are gone are removed", "[reports]
                               stem + "99999999999999999999-0",
                               scratch.path() + "/.other.partial-x-2000000000-0"};
   fs::create_directories(gone + "/a");
+  scratch.write(fs::path(gone).filename().string() + "/.metronome_temporary", "");
+  // Killed before the mark, and after it was taken away to commit.
+  const std::string empty = stem + "2000000001" + suffix;
+  const std::string complete = stem + "2000000002" + suffix;
+  fs::create_directory(empty);
+  scratch.write(fs::path(complete).filename().string() + "/result.json", kMarked);
+  // Not a result folder's: without a mark, or a link to one.
+  const std::string foreign = stem + "2000000003" + suffix;
+  scratch.write(fs::path(foreign).filename().string() + "/notes.txt", "notes");
+  const std::string link = stem + "2000000004" + suffix;
+  const std::string linked = scratch.path() + "/linked";
+  scratch.write("linked/.metronome_temporary", "");
+  fs::create_directory_symlink(linked, link);
   for (const std::string& path : kept) fs::create_directory(path);
   { const ResultFolder folder(target); }
-  CHECK_FALSE(fs::exists(gone));
+  for (const std::string& path : {gone, empty, complete}) CHECK_FALSE(fs::exists(path));
+  CHECK(read_text_file(foreign + "/notes.txt") == "notes");
+  CHECK(fs::is_symlink(link));
+  CHECK(fs::exists(linked + "/.metronome_temporary"));
   for (const std::string& path : kept) {
     INFO(path);
     CHECK(fs::exists(path));

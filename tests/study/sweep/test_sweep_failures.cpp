@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "core/base/json.h"
+#include "reports/files/content_id.h"
 #include "study/sweep/sweep_folder.h"
 #include "tests/catch.h"
 #include "tests/study/sweep/sweep_place.h"
@@ -115,12 +116,19 @@ TEST_CASE("a damaged result is run again, another's is refused", "[sweep]") {
   const std::string first = place.out + "/" + folders[0] + "/result.json";
   const std::string second = place.out + "/" + folders[1] + "/result.json";
   const std::string whole = read_text_file(first);
-  for (const std::string& rest : {std::string(), whole.substr(0, whole.size() / 2)}) {
+  std::string edited = whole;
+  const std::size_t figure = edited.find("\"completed\": ") + 13;
+  edited[figure] = edited[figure] == '9' ? '8' : '9';
+  for (const std::string& rest : {edited, whole.substr(0, whole.size() / 2), std::string()}) {
     std::ofstream(first, std::ios::binary) << rest;
     const CommandResult result = place.sweep("--over seed=1,2,3");
     require_done(result);
-    CHECK(contains(result.err, folders[0] + ": was damaged, and is run again"));
+    CHECK(contains(result.err, folders[0] + ": was damaged or changed, and is run again"));
     CHECK(contains(result.out, "1 run done now, 2 before"));
+    // A file without Metronome's mark is never removed.
+    const std::string kept = place.out + "/" + folders[0] + ".damaged";
+    CHECK(fs::exists(kept + "/result.json") == rest.empty());
+    fs::remove_all(kept);
     CHECK(place.content() == before);
   }
   // A file that was asked for is missing.
@@ -138,6 +146,33 @@ TEST_CASE("a damaged result is run again, another's is refused", "[sweep]") {
   const CommandResult result = place.sweep("--over seed=1,2,3");
   CHECK(result.exit_code == 2);
   CHECK(contains(result.err, folders[0] + ": contains the result of another configuration"));
+}
+
+TEST_CASE("a sweep follows no link out of its folder", "[sweep]") {
+  const SweepPlace place;
+  require_done(place.sweep("--over seed=1,2"));
+  const std::string run = place.out + "/" + place.run_folders()[0];
+  const std::string elsewhere = place.folder.path() + "/elsewhere";
+  fs::remove_all(run);
+  place.folder.write("elsewhere/result.json", "{}");
+  place.folder.write("elsewhere/steps.jsonl", "mine");
+  fs::create_directory_symlink(elsewhere, run);
+  const CommandResult result = place.sweep("--over seed=1,2");
+  CHECK(result.exit_code == 2);
+  CHECK(contains(result.err, ": is a link; allowed: another --out, or remove the link"));
+  CHECK(read_text_file(elsewhere + "/steps.jsonl") == "mine");
+  CHECK(read_text_file(elsewhere + "/result.json") == "{}");
+}
+
+TEST_CASE("a sweep's log is appended to no other file", "[sweep]") {
+  const SweepPlace place;
+  const std::string notes = place.folder.write("notes.txt", "start the day\n");
+  const CommandResult result =
+      run_metronome("sweep '" + place.scenario + "' -q --over seed=1 --out '" + place.out +
+                    "' --log '" + notes + "'");
+  CHECK(result.exit_code == 2);
+  CHECK(contains(result.err, "--log: " + notes + ": is not the log of a sweep"));
+  CHECK(read_text_file(notes) == "start the day\n");
 }
 
 TEST_CASE("whatever a run fails of is recorded, and the run is tried again", "[sweep]") {
@@ -184,9 +219,15 @@ TEST_CASE("every file that a run should have written is looked for", "[sweep]") 
   Json result = {{"label", run.scenario.name},
                  {"output_digest", "0123456789abcdef"},
                  {"config", Json::parse(run.scenario.to_json())}};
+  // As result.json ends.
+  const auto text_of = [](const Json& json) {
+    std::string text = json.dump(2);
+    text.resize(text.size() - 2);  // "\n}"
+    return text + ",\n  \"content_id\": \"" + content_id_text(text) + "\"\n}\n";
+  };
   const std::vector<std::string> names = {"steps.jsonl", "requests.jsonl", "trace.json",
                                           "outputs.jsonl"};
-  place.folder.write(id + "result.json", result.dump());
+  place.folder.write(id + "result.json", text_of(result));
   for (const std::string& name : names) place.folder.write(id + name, "");
   CHECK(folder.state_of(run) == SweepFolder::State::Done);
   for (const std::string& name : names) {
@@ -197,7 +238,7 @@ TEST_CASE("every file that a run should have written is looked for", "[sweep]") 
   }
   // A simulation computes no tokens, and writes no outputs.jsonl.
   result["output_digest"] = nullptr;
-  place.folder.write(id + "result.json", result.dump());
+  place.folder.write(id + "result.json", text_of(result));
   fs::remove(place.out + "/" + run.id + "/outputs.jsonl");
   CHECK(folder.state_of(run) == SweepFolder::State::Done);
 }

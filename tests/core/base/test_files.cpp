@@ -1,0 +1,82 @@
+// What is read and replaced in folders that others can write to.
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "core/base/file_writer.h"
+#include "core/base/files.h"
+#include "core/base/names.h"
+#include "tests/catch.h"
+#include "tests/command_line.h"
+#include "tests/error_of.h"
+
+namespace fs = std::filesystem;
+using namespace metronome;
+using namespace metronome::testing;
+
+TEST_CASE("replacing a file follows no link and leaves nothing beside it", "[core][base][files]") {
+  const ScratchFolder scratch;
+  const std::string target = scratch.path() + "/out.html";
+  const std::string victim = scratch.write("victim", "precious");
+  fs::create_symlink("victim", target);
+  fs::create_symlink("victim", target + ".partial");
+  replace_file(target, "new");
+  CHECK(read_text_file(victim) == "precious");
+  CHECK(fs::is_symlink(target + ".partial"));
+  CHECK_FALSE(fs::is_symlink(target));
+  CHECK(read_text_file(target) == "new");
+  CHECK(std::distance(fs::directory_iterator(scratch.path()), {}) == 3);
+}
+
+TEST_CASE("a file that cannot be replaced stays, and the error names it", "[core][base][files]") {
+  const ScratchFolder scratch;
+  const std::string target = scratch.path() + "/folder";
+  fs::create_directories(target + "/inner");
+  CHECK_THROWS_WITH(replace_file(target, "new"), target + ": cannot write: Is a directory");
+  CHECK_THROWS_WITH(replace_file(scratch.path() + "/no/file", "new"),
+                    scratch.path() + "/no/file: cannot write: No such file or directory");
+  CHECK(std::distance(fs::directory_iterator(scratch.path()), {}) == 1);
+}
+
+TEST_CASE("the new file has the rights that the user's mask leaves", "[core][base][files]") {
+  const ScratchFolder scratch;
+  const std::string target = scratch.path() + "/file";
+  const mode_t mask = ::umask(027);
+  replace_file(target, "new");
+  ::umask(mask);
+  CHECK(fs::status(target).permissions() == fs::perms(0640));
+}
+
+TEST_CASE("a pipe that nobody writes to is not opened", "[core][base][files]") {
+  const ScratchFolder scratch;
+  const std::string pipe = scratch.path() + "/pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_FALSE(open_input(pipe));
+  CHECK_FALSE(read_file(pipe).has_value());
+  CHECK_FALSE(open_input("/dev/zero"));
+  CHECK_FALSE(open_input(scratch.path()));
+  CHECK(open_input(scratch.write("file", "text")));
+  const CommandResult result = run_metronome("run '" + pipe + "'");
+  CHECK(result.exit_code == 2);
+  CHECK(contains(result.err, pipe + ": is a pipe or a device; allowed: a readable YAML file"));
+}
+
+TEST_CASE("a scenario larger than any real one is not parsed", "[core][base][files]") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.write("large.yaml", "model: tiny-llama\n");
+  fs::resize_file(path, (16u << 20) + 1);
+  const CommandResult result = run_metronome("run '" + path + "'");
+  CHECK(result.exit_code == 2);
+  CHECK(contains(result.err, path + ": is larger than 16 MiB"));
+}
+
+TEST_CASE("controls that reorder text are shown as bytes", "[core][base][names]") {
+  CHECK(printable("a\u202eb\u2066c\u061cd") ==
+        "a\\xe2\\x80\\xaeb\\xe2\\x81\\xa6c\\xd8\\x9cd");
+  CHECK(printable("\u202f\u2065\u00d8\u2019") == "\u202f\u2065\u00d8\u2019");  // none of them
+  CHECK(bidi_control_length("\u200f") == 3);
+  CHECK(bidi_control_length("\u061c.") == 2);
+  CHECK(bidi_control_length("") == 0);
+  CHECK(bidi_control_length("\xe2\x80") == 0);
+}

@@ -1,0 +1,63 @@
+// Three files of a result folder, separated by the byte 0x1e: result.json, requests.jsonl and
+// steps.jsonl. They are read, or refused; what is read has a report.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "core/base/file_writer.h"
+#include "reports/files/content_id.h"
+#include "reports/files/result_names.h"
+#include "reports/files/result_reader.h"
+#include "reports/html/report_html.h"
+#include "tests/fuzz/refusal.h"
+
+namespace {
+
+using namespace metronome;
+
+// Removed when the fuzzer ends.
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/fuzz_result_XXXXXX";
+    METRONOME_CHECK(::mkdtemp(name) != nullptr, "a temporary folder can be made");
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const Folder folder;
+  std::string_view rest(reinterpret_cast<const char*>(data), size);
+  std::string_view result;
+  for (const std::string_view name : {kResultFile, kRequestsFile, kStepsFile}) {
+    const std::size_t end = std::min(rest.find('\x1e'), rest.size());
+    write_file(folder.path() + "/" + std::string(name), rest.substr(0, end));
+    if (name == kResultFile) result = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  (void)has_own_content_id(result);
+  testing::parse_or_refuse([&] {
+    const StoredRun run = read_result(folder.path());
+    METRONOME_CHECK(run.record.requests.size() <= size, "a request takes a line");
+    ReportBuilder report(1);
+    report.add(run.result.info, std::string(result),
+               [&run]() -> const RunRecord& { return run.record; });
+    METRONOME_CHECK(!report.empty(), "a result that can be read has a report");
+  });
+  return 0;
+}
