@@ -76,30 +76,36 @@ void RunMembers::clear() {
 }
 
 void RunCalendar::take(std::int32_t step, std::vector<Entry>& out) {
-  out.swap(slot(step));
-  slot(step).clear();
-  used_[place(step) / kWordBits] &= ~(std::uint64_t{1} << place(step) % kWordBits);
+  const std::size_t at = place(step);
+  const std::uint64_t others = ~(std::uint64_t{1} << at % kWordBits);
+  ends_[at / kWordBits] &= others;
+  out.clear();
+  if (slots_[at].empty()) return;
+  used_[at / kWordBits] &= others;
+  out.swap(slots_[at]);
   const auto before = [](const Entry& a, const Entry& b) { return a.order < b.order; };
   if (!std::is_sorted(out.begin(), out.end(), before)) std::sort(out.begin(), out.end(), before);
 }
 
-std::int32_t RunCalendar::num_free_steps(std::int32_t step) const {
-  std::size_t num_steps = 0;
+std::int32_t RunCalendar::num_unmarked(const Marks& marks, std::int32_t step) {
+  std::int32_t num_steps = 0;
   while (num_steps < kHorizon) {
-    const std::size_t at = (place(step) + num_steps) % kHorizon;
-    const std::uint64_t bits = used_[at / kWordBits] >> at % kWordBits;
-    if (bits != 0) {
-      num_steps += static_cast<std::size_t>(std::countr_zero(bits));
-      break;
-    }
-    num_steps += kWordBits - at % kWordBits;
+    const std::size_t at = place(step + num_steps);
+    const std::uint64_t bits = marks[at / kWordBits] >> at % kWordBits;
+    if (bits != 0) return std::min(num_steps + std::countr_zero(bits), kHorizon);
+    num_steps += static_cast<std::int32_t>(kWordBits - at % kWordBits);
   }
-  return std::min(static_cast<std::int32_t>(num_steps), kHorizon);
+  return kHorizon;
 }
 
 void RunCalendar::clear() {
-  for (std::vector<Entry>& entries : slots_) entries.clear();
+  for (std::size_t word = 0; word < used_.size(); ++word) {
+    for (std::uint64_t bits = used_[word]; bits != 0; bits &= bits - 1) {
+      slots_[word * kWordBits + static_cast<std::size_t>(std::countr_zero(bits))].clear();
+    }
+  }
   used_ = {};
+  ends_ = {};
 }
 
 }  // namespace metronome

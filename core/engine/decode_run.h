@@ -73,7 +73,7 @@ class RunMembers {
   mutable WindowSum window_sum_;
 };
 
-// The steps of a run at which its requests need attention.
+// The steps of a run at which its requests need attention, and those that end one.
 class RunCalendar {
  public:
   // Nothing is further ahead than so many steps. A request that needs nothing sooner is looked at
@@ -85,26 +85,37 @@ class RunCalendar {
     Request* request;
   };
 
-  RunCalendar() : slots_(kHorizon) {}
-  // 0 <= num_steps: after so many steps from step `now`.
-  void add(const Entry& entry, std::int32_t now, std::int32_t num_steps) {
+  RunCalendar() : slots_(kNumSlots) {}
+  // 0 <= num_steps <= num_to_end: after so many steps from step `now` it needs attention, and takes
+  // its last token.
+  void add(const Entry& entry, std::int32_t now, std::int32_t num_steps, std::int32_t num_to_end) {
     const std::size_t at = place(now + std::min(num_steps, kHorizon - 1));
     slots_[at].push_back(entry);
-    used_[at / kWordBits] |= std::uint64_t{1} << at % kWordBits;
+    mark(used_, at);
+    // A later end is marked when the request is looked at again, within the horizon.
+    if (num_to_end < kNumSlots) mark(ends_, place(now + num_to_end));
   }
   // Moves the entries of a step to `out`, in service order.
   void take(std::int32_t step, std::vector<Entry>& out);
-  // Steps from `step` on without entries, at most kHorizon.
-  std::int32_t num_free_steps(std::int32_t step) const;
+  // Steps from `step` on without entries, at most kHorizon; and without a last token.
+  std::int32_t num_free_steps(std::int32_t step) const { return num_unmarked(used_, step); }
+  std::int32_t num_endless_steps(std::int32_t step) const { return num_unmarked(ends_, step); }
   void clear();
 
  private:
+  static constexpr std::int32_t kNumSlots = 2 * kHorizon;
   static constexpr std::size_t kWordBits = 64;
-  static std::size_t place(std::int32_t step) { return static_cast<std::size_t>(step) % kHorizon; }
-  std::vector<Entry>& slot(std::int32_t step) { return slots_[place(step)]; }
+  using Marks = std::array<std::uint64_t, kNumSlots / kWordBits>;  // a bit for each slot
+
+  static std::size_t place(std::int32_t step) { return static_cast<std::size_t>(step) % kNumSlots; }
+  static void mark(Marks& marks, std::size_t at) {
+    marks[at / kWordBits] |= std::uint64_t{1} << at % kWordBits;
+  }
+  static std::int32_t num_unmarked(const Marks& marks, std::int32_t step);
 
   std::vector<std::vector<Entry>> slots_;
-  std::array<std::uint64_t, kHorizon / kWordBits> used_ = {};  // a bit for each slot with entries
+  Marks used_ = {};  // slots with entries
+  Marks ends_ = {};
 };
 
 }  // namespace metronome

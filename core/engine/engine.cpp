@@ -130,7 +130,7 @@ void Engine::collect_and_commit() {
   for (const RequestId id : report_.ended) emit_ended(requests_[id], result.error);
 }
 
-// Takes steps like the last one together, up to the next arrival, end or new block.
+// Takes steps like the last one together, up to the next arrival or end.
 void Engine::repeat_step(const ArrivalSource& arrivals, std::int64_t max_steps) {
   if (repeats_.empty()) return;
   const std::int64_t num_lasting = num_in_flight_;  // stay in flight, as one did
@@ -144,7 +144,7 @@ void Engine::repeat_step(const ArrivalSource& arrivals, std::int64_t max_steps) 
   const auto num_steps = static_cast<std::int64_t>(
       executor_.launch_repeats(last, clock_.now(), arrivals.next_time(), times));
   if (num_steps == 0) return;
-  scheduler_->plan_repeats(static_cast<std::int32_t>(num_steps));
+  scheduler_->plan_repeats(times.first(static_cast<std::size_t>(num_steps)));
   if (num_lasting > 0) collect_and_commit();
   next_step_index_ += num_steps;
   arrival_step_ += num_steps;
@@ -154,6 +154,7 @@ void Engine::repeat_step(const ArrivalSource& arrivals, std::int64_t max_steps) 
   if (&lasting != &last) lasting = last;
   lasting.step_index = next_step_index_ - 1;
   lasting.planned_at = times[static_cast<std::size_t>(num_steps - 1)].planned_at;
+  lasting.num_used_blocks = times[static_cast<std::size_t>(num_steps - 1)].num_used_blocks;
   METRONOME_CHECK(!lasting.run.has_ended && lasting.run.left.empty(), "the run goes on unchanged");
   lasting.run.attended.clear();
   num_in_flight_ = num_lasting;

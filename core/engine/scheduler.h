@@ -83,8 +83,9 @@ class Scheduler {
   // How many plans after the last one would have the same run and nothing else, if no request comes
   // or ends meanwhile.
   std::int32_t num_repeats() const;
-  // Counts so many as planned, and as committed.
-  void plan_repeats(std::int32_t num_steps);
+  // Plans so many steps, each behind the commit of one, and notes the blocks in use. Counts so many
+  // as committed.
+  void plan_repeats(std::span<StepTimes> steps);
   void commit_repeats(std::int32_t num_steps);
 
   // Ends a request in any state that has not ended. Drops the tokens of its steps in flight.
@@ -196,6 +197,9 @@ class Scheduler {
   void retire();
   // Of the run of decodes; in scheduler_run.cpp.
   void begin_run_plan();
+  std::int32_t position_in_run(const Request& request) const {
+    return request.computed_tokens + run_clock_.num_planned - request.run_begin;
+  }
   void enter_in_calendar(const RunCalendar::Entry& entry, std::int32_t position, std::int32_t step);
   void write_run(std::size_t num_members);
   void end_run();

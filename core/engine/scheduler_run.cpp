@@ -39,7 +39,7 @@ std::size_t Scheduler::plan_run(bool needs_free_block) {
   }
   for (const RunCalendar::Entry& entry : due_) {
     Request& request = *entry.request;
-    const std::int32_t num_computed = request.num_computed_tokens() + 1;
+    const std::int32_t num_computed = position_in_run(request) + 1;
     if (kv_cache_.grow(request, num_computed)) [[likely]] {
       const bool is_last = num_computed == request.num_final_tokens;
       if (is_last || hashes_at_commit) plan_->run.attended.push_back(request.id);
@@ -72,9 +72,9 @@ std::size_t Scheduler::plan_run(bool needs_free_block) {
 void Scheduler::enter_in_calendar(const RunCalendar::Entry& entry, std::int32_t position,
                                   std::int32_t step) {
   const Request& request = *entry.request;
-  const std::int32_t num_steps =
-      std::min(request.kv_ready_tokens, request.num_final_tokens - 1) - position;
-  calendar_.add(entry, step, std::max(num_steps, 0));
+  const std::int32_t num_to_end = request.num_final_tokens - 1 - position;
+  const std::int32_t num_steps = std::min(request.kv_ready_tokens - position, num_to_end);
+  calendar_.add(entry, step, std::max(num_steps, 0), num_to_end);
 }
 
 // Lists the first `num_members` decodes of the run in the plan.
@@ -212,14 +212,33 @@ void Scheduler::sort_running_by_arrival() {
 std::int32_t Scheduler::num_repeats() const {
   const bool admits =
       !waiting_.empty() && running_.size() < static_cast<std::size_t>(max_num_seqs_);
-  const bool lacks_block = needs_free_block_ && kv_cache_.num_free_blocks() == 0;
-  const bool repeats = has_only_run_ && run_.size() > 0 && !admits && !lacks_block;
-  return repeats ? calendar_.num_free_steps(run_clock_.num_planned) : 0;
+  if (!has_only_run_ || run_.empty() || admits) return 0;
+  // Blocks of decodes are taken on the way, as far as they suffice for sure.
+  const std::int64_t num_free = kv_cache_.num_free_blocks() - (needs_free_block_ ? 1 : 0);
+  const std::int64_t num_rounds = num_free / (run_.size() * kv_cache_.max_blocks_of_growth());
+  if (num_rounds > 0 && !kv_cache_.hashes_at_commit()) {
+    const std::int64_t num_steps = calendar_.num_endless_steps(run_clock_.num_planned);
+    return static_cast<std::int32_t>(std::min(num_steps, num_rounds * kv_cache_.block_size()));
+  }
+  return num_free < 0 ? 0 : calendar_.num_free_steps(run_clock_.num_planned);
 }
 
-void Scheduler::plan_repeats(std::int32_t num_steps) {
-  run_clock_.num_planned += num_steps;
-  run_.take_steps(num_steps);
+void Scheduler::plan_repeats(std::span<StepTimes> steps) {
+  const std::int32_t num_committed = run_clock_.num_committed;
+  for (StepTimes& step : steps) {
+    calendar_.take(run_clock_.num_planned, due_);
+    for (const RunCalendar::Entry& entry : due_) {
+      const std::int32_t num_computed = position_in_run(*entry.request) + 1;
+      const bool has_room = kv_cache_.grow(*entry.request, num_computed);
+      METRONOME_CHECK(has_room, "free blocks were counted before");
+      enter_in_calendar(entry, num_computed, run_clock_.num_planned + 1);
+    }
+    step.num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());
+    ++run_clock_.num_planned;
+    ++run_clock_.num_committed;
+  }
+  run_clock_.num_committed = num_committed;
+  run_.take_steps(static_cast<std::int32_t>(steps.size()));
 }
 
 void Scheduler::commit_repeats(std::int32_t num_steps) {

@@ -101,13 +101,15 @@ inline PassChunks chunks_of(const StepPlan& plan, const ForwardPass& pass) {
           std::span(plan.chunks).subspan(place(pass.begin), place(pass.end) - place(pass.begin))};
 }
 
-// When a step was planned, began and ended, and the time of its decodes alone. See StepResult.
+// When a step was planned, began and ended, and the time of its decodes alone; see StepResult. Of a
+// repeated step also the blocks in use.
 struct StepTimes {
   TimeNs planned_at = 0;
   TimeNs started_at = 0;
   TimeNs finished_at = 0;
   TimeNs decode_only_ns = kNoTime;
   bool is_extrapolated = false;
+  std::int32_t num_used_blocks = 0;  // StepPlan::num_used_blocks, if repeated
 };
 
 struct StepResult {

@@ -93,6 +93,7 @@ void EventDigest::on_repeats(const StepRecord& last, std::span<const StepTimes> 
     step.planned_at = time.planned_at;
     step.started_at = time.started_at;
     step.finished_at = time.finished_at;
+    step.num_used_blocks = time.num_used_blocks;
     absorb_step(step, ++num_steps, {});
   }
 }

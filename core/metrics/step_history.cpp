@@ -14,6 +14,7 @@ void StepHistory::push_back(const StepEntry& step, std::span<const StepTimes> ti
     entry.finished_at = time.finished_at;
     entry.decode_only_ns = time.decode_only_ns;
     entry.extrapolated = time.is_extrapolated;
+    entry.num_used_blocks = time.num_used_blocks;
     push_back(entry);
   }
 }

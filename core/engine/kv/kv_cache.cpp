@@ -129,11 +129,9 @@ void KvCacheManager::slide_window(Request& request) {
 
 bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
   if (is_plain_) {
-    const auto room = static_cast<std::int64_t>(request.block_table.size()) * block_size_;
-    const bool lacks_one = room < num_positions && num_positions <= room + block_size_;
-    const std::int64_t num_new = lacks_one ? 1 : num_missing_blocks(request, num_positions);
+    const std::int64_t num_new = num_missing_blocks(request, num_positions);
     if (!pool_.allocate(num_new, request.block_table)) return false;
-    request.kv_ready_tokens = static_cast<std::int32_t>(room + num_new * block_size_);
+    request.kv_ready_tokens += static_cast<std::int32_t>(num_new) * block_size_;
     return true;
   }
   if (has_window()) slide_window(request);

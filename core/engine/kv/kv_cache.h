@@ -118,7 +118,17 @@ class KvCacheManager {
   // block when the pool has too few. Blocks before the sliding window, and states that no step
   // reads any more, are released in either case.
   [[nodiscard]] bool grow(Request& request, std::int32_t num_positions) {
-    return num_positions <= request.kv_ready_tokens || grow_slowly(request, num_positions);
+    if (num_positions <= request.kv_ready_tokens) return true;
+    if (!is_plain_ || num_positions > request.kv_ready_tokens + block_size_) {
+      return grow_slowly(request, num_positions);
+    }
+    if (!pool_.allocate(1, request.block_table)) return false;
+    request.kv_ready_tokens += block_size_;
+    return true;
+  }
+  // Blocks that one more position of a request takes at most.
+  std::int64_t max_blocks_of_growth() const {
+    return static_cast<std::int64_t>(1 + num_window_groups_) * blocks_for(1 + num_lookahead_tokens_);
   }
 
   // Makes room for the first chunk of a request without blocks: for `chunk_tokens`, or for all its
