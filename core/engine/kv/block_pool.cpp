@@ -55,7 +55,7 @@ void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
 
 // A hash's slot in the index is a random access, so slots of later blocks are prefetched.
 void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
-  constexpr std::int64_t kAhead = 8;
+  constexpr std::int64_t kAhead = 16;
   PrefixIndex& contents = *contents_;
   const BlockId* const ring = ring_.data();
   std::int64_t* const places = places_.data();
@@ -64,6 +64,7 @@ void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
   const std::int64_t last = end_;
   const auto id_at = [=](std::int64_t at) { return ring[static_cast<std::size_t>(at) & mask]; };
   const auto fetch = [&](std::int64_t at) {
+    if (at + kAhead < last) contents.prefetch(id_at(at + kAhead));
     if (at < last) contents.prefetch(contents.hash_of(id_at(at)));
   };
   std::int64_t position = begin_;

@@ -128,7 +128,7 @@ class KvCacheManager {
   }
   // Blocks that one more position of a request takes at most.
   std::int64_t max_blocks_of_growth() const {
-    return static_cast<std::int64_t>(1 + num_window_groups_) * blocks_for(1 + num_lookahead_tokens_);
+    return blocks_for(1 + num_lookahead_tokens_) * (1 + std::int64_t(num_window_groups_));
   }
 
   // Makes room for the first chunk of a request without blocks: for `chunk_tokens`, or for all its

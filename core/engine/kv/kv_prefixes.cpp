@@ -107,8 +107,11 @@ void KvCacheManager::commit(Request& request, bool has_token) {
 
 // Puts the leading cached blocks of the chain into hit_.blocks. Returns their number.
 std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_blocks) {
+  constexpr std::int64_t kAhead = 8;
+  const PrefixIndex& contents = pool_.contents();
   for (std::int64_t i = 0; i < num_blocks; ++i) {
-    const BlockId id = pool_.contents().find(hash_of_block(chain, i));
+    if (i + kAhead < num_blocks) contents.prefetch(hash_of_block(chain, i + kAhead));
+    const BlockId id = contents.find(hash_of_block(chain, i));
     if (id == kNoBlock) return i;
     hit_.blocks.push_back(id);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -15,13 +16,10 @@ PrefixIndex::PrefixIndex(std::int64_t num_blocks, DuplicateRule rule, std::int64
   const std::size_t count = num_blocks_ * static_cast<std::size_t>(num_units);
   const std::size_t num_slots = rule == DuplicateRule::Unlisted ? kSlots : 2 * count;
   buckets_.resize(std::bit_ceil((num_slots + kSlots - 1) / kSlots));
-  overflows_.resize(buckets_.size());
   mask_ = buckets_.size() - 1;
   shift_ = std::min(63, 64 - std::countr_zero(buckets_.size()));
-  METRONOME_CHECK(buckets_.size() <= UINT32_MAX / kSlots, "a slot has a number of 32 bits");
-  hashes_.assign(count, kNoHash);
-  if (rule != DuplicateRule::Unlisted) places_.resize(count);
-  neighbours_.assign(count, {kNoBlock, kNoBlock});
+  METRONOME_CHECK(buckets_.size() < UINT32_MAX / kPlaces, "a slot has a number of 32 bits");
+  entries_.resize(count);
   if (has_positions) primaries_.resize(num_blocks_);
 }
 
@@ -35,31 +33,35 @@ void PrefixIndex::insert(BlockId block, BlockHash hash, std::int64_t position) {
 
 void PrefixIndex::insert_entry(Entry entry, BlockHash hash) {
   METRONOME_CHECK(hash != kNoHash, "a block's content has a hash");
-  METRONOME_CHECK(hashes_[index(entry)] == kNoHash, "a block is hashed once");
-  hashes_[index(entry)] = hash;
+  Hashed& hashed = entries_[index(entry)];
+  METRONOME_CHECK(hashed.hash == kNoHash, "a block is hashed once");
+  hashed.hash = hash;
+  hashed.previous = entry;
   if (rule_ == DuplicateRule::Unlisted) {
     ++size_;
     return;
   }
   const std::size_t home = home_of(hash);
-  const bool is_new = overflows_[home].reach == 0 && matches(buckets_[home], hash) == 0;
-  Slot* const slot = is_new ? nullptr : locate(hash);
-  if (slot == nullptr) [[likely]] {
-    const std::uint32_t place = find_room(home);
-    slot_at(place) = {hash, entry, entry};
-    places_[index(entry)] = place;
+  const bool is_new = buckets_[home].reach == 0 && matches(buckets_[home], hash) == 0;
+  hashed.place = is_new ? kNoPlace : locate(hash);
+  if (hashed.place == kNoPlace) [[likely]] {
+    hashed.place = find_room(home);
+    Bucket& bucket = buckets_[hashed.place / kPlaces];
+    const std::uint32_t slot = hashed.place % kPlaces;
+    bucket.hashes[slot] = hash;
+    bucket.firsts[slot] = entry;
+    bucket.used = static_cast<std::uint8_t>(bucket.used | 1u << slot);
     ++size_;
     return;
   }
-  places_[index(entry)] = place_of(*slot);
+  Entry& first = first_at(hashed.place);
+  Hashed& earliest = entries_[index(first)];
   if (rule_ == DuplicateRule::KeepLatest) {
-    hashes_[index(slot->first)] = kNoHash;
-    slot->first = entry;
-    slot->last = entry;
+    earliest.hash = kNoHash;
+    first = entry;
   } else {
-    neighbours_[index(slot->last)].next = entry;
-    neighbours_[index(entry)].previous = slot->last;
-    slot->last = entry;
+    hashed.previous = std::exchange(earliest.previous, entry);
+    entries_[index(hashed.previous)].next = entry;
     ++size_;
   }
 }
@@ -67,54 +69,46 @@ void PrefixIndex::insert_entry(Entry entry, BlockHash hash) {
 // The first empty slot, from the home bucket of a new hash on.
 inline std::uint32_t PrefixIndex::find_room(std::size_t home) {
   std::size_t distance = 0;
-  unsigned empty = matches(buckets_[home], kNoHash);
-  while (empty == 0) {
-    ++distance;
-    empty = matches(buckets_[(home + distance) & mask_], kNoHash);
+  while (buckets_[(home + distance) & mask_].used == kAllUsed) ++distance;
+  if (distance > 0) [[unlikely]] {
+    Bucket& bucket = buckets_[home];
+    METRONOME_CHECK(bucket.num_away < UINT16_MAX, "hashes are mixed");
+    ++bucket.num_away;
+    bucket.reach = std::max(bucket.reach,
+                            static_cast<std::uint8_t>(std::min<std::size_t>(distance, kFar)));
   }
-  if (distance > 0) {
-    Overflow& overflow = overflows_[home];
-    METRONOME_CHECK(distance <= UINT16_MAX && overflow.num_away < UINT16_MAX, "hashes are mixed");
-    ++overflow.num_away;
-    overflow.reach = std::max(overflow.reach, static_cast<std::uint16_t>(distance));
-  }
-  const std::size_t slot = static_cast<std::size_t>(std::countr_zero(empty));
-  return static_cast<std::uint32_t>(((home + distance) & mask_) * kSlots + slot);
-}
-
-std::uint32_t PrefixIndex::place_of(const Slot& slot) const {
-  const auto offset = static_cast<std::size_t>(reinterpret_cast<const char*>(&slot) -
-                                               reinterpret_cast<const char*>(buckets_.data()));
-  return static_cast<std::uint32_t>(offset / sizeof(Slot));
+  const std::size_t at = (home + distance) & mask_;
+  return place_of(at, ~unsigned{buckets_[at].used});
 }
 
 inline void PrefixIndex::vacate(std::uint32_t place) {
-  Slot& slot = slot_at(place);
-  const std::size_t home = home_of(slot.hash);
-  slot = {};
-  if (place / kSlots != home && --overflows_[home].num_away == 0) overflows_[home].reach = 0;
+  Bucket& bucket = buckets_[place / kPlaces];
+  const std::uint32_t slot = place % kPlaces;
+  Bucket& home = buckets_[home_of(std::exchange(bucket.hashes[slot], kNoHash))];
+  bucket.firsts[slot] = kNoBlock;
+  bucket.used = static_cast<std::uint8_t>(bucket.used & ~(1u << slot));
+  if (&home != &bucket && --home.num_away == 0) home.reach = 0;
 }
 
 void PrefixIndex::erase_positions(BlockId block) {
   for (std::int64_t position = 1; position <= num_units_; ++position) {
     const Entry entry = entry_of(block, position);
-    if (hashes_[index(entry)] != kNoHash) erase_entry(entry);
+    if (entries_[index(entry)].hash != kNoHash) erase_entry(entry);
   }
   primaries_[index(block)] = {};
 }
 
 void PrefixIndex::erase_entry(Entry entry) {
+  Hashed& hashed = entries_[index(entry)];
   if (rule_ != DuplicateRule::Unlisted) {
-    const std::uint32_t place = places_[index(entry)];
-    Slot& slot = slot_at(place);
-    METRONOME_CHECK(slot.hash == hashes_[index(entry)], "a hashed block is found by its hash");
-    if (slot.first == slot.last) {
-      vacate(place);
+    METRONOME_CHECK(hash_at(hashed.place) == hashed.hash, "a hashed block is found by its hash");
+    if (hashed.previous == entry) {
+      vacate(hashed.place);
     } else {
-      unlink(entry, slot);
+      unlink(entry);
     }
   }
-  hashes_[index(entry)] = kNoHash;
+  hashed.hash = kNoHash;
   --size_;
 }
 
@@ -125,7 +119,7 @@ void PrefixIndex::move(BlockId from, BlockId to) {
   if (primary.hash == kNoHash) return;
   std::vector<BlockHash> hashes;
   for (std::int64_t position = 1; position <= num_units_; ++position) {
-    hashes.push_back(hashes_[index(entry_of(from, position))]);
+    hashes.push_back(entries_[index(entry_of(from, position))].hash);
   }
   erase(from);
   insert(to, primary.hash, primary.position);
@@ -136,31 +130,39 @@ void PrefixIndex::move(BlockId from, BlockId to) {
 }
 
 // Removes one of several entries with the same hash from their list.
-void PrefixIndex::unlink(Entry entry, Slot& slot) {
-  const Neighbours around = neighbours_[index(entry)];
-  if (entry == slot.first) {
-    slot.first = around.next;
-  } else if (entry == slot.last) {
-    slot.last = around.previous;
+void PrefixIndex::unlink(Entry entry) {
+  const Hashed& hashed = entries_[index(entry)];
+  Entry& first = first_at(hashed.place);
+  const bool is_last = entries_[index(first)].previous == entry;
+  if (!is_last) entries_[index(hashed.next)].previous = hashed.previous;
+  if (entry == first) {
+    first = hashed.next;
+    return;
+  }
+  if (is_last) {
+    entries_[index(first)].previous = hashed.previous;
   } else {
-    neighbours_[index(around.previous)].next = around.next;
-    neighbours_[index(around.next)].previous = around.previous;
+    entries_[index(hashed.previous)].next = hashed.next;
   }
 }
 
 // Checks the entries of one slot. Returns their number.
-std::int64_t PrefixIndex::check_entries_of(const Slot& slot) const {
+std::int64_t PrefixIndex::check_entries_at(std::uint32_t place) const {
+  const BlockHash hash = buckets_[place / kPlaces].hashes[place % kPlaces];
   std::int64_t count = 0;
-  for (Entry entry = slot.first;; entry = neighbours_[index(entry)].next) {
-    METRONOME_CHECK(index(entry) < hashes_.size(), "the prefix index names a block out of range");
-    METRONOME_CHECK(hashes_[index(entry)] == slot.hash,
+  Entry entry = first_at(place);
+  METRONOME_CHECK(index(entry) < entries_.size(), "the prefix index names a block out of range");
+  const Entry last = entries_[index(entry)].previous;
+  while (true) {
+    METRONOME_CHECK(entries_[index(entry)].hash == hash,
                     "a block is listed under another one's hash");
-    METRONOME_CHECK(places_[index(entry)] == place_of(slot), "a block's slot is another one");
+    METRONOME_CHECK(entries_[index(entry)].place == place, "a block's slot is another one");
     METRONOME_CHECK(++count <= size_, "blocks of one hash form a cycle");
-    if (entry == slot.last) return count;
-    const Entry next = neighbours_[index(entry)].next;
-    METRONOME_CHECK(index(next) < hashes_.size() && neighbours_[index(next)].previous == entry,
+    if (entry == last) return count;
+    const Entry next = entries_[index(entry)].next;
+    METRONOME_CHECK(index(next) < entries_.size() && entries_[index(next)].previous == entry,
                     "neighbours of one hash disagree");
+    entry = next;
   }
 }
 
@@ -170,7 +172,7 @@ void PrefixIndex::check_primaries() const {
     const Primary& primary = primaries_[i];
     bool has_hash = false;
     for (std::int64_t position = 1; position <= num_units_; ++position) {
-      has_hash = has_hash || hashes_[index(entry_of(block, position))] != kNoHash;
+      has_hash = has_hash || entries_[index(entry_of(block, position))].hash != kNoHash;
     }
     METRONOME_CHECK(has_hash == (primary.hash != kNoHash), "a hashed block has a primary hash");
     METRONOME_CHECK(!has_hash || has(block, primary.hash, primary.position),
@@ -179,29 +181,34 @@ void PrefixIndex::check_primaries() const {
 }
 
 void PrefixIndex::check_integrity() const {
-  const auto num_hashed = static_cast<std::int64_t>(hashes_.size()) -
-                          std::count(hashes_.begin(), hashes_.end(), kNoHash);
+  const auto num_hashed =
+      std::count_if(entries_.begin(), entries_.end(),
+                    [](const Hashed& hashed) { return hashed.hash != kNoHash; });
   METRONOME_CHECK(num_hashed == size_, "the hashed blocks differ from their count");
   check_primaries();
   if (rule_ == DuplicateRule::Unlisted) return;
   std::int64_t num_listed = 0;
   std::vector<std::uint16_t> num_away(buckets_.size(), 0);
-  for (const Bucket& bucket : buckets_) {
-    for (const Slot& slot : bucket.slots) {
-      if (slot.hash == kNoHash) {
-        METRONOME_CHECK(slot.first == kNoBlock, "an empty slot finds a block");
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
+      const BlockHash hash = buckets_[bucket].hashes[slot];
+      METRONOME_CHECK((hash != kNoHash) == (buckets_[bucket].used >> slot & 1),
+                      "a bucket's slots are miscounted");
+      if (hash == kNoHash) {
+        METRONOME_CHECK(buckets_[bucket].firsts[slot] == kNoBlock, "an empty slot finds a block");
         continue;
       }
-      METRONOME_CHECK(locate(slot.hash) == &slot, "a hash is not found where it is");
-      METRONOME_CHECK(rule_ != DuplicateRule::KeepLatest || slot.first == slot.last,
+      const std::uint32_t place = place_of(bucket, 1u << slot);
+      METRONOME_CHECK(locate(hash) == place, "a hash is not found where it is");
+      METRONOME_CHECK(rule_ != DuplicateRule::KeepLatest ||
+                          entries_[index(first_at(place))].previous == first_at(place),
                       "an older block of the same content is kept");
-      const std::size_t home = home_of(slot.hash);
-      if (place_of(slot) / kSlots != home) ++num_away[home];
-      num_listed += check_entries_of(slot);
+      if (bucket != home_of(hash)) ++num_away[home_of(hash)];
+      num_listed += check_entries_at(place);
     }
   }
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    METRONOME_CHECK(num_away[i] == overflows_[i].num_away, "hashes away from home are miscounted");
+    METRONOME_CHECK(num_away[i] == buckets_[i].num_away, "hashes away from home are miscounted");
   }
   METRONOME_CHECK(num_listed == size_, "a hashed block is not found");
 }

@@ -66,20 +66,22 @@ class PrefixIndex {
 
   // The block hashed first (KeepLatest: last) among those with this content; kNoBlock when none.
   BlockId find(BlockHash hash) const {
-    const Slot* slot = locate(hash);
-    return slot == nullptr ? kNoBlock : block_of(slot->first);
+    const std::uint32_t place = locate(hash);
+    return place == kNoPlace ? kNoBlock : block_of(first_at(place));
   }
-  // Loads a hash's bucket into the CPU cache, for a find, insert or erase soon after.
+  // Loads a hash's bucket, or what is known of a block, into the CPU cache, for a find, insert or
+  // erase soon after.
   void prefetch(BlockHash hash) const { __builtin_prefetch(&buckets_[home_of(hash)], 1); }
+  void prefetch(BlockId block) const { __builtin_prefetch(&entries_[index(block)], 1); }
   // The primary hash.
   BlockHash hash_of(BlockId block) const {
-    return primaries_.empty() ? hashes_[index(block)] : primaries_[index(block)].hash;
+    return primaries_.empty() ? entries_[index(block)].hash : primaries_[index(block)].hash;
   }
   // With positions: that of the primary hash; 0 without a hash.
   std::int64_t position_of(BlockId block) const { return primaries_.at(index(block)).position; }
   // With positions: whether the block has this hash.
   bool has(BlockId block, BlockHash hash, std::int64_t position) const {
-    return hashes_[index(entry_of(block, position))] == hash;
+    return entries_[index(entry_of(block, position))].hash == hash;
   }
   std::int64_t size() const { return size_; }  // hashes of blocks
 
@@ -95,25 +97,29 @@ class PrefixIndex {
     BlockHash hash = kNoHash;
     std::int64_t position = 0;
   };
-  struct Slot {  // empty: hash == kNoHash and no blocks
-    BlockHash hash = kNoHash;
-    Entry first = kNoBlock;
-    Entry last = kNoBlock;
-  };
-  // One cache line. A hash is in its home bucket, or in a later one if that was full. Then the
-  // home's `num_away` counts it, and `reach` is an upper bound of the distance.
-  static constexpr std::size_t kSlots = 4;
+  // A hash is in its home bucket, or in a later one if that was full. Then the home's `num_away`
+  // counts it, and `reach` is an upper bound of the distance, or kFar. One cache line.
+  static constexpr std::size_t kSlots = 5;
   struct alignas(64) Bucket {
-    std::array<Slot, kSlots> slots;
-  };
-  struct Overflow {
+    std::array<BlockHash, kSlots> hashes = {};  // kNoHash: an empty slot
+    // The entry of that hash that was inserted first.
+    std::array<Entry, kSlots> firsts = {kNoBlock, kNoBlock, kNoBlock, kNoBlock, kNoBlock};
     std::uint16_t num_away = 0;
-    std::uint16_t reach = 0;
+    std::uint8_t reach = 0;
+    std::uint8_t used = 0;  // bit i: slot i has a hash
   };
-  struct Neighbours {  // entries of the same hash, in order of insertion
-    Entry previous;    // not set for the first
-    Entry next;        // not set for the last
+  static constexpr std::uint8_t kFar = UINT8_MAX;
+  static constexpr unsigned kAllUsed = (1u << kSlots) - 1;
+  // Of an entry. Those of the same hash are linked in order of insertion.
+  struct Hashed {
+    BlockHash hash = kNoHash;
+    std::uint32_t place = 0;  // the slot of its hash
+    Entry previous;           // of the first: the last one
+    Entry next;               // not set for the last
   };
+  // A slot's number: that of its bucket times kPlaces, and its own.
+  static constexpr std::uint32_t kPlaces = 8;
+  static constexpr std::uint32_t kNoPlace = UINT32_MAX;
 
   // Hashes are well mixed. Uses the high bits, because a caller may have forced a low one.
   std::size_t home_of(BlockHash hash) const {
@@ -123,22 +129,23 @@ class PrefixIndex {
   static unsigned matches(const Bucket& bucket, BlockHash hash) {
     unsigned bits = 0;
     for (std::size_t i = 0; i < kSlots; ++i) {
-      bits |= static_cast<unsigned>(bucket.slots[i].hash == hash) << i;
+      bits |= static_cast<unsigned>(bucket.hashes[i] == hash) << i;
     }
     return bits;
   }
-  const Slot* locate(BlockHash hash) const {
+  static std::uint32_t place_of(std::size_t bucket, unsigned bits) {
+    return static_cast<std::uint32_t>(bucket) * kPlaces +
+           static_cast<std::uint32_t>(std::countr_zero(bits));
+  }
+  // kNoPlace: no entry has the hash.
+  std::uint32_t locate(BlockHash hash) const {
     const std::size_t home = home_of(hash);
     for (std::size_t distance = 0;; ++distance) {
-      const Bucket& bucket = buckets_[(home + distance) & mask_];
-      if (const unsigned bits = matches(bucket, hash)) {
-        return &bucket.slots[static_cast<std::size_t>(std::countr_zero(bits))];
-      }
-      if (distance >= overflows_[home].reach) return nullptr;
+      const std::size_t at = (home + distance) & mask_;
+      if (const unsigned bits = matches(buckets_[at], hash)) return place_of(at, bits);
+      const std::size_t reach = buckets_[home].reach;
+      if (distance >= (reach == kFar ? mask_ : reach)) return kNoPlace;
     }
-  }
-  Slot* locate(BlockHash hash) {
-    return const_cast<Slot*>(static_cast<const PrefixIndex*>(this)->locate(hash));
   }
   BlockId block_of(Entry entry) const {
     return num_units_ == 1 ? entry : BlockId(static_cast<std::int32_t>(index(entry) % num_blocks_));
@@ -154,23 +161,25 @@ class PrefixIndex {
   void erase_entry(Entry entry);
   std::uint32_t find_room(std::size_t home);
   void vacate(std::uint32_t place);
-  void unlink(Entry entry, Slot& slot);
-  Slot& slot_at(std::uint32_t place) { return buckets_[place / kSlots].slots[place % kSlots]; }
-  std::uint32_t place_of(const Slot& slot) const;
-  std::int64_t check_entries_of(const Slot& slot) const;
+  void unlink(Entry entry);
+  BlockHash& hash_at(std::uint32_t place) {
+    return buckets_[place / kPlaces].hashes[place % kPlaces];
+  }
+  Entry& first_at(std::uint32_t place) { return buckets_[place / kPlaces].firsts[place % kPlaces]; }
+  Entry first_at(std::uint32_t place) const {
+    return buckets_[place / kPlaces].firsts[place % kPlaces];
+  }
+  std::int64_t check_entries_at(std::uint32_t place) const;
   void check_primaries() const;
 
   DuplicateRule rule_;
   std::size_t num_blocks_;
   std::int64_t num_units_;
   std::vector<Bucket> buckets_;  // a power of two, at most half full
-  std::vector<Overflow> overflows_;
   std::size_t mask_;
   int shift_;
-  std::vector<BlockHash> hashes_;       // [num_blocks * num_units], by entry
-  std::vector<std::uint32_t> places_;   // [num_blocks * num_units]: the slot of a hashed entry
-  std::vector<Neighbours> neighbours_;  // [num_blocks * num_units]
-  std::vector<Primary> primaries_;      // [num_blocks] with positions, else empty
+  std::vector<Hashed> entries_;     // [num_blocks * num_units]
+  std::vector<Primary> primaries_;  // [num_blocks] with positions, else empty
   std::int64_t size_ = 0;
 };
 
