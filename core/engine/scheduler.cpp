@@ -72,6 +72,7 @@ std::string Scheduler::refusal(const RequestSpec& spec) const {
 }
 
 void Scheduler::retire() {
+  if (ended_running_.empty()) return;
   erase_each(running_, std::span(ended_running_), [this](std::size_t place) {
     if (place < num_covered_) --num_covered_;
   });
@@ -82,10 +83,11 @@ void Scheduler::retire() {
 // separately because preempt() may remove chunks from the plan. Victims come after the
 // request that needs room, so none of them has a decode here yet.
 void Scheduler::plan_decodes() {
-  decodes_.resize(running_.size());
-  ScheduledChunk* next = decodes_.data();
+  const std::size_t first = plan_run();
   std::size_t num_running = running_.size();
-  for (std::size_t i = plan_run(); i < num_running; ++i) {
+  decodes_.resize(num_running - first);
+  ScheduledChunk* next = decodes_.data();
+  for (std::size_t i = first; i < num_running; ++i) {
     Request& request = *running_[i];
     if (!request.is_decodable()) continue;
     const std::int32_t position = request.num_computed_tokens();
@@ -104,6 +106,7 @@ void Scheduler::plan_decodes() {
                .generation = request.generation};
     ++request.computed_tokens;
   }
+  if (next == decodes_.data()) return;
   plan_->num_decode_tokens += static_cast<std::int32_t>(next - decodes_.data());
   plan_->chunks.insert(plan_->chunks.end(), decodes_.data(), next);
 }

@@ -15,44 +15,63 @@ std::int64_t WaitingQueue::key_of(QueueOrder order, const Request& request) {
   return 0;
 }
 
-bool WaitingQueue::after(const Entry& a, const Entry& b) {
-  if (a.key != b.key) return a.key > b.key;
-  return a.rank != b.rank ? a.rank > b.rank : a.id > b.id;
-}
-
 void WaitingQueue::push(Request& request, std::int64_t rank) {
   if (order_ == QueueOrder::Priority) rank = request.arrival;
   if (order_ == QueueOrder::ShortestPrefillFirst) rank = 0;
-  heap_.push_back({key_of(order_, request), rank, request.id, &request});
-  std::push_heap(heap_.begin(), heap_.end(), after);
+  const Entry entry{key_of(order_, request), rank, request.id, &request};
+  if (is_in_order_ && !empty() && after(heap_[begin_], entry)) {
+    if (begin_ == 0) {  // as much room as for a quarter of the queue
+      begin_ = 1 + size() / 4;
+      heap_.insert(heap_.begin(), begin_, entry);
+    }
+    heap_[--begin_] = entry;
+    return;
+  }
+  is_in_order_ = is_in_order_ && (empty() || after(entry, heap_.back()));
+  if (begin_ > size()) {  // most of the memory is of requests that left
+    heap_.erase(heap_.begin(), first());
+    begin_ = 0;
+  }
+  heap_.push_back(entry);
+  if (!is_in_order_) std::push_heap(first(), heap_.end(), after);
 }
 
 void WaitingQueue::pop() {
-  METRONOME_CHECK(!heap_.empty(), "pop from an empty queue");
-  std::pop_heap(heap_.begin(), heap_.end(), after);
-  heap_.pop_back();
+  METRONOME_CHECK(!empty(), "pop from an empty queue");
+  if (is_in_order_) {
+    ++begin_;
+  } else {
+    std::pop_heap(first(), heap_.end(), after);
+    heap_.pop_back();
+  }
+  if (empty()) make_heap();
+}
+
+void WaitingQueue::make_heap() {
+  std::make_heap(first(), heap_.end(), after);
+  is_in_order_ = size() <= 1;
 }
 
 void WaitingQueue::remove(const Request& request) {
-  const auto it = std::find_if(heap_.begin(), heap_.end(),
+  const auto it = std::find_if(first(), heap_.end(),
                                [&](const Entry& entry) { return entry.request == &request; });
   METRONOME_CHECK(it != heap_.end(), "the request does not wait in this queue");
   heap_.erase(it);
-  std::make_heap(heap_.begin(), heap_.end(), after);
+  if (!is_in_order_) make_heap();
 }
 
 void WaitingQueue::sort_by(const std::function<std::int64_t(const Request&)>& key_of) {
-  for (Entry& entry : heap_) entry.key = key_of(*entry.request);
-  std::make_heap(heap_.begin(), heap_.end(), after);
+  for (auto it = first(); it != heap_.end(); ++it) it->key = key_of(*it->request);
+  make_heap();
 }
 
 std::vector<Request*> WaitingQueue::in_order() const {
-  std::vector<Entry> entries = heap_;
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return after(b, a); });
   std::vector<Request*> requests;
-  requests.reserve(entries.size());
-  for (const Entry& entry : entries) requests.push_back(entry.request);
+  requests.reserve(size());
+  visit_in_order([&](Request& request) {
+    requests.push_back(&request);
+    return true;
+  });
   return requests;
 }
 

@@ -25,7 +25,7 @@ class WaitingQueue {
   void push_front(Request& request) { push(request, --front_); }
   // Back to its submission rank: before every request that joined at the back after it.
   void push_in_turn(Request& request) { push(request, turn_of(request)); }
-  Request* front() const { return heap_.empty() ? nullptr : heap_.front().request; }
+  Request* front() const { return empty() ? nullptr : heap_[begin_].request; }
   void pop();                           // requires a request
   void remove(const Request& request);  // requires that the request is in this queue; O(n)
 
@@ -40,8 +40,8 @@ class WaitingQueue {
   template <class Visit>
   void visit_in_order(const Visit& visit) const;
 
-  std::size_t size() const { return heap_.size(); }
-  bool empty() const { return heap_.empty(); }
+  std::size_t size() const { return heap_.size() - begin_; }
+  bool empty() const { return size() == 0; }
 
   // The primary sort key of `request` under `order`.
   static std::int64_t key_of(QueueOrder order, const Request& request);
@@ -53,25 +53,37 @@ class WaitingQueue {
     RequestId id;       // a copy: comparisons must not touch the request
     Request* request;
   };
-  static bool after(const Entry& a, const Entry& b);
+  static bool after(const Entry& a, const Entry& b) {
+    if (a.key != b.key) return a.key > b.key;
+    return a.rank != b.rank ? a.rank > b.rank : a.id > b.id;
+  }
   static std::int64_t turn_of(const Request& request) {
     return static_cast<std::int64_t>(index(request.id)) + 1;
   }
   void push(Request& request, std::int64_t rank);
+  void make_heap();
+  std::vector<Entry>::iterator first() {
+    return heap_.begin() + static_cast<std::ptrdiff_t>(begin_);
+  }
 
   QueueOrder order_;
   std::int64_t front_ = 0;  // ranks of the two ends
   std::int64_t back_ = 0;
+  // A heap from begin_ on. As long as requests join at the ends it is in order, so that the first
+  // one leaves without moving the others.
   std::vector<Entry> heap_;
+  std::size_t begin_ = 0;
+  bool is_in_order_ = true;
 };
 
 template <class Visit>
 void WaitingQueue::visit_in_order(const Visit& visit) const {
   // The next one is a child of a visited one, so the candidates form a heap of their own.
-  const auto is_after = [this](std::size_t a, std::size_t b) { return after(heap_[a], heap_[b]); };
+  const auto entry = [this](std::size_t at) -> const Entry& { return heap_[begin_ + at]; };
+  const auto is_after = [&](std::size_t a, std::size_t b) { return after(entry(a), entry(b)); };
   std::vector<std::size_t> next;
   const auto add = [&](std::size_t at) {
-    if (at >= heap_.size()) return;
+    if (at >= size()) return;
     next.push_back(at);
     std::push_heap(next.begin(), next.end(), is_after);
   };
@@ -80,7 +92,7 @@ void WaitingQueue::visit_in_order(const Visit& visit) const {
     std::pop_heap(next.begin(), next.end(), is_after);
     const std::size_t at = next.back();
     next.pop_back();
-    if (!visit(*heap_[at].request)) return;
+    if (!visit(*entry(at).request)) return;
     add(2 * at + 1);
     add(2 * at + 2);
   }
