@@ -76,35 +76,34 @@ void RunMembers::clear() {
 }
 
 void RunCalendar::take(std::int32_t step, std::vector<Entry>& out) {
-  const std::size_t at = place(step);
-  const std::uint64_t others = ~(std::uint64_t{1} << at % kWordBits);
-  ends_[at / kWordBits] &= others;
+  std::vector<Entry>& slot = slots_[place(step)];
   out.clear();
-  if (slots_[at].empty()) return;
-  used_[at / kWordBits] &= others;
-  out.swap(slots_[at]);
+  if (slot.empty()) return;
+  ends_[place(step) / 64] &= ~end_bit(step);
+  out.swap(slot);
   const auto before = [](const Entry& a, const Entry& b) { return a.order < b.order; };
   if (!std::is_sorted(out.begin(), out.end(), before)) std::sort(out.begin(), out.end(), before);
 }
 
-std::int32_t RunCalendar::num_unmarked(const Marks& marks, std::int32_t step) {
+std::int32_t RunCalendar::num_free_steps(std::int32_t step) const {
+  std::int32_t num_steps = 0;
+  while (num_steps < kHorizon && slots_[place(step + num_steps)].empty()) ++num_steps;
+  return num_steps;
+}
+
+std::int32_t RunCalendar::num_endless_steps(std::int32_t step) const {
   std::int32_t num_steps = 0;
   while (num_steps < kHorizon) {
-    const std::size_t at = place(step + num_steps);
-    const std::uint64_t bits = marks[at / kWordBits] >> at % kWordBits;
+    const std::int32_t bit = (step + num_steps) % 64;
+    const std::uint64_t bits = ends_[place(step + num_steps) / 64] >> bit;
     if (bits != 0) return std::min(num_steps + std::countr_zero(bits), kHorizon);
-    num_steps += static_cast<std::int32_t>(kWordBits - at % kWordBits);
+    num_steps += 64 - bit;
   }
   return kHorizon;
 }
 
 void RunCalendar::clear() {
-  for (std::size_t word = 0; word < used_.size(); ++word) {
-    for (std::uint64_t bits = used_[word]; bits != 0; bits &= bits - 1) {
-      slots_[word * kWordBits + static_cast<std::size_t>(std::countr_zero(bits))].clear();
-    }
-  }
-  used_ = {};
+  for (std::vector<Entry>& entries : slots_) entries.clear();
   ends_ = {};
 }
 

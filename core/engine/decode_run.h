@@ -89,33 +89,24 @@ class RunCalendar {
   // 0 <= num_steps <= num_to_end: after so many steps from step `now` it needs attention, and takes
   // its last token.
   void add(const Entry& entry, std::int32_t now, std::int32_t num_steps, std::int32_t num_to_end) {
-    const std::size_t at = place(now + std::min(num_steps, kHorizon - 1));
-    slots_[at].push_back(entry);
-    mark(used_, at);
+    slots_[place(now + std::min(num_steps, kHorizon - 1))].push_back(entry);
     // A later end is marked when the request is looked at again, within the horizon.
-    if (num_to_end < kNumSlots) mark(ends_, place(now + num_to_end));
+    if (num_to_end < kNumSlots) ends_[place(now + num_to_end) / 64] |= end_bit(now + num_to_end);
   }
   // Moves the entries of a step to `out`, in service order.
   void take(std::int32_t step, std::vector<Entry>& out);
   // Steps from `step` on without entries, at most kHorizon; and without a last token.
-  std::int32_t num_free_steps(std::int32_t step) const { return num_unmarked(used_, step); }
-  std::int32_t num_endless_steps(std::int32_t step) const { return num_unmarked(ends_, step); }
+  std::int32_t num_free_steps(std::int32_t step) const;
+  std::int32_t num_endless_steps(std::int32_t step) const;
   void clear();
 
  private:
   static constexpr std::int32_t kNumSlots = 2 * kHorizon;
-  static constexpr std::size_t kWordBits = 64;
-  using Marks = std::array<std::uint64_t, kNumSlots / kWordBits>;  // a bit for each slot
-
   static std::size_t place(std::int32_t step) { return static_cast<std::size_t>(step) % kNumSlots; }
-  static void mark(Marks& marks, std::size_t at) {
-    marks[at / kWordBits] |= std::uint64_t{1} << at % kWordBits;
-  }
-  static std::int32_t num_unmarked(const Marks& marks, std::int32_t step);
+  static std::uint64_t end_bit(std::int32_t step) { return std::uint64_t{1} << step % 64; }
 
   std::vector<std::vector<Entry>> slots_;
-  Marks used_ = {};  // slots with entries
-  Marks ends_ = {};
+  std::array<std::uint64_t, kNumSlots / 64> ends_ = {};  // bits: a request takes its last token
 };
 
 }  // namespace metronome

@@ -199,6 +199,25 @@ void compare_cases(std::uint64_t begin, std::uint64_t end) {
 
 }  // namespace
 
+TEST_CASE("a run of steps takes new blocks on the way", "[sim]") {
+  RandomCase steady;
+  steady.setup.scheduler.policy = "token_budget";
+  steady.setup.kv_cache.num_blocks = 100;
+  steady.setup.kv_cache.block_size = 4;
+  steady.setup.max_num_seqs = 2;
+  steady.setup.max_model_len = 200;
+  steady.workload.requests.assign(2, RequestSpec{0, 16, 100, 0});
+  constexpr std::uint64_t kSeed = 39;  // it calls for progress every 40 steps
+  Coverage coverage;
+  const Outcome plain = run_form(steady, kSeed, Form::OneByOne, coverage);
+  CHECK(coverage.num_repeats == 0);
+  require_same(plain, run_form(steady, kSeed, Form::RunsOfSteps, coverage));
+  // Five of 100 steps are planned alone: that of the prompts, the next one, the last one, and one
+  // after each of two calls for progress.
+  CHECK(plain.record.steps.size() == 100);
+  CHECK(coverage.num_repeats == 95);
+}
+
 TEST_CASE("steps taken together are those one by one", "[sim][property]") {
   compare_cases(0, 4'000);
 }
