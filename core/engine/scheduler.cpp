@@ -68,7 +68,8 @@ std::string Scheduler::refusal(const RequestSpec& spec) const {
   const std::int64_t num_blocks = kv_cache_.max_blocks_of(num_tokens);
   if (num_blocks <= kv_cache_.num_blocks()) return {};
   return "that is " + std::to_string(num_blocks) + " KV blocks; the cache has " +
-         std::to_string(kv_cache_.num_blocks());
+         std::to_string(kv_cache_.num_blocks()) +
+         (kv_cache_.has_null_block() ? " besides the null block" : "");
 }
 
 void Scheduler::retire() {

@@ -100,6 +100,15 @@ void check_whole_prompts(const Scenario& scenario, const PolicyInfo& policy,
                                 std::to_string(max_model_len));
 }
 
+// vLLM's pool gives its first block to no request.
+void check_usable_blocks(const PolicyInfo& policy, const KvCacheLayout& layout) {
+  if (!layout.has_null_block || layout.num_blocks > 1) return;
+  throw UnplacedConfigError("kv_cache.num_blocks",
+                            std::to_string(layout.num_blocks) + " leaves no block for requests: " +
+                                "policy " + std::string(policy.name) +
+                                " keeps one as its null block; allowed: auto, or at least 2");
+}
+
 }  // namespace
 
 std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model,
@@ -146,6 +155,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   }
   setup.kv_cache = paged_layout(scenario, model, *policy, kv_capacity);
   arrange_cache(*policy, setup);
+  check_usable_blocks(*policy, setup.kv_cache);
   return setup;
 }
 

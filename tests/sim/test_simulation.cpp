@@ -179,6 +179,19 @@ TEST_CASE("more blocks than the device's memory holds are refused", "[sim][confi
         "rtx-4090; allowed: a smaller model, or more memory");
 }
 
+TEST_CASE("a pool with nothing but vLLM's null block is refused", "[sim][config]") {
+  const std::string start = "model: llama-3.2-1b\nhardware: rtx-4090\n" + std::string(kWorkload);
+  const auto answer = [&start](const std::string& policy, const std::string& num_blocks) {
+    return refusal_of(start + "kv_cache: {num_blocks: " + num_blocks +
+                      "}\nscheduler: {policy: " + policy + "}\n");
+  };
+  CHECK(answer("vllm", "1") ==
+        "s.yaml:6: kv_cache.num_blocks: 1 leaves no block for requests: policy vllm keeps one as "
+        "its null block; allowed: auto, or at least 2");
+  CHECK(answer("vllm", "2") == "accepted");
+  CHECK(answer("chunked", "1") == "accepted");
+}
+
 TEST_CASE("vllm does not start if its longest request does not fit", "[sim][config]") {
   const auto answer = [](const std::string& policy, const std::string& more) {
     return refusal_of("model: llama-3.1-8b\nhardware: rtx-4090\n" + std::string(kWorkload) +

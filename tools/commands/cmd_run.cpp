@@ -7,6 +7,7 @@
 #include <iostream>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 
 #include "core/base/error.h"
@@ -52,8 +53,9 @@ constexpr const char* kExamples =
     "  metronome run scenarios/policies.yaml --json | python3 -m json.tool\n"
     "  metronome run scenarios/quickstart.yaml --backend=cpu\n"
     "\n"
-    "exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted (129 by SIGHUP, 143 by\n"
-    "SIGTERM); the command writes complete results with exit code 0, else none\n";
+    "exit codes: 0 done, 1 the run failed or a variant completed no request, 2 bad input, 130\n"
+    "interrupted (129 by SIGHUP, 143 by SIGTERM); results are complete or absent, and a variant\n"
+    "without a completed request has results, too\n";
 
 OptionList option_list(RunOptions& options) {
   return {
@@ -212,6 +214,18 @@ std::string output_text(const std::vector<RunResult>& results) {
   return text;
 }
 
+// Throws if a variant completed no request: it has results, but no figure that answers anything.
+void require_completed_requests(const std::vector<RunResult>& results, const std::string& out) {
+  std::string names;
+  for (const RunResult& result : results) {
+    if (result.summary.completed > 0) continue;
+    names += (names.empty() ? "" : ", ") + result.info.label;
+  }
+  if (names.empty()) return;
+  throw std::runtime_error("no request was completed by " + names +
+                           ", for the reason in the warning above; the results are in " + out);
+}
+
 std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVariant>& variants,
                                const ScenarioFile& file, ResultFolder& folder,
                                const RunOptions& options) {
@@ -294,7 +308,9 @@ int run_command(const Arguments& arguments) {
   const bool is_terminal = is_capable_terminal(options.wants_json ? STDERR_FILENO : STDOUT_FILENO);
   const bool use_color = is_terminal && std::getenv("NO_COLOR") == nullptr;
   text << render_table(results, {use_color}) << output_text(results)
-       << "\nresults: " << printable(out) << '\n';
+       << "\nresults: " << printable(out) << '\n'
+       << std::flush;
+  require_completed_requests(results, out);
   return kExitDone;
 }
 

@@ -238,6 +238,7 @@ class KvCacheManager {
   }
   std::int32_t block_size() const { return block_size_; }
   std::int64_t num_blocks() const { return pool_.num_usable(); }  // without the null block
+  bool has_null_block() const { return pool_.num_usable() < pool_.num_blocks(); }
   std::int64_t num_free_blocks() const { return pool_.num_free(); }
   std::int64_t num_used_blocks() const { return pool_.num_used() - num_evictable_blocks(); }
   std::int64_t watermark_blocks() const { return watermark_blocks_; }

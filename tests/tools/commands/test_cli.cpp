@@ -140,21 +140,38 @@ TEST_CASE("quiet, JSON, verbose and step log", "[cli]") {
 
 TEST_CASE("lost requests are warned of, even when quiet", "[cli]") {
   const Workplace place;
+  const CommandResult some = place.run("--quiet --set kv_cache.num_blocks=40");
+  CHECK(some.exit_code == 0);
+  CHECK(contains(some.err, "warning: whole: "));
+  CHECK(contains(some.err, " of 20 requests can never fit; first: request "));
+
   const CommandResult result =
       place.run("--quiet --set kv_cache.num_blocks=2 --set workload.output_tokens.value=40");
-  CHECK(result.exit_code == 0);
   CHECK(result.out.empty());
   for (const std::string variant : {"whole", "pieces"}) {
     CHECK(contains(result.err, "warning: " + variant +
                                    ": 20 of 20 requests can never fit; first: request 0: needs "));
   }
-  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 2);
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 3);
 
   const CommandResult refused = place.run(
       "--quiet --variant whole --set engine.max_num_seqs=1 --set engine.max_waiting_requests=1");
   INFO(refused.err);
   CHECK(contains(refused.err, " of 20 requests were refused; first: request "));
   CHECK(contains(refused.err, "max_waiting_requests = 1\n"));
+}
+
+TEST_CASE("a run in which a variant completes no request fails and keeps its results", "[cli]") {
+  const Workplace place;
+  const CommandResult result = place.run("--set variants.pieces.kv_cache.num_blocks=1");
+  CHECK(result.exit_code == 1);
+  CHECK(contains(result.out, "results: "));
+  CHECK(contains(result.err, "metronome: error: no request was completed by pieces, for the reason "
+                             "in the warning above; the results are in " +
+                                 place.out + "\n"));
+  const Json summary = Json::parse(folder_content(place.out).at("summary.json"));
+  CHECK(summary[0].at("completed") == 20);
+  CHECK(summary[1].at("completed") == 0);
 }
 
 TEST_CASE("results say how requests arrived in the words of vLLM's benchmark", "[cli]") {
