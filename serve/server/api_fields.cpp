@@ -1,10 +1,13 @@
 #include "serve/server/api_fields.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <sstream>
 #include <utility>
 
 #include "core/base/json.h"
+#include "core/base/names.h"
 #include "serve/server/api_request.h"
 
 namespace metronome {
@@ -129,6 +132,15 @@ void ApiFields::allow_only(const char* name, double neutral) const {
   if (!value->is_number()) fail(name, shown(*value) + " is not a number");
   if (value->get<double>() != neutral) {
     fail(name, shown(*value) + " is not supported; allowed: " + number_text(neutral));
+  }
+}
+
+void ApiFields::allow_names(std::initializer_list<std::string_view> names) const {
+  for (const Json::Member& member : object_->items()) {
+    const bool is_known = std::find(names.begin(), names.end(), member.key) != names.end();
+    if (is_known || member.value.is_null()) continue;
+    fail(printable(std::string_view(member.key).substr(0, 60)),
+         "is not supported; allowed: " + join_names(std::span(names.begin(), names.size())));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,8 @@ class ApiFields {
   [[noreturn]] void fail(const std::string& name, const std::string& message) const;
   // Rejects a field whose value differs from the default behaviour, `neutral`.
   void allow_only(const char* name, double neutral) const;
+  // Rejects every field that is not one of these, unless it is null.
+  void allow_names(std::initializer_list<std::string_view> names) const;
 
  private:
   const Json* object_;

@@ -10,6 +10,7 @@
 #include "core/text/tokenizer.h"
 #include "core/text/utf8.h"
 #include "serve/server/api_fields.h"
+#include "serve/server/api_known_fields.h"
 
 namespace metronome {
 namespace {
@@ -83,7 +84,7 @@ std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
 std::string message_content(const Json& message, const std::string& name) {
   const ApiFields fields(message, name + ".");
   const Json* content = fields.find("content");
-  if (content == nullptr) return {};  // an assistant's message with a tool call
+  if (content == nullptr) return {};
   if (content->is_string()) return content->get<std::string>();
   constexpr const char* kAllowed =
       "allowed: a string, or a list of {\"type\": \"text\", \"text\": ...}";
@@ -116,18 +117,25 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
     if (!message.is_object()) throw ApiError(400, name + ": is not an object", name);
     const std::optional<std::string> role = ApiFields(message, name + ".").text("role");
     if (!role) throw ApiError(400, name + ".role: is missing", name + ".role");
+    const Json* calls = message.find("tool_calls");
+    if (calls != nullptr && !calls->is_null() && !calls->empty()) {
+      throw ApiError(400, name + ".tool_calls: is not supported; allowed: null",
+                     name + ".tool_calls");
+    }
     // "developer" is OpenAI's newer name for the templates' role "system".
     chat.push_back({*role == "developer" ? "system" : *role, message_content(message, name)});
   }
   ChatOptions options;
   options.add_generation_prompt = fields.truth("add_generation_prompt", true);
   if (const std::optional<ApiFields> kwargs = fields.fields("chat_template_kwargs")) {
+    kwargs->allow_names({"enable_thinking", "date_string"});
     options.enable_thinking = kwargs->truth("enable_thinking", true);
     options.date = kwargs->text("date_string").value_or(options.date);
   }
+  const ChatFamily family = model.tokenizer->chat_family();
+  const bool adds_special = fields.truth("add_special_tokens", family == ChatFamily::None);
   try {
-    return encode(model, render_chat(model.tokenizer->chat_family(), chat, options),
-                  model.tokenizer->chat_family() == ChatFamily::None);
+    return encode(model, render_chat(family, chat, options), adds_special);
   } catch (const std::invalid_argument& error) {
     throw ApiError(400, std::string("messages: ") + error.what(), "messages");
   }
@@ -141,7 +149,7 @@ void check_model(const ApiFields& fields, const ServedModel& model) {
   throw ApiError(404, "no model '" + *asked + "' here; allowed: " + model.name, "model");
 }
 
-// Rejects fields that would change the answer but are not supported. Ignoring them would be wrong.
+// Rejects values of honoured fields that would change the answer but are not supported.
 void refuse_unsupported(const ApiFields& fields, const ServedModel& model) {
   if (model.computes) {
     fields.allow_only("presence_penalty", 0);
@@ -154,18 +162,6 @@ void refuse_unsupported(const ApiFields& fields, const ServedModel& model) {
   }
   fields.allow_only("length_penalty", 1);
   fields.allow_only("best_of", 1);
-  for (const char* name : {"echo", "use_beam_search"}) {
-    if (fields.truth(name, false)) fields.fail(name, "is not supported; allowed: false");
-  }
-  for (const char* name :
-       {"tools", "functions", "logit_bias", "suffix", "bad_words", "allowed_token_ids",
-        "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
-        "prompt_logprobs", "truncate_prompt_tokens"}) {
-    const Json* value = fields.find(name);
-    const bool says_nothing = value == nullptr || (value->is_structured() && value->empty()) ||
-                              (value->is_string() && value->string().empty());
-    if (!says_nothing) fields.fail(name, "is not supported");
-  }
   if (const std::optional<ApiFields> format = fields.fields("response_format")) {
     const std::string type = format->text("type").value_or("text");
     if (type != "text") format->fail("type", type + " is not supported; allowed: text");
@@ -290,6 +286,7 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
   const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
+  refuse_ignored_fields(json);
   refuse_unsupported(fields, model);
   ApiRequest request;
   request.kind = kind;

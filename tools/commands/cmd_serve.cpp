@@ -149,7 +149,9 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const ServeOptions& options,
     if (!folder.empty()) path = folder + "/tokenizer.json";
     if (!std::filesystem::exists(path)) path.clear();
   }
-  text = path.empty() ? "bytes: one token per byte" : path;
+  text = path.empty() ? "bytes: one token per byte, as the model has no tokenizer.json here; "
+                        "--tokenizer FILE gives texts their real lengths"
+                      : path;
   return path.empty() ? byte_tokenizer() : read_tokenizer(path);
 }
 
@@ -272,6 +274,12 @@ void print_header(const ServeOptions& options, const PreparedVariant& variant,
                     grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
                     std::to_string(setup.kv_cache.block_size) + " tokens");
   say("tokenizer", tokenizer);
+  if (!variant.run->weights_text.empty()) say("weights", variant.run->weights_text);
+  if (model.tokenizer->vocab_size() > model.vocab_size) {
+    say("warning", "the tokenizer has " + grouped_text(model.tokenizer->vocab_size()) +
+                       " tokens and the model " + grouped_text(model.vocab_size) +
+                       ": a text with a token beyond the model's is refused");
+  }
   if (!variant.run->warning.empty()) say("warning", variant.run->warning);
   const bool is_ipv6 = options.host.find(':') != std::string::npos;
   say("serving", "http://" + (is_ipv6 ? "[" + options.host + "]" : options.host) + ":" +

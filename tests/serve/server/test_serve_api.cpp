@@ -184,16 +184,57 @@ TEST_CASE("refusals name the field and what is allowed", "[serve]") {
         R"({"prompt": ["a", "b"], "n": 128})"}) {
     answers.add(body, refusal(ApiKind::Completion, body));
   }
-  for (const char* field :
-       {R"("max_tokens": 0)", R"("max_tokens": 1.5)", R"("max_tokens": 99999999999999999999)",
-        R"("temperature": -0.1)", R"("temperature": "hot")", R"("top_p": 0)", R"("stream": 1)",
-        R"("stop": [1])", R"("stop": "")", R"("stream_options": {"include_usage": true})",
-        R"("stream": true, "stream_options": {"include_usage": 1})", R"("logprobs": 1)",
-        R"("priority": 2)", R"("n": 129)", R"("echo": true)",
-        R"("guided_json": {"type": "object"})", R"("prompt_logprobs": 1)",
-        R"("response_format": {"type": "json_object"})", R"("tools": [{}])"}) {
+  for (const char* field : {R"("max_tokens": 0)",
+                            R"("max_tokens": 1.5)",
+                            R"("max_tokens": 99999999999999999999)",
+                            R"("temperature": -0.1)",
+                            R"("temperature": "hot")",
+                            R"("top_p": 0)",
+                            R"("stream": 1)",
+                            R"("stop": [1])",
+                            R"("stop": "")",
+                            R"("stream_options": {"include_usage": true})",
+                            R"("stream": true, "stream_options": {"include_usage": 1})",
+                            R"("logprobs": 1)",
+                            R"("priority": 2)",
+                            R"("n": 129)",
+                            R"("echo": true)",
+                            R"("guided_json": {"type": "object"})",
+                            R"("prompt_logprobs": 1)",
+                            R"("response_format": {"type": "json_object"})",
+                            R"("tools": [{}])",
+                            R"("chat_template": "{{ x }}")",
+                            R"("continue_final_message": true)",
+                            R"("documents": [{"text": "a"}])",
+                            R"("tool_choice": "auto")",
+                            R"("tool_choice": "none")",
+                            R"("reasoning_effort": "high")",
+                            R"("modalities": ["text", "audio"])",
+                            R"("modalities": ["text"])",
+                            R"("typical_p": 0.9)",
+                            R"("typical_p": 1.0)",
+                            R"("mirostat": 2)",
+                            R"("mirostat": 0, "mirostat_tau": 5)",
+                            R"("n_predict": 5)",
+                            R"("temprature": 0)",
+                            R"("temprature": null)",
+                            R"("user": "me", "metadata": {"a": "b"}, "store": true)"}) {
     answers.add(field, refusal_of_field(field));
   }
+}
+
+TEST_CASE("fields of a chat that are not honoured", "[serve]") {
+  const auto of_chat = [](const std::string& message, const std::string& more = "") {
+    return refusal(ApiKind::Chat, R"({"messages": [{"role": "user", "content": "a")" + message +
+                                      "}]" + more + "}");
+  };
+  CHECK(of_chat("") == "accepted");
+  CHECK(of_chat(R"(, "tool_calls": [{}])") ==
+        "400 [messages[0].tool_calls] messages[0].tool_calls: is not supported; allowed: null");
+  CHECK(of_chat("", R"(, "chat_template_kwargs": {"enable_thinking": false})") == "accepted");
+  CHECK(of_chat("", R"(, "chat_template_kwargs": {"thinking": true})") ==
+        "400 [chat_template_kwargs.thinking] chat_template_kwargs.thinking: is not supported; "
+        "allowed: enable_thinking, date_string");
 }
 
 TEST_CASE("a body that is nested without end does no harm", "[serve]") {

@@ -1,0 +1,190 @@
+#include "serve/server/api_known_fields.h"
+
+#include <algorithm>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/names.h"
+#include "serve/server/api_request.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::string_view kHonoured[] = {"model",
+                                          "prompt",
+                                          "messages",
+                                          "add_special_tokens",
+                                          "add_generation_prompt",
+                                          "chat_template_kwargs",
+                                          "temperature",
+                                          "top_p",
+                                          "top_k",
+                                          "min_p",
+                                          "seed",
+                                          "n",
+                                          "stop",
+                                          "stop_token_ids",
+                                          "include_stop_str_in_output",
+                                          "skip_special_tokens",
+                                          "ignore_eos",
+                                          "max_tokens",
+                                          "max_completion_tokens",
+                                          "min_tokens",
+                                          "logprobs",
+                                          "top_logprobs",
+                                          "stream",
+                                          "stream_options",
+                                          "priority",
+                                          "presence_penalty",
+                                          "frequency_penalty",
+                                          "repetition_penalty",
+                                          "length_penalty",
+                                          "best_of",
+                                          "response_format"};
+
+// They name, store, route or account a request, or change how its work is shared out.
+constexpr std::string_view kHints[] = {
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+    "prompt_cache_retention", "parallel_tool_calls", "prediction", "request_id", "rid",
+    "separate_reasoning", "stream_reasoning", "cache_prompt", "id_slot", "n_keep",
+    // These shape a sampler that another field turns on.
+    "mirostat_tau", "mirostat_eta", "dynatemp_exponent", "xtc_threshold", "dry_base",
+    "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "repeat_last_n"};
+
+// Fields that change an answer and are not supported. `neutral`: values that ask for nothing, as a
+// JSON array, beside null and empty ones.
+struct Unsupported {
+  std::string_view name;
+  std::string_view neutral = "[]";
+};
+constexpr Unsupported kUnsupported[] = {
+    // OpenAI
+    {"tools"},
+    {"tool_choice", R"(["none"])"},
+    {"functions"},
+    {"function_call", R"(["none"])"},
+    {"logit_bias"},
+    {"suffix"},
+    {"echo", "[false]"},
+    {"modalities", R"([["text"]])"},
+    {"audio"},
+    {"reasoning_effort", R"(["none"])"},
+    {"verbosity", R"(["medium"])"},
+    {"web_search_options"},
+    // vLLM
+    {"guided_json"},
+    {"guided_regex"},
+    {"guided_choice"},
+    {"guided_grammar"},
+    {"guided_decoding_backend"},
+    {"guided_whitespace_pattern"},
+    {"structured_outputs"},
+    {"structural_tag"},
+    {"bad_words"},
+    {"allowed_token_ids"},
+    {"prompt_logprobs"},
+    {"prompt_embeds"},
+    {"truncate_prompt_tokens"},
+    {"use_beam_search", "[false]"},
+    {"chat_template"},
+    {"continue_final_message", "[false]"},
+    {"documents"},
+    {"include_reasoning", "[true]"},
+    {"thinking_token_budget"},
+    {"spaces_between_special_tokens", "[true]"},
+    {"return_token_ids", "[false]"},
+    {"return_tokens_as_token_ids", "[false]"},
+    {"logits_processors"},
+    {"logits_processor_args"},
+    {"mm_processor_kwargs"},
+    {"media_io_kwargs"},
+    {"kv_transfer_params"},
+    {"cache_salt"},
+    {"repetition_detection"},
+    {"vllm_xargs"},
+    // SGLang
+    {"regex"},
+    {"ebnf"},
+    {"json_schema"},
+    {"no_stop_trim", "[false]"},
+    {"stop_regex"},
+    {"min_new_tokens", "[0]"},
+    {"lora_path"},
+    {"session_params"},
+    {"return_hidden_states", "[false]"},
+    {"custom_logit_processor"},
+    {"custom_params"},
+    {"sampling_params"},
+    {"max_new_tokens"},
+    // llama.cpp
+    {"typical_p", "[1]"},
+    {"tfs_z", "[1]"},
+    {"mirostat", "[0]"},
+    {"dynatemp_range", "[0]"},
+    {"xtc_probability", "[0]"},
+    {"dry_multiplier", "[0]"},
+    {"repeat_penalty", "[1]"},
+    {"top_n_sigma", "[-1]"},
+    {"grammar"},
+    {"samplers"},
+    {"n_predict"},
+    {"n_probs", "[0]"},
+    {"min_keep", "[0]"},
+    {"t_max_predict_ms", "[0]"},
+    {"post_sampling_probs", "[false]"},
+    {"return_tokens", "[false]"},
+    {"timings_per_token", "[false]"},
+    {"lora"},
+    {"image_data"},
+};
+
+bool has(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool says_nothing(const Json& value) {
+  return value.is_null() || (value.is_structured() && value.empty()) ||
+         (value.is_string() && value.string().empty());
+}
+
+[[noreturn]] void refuse(const std::string& name, const std::string& message) {
+  throw ApiError(400, name + ": " + message, name);
+}
+
+void check_unsupported(const Unsupported& field, const Json& value) {
+  const Json neutral = Json::parse(field.neutral);
+  std::string allowed = "null";
+  for (const Json& entry : neutral) {
+    if (entry == value) return;
+    allowed += ", " + entry.dump();
+  }
+  refuse(std::string(field.name), "is not supported; allowed: " + allowed);
+}
+
+[[noreturn]] void refuse_unknown(const std::string& name) {
+  const std::string shown = printable(std::string_view(name).substr(0, 60));
+  throw ApiError(400,
+                 shown + ": is not a field of this API" + did_you_mean(name, kHonoured) +
+                     "; allowed: fields of OpenAI's API",
+                 shown);
+}
+
+}  // namespace
+
+void refuse_ignored_fields(const Json& body) {
+  for (const Json::Member& member : body.items()) {
+    if (says_nothing(member.value) || has(kHonoured, member.key) || has(kHints, member.key)) {
+      continue;
+    }
+    const auto* const found =
+        std::find_if(std::begin(kUnsupported), std::end(kUnsupported),
+                     [&member](const Unsupported& field) { return field.name == member.key; });
+    if (found == std::end(kUnsupported)) refuse_unknown(member.key);
+    check_unsupported(*found, member.value);
+  }
+}
+
+}  // namespace metronome

@@ -1,0 +1,17 @@
+// Which fields of a request the server honours, takes as hints, or refuses.
+#pragma once
+
+#include "core/base/json.h"
+
+namespace metronome {
+
+// Throws ApiError for the first field that the server would have to ignore although it may change
+// the answer. Each field of the body is one of these:
+//   honoured   parse_generation() reads it.
+//   a hint     it has no effect on an answer (user, metadata, ...).
+//   known      to OpenAI, vLLM, SGLang or llama.cpp, but not supported: null, an empty value and
+//              values that ask for nothing are accepted.
+//   unknown    refused, with the nearest name. Null is accepted.
+void refuse_ignored_fields(const Json& body);
+
+}  // namespace metronome
