@@ -65,6 +65,7 @@ void FileWriter::write(std::string_view bytes) {
       fail_write(path_, errno);
     }
     bytes.remove_prefix(static_cast<std::size_t>(written));
+    num_bytes_ += written;
   }
 }
 

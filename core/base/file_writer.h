@@ -1,6 +1,7 @@
 // Writes files with plain write(2) calls and reports errors.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@ class FileWriter {
   // Returns once the bytes are on the disk. Throws as write() does.
   void sync();
   void close();
+  std::int64_t num_bytes() const { return num_bytes_; }  // written so far
 
  private:
   friend void replace_file(const std::string& path, std::string_view content);
@@ -31,6 +33,7 @@ class FileWriter {
   std::string path_;
   std::function<void()> before_write_;
   int descriptor_ = -1;
+  std::int64_t num_bytes_ = 0;
 };
 
 // Writes a whole file. Throws as FileWriter does.

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
@@ -16,6 +18,7 @@ namespace metronome {
 namespace {
 
 constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
+constexpr auto kLineInterval = std::chrono::seconds(30);
 constexpr std::size_t kBarWidth = 30;
 
 volatile std::sig_atomic_t first_signal = 0;
@@ -45,17 +48,31 @@ bool is_capable_terminal(int descriptor) {
 }
 
 ProgressBar::ProgressBar(bool is_wanted)
-    : is_enabled_(is_wanted && is_capable_terminal(STDERR_FILENO)), next_draw_(WallClock::now()) {}
+    : is_wanted_(is_wanted),
+      is_enabled_(is_wanted && is_capable_terminal(STDERR_FILENO)),
+      started_(WallClock::now()),
+      next_draw_(started_),
+      next_line_(started_ + kLineInterval) {}
 
 ProgressBar::~ProgressBar() { clear(); }
 
 void ProgressBar::start(std::string label) {
   label_ = std::move(label);
-  next_draw_ = WallClock::now() + kRedrawInterval;  // short runs draw nothing
+  started_ = WallClock::now();
+  next_draw_ = started_ + kRedrawInterval;  // short runs draw nothing
+  next_line_ = started_ + kLineInterval;
 }
 
 void ProgressBar::update(std::size_t done, std::size_t total) {
-  if (is_enabled_) show(progress_text(label_, done, total));
+  if (!is_wanted_) return;
+  const auto now = WallClock::now();
+  if (now < (is_enabled_ ? next_draw_ : next_line_)) return;
+  const double elapsed_s = std::chrono::duration<double>(now - started_).count();
+  const std::string text =
+      progress_text(label_, done, total) + remaining_text(elapsed_s, done, total);
+  if (is_enabled_) return show(text);
+  next_line_ = now + kLineInterval;
+  std::cerr << text + '\n' << std::flush;
 }
 
 void ProgressBar::show(const std::string& text) {
@@ -75,6 +92,17 @@ void ProgressBar::clear() {
 
 std::string progress_text(const std::string& label, std::size_t done, std::size_t total) {
   return progress_bar_text(label, done, total) + " requests";
+}
+
+std::string remaining_text(double elapsed_s, std::size_t done, std::size_t total) {
+  constexpr double kLeastElapsed = 2;
+  constexpr double kMinute = 60;
+  if (elapsed_s < kLeastElapsed || done == 0 || done >= total) return {};
+  const double left_s = elapsed_s * static_cast<double>(total - done) / static_cast<double>(done);
+  const bool is_long = left_s >= 2 * kMinute;
+  const double shown = std::ceil(is_long ? left_s / kMinute : left_s);
+  return ", " + std::to_string(static_cast<std::int64_t>(shown)) + (is_long ? " min" : " s") +
+         " left";
 }
 
 std::string progress_bar_text(const std::string& label, std::size_t done, std::size_t total) {

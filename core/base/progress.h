@@ -10,8 +10,9 @@ namespace metronome {
 // Whether the terminal supports colours and cursor movements (TERM=dumb supports neither).
 bool is_capable_terminal(int descriptor);
 
-// One line on standard error, redrawn a few times per second. Draws nothing unless standard error
-// is a capable terminal.
+// One line on standard error, redrawn a few times per second, with the remaining time once there is
+// some to tell. Where standard error is not a capable terminal, a long wait gets a line of its own
+// every half minute.
 class ProgressBar {
  public:
   explicit ProgressBar(bool is_wanted);
@@ -27,15 +28,21 @@ class ProgressBar {
  private:
   using WallClock = std::chrono::steady_clock;
 
+  bool is_wanted_;
   bool is_enabled_;
   bool is_drawn_ = false;
   std::string label_;
+  WallClock::time_point started_;
   WallClock::time_point next_draw_;
+  WallClock::time_point next_line_;
 };
 
 // The text of the bar, without control characters: "label [####....]  50% 200/400 requests".
 std::string progress_text(const std::string& label, std::size_t done, std::size_t total);
-// The same without the unit at the end.
+// ", 12 s left", ", 3 min left": how long the rest takes at the speed so far. Empty in the first
+// two seconds and where nothing is done.
+std::string remaining_text(double elapsed_s, std::size_t done, std::size_t total);
+// The same as progress_text() without the unit at the end.
 std::string progress_bar_text(const std::string& label, std::size_t done, std::size_t total);
 
 // After this call SIGINT (Ctrl-C), SIGTERM and SIGHUP are only recorded. A write to a pipe without

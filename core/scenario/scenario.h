@@ -83,12 +83,13 @@ struct SamplingConfig {
   std::optional<std::int64_t> logprobs;  // likeliest tokens to write for each token
 };
 
+// Files that grow with the run: nullopt = written up to a size (`metronome run`), or always.
 struct ResultsConfig {
-  bool steps = true;     // write steps.jsonl
-  bool requests = true;  // write requests.jsonl
-  bool trace = true;     // write trace.json
-  bool outputs = false;  // write outputs.jsonl, if the backend computes tokens
-  bool report = true;    // show the run in report.html, next to summary.json
+  std::optional<bool> steps;     // write steps.jsonl
+  std::optional<bool> requests;  // write requests.jsonl
+  std::optional<bool> trace;     // write trace.json
+  bool outputs = false;          // write outputs.jsonl, if the backend computes tokens
+  bool report = true;            // show the run in report.html, next to summary.json
 };
 
 struct Scenario {

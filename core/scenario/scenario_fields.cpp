@@ -105,11 +105,12 @@ void visit_fields(FieldVisitor& visitor, SamplingConfig& config) {
 }
 
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config) {
-  visitor.boolean("steps", config.steps, "write steps.jsonl");
-  visitor.boolean("requests", config.requests, "write requests.jsonl");
-  visitor.boolean("trace", config.trace,
-                  "write trace.json, for ui.perfetto.dev; for a long run, only the part around its "
-                  "longest stall");
+  visitor.boolean_or_auto("steps", config.steps,
+                          "write steps.jsonl; auto: `metronome run` leaves it out beyond 64 MB");
+  visitor.boolean_or_auto("requests", config.requests, "write requests.jsonl; auto: as for steps");
+  visitor.boolean_or_auto("trace", config.trace,
+                          "write trace.json, for ui.perfetto.dev; for a long run, only the part "
+                          "around its longest stall; auto: as for steps");
   visitor.boolean("outputs", config.outputs,
                   "write outputs.jsonl, the tokens; backends that compute");
   visitor.boolean("report", config.report, "show the run in report.html");

@@ -1,7 +1,10 @@
 #include "reports/files/variant_result.h"
 
+#include <filesystem>
+#include <functional>
 #include <limits>
 #include <optional>
+#include <string_view>
 
 #include "core/base/file_writer.h"
 #include "core/base/json.h"
@@ -13,6 +16,7 @@ namespace {
 
 // Arrivals per second; nullopt if requests do not arrive at given times.
 std::optional<double> request_rate(const WorkloadConfig& config, const Workload& workload) {
+  if (workload.has_sessions()) return std::nullopt;
   switch (config.arrivals.process) {
     case ArrivalProcess::Poisson:
     case ArrivalProcess::Gamma:
@@ -39,6 +43,28 @@ double burstiness(const ArrivalConfig& arrivals) {
     case ArrivalProcess::Gamma: return arrivals.burstiness;
     case ArrivalProcess::Constant: return std::numeric_limits<double>::infinity();
     default: return 1.0;  // Poisson; other processes have none, and vLLM writes this default
+  }
+}
+
+struct TooLarge {};
+
+// Lets `fill` write a file. Removes it, and returns false, if it grows beyond `limit` bytes.
+bool write_up_to(std::int64_t limit, const std::string& path,
+                 const std::function<void(FileWriter&)>& fill) {
+  try {
+    const FileWriter* written = nullptr;
+    FileWriter file(path, [&] {
+      throw_if_interrupted();
+      if (written->num_bytes() > limit) throw TooLarge();
+    });
+    written = &file;
+    fill(file);
+    if (file.num_bytes() > limit) throw TooLarge();
+    file.close();
+    return true;
+  } catch (const TooLarge&) {
+    std::filesystem::remove(path);
+    return false;
   }
 }
 
@@ -85,31 +111,31 @@ RunInfo scenario_info(const Scenario& scenario, const Workload& workload) {
   return info;
 }
 
-void write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted, ResultFolder& folder,
-                   const std::string& subfolder) {
+std::vector<std::string> write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted,
+                                       ResultFolder& folder, const std::string& subfolder,
+                                       std::int64_t max_unasked_bytes) {
   const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
   if (!subfolder.empty()) folder.make_subfolder(subfolder);
   folder.write(prefix + "result.json", result_json(outcome.result));
-  if (wanted.requests) {
-    FileWriter file(folder.path(prefix + "requests.jsonl"), throw_if_interrupted);
-    write_requests_jsonl(outcome.record, file);
-    file.close();
-  }
-  if (wanted.steps) {
-    FileWriter file(folder.path(prefix + "steps.jsonl"), throw_if_interrupted);
-    write_steps_jsonl(outcome.record, file);
-    file.close();
-  }
-  if (wanted.trace) {
-    FileWriter file(folder.path(prefix + std::string(kTraceFile)), throw_if_interrupted);
-    write_trace_json(outcome.record, outcome.result.info, file);
-    file.close();
-  }
+  std::vector<std::string> left_out;
+  const auto write = [&](std::string_view name, std::optional<bool> is_wanted, const char* key,
+                         const auto& fill) {
+    if (!is_wanted.value_or(true)) return;
+    const std::int64_t limit = is_wanted ? INT64_MAX : max_unasked_bytes;
+    if (write_up_to(limit, folder.path(prefix + std::string(name)), fill)) return;
+    left_out.push_back(std::string(name) + " (" + key + ")");
+  };
+  write("requests.jsonl", wanted.requests, "results.requests",
+        [&](FileWriter& file) { write_requests_jsonl(outcome.record, file); });
+  write("steps.jsonl", wanted.steps, "results.steps",
+        [&](FileWriter& file) { write_steps_jsonl(outcome.record, file); });
+  write(kTraceFile, wanted.trace, "results.trace",
+        [&](FileWriter& file) { write_trace_json(outcome.record, outcome.result.info, file); });
   if (wanted.outputs && !outcome.result.info.output_digest.empty()) {
-    FileWriter file(folder.path(prefix + std::string(kOutputsFile)), throw_if_interrupted);
-    write_outputs_jsonl(outcome.outputs, file);
-    file.close();
+    write(kOutputsFile, true, "results.outputs",
+          [&](FileWriter& file) { write_outputs_jsonl(outcome.outputs, file); });
   }
+  return left_out;
 }
 
 }  // namespace metronome

@@ -1,6 +1,7 @@
 // The result of a variant's run, and its files.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,14 @@ struct VariantOutcome {
   double elapsed_ms = 0;  // wall time of the engine's loop, without writing
 };
 
-// Writes the files of a run into `subfolder` of `folder` (empty: into the folder itself).
-void write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted, ResultFolder& folder,
-                   const std::string& subfolder);
+// What `metronome run` writes of a file that nobody asked for.
+constexpr std::int64_t kMaxUnaskedBytes = 64'000'000;
+
+// Writes the files of a run into `subfolder` of `folder` (empty: into the folder itself). Leaves
+// out files that `wanted` does not ask for and that are larger than this; returns them, each with
+// the key that asks for it: "steps.jsonl (results.steps)".
+std::vector<std::string> write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted,
+                                       ResultFolder& folder, const std::string& subfolder,
+                                       std::int64_t max_unasked_bytes = INT64_MAX);
 
 }  // namespace metronome

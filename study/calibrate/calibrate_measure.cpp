@@ -103,7 +103,8 @@ Scenario find_scenario(const MeasureOptions& options, const Backend& backend) {
   if (!scenario.engine.max_model_len) {
     throw UsageError("--set: engine.max_model_len: is auto; allowed: a number");
   }
-  scenario.results = {.trace = false, .outputs = false, .report = false};
+  scenario.results = {
+      .steps = true, .requests = true, .trace = false, .outputs = false, .report = false};
   find_blocks(scenario);
   return scenario;
 }

@@ -102,8 +102,9 @@ SweepFolder::State SweepFolder::state_of(const SweepRun& run) const {
     return fs::exists(folder + "/" + std::string(name));
   };
   const ResultsConfig& wanted = run.scenario.results;
-  if ((wanted.requests && !has(kRequestsFile)) || (wanted.steps && !has(kStepsFile)) ||
-      (wanted.trace && !has(kTraceFile))) {
+  if ((wanted.requests.value_or(true) && !has(kRequestsFile)) ||
+      (wanted.steps.value_or(true) && !has(kStepsFile)) ||
+      (wanted.trace.value_or(true) && !has(kTraceFile))) {
     return State::Damaged;
   }
   const std::optional<std::string> text = read_text(folder + "/" + std::string(kResultFile));

@@ -13,6 +13,17 @@ TEST_CASE("progress is a bar, a share and a count", "[tools]") {
   CHECK(progress_text("run", 0, 0) == "run [..............................]   0% 0/0 requests");
 }
 
+TEST_CASE("the remaining time follows from the speed so far", "[tools]") {
+  CHECK(remaining_text(1, 5, 10).empty());    // too early to say
+  CHECK(remaining_text(60, 0, 10).empty());   // nothing is done
+  CHECK(remaining_text(60, 10, 10).empty());  // nothing is left
+  CHECK(remaining_text(10, 5, 10) == ", 10 s left");
+  CHECK(remaining_text(9, 8, 11) == ", 4 s left");
+  CHECK(remaining_text(60, 1, 2) == ", 60 s left");
+  CHECK(remaining_text(60, 1, 3) == ", 2 min left");
+  CHECK(remaining_text(60, 2, 8) == ", 3 min left");
+}
+
 TEST_CASE("rows are aligned and end without spaces", "[tools]") {
   CHECK(aligned_rows({{"a", "bb", "c"}, {"dddd", "e", ""}, {}}) == "a     bb  c\ndddd  e\n\n");
 }

@@ -1,0 +1,35 @@
+// The files of a variant's run.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "reports/files/variant_result.h"
+#include "tests/catch.h"
+#include "tests/scratch_folder.h"
+
+namespace metronome::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_CASE("large files are left out unless they are asked for", "[reports][result]") {
+  const ScratchFolder scratch;
+  VariantOutcome outcome;
+  outcome.record.requests.resize(40);
+  const auto files = [&](const ResultsConfig& wanted, std::vector<std::string> expected) {
+    ResultFolder folder(scratch.path() + "/out");
+    CHECK(write_variant(outcome, wanted, folder, "", 4000) == expected);
+    const auto has = [&folder](const char* name) { return fs::exists(folder.path(name)); };
+    return std::vector<bool>{has("result.json"), has("requests.jsonl"), has("steps.jsonl")};
+  };
+  const std::vector<std::string> requests = {"requests.jsonl (results.requests)"};
+  CHECK(files({.steps = {}, .requests = {}, .trace = false}, requests) ==
+        std::vector<bool>{true, false, true});
+  CHECK(files({.steps = {}, .requests = true, .trace = false}, {}) ==
+        std::vector<bool>{true, true, true});
+  CHECK(files({.steps = false, .requests = false, .trace = false}, {}) ==
+        std::vector<bool>{true, false, false});
+}
+
+}  // namespace
+}  // namespace metronome::testing
