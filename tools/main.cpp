@@ -14,6 +14,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"run", "run a scenario, simulated or for real, and write its results", run_command},
+    {"workload", "describe a scenario's workload and its load on the engine", workload_command},
     {"sweep", "run a scenario at every point of a grid or a list of settings", sweep_command},
     {"tune", "find the settings that carry the highest load within an SLO", tune_command},
     {"serve", "serve a scenario's model and engine to clients of OpenAI's API", serve_command},

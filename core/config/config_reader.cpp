@@ -122,7 +122,8 @@ std::string_view below_variant(std::string_view key) {
 
 }  // namespace
 
-ConfigReader::ConfigReader(const ConfigNode& node, std::string path) {
+ConfigReader::ConfigReader(const ConfigNode& node, std::string path, PlaceOfKey place_of)
+    : place_of_(place_of) {
   if (node.kind != ConfigNode::Kind::Map) fail_type(node, path, "a mapping", "KEY: VALUE");
   levels_.push_back({&node, std::move(path), {}});
 }
@@ -263,8 +264,11 @@ void ConfigReader::refuse_unknown_keys(const Level& level) const {
       continue;
     }
     const std::vector<std::string_view> names(level.known.begin(), level.known.end());
+    const std::string place = place_of_ == nullptr ? std::string() : place_of_(entry.key);
     fail_unknown_key(entry.value.where, dotted(entry.key),
-                     unknown_message("key", entry.key, names));
+                     place.empty()
+                         ? unknown_message("key", entry.key, names)
+                         : "unknown key (here it is " + place + "); allowed: " + join_names(names));
   }
 }
 

@@ -62,18 +62,21 @@ class FieldVisitor {
   }
 };
 
+// Where a key that a section does not have belongs ("cost_model.dtype"); empty: nowhere known.
+using PlaceOfKey = std::string (*)(std::string_view key);
+
 // Fills fields from a mapping and throws ConfigError at the first mistake. A wrong type or a value
 // out of range throws when its field is visited. An unknown key throws when its section is closed,
-// at the outermost level in finish(). That message has the nearest known key and the list of
-// allowed keys. `path` is the dotted prefix shown in messages ("scheduler"; empty at the root of a
-// document).
+// at the outermost level in finish(). That message has the key's place if `place_of` knows one,
+// else the nearest known key; and the list of allowed keys. `path` is the dotted prefix shown in
+// messages ("scheduler"; empty at the root of a document).
 //
 // Types are strict. An integer is plain decimal digits (`2.5`, `1e3`, `"7"` are not integers). A
 // number is a plain decimal, or `inf` where max is infinite; "inf" may be quoted, as in JSON. A
 // boolean is `true` or `false`. Text and choices are any scalar. `node` must outlive the reader.
 class ConfigReader final : public FieldVisitor {
  public:
-  ConfigReader(const ConfigNode& node, std::string path);
+  ConfigReader(const ConfigNode& node, std::string path, PlaceOfKey place_of = nullptr);
 
   using FieldVisitor::choice;
   using FieldVisitor::integer;
@@ -111,6 +114,7 @@ class ConfigReader final : public FieldVisitor {
   void refuse_unknown_keys(const Level& level) const;
 
   std::vector<Level> levels_;
+  PlaceOfKey place_of_;
 };
 
 // Throws ConfigError "where: key: message", always on one line. Leaves the key out when it is empty

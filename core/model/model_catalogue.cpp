@@ -6,7 +6,8 @@
 
 namespace metronome {
 
-extern const std::string_view kModelsYaml;  // core/model/models.yaml
+extern const std::string_view kModelsYaml;             // core/model/models.yaml
+extern const std::string_view kModelRepositoriesYaml;  // core/model/model_repositories.yaml
 
 namespace {
 
@@ -23,6 +24,38 @@ std::string model_name_of(const std::string& path) {
   const std::string name = folder.string();
   return printable(name.empty() || name == "." || name == ".." ? fs::path(path).stem().string()
                                                                : name);
+}
+
+const ConfigNode& repositories() {
+  static const ConfigNode root =
+      parse_config_text(kModelRepositoriesYaml, "model_repositories.yaml");
+  return root;
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+// For a name that is no catalogue model and no path.
+[[noreturn]] void fail_unknown_model(const std::vector<ModelConfig>& models,
+                                     const std::string& name, const SourceLocation& where) {
+  constexpr const char* kFileKind = "the path of a config.json or of its folder";
+  std::vector<std::string_view> known;
+  for (const ConfigNode::Entry& entry : repositories().entries) {
+    for (const ConfigNode& repository : entry.value.items) known.push_back(repository.scalar);
+  }
+  // A scenario's folder may precede the repository.
+  const fs::path path = name;
+  const std::string last_two = (path.parent_path().filename() / path.filename()).string();
+  const std::string hint = path.has_parent_path() ? did_you_mean(last_two, known) : "";
+  if (hint.empty()) fail_unknown(models, name, "model", kFileKind, where);
+  fail_config(where, "model",
+              "no such file or repository: " + name + hint +
+                  "; allowed: a name of `metronome list models`, or " + kFileKind);
 }
 
 void visit_scaling(FieldVisitor& visitor, RopeScaling& scaling) {
@@ -96,9 +129,28 @@ std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& 
 
 std::vector<ModelConfig> all_models() { return parse_models(kModelsYaml, "models.yaml"); }
 
+std::string catalogue_name(std::string_view repository) {
+  const std::string wanted = lower(repository);
+  for (const ConfigNode::Entry& entry : repositories().entries) {
+    for (const ConfigNode& known : entry.value.items) {
+      if (lower(known.scalar) == wanted) return entry.key;
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> repositories_of(std::string_view model) {
+  std::vector<std::string> names;
+  const ConfigNode* found = repositories().find(model);
+  if (found == nullptr) return names;
+  for (const ConfigNode& repository : found->items) names.push_back(repository.scalar);
+  return names;
+}
+
 std::string find_model_folder(const std::string& name_or_path) {
   const std::vector<ModelConfig> models = all_models();
   if (find_entry(models, name_or_path) != nullptr) return {};
+  if (!path_exists(name_or_path) && !catalogue_name(name_or_path).empty()) return {};
   if (is_folder(name_or_path)) return name_or_path;
   const std::string folder = fs::path(name_or_path).parent_path().string();
   return folder.empty() ? "." : folder;
@@ -108,8 +160,9 @@ ModelConfig find_model(const std::string& name_or_path, const SourceLocation& wh
   const std::vector<ModelConfig> models = all_models();
   if (const ModelConfig* model = find_entry(models, name_or_path)) return *model;
   if (!path_exists(name_or_path)) {
-    fail_unknown(models, name_or_path, "model", "the path of a config.json or of its folder",
-                 where);
+    const ModelConfig* model = find_entry(models, catalogue_name(name_or_path));
+    if (model == nullptr) fail_unknown_model(models, name_or_path, where);
+    return *model;
   }
   std::string path = name_or_path;
   if (is_folder(path)) path = (fs::path(path) / "config.json").string();

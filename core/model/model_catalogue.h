@@ -12,8 +12,9 @@
 
 namespace metronome {
 
-// Returns the catalogue model of that name, else the config.json at that path or in that folder.
-// Catalogue names win over paths ("./qwen3-4b" means a folder). `where` is the location of the name
+// Returns the catalogue model of that name, else the config.json at that path or in that folder,
+// else the catalogue model of that repository of Hugging Face. Catalogue names win over paths
+// ("./qwen3-4b" means a folder), and paths over repositories. `where` is the location of the name
 // in the user's input.
 //
 // A config.json may be of Llama, Mistral, Qwen 3 or Gemma 3 (text part), written by transformers 4
@@ -25,6 +26,13 @@ namespace metronome {
 // malformed file, and a missing or ill-typed key. Also for an unsupported architecture and an
 // impossible shape.
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where);
+
+// The catalogue's name of a repository of Hugging Face ("meta-llama/Llama-3.1-8B"), in any case of
+// letters; empty: none.
+std::string catalogue_name(std::string_view repository);
+
+// The repositories whose models have the shape of this catalogue model.
+std::vector<std::string> repositories_of(std::string_view model);
 
 // The folder with the files of such a model; empty for a catalogue model, which has none.
 std::string find_model_folder(const std::string& name_or_path);

@@ -58,6 +58,10 @@ SamplingParams sampling_params(const Scenario& scenario, std::int64_t vocab_size
 }
 
 void check_token_ids(const Scenario& scenario, const Workload& workload, std::int64_t vocab_size) {
+  if (workload.has_sessions()) {
+    fail_config(scenario.location_of("workload.sessions"), "workload.sessions",
+                "only the simulator continues sessions; allowed: --backend=sim");
+  }
   const std::string error = workload.token_id_error(vocab_size);
   if (!error.empty()) {
     fail_config(scenario.location_of("workload.trace"), "workload.trace", error);

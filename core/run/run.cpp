@@ -1,9 +1,11 @@
 #include "core/run/run.h"
 
 #include <optional>
+#include <vector>
 
 #include "core/engine/kv/prefix_hash.h"
 #include "core/workload/front_end_arrivals.h"
+#include "core/workload/session_arrivals.h"
 #include "core/workload/workload_arrivals.h"
 
 namespace metronome {
@@ -12,11 +14,20 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
                         const Workload& workload, std::span<EventSink* const> sinks,
                         const ProgressFn& progress, std::int64_t steps_per_progress,
                         const FrontEnd& front_end) {
-  const PrefixHasher hasher(&workload);
-  Engine engine(setup, executor, clock, sinks, &hasher);
-  WorkloadArrivals clients(workload);
+  std::optional<SessionArrivals> sessions;
+  std::optional<WorkloadArrivals> single;
+  std::vector<EventSink*> all_sinks(sinks.begin(), sinks.end());
+  if (workload.has_sessions()) {
+    all_sinks.push_back(&sessions.emplace(workload));
+  } else {
+    single.emplace(workload);
+  }
+  const PromptSource& prompts = sessions ? static_cast<const PromptSource&>(*sessions) : workload;
+  ArrivalSource& clients = sessions ? static_cast<ArrivalSource&>(*sessions) : *single;
+  const PrefixHasher hasher(&prompts);
+  Engine engine(setup, executor, clock, all_sinks, &hasher);
   FrontEndArrivals handed_over(clients, front_end);
-  ArrivalSource& arrivals = front_end.is_off() ? static_cast<ArrivalSource&>(clients) : handed_over;
+  ArrivalSource& arrivals = front_end.is_off() ? clients : handed_over;
   RunOutcome outcome;
   outcome.completed = engine.run(arrivals, progress, steps_per_progress);
   for (const EndReason reason :

@@ -5,8 +5,10 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/config/config_limits.h"
 #include "core/engine/policies/registry.h"
+#include "core/model/model_catalogue.h"
 #include "core/scenario/scenario_keys.h"
 
 namespace metronome {
@@ -123,7 +125,7 @@ void check_single_keys(const ConfigNode& overlay, const std::string& path, Confi
 
 std::string read_variant_name(const ConfigNode& variant, const std::string& path) {
   constexpr const char* kAllowed = "; allowed: letters, digits, '.', '_' and '-'";
-  ConfigReader reader(variant, path);
+  ConfigReader reader(variant, path, place_of_key);
   std::string name;
   reader.text("name", name, "");
   check_single_keys(variant, path, reader);
@@ -187,7 +189,7 @@ std::vector<std::string> read_variant_names(const ConfigNode& variants) {
 // Reads the description. Rejects unknown top-level keys; allowed are the keys of a whole file.
 std::string read_description(const ConfigNode& root) {
   std::string description;
-  ConfigReader reader(root, "");
+  ConfigReader reader(root, "", place_of_key);
   reader.text("description", description, "");
   for (const std::string& key : section_keys()) reader.take(key.c_str());
   reader.take("backends");
@@ -228,13 +230,16 @@ void resolve_policy_defaults(Scenario& scenario) {
 Scenario read_sections(const ConfigNode& tree, const std::shared_ptr<const ConfigNode>& source,
                        const std::string& base_dir) {
   Scenario scenario;
-  ConfigReader reader(tree, "");
+  ConfigReader reader(tree, "", place_of_key);
   visit_before_workload(reader, scenario);
   reader.take("workload");
   visit_after_workload(reader, scenario);
   reader.finish();
   scenario.source = source;
-  scenario.model = resolve_name_or_path(scenario.model, scenario.location_of("model"), base_dir);
+  const std::string model =
+      resolve_name_or_path(scenario.model, scenario.location_of("model"), base_dir);
+  const std::string known = catalogue_name(scenario.model);
+  scenario.model = known.empty() || path_exists(model) ? model : known;
   CostModelConfig& cost = scenario.cost_model;
   for (const auto& [key, name] : {std::pair{"cost_model.file", &cost.file},
                                   {"cost_model.link", &cost.link},
@@ -260,7 +265,7 @@ Scenario read_scenario(const ConfigNode& given, const std::string& base_dir) {
     fail_config(given.where, "workload",
                 "required key is missing; allowed: arrivals and lengths, or a trace");
   }
-  scenario.workload = read_workload_config(*workload, "workload", base_dir);
+  scenario.workload = read_workload_config(*workload, "workload", base_dir, place_of_key);
   return scenario;
 }
 
@@ -327,7 +332,7 @@ void merge_backend(ConfigNode& root, std::string_view backend) {
         std::end(kBackendNames)) {
       fail_config(entry.value.where, path, "no such backend; allowed: " + allowed);
     }
-    ConfigReader reader(entry.value, path);
+    ConfigReader reader(entry.value, path, place_of_key);
     check_single_keys(entry.value, path, reader);
   }
   const ConfigNode* own = backends.find(backend);

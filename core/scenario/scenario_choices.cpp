@@ -36,41 +36,11 @@ std::vector<std::string_view> keys_of(const PolicyInfo& policy) {
   return keys;
 }
 
-// Options that engines give to their scheduler, and their keys in other sections here.
-struct Elsewhere {
-  std::string_view option;
-  std::string_view place;
-};
-constexpr Elsewhere kElsewhere[] = {
-    {"max_num_seqs", "engine.max_num_seqs"},
-    {"max_running_requests", "engine.max_num_seqs"},
-    {"max_batch_size", "engine.max_num_seqs"},
-    {"n_parallel", "engine.max_num_seqs"},
-    {"parallel", "engine.max_num_seqs"},
-    {"max_model_len", "engine.max_model_len"},
-    {"context_length", "engine.max_model_len"},
-    {"async_scheduling", "engine.async_depth: 2"},
-    {"disable_overlap_schedule", "engine.async_depth: 1"},
-    {"block_size", "kv_cache.block_size"},
-    {"page_size", "kv_cache.block_size"},
-    {"tokens_per_block", "kv_cache.block_size"},
-    {"num_gpu_blocks_override", "kv_cache.num_blocks"},
-    {"watermark", "kv_cache.watermark"},
-    {"enable_prefix_caching", "kv_cache.enable_prefix_caching"},
-    {"disable_radix_cache", "kv_cache.enable_prefix_caching: false"},
-    {"kv_cache_dtype", "kv_cache.dtype"},
-    {"quantization", "quantization, beside model"},
-    {"gpu_memory_utilization", "cost_model.gpu_memory_utilization"},
-    {"mem_fraction_static", "cost_model.gpu_memory_utilization"},
-};
-
 // The error message for a key that no policy reads.
 std::string unknown_policy_key(const PolicyInfo& policy, std::string_view key) {
   const std::vector<std::string_view> allowed = keys_of(policy);
-  for (const Elsewhere& elsewhere : kElsewhere) {
-    if (elsewhere.option != key) continue;
-    return "unknown key (here it is " + std::string(elsewhere.place) +
-           "); allowed: " + join_names(allowed);
+  if (const std::string place = place_of_key(key); !place.empty()) {
+    return "unknown key (here it is " + place + "); allowed: " + join_names(allowed);
   }
   const std::string_view nearest = nearest_name(key, allowed);
   const std::string hint = nearest.empty() ? "" : " (did you mean '" + std::string(nearest) + "'?)";

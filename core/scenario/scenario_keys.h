@@ -20,6 +20,10 @@ std::span<const Choice> scenario_choices();
 // `path` is the dotted prefix of the tree, empty or ending in a dot.
 void refuse_unknown_policy_keys(const ConfigNode& source, const std::string& path);
 
+// Where a key of this name belongs in a scenario: "cost_model.tensor_parallel_size", or several
+// joined by "or". Also for options of engines that have another name here. Empty: nowhere.
+std::string place_of_key(std::string_view key);
+
 // What the server of the policy's engine would set for the scenario's GPU, of the keys that the
 // user did not set (or set to `auto` or null) and that the scenario's choices use. Empty if no such
 // engine or GPU is known.

@@ -53,6 +53,7 @@ std::string Workload::token_id_error(std::int64_t vocab_size) const {
 void Workload::prompt_token_ids(std::size_t i, std::uint64_t seed, std::int64_t vocab_size,
                                 std::vector<TokenId>& out) const {
   METRONOME_CHECK(i < requests.size(), "request " + std::to_string(i) + " is not in the workload");
+  METRONOME_CHECK(!has_sessions(), "prompts of sessions depend on answers");
   METRONOME_CHECK(vocab_size >= 1 && vocab_size <= INT32_MAX, "vocabulary size out of range");
   out.clear();
   out.reserve(static_cast<std::size_t>(requests[i].num_prompt_tokens));

@@ -26,13 +26,24 @@ class Workload final : public PromptSource {
   std::int32_t concurrency = 0;       // ClosedLoop
   TimeNs think_time = 0;              // ClosedLoop
   std::vector<RequestSpec> requests;  // by arrival; RequestId i is requests[i]
+  bool has_arrivals = true;           // false: a file of conversations, which has none
   std::int64_t num_skipped = 0;       // trace rows with failed requests, left out
+
+  // Sessions: that of number s has the requests [session_begin[s], session_begin[s + 1]). The first
+  // one comes as `mode` says; each later one is sent delays[i] after the end of the one before, and
+  // its prompt is that one's prompt, its output, and new tokens. Then `requests` are by session,
+  // and RequestId counts them as they are sent: session_arrivals.h. Empty: no sessions.
+  std::vector<std::uint32_t> session_begin;
+  std::vector<TimeNs> delays;
+  bool has_sessions() const { return !session_begin.empty(); }
+  std::size_t num_sessions() const { return has_sessions() ? session_begin.size() - 1 : 0; }
 
   // Prompts with shared prefixes: request i has segments[segment_begin[i] .. segment_begin[i + 1]).
   // Empty: every prompt is unique.
   std::vector<PromptSegment> segments;
   std::vector<std::uint32_t> segment_begin;
-  // Prompts given as token ids (ShareGPT JSONL), same indexing; empty: none.
+  // With sessions only their first requests have segments.
+  // Prompts given as token ids (ShareGPT), same indexing; empty: none.
   std::vector<TokenId> token_ids;
   std::vector<std::uint64_t> token_begin;
 
@@ -44,7 +55,7 @@ class Workload final : public PromptSource {
 
   // Writes the prompt of request i: its given ids, else ids drawn from the seed and the content of
   // its segments. Equal segments give equal ids. Ids < vocab_size. Requires that
-  // token_id_error(vocab_size) is empty.
+  // token_id_error(vocab_size) is empty, and no sessions: their prompts depend on answers.
   void prompt_token_ids(std::size_t i, std::uint64_t seed, std::int64_t vocab_size,
                         std::vector<TokenId>& out) const;
 

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <numeric>
 
 #include "core/config/config_writer.h"
+#include "core/workload/workload_sections.h"
 
 namespace metronome {
 
@@ -16,7 +16,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 constexpr std::string_view kProcessNames[] = {"poisson",     "gamma", "constant", "burst",
                                               "closed_loop", "steps", "trace"};
-constexpr std::string_view kLengthNames[] = {"fixed", "uniform", "lognormal", "empirical"};
 constexpr std::string_view kPrefixNames[] = {"none", "groups", "tree"};
 constexpr std::string_view kFormatNames[] = {"auto",  "azure",    "mooncake",
                                              "vidur", "burstgpt", "sharegpt"};
@@ -41,21 +40,6 @@ void visit_arrivals(FieldVisitor& v, ArrivalConfig& c) {
            "closed_loop: pause between the end of a request and the next, ms");
   v.integers("steps", c.steps, 0, std::int64_t{1} << 40,
              "steps: engine step before which each request arrives, never decreasing");
-  v.close_section();
-}
-
-void visit_length(FieldVisitor& v, const char* key, LengthConfig& c, const char* doc) {
-  if (!v.open_section(key, doc)) return;
-  v.choice("distribution", c.distribution, kLengthNames, "distribution of the length");
-  v.integer("value", c.value, 1, kMaxLengthTokens, "fixed: tokens");
-  v.integer("min", c.min, 1, kMaxLengthTokens, "uniform, lognormal: smallest length, tokens");
-  v.integer("max", c.max, 1, kMaxLengthTokens, "uniform, lognormal: largest length, tokens");
-  v.number("median", c.median, 1, static_cast<double>(kMaxLengthTokens),
-           "lognormal: median, tokens");
-  v.number("p99", c.p99, 1, static_cast<double>(kMaxLengthTokens),
-           "lognormal: 99th percentile before clamping, tokens; above the median");
-  v.integers("values", c.values, 1, kMaxLengthTokens, "empirical: lengths to draw from, tokens");
-  v.numbers("weights", c.weights, 0, 1e12, "empirical: weight of each value; empty = equal");
   v.close_section();
 }
 
@@ -95,37 +79,17 @@ void visit_trace(FieldVisitor& v, TraceConfig& c) {
          "file with arrivals that replace the trace's: JSON lines with arrival_time in seconds, "
          "input_toks and output_toks, one for each request in the same order; a path like file; "
          "empty = none");
+  v.text("tokenizer", c.tokenizer,
+         "sharegpt, conversations: the tokenizer.json that gives their lengths; a path like file");
+  v.optional_integer("output_len", c.output_len, 1, kMaxLengthTokens,
+                     "sharegpt, conversations: --sharegpt-output-len, output tokens of every "
+                     "request; null: those of the recorded answer");
   v.close_section();
 }
 
 // ---- Choices and the keys they use ----
 
-template <class Enum>
-constexpr unsigned bit(Enum value) {
-  return 1u << static_cast<unsigned>(value);
-}
-
-template <class Enum, class... Rest>
-constexpr unsigned bits(Enum first, Rest... rest) {
-  return (bit(first) | ... | bit(rest));
-}
-
-// Which values of a choice use a key, and which of them require it.
-struct KeyUse {
-  std::string_view key;
-  unsigned used_by;
-  unsigned needed_by = 0;
-};
-
-// A key that chooses among `names`, and the keys that each name uses.
-struct UseTable {
-  std::string_view selector;
-  std::span<const std::string_view> names;
-  std::span<const KeyUse> uses;
-};
-
 using enum ArrivalProcess;
-using enum LengthDistribution;
 using enum PrefixKind;
 
 constexpr KeyUse kArrivalUses[] = {
@@ -137,15 +101,6 @@ constexpr KeyUse kArrivalUses[] = {
     {"think_time_ms", bits(ClosedLoop)},
     {"steps", bits(Steps), bits(Steps)},
 };
-constexpr KeyUse kLengthUses[] = {
-    {"value", bits(Fixed), bits(Fixed)},
-    {"min", bits(Uniform, Lognormal), bits(Uniform)},
-    {"max", bits(Uniform, Lognormal), bits(Uniform)},
-    {"median", bits(Lognormal), bits(Lognormal)},
-    {"p99", bits(Lognormal), bits(Lognormal)},
-    {"values", bits(Empirical), bits(Empirical)},
-    {"weights", bits(Empirical)},
-};
 constexpr KeyUse kPrefixUses[] = {
     {"num_groups", bits(Groups), bits(Groups)},
     {"prefix_tokens", bits(Groups, Tree), bits(Groups, Tree)},
@@ -154,42 +109,10 @@ constexpr KeyUse kPrefixUses[] = {
 };
 
 constexpr UseTable kArrivals = {"process", kProcessNames, kArrivalUses};
-constexpr UseTable kLengths = {"distribution", kLengthNames, kLengthUses};
 constexpr UseTable kPrefixes = {"kind", kPrefixNames, kPrefixUses};
 
-std::optional<std::size_t> position_of(std::string_view name,
-                                       std::span<const std::string_view> names) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - names.begin());
-}
-
-Unused unused_in_table(const UseTable& table, std::string_view value) {
-  const std::optional<std::size_t> chosen = position_of(value, table.names);
-  if (!chosen.has_value()) return {};
-  Unused unused;
-  for (const KeyUse& use : table.uses) {
-    if ((use.used_by >> *chosen & 1u) != 0) continue;
-    std::vector<std::string_view> users;
-    for (std::size_t i = 0; i < table.names.size(); ++i) {
-      if ((use.used_by >> i & 1u) != 0) users.push_back(table.names[i]);
-    }
-    unused.keys.push_back({use.key, "not used by " + std::string(table.selector) + " " +
-                                        std::string(value) + "; it belongs to " +
-                                        join_names(users)});
-  }
-  return unused;
-}
-
 Unused unused_by_process(std::string_view name) { return unused_in_table(kArrivals, name); }
-Unused unused_by_distribution(std::string_view name) { return unused_in_table(kLengths, name); }
 Unused unused_by_prefix_kind(std::string_view name) { return unused_in_table(kPrefixes, name); }
-
-Unused unused_with_complaint(std::span<const std::string_view> keys, const std::string& complaint) {
-  Unused unused;
-  for (const std::string_view key : keys) unused.keys.push_back({key, complaint});
-  return unused;
-}
 
 Unused unused_by_burst_size(std::string_view size) {
   static constexpr std::string_view kKeys[] = {"burst_interval_s"};
@@ -201,9 +124,10 @@ Unused unused_by_burst_size(std::string_view size) {
 // `file` is empty when requests are drawn.
 Unused unused_by_trace(std::string_view file) {
   static constexpr std::string_view kRecorded[] = {
-      "trace.format", "trace.limit", "trace.rate_scale", "trace.jitter", "trace.request_log"};
+      "trace.format",      "trace.limit",     "trace.rate_scale", "trace.jitter",
+      "trace.request_log", "trace.tokenizer", "trace.output_len"};
   static constexpr std::string_view kDrawn[] = {"num_requests", "prompt_tokens", "output_tokens",
-                                                "prefix"};
+                                                "prefix",       "dataset",       "sessions"};
   if (file.empty()) {
     return unused_with_complaint(kRecorded, "not used without a trace; it needs trace.file");
   }
@@ -227,61 +151,23 @@ Unused unused_by_drawn_arrivals(std::string_view process) {
 }
 
 Unused unused_by_format(std::string_view name) {
-  static constexpr std::string_view kKeys[] = {"jitter"};
   const std::optional<std::size_t> chosen = position_of(name, kFormatNames);
   if (!chosen.has_value()) return {};
   const auto format = static_cast<TraceFormat>(*chosen);
-  if (format == TraceFormat::Auto || format == TraceFormat::Mooncake) return {};
-  return unused_with_complaint(
-      kKeys, "not used by format " + std::string(name) + "; it belongs to mooncake");
+  if (format == TraceFormat::Auto) return {};
+  Unused unused;
+  const auto belongs_to = [&](std::string_view key, TraceFormat owner) {
+    if (format == owner) return;
+    unused.keys.push_back({key, "not used by format " + std::string(name) + "; it belongs to " +
+                                    std::string(kFormatNames[static_cast<std::size_t>(owner)])});
+  };
+  belongs_to("jitter", TraceFormat::Mooncake);
+  belongs_to("tokenizer", TraceFormat::ShareGpt);
+  belongs_to("output_len", TraceFormat::ShareGpt);
+  return unused;
 }
 
 // ---- Checks across fields ----
-
-const ConfigNode* given(const ConfigNode* section, std::string_view key) {
-  if (section == nullptr || section->kind != ConfigNode::Kind::Map) return nullptr;
-  const ConfigNode* node = section->find(key);
-  return node != nullptr && node->kind != ConfigNode::Kind::Null ? node : nullptr;
-}
-
-// One mapping of the workload, for messages about its keys.
-struct Section {
-  const ConfigNode* node;  // nullptr when it is absent
-  SourceLocation where;    // its location, or that of the parent if it is absent
-  std::string path;
-
-  Section(const ConfigNode& parent, const std::string& parent_path, std::string_view key)
-      : node(given(&parent, key)),
-        where(node != nullptr ? node->where : parent.where),
-        path(parent_path + "." + std::string(key)) {}
-
-  const ConfigNode* get(std::string_view key) const { return given(node, key); }
-
-  [[noreturn]] void fail(std::string_view key, const std::string& message) const {
-    const ConfigNode* at = get(key);
-    fail_config(at != nullptr ? at->where : where, path + "." + std::string(key), message);
-  }
-};
-
-void check_needed(const Section& section, const UseTable& table, std::size_t chosen) {
-  for (const KeyUse& use : table.uses) {
-    if ((use.needed_by >> chosen & 1u) == 0 || section.get(use.key) != nullptr) continue;
-    section.fail(use.key, "missing; " + std::string(table.selector) + " " +
-                              std::string(table.names[chosen]) + " needs it");
-  }
-}
-
-void check_weights(const Section& section, std::size_t num_values,
-                   const std::vector<double>& weights) {
-  if (weights.empty()) return;  // equal weights
-  if (weights.size() != num_values) {
-    section.fail("weights", std::to_string(weights.size()) + " weights for " +
-                                std::to_string(num_values) + " values; one weight per value");
-  }
-  if (!(std::accumulate(weights.begin(), weights.end(), 0.0) > 0)) {
-    section.fail("weights", "all weights are 0; at least one must be positive");
-  }
-}
 
 void check_arrivals(const Section& section, const ArrivalConfig& c) {
   check_needed(section, kArrivals, static_cast<std::size_t>(c.process));
@@ -296,27 +182,6 @@ void check_arrivals(const Section& section, const ArrivalConfig& c) {
                                 std::to_string(c.steps[i - 1]) + "; steps must not decrease");
     }
   }
-}
-
-void check_length(const Section& section, const LengthConfig& c) {
-  if (section.node == nullptr) {
-    fail_config(section.where, section.path,
-                "missing; a distribution (" + join_names(kLengthNames) + ") or workload.trace");
-  }
-  check_needed(section, kLengths, static_cast<std::size_t>(c.distribution));
-  const bool has_range = c.distribution == Uniform || c.distribution == Lognormal;
-  if (has_range && c.min > c.max) {
-    section.fail(section.get("min") != nullptr ? "min" : "max",
-                 "min " + std::to_string(c.min) + " is above max " + std::to_string(c.max) +
-                     "; min must be at most max");
-  }
-  if (c.distribution == Lognormal && !(c.p99 > c.median)) {
-    section.fail("p99", "not above the median; p99 must be larger than median");
-  }
-  if (c.distribution == Empirical && c.values.empty()) {
-    section.fail("values", "the list is empty; at least one length");
-  }
-  check_weights(section, c.values.size(), c.weights);
 }
 
 void check_priority(const Section& section, const PriorityConfig& c) {
@@ -351,13 +216,16 @@ void check_prefix(const Section& section, const PrefixConfig& c, std::int64_t nu
   }
 }
 
-void check_synthetic(const ConfigNode& node, const std::string& path, WorkloadConfig& config) {
-  const ConfigNode* count = given(&node, "num_requests");
+// How many arrivals there are: requests, or sessions. `key` names what says so.
+void check_count(const ConfigNode& node, const std::string& path, WorkloadConfig& config) {
+  const bool has_sessions = config.sessions.kind != SessionKind::None;
   const ArrivalConfig& arrivals = config.arrivals;
-  if (arrivals.process == Trace) {
-    Section(node, path, "arrivals").fail("process", "there is no trace; give workload.trace");
-  }
+  const ConfigNode* count = given(&node, "num_requests");
   if (arrivals.process == Steps) {
+    if (has_sessions) {
+      Section(node, path, "arrivals")
+          .fail("process", "steps cannot start sessions; allowed: arrivals by time");
+    }
     const auto num_steps = static_cast<std::int64_t>(arrivals.steps.size());
     if (count == nullptr) config.num_requests = num_steps;
     if (config.num_requests != num_steps) {
@@ -366,13 +234,24 @@ void check_synthetic(const ConfigNode& node, const std::string& path, WorkloadCo
                              std::to_string(config.num_requests) +
                              " requests; as many as num_requests, or leave num_requests out");
     }
-  } else if (count == nullptr) {
+  } else if (count == nullptr && !has_sessions) {
     fail_config(node.where, path + ".num_requests",
                 "missing; a workload without a trace needs at least 1");
   }
+}
+
+void check_synthetic(const ConfigNode& node, const std::string& path, WorkloadConfig& config) {
+  if (config.arrivals.process == Trace) {
+    Section(node, path, "arrivals").fail("process", "there is no trace; give workload.trace");
+  }
+  check_count(node, path, config);
+  check_dataset(Section(node, path, "dataset"), config.dataset);
+  check_sessions(Section(node, path, "sessions"), config.sessions);
+  if (config.dataset.name != DatasetName::None) return;
   check_length(Section(node, path, "prompt_tokens"), config.prompt_tokens);
   check_length(Section(node, path, "output_tokens"), config.output_tokens);
-  check_prefix(Section(node, path, "prefix"), config.prefix, config.num_requests);
+  check_prefix(Section(node, path, "prefix"), config.prefix,
+               std::max(config.num_requests, config.sessions.num_sessions));
 }
 
 std::string resolve_path(const std::string& file, const std::string& base_dir) {
@@ -391,21 +270,38 @@ void visit_fields(FieldVisitor& visitor, WorkloadConfig& config) {
   visit_length(visitor, "output_tokens", config.output_tokens, "output lengths; not with a trace");
   visit_priority(visitor, config.priority);
   visit_prefix(visitor, config.prefix);
+  visit_dataset(visitor, config.dataset);
+  visit_sessions(visitor, config.sessions);
   visit_trace(visitor, config.trace);
 }
 
 std::span<const Choice> workload_choices() {
-  static const Choice kChoices[] = {
-      {"", "trace.file", unused_by_trace},
-      {"", "arrivals.process", unused_by_drawn_arrivals},
-      {"arrivals", kArrivals.selector, unused_by_process},
-      {"arrivals", "burst_size", unused_by_burst_size},
-      {"prompt_tokens", kLengths.selector, unused_by_distribution},
-      {"output_tokens", kLengths.selector, unused_by_distribution},
-      {"prefix", kPrefixes.selector, unused_by_prefix_kind},
-      {"trace", "format", unused_by_format},
-  };
-  return kChoices;
+  static const std::vector<Choice> choices = [] {
+    std::vector<Choice> all = {
+        {"", "trace.file", unused_by_trace},
+        {"", "arrivals.process", unused_by_drawn_arrivals},
+        {"arrivals", kArrivals.selector, unused_by_process},
+        {"arrivals", "burst_size", unused_by_burst_size},
+        {"prefix", kPrefixes.selector, unused_by_prefix_kind},
+        {"trace", "format", unused_by_format},
+    };
+    append_length_choices("prompt_tokens", all);
+    append_length_choices("output_tokens", all);
+    append_session_choices(all);
+    return all;
+  }();
+  return choices;
+}
+
+std::vector<std::string> workload_warnings(const WorkloadConfig& config) {
+  const bool has_trace = !config.trace.file.empty();
+  if (has_trace || config.dataset.name != DatasetName::None) return {};
+  std::vector<std::string> warnings;
+  for (std::string warning : {length_warning("workload.prompt_tokens", config.prompt_tokens),
+                              length_warning("workload.output_tokens", config.output_tokens)}) {
+    if (!warning.empty()) warnings.push_back(std::move(warning));
+  }
+  return warnings;
 }
 
 void expand_trace_shorthand(ConfigNode& workload) {
@@ -421,11 +317,11 @@ void expand_trace_shorthand(ConfigNode& workload) {
 }
 
 WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& path,
-                                    const std::string& base_dir) {
+                                    const std::string& base_dir, PlaceOfKey place_of) {
   ConfigNode expanded = node;
   expand_trace_shorthand(expanded);
   WorkloadConfig config;
-  ConfigReader reader(expanded, path);
+  ConfigReader reader(expanded, path, place_of);
   visit_fields(reader, config);
   reader.finish();
 
@@ -449,8 +345,9 @@ WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& p
       if (!file.empty()) file = resolve_path(file, where.is_assignment() ? "" : base_dir);
     };
     resolve(config.trace.file, config.trace.where);
-    if (const ConfigNode* log = trace.get("request_log"); log != nullptr) {
-      resolve(config.trace.request_log, log->where);
+    for (const auto& [key, file] : {std::pair{"request_log", &config.trace.request_log},
+                                    {"tokenizer", &config.trace.tokenizer}}) {
+      if (const ConfigNode* node_of = trace.get(key)) resolve(*file, node_of->where);
     }
   } else {
     check_synthetic(expanded, path, config);

@@ -22,7 +22,9 @@ enum class ArrivalProcess : std::uint8_t {
   Steps,
   Trace
 };
-enum class LengthDistribution : std::uint8_t { Fixed, Uniform, Lognormal, Empirical };
+enum class LengthDistribution : std::uint8_t { Fixed, Uniform, Normal, Lognormal, Empirical };
+enum class DatasetName : std::uint8_t { None, Random, Sonnet };
+enum class SessionKind : std::uint8_t { None, Chat, Agent };
 enum class PrefixKind : std::uint8_t { None, Groups, Tree };
 enum class TraceFormat : std::uint8_t { Auto, Azure, Mooncake, Vidur, BurstGpt, ShareGpt };
 
@@ -49,13 +51,15 @@ struct ArrivalConfig {
 
 struct LengthConfig {
   LengthDistribution distribution = LengthDistribution::Fixed;
-  std::int64_t value = 512;          // fixed
-  std::int64_t min = 1;              // uniform (inclusive); clamp for lognormal
-  std::int64_t max = 1 << 20;        // uniform (inclusive); clamp for lognormal
-  double median = 0;                 // lognormal
-  double p99 = 0;                    // lognormal
-  std::vector<std::int64_t> values;  // empirical
-  std::vector<double> weights;       // empirical; empty = equal
+  std::int64_t value = 512;               // fixed
+  std::int64_t min = 1;                   // uniform (inclusive); clamp for normal and lognormal
+  std::int64_t max = 1 << 20;             // uniform (inclusive); clamp for normal and lognormal
+  double mean = 0;                        // normal; lognormal: with std, instead of median and p99
+  double deviation = 0;                   // key `std`: standard deviation; both before clamping
+  double median = 0;                      // lognormal
+  double p99 = 0;                         // lognormal
+  std::vector<std::int64_t> values = {};  // empirical
+  std::vector<double> weights = {};       // empirical; empty = equal
 };
 
 struct PriorityConfig {
@@ -74,6 +78,37 @@ struct PrefixConfig {
   std::int64_t branching = 2;      // tree: children per node
 };
 
+// Lengths as in the datasets of `vllm bench serve`: the keys mean what its options --random-* and
+// --sonnet-* mean. Replaces the distributions of the lengths and the prefix.
+//   random  prompt lengths are uniform in [floor(input_len (1 - r)), ceil(input_len (1 + r))],
+//           r = range_ratio; output lengths alike; at least 1. prefix_len more tokens are shared.
+//   sonnet  every prompt has input_len tokens, of which the first prefix_len are shared.
+struct DatasetConfig {
+  DatasetName name = DatasetName::None;
+  std::optional<std::int64_t> input_len;   // after reading never absent, if there is a dataset
+  std::optional<std::int64_t> output_len;  // the same
+  std::optional<std::int64_t> prefix_len;  // the same
+  double range_ratio = 0;                  // random
+};
+
+// Sessions: requests that continue earlier ones. The prompt of a request is the prompt of the one
+// before, its output, and new tokens. It is sent some time after the one before has ended.
+//   chat   a turn is one request: the user's new tokens have the distribution of prompt_tokens.
+//   agent  a turn begins in the same way. Its first `tool_calls` requests end with a call of
+//          call_tokens; the tool answers after tool_time_ms with tool_tokens, the new tokens of the
+//          next request. The last request of a turn is the answer, of output_tokens.
+// A session starts by `arrivals`; with a closed loop as soon as another one has ended.
+struct SessionConfig {
+  SessionKind kind = SessionKind::None;
+  std::int64_t num_sessions = 0;
+  LengthConfig turns = {.value = 1};
+  LengthConfig think_time_ms = {.value = 1};  // from the end of a turn to the next one
+  LengthConfig tool_calls = {.value = 1};
+  LengthConfig call_tokens = {.value = 1};
+  LengthConfig tool_tokens = {.value = 1};
+  LengthConfig tool_time_ms = {.value = 1};
+};
+
 // Recorded requests. A trace has its own lengths and arrival times (shifted so that the first
 // request arrives at 0). An `arrivals` section replaces its times by a synthetic process over its
 // requests in order. core/workload/workload_trace.h describes the formats.
@@ -89,6 +124,10 @@ struct TraceConfig {
   // Log of the arrivals of the trace's requests at a real server, a path like `file`. Empty = the
   // trace's arrivals.
   std::string request_log;
+  // Conversations (sharegpt): the tokenizer.json that measures them, a path like `file`, and the
+  // output tokens of every request; nullopt = those of the recorded answer.
+  std::string tokenizer;
+  std::optional<std::int64_t> output_len;
   SourceLocation where;  // of `file`, for messages; not a key
 };
 
@@ -99,6 +138,8 @@ struct WorkloadConfig {
   LengthConfig output_tokens;
   PriorityConfig priority;
   PrefixConfig prefix;  // prepended to the drawn prompt
+  DatasetConfig dataset;
+  SessionConfig sessions;
   TraceConfig trace;
 };
 
@@ -106,10 +147,10 @@ class Workload;
 
 // Reads one `workload` mapping. `base_dir` resolves a relative trace path. A path from `--set` is
 // relative to the current folder. Throws ConfigError for unknown keys, wrong types, missing
-// required keys, and keys that the chosen process, distribution or trace does not use.
-// make_workload reports an unreadable trace.
+// required keys, and keys that the chosen process, distribution or trace does not use. `place_of`
+// is the ConfigReader's. make_workload reports an unreadable trace.
 WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& path,
-                                    const std::string& base_dir);
+                                    const std::string& base_dir, PlaceOfKey place_of = nullptr);
 void visit_fields(FieldVisitor& visitor, WorkloadConfig& config);
 
 // The choices of arrival process, distributions, kind of prefix, and trace, each with the keys it
@@ -119,6 +160,9 @@ std::span<const Choice> workload_choices();
 
 // Expands a short form of `trace` in a `workload` mapping, so that it merges like the long form.
 void expand_trace_shorthand(ConfigNode& workload);
+
+// What is allowed but rarely meant, such as a largest length below the median. A sentence each.
+std::vector<std::string> workload_warnings(const WorkloadConfig& config);
 
 // Draws or reads the workload. Equal config and seed give the same workload on every compiler.
 // Throws ConfigError for an unreadable or malformed trace (file, line, error).

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/math.h"
 #include "core/base/rng.h"
+#include "core/workload/length_draws.h"
 #include "core/workload/workload.h"
 #include "core/workload/workload_config.h"
 #include "core/workload/workload_trace.h"
@@ -15,7 +16,6 @@ namespace metronome {
 namespace {
 
 constexpr double kNsPerSecondF = 1e9;
-constexpr double kNormalQuantile99 = 2.3263478740408408;  // of the standard normal distribution
 
 // ---- Arrivals ----
 
@@ -112,62 +112,7 @@ void set_arrivals(const ArrivalConfig& config, std::uint64_t seed, Workload& wor
   METRONOME_CHECK(false, "arrivals of a trace are read, not drawn");
 }
 
-// ---- Lengths, priorities ----
-
-// Draws indices with the given weights; no weights means equal ones.
-class WeightedIndex {
- public:
-  WeightedIndex(std::size_t num_values, const std::vector<double>& weights)
-      : num_values_(num_values) {
-    double sum = 0;
-    for (const double weight : weights) cumulative_.push_back(sum += weight);
-  }
-
-  std::size_t draw(Rng& rng) const {
-    if (cumulative_.empty()) {
-      return static_cast<std::size_t>(
-          rng.uniform_int(0, static_cast<std::int64_t>(num_values_) - 1));
-    }
-    const double point = rng.uniform() * cumulative_.back();
-    const auto found = std::upper_bound(cumulative_.begin(), cumulative_.end(), point);
-    // Rounding can raise the point to the total; then it means the last value with a weight.
-    const auto last = std::lower_bound(cumulative_.begin(), cumulative_.end(), cumulative_.back());
-    return static_cast<std::size_t>(std::min(found, last) - cumulative_.begin());
-  }
-
- private:
-  std::size_t num_values_;
-  std::vector<double> cumulative_;
-};
-
-// Calls set(request, length) for every request in order.
-template <class Set>
-void draw_lengths(const LengthConfig& config, Rng rng, std::span<RequestSpec> requests, Set set) {
-  switch (config.distribution) {
-    case LengthDistribution::Fixed:
-      for (RequestSpec& request : requests) set(request, config.value);
-      return;
-    case LengthDistribution::Uniform:
-      for (RequestSpec& request : requests) set(request, rng.uniform_int(config.min, config.max));
-      return;
-    case LengthDistribution::Lognormal: {
-      const double mu = log_of(config.median);
-      const double sigma = log_of(config.p99 / config.median) / kNormalQuantile99;
-      const auto low = static_cast<double>(config.min);
-      const auto high = static_cast<double>(config.max);
-      for (RequestSpec& request : requests) {
-        const double length = std::round(rng.lognormal(mu, sigma));
-        set(request, static_cast<std::int64_t>(std::clamp(length, low, high)));
-      }
-      return;
-    }
-    case LengthDistribution::Empirical: {
-      const WeightedIndex position(config.values.size(), config.weights);
-      for (RequestSpec& request : requests) set(request, config.values[position.draw(rng)]);
-      return;
-    }
-  }
-}
+// ---- Priorities ----
 
 void draw_priorities(const PriorityConfig& config, std::uint64_t seed,
                      std::span<RequestSpec> requests) {
@@ -181,69 +126,223 @@ void draw_priorities(const PriorityConfig& config, std::uint64_t seed,
 
 // ---- Shared prefixes ----
 
-// Appends the segments of one tree path, root first.
-void append_tree_path(const PrefixConfig& config, Rng& rng, std::vector<PromptSegment>& segments) {
-  std::uint64_t node = 0;  // children of node n are n * branching + 1 .. n * branching + branching
-  for (std::int64_t level = 0; level < config.depth; ++level) {
-    if (level > 0) {
-      const std::int64_t child = rng.uniform_int(1, config.branching);
-      node =
-          node * static_cast<std::uint64_t>(config.branching) + static_cast<std::uint64_t>(child);
-    }
-    segments.push_back(
-        {content_id(ContentKind::TreeNode, node), static_cast<std::int32_t>(config.prefix_tokens)});
+// Draws the shared prefix of one prompt after the other.
+class PrefixDraws {
+ public:
+  PrefixDraws(const PrefixConfig& config, std::uint64_t seed)
+      : config_(config), rng_(seed, "prefix") {}
+
+  std::int32_t num_tokens() const {
+    if (config_.kind == PrefixKind::None) return 0;
+    const std::int64_t num_levels = config_.kind == PrefixKind::Tree ? config_.depth : 1;
+    return static_cast<std::int32_t>(num_levels * config_.prefix_tokens);
   }
-}
+
+  // Appends the segments of the next prefix.
+  void append(std::vector<PromptSegment>& segments) {
+    if (config_.kind == PrefixKind::Groups) {
+      const auto group = static_cast<std::uint64_t>(rng_.uniform_int(0, config_.num_groups - 1));
+      segments.push_back({content_id(ContentKind::Group, group), num_tokens()});
+    } else if (config_.kind == PrefixKind::Tree) {
+      append_tree_path(segments);
+    }
+  }
+
+ private:
+  // The segments of one tree path, root first.
+  void append_tree_path(std::vector<PromptSegment>& segments) {
+    // Children of node n are n * branching + 1 .. n * branching + branching.
+    std::uint64_t node = 0;
+    for (std::int64_t level = 0; level < config_.depth; ++level) {
+      if (level > 0) {
+        const std::int64_t child = rng_.uniform_int(1, config_.branching);
+        node = node * static_cast<std::uint64_t>(config_.branching) +
+               static_cast<std::uint64_t>(child);
+      }
+      segments.push_back({content_id(ContentKind::TreeNode, node),
+                          static_cast<std::int32_t>(config_.prefix_tokens)});
+    }
+  }
+
+  const PrefixConfig& config_;
+  Rng rng_;
+};
 
 // Prepends a prefix to every drawn prompt; the rest is the request's own segment.
 void prepend_prefixes(const PrefixConfig& config, std::uint64_t seed, Workload& workload) {
   if (config.kind == PrefixKind::None) return;
-  Rng rng(seed, "prefix");
-  const std::int64_t num_levels = config.kind == PrefixKind::Tree ? config.depth : 1;
-  const auto prefix_tokens = static_cast<std::int32_t>(num_levels * config.prefix_tokens);
-  const std::size_t num_requests = workload.requests.size();
-  workload.segments.reserve(num_requests * static_cast<std::size_t>(num_levels + 1));
-  workload.segment_begin.reserve(num_requests + 1);
-  for (std::size_t i = 0; i < num_requests; ++i) {
+  PrefixDraws prefixes(config, seed);
+  workload.segment_begin.reserve(workload.requests.size() + 1);
+  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     RequestSpec& request = workload.requests[i];
     workload.segment_begin.push_back(static_cast<std::uint32_t>(workload.segments.size()));
-    if (config.kind == PrefixKind::Groups) {
-      const auto group = static_cast<std::uint64_t>(rng.uniform_int(0, config.num_groups - 1));
-      workload.segments.push_back({content_id(ContentKind::Group, group), prefix_tokens});
-    } else {
-      append_tree_path(config, rng, workload.segments);
-    }
+    prefixes.append(workload.segments);
     workload.segments.push_back({content_id(ContentKind::Request, i), request.num_prompt_tokens});
-    request.num_prompt_tokens += prefix_tokens;
+    request.num_prompt_tokens += prefixes.num_tokens();
   }
   workload.segment_begin.push_back(static_cast<std::uint32_t>(workload.segments.size()));
 }
 
-Workload draw_workload(const WorkloadConfig& config, std::uint64_t seed) {
+// ---- Requests ----
+
+// The config with a dataset's distributions.
+WorkloadConfig with_dataset(WorkloadConfig config) {
+  const DatasetConfig& dataset = config.dataset;
+  if (dataset.name == DatasetName::None) return config;
+  const std::int64_t input = *dataset.input_len;
+  const std::int64_t output = *dataset.output_len;
+  if (*dataset.prefix_len > 0) {
+    config.prefix = {.kind = PrefixKind::Groups, .prefix_tokens = *dataset.prefix_len};
+  }
+  if (dataset.name == DatasetName::Sonnet) {
+    config.prompt_tokens = {.value = input - *dataset.prefix_len};
+    config.output_tokens = {.value = output};
+    return config;
+  }
+  const auto around = [&dataset](std::int64_t mean) {
+    const double low = std::floor(static_cast<double>(mean) * (1 - dataset.range_ratio));
+    const double high = std::ceil(static_cast<double>(mean) * (1 + dataset.range_ratio));
+    return LengthConfig{.distribution = LengthDistribution::Uniform,
+                        .min = std::max<std::int64_t>(1, static_cast<std::int64_t>(low)),
+                        .max = static_cast<std::int64_t>(high)};
+  };
+  config.prompt_tokens = around(input);
+  config.output_tokens = around(output);
+  return config;
+}
+
+Workload draw_requests(const WorkloadConfig& config, std::uint64_t seed) {
   METRONOME_CHECK(config.num_requests >= 1, "a workload needs at least one request");
   Workload workload;
   workload.requests.resize(static_cast<std::size_t>(config.num_requests));
-  draw_lengths(config.prompt_tokens, Rng(seed, "prompt_tokens"), workload.requests,
-               [](RequestSpec& request, std::int64_t length) {
-                 request.num_prompt_tokens = static_cast<std::int32_t>(length);
-               });
-  draw_lengths(config.output_tokens, Rng(seed, "output_tokens"), workload.requests,
-               [](RequestSpec& request, std::int64_t length) {
-                 request.max_output_tokens = static_cast<std::int32_t>(length);
-               });
+  LengthDraws prompts(config.prompt_tokens, seed, "prompt_tokens");
+  LengthDraws outputs(config.output_tokens, seed, "output_tokens");
+  for (RequestSpec& request : workload.requests) {
+    request.num_prompt_tokens = static_cast<std::int32_t>(prompts.next());
+    request.max_output_tokens = static_cast<std::int32_t>(outputs.next());
+  }
   prepend_prefixes(config.prefix, seed, workload);
   return workload;
+}
+
+// ---- Sessions ----
+
+// Draws the requests of one session after the other.
+class SessionDraws {
+ public:
+  SessionDraws(const WorkloadConfig& config, std::uint64_t seed, Workload& workload)
+      : config_(config.sessions),
+        workload_(workload),
+        prefixes_(config.prefix, seed),
+        prompts_(config.prompt_tokens, seed, "prompt_tokens"),
+        outputs_(config.output_tokens, seed, "output_tokens"),
+        turns_(config_.turns, seed, "turns"),
+        think_time_(config_.think_time_ms, seed, "think_time"),
+        tool_calls_(config_.tool_calls, seed, "tool_calls"),
+        call_tokens_(config_.call_tokens, seed, "call_tokens"),
+        tool_tokens_(config_.tool_tokens, seed, "tool_tokens"),
+        tool_time_(config_.tool_time_ms, seed, "tool_time") {}
+
+  void add() {
+    workload_.session_begin.push_back(static_cast<std::uint32_t>(workload_.requests.size()));
+    history_ = 0;
+    const std::int64_t num_turns = turns_.next();
+    for (std::int64_t turn = 0; turn < num_turns; ++turn) {
+      add_turn(turn == 0 ? 0 : think_time_.next() * kNsPerMs);
+    }
+  }
+
+ private:
+  void add_turn(TimeNs delay) {
+    std::int64_t new_tokens = prompts_.next();
+    if (config_.kind == SessionKind::Agent) {
+      const std::int64_t num_calls = tool_calls_.next();
+      for (std::int64_t call = 0; call < num_calls; ++call) {
+        add_request(delay, new_tokens, call_tokens_.next());
+        new_tokens = tool_tokens_.next();
+        delay = tool_time_.next() * kNsPerMs;
+      }
+    }
+    add_request(delay, new_tokens, outputs_.next());
+  }
+
+  // The first request of a session has segments: the shared prefix and its own tokens.
+  void add_request(TimeNs delay, std::int64_t new_tokens, std::int64_t output_tokens) {
+    const std::size_t i = workload_.requests.size();
+    workload_.segment_begin.push_back(static_cast<std::uint32_t>(workload_.segments.size()));
+    if (history_ == 0) {
+      prefixes_.append(workload_.segments);
+      history_ = prefixes_.num_tokens();
+      workload_.segments.push_back(
+          {content_id(ContentKind::Request, i), static_cast<std::int32_t>(new_tokens)});
+    }
+    const std::int64_t prompt_tokens = history_ + new_tokens;
+    if (prompt_tokens > kMaxLengthTokens || i >= static_cast<std::size_t>(kMaxRequests)) {
+      throw UnplacedConfigError("workload.sessions",
+                                "the sessions are too long; allowed: prompts of at most " +
+                                    std::to_string(kMaxLengthTokens) + " tokens, and at most " +
+                                    std::to_string(kMaxRequests) + " requests");
+    }
+    history_ = prompt_tokens + output_tokens;
+    workload_.delays.push_back(delay);
+    RequestSpec request;
+    request.num_prompt_tokens = static_cast<std::int32_t>(prompt_tokens);
+    request.max_output_tokens = static_cast<std::int32_t>(output_tokens);
+    workload_.requests.push_back(request);
+  }
+
+  const SessionConfig& config_;
+  Workload& workload_;
+  PrefixDraws prefixes_;
+  LengthDraws prompts_, outputs_, turns_, think_time_, tool_calls_, call_tokens_, tool_tokens_,
+      tool_time_;
+  std::int64_t history_ = 0;  // tokens of the session so far; 0: it begins
+};
+
+Workload draw_sessions(const WorkloadConfig& config, std::uint64_t seed) {
+  Workload workload;
+  SessionDraws sessions(config, seed, workload);
+  for (std::int64_t n = 0; n < config.sessions.num_sessions; ++n) sessions.add();
+  workload.session_begin.push_back(static_cast<std::uint32_t>(workload.requests.size()));
+  workload.segment_begin.push_back(static_cast<std::uint32_t>(workload.segments.size()));
+  return workload;
+}
+
+// Sets the arrivals of the sessions' first requests.
+void set_session_arrivals(const ArrivalConfig& config, std::uint64_t seed, Workload& workload) {
+  Workload starts;
+  starts.requests.resize(workload.num_sessions());
+  set_arrivals(config, seed, starts);
+  workload.mode = starts.mode;
+  workload.concurrency = starts.concurrency;
+  workload.think_time = starts.think_time;
+  for (std::size_t s = 0; s < workload.num_sessions(); ++s) {
+    workload.requests[workload.session_begin[s]].arrival = starts.requests[s].arrival;
+  }
 }
 
 }  // namespace
 
 Workload make_workload(const WorkloadConfig& config, std::uint64_t seed) {
-  const bool has_trace = !config.trace.file.empty();
-  Workload workload = has_trace ? read_trace(config.trace) : draw_workload(config, seed);
-  if (config.arrivals.process != ArrivalProcess::Trace) {
-    set_arrivals(config.arrivals, seed, workload);
+  Workload workload;
+  if (!config.trace.file.empty()) {
+    workload = read_trace(config.trace, seed);
+  } else if (config.sessions.kind != SessionKind::None) {
+    workload = draw_sessions(with_dataset(config), seed);
   } else {
+    workload = draw_requests(with_dataset(config), seed);
+  }
+  if (config.arrivals.process == ArrivalProcess::Trace && !workload.has_arrivals) {
+    fail_config(config.trace.where, "workload.arrivals",
+                "missing; '" + config.trace.file +
+                    "' has no arrival times; allowed: a process, such as {rate: 4}");
+  }
+  if (config.arrivals.process == ArrivalProcess::Trace) {
     place_recorded_arrivals(config.trace, seed, workload);
+  } else if (workload.has_sessions()) {
+    set_session_arrivals(config.arrivals, seed, workload);
+  } else {
+    set_arrivals(config.arrivals, seed, workload);
   }
   draw_priorities(config.priority, seed, workload.requests);
   return workload;

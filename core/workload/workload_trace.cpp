@@ -60,7 +60,7 @@ TraceFormat detect_format(TraceLines lines) {
                  "arrival_s, prompt_tokens, output_tokens) or burstgpt (Timestamp, Request tokens, "
                  "Response tokens); JSON lines of mooncake (timestamp, input_length, "
                  "output_length, hash_ids) or sharegpt (input_toks, output_toks, arrival_time_ns, "
-                 "input_tok_ids)");
+                 "input_tok_ids); a JSON array of sharegpt conversations");
 }
 
 void parse_trace(TraceLines& lines, TraceFormat format, Workload& workload) {
@@ -212,25 +212,61 @@ TimeNs parse_trace_time(const TraceLines& lines, std::string_view text, std::str
   return std::llround(number * static_cast<double>(ns_per_unit));
 }
 
-Workload read_trace(const TraceConfig& config) {
+namespace {
+
+constexpr const char* kFormatOfChats = "it belongs to a JSON array of sharegpt conversations";
+
+// What only conversations have a use for, or must have.
+void check_chat_keys(const TraceConfig& config, bool has_chats) {
+  const std::string name = "'" + config.file + "'";
+  if (!has_chats) {
+    const auto refuse = [&](const char* key) {
+      fail_config(config.where, std::string("workload.trace.") + key,
+                  "not used by " + name + "; " + kFormatOfChats);
+    };
+    if (!config.tokenizer.empty()) refuse("tokenizer");
+    if (config.output_len) refuse("output_len");
+    return;
+  }
+  if (config.tokenizer.empty()) {
+    fail_config(config.where, "workload.trace.tokenizer",
+                "missing; the lengths of conversations need the path of a tokenizer.json");
+  }
+  if (!config.request_log.empty()) {
+    fail_config(config.where, "workload.trace.request_log",
+                "not used by conversations; it belongs to a trace with arrivals");
+  }
+}
+
+}  // namespace
+
+Workload read_trace(const TraceConfig& config, std::uint64_t seed) {
   const std::string& path = config.file;
   const std::string text = read_whole_file(config, path);
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   std::string_view body = text;
   if (body.starts_with(kByteOrderMark)) body.remove_prefix(kByteOrderMark.size());
-  if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) {
-    fail_file(config, "'" + path + "' is empty");
-  }
+  const std::size_t first = body.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) fail_file(config, "'" + path + "' is empty");
 
   TraceLines lines(body, std::make_shared<const std::string>(path));
-  const TraceFormat format =
-      config.format == TraceFormat::Auto ? detect_format(lines) : config.format;
+  const bool may_be_chats =
+      config.format == TraceFormat::Auto || config.format == TraceFormat::ShareGpt;
+  const bool has_chats = may_be_chats && body[first] == '[';
+  check_chat_keys(config, has_chats);
+  TraceFormat format = config.format == TraceFormat::Auto ? detect_format(lines) : config.format;
+  if (has_chats) format = TraceFormat::ShareGpt;
   if (format == TraceFormat::Auto) fail_unknown_format(lines);
   if (config.jitter && format != TraceFormat::Mooncake) {
     fail_config(config.where, "workload.trace.jitter",
                 "'" + path + "' is not a mooncake trace; it belongs to mooncake");
   }
   Workload workload;
+  if (has_chats) {
+    parse_chats(body, lines, config, seed, workload);
+    workload.has_arrivals = false;
+    return workload;
+  }
   parse_trace(lines, format, workload);
   if (workload.requests.empty()) fail_file(config, "'" + path + "' contains no request");
   if (!config.request_log.empty()) read_logged_arrivals(config, workload);

@@ -11,7 +11,13 @@
 //             hash_ids, one id per 512 prompt tokens. Equal ids mean equal tokens, so each becomes
 //             a PromptSegment. Arrivals were recorded in buckets of 3 s.
 //   sharegpt  One JSON object per line with input_toks, output_toks, arrival_time_ns and
-//             input_tok_ids, the ids of the prompt (LLMServingSim's files).
+//             input_tok_ids, the ids of the prompt (LLMServingSim's files). Or a JSON array of
+//             conversations as published, from which requests are selected as vLLM's benchmark
+//             does: entries with at least two turns, shuffled by the seed; the first two turns are
+//             prompt and answer, measured by config.tokenizer; prompt and answer have at least 4
+//             tokens, at most 1024 the prompt and 2048 both together; `limit` requests, some of
+//             them several times if there are fewer. Seed and tokenizer alike, the requests are
+//             those of vLLM. They have no arrival times.
 //
 // With a request_log the arrivals come from that file: a JSON object per line with arrival_time
 // (s), input_toks and output_toks. The token counts must equal the trace's, line by line.
@@ -29,13 +35,14 @@
 
 namespace metronome {
 
-// The file's first config.limit requests (at least one; 0: all) at the recorded times. Throws
-// ConfigError: for the file, at config.where; for a line, "file:line: column: what is wrong; what
-// is allowed".
-Workload read_trace(const TraceConfig& config);
+// The file's first config.limit requests (at least one; 0: all) at the recorded times. `seed` is
+// that of conversations. Throws ConfigError: for the file, at config.where; for a line,
+// "file:line: column: what is wrong; what is allowed".
+Workload read_trace(const TraceConfig& config, std::uint64_t seed = 0);
 
 // Applies jitter, shifts arrivals so that the first request comes at 0, and applies rate_scale.
-// Requires the result of read_trace. Throws ConfigError when the last arrival is too late.
+// Requires the result of read_trace, with arrival times. Throws ConfigError when the last arrival
+// is too late.
 void place_recorded_arrivals(const TraceConfig& config, std::uint64_t seed, Workload& workload);
 
 }  // namespace metronome

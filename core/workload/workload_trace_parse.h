@@ -55,6 +55,10 @@ void parse_csv_trace(TraceLines& lines, TraceFormat format, Workload& workload);
 void parse_mooncake_trace(TraceLines& lines, Workload& workload);
 void parse_sharegpt_trace(TraceLines& lines, Workload& workload);
 
+// Selects requests from a JSON array of conversations; sets no arrivals. `lines` is for messages.
+void parse_chats(std::string_view text, const TraceLines& lines, const TraceConfig& config,
+                 std::uint64_t seed, Workload& workload);
+
 // Sets the requests' arrivals, in order, to those of a server's log.
 void parse_logged_arrivals(TraceLines& lines, Workload& workload);
 

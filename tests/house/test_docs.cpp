@@ -277,7 +277,7 @@ TEST_CASE("READMEs of folders are short", "[docs]") {
 }
 
 // [slow]: it tunes.
-TEST_CASE("the tutorial does what it shows", "[docs][slow]") { follow("docs/tutorial.md", 5); }
+TEST_CASE("the tutorial does what it shows", "[docs][slow]") { follow("docs/tutorial.md", 9); }
 
 TEST_CASE("the pages about engines' logs do what they show", "[docs]") {
   follow("docs/guide/diagnose_vllm.md", 4);

@@ -245,6 +245,11 @@ Workload drawn_workload(const Scenario& scenario, const ModelConfig& model) {
                       ": workload.arrivals.process: arrivals at engine steps cannot be sent to a "
                       "server; allowed: any other process");
   }
+  if (workload.has_sessions()) {
+    throw ConfigError(scenario.location_of("workload.sessions").to_string() +
+                      ": workload.sessions: cannot be sent to a server; allowed: requests that do "
+                      "not continue others");
+  }
   if (workload.requests.empty())
     throw ConfigError("the workload has no requests; allowed: at least one");
   const std::string error = workload.token_id_error(model.vocab_size);

@@ -28,18 +28,24 @@ std::string scaled_text(std::int64_t number, const char* giga, const char* mega)
 }
 
 void list_models(const Arguments&) {
-  std::vector<Row> rows = {
-      {"model", "parameters", "layers", "heads/kv", "weights", "KV kB/token", "context"}};
+  std::vector<Row> rows = {{"model", "parameters", "layers", "heads/kv", "weights", "KV kB/token",
+                            "context", "also found as"}};
   for (const ModelConfig& model : all_models()) {
+    const std::vector<std::string> names = repositories_of(model.name);
+    std::string also = names.empty() ? "" : names.front();
+    if (names.size() > 1) also += " and " + std::to_string(names.size() - 1) + " more";
     rows.push_back({model.name, scaled_text(model.n_params(), " B", " M"),
                     std::to_string(model.n_layers),
                     std::to_string(model.n_heads) + "/" + std::to_string(model.n_kv_heads),
                     scaled_text(model.weight_bytes(), " GB", " MB"),
                     fixed_text(static_cast<double>(model.kv_bytes_per_token()) / 1e3, 1),
-                    std::to_string(model.max_position_embeddings)});
+                    std::to_string(model.max_position_embeddings), also});
   }
   std::cout << aligned_rows(rows);
-  std::cout << "\n`model:` may also be the path of a Hugging Face config.json or its folder.\n";
+  std::cout
+      << "\n`model:` may also be the path of a Hugging Face config.json or its folder. Without "
+         "such a path, the\nname of a repository of the last column finds its model; so do "
+         "those of models of the same shape,\nsuch as the instruction-tuned ones.\n";
 }
 
 void list_hardware(const Arguments&) {

@@ -146,10 +146,13 @@ std::string engine_text(const PreparedVariant& variant) {
 
 std::string workload_text(const PreparedVariant& variant) {
   const Workload& workload = *variant.workload;
-  std::string text = grouped_text(static_cast<std::int64_t>(workload.requests.size())) +
-                     " requests, " + grouped_text(workload.total_prompt_tokens()) +
-                     " prompt tokens, " + grouped_text(workload.total_output_tokens()) +
-                     " output tokens";
+  std::string text =
+      workload.has_sessions()
+          ? grouped_text(static_cast<std::int64_t>(workload.num_sessions())) + " sessions, "
+          : "";
+  text += grouped_text(static_cast<std::int64_t>(workload.requests.size())) + " requests, " +
+          grouped_text(workload.total_prompt_tokens()) + " prompt tokens, " +
+          grouped_text(workload.total_output_tokens()) + " output tokens";
   if (workload.num_skipped > 0) {
     text += "; " + grouped_text(workload.num_skipped) +
             " rows of the trace are failed requests and are left out";
@@ -188,6 +191,9 @@ void print_header(std::ostream& out, const ScenarioFile& file,
   for (const PreparedVariant& variant : variants) {
     const std::string& warning = variant.run->warning;
     if (!warning.empty() && warnings.insert(warning).second) say("warning", warning);
+    for (const std::string& unlikely : workload_warnings(variant.scenario.workload)) {
+      if (warnings.insert(unlikely).second) say("warning", unlikely);
+    }
   }
   if (is_verbose) {
     for (const PreparedVariant& variant : variants) out << variant.scenario.to_yaml() << '\n';
@@ -226,6 +232,14 @@ void require_completed_requests(const std::vector<RunResult>& results, const std
                            ", for the reason in the warning above; the results are in " + out);
 }
 
+void tell_left_out(const std::string& name, const std::vector<std::string>& files) {
+  if (files.empty()) return;
+  std::string list;
+  for (const std::string& file : files) list += (list.empty() ? "" : ", ") + file;
+  std::cerr << name << ": not written, as larger than " << kMaxUnaskedBytes / 1'000'000
+            << " MB: " << list << "; the key in brackets, set to true, writes the file\n";
+}
+
 std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVariant>& variants,
                                const ScenarioFile& file, ResultFolder& folder,
                                const RunOptions& options) {
@@ -251,8 +265,9 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
     add_noise_bands(backend, variant, progress, outcome);
     outcome.result.info.scenario = printable(file.name);
     outcome.result.info.description = printable(file.description);
-    write_variant(outcome, variant.scenario.results, folder,
-                  file.has_variants ? name : std::string());
+    const std::vector<std::string> left_out =
+        write_variant(outcome, variant.scenario.results, folder,
+                      file.has_variants ? name : std::string(), kMaxUnaskedBytes);
     if (variant.scenario.results.report) {
       report.add(outcome.result.info, result_json(outcome.result),
                  [&outcome]() -> const RunRecord& { return outcome.record; });
@@ -265,6 +280,7 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
                 << (backend.is_measured() ? " steps computed in " : " steps simulated in ")
                 << fixed_text(outcome.elapsed_ms, 1) << " ms\n";
     }
+    if (!options.is_quiet) tell_left_out(name, left_out);
     for (const std::string& warning : outcome.warnings) {
       std::cerr << "warning: " << name << ": " << warning << '\n';
     }

@@ -190,6 +190,14 @@ void check_slo(const Scenario& scenario) {
                    "slo.ttft_ms=500 or slo.e2el_ms=20000");
 }
 
+// A trial changes the number of requests and their arrivals.
+void check_no_sessions(const Scenario& scenario) {
+  if (scenario.workload.sessions.kind == SessionKind::None) return;
+  fail_config(scenario.location_of("workload.sessions"), "workload.sessions",
+              "tune has no load of sessions; allowed: single requests, or `metronome sweep --over "
+              "workload.arrivals.rate=VALUES`");
+}
+
 std::string slo_text(const SloConfig& slo, double attainment) {
   std::string text;
   const auto add = [&text](const char* name, const std::optional<double>& limit) {
@@ -368,6 +376,7 @@ int tune_command(const Arguments& arguments) {
   const Candidates candidates = find_candidates(options, file);
   const Scenario& first = candidates.plan.runs.front().scenario;
   check_slo(first);
+  check_no_sessions(first);
   check_alike(candidates.plan);
   const TuneWorkloads workloads(first, options.num_seeds);
   const std::string out = !options.out.empty()

@@ -94,12 +94,16 @@ def send_malformed(server, faults, rng):
         for body in bodies:
             expect_status(server, faults, path, body, {400}, repr(body))
     accepted = ['{"prompt": "\\u0000\\ud83d\\ude00", "max_tokens": 1}', '{"prompt": "é", "n": null}',
-                '{"prompt": "x", "max_tokens": 1, "unknown": {"a": [1, 2, {}]}}',
+                '{"prompt": "x", "max_tokens": 1, "unknown": null, "metadata": {"a": [1, 2, {}]}}',
                 '{"prompt": "x", "max_tokens": 1, "user": "me", "best_of": 1, "echo": false}',
                 '\ufeff{"prompt": "x", "max_tokens": 1}',  # with a byte order mark
                 '{"prompt": "a", "prompt": "b", "max_tokens": 1}']
     for body in accepted:
         expect_status(server, faults, "/v1/completions", body.encode(), {200}, body)
+    for field in ('"unknown": {"a": [1, 2, {}]}', '"guided_json": {"type": "object"}',
+                  '"typical_p": 0.9', '"temprature": 0.5'):
+        body = '{"prompt": "x", "max_tokens": 1, ' + field + "}"
+        expect_status(server, faults, "/v1/completions", body.encode(), {400}, body)
     name = json.dumps({"model": "x" * 10_000, "prompt": "x"}).encode()
     expect_status(server, faults, "/v1/completions", name, {404}, "a long name of a model")
     long = json.dumps({"prompt": "x" * 100_000}).encode()

@@ -54,6 +54,25 @@ TEST_CASE("every model is sound and as large as published", "[sim][catalogue]") 
   }
 }
 
+TEST_CASE("models are found by their repositories on Hugging Face", "[sim][catalogue]") {
+  CHECK(find_model("meta-llama/Llama-3.1-8B-Instruct", {}) == find_model("llama-3.1-8b", {}));
+  CHECK(find_model("qwen/qwen3-4b", {}) == find_model("qwen3-4b", {}));
+  CHECK(find_model_folder("meta-llama/Llama-3.1-8B-Instruct").empty());
+  std::size_t num_found = 0;
+  for (const ModelConfig& model : all_models()) {
+    for (const std::string& repository : repositories_of(model.name)) {
+      INFO(repository);
+      CHECK(catalogue_name(repository) == model.name);
+      ++num_found;
+    }
+  }
+  CHECK(num_found >= 30);
+  CHECK(error_of([] { find_model("scenarios/meta-llama/Llama-3.1-9B", somewhere()); }) ==
+        "scenario.yaml:3: model: no such file or repository: scenarios/meta-llama/Llama-3.1-9B, "
+        "did you mean 'meta-llama/Llama-3.1-8B'?; allowed: a name of `metronome list models`, or "
+        "the path of a config.json or of its folder");
+}
+
 TEST_CASE("every GPU is sound", "[sim][catalogue]") {
   std::vector<std::string> names;
   const ModelConfig model = find_model("llama-3.2-3b", {});

@@ -89,7 +89,7 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
              "fused_decodes": false, "max_pass_tokens": 8192},
     "slo": {"preset": "none", "ttft_ms": null, "tpot_ms": null, "itl_ms": null,
             "e2el_ms": null},
-    "results": {"steps": true, "requests": true, "trace": true, "outputs": false,
+    "results": {"steps": "auto", "requests": "auto", "trace": "auto", "outputs": false,
                 "report": true}})");
   CHECK(shown == expected);
 }
@@ -162,8 +162,8 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
   return {{"engine.", 5},   {"kv_cache.", 10}, {"scheduler.", 8 + 7 + 8 + 6 + 18 + 5 + 3 + 3},
-          {"slo.", 5},      {"results.", 5},  {"cost_model.", 13 + 2},
-          {"sampling.", 8}, {"cpu.", 2},      {"cuda.", 10}};
+          {"slo.", 5},      {"results.", 5},   {"cost_model.", 13 + 2},
+          {"sampling.", 8}, {"cpu.", 2},       {"cuda.", 10}};
 }
 
 TEST_CASE("every field of every section has a documented key", "[core][scenario]") {
@@ -368,7 +368,7 @@ TEST_CASE("variants may change the workload and the hardware", "[core][scenario]
   CHECK(file.variants[0].workload.arrivals.rate == 3);
   CHECK(file.variants[0].workload.prompt_tokens.value == 100);
   CHECK(file.variants[1].slo.ttft_ms == 100.0);
-  CHECK_FALSE(file.variants[1].results.steps);
+  CHECK(file.variants[1].results.steps == false);
 }
 
 TEST_CASE("an assignment addresses the base or one variant", "[core][scenario]") {
@@ -481,6 +481,19 @@ TEST_CASE("a scenario's name is printable whatever its file is called", "[core][
   const ScenarioFile file = load_scenario(folder.write("caf\xe9.yaml", minimal()), {}, {});
   CHECK(file.name == "caf\xe9");
   CHECK(file.variants[0].name == "caf\\xe9");
+}
+
+TEST_CASE("a repository's name finds the catalogue's model, unless it is a path",
+          "[core][scenario]") {
+  CHECK(load_one(minimal(), {"model=Qwen/Qwen3-4B"}).model == "qwen3-4b");
+  const ScratchFolder folder;
+  std::filesystem::create_directories(folder.path() + "/Qwen/Qwen3-4B");
+  std::string text = minimal();
+  text.replace(text.find("model: "), text.find('\n', text.find("model: ")) - text.find("model: "),
+               "model: Qwen/Qwen3-4B");
+  const std::string path = folder.write("s.yaml", text);
+  CHECK(load_scenario(path, {}, std::nullopt).variants.front().model ==
+        folder.path() + "/Qwen/Qwen3-4B");
 }
 
 TEST_CASE("model paths are relative to the scenario's folder", "[core][scenario]") {

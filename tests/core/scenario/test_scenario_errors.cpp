@@ -45,17 +45,40 @@ void check_all(const std::string& name, const std::vector<const char*>& texts) {
 
 TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
   check_all("scenario_errors/unknown_keys.txt",
-            {"sceduler: {policy: chunked}\n", "name: x\n", "engine:\n  max_num_seq: 4\n",
-             "kv_cache: {page_size: 4}\n", "scheduler: {chunk: 4}\n",
+            {"sceduler: {policy: chunked}\n",
+             "name: x\n",
+             "engine:\n  max_num_seq: 4\n",
+             "kv_cache: {page_size: 4}\n",
+             "scheduler: {chunk: 4}\n",
              "scheduler: {policy: sglang, max_running_requests: 4}\n",
              "scheduler: {policy: vllm, kv_cache_dtype: fp8}\n",
              "scheduler: {policy: vllm, quantization: fp8}\n",
              "variants: [{name: a, scheduler: {policy: static, page_size: 4}}]\n",
              "scheduler: {policy: vllm, long_prefill_token_treshold: 4}\n",
-             "cost_model: {files: x.json}\n", "slo: {tftt_ms: 4}\n", "results: {step: true}\n",
+             "cost_model: {files: x.json}\n",
+             "slo: {tftt_ms: 4}\n",
+             "results: {step: true}\n",
              "variants:\n  - name: a\n    sheduler: {policy: static}\n",
              "variants:\n  - name: a\n  - name: b\n    engine:\n      async: 2\n",
-             "variants: [{name: a, variants: []}]\n"});
+             "variants: [{name: a, variants: []}]\n",
+             "tensor_parallel_size: 2\n",
+             "kv_cache: {gpu_memory_utilization: 0.9}\n",
+             "engine: {hardware: h200}\n",
+             "cost_model: {slo: {ttft_ms: 1}}\n",
+             "request_rate: 4\n",
+             "variants: [{name: a, ttft_ms: 4}]\n",
+             "slo: {rate: 3}\n"});
+}
+
+// The workload has readers of its own.
+TEST_CASE("a key of another section says where it belongs in the workload, too",
+          "[core][scenario]") {
+  const std::string text =
+      "model: llama-3.2-3b\nhardware: h200\nworkload: {num_requests: 4, arrivals: {max_num_seqs: "
+      "2}}\n";
+  CHECK(error_of(text).starts_with(
+      "bad.yaml:3: workload.arrivals.max_num_seqs: unknown key (here it is engine.max_num_seqs); "
+      "allowed: process, rate, "));
 }
 
 TEST_CASE("wrong types of scenario keys", "[core][scenario]") {

@@ -1,5 +1,8 @@
 // The `workload` section: what it accepts and every way it can be wrong.
+#include <algorithm>
+#include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/config/config_reader.h"
@@ -65,10 +68,13 @@ class KeyLister final : public FieldVisitor {
   }
   bool open_section(const char* key, const char* doc) override {
     CHECK(std::string(doc) != "");
-    prefix_ = std::string(key) + ".";
+    prefix_ += std::string(key) + ".";
     return true;
   }
-  void close_section() override { prefix_.clear(); }
+  void close_section() override {
+    prefix_.pop_back();
+    prefix_.erase(prefix_.rfind('.') + 1);
+  }
   void integer_or_auto(const char* key, std::optional<std::int64_t>&, std::int64_t, std::int64_t,
                        const char* doc) override {
     add(key, doc);
@@ -100,6 +106,91 @@ TEST_CASE("visit_fields names every key once", "[core][config]") {
   std::string all;
   for (const std::string& key : lister.keys) all += key + "\n";
   check_expected("workload_config/keys.txt", all);
+}
+
+TEST_CASE("lengths by mean and deviation", "[core][config]") {
+  const WorkloadConfig config = read_config(
+      "{num_requests: 20000, arrivals: {rate: 1}, prompt_tokens: {distribution: lognormal, mean: "
+      "500, std: 400}, output_tokens: {distribution: normal, mean: 200, std: 30}}");
+  CHECK(config.prompt_tokens.mean == 500);
+  CHECK(config.output_tokens.deviation == 30);
+  const Workload workload = make_workload(config, 11);
+  const auto figures = [&](auto length_of) {
+    double sum = 0, squares = 0;
+    for (const RequestSpec& request : workload.requests) {
+      const auto length = static_cast<double>(length_of(request));
+      sum += length;
+      squares += length * length;
+    }
+    const double mean = sum / 20000;
+    return std::pair{mean, std::sqrt(squares / 20000 - mean * mean)};
+  };
+  const auto [prompt_mean, prompt_std] =
+      figures([](const RequestSpec& request) { return request.num_prompt_tokens; });
+  CHECK(std::abs(prompt_mean - 500) < 10);  // 3.5 standard errors
+  CHECK(std::abs(prompt_std - 400) < 25);
+  const auto [output_mean, output_std] =
+      figures([](const RequestSpec& request) { return request.max_output_tokens; });
+  CHECK(std::abs(output_mean - 200) < 1);
+  CHECK(std::abs(output_std - 30) < 1);
+
+  CHECK(error_with_prompts("{distribution: lognormal, mean: 5, std: 1, median: 4, p99: 6}") ==
+        "w.yaml:1: workload.prompt_tokens.mean: not used beside median; give median and p99, or "
+        "mean and std");
+  CHECK(error_with_prompts("{distribution: lognormal, mean: 5}") ==
+        "w.yaml:1: workload.prompt_tokens.std: missing; distribution lognormal needs median and "
+        "p99, or mean and std");
+}
+
+TEST_CASE("a largest length below the median is warned of", "[core][config]") {
+  const auto warnings = [](const std::string& prompt_tokens) {
+    return workload_warnings(
+        read_config("{num_requests: 2, arrivals: {rate: 1}, output_tokens: "
+                    "{value: 1}, prompt_tokens: " +
+                    prompt_tokens + "}"));
+  };
+  CHECK(warnings("{distribution: lognormal, median: 800, p99: 4000, max: 512}") ==
+        std::vector<std::string>{
+            "workload.prompt_tokens.max 512 is below the median, 800: more than half of the values "
+            "become 512"});
+  CHECK(warnings("{distribution: normal, mean: 90, std: 4, min: 100}") ==
+        std::vector<std::string>{
+            "workload.prompt_tokens.min 100 is above the median, 90: more than half of the values "
+            "become 100"});
+  // The median of this lognormal is 500 / sqrt(2), about 354.
+  CHECK(warnings("{distribution: lognormal, mean: 500, std: 500, max: 400}").empty());
+  CHECK(warnings("{distribution: lognormal, mean: 500, std: 500, max: 350}").size() == 1);
+  CHECK(warnings("{distribution: uniform, min: 1, max: 5}").empty());
+}
+
+TEST_CASE("datasets mean what the options of vLLM's benchmark mean", "[core][config]") {
+  const auto extremes = [](const std::string& dataset) {
+    const Workload workload =
+        make("{num_requests: 3000, arrivals: {rate: 1}, dataset: " + dataset + "}");
+    std::int32_t low = INT32_MAX, high = 0, least = INT32_MAX, most = 0;
+    for (const RequestSpec& request : workload.requests) {
+      low = std::min(low, request.num_prompt_tokens);
+      high = std::max(high, request.num_prompt_tokens);
+      least = std::min(least, request.max_output_tokens);
+      most = std::max(most, request.max_output_tokens);
+    }
+    return std::vector<std::int32_t>{low, high, least, most};
+  };
+  CHECK(extremes("{kind: random}") == std::vector<std::int32_t>{1024, 1024, 128, 128});
+  // floor(100 * 0.75) to ceil(100 * 1.25), behind 64 shared tokens; floor and ceil of 5 * (1 -+ r).
+  CHECK(extremes("{kind: random, input_len: 100, output_len: 5, range_ratio: 0.25, prefix_len: "
+                 "64}") == std::vector<std::int32_t>{64 + 75, 64 + 125, 3, 7});
+  CHECK(extremes("{kind: random, output_len: 1, range_ratio: 0.9}")[2] == 1);
+  CHECK(extremes("{kind: sonnet}") == std::vector<std::int32_t>{550, 550, 150, 150});
+  const Workload sonnet = make("{num_requests: 2, arrivals: {rate: 1}, dataset: {kind: sonnet}}");
+  CHECK(sonnet.prompt_segments(RequestId{0})[0].num_tokens == 200);
+  CHECK(sonnet.prompt_segments(RequestId{0})[0].content ==
+        sonnet.prompt_segments(RequestId{1})[0].content);
+  CHECK(error_in("{num_requests: 2, arrivals: {rate: 1}, dataset: {kind: sonnet, prefix_len: 550}}")
+            .starts_with("w.yaml:1: workload.dataset.prefix_len: 550 is not below input_len 550"));
+  CHECK(error_in("{num_requests: 2, arrivals: {rate: 1}, dataset: {kind: random}, prompt_tokens: "
+                 "{value: 1}}")
+            .starts_with("w.yaml:1: workload.prompt_tokens: not used with dataset random"));
 }
 
 TEST_CASE("every synthetic key can be set", "[core][config]") {

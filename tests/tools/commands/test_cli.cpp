@@ -79,6 +79,37 @@ TEST_CASE("lists", "[cli]") {
   check_error(run_metronome("list scenarios /no/such/folder"), 2, "/no/such/folder");
 }
 
+TEST_CASE("a workload is described before it runs", "[cli]") {
+  const Workplace place;
+  const CommandResult result = run_metronome("workload '" + place.folder.path() + "/small.yaml'");
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(contains(result.out, "requests    20\n"));
+  CHECK(contains(result.out, "arrivals    poisson, the last after 2.0 s: 10.000 requests/s\n"));
+  CHECK(contains(result.out, "\noutput  20.0 "));
+  CHECK(contains(result.out, "\noffered         10.00 "));
+  for (const char* variant : {"whole on h200 ", "pieces on h200 "}) {
+    CHECK(contains(result.out, variant));
+  }
+  const CommandResult closed =
+      run_metronome("workload '" + place.folder.path() +
+                    "/small.yaml' --variant whole --set workload.arrivals.process=closed_loop "
+                    "--set workload.arrivals.concurrency=3");
+  CHECK(contains(closed.out, "arrivals    closed loop of 3 requests\n"));
+  CHECK_FALSE(contains(closed.out, "offered"));
+  check_error(run_metronome("workload scenarios/sessions.yaml --variant x"), 2, "no variant 'x'");
+}
+
+TEST_CASE("sessions run in the simulator alone", "[cli]") {
+  const std::string scenario =
+      "scenarios/sessions.yaml --set model=tiny-llama --set "
+      "engine.max_model_len=2048 --set hardware=h100-sxm ";
+  check_error(run_metronome("run " + scenario + "--backend=cpu --out /nowhere/x"), 2,
+              "workload.sessions: only the simulator continues sessions; allowed: --backend=sim");
+  check_error(run_metronome("tune " + scenario + "--over engine.max_num_seqs=4,8"), 2,
+              "workload.sessions: tune has no load of sessions");
+}
+
 TEST_CASE("a run leaves its files and says where", "[cli]") {
   const Workplace place;
   const CommandResult result = place.run("");
@@ -166,9 +197,10 @@ TEST_CASE("a run in which a variant completes no request fails and keeps its res
   const CommandResult result = place.run("--set variants.pieces.kv_cache.num_blocks=1");
   CHECK(result.exit_code == 1);
   CHECK(contains(result.out, "results: "));
-  CHECK(contains(result.err, "metronome: error: no request was completed by pieces, for the reason "
-                             "in the warning above; the results are in " +
-                                 place.out + "\n"));
+  CHECK(contains(result.err,
+                 "metronome: error: no request was completed by pieces, for the reason "
+                 "in the warning above; the results are in " +
+                     place.out + "\n"));
   const Json summary = Json::parse(folder_content(place.out).at("summary.json"));
   CHECK(summary[0].at("completed") == 20);
   CHECK(summary[1].at("completed") == 0);

@@ -1,0 +1,82 @@
+// Shared by the files that read parts of the `workload` section: choices with the keys that each
+// value uses, and lengths.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/workload/workload_config.h"
+
+namespace metronome {
+
+template <class Enum>
+constexpr unsigned bit(Enum value) {
+  return 1u << static_cast<unsigned>(value);
+}
+
+template <class Enum, class... Rest>
+constexpr unsigned bits(Enum first, Rest... rest) {
+  return (bit(first) | ... | bit(rest));
+}
+
+// Which values of a choice use a key, and which of them require it.
+struct KeyUse {
+  std::string_view key;
+  unsigned used_by;
+  unsigned needed_by = 0;
+};
+
+// A key that chooses among `names`, and the keys that each name uses.
+struct UseTable {
+  std::string_view selector;
+  std::span<const std::string_view> names;
+  std::span<const KeyUse> uses;
+};
+
+std::optional<std::size_t> position_of(std::string_view name,
+                                       std::span<const std::string_view> names);
+Unused unused_in_table(const UseTable& table, std::string_view value);
+Unused unused_with_complaint(std::span<const std::string_view> keys, const std::string& complaint);
+
+// The entry of a mapping; nullptr when there is none, or null.
+const ConfigNode* given(const ConfigNode* section, std::string_view key);
+
+// One mapping of the workload, for messages about its keys.
+struct Section {
+  const ConfigNode* node;  // nullptr when it is absent
+  SourceLocation where;    // its location, or that of the parent if it is absent
+  std::string path;
+
+  Section(const ConfigNode& parent, const std::string& parent_path, std::string_view key)
+      : node(given(&parent, key)),
+        where(node != nullptr ? node->where : parent.where),
+        path(parent_path + "." + std::string(key)) {}
+
+  const ConfigNode* get(std::string_view key) const { return given(node, key); }
+  [[noreturn]] void fail(std::string_view key, const std::string& message) const;
+};
+
+void check_needed(const Section& section, const UseTable& table, std::size_t chosen);
+void check_weights(const Section& section, std::size_t num_values,
+                   const std::vector<double>& weights);
+
+// Lengths, also counts and times in milliseconds: length_config.cpp.
+void visit_length(FieldVisitor& visitor, const char* key, LengthConfig& config, const char* doc);
+void check_length(const Section& section, const LengthConfig& config);
+// Appends the choices of the lengths at this path below the workload.
+void append_length_choices(const std::string& path, std::vector<Choice>& choices);
+// What is rarely meant; empty: nothing.
+std::string length_warning(const std::string& path, const LengthConfig& config);
+
+// Datasets and sessions: session_config.cpp.
+void visit_dataset(FieldVisitor& visitor, DatasetConfig& config);
+void visit_sessions(FieldVisitor& visitor, SessionConfig& config);
+void append_session_choices(std::vector<Choice>& choices);
+// Fill in what the dataset's defaults are, and check.
+void check_dataset(const Section& section, DatasetConfig& config);
+void check_sessions(const Section& section, const SessionConfig& config);
+
+}  // namespace metronome

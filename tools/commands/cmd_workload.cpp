@@ -1,0 +1,163 @@
+// `metronome workload`: what a scenario's workload is, and how much of it the engine can do.
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/number_text.h"
+#include "core/base/progress.h"
+#include "core/scenario/scenario.h"
+#include "core/workload/workload_profile.h"
+#include "reports/terminal/text.h"
+#include "study/run/saturation.h"
+#include "study/run/variant_run.h"
+#include "tools/commands/cli.h"
+#include "tools/commands/command_options.h"
+#include "tools/commands/run_choice.h"
+
+namespace metronome {
+namespace {
+
+struct WorkloadOptions {
+  std::string scenario;
+  std::vector<std::string> assignments;
+  std::vector<std::string> variants;
+  std::optional<std::string> seed_text;
+};
+
+constexpr const char* kExamples =
+    "examples:\n"
+    "  metronome workload scenarios/quickstart.yaml\n"
+    "  metronome workload scenarios/sessions.yaml --set workload.arrivals.rate=2\n"
+    "\n"
+    "exit codes: 0 done, 2 bad input, 130 interrupted\n";
+
+OptionList option_list(WorkloadOptions& options) {
+  return {
+      {"set KEY=VALUE", &options.assignments,
+       "override a key (see `metronome list keys`); repeatable"},
+      {"variant NAME", &options.variants, "only this variant; repeatable"},
+      {"seed N", &options.seed_text, "override the scenario's seed"},
+  };
+}
+
+constexpr CommandText kText = {
+    .name = "workload",
+    .arguments = "SCENARIO [OPTION...]",
+    .summary =
+        "Prints what the workload of a scenario is: requests and their rate, lengths, and the\n"
+        "tokens that prompts share; and how it compares with what the simulated engine can do\n"
+        "at most. That is simulated with up to 1000 requests that are always there.\n",
+    .examples = kExamples,
+    .file_name = "SCENARIO",
+    .file_kind = "scenario file"};
+
+std::string arrivals_text(const ArrivalConfig& arrivals, const Workload& workload,
+                          const WorkloadProfile& profile) {
+  const std::string what = workload.has_sessions() ? "sessions" : "requests";
+  if (workload.mode == ArrivalMode::ClosedLoop) {
+    return "closed loop of " + std::to_string(workload.concurrency) + " " + what;
+  }
+  if (workload.mode == ArrivalMode::Steps) return "at engine steps";
+  if (!profile.requests_per_s) return "all at the start";
+  constexpr std::string_view kNames[] = {"poisson",     "gamma", "constant",   "bursts",
+                                         "closed loop", "steps", "as recorded"};
+  return std::string(kNames[static_cast<std::size_t>(arrivals.process)]) + ", the last " +
+         (workload.has_sessions() ? "session " : "") + "after " +
+         fixed_text(to_seconds(profile.last_arrival), 1) +
+         " s: " + fixed_text(*profile.requests_per_s, 3) + " requests/s" +
+         (workload.has_sessions() ? " once as many sessions end as start" : "");
+}
+
+std::vector<std::string> row_of(const std::string& name, const CountFigures& figures) {
+  std::vector<std::string> row = {name, grouped_text(figures.mean, 1)};
+  for (const std::int64_t count :
+       {figures.p50, figures.p90, figures.p99, figures.max, figures.total}) {
+    row.push_back(grouped_text(count));
+  }
+  return row;
+}
+
+void print_workload(const PreparedVariant& variant, const WorkloadProfile& profile) {
+  const Workload& workload = *variant.workload;
+  std::string requests = grouped_text(profile.num_requests);
+  if (workload.has_sessions()) {
+    requests +=
+        " in " + grouped_text(static_cast<std::int64_t>(workload.num_sessions())) + " sessions";
+  }
+  say("requests", requests);
+  say("arrivals", arrivals_text(variant.scenario.workload.arrivals, workload, profile));
+  const double share =
+      static_cast<double>(profile.shared_tokens) / static_cast<double>(profile.prompt_tokens.total);
+  say("shared",
+      percent_text(share, 1) + " of the prompt tokens, the most that a prefix cache finds");
+  for (const std::string& warning : workload_warnings(variant.scenario.workload)) {
+    say("warning", warning);
+  }
+  std::vector<std::vector<std::string>> rows = {
+      {"tokens", "mean", "p50", "p90", "p99", "max", "total"},
+      row_of("prompt", profile.prompt_tokens)};
+  if (workload.has_sessions()) rows.push_back(row_of("  of it new", profile.new_tokens));
+  rows.push_back(row_of("output", profile.output_tokens));
+  std::cout << '\n' << aligned_rows(rows);
+  if (!workload.has_sessions()) return;
+  std::cout << '\n'
+            << aligned_rows({{"requests", "mean", "p50", "p90", "p99", "max", "total"},
+                             row_of("of a session", profile.session_requests)});
+}
+
+// A row of the table of loads.
+std::vector<std::string> rates_of(const std::string& name, double requests_per_s,
+                                  const WorkloadProfile& profile) {
+  return {name, grouped_text(requests_per_s, 2),
+          grouped_text(requests_per_s * profile.prompt_tokens.mean, 0),
+          grouped_text(requests_per_s * profile.output_tokens.mean, 0)};
+}
+
+// What the workload asks of each variant, and the most that it does.
+void print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& profile) {
+  std::vector<std::vector<std::string>> rows = {
+      {"a second", "requests", "prompt tokens", "output tokens", "load"}};
+  const std::optional<double> offered = profile.requests_per_s;
+  if (offered) rows.push_back(rates_of("offered", *offered, profile));
+  bool is_too_much = false;
+  for (PreparedVariant& variant : variants) {
+    const double most = most_requests_per_s(variant);
+    rows.push_back(rates_of(variant.scenario.name + " on " + variant.run->device, most, profile));
+    if (!offered) continue;
+    rows.back().push_back(percent_text(*offered / most, 0));
+    is_too_much = is_too_much || *offered > most;
+  }
+  std::cout << '\n' << aligned_rows(rows);
+  if (is_too_much) std::cout << "Above 100 % the queue grows until arrivals end.\n";
+}
+
+}  // namespace
+
+int workload_command(const Arguments& arguments) {
+  WorkloadOptions options;
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return kExitDone;
+  options.scenario = line->file();
+  std::optional<std::uint64_t> seed;
+  if (options.seed_text) seed = parse_seed(*options.seed_text);
+  const ScenarioFile file = load_scenario(options.scenario, options.assignments, seed);
+  const std::unique_ptr<Backend> backend = make_backend("sim");
+  std::vector<PreparedVariant> variants =
+      prepare_variants(*backend, chosen_variants(file, options.variants));
+  catch_signals();
+  // Variants mostly share a workload.
+  for (std::size_t begin = 0, end = 0; begin < variants.size(); begin = end) {
+    while (end < variants.size() && variants[end].workload == variants[begin].workload) ++end;
+    if (begin > 0) std::cout << '\n';
+    if (end - begin < variants.size()) say("of variant", variants[begin].scenario.name);
+    const WorkloadProfile profile = profile_of(*variants[begin].workload);
+    print_workload(variants[begin], profile);
+    print_loads(std::span(variants).subspan(begin, end - begin), profile);
+  }
+  return kExitDone;
+}
+
+}  // namespace metronome
