@@ -2,29 +2,16 @@
 // client on the others.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>  // Boost 1.74 needs it before Asio
+
+#include "serve/server/http_limits.h"
 
 namespace metronome {
 
 class Service;
-
-struct HttpLimits {
-  std::size_t max_header_bytes = 16 * 1024;
-  std::size_t max_body_bytes = 8 * 1024 * 1024;
-  std::int64_t max_connections = 4096;
-  // Limit of unread bytes per client, in addition to its socket's buffer. Above it, a client is cut
-  // off if it reads nothing for a second, or at sixteen times the limit.
-  std::size_t max_unread_bytes = 1024 * 1024;
-  std::chrono::milliseconds header_timeout{10'000};  // from the first byte of the header to its end
-  std::chrono::milliseconds body_timeout{60'000};
-  std::chrono::milliseconds idle_timeout{75'000};   // between requests of a connection
-  std::chrono::milliseconds write_timeout{30'000};  // without progress in a write
-};
 
 // Runs on the thread that calls run(). Only post() may be called from any thread.
 class HttpServer {

@@ -283,19 +283,34 @@ TEST_CASE("requests that are not HTTP, or too large, are refused and end the con
   };
   CHECK(refused("hello\r\n\r\n") == 400);
   CHECK(refused("GET / HTTP/9.9\r\n\r\n") == 400);
-  CHECK(refused("POST /generate HTTP/1.1\r\nContent-Length: -1\r\n\r\n") == 400);
-  CHECK(refused("POST /generate HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc") ==
-        400);
+  CHECK(refused("POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n") == 400);
+  CHECK(refused("POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n"
+                "Content-Length: 4\r\n\r\nabc") == 400);
   CHECK(refused("GET / HTTP/1.1\r\nX: " + std::string(5000, 'x') + "\r\n\r\n") == 431);
   CHECK(refused(post(std::string(5001, ' '))) == 413);
-  CHECK(refused("POST /generate HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n") == 400);
-  CHECK(refused("POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1770\r\n" +
-                std::string(6000, ' ') + "\r\n0\r\n\r\n") == 413);
+  CHECK(refused("POST /generate HTTP/1.1\r\nHost: x\r\n"
+                "Content-Length: 99999999999999999999\r\n\r\n") == 400);
+  CHECK(refused("POST /generate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                "1770\r\n" + std::string(6000, ' ') + "\r\n0\r\n\r\n") == 413);
   Wire chunked(bench);  // within the limits it is a body like others
   chunked.send(
       "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
       "9\r\n{\"prompt\"\r\n7\r\n: \"abc\"\r\n1\r\n}\r\n0\r\n\r\n");
   REQUIRE(chunked.read_until("\"count\":3"));
+}
+
+TEST_CASE("a body with an unknown coding is not taken for the next request", "[serve][http]") {
+  Bench bench;
+  const std::string hidden = "POST /reset_prefix_cache HTTP/1.1\r\nHost: x\r\n\r\n";
+  for (const std::string coding : {"xchunked", "chunked, identity", "gzip, chunked"}) {
+    INFO(coding);
+    Wire wire(bench);
+    wire.send("POST /generate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " + coding +
+              "\r\n\r\n" + hidden);
+    CHECK(wire.read_to_end());
+    CHECK(status_of(wire) == 501);
+    CHECK(wire.received.find("HTTP/1.1", 1) == std::string::npos);  // one response
+  }
 }
 
 TEST_CASE("a client that waits for leave to send its body gets it", "[serve][http]") {
@@ -322,7 +337,7 @@ TEST_CASE("who sends too slowly is told, or forgotten", "[serve][http]") {
   HttpLimits header, body, idle;
   header.header_timeout = body.body_timeout = idle.idle_timeout = kShort;
   CHECK(closed(header, "GET /hea") == 408);
-  CHECK(closed(body, "POST /generate HTTP/1.1\r\nContent-Length: 10\r\n\r\n{") == 408);
+  CHECK(closed(body, "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{") == 408);
   CHECK(closed(idle, "") == -1);
 }
 

@@ -1,0 +1,270 @@
+#include "serve/server/http_connection.h"
+
+#include <boost/beast/http/status.hpp>
+#include <charconv>
+#include <utility>
+
+namespace metronome {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+constexpr std::chrono::steady_clock::time_point kNoDeadline =
+    std::chrono::steady_clock::time_point::max();
+// Limits for a client with too much unread data. It is cut off after this time without reading, or
+// at this many times the limit.
+constexpr std::chrono::seconds kPatience(1);
+constexpr std::size_t kHardFactor = 16;
+// The most bytes that are read ahead of the request that is being answered.
+constexpr std::size_t kMaxAhead = 16 * 1024;
+
+std::string_view reason_phrase(int status) {
+  const boost::beast::string_view text = http::obsolete_reason(static_cast<http::status>(status));
+  return {text.data(), text.size()};
+}
+
+// Allows web pages of any origin to use the server, as vLLM does.
+constexpr std::string_view kCommonHeaders =
+    "Server: metronome\r\nAccess-Control-Allow-Origin: *\r\nContent-Type: ";
+
+}  // namespace
+
+std::string http_head(const Reply& reply, bool keeps_alive, bool is_http10) {
+  std::string head = is_http10 ? "HTTP/1.0 " : "HTTP/1.1 ";
+  head += std::to_string(reply.status) + " " + std::string(reason_phrase(reply.status)) + "\r\n";
+  head += std::string(kCommonHeaders) + reply.content_type + "\r\n";
+  if (!reply.extra_header.empty()) head += reply.extra_header + "\r\n";
+  head += "Content-Length: " + std::to_string(reply.body.size()) + "\r\n";
+  head += keeps_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  return head;
+}
+
+HttpConnection::HttpConnection(std::shared_ptr<HttpHub> hub, HttpSocket socket)
+    : hub_(std::move(hub)), socket_(std::move(socket)) {
+  hub_->connections.insert(this);
+  ++hub_->service->metrics().num_connections;
+}
+
+HttpConnection::~HttpConnection() {
+  if (hub_->service != nullptr) --hub_->service->metrics().num_connections;
+  hub_->connections.erase(this);
+}
+
+void HttpConnection::check_deadline(Steady::time_point now) {
+  // While bytes of the next request are pending, nothing waits for more.
+  if (is_busy() && !is_waiting_ && socket_.is_half_closed()) return close();
+  if (now < deadline_) return;
+  if (is_writing_) {
+    ++hub_->service->metrics().num_clients_cut;
+  } else if (state_ == State::Header || state_ == State::Body) {
+    return give_up(408, "the request did not come in time");
+  }
+  close();
+}
+
+void HttpConnection::close_if_idle() {
+  keeps_alive_ = false;
+  if (state_ == State::Idle) close();
+}
+
+void HttpConnection::close() {
+  if (state_ == State::Closed) return;
+  state_ = State::Closed;
+  deadline_ = kNoDeadline;
+  socket_.close();
+  hub_->service->leave(this);
+}
+
+// ---- reading ----
+
+// No byte of a request is there yet, so the longer idle timeout applies instead of the header's.
+void HttpConnection::read_request() {
+  state_ = State::Idle;
+  is_head_ = false;
+  deadline_ = in(hub_->limits.idle_timeout);
+  reader_.emplace(RequestReader::Limits{.header_bytes = hub_->limits.max_header_bytes,
+                                        .body_bytes = hub_->limits.max_body_bytes});
+  if (pending_.empty()) return wait_for_bytes();
+  take(std::exchange(pending_, {}));  // the client pipelines requests
+}
+
+void HttpConnection::wait_for_bytes() {
+  if (is_waiting_) return;
+  is_waiting_ = true;
+  socket_.when_readable([self = shared_from_this()](error_code error) {
+    self->is_waiting_ = false;
+    if (self->state_ == State::Closed) return;
+    error ? self->close() : self->read_some();
+  });
+}
+
+// While a response is made, bytes are only read to notice the end of the connection.
+void HttpConnection::read_some() {
+  const std::size_t room = state_ == State::Body ? hub_->scratch.size() : kMaxAhead;
+  const HttpSocket::Moved moved = socket_.read(std::span(hub_->scratch).first(room));
+  if (moved.has_ended) return close();
+  const std::string_view bytes(hub_->scratch.data(), moved.num_bytes);
+  if (!is_busy()) return take(bytes);
+  pending_ += bytes;
+  if (pending_.size() < kMaxAhead) wait_for_bytes();
+}
+
+void HttpConnection::take(std::string_view bytes) {
+  while (true) {
+    const bool was_body = reader_->state() == RequestReader::State::Body;
+    bytes.remove_prefix(reader_->put(bytes));
+    switch (reader_->state()) {
+      case RequestReader::State::Empty: return wait_for_bytes();
+      case RequestReader::State::Header:
+        if (state_ == State::Idle) deadline_ = in(hub_->limits.header_timeout);
+        state_ = State::Header;
+        return wait_for_bytes();
+      case RequestReader::State::Body:
+        if (!was_body && !begin_body()) return;
+        if (bytes.empty()) return wait_for_bytes();
+        break;
+      case RequestReader::State::Whole:
+        if (!was_body && !begin_body()) return;
+        pending_ = bytes;
+        return handle();
+      case RequestReader::State::Refused:
+        return give_up(reader_->refusal().status, reader_->refusal().message);
+    }
+  }
+}
+
+// The header is complete. Returns whether the connection goes on.
+bool HttpConnection::begin_body() {
+  const HttpRequest& request = reader_->request();
+  state_ = State::Body;
+  deadline_ = in(hub_->limits.body_timeout);
+  is_http10_ = request.is_http10;
+  is_head_ = request.method == "HEAD";
+  keeps_alive_ = request.keeps_alive && hub_->is_accepting;
+  if (!request.expects_continue || reader_->state() == RequestReader::State::Whole) return true;
+  // The socket's buffer is empty here: the client has read the responses before.
+  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  if (socket_.write(kContinue).num_bytes == kContinue.size()) return true;
+  close();
+  return false;
+}
+
+void HttpConnection::handle() {
+  state_ = State::Answering;
+  deadline_ = kNoDeadline;
+  HttpRequest request = reader_->take();
+  if (pending_.size() < kMaxAhead) wait_for_bytes();
+  hub_->service->handle(request.method, request.target, std::move(request.body),
+                        shared_from_this());
+}
+
+// The error is fatal for the connection, as the beginning of the next request is unknown.
+void HttpConnection::give_up(int status, const char* message) {
+  keeps_alive_ = false;
+  state_ = State::Answering;
+  reply({.status = status, .body = error_json(status, message)});
+}
+
+// ---- writing ----
+
+void HttpConnection::reply(Reply reply) {
+  if (state_ == State::Closed) return;
+  unsent_ += http_head(reply, keeps_alive_, is_http10_);
+  if (!is_head_) unsent_ += reply.body;
+  is_whole_ = true;
+  write_some();
+}
+
+void HttpConnection::begin_stream() {
+  if (state_ == State::Closed) return;
+  state_ = State::Streaming;
+  if (is_http10_) keeps_alive_ = false;  // the end of the connection ends the body
+  unsent_ += is_http10_ ? "HTTP/1.0 200 OK\r\n" : "HTTP/1.1 200 OK\r\n";
+  unsent_ += kCommonHeaders;
+  unsent_ += "text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n";
+  if (!is_http10_) unsent_ += "Transfer-Encoding: chunked\r\n";
+  unsent_ += keeps_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+}
+
+void HttpConnection::write(std::string_view bytes) {
+  if (state_ == State::Closed || bytes.empty()) return;
+  if (is_http10_) {
+    unsent_ += bytes;
+    return;
+  }
+  char size[20];
+  const char* end = std::to_chars(size, size + sizeof size, bytes.size(), 16).ptr;
+  unsent_.append(std::string_view(size, static_cast<std::size_t>(end - size)))
+      .append("\r\n")
+      .append(bytes)
+      .append("\r\n");
+}
+
+void HttpConnection::end_stream() {
+  if (state_ == State::Closed) return;
+  if (!is_http10_) unsent_ += "0\r\n\r\n";
+  is_whole_ = true;
+}
+
+void HttpConnection::flush() {
+  if (state_ == State::Closed) return;
+  write_some();
+  // A server may be faster than any client, for example a simulated one. That does not make the
+  // client slow.
+  const std::size_t limit = hub_->limits.max_unread_bytes;
+  if (unsent_.size() <= limit) return;
+  const bool is_stuck = Steady::now() - last_progress_ > kPatience;
+  if (!is_stuck && unsent_.size() <= kHardFactor * limit) return;
+  ++hub_->service->metrics().num_clients_cut;
+  close();
+}
+
+void HttpConnection::write_some() {
+  if (is_writing_ || unsent_.empty()) return;
+  in_flight_.clear();
+  in_flight_.swap(unsent_);
+  num_written_ = 0;
+  is_writing_ = true;
+  write_on();
+}
+
+// Most writes fit into the socket's buffer: they take one system call and no wait.
+void HttpConnection::write_on() {
+  if (state_ == State::Closed) return;
+  while (num_written_ < in_flight_.size()) {
+    const HttpSocket::Moved moved =
+        socket_.write(std::string_view(in_flight_).substr(num_written_));
+    if (moved.has_ended) return close();
+    if (moved.num_bytes == 0) {
+      deadline_ = in(hub_->limits.write_timeout);
+      socket_.when_writable([self = shared_from_this()](error_code error) {
+        error ? self->close() : self->write_on();
+      });
+      return;
+    }
+    num_written_ += moved.num_bytes;
+    last_progress_ = Steady::now();
+  }
+  is_writing_ = false;
+  deadline_ = kNoDeadline;
+  if (!unsent_.empty()) return write_some();
+  if (is_whole_) on_response_written();
+}
+
+void HttpConnection::on_response_written() {
+  is_whole_ = false;
+  if (!keeps_alive_) {
+    socket_.finish();
+    return close();
+  }
+  // Posted, as many requests of one client would otherwise recurse deeply.
+  asio::post(hub_->io, [self = shared_from_this()] {
+    if (self->state_ == State::Closed) return;
+    if (!self->keeps_alive_) return self->close();  // the server is stopping
+    self->read_request();
+  });
+}
+
+}  // namespace metronome

@@ -1,0 +1,28 @@
+// Limits that keep one client from taking the server from the others.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace metronome {
+
+struct HttpLimits {
+  std::size_t max_header_bytes = 16 * 1024;
+  std::size_t max_body_bytes = 8 * 1024 * 1024;
+  std::int64_t max_connections = 4096;
+  std::int64_t max_client_connections = 2048;
+  // Of bodies that are not answered yet and of answers that are not read yet, streams excepted. A
+  // client holds at most half of it.
+  std::size_t max_held_bytes = 64 * 1024 * 1024;
+  // Unread bytes of a stream, in addition to its socket's buffer. Its other tokens wait.
+  std::size_t max_unread_bytes = 64 * 1024;
+  std::chrono::milliseconds header_timeout{10'000};  // from the first byte of the header to its end
+  std::chrono::milliseconds body_timeout{60'000};
+  std::chrono::milliseconds idle_timeout{75'000};   // between requests of a connection
+  std::chrono::milliseconds write_timeout{30'000};  // without progress in a write
+  // A request that is not complete after this time may give way to a new connection.
+  std::chrono::milliseconds request_patience{1'000};
+};
+
+}  // namespace metronome
