@@ -1,48 +1,76 @@
 #include "core/text/stop_matcher.h"
 
-#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 namespace metronome {
 
-StopMatcher::StopMatcher(std::vector<std::string> stops, bool include_stop)
-    : stops_(std::move(stops)), matched_(stops_.size()), include_stop_(include_stop) {
-  for (const std::string& stop : stops_) {
-    if (stop.empty()) throw std::invalid_argument("a stop string is empty");
-    std::vector<std::size_t>& fallback = fallbacks_.emplace_back(stop.size() + 1);
-    for (std::size_t n = 2; n <= stop.size(); ++n) {
-      std::size_t length = fallback[n - 1];
-      while (length > 0 && stop[length] != stop[n - 1]) length = fallback[length];
-      fallback[n] = stop[length] == stop[n - 1] ? length + 1 : 0;
+StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)), nodes_(1) {
+  for (std::size_t i = 0; i < stops_.size(); ++i) {
+    if (stops_[i].empty()) throw std::invalid_argument("a stop string is empty");
+    Node node = kRoot;
+    for (const char byte : stops_[i]) {
+      const Node next = child(node, byte);
+      node = next == kNone ? add_child(node, byte) : next;
+    }
+    std::optional<std::uint32_t>& found = nodes_[at(node)].found;
+    if (!found) found = static_cast<std::uint32_t>(i);
+  }
+  find_fallbacks();
+}
+
+StopStrings::Node StopStrings::child(Node node, char byte) const {
+  Node next = nodes_[at(node)].child;
+  while (next != kNone && nodes_[at(next)].byte != byte) next = nodes_[at(next)].sibling;
+  return next;
+}
+
+StopStrings::Node StopStrings::add_child(Node node, char byte) {
+  const Node added = static_cast<Node>(nodes_.size());
+  nodes_.push_back({.byte = byte,
+                    .sibling = nodes_[at(node)].child,
+                    .num_bytes = nodes_[at(node)].num_bytes + 1});
+  nodes_[at(node)].child = added;
+  return added;
+}
+
+// In order of length: the fallback of a prefix is shorter.
+void StopStrings::find_fallbacks() {
+  std::vector<Node> queue = {kRoot};
+  for (std::size_t i = 0; i < queue.size(); ++i) {
+    const Node node = queue[i];
+    for (Node next = nodes_[at(node)].child; next != kNone; next = nodes_[at(next)].sibling) {
+      Prefix& prefix = nodes_[at(next)];
+      if (node != kRoot) prefix.fallback = after(nodes_[at(node)].fallback, prefix.byte);
+      const std::optional<std::uint32_t> shorter = nodes_[at(prefix.fallback)].found;
+      if (shorter && (!prefix.found || *shorter < *prefix.found)) prefix.found = shorter;
+      queue.push_back(next);
     }
   }
 }
 
-std::size_t StopMatcher::advance(std::size_t stop, char byte) {
-  const std::string& text = stops_[stop];
-  std::size_t& length = matched_[stop];
-  while (length > 0 && text[length] != byte) length = fallbacks_[stop][length];
-  if (text[length] == byte) ++length;
-  return length;
+StopStrings::Node StopStrings::after(Node node, char byte) const {
+  while (true) {
+    const Node next = child(node, byte);
+    if (next != kNone) return next;
+    if (node == kRoot) return kRoot;
+    node = nodes_[at(node)].fallback;
+  }
 }
 
 std::string StopMatcher::push(std::string_view text) {
   if (is_stopped()) return {};
+  if (stops_ == nullptr) return std::string(text);
   for (const char byte : text) {
     held_ += byte;
-    for (std::size_t stop = 0; stop < stops_.size(); ++stop) {
-      if (advance(stop, byte) == stops_[stop].size() && !found_) found_ = stop;
-    }
+    node_ = stops_->after(node_, byte);
+    found_ = stops_->found(node_);
     if (found_) {
-      if (!include_stop_) held_.resize(held_.size() - stops_[*found_].size());
+      if (!include_stop_) held_.resize(held_.size() - stops_->all()[*found_].size());
       return std::exchange(held_, {});
     }
   }
-  std::size_t num_kept = 0;
-  if (!include_stop_ && !matched_.empty()) {
-    num_kept = *std::max_element(matched_.begin(), matched_.end());
-  }
+  const std::size_t num_kept = include_stop_ ? 0 : stops_->num_bytes(node_);
   std::string out = held_.substr(0, held_.size() - num_kept);
   held_.erase(0, out.size());
   return out;

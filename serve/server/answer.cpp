@@ -72,12 +72,6 @@ void Answer::end(Choice& choice, const char* reason) {
   --num_open_;
 }
 
-std::int32_t Answer::num_prompt_tokens() const {
-  std::size_t sum = 0;
-  for (const std::vector<TokenId>& prompt : request_.prompts) sum += prompt.size();
-  return static_cast<std::int32_t>(sum);
-}
-
 std::int32_t Answer::num_completion_tokens() const {
   std::int32_t sum = 0;
   for (const Choice& choice : choices_) sum += choice.num_tokens;
@@ -101,9 +95,9 @@ void Answer::add_usage(std::int32_t num_tokens) {
     num_cached += choices_[i].num_cached_tokens;
   }
   json_.key("usage").begin_object();
-  json_.field("prompt_tokens", num_prompt_tokens());
+  json_.field("prompt_tokens", request_.num_prompt_tokens);
   json_.field("completion_tokens", num_tokens);
-  json_.field("total_tokens", num_prompt_tokens() + num_tokens);
+  json_.field("total_tokens", request_.num_prompt_tokens + num_tokens);
   json_.key("prompt_tokens_details").begin_object();
   json_.field("cached_tokens", num_cached);
   json_.end_object();

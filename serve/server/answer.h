@@ -42,7 +42,6 @@ class Answer {
   bool has_ended(std::int32_t choice) const {
     return choices_[static_cast<std::size_t>(choice)].finish_reason != nullptr;
   }
-  std::int32_t num_prompt_tokens() const;
   std::int32_t num_completion_tokens() const;
 
  private:

@@ -28,6 +28,11 @@ std::string shown(const Json& value) {
   return text;
 }
 
+std::string too_many(std::size_t count, const char* things, std::size_t most) {
+  return std::to_string(count) + " " + things + " are too many; allowed: up to " +
+         std::to_string(most);
+}
+
 }  // namespace
 
 Json parse_body(std::string_view body) {
@@ -99,24 +104,53 @@ std::optional<std::string> ApiFields::text(const char* name) const {
   return value->get<std::string>();
 }
 
-std::vector<std::string> ApiFields::texts(const char* name) const {
+std::optional<std::string> ApiFields::name(const char* name) const {
+  std::optional<std::string> found = text(name);
+  if (found && found->size() > kMaxNameBytes) {
+    fail(name, too_many(found->size(), "bytes", kMaxNameBytes));
+  }
+  return found;
+}
+
+std::vector<std::string> ApiFields::texts(const char* name, std::size_t max_count,
+                                          std::size_t max_bytes) const {
   const Json* value = find(name);
   if (value == nullptr) return {};
-  if (value->is_string()) return {value->get<std::string>()};
+  std::vector<std::string> texts;
+  std::size_t num_bytes = 0;
+  const auto add = [&](const std::string& text) {
+    num_bytes += text.size();
+    if (num_bytes > max_bytes) {
+      fail(name, "has more than " + std::to_string(max_bytes) + " bytes; allowed: up to these");
+    }
+    texts.push_back(text);
+  };
+  if (value->is_string()) {
+    add(value->string());
+    return texts;
+  }
   const std::string allowed = "; allowed: a string, or a list of strings";
   if (!value->is_array()) fail(name, shown(*value) + " is not allowed" + allowed);
-  std::vector<std::string> texts;
+  list(name, max_count);
   for (const Json& entry : *value) {
     if (!entry.is_string()) fail(name, shown(entry) + " is not allowed" + allowed);
-    texts.push_back(entry.get<std::string>());
+    add(entry.string());
   }
   return texts;
 }
 
-std::vector<TokenId> ApiFields::token_ids(const char* name, std::int64_t vocab_size) const {
+const Json* ApiFields::list(const char* name, std::size_t max_count) const {
+  const Json* value = find(name);
+  if (value == nullptr || !value->is_array()) return nullptr;
+  if (value->size() > max_count) fail(name, too_many(value->size(), "entries", max_count));
+  return value;
+}
+
+std::vector<TokenId> ApiFields::token_ids(const char* name, std::int64_t vocab_size,
+                                          std::size_t max_count) const {
   const Json* value = find(name);
   if (value == nullptr) return {};
-  return read_token_ids(*value, vocab_size, prefix_ + name);
+  return read_token_ids(*value, vocab_size, max_count, prefix_ + name);
 }
 
 std::optional<ApiFields> ApiFields::fields(const char* name) const {
@@ -145,7 +179,7 @@ void ApiFields::allow_names(std::initializer_list<std::string_view> names) const
 }
 
 std::vector<TokenId> read_token_ids(const Json& list, std::int64_t vocab_size,
-                                    const std::string& name) {
+                                    std::size_t max_count, const std::string& name) {
   const auto refuse = [&name, vocab_size](const Json& value) {
     throw ApiError(400,
                    name + ": " + shown(value) + " is not a token id; allowed: integers from 0 to " +
@@ -153,6 +187,9 @@ std::vector<TokenId> read_token_ids(const Json& list, std::int64_t vocab_size,
                    name);
   };
   if (!list.is_array()) refuse(list);
+  if (list.size() > max_count) {
+    throw ApiError(400, name + ": " + too_many(list.size(), "token ids", max_count), name);
+  }
   std::vector<TokenId> ids;
   ids.reserve(list.size());
   for (const Json& entry : list) {

@@ -14,6 +14,8 @@
 
 namespace metronome {
 
+constexpr std::size_t kMaxNameBytes = 16 * 1024;
+
 // Throws ApiError if `body` is not JSON, not UTF-8 or not an object.
 Json parse_body(std::string_view body);
 
@@ -27,9 +29,16 @@ class ApiFields {
   std::optional<std::int64_t> integer(const char* name, std::int64_t min, std::int64_t max) const;
   std::optional<double> number(const char* name, double min, double max) const;
   bool truth(const char* name, bool otherwise) const;
+  // At most kMaxNameBytes: for texts that no model reads.
+  std::optional<std::string> name(const char* name) const;
   std::optional<std::string> text(const char* name) const;
-  std::vector<std::string> texts(const char* name) const;  // a text or a list of texts
-  std::vector<TokenId> token_ids(const char* name, std::int64_t vocab_size) const;
+  // A text or a list of texts: at most `max_count` of `max_bytes` together.
+  std::vector<std::string> texts(const char* name, std::size_t max_count,
+                                 std::size_t max_bytes) const;
+  // A list of at most `max_count` entries.
+  const Json* list(const char* name, std::size_t max_count) const;
+  std::vector<TokenId> token_ids(const char* name, std::int64_t vocab_size,
+                                 std::size_t max_count) const;
   const Json* find(const char* name) const;  // nullptr: absent or null
   // The reader of a nested object.
   std::optional<ApiFields> fields(const char* name) const;
@@ -45,8 +54,8 @@ class ApiFields {
   std::string prefix_;
 };
 
-// Reads a list of token ids. Throws ApiError for `name`.
+// Reads a list of at most `max_count` token ids. Throws ApiError for `name`.
 std::vector<TokenId> read_token_ids(const Json& list, std::int64_t vocab_size,
-                                    const std::string& name);
+                                    std::size_t max_count, const std::string& name);
 
 }  // namespace metronome

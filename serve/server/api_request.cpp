@@ -51,6 +51,11 @@ std::vector<TokenId> encode(const ServedModel& model, std::string_view text, boo
 
 // ---- prompts ----
 
+// Also of the messages of a chat, and of their parts: each has at least one token.
+std::size_t max_prompt_tokens(const ServedModel& model) {
+  return static_cast<std::size_t>(model.max_model_len);
+}
+
 std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
                                                      const ServedModel& model) {
   const Json* prompt = fields.find("prompt");
@@ -62,7 +67,10 @@ std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
     return {encode(model, prompt->string(), adds_special)};
   }
   if (!prompt->is_array() || prompt->empty()) fields.fail("prompt", std::string(kAllowed));
-  if (prompt->front().is_number()) return {read_token_ids(*prompt, model.vocab_size, "prompt")};
+  const auto read_ids = [&model](const Json& ids) {
+    return read_token_ids(ids, model.vocab_size, max_prompt_tokens(model), "prompt");
+  };
+  if (prompt->front().is_number()) return {read_ids(*prompt)};
   std::vector<std::vector<TokenId>> prompts;
   if (static_cast<std::int64_t>(prompt->size()) > model.max_choices) {
     fields.fail("prompt", std::to_string(prompt->size()) + " prompts are too many; allowed: " +
@@ -72,7 +80,7 @@ std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
     if (entry.is_string()) {
       prompts.push_back(encode(model, entry.string(), adds_special));
     } else if (entry.is_array()) {
-      prompts.push_back(read_token_ids(entry, model.vocab_size, "prompt"));
+      prompts.push_back(read_ids(entry));
     } else {
       fields.fail("prompt", std::string(kAllowed));
     }
@@ -81,7 +89,8 @@ std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
 }
 
 // A text, or a list of parts of type text.
-std::string message_content(const Json& message, const std::string& name) {
+std::string message_content(const Json& message, const std::string& name,
+                            std::size_t max_parts) {
   const ApiFields fields(message, name + ".");
   const Json* content = fields.find("content");
   if (content == nullptr) return {};
@@ -89,11 +98,12 @@ std::string message_content(const Json& message, const std::string& name) {
   constexpr const char* kAllowed =
       "allowed: a string, or a list of {\"type\": \"text\", \"text\": ...}";
   if (!content->is_array()) fields.fail("content", kAllowed);
+  fields.list("content", max_parts);
   std::string text;
   for (const Json& part : *content) {
     if (!part.is_object()) fields.fail("content", kAllowed);
     const ApiFields part_fields(part, name + ".content.");
-    const std::string type = part_fields.text("type").value_or("text");
+    const std::string type = part_fields.name("type").value_or("text");
     if (type != "text") {
       part_fields.fail("type", "parts of type " + type + " are not supported; allowed: text");
     }
@@ -110,12 +120,13 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     fields.fail("messages", "allowed: a list of at least one {\"role\": ..., \"content\": ...}");
   }
+  fields.list("messages", max_prompt_tokens(model));
   std::vector<ChatMessage> chat;
   for (std::size_t i = 0; i < messages->size(); ++i) {
     const std::string name = "messages[" + std::to_string(i) + "]";
     const Json& message = (*messages)[i];
     if (!message.is_object()) throw ApiError(400, name + ": is not an object", name);
-    const std::optional<std::string> role = ApiFields(message, name + ".").text("role");
+    const std::optional<std::string> role = ApiFields(message, name + ".").name("role");
     if (!role) throw ApiError(400, name + ".role: is missing", name + ".role");
     const Json* calls = message.find("tool_calls");
     if (calls != nullptr && !calls->is_null() && !calls->empty()) {
@@ -123,14 +134,14 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
                      name + ".tool_calls");
     }
     // "developer" is OpenAI's newer name for the templates' role "system".
-    chat.push_back({*role == "developer" ? "system" : *role, message_content(message, name)});
+    chat.push_back({*role == "developer" ? "system" : *role, message_content(message, name, max_prompt_tokens(model))});
   }
   ChatOptions options;
   options.add_generation_prompt = fields.truth("add_generation_prompt", true);
   if (const std::optional<ApiFields> kwargs = fields.fields("chat_template_kwargs")) {
     kwargs->allow_names({"enable_thinking", "date_string"});
     options.enable_thinking = kwargs->truth("enable_thinking", true);
-    options.date = kwargs->text("date_string").value_or(options.date);
+    options.date = kwargs->name("date_string").value_or(options.date);
   }
   const ChatFamily family = model.tokenizer->chat_family();
   const bool adds_special = fields.truth("add_special_tokens", family == ChatFamily::None);
@@ -144,7 +155,7 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
 // ---- the rest ----
 
 void check_model(const ApiFields& fields, const ServedModel& model) {
-  const std::optional<std::string> asked = fields.text("model");
+  const std::optional<std::string> asked = fields.name("model");
   if (!asked || *asked == model.name || *asked == model.root) return;
   throw ApiError(404, "no model '" + *asked + "' here; allowed: " + model.name, "model");
 }
@@ -163,7 +174,7 @@ void refuse_unsupported(const ApiFields& fields, const ServedModel& model) {
   fields.allow_only("length_penalty", 1);
   fields.allow_only("best_of", 1);
   if (const std::optional<ApiFields> format = fields.fields("response_format")) {
-    const std::string type = format->text("type").value_or("text");
+    const std::string type = format->name("type").value_or("text");
     if (type != "text") format->fail("type", type + " is not supported; allowed: text");
   }
 }
@@ -197,7 +208,7 @@ SamplingParams sampling_of(ApiKind kind, const ApiFields& fields, const ServedMo
   const std::optional<std::int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX);
   sampling.seed =
       seed ? static_cast<std::uint64_t>(*seed) : mix64(mix64(model.seed) ^ mix64(number));
-  sampling.stop_token_ids = fields.token_ids("stop_token_ids", model.vocab_size);
+  sampling.stop_token_ids = fields.token_ids("stop_token_ids", model.vocab_size, kMaxStopTokenIds);
   sampling.ignore_eos = fields.truth("ignore_eos", false);
   sampling.num_logprobs = num_logprobs(kind, fields, model);
   return sampling;
@@ -220,6 +231,7 @@ void check_lengths(ApiRequest& request, const ServedModel& model) {
     if (prompt.empty())
       throw ApiError(400, "prompt: is empty; allowed: at least one token", "prompt");
     longest = std::max(longest, prompt.size());
+    request.num_prompt_tokens += static_cast<std::int32_t>(prompt.size());
   }
   const std::int64_t room = model.max_model_len - static_cast<std::int64_t>(longest);
   if (request.max_tokens == 0 && room >= 1) request.max_tokens = static_cast<std::int32_t>(room);
@@ -241,6 +253,14 @@ void read_stream_options(const ApiFields& fields, ApiRequest& request) {
   if (!request.is_stream) fields.fail("stream_options", "needs stream: true");
   request.wants_usage = options->truth("include_usage", false);
   request.wants_continuous_usage = options->truth("continuous_usage_stats", false);
+}
+
+std::shared_ptr<const StopStrings> stop_strings(const ApiFields& fields) {
+  std::vector<std::string> stops = fields.texts("stop", kMaxStops, kMaxStopBytes);
+  for (const std::string& stop : stops) {
+    if (stop.empty()) fields.fail("stop", "is empty; allowed: at least one character");
+  }
+  return stops.empty() ? nullptr : std::make_shared<const StopStrings>(std::move(stops));
 }
 
 // Chooses the lengths of simulated answers; at least `min_tokens`.
@@ -292,10 +312,7 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
   request.kind = kind;
   request.sampling = sampling_of(kind, fields, model, number);
   request.max_tokens = asked_tokens(kind, fields);
-  request.stops = fields.texts("stop");
-  for (const std::string& stop : request.stops) {
-    if (stop.empty()) fields.fail("stop", "is empty; allowed: at least one character");
-  }
+  request.stops = stop_strings(fields);
   request.includes_stop = fields.truth("include_stop_str_in_output", false);
   request.skips_special_tokens = fields.truth("skip_special_tokens", true);
   read_stream_options(fields, request);
@@ -334,7 +351,7 @@ std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& 
   const ApiFields fields(json);
   check_model(fields, model);
   if (!fields.has("tokens")) fields.fail("tokens", "is missing; allowed: a list of token ids");
-  return fields.token_ids("tokens", model.vocab_size);
+  return fields.token_ids("tokens", model.vocab_size, max_prompt_tokens(model));
 }
 
 }  // namespace metronome

@@ -11,6 +11,7 @@
 
 #include "core/base/types.h"
 #include "core/engine/sampling.h"
+#include "core/text/stop_matcher.h"
 
 namespace metronome {
 
@@ -43,6 +44,11 @@ struct ApiError : std::runtime_error {
 // status, the code is the status.
 std::string error_json(int status, std::string_view message, std::string_view param = {});
 
+// Limits on the lists and texts of a request, beside those of the model's context.
+constexpr std::size_t kMaxStops = 64;
+constexpr std::size_t kMaxStopBytes = 4096;  // of all stop strings
+constexpr std::size_t kMaxStopTokenIds = 128;
+
 enum class ApiKind : std::uint8_t { Completion, Chat, Generate };
 
 struct ApiRequest {
@@ -52,7 +58,8 @@ struct ApiRequest {
   std::int32_t max_tokens = 1;
   SamplingParams sampling;  // answer i uses the seed + i
   std::int32_t priority = 0;
-  std::vector<std::string> stops;
+  std::int32_t num_prompt_tokens = 0;         // of all prompts
+  std::shared_ptr<const StopStrings> stops;   // null: none
   bool includes_stop = false;
   bool skips_special_tokens = true;
   bool is_stream = false;

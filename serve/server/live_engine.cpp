@@ -142,7 +142,7 @@ void LiveEngine::submit_to(Engine& engine, Arrival arrival) {
   const auto id = static_cast<RequestId>(engine.requests().size());
   const RequestSpec spec{
       .arrival = arrival.time,
-      .num_prompt_tokens = static_cast<std::int32_t>(arrival.request.prompt.size()),
+      .num_prompt_tokens = static_cast<std::int32_t>(arrival.request.prompt->size()),
       .max_output_tokens = arrival.request.max_output_tokens,
       .priority = arrival.request.priority};
   METRONOME_CHECK(live_.size() == index(id), "requests are submitted by the feed alone");
@@ -188,7 +188,7 @@ SamplingParams LiveEngine::sampling(RequestId request) const {
 }
 
 std::span<const TokenId> LiveEngine::prompt_ids(RequestId request) const {
-  return live_[index(request)].request.prompt;
+  return *live_[index(request)].request.prompt;
 }
 
 void LiveEngine::note_admission(const Event& event, const Request& request) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -28,7 +29,7 @@ enum class Ticket : std::uint64_t {};
 
 struct LiveRequest {
   Ticket ticket{};
-  std::vector<TokenId> prompt;  // at least one
+  std::shared_ptr<const std::vector<TokenId>> prompt;  // at least one
   SamplingParams sampling;
   std::int32_t max_output_tokens = 1;
   std::int32_t priority = 0;

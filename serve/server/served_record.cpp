@@ -27,7 +27,7 @@ void ServedRecord::on_event(const Event& event, const Request& request) {
   if (served_.size() > index(event.request)) return;
   METRONOME_CHECK(served_.size() == index(event.request),
                   "requests come in the order of their ids");
-  const std::span<const TokenId> prompt = engine_->request(event.request).prompt;
+  const std::span<const TokenId> prompt = *engine_->request(event.request).prompt;
   served_.push_back({request.arrival, {prompt.begin(), prompt.end()}});
 }
 

@@ -252,11 +252,16 @@ void Service::generate(ApiKind kind, std::string body, std::shared_ptr<Client> c
 
 void Service::start(std::uint64_t number, ApiRequest request,
                     const std::shared_ptr<Client>& client) {
+  // The answers to a prompt share it.
+  std::vector<std::shared_ptr<const std::vector<TokenId>>> prompts;
+  for (std::vector<TokenId>& prompt : request.prompts) {
+    prompts.push_back(std::make_shared<const std::vector<TokenId>>(std::move(prompt)));
+  }
   std::vector<LiveRequest> parts;
   for (std::int32_t i = 0; i < request.num_choices(); ++i) {
     LiveRequest& part = parts.emplace_back();
     part.ticket = ticket_of(number, i);
-    part.prompt = request.prompts[static_cast<std::size_t>(i / request.n)];
+    part.prompt = prompts[static_cast<std::size_t>(i / request.n)];
     part.sampling = request.sampling;
     part.sampling.seed += static_cast<std::uint64_t>(i);
     part.max_output_tokens = request.max_tokens;
@@ -268,7 +273,7 @@ void Service::start(std::uint64_t number, ApiRequest request,
              static_cast<std::int64_t>(std::time(nullptr))),
       client, std::chrono::steady_clock::now());
   for (const LiveRequest& part : parts) {
-    running->parts.push_back({.prompt_tokens = static_cast<std::int32_t>(part.prompt.size())});
+    running->parts.push_back({.prompt_tokens = static_cast<std::int32_t>(part.prompt->size())});
   }
   if (!engine_.submit(std::move(parts))) return refuse(*client);
   numbers_[client.get()] = number;

@@ -204,9 +204,13 @@ TEST_CASE("streams are their bodies, whatever the tokens and stop strings", "[se
   model.vocab_size = model.tokenizer->vocab_size();
   ApiRequest whole;
   whole.prompts = {{TokenId{0}}};
+  whole.num_prompt_tokens = 1;
   whole.n = 2;
   whole.max_tokens = 100;
-  if (chance(rng, 0.5)) whole.stops = {random_text(rng, 2) + "e", "the"};
+  if (chance(rng, 0.5)) {
+    whole.stops = std::make_shared<const StopStrings>(
+        std::vector<std::string>{random_text(rng, 2) + "e", "the"});
+  }
   whole.includes_stop = chance(rng, 0.3);
   whole.skips_special_tokens = chance(rng, 0.7);
   ApiRequest parts = whole;

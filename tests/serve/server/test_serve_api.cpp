@@ -94,7 +94,7 @@ TEST_CASE("every field arrives", "[serve]") {
   CHECK(request.sampling.seed == 11);
   CHECK(request.sampling.stop_token_ids == std::vector{TokenId{3}, TokenId{4}});
   CHECK(request.sampling.ignore_eos);
-  CHECK(request.stops == std::vector<std::string>{"x", "yy"});
+  CHECK(request.stops->all() == std::vector<std::string>{"x", "yy"});
   CHECK(request.is_stream);
   CHECK(request.wants_usage);
   CHECK(request.wants_continuous_usage);
@@ -125,6 +125,41 @@ TEST_CASE("every field arrives", "[serve]") {
   CHECK(
       parse(ApiKind::Completion, R"({"prompt": "a", "logprobs": 0})", real).sampling.num_logprobs ==
       0);
+}
+
+TEST_CASE("lists and texts of a request have limits", "[serve]") {
+  const auto error = [](ApiKind kind, const std::string& body) {
+    return error_of<ApiError>([&] { parse(kind, body); });
+  };
+  const auto list = [](std::size_t count, const std::string& entry) {
+    std::string text = "[" + entry;
+    for (std::size_t i = 1; i < count; ++i) text += "," + entry;
+    return text + "]";
+  };
+  const auto stops = [&](const std::string& text) {
+    return error(ApiKind::Completion, R"({"prompt": "a", "stop": )" + text + "}");
+  };
+  const auto quoted = [](std::size_t count) { return '"' + std::string(count, 'x') + '"'; };
+  CHECK(stops(list(64, R"("x")")).empty());
+  CHECK(stops(list(65, R"("x")")) == "stop: 65 entries are too many; allowed: up to 64");
+  CHECK(stops(quoted(4096)).empty());
+  CHECK(stops(quoted(4097)) == "stop: has more than 4096 bytes; allowed: up to these");
+  CHECK(stops(list(2, quoted(2049))) == "stop: has more than 4096 bytes; allowed: up to these");
+  CHECK(error(ApiKind::Completion, R"({"prompt": "a", "stop_token_ids": )" + list(129, "1") + "}") ==
+        "stop_token_ids: 129 token ids are too many; allowed: up to 128");
+  CHECK(error(ApiKind::Completion, R"({"prompt": )" + list(257, "1") + "}") ==
+        "prompt: 257 token ids are too many; allowed: up to 256");
+  CHECK(error(ApiKind::Completion, R"({"prompt": "a", "model": )" + quoted(16385) + "}") ==
+        "model: 16385 bytes are too many; allowed: up to 16384");
+  CHECK(error(ApiKind::Chat,
+              R"({"messages": )" + list(257, R"({"role": "user", "content": ""})") + "}") ==
+        "messages: 257 entries are too many; allowed: up to 256");
+  CHECK(error(ApiKind::Chat, R"({"messages": [{"role": "user", "content": )" +
+                                 list(257, R"({"text": ""})") + "}]}") ==
+        "messages[0].content: 257 entries are too many; allowed: up to 256");
+  CHECK(error_of<ApiError>([&] {
+          parse_detokenize(R"({"tokens": )" + list(257, "1") + "}", byte_model());
+        }) == "tokens: 257 token ids are too many; allowed: up to 256");
 }
 
 TEST_CASE("simulated answers have lengths of the scenario's, by their seeds", "[serve]") {

@@ -86,9 +86,11 @@ class Served {
 LiveRequest request_of(std::uint64_t ticket, std::int32_t prompt, std::int32_t output) {
   LiveRequest request;
   request.ticket = Ticket{ticket};
+  std::vector<TokenId> ids;
   for (std::int32_t i = 0; i < prompt; ++i) {
-    request.prompt.push_back(TokenId{static_cast<std::int32_t>(ticket) * 7 + i});
+    ids.push_back(TokenId{static_cast<std::int32_t>(ticket) * 7 + i});
   }
+  request.prompt = std::make_shared<const std::vector<TokenId>>(std::move(ids));
   request.max_output_tokens = output;
   request.sampling.seed = ticket;
   return request;
@@ -133,10 +135,10 @@ TEST_CASE("a served simulation decides as a run of the same requests, to the nan
   for (std::size_t i = 0; i < 60; ++i) {
     CHECK(record.requests[i].num_output_tokens == sent[i].max_output_tokens);
     workload.requests.push_back({record.requests[i].arrival,
-                                 static_cast<std::int32_t>(sent[i].prompt.size()),
+                                 static_cast<std::int32_t>(sent[i].prompt->size()),
                                  sent[i].max_output_tokens, 0});
-    workload.token_ids.insert(workload.token_ids.end(), sent[i].prompt.begin(),
-                              sent[i].prompt.end());
+    workload.token_ids.insert(workload.token_ids.end(), sent[i].prompt->begin(),
+                              sent[i].prompt->end());
     workload.token_begin.push_back(workload.token_ids.size());
   }
   Simulation again = simulation_of(scheduler, more);
@@ -273,7 +275,9 @@ TEST_CASE("a served model computes what it computes in a run", "[serve][cpu]") {
   for (std::uint64_t i = 0; i < 6; ++i) {
     LiveRequest request;
     request.ticket = Ticket{i};
-    input.prompt(static_cast<RequestId>(i), request.prompt);
+    std::vector<TokenId> prompt;
+    input.prompt(static_cast<RequestId>(i), prompt);
+    request.prompt = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
     request.sampling = input.sampling(static_cast<RequestId>(i));
     request.max_output_tokens = 8;
     REQUIRE(served.engine.submit(one(std::move(request))));
