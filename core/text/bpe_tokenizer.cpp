@@ -291,6 +291,10 @@ class BpeTokenizer final : public Tokenizer {
     normalized_finder_ = AddedTokenFinder(std::move(in_normalized));
     pieces_ = TokenPieces(builder.tokens(), file_);
     ids_ = builder.take_ids();
+    for (std::size_t id = 0; id < pieces_.size(); ++id) {
+      longest_token_bytes_ =
+          std::max(longest_token_bytes_, pieces_[TokenId{static_cast<std::int32_t>(id)}].size());
+    }
     is_special_.resize(pieces_.size());
     for (const AddedToken& token : file_.added_tokens) {
       if (token.is_special) is_special_[index_of(token.id)] = true;
@@ -301,14 +305,18 @@ class BpeTokenizer final : public Tokenizer {
     file_.merges = {};
   }
 
-  std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const override {
+  std::vector<TokenId> encode_within(const EncodingLimits& limits, std::string_view text,
+                                     bool add_special_tokens) const override {
+    if (text.size() / longest_token_bytes_ > limits.max_tokens) {
+      throw TextTooLong("the text has too many bytes");
+    }
     std::string valid;
     if (!is_utf8(text)) {
       append_replaced(text, valid);
       text = valid;
     }
     std::vector<TokenId> ids;
-    ids.reserve(text.size() / 3);
+    ids.reserve(std::min(text.size() / 3, limits.max_tokens));
     if (add_special_tokens) ids = file_.prefix;
     Pieces pieces;
     std::vector<AddedSpan> spans;
@@ -317,7 +325,7 @@ class BpeTokenizer final : public Tokenizer {
       if (span.id) {
         ids.push_back(*span.id);
       } else {
-        encode_between(text.substr(span.begin, span.end - span.begin), pieces, ids);
+        encode_between(text.substr(span.begin, span.end - span.begin), limits, pieces, ids);
       }
     }
     if (add_special_tokens) ids.insert(ids.end(), file_.suffix.begin(), file_.suffix.end());
@@ -337,8 +345,14 @@ class BpeTokenizer final : public Tokenizer {
  private:
   static std::vector<std::pair<std::string, TokenId>> no_words() { return {}; }
 
+  static void check(const EncodingLimits& limits, std::size_t num_tokens) {
+    if (num_tokens > limits.max_tokens) throw TextTooLong("the text has too many tokens");
+    if (limits.is_cancelled != nullptr && *limits.is_cancelled) throw EncodingCancelled();
+  }
+
   // Encodes a text between added tokens that are matched without normalisation.
-  void encode_between(std::string_view text, Pieces& pieces, std::vector<TokenId>& ids) const {
+  void encode_between(std::string_view text, const EncodingLimits& limits, Pieces& pieces,
+                      std::vector<TokenId>& ids) const {
     std::string buffer;
     if (!file_.normalizer.empty()) {
       buffer = normalized(text, file_.normalizer);
@@ -349,10 +363,14 @@ class BpeTokenizer final : public Tokenizer {
     for (const AddedSpan& span : spans) {
       if (span.id) {
         ids.push_back(*span.id);
+        check(limits, ids.size());
         continue;
       }
       pieces.split(text.substr(span.begin, span.end - span.begin), file_.pre_tokenizer);
-      for (const std::string_view piece : pieces.all()) bpe_.encode(piece, ids);
+      for (const std::string_view piece : pieces.all()) {
+        bpe_.encode(piece, ids);
+        check(limits, ids.size());
+      }
     }
   }
 
@@ -382,6 +400,7 @@ class BpeTokenizer final : public Tokenizer {
   TokenPieces pieces_;
   TokenTable ids_;  // by content, for all tokens
   std::vector<bool> is_special_;
+  std::size_t longest_token_bytes_ = 1;
   AddedTokenFinder raw_finder_, normalized_finder_;
   ChatFamily family_ = ChatFamily::None;
 };

@@ -17,7 +17,9 @@ class ByteTokenizer final : public Tokenizer {
  public:
   ByteTokenizer() { std::iota(bytes_.begin(), bytes_.end(), '\0'); }
 
-  std::vector<TokenId> encode(std::string_view text, bool /*add_special_tokens*/) const override {
+  std::vector<TokenId> encode_within(const EncodingLimits& limits, std::string_view text,
+                                     bool /*add_special_tokens*/) const override {
+    if (text.size() > limits.max_tokens) throw TextTooLong("the text has too many bytes");
     std::vector<TokenId> ids;
     ids.reserve(text.size());
     for (const char c : text) ids.push_back(id_of(c));

@@ -1,11 +1,13 @@
 // Converts texts to token ids and back.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +36,18 @@ struct DecodeRule {
   std::string stripped;
 };
 
+// When to give up an encoding.
+struct EncodingLimits {
+  std::size_t max_tokens = SIZE_MAX;
+  // Set by another thread when nobody wants the tokens any more. Null: never.
+  const std::atomic<bool>* is_cancelled = nullptr;
+};
+struct EncodingCancelled {};
+// The text has more than EncodingLimits::max_tokens.
+struct TextTooLong : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 // Immutable: several threads may make const calls at once.
 class Tokenizer {
  public:
@@ -44,7 +58,14 @@ class Tokenizer {
   // post-processor (Llama 3: <|begin_of_text|>, Gemma: <bos>, Qwen: nothing). Added tokens, special
   // or not, are recognised in the text as in the `tokenizers` package. Throws std::runtime_error
   // when a split pattern exceeds PCRE2's limits.
-  virtual std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const = 0;
+  std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const {
+    return encode_within({}, text, add_special_tokens);
+  }
+  // The same. Throws TextTooLong soon after the tokens have become too many, and EncodingCancelled
+  // soon after the encoding was cancelled. A text of more bytes than max_tokens times those of the
+  // longest token is too long, and is not looked at.
+  virtual std::vector<TokenId> encode_within(const EncodingLimits& limits, std::string_view text,
+                                             bool add_special_tokens) const = 0;
 
   // The bytes that a token adds to a text. Gemma's U+2581 becomes a space, and <0xNN> that byte.
   // Empty for an unknown id. Valid as long as the tokenizer.

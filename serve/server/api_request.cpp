@@ -27,15 +27,35 @@ std::string_view error_type(int status) {
     case 404: return "NotFoundError";
     case 405: return "MethodNotAllowedError";
     case 408: return "RequestTimeoutError";
+    case 429: return "RateLimitError";
+    case 403: return "PermissionDeniedError";
+    case 501: return "NotImplementedError";
     case 503: return "ServiceUnavailableError";
     default: return "InternalServerError";
   }
 }
 
-std::vector<TokenId> encode(const ServedModel& model, std::string_view text, bool adds_special) {
+// The most tokens of a prompt that are read. If they are more than the context, the client is told
+// how many. Also the most messages of a chat, and parts of a message, of which each has tokens.
+std::size_t max_prompt_tokens(const ServedModel& model) {
+  return 2 * static_cast<std::size_t>(model.max_model_len);
+}
+
+EncodingLimits prompt_limits(const ServedModel& model, const std::atomic<bool>* has_left) {
+  return {.max_tokens = max_prompt_tokens(model), .is_cancelled = has_left};
+}
+
+std::vector<TokenId> encode(const ServedModel& model, const EncodingLimits& limits,
+                            const char* field, std::string_view text, bool adds_special) {
   std::vector<TokenId> ids;
   try {
-    ids = model.tokenizer->encode(text, adds_special);
+    ids = model.tokenizer->encode_within(limits, text, adds_special);
+  } catch (const TextTooLong&) {
+    throw ApiError(400,
+                   "the model's context is " + std::to_string(model.max_model_len) +
+                       " tokens; the text has more than " + std::to_string(limits.max_tokens) +
+                       "; allowed: a shorter text",
+                   field);
   } catch (const std::runtime_error& error) {
     throw ApiError(400, std::string("the text cannot be tokenized: ") + error.what());
   }
@@ -51,20 +71,16 @@ std::vector<TokenId> encode(const ServedModel& model, std::string_view text, boo
 
 // ---- prompts ----
 
-// Also of the messages of a chat, and of their parts: each has at least one token.
-std::size_t max_prompt_tokens(const ServedModel& model) {
-  return static_cast<std::size_t>(model.max_model_len);
-}
-
 std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
-                                                     const ServedModel& model) {
+                                                     const ServedModel& model,
+                                                     const EncodingLimits& limits) {
   const Json* prompt = fields.find("prompt");
   constexpr const char* kAllowed =
       "allowed: a string, a list of strings, a list of token ids, or a list of such lists";
   if (prompt == nullptr) fields.fail("prompt", std::string("is missing; ") + kAllowed);
   const bool adds_special = fields.truth("add_special_tokens", true);
   if (prompt->is_string()) {
-    return {encode(model, prompt->string(), adds_special)};
+    return {encode(model, limits, "prompt", prompt->string(), adds_special)};
   }
   if (!prompt->is_array() || prompt->empty()) fields.fail("prompt", std::string(kAllowed));
   const auto read_ids = [&model](const Json& ids) {
@@ -78,7 +94,7 @@ std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
   }
   for (const Json& entry : *prompt) {
     if (entry.is_string()) {
-      prompts.push_back(encode(model, entry.string(), adds_special));
+      prompts.push_back(encode(model, limits, "prompt", entry.string(), adds_special));
     } else if (entry.is_array()) {
       prompts.push_back(read_ids(entry));
     } else {
@@ -89,8 +105,7 @@ std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
 }
 
 // A text, or a list of parts of type text.
-std::string message_content(const Json& message, const std::string& name,
-                            std::size_t max_parts) {
+std::string message_content(const Json& message, const std::string& name, std::size_t max_parts) {
   const ApiFields fields(message, name + ".");
   const Json* content = fields.find("content");
   if (content == nullptr) return {};
@@ -115,7 +130,8 @@ std::string message_content(const Json& message, const std::string& name,
   return text;
 }
 
-std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& model) {
+std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& model,
+                                 const EncodingLimits& limits) {
   const Json* messages = fields.find("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     fields.fail("messages", "allowed: a list of at least one {\"role\": ..., \"content\": ...}");
@@ -134,7 +150,8 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
                      name + ".tool_calls");
     }
     // "developer" is OpenAI's newer name for the templates' role "system".
-    chat.push_back({*role == "developer" ? "system" : *role, message_content(message, name, max_prompt_tokens(model))});
+    chat.push_back({*role == "developer" ? "system" : *role,
+                    message_content(message, name, max_prompt_tokens(model))});
   }
   ChatOptions options;
   options.add_generation_prompt = fields.truth("add_generation_prompt", true);
@@ -146,7 +163,7 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
   const ChatFamily family = model.tokenizer->chat_family();
   const bool adds_special = fields.truth("add_special_tokens", family == ChatFamily::None);
   try {
-    return encode(model, render_chat(family, chat, options), adds_special);
+    return encode(model, limits, "messages", render_chat(family, chat, options), adds_special);
   } catch (const std::invalid_argument& error) {
     throw ApiError(400, std::string("messages: ") + error.what(), "messages");
   }
@@ -302,7 +319,8 @@ std::string error_json(int status, std::string_view message, std::string_view pa
 }
 
 ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedModel& model,
-                            std::uint64_t number) {
+                            std::uint64_t number, const std::atomic<bool>* has_left) {
+  const EncodingLimits limits = prompt_limits(model, has_left);
   const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
@@ -323,9 +341,9 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
   request.priority = static_cast<std::int32_t>(priority.value_or(0));
   request.n = static_cast<std::int32_t>(fields.integer("n", 1, model.max_choices).value_or(1));
   if (kind == ApiKind::Chat) {
-    request.prompts.push_back(chat_prompt(fields, model));
+    request.prompts.push_back(chat_prompt(fields, model, limits));
   } else {
-    request.prompts = completion_prompts(fields, model);
+    request.prompts = completion_prompts(fields, model, limits);
   }
   if (static_cast<std::int64_t>(request.prompts.size()) * request.n > model.max_choices) {
     fields.fail("n",
@@ -336,14 +354,17 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
   return request;
 }
 
-std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& model) {
+std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& model,
+                                    const std::atomic<bool>* has_left) {
+  EncodingLimits limits = prompt_limits(model, has_left);
+  limits.max_tokens = kTokenizedContexts * static_cast<std::size_t>(model.max_model_len);
   const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
-  if (fields.has("messages")) return chat_prompt(fields, model);
+  if (fields.has("messages")) return chat_prompt(fields, model, limits);
   const std::optional<std::string> prompt = fields.text("prompt");
   if (!prompt) fields.fail("prompt", "is missing; allowed: a string, or messages");
-  return encode(model, *prompt, fields.truth("add_special_tokens", true));
+  return encode(model, limits, "prompt", *prompt, fields.truth("add_special_tokens", true));
 }
 
 std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& model) {

@@ -2,6 +2,7 @@
 // completions, and /generate.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -58,8 +59,8 @@ struct ApiRequest {
   std::int32_t max_tokens = 1;
   SamplingParams sampling;  // answer i uses the seed + i
   std::int32_t priority = 0;
-  std::int32_t num_prompt_tokens = 0;         // of all prompts
-  std::shared_ptr<const StopStrings> stops;   // null: none
+  std::int32_t num_prompt_tokens = 0;        // of all prompts
+  std::shared_ptr<const StopStrings> stops;  // null: none
   bool includes_stop = false;
   bool skips_special_tokens = true;
   bool is_stream = false;
@@ -71,12 +72,16 @@ struct ApiRequest {
 };
 
 // Reads a body. `number` counts requests. Random choices that the request leaves open depend on it
-// and on the model's seed. Throws ApiError. Thread-safe.
+// and on the model's seed. Throws ApiError, and EncodingCancelled soon after `has_left` has become
+// true. Thread-safe.
 ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedModel& model,
-                            std::uint64_t number);
+                            std::uint64_t number, const std::atomic<bool>* has_left = nullptr);
 
-// {"prompt": text} or {"messages": [...]}, as in vLLM's /tokenize.
-std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& model);
+// {"prompt": text} or {"messages": [...]}, as in vLLM's /tokenize. The text may have
+// kTokenizedContexts times as many tokens as the model's context.
+constexpr std::int32_t kTokenizedContexts = 16;
+std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& model,
+                                    const std::atomic<bool>* has_left = nullptr);
 // {"tokens": [ids]}
 std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& model);
 

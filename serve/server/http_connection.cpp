@@ -25,16 +25,15 @@ std::string_view reason_phrase(int status) {
   return {text.data(), text.size()};
 }
 
-// Allows web pages of any origin to use the server, as vLLM does.
-constexpr std::string_view kCommonHeaders =
-    "Server: metronome\r\nAccess-Control-Allow-Origin: *\r\nContent-Type: ";
+constexpr std::string_view kCommonHeaders = "Server: metronome\r\nContent-Type: ";
 
 }  // namespace
 
-std::string http_head(const Reply& reply, bool keeps_alive, bool is_http10) {
+std::string http_head(const Reply& reply, std::string_view cors_lines, bool keeps_alive,
+                      bool is_http10) {
   std::string head = is_http10 ? "HTTP/1.0 " : "HTTP/1.1 ";
   head += std::to_string(reply.status) + " " + std::string(reason_phrase(reply.status)) + "\r\n";
-  head += std::string(kCommonHeaders) + reply.content_type + "\r\n";
+  head += std::string(kCommonHeaders) + reply.content_type + "\r\n" + std::string(cors_lines);
   if (!reply.extra_header.empty()) head += reply.extra_header + "\r\n";
   head += "Content-Length: " + std::to_string(reply.body.size()) + "\r\n";
   head += keeps_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
@@ -42,14 +41,69 @@ std::string http_head(const Reply& reply, bool keeps_alive, bool is_http10) {
 }
 
 HttpConnection::HttpConnection(std::shared_ptr<HttpHub> hub, HttpSocket socket)
-    : hub_(std::move(hub)), socket_(std::move(socket)) {
+    : hub_(std::move(hub)), socket_(std::move(socket)), use_(&hub_->clients[socket_.client()]) {
   hub_->connections.insert(this);
+  ++use_->num_connections;
   ++hub_->service->metrics().num_connections;
 }
 
 HttpConnection::~HttpConnection() {
   if (hub_->service != nullptr) --hub_->service->metrics().num_connections;
+  hold(0);
   hub_->connections.erase(this);
+  if (--use_->num_connections == 0) hub_->clients.erase(socket_.client());
+}
+
+// ---- what clients share ----
+
+bool HttpHub::make_room(const ClientUse& client, std::size_t num_bytes) {
+  if (held_bytes + num_bytes <= limits.max_held_bytes) return true;
+  HttpConnection* most = nullptr;
+  for (HttpConnection* connection : connections) {
+    if (connection->held_bytes() == 0 || connection->has_response()) continue;
+    const auto rank = [](const HttpConnection& c) {
+      return std::pair(c.use().held_bytes, c.held_bytes());
+    };
+    if (most == nullptr || rank(*connection) > rank(*most)) most = connection;
+  }
+  if (most == nullptr || most->use().held_bytes <= client.held_bytes + num_bytes) return false;
+  service->leave(most);
+  most->give_up(503, "too many bytes of requests are held; try again");
+  return held_bytes + num_bytes <= limits.max_held_bytes;
+}
+
+bool HttpHub::spare_connection(const ClientUse* only) {
+  HttpConnection* best = nullptr;
+  for (HttpConnection* connection : connections) {
+    if ((only != nullptr && &connection->use() != only) || !connection->spare_since()) continue;
+    const bool is_better =
+        best == nullptr || connection->use().num_connections > best->use().num_connections ||
+        (&connection->use() == &best->use() && *connection->spare_since() < *best->spare_since());
+    if (is_better) best = connection;
+  }
+  if (best != nullptr) best->close();
+  return best != nullptr;
+}
+
+std::optional<std::chrono::steady_clock::time_point> HttpConnection::spare_since() const {
+  if (state_ == State::Idle) return state_since_;
+  const bool is_unfinished = state_ == State::Header || state_ == State::Body;
+  const Steady::time_point since = state_since_ + hub_->limits.request_patience;
+  if (is_unfinished && Steady::now() > since) return since;
+  return std::nullopt;
+}
+
+// Counts the bytes that the connection holds. Returns false if the client would hold too many.
+bool HttpConnection::hold(std::size_t num_bytes) {
+  if (num_bytes > held_bytes_) {
+    const std::size_t added = num_bytes - held_bytes_;
+    if (use_->held_bytes + added > hub_->limits.max_held_bytes / 2) return false;
+    if (!hub_->make_room(*use_, added)) return false;
+  }
+  use_->held_bytes += num_bytes - held_bytes_;
+  hub_->held_bytes += num_bytes - held_bytes_;
+  held_bytes_ = num_bytes;
+  return true;
 }
 
 void HttpConnection::check_deadline(Steady::time_point now) {
@@ -74,6 +128,7 @@ void HttpConnection::close() {
   state_ = State::Closed;
   deadline_ = kNoDeadline;
   socket_.close();
+  hold(0);
   hub_->service->leave(this);
 }
 
@@ -82,6 +137,7 @@ void HttpConnection::close() {
 // No byte of a request is there yet, so the longer idle timeout applies instead of the header's.
 void HttpConnection::read_request() {
   state_ = State::Idle;
+  state_since_ = Steady::now();
   is_head_ = false;
   deadline_ = in(hub_->limits.idle_timeout);
   reader_.emplace(RequestReader::Limits{.header_bytes = hub_->limits.max_header_bytes,
@@ -118,16 +174,21 @@ void HttpConnection::take(std::string_view bytes) {
     switch (reader_->state()) {
       case RequestReader::State::Empty: return wait_for_bytes();
       case RequestReader::State::Header:
-        if (state_ == State::Idle) deadline_ = in(hub_->limits.header_timeout);
+        if (state_ == State::Idle) {
+          state_since_ = Steady::now();
+          deadline_ = in(hub_->limits.header_timeout);
+        }
         state_ = State::Header;
         return wait_for_bytes();
       case RequestReader::State::Body:
         if (!was_body && !begin_body()) return;
+        if (!hold(reader_->num_body_bytes())) return give_up_body();
         if (bytes.empty()) return wait_for_bytes();
         break;
       case RequestReader::State::Whole:
         if (!was_body && !begin_body()) return;
         pending_ = bytes;
+        if (!hold(reader_->num_body_bytes() + pending_.size())) return give_up_body();
         return handle();
       case RequestReader::State::Refused:
         return give_up(reader_->refusal().status, reader_->refusal().message);
@@ -143,6 +204,11 @@ bool HttpConnection::begin_body() {
   is_http10_ = request.is_http10;
   is_head_ = request.method == "HEAD";
   keeps_alive_ = request.keeps_alive && hub_->is_accepting;
+  if (const std::optional<AccessRefusal> refusal = hub_->access.refusal(request)) {
+    give_up(refusal->status, refusal->message);
+    return false;
+  }
+  cors_lines_ = hub_->access.cors_lines(request);
   if (!request.expects_continue || reader_->state() == RequestReader::State::Whole) return true;
   // The socket's buffer is empty here: the client has read the responses before.
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -161,17 +227,32 @@ void HttpConnection::handle() {
 }
 
 // The error is fatal for the connection, as the beginning of the next request is unknown.
-void HttpConnection::give_up(int status, const char* message) {
+void HttpConnection::give_up(int status, const std::string& message) {
   keeps_alive_ = false;
   state_ = State::Answering;
-  reply({.status = status, .body = error_json(status, message)});
+  reply(error_reply(status, message));
+}
+
+void HttpConnection::give_up_body() {
+  ++hub_->service->metrics().num_refused;
+  const bool is_clients_own =
+      use_->held_bytes + hub_->scratch.size() >= hub_->limits.max_held_bytes / 2;
+  give_up(is_clients_own ? 429 : 503, is_clients_own
+                                          ? "this client's requests hold too many bytes; try again"
+                                          : "too many bytes of requests are held; try again");
 }
 
 // ---- writing ----
 
 void HttpConnection::reply(Reply reply) {
   if (state_ == State::Closed) return;
-  unsent_ += http_head(reply, keeps_alive_, is_http10_);
+  hold(pending_.size());  // the body is forgotten
+  if (!hold(pending_.size() + reply.body.size())) {
+    ++hub_->service->metrics().num_refused;
+    keeps_alive_ = false;
+    reply = error_reply(503, "too many bytes of answers are not read yet; try again");
+  }
+  unsent_ += http_head(reply, cors_lines_, keeps_alive_, is_http10_);
   if (!is_head_) unsent_ += reply.body;
   is_whole_ = true;
   write_some();
@@ -180,10 +261,11 @@ void HttpConnection::reply(Reply reply) {
 void HttpConnection::begin_stream() {
   if (state_ == State::Closed) return;
   state_ = State::Streaming;
+  hold(pending_.size());
   if (is_http10_) keeps_alive_ = false;  // the end of the connection ends the body
   unsent_ += is_http10_ ? "HTTP/1.0 200 OK\r\n" : "HTTP/1.1 200 OK\r\n";
   unsent_ += kCommonHeaders;
-  unsent_ += "text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n";
+  unsent_ += "text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n" + cors_lines_;
   if (!is_http10_) unsent_ += "Transfer-Encoding: chunked\r\n";
   unsent_ += keeps_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
 }
@@ -255,6 +337,7 @@ void HttpConnection::write_on() {
 
 void HttpConnection::on_response_written() {
   is_whole_ = false;
+  hold(pending_.size());
   if (!keeps_alive_) {
     socket_.finish();
     return close();

@@ -7,8 +7,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 
+#include "serve/server/access.h"
 #include "serve/server/http_limits.h"
 #include "serve/server/http_socket.h"
 #include "serve/server/request_reader.h"
@@ -18,20 +20,38 @@ namespace metronome {
 
 class HttpConnection;
 
+// What a client, that is an address, has of the server.
+struct ClientUse {
+  std::int64_t num_connections = 0;
+  std::size_t held_bytes = 0;
+};
+
 // What the connections of a server share. Used on the server's thread.
 struct HttpHub {
-  explicit HttpHub(const HttpLimits& wanted) : limits(wanted) {}
+  HttpHub(const HttpLimits& wanted, AccessRules rules) : limits(wanted), access(std::move(rules)) {}
+
+  // Makes room for bytes of a connection by giving up a request of the client that holds most, if
+  // that is more than this client would hold. Returns whether there is room.
+  bool make_room(const ClientUse& client, std::size_t num_bytes);
+  // Closes the connection that can best be spared: of the client with the most connections, idle
+  // for longest, or with an unfinished request. False: every connection is at work. `only`: of this
+  // client.
+  bool spare_connection(const ClientUse* only);
 
   HttpLimits limits;
+  Access access;
   boost::asio::io_context io{1};
   Service* service = nullptr;
   bool is_accepting = false;
   std::unordered_set<HttpConnection*> connections;
+  std::unordered_map<std::string, ClientUse> clients;  // by address; those with connections
+  std::size_t held_bytes = 0;                          // of all clients
   std::string scratch = std::string(64 * 1024, '\0');  // bytes that were just read
 };
 
-// The bytes of a response's header.
-std::string http_head(const Reply& reply, bool keeps_alive, bool is_http10);
+// The bytes of a response's header. `cors_lines`: as of Access.
+std::string http_head(const Reply& reply, std::string_view cors_lines, bool keeps_alive,
+                      bool is_http10);
 
 // The object lives while an operation on its socket is pending or the service makes its response.
 // close() ends the pending operations.
@@ -43,11 +63,21 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
   void begin() { read_request(); }
 
   // Overrides of Client.
+  const std::string& address() const override { return socket_.client(); }
+  void forget_body() override { hold(pending_.size()); }
   void reply(Reply reply) override;
   void begin_stream() override;
   void write(std::string_view bytes) override;
   void end_stream() override;
   void flush() override;
+
+  const ClientUse& use() const { return *use_; }
+  std::size_t held_bytes() const { return held_bytes_; }
+  // Since when this connection could be closed for a new one; nullopt: it is at work.
+  std::optional<std::chrono::steady_clock::time_point> spare_since() const;
+  // Ends the request, of which nothing is written yet, with an error.
+  void give_up(int status, const std::string& message);
+  bool has_response() const { return is_whole_ || state_ == State::Streaming; }
 
   void check_deadline(std::chrono::steady_clock::time_point now);
   // Closes the connection if it is between two requests, else after its response.
@@ -66,21 +96,26 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
   void take(std::string_view bytes);
   bool begin_body();
   void handle();
-  void give_up(int status, const char* message);
+  void give_up_body();
+  bool hold(std::size_t num_bytes);
   void write_some();
   void write_on();
   void on_response_written();
 
   std::shared_ptr<HttpHub> hub_;
   HttpSocket socket_;
+  ClientUse* use_;
+  std::size_t held_bytes_ = 0;
   std::optional<RequestReader> reader_;
   std::string pending_;  // bytes behind the request that is being answered
   State state_ = State::Idle;
+  Steady::time_point state_since_ = Steady::now();
+  std::string cors_lines_;
   Steady::time_point deadline_ = Steady::time_point::max();
   bool keeps_alive_ = true;
   bool is_http10_ = false;
-  bool is_head_ = false;  // method HEAD: the response has no body
-  bool is_waiting_ = false;  // for bytes
+  bool is_head_ = false;                              // method HEAD: the response has no body
+  bool is_waiting_ = false;                           // for bytes
   Steady::time_point last_progress_ = Steady::now();  // of writing
   bool is_whole_ = false;  // the response's last byte is in unsent_ or in_flight_
   bool is_writing_ = false;

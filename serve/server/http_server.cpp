@@ -1,6 +1,5 @@
 #include "serve/server/http_server.h"
 
-#include <atomic>
 #include <csignal>
 #include <vector>
 
@@ -21,8 +20,8 @@ constexpr std::chrono::milliseconds kTick(100);  // resolution of deadlines
 
 class HttpServer::Impl final : public HttpHub, public std::enable_shared_from_this<Impl> {
  public:
-  explicit Impl(const HttpLimits& wanted)
-      : HttpHub(wanted), acceptor_(io), signals_(io), ticker_(io), retry_(io) {}
+  Impl(const HttpLimits& wanted, AccessRules rules)
+      : HttpHub(wanted, std::move(rules)), acceptor_(io), signals_(io), ticker_(io), retry_(io) {}
 
   void listen(const std::string& host, std::uint16_t port);
   void keep_signals() {
@@ -36,15 +35,14 @@ class HttpServer::Impl final : public HttpHub, public std::enable_shared_from_th
   void run(Service& to, std::function<void(int)> on_signal, std::function<void()> on_tick);
   void stop_accepting();
   void stop();
-  bool is_stopped() const { return is_stopped_; }
 
-  asio::thread_pool workers{1};
+  WorkQueue workers;
 
  private:
   void accept();
   void wait_for_signal(const std::function<void(int)>& on_signal);
   void tick(const std::function<void()>& on_tick);
-  void turn_away(HttpSocket socket);
+  void take(HttpSocket socket);
   // Calls `act` with each connection. It may close some.
   template <class Act>
   void for_connections(const Act& act) {
@@ -58,7 +56,7 @@ class HttpServer::Impl final : public HttpHub, public std::enable_shared_from_th
   asio::signal_set signals_;
   asio::steady_timer ticker_;
   asio::steady_timer retry_;
-  std::atomic<bool> is_stopped_ = false;  // read by background tasks
+  bool is_stopped_ = false;
 };
 
 void HttpServer::Impl::listen(const std::string& host, std::uint16_t port) try {
@@ -87,21 +85,25 @@ void HttpServer::Impl::accept() {
       });
       return;
     }
-    if (static_cast<std::int64_t>(self->connections.size()) >= self->limits.max_connections) {
-      self->turn_away(HttpSocket(std::move(socket)));
-    } else {
-      std::make_shared<HttpConnection>(self, HttpSocket(std::move(socket)))->begin();
-    }
+    self->take(HttpSocket(std::move(socket)));
     self->accept();
   });
 }
 
-void HttpServer::Impl::turn_away(HttpSocket socket) {
+void HttpServer::Impl::take(HttpSocket socket) {
+  const auto client = clients.find(socket.client());
+  const bool client_has_most =
+      client != clients.end() && client->second.num_connections >= limits.max_client_connections;
+  const bool is_full = static_cast<std::int64_t>(connections.size()) >= limits.max_connections;
+  const bool has_place = (!client_has_most || spare_connection(&client->second)) &&
+                         (!is_full || client_has_most || spare_connection(nullptr));
+  if (has_place)
+    return std::make_shared<HttpConnection>(shared_from_this(), std::move(socket))->begin();
   ++service->metrics().num_refused;
-  const Reply reply{.status = 503,
-                    .body = error_json(503, "too many connections; try again"),
-                    .extra_header = "Retry-After: 1"};
-  socket.write(http_head(reply, false, false) + reply.body);
+  const Reply reply = client_has_most
+                          ? error_reply(429, "this client has too many connections; try again")
+                          : error_reply(503, "too many connections; try again");
+  socket.write(http_head(reply, {}, false, false) + reply.body);
   socket.finish();
 }
 
@@ -131,7 +133,7 @@ void HttpServer::Impl::run(Service& to, std::function<void(int)> on_signal,
   tick(on_tick);
   accept();
   io.run();
-  workers.join();
+  workers.stop();
   service = nullptr;
 }
 
@@ -150,10 +152,11 @@ void HttpServer::Impl::stop() {
   signals_.cancel(ignored);
   ticker_.cancel();
   retry_.cancel();
-  workers.join();
+  workers.stop();
 }
 
-HttpServer::HttpServer(const HttpLimits& limits) : impl_(std::make_shared<Impl>(limits)) {}
+HttpServer::HttpServer(const HttpLimits& limits, AccessRules rules)
+    : impl_(std::make_shared<Impl>(limits, std::move(rules))) {}
 HttpServer::~HttpServer() = default;
 void HttpServer::listen(const std::string& host, std::uint16_t port) { impl_->listen(host, port); }
 std::uint16_t HttpServer::port() const { return impl_->port(); }
@@ -163,13 +166,10 @@ void HttpServer::run(Service& service, std::function<void(int)> on_signal,
   impl_->run(service, std::move(on_signal), std::move(on_tick));
 }
 void HttpServer::post(std::function<void()> task) { asio::post(impl_->io, std::move(task)); }
-void HttpServer::post_background(std::function<void()> task) {
-  asio::post(impl_->workers, [impl = impl_.get(), task = std::move(task)] {
-    if (!impl->is_stopped()) task();
-  });
-}
+void HttpServer::post_background(Work work) { impl_->workers.add(std::move(work)); }
 void HttpServer::stop_accepting() { impl_->stop_accepting(); }
 bool HttpServer::has_connections() const { return !impl_->connections.empty(); }
+std::size_t HttpServer::held_bytes() const { return impl_->held_bytes; }
 void HttpServer::stop() { impl_->stop(); }
 
 }  // namespace metronome

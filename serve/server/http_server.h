@@ -7,7 +7,9 @@
 #include <memory>
 #include <string>
 
+#include "serve/server/access.h"
 #include "serve/server/http_limits.h"
+#include "serve/server/work_queue.h"
 
 namespace metronome {
 
@@ -16,7 +18,7 @@ class Service;
 // Runs on the thread that calls run(). Only post() may be called from any thread.
 class HttpServer {
  public:
-  explicit HttpServer(const HttpLimits& limits);
+  explicit HttpServer(const HttpLimits& limits, AccessRules rules = {});
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -32,13 +34,14 @@ class HttpServer {
   // `on_tick` several times per second.
   void run(Service& service, std::function<void(int)> on_signal, std::function<void()> on_tick);
 
-  // post() runs `task` on the server's thread, post_background() on a thread for longer work.
+  // post() runs `task` on the server's thread, post_background() does work on other threads.
   void post(std::function<void()> task);
-  void post_background(std::function<void()> task);
+  void post_background(Work work);
 
   // Accepts no more connections and closes the idle ones. The others close after their response.
   void stop_accepting();
   bool has_connections() const;
+  std::size_t held_bytes() const;  // see HttpLimits::max_held_bytes
   // Closes the remaining connections and makes run() return.
   void stop();
 

@@ -11,8 +11,8 @@ namespace metronome {
 namespace {
 
 namespace asio = boost::asio;
-using boost::system::error_code;
 using asio::ip::tcp;
+using boost::system::error_code;
 
 HttpSocket::Moved moved(ssize_t count, bool zero_is_end) {
   if (count > 0) return {.num_bytes = static_cast<std::size_t>(count)};

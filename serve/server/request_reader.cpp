@@ -135,8 +135,8 @@ bool RequestReader::read_request_line(std::string_view line) {
   const std::size_t last = line.rfind(' ');
   const std::string_view version = line.substr(last + 1);
   std::string_view target = first < last ? line.substr(first + 1, last - first - 1) : "";
-  const bool is_visible = std::all_of(target.begin(), target.end(),
-                                      [](char c) { return c > 0x20 && c < 0x7f; });
+  const bool is_visible =
+      std::all_of(target.begin(), target.end(), [](char c) { return c > 0x20 && c < 0x7f; });
   if (!is_token(line.substr(0, first)) || target.empty() || !is_visible ||
       (version != "HTTP/1.1" && version != "HTTP/1.0")) {
     refuse(400, kNoHttp);
@@ -222,8 +222,8 @@ void RequestReader::read_framing() {
     state_ = State::Whole;
     return;
   }
-  const bool has_digits = std::all_of(length.begin(), length.end(),
-                                      [](char c) { return c >= '0' && c <= '9'; });
+  const bool has_digits =
+      std::all_of(length.begin(), length.end(), [](char c) { return c >= '0' && c <= '9'; });
   const std::optional<std::uint64_t> number = number_of(length, 10);
   if (num_lengths > 1 || !has_digits || !number) return refuse(400, "the body has no valid length");
   if (*number > limits_.body_bytes) return refuse(413, "the body is too large");

@@ -83,9 +83,9 @@ class RequestReader {
   HttpRefusal refusal_;
   HttpRequest request_;
   Part part_ = Part::Length;
-  bool is_in_method_ = true;       // at the beginning of the header
-  std::string text_;               // of the header, or of a line between chunks
-  std::uint64_t num_left_ = 0;     // bytes of the body, or of the chunk
+  bool is_in_method_ = true;         // at the beginning of the header
+  std::string text_;                 // of the header, or of a line between chunks
+  std::uint64_t num_left_ = 0;       // bytes of the body, or of the chunk
   std::size_t num_extra_bytes_ = 0;  // of extensions of chunks, and of the trailer
 };
 

@@ -13,12 +13,6 @@
 namespace metronome {
 namespace {
 
-Reply error_reply(int status, std::string_view message, std::string_view param = {}) {
-  Reply reply{.status = status, .body = error_json(status, message, param)};
-  if (status == 503) reply.extra_header = "Retry-After: 1";
-  return reply;
-}
-
 struct Endpoint {
   std::string_view method;
   std::string_view path;
@@ -60,18 +54,25 @@ Reply preflight_reply() {
           .extra_header =
               "Access-Control-Allow-Methods: GET, POST\r\n"
               "Access-Control-Allow-Headers: *, Authorization\r\n"
+              "Access-Control-Allow-Private-Network: true\r\n"
               "Access-Control-Max-Age: 600"};
 }
 
 constexpr const char* kShuttingDown = "the server is shutting down";
-// Bytes of bodies that are waiting for, or being read in, the background.
-constexpr std::size_t kMaxBackgroundBytes = std::size_t{32} << 20;
+const std::atomic<bool> kNeverLeft = false;  // the client of a body that is read at once
 
 }  // namespace
 
+Reply error_reply(int status, std::string_view message, std::string_view param) {
+  Reply reply{.status = status, .body = error_json(status, message, param)};
+  if (status == 429 || status == 503) reply.extra_header = "Retry-After: 1";
+  if (status == 401) reply.extra_header = "WWW-Authenticate: Bearer";
+  return reply;
+}
+
 Service::Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock,
                  const KvCacheLayout& cache, ServiceOptions options,
-                 std::function<void(Task)> background, std::function<void(Task)> foreground)
+                 std::function<void(Work)> background, std::function<void(Task)> foreground)
     : model_(model),
       engine_(engine),
       clock_(clock),
@@ -104,48 +105,56 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
   // Tokenizing a long text takes time, so it may run in the background.
   if (path == "/tokenize" || path == "/detokenize") {
     return read(std::move(body), std::move(client),
-                [this, path = std::string(path)](const std::string& text) {
-                  return Parsed{.reply = answer_now(path, text)};
+                [this, path = std::string(path)](const std::string& text,
+                                                 const std::atomic<bool>& has_left) {
+                  return Parsed{.reply = answer_now(path, text, has_left)};
                 });
   }
-  client->reply(answer_now(path, body));
+  client->reply(answer_now(path, body, kNeverLeft));
 }
 
 // `parse` reads the body, in the background if the body is long.
 void Service::read(std::string body, std::shared_ptr<Client> client, Parse parse) {
-  const auto parse_safely = [parse = std::move(parse)](const std::string& text) {
+  const auto parse_safely = [parse = std::move(parse)](Reading& reading) {
     try {
-      return parse(text);
+      Parsed parsed = parse(reading.body, reading.has_left);
+      reading.body = {};
+      return parsed;
+    } catch (const EncodingCancelled&) {
+      return Parsed{};
     } catch (const std::exception& error) {  // for example out of memory
       return Parsed{.reply = error_reply(500, error.what())};
     }
   };
-  if (body.size() <= options_.inline_body_bytes) return take(parse_safely(body), client);
+  const auto reading = std::make_shared<Reading>();
   const std::size_t size = body.size();
-  if (background_bytes_ + size > kMaxBackgroundBytes) return refuse(*client);
-  background_bytes_ += size;
-  const auto has_left = std::make_shared<std::atomic<bool>>(false);
-  parsing_.emplace(client.get(), has_left);
-  background_([this, size, has_left, parse_safely, body = std::move(body),
-               client = std::move(client)]() mutable {
-    Parsed parsed;
-    if (!*has_left) parsed = parse_safely(body);
-    foreground_([this, size, parsed = std::move(parsed), client = std::move(client)]() mutable {
-      background_bytes_ -= size;
-      if (parsing_.erase(client.get()) > 0) take(std::move(parsed), client);
-    });
-  });
+  reading->body = std::move(body);
+  if (size <= options_.inline_body_bytes) return take(parse_safely(*reading), client);
+  reading_.emplace(client.get(), reading);
+  std::string address = client->address();
+  background_({.client = std::move(address),
+               .num_bytes = size,
+               .run = [this, reading, parse_safely, client = std::move(client)]() mutable {
+                 if (!reading->claim()) return;
+                 Parsed parsed = parse_safely(*reading);
+                 foreground_(
+                     [this, parsed = std::move(parsed), client = std::move(client)]() mutable {
+                       if (reading_.erase(client.get()) > 0) take(std::move(parsed), client);
+                     });
+               }});
 }
 
 void Service::take(Parsed parsed, const std::shared_ptr<Client>& client) {
+  client->forget_body();
   if (!parsed.request) return client->reply(std::move(parsed.reply));
   if (is_draining_ || !failure_.empty()) return refuse(*client);
   start(parsed.number, std::move(*parsed.request), client);
 }
 
 // /tokenize and /detokenize may run in the background, so they read only constant data.
-Reply Service::answer_now(std::string_view path, const std::string& body) try {
-  if (path == "/tokenize") return tokenize_reply(body);
+Reply Service::answer_now(std::string_view path, const std::string& body,
+                          const std::atomic<bool>& has_left) try {
+  if (path == "/tokenize") return tokenize_reply(body, has_left);
   if (path == "/detokenize") return detokenize_reply(body);
   if (path == "/v1/models") return models_reply({});
   if (path.starts_with(kModelPath)) return models_reply(path.substr(kModelPath.size()));
@@ -198,8 +207,8 @@ Reply Service::models_reply(std::string_view name) const {
   return {.body = std::string(json.view())};
 }
 
-Reply Service::tokenize_reply(const std::string& body) const {
-  const std::vector<TokenId> ids = parse_tokenize(body, model_);
+Reply Service::tokenize_reply(const std::string& body, const std::atomic<bool>& has_left) const {
+  const std::vector<TokenId> ids = parse_tokenize(body, model_, &has_left);
   JsonText json;
   json.begin_object();
   json.field("count", static_cast<std::int64_t>(ids.size()));
@@ -239,19 +248,28 @@ void Service::refuse(Client& client) {
 void Service::generate(ApiKind kind, std::string body, std::shared_ptr<Client> client) {
   if (is_draining_ || !failure_.empty()) return refuse(*client);
   const std::uint64_t number = next_number_++;
-  read(std::move(body), std::move(client), [this, kind, number](const std::string& text) {
-    Parsed parsed{.number = number};
-    try {
-      parsed.request = parse_generation(kind, text, model_, number);
-    } catch (const ApiError& error) {
-      parsed.reply = error_reply(error.status, error.what(), error.param);
-    }
-    return parsed;
-  });
+  read(std::move(body), std::move(client),
+       [this, kind, number](const std::string& text, const std::atomic<bool>& has_left) {
+         Parsed parsed{.number = number};
+         try {
+           parsed.request = parse_generation(kind, text, model_, number, &has_left);
+         } catch (const ApiError& error) {
+           parsed.reply = error_reply(error.status, error.what(), error.param);
+         }
+         return parsed;
+       });
 }
 
 void Service::start(std::uint64_t number, ApiRequest request,
                     const std::shared_ptr<Client>& client) {
+  const auto found = num_answers_.find(client->address());
+  const std::int64_t num_before = found == num_answers_.end() ? 0 : found->second;
+  if (num_before > 0 && num_before + request.num_choices() > options_.max_client_requests) {
+    ++metrics_.num_refused;
+    return client->reply(
+        error_reply(429, "this client waits for " + std::to_string(num_before) +
+                             " answers; allowed: " + std::to_string(options_.max_client_requests)));
+  }
   // The answers to a prompt share it.
   std::vector<std::shared_ptr<const std::vector<TokenId>>> prompts;
   for (std::vector<TokenId>& prompt : request.prompts) {
@@ -277,13 +295,15 @@ void Service::start(std::uint64_t number, ApiRequest request,
   }
   if (!engine_.submit(std::move(parts))) return refuse(*client);
   numbers_[client.get()] = number;
+  num_answers_[client->address()] = num_before + static_cast<std::int64_t>(running->parts.size());
   running_.emplace(number, std::move(running));
 }
 
 void Service::leave(const Client* client) {
-  if (const auto parsing = parsing_.find(client); parsing != parsing_.end()) {
-    *parsing->second = true;
-    parsing_.erase(parsing);
+  if (const auto reading = reading_.find(client); reading != reading_.end()) {
+    reading->second->has_left = true;
+    if (reading->second->claim()) reading->second->body = {};
+    reading_.erase(reading);
     ++metrics_.num_clients_left;
   }
   const auto found = numbers_.find(client);
@@ -306,7 +326,11 @@ void Service::abort_rest(std::uint64_t number) {
 
 void Service::finish(std::uint64_t number) {
   const auto found = running_.find(number);
-  numbers_.erase(found->second->client.get());
+  const Running& running = *found->second;
+  const auto of_client = num_answers_.find(running.client->address());
+  of_client->second -= static_cast<std::int64_t>(running.parts.size());
+  if (of_client->second == 0) num_answers_.erase(of_client);
+  numbers_.erase(running.client.get());
   running_.erase(found);
 }
 

@@ -17,6 +17,7 @@
 #include "serve/server/api_request.h"
 #include "serve/server/live_engine.h"
 #include "serve/server/serve_metrics.h"
+#include "serve/server/work_queue.h"
 
 namespace metronome {
 
@@ -28,10 +29,17 @@ struct Reply {
   std::string extra_header = {};  // "Retry-After: 1"; empty: none
 };
 
+// An error of the API. 429 and 503 say when to try again.
+Reply error_reply(int status, std::string_view message, std::string_view param = {});
+
 // The connection of a request. It may close at any time; then the calls have no effect.
 class Client {
  public:
   virtual ~Client() = default;
+  // Connections of one address are those of one client.
+  virtual const std::string& address() const = 0;
+  // The body was read and is no longer kept.
+  virtual void forget_body() {}
   virtual void reply(Reply reply) = 0;
   // Sends status 200 and starts an event stream, which ends with end_stream().
   virtual void begin_stream() = 0;
@@ -42,7 +50,8 @@ class Client {
 
 struct ServiceOptions {
   std::string version;
-  std::size_t inline_body_bytes = 8192;  // larger bodies are read in the background
+  std::size_t inline_body_bytes = 8192;     // larger bodies are read in the background
+  std::int64_t max_client_requests = 1024;  // most answers that a client may ask for at once
 };
 
 // Runs on one thread, that of the connections, except for `background` tasks.
@@ -50,10 +59,10 @@ class Service {
  public:
   using Task = std::function<void()>;
 
-  // `background` runs a task on another thread, `foreground` on the service's thread. All
+  // `background` does work on another thread, `foreground` a task on the service's thread. All
   // references outlive the service.
   Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock,
-          const KvCacheLayout& cache, ServiceOptions options, std::function<void(Task)> background,
+          const KvCacheLayout& cache, ServiceOptions options, std::function<void(Work)> background,
           std::function<void(Task)> foreground);
 
   // Answers on the client's connection, now or later.
@@ -66,7 +75,7 @@ class Service {
 
   // After this call new requests are refused; running ones continue.
   void drain() { is_draining_ = true; }
-  bool is_idle() const { return running_.empty() && background_bytes_ == 0; }
+  bool is_idle() const { return running_.empty() && reading_.empty(); }
   // Ends all running requests.
   void abort_all();
   // The engine failed: ends running requests with this message and refuses all later ones.
@@ -102,13 +111,25 @@ class Service {
     Reply reply = {};
     std::optional<ApiRequest> request = {};
   };
-  using Parse = std::function<Parsed(const std::string& body)>;
+  // `has_left` may become true: then the result does not matter.
+  using Parse = std::function<Parsed(const std::string& body, const std::atomic<bool>& has_left)>;
+
+  // A body that is read in the background.
+  struct Reading {
+    std::string body;
+    std::atomic<bool> has_left = false;  // the client
+    std::atomic_flag is_claimed;
+
+    // True once: for whoever reads the body, or forgets it.
+    bool claim() { return !is_claimed.test_and_set(); }
+  };
 
   void read(std::string body, std::shared_ptr<Client> client, Parse parse);
   void take(Parsed parsed, const std::shared_ptr<Client>& client);
-  Reply answer_now(std::string_view path, const std::string& body);
+  Reply answer_now(std::string_view path, const std::string& body,
+                   const std::atomic<bool>& has_left);
   Reply models_reply(std::string_view name) const;
-  Reply tokenize_reply(const std::string& body) const;
+  Reply tokenize_reply(const std::string& body, const std::atomic<bool>& has_left) const;
   Reply detokenize_reply(const std::string& body) const;
   Reply metrics_reply();
   void generate(ApiKind kind, std::string body, std::shared_ptr<Client> client);
@@ -132,16 +153,15 @@ class Service {
   ServeClock& clock_;
   const KvCacheLayout& cache_;
   ServiceOptions options_;
-  std::function<void(Task)> background_;
+  std::function<void(Work)> background_;
   std::function<void(Task)> foreground_;
   ServeMetrics metrics_;
 
   std::unordered_map<std::uint64_t, std::unique_ptr<Running>> running_;  // by number
   std::unordered_map<const Client*, std::uint64_t> numbers_;             // of the client's request
-  // Clients whose requests are being read in the background, and whether they have disconnected.
-  std::unordered_map<const Client*, std::shared_ptr<std::atomic<bool>>> parsing_;
+  std::unordered_map<const Client*, std::shared_ptr<Reading>> reading_;
+  std::unordered_map<std::string, std::int64_t> num_answers_;  // that run, by the client's address
   std::uint64_t next_number_ = 0;
-  std::size_t background_bytes_ = 0;  // of bodies that are read in the background
   bool is_draining_ = false;
   std::string failure_;
   std::vector<LiveEvent> events_;     // scratch of handle_events()

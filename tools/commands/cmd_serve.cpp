@@ -37,8 +37,12 @@ struct ServeOptions {
   std::int64_t max_waiting = 1024;
   double drain_s = 30;
   std::int64_t max_body_bytes = 8 * 1024 * 1024;
-  std::int64_t max_unread_bytes = 1024 * 1024;
+  std::int64_t max_unread_bytes = 64 * 1024;
+  std::int64_t max_held_bytes = 0;  // 0: by default
+  std::int64_t max_client_requests = 1024;
   HttpLimits limits;
+  AccessRules access;
+  std::string allowed_hosts, allowed_origins;
   bool is_quiet = false;
 };
 
@@ -75,6 +79,14 @@ OptionList option_list(ServeOptions& options) {
       {"backend NAME", &options.backend, "sim (the default), cpu or cuda"},
       {"host ADDRESS", &options.host, "address to listen on (default: 127.0.0.1; 0.0.0.0: all)"},
       {"port N", &options.port, "port to listen on (default: 8000; 0: any)"},
+      {"api-key KEY", &options.access.api_key,
+       "clients must send this key; needed when others reach the server (default: none)"},
+      {"allowed-hosts LIST", &options.allowed_hosts,
+       "names of the server for clients, beside addresses, localhost and the machine's name; with "
+       "commas between; *.NAME: all below NAME; *: all"},
+      {"allowed-origins LIST", &options.allowed_origins,
+       "origins of web pages that may call the server, such as https://chat.example (default: "
+       "none); with commas between; *: all"},
       {"speed X", &options.speed, "simulated time runs X times as fast as real time (default: 1)"},
       {"model-name NAME", &options.model_name,
        "name of the model for clients (default: as in the scenario)"},
@@ -87,9 +99,17 @@ OptionList option_list(ServeOptions& options) {
        "most requests that wait for admission; others get HTTP 503 (default: 1024)"},
       {"max-connections N", &options.limits.max_connections,
        "most open connections (default: 4096)"},
+      {"max-client-connections N", &options.limits.max_client_connections,
+       "most open connections of one address (default: 2048)"},
+      {"max-client-requests N", &options.max_client_requests,
+       "most answers that one address waits for; others get HTTP 429 (default: 1024)"},
       {"max-body-bytes N", &options.max_body_bytes, "largest body of a request (default: 8388608)"},
+      {"max-held-bytes N", &options.max_held_bytes,
+       "most bytes of bodies and answers that wait; one address has half of it (default: 67108864, "
+       "at least four bodies)"},
       {"max-unread-bytes N", &options.max_unread_bytes,
-       "most bytes that a client may leave unread before it is cut off (default: 1048576)"},
+       "most bytes of a stream that wait for a slow reader; its other tokens wait before they "
+       "are written (default: 65536)"},
       {"drain-seconds S", &options.drain_s,
        "time limit of running requests after a signal (default: 30)"},
       {"quiet,q", &options.is_quiet, "print only errors"},
@@ -118,11 +138,32 @@ void check(const ServeOptions& options) {
   }
   check_count("--max-waiting", options.max_waiting);
   check_count("--max-connections", options.limits.max_connections);
+  check_count("--max-client-connections", options.limits.max_client_connections);
+  check_count("--max-client-requests", options.max_client_requests);
   check_count("--max-body-bytes", options.max_body_bytes);
+  if (options.max_held_bytes != 0) check_count("--max-held-bytes", options.max_held_bytes);
   check_count("--max-unread-bytes", options.max_unread_bytes);
   if (!(options.drain_s >= 0 && options.drain_s <= 1e6)) {
     throw UsageError("--drain-seconds: is out of range; allowed: 0 to 1000000");
   }
+}
+
+// The entries of a list with commas between.
+std::vector<std::string> entries_of(const char* option, std::string_view list) {
+  std::vector<std::string> entries;
+  while (!list.empty()) {
+    const std::size_t end = std::min(list.find(','), list.size());
+    entries.emplace_back(list.substr(0, end));
+    list.remove_prefix(std::min(end + 1, list.size()));
+    if (!entries.back().empty()) continue;
+    throw UsageError(std::string(option) + ": has an empty entry; allowed: NAME,NAME,...");
+  }
+  return entries;
+}
+
+// Whether other machines may reach an address of this one.
+bool is_beyond_loopback(const std::string& host) {
+  return !(host == "localhost" || host == "::1" || host.starts_with("127."));
 }
 
 Scenario chosen_scenario(const ServeOptions& options) {
@@ -298,7 +339,7 @@ int serve(const ServeOptions& options) {
   std::optional<ServedRecord> record;
   if (!options.out.empty()) record.emplace(options.out, *backend, variant, date_text());
   raise_open_file_limit();  // each connection needs a descriptor
-  HttpServer server(options.limits);
+  HttpServer server(options.limits, options.access);
   server.listen(options.host, static_cast<std::uint16_t>(options.port));
   variant.run->load([] {});
 
@@ -308,12 +349,18 @@ int serve(const ServeOptions& options) {
   LiveEngine engine(*variant.run, clock, text, options.max_waiting,
                     [&] { server.post([&] { events_to->handle_events(); }); });
   Service service(
-      model, engine, clock, variant.run->setup.kv_cache, {.version = METRONOME_VERSION},
-      [&](Service::Task task) { server.post_background(std::move(task)); },
+      model, engine, clock, variant.run->setup.kv_cache,
+      {.version = METRONOME_VERSION, .max_client_requests = options.max_client_requests},
+      [&](Work work) { server.post_background(std::move(work)); },
       [&](Service::Task task) { server.post(std::move(task)); });
   events_to = &service;
   Shutdown shutdown(service, server, engine, clock, options.drain_s);
   server.keep_signals();
+  if (options.access.api_key.empty() && is_beyond_loopback(options.host)) {
+    std::cerr << "warning: " << printable(options.host)
+              << " is reached from other machines, and everybody may use the server; --api-key "
+                 "asks for a key\n";
+  }
   if (!options.is_quiet) print_header(options, variant, model, tokenizer_text, server.port());
   std::vector<EventSink*> sinks;
   if (record) sinks = record->sinks(engine);
@@ -346,6 +393,16 @@ int serve_command(const Arguments& arguments) {
   check(options);
   options.limits.max_body_bytes = static_cast<std::size_t>(options.max_body_bytes);
   options.limits.max_unread_bytes = static_cast<std::size_t>(options.max_unread_bytes);
+  options.limits.max_held_bytes =
+      options.max_held_bytes != 0
+          ? static_cast<std::size_t>(options.max_held_bytes)
+          : std::max(options.limits.max_held_bytes, 4 * options.limits.max_body_bytes);
+  if (line->has("api-key") && options.access.api_key.empty()) {
+    throw UsageError("--api-key: is empty; allowed: a key of at least one character");
+  }
+  options.access.allowed_hosts = entries_of("--allowed-hosts", options.allowed_hosts);
+  options.access.allowed_origins = entries_of("--allowed-origins", options.allowed_origins);
+  options.access.listens_on = options.host;
   return serve(options);
 }
 

@@ -65,7 +65,7 @@ class SlowClients:
     def __enter__(self):
         self.server.__enter__()
         self.num_descriptors = self.server.num_descriptors()
-        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
         body_head = head + b"Content-Length: 1000\r\n\r\n"
         for name, begin, drop in (("a header in drops", b"P", b"x"), ("half a header", head, b""),
                                   ("a body in drops", body_head, b" "),

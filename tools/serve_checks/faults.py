@@ -149,7 +149,7 @@ def expect_response(server, faults, data, status, what):
 
 
 def exceed_limits(server, faults, rng):
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
     big = b"x" * (MAX_BODY_BYTES + 1)
     for what, data, status in (
             ("one long header", head + b"X: " + b"x" * 20_000 + b"\r\n\r\n", 431),
@@ -177,7 +177,7 @@ def exceed_limits(server, faults, rng):
 def speak_http(server, faults, rng):
     """Unusual but allowed requests."""
     body = json.dumps({"prompt": "HTTP", "max_tokens": 4, "ignore_eos": True, "seed": 1}).encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
     with server.connect() as connection:
         reader = Reader(connection)
         chunks = b"".join(b"%x;note=1\r\n%s\r\n" % (1, bytes([byte])) for byte in body)
@@ -200,7 +200,7 @@ def check_pipelines(server, faults, text):
         reader = Reader(connection)
         streams = request_bytes("/v1/completions", {**fields, "stream": True})
         whole = request_bytes("/v1/completions", fields)
-        health = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+        health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
         connection.sendall((streams + whole + health) * 20)
         for _ in range(20):
             faults.equal(text_of(events_of(reader.response()[2])), text, "a pipelined stream")
@@ -318,7 +318,7 @@ def limit_connections(program, faults):
         num_descriptors = server.num_descriptors()
         connections = [server.connect() for _ in range(10)]
         for connection in connections:  # so that the server has accepted them
-            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             faults.equal(Reader(connection).response()[0], 200, "a connection within the limit")
         for _ in range(5):
             status, headers, _ = server.ask("GET", "/health")

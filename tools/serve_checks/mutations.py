@@ -16,7 +16,7 @@ SCENARIO = serving.ROOT / "tools/serve_checks/scenario.yaml"
 SETS = ["engine.max_model_len=512"]
 SPEED = 1000
 NUM_AT_ONCE = 32
-STATUSES = {200, 400, 404, 405, 408, 413, 431, 503}
+STATUSES = {200, 400, 403, 404, 405, 408, 413, 429, 431, 501, 503}
 # The client closes an incomplete request after this time.
 PATIENCE_S = 0.5
 LIMIT_S = 30

@@ -277,9 +277,9 @@ def check_head(api):
     connection = api.server.connect()
     reader = serving.Reader(connection)
     for path in ("/health", "/v1/models", "/v1/completions", "/nowhere"):
-        connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         status, _ = reader.head()
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         try:
             found = reader.response()[0]
         except (ValueError, EOFError) as error:

@@ -215,7 +215,7 @@ class Server:
 def request_bytes(path, body, method="POST", headers=()):
     if isinstance(body, (dict, list)):
         body = json.dumps(body).encode()
-    lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}",
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}",
              *(f"{name}: {value}" for name, value in headers)]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 

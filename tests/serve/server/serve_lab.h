@@ -66,6 +66,7 @@ inline std::vector<std::string> events_of(std::string_view stream) {
 
 class FakeClient final : public Client {
  public:
+  const std::string& address() const override { return from; }
   void reply(Reply made) override {
     ++num_replies;
     last = std::move(made);
@@ -79,6 +80,7 @@ class FakeClient final : public Client {
   }
 
   int num_replies = 0, num_streams = 0, num_ends = 0, num_flushes = 0;
+  std::string from = "127.0.0.1";
   Reply last;
   std::string stream;
   std::function<void()> on_flush;

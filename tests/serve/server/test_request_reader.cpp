@@ -1,5 +1,4 @@
 #include "serve/server/request_reader.h"
-
 #include "tests/catch.h"
 #include "tests/draws.h"
 
@@ -108,9 +107,8 @@ TEST_CASE("who speaks of a coding that nobody knows gets 501", "[serve][http]") 
 }
 
 TEST_CASE("lengths are plain numbers, and there is one", "[serve][http]") {
-  for (const std::string length :
-       {"-1", "+1", "1 2", "1,1", "0x1", "", "1\r\nContent-Length: 1",
-        "99999999999999999999", "1e2", "1.0", "\xc2\xb9"}) {
+  for (const std::string length : {"-1", "+1", "1 2", "1,1", "0x1", "", "1\r\nContent-Length: 1",
+                                   "99999999999999999999", "1e2", "1.0", "\xc2\xb9"}) {
     CHECK(status_of(kPost + "Content-Length: " + length + "\r\n\r\n") == 400);
   }
   CHECK(status_of(kPost + "Content-Length: 1001\r\n\r\n") == 413);
@@ -157,8 +155,8 @@ TEST_CASE("chunks that are not as they say are refused", "[serve][http]") {
   const std::string head = kPost + "Transfer-Encoding: chunked\r\n\r\n";
   for (const std::string body :
        {"x\r\n", "-1\r\n", "+1\r\n", "0x1\r\n", " 1\r\n", "1 \r\n", "\r\n", ";a=b\r\n",
-        "3\r\nabcd\r\n", "3\r\nabc0\r\n", "3\nabc\r\n", "11111111111111111\r\n", "0\r\nno field\r\n",
-        "0\r\n folded: x\r\n"}) {
+        "3\r\nabcd\r\n", "3\r\nabc0\r\n", "3\nabc\r\n", "11111111111111111\r\n",
+        "0\r\nno field\r\n", "0\r\n folded: x\r\n"}) {
     CHECK(status_of(head + body) == 400);
   }
   CHECK(status_of(head + "3e9\r\n") == 413);
@@ -167,8 +165,8 @@ TEST_CASE("chunks that are not as they say are refused", "[serve][http]") {
   std::string extensions = head;
   for (int i = 0; i < 30; ++i) extensions += "1;" + std::string(100, 'x') + "\r\na\r\n";
   CHECK(status_of(extensions) == 400);
-  CHECK(status_of(head + "0\r\n" + "X: " + std::string(1500, 'x') + "\r\nY: " +
-                  std::string(1500, 'x') + "\r\n\r\n") == 431);
+  CHECK(status_of(head + "0\r\n" + "X: " + std::string(1500, 'x') +
+                  "\r\nY: " + std::string(1500, 'x') + "\r\n\r\n") == 431);
 }
 
 TEST_CASE("connections stay open as both sides say", "[serve][http]") {
@@ -190,9 +188,12 @@ TEST_CASE("the network may split requests anywhere", "[serve][http]") {
   INFO("seed " << seed);
   Rng rng(seed, "requests");
   const std::string parts[] = {
-      kGet, "\r\n", kPost + "Content-Length: 5\r\n\r\nhello",
+      kGet,
+      "\r\n",
+      kPost + "Content-Length: 5\r\n\r\nhello",
       kPost + "Transfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n",
-      kPost + "Transfer-Encoding: xchunked\r\n\r\nhello", kPost + "Content-Length: 5, 5\r\n\r\n"};
+      kPost + "Transfer-Encoding: xchunked\r\n\r\nhello",
+      kPost + "Content-Length: 5, 5\r\n\r\n"};
   for (int i = 0; i < 300; ++i) {
     std::string bytes;
     for (int n = draw(rng, 1, 5); n > 0; --n) bytes += parts[draw(rng, 0, 5)];
@@ -203,7 +204,6 @@ TEST_CASE("the network may split requests anywhere", "[serve][http]") {
     INFO(bytes);
     const Outcome whole = read_at_once(bytes);
     CHECK(whole == read_all(bytes, [] { return std::size_t{1}; }));
-    CHECK(whole ==
-          read_all(bytes, [&] { return static_cast<std::size_t>(draw(rng, 1, 20)); }));
+    CHECK(whole == read_all(bytes, [&] { return static_cast<std::size_t>(draw(rng, 1, 20)); }));
   }
 }

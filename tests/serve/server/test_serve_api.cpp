@@ -145,21 +145,21 @@ TEST_CASE("lists and texts of a request have limits", "[serve]") {
   CHECK(stops(quoted(4096)).empty());
   CHECK(stops(quoted(4097)) == "stop: has more than 4096 bytes; allowed: up to these");
   CHECK(stops(list(2, quoted(2049))) == "stop: has more than 4096 bytes; allowed: up to these");
-  CHECK(error(ApiKind::Completion, R"({"prompt": "a", "stop_token_ids": )" + list(129, "1") + "}") ==
-        "stop_token_ids: 129 token ids are too many; allowed: up to 128");
-  CHECK(error(ApiKind::Completion, R"({"prompt": )" + list(257, "1") + "}") ==
-        "prompt: 257 token ids are too many; allowed: up to 256");
+  CHECK(
+      error(ApiKind::Completion, R"({"prompt": "a", "stop_token_ids": )" + list(129, "1") + "}") ==
+      "stop_token_ids: 129 token ids are too many; allowed: up to 128");
+  CHECK(error(ApiKind::Completion, R"({"prompt": )" + list(513, "1") + "}") ==
+        "prompt: 513 token ids are too many; allowed: up to 512");
   CHECK(error(ApiKind::Completion, R"({"prompt": "a", "model": )" + quoted(16385) + "}") ==
         "model: 16385 bytes are too many; allowed: up to 16384");
-  CHECK(error(ApiKind::Chat,
-              R"({"messages": )" + list(257, R"({"role": "user", "content": ""})") + "}") ==
-        "messages: 257 entries are too many; allowed: up to 256");
+  CHECK(error(ApiKind::Chat, R"({"messages": )" + list(513, R"({"role": "user", "content": ""})") +
+                                 "}") == "messages: 513 entries are too many; allowed: up to 512");
   CHECK(error(ApiKind::Chat, R"({"messages": [{"role": "user", "content": )" +
-                                 list(257, R"({"text": ""})") + "}]}") ==
-        "messages[0].content: 257 entries are too many; allowed: up to 256");
+                                 list(513, R"({"text": ""})") + "}]}") ==
+        "messages[0].content: 513 entries are too many; allowed: up to 512");
   CHECK(error_of<ApiError>([&] {
-          parse_detokenize(R"({"tokens": )" + list(257, "1") + "}", byte_model());
-        }) == "tokens: 257 token ids are too many; allowed: up to 256");
+          parse_detokenize(R"({"tokens": )" + list(513, "1") + "}", byte_model());
+        }) == "tokens: 513 token ids are too many; allowed: up to 512");
 }
 
 TEST_CASE("simulated answers have lengths of the scenario's, by their seeds", "[serve]") {
@@ -318,10 +318,25 @@ TEST_CASE("texts become tokens and back", "[serve]") {
   const auto error = [&](const auto& parse_one, const std::string& body) {
     return error_of<ApiError>([&] { parse_one(body, model); });
   };
-  CHECK(error(parse_tokenize, "{}") == "prompt: is missing; allowed: a string, or messages");
+  const auto tokenized = [](std::string_view text, const ServedModel& of) {
+    return parse_tokenize(text, of);
+  };
+  CHECK(error(tokenized, "{}") == "prompt: is missing; allowed: a string, or messages");
   CHECK(error(parse_detokenize, "{}") == "tokens: is missing; allowed: a list of token ids");
   CHECK(error(parse_detokenize, R"({"tokens": [-1]})") ==
         "tokens: -1 is not a token id; allowed: integers from 0 to 299");
+}
+
+TEST_CASE("texts far beyond the model's context are not tokenized", "[serve]") {
+  const ServedModel model = byte_model();
+  const auto text = [](const std::string& kind, std::size_t count) {
+    return "{\"" + kind + "\": \"" + std::string(count, 'x') + "\"}";
+  };
+  CHECK(error_of<ApiError>([&] { parse(ApiKind::Completion, text("prompt", 513)); }) ==
+        "the model's context is 256 tokens; the text has more than 512; allowed: a shorter text");
+  CHECK(parse_tokenize(text("prompt", 4096), model).size() == 4096);
+  CHECK(error_of<ApiError>([&] { parse_tokenize(text("prompt", 4097), model); }) ==
+        "the model's context is 256 tokens; the text has more than 4096; allowed: a shorter text");
 }
 
 TEST_CASE("errors have the shape of OpenAI's, as vLLM writes them", "[serve]") {

@@ -16,15 +16,17 @@ constexpr double kSlow = 0.01;
 class Desk {
  public:
   explicit Desk(const std::string& scheduler = "policy: vllm, max_num_batched_tokens: 128",
-                std::int64_t max_waiting = 100, double speed = 1000)
+                std::int64_t max_waiting = 100, double speed = 1000,
+                std::int64_t max_client_requests = 1024)
       : simulation_(simulation(scheduler)),
         model_(byte_model()),
         clock_(speed),
         text_(*model_.tokenizer),
         engine_(simulation_, clock_, text_, max_waiting, [] {}),
         service(
-            model_, engine_, clock_, simulation_.setup.kv_cache, {.version = "9.9"},
-            [this](Service::Task task) { background.push_back(std::move(task)); },
+            model_, engine_, clock_, simulation_.setup.kv_cache,
+            {.version = "9.9", .max_client_requests = max_client_requests},
+            [this](Work work) { background.push_back(std::move(work)); },
             [this](Service::Task task) { foreground.push_back(std::move(task)); }),
         thread_([this] { serve_until_stopped(engine_); }) {}
   ~Desk() {
@@ -76,7 +78,8 @@ class Desk {
   LiveEngine engine_;
 
  public:
-  std::vector<Service::Task> background, foreground;
+  std::vector<Work> background;
+  std::vector<Service::Task> foreground;
   Service service;
 
  private:
@@ -247,7 +250,7 @@ TEST_CASE("long bodies are read aside", "[serve]") {
   CHECK(client->num_replies == 0);
   CHECK_FALSE(desk.service.is_idle());
   REQUIRE(desk.background.size() == 1);
-  desk.background[0]();
+  desk.background[0].run();
   REQUIRE(desk.foreground.size() == 1);
   desk.foreground[0]();
   CHECK(client->last.status == 400);  // longer than the context
@@ -256,37 +259,63 @@ TEST_CASE("long bodies are read aside", "[serve]") {
   const auto gone = desk.ask("POST", "/v1/completions",
                              R"({"prompt": "a", "user": ")" + std::string(9000, 'x') + R"("})");
   desk.service.leave(gone.get());
-  desk.background[1]();
-  desk.foreground[1]();
+  desk.background[1].run();
+  CHECK(desk.foreground.size() == 1);  // nothing was read
   CHECK(desk.service.is_idle());
   CHECK(gone->num_replies == 0);
-  const auto tokens =
-      desk.ask("POST", "/tokenize", R"({"prompt": ")" + std::string(9000, 'x') + R"("})");
-  desk.background[2]();
-  desk.foreground[2]();
-  CHECK(Json::parse(tokens->last.body)["count"] == 9000);
+  const auto tokens = desk.ask("POST", "/tokenize",
+                               R"({"prompt": "abc", "user": ")" + std::string(9000, 'x') + R"("})");
+  desk.background[2].run();
+  desk.foreground[1]();
+  CHECK(Json::parse(tokens->last.body)["count"] == 3);
   // What reads things that change is never read there.
   const auto metrics = desk.ask("GET", "/metrics", std::string(9000, ' '));
   CHECK(metrics->last.status == 200);
   CHECK(desk.background.size() == 3);
 }
 
-TEST_CASE("bodies that wait to be read are not more than there is memory for", "[serve]") {
+TEST_CASE("the body of a client that leaves is forgotten before it is read", "[serve]") {
   Desk desk;
-  const std::string body = R"({"prompt": ")" + std::string(8 << 20, 'x') + R"("})";
+  const std::string body = R"({"prompt": ")" + std::string(1 << 20, 'x') + R"("})";
   std::vector<std::shared_ptr<FakeClient>> clients;
-  for (int i = 0; i < 6; ++i) clients.push_back(desk.ask("POST", "/v1/completions", body));
-  CHECK(desk.background.size() == 3);
-  CHECK(clients[3]->last.status == 503);
-  CHECK(clients[3]->last.extra_header == "Retry-After: 1");
-  // One that has left is not read at all.
+  for (int i = 0; i < 3; ++i) clients.push_back(desk.ask("POST", "/v1/completions", body));
+  REQUIRE(desk.background.size() == 3);
+  CHECK(desk.background[0].client == "127.0.0.1");
+  CHECK(desk.background[0].num_bytes == body.size());
   desk.service.leave(clients[0].get());
-  for (const Service::Task& task : desk.background) task();
+  for (const Work& work : desk.background) work.run();
+  desk.service.leave(clients[2].get());  // while its result is on the way
   for (const Service::Task& task : desk.foreground) task();
   CHECK(clients[0]->num_replies == 0);
   CHECK(clients[1]->last.status == 400);
+  CHECK(clients[2]->num_replies == 0);
+  CHECK(desk.foreground.size() == 2);
   CHECK(desk.service.is_idle());
-  CHECK(desk.ask("POST", "/v1/completions", body)->num_replies == 0);  // there is room again
+  CHECK(desk.metric("metronome:clients_left_total") == 2);
+}
+
+TEST_CASE("a client has so many answers at once, whatever others have", "[serve]") {
+  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, kSlow, 5);
+  const auto ask = [&](const std::string& from, int n) {
+    auto client = std::make_shared<FakeClient>();
+    client->from = from;
+    desk.service.handle(
+        "POST", "/v1/completions",
+        R"({"prompt": "a", "max_tokens": 100, "ignore_eos": true, "n": )" + std::to_string(n) + "}",
+        client);
+    return client;
+  };
+  const auto first = ask("10.0.0.1", 3);
+  const auto second = ask("10.0.0.1", 2);
+  const auto third = ask("10.0.0.1", 1);
+  CHECK(first->num_replies == 0);
+  CHECK(second->num_replies == 0);
+  CHECK(third->last.status == 429);
+  CHECK(third->last.extra_header == "Retry-After: 1");
+  CHECK(ask("10.0.0.2", 7)->num_replies == 0);  // alone it is accepted
+  CHECK(ask("10.0.0.2", 1)->last.status == 429);
+  desk.service.leave(second.get());
+  CHECK(ask("10.0.0.1", 2)->num_replies == 0);
 }
 
 TEST_CASE("browsers may ask from anywhere", "[serve]") {

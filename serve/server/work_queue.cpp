@@ -1,0 +1,62 @@
+#include "serve/server/work_queue.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace metronome {
+
+WorkQueue::WorkQueue() {
+  threads_.emplace_back([this] { work_on(short_); });
+  threads_.emplace_back([this] {
+    constexpr int kNice = 10;  // Linux counts it by thread
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
+    work_on(long_);
+  });
+}
+
+// The order of a client's work is the sum of bytes up to its end, as if all clients were served a
+// byte at a time (Demers, Keshav and Shenker, 1989).
+void WorkQueue::add(Work work) {
+  const std::lock_guard lock(mutex_);
+  if (is_stopped_) return;
+  Lane& lane = work.num_bytes <= kMaxShortBytes ? short_ : long_;
+  std::uint64_t& last = lane.last[work.client];
+  last = std::max(last, lane.reached) + work.num_bytes;
+  lane.waiting.emplace(Waiting{last, next_number_++}, std::move(work));
+  lane.has_work.notify_one();
+}
+
+void WorkQueue::work_on(Lane& lane) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    lane.has_work.wait(lock, [&] { return is_stopped_ || !lane.waiting.empty(); });
+    if (is_stopped_) return;
+    const auto first = lane.waiting.begin();
+    lane.reached = std::max(lane.reached, first->first.order - first->second.num_bytes);
+    Work work = std::move(first->second);
+    lane.waiting.erase(first);
+    std::erase_if(lane.last, [&](const auto& client) { return client.second <= lane.reached; });
+    lock.unlock();
+    work.run();
+    work = {};  // what it holds is freed without the lock
+    lock.lock();
+  }
+}
+
+void WorkQueue::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    short_.has_work.notify_all();
+    long_.has_work.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  short_.waiting.clear();
+  long_.waiting.clear();
+}
+
+}  // namespace metronome

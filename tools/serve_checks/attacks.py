@@ -1,0 +1,265 @@
+"""Attacks on a server beside a well-behaved client, whose p99 is printed.
+
+Attackers come from 127.0.0.2 and 127.0.0.3, the well-behaved client from 127.0.0.1. All are on this
+machine, and every attack is bounded. Phases without and with the attack alternate.
+"""
+
+import multiprocessing
+import os
+import pathlib
+import resource
+import select
+import socket
+import statistics
+import time
+
+from serve_checks import server as serving
+from serve_checks.server import Reader, Server, request_bytes
+from serve_checks.streams import percentile
+
+SCENARIO = serving.ROOT / "tools/serve_checks/scenario.yaml"
+PHASE_S = 4
+NUM_RUNS = 3
+LIMIT_MS = 20  # what an attack may add to the p99 of the well-behaved client
+LIMIT_BYTES = 512 << 20
+MIB = 1 << 20
+
+# ---- the well-behaved client ----
+
+# A prompt of 10 KB: it is read like the bodies of the attackers that are about as long.
+POLITE = {"prompt": "polite " * 1400, "max_tokens": 1, "ignore_eos": True}
+
+
+def ask_politely(port):
+    """Seconds from connecting to the end of the answer."""
+    started = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(request_bytes("/v1/completions", POLITE))
+        status = Reader(connection).response()[0]
+    if status != 200:
+        raise ValueError(f"status {status}")
+    return time.monotonic() - started
+
+
+def measure(port, seconds):
+    """(p99 in ms, refused requests) of requests one after the other."""
+    times, num_refused = [], 0
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            times.append(ask_politely(port))
+        except (OSError, EOFError, ValueError):
+            num_refused += 1
+            time.sleep(0.05)
+    return 1e3 * percentile(times or [float("inf")], 0.99), num_refused
+
+
+# ---- what attackers do ----
+
+
+def connect(port, source=2):
+    connection = socket.socket()
+    connection.settimeout(20)
+    connection.bind((f"127.0.0.{source}", 0))
+    connection.connect(("127.0.0.1", port))
+    return connection
+
+
+def send_and_forget(port, data, source=2, wait_s=5):
+    """Sends a request and waits some time for the beginning of the response."""
+    try:
+        with connect(port, source) as connection:
+            connection.settimeout(wait_s)
+            connection.sendall(data)
+            connection.recv(65536)
+    except OSError:
+        pass
+
+
+def repeat(port, data):
+    while True:
+        send_and_forget(port, data)
+        time.sleep(0.01)
+
+
+def many_stops(port):
+    repeat(port, request_bytes("/v1/completions", {
+        "prompt": "x", "n": 64, "max_tokens": 4, "stop": ["\x01"] * 100_000}))
+
+
+def huge_stops(port):
+    body = ('{"prompt":"x","n":128,"max_tokens":4,"stop":[' + '"z",' * 1_600_000 + '"z"]}').encode()
+    repeat(port, request_bytes("/v1/completions", body))
+
+
+def allowed_stops(port):
+    """As many stop strings as are allowed, for as many answers."""
+    stops = [f"{i:02}" + "x" * 62 for i in range(64)]
+    repeat(port, request_bytes("/v1/completions", {
+        "prompt": "x", "n": 16, "max_tokens": 200, "ignore_eos": True, "stop": stops}))
+
+
+def long_bodies(port):
+    repeat(port, request_bytes("/tokenize", {"prompt": "word " * 1_600_000}))
+
+
+def long_prompts(port):
+    repeat(port, request_bytes("/v1/completions", {"prompt": "word " * 1_600_000}))
+
+
+def left_bodies(port):
+    """The client leaves as soon as its body has been sent."""
+    data = request_bytes("/tokenize", {"prompt": "word " * 1_600_000})
+    while True:
+        send_and_forget(port, data, wait_s=0.001)
+        time.sleep(0.01)
+
+
+def many_values(port):
+    """Eight million bytes that are as many values as possible."""
+    repeat(port, request_bytes("/v1/completions", b'{"x":[' + b"[]," * 2_600_000 + b"1]}"))
+
+
+def unfinished_bodies(port):
+    """Bodies of which all but the end comes."""
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n"
+    held = []
+    while True:
+        try:
+            connection = connect(port, 2 + len(held) % 2)
+            connection.settimeout(2)
+            connection.sendall(head + b" " * (2 * MIB))
+            held.append(connection)
+        except OSError:
+            time.sleep(0.02)
+        if len(held) > 400:
+            time.sleep(1)
+
+
+def hold(port, data, count=4200):
+    """Many connections of one client, all open; those that the server closes are opened again."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2 * count, 2 * count))
+    held, poll = {}, select.poll()
+    while True:
+        while len(held) < count:
+            try:
+                connection = connect(port)
+                connection.sendall(data)
+            except OSError:
+                break
+            held[connection.fileno()] = connection
+            poll.register(connection, select.POLLIN | select.POLLHUP)
+        for descriptor, _ in poll.poll(100):
+            poll.unregister(descriptor)
+            held.pop(descriptor).close()
+        time.sleep(0.05)
+
+
+def idle_connections(port):
+    hold(port, b"")
+
+
+def unfinished_headers(port):
+    hold(port, b"GET /health HTTP/1.1\r\nHost:")
+
+
+def unread_answers(port):
+    """Whole answers of many bytes that nobody reads."""
+    data = request_bytes("/tokenize", {"prompt": "x" * 32_000})
+    held = []
+    while True:
+        try:
+            connection = connect(port)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.sendall(data * 30)
+            held.append(connection)
+        except OSError:
+            pass
+        time.sleep(0.02 if len(held) < 800 else 1)
+
+
+def hidden_requests(port):
+    """Bodies with codings that nobody knows; what they hide must not be executed."""
+    hidden = request_bytes("/tokenize", {"prompt": "word " * 20_000})
+    head = b"POST /generate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+    while True:
+        for coding in (b"xchunked", b"chunked, identity"):
+            send_and_forget(port, head + coding + b"\r\n\r\n" + hidden * 4, wait_s=1)
+        time.sleep(0.005)
+
+
+# (name, what each attacker does, how many attackers)
+ATTACKS = [("100,000 stop strings, n=64", many_stops, 2),
+           ("1.6 million stop strings, n=128", huge_stops, 1),
+           ("64 stop strings, n=16", allowed_stops, 1),
+           ("8 MB to /tokenize", long_bodies, 6),
+           ("8 MB prompts", long_prompts, 6),
+           ("8 MB bodies of clients that leave", left_bodies, 2),
+           ("8 MB of empty lists", many_values, 2),
+           ("unfinished bodies", unfinished_bodies, 1),
+           ("4,200 idle connections", idle_connections, 1),
+           ("4,200 unfinished headers", unfinished_headers, 1),
+           ("answers that nobody reads", unread_answers, 1),
+           ("requests in bodies of unknown codings", hidden_requests, 1)]
+
+
+class Attackers:
+    """Processes that attack during the `with` block."""
+
+    def __init__(self, attack, count, port):
+        self.processes = [multiprocessing.Process(target=self.run, args=(attack, port), daemon=True)
+                          for _ in range(count)]
+
+    @staticmethod
+    def run(attack, port):
+        serving.LIBC.prctl(serving.PR_SET_PDEATHSIG, 9)
+        os.nice(10)
+        attack(port)
+
+    def __enter__(self):
+        for process in self.processes:
+            process.start()
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.join()
+
+
+def peak_bytes(server):
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+def check_attack(program, faults, name, attack, count):
+    alone, attacked, num_refused = [], [], 0
+    with Server(program, SCENARIO, variant="budget") as server:
+        measure(server.port, 0.5)
+        for _ in range(NUM_RUNS):
+            alone.append(measure(server.port, PHASE_S)[0])
+            with Attackers(attack, count, server.port):
+                time.sleep(1)
+                p99, refused = measure(server.port, PHASE_S)
+            attacked.append(p99)
+            num_refused += refused
+            if not server.is_alive:
+                return faults.add(f"{name}: the server has died: {server.stderr()}")
+            time.sleep(1)
+        peak = peak_bytes(server)
+        added = statistics.median(attacked) - statistics.median(alone)
+        faults.say(f"{name}: p99 {statistics.median(alone):.1f} ms alone, "
+                   f"{statistics.median(attacked):.1f} ms under attack ({added:+.1f} ms); "
+                   f"{num_refused} refused; at most {peak / MIB:.0f} MiB")
+        faults.expect(added < LIMIT_MS, f"{name}: adds {added:.1f} ms; at most {LIMIT_MS}")
+        faults.equal(num_refused, 0, f"{name}: requests of the well-behaved client that failed")
+        faults.expect(peak < LIMIT_BYTES, f"{name}: takes {peak / MIB:.0f} MiB")
+        server.expect_rest(faults, name, timeout_s=30)
+    return None
+
+
+def check(program, faults, options):
+    for name, attack, count in ATTACKS:
+        if not options.attack or options.attack in name:
+            check_attack(program, faults, name, attack, count)
