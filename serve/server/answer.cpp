@@ -44,7 +44,13 @@ bool Answer::on_token(std::int32_t index, TokenId id, const std::vector<TokenLog
   if (choice.finish_reason != nullptr) return false;
   scratch_.clear();
   choice.detokenizer.push(id, scratch_);
-  choice.tokens.push_back({.id = id, .text = choice.stops.push(scratch_), .logprobs = logprobs});
+  const std::string text = choice.stops.push(scratch_);
+  choice.text += text;
+  choice.tokens.push_back({id, static_cast<std::uint32_t>(text.size())});
+  if (!logprobs.empty()) {
+    choice.logprobs.resize(choice.tokens.size());
+    choice.logprobs.back() = logprobs;
+  }
   ++choice.num_tokens;
   choice.num_cached_tokens = num_cached_tokens;
   if (!choice.stops.is_stopped()) return false;
@@ -62,8 +68,9 @@ void Answer::on_end(std::int32_t index, EndReason reason) {
   rest += choice.stops.finish();
   // Held-back text is added to the last unwritten token. If that was written, the text becomes a
   // separate event.
-  if (!rest.empty() && choice.tokens.empty()) choice.tokens.push_back({.is_token = false});
-  if (!rest.empty()) choice.tokens.back().text += rest;
+  if (!rest.empty() && !has_event(choice)) choice.tokens.push_back({});
+  if (!rest.empty()) choice.tokens.back().num_bytes += static_cast<std::uint32_t>(rest.size());
+  choice.text += rest;
   end(choice, is_stopped ? "stop" : finish_reason_of(reason));
 }
 
@@ -109,7 +116,7 @@ std::string Answer::token_text(TokenId id) const {
   return decode(*model_.tokenizer, ids, false);
 }
 
-void Answer::add_chat_logprob(TokenId id, float logprob, const std::vector<TokenLogprob>* top) {
+void Answer::add_chat_logprob(TokenId id, float logprob, std::span<const TokenLogprob> top) {
   json_.begin_object();
   json_.field("token", token_text(id));
   json_.field("logprob", static_cast<double>(logprob));
@@ -118,11 +125,11 @@ void Answer::add_chat_logprob(TokenId id, float logprob, const std::vector<Token
     json_.value(static_cast<int>(static_cast<unsigned char>(byte)));
   }
   json_.end_array();
-  if (top != nullptr) {
+  if (!top.empty()) {
     json_.key("top_logprobs").begin_array();
     // The sampled token precedes the likeliest tokens.
-    for (std::size_t i = 1; i < top->size(); ++i) {
-      add_chat_logprob((*top)[i].token, (*top)[i].logprob, nullptr);
+    for (const TokenLogprob& likely : top.subspan(1)) {
+      add_chat_logprob(likely.token, likely.logprob, {});
     }
     json_.end_array();
   }
@@ -130,30 +137,30 @@ void Answer::add_chat_logprob(TokenId id, float logprob, const std::vector<Token
 }
 
 // The value of "logprobs" for some tokens of a choice.
-void Answer::add_logprobs(Choice& choice, const std::vector<Token>& tokens) {
+void Answer::add_logprobs(Choice& choice, std::span<const TokenView> tokens) {
   if (request_.sampling.num_logprobs < 0) return json_.null();
-  const auto has = [](const Token& token) { return !token.logprobs.empty(); };
+  const auto has = [](const TokenView& token) { return !token.logprobs.empty(); };
   json_.begin_object();
   if (is_chat(request_)) {
     json_.key("content").begin_array();
-    for (const Token& token : tokens) {
-      if (has(token)) add_chat_logprob(token.id, token.logprobs[0].logprob, &token.logprobs);
+    for (const TokenView& token : tokens) {
+      if (has(token)) add_chat_logprob(token.id, token.logprobs[0].logprob, token.logprobs);
     }
     json_.end_array();
     return json_.end_object();
   }
   json_.key("tokens").begin_array();
-  for (const Token& token : tokens) {
+  for (const TokenView& token : tokens) {
     if (has(token)) json_.value(token_text(token.id));
   }
   json_.end_array();
   json_.key("token_logprobs").begin_array();
-  for (const Token& token : tokens) {
+  for (const TokenView& token : tokens) {
     if (has(token)) json_.value(static_cast<double>(token.logprobs[0].logprob));
   }
   json_.end_array();
   json_.key("top_logprobs").begin_array();
-  for (const Token& token : tokens) {
+  for (const TokenView& token : tokens) {
     if (!has(token)) continue;
     // The keys are texts. If two tokens have the same text, the likelier one stays.
     Json top = Json::object();
@@ -166,7 +173,7 @@ void Answer::add_logprobs(Choice& choice, const std::vector<Token>& tokens) {
   json_.end_array();
   json_.key("text_offset").begin_array();
   std::int64_t offset = choice.num_characters;
-  for (const Token& token : tokens) {
+  for (const TokenView& token : tokens) {
     if (has(token)) json_.value(offset);
     offset += num_characters(token.text);
   }
@@ -176,16 +183,48 @@ void Answer::add_logprobs(Choice& choice, const std::vector<Token>& tokens) {
 
 // ---- a stream ----
 
-void Answer::write_event(std::int32_t index, const Token& token, const char* finish_reason,
+bool Answer::has_event(const Choice& choice) {
+  const bool has_token = choice.next_token < choice.tokens.size();
+  return has_token || (choice.finish_reason != nullptr && !choice.is_written);
+}
+
+bool Answer::has_events() const { return std::any_of(choices_.begin(), choices_.end(), has_event); }
+
+// The next token. Valid until tokens come or are forgotten.
+Answer::TokenView Answer::take_token(Choice& choice) {
+  const std::size_t at = choice.next_token++;
+  const Token token = choice.tokens[at];
+  TokenView view{
+      token.id, std::string_view(choice.text).substr(choice.next_byte, token.num_bytes), {}};
+  if (at < choice.logprobs.size()) view.logprobs = choice.logprobs[at];
+  choice.next_byte += token.num_bytes;
+  return view;
+}
+
+// Forgets the written tokens, not one by one if many are waiting.
+void Answer::forget_written(Choice& choice) {
+  constexpr std::size_t kMaxKept = 4096;
+  if (choice.next_token < std::min(choice.tokens.size(), kMaxKept)) return;
+  const auto erase = [&choice](auto& list) {
+    const std::size_t count = std::min(choice.next_token, list.size());
+    list.erase(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(count));
+  };
+  erase(choice.tokens);
+  erase(choice.logprobs);
+  choice.text.erase(0, choice.next_byte);
+  choice.next_token = choice.next_byte = 0;
+}
+
+void Answer::write_event(std::int32_t index, const TokenView& token, const char* finish_reason,
                          std::string& out) {
   Choice& choice = choices_[static_cast<std::size_t>(index)];
-  num_written_tokens_ += token.is_token ? 1 : 0;
+  num_written_tokens_ += token.id == kRest ? 0 : 1;
   if (request_.kind == ApiKind::Generate) {
     json_.clear();
     json_.begin_object();
     json_.field("index", index);
     json_.field("token", token.text);
-    json_.field("token_id", value(token.id));
+    json_.field("token_id", token.id == kRest ? 0 : value(token.id));
     json_.key("finish_reason");
     finish_reason == nullptr ? json_.null() : json_.value(finish_reason);
     json_.end_object();
@@ -204,7 +243,7 @@ void Answer::write_event(std::int32_t index, const Token& token, const char* fin
       json_.field("text", token.text);
     }
     json_.key("logprobs");
-    add_logprobs(choice, {token});
+    add_logprobs(choice, {&token, 1});
     json_.key("finish_reason");
     finish_reason == nullptr ? json_.null() : json_.value(finish_reason);
     json_.end_object();
@@ -223,23 +262,27 @@ void Answer::write_event(std::int32_t index, const Token& token, const char* fin
   out += "\n\n";
 }
 
-void Answer::write_choice(std::int32_t index, std::string& out) {
+// Returns false if the choice has nothing to write.
+bool Answer::write_next(std::int32_t index, std::string& out) {
   Choice& choice = choices_[static_cast<std::size_t>(index)];
-  if (choice.is_written) return;
-  const bool ends = choice.finish_reason != nullptr;
-  if (ends && choice.tokens.empty()) choice.tokens.push_back({.is_token = false});  // to say why
-  for (std::size_t i = 0; i < choice.tokens.size(); ++i) {
-    const bool is_last = ends && i + 1 == choice.tokens.size();
-    write_event(index, choice.tokens[i], is_last ? choice.finish_reason : nullptr, out);
-  }
-  choice.tokens.clear();
-  choice.is_written = ends;
+  if (!has_event(choice)) return false;
+  forget_written(choice);
+  if (choice.tokens.empty()) choice.tokens.push_back({});  // to say why the answer ends
+  const TokenView token = take_token(choice);
+  choice.is_written = choice.finish_reason != nullptr && choice.next_token == choice.tokens.size();
+  write_event(index, token, choice.is_written ? choice.finish_reason : nullptr, out);
+  return true;
 }
 
-void Answer::write_events(std::string& out) {
+void Answer::write_events(std::string& out, std::size_t most_bytes) {
   if (is_closed_) return;
-  for (std::int32_t i = 0; i < request_.num_choices(); ++i) write_choice(i, out);
-  if (!is_done()) return;
+  for (bool has_written = true; has_written && out.size() < most_bytes;) {
+    has_written = false;
+    for (std::int32_t i = 0; i < request_.num_choices(); ++i) {
+      has_written = write_next(i, out) || has_written;
+    }
+  }
+  if (!is_done() || has_events()) return;
   if (request_.wants_usage) {
     add_header(is_chat(request_) ? "chat.completion.chunk" : "text_completion");
     json_.key("choices").begin_array();
@@ -272,8 +315,7 @@ std::string Answer::body() {
   }
   for (std::int32_t i = 0; i < request_.num_choices(); ++i) {
     Choice& choice = choices_[static_cast<std::size_t>(i)];
-    std::string text;
-    for (const Token& token : choice.tokens) text += token.text;
+    const std::string text = choice.text;
     if (request_.kind == ApiKind::Generate) {
       if (i > 0) break;  // /generate has one answer
       json_.field("text", text);
@@ -291,7 +333,12 @@ std::string Answer::body() {
       json_.field("text", text);
     }
     json_.key("logprobs");
-    add_logprobs(choice, choice.tokens);
+    std::vector<TokenView> tokens;
+    const bool has_logprobs = request_.sampling.num_logprobs >= 0;
+    while (has_logprobs && choice.next_token < choice.tokens.size()) {
+      tokens.push_back(take_token(choice));
+    }
+    add_logprobs(choice, tokens);
     json_.field("finish_reason", choice.finish_reason);
     json_.end_object();
   }

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/json_text.h"
@@ -29,27 +31,37 @@ class Answer {
   // The engine has ended a choice. No effect if a stop string ended it before.
   void on_end(std::int32_t choice, EndReason reason);
 
-  // For a stream: appends one event "data: ...\n\n" for each token since the last call. After the
-  // last choice's end, appends usage and [DONE]. Write tokens of one step together, so that the
-  // last event carries the finish reason.
-  void write_events(std::string& out);
+  // For a stream: appends one event "data: ...\n\n" for each token that is not written yet, one of
+  // each choice in turn, until `out` has `most_bytes` or somewhat more. After the last token of the
+  // last choice, appends usage and [DONE]. Write tokens of one step together, so that the last
+  // event carries the finish reason.
+  void write_events(std::string& out, std::size_t most_bytes = SIZE_MAX);
+  // Whether there is something to write: the reader is slower than the engine.
+  bool has_events() const;
   // For a stream that fails: appends an error event and ends the stream.
   void write_error(int status, std::string_view message, std::string& out);
   // Without a stream: the complete body, once is_done().
   std::string body();
 
   bool is_done() const { return num_open_ == 0; }
+  // Whether [DONE] was written.
+  bool is_closed() const { return is_closed_; }
   bool has_ended(std::int32_t choice) const {
     return choices_[static_cast<std::size_t>(choice)].finish_reason != nullptr;
   }
   std::int32_t num_completion_tokens() const;
 
  private:
+  // A token, without what it has only while it is written. A slow reader may leave many.
   struct Token {
+    TokenId id = kRest;
+    std::uint32_t num_bytes = 0;  // of the text that the token completed
+  };
+  static constexpr TokenId kRest{-1};  // no token: an event with only the rest of the text
+  struct TokenView {
     TokenId id{};
-    std::string text = {};  // the text that the token completed
-    std::vector<TokenLogprob> logprobs = {};
-    bool is_token = true;  // false: an event with only the rest of the text
+    std::string_view text;
+    std::span<const TokenLogprob> logprobs;
   };
   struct Choice {
     Choice(const Tokenizer& tokenizer, const ApiRequest& request)
@@ -58,7 +70,12 @@ class Answer {
 
     Detokenizer detokenizer;
     StopMatcher stops;
-    std::vector<Token> tokens;  // not written yet; all tokens without a stream
+    // Tokens that are not written yet, or were written a short while ago, and their texts. Without
+    // a stream: all.
+    std::vector<Token> tokens;
+    std::string text;
+    std::vector<std::vector<TokenLogprob>> logprobs;  // of the tokens; empty: nobody asked
+    std::size_t next_token = 0, next_byte = 0;        // the first that are not written
     std::int32_t num_tokens = 0;
     std::int32_t num_cached_tokens = 0;
     std::int64_t num_characters = 0;  // written
@@ -68,11 +85,14 @@ class Answer {
   };
 
   void end(Choice& choice, const char* reason);
-  void write_choice(std::int32_t index, std::string& out);
-  void write_event(std::int32_t index, const Token& token, const char* finish_reason,
+  static bool has_event(const Choice& choice);
+  static TokenView take_token(Choice& choice);
+  static void forget_written(Choice& choice);
+  bool write_next(std::int32_t index, std::string& out);
+  void write_event(std::int32_t index, const TokenView& token, const char* finish_reason,
                    std::string& out);
-  void add_logprobs(Choice& choice, const std::vector<Token>& tokens);
-  void add_chat_logprob(TokenId id, float logprob, const std::vector<TokenLogprob>* top);
+  void add_logprobs(Choice& choice, std::span<const TokenView> tokens);
+  void add_chat_logprob(TokenId id, float logprob, std::span<const TokenLogprob> top);
   void add_usage(std::int32_t num_tokens);
   void add_header(const char* object);
   std::string token_text(TokenId id) const;

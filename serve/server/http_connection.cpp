@@ -1,5 +1,6 @@
 #include "serve/server/http_connection.h"
 
+#include <algorithm>
 #include <boost/beast/http/status.hpp>
 #include <charconv>
 #include <utility>
@@ -13,10 +14,6 @@ using boost::system::error_code;
 
 constexpr std::chrono::steady_clock::time_point kNoDeadline =
     std::chrono::steady_clock::time_point::max();
-// Limits for a client with too much unread data. It is cut off after this time without reading, or
-// at this many times the limit.
-constexpr std::chrono::seconds kPatience(1);
-constexpr std::size_t kHardFactor = 16;
 // The most bytes that are read ahead of the request that is being answered.
 constexpr std::size_t kMaxAhead = 16 * 1024;
 
@@ -290,17 +287,15 @@ void HttpConnection::end_stream() {
   is_whole_ = true;
 }
 
-void HttpConnection::flush() {
+std::size_t HttpConnection::room() const {
+  const std::size_t num_unread = unsent_.size() + in_flight_.size() - num_written_;
+  return hub_->limits.max_unread_bytes - std::min(num_unread, hub_->limits.max_unread_bytes);
+}
+
+void HttpConnection::flush(bool has_more) {
   if (state_ == State::Closed) return;
+  has_more_ = has_more;
   write_some();
-  // A server may be faster than any client, for example a simulated one. That does not make the
-  // client slow.
-  const std::size_t limit = hub_->limits.max_unread_bytes;
-  if (unsent_.size() <= limit) return;
-  const bool is_stuck = Steady::now() - last_progress_ > kPatience;
-  if (!is_stuck && unsent_.size() <= kHardFactor * limit) return;
-  ++hub_->service->metrics().num_clients_cut;
-  close();
 }
 
 void HttpConnection::write_some() {
@@ -327,12 +322,16 @@ void HttpConnection::write_on() {
       return;
     }
     num_written_ += moved.num_bytes;
-    last_progress_ = Steady::now();
   }
   is_writing_ = false;
+  in_flight_.clear();
+  num_written_ = 0;
   deadline_ = kNoDeadline;
   if (!unsent_.empty()) return write_some();
-  if (is_whole_) on_response_written();
+  if (is_whole_) return on_response_written();
+  if (!std::exchange(has_more_, false)) return;
+  // Posted: others have their turn between two parts of a long stream.
+  asio::post(hub_->io, [self = shared_from_this()] { self->hub_->service->resume(self.get()); });
 }
 
 void HttpConnection::on_response_written() {

@@ -69,7 +69,8 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
   void begin_stream() override;
   void write(std::string_view bytes) override;
   void end_stream() override;
-  void flush() override;
+  std::size_t room() const override;
+  void flush(bool has_more) override;
 
   const ClientUse& use() const { return *use_; }
   std::size_t held_bytes() const { return held_bytes_; }
@@ -114,11 +115,11 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
   Steady::time_point deadline_ = Steady::time_point::max();
   bool keeps_alive_ = true;
   bool is_http10_ = false;
-  bool is_head_ = false;                              // method HEAD: the response has no body
-  bool is_waiting_ = false;                           // for bytes
-  Steady::time_point last_progress_ = Steady::now();  // of writing
-  bool is_whole_ = false;  // the response's last byte is in unsent_ or in_flight_
+  bool is_head_ = false;     // method HEAD: the response has no body
+  bool is_waiting_ = false;  // for bytes
+  bool is_whole_ = false;    // the response's last byte is in unsent_ or in_flight_
   bool is_writing_ = false;
+  bool has_more_ = false;  // of the stream: the service writes it when there is room
   std::string unsent_;     // added during a write
   std::string in_flight_;  // being written
   std::size_t num_written_ = 0;

@@ -71,10 +71,12 @@ void LiveEngine::close() {
   const std::lock_guard lock(mutex_);
   is_closed_ = true;
   has_input_.notify_one();
+  has_room_.notify_one();
 }
 
 void LiveEngine::take_events(std::vector<LiveEvent>& events) {
   const std::lock_guard lock(mutex_);
+  has_room_.notify_one();
   if (events.empty()) {
     events.swap(outbox_);
     return;
@@ -95,7 +97,8 @@ LiveStats LiveEngine::take_stats() {
 void LiveEngine::publish() {
   bool was_empty = false;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    has_room_.wait(lock, [this] { return outbox_.size() < kMaxEvents || is_closed_; });
     append_stats(fresh_stats_, stats_);
     num_waiting_ -= std::exchange(num_no_longer_waiting_, 0);
     was_empty = outbox_.empty();

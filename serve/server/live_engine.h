@@ -94,11 +94,14 @@ class LiveEngine final : public RequestFeed, private EventSink {
   void reset_prefix_cache();
   // Accepts no more requests.
   void close();
-  // Appends events in order. Events of one step come together.
+  // Appends events in order. Events of one step come together. While kMaxEvents and more are not
+  // taken, the engine waits: nobody else can take memory for them.
   void take_events(std::vector<LiveEvent>& events);
   LiveStats take_stats();
 
  private:
+  static constexpr std::size_t kMaxEvents = 16384;
+
   struct Arrival {
     TimeNs time = 0;
     LiveRequest request;
@@ -134,6 +137,7 @@ class LiveEngine final : public RequestFeed, private EventSink {
 
   std::mutex mutex_;
   std::condition_variable has_input_;
+  std::condition_variable has_room_;  // in the outbox, or the engine was closed
   // Guarded by the mutex:
   std::deque<Arrival> inbox_;  // by time
   std::vector<Ticket> aborted_;

@@ -341,7 +341,7 @@ void Service::fail_one(std::uint64_t number, int status, const std::string& mess
   const bool has_begun = running.has_begun;
   bytes_.clear();
   if (has_begun) {
-    running.answer.write_events(bytes_);  // tokens so far
+    running.answer.write_events(bytes_, client->room());  // tokens so far, as they fit
     running.answer.write_error(status, message, bytes_);
   }
   abort_rest(number);
@@ -352,7 +352,7 @@ void Service::fail_one(std::uint64_t number, int status, const std::string& mess
   }
   client->write(bytes_);
   client->end_stream();
-  client->flush();
+  client->flush(false);
 }
 
 void Service::abort_all() {
@@ -474,15 +474,21 @@ void Service::write_news(std::uint64_t number) {
   if (!running.has_begun) running.client->begin_stream();
   running.has_begun = true;
   bytes_.clear();
-  running.answer.write_events(bytes_);
   const std::shared_ptr<Client> client = running.client;
-  const bool is_done = running.answer.is_done();
+  running.answer.write_events(bytes_, client->room());
+  const bool is_done = running.answer.is_closed();
+  const bool has_more = !is_done && running.answer.has_events();
   client->write(bytes_);
   if (is_done) {
     client->end_stream();
     finish(number);
   }
-  client->flush();  // may detect that the client disconnected
+  client->flush(has_more);  // may detect that the client disconnected
+}
+
+void Service::resume(const Client* client) {
+  const auto found = numbers_.find(client);
+  if (found != numbers_.end()) write_news(found->second);
 }
 
 }  // namespace metronome

@@ -43,9 +43,12 @@ class Client {
   virtual void reply(Reply reply) = 0;
   // Sends status 200 and starts an event stream, which ends with end_stream().
   virtual void begin_stream() = 0;
+  // How many bytes of a stream may be written now. A slow reader has none: its tokens wait.
+  virtual std::size_t room() const = 0;
   virtual void write(std::string_view bytes) = 0;  // kept until flush()
   virtual void end_stream() = 0;
-  virtual void flush() = 0;
+  // `has_more`: Service::resume() is called when there is room again.
+  virtual void flush(bool has_more) = 0;
 };
 
 struct ServiceOptions {
@@ -72,6 +75,8 @@ class Service {
   void leave(const Client* client);
   // Sends the engine's events since the last call to the clients.
   void handle_events();
+  // There is room again for the stream of this client.
+  void resume(const Client* client);
 
   // After this call new requests are refused; running ones continue.
   void drain() { is_draining_ = true; }

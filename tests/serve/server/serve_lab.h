@@ -74,8 +74,10 @@ class FakeClient final : public Client {
   void begin_stream() override { ++num_streams; }
   void write(std::string_view bytes) override { stream += bytes; }
   void end_stream() override { ++num_ends; }
-  void flush() override {
+  std::size_t room() const override { return num_free_bytes; }
+  void flush(bool more) override {
     ++num_flushes;
+    has_more = more;
     if (on_flush) on_flush();
   }
 
@@ -83,6 +85,8 @@ class FakeClient final : public Client {
   std::string from = "127.0.0.1";
   Reply last;
   std::string stream;
+  std::size_t num_free_bytes = SIZE_MAX;
+  bool has_more = false;
   std::function<void()> on_flush;
 };
 

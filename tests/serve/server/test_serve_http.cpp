@@ -363,6 +363,7 @@ TEST_CASE("a client that does not read is cut off, and the others notice nothing
           "[serve][http]") {
   HttpLimits limits;
   limits.max_unread_bytes = 20'000;
+  limits.write_timeout = std::chrono::milliseconds(500);
   Bench bench(limits);
   Wire deaf(bench, 4096), other(bench);
   deaf.send(completion(R"("max_tokens": 90000, "stream": true)"));
@@ -370,6 +371,24 @@ TEST_CASE("a client that does not read is cut off, and the others notice nothing
   CHECK(other.read_until("data: [DONE]"));
   CHECK(bench.wait_until([&] { return bench.service->metrics().num_clients_cut == 1; }));
   CHECK(bench.wait_idle());
+}
+
+TEST_CASE("a reader that is slower than the engine gets all, and nobody waits for it",
+          "[serve][http]") {
+  HttpLimits limits;
+  limits.max_unread_bytes = 5'000;
+  Bench bench(limits, 1e6);
+  Wire slow(bench, 4096), other(bench);
+  slow.send(completion(R"("max_tokens": 90000, "stream": true)"));
+  REQUIRE(slow.read_until("data: "));
+  other.send(completion(R"("max_tokens": 3000, "stream": true)"));
+  CHECK(other.read_until("data: [DONE]"));
+  CHECK(slow.read_until("data: [DONE]\n\n\r\n0\r\n\r\n"));
+  std::size_t num_events = 0;
+  for (std::size_t at = 0; (at = slow.received.find("data: {", at)) != std::string::npos; ++at) {
+    ++num_events;
+  }
+  CHECK(num_events == 90000);
 }
 
 TEST_CASE("who may not call is refused before the body comes", "[serve][http]") {

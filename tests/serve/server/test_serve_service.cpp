@@ -141,6 +141,38 @@ TEST_CASE("a stream and a body say the same", "[serve]") {
   CHECK(text_of(events) == text);
 }
 
+TEST_CASE("a stream waits for its reader, one event of each choice in turn", "[serve]") {
+  Desk desk;
+  const auto slow =
+      desk.complete(R"("seed": 5, "max_tokens": 40, "ignore_eos": true, "stream": true, "n": 2)");
+  const auto fast =
+      desk.complete(R"("seed": 5, "max_tokens": 40, "ignore_eos": true, "stream": true, "n": 2)");
+  slow->num_free_bytes = 0;
+  REQUIRE(desk.wait_until([&] { return fast->num_ends == 1; }));
+  CHECK(slow->has_more);
+  CHECK(slow->num_ends == 0);
+  CHECK_FALSE(desk.service.is_idle());
+  const std::size_t num_before = events_of(slow->stream).size();
+  CHECK(num_before < 80);
+  slow->num_free_bytes = 1;
+  desk.service.resume(slow.get());
+  CHECK(events_of(slow->stream).size() <= num_before + 2);
+  for (int i = 0; i < 100 && slow->num_ends == 0; ++i) desk.service.resume(slow.get());
+  CHECK(slow->num_ends == 1);
+  CHECK(desk.service.is_idle());
+  std::map<int, std::string> texts[2];
+  for (const int k : {0, 1}) {
+    for (const std::string& event : events_of(k == 0 ? slow->stream : fast->stream)) {
+      if (event == "[DONE]") continue;
+      const Json choice = Json::parse(event)["choices"][0];
+      texts[k][choice["index"].get<int>()] += choice["text"].get<std::string>();
+    }
+  }
+  CHECK(texts[0].size() == 2);
+  CHECK(texts[0] == texts[1]);
+  desk.service.resume(slow.get());  // nothing
+}
+
 TEST_CASE("many requests at once each get their own answer", "[serve]") {
   Desk desk("policy: vllm, max_num_batched_tokens: 128", 1000);
   std::vector<std::shared_ptr<FakeClient>> clients;
