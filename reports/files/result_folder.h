@@ -9,7 +9,7 @@
 
 namespace metronome {
 
-// The recorded requests of a server, beside its results. Its first line carries the mark.
+// The recorded requests of a server, beside its results. Every line carries the mark.
 constexpr std::string_view kServedTraceFile = "trace.jsonl";
 
 // Whether the path is a file that carries Metronome's mark. False for a link.

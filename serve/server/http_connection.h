@@ -40,6 +40,7 @@ struct HttpHub {
 
   HttpLimits limits;
   Access access;
+  std::optional<boost::asio::ssl::context> tls;
   boost::asio::io_context io{1};
   Service* service = nullptr;
   bool is_accepting = false;

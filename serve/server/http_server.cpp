@@ -85,7 +85,7 @@ void HttpServer::Impl::accept() {
       });
       return;
     }
-    self->take(HttpSocket(std::move(socket)));
+    self->take(HttpSocket(std::move(socket), self->tls ? &*self->tls : nullptr));
     self->accept();
   });
 }
@@ -160,6 +160,10 @@ HttpServer::HttpServer(const HttpLimits& limits, AccessRules rules)
 HttpServer::~HttpServer() = default;
 void HttpServer::listen(const std::string& host, std::uint16_t port) { impl_->listen(host, port); }
 std::uint16_t HttpServer::port() const { return impl_->port(); }
+void HttpServer::use_tls(const std::string& certificate_file, const std::string& key_file) {
+  impl_->tls.emplace(tls_context(certificate_file, key_file));
+  std::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to connections that may be closed
+}
 void HttpServer::keep_signals() { impl_->keep_signals(); }
 void HttpServer::run(Service& service, std::function<void(int)> on_signal,
                      std::function<void()> on_tick) {

@@ -26,6 +26,8 @@ class HttpServer {
   // Binds and listens; port 0 selects a free port. Throws UsageError with the address.
   void listen(const std::string& host, std::uint16_t port);
   std::uint16_t port() const;
+  // All connections use TLS. The files are PEM. Throws UsageError.
+  void use_tls(const std::string& certificate_file, const std::string& key_file);
 
   // After this call SIGINT, SIGTERM and SIGHUP do not end the process but wait for run().
   void keep_signals();

@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
-#include "core/base/json_text.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
 #include "reports/files/variant_result.h"
@@ -14,7 +13,11 @@ namespace metronome {
 
 ServedRecord::ServedRecord(const std::string& folder, const Backend& backend,
                            const PreparedVariant& variant, std::string date)
-    : folder_(folder), backend_(backend), variant_(variant), date_(std::move(date)) {}
+    : folder_(folder),
+      journal_(folder_.target() + ".served.jsonl"),
+      backend_(backend),
+      variant_(variant),
+      date_(std::move(date)) {}
 
 std::vector<EventSink*> ServedRecord::sinks(const LiveEngine& engine) {
   engine_ = &engine;
@@ -24,33 +27,38 @@ std::vector<EventSink*> ServedRecord::sinks(const LiveEngine& engine) {
 }
 
 void ServedRecord::on_event(const Event& event, const Request& request) {
-  if (served_.size() > index(event.request)) return;
-  METRONOME_CHECK(served_.size() == index(event.request),
-                  "requests come in the order of their ids");
-  const std::span<const TokenId> prompt = *engine_->request(event.request).prompt;
-  served_.push_back({request.arrival, {prompt.begin(), prompt.end()}});
+  if (served_.size() <= index(event.request)) {
+    METRONOME_CHECK(served_.size() == index(event.request),
+                    "requests come in the order of their ids");
+    served_.push_back({.arrival = request.arrival});
+  }
+  if (event.kind == EventKind::Ended) {
+    served_[index(event.request)].line = write_line(event, request);
+  }
 }
 
-void ServedRecord::write_trace(const RunRecord& record) {
+ServedJournal::Line ServedRecord::write_line(const Event& event, const Request& request) {
+  // Refused, or its client disconnected before a token: cannot be replayed.
+  if (request.num_output_tokens() == 0) return journal_.append({});
+  const std::vector<TokenId>& prompt = *engine_->request(event.request).prompt;
+  line_.clear();
+  line_.begin_object();
+  line_.field(kResultSchemaKey, kResultSchema);
+  line_.field("input_toks", static_cast<std::int64_t>(prompt.size()));
+  line_.field("output_toks", request.num_output_tokens());
+  line_.field("arrival_time_ns", request.arrival);
+  line_.key("input_tok_ids").begin_array();
+  for (const TokenId id : prompt) line_.value(value(id));
+  line_.end_array();
+  line_.end_object();
+  line_.end_line();
+  return journal_.append(line_.view());
+}
+
+void ServedRecord::write_trace() {
   FileWriter file(folder_.path(kServedTraceFile));
-  JsonText line;
-  bool is_first = true;
-  for (std::size_t i = 0; i < served_.size(); ++i) {
-    const std::int32_t num_tokens = record.requests[i].num_output_tokens;
-    if (num_tokens == 0) continue;  // refused, or its client disconnected: cannot be replayed
-    line.clear();
-    line.begin_object();
-    if (is_first) line.field(kResultSchemaKey, kResultSchema);
-    is_first = false;
-    line.field("input_toks", static_cast<std::int64_t>(served_[i].prompt.size()));
-    line.field("output_toks", num_tokens);
-    line.field("arrival_time_ns", served_[i].arrival);
-    line.key("input_tok_ids").begin_array();
-    for (const TokenId id : served_[i].prompt) line.value(value(id));
-    line.end_array();
-    line.end_object();
-    line.end_line();
-    file.write(line.view());
+  for (const Served& served : served_) {
+    if (served.line.size > 0) file.write(journal_.read(served.line));
   }
   file.close();
 }
@@ -73,8 +81,9 @@ void ServedRecord::write() {
   write_variant(outcome, variant_.scenario.results, folder_, {});
   const RunResult results[] = {outcome.result};
   folder_.write(kSummaryFile, summary_json(results));
-  write_trace(outcome.record);
+  write_trace();
   folder_.commit();
+  journal_.remove();
 }
 
 }  // namespace metronome

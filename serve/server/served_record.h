@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/json_text.h"
 #include "core/engine/event.h"
 #include "core/metrics/digest.h"
 #include "core/metrics/output_log.h"
@@ -12,37 +13,44 @@
 #include "core/run/run.h"
 #include "reports/files/result_folder.h"
 #include "serve/server/live_engine.h"
+#include "serve/server/served_journal.h"
 
 namespace metronome {
 
 // The served requests with their prompts are also written, as kServedTraceFile, a trace of format
-// sharegpt. With that trace as its workload, `metronome run` decides as a simulated server did,
-// step by step. Exceptions: clients disconnected, or sent back answers that they had received. A
-// run of a trace cannot know the blocks of those answers.
+// sharegpt. Until then they are in a file beside the folder, FOLDER.served.jsonl, in the order of
+// their ends. It is written as requests end, so it survives the process. With that trace as its
+// workload, `metronome run` decides as a simulated server did, step by step. Exceptions: clients
+// disconnected, or sent back answers that they had received. A run of a trace cannot know the
+// blocks of those answers.
 class ServedRecord final : private EventSink {
  public:
-  // Creates the folder at once, so that its errors are reported before serving. Throws ConfigError,
-  // UsageError. `date` is that of the start.
+  // Creates folder and journal at once, so that errors are reported before serving. Throws
+  // ConfigError, UsageError. `date` is that of the start.
   ServedRecord(const std::string& folder, const Backend& backend, const PreparedVariant& variant,
                std::string date);
 
   // For LiveEngine::serve(). `engine` outlives the calls.
   std::vector<EventSink*> sinks(const LiveEngine& engine);
 
-  // Writes the results, after the engine has ended.
+  // Writes the results, after the engine has ended. If that fails, the journal stays.
   void write();
+
+  ServedJournal& journal() { return journal_; }
 
  private:
   struct Served {
     TimeNs arrival = 0;
-    std::vector<TokenId> prompt;
+    ServedJournal::Line line = {};  // of its end
   };
 
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord&, std::span<const ScheduledChunk>, const RequestTable&) override {}
-  void write_trace(const RunRecord& record);
+  ServedJournal::Line write_line(const Event& event, const Request& request);
+  void write_trace();
 
   ResultFolder folder_;
+  ServedJournal journal_;
   const Backend& backend_;
   const PreparedVariant& variant_;
   std::string date_;
@@ -51,6 +59,7 @@ class ServedRecord final : private EventSink {
   RunRecorder recorder_;
   OutputLog outputs_;
   std::vector<Served> served_;  // by request id
+  JsonText line_;               // scratch
 };
 
 }  // namespace metronome

@@ -373,7 +373,24 @@ void Service::handle_events() {
   engine_.take_events(events_);
   metrics_.take(engine_.take_stats());  // also without scrapes, as the step counts accumulate
   const WallTime now = std::chrono::steady_clock::now();
-  for (const LiveEvent& event : events_) take_event(event, now);
+  const std::int64_t num_recorded = options_.num_recorded ? options_.num_recorded() : INT64_MAX;
+  for (; !unrecorded_.empty() && unrecorded_.front().first <= num_recorded;
+       unrecorded_.pop_front()) {
+    const LiveEvent& event = unrecorded_.front().second;
+    const auto found = running_.find(static_cast<std::uint64_t>(event.ticket) >> 16);
+    if (found != running_.end()) --found->second->num_unrecorded;
+    take_event(event, now);
+  }
+  for (LiveEvent& event : events_) {
+    const bool is_end = event.kind == LiveEventKind::Ended;
+    if (!is_end || ++num_ends_ <= num_recorded) {
+      take_event(event, now);
+      continue;
+    }
+    const auto found = running_.find(static_cast<std::uint64_t>(event.ticket) >> 16);
+    if (found != running_.end()) ++found->second->num_unrecorded;
+    unrecorded_.emplace_back(num_ends_, std::move(event));
+  }
   for (const std::uint64_t number : dirty_) write_news(number);
   dirty_.clear();
 }
@@ -397,6 +414,7 @@ void Service::take_event(const LiveEvent& event, WallTime now) {
       return;
     case LiveEventKind::Token: take_token(running, choice, event, now); break;
     case LiveEventKind::Ended:
+      ++running.num_ended;
       if (event.reason == EndReason::QueueFull) return fail_one(number, 503, event.message);
       if (event.reason == EndReason::NeverFits) return fail_one(number, 400, event.message);
       if (event.reason == EndReason::StepFailed) {
@@ -459,18 +477,26 @@ void Service::count_end(const Running& running, std::int32_t choice, EndReason r
   metrics_.num_choices.add(running.answer.request().n);
 }
 
+// Whether the end of an answer may be written: a stop string may have ended it before the engine.
+bool Service::is_complete(const Running& running) const {
+  return running.answer.is_done() &&
+         (!options_.num_recorded || running.num_ended == running.parts.size());
+}
+
 void Service::write_news(std::uint64_t number) {
   const auto found = running_.find(number);
   if (found == running_.end()) return;  // the request failed
   Running& running = *found->second;
   running.is_dirty = false;
   if (!running.answer.request().is_stream) {
-    if (!running.answer.is_done()) return;
+    if (!is_complete(running)) return;
     const std::shared_ptr<Client> client = running.client;
     std::string body = running.answer.body();
     finish(number);
     return client->reply({.body = std::move(body)});
   }
+  // The last token comes with the reason of the end, so it waits for the record.
+  if (running.num_unrecorded > 0 || (running.answer.is_done() && !is_complete(running))) return;
   if (!running.has_begun) running.client->begin_stream();
   running.has_begun = true;
   bytes_.clear();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -55,6 +56,9 @@ struct ServiceOptions {
   std::string version;
   std::size_t inline_body_bytes = 8192;     // larger bodies are read in the background
   std::int64_t max_client_requests = 1024;  // most answers that a client may ask for at once
+  // How many ends of requests, in the order of the engine, are safely recorded. No answer is
+  // completed before its end is. Empty: nothing is recorded.
+  std::function<std::int64_t()> num_recorded = {};
 };
 
 // Runs on one thread, that of the connections, except for `background` tasks.
@@ -106,8 +110,10 @@ class Service {
     std::shared_ptr<Client> client;
     WallTime arrived;
     std::vector<Part> parts;
-    bool has_begun = false;  // the header of the stream was written
-    bool is_dirty = false;   // has unsent data for the client
+    bool has_begun = false;          // the header of the stream was written
+    bool is_dirty = false;           // has unsent data for the client
+    std::size_t num_ended = 0;       // parts that the engine has ended, and that are recorded
+    std::size_t num_unrecorded = 0;  // parts that the engine has ended, and that are not yet
   };
 
   // The result of reading a body: a request to the engine, or an answer.
@@ -140,6 +146,7 @@ class Service {
   void generate(ApiKind kind, std::string body, std::shared_ptr<Client> client);
   void start(std::uint64_t number, ApiRequest request, const std::shared_ptr<Client>& client);
   void refuse(Client& client);
+  bool is_complete(const Running& running) const;
   void take_event(const LiveEvent& event, WallTime now);
   void take_token(Running& running, std::int32_t choice, const LiveEvent& event, WallTime now);
   void count_end(const Running& running, std::int32_t choice, EndReason reason, WallTime now);
@@ -169,9 +176,11 @@ class Service {
   std::uint64_t next_number_ = 0;
   bool is_draining_ = false;
   std::string failure_;
-  std::vector<LiveEvent> events_;     // scratch of handle_events()
-  std::vector<std::uint64_t> dirty_;  // the same
-  std::string bytes_;                 // scratch
+  std::int64_t num_ends_ = 0;                                  // that the engine has reported
+  std::deque<std::pair<std::int64_t, LiveEvent>> unrecorded_;  // the latest of them, counted from 1
+  std::vector<LiveEvent> events_;                              // scratch of handle_events()
+  std::vector<std::uint64_t> dirty_;                           // the same
+  std::string bytes_;                                          // scratch
 };
 
 }  // namespace metronome

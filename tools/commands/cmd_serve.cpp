@@ -43,6 +43,7 @@ struct ServeOptions {
   HttpLimits limits;
   AccessRules access;
   std::string allowed_hosts, allowed_origins;
+  std::string certificate_file, key_file;
   bool is_quiet = false;
 };
 
@@ -87,14 +88,17 @@ OptionList option_list(ServeOptions& options) {
       {"allowed-origins LIST", &options.allowed_origins,
        "origins of web pages that may call the server, such as https://chat.example (default: "
        "none); with commas between; *: all"},
+      {"ssl-certfile FILE", &options.certificate_file,
+       "serve HTTPS with this certificate, followed by those of its issuers (PEM)"},
+      {"ssl-keyfile FILE", &options.key_file, "the key of --ssl-certfile (PEM)"},
       {"speed X", &options.speed, "simulated time runs X times as fast as real time (default: 1)"},
       {"model-name NAME", &options.model_name,
        "name of the model for clients (default: as in the scenario)"},
       {"tokenizer FILE", &options.tokenizer,
        "a tokenizer.json (default: that of the model's folder, else one token per byte)"},
       {"out DIR", &options.out,
-       "record the served requests, and at the end write results as `metronome run` does, with "
-       "the requests as trace.jsonl; uses memory for every request"},
+       "record the served requests as they end, in DIR.served.jsonl; at the end write results as "
+       "`metronome run` does, with the requests as trace.jsonl"},
       {"max-waiting N", &options.max_waiting,
        "most requests that wait for admission; others get HTTP 503 (default: 1024)"},
       {"max-connections N", &options.limits.max_connections,
@@ -323,7 +327,8 @@ void print_header(const ServeOptions& options, const PreparedVariant& variant,
   }
   if (!variant.run->warning.empty()) say("warning", variant.run->warning);
   const bool is_ipv6 = options.host.find(':') != std::string::npos;
-  say("serving", "http://" + (is_ipv6 ? "[" + options.host + "]" : options.host) + ":" +
+  say("serving", (options.certificate_file.empty() ? "http://" : "https://") +
+                     (is_ipv6 ? "[" + options.host + "]" : options.host) + ":" +
                      std::to_string(port) + "/v1");
   std::cout << std::flush;
 }
@@ -336,21 +341,26 @@ int serve(const ServeOptions& options) {
   PreparedVariant& variant = variants.front();
   std::string tokenizer_text;
   const ServedModel model = served_model(options, variant, tokenizer_text);
-  std::optional<ServedRecord> record;
+  HttpServer server(options.limits, options.access);
+  std::optional<ServedRecord> record;  // its thread posts to the server
   if (!options.out.empty()) record.emplace(options.out, *backend, variant, date_text());
   raise_open_file_limit();  // each connection needs a descriptor
-  HttpServer server(options.limits, options.access);
+  if (!options.certificate_file.empty()) server.use_tls(options.certificate_file, options.key_file);
   server.listen(options.host, static_cast<std::uint16_t>(options.port));
   variant.run->load([] {});
 
   ServeClock clock = options.backend == "sim" ? ServeClock(options.speed) : ServeClock();
   const PlausibleText text(*model.tokenizer);
   Service* events_to = nullptr;
+  std::function<std::int64_t()> num_recorded;
+  if (record) num_recorded = [&] { return record->journal().num_durable(); };
   LiveEngine engine(*variant.run, clock, text, options.max_waiting,
                     [&] { server.post([&] { events_to->handle_events(); }); });
   Service service(
       model, engine, clock, variant.run->setup.kv_cache,
-      {.version = METRONOME_VERSION, .max_client_requests = options.max_client_requests},
+      {.version = METRONOME_VERSION,
+       .max_client_requests = options.max_client_requests,
+       .num_recorded = num_recorded},
       [&](Work work) { server.post_background(std::move(work)); },
       [&](Service::Task task) { server.post(std::move(task)); });
   events_to = &service;
@@ -363,7 +373,10 @@ int serve(const ServeOptions& options) {
   }
   if (!options.is_quiet) print_header(options, variant, model, tokenizer_text, server.port());
   std::vector<EventSink*> sinks;
-  if (record) sinks = record->sinks(engine);
+  if (record) {
+    sinks = record->sinks(engine);
+    record->journal().on_durable([&] { server.post([&] { events_to->handle_events(); }); });
+  }
   EngineThread thread(engine, clock, sinks, [&](const std::string& error) {
     server.post([&, error] { shutdown.on_engine_error(error); });
   });
@@ -399,6 +412,11 @@ int serve_command(const Arguments& arguments) {
           : std::max(options.limits.max_held_bytes, 4 * options.limits.max_body_bytes);
   if (line->has("api-key") && options.access.api_key.empty()) {
     throw UsageError("--api-key: is empty; allowed: a key of at least one character");
+  }
+  if (options.certificate_file.empty() != options.key_file.empty()) {
+    throw UsageError(
+        "--ssl-certfile: needs --ssl-keyfile, and the other way round; allowed: both, "
+        "or none");
   }
   options.access.allowed_hosts = entries_of("--allowed-hosts", options.allowed_hosts);
   options.access.allowed_origins = entries_of("--allowed-origins", options.allowed_origins);
