@@ -41,6 +41,10 @@ std::size_t max_prompt_tokens(const ServedModel& model) {
   return 2 * static_cast<std::size_t>(model.max_model_len);
 }
 
+std::size_t max_tokenized(const ServedModel& model) {
+  return kTokenizedContexts * static_cast<std::size_t>(model.max_model_len);
+}
+
 EncodingLimits prompt_limits(const ServedModel& model, const std::atomic<bool>* has_left) {
   return {.max_tokens = max_prompt_tokens(model), .is_cancelled = has_left};
 }
@@ -357,7 +361,7 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
 std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& model,
                                     const std::atomic<bool>* has_left) {
   EncodingLimits limits = prompt_limits(model, has_left);
-  limits.max_tokens = kTokenizedContexts * static_cast<std::size_t>(model.max_model_len);
+  limits.max_tokens = max_tokenized(model);
   const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
@@ -372,7 +376,7 @@ std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& 
   const ApiFields fields(json);
   check_model(fields, model);
   if (!fields.has("tokens")) fields.fail("tokens", "is missing; allowed: a list of token ids");
-  return fields.token_ids("tokens", model.vocab_size, max_prompt_tokens(model));
+  return fields.token_ids("tokens", model.vocab_size, max_tokenized(model));
 }
 
 }  // namespace metronome

@@ -82,7 +82,7 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
 constexpr std::int32_t kTokenizedContexts = 16;
 std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& model,
                                     const std::atomic<bool>* has_left = nullptr);
-// {"tokens": [ids]}
+// {"tokens": [ids]}; as many as /tokenize may give.
 std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& model);
 
 }  // namespace metronome

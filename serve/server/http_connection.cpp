@@ -38,7 +38,10 @@ std::string http_head(const Reply& reply, std::string_view cors_lines, bool keep
 }
 
 HttpConnection::HttpConnection(std::shared_ptr<HttpHub> hub, HttpSocket socket)
-    : hub_(std::move(hub)), socket_(std::move(socket)), use_(&hub_->clients[socket_.client()]) {
+    : hub_(std::move(hub)),
+      socket_(std::move(socket)),
+      use_(&hub_->clients[socket_.client()]),
+      turn_(hub_->io) {
   hub_->connections.insert(this);
   ++use_->num_connections;
   ++hub_->service->metrics().num_connections;
@@ -47,6 +50,7 @@ HttpConnection::HttpConnection(std::shared_ptr<HttpHub> hub, HttpSocket socket)
 HttpConnection::~HttpConnection() {
   if (hub_->service != nullptr) --hub_->service->metrics().num_connections;
   hold(0);
+  list_in(nullptr);
   hub_->connections.erase(this);
   if (--use_->num_connections == 0) hub_->clients.erase(socket_.client());
 }
@@ -69,25 +73,28 @@ bool HttpHub::make_room(const ClientUse& client, std::size_t num_bytes) {
   return held_bytes + num_bytes <= limits.max_held_bytes;
 }
 
-bool HttpHub::spare_connection(const ClientUse* only) {
-  HttpConnection* best = nullptr;
-  for (HttpConnection* connection : connections) {
-    if ((only != nullptr && &connection->use() != only) || !connection->spare_since()) continue;
-    const bool is_better =
-        best == nullptr || connection->use().num_connections > best->use().num_connections ||
-        (&connection->use() == &best->use() && *connection->spare_since() < *best->spare_since());
-    if (is_better) best = connection;
+bool HttpHub::spare_connection(ClientUse* only) {
+  const auto latest = std::chrono::steady_clock::now() - limits.request_patience;
+  const auto candidate = [latest](const ClientUse& client) -> HttpConnection* {
+    if (!client.idle.empty()) return client.idle.front();
+    if (client.unfinished.empty()) return nullptr;
+    HttpConnection* oldest = client.unfinished.front();
+    return oldest->request_began() <= latest ? oldest : nullptr;
+  };
+  const ClientUse* most = only;
+  for (auto& [address, client] : clients) {
+    const bool has_more = most == nullptr || client.num_connections > most->num_connections;
+    if (only == nullptr && has_more && candidate(client) != nullptr) most = &client;
   }
-  if (best != nullptr) best->close();
-  return best != nullptr;
+  HttpConnection* spared = most == nullptr ? nullptr : candidate(*most);
+  if (spared != nullptr) spared->close();
+  return spared != nullptr;
 }
 
-std::optional<std::chrono::steady_clock::time_point> HttpConnection::spare_since() const {
-  if (state_ == State::Idle) return state_since_;
-  const bool is_unfinished = state_ == State::Header || state_ == State::Body;
-  const Steady::time_point since = state_since_ + hub_->limits.request_patience;
-  if (is_unfinished && Steady::now() > since) return since;
-  return std::nullopt;
+void HttpConnection::list_in(std::list<HttpConnection*>* list) {
+  if (list_ != nullptr) list_->erase(place_);
+  list_ = list;
+  if (list_ != nullptr) place_ = list_->insert(list_->end(), this);
 }
 
 // Counts the bytes that the connection holds. Returns false if the client would hold too many.
@@ -124,6 +131,8 @@ void HttpConnection::close() {
   if (state_ == State::Closed) return;
   state_ = State::Closed;
   deadline_ = kNoDeadline;
+  list_in(nullptr);
+  turn_.cancel();
   socket_.close();
   hold(0);
   hub_->service->leave(this);
@@ -134,7 +143,7 @@ void HttpConnection::close() {
 // No byte of a request is there yet, so the longer idle timeout applies instead of the header's.
 void HttpConnection::read_request() {
   state_ = State::Idle;
-  state_since_ = Steady::now();
+  list_in(&use_->idle);
   is_head_ = false;
   deadline_ = in(hub_->limits.idle_timeout);
   reader_.emplace(RequestReader::Limits{.header_bytes = hub_->limits.max_header_bytes,
@@ -153,12 +162,26 @@ void HttpConnection::wait_for_bytes() {
   });
 }
 
+// A client that sends much and fast waits until others have had their turn.
+void HttpConnection::wait_for_turn() {
+  constexpr std::chrono::milliseconds kAhead(4);  // short bodies do not wait
+  const Steady::time_point turn = use_->paid_until - kAhead;
+  if (turn <= Steady::now()) return wait_for_bytes();
+  turn_.expires_at(turn);
+  turn_.async_wait([self = shared_from_this()](error_code error) {
+    if (!error && self->state_ == State::Body) self->wait_for_bytes();
+  });
+}
+
 // While a response is made, bytes are only read to notice the end of the connection.
 void HttpConnection::read_some() {
   const std::size_t room = state_ == State::Body ? hub_->scratch.size() : kMaxAhead;
   const HttpSocket::Moved moved = socket_.read(std::span(hub_->scratch).first(room));
   if (moved.has_ended) return close();
   const std::string_view bytes(hub_->scratch.data(), moved.num_bytes);
+  const std::chrono::nanoseconds price(static_cast<std::int64_t>(moved.num_bytes) * 1'000'000'000 /
+                                       hub_->limits.client_bytes_per_s);
+  use_->paid_until = std::max(use_->paid_until, Steady::now()) + price;
   if (!is_busy()) return take(bytes);
   pending_ += bytes;
   if (pending_.size() < kMaxAhead) wait_for_bytes();
@@ -172,7 +195,7 @@ void HttpConnection::take(std::string_view bytes) {
       case RequestReader::State::Empty: return wait_for_bytes();
       case RequestReader::State::Header:
         if (state_ == State::Idle) {
-          state_since_ = Steady::now();
+          begin_request();
           deadline_ = in(hub_->limits.header_timeout);
         }
         state_ = State::Header;
@@ -180,7 +203,7 @@ void HttpConnection::take(std::string_view bytes) {
       case RequestReader::State::Body:
         if (!was_body && !begin_body()) return;
         if (!hold(reader_->num_body_bytes())) return give_up_body();
-        if (bytes.empty()) return wait_for_bytes();
+        if (bytes.empty()) return wait_for_turn();
         break;
       case RequestReader::State::Whole:
         if (!was_body && !begin_body()) return;
@@ -193,9 +216,15 @@ void HttpConnection::take(std::string_view bytes) {
   }
 }
 
+void HttpConnection::begin_request() {
+  request_began_ = Steady::now();
+  list_in(&use_->unfinished);
+}
+
 // The header is complete. Returns whether the connection goes on.
 bool HttpConnection::begin_body() {
   const HttpRequest& request = reader_->request();
+  if (state_ == State::Idle) begin_request();
   state_ = State::Body;
   deadline_ = in(hub_->limits.body_timeout);
   is_http10_ = request.is_http10;
@@ -216,6 +245,7 @@ bool HttpConnection::begin_body() {
 
 void HttpConnection::handle() {
   state_ = State::Answering;
+  list_in(nullptr);
   deadline_ = kNoDeadline;
   HttpRequest request = reader_->take();
   if (pending_.size() < kMaxAhead) wait_for_bytes();
@@ -227,6 +257,9 @@ void HttpConnection::handle() {
 void HttpConnection::give_up(int status, const std::string& message) {
   keeps_alive_ = false;
   state_ = State::Answering;
+  list_in(nullptr);
+  turn_.cancel();
+  pending_.clear();
   reply(error_reply(status, message));
 }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,11 @@ class HttpConnection;
 struct ClientUse {
   std::int64_t num_connections = 0;
   std::size_t held_bytes = 0;
+  // Connections between two requests, idle for longest first, and with an unfinished request, of
+  // which the oldest is first.
+  std::list<HttpConnection*> idle = {}, unfinished = {};
+  // When what was read of bodies is paid for, at HttpLimits::client_bytes_per_s.
+  std::chrono::steady_clock::time_point paid_until = {};
 };
 
 // What the connections of a server share. Used on the server's thread.
@@ -36,7 +42,7 @@ struct HttpHub {
   // Closes the connection that can best be spared: of the client with the most connections, idle
   // for longest, or with an unfinished request. False: every connection is at work. `only`: of this
   // client.
-  bool spare_connection(const ClientUse* only);
+  bool spare_connection(ClientUse* only);
 
   HttpLimits limits;
   Access access;
@@ -75,8 +81,7 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
 
   const ClientUse& use() const { return *use_; }
   std::size_t held_bytes() const { return held_bytes_; }
-  // Since when this connection could be closed for a new one; nullopt: it is at work.
-  std::optional<std::chrono::steady_clock::time_point> spare_since() const;
+  std::chrono::steady_clock::time_point request_began() const { return request_began_; }
   // Ends the request, of which nothing is written yet, with an error.
   void give_up(int status, const std::string& message);
   bool has_response() const { return is_whole_ || state_ == State::Streaming; }
@@ -94,8 +99,11 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
   bool is_busy() const { return state_ == State::Answering || state_ == State::Streaming; }
   void read_request();
   void wait_for_bytes();
+  void wait_for_turn();
+  void list_in(std::list<HttpConnection*>* list);
   void read_some();
   void take(std::string_view bytes);
+  void begin_request();
   bool begin_body();
   void handle();
   void give_up_body();
@@ -111,7 +119,10 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
   std::optional<RequestReader> reader_;
   std::string pending_;  // bytes behind the request that is being answered
   State state_ = State::Idle;
-  Steady::time_point state_since_ = Steady::now();
+  Steady::time_point request_began_ = Steady::now();
+  std::list<HttpConnection*>* list_ = nullptr;  // of the client, in which the connection is
+  std::list<HttpConnection*>::iterator place_;
+  boost::asio::steady_timer turn_;  // to read more of a body
   std::string cors_lines_;
   Steady::time_point deadline_ = Steady::time_point::max();
   bool keeps_alive_ = true;

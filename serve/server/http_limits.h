@@ -15,6 +15,8 @@ struct HttpLimits {
   // Of bodies that are not answered yet and of answers that are not read yet, streams excepted. A
   // client holds at most half of it.
   std::size_t max_held_bytes = 64 * 1024 * 1024;
+  // Of bodies: a client that sends faster is read at this pace, so that the others have their turn.
+  std::int64_t client_bytes_per_s = 64 * 1024 * 1024;
   // Unread bytes of a stream, in addition to its socket's buffer. Its other tokens wait.
   std::size_t max_unread_bytes = 64 * 1024;
   std::chrono::milliseconds header_timeout{10'000};  // from the first byte of the header to its end

@@ -4,13 +4,17 @@ Attackers come from 127.0.0.2 and 127.0.0.3, the well-behaved client from 127.0.
 machine, and every attack is bounded. Phases without and with the attack alternate.
 """
 
+import json
 import multiprocessing
 import os
 import pathlib
+import random
 import resource
 import select
+import signal
 import socket
 import statistics
+import tempfile
 import time
 
 from serve_checks import server as serving
@@ -18,6 +22,7 @@ from serve_checks.server import Reader, Server, request_bytes
 from serve_checks.streams import percentile
 
 SCENARIO = serving.ROOT / "tools/serve_checks/scenario.yaml"
+TOKENIZER = serving.ROOT / "tests/fixtures/tokenizers/llama3.json"
 PHASE_S = 4
 NUM_RUNS = 3
 LIMIT_MS = 20  # what an attack may add to the p99 of the well-behaved client
@@ -27,7 +32,7 @@ MIB = 1 << 20
 # ---- the well-behaved client ----
 
 # A prompt of 10 KB: it is read like the bodies of the attackers that are about as long.
-POLITE = {"prompt": "polite " * 1400, "max_tokens": 1, "ignore_eos": True}
+POLITE = {"prompt": "polite " * 1500, "max_tokens": 1, "ignore_eos": True}
 
 
 def ask_politely(port):
@@ -79,7 +84,7 @@ def send_and_forget(port, data, source=2, wait_s=5):
 def repeat(port, data):
     while True:
         send_and_forget(port, data)
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 def many_stops(port):
@@ -112,7 +117,7 @@ def left_bodies(port):
     data = request_bytes("/tokenize", {"prompt": "word " * 1_600_000})
     while True:
         send_and_forget(port, data, wait_s=0.001)
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 def many_values(port):
@@ -235,7 +240,7 @@ def peak_bytes(server):
 
 def check_attack(program, faults, name, attack, count):
     alone, attacked, num_refused = [], [], 0
-    with Server(program, SCENARIO, variant="budget") as server:
+    with Server(program, SCENARIO, "--tokenizer", TOKENIZER, variant="budget") as server:
         measure(server.port, 0.5)
         for _ in range(NUM_RUNS):
             alone.append(measure(server.port, PHASE_S)[0])
@@ -259,7 +264,147 @@ def check_attack(program, faults, name, attack, count):
     return None
 
 
+# ---- what must be refused ----
+
+BODY = {"prompt": "x", "max_tokens": 1}
+
+
+def status_of(server, data):
+    with server.connect() as connection:
+        connection.sendall(data)
+        reader = Reader(connection)
+        status = reader.response()[0]
+        return status, reader.response() is None  # one response, and the connection ends
+
+
+def check_refusals(program, faults):
+    """Framing, keys, names and origins, as a client meets them."""
+    post = b"POST /v1/completions HTTP/1.1\r\n"
+    host = b"Host: localhost\r\n"
+    hidden = b"\r\n\r\n" + request_bytes("/v1/completions", BODY)
+    options = ("--api-key", "secret", "--allowed-hosts", "gpu.lab", "--allowed-origins",
+               "https://chat.example")
+    with Server(program, SCENARIO, *options, variant="budget") as server:
+        for what, data, status in (
+                ("xchunked", post + host + b"Transfer-Encoding: xchunked" + hidden, 501),
+                ("chunked, identity",
+                 post + host + b"Transfer-Encoding: chunked, identity" + hidden, 501),
+                ("a length and a coding", post + host + b"Content-Length: 3\r\n"
+                 b"Transfer-Encoding: chunked" + hidden, 400),
+                ("no host", post + b"Content-Length: 0\r\n\r\n", 400),
+                ("two hosts", post + host + host + b"\r\n", 400),
+                ("a folded field", post + host + b"X: a\r\n b\r\n\r\n", 400),
+                ("no key", request_bytes("/v1/completions", BODY), 401)):
+            faults.equal(status_of(server, data), (status, True), what)
+        key = {"Authorization": "Bearer secret"}
+        page = {**key, "Origin": "https://chat.example"}
+        for what, path, headers, status in (
+                ("a key", "/v1/models", key, 200), ("a wrong key", "/v1/models",
+                                                    {"Authorization": "Bearer secre"}, 401),
+                ("a path without a key", "/health", {}, 200),
+                ("another name", "/health", {"Host": "evil.example"}, 403),
+                ("an allowed name", "/health", {"Host": "gpu.lab:8000"}, 200),
+                ("another origin", "/v1/models", {**key, "Origin": "https://evil.example"}, 403),
+                ("an allowed origin", "/v1/models", page, 200)):
+            found, answered, _ = server.ask("GET", path, headers=headers)
+            faults.equal(found, status, what)
+            faults.equal(answered.get("access-control-allow-origin"),
+                         headers.get("Origin") if status == 200 else None, f"{what}: CORS")
+        found, answered, _ = server.ask("OPTIONS", "/v1/completions", headers={
+            "Origin": "https://chat.example", "Access-Control-Request-Method": "POST"})
+        faults.equal((found, answered.get("access-control-allow-origin")),
+                     (204, "https://chat.example"), "a browser's question")
+        faults.equal(server.stop(), 0, "exit code")
+
+
+# ---- readers that are slower than the server ----
+
+
+def check_readers(program, faults):
+    """Honest readers get every token, however fast the server is and others are not."""
+    fields = {"prompt": "x", "max_tokens": 6000, "ignore_eos": True, "stream": True, "seed": 1}
+    for speed in (100, 1000, 100_000):
+        with Server(program, SCENARIO, variant="budget", speed=speed) as server:
+            deaf = [server.connect() for _ in range(8)]
+            for connection in deaf:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                connection.sendall(request_bytes("/v1/completions", {**fields, "n": 8}))
+            text = server.complete(**{**fields, "stream": False})["choices"][0]["text"]
+            streams = [server.connect(timeout_s=60) for _ in range(8)]
+            for connection in streams:
+                connection.sendall(request_bytes("/v1/completions", fields))
+            time.sleep(1)  # the readers begin late
+            for connection in streams:
+                status, _, body = Reader(connection).response()
+                events = serving.events_of(body)
+                faults.equal((status, len(events), serving.text_of(events)), (200, 6000, text),
+                             f"a reader at speed {speed}")
+                connection.close()
+            faults.equal(server.metrics()["metronome:clients_cut_total"], 0, "readers cut off")
+            for connection in deaf:
+                connection.close()
+            peak = peak_bytes(server)
+            faults.expect(peak < LIMIT_BYTES, f"speed {speed}: takes {peak / MIB:.0f} MiB")
+            faults.say(f"readers at speed {speed}: all got all; at most {peak / MIB:.0f} MiB")
+            server.expect_rest(faults, f"readers at speed {speed}")
+
+
+# ---- a server that is killed ----
+
+
+def check_killed(program, faults, rng):
+    """What clients have is in the record of a server that is killed at any moment."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for number in range(20):
+            out = pathlib.Path(scratch) / str(number)
+            with Server(program, SCENARIO, "--out", out, variant="budget", speed=20) as server:
+                received = kill_during_load(server, rng)
+            lines = pathlib.Path(f"{out}.served.jsonl").read_bytes().split(b"\n")
+            whole = [json.loads(line) for line in lines[:-1]]
+            recorded = [tuple(line["input_tok_ids"]) for line in whole]
+            missing = [prompt for prompt in received if recorded.count(prompt) < 1]
+            faults.equal(missing, [], f"answers that are not recorded, of {len(received)}")
+
+
+def kill_during_load(server, rng):
+    """Kills the server while clients load it. Returns the prompts that were answered."""
+    received = []
+    deadline = time.monotonic() + rng.uniform(0.02, 0.6)
+    waiting = {}
+    while time.monotonic() < deadline:
+        while len(waiting) < 8:
+            prompt = tuple(rng.randrange(256) for _ in range(rng.randrange(8, 40)))
+            connection = server.connect()
+            connection.sendall(request_bytes("/v1/completions", {
+                "prompt": prompt, "max_tokens": rng.randrange(1, 20), "ignore_eos": True,
+                "stop": ["e"], "stream": rng.random() < 0.5}).replace(
+                    b"Host:", b"Connection: close\r\nHost:"))
+            waiting[connection] = prompt
+        ready, _, _ = select.select(list(waiting), [], [], 0.01)
+        for connection in ready:
+            received += [waiting[connection]] if is_answered(connection) else []
+            del waiting[connection]
+            connection.close()
+    server.signal(signal.SIGKILL)
+    for connection, prompt in waiting.items():
+        received += [prompt] if is_answered(connection) else []
+        connection.close()
+    return received
+
+
+def is_answered(connection):
+    try:
+        status, _, body = Reader(connection).response()
+        return status == 200 and (body.endswith(b"[DONE]\n\n") or body.startswith(b"{"))
+    except (OSError, EOFError, ValueError, TypeError):
+        return False
+
+
 def check(program, faults, options):
+    if not options.attack:
+        check_refusals(program, faults)
+        check_readers(program, faults)
+        check_killed(program, faults, random.Random(options.seed))
     for name, attack, count in ATTACKS:
         if not options.attack or options.attack in name:
             check_attack(program, faults, name, attack, count)

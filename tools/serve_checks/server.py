@@ -100,7 +100,7 @@ class Server:
     def read_port(self):
         deadline = time.monotonic() + START_S
         for line in self.process.stdout:
-            found = re.match(r"serving\s+http://[^ ]+:(\d+)/v1", line)
+            found = re.match(r"serving\s+https?://[^ ]+:(\d+)/v1", line)
             if found:
                 return int(found.group(1))
             if time.monotonic() > deadline:

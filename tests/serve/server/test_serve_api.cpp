@@ -158,8 +158,8 @@ TEST_CASE("lists and texts of a request have limits", "[serve]") {
                                  list(513, R"({"text": ""})") + "}]}") ==
         "messages[0].content: 513 entries are too many; allowed: up to 512");
   CHECK(error_of<ApiError>([&] {
-          parse_detokenize(R"({"tokens": )" + list(513, "1") + "}", byte_model());
-        }) == "tokens: 513 token ids are too many; allowed: up to 512");
+          parse_detokenize(R"({"tokens": )" + list(4097, "1") + "}", byte_model());
+        }) == "tokens: 4097 token ids are too many; allowed: up to 4096");
 }
 
 TEST_CASE("simulated answers have lengths of the scenario's, by their seeds", "[serve]") {
