@@ -17,6 +17,7 @@ TOKENIZER = serving.ROOT / "tests/fixtures/tokenizers/llama3.json"
 NUM_REQUESTS = 200
 OUTPUT_TOKENS = 40
 TIMEOUT_S = 300
+KEY = "secret"
 
 
 def tokenizer_folder(scratch):
@@ -30,7 +31,7 @@ def tokenizer_folder(scratch):
     return folder
 
 
-def profile(server, scratch, seed):
+def profile(server, scratch, seed, certificate):
     """Runs the generator; returns its request records and its aggregates."""
     out = scratch / "profile"
     command = [
@@ -40,7 +41,11 @@ def profile(server, scratch, seed):
         "--request-count", str(NUM_REQUESTS), "--request-rate", "40", "--isl", "100",
         "--osl", str(OUTPUT_TOKENS), "--extra-inputs", "ignore_eos:true",
         "--random-seed", str(seed), "--output-artifact-dir", out, "--ui", "none"]
+    if certificate:
+        command += ["--api-key", KEY]
     environment = {**os.environ, "HOME": str(scratch), "HF_HOME": str(scratch / "hub")}
+    if certificate:
+        environment["SSL_CERT_FILE"] = certificate.cert
     environment.pop("HF_HUB_OFFLINE", None)  # it would look for the folder on the hub
     try:
         run = subprocess.run(list(map(str, command)), env=environment, cwd=scratch, text=True,
@@ -89,9 +94,19 @@ def check_times(faults, aggregates, metrics):
 
 def check(program, faults, options):
     seed = random.Random(options.seed).randrange(1 << 31)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch, \
-            Server(program, SCENARIO, "--tokenizer", TOKENIZER, variant="budget") as server:
-        records, aggregates = profile(server, pathlib.Path(scratch), seed)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        for certificate in (None, serving.make_certificate(scratch)):
+            folder = pathlib.Path(scratch) / ("https" if certificate else "http")
+            folder.mkdir()
+            check_load(program, faults, seed, folder, certificate)
+
+
+def check_load(program, faults, seed, scratch, certificate):
+    """With a certificate: by HTTPS and with a key."""
+    options = ["--api-key", KEY] if certificate else []
+    with Server(program, SCENARIO, "--tokenizer", TOKENIZER, *options, variant="budget",
+                certificate=certificate) as server:
+        records, aggregates = profile(server, scratch, seed, certificate)
         metrics = server.metrics()
         check_records(faults, records)
         check_counts(faults, records, metrics)

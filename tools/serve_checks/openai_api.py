@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import socket
+import tempfile
 
 import openai
 from prometheus_client.parser import text_string_to_metric_families
@@ -392,6 +394,38 @@ def check_computed(program, faults, rng):
         faults.equal(server.stop(), 0, "exit code")
 
 
+# ---- with a key, and TLS ----
+
+
+def check_secured(program, faults):
+    with tempfile.TemporaryDirectory() as scratch:
+        certificate = serving.make_certificate(scratch)
+        with Server(program, SCENARIO, "--api-key", "secret", variant="budget", speed=5,
+                    certificate=certificate) as server:
+            client = {"base_url": server.url + "/v1", "max_retries": 0, "timeout": 60}
+            with openai.DefaultHttpxClient(verify=server.trusted) as http, \
+                    openai.OpenAI(api_key="secret", http_client=http, **client) as known:
+                faults.equal([model.id for model in known.models.list()], [MODEL], "models, by TLS")
+                chunks = list(known.completions.create(
+                    model=MODEL, prompt="Once", max_tokens=30_000, stream=True,
+                    extra_body={"ignore_eos": True}))
+                faults.equal(len(chunks), 30_000, "a long stream, by TLS")
+                faults.equal(chunks[-1].choices[0].finish_reason, "length", "its end")
+                long = known.completions.create(model=MODEL, prompt="x " * 10_000, max_tokens=2)
+                faults.equal(long.usage.prompt_tokens, 20_000, "a long body, by TLS")
+                wrong = openai.OpenAI(api_key="other", http_client=http, **client)
+                try:
+                    wrong.models.list()
+                    faults.add("a wrong key is accepted")
+                except openai.AuthenticationError as error:
+                    faults.equal(error.status_code, 401, "a wrong key")
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as plain:
+                plain.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                faults.expect(not plain.recv(1000).startswith(b"HTTP"), "HTTP where HTTPS is spoken")
+            faults.equal(server.stop(), 0, "exit code")
+            faults.equal(server.stderr(), "", "what the server says")
+
+
 def check(program, faults, options):
     rng = random.Random(options.seed)
     with Server(program, SCENARIO, variant="budget", speed=5) as server:
@@ -409,3 +443,4 @@ def check(program, faults, options):
         faults.equal(server.stop(), 0, "exit code")
         faults.equal(server.stderr(), "", "what the server says")
     check_computed(program, faults, rng)
+    check_secured(program, faults)

@@ -1,5 +1,6 @@
 """A `metronome serve` process, what the system and /metrics report about it, and raw HTTP to it."""
 
+import collections
 import ctypes
 import http.client
 import json
@@ -8,6 +9,7 @@ import pathlib
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -66,8 +68,13 @@ def die_with_parent():
 class Server:
     """Serves during the `with` block; stop() or the end of the block always ends the process."""
 
-    def __init__(self, program, scenario, *options, variant=None, sets=(), speed=None):
+    def __init__(self, program, scenario, *options, variant=None, sets=(), speed=None,
+                 certificate=None):
         command = [str(program), "serve", str(scenario), "--port", "0"]
+        self.trusted = None  # for HTTPS
+        if certificate:
+            self.trusted = ssl.create_default_context(cafile=certificate.cert)
+            command += ["--ssl-certfile", certificate.cert, "--ssl-keyfile", certificate.key]
         if variant:
             command += ["--variant", variant]
         if speed:
@@ -113,7 +120,8 @@ class Server:
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        scheme, host = ("https", "localhost") if self.trusted else ("http", "127.0.0.1")
+        return f"{scheme}://{host}:{self.port}"
 
     @property
     def is_alive(self):
@@ -157,6 +165,9 @@ class Server:
         if isinstance(body, (dict, list)):
             body = json.dumps(body).encode()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        if self.trusted:
+            connection = http.client.HTTPSConnection("localhost", self.port, timeout=timeout_s,
+                                                     context=self.trusted)
         try:
             connection.request(method, path, body=body, headers=dict(headers))
             response = connection.getresponse()
@@ -207,6 +218,19 @@ class Server:
                 break
             time.sleep(0.05)
         return faults.expect(not busy, f"{what}: not at rest afterwards: {busy}")
+
+
+Certificate = collections.namedtuple("Certificate", ["cert", "key"])
+
+
+def make_certificate(folder):
+    """A certificate of localhost that signs itself, and its key."""
+    made = Certificate(*(str(pathlib.Path(folder) / name) for name in ("cert.pem", "key.pem")))
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                    "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", made.cert,
+                    "-keyout", made.key], check=True, capture_output=True)
+    return made
 
 
 # ---- raw HTTP ----
