@@ -8,9 +8,7 @@
 namespace metronome {
 namespace {
 
-namespace asio = boost::asio;
 namespace http = boost::beast::http;
-using boost::system::error_code;
 
 constexpr std::chrono::steady_clock::time_point kNoDeadline =
     std::chrono::steady_clock::time_point::max();
@@ -38,10 +36,7 @@ std::string http_head(const Reply& reply, std::string_view cors_lines, bool keep
 }
 
 HttpConnection::HttpConnection(std::shared_ptr<HttpHub> hub, HttpSocket socket)
-    : hub_(std::move(hub)),
-      socket_(std::move(socket)),
-      use_(&hub_->clients[socket_.client()]),
-      turn_(hub_->io) {
+    : hub_(std::move(hub)), socket_(std::move(socket)), use_(&hub_->clients[socket_.client()]) {
   hub_->connections.insert(this);
   ++use_->num_connections;
   ++hub_->service->metrics().num_connections;
@@ -132,7 +127,6 @@ void HttpConnection::close() {
   state_ = State::Closed;
   deadline_ = kNoDeadline;
   list_in(nullptr);
-  turn_.cancel();
   socket_.close();
   hold(0);
   hub_->service->leave(this);
@@ -155,10 +149,10 @@ void HttpConnection::read_request() {
 void HttpConnection::wait_for_bytes() {
   if (is_waiting_) return;
   is_waiting_ = true;
-  socket_.when_readable([self = shared_from_this()](error_code error) {
+  socket_.when_readable([self = shared_from_this()](bool has_failed) {
     self->is_waiting_ = false;
     if (self->state_ == State::Closed) return;
-    error ? self->close() : self->read_some();
+    has_failed ? self->close() : self->read_some();
   });
 }
 
@@ -167,9 +161,8 @@ void HttpConnection::wait_for_turn() {
   constexpr std::chrono::milliseconds kAhead(4);  // short bodies do not wait
   const Steady::time_point turn = use_->paid_until - kAhead;
   if (turn <= Steady::now()) return wait_for_bytes();
-  turn_.expires_at(turn);
-  turn_.async_wait([self = shared_from_this()](error_code error) {
-    if (!error && self->state_ == State::Body) self->wait_for_bytes();
+  hub_->call_at(turn, [self = shared_from_this()] {
+    if (self->state_ == State::Body) self->wait_for_bytes();
   });
 }
 
@@ -258,7 +251,6 @@ void HttpConnection::give_up(int status, const std::string& message) {
   keeps_alive_ = false;
   state_ = State::Answering;
   list_in(nullptr);
-  turn_.cancel();
   pending_.clear();
   reply(error_reply(status, message));
 }
@@ -349,8 +341,8 @@ void HttpConnection::write_on() {
     if (moved.has_ended) return close();
     if (moved.num_bytes == 0) {
       deadline_ = in(hub_->limits.write_timeout);
-      socket_.when_writable([self = shared_from_this()](error_code error) {
-        error ? self->close() : self->write_on();
+      socket_.when_writable([self = shared_from_this()](bool has_failed) {
+        has_failed ? self->close() : self->write_on();
       });
       return;
     }
@@ -364,7 +356,7 @@ void HttpConnection::write_on() {
   if (is_whole_) return on_response_written();
   if (!std::exchange(has_more_, false)) return;
   // Posted: others have their turn between two parts of a long stream.
-  asio::post(hub_->io, [self = shared_from_this()] { self->hub_->service->resume(self.get()); });
+  hub_->post([self = shared_from_this()] { self->hub_->service->resume(self.get()); });
 }
 
 void HttpConnection::on_response_written() {
@@ -375,7 +367,7 @@ void HttpConnection::on_response_written() {
     return close();
   }
   // Posted, as many requests of one client would otherwise recurse deeply.
-  asio::post(hub_->io, [self = shared_from_this()] {
+  hub_->post([self = shared_from_this()] {
     if (self->state_ == State::Closed) return;
     if (!self->keeps_alive_) return self->close();  // the server is stopping
     self->read_request();

@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -35,6 +37,11 @@ struct ClientUse {
 // What the connections of a server share. Used on the server's thread.
 struct HttpHub {
   HttpHub(const HttpLimits& wanted, AccessRules rules) : limits(wanted), access(std::move(rules)) {}
+  virtual ~HttpHub() = default;
+
+  // Call `task` on the server's thread, soon or at a time.
+  virtual void post(std::function<void()> task) = 0;
+  virtual void call_at(std::chrono::steady_clock::time_point time, std::function<void()> task) = 0;
 
   // Makes room for bytes of a connection by giving up a request of the client that holds most, if
   // that is more than this client would hold. Returns whether there is room.
@@ -46,8 +53,6 @@ struct HttpHub {
 
   HttpLimits limits;
   Access access;
-  std::optional<boost::asio::ssl::context> tls;
-  boost::asio::io_context io{1};
   Service* service = nullptr;
   bool is_accepting = false;
   std::unordered_set<HttpConnection*> connections;
@@ -122,7 +127,6 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
   Steady::time_point request_began_ = Steady::now();
   std::list<HttpConnection*>* list_ = nullptr;  // of the client, in which the connection is
   std::list<HttpConnection*>::iterator place_;
-  boost::asio::steady_timer turn_;  // to read more of a body
   std::string cors_lines_;
   Steady::time_point deadline_ = Steady::time_point::max();
   bool keeps_alive_ = true;

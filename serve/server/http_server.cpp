@@ -1,5 +1,6 @@
 #include "serve/server/http_server.h"
 
+#include <boost/asio.hpp>
 #include <csignal>
 #include <vector>
 
@@ -23,6 +24,14 @@ class HttpServer::Impl final : public HttpHub, public std::enable_shared_from_th
   Impl(const HttpLimits& wanted, AccessRules rules)
       : HttpHub(wanted, std::move(rules)), acceptor_(io), signals_(io), ticker_(io), retry_(io) {}
 
+  void post(std::function<void()> task) override { asio::post(io, std::move(task)); }
+  void call_at(Steady::time_point time, std::function<void()> task) override {
+    const auto timer = std::make_shared<asio::steady_timer>(io, time);
+    timer->async_wait([timer, task = std::move(task)](error_code error) {
+      if (!error) task();
+    });
+  }
+
   void listen(const std::string& host, std::uint16_t port);
   void keep_signals() {
     signals_.add(SIGINT);
@@ -36,7 +45,9 @@ class HttpServer::Impl final : public HttpHub, public std::enable_shared_from_th
   void stop_accepting();
   void stop();
 
+  asio::io_context io{1};
   WorkQueue workers;
+  std::shared_ptr<TlsContext> tls;
 
  private:
   void accept();
@@ -85,7 +96,7 @@ void HttpServer::Impl::accept() {
       });
       return;
     }
-    self->take(HttpSocket(std::move(socket), self->tls ? &*self->tls : nullptr));
+    self->take(HttpSocket(self->io, socket.release(), self->tls));
     self->accept();
   });
 }
@@ -161,7 +172,7 @@ HttpServer::~HttpServer() = default;
 void HttpServer::listen(const std::string& host, std::uint16_t port) { impl_->listen(host, port); }
 std::uint16_t HttpServer::port() const { return impl_->port(); }
 void HttpServer::use_tls(const std::string& certificate_file, const std::string& key_file) {
-  impl_->tls.emplace(tls_context(certificate_file, key_file));
+  impl_->tls = read_tls_context(certificate_file, key_file);
   std::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to connections that may be closed
 }
 void HttpServer::keep_signals() { impl_->keep_signals(); }
@@ -169,7 +180,7 @@ void HttpServer::run(Service& service, std::function<void(int)> on_signal,
                      std::function<void()> on_tick) {
   impl_->run(service, std::move(on_signal), std::move(on_tick));
 }
-void HttpServer::post(std::function<void()> task) { asio::post(impl_->io, std::move(task)); }
+void HttpServer::post(std::function<void()> task) { impl_->post(std::move(task)); }
 void HttpServer::post_background(Work work) { impl_->workers.add(std::move(work)); }
 void HttpServer::stop_accepting() { impl_->stop_accepting(); }
 bool HttpServer::has_connections() const { return !impl_->connections.empty(); }

@@ -1,12 +1,16 @@
 #include "serve/server/http_socket.h"
 
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <boost/asio.hpp>
+#include <boost/asio/ssl/context.hpp>
 #include <cerrno>
+#include <utility>
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
@@ -40,8 +44,14 @@ std::string client_of(const tcp::socket& socket) {
 
 }  // namespace
 
-asio::ssl::context tls_context(const std::string& certificate_file, const std::string& key_file) {
-  asio::ssl::context context(asio::ssl::context::tls_server);
+struct TlsContext {
+  asio::ssl::context context{asio::ssl::context::tls_server};
+};
+
+std::shared_ptr<TlsContext> read_tls_context(const std::string& certificate_file,
+                                             const std::string& key_file) {
+  auto made = std::make_shared<TlsContext>();
+  asio::ssl::context& context = made->context;
   SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_2_VERSION);
   SSL_CTX_set_options(context.native_handle(), SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_mode(context.native_handle(), SSL_MODE_ENABLE_PARTIAL_WRITE |
@@ -58,78 +68,111 @@ asio::ssl::context tls_context(const std::string& certificate_file, const std::s
     throw UsageError("--ssl-keyfile: " + key_file + ": " + error.message() +
                      "; allowed: a PEM file with the private key of --ssl-certfile");
   }
-  return context;
+  return made;
 }
 
-HttpSocket::HttpSocket(Socket socket, asio::ssl::context* tls)
-    : socket_(std::move(socket)), client_(client_of(socket_)) {
-  error_code ignored;
-  socket_.set_option(tcp::no_delay(true), ignored);
-  socket_.set_option(asio::socket_base::keep_alive(true), ignored);
-  socket_.set_option(asio::socket_base::send_buffer_size(128 * 1024), ignored);
-  if (tls == nullptr) return;
-  ssl_.reset(SSL_new(tls->native_handle()));
-  METRONOME_CHECK(ssl_ != nullptr, "out of memory");
-  socket_.non_blocking(true, ignored);
-  SSL_set_fd(ssl_.get(), socket_.native_handle());
-  SSL_set_accept_state(ssl_.get());
-}
+struct HttpSocket::Impl {
+  struct FreeSsl {
+    void operator()(SSL* made) const { SSL_free(made); }
+  };
 
-HttpSocket::Moved HttpSocket::moved_by_tls(int count, Socket::wait_type& waits_for) const {
-  if (count > 0) return {.num_bytes = static_cast<std::size_t>(count)};
-  switch (SSL_get_error(ssl_.get(), count)) {
-    case SSL_ERROR_WANT_READ: waits_for = Socket::wait_read; return {};
-    case SSL_ERROR_WANT_WRITE: waits_for = Socket::wait_write; return {};
-    default: return {.has_ended = true};
+  // The result of a call of OpenSSL, which may have to wait for the opposite direction.
+  Moved moved_by_tls(int count, tcp::socket::wait_type& waits_for) const {
+    if (count > 0) return {.num_bytes = static_cast<std::size_t>(count)};
+    switch (SSL_get_error(ssl.get(), count)) {
+      case SSL_ERROR_WANT_READ: waits_for = tcp::socket::wait_read; return {};
+      case SSL_ERROR_WANT_WRITE: waits_for = tcp::socket::wait_write; return {};
+      default: return {.has_ended = true};
+    }
   }
+
+  tcp::socket socket;
+  std::shared_ptr<TlsContext> tls = {};
+  std::unique_ptr<SSL, FreeSsl> ssl = {};
+  tcp::socket::wait_type read_waits_for = tcp::socket::wait_read;
+  tcp::socket::wait_type write_waits_for = tcp::socket::wait_write;
+};
+
+HttpSocket::HttpSocket(asio::io_context& io, int descriptor, std::shared_ptr<TlsContext> tls)
+    : impl_(std::make_unique<Impl>(Impl{.socket = tcp::socket(io), .tls = std::move(tls)})) {
+  tcp::socket& socket = impl_->socket;
+  socket.assign(tcp::v4(), descriptor);  // the name of the protocol is not looked at
+  client_ = client_of(socket);
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  socket.set_option(asio::socket_base::keep_alive(true), ignored);
+  socket.set_option(asio::socket_base::send_buffer_size(128 * 1024), ignored);
+  if (impl_->tls == nullptr) return;
+  impl_->ssl.reset(SSL_new(impl_->tls->context.native_handle()));
+  METRONOME_CHECK(impl_->ssl != nullptr, "out of memory");
+  socket.non_blocking(true, ignored);
+  SSL_set_fd(impl_->ssl.get(), descriptor);
+  SSL_set_accept_state(impl_->ssl.get());
 }
+
+HttpSocket::HttpSocket(HttpSocket&&) noexcept = default;
+HttpSocket::~HttpSocket() = default;
 
 HttpSocket::Moved HttpSocket::read(std::span<char> room) {
-  if (ssl_) {
+  if (SSL* const ssl = impl_->ssl.get()) {
     ERR_clear_error();
-    const int count = SSL_read(ssl_.get(), room.data(), static_cast<int>(room.size()));
-    read_waits_for_ = Socket::wait_read;
-    return moved_by_tls(count, read_waits_for_);
+    impl_->read_waits_for = tcp::socket::wait_read;
+    return impl_->moved_by_tls(SSL_read(ssl, room.data(), static_cast<int>(room.size())),
+                               impl_->read_waits_for);
   }
-  return moved(recv(socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT), true);
+  return moved(recv(impl_->socket.native_handle(), room.data(), room.size(), MSG_DONTWAIT), true);
 }
 
 HttpSocket::Moved HttpSocket::write(std::string_view bytes) {
-  if (ssl_) {
+  if (SSL* const ssl = impl_->ssl.get()) {
     constexpr std::size_t kMost = 1 << 20;
     ERR_clear_error();
-    const int count =
-        SSL_write(ssl_.get(), bytes.data(), static_cast<int>(std::min(bytes.size(), kMost)));
-    write_waits_for_ = Socket::wait_write;
-    return moved_by_tls(count, write_waits_for_);
+    impl_->write_waits_for = tcp::socket::wait_write;
+    const int size = static_cast<int>(std::min(bytes.size(), kMost));
+    return impl_->moved_by_tls(SSL_write(ssl, bytes.data(), size), impl_->write_waits_for);
   }
   return moved(
-      send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT),
+      send(impl_->socket.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT),
       false);
 }
 
+void HttpSocket::when_readable(Handler handler) {
+  if (impl_->ssl && SSL_pending(impl_->ssl.get()) > 0) {  // already taken from the socket
+    asio::post(impl_->socket.get_executor(), [handler = std::move(handler)] { handler(false); });
+    return;
+  }
+  impl_->socket.async_wait(impl_->read_waits_for, [handler = std::move(handler)](error_code error) {
+    handler(bool(error));
+  });
+}
+
+void HttpSocket::when_writable(Handler handler) {
+  impl_->socket.async_wait(impl_->write_waits_for, [handler = std::move(handler)](
+                                                       error_code error) { handler(bool(error)); });
+}
+
 bool HttpSocket::is_half_closed() {
-  pollfd connection{socket_.native_handle(), POLLRDHUP, 0};
+  pollfd connection{impl_->socket.native_handle(), POLLRDHUP, 0};
   return poll(&connection, 1, 0) == 1;
 }
 
 void HttpSocket::finish() {
   error_code ignored;
-  if (ssl_ && SSL_is_init_finished(ssl_.get())) {
+  if (impl_->ssl && SSL_is_init_finished(impl_->ssl.get())) {
     ERR_clear_error();
-    SSL_shutdown(ssl_.get());
+    SSL_shutdown(impl_->ssl.get());
   }
-  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  impl_->socket.shutdown(tcp::socket::shutdown_send, ignored);
   std::array<char, 65536> rest;
   for (int i = 0; i < 16; ++i) {
-    if (recv(socket_.native_handle(), rest.data(), rest.size(), MSG_DONTWAIT) <= 0) break;
+    if (recv(impl_->socket.native_handle(), rest.data(), rest.size(), MSG_DONTWAIT) <= 0) break;
   }
 }
 
 void HttpSocket::close() {
   error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_both, ignored);
-  socket_.close(ignored);
+  impl_->socket.shutdown(tcp::socket::shutdown_both, ignored);
+  impl_->socket.close(ignored);
 }
 
 }  // namespace metronome
