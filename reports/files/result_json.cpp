@@ -15,7 +15,7 @@ namespace metronome {
 namespace {
 
 using Formula = std::pair<std::string_view, std::string_view>;
-constexpr std::array<Formula, 15> kFormulas = {{
+constexpr std::array<Formula, 18> kFormulas = {{
     {"ttft", "first token - arrival, of completed requests"},
     {"tpot",
      "(last token - first token) / (output tokens - 1), of completed requests with more "
@@ -42,6 +42,9 @@ constexpr std::array<Formula, 15> kFormulas = {{
     {"slo_attainment", "good requests / (completed + failed)"},
     {"max_output_tokens_per_s", "most tokens in one second, counted from the first arrival"},
     {"max_concurrent_requests", "most requests between arrival and last token, half-open"},
+    {"output_tokens_per_s_per_user", "1000 / mean_tpot_ms; InferenceMAX calls it interactivity"},
+    {"output_tokens_per_s_per_gpu", "output_throughput / tensor_parallel_size"},
+    {"gpu_hours", "duration / 3600 * tensor_parallel_size"},
     {"kv_use", "used blocks / blocks after planning, weighted by time over duration"},
     {"busy_share", "sum of step durations / duration"},
 }};
@@ -222,6 +225,10 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   if (!summary.has_steps) json.field("errored", summary.errored);
   json.field("unfinished", summary.unfinished);
   append_optional(json, "slo_attainment", summary.slo_attainment);
+  const double num_gpus = info.tensor_parallel_size;
+  json.field("output_tokens_per_s_per_user", 1e3 / summary.tpot.mean_ms);
+  json.field("output_tokens_per_s_per_gpu", summary.output_throughput / num_gpus);
+  json.field("gpu_hours", to_seconds(summary.duration_ns) / 3600 * num_gpus);
   append_distribution(json, "queue", summary.queue);
   if (summary.front_end.count > 0) append_distribution(json, "front_end", summary.front_end);
   append_distribution(json, "itl_jitter", summary.jitter);
