@@ -99,6 +99,7 @@ struct Scenario {
   Weights weights = Weights::Auto;
   Quantization quantization = Quantization::Auto;  // of attention, MLPs and experts
   std::string hardware;  // simulation only: catalogue name, or a YAML file; may be empty
+  std::optional<double> price_per_gpu_hour;  // in any currency, which costs are in
   EngineConfig engine;
   KvCacheConfig kv_cache;
   KvDtype kv_dtype = KvDtype::Auto;  // the key `dtype` of kv_cache

@@ -133,6 +133,9 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
   visitor.text("hardware", scenario.hardware,
                "for simulation, policy slo and the defaults of vllm and sglang: catalogue name, or "
                "the path of a YAML file with one entry");
+  visitor.optional_number("price_per_gpu_hour", scenario.price_per_gpu_hour, 0, 1e6,
+                          "what an hour of one GPU costs, in any currency; results then have the "
+                          "cost per million tokens; null: unknown");
   visit_section(visitor, "engine", scenario.engine, "the serving engine");
   visit_kv_cache(visitor, scenario);
   visit_section(visitor, "scheduler", scenario.scheduler, "the policy and its settings");

@@ -47,6 +47,7 @@ struct RunInfo {
   double burstiness = 1.0;             // vLLM's: 1 = Poisson; infinite = constant, "inf"
   std::optional<std::int64_t> max_concurrency;
   std::int32_t tensor_parallel_size = 1;
+  std::optional<double> price_per_gpu_hour;
   std::int64_t num_blocks = 0;  // of the KV cache
   bool is_calibrated = false;   // step times come from a measured cost model
   SloConfig slo;
@@ -64,6 +65,9 @@ struct RunResult {
   Summary summary;
   NoiseBands noise;
 };
+
+// What a million tokens cost at `tokens_per_s` of the run's throughput. NaN without a price.
+double cost_per_million(const RunResult& result, double tokens_per_s);
 
 // result.json: vLLM's keys in vLLM's order, then Metronome's. An undefined figure (such as the
 // latency of a run without a completed request) is null. Ends with its content id (content_id.h).

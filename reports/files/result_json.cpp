@@ -15,7 +15,7 @@ namespace metronome {
 namespace {
 
 using Formula = std::pair<std::string_view, std::string_view>;
-constexpr std::array<Formula, 18> kFormulas = {{
+constexpr std::array<Formula, 19> kFormulas = {{
     {"ttft", "first token - arrival, of completed requests"},
     {"tpot",
      "(last token - first token) / (output tokens - 1), of completed requests with more "
@@ -45,6 +45,9 @@ constexpr std::array<Formula, 18> kFormulas = {{
     {"output_tokens_per_s_per_user", "1000 / mean_tpot_ms; InferenceMAX calls it interactivity"},
     {"output_tokens_per_s_per_gpu", "output_throughput / tensor_parallel_size"},
     {"gpu_hours", "duration / 3600 * tensor_parallel_size"},
+    {"cost_per_million_output_tokens",
+     "price_per_gpu_hour * gpu_hours / total_output_tokens * 1e6; cost_per_million_tokens counts "
+     "prompt tokens too"},
     {"kv_use", "used blocks / blocks after planning, weighted by time over duration"},
     {"busy_share", "sum of step durations / duration"},
 }};
@@ -205,6 +208,11 @@ void append_slo(const SloConfig& slo, JsonText& json) {
 
 }  // namespace
 
+double cost_per_million(const RunResult& result, double tokens_per_s) {
+  const double price = result.info.price_per_gpu_hour.value_or(std::nan(""));
+  return price / 3600 * result.info.tensor_parallel_size / tokens_per_s * 1e6;
+}
+
 void append_flat_fields(const RunResult& result, JsonText& json) {
   const RunInfo& info = result.info;
   const Summary& summary = result.summary;
@@ -229,6 +237,9 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   json.field("output_tokens_per_s_per_user", 1e3 / summary.tpot.mean_ms);
   json.field("output_tokens_per_s_per_gpu", summary.output_throughput / num_gpus);
   json.field("gpu_hours", to_seconds(summary.duration_ns) / 3600 * num_gpus);
+  append_optional(json, "price_per_gpu_hour", info.price_per_gpu_hour);
+  json.field("cost_per_million_output_tokens", cost_per_million(result, summary.output_throughput));
+  json.field("cost_per_million_tokens", cost_per_million(result, summary.total_token_throughput));
   append_distribution(json, "queue", summary.queue);
   if (summary.front_end.count > 0) append_distribution(json, "front_end", summary.front_end);
   append_distribution(json, "itl_jitter", summary.jitter);

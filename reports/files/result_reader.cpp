@@ -53,6 +53,9 @@ RunInfo read_info(const JsonPlace& result) {
   const JsonPlace concurrency = result.at("max_concurrency");
   if (!concurrency.is_null()) info.max_concurrency = concurrency.integer(0, kNever);
   info.tensor_parallel_size = result.at("tensor_parallel_size").count();
+  if (result.has("price_per_gpu_hour")) {
+    info.price_per_gpu_hour = number_or_none(result.at("price_per_gpu_hour"));
+  }
   const JsonPlace blocks = result.at("num_kv_blocks");
   if (!blocks.is_null()) info.num_blocks = blocks.integer(0, kMaxBlocks);
   info.is_calibrated = result.has("steps_outside_calibration");

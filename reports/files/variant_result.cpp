@@ -106,6 +106,7 @@ RunInfo scenario_info(const Scenario& scenario, const Workload& workload) {
   info.burstiness = burstiness(scenario.workload.arrivals);
   if (workload.mode == ArrivalMode::ClosedLoop) info.max_concurrency = workload.concurrency;
   info.slo = scenario.slo;
+  info.price_per_gpu_hour = scenario.price_per_gpu_hour;
   info.config_json = scenario.to_json();
   info.config_reasons_json = reasons_json(scenario.serve_defaults);
   return info;

@@ -276,6 +276,29 @@ void add_cadence(std::span<const RunResult> results, TableText& table) {
   }
 }
 
+// For runs with a price.
+void add_cost(std::span<const RunResult> results, TableText& table) {
+  const bool has_price = std::any_of(results.begin(), results.end(), [](const RunResult& result) {
+    return result.info.price_per_gpu_hour.has_value();
+  });
+  if (!has_price) return;
+  std::vector<Column> columns = {{"GPU-hours"},
+                                 {"tok/s/GPU", Better::Higher},
+                                 {"tok/s/user", Better::Higher},
+                                 {"per M out", Better::Lower},
+                                 {"per M tok", Better::Lower}};
+  for (const RunResult& result : results) {
+    const Summary& summary = result.summary;
+    const double num_gpus = result.info.tensor_parallel_size;
+    columns[0].cells.push_back({to_seconds(summary.duration_ns) / 3600 * num_gpus, 4});
+    columns[1].cells.push_back({summary.output_throughput / num_gpus, 1});
+    columns[2].cells.push_back({1e3 / summary.tpot.mean_ms, 1});
+    columns[3].cells.push_back({cost_per_million(result, summary.output_throughput), 4});
+    columns[4].cells.push_back({cost_per_million(result, summary.total_token_throughput), 4});
+  }
+  table.block("cost", columns);
+}
+
 void add_throughput(std::span<const RunResult> results, TableText& table) {
   std::vector<Column> columns = {
       banded_column(results, "seconds", Better::Lower, 1, "duration", 1,
@@ -473,6 +496,7 @@ std::string render_table(std::span<const RunResult> results, const TableOptions&
   add_latencies(results, table);
   add_cadence(results, table);
   add_throughput(results, table);
+  add_cost(results, table);
   const bool has_steps = std::all_of(results.begin(), results.end(), [](const RunResult& result) {
     return result.summary.has_steps;
   });

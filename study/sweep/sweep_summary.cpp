@@ -39,9 +39,11 @@ struct Metric {
 constexpr Metric kMetrics[] = {
     {"TTFT p50", "p50_ttft_ms", 1, false},       {"TTFT p99", "p99_ttft_ms", 1, false},
     {"ITL p50", "p50_itl_ms", 2, false},         {"ITL p99", "p99_itl_ms", 2, false},
-    {"out tok/s", "output_throughput", 1, true}, {"goodput/s", "request_goodput", 3, true}};
+    {"out tok/s", "output_throughput", 1, true}, {"goodput/s", "request_goodput", 3, true},
+    {"per M out", "cost_per_million_output_tokens", 4, false}};
 constexpr std::size_t kItlP99 = 3;
-constexpr std::size_t kGoodput = 5;
+constexpr std::size_t kGoodput = 5;  // only with limits
+constexpr std::size_t kCost = 6;     // only with a price
 
 // A scalar as JSON text, with numbers formatted as in result.json. A nested value becomes text.
 std::string json_text(const Json& value) {
@@ -310,7 +312,13 @@ std::string SweepSummary::table(std::size_t max_rows) const {
   };
   const bool has_variants = differ([](const Row& row) { return row.label; });
   const bool has_counts = differ([](const Row& row) { return row.compared.completed; });
-  const std::size_t num_metrics = has_slo ? std::size(kMetrics) : kGoodput;
+  const bool has_price = std::any_of(rows_.begin(), rows_.end(), [](const Row& row) {
+    return !std::isnan(row.metrics[kCost]);
+  });
+  std::vector<std::size_t> shown;
+  for (std::size_t m = 0; m < std::size(kMetrics); ++m) {
+    if ((m != kGoodput || has_slo) && (m != kCost || has_price)) shown.push_back(m);
+  }
   const std::size_t chief = has_slo ? kGoodput : kItlP99;
   const std::vector<Group> groups = groups_by(chief);
 
@@ -318,7 +326,7 @@ std::string SweepSummary::table(std::size_t max_rows) const {
   for (const std::string& key : plan_.keys) lines[0].push_back(short_name(key, plan_.keys));
   if (has_variants) lines[0].emplace_back("variant");
   if (has_counts) lines[0].emplace_back("completed");
-  for (std::size_t m = 0; m < num_metrics; ++m) lines[0].emplace_back(kMetrics[m].title);
+  for (const std::size_t m : shown) lines[0].emplace_back(kMetrics[m].title);
   std::size_t num_rows = 0;
   for (const Group& group : groups) {
     const std::vector<double> best = best_metrics(group);
@@ -333,7 +341,7 @@ std::string SweepSummary::table(std::size_t max_rows) const {
       for (const std::string& value : row.values) cells.push_back(one_line(value));
       if (has_variants) cells.push_back(row.label);
       if (has_counts) cells.push_back(grouped_text(row.compared.completed));
-      for (std::size_t m = 0; m < num_metrics; ++m) {
+      for (const std::size_t m : shown) {
         cells.push_back(grouped_text(row.metrics[m], kMetrics[m].decimals) +
                         (row.metrics[m] == best[m] ? "*" : ""));
       }

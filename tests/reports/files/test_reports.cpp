@@ -230,19 +230,7 @@ TEST_CASE("result.json begins with vLLM's keys in vLLM's order", "[reports][resu
   CHECK(json["longest_stall"]["cause"] == "prefill");
   CHECK(json["longest_stall"]["largest_prefill"]["num_tokens"] == 6144);
   CHECK(json["longest_stall"]["gap_ms"] == 40);
-  CHECK(json["formulas"].size() == 18);
-}
-
-TEST_CASE("result.json gives tokens per second of a user and of a GPU", "[reports][result]") {
-  RunResult result = small_result("two GPUs");
-  result.info.tensor_parallel_size = 2;
-  result.summary.tpot.mean_ms = 12.5;
-  result.summary.output_throughput = 500;
-  result.summary.duration_ns = 90 * kNsPerSecond;
-  const Json json = Json::parse(result_json(result));
-  CHECK(json["output_tokens_per_s_per_user"] == 80);
-  CHECK(json["output_tokens_per_s_per_gpu"] == 250);
-  CHECK(json["gpu_hours"] == 0.05);
+  CHECK(json["formulas"].size() == 19);
 }
 
 TEST_CASE("figures that do not exist are null", "[reports][result]") {
