@@ -90,6 +90,32 @@ void ProgressBar::clear() {
   is_drawn_ = false;
 }
 
+WorkProgress::WorkProgress(bool is_wanted)
+    : bar_(is_wanted),
+      writes_lines_(is_wanted && !is_capable_terminal(STDERR_FILENO)),
+      began_(WallClock::now()),
+      next_line_(began_ + kLineInterval) {}
+
+void WorkProgress::show(const std::string& text, double done, double left) {
+  const auto now = WallClock::now();
+  const std::chrono::duration<double> elapsed = now - began_;
+  const std::string line =
+      done > 0 ? text + ", about " + clock_text(elapsed.count() / done * left) + " left" : text;
+  bar_.show(line);
+  if (!writes_lines_ || now < next_line_) return;
+  next_line_ = now + kLineInterval;
+  std::cerr << line << std::endl;
+}
+
+std::string clock_text(double seconds) {
+  const auto all = static_cast<std::int64_t>(seconds);
+  const auto two = [](std::int64_t number) {
+    return (number < 10 ? "0" : "") + std::to_string(number);
+  };
+  const std::string rest = two(all / 60 % 60) + ":" + two(all % 60);
+  return all < 3600 ? rest : std::to_string(all / 3600) + ":" + rest;
+}
+
 std::string progress_text(const std::string& label, std::size_t done, std::size_t total) {
   return progress_bar_text(label, done, total) + " requests";
 }

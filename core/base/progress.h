@@ -37,6 +37,28 @@ class ProgressBar {
   WallClock::time_point next_line_;
 };
 
+// Progress with the time that is left. On a terminal a ProgressBar, elsewhere a line on standard
+// error every half minute.
+class WorkProgress {
+ public:
+  explicit WorkProgress(bool is_wanted);
+
+  // `done` and `left` are amounts of work, of which the rest takes as long as what is done did.
+  void show(const std::string& text, double done, double left);
+  void clear() { bar_.clear(); }
+
+ private:
+  using WallClock = std::chrono::steady_clock;
+
+  ProgressBar bar_;
+  bool writes_lines_;
+  WallClock::time_point began_;
+  WallClock::time_point next_line_;
+};
+
+// "12:05" or "1:02:05".
+std::string clock_text(double seconds);
+
 // The text of the bar, without control characters: "label [####....]  50% 200/400 requests".
 std::string progress_text(const std::string& label, std::size_t done, std::size_t total);
 // ", 12 s left", ", 3 min left": how long the rest takes at the speed so far. Empty in the first

@@ -82,7 +82,8 @@ bool is_of_result(const fs::directory_entry& entry) {
   // JSON Lines have no mark of their own; they belong to the result beside them.
   const bool has_mark = name == kResultFile || name == kSummaryFile || name == kReportFile ||
                         name == kTuneFile || name == kServedTraceFile;
-  const std::string_view marked = name == kBestFile ? kTuneFile : kResultFile;
+  const bool is_tuned = name == kBestFile || name == kTrialsFile;
+  const std::string_view marked = is_tuned ? kTuneFile : kResultFile;
   const fs::path path = has_mark ? entry.path() : entry.path().parent_path() / marked;
   return is_marked_file(path.string());
 }

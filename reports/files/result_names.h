@@ -17,10 +17,12 @@ constexpr std::string_view kVllmFile = "vllm.json";  // of `metronome bench-serv
 // Of `metronome tune`.
 constexpr std::string_view kTuneFile = "tune.json";
 constexpr std::string_view kBestFile = "best.yaml";
+constexpr std::string_view kTrialsFile = "trials.jsonl";
 constexpr bool is_result_file_name(std::string_view name) {
   return name == kResultFile || name == kRequestsFile || name == kStepsFile ||
          name == kOutputsFile || name == kTraceFile || name == kSummaryFile ||
-         name == kReportFile || name == kVllmFile || name == kTuneFile || name == kBestFile;
+         name == kReportFile || name == kVllmFile || name == kTuneFile || name == kBestFile ||
+         name == kTrialsFile;
 }
 
 }  // namespace metronome

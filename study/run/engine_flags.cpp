@@ -407,6 +407,12 @@ std::vector<EngineFlags> engine_flags(const Scenario& scenario) {
   return {vllm_flags(scenario), sglang_flags(scenario)};
 }
 
+std::int64_t largest_prefill(const SchedulerConfig& config) {
+  const StepLimits limits = step_limits(config);
+  if (limits.takes_whole_prompts || limits.has_no_size) return 0;
+  return limits.budget > 0 ? limits.budget : limits.chunk;
+}
+
 FlagChanges flag_changes(const EngineFlags& before, const EngineFlags& after) {
   const auto name = [](const std::string& flag) {
     const std::string whole = flag.substr(0, flag.find(' '));

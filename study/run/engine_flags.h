@@ -22,6 +22,10 @@ struct EngineFlags {
 // they equal the engine's default, as defaults differ between versions.
 std::vector<EngineFlags> engine_flags(const Scenario& scenario);
 
+// The most prompt tokens that the policy puts into one step: its budget, or the chunk of one
+// prompt. 0: whole prompts, or a step limited by its time.
+std::int64_t largest_prefill(const SchedulerConfig& config);
+
 // The flags in one line.
 std::string joined_flags(const EngineFlags& flags);
 

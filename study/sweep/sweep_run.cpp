@@ -30,8 +30,6 @@
 namespace metronome {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
 // Every run allocates as much memory as the previous run freed. Returning it to the system in
 // between costs a page fault per page, and the threads of a process wait for each other in page
 // faults.
@@ -112,16 +110,6 @@ class RunLog {
   int file_ = -1;
 };
 
-// "12:05" or "1:02:05".
-std::string clock_text(double seconds) {
-  const auto all = static_cast<std::int64_t>(seconds);
-  const auto two = [](std::int64_t number) {
-    return (number < 10 ? "0" : "") + std::to_string(number);
-  };
-  const std::string rest = two(all / 60 % 60) + ":" + two(all % 60);
-  return all < 3600 ? rest : std::to_string(all / 3600) + ":" + rest;
-}
-
 class SweepWork {
  public:
   SweepWork(const SweepPlan& plan, std::span<const std::size_t> chosen, SweepFolder& folder,
@@ -130,13 +118,11 @@ class SweepWork {
         folder_(folder),
         options_(options),
         log_(options.log),
-        bar_(!options.is_quiet),
-        started_(SteadyClock::now()) {
+        progress_(!options.is_quiet) {
     collect_pending(chosen);
   }
 
   SweepOutcome finish() {
-    bar_.start("sweep");
     std::vector<std::thread> threads;
     const std::size_t num_threads =
         std::min(static_cast<std::size_t>(options_.num_jobs), pending_.size());
@@ -145,7 +131,7 @@ class SweepWork {
     }
     work();
     for (std::thread& thread : threads) thread.join();
-    bar_.clear();
+    progress_.clear();
     if (error_ != nullptr) std::rethrow_exception(error_);
     std::sort(outcome_.failed.begin(), outcome_.failed.end());
     return std::move(outcome_);
@@ -257,19 +243,15 @@ class SweepWork {
 
   // The caller holds the mutex.
   void show_progress() {
-    const std::chrono::duration<double> elapsed = SteadyClock::now() - started_;
-    const double left = elapsed.count() / static_cast<double>(num_ended_) *
-                        static_cast<double>(num_pending_ - num_ended_);
-    bar_.show(progress_bar_text("sweep", num_ended_, num_pending_) + " runs, " + clock_text(left) +
-              " left");
+    progress_.show(progress_bar_text("sweep", num_ended_, num_pending_) + " runs",
+                   static_cast<double>(num_ended_), static_cast<double>(num_pending_ - num_ended_));
   }
 
   const SweepPlan& plan_;
   SweepFolder& folder_;
   const SweepRunOptions& options_;
   RunLog log_;
-  ProgressBar bar_;
-  SteadyClock::time_point started_;
+  WorkProgress progress_;
   WorkloadCache workloads_;
   std::atomic<bool> is_stopped_ = false;
   std::size_t num_pending_ = 0;

@@ -36,11 +36,13 @@ struct Metric {
   int decimals;
   bool is_higher_better;
 };
-constexpr Metric kMetrics[] = {
-    {"TTFT p50", "p50_ttft_ms", 1, false},       {"TTFT p99", "p99_ttft_ms", 1, false},
-    {"ITL p50", "p50_itl_ms", 2, false},         {"ITL p99", "p99_itl_ms", 2, false},
-    {"out tok/s", "output_throughput", 1, true}, {"goodput/s", "request_goodput", 3, true},
-    {"per M out", "cost_per_million_output_tokens", 4, false}};
+constexpr Metric kMetrics[] = {{"TTFT p50", "p50_ttft_ms", 1, false},
+                               {"TTFT p99", "p99_ttft_ms", 1, false},
+                               {"ITL p50", "p50_itl_ms", 2, false},
+                               {"ITL p99", "p99_itl_ms", 2, false},
+                               {"out tok/s", "output_throughput", 1, true},
+                               {"goodput/s", "request_goodput", 3, true},
+                               {"per M out", "cost_per_million_output_tokens", 4, false}};
 constexpr std::size_t kItlP99 = 3;
 constexpr std::size_t kGoodput = 5;  // only with limits
 constexpr std::size_t kCost = 6;     // only with a price
@@ -312,9 +314,8 @@ std::string SweepSummary::table(std::size_t max_rows) const {
   };
   const bool has_variants = differ([](const Row& row) { return row.label; });
   const bool has_counts = differ([](const Row& row) { return row.compared.completed; });
-  const bool has_price = std::any_of(rows_.begin(), rows_.end(), [](const Row& row) {
-    return !std::isnan(row.metrics[kCost]);
-  });
+  const bool has_price = std::any_of(
+      rows_.begin(), rows_.end(), [](const Row& row) { return !std::isnan(row.metrics[kCost]); });
   std::vector<std::size_t> shown;
   for (std::size_t m = 0; m < std::size(kMetrics); ++m) {
     if ((m != kGoodput || has_slo) && (m != kCost || has_price)) shown.push_back(m);

@@ -35,7 +35,8 @@ constexpr double kWindowLimits = 300;
 // One request in this many arrives while the engine fills up.
 constexpr std::size_t kFillingShare = 5;
 constexpr std::size_t kMaxListRequests = 100'000;  // per list; reached only at loads far too high
-constexpr std::size_t kMaxTrialRequests = 50'000;  // over all lists: beyond it, no list grows
+// From this share of used blocks on, a waiting request waits for the cache.
+constexpr double kFullCache = 0.95;
 
 }  // namespace
 
@@ -111,14 +112,63 @@ RunRecord TuneSetting::run_once(const Workload& workload) {
   return recorder.finish();
 }
 
-// Adds which requests from `first` on met the SLO, and when their first tokens came.
-void TuneSetting::judge(const RunRecord& record, std::size_t first, std::vector<std::uint8_t>& good,
-                        std::vector<double>& ttft_ns) const {
+// What the runs of a trial add up to.
+struct TuneSetting::Sums {
+  double duration_s = 0;
+  double busy_s = 0;
+  double input_tokens = 0;
+  double output_tokens = 0;
+  std::vector<double> ttft_ns;
+  std::vector<double> tpot_ns;
+  std::vector<WeightedTime> gaps;
+};
+
+// Adds which requests from `first` on met the SLO, what the others broke, and the samples of the
+// latencies.
+void TuneSetting::judge(const RunRecord& record, std::size_t first, TuneTrial& trial,
+                        Sums& sums) const {
+  const SloConfig& slo = scenario_.slo;
+  const std::size_t num_before = sums.ttft_ns.size();
   for (std::size_t i = first; i < record.requests.size(); ++i) {
     const RequestRecord& request = record.requests[i];
-    good.push_back(meets_slo(request, scenario_.slo) ? 1 : 0);
-    if (!request.completed() || request.first_token == kNoTime) continue;
-    ttft_ns.push_back(static_cast<double>(request.ttft_ns()));
+    const bool is_good = meets_slo(request, slo);
+    trial.good.push_back(is_good ? 1 : 0);
+    if (!request.completed() || request.first_token == kNoTime) {
+      ++trial.misses.not_completed;
+      continue;
+    }
+    sums.ttft_ns.push_back(static_cast<double>(request.ttft_ns()));
+    if (request.has_itl()) sums.tpot_ns.push_back(request.tpot_ns());
+    if (is_good) continue;
+    const bool has_itl = request.has_itl();
+    const double tpot_ms = has_itl ? request.tpot_ns() / 1e6 : 0;
+    const double itl_ms = has_itl ? to_ms(request.max_itl_ns) : 0;
+    trial.misses.ttft += slo.ttft_ms && to_ms(request.ttft_ns()) > *slo.ttft_ms ? 1 : 0;
+    trial.misses.tpot += slo.tpot_ms && tpot_ms > *slo.tpot_ms ? 1 : 0;
+    trial.misses.itl += slo.itl_ms && itl_ms > *slo.itl_ms ? 1 : 0;
+    trial.misses.e2el += slo.e2el_ms && to_ms(request.e2el_ns()) > *slo.e2el_ms ? 1 : 0;
+  }
+  std::vector<WeightedTime> gaps = pooled_gaps(record, first);
+  sums.gaps.insert(sums.gaps.end(), gaps.begin(), gaps.end());
+  trial.run_p99_itl_ms.push_back(describe(gaps).p99_ms);
+  std::vector<double> own(sums.ttft_ns.begin() + static_cast<std::ptrdiff_t>(num_before),
+                          sums.ttft_ns.end());
+  trial.run_p99_ttft_ms.push_back(describe(own).p99_ms);
+}
+
+void TuneSetting::add_waits(const RunRecord& record, TuneTrial& trial, Sums& sums) const {
+  const EngineSetup& setup = run_->setup;
+  const double full = kFullCache * static_cast<double>(setup.kv_cache.num_blocks);
+  std::size_t next = 0;
+  for (const StepEntry& step : record.steps) {
+    const TimeNs until =
+        ++next < record.steps.size() ? record.steps.planned_at(next) : step.finished_at;
+    const double held_s = to_seconds(std::max<TimeNs>(until - step.planned_at, 0));
+    sums.busy_s += to_seconds(step.duration_ns());
+    if (step.num_waiting == 0) continue;
+    (step.num_used_blocks >= full             ? trial.waits.kv_cache
+     : step.num_running >= setup.max_num_seqs ? trial.waits.max_num_seqs
+                                              : trial.waits.steps) += held_s;
   }
 }
 
@@ -129,35 +179,35 @@ TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   const double seed_share = 1.0 / static_cast<double>(trial.num_runs);
   const double share =
       static_cast<double>(num_requests) / static_cast<double>(workloads_.num_requests());
-  double duration_s = 0;
-  double output_tokens = 0;
-  std::vector<double> ttft_ns;
-  std::vector<WeightedTime> gaps;
+  Sums sums;
   for (std::size_t seed = 0; seed < trial.num_runs; ++seed) {
     const auto workload = workloads_.at_load(seed, load, share);
     const RunRecord record = run_once(*workload);
-    const std::size_t first_judged = record.requests.size() / kFillingShare;
-    judge(record, first_judged, trial.good, ttft_ns);
-    const std::vector<WeightedTime> judged_gaps = pooled_gaps(record, first_judged);
-    gaps.insert(gaps.end(), judged_gaps.begin(), judged_gaps.end());
+    trial.num_simulated += record.requests.size();
+    judge(record, record.requests.size() / kFillingShare, trial, sums);
+    add_waits(record, trial, sums);
     trial.can_be_longer = workloads_.can_be_longer(*workload);
     // A whole summary would take longer than the run.
     std::vector<double> e2el_ns;
     for (const RequestRecord& request : record.requests) {
       if (!request.completed()) continue;
-      output_tokens += static_cast<double>(request.num_output_tokens);
+      sums.input_tokens += static_cast<double>(request.num_prompt_tokens);
+      sums.output_tokens += static_cast<double>(request.num_output_tokens);
       e2el_ns.push_back(static_cast<double>(request.e2el_ns()));
     }
     if (!e2el_ns.empty())
       trial.num_in_system += seed_share * load * describe(e2el_ns).mean_ms / 1e3;
-    duration_s += to_seconds(run_duration(record));
+    sums.duration_s += to_seconds(run_duration(record));
   }
   const auto num_good = std::count(trial.good.begin(), trial.good.end(), std::uint8_t{1});
   trial.attainment = static_cast<double>(num_good) / static_cast<double>(trial.good.size());
   trial.goodput = trial.attainment * load;
-  trial.output_throughput = output_tokens / duration_s;
-  trial.p99_ttft_ms = describe(ttft_ns).p99_ms;
-  trial.p99_itl_ms = describe(gaps).p99_ms;
+  trial.output_throughput = sums.output_tokens / sums.duration_s;
+  trial.total_token_throughput = (sums.input_tokens + sums.output_tokens) / sums.duration_s;
+  trial.busy_share = sums.busy_s / sums.duration_s;
+  trial.p99_ttft_ms = describe(sums.ttft_ns).p99_ms;
+  trial.p99_itl_ms = describe(sums.gaps).p99_ms;
+  trial.mean_tpot_ms = describe(sums.tpot_ns).mean_ms;
   return trial;
 }
 

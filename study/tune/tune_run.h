@@ -67,9 +67,13 @@ class TuneSetting {
   // attainment.
   TuneTrial run(double load, std::size_t num_requests);
 
+  const PreparedRun& prepared() const { return *run_; }
+
  private:
-  void judge(const RunRecord& record, std::size_t first, std::vector<std::uint8_t>& good,
-             std::vector<double>& ttft_ns) const;
+  struct Sums;
+
+  void judge(const RunRecord& record, std::size_t first, TuneTrial& trial, Sums& sums) const;
+  void add_waits(const RunRecord& record, TuneTrial& trial, Sums& sums) const;
   RunRecord run_once(const Workload& workload);
 
   Scenario scenario_;

@@ -16,20 +16,37 @@ namespace metronome {
 using TuneRunFn =
     std::function<TuneTrial(std::size_t setting, double load, std::size_t num_requests)>;
 
+// What has been done, after a trial.
+struct TuneProgress {
+  std::size_t num_trials = 0;
+  std::size_t num_simulated = 0;  // requests
+  double num_left = 0;            // requests that the search still expects to simulate
+  std::size_t setting = 0;        // of the trial
+  double load = 0;
+  double attainment = 0;
+};
+
 struct TuneOptions {
   double attainment = 0.99;  // required share of good requests; below 1
   double tolerance = 0.01;   // relative, of a capacity
   double first_load = 1;     // the first load of the search, requests/s
   std::size_t num_requests = 0;
   int num_jobs = 1;
+  // Called before each trial, from one thread at a time; an exception from it ends the search.
+  std::function<void()> poll = {};
+  // Asked before each trial: whether the search ends now, with what it has found.
+  std::function<bool()> is_over = {};
+  // Called after each trial, from one thread at a time.
+  std::function<void(const TuneProgress&)> report = {};
 };
 
 // The result for one setting.
 struct TuneFinding {
   std::size_t setting = 0;
-  std::size_t num_requests = 0;   // requested for each trial of the setting's last round
-  bool is_finalist = false;       // whether that round was the final one
-  std::vector<TuneTrial> trials;  // of that round, by load
+  std::size_t num_requests = 0;   // requested for each of `trials`
+  bool is_finalist = false;       // not dropped: its band is known
+  bool is_cut_short = false;      // TuneOptions::is_over ended its search
+  std::vector<TuneTrial> trials;  // the setting's longest, by load
   // The highest tried load within the SLO. Attainments are averaged where a load does better than a
   // lower one by chance. 0: not even a thousandth of the first load is within the SLO.
   double capacity = 0;
@@ -40,35 +57,47 @@ struct TuneFinding {
   double low = 0;
   double high = 0;
   bool is_equal_to_best = false;  // within the resolution of these requests
+  // p99 ITL at the capacity of the setting that carries the most; NaN for those not equal to it.
+  double p99_itl_at_best_ms = 0;
 
   // The trial at capacity; nullptr if there is none.
   const TuneTrial* best_trial() const;
+  // The lowest tried load above the capacity, which is too high; nullptr if there is none.
+  const TuneTrial* failing_trial() const;
 };
 
-// Successive halving: each round finds the capacity of every remaining setting by bisection on the
-// load. The better half continues to a round with twice the requests; the last round has all of
-// them. Every setting serves the same requests, so differences come from the settings.
+struct TuneResult {
+  // Finalists first; dropped settings by capacity. The first is the steadiest of those equal to the
+  // setting with the highest capacity; then come the other equals, then the rest.
+  std::vector<TuneFinding> findings;
+  std::size_t num_trials = 0;
+  std::size_t num_simulated = 0;  // requests of all trials
+};
+
+// A race. Every setting serves the same requests, so differences come from the settings.
 //
-// A round uses more requests than given, if available, when requests stay so long that the engine
-// hardly filled. The last round also does if a band is wider than three tenths; then all finalists
-// that may be the best get as many.
+// 1. Each setting's capacity, to 5 %: trials of an eighth of the requests bracket it, trials of a
+//    third find it.
+// 2. A setting is dropped when it serves the requests at the capacity of the best one worse than
+//    that, by more than their scatter (95 % confidence). Who is left is compared again on all
+//    requests.
+// 3. If the band of the best is wider than three tenths, trials become as long as it takes, if
+//    there are more requests. Those left are measured to 1 %, with bands, and compared again.
 //
-// For the band, finalists are tried at loads on both sides of the capacity. The search stops when
+// A trial has more requests than asked when requests stay so long that the engine hardly filled.
+//
+// For the band, settings are tried at loads on both sides of the capacity. The search stops when
 // with 95 % confidence enough requests are good (low side) or too few (high side). The band ends
 // where that begins, interpolated between loads. So each end is wrong if the bounds of the
 // attainment are (tune_trial.h), nominally once in twenty times. A finalist equals the best if
 // their bands overlap, unless it serves the same requests worse at the best one's capacity, by more
 // than their scatter.
 //
-// Finalists come first, ordered by capacity; equals keep the order of the settings. The result does
-// not depend on num_jobs. `poll` is called between trials, from one thread at a time; an exception
-// from it ends the search.
-std::vector<TuneFinding> tune(std::size_t num_settings, const TuneOptions& options,
-                              const TuneRunFn& run, const std::function<void()>& poll = {});
+// The result does not depend on num_jobs, unless is_over cuts the search short.
+TuneResult tune(std::size_t num_settings, const TuneOptions& options, const TuneRunFn& run);
 
-// The Pareto front of the finalists, as indices into `findings`. It has those with a trial at
-// capacity whose goodput is higher, or whose p99 ITL is lower, than that of every better one.
-// Dropped settings served fewer requests and are not compared.
+// The Pareto front, as indices into `findings`. It has those with a trial at capacity whose goodput
+// is higher, or whose p99 ITL is lower, than that of every better one.
 std::vector<std::size_t> pareto_front(const std::vector<TuneFinding>& findings);
 
 }  // namespace metronome

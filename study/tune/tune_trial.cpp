@@ -127,4 +127,13 @@ bool is_good_more_often(const TuneTrial& a, const TuneTrial& b) {
   });
 }
 
+bool is_lower(const std::vector<double>& a, const std::vector<double>& b) {
+  METRONOME_CHECK(a.size() == b.size(), "runs that are compared served the same requests");
+  if (a.size() < 2) return false;
+  std::vector<double> leads = b;
+  for (std::size_t i = 0; i < a.size(); ++i) leads[i] -= a[i];
+  const MeanAndError lead = mean_and_error(leads);
+  return lead.mean > t_quantile(leads.size()) * std::sqrt(lead.variance);
+}
+
 }  // namespace metronome

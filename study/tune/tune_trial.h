@@ -16,6 +16,25 @@
 
 namespace metronome {
 
+// Trials have about this many requests at most: beyond it, more are not drawn.
+constexpr std::size_t kMaxTrialRequests = 50'000;
+
+// How many judged requests broke each limit. A request may break several.
+struct SloMisses {
+  std::size_t ttft = 0;
+  std::size_t tpot = 0;
+  std::size_t itl = 0;
+  std::size_t e2el = 0;
+  std::size_t not_completed = 0;  // refused, or too long for the engine
+};
+
+// Why requests waited in the queue, in seconds over all runs.
+struct WaitReasons {
+  double kv_cache = 0;      // it was nearly full
+  double max_num_seqs = 0;  // so many were running
+  double steps = 0;         // else: steps had no room for them
+};
+
 struct TuneTrial {
   double load = 0;                 // requests/s
   std::size_t num_requests = 0;    // requested number
@@ -23,13 +42,21 @@ struct TuneTrial {
   std::size_t num_runs = 1;        // independent runs of equal length, consecutive in `good`
   double num_in_system = 0;        // mean number of waiting and running requests
   bool can_be_longer = false;      // whether more requests are available
+  std::size_t num_simulated = 0;   // requests of all runs
 
-  double attainment = 0;  // share of good requests
-  double goodput = 0;     // attainment x load, requests/s
-  double output_throughput = 0;
+  double attainment = 0;         // share of good requests
+  double goodput = 0;            // attainment x load, requests/s
+  double output_throughput = 0;  // 1/s
   // Of the completed requests in `good`; NaN if there are none.
   double p99_ttft_ms = 0;
   double p99_itl_ms = 0;
+  double mean_tpot_ms = 0;
+  double total_token_throughput = 0;    // prompt and output tokens, 1/s
+  double busy_share = 0;                // of the time, the device computed
+  std::vector<double> run_p99_ttft_ms;  // of each run
+  std::vector<double> run_p99_itl_ms;
+  SloMisses misses;
+  WaitReasons waits;
 };
 
 // How requests with the same outcome cluster.
@@ -61,5 +88,9 @@ AttainmentBounds attainment_bounds(const TuneTrial& trial, const Clustering& nea
 // Whether requests are good more often in `a` than in `b` with 95 % confidence. Both served the
 // same requests; this is a t test on the differences between their batches.
 bool is_good_more_often(const TuneTrial& a, const TuneTrial& b);
+
+// Whether a figure is lower in `a` than in `b` with 95 % confidence: a t test on the differences of
+// their runs, which served the same requests. False with fewer than two runs.
+bool is_lower(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace metronome

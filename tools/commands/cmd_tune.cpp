@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <mutex>
+#include <map>
 #include <optional>
+#include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
@@ -19,14 +20,19 @@
 #include "study/run/variant_run.h"
 #include "study/sweep/sweep_plan.h"
 #include "study/sweep/sweep_points.h"
+#include "study/tune/tune_load.h"
 #include "study/tune/tune_run.h"
 #include "study/tune/tune_search.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
 #include "tools/commands/run_choice.h"
+#include "tools/commands/tune_output.h"
+#include "tools/commands/tune_work.h"
 
 namespace metronome {
 namespace {
+
+constexpr std::string_view kGoals[] = {"p99_itl", "ttft", "cost"};  // in the order of TuneGoal
 
 struct CommandOptions {
   SweepRequest request;
@@ -34,6 +40,9 @@ struct CommandOptions {
   std::vector<std::string> over;
   std::string slo;  // preset; empty: the scenario's
   std::string out;
+  std::optional<double> load;  // requests/s; absent: find the highest
+  std::string goal{kGoals[0]};
+  std::optional<double> time_limit_s;
   double attainment = 0.99;
   int num_seeds = 3;
   int num_jobs = 1;
@@ -47,25 +56,34 @@ constexpr const char* kExamples =
     "  metronome tune scenarios/quickstart.yaml --variant budget-1024 --slo "
     "llama3.1-8b-interactive \\\n"
     "      --over variants.budget-1024.scheduler.max_num_batched_tokens=256:8192:x2\n"
+    "  metronome tune scenarios/quickstart.yaml --load 8 --minimise p99_itl\n"
     "  metronome tune scenarios/slo.yaml --variant slo --variant unchunked --jobs 8\n"
     "\n"
-    "The command finds the highest load within the SLO by bisection for each setting. It drops\n"
-    "settings that fall behind on a part of the requests, and compares the best on all requests.\n"
-    "A load scales the times of the scenario's arrivals. The capacity for other requests of the\n"
-    "same kind is beyond an end of its band with a probability of about 5 %. If a band is wide,\n"
-    "trials grow to some 50,000 requests, unless a trace limits them. The share within the SLO,\n"
-    "goodput and percentiles are of the same requests: those after the first fifth, of all\n"
-    "workloads together. 'front': no other setting beats both its goodput and its p99 ITL.\n"
+    "The command finds the highest load within the SLO for each setting. It drops settings that\n"
+    "serve the same requests worse than the best, and measures the best on all requests. A load\n"
+    "scales the times of the scenario's arrivals. The capacity for other requests of the same\n"
+    "kind is beyond an end of its band with a probability of about 5 %. If the band of the best\n"
+    "is wide, trials grow to some 50,000 requests, unless a trace limits them. The share within\n"
+    "the SLO and percentiles are of the same requests: those after the first fifth, of all\n"
+    "workloads together. Among equals the one with the lowest p99 ITL wins. 'limit': what the\n"
+    "setting breaks at a higher load. 'front': no other setting beats both its goodput and its\n"
+    "p99 ITL.\n"
     "\n"
-    "exit codes: 0 done, 1 no setting meets the SLO at any load, 2 bad input, 130 interrupted\n"
-    "(129 by SIGHUP, 143 by SIGTERM)\n";
+    "With --load all settings serve that load. The best is the one within the SLO with the lowest\n"
+    "figure of --minimise.\n"
+    "\n"
+    "The folder of results keeps all trials. A later command with the same folder uses them.\n"
+    "\n"
+    "exit codes: 0 done, 1 no setting is of use, 2 bad input, 130 interrupted (129 by SIGHUP, 143\n"
+    "by SIGTERM)\n";
 
 constexpr CommandText kText = {
     .name = "tune",
     .arguments = "SCENARIO [OPTION...]",
     .summary =
-        "Finds the settings that carry the highest load within the scenario's SLO, among its\n"
-        "variants and the values of --over. Prints the flags of vLLM and SGLang for them.\n",
+        "Finds the settings that carry the highest load within the scenario's SLO, or serve one\n"
+        "load best, among its variants and the values of --over. Prints the flags of vLLM and\n"
+        "SGLang for them.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
@@ -80,15 +98,22 @@ OptionList option_list(CommandOptions& options) {
       {"slo PRESET", &options.slo, "limits of MLPerf Inference, as in slo.preset"},
       {"attainment SHARE", &options.attainment,
        "required share of requests within every limit (default: 0.99)"},
+      {"load RATE", &options.load,
+       "find the best setting at this many requests per second, instead of the highest load"},
+      {"minimise GOAL", &options.goal,
+       "with --load: p99_itl (the default), ttft (its p99), or cost (of an hour: the key "
+       "price_per_gpu_hour, times the GPUs)"},
       {"variant NAME", &options.request.variants, "choose from this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
       {"seeds N", &options.num_seeds,
        "workloads to draw and evaluate together, with seeds that follow the scenario's; a trace is "
        "one workload (default: 3)"},
+      {"time-limit S", &options.time_limit_s,
+       "end the search after so many seconds, with what it has found"},
       {"jobs,j N", &options.num_jobs, "settings to try at once (default: one per processor)"},
       {"out DIR", &options.out,
-       "folder for tune.json and best.yaml (default: that of `metronome run` with the suffix "
-       ".tune)"},
+       "folder for tune.json, best.yaml and trials.jsonl (default: that of `metronome run` with "
+       "the suffix .tune)"},
       {"json", &options.wants_json, "print only tune.json on standard output"},
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
@@ -101,6 +126,23 @@ void check_preset(const std::string& name) {
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
   throw UsageError("--slo: no such preset: '" + printable(name) + "'" + did_you_mean(name, known) +
                    "; allowed: " + join_names(known));
+}
+
+void check_load(const CommandOptions& options, bool has_goal) {
+  if (options.load && !(*options.load > 0 && *options.load <= 1e6)) {
+    throw UsageError("--load: is out of range; allowed: above 0, to 1e6 requests per second");
+  }
+  if (options.time_limit_s && !(*options.time_limit_s > 0 && *options.time_limit_s <= 1e7)) {
+    throw UsageError("--time-limit: is out of range; allowed: above 0, to 1e7 seconds");
+  }
+  if (!has_goal) return;
+  if (!options.load) {
+    throw UsageError("--minimise: has no effect; allowed: with --load, the load to serve");
+  }
+  if (std::find(std::begin(kGoals), std::end(kGoals), options.goal) == std::end(kGoals)) {
+    throw UsageError("--minimise: no such goal: '" + printable(options.goal) + "'" +
+                     did_you_mean(options.goal, kGoals) + "; allowed: " + join_names(kGoals));
+  }
 }
 
 // nullopt if help was requested and printed.
@@ -117,8 +159,12 @@ std::optional<CommandOptions> parse(const Arguments& arguments) {
                                        "slo={preset: " + options.slo + "}");
   }
   if (!(options.attainment > 0 && options.attainment <= 0.9999)) {
-    throw UsageError("--attainment: is out of range; allowed: above 0, to 0.9999");
+    const bool is_percent = options.attainment > 1 && options.attainment <= 99.99;
+    const std::string hint =
+        is_percent ? ", did you mean '" + ms_text(options.attainment / 100) + "'?" : "";
+    throw UsageError("--attainment: is out of range" + hint + "; allowed: above 0, to 0.9999");
   }
+  check_load(options, line->has("minimise"));
   if (options.num_seeds < 1 || options.num_seeds > 100) {
     throw UsageError("--seeds: " + std::to_string(options.num_seeds) +
                      " is out of range; allowed: 1 to 100");
@@ -127,12 +173,6 @@ std::optional<CommandOptions> parse(const Arguments& arguments) {
   check_jobs(options.num_jobs);
   return options;
 }
-
-// The candidate settings. Settings that resolve to the same scenario are one candidate.
-struct Candidates {
-  SweepPlan plan;
-  std::vector<std::string> names;  // of plan.runs: "chunked-512 scheduler.order=fcfs"
-};
 
 void check_keys(const SweepSpec& spec) {
   const auto check = [](const std::string& key, const std::string& where) {
@@ -147,8 +187,28 @@ void check_keys(const SweepSpec& spec) {
   }
 }
 
-Candidates find_candidates(const CommandOptions& options, const ScenarioFile& file) {
-  Candidates candidates;
+// Variants that differ only in their names are one candidate, with all of their names.
+void join_alike(TuneCandidates& candidates) {
+  std::vector<SweepRun> runs;
+  std::vector<std::string> names;
+  std::map<std::string, std::size_t> known;  // by configuration
+  for (std::size_t i = 0; i < candidates.names.size(); ++i) {
+    SweepRun& run = candidates.plan.runs[i];
+    const auto [entry, is_new] = known.emplace(run.scenario.to_json(), runs.size());
+    if (is_new) {
+      runs.push_back(std::move(run));
+      names.push_back(candidates.names[i]);
+    } else {
+      names[entry->second] += ", " + candidates.names[i];
+    }
+  }
+  candidates.plan.runs = std::move(runs);
+  candidates.plan.rows.clear();
+  candidates.names = std::move(names);
+}
+
+TuneCandidates find_candidates(const CommandOptions& options, const ScenarioFile& file) {
+  TuneCandidates candidates;
   SweepSpec spec;
   if (!options.over.empty() || file.sweep.kind != ConfigNode::Kind::Null)
     spec = read_sweep(file, options.over);
@@ -164,6 +224,7 @@ Candidates find_candidates(const CommandOptions& options, const ScenarioFile& fi
     }
     if (name.empty()) name = candidates.plan.runs[row.run].scenario.name;
   }
+  join_alike(candidates);
   return candidates;
 }
 
@@ -182,9 +243,10 @@ void check_alike(const SweepPlan& plan) {
   }
 }
 
-void check_slo(const Scenario& scenario) {
+// At a given load, a limit need not be one that a queue exceeds.
+void check_slo(const Scenario& scenario, bool has_load) {
   const SloConfig& slo = scenario.slo;
-  if (slo.ttft_ms || slo.e2el_ms) return;
+  if (slo.ttft_ms || slo.e2el_ms || has_load) return;
   throw UsageError("tune: " + printable(scenario.name) +
                    " has no limit that a growing queue exceeds; allowed: --slo PRESET, or --set "
                    "slo.ttft_ms=500 or slo.e2el_ms=20000");
@@ -210,52 +272,10 @@ std::string slo_text(const SloConfig& slo, double attainment) {
   return text + ", of " + fixed_text(100 * attainment, 1) + " % of requests";
 }
 
-std::string note_text(const TuneFinding& finding, std::size_t place, bool is_on_front) {
-  std::string text;
-  if (finding.capacity == 0) return "never within the SLO";
-  if (place == 0) {
-    text = "best";
-  } else if (finding.is_equal_to_best) {
-    text = "equal";
-  } else if (!finding.is_finalist) {
-    text = "dropped after " + std::to_string(finding.num_requests) + " requests";
-  }
-  if (is_on_front) text += text.empty() ? "front" : ", front";
-  return text;
-}
-
-std::string band_text(const TuneFinding& finding) {
-  if (!finding.is_finalist) return "-";
-  return (finding.low > 0 ? fixed_text(finding.low, 2) + " to " : "up to ") +
-         fixed_text(finding.high, 2);
-}
-
-void print_table(std::ostream& out, const std::vector<TuneFinding>& findings,
-                 const std::vector<std::string>& names) {
-  const std::vector<std::size_t> front = pareto_front(findings);
-  std::vector<std::vector<std::string>> rows = {{"setting", "highest req/s", "90 % band",
-                                                 "goodput req/s", "output tok/s", "p99 TTFT ms",
-                                                 "p99 ITL ms", ""}};
-  for (std::size_t i = 0; i < findings.size(); ++i) {
-    const TuneFinding& finding = findings[i];
-    const bool is_on_front = std::find(front.begin(), front.end(), i) != front.end();
-    const std::string note = note_text(finding, i, is_on_front);
-    const TuneTrial* trial = finding.best_trial();
-    const std::string name = printable(names[finding.setting]);
-    if (trial == nullptr) {
-      rows.push_back({name, "0", "-", "-", "-", "-", "-", note});
-      continue;
-    }
-    rows.push_back({name, (finding.is_unbounded ? "over " : "") + fixed_text(finding.capacity, 2),
-                    band_text(finding), fixed_text(trial->goodput, 2),
-                    fixed_text(trial->output_throughput, 0), ms_text(trial->p99_ttft_ms),
-                    ms_text(trial->p99_itl_ms), note});
-  }
-  out << aligned_rows(rows);
-}
-
-void print_flags(std::ostream& out, const Scenario& scenario) {
-  for (const EngineFlags& flags : engine_flags(scenario)) {
+// `length_note`: why the length of requests is not the scenario's; may be empty.
+void print_flags(std::ostream& out, const Scenario& scenario, const std::string& length_note) {
+  for (EngineFlags& flags : engine_flags(scenario)) {
+    if (!length_note.empty()) flags.notes.insert(flags.notes.begin(), length_note);
     out << '\n'
         << flags.engine << ' ' << flags.version << ":\n  "
         << wrapped(joined_flags(flags), 2, output_columns());
@@ -292,9 +312,71 @@ void print_yaml(std::ostream& out, const Scenario& winner) {
   }
 }
 
-Json to_json(const CommandOptions& options, const Candidates& candidates,
-             const std::vector<TuneFinding>& findings, const TuneWorkloads& workloads) {
-  const SloConfig& slo = candidates.plan.runs.front().scenario.slo;
+// The answer of a search, ready to print and write.
+struct Answer {
+  std::size_t best = 0;  // setting
+  std::string table;
+  std::string advice;  // empty: the best is of use
+  std::string error;   // with advice: one line
+  Json settings_json = Json::array();
+};
+
+Answer best_capacity(TuneWork& search) {
+  const TunedSettings settings = search.settings();
+  const TuneOptions tuning = search.tuning();
+  const TuneRunFn run = search.run_fn();
+  const TuneResult result = tune(search.size(), tuning, run);
+  const TuneFinding& best = result.findings.front();
+  const std::vector<std::size_t> front = pareto_front(result.findings);
+  Answer answer;
+  answer.best = best.setting;
+  std::ostringstream table;
+  print_capacities(table, result, settings);
+  answer.table = table.str();
+  for (std::size_t i = 0; i < result.findings.size(); ++i) {
+    Json entry = to_json(result.findings[i], settings);
+    entry["is_on_front"] = std::find(front.begin(), front.end(), i) != front.end();
+    answer.settings_json.push_back(std::move(entry));
+  }
+  if (is_of_no_use(best, settings)) {
+    answer.advice = no_use_text(best, settings);
+    answer.error = best.capacity == 0 ? "no setting meets the SLO at any load"
+                                      : "no setting is of use within the SLO";
+  }
+  return answer;
+}
+
+Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
+                    const std::vector<double>& costs) {
+  const TunedSettings settings = search.settings();
+  const TuneOptions tuning = search.tuning();
+  const TuneRunFn run = search.run_fn();
+  const auto goal = static_cast<TuneGoal>(
+      std::find(std::begin(kGoals), std::end(kGoals), goal_name) - std::begin(kGoals));
+  const TuneLoadResult result = tune_at_load(search.size(), load, goal, costs, tuning, run);
+  const TuneLoadFinding& best = result.findings.front();
+  Answer answer;
+  answer.best = best.setting;
+  std::ostringstream table;
+  print_at_load(table, result, settings);
+  answer.table = table.str();
+  for (const TuneLoadFinding& finding : result.findings) {
+    answer.settings_json.push_back(to_json(finding, settings));
+  }
+  if (!best.is_within) {
+    const SloConfig& slo = settings.scenarios[best.setting]->slo;
+    const StepBounds& bounds = settings.bounds[best.setting];
+    answer.advice = wrapped("No setting keeps the SLO at this load. The nearest is " +
+                                printable(settings.names[best.setting]) + ". " +
+                                limit_advice(binding_limit(best.trial, slo, bounds), slo, bounds),
+                            0, output_columns());
+    answer.error = "no setting keeps the SLO at this load";
+  }
+  return answer;
+}
+
+Json head_json(const CommandOptions& options, const SloConfig& slo, const TuneWorkloads& workloads,
+               const TuneWork& search) {
   const auto or_null = [](const std::optional<double>& limit) {
     return limit ? Json(*limit) : Json(nullptr);
   };
@@ -308,59 +390,76 @@ Json to_json(const CommandOptions& options, const Candidates& candidates,
                {"attainment", options.attainment},
                {"num_requests", workloads.num_requests()},
                {"num_seeds", workloads.num_seeds()},
-               {"settings", Json::array()}};
-  const std::vector<std::size_t> front = pareto_front(findings);
-  for (std::size_t i = 0; i < findings.size(); ++i) {
-    const TuneFinding& finding = findings[i];
-    Json entry = {{"setting", candidates.names[finding.setting]},
-                  {"highest_request_rate", finding.capacity},
-                  {"is_unbounded", finding.is_unbounded},
-                  {"is_finalist", finding.is_finalist},
-                  {"num_requests", finding.num_requests},
-                  {"low", finding.is_finalist ? Json(finding.low) : Json(nullptr)},
-                  {"high", finding.is_finalist ? Json(finding.high) : Json(nullptr)},
-                  {"is_equal_to_best", finding.is_equal_to_best},
-                  {"is_on_front", std::find(front.begin(), front.end(), i) != front.end()},
-                  {"trials", Json::array()}};
-    for (const TuneTrial& trial : finding.trials) {
-      entry["trials"].push_back({{"request_rate", trial.load},
-                                 {"num_judged", trial.good.size()},
-                                 {"slo_attainment", trial.attainment},
-                                 {"request_goodput", trial.goodput},
-                                 {"output_throughput", trial.output_throughput},
-                                 {"p99_ttft_ms", trial.p99_ttft_ms},
-                                 {"p99_itl_ms", trial.p99_itl_ms}});
-    }
-    entry["config"] = Json::parse(candidates.plan.runs[finding.setting].scenario.to_json());
-    json["settings"].push_back(std::move(entry));
+               {"num_trials", search.num_trials()},
+               {"num_trials_reused", search.num_reused()},
+               {"num_requests_simulated", search.num_simulated()},
+               {"is_cut_short", search.is_over()}};
+  if (options.load) {
+    json["load"] = *options.load;
+    json["minimise"] = options.goal;
   }
+  json["settings"] = Json::array();
   return json;
 }
 
-std::vector<TuneFinding> search(const CommandOptions& options, const SweepPlan& plan,
-                                const std::vector<std::string>& names,
-                                const TuneWorkloads& workloads) {
-  std::vector<std::unique_ptr<TuneSetting>> settings;
-  for (const SweepRun& run : plan.runs) {
-    settings.push_back(std::make_unique<TuneSetting>(run.scenario, workloads));
+void print_head(std::ostream& out, const CommandOptions& options, const ScenarioFile& file,
+                const SloConfig& slo, const TuneCandidates& candidates,
+                const TuneWorkloads& workloads) {
+  out << "scenario    " << wrapped(one_line(file.path), 12, output_columns()) << "slo         "
+      << slo_text(slo, options.attainment) << '\n'
+      << "settings    " << candidates.names.size() << ", each with ";
+  if (options.load) {
+    out << "up to " << grouped_text(static_cast<std::int64_t>(workloads.num_requests()))
+        << " requests or more at " << fixed_text(*options.load, 2) << " per second\n";
+    out << "best        the lowest "
+        << (options.goal == "ttft"   ? "p99 TTFT"
+            : options.goal == "cost" ? "cost of an hour"
+                                     : "p99 ITL")
+        << " within the SLO\n\n"
+        << std::flush;
+    return;
   }
-  TuneOptions tuning;
-  tuning.attainment = options.attainment;
-  tuning.first_load = workloads.given_load();
-  tuning.num_requests = workloads.num_requests();
-  tuning.num_jobs = options.num_jobs;
-  ProgressBar bar(!options.is_quiet);
-  std::mutex mutex;
-  std::size_t num_trials = 0;
-  return tune(
-      settings.size(), tuning,
-      [&](std::size_t setting, double load, std::size_t num_requests) {
-        TuneTrial trial = settings[setting]->run(load, num_requests);
-        const std::lock_guard lock(mutex);
-        bar.show("trial " + std::to_string(++num_trials) + ": " + printable(names[setting]));
-        return trial;
-      },
-      throw_if_interrupted);
+  out << grouped_text(static_cast<std::int64_t>(workloads.num_requests())) << " requests ("
+      << workloads.num_seeds() << (workloads.num_seeds() == 1 ? " workload" : " workloads")
+      << ") or more, from " << fixed_text(workloads.given_load(), 2)
+      << " per second up and down\n\n"
+      << std::flush;
+}
+
+void print_work(std::ostream& out, const CommandOptions& options, const TuneWork& search) {
+  out << '\n'
+      << grouped_text(static_cast<std::int64_t>(search.num_simulated()))
+      << " requests simulated in "
+      << grouped_text(static_cast<std::int64_t>(search.num_trials() - search.num_reused()))
+      << " trials";
+  if (search.num_reused() > 0) {
+    out << ", " << grouped_text(static_cast<std::int64_t>(search.num_reused()))
+        << " trials reused from the folder of results";
+  }
+  out << '\n';
+  if (search.is_over()) {
+    out << wrapped("The time limit of " + ms_text(*options.time_limit_s) +
+                       " s ended the search: the settings 'not finished' may be better or worse. "
+                       "The same command again goes on from here.",
+                   0, output_columns());
+  }
+}
+
+// What an hour of each setting costs: its price, or without prices its GPUs.
+std::vector<double> hourly_costs(const TuneCandidates& candidates, const TunedSettings& settings,
+                                 const CommandOptions& options) {
+  std::vector<double> costs;
+  for (std::size_t i = 0; i < candidates.names.size(); ++i) {
+    const Scenario& scenario = *settings.scenarios[i];
+    if (options.goal == "cost" && settings.has_price() && !scenario.price_per_gpu_hour) {
+      throw UsageError("--minimise: " + printable(candidates.names[i]) +
+                       " has no price_per_gpu_hour, but others have; allowed: a price for all, or "
+                       "for none, which compares GPU-hours");
+    }
+    costs.push_back(scenario.price_per_gpu_hour.value_or(1) *
+                    scenario.cost_model.tensor_parallel_size);
+  }
+  return costs;
 }
 
 }  // namespace
@@ -373,9 +472,9 @@ int tune_command(const Arguments& arguments) {
   const ScenarioFile file =
       load_scenario(request.scenario, request.assignments, request.seed, request.backend);
   const std::vector<Scenario> chosen = chosen_variants(file, request.variants);
-  const Candidates candidates = find_candidates(options, file);
+  const TuneCandidates candidates = find_candidates(options, file);
   const Scenario& first = candidates.plan.runs.front().scenario;
-  check_slo(first);
+  check_slo(first, options.load.has_value());
   check_no_sessions(first);
   check_alike(candidates.plan);
   const TuneWorkloads workloads(first, options.num_seeds);
@@ -387,30 +486,33 @@ int tune_command(const Arguments& arguments) {
   catch_signals();
   ResultFolder folder(out);
   std::ostream& text = text_stream(options.is_quiet, options.wants_json);
-  text << "scenario    " << wrapped(one_line(file.path), 12, output_columns()) << "slo         "
-       << slo_text(first.slo, options.attainment) << '\n'
-       << "settings    " << candidates.names.size() << ", each with "
-       << grouped_text(static_cast<std::int64_t>(workloads.num_requests())) << " requests ("
-       << workloads.num_seeds() << (workloads.num_seeds() == 1 ? " workload" : " workloads")
-       << ") or more, from " << fixed_text(workloads.given_load(), 2)
-       << " per second up and down\n\n"
-       << std::flush;
-  const std::vector<TuneFinding> findings =
-      search(options, candidates.plan, candidates.names, workloads);
-  const TuneFinding& best = findings.front();
-  const Scenario& winner = candidates.plan.runs[best.setting].scenario;
-  const std::string json = to_json(options, candidates, findings, workloads).dump(2) + "\n";
-  folder.write(kTuneFile, json);
+  print_head(text, options, file, first.slo, candidates, workloads);
+  TuneWork search({options.attainment, options.num_jobs, options.time_limit_s, options.is_quiet},
+                  candidates, workloads, out + "/" + std::string(kTrialsFile));
+  const TunedSettings settings = search.settings();
+  const Answer answer = options.load ? best_at_load(search, *options.load, options.goal,
+                                                    hourly_costs(candidates, settings, options))
+                                     : best_capacity(search);
+  Json json = head_json(options, first.slo, workloads, search);
+  json["settings"] = answer.settings_json;
+  const std::string json_text = json.dump(2) + "\n";
+  const Scenario& winner = *settings.scenarios[answer.best];
+  std::string length_note;
+  const Scenario fitting = search.with_fitting_length(answer.best, length_note);
+  folder.write(kTuneFile, json_text);
   folder.write(kBestFile, scenario_text(winner));
+  folder.write(kTrialsFile, search.trials_text());
   folder.commit();
-  if (options.wants_json) std::cout << json;
-  print_table(text, findings, candidates.names);
-  if (best.capacity == 0) {
-    throw std::runtime_error("no setting meets the SLO at any load; see " + printable(out));
+  if (options.wants_json) std::cout << json_text;
+  text << answer.table;
+  print_work(text, options, search);
+  if (!answer.advice.empty()) {
+    text << '\n' << answer.advice;
+    throw std::runtime_error(answer.error + "; see " + printable(out));
   }
-  text << "\nbest: " << printable(candidates.names[best.setting]) << '\n';
-  print_yaml(text, winner);
-  print_flags(text, winner);
+  text << "\nbest: " << printable(candidates.names[answer.best]) << '\n';
+  print_yaml(text, fitting);
+  print_flags(text, fitting, length_note);
   text << "\nresults: " << printable(out) << '\n';
   return kExitDone;
 }

@@ -66,8 +66,8 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
   shown.erase("workload");
   const Json expected = Json::parse(R"({
     "seed": 0, "model": "llama-3.2-3b", "weights": "auto", "quantization": "auto",
-    "hardware": "h200",
-    "price_per_gpu_hour": null, "engine": {"max_num_seqs": 256, "max_model_len": "auto", "step_shape": "auto",
+    "hardware": "h200", "price_per_gpu_hour": null,
+    "engine": {"max_num_seqs": 256, "max_model_len": "auto", "step_shape": "auto",
                "async_depth": 1, "max_waiting_requests": 0},
     "kv_cache": {"backend": "paged", "block_size": 16, "num_blocks": "auto",
                  "allocation": "incremental", "watermark": 0.0, "enable_prefix_caching": false,

@@ -1,5 +1,8 @@
 // `metronome tune` on a machine whose best setting can be worked out by hand.
 
+#include <algorithm>
+#include <filesystem>
+
 #include "core/base/json.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -54,6 +57,12 @@ struct Place {
     return run_metronome("tune '" + scenario + "' --out '" + out + "' " + options);
   }
 };
+
+// Without the wrapping of lines.
+std::string one_line_of(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
 
 }  // namespace
 
@@ -126,6 +135,17 @@ TEST_CASE("tune prints the winner as YAML and as flags, and leaves it as a scena
   CHECK(contains(result.out, "vLLM "));
   CHECK(contains(result.out, "--max-num-batched-tokens 1024"));
   CHECK(contains(result.out, "SGLang "));
+  // The same folder gives the trials to a later search, which finds the same.
+  const CommandResult later = place.tune(arguments + " --jobs 1");
+  const auto without_work = [](std::string text) {
+    const std::size_t end = text.find(" requests simulated in ");
+    const std::size_t begin = text.rfind('\n', end);
+    return text.erase(begin, text.find('\n', end) - begin);
+  };
+  CHECK(without_work(later.out) == without_work(result.out));
+  CHECK(contains(later.out, "\n0 requests simulated in 0 trials, "));
+  CHECK(contains(later.out, " trials reused from the folder of results\n"));
+  std::filesystem::remove_all(place.out);
   CHECK(place.tune(arguments + " --jobs 1").out == result.out);
   place.scratch.write("best.yaml", read_text_file(place.out + "/best.yaml"));
   const CommandResult again = run_metronome(
@@ -141,7 +161,9 @@ TEST_CASE("tune says what it cannot do", "[tune][cli]") {
        {"--set slo.ttft_ms=null --set slo.itl_ms=null", "--slo nobody", "--slo none",
         "--slo llama2-70b-serve", "--over workload.arrivals.rate=1,2",
         "--set workload.arrivals.process=closed_loop --set workload.arrivals.concurrency=4",
-        "--set model=/nope", "--attainment 1", "--attainment 0", "--seeds 0"}) {
+        "--set model=/nope", "--load 0", "--minimise cost", "--load 8 --minimise itl",
+        "--time-limit 0", "--attainment 1", "--attainment 0", "--attainment 99", "--attainment 101",
+        "--seeds 0"}) {
     const CommandResult result = place.tune(options);
     INFO(options);
     CHECK(result.exit_code == 2);
@@ -157,10 +179,116 @@ TEST_CASE("tune says what it cannot do", "[tune][cli]") {
                                    ": 'seed' is not a setting of an engine"));
     CHECK_FALSE(contains(result.err, "--over"));
   }
+  // A step of one token takes 2.01 ms.
   const CommandResult never = place.tune("--set slo.itl_ms=1 --seeds 1");
   CHECK(never.exit_code == 1);
   CHECK(contains(never.err, "no setting meets the SLO at any load"));
+  CHECK(contains(one_line_of(never.out), "Even a step of one token takes 2"));
   // Limits are said as they were given.
   CHECK(contains(place.tune("--set slo.ttft_ms=0.01 --set slo.itl_ms=62.5 --seeds 1").out,
                  "TTFT 0.01 ms, every ITL 62.5 ms, of 99.0 % of requests"));
+}
+
+TEST_CASE("tune says that the best is of no use, why, and what would help", "[tune][cli]") {
+  const Place place;
+  // A full step of 2048 tokens takes 22.5 ms and some for attention. Each prompt has one, which
+  // breaks the limit wherever two requests meet.
+  const std::string base =
+      "--set workload.prompt_tokens.value=2048 --set workload.num_requests=100 "
+      "--set slo.ttft_ms=500 --seeds 1 ";
+  const CommandResult result = place.tune(base + "--set scheduler.max_num_batched_tokens=2048");
+  INFO(result.out);
+  CHECK(result.exit_code == 1);
+  CHECK(contains(result.err, "no setting is of use within the SLO"));
+  CHECK(contains(result.out, "ITL: full step  of no use: requests hardly meet"));
+  const std::string text = one_line_of(result.out);
+  CHECK(contains(text, "A full step of 2,048 tokens takes 2"));
+  CHECK(contains(text, " ms alone, more than the ITL limit of 14 ms. A budget of at most 1,1"));
+  // 2 ms, and 10 us for each of 1200 tokens.
+  const Json setting = Json::parse(read_text_file(place.out + "/tune.json"))["settings"][0];
+  CHECK(setting["full_step_ms"].get<double>() > 22.48);
+  CHECK(setting["full_step_ms"].get<double>() < 24.5);
+  CHECK(setting["largest_budget_within_itl"].get<int>() < 1200);
+  CHECK(setting["largest_budget_within_itl"].get<int>() > 1100);
+  CHECK_FALSE(contains(result.out, "vLLM "));
+  CHECK(place.tune(base + "--set scheduler.max_num_batched_tokens=512").exit_code == 0);
+}
+
+TEST_CASE("tune prints flags with which the engine starts", "[tune][cli]") {
+  const Place place;
+  // 2,000 blocks hold 32,000 tokens; the longest request has 544.
+  const std::string base = "--set scheduler.max_num_batched_tokens=512 --seeds 1 ";
+  const CommandResult result =
+      place.tune(base + "--set kv_cache.num_blocks=2000 --set engine.max_model_len=131072");
+  INFO(result.out);
+  REQUIRE(result.exit_code == 0);
+  CHECK(contains(result.out, "--max-model-len 768 "));
+  CHECK(contains(result.out, "--context-length 768 "));
+  CHECK(contains(result.out, "131,072"));
+  CHECK(
+      contains(place.tune(base + "--set engine.max_model_len=4096").out, "--max-model-len 4096 "));
+}
+
+TEST_CASE("tune finds the best setting at a load", "[tune][cli]") {
+  const Place place;
+  const auto best_of = [&place](const std::string& options, int exit_code = 0) {
+    const CommandResult result = place.tune(options + " --json");
+    INFO(options);
+    INFO(result.err);
+    REQUIRE(result.exit_code == exit_code);
+    return Json::parse(result.out)["settings"];
+  };
+  const std::string budgets = "--load 40 --over scheduler.max_num_batched_tokens=256,512,1024 ";
+  // A smaller step is a shorter gap; a larger one answers a prompt of 512 tokens at once.
+  const Json steady = best_of(budgets + "--minimise p99_itl");
+  CHECK(steady[0]["setting"] == "scheduler.max_num_batched_tokens=256");
+  CHECK(steady[0]["is_within_slo"] == true);
+  CHECK(steady[0]["trial"]["p99_itl_ms"].get<double>() <
+        steady[1]["trial"]["p99_itl_ms"].get<double>());
+  const Json fast = best_of(budgets + "--minimise ttft");
+  CHECK(fast[0]["setting"] == "scheduler.max_num_batched_tokens=1024");
+  // 32 output tokens for each of 40 requests a second.
+  CHECK(fast[0]["trial"]["output_throughput"].get<double>() == Approx(1280).epsilon(0.1));
+
+  const Json cheap = best_of(
+      "--load 40 --minimise cost --set scheduler.max_num_batched_tokens=512 "
+      "--over price_per_gpu_hour=6,4,5");
+  CHECK(cheap[0]["setting"] == "price_per_gpu_hour=4");
+  const Json& trial = cheap[0]["trial"];
+  CHECK(trial["cost_per_million_output_tokens"].get<double>() ==
+        Approx(4e6 / 3600 / trial["output_throughput"].get<double>()));
+  CHECK(trial["output_tokens_per_s_per_gpu"] == trial["output_throughput"]);
+  // A budget of 256 does 103 requests a second, of 1024 154.
+  const Json loaded =
+      best_of("--load 130 --attainment 0.9 --over scheduler.max_num_batched_tokens=256,1024");
+  CHECK(loaded[0]["setting"] == "scheduler.max_num_batched_tokens=1024");
+  CHECK(loaded[1]["is_within_slo"] == false);
+  CHECK(loaded[1]["limit"] == "TTFT: throughput");
+  CHECK(best_of("--load 500", 1)[0]["is_within_slo"] == false);
+}
+
+TEST_CASE("a time limit ends tune with what it has found, and a later search goes on",
+          "[tune][cli]") {
+  const Place place;
+  const CommandResult cut = place.tune(
+      "--seeds 1 --time-limit 0.000001 --json "
+      "--set scheduler.max_num_batched_tokens=512");
+  CHECK(Json::parse(cut.out)["is_cut_short"] == true);
+  CHECK(Json::parse(cut.out)["num_trials"] == 0);
+  const CommandResult whole = place.tune(
+      "--seeds 1 --time-limit 1000 --json "
+      "--set scheduler.max_num_batched_tokens=512");
+  REQUIRE(whole.exit_code == 0);
+  CHECK(Json::parse(whole.out)["is_cut_short"] == false);
+}
+
+TEST_CASE("variants that differ only in their names are one candidate of tune", "[tune][cli]") {
+  const Place place;
+  std::ofstream(place.scenario, std::ios::app) << "variants: [{name: a}, {name: b}]\n";
+  const CommandResult result =
+      place.tune("--seeds 1 --json --set scheduler.max_num_batched_tokens=512");
+  REQUIRE(result.exit_code == 0);
+  const Json json = Json::parse(result.out);
+  REQUIRE(json["settings"].size() == 1);
+  CHECK(json["settings"][0]["setting"] == "a, b");
 }

@@ -19,7 +19,8 @@ struct Synthetic {
   std::vector<double> capacities;
   double spread = 0;
   std::uint64_t seed = 1;
-  std::vector<double> noise;  // of each setting: how far its limits scatter on their own
+  std::vector<double> noise;        // of each setting: how far its limits scatter on their own
+  std::vector<double> itl_ms = {};  // of each setting: its p99 ITL
 
   TuneTrial operator()(std::size_t setting, double load, std::size_t num_requests) const {
     TuneTrial trial;
@@ -35,7 +36,8 @@ struct Synthetic {
     }
     trial.attainment = static_cast<double>(num_good) / static_cast<double>(num_requests);
     trial.goodput = load * trial.attainment;
-    trial.p99_itl_ms = capacities[setting] * 10;  // the more load, the slower
+    trial.num_simulated = num_requests;
+    trial.p99_itl_ms = itl_ms.empty() ? 10 : itl_ms[setting];
     return trial;
   }
 };
@@ -56,37 +58,45 @@ TEST_CASE("tune finds the setting of the highest capacity, and the capacity", "[
   INFO("seed " << seed);
   Rng rng(seed, "capacities");
   for (int i = 0; i < 40; ++i) model.capacities.push_back(std::exp(6 * rng.uniform() - 2));
-  const std::vector<TuneFinding> found = tune(40, options_for(3200), model);
+  const TuneResult result = tune(40, options_for(3200), model);
+  const std::vector<TuneFinding>& found = result.findings;
   REQUIRE(found.size() == 40);
   const auto best = std::max_element(model.capacities.begin(), model.capacities.end());
   CHECK(found[0].setting == static_cast<std::size_t>(best - model.capacities.begin()));
   std::set<std::size_t> settings;
-  std::set<std::size_t> sizes;
   for (const TuneFinding& finding : found) {
     settings.insert(finding.setting);
-    sizes.insert(finding.num_requests);
     const double exact = model.capacities[finding.setting];
     const double tolerance = finding.is_finalist ? 0.01 : 0.05;
+    CHECK((finding.num_requests == 3200 || !finding.is_finalist));
+    CHECK_FALSE(finding.is_cut_short);
     CHECK(finding.capacity <= exact);
     CHECK(finding.capacity * (1 + tolerance) >= exact);
     REQUIRE(finding.best_trial() != nullptr);
     CHECK(finding.best_trial()->load == finding.capacity);
+    REQUIRE(finding.failing_trial() != nullptr);
+    CHECK(finding.failing_trial()->load > exact);
     CHECK(std::is_sorted(finding.trials.begin(), finding.trials.end(),
                          [](const auto& a, const auto& b) { return a.load < b.load; }));
   }
   CHECK(settings.size() == 40);
-  CHECK(sizes == std::set<std::size_t>{200, 400, 800, 1600, 3200});
-  CHECK(found[0].num_requests == 3200);
   CHECK(std::count_if(found.begin(), found.end(), [](const auto& f) { return f.is_finalist; }) <=
-        8);
+        4);
+  // Less than a search of each setting among all requests would take: ten steps to bracket it, and
+  // as many to find it to 1 %.
+  CHECK(result.num_simulated < std::size_t{40} * 20 * 3200 / 6);
 }
 
 TEST_CASE("tune's result does not depend on the number of jobs", "[tune]") {
   Synthetic model;
   for (int i = 0; i < 20; ++i) model.capacities.push_back(5 + (i * 7 % 20) * 0.5);
   model.spread = 0.3;
-  const std::vector<TuneFinding> one = tune(20, options_for(1000, 1), model);
-  const std::vector<TuneFinding> four = tune(20, options_for(1000, 4), model);
+  const TuneResult single = tune(20, options_for(1000, 1), model);
+  const TuneResult shared = tune(20, options_for(1000, 4), model);
+  CHECK(single.num_trials == shared.num_trials);
+  CHECK(single.num_simulated == shared.num_simulated);
+  const std::vector<TuneFinding>& one = single.findings;
+  const std::vector<TuneFinding>& four = shared.findings;
   REQUIRE(one.size() == four.size());
   for (std::size_t i = 0; i < one.size(); ++i) {
     CHECK(one[i].setting == four[i].setting);
@@ -100,7 +110,7 @@ TEST_CASE("tune's result does not depend on the number of jobs", "[tune]") {
 TEST_CASE("a setting that meets the SLO at no load, and one that meets it at any", "[tune]") {
   Synthetic model;
   model.capacities = {1e-9, 1e12, 2};
-  const std::vector<TuneFinding> found = tune(3, options_for(100), model);
+  const std::vector<TuneFinding> found = tune(3, options_for(100), model).findings;
   CHECK(found[0].setting == 1);
   CHECK(found[0].is_unbounded);
   CHECK(found[1].setting == 2);
@@ -137,6 +147,7 @@ struct Clustered {
       num_good += trial.good.back();
     }
     trial.attainment = static_cast<double>(num_good) / static_cast<double>(num_requests);
+    trial.num_simulated = num_requests;
     return trial;
   }
 };
@@ -150,7 +161,7 @@ int num_covered(Clustered model, double attainment, int num_rounds) {
     CAPTURE(model.seed);
     TuneOptions options = options_for(1000);
     options.attainment = attainment;
-    const TuneFinding found = tune(1, options, model).front();
+    const TuneFinding found = tune(1, options, model).findings.front();
     CHECK(found.low <= found.capacity);
     CHECK(found.high >= found.capacity);
     CHECK(found.trials.front().load < found.capacity);
@@ -188,7 +199,7 @@ TEST_CASE("the more independent requests, the narrower the band", "[tune]") {
     options.attainment = 0.7;
     double sum = 0;
     for (model.seed = 1; model.seed <= 10; ++model.seed) {
-      const TuneFinding found = tune(1, options, model).front();
+      const TuneFinding found = tune(1, options, model).findings.front();
       sum += (found.high - found.low) / 3 / 10;  // of the exact capacity
     }
     return sum;
@@ -202,16 +213,17 @@ TEST_CASE("the more independent requests, the narrower the band", "[tune]") {
 
 TEST_CASE("trials get longer while the band is wide", "[tune]") {
   Clustered model;
+  model.cluster_size = 30;
   TuneOptions options = options_for(500);
   options.attainment = 0.9;
-  const TuneFinding found = tune(1, options, model).front();
+  const TuneFinding found = tune(1, options, model).findings.front();
   CHECK(found.num_requests > 5000);
   CHECK(found.high - found.low < 0.31 * found.capacity);
   model.can_be_longer = false;
-  const TuneFinding given = tune(1, options, model).front();
+  const TuneFinding given = tune(1, options, model).findings.front();
   CHECK(given.num_requests == 500);
   CHECK(given.low > 0);
-  CHECK(given.high - given.low > 0.6 * given.capacity);
+  CHECK(given.high - given.low > 0.4 * given.capacity);
 }
 
 TEST_CASE("capacities far apart are never called equal, though bands are wide", "[tune]") {
@@ -224,7 +236,7 @@ TEST_CASE("capacities far apart are never called equal, though bands are wide", 
     if (!model.can_be_longer) model.cluster_size = 20;
     TuneOptions options = options_for(1500);
     options.attainment = 0.8;
-    const std::vector<TuneFinding> found = tune(3, options, model);
+    const std::vector<TuneFinding> found = tune(3, options, model).findings;
     CHECK(found[0].is_equal_to_best);
     CHECK(found[1].is_equal_to_best);
     CHECK(found[2].setting == 1);
@@ -239,7 +251,7 @@ TEST_CASE("settings that cannot be told apart are said to be equal", "[tune]") {
   model.noise = {0.2, 0.2, 0.2};
   TuneOptions options = options_for(1500);
   options.attainment = 0.9;
-  const std::vector<TuneFinding> found = tune(3, options, model);
+  const std::vector<TuneFinding> found = tune(3, options, model).findings;
   CHECK(found[0].is_equal_to_best);
   CHECK(found[1].is_equal_to_best);
   CHECK(found[2].setting == 2);
@@ -261,8 +273,6 @@ TEST_CASE("the front keeps what no other beats", "[tune]") {
   std::vector<TuneFinding> findings = {finding(10, 50), finding(9, 20), finding(8, 30),
                                        finding(5, 10), finding(5, 10)};
   findings.emplace_back();  // one that meets the SLO at no load
-  findings.push_back(finding(20, 1));
-  findings.back().is_finalist = false;  // dropped: neither on the front nor better than others
   CHECK(pareto_front(findings) == std::vector<std::size_t>{0, 1, 3, 4});
 }
 
@@ -275,8 +285,83 @@ TEST_CASE("what a trial or poll throws ends the search", "[tune]") {
   };
   CHECK_THROWS_WITH(tune(3, options_for(100), fails), "broken");
   int num_polls = 0;
-  const auto poll = [&] {
+  TuneOptions options = options_for(100);
+  options.poll = [&num_polls] {
     if (++num_polls == 5) throw std::runtime_error("stopped");
   };
-  CHECK_THROWS_WITH(tune(3, options_for(100), model, poll), "stopped");
+  CHECK_THROWS_WITH(tune(3, options, model), "stopped");
+}
+
+TEST_CASE("among equals the steadiest wins", "[tune]") {
+  Synthetic model;
+  model.capacities = {10.001, 10, 9.999, 6};
+  model.itl_ms = {60.8, 33.4, 45, 1};
+  const std::vector<TuneFinding> found = tune(4, options_for(1500), model).findings;
+  CHECK(found[0].setting == 1);
+  CHECK(found[0].p99_itl_at_best_ms == 33.4);
+  CHECK(found[1].setting == 0);
+  CHECK(found[2].setting == 2);
+  CHECK(found[3].setting == 3);
+  for (const TuneFinding& finding : found) CHECK(finding.is_equal_to_best == (finding.setting < 3));
+
+  // Where they are as steady, it is the one that carries more.
+  model.itl_ms = {33.5, 33.4, 33.6, 1};
+  CHECK(tune(4, options_for(1500), model).findings[0].setting == 0);
+}
+
+TEST_CASE("a search that is over gives what it has found", "[tune]") {
+  Synthetic model;
+  model.capacities = {8, 30, 10};
+  std::size_t num_all = tune(3, options_for(3000), model).num_trials;
+  for (std::size_t most = 0; most <= num_all; ++most) {
+    CAPTURE(most);
+    TuneOptions options = options_for(3000, 1);
+    std::size_t num_asked = 0;
+    options.is_over = [&num_asked, most] { return num_asked++ >= most; };
+    const TuneResult result = tune(3, options, model);
+    CHECK(result.num_trials == most);
+    REQUIRE(result.findings.size() == 3);
+    for (const TuneFinding& finding : result.findings) {
+      // Never more than the setting carries.
+      CHECK(finding.capacity <= model.capacities[finding.setting]);
+    }
+    // Finished settings are only those that were measured, or dropped as worse.
+    const bool is_whole = most == num_all;
+    CHECK(result.findings[0].is_cut_short == !is_whole);
+  }
+}
+
+TEST_CASE("the requests that a search expects to simulate are right within a factor of two",
+          "[tune]") {
+  // From a quarter of the work on, for one setting or many, whose bands are narrow or not.
+  for (std::size_t num_settings : {1, 3, 8}) {
+    for (const bool has_clusters : {false, true}) {
+      CAPTURE(num_settings, has_clusters);
+      Clustered clustered;
+      Synthetic model;
+      clustered.capacities.clear();
+      for (std::size_t i = 0; i < num_settings; ++i) {
+        model.capacities.push_back(5 + 2 * static_cast<double>(i));
+        clustered.capacities.push_back(50 + 20 * static_cast<double>(i));
+      }
+      model.spread = 0.3;
+      TuneOptions options = options_for(3000, 1);
+      options.attainment = 0.9;
+      std::vector<std::pair<double, double>> said;  // done, left
+      options.report = [&said](const TuneProgress& progress) {
+        said.emplace_back(static_cast<double>(progress.num_simulated), progress.num_left);
+      };
+      const TuneResult result = has_clusters ? tune(num_settings, options, clustered)
+                                             : tune(num_settings, options, model);
+      const auto all = static_cast<double>(result.num_simulated);
+      REQUIRE(said.size() == result.num_trials);
+      CHECK(said.back().first == all);
+      for (const auto& [done, left] : said) {
+        if (done < all / 4) continue;
+        CAPTURE(done, left, all);
+        CHECK(done + left < 2 * all);
+        CHECK(done + left > all / 2);
+      }
+    }
+  }
 }

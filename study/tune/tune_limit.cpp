@@ -1,0 +1,186 @@
+#include "study/tune/tune_limit.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/base/number_text.h"
+#include "sim/simulation.h"
+#include "study/run/engine_flags.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::array<std::string_view, 10> kNames = {
+    "-",
+    "not completed",
+    "ITL: full step",
+    "ITL",
+    "TPOT",
+    "TTFT: a prompt alone",
+    "TTFT: KV cache",
+    "TTFT: max_num_seqs",
+    "TTFT: throughput",
+    "E2EL",
+};
+
+// From this share of the time on, a device that makes requests wait has no time left.
+constexpr double kBusy = 0.5;
+
+// A step with nothing but prompt tokens, of prompts of at most `longest` tokens.
+StepPlan prefill_plan(std::int64_t num_tokens, std::int64_t longest) {
+  StepPlan plan;
+  for (std::int64_t left = num_tokens; left > 0;) {
+    const std::int64_t size = std::min(left, longest);
+    left -= size;
+    const auto id = static_cast<RequestId>(plan.chunks.size());
+    plan.chunks.push_back(
+        {id, 0, static_cast<std::int32_t>(size), ChunkKind::Prefill, size == longest});
+  }
+  plan.passes = {{0, static_cast<std::int32_t>(plan.chunks.size())}};
+  plan.num_prefill_tokens = static_cast<std::int32_t>(num_tokens);
+  plan.num_running = static_cast<std::int32_t>(plan.chunks.size());
+  return plan;
+}
+
+double step_ms(StepTimePredictor& predictor, std::int64_t num_tokens, std::int64_t longest) {
+  const StepPlan plan = prefill_plan(num_tokens, longest);
+  return to_ms(predictor.step_ns(plan) + predictor.host_gap_ns(plan));
+}
+
+std::string limit_text(const char* name, const std::optional<double>& limit_ms) {
+  return std::string(name) + " limit of " + ms_text(limit_ms.value_or(0)) + " ms";
+}
+
+std::string tokens_text(std::int64_t num_tokens) { return grouped_text(num_tokens) + " tokens"; }
+
+std::string full_step_advice(const SloConfig& slo, const StepBounds& bounds) {
+  std::string text = "A full step of " + tokens_text(bounds.full_step_tokens) + " takes " +
+                     ms_text(bounds.full_step_ms) + " ms alone, more than the " +
+                     limit_text("ITL", slo.itl_ms) + ". ";
+  if (bounds.fitting_tokens > 0) {
+    return text + "A budget of at most " + tokens_text(bounds.fitting_tokens) +
+           " a step keeps it, before decodes are added; or a faster GPU, more GPUs, or a higher "
+           "limit would help.";
+  }
+  return text + "Even a step of one token takes " + ms_text(bounds.one_token_ms) +
+         " ms: only a faster GPU, more GPUs, a smaller model or a higher limit would help.";
+}
+
+std::int64_t longest_prompt(const Workload& workload) {
+  std::int64_t longest = 1;
+  for (const RequestSpec& request : workload.requests) {
+    longest = std::max<std::int64_t>(longest, request.num_prompt_tokens);
+  }
+  return longest;
+}
+
+}  // namespace
+
+std::string_view to_string(TuneLimit limit) { return kNames[static_cast<std::size_t>(limit)]; }
+
+std::int64_t longest_request(const Workload& workload) {
+  std::int64_t longest = 1;
+  for (const RequestSpec& request : workload.requests) {
+    longest = std::max<std::int64_t>(
+        longest, std::int64_t{request.num_prompt_tokens} + request.max_output_tokens);
+  }
+  return longest;
+}
+
+StepBounds step_bounds(const Scenario& scenario, const PreparedRun& run, const Workload& workload) {
+  const std::unique_ptr<StepTimePredictor> predictor = make_step_predictor(scenario, run.model);
+  const std::int64_t longest =
+      std::min<std::int64_t>(longest_prompt(workload), run.setup.max_model_len);
+  StepBounds bounds;
+  bounds.full_step_tokens = largest_prefill(scenario.scheduler);
+  if (bounds.full_step_tokens == 0) bounds.full_step_tokens = longest;
+  bounds.full_step_ms = step_ms(*predictor, bounds.full_step_tokens, longest);
+  bounds.one_token_ms = step_ms(*predictor, 1, longest);
+  const std::int64_t chunk = std::min(bounds.full_step_tokens, longest);
+  const std::int64_t num_steps = (longest + chunk - 1) / chunk;
+  bounds.longest_prompt_ms = static_cast<double>(num_steps) * step_ms(*predictor, chunk, longest);
+  if (!scenario.slo.itl_ms || bounds.one_token_ms > *scenario.slo.itl_ms) return bounds;
+  std::int64_t low = 1;
+  std::int64_t high = std::max<std::int64_t>(bounds.full_step_tokens, 2);
+  while (high > low + 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (step_ms(*predictor, middle, longest) <= *scenario.slo.itl_ms ? low : high) = middle;
+  }
+  bounds.fitting_tokens = bounds.full_step_ms <= *scenario.slo.itl_ms ? high : low;
+  return bounds;
+}
+
+TuneLimit binding_limit(const TuneTrial& failing, const SloConfig& slo, const StepBounds& bounds) {
+  const SloMisses& misses = failing.misses;
+  const std::size_t most = std::max(
+      {misses.ttft, misses.tpot, misses.itl, misses.e2el, misses.not_completed, std::size_t{1}});
+  if (misses.not_completed == most) return TuneLimit::NotCompleted;
+  if (misses.itl == most) {
+    return bounds.full_step_ms > slo.itl_ms.value_or(0) ? TuneLimit::FullStep : TuneLimit::Itl;
+  }
+  if (misses.tpot == most) return TuneLimit::Tpot;
+  if (misses.ttft != most && misses.e2el != most) return TuneLimit::None;
+  const WaitReasons& waits = failing.waits;
+  const double longest = std::max({waits.kv_cache, waits.max_num_seqs, waits.steps});
+  if (longest > 0 && waits.kv_cache == longest) return TuneLimit::KvCache;
+  if (longest > 0 && waits.max_num_seqs == longest) return TuneLimit::MaxNumSeqs;
+  if (misses.ttft == most && slo.ttft_ms && bounds.longest_prompt_ms > *slo.ttft_ms &&
+      failing.busy_share < kBusy) {
+    return TuneLimit::PromptAlone;
+  }
+  return misses.ttft == most || failing.busy_share >= kBusy ? TuneLimit::Throughput
+                                                            : TuneLimit::E2el;
+}
+
+std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds& bounds) {
+  switch (limit) {
+    case TuneLimit::None: return "";
+    case TuneLimit::NotCompleted:
+      return "Requests are refused or too long for this engine. A larger KV cache, a longer "
+             "max_model_len, or shorter requests would help.";
+    case TuneLimit::FullStep: return full_step_advice(slo, bounds);
+    case TuneLimit::Itl:
+      return "Steps with decodes and prompt tokens take longer than the " +
+             limit_text("ITL", slo.itl_ms) +
+             ". A smaller budget a step, a lower max_num_seqs or a faster GPU would help.";
+    case TuneLimit::Tpot:
+      return "Steps take longer on average than the " + limit_text("TPOT", slo.tpot_ms) +
+             ". A smaller budget a step, a lower max_num_seqs or a faster GPU would help.";
+    case TuneLimit::PromptAlone:
+      return "The longest prompt alone takes " + ms_text(bounds.longest_prompt_ms) +
+             " ms to prefill, more than the " + limit_text("TTFT", slo.ttft_ms) +
+             ". A higher limit, shorter prompts, a faster GPU or more GPUs would help.";
+    case TuneLimit::KvCache:
+      return "Requests wait for blocks of the KV cache. More memory for it would help: a higher "
+             "gpu_memory_utilization, kv_cache.dtype fp8, or more GPUs.";
+    case TuneLimit::MaxNumSeqs:
+      return "Requests wait, as max_num_seqs of them are running. A higher max_num_seqs would "
+             "help.";
+    case TuneLimit::Throughput:
+      return "Requests wait for room in a step. A larger budget a step, a faster GPU or more GPUs "
+             "would help.";
+    case TuneLimit::E2el:
+      return "Answers take longer than the " + limit_text("E2EL", slo.e2el_ms) +
+             ". Shorter answers, a faster GPU or a higher limit would help.";
+  }
+  return "";
+}
+
+Scenario with_fitting_length(const Scenario& scenario, const PreparedRun& run,
+                             const Workload& workload, std::string& note) {
+  constexpr std::int64_t kRound = 256;
+  Scenario fitting = scenario;
+  const std::int64_t capacity =
+      std::int64_t{run.setup.kv_cache.num_blocks} * run.setup.kv_cache.block_size;
+  if (capacity == 0 || run.setup.max_model_len <= capacity) return fitting;
+  const std::int64_t needed = (longest_request(workload) + kRound - 1) / kRound * kRound;
+  const std::int64_t length = std::min({needed, capacity, std::int64_t{run.setup.max_model_len}});
+  fitting.engine.max_model_len = length;
+  note = "the length of " + tokens_text(length) + " is what " +
+         (needed <= capacity ? "the longest request needs" : "the KV cache holds") + ": " +
+         tokens_text(run.setup.max_model_len) + " are more than the cache holds (" +
+         grouped_text(capacity) + "), with which the engine does not start";
+  return fitting;
+}
+
+}  // namespace metronome

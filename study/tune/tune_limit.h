@@ -1,0 +1,61 @@
+// What keeps a setting of `metronome tune` from carrying more load, and what would help.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/engine/step_predictor.h"
+#include "core/run/run.h"
+#include "core/scenario/scenario.h"
+#include "core/workload/workload.h"
+#include "study/tune/tune_trial.h"
+
+namespace metronome {
+
+enum class TuneLimit : std::uint8_t {
+  None,          // nothing failed
+  NotCompleted,  // requests are refused, or too long for the engine
+  FullStep,      // a step full of prompt tokens, without a decode, takes longer than the ITL limit
+  Itl,           // steps with prompt tokens and decodes do
+  Tpot,
+  PromptAlone,  // the prefill of the longest prompt takes longer than the limit on TTFT
+  KvCache,      // requests wait for blocks until TTFT or E2EL is over its limit
+  MaxNumSeqs,   // they wait, as so many run
+  Throughput,   // they wait, as steps have no room for their tokens
+  E2el,         // they do not wait for long, and are over the limit on E2EL
+};
+
+// "ITL: full step", "TTFT: KV cache", ...; "-" for None.
+std::string_view to_string(TuneLimit limit);
+
+// Times of a setting's steps that do not depend on its load.
+struct StepBounds {
+  std::int64_t full_step_tokens = 0;  // prompt tokens of the largest step
+  double full_step_ms = 0;            // without a decode, with the host's gap
+  double longest_prompt_ms = 0;       // all steps of its prefill
+  // The most prompt tokens of a step within the limit on ITL; 0: not even one, or no limit.
+  std::int64_t fitting_tokens = 0;
+  double one_token_ms = 0;  // a step with one prompt token
+};
+
+// `run` is the scenario, prepared for simulation.
+StepBounds step_bounds(const Scenario& scenario, const PreparedRun& run, const Workload& workload);
+
+// What most of the bad requests of a trial broke, and why.
+TuneLimit binding_limit(const TuneTrial& failing, const SloConfig& slo, const StepBounds& bounds);
+
+// Two sentences: why a setting with this limit is of no use, and what would help. With numbers.
+std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds& bounds);
+
+// Prompt and output tokens of the longest request.
+std::int64_t longest_request(const Workload& workload);
+
+// The scenario with a max_model_len with which the engine starts: where it is more than the KV
+// cache holds, it becomes what the workload's longest request needs, if the cache holds that.
+// `note` says so; it is empty if nothing changed.
+Scenario with_fitting_length(const Scenario& scenario, const PreparedRun& run,
+                             const Workload& workload, std::string& note);
+
+}  // namespace metronome

@@ -1,0 +1,175 @@
+#include "study/tune/tune_load.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <optional>
+
+#include "core/base/parallel.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::size_t kShortShare = 3;  // of the requests: the short trial has one in this
+constexpr std::size_t kShortRequests = 60;
+
+class LoadRace {
+ public:
+  LoadRace(std::size_t num_settings, double load, TuneGoal goal, const std::vector<double>& costs,
+           const TuneOptions& options, const TuneRunFn& run)
+      : load_(load), goal_(goal), costs_(costs), options_(options), run_(run) {
+    result_.findings.resize(num_settings);
+    for (std::size_t i = 0; i < num_settings; ++i) result_.findings[i].setting = i;
+  }
+
+  TuneLoadResult run() {
+    const std::size_t all = options_.num_requests;
+    const std::size_t some = std::min(all, std::max(kShortRequests, all / kShortShare));
+    visit_left(some);
+    if (all > some && !result_.is_cut_short) {
+      drop();
+      visit_left(all);
+    }
+    order();
+    return std::move(result_);
+  }
+
+ private:
+  void visit_left(std::size_t num_requests) {
+    std::vector<TuneLoadFinding*> left;
+    for (TuneLoadFinding& finding : result_.findings) {
+      if (!finding.is_dropped) left.push_back(&finding);
+    }
+    num_due_ = left.size();
+    for_each_index(left.size(), options_.num_jobs, [&](std::size_t i) {
+      TuneLoadFinding& finding = *left[i];
+      if (!may_run()) return;
+      std::size_t size = num_requests;
+      TuneTrial trial = run_(finding.setting, load_, size);
+      note(finding.setting, trial);
+      // Within the SLO, but the engine hardly filled.
+      const std::size_t least = requests_for_batches(trial);
+      if (trial.attainment >= options_.attainment && trial.can_be_longer &&
+          trial.good.size() < least && may_run()) {
+        size = std::max(least, size) * 5 / 4 + 1;
+        trial = run_(finding.setting, load_, size);
+        note(finding.setting, trial);
+      }
+      trial.num_requests = size;
+      finding.is_within = trial.attainment >= options_.attainment;
+      finding.trial = std::move(trial);
+    });
+  }
+
+  bool may_run() {
+    const std::lock_guard lock(mutex_);
+    if (options_.poll) options_.poll();
+    result_.is_cut_short = result_.is_cut_short || (options_.is_over && options_.is_over());
+    return !result_.is_cut_short;
+  }
+
+  void note(std::size_t setting, const TuneTrial& trial) {
+    const std::lock_guard lock(mutex_);
+    ++result_.num_trials;
+    result_.num_simulated += trial.num_simulated;
+    num_due_ -= num_due_ > 0 ? 1 : 0;
+    if (!options_.report) return;
+    const double per_trial = static_cast<double>(trial.num_simulated);
+    options_.report({result_.num_trials, result_.num_simulated,
+                     static_cast<double>(num_due_) * per_trial, setting, load_, trial.attainment});
+  }
+
+  bool is_comparable(const TuneLoadFinding& a, const TuneLoadFinding& b) const {
+    return a.trial.num_requests == b.trial.num_requests;
+  }
+
+  // Whether `a` is better by the goal than `b`, with 95 % confidence.
+  bool is_surely_better(const TuneLoadFinding& a, const TuneLoadFinding& b) const {
+    if (goal_ == TuneGoal::Cost) return costs_[a.setting] < costs_[b.setting];
+    if (!is_comparable(a, b)) return false;
+    return goal_ == TuneGoal::P99Itl ? is_lower(a.trial.run_p99_itl_ms, b.trial.run_p99_itl_ms)
+                                     : is_lower(a.trial.run_p99_ttft_ms, b.trial.run_p99_ttft_ms);
+  }
+
+  double figure(const TuneLoadFinding& finding) const {
+    return goal_ == TuneGoal::Cost     ? costs_[finding.setting]
+           : goal_ == TuneGoal::P99Itl ? finding.trial.p99_itl_ms
+                                       : finding.trial.p99_ttft_ms;
+  }
+  double second_figure(const TuneLoadFinding& finding) const {
+    return goal_ == TuneGoal::P99Itl ? finding.trial.p99_ttft_ms : finding.trial.p99_itl_ms;
+  }
+
+  // The finding with the lowest figure of those within the SLO for certain; nullptr: none.
+  const TuneLoadFinding* sure_best() const {
+    const TuneLoadFinding* best = nullptr;
+    for (const TuneLoadFinding& finding : result_.findings) {
+      if (bounds(finding).low < options_.attainment) continue;
+      if (best == nullptr || figure(finding) < figure(*best)) best = &finding;
+    }
+    return best;
+  }
+
+  static AttainmentBounds bounds(const TuneLoadFinding& finding) {
+    return attainment_bounds(finding.trial, {});
+  }
+
+  void drop() {
+    const TuneLoadFinding* best = sure_best();
+    std::vector<char> is_out(result_.findings.size(), 0);
+    for (std::size_t i = 0; i < is_out.size(); ++i) {
+      const TuneLoadFinding& finding = result_.findings[i];
+      const bool is_worse = best != nullptr && best != &finding && is_surely_better(*best, finding);
+      is_out[i] = bounds(finding).high < options_.attainment || is_worse ? 1 : 0;
+    }
+    // At least one serves all requests.
+    if (std::count(is_out.begin(), is_out.end(), 0) == 0) return;
+    for (std::size_t i = 0; i < is_out.size(); ++i) {
+      result_.findings[i].is_dropped = is_out[i] != 0;
+    }
+  }
+
+  void order() {
+    std::vector<TuneLoadFinding>& findings = result_.findings;
+    const auto is_before = [this](const TuneLoadFinding& a, const TuneLoadFinding& b) {
+      if (a.is_within != b.is_within) return a.is_within;
+      if (a.is_dropped != b.is_dropped) return b.is_dropped;
+      if (!a.is_within) return a.trial.attainment > b.trial.attainment;
+      const double figure_a = figure(a);
+      const double figure_b = figure(b);
+      return figure_a != figure_b ? figure_a < figure_b : second_figure(a) < second_figure(b);
+    };
+    std::stable_sort(findings.begin(), findings.end(), is_before);
+    if (findings.empty() || !findings.front().is_within) return;
+    const TuneLoadFinding lowest = findings.front();
+    for (TuneLoadFinding& finding : findings) {
+      finding.is_equal_to_best =
+          finding.is_within && !finding.is_dropped &&
+          (finding.setting == lowest.setting || !is_surely_better(lowest, finding));
+    }
+    std::stable_sort(findings.begin(), findings.end(),
+                     [this](const TuneLoadFinding& a, const TuneLoadFinding& b) {
+                       if (a.is_equal_to_best != b.is_equal_to_best) return a.is_equal_to_best;
+                       return a.is_equal_to_best && second_figure(a) < second_figure(b);
+                     });
+  }
+
+  double load_;
+  TuneGoal goal_;
+  const std::vector<double>& costs_;
+  const TuneOptions& options_;
+  const TuneRunFn& run_;
+  std::mutex mutex_;  // of all below
+  std::size_t num_due_ = 0;
+  TuneLoadResult result_;
+};
+
+}  // namespace
+
+TuneLoadResult tune_at_load(std::size_t num_settings, double load, TuneGoal goal,
+                            const std::vector<double>& costs, const TuneOptions& options,
+                            const TuneRunFn& run) {
+  return LoadRace(num_settings, load, goal, costs, options, run).run();
+}
+
+}  // namespace metronome

@@ -1,0 +1,41 @@
+// Finds which of several settings serves one load best, among those within the SLO.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "study/tune/tune_search.h"
+
+namespace metronome {
+
+enum class TuneGoal : std::uint8_t { P99Itl, P99Ttft, Cost };
+
+struct TuneLoadFinding {
+  std::size_t setting = 0;
+  TuneTrial trial;
+  bool is_within = false;   // enough requests are good
+  bool is_dropped = false;  // after the short trial
+  bool is_equal_to_best = false;
+};
+
+struct TuneLoadResult {
+  // First the best; then its equals, others within the SLO by the goal, and those outside of it.
+  std::vector<TuneLoadFinding> findings;
+  std::size_t num_trials = 0;
+  std::size_t num_simulated = 0;
+  bool is_cut_short = false;  // TuneOptions::is_over ended it
+};
+
+// Runs every setting at `load` on a third of the requests. Drops those that are outside the SLO
+// with 95 % confidence, or worse by the goal than another in it with the same confidence; the
+// others serve all requests. `costs`: of each setting, for the goal Cost: what an hour of it costs.
+// A figure equals the best one if it is not higher with 95 % confidence, in a test on the runs,
+// which served the same requests; equal costs are the same number. Among equals the lower p99 ITL
+// wins, for the goal P99Itl the lower p99 TTFT. TuneOptions::first_load and tolerance are not used.
+TuneLoadResult tune_at_load(std::size_t num_settings, double load, TuneGoal goal,
+                            const std::vector<double>& costs, const TuneOptions& options,
+                            const TuneRunFn& run);
+
+}  // namespace metronome

@@ -1,0 +1,145 @@
+#include "study/tune/tune_store.h"
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/json.h"
+
+namespace metronome {
+namespace {
+
+// The numbers of a trial, by name.
+template <class Trial, class Visit>
+void visit_numbers(Trial& trial, const Visit& visit) {
+  visit("num_in_system", trial.num_in_system);
+  visit("output_throughput", trial.output_throughput);
+  visit("total_token_throughput", trial.total_token_throughput);
+  visit("busy_share", trial.busy_share);
+  visit("p99_ttft_ms", trial.p99_ttft_ms);
+  visit("p99_itl_ms", trial.p99_itl_ms);
+  visit("mean_tpot_ms", trial.mean_tpot_ms);
+  visit("waits_kv_cache", trial.waits.kv_cache);
+  visit("waits_max_num_seqs", trial.waits.max_num_seqs);
+  visit("waits_steps", trial.waits.steps);
+}
+
+template <class Trial, class Visit>
+void visit_counts(Trial& trial, const Visit& visit) {
+  visit("num_requests", trial.num_requests);
+  visit("num_runs", trial.num_runs);
+  visit("num_simulated", trial.num_simulated);
+  visit("misses_ttft", trial.misses.ttft);
+  visit("misses_tpot", trial.misses.tpot);
+  visit("misses_itl", trial.misses.itl);
+  visit("misses_e2el", trial.misses.e2el);
+  visit("misses_not_completed", trial.misses.not_completed);
+}
+
+// JSON has no NaN.
+Json to_json(double number) { return std::isnan(number) ? Json(nullptr) : Json(number); }
+double number_of(const Json& json) {
+  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
+}
+
+Json to_json(const std::vector<double>& numbers) {
+  Json list = Json::array();
+  for (const double number : numbers) list.push_back(to_json(number));
+  return list;
+}
+std::vector<double> numbers_of(const Json& json) {
+  std::vector<double> numbers;
+  for (const Json& item : json) numbers.push_back(number_of(item));
+  return numbers;
+}
+
+Json to_json(const std::string& id, const TuneTrial& trial) {
+  Json json = {{"id", id}, {"load", trial.load}, {"num_judged", trial.good.size()}};
+  visit_counts(trial, [&json](const char* name, std::size_t count) { json[name] = count; });
+  visit_numbers(trial, [&json](const char* name, double number) { json[name] = to_json(number); });
+  json["can_be_longer"] = trial.can_be_longer;
+  json["run_p99_ttft_ms"] = to_json(trial.run_p99_ttft_ms);
+  json["run_p99_itl_ms"] = to_json(trial.run_p99_itl_ms);
+  // The bad requests are few in most trials: the number of good ones before each.
+  Json bad = Json::array();
+  std::size_t num_good = 0;
+  for (const std::uint8_t good : trial.good) {
+    if (good != 0) {
+      ++num_good;
+    } else {
+      bad.push_back(std::exchange(num_good, 0));
+    }
+  }
+  json["good_before_bad"] = std::move(bad);
+  return json;
+}
+
+TuneTrial trial_of(const Json& json) {
+  TuneTrial trial;
+  trial.load = json.at("load").get<double>();
+  visit_counts(trial, [&json](const char* name, std::size_t& count) {
+    count = json.at(name).get<std::size_t>();
+  });
+  visit_numbers(trial,
+                [&json](const char* name, double& number) { number = number_of(json.at(name)); });
+  trial.can_be_longer = json.at("can_be_longer").get<bool>();
+  trial.run_p99_ttft_ms = numbers_of(json.at("run_p99_ttft_ms"));
+  trial.run_p99_itl_ms = numbers_of(json.at("run_p99_itl_ms"));
+  trial.good.assign(json.at("num_judged").get<std::size_t>(), 1);
+  std::size_t position = 0;
+  std::size_t num_bad = 0;
+  for (const Json& before : json.at("good_before_bad")) {
+    position += before.get<std::size_t>();
+    trial.good.at(position++) = 0;
+    ++num_bad;
+  }
+  trial.attainment =
+      static_cast<double>(trial.good.size() - num_bad) / static_cast<double>(trial.good.size());
+  trial.goodput = trial.attainment * trial.load;
+  return trial;
+}
+
+}  // namespace
+
+TuneStore::TuneStore(const std::string& path) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    try {
+      const Json json = Json::parse(line);
+      TuneTrial trial = trial_of(json);
+      Key key = {json.at("id").get<std::string>(), trial.load, trial.num_requests};
+      entries_.insert_or_assign(std::move(key), Entry{std::move(trial), false});
+    } catch (const std::exception&) {
+      // A line of another version: its trial is run again.
+    }
+  }
+}
+
+std::optional<TuneTrial> TuneStore::find(const std::string& id, double load,
+                                         std::size_t num_requests) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find({id, load, num_requests});
+  if (found == entries_.end()) return std::nullopt;
+  found->second.is_used = true;
+  ++num_reused_;
+  return found->second.trial;
+}
+
+void TuneStore::add(const std::string& id, const TuneTrial& trial) {
+  const std::lock_guard lock(mutex_);
+  entries_.insert_or_assign(Key{id, trial.load, trial.num_requests}, Entry{trial, true});
+}
+
+std::string TuneStore::text() const {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  for (const auto& [key, entry] : entries_) {
+    if (entry.is_used) text += to_json(std::get<0>(key), entry.trial).dump() + "\n";
+  }
+  return text;
+}
+
+}  // namespace metronome

@@ -1,0 +1,216 @@
+#include "tools/commands/tune_output.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/number_text.h"
+#include "core/base/wrapped_text.h"
+#include "core/config/config_reader.h"
+#include "reports/terminal/text.h"
+
+namespace metronome {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string note_text(const TuneResult& result, std::size_t place, const TunedSettings& settings) {
+  const TuneFinding& finding = result.findings[place];
+  if (finding.is_cut_short) return "not finished";
+  if (finding.capacity == 0) return "never within the SLO";
+  if (is_of_no_use(finding, settings)) return "of no use: requests hardly meet";
+  if (place == 0) {
+    const auto num_equal =
+        std::count_if(result.findings.begin(), result.findings.end(),
+                      [](const TuneFinding& other) { return other.is_equal_to_best; });
+    return num_equal > 1 ? "best: the steadiest of " + std::to_string(num_equal) + " equals"
+                         : "best";
+  }
+  if (finding.is_equal_to_best) return "equal";
+  return finding.is_finalist ? "" : "dropped: carries less";
+}
+
+std::string band_text(const TuneFinding& finding) {
+  if (!finding.is_finalist || finding.capacity == 0) return "-";
+  return (finding.low > 0 ? fixed_text(finding.low, 2) + " to " : "up to ") +
+         fixed_text(finding.high, 2);
+}
+
+Json or_null(double number) { return std::isfinite(number) ? Json(number) : Json(nullptr); }
+
+double per_user(const TuneTrial& trial) { return 1e3 / trial.mean_tpot_ms; }
+
+double per_gpu(const TuneTrial& trial, const Scenario& scenario) {
+  return trial.output_throughput / scenario.cost_model.tensor_parallel_size;
+}
+
+Json to_json(const TuneTrial& trial, const Scenario& scenario) {
+  return {{"request_rate", trial.load},
+          {"num_judged", trial.good.size()},
+          {"num_simulated", trial.num_simulated},
+          {"slo_attainment", trial.attainment},
+          {"request_goodput", trial.goodput},
+          {"output_throughput", or_null(trial.output_throughput)},
+          {"output_tokens_per_s_per_user", or_null(per_user(trial))},
+          {"output_tokens_per_s_per_gpu", or_null(per_gpu(trial, scenario))},
+          {"cost_per_million_output_tokens", or_null(trial_cost(trial, scenario))},
+          {"p99_ttft_ms", or_null(trial.p99_ttft_ms)},
+          {"p99_itl_ms", or_null(trial.p99_itl_ms)}};
+}
+
+std::string load_note(const TuneLoadResult& result, std::size_t place) {
+  const TuneLoadFinding& finding = result.findings[place];
+  if (!finding.is_within) return "outside the SLO";
+  if (place == 0) {
+    const auto num_equal =
+        std::count_if(result.findings.begin(), result.findings.end(),
+                      [](const TuneLoadFinding& other) { return other.is_equal_to_best; });
+    return num_equal > 1 ? "best of " + std::to_string(num_equal) + " equals" : "best";
+  }
+  if (finding.is_equal_to_best) return "equal";
+  return finding.is_dropped ? "dropped: worse" : "";
+}
+
+}  // namespace
+
+bool TunedSettings::has_price() const {
+  return std::any_of(scenarios.begin(), scenarios.end(), [](const Scenario* scenario) {
+    return scenario->price_per_gpu_hour.has_value();
+  });
+}
+
+bool is_of_no_use(const TuneFinding& finding, const TunedSettings& settings) {
+  const TuneTrial* trial = finding.best_trial();
+  return trial == nullptr || (trial->num_in_system < 1 && finding.capacity < settings.given_load);
+}
+
+TuneLimit limit_of(const TuneFinding& finding, const TunedSettings& settings) {
+  const TuneTrial* failing = finding.failing_trial();
+  if (failing == nullptr) return TuneLimit::None;
+  return binding_limit(*failing, settings.scenarios[finding.setting]->slo,
+                       settings.bounds[finding.setting]);
+}
+
+double trial_cost(const TuneTrial& trial, const Scenario& scenario) {
+  const double price = scenario.price_per_gpu_hour.value_or(std::nan(""));
+  return price / 3600 / per_gpu(trial, scenario) * 1e6;
+}
+
+void print_capacities(std::ostream& out, const TuneResult& result, const TunedSettings& settings) {
+  const std::vector<std::size_t> front = pareto_front(result.findings);
+  const bool has_price = settings.has_price();
+  Rows rows = {
+      {"setting", "highest req/s", "90 % band", "output tok/s", "p99 TTFT ms", "p99 ITL ms"}};
+  if (has_price) rows[0].emplace_back("per M out");
+  rows[0].insert(rows[0].end(), {"limit", ""});
+  for (std::size_t i = 0; i < result.findings.size(); ++i) {
+    const TuneFinding& finding = result.findings[i];
+    std::string note = note_text(result, i, settings);
+    const bool is_on_front = std::find(front.begin(), front.end(), i) != front.end();
+    if (is_on_front && !is_of_no_use(finding, settings)) {
+      note += note.empty() ? "front" : ", front";
+    }
+    std::vector<std::string> row = {printable(settings.names[finding.setting])};
+    const TuneTrial* trial = finding.best_trial();
+    if (trial == nullptr) {
+      row.insert(row.end(), {"0", "-", "-", "-", "-"});
+      if (has_price) row.emplace_back("-");
+    } else {
+      row.insert(row.end(),
+                 {(finding.is_unbounded ? "over " : "") + fixed_text(finding.capacity, 2),
+                  band_text(finding), fixed_text(trial->output_throughput, 0),
+                  ms_text(trial->p99_ttft_ms), ms_text(trial->p99_itl_ms)});
+      if (has_price) {
+        row.push_back(fixed_text(trial_cost(*trial, *settings.scenarios[finding.setting]), 4));
+      }
+    }
+    row.emplace_back(to_string(limit_of(finding, settings)));
+    row.push_back(note);
+    rows.push_back(std::move(row));
+  }
+  out << aligned_rows(rows);
+}
+
+void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings) {
+  const bool has_price = settings.has_price();
+  Rows rows = {{"setting", "in SLO %", "p99 TTFT ms", "p99 ITL ms", "output tok/s", "tok/s/user",
+                "tok/s/GPU"}};
+  if (has_price) rows[0].emplace_back("per M out");
+  rows[0].insert(rows[0].end(), {"breaks", ""});
+  for (std::size_t i = 0; i < result.findings.size(); ++i) {
+    const TuneLoadFinding& finding = result.findings[i];
+    const TuneTrial& trial = finding.trial;
+    const Scenario& scenario = *settings.scenarios[finding.setting];
+    std::vector<std::string> row = {printable(settings.names[finding.setting])};
+    if (trial.good.empty()) {
+      row.insert(row.end(), {"-", "-", "-", "-", "-", "-"});
+      if (has_price) row.emplace_back("-");
+      row.insert(row.end(), {"-", "not finished"});
+      rows.push_back(std::move(row));
+      continue;
+    }
+    row.insert(row.end(),
+               {fixed_text(100 * trial.attainment, 2), ms_text(trial.p99_ttft_ms),
+                ms_text(trial.p99_itl_ms), fixed_text(trial.output_throughput, 0),
+                fixed_text(per_user(trial), 1), fixed_text(per_gpu(trial, scenario), 1)});
+    if (has_price) row.push_back(fixed_text(trial_cost(trial, scenario), 4));
+    row.emplace_back(
+        finding.is_within
+            ? "-"
+            : to_string(binding_limit(trial, scenario.slo, settings.bounds[finding.setting])));
+    row.push_back(load_note(result, i));
+    rows.push_back(std::move(row));
+  }
+  out << aligned_rows(rows);
+}
+
+std::string no_use_text(const TuneFinding& best, const TunedSettings& settings) {
+  const Scenario& scenario = *settings.scenarios[best.setting];
+  std::string text = "No setting is of use. ";
+  if (const TuneTrial* trial = best.best_trial()) {
+    text += "The best, " + printable(settings.names[best.setting]) + ", keeps the SLO only up to " +
+            fixed_text(best.capacity, 2) + " requests a second, where " +
+            fixed_text(trial->num_in_system, 2) + " are served at once on average. ";
+  }
+  text += limit_advice(limit_of(best, settings), scenario.slo, settings.bounds[best.setting]);
+  return wrapped(text, 0, output_columns());
+}
+
+Json to_json(const TuneFinding& finding, const TunedSettings& settings) {
+  const Scenario& scenario = *settings.scenarios[finding.setting];
+  const StepBounds& bounds = settings.bounds[finding.setting];
+  Json entry = {{"setting", settings.names[finding.setting]},
+                {"highest_request_rate", finding.capacity},
+                {"is_unbounded", finding.is_unbounded},
+                {"is_finalist", finding.is_finalist},
+                {"is_cut_short", finding.is_cut_short},
+                {"is_of_no_use", is_of_no_use(finding, settings)},
+                {"limit", to_string(limit_of(finding, settings))},
+                {"full_step_ms", bounds.full_step_ms},
+                {"largest_budget_within_itl", bounds.fitting_tokens},
+                {"num_requests", finding.num_requests},
+                {"low", finding.is_finalist ? Json(finding.low) : Json(nullptr)},
+                {"high", finding.is_finalist ? Json(finding.high) : Json(nullptr)},
+                {"is_equal_to_best", finding.is_equal_to_best},
+                {"trials", Json::array()}};
+  for (const TuneTrial& trial : finding.trials) entry["trials"].push_back(to_json(trial, scenario));
+  entry["config"] = Json::parse(scenario.to_json());
+  return entry;
+}
+
+Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings) {
+  const Scenario& scenario = *settings.scenarios[finding.setting];
+  Json entry = {{"setting", settings.names[finding.setting]},
+                {"is_within_slo", finding.is_within},
+                {"is_dropped", finding.is_dropped},
+                {"is_equal_to_best", finding.is_equal_to_best}};
+  if (!finding.trial.good.empty()) {
+    entry["limit"] = finding.is_within ? "-"
+                                       : to_string(binding_limit(finding.trial, scenario.slo,
+                                                                 settings.bounds[finding.setting]));
+    entry["trial"] = to_json(finding.trial, scenario);
+  }
+  entry["config"] = Json::parse(scenario.to_json());
+  return entry;
+}
+
+}  // namespace metronome

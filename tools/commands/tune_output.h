@@ -1,0 +1,44 @@
+// What `metronome tune` prints and writes.
+#pragma once
+
+#include <cstddef>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "core/base/json.h"
+#include "core/scenario/scenario.h"
+#include "study/tune/tune_limit.h"
+#include "study/tune/tune_load.h"
+#include "study/tune/tune_search.h"
+
+namespace metronome {
+
+// The settings of a search, in its order.
+struct TunedSettings {
+  std::vector<std::string> names;
+  std::vector<const Scenario*> scenarios;
+  std::vector<StepBounds> bounds;
+  double given_load = 0;  // the scenario's, requests/s
+  double attainment = 0;
+  bool has_price() const;
+};
+
+// Whether a setting keeps the SLO only while requests hardly meet, at less than the scenario's
+// load.
+bool is_of_no_use(const TuneFinding& finding, const TunedSettings& settings);
+TuneLimit limit_of(const TuneFinding& finding, const TunedSettings& settings);
+
+// What a million output tokens cost in a trial; NaN without a price.
+double trial_cost(const TuneTrial& trial, const Scenario& scenario);
+
+void print_capacities(std::ostream& out, const TuneResult& result, const TunedSettings& settings);
+void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings);
+
+// Why the best setting is of no use, and what would help; wrapped.
+std::string no_use_text(const TuneFinding& best, const TunedSettings& settings);
+
+Json to_json(const TuneFinding& finding, const TunedSettings& settings);
+Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings);
+
+}  // namespace metronome

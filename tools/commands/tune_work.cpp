@@ -1,0 +1,82 @@
+#include "tools/commands/tune_work.h"
+
+#include "core/base/number_text.h"
+#include "core/config/config_reader.h"
+#include "study/tune/tune_limit.h"
+
+namespace metronome {
+
+TuneWork::TuneWork(const Options& options, const TuneCandidates& candidates,
+                   const TuneWorkloads& workloads, const std::string& trials_path)
+    : options_(options),
+      candidates_(candidates),
+      workloads_(workloads),
+      store_(trials_path),
+      given_(workloads.at_load(0, workloads.given_load(), 1)),
+      progress_(!options.is_quiet),
+      began_(std::chrono::steady_clock::now()) {
+  for (const SweepRun& run : candidates.plan.runs) {
+    runs_.push_back(std::make_unique<TuneSetting>(run.scenario, workloads));
+  }
+}
+
+TuneOptions TuneWork::tuning() {
+  TuneOptions tuning;
+  tuning.attainment = options_.attainment;
+  tuning.first_load = workloads_.given_load();
+  tuning.num_requests = workloads_.num_requests();
+  tuning.num_jobs = options_.num_jobs;
+  tuning.poll = throw_if_interrupted;
+  tuning.is_over = [this] { return has_no_time(); };
+  tuning.report = [this](const TuneProgress& progress) { show(progress); };
+  return tuning;
+}
+
+TuneRunFn TuneWork::run_fn() {
+  return [this](std::size_t setting, double load, std::size_t num_requests) {
+    const std::string id =
+        candidates_.plan.runs[setting].id + " " + std::to_string(workloads_.num_seeds());
+    ++num_trials_;
+    if (std::optional<TuneTrial> known = store_.find(id, load, num_requests)) return *known;
+    TuneTrial trial = runs_[setting]->run(load, num_requests);
+    trial.num_requests = num_requests;
+    num_simulated_ += trial.num_simulated;
+    store_.add(id, trial);
+    return trial;
+  };
+}
+
+TunedSettings TuneWork::settings() const {
+  TunedSettings settings;
+  settings.names = candidates_.names;
+  settings.given_load = workloads_.given_load();
+  settings.attainment = options_.attainment;
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    const Scenario& scenario = candidates_.plan.runs[i].scenario;
+    settings.scenarios.push_back(&scenario);
+    settings.bounds.push_back(step_bounds(scenario, runs_[i]->prepared(), *given_));
+  }
+  return settings;
+}
+
+Scenario TuneWork::with_fitting_length(std::size_t setting, std::string& note) const {
+  return metronome::with_fitting_length(candidates_.plan.runs[setting].scenario,
+                                        runs_[setting]->prepared(), *given_, note);
+}
+
+bool TuneWork::has_no_time() {
+  if (!options_.time_limit_s) return false;
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - began_;
+  is_over_ = is_over_ || elapsed.count() > *options_.time_limit_s;
+  return is_over_;
+}
+
+void TuneWork::show(const TuneProgress& progress) {
+  progress_.show("trial " + std::to_string(progress.num_trials) + ": " +
+                     printable(candidates_.names[progress.setting]) + " at " +
+                     fixed_text(progress.load, 2) + " req/s, " +
+                     percent_text(progress.attainment, 2) + " in SLO",
+                 static_cast<double>(progress.num_simulated), progress.num_left);
+}
+
+}  // namespace metronome
