@@ -24,24 +24,34 @@ function decodeVlq(text, isDelta = false) {
   return numbers.slice(0, size);
 }
 
-// Okabe and Ito's colours, which people tell apart whatever their colour vision; lighter on dark.
+// Parts have Okabe and Ito's colours, which people tell apart whatever their colour vision; lighter
+// on dark. Runs have others: no run looks like prefill, decode, a late token or a limit.
 const kLight = {
   name: 'light', panel: '#ffffff', text: '#1b2430', muted: '#5b6675', grid: '#e3e7ec',
-  axis: '#8b96a5',
-  runs: ['#d55e00', '#0072b2', '#009e73', '#b8609a', '#c78500', '#3f97cc', '#6b5fb5', '#444444'],
+  axis: '#8b96a5', other: '#b3bcc7',
+  runs: ['#00875f', '#6b3fc4', '#c2418f', '#3d4654', '#8a7d00', '#1593a5', '#8f5a36', '#2c3182'],
   decode: '#0072b2', prefill: '#d55e00', host: '#9aa3ad', waiting: '#e0a100',
-  preemption: '#b8609a', slo: '#b00020', queue: '#c9d0d8', late: '#e69f00', tooLate: '#c2200a',
+  preemption: '#6e4020', slo: '#b00020', queue: '#c9d0d8', late: '#e69f00', tooLate: '#c2200a',
 };
 const kDark = {
   name: 'dark', panel: '#171e27', text: '#e6ebf1', muted: '#9aa7b6', grid: '#263040',
-  axis: '#66758a',
-  runs: ['#ff8b3d', '#56b4e9', '#2bc79b', '#e79ac4', '#f2c14e', '#9bd5f7', '#b3a7f5', '#d0d0d0'],
+  axis: '#66758a', other: '#4a5666',
+  runs: ['#2bc79b', '#b49cff', '#f08cc8', '#d0d6de', '#cfc243', '#5fd3e0', '#cf9d75', '#8f9cf0'],
   decode: '#56b4e9', prefill: '#ff8b3d', host: '#7c8896', waiting: '#f2c14e',
-  preemption: '#e79ac4', slo: '#ff6b6b', queue: '#414e5e', late: '#f2c14e', tooLate: '#ff5a45',
+  preemption: '#b98a63', slo: '#ff6b6b', queue: '#414e5e', late: '#f2c14e', tooLate: '#ff5a45',
 };
 const kDashes = ['', '7 3', '2 3', '9 3 2 3', '4 2', '1 3', '12 4', '6 2 1 2 1 2'];
 const kMarkers = [d3.symbolCircle, d3.symbolSquare, d3.symbolTriangle, d3.symbolDiamond,
   d3.symbolCross, d3.symbolStar, d3.symbolWye, d3.symbolCircle];
+// So many runs or lines are in colour at once. Beyond the colours they begin again with other
+// dashes and markers: no two look alike.
+const kMostStyles = 12;
+function styleOf(place) {
+  const {length} = kDashes;
+  const turn = (place + 3 * Math.floor(place / length)) % length;
+  return {get color() { return theme().runs[place % length]; }, dash: kDashes[turn],
+    marker: kMarkers[turn]};
+}
 const kFont = 'system-ui, "Segoe UI", "Helvetica Neue", Arial, "DejaVu Sans", sans-serif';
 const kParts = [
   ['decode', 'decode'], ['prefill', 'prefill chunks'], ['host', 'host gap'],
@@ -130,27 +140,53 @@ function decodeDetail(detail) {
   };
 }
 
-// The runs, with what figures need to tell them apart.
+// The runs, with what figures need to tell them apart. A selected run is in colour, the others are
+// grey; one that the table's filter leaves out is in no figure.
+class Run {
+  constructor(run, index) {
+    Object.assign(this, {index, name: run.name, result: run.result,
+      config: run.result.config || {}, detail: run.detail ? decodeDetail(run.detail) : null,
+      style: null, isListed: true});
+  }
+  get isSelected() { return this.style !== null; }
+  get isHidden() { return !this.isSelected || !this.isListed; }
+  get color() { return this.style ? this.style.color : theme().other; }
+  get dash() { return this.style ? this.style.dash : ''; }
+  get marker() { return this.style ? this.style.marker : d3.symbolCircle; }
+  slo(metric) { return at(this.result, `slo.${metric}_ms`); }
+}
+
 function readRuns() {
   const data = JSON.parse(document.getElementById('report-data').textContent);
-  // Those that are drawn in detail take the colours first, so that no two of them share one.
-  const inColors = [...data.runs].sort((a, b) => Boolean(b.detail) - Boolean(a.detail));
-  return data.runs.map((run, i) => {
-    const place = inColors.indexOf(run);
-    return {
-      index: i, name: run.name, result: run.result, config: run.result.config || {},
-      detail: run.detail ? decodeDetail(run.detail) : null,
-      isHidden: false,
-      get color() { return theme().runs[place % theme().runs.length]; },
-      dash: kDashes[place % kDashes.length], marker: kMarkers[place % kMarkers.length],
-      slo: (metric) => at(run.result, `slo.${metric}_ms`),
-    };
-  });
+  const runs = data.runs.map((run, i) => new Run(run, i));
+  selectRuns(runs, runs.filter((run, i) => data.runs[i].is_selected));
+  return runs;
+}
+
+// Gives the first few of `chosen` a style each, and takes it from all others.
+function selectRuns(runs, chosen) {
+  for (const run of runs) run.style = null;
+  chosen.slice(0, kMostStyles).forEach((run, i) => { run.style = styleOf(i); run.place = i; });
+}
+
+// Selects the run or not; false where no style is left.
+function setSelected(runs, run, isSelected) {
+  if (!isSelected) run.style = null;
+  if (run.isSelected === isSelected) return true;
+  const taken = new Set(runs.filter((other) => other.isSelected).map((other) => other.place));
+  // The style that it had, if it is free.
+  const place = [run.place, ...d3.range(kMostStyles)]
+    .find((free) => free !== undefined && !taken.has(free));
+  if (place === undefined) return false;
+  run.place = place;
+  run.style = styleOf(place);
+  return true;
 }
 
 // First index whose value is not less.
 const lowerBound = (sorted, value) => d3.bisector((x) => x).left(sorted, value);
 
+const listed = (runs) => runs.filter((run) => run.isListed);
 function detailed(runs) { return runs.filter((run) => run.detail && !run.isHidden); }
 // Those whose steps are known.
 function stepped(runs) { return detailed(runs).filter((run) => run.detail.hasSteps); }

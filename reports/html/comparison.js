@@ -1,18 +1,5 @@
 // Figures that compare runs: against chunk size, against load, throughput against latency.
 
-// {"scheduler.policy": "chunked", ...}; lists as JSON.
-function flattened(config, prefix = '', into = {}) {
-  for (const [key, value] of Object.entries(config)) {
-    const path = prefix ? `${prefix}.${key}` : key;
-    if (value !== null && typeof value === 'object' && !Array.isArray(value)) {
-      flattened(value, path, into);
-    } else {
-      into[path] = JSON.stringify(value);
-    }
-  }
-  return into;
-}
-
 // What names have in common at their start, less a part of a number: "" when that says nothing.
 function commonName(names) {
   let length = 0;
@@ -66,27 +53,15 @@ function nameGroups(groups) {
   });
 }
 
-// At most so many groups as there are colours: those with the most goodput, else the first.
-function mostGoodGroups(groups) {
-  const goodput = (group) => d3.max(group.points, ({run}) => run.result.request_goodput || 0);
-  const kept = new Set([...groups].sort((a, b) => goodput(b) - goodput(a))
-    .slice(0, kLight.runs.length));
-  const shown = groups.filter((group) => kept.has(group));
-  shown.note = shown.length === groups.length ? ''
-    : `${shown.length} of ${groups.length} lines are drawn: those with the most goodput.`;
-  return shown;
-}
-
 // Runs with equal settings but for `keys`, in groups. The runs' x come from `valueOf`; runs without
 // one, or without another to compare with, are left out.
 function collectGroups(runs, keys, valueOf) {
   const groups = new Map();
-  for (const run of runs) {
+  for (const run of listed(runs)) {
     const x = valueOf(run);
-    if (!Number.isFinite(x) || run.isHidden) continue;
-    const config = flattened(run.config);
+    if (!Number.isFinite(x)) continue;
+    const config = {...run.settings, backend: run.result.backend};
     for (const key of keys) delete config[key];
-    config.backend = run.result.backend;
     const identity = JSON.stringify(Object.entries(config).sort());
     if (!groups.has(identity)) groups.set(identity, {config, points: []});
     groups.get(identity).points.push({x, run});
@@ -95,21 +70,40 @@ function collectGroups(runs, keys, valueOf) {
     new Set(group.points.map((point) => point.x)).size > 1);
 }
 
-// Those that are drawn, each named after what tells it from the others.
-function drawnGroups(collected) {
-  const all = mostGoodGroups(collected);
-  for (const group of all) group.points.sort((a, b) => a.x - b.x);
-  nameGroups(all);
-  all.forEach((group, i) => {
-    const colors = theme().runs;
-    group.color = colors[i % colors.length];
-    group.dash = kDashes[i % kDashes.length];
-    group.marker = kMarkers[i % kMarkers.length];
-  });
+// Names the groups after what tells them from each other, and gives those with selected runs a
+// style each, then those with the most goodput, as many as there are colours. The others are grey.
+function styledGroups(groups) {
+  for (const group of groups) group.points.sort((a, b) => a.x - b.x);
+  nameGroups(groups);
+  const numSelected = (group) => group.points.filter(({run}) => run.isSelected).length;
+  const goodput = (group) => d3.max(group.points, ({run}) => run.result.request_goodput || 0);
+  const ranked = [...groups].sort((a, b) =>
+    numSelected(b) - numSelected(a) || goodput(b) - goodput(a));
+  const first = ranked.slice(0, kLight.runs.length);
+  const shown = groups.filter((group) => first.includes(group));
+  shown.forEach((group, i) => { group.style = styleOf(i); });
+  // The grey ones first, so that they lie below.
+  const all = [...groups.filter((group) => !group.style), ...shown];
+  for (const group of all) {
+    Object.assign(group, group.style
+      ? {color: group.style.color, dash: group.style.dash, marker: group.style.marker}
+      : {color: theme().other, dash: '', marker: d3.symbolCircle, isGrey: true});
+  }
   return all;
 }
 
-const groupRuns = (runs, keys, valueOf) => drawnGroups(collectGroups(runs, keys, valueOf));
+const groupRuns = (runs, keys, valueOf) => styledGroups(collectGroups(runs, keys, valueOf));
+
+// The legend's items of groups; one for all that are grey.
+function groupItems(groups) {
+  const items = groups.filter(({isGrey}) => !isGrey).map((g) => ({text: g.name, ...g}));
+  const numGrey = groups.length - items.length;
+  if (numGrey > 0) {
+    items.push({text: `${numGrey} other setting${numGrey > 1 ? 's' : ''}: select a run of one`,
+      color: theme().other, dash: '', marker: d3.symbolCircle});
+  }
+  return items;
+}
 
 // A scale over positive values: logarithmic where they span more than a factor of 12.
 function latencyScale(values, range) {
@@ -143,21 +137,26 @@ function noteGroupLines(panel, groups, valueOf) {
   }
 }
 
-// Lines with markers of one quantity over x, a line a group.
+// Lines with markers of one quantity over x, a line a group. Where not all runs are selected, the
+// markers of those that are have a rim.
 function paintGroupLines(figure, panel, groups, valueOf, style = {}) {
   const line = d3.line().defined((p) => Number.isFinite(valueOf(p.run)))
     .x((p) => panel.x(p.x)).y((p) => panel.y(valueOf(p.run)));
+  const hasOthers = groups.some(({points}) => points.some(({run}) => !run.isSelected));
   for (const group of groups) {
+    const color = style.color || group.color;
     figure.svg.append('path').attr('d', line(group.points)).attr('fill', 'none')
-      .attr('stroke', style.color || group.color).attr('stroke-width', 2)
+      .attr('stroke', color).attr('stroke-width', group.isGrey ? 1 : 2)
       .attr('stroke-dasharray', style.dash === undefined ? group.dash : style.dash);
     for (const point of group.points) {
       const value = valueOf(point.run);
       if (!Number.isFinite(value)) continue;
-      figure.svg.append('path').attr('d', symbolPath(style.marker || group.marker, 56))
+      const isRimmed = hasOthers && point.run.isSelected;
+      figure.svg.append('path')
+        .attr('d', symbolPath(style.marker || group.marker, group.isGrey ? 26 : isRimmed ? 90 : 56))
         .attr('transform', `translate(${panel.x(point.x)},${panel.y(value)})`)
-        .attr('fill', style.isHollow ? theme().panel : style.color || group.color)
-        .attr('stroke', style.color || group.color).attr('stroke-width', 1.6);
+        .attr('fill', style.isHollow ? theme().panel : color)
+        .attr('stroke', isRimmed ? theme().text : color).attr('stroke-width', 1.6);
       panel.points.push({x: panel.x(point.x), y: panel.y(value), run: point.run});
     }
   }
@@ -180,7 +179,8 @@ function hoverPoints(panel, x, y) {
     const distance = Math.hypot(point.x - x, point.y - y);
     if (distance < bestDistance) { best = point; bestDistance = distance; }
   }
-  return best && {title: best.run.name, lines: runLines(best.run), marks: [{...best, r: 8}]};
+  return best && {title: best.run.name, lines: runLines(best.run), run: best.run,
+    marks: [{x: best.x, y: best.y, r: 8}]};
 }
 
 // ---- Against chunk size or budget ----
@@ -206,7 +206,7 @@ function sweptChunks(runs) {
     collected.push(...groups);
   }
   const others = runs.filter((run) => !placed.has(run));
-  return {keys: used, groups: drawnGroups(collected), others};
+  return {keys: used, groups: styledGroups(collected), others};
 }
 
 // A dotted line for each run whose size nothing is compared with, and its name.
@@ -225,9 +225,9 @@ function paintReferences(figure, panel, runs, valueOf, colors) {
 }
 
 function paintChunks(runs, {keys, others: all}, figure, colors) {
-  const {groups} = sweptChunks(runs.filter((run) => !run.isHidden));
-  const others = all.filter((run) => !run.isHidden).slice(0, 3);
-  const items = groups.length > 1 ? groups.map((g) => ({text: g.name, ...g}))
+  const {groups} = sweptChunks(runs);
+  const others = listed(all).length > 3 ? [] : listed(all);  // more would hide the lines
+  const items = groups.length > 1 ? groupItems(groups)
     : [{text: 'p99', color: colors.prefill, dash: '', marker: d3.symbolCircle},
       {text: 'p50', color: colors.decode, dash: '6 3', marker: d3.symbolSquare}];
   const legend = drawLegend(figure, items, colors, 60);
@@ -253,18 +253,19 @@ function paintChunks(runs, {keys, others: all}, figure, colors) {
       format: (v) => grouped(+v.toPrecision(3)),
       label: `${kMetrics[metric].short}, ms${groups.length > 1 ? ' (p99 solid, p50 hollow)' : ''}`},
       colors);
-    for (const name of ['p50', 'p99']) noteGroupLines(panel, groups, get(name));
+    const inColor = groups.filter(({isGrey}) => !isGrey);
+    for (const name of ['p50', 'p99']) noteGroupLines(panel, inColor, get(name));
     if (limit != null) {
       panel.boxes.push(levelBox(panel, panel.y(limit)));
       limitLine(figure, panel, {y: limit, text: `SLO ${limit} ms`}, colors);
     }
     paintReferences(figure, panel, others, get('p99'), colors);
     const isOne = groups.length === 1;
-    paintGroupLines(figure, panel, groups, get('p50'), isOne
+    paintGroupLines(figure, panel, inColor, get('p50'), isOne
       ? {color: colors.decode, dash: '6 3', marker: d3.symbolSquare} : {isHollow: true});
     paintGroupLines(figure, panel, groups, get('p99'), isOne
       ? {color: colors.prefill, dash: '', marker: d3.symbolCircle} : {});
-    markBestGoodput(figure, panel, groups, get('p99'), k === 1, colors);
+    markBestGoodput(figure, panel, inColor, get('p99'), k === 1, colors);
   });
 }
 
@@ -309,12 +310,14 @@ function chunkFigure(allRuns) {
       `A ring marks the most goodput${isOneSet ? '' : ' of the comparable runs'}.` +
       (swept.keys.length > 1 ? ` The size is ${swept.keys.join(' or ')}, by policy.` : ''),
     draw: {
-      height: (width) => legendLayout(swept.groups.map((g) => ({text: g.name})), width, 60).height +
-        26 + panelsHeight(width, 2, fitted(260)),
+      height: (width) => {
+        const {groups} = sweptChunks(runs);
+        return legendLayout(groups.length > 1 ? groupItems(groups) : [{text: 'p99'}], width, 60)
+          .height + 26 + panelsHeight(width, 2, fitted(260));
+      },
       paint: (self, context, colors) => paintChunks(runs, swept, self, colors),
     },
-    hover: (self, panel, x, y) => hoverPoints(panel, x, y),
-    caption: swept.groups.note,
+    hover: (self, panel, x, y) => hoverPoints(panel, x, y), picks: true,
   });
 }
 
@@ -327,57 +330,105 @@ function loadOf(run) {
   return typeof rate === 'number' ? rate : run.result.max_concurrency;
 }
 
+const isOpenLoop = (run) => typeof run.result.request_rate === 'number';
+
+// Good requests per second: of the arrivals where requests arrive at a rate, so that the end of a
+// short run does not count as missed requests; else of the run.
+const goodRate = ({result}) => (typeof result.request_rate === 'number' &&
+  result.slo_attainment != null ? result.slo_attainment * result.request_rate
+  : result.request_goodput);
+
+// The share of an open-loop run that lies behind its arrivals.
+function drainShare(run) {
+  const {num_prompts: count, request_rate: rate, duration} = run.result;
+  return isOpenLoop(run) && duration > 0 ? Math.max(0, 1 - count / rate / duration) : 0;
+}
+// A run that ends soon after its first requests do does not show what a server sustains.
+const isShortRun = (run) => drainShare(run) > 0.15;
+
+// Both axes begin at 0, but loads of several orders of magnitude are on a logarithmic one.
+function loadScale(figure) {
+  const [low, high] = figure.view.full;
+  return low > 0 && high / low > 24 ? d3.scaleLog() : d3.scaleLinear();
+}
+
+// Where every request is good: goodput as high as the load.
+function paintDiagonal(figure, panel, colors) {
+  const [low, high] = figure.view.now;
+  const end = Math.min(high, panel.y.domain()[1]);
+  if (end <= low) return;
+  const points = d3.range(41).map((i) => low + (end - low) * i / 40);
+  figure.svg.append('path').attr('fill', 'none').attr('stroke', colors.axis)
+    .attr('stroke-dasharray', '2 4')
+    .attr('d', d3.line().x((v) => panel.x(v)).y((v) => panel.y(v))(points));
+  const isRight = panel.x(end) - panel.left > 140;
+  const sides = [{x: panel.x(end) + (isRight ? -6 : 8), anchor: isRight ? 'end' : 'start'}];
+  placedLabel(figure, panel, [14, 28, 44].flatMap((dy) => sides.map((side) =>
+    ({...side, y: panel.y(end) + dy}))), 'all requests good', colors.muted, colors);
+}
+
 function paintLoad(runs, figure, colors) {
-  const groups = groupRuns(runs, kLoadKeys, loadOf);
-  const legend = drawLegend(figure, groups.map((g) => ({text: g.name, ...g})), colors, 60);
+  const groups = loadGroups(runs);
+  const legend = drawLegend(figure, groupItems(groups), colors, 60);
   const places = panelPlaces(figure, 2, legend + 26, fitted(260));
-  const isRate = runs.some((run) => typeof run.result.request_rate === 'number');
+  const shown = groups.flatMap((g) => g.points.map((p) => p.run));
+  const isRate = shown.some(isOpenLoop);
   const name = isRate ? 'request rate, 1/s' : 'concurrent requests';
-  const goodputs = groups.flatMap((g) => g.points.map((p) => p.run.result.request_goodput || 0));
   const quantities = [
-    {label: 'goodput, req/s', of: (run) => run.result.request_goodput,
-      domain: [0, (d3.max(goodputs) || 1) * 1.1], format: (v) => grouped(v)},
+    {label: `good requests/s${isRate ? ' of arrivals' : ''}`, of: goodRate,
+      domain: [0, (d3.max(shown, goodRate) || 1) * 1.1], format: (v) => grouped(v)},
     {label: 'requests within the SLO', of: (run) => run.result.slo_attainment,
       domain: [0, 1.03], format: (v) => `${Math.round(v * 100)} %`}];
   quantities.forEach((quantity, k) => {
     const place = places[k];
     const panel = addPanel(figure, {...place, points: [], boxes: [],
-      x: d3.scaleLinear().domain(figure.view.now).range([place.left, place.right]),
+      x: loadScale(figure).domain(figure.view.now).range([place.left, place.right]),
       y: d3.scaleLinear().domain(quantity.domain).range([place.bottom, place.top])});
-    axisBottom(figure, panel, {format: (v) => grouped(v), label: name}, colors);
+    axisBottom(figure, panel, {format: axisNumber, label: name,
+      ticks: loadScale(figure).base ? logTicks(panel.x, place.right - place.left) : null}, colors);
     axisLeft(figure, panel, {ticks: k === 1 ? [0, 0.25, 0.5, 0.75, 1] : null,
       format: quantity.format, label: quantity.label}, colors);
-    if (k === 0 && isRate) {
-      const end = Math.min(figure.view.now[1], quantity.domain[1]);
-      figure.svg.append('line').attr('stroke', colors.axis).attr('stroke-dasharray', '2 4')
-        .attr('x1', panel.x(figure.view.now[0])).attr('y1', panel.y(figure.view.now[0]))
-        .attr('x2', panel.x(end)).attr('y2', panel.y(end));
-      const isRight = panel.x(end) - panel.left > 140;
-      label(figure.svg.append('g'), panel.x(end) + (isRight ? -6 : 8), panel.y(end) + 14,
-        'all requests good', colors.muted, colors, isRight ? 'end' : 'start');
-    }
     noteGroupLines(panel, groups, quantity.of);
+    if (k === 0 && isRate) paintDiagonal(figure, panel, colors);
     if (k === 1) limitLine(figure, panel, {y: 0.99, text: '99 %'}, colors);
     paintGroupLines(figure, panel, groups, quantity.of);
   });
 }
 
+const loadGroups = (runs) => groupRuns(runs.filter((run) => run.result.request_goodput != null),
+  kLoadKeys, loadOf);
+
+// How the rates of the figure differ from the table's, and which runs are too short.
+function loadCaption(groups) {
+  const runs = groups.flatMap((g) => g.points.map((p) => p.run)).filter(isOpenLoop);
+  if (runs.length === 0) return 'Goodput is per second of the run.';
+  const most = d3.max(runs, drainShare);
+  const short = runs.filter(isShortRun);
+  return 'Good requests per second of arrivals: the share within the SLO times the request rate. ' +
+    'The table\'s goodput is per second of the whole run, as vLLM\'s benchmark has it; that ' +
+    `includes the time after the last arrival, up to ${formatNumber(100 * most)} % of a run here.` +
+    (short.length === 0 ? '' : ` ${plural(short.length, 'run')} of ${grouped(runs.length)} ` +
+      'spend more than 15 % there: too short to show that the load is sustained.');
+}
+
 function loadFigure(runs) {
-  const groups = groupRuns(runs.filter((run) => run.result.request_goodput != null), kLoadKeys,
-    loadOf);
+  const groups = loadGroups(runs);
   if (groups.length === 0) return null;
-  const most = d3.max(groups, (group) => d3.max(group.points, (point) => point.x));
+  const loads = groups.flatMap((group) => group.points.map((point) => point.x));
+  const [least, most] = d3.extent(loads);
+  const isOpen = groups.some((g) => g.points.some((p) => isOpenLoop(p.run)));
   return new Figure({
-    id: 'load', title: 'Goodput against load', view: new View([0, most * 1.06]),
-    lead: 'Requests per second that meet every limit of the SLO, and their share. The server is ' +
-      'past its capacity for this SLO where the line leaves the diagonal.',
+    id: 'load', title: 'Goodput against load',
+    view: new View(least > 0 && most / least > 20 ? [least / 1.15, most * 1.15] : [0, most * 1.06]),
+    lead: 'Requests that meet every limit of the SLO, per second and as a share.' +
+      (isOpen ? ' A line leaves the diagonal where requests miss the SLO.' : ''),
     draw: {
-      height: (width) => legendLayout(groups.map((g) => ({text: g.name})), width, 60).height + 26 +
+      height: (width) => legendLayout(groupItems(loadGroups(runs)), width, 60).height + 26 +
         panelsHeight(width, 2, fitted(260)),
       paint: (self, context, colors) => paintLoad(runs, self, colors),
     },
-    hover: (self, panel, x, y) => hoverPoints(panel, x, y),
-    caption: groups.note,
+    hover: (self, panel, x, y) => hoverPoints(panel, x, y), picks: true,
+    caption: loadCaption(groups),
   });
 }
 
@@ -397,15 +448,27 @@ function paretoFront(runs, x, y) {
   return front;
 }
 
+// A scale of rates: from 0 or, where they are close to each other, from below the least;
+// logarithmic where they span more than a factor of 12.
+function rateScale(values, range) {
+  const {scale, isLog} = latencyScale(values, range);
+  if (isLog && values.every((value) => value > 0)) return scale;
+  const high = d3.max(values) || 1, low = d3.min(values) || 0;
+  const pad = Math.max((high - low) * 0.15, high * 0.04);
+  return d3.scaleLinear().domain([Math.max(0, low - pad), high + pad]).range(range);
+}
+
 // Names beside their points, away from points and names, and where there is room from the lines.
-function nameParetoPoints(figure, panel, named, colors) {
+function nameParetoPoints(figure, panel, named, colors, textOf = (run) => run.name) {
   const taken = panel.points.map(({x, y}) =>
     ({left: x - 7, right: x + 7, top: y - 7, bottom: y + 7}));
+  taken.push(...panel.boxes.filter(({isText}) => isText));
   const offsets = [[11, 4, 'start'], [-11, 4, 'end'], [0, -13, 'middle'], [0, 21, 'middle'],
     [11, -11, 'start'], [11, 19, 'start'], [-11, -11, 'end'], [-11, 19, 'end']];
-  for (const {x, y, run} of named) {
+  for (const {x, y, run, color} of named) {
+    const text = textOf(run);
     const isClear = ([dx, dy, anchor], boxes) => {
-      const box = textBox(x + dx, y + dy, run.name, anchor);
+      const box = textBox(x + dx, y + dy, text, anchor);
       return box.left >= panel.left && box.right <= panel.right && box.top >= panel.top - 8 &&
         !boxes.some((other) => boxesMeet(box, other));
     };
@@ -413,27 +476,25 @@ function nameParetoPoints(figure, panel, named, colors) {
       offsets.find((offset) => isClear(offset, taken));
     if (!place) continue;
     const [dx, dy, anchor] = place;
-    taken.push(textBox(x + dx, y + dy, run.name, anchor));
-    label(figure.svg.append('g'), x + dx, y + dy, run.name, run.color, colors, anchor);
+    taken.push(textBox(x + dx, y + dy, text, anchor));
+    label(figure.svg.append('g'), x + dx, y + dy, text, color || run.color, colors, anchor);
   }
 }
 
 function paintPareto(runs, state, figure, colors) {
   const x = (run) => run.result.p99_itl_ms, y = (run) => run.result[state.rate];
-  const shown = runs.filter((run) => !run.isHidden && Number.isFinite(x(run)) && x(run) > 0 &&
-                                     Number.isFinite(y(run)));
-  const values = shown.map(y);
-  const high = d3.max(values) || 1, low = d3.min(values) || 0;
-  const pad = Math.max((high - low) * 0.15, high * 0.04);
+  // Those in colour last, so that they lie above.
+  const shown = listed(runs).filter((run) => x(run) > 0 && Number.isFinite(y(run)))
+    .sort((a, b) => a.isSelected - b.isSelected);
   const place = {left: 70, right: figure.width - 18, top: 34, bottom: figure.height - 48};
   const panel = addPanel(figure, {...place, points: [], boxes: [],
     x: d3.scaleLog().domain(figure.view.now).range([place.left, place.right]),
-    y: d3.scaleLinear().domain([Math.max(0, low - pad), high + pad])
-      .range([place.bottom, place.top])});
+    y: rateScale(shown.map(y), [place.bottom, place.top])});
   axisBottom(figure, panel, {ticks: logTicks(panel.x, place.right - place.left),
     format: (ms) => grouped(+ms.toPrecision(3)), label: 'p99 ITL, ms (further left is steadier)'},
     colors);
-  axisLeft(figure, panel, {format: (v) => grouped(+v.toPrecision(5)),
+  axisLeft(figure, panel, {ticks: panel.y.base ? logTicks(panel.y, place.bottom - place.top) : null,
+    format: (v) => grouped(+v.toPrecision(5)),
     label: `${kRates[state.rate]} (higher is more)`}, colors);
   const limit = sharedSlo(runs, 'itl');
   if (limit != null) {
@@ -457,16 +518,15 @@ function paintPareto(runs, state, figure, colors) {
     const px = panel.x(x(run)), py = panel.y(y(run));
     if (px < panel.left - 1 || px > panel.right + 1) continue;
     const isFront = unbeaten.includes(run);
-    figure.svg.append('path').attr('d', symbolPath(run.marker, isFront ? 110 : 66))
+    figure.svg.append('path').attr('d', symbolPath(run.marker,
+      (isFront ? 110 : 66) * (run.isSelected ? 1 : 0.45)))
       .attr('class', isFront ? 'unbeaten' : null)
       .attr('transform', `translate(${px},${py})`).attr('fill', run.color)
-      .attr('fill-opacity', isFront ? 1 : 0.55)
+      .attr('fill-opacity', isFront || shown.length > 24 ? 1 : 0.55)
       .attr('stroke', isFront ? colors.text : 'none').attr('stroke-width', 1.4);
     panel.points.push({x: px, y: py, run});
   }
-  const named = shown.length <= 24 ? panel.points
-    : panel.points.filter(({run}) => unbeaten.includes(run) || run.detail);
-  nameParetoPoints(figure, panel, named, colors);
+  nameParetoPoints(figure, panel, panel.points.filter(({run}) => run.isSelected), colors);
 }
 
 function paretoLead(runs) {
@@ -488,7 +548,7 @@ function paretoFigure(runs) {
     lead: paretoLead(usable),
     draw: {height: () => fitted(380),
       paint: (self, context, colors) => paintPareto(runs, state, self, colors)},
-    hover: (self, panel, x, y) => hoverPoints(panel, x, y),
+    hover: (self, panel, x, y) => hoverPoints(panel, x, y), picks: true,
   });
   const rates = Object.entries(kRates)
     .filter(([key]) => usable.every((run) => Number.isFinite(run.result[key])));

@@ -44,6 +44,13 @@ function curvePath(curve, panel, isTail) {
   return isTail ? path : `${path}H${panel.right}`;
 }
 
+// Legend of the runs in detail: those that are drawn and, of few, those that are not.
+function runItems(runs) {
+  return runs.filter((run) => run.detail && (!run.isHidden || runs.length <= kDrawnAtOnce))
+    .map((run) => ({text: run.name, color: run.color, dash: run.dash, isHidden: run.isHidden,
+      toggle: () => toggleRun(run)}));
+}
+
 function distributionPanels(figure, top, bottom) {
   const isWide = figure.width > 700;
   const left = 58, right = 14;
@@ -64,9 +71,7 @@ function tailFloor(runs, metric) {
 
 function paintDistribution(runs, state, figure, context, colors) {
   const shown = runs.filter((run) => !run.isHidden && curveOf(run, state.metric));
-  const legend = drawLegend(figure, runs.filter((run) => run.detail).map((run) => ({
-    text: run.name, color: run.color, dash: run.dash, isHidden: run.isHidden,
-    toggle: () => toggleRun(run)})), colors, 58);
+  const legend = drawLegend(figure, runItems(runs), colors, 58);
   const top = legend + 26;
   const panels = distributionPanels(figure, top, figure.height - 48);
   const limit = sharedSlo(shown, state.metric);
@@ -100,7 +105,8 @@ function paintDistribution(runs, state, figure, context, colors) {
 
 function percentText(share) {
   const percent = share * 100;
-  return percent >= 1 ? `${Math.round(percent)} %` : `${+percent.toPrecision(1)} %`;
+  return percent >= 1 ? `${Math.round(percent)} %`
+    : `${percent >= 0.001 ? +percent.toPrecision(1) : percent.toExponential(0)} %`;
 }
 
 function hoverDistribution(runs, state, figure, panel, x) {
@@ -121,7 +127,9 @@ function distributionFigure(runs) {
   if (drawn.length === 0) return null;
   const state = {metric: drawn.some((run) => curveOf(run, 'itl')) ? 'itl' : 'ttft'};
   const range = (metric) => {
-    const curves = drawn.map((run) => curveOf(run, metric)).filter(Boolean);
+    const shown = detailed(runs).filter((run) => curveOf(run, metric));
+    const curves = (shown.length > 0 ? shown : drawn).map((run) => curveOf(run, metric))
+      .filter(Boolean);
     const low = d3.min(curves, (curve) => curve.ns[0]) / 1e6;
     const high = d3.max(curves, (curve) => curve.ns[curve.ns.length - 1]) / 1e6;
     return [Math.max(1e-3, low * 0.9), Math.max(high * 1.1, low * 2, 2e-3)];
@@ -133,18 +141,22 @@ function distributionFigure(runs) {
       'logarithmic axis; it shows stalls that a median hides.',
     draw: {
       height: (width) => (width > 700 ? fitted(400) : 640) +
-        legendLayout(drawn.map((run) => ({text: run.name})), width, 58).height - 28,
+        legendLayout(runItems(runs), width, 58).height - 28,
       paint: (self, context, colors) => paintDistribution(runs, state, self, context, colors),
     },
     hover: (self, panel, x) => hoverDistribution(runs, state, self, panel, x),
   });
+  const fit = () => {
+    view.full = range(state.metric);
+    view.now = view.full.slice();
+  };
+  figure.onRuns = fit;
   const options = Object.entries(kMetrics)
     .filter(([key]) => drawn.some((run) => curveOf(run, key)))
     .map(([key, metric]) => [key, `${metric.short}, ${metric.name}`]);
   figure.addChoice('of', options, (value) => {
     state.metric = value;
-    view.full = range(value);
-    view.now = view.full.slice();
+    fit();
   });
   return figure;
 }

@@ -3,14 +3,6 @@
 
 const kFigures = [];
 
-// One run at least stays visible.
-function toggleRun(run) {
-  const isLast = markRuns.runs.every((other) => other === run || other.isHidden);
-  if (!run.isHidden && isLast) return;
-  run.isHidden = !run.isHidden;
-  renderAll();
-}
-
 // A figure that fails leaves the others alone.
 function attempt(name, action) {
   try {
@@ -21,91 +13,39 @@ function attempt(name, action) {
   }
 }
 
+function renderFigure(figure) {
+  attempt(figure.id, () => {
+    if (figure.prepare) figure.prepare();
+    figure.render();
+  });
+}
+
 function renderAll() {
+  for (const figure of kFigures) renderFigure(figure);
+  summaryTable.update();
+}
+
+let summaryTable = null;
+const toggleRun = (run) => summaryTable.toggle(run);
+
+// Draws the figures anew: first those in sight, then the others one by one, so that the page stays
+// quick. Figures of a single run show `run`, unless it is null.
+function runsChanged(run) {
+  const isInSight = ({node}) => {
+    const {top, bottom} = node.getBoundingClientRect();
+    return bottom > 0 && top < innerHeight;
+  };
   for (const figure of kFigures) {
-    attempt(figure.id, () => {
-      if (figure.onTheme) figure.onTheme();
-      figure.render();
-    });
+    if (figure.onRuns) figure.onRuns();
+    if (figure.show && run && run.detail) figure.show(run);
   }
-  markRuns();
-}
-
-// Swatches of the runs in the summary table, as in the figures: buttons that hide their runs.
-function markRuns() {
-  for (const cell of document.querySelectorAll('th[data-run]')) {
-    const run = markRuns.runs[Number(cell.dataset.run)];
-    let button = cell.querySelector('button');
-    if (!button) {
-      cell.prepend(button = element('button', {type: 'button', class: 'toggle',
-        title: 'show in the figures, or hide', onclick: () => toggleRun(run)}));
-    }
-    button.setAttribute('aria-label', `show ${run.name} in the figures`);
-    button.setAttribute('aria-pressed', String(!run.isHidden));
-    const svg = d3.create('svg').attr('width', 24).attr('height', 10).attr('class', 'swatch')
-      .attr('aria-hidden', 'true');
-    svg.append('line').attr('x2', 24).attr('y1', 5).attr('y2', 5).attr('stroke', run.color)
-      .attr('stroke-width', 3).attr('stroke-dasharray', run.dash);
-    button.replaceChildren(svg.node());
-  }
-}
-
-// The best of each column, where the runs compare.
-function markBest(runs) {
-  if (runs.length < 2 || incomparableBecause(runs)) return;
-  const more = ['request_throughput', 'output_throughput', 'request_goodput', 'slo_attainment'];
-  const less = ['p50_ttft_ms', 'p99_ttft_ms', 'p50_itl_ms', 'p99_itl_ms', 'max_itl_ms'];
-  for (const key of more.concat(less)) {
-    const cells = [...document.querySelectorAll(`.summary td[data-key="${key}"]`)];
-    const values = runs.map((run) => run.result[key]);
-    if (values.some((value) => !Number.isFinite(value))) continue;
-    const best = more.includes(key) ? d3.max(values) : d3.min(values);
-    const textOf = (cell) => cell.firstChild.textContent.trim();  // without its band
-    const text = textOf(cells[values.indexOf(best)]);
-    if (cells.every((cell) => textOf(cell) === text)) continue;
-    for (const cell of cells) if (textOf(cell) === text) cell.classList.add('best');
-  }
-}
-
-// What the comparison comes to, a sentence or two for each engine: schedulers are compared, not the
-// hardware or the way that passes are made. Of many engines it is one for all. Of runs that do not
-// compare, why not.
-function findingsText(runs) {
-  if (runs.length < 2) return '';
-  const reason = incomparableBecause(runs);
-  if (reason) return `No value is marked as the best: ${reason}.`;
-  if (runs.some((run) => !(run.result.p99_itl_ms > 0))) return '';
-  const engines = new Map();
-  for (const run of runs) {
-    const {model, hardware, engine, cost_model: costs} = run.config;
-    const key = JSON.stringify([model, hardware, engine, costs]);
-    engines.set(key, [...(engines.get(key) || []), run]);
-  }
-  const compared = engines.size > 3 ? [runs] : [...engines.values()];
-  return compared.map(findingText).filter(Boolean).join(' ');
-}
-
-function findingText(runs) {
-  const worst = runs[d3.maxIndex(runs, (run) => run.result.p99_itl_ms)];
-  const hasSlo = runs.every((run) => Number.isFinite(run.result.request_goodput));
-  // Of those with most requests in the SLO the steadiest.
-  const most = d3.max(runs, (run) => run.result.slo_attainment);
-  const steady = hasSlo ? runs.filter((run) => run.result.slo_attainment === most) : runs;
-  const best = steady[d3.minIndex(steady, (run) => run.result.p99_itl_ms)];
-  const factor = worst.result.p99_itl_ms / best.result.p99_itl_ms;
-  if (factor < 1.2) return '';
-  const change = 100 * (best.result.output_throughput / worst.result.output_throughput - 1);
-  const changeText = Math.abs(change) < 0.05 ? 'the same throughput'
-    : `${formatNumber(Math.abs(change), 1)} % ${change > 0 ? 'more' : 'less'} throughput`;
-  let text = `${best.name} has a p99 ITL of ${formatMs(best.result.p99_itl_ms)}, ` +
-    `${formatNumber(factor, 1)} times less than ${worst.name} ` +
-    `(${formatMs(worst.result.p99_itl_ms)}), at ${changeText} and a p99 TTFT of ` +
-    `${formatMs(best.result.p99_ttft_ms)} against ${formatMs(worst.result.p99_ttft_ms)}.`;
-  if (hasSlo) {
-    text += ` ${formatNumber(100 * best.result.slo_attainment, 1)} % of its requests meet the ` +
-      `SLO, ${formatNumber(100 * worst.result.slo_attainment, 1)} % of the other's.`;
-  }
-  return text;
+  const queue = [...kFigures].sort((a, b) => isInSight(b) - isInSight(a));
+  clearTimeout(runsChanged.timer);
+  const next = () => {
+    do renderFigure(queue.shift()); while (queue.length > 0 && isInSight(queue[0]));
+    if (queue.length > 0) runsChanged.timer = setTimeout(next);
+  };
+  if (queue.length > 0) next();
 }
 
 function setTheme(name) {
@@ -120,7 +60,7 @@ function orderFigures() {
   const timeline = kFigures.find((figure) => figure.id === 'timeline');
   const isTall = isPrinting && timeline && timeline.height > 520;
   const low = kFigures.filter(({id}) => id === 'chunks' || id === 'pareto');
-  const first = isTall ? low.slice(0, markRuns.runs.length > 12 ? 2 : 1) : [];
+  const first = isTall ? low.slice(0, summaryTable.runs.length > 12 ? 2 : 1) : [];
   const ordered = [...kFigures].sort((a, b) => first.includes(b) - first.includes(a));
   document.getElementById('figures').append(...ordered.map((figure) => figure.node));
 }
@@ -241,6 +181,10 @@ const kMissing = {
   load: ['Goodput against load',
     () => 'needs an slo, and runs that differ in their arrival rate'],
   pareto: ['Throughput against p99 ITL', noParetoReason],
+  users: ['Speed of a user against output of a GPU',
+    () => 'needs two runs with a time per output token'],
+  heat: ['Two settings at once',
+    () => 'needs runs of a grid of two settings, at least two values each'],
   memory: ['KV cache and queue over time', (runs) => noRunReason(runs)],
   measured: ['Simulated against measured', (runs) => (measuredPairs(runs).length > 0
     ? 'no request got a second token in both runs' : 'needs a simulated and a measured run of ' +
@@ -248,23 +192,34 @@ const kMissing = {
       'report SIMULATED MEASURED --out FILE)')],
 };
 
-function main() {
-  const runs = readRuns();
-  markRuns.runs = runs;
-  const end = d3.max(runs.filter((run) => run.detail), ({detail: {steps, gaps}}) =>
-    Math.max(d3.max(steps.end) || 0, d3.max(gaps.after) || 0));
-  const time = new View([0, (end || 1) * 1.005]);
+// Of many runs, the figures that compare them come first.
+const kComparing = ['heat', 'load', 'users', 'pareto', 'chunks'];
+
+function figureMakers(runs, time) {
   const makers = {
     timeline: () => timelineFigure(runs, time), distribution: () => distributionFigure(runs),
     chunks: () => chunkFigure(runs), composition: () => compositionFigure(runs, time),
     requests: () => requestFigure(runs, time), breakdown: () => breakdownFigure(runs),
-    load: () => loadFigure(runs), pareto: () => paretoFigure(runs),
-    memory: () => memoryFigure(runs, time), measured: () => measuredFigure(runs),
+    load: () => loadFigure(runs), pareto: () => paretoFigure(runs), users: () => usersFigure(runs),
+    heat: () => heatFigure(runs), memory: () => memoryFigure(runs, time),
+    measured: () => measuredFigure(runs),
   };
+  const ids = Object.keys(makers);
+  const first = runs.length > kDrawnAtOnce ? kComparing : [];
+  return [...first, ...ids.filter((id) => !first.includes(id))].map((id) => [id, makers[id]]);
+}
+
+function main() {
+  const runs = readRuns();
+  readSettings(runs);
+  const end = d3.max(runs.filter((run) => run.detail), ({detail: {steps, gaps}}) =>
+    Math.max(d3.max(steps.end) || 0, d3.max(gaps.after) || 0));
+  const time = new View([0, (end || 1) * 1.005]);
   const parent = document.getElementById('figures');
   const contents = document.getElementById('contents');
   const leftOut = document.getElementById('left-out');
-  for (const [id, make] of Object.entries(makers)) {
+  summaryTable = new SummaryTable(runs, runsChanged);
+  for (const [id, make] of figureMakers(runs, time)) {
     const figure = attempt(id, make);
     if (!figure) {
       const [name, reason] = kMissing[id];
@@ -275,8 +230,7 @@ function main() {
     parent.append(figure.node);
     contents.append(element('a', {href: `#${figure.id}`}, figure.title.split(':')[0]));
   }
-  markBest(runs);
-  document.getElementById('findings').textContent = findingsText(runs);
+  writeConclusion(runs);
   prepareTheme();
   renderAll();
   addEventListener('scroll', hideTooltip, {passive: true});
@@ -284,6 +238,7 @@ function main() {
   addEventListener('resize', () => {
     if (innerWidth === width) return;
     width = innerWidth;
+    updateCues();
     for (const figure of kFigures) figure.schedule();
   });
   document.documentElement.dataset.reportDrawn = 'true';

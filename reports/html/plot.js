@@ -20,9 +20,10 @@ class View {
 }
 
 class Figure {
-  // `view`: the x range; null where there is nothing to zoom.
-  constructor({id, title, lead, view, draw, hover, hint, caption, hasCanvas = false}) {
-    Object.assign(this, {id, title, view, draw, hoverAt: hover, hasCanvas});
+  // `view`: the x range; null where there is nothing to zoom. `picks`: a click on a point selects
+  // its run.
+  constructor({id, title, lead, view, draw, hover, hint, caption, picks, hasCanvas = false}) {
+    Object.assign(this, {id, title, view, draw, hoverAt: hover, picks, hasCanvas});
     this.panels = [];
     this.stage = element('div', {class: 'stage', tabindex: '0', role: 'img', 'aria-label': title});
     this.controls = element('div', {class: 'controls'});
@@ -116,6 +117,7 @@ class Figure {
     stage.addEventListener('pointerdown', (event) => this.onDown(event));
     stage.addEventListener('pointerup', (event) => this.onUp(event));
     stage.addEventListener('pointercancel', () => { this.drag = null; this.clearHover(); });
+    stage.addEventListener('click', (event) => this.onClick(event));
     stage.addEventListener('dblclick', () => { if (this.view) this.view.reset(); });
     stage.addEventListener('wheel', (event) => {
       if (!this.view || !(event.ctrlKey || event.metaKey || event.shiftKey)) return;
@@ -124,6 +126,15 @@ class Figure {
       this.zoom(delta > 0 ? 1.25 : 0.8, this.position(event)[0]);
     }, {passive: false});
     stage.addEventListener('keydown', (event) => this.onKey(event));
+  }
+
+  onClick(event) {
+    const [x, y] = this.position(event);
+    const panel = this.panelAt(x, y);
+    const found = this.picks && panel && this.hoverAt(this, panel, x, y);
+    if (!found || !found.run || this.wasDragged) return;
+    hideTooltip();
+    toggleRun(found.run);
   }
 
   onKey(event) {
@@ -189,9 +200,11 @@ class Figure {
   onUp(event) {
     const drag = this.drag;
     this.drag = null;
+    this.wasDragged = false;
     if (!drag) return;
     const x = this.position(event)[0];
     if (Math.abs(x - drag.x) < 6) return;
+    this.wasDragged = true;
     this.clearHover();
     this.view.set([drag.panel.x.invert(drag.x), drag.panel.x.invert(x)]);
   }
@@ -312,6 +325,56 @@ function axisLeft(figure, panel, {ticks, format, label}, colors) {
   }
 }
 
+// Where an axis that several rows share is broken: what at least half of them need lies below, what
+// is more than three times as long lies above. null where no row dwarfs the others. Three rows or
+// fewer are drawn whole: there the contrast is what is shown.
+function breakOf(maxima) {
+  const sorted = maxima.filter((value) => value > 0).sort(d3.ascending);
+  if (sorted.length < 4) return null;
+  let found = null, most = 3;
+  for (let i = Math.ceil(sorted.length / 2); i < sorted.length; ++i) {
+    if (sorted[i] / sorted[i - 1] <= most) continue;
+    most = sorted[i] / sorted[i - 1];
+    found = sorted[i - 1] * 1.15;
+  }
+  return found;
+}
+
+// A linear scale from 0 to `most` from bottom to top. Beyond a break it is compressed into the
+// upper third, with `scale.breakAt` for paintBreak().
+function brokenScale(most, breakAt, top, bottom) {
+  if (breakAt === null || most <= breakAt) {
+    return d3.scaleLinear().domain([0, Math.max(most, breakAt || 0) * 1.12]).range([bottom, top]);
+  }
+  const scale = d3.scaleLinear().domain([0, breakAt, most * 1.04])
+    .range([bottom, bottom - (bottom - top) * 0.64, top]);
+  scale.breakAt = breakAt;
+  return scale;
+}
+function brokenTicks(scale, pixels) {
+  const [, breakAt, most] = scale.domain();
+  const count = Math.max(2, Math.round(pixels * 0.64 / 36));
+  // The nearest ones to the break would touch each other's labels.
+  return [...d3.ticks(0, breakAt, count).filter((tick) => tick < 0.92 * breakAt),
+    ...d3.ticks(0, most, 4).filter((tick) =>
+      tick > breakAt && scale(breakAt) - scale(tick) > 12).slice(-1)];
+}
+
+// The mark of a broken axis, over the data: a cut through the panel, and a zigzag on the axis.
+function paintBreak(figure, panel, colors) {
+  if (panel.y.breakAt === undefined) return;
+  const y = Math.round(panel.y(panel.y.breakAt));
+  const group = figure.svg.append('g').attr('class', 'break');
+  group.append('rect').attr('x', panel.left).attr('y', y - 2).attr('height', 4)
+    .attr('width', panel.right - panel.left).attr('fill', colors.panel);
+  for (const edge of [y - 2, y + 2]) {
+    group.append('path').attr('fill', 'none').attr('stroke', colors.axis)
+      .attr('d', `M${panel.left - 5},${edge + 3}l10,-6`);
+    group.append('line').attr('x1', panel.left + 5).attr('x2', panel.right).attr('y1', edge)
+      .attr('y2', edge).attr('stroke', colors.axis).attr('stroke-dasharray', '2 3');
+  }
+}
+
 function addPanel(figure, panel) {
   figure.panels.push(panel);
   return panel;
@@ -372,6 +435,7 @@ function limitLine(figure, panel, {x, y, text, isLow, isLeft}, colors) {
     .attr('stroke-dasharray', '5 4')
     .attr('x1', isVertical ? p : panel.left).attr('x2', isVertical ? p : panel.right)
     .attr('y1', isVertical ? panel.top : p).attr('y2', isVertical ? panel.bottom : p);
+  if (!text) return;
   if (!isVertical) {
     const sides = [{x: panel.right - 4, anchor: 'end'},
       {x: (panel.left + panel.right) / 2, anchor: 'middle'}, {x: panel.left + 5, anchor: 'start'}];
@@ -381,8 +445,10 @@ function limitLine(figure, panel, {x, y, text, isLow, isLeft}, colors) {
     return;
   }
   const isRight = p > (panel.left + panel.right) / 2;
-  label(group, p + (isRight ? -5 : 5), isLow ? panel.bottom - 8 : panel.top + 12, text, colors.slo,
-    colors, isRight ? 'end' : 'start');
+  const place = [p + (isRight ? -5 : 5), isLow ? panel.bottom - 8 : panel.top + 12];
+  const anchor = isRight ? 'end' : 'start';
+  if (panel.boxes) panel.boxes.push({...textBox(...place, text, anchor), isText: true});
+  label(group, ...place, text, colors.slo, colors, anchor);
 }
 
 // Text with a halo, readable on anything.
@@ -403,21 +469,27 @@ function textWidth(text, font = `12px ${kFont}`) {
   return context.measureText(text).width;
 }
 
-// What fits of a text; nothing where hardly anything does.
-function shortened(text, width) {
-  if (textWidth(text) <= width) return text;
-  let length = text.length;
-  while (length > 8 && textWidth(`${text.slice(0, length)}...`) > width) --length;
-  return length > 8 ? `${text.slice(0, length)}...` : '';
+// What fits of a text, its middle left out: names of runs differ at their ends. Nothing where
+// hardly anything fits.
+function shortened(text, width, font) {
+  if (textWidth(text, font) <= width) return text;
+  for (let length = text.length - 1; length >= 8; --length) {
+    const head = Math.ceil(length * 0.4);
+    const part = `${text.slice(0, head).trimEnd()}…${text.slice(text.length - length + head)}`;
+    if (textWidth(part, font) <= width) return part;
+  }
+  return '';
 }
 
 // Names of runs or parts in rows; returns the height they take. Clicking one hides or shows it.
 function legendLayout(items, width, left = 12) {
   let x = left, y = 18;
   const places = items.map((item) => {
-    const size = (item.box ? 34 : 47) + textWidth(item.text);
+    const mark = item.box ? 34 : 47;
+    const text = shortened(item.text, width - 6 - left - mark);
+    const size = mark + textWidth(text);
     if (x > left && x + size > width - 6) { x = left; y += 19; }
-    const place = {x, y, item};
+    const place = {x, y, item, text};
     x += size;
     return place;
   });
@@ -426,7 +498,7 @@ function legendLayout(items, width, left = 12) {
 
 function drawLegend(figure, items, colors, left = 12) {
   const {places, height} = legendLayout(items, figure.width, left);
-  for (const {x, y, item} of places) {
+  for (const {x, y, item, text} of places) {
     const group = figure.svg.append('g').attr('transform', `translate(${x},${y})`)
       .attr('opacity', item.isHidden ? 0.4 : 1);
     if (item.box) {
@@ -441,10 +513,10 @@ function drawLegend(figure, items, colors, left = 12) {
         .attr('transform', 'translate(11,-4)');
     }
     group.append('text').attr('class', 'legend').attr('x', item.box ? 16 : 27)
-      .attr('fill', colors.text).text(item.text);
+      .attr('fill', colors.text).text(text);
     if (item.toggle) {
       group.style('cursor', 'pointer').on('click', item.toggle).append('title')
-        .text('show or hide');
+        .text(`${item.text}: draw, or not`);
     }
   }
   return height;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <optional>
 
 #include "core/base/json.h"
@@ -15,7 +16,9 @@ namespace {
 constexpr double kThroughputTolerance = 0.03;
 constexpr double kAsMuch = 0.999;  // throughputs within a thousandth count as equal
 
-constexpr std::array<std::string_view, 6> kReasons = {
+constexpr std::array<std::string_view, 8> kReasons = {
+    "longest gap of all",
+    "fewest requests within the SLO of all",
     "first of their engine",
     "lowest p99 ITL at no more than 3 % less throughput than the first",
     "most requests within the SLO",
@@ -64,6 +67,11 @@ bool beats(const DetailCandidate& a, const DetailCandidate& b) {
 }
 
 bool has_gaps(const DetailCandidate& run) { return std::isfinite(run.p99_itl_ms); }
+bool has_slo(const DetailCandidate& run) { return std::isfinite(run.slo_attainment); }
+
+bool has_longer_gap(const DetailCandidate& a, const DetailCandidate& b) {
+  return a.max_itl_ms > b.max_itl_ms;
+}
 
 // The run of `members` that `reason` selects, if any.
 std::optional<std::size_t> chosen_for(DetailReason reason,
@@ -71,6 +79,17 @@ std::optional<std::size_t> chosen_for(DetailReason reason,
                                       const std::vector<std::size_t>& members) {
   const DetailCandidate& first = candidates[members.front()];
   switch (reason) {
+    case DetailReason::LongestGap:
+      return best(
+          candidates, members,
+          [](const DetailCandidate& run) { return std::isfinite(run.max_itl_ms); }, has_longer_gap);
+    case DetailReason::LeastInSlo:
+      return best(candidates, members, has_slo,
+                  [](const DetailCandidate& a, const DetailCandidate& b) {
+                    return a.slo_attainment != b.slo_attainment
+                               ? a.slo_attainment < b.slo_attainment
+                               : has_longer_gap(a, b);
+                  });
     case DetailReason::First: return members.front();
     case DetailReason::Steadiest:
       return best(
@@ -82,8 +101,7 @@ std::optional<std::size_t> chosen_for(DetailReason reason,
           is_steadier);
     case DetailReason::MostInSlo:
       return best(
-          candidates, members,
-          [](const DetailCandidate& run) { return std::isfinite(run.slo_attainment); },
+          candidates, members, has_slo,
           [](const DetailCandidate& a, const DetailCandidate& b) {
             return a.slo_attainment != b.slo_attainment ? a.slo_attainment > b.slo_attainment
                                                         : is_steadier(a, b);
@@ -112,6 +130,7 @@ DetailCandidate detail_candidate(std::string_view result_json) {
   }
   candidate.engine = engine.dump({.replaces_bad_utf8 = true, .sorts_keys = true});
   candidate.p99_itl_ms = number_at(result, "p99_itl_ms");
+  candidate.max_itl_ms = number_at(result, "max_itl_ms");
   candidate.output_throughput = number_at(result, "output_throughput");
   candidate.slo_attainment = number_at(result, "slo_attainment");
   return candidate;
@@ -130,6 +149,14 @@ std::vector<DetailChoice> ranked_for_detail(std::span<const DetailCandidate> can
     }
   }
   Ranking ranking(candidates.size());
+  if (!engines.empty()) {
+    std::vector<std::size_t> all(candidates.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    for (const DetailReason reason : {DetailReason::LongestGap, DetailReason::LeastInSlo}) {
+      const auto chosen = chosen_for(reason, candidates, all);
+      if (chosen) ranking.place(*chosen, reason);
+    }
+  }
   for (const DetailReason reason : {DetailReason::First, DetailReason::Steadiest,
                                     DetailReason::MostInSlo, DetailReason::LeastSteady}) {
     for (const auto& members : engines) {

@@ -14,13 +14,17 @@ namespace metronome {
 struct DetailCandidate {
   std::string engine;  // backend, model, hardware, engine and cost_model; equal for comparable runs
   double p99_itl_ms = 0;
+  double max_itl_ms = 0;
   double output_throughput = 0;
   double slo_attainment = 0;
 };
 DetailCandidate detail_candidate(std::string_view result_json);
 
-// Why a run is drawn: the first reason that applies, among the runs on one engine.
+// Why a run is drawn: the first reason that applies. The worst runs are the worst of all; the other
+// reasons hold among the runs on one engine.
 enum class DetailReason : std::uint8_t {
+  LongestGap,   // of all runs; a report of many runs shows what went wrong
+  LeastInSlo,   // fewest requests within the SLO of all runs; longest gap among equals
   First,        // the reference for the others
   Steadiest,    // lowest p99 ITL at no more than 3 % less output throughput than the first
   MostInSlo,    // most requests within the SLO; lowest p99 ITL among equals

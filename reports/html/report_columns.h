@@ -14,7 +14,7 @@ namespace metronome {
 constexpr std::int64_t to_us(TimeNs ns) { return ns / kNsPerUs; }
 
 // "itl_curve", "ttft_curve", "e2el_curve".
-void append_curves(const RunRecord& record, JsonText& json);
+void append_curves(const RunRecord& record, const ReportLimits& limits, JsonText& json);
 // "gaps": the ITL timeline.
 void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
                  JsonText& json);

@@ -48,9 +48,10 @@ std::vector<GapPoint> gap_points(const RunRecord& record) {
   return points;
 }
 
-void append_curve(std::string_view name, std::vector<WeightedTime> sample, JsonText& json) {
+void append_curve(std::string_view name, std::vector<WeightedTime> sample, std::size_t divisor,
+                  JsonText& json) {
   VlqText values, below;
-  for (const CurvePoint& point : distribution_curve(std::move(sample))) {
+  for (const CurvePoint& point : distribution_curve(std::move(sample), divisor)) {
     values.append_delta(point.value_ns);
     below.append_delta(point.num_below);
   }
@@ -92,6 +93,18 @@ ReportLimits report_limits(std::size_t num_runs) {
   return limits;
 }
 
+ReportLimits sketch_limits(std::size_t num_runs) {
+  const std::size_t shares = std::max<std::size_t>(num_runs, 1);
+  ReportLimits limits;
+  limits.max_gap_points = std::clamp<std::size_t>(24'000 / shares, 40, 2'000);
+  limits.max_steps = std::clamp<std::size_t>(14'000 / shares, 40, 1'000);
+  limits.max_requests = std::clamp<std::size_t>(2'000 / shares, 10, 200);
+  limits.max_request_marks = std::clamp<std::size_t>(10'000 / shares, 20, 1'000);
+  limits.max_stalls = std::clamp<std::size_t>(1'000 / shares, 3, 8);
+  limits.curve_divisor = 20;
+  return limits;
+}
+
 std::vector<std::size_t> keep_extremes(
     std::size_t size, std::size_t max_kept,
     std::span<const std::function<std::int64_t(std::size_t)>> series) {
@@ -121,18 +134,19 @@ std::vector<std::size_t> keep_extremes(
   return kept;
 }
 
-std::vector<CurvePoint> distribution_curve(std::vector<WeightedTime> sample) {
-  constexpr std::int64_t kExactTail = 1'000;
+std::vector<CurvePoint> distribution_curve(std::vector<WeightedTime> sample, std::size_t divisor) {
+  const auto exact_tail = static_cast<std::int64_t>(1'000 / divisor);
+  const double per_decade = 100.0 / static_cast<double>(divisor);
   std::erase_if(sample, [](const WeightedTime& v) { return v.count == 0; });
   std::sort(sample.begin(), sample.end(),
             [](const WeightedTime& a, const WeightedTime& b) { return a.value_ns < b.value_ns; });
   std::int64_t total = 0;
   for (const WeightedTime& value : sample) total += value.count;
   // The cell of a share of greater values: equal steps over the whole range and over its logarithm.
-  const auto cells = [total](std::int64_t num_below) {
+  const auto cells = [total, per_decade](std::int64_t num_below) {
     const double above = static_cast<double>(total - num_below) / static_cast<double>(total);
-    const double tail = above > 0 ? std::floor(-100 * std::log10(above)) : 1e9;
-    return std::array<double, 2>{std::floor(400 * above), tail};
+    const double tail = above > 0 ? std::floor(-per_decade * std::log10(above)) : 1e9;
+    return std::array<double, 2>{std::floor(4 * per_decade * above), tail};
   };
   std::vector<CurvePoint> curve;
   std::int64_t num_below = 0;
@@ -141,7 +155,7 @@ std::vector<CurvePoint> distribution_curve(std::vector<WeightedTime> sample) {
     num_below += sample[i].count;
     if (i + 1 < sample.size() && sample[i + 1].value_ns == sample[i].value_ns) continue;
     const std::array<double, 2> now = cells(num_below);
-    const bool is_tail = total - num_below < kExactTail;
+    const bool is_tail = total - num_below < exact_tail;
     if (curve.empty() || is_tail || now != last_cells) {
       curve.push_back({sample[i].value_ns, num_below});
     } else {
@@ -152,12 +166,15 @@ std::vector<CurvePoint> distribution_curve(std::vector<WeightedTime> sample) {
   return curve;
 }
 
-void append_curves(const RunRecord& record, JsonText& json) {
-  append_curve("itl_curve", pooled_gaps(record), json);
+void append_curves(const RunRecord& record, const ReportLimits& limits, JsonText& json) {
+  const auto append = [&](std::string_view name, std::vector<WeightedTime> sample) {
+    append_curve(name, std::move(sample), limits.curve_divisor, json);
+  };
+  append("itl_curve", pooled_gaps(record));
   const auto ttft = [](const RequestRecord& r) { return r.ttft_ns(); };
   const auto e2el = [](const RequestRecord& r) { return r.e2el_ns(); };
-  append_curve("ttft_curve", completed_times(record, ttft), json);
-  append_curve("e2el_curve", completed_times(record, e2el), json);
+  append("ttft_curve", completed_times(record, ttft));
+  append("e2el_curve", completed_times(record, e2el));
 }
 
 void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
@@ -255,7 +272,7 @@ std::string report_detail(const RunRecord& record, const SloConfig& slo,
   json.begin_object();
   if (!record.has_steps()) json.field("has_steps", false);
   json.field("is_estimated", analysis.is_estimated());
-  append_curves(record, json);
+  append_curves(record, limits, json);
   append_gaps(record, analysis, limits, json);
   append_steps(record, analysis, limits, json);
   append_stalls(record, analysis, limits, json);

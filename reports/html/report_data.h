@@ -41,10 +41,15 @@ struct ReportLimits {
   std::size_t max_requests = 2'000;        // of the request timeline
   std::size_t max_request_marks = 20'000;  // chunks and late gaps drawn into it
   std::size_t max_stalls = 40;
+  std::size_t curve_divisor = 1;  // distribution_curve()
 };
 
 // Limits for each of `num_runs` runs in one report, so that the whole report stays readable.
 ReportLimits report_limits(std::size_t num_runs);
+
+// Limits for each of `num_runs` runs that are drawn only when a reader selects them: a sketch, so
+// that some hundred of them stay below 3 MB.
+ReportLimits sketch_limits(std::size_t num_runs);
 
 // Positions in [0, size), in order: all of them, or at most `max_kept`, including every bucket's
 // first minimum and first maximum of every series.
@@ -54,14 +59,15 @@ std::vector<std::size_t> keep_extremes(
 
 // Points of a sample's distribution, by value. The greatest 1,000 values are all included. Below
 // them there are 100 points per factor of ten in the share of greater values, and 400 over the
-// whole range.
+// whole range. Each of these numbers is divided by `divisor` > 0.
 struct CurvePoint {
   TimeNs value_ns = 0;
   std::int64_t num_below = 0;  // values <= value_ns
 
   bool operator==(const CurvePoint&) const = default;
 };
-std::vector<CurvePoint> distribution_curve(std::vector<WeightedTime> sample);
+std::vector<CurvePoint> distribution_curve(std::vector<WeightedTime> sample,
+                                           std::size_t divisor = 1);
 
 // The JSON object; times in it are microseconds unless a name says otherwise.
 std::string report_detail(const RunRecord& record, const SloConfig& slo,

@@ -25,7 +25,11 @@ extern const std::string_view kReportTimelineScript;
 extern const std::string_view kReportDistributionScript;
 extern const std::string_view kReportStepsScript;
 extern const std::string_view kReportRequestsScript;
+extern const std::string_view kReportTableScript;
 extern const std::string_view kReportComparisonScript;
+extern const std::string_view kReportUsersScript;
+extern const std::string_view kReportHeatMapScript;
+extern const std::string_view kReportConclusionScript;
 extern const std::string_view kReportMeasuredScript;
 extern const std::string_view kReportMainScript;
 
@@ -243,6 +247,7 @@ std::string report_data(const ReportText& text, std::span<const ReportRun> runs,
     run["name"] = runs[i].name;
     run["result"] = results[i];
     run["result"].erase("formulas");
+    run["is_selected"] = runs[i].is_selected;
     run["detail"] = runs[i].detail_json.empty() ? Json() : Json::parse(runs[i].detail_json);
     list.push_back(std::move(run));
   }
@@ -394,9 +399,10 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
   for (const ReportRun& run : runs) results.push_back(parsed_result(run));
   std::string scripts;
   for (const std::string_view script :
-       {kReportBaseScript, kReportPlotScript, kReportTimelineScript, kReportDistributionScript,
-        kReportStepsScript, kReportRequestsScript, kReportComparisonScript, kReportMeasuredScript,
-        kReportMainScript}) {
+       {kReportBaseScript, kReportPlotScript, kReportTableScript, kReportTimelineScript,
+        kReportDistributionScript, kReportStepsScript, kReportRequestsScript,
+        kReportComparisonScript, kReportUsersScript, kReportHeatMapScript, kReportMeasuredScript,
+        kReportConclusionScript, kReportMainScript}) {
     scripts += script;
   }
   const Json* formulas = results.front().find("formulas");
@@ -423,21 +429,26 @@ void ReportBuilder::add(const RunInfo& info, std::string result_json, const GetR
   }
   if (runs_.empty()) description_ = info.description;
   if (info.description != description_) description_.clear();
-  ReportRun run{info.label, std::move(result_json), {}};
+  ReportRun run{info.label, std::move(result_json), {}, false};
   if (record) {
     recorded_.push_back(runs_.size());
     candidates_.push_back(detail_candidate(run.result_json));
   }
   runs_.push_back(std::move(run));
+  details_.emplace_back();
   if (!record) return;
+  const RunRecord& recorded = record();
+  if (sketch_limits_) {
+    runs_.back().detail_json = report_detail(recorded, info.slo, *sketch_limits_);
+  }
   // A run that is not a candidate now never becomes one, so only a few details are kept.
   for (const DetailChoice& choice : ranked_for_detail(candidates_)) {
     const bool is_candidate = choice.reason != DetailReason::InOrder || choice.run < kMaxDetailed;
-    std::string& detail = runs_[recorded_[choice.run]].detail_json;
+    std::string& detail = details_[recorded_[choice.run]];
     if (!is_candidate) {
       detail = {};
     } else if (choice.run + 1 == candidates_.size()) {
-      detail = report_detail(record(), info.slo, limits_);
+      detail = report_detail(recorded, info.slo, limits_);
     }
   }
 }
@@ -453,7 +464,7 @@ std::vector<std::string> ReportBuilder::detail_notes(std::span<const DetailChoic
     for (const std::size_t run : recorded_) names.push_back(runs_[run].name);
     notes.push_back(counted(drawn.size()) + " of " + counted(runs_.size()) +
                     " runs are drawn in detail: " + detail_reasons_text(drawn, names) +
-                    ". The others are in the summary and in the figures that compare runs.");
+                    ". Others are drawn from fewer points when they are selected in the table.");
   }
   std::string without;
   std::size_t num_without = 0;
@@ -470,13 +481,32 @@ std::vector<std::string> ReportBuilder::detail_notes(std::span<const DetailChoic
   return notes;
 }
 
+std::vector<DetailChoice> ReportBuilder::select() {
+  std::vector<DetailChoice> ranked = ranked_for_detail(candidates_);
+  ranked.resize(std::min(kMaxDetailed, ranked.size()));
+  for (const DetailChoice& choice : ranked) {
+    ReportRun& run = runs_[recorded_[choice.run]];
+    run.detail_json = std::move(details_[recorded_[choice.run]]);
+    run.is_selected = true;
+  }
+  // Runs without records are drawn by their figures.
+  std::vector<DetailCandidate> others;
+  if (recorded_.empty()) {
+    for (const ReportRun& run : runs_) others.push_back(detail_candidate(run.result_json));
+  }
+  const std::vector<DetailChoice> by_figures = ranked_for_detail(others);
+  for (std::size_t i = 0; i < std::min(kMaxDetailed, by_figures.size()); ++i) {
+    runs_[by_figures[i].run].is_selected = true;
+  }
+  if (runs_.size() <= kMaxDetailed) {
+    for (ReportRun& run : runs_) run.is_selected = true;
+  }
+  return ranked;
+}
+
 std::string ReportBuilder::html() {
   make_names_differ(runs_);
-  std::vector<DetailChoice> ranked = ranked_for_detail(candidates_);
-  for (std::size_t i = kMaxDetailed; i < ranked.size(); ++i) {
-    runs_[recorded_[ranked[i].run]].detail_json.clear();
-  }
-  ranked.resize(std::min(kMaxDetailed, ranked.size()));
+  const std::vector<DetailChoice> ranked = select();
   ReportText text;
   text.description = description_;
   for (std::size_t i = 0; i < std::min(kMaxNames, scenarios_.size()); ++i) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@ struct ReportRun {
   std::string name;         // displayed; should be unique in the report
   std::string result_json;  // the text of its result.json
   std::string detail_json;  // report_detail(); empty: no detailed figures
+  bool is_selected = true;  // drawn when the page opens; a reader may select others
 };
 
 struct ReportText {
@@ -41,23 +43,28 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
 class ReportBuilder {
  public:
   // For `num_runs` runs. Of the runs with a record, the first kMaxDetailed of ranked_for_detail()
-  // are drawn in detail, each within its share.
+  // are drawn in detail, each within its share. The others are kept as sketches.
   explicit ReportBuilder(std::size_t num_runs)
-      : limits_(report_limits(std::min(num_runs, kMaxDetailed))) {}
+      : limits_(report_limits(std::min(num_runs, kMaxDetailed))),
+        sketch_limits_(num_runs > kMaxDetailed ? std::optional(sketch_limits(num_runs))
+                                               : std::nullopt) {}
   static constexpr std::size_t kMaxDetailed = 8;
 
   bool empty() const { return runs_.empty(); }
-  // `record` returns the run's record. It is called only if the run may be drawn in detail. An
-  // empty function means that there is no record.
+  // `record` returns the run's record. An empty function means that there is no record.
   using GetRecord = std::function<const RunRecord&()>;
   void add(const RunInfo& info, std::string result_json, const GetRecord& record);
   std::string html();
 
  private:
+  // Gives the runs that are drawn when the page opens their details, and returns why they are.
+  std::vector<DetailChoice> select();
   std::vector<std::string> detail_notes(std::span<const DetailChoice> drawn) const;
 
   ReportLimits limits_;
-  std::vector<ReportRun> runs_;
+  std::optional<ReportLimits> sketch_limits_;
+  std::vector<ReportRun> runs_;              // with sketches
+  std::vector<std::string> details_;         // of each run that may be drawn in detail; else empty
   std::vector<std::size_t> recorded_;        // runs with a record,
   std::vector<DetailCandidate> candidates_;  // in the same order: data for the choice
   std::vector<std::string> scenarios_;

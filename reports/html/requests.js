@@ -164,10 +164,11 @@ function chooseRequests(state, run) {
 }
 
 function requestFigure(runs, view) {
-  const rows = detailed(runs).filter((run) => run.detail.requests.id.length > 0);
+  const rows = runs.filter((run) => run.detail && run.detail.requests.id.length > 0);
   if (rows.every((run) => run.detail.hasSteps && run.detail.steps.end.length === 0)) return null;
   const state = {};
-  chooseRequests(state, mostStalled(rows));
+  const first = rows.filter((run) => run.isSelected);
+  chooseRequests(state, mostStalled(first.length > 0 ? first : rows));
   const figure = new Figure({
     id: 'requests', title: 'Request timeline', view, hasCanvas: true,
     lead: 'One bar per request, from its arrival to its last token. A late gap is as long as the ' +
@@ -176,13 +177,14 @@ function requestFigure(runs, view) {
     draw: {height: () => fitted(460),
       paint: (self, context, colors) => paintRequests(state, self, context, colors)},
     hover: (self, panel, x, y) => hoverRequests(state, self, panel, x, y),
-    caption: drawnNote(state.run),
   });
-  const select = figure.addChoice('run', rows.map((run) => [run.index, run.name]), (value) => {
-    chooseRequests(state, runs[Number(value)]);
+  const select = figure.addChoice('run', runNames(rows),
+    (value) => { chooseRequests(state, runs[Number(value)]); figure.prepare(); });
+  figure.show = (run) => { if (rows.includes(run)) chooseRequests(state, run); };
+  figure.prepare = () => {
+    select.value = String(state.run.index);
     figure.caption.textContent = drawnNote(state.run);
-  });
-  select.value = String(state.run.index);
+  };
   return figure;
 }
 
@@ -225,22 +227,26 @@ function paintBreakdown(rows, figure, colors) {
     color: colors[color], box: true})), colors, 58);
   const columns = breakdownColumns(figure.width, rows.length);
   const cell = (figure.width - 14) / columns;
-  const mostOf = ({groups}) => d3.max(groups, (group) => group.ttft) || 1;
-  const most = d3.max(rows, mostOf);
+  const maxima = rows.map(({groups}) => d3.max(groups, (group) => group.ttft) || 1);
+  const most = d3.max(maxima);
+  const breakAt = figure.isShared ? breakOf(maxima) : null;
   rows.forEach(({run, groups}, k) => {
-    const highest = figure.isShared ? most : mostOf({groups});
+    const highest = figure.isShared && breakAt === null ? most : maxima[k];
     const left = (k % columns) * cell + 58, right = (k % columns + 1) * cell - 8;
     const height = fitted(168);
     const top = legend + 30 + Math.floor(k / columns) * (height + kBreakdownSpace);
     const bottom = top + height;
     const panel = addPanel(figure, {left, right, top, bottom, run, groups,
       x: d3.scaleLinear().domain(figure.view.now).range([left, right]),
-      y: d3.scaleLinear().domain([0, highest * 1.05]).range([bottom, top])});
+      y: brokenScale(highest, breakAt, top, bottom)});
     axisBottom(figure, panel, {ticks: panel.x.ticks(Math.min(5, (right - left) / 60)),
       format: (p) => `${+(p * 100).toFixed(1)} %`, label: 'requests, shortest TTFT first'}, colors);
-    axisLeft(figure, panel, {format: axisNumber}, colors);
-    label(figure.svg.append('g'), left - 44, top - 11, `${run.name}: TTFT, ms`, run.color, colors)
-      .attr('font-weight', 700).attr('font-size', 12.5);
+    axisLeft(figure, panel, {format: axisNumber,
+      ticks: panel.y.breakAt === undefined ? null : brokenTicks(panel.y, height)}, colors);
+    const bold = `bold 12.5px ${kFont}`, unit = ': TTFT, ms';
+    const name = shortened(run.name, right - left + 44 - textWidth(unit, bold), bold);
+    label(figure.svg.append('g'), left - 44, top - 11, name + unit, run.color, colors)
+      .attr('font-weight', 700).attr('font-size', 12.5).append('title').text(run.name);
     const [low, high] = figure.view.now;
     for (const group of groups) {
       if (group.to <= low || group.from >= high) continue;
@@ -253,6 +259,7 @@ function paintBreakdown(rows, figure, colors) {
         base += group[key];
       }
     }
+    paintBreak(figure, panel, colors);
     const limit = run.slo('ttft');
     if (limit != null) {
       limitLine(figure, panel, {y: limit, text: `SLO ${limit} ms`, isLeft: true}, colors);
@@ -276,7 +283,8 @@ function hoverBreakdown(panel, x) {
 function breakdownFigure(runs) {
   const shown = () => detailed(runs).filter((run) => run.detail.ttftParts.size.length > 0)
     .map((run) => ({run, groups: run.groups || (run.groups = ttftGroups(run))}));
-  if (shown().length === 0) return null;
+  const all = runs.filter((run) => run.detail && run.detail.ttftParts.size.length > 0);
+  if (all.length === 0) return null;
   const heights = shown().map(({groups}) => d3.max(groups, (group) => group.ttft));
   const figure = new Figure({
     id: 'breakdown', title: 'Parts of the time to first token', view: new View([0, 1]),
@@ -286,13 +294,13 @@ function breakdownFigure(runs) {
       height: (width) => {
         const rows = Math.ceil(shown().length / breakdownColumns(width, shown().length));
         return 66 + (width < 560 ? 19 : 0) +
-          rows * (fitted(168) + kBreakdownSpace) - 20;
+          Math.max(1, rows) * (fitted(168) + kBreakdownSpace) - 20;
       },
       paint: (self, context, colors) => paintBreakdown(shown(), self, colors),
     },
     hover: (self, panel, x) => hoverBreakdown(panel, x),
   });
-  figure.isShared = d3.max(heights) < 5 * d3.min(heights);
+  figure.isShared = heights.length > 3 || d3.max(heights) < 5 * d3.min(heights);
   if (heights.length > 1) {
     const select = figure.addChoice('axes', [['shared', 'shared'], ['own', 'separate']],
       (value) => { figure.isShared = value === 'shared'; });

@@ -141,10 +141,15 @@ function hoverStep(run, panel, x) {
     formatSeconds(us), lines, marks: [{x}]};
 }
 
+// Runs whose steps are known, selected or not.
+const withSteps = (runs) => runs.filter(({detail}) =>
+  detail && detail.hasSteps && detail.steps.end.length > 0);
+
 function compositionFigure(runs, view) {
-  const rows = stepped(runs).filter((run) => run.detail.steps.end.length > 0);
+  const rows = withSteps(runs);
   if (rows.length === 0) return null;
-  const state = {run: rows.find(budgetOf) || rows[rows.length - 1]};
+  const first = rows.filter((run) => run.isSelected);
+  const state = {run: first.find(budgetOf) || first[first.length - 1] || rows[0]};
   const figure = new Figure({
     id: 'composition', title: 'Step composition: what the device computed', view, hasCanvas: true,
     lead: 'One bar per step, as wide as the step was long. Above: its tokens and the budget. ' +
@@ -152,11 +157,15 @@ function compositionFigure(runs, view) {
     draw: {height: () => fitted(440),
       paint: (self, context, colors) => paintComposition(state, self, context, colors)},
     hover: (self, panel, x) => hoverStep(state.run, panel, x),
-    hint: 'Zoom in until single steps show.', caption: keptNote(rows, 'steps').trim(),
+    hint: 'Zoom in until single steps show.',
   });
-  const select = figure.addChoice('run', rows.map((run) => [run.index, run.name]),
+  const select = figure.addChoice('run', runNames(rows),
     (value) => { state.run = runs[Number(value)]; });
-  select.value = String(state.run.index);
+  figure.show = (run) => { if (rows.includes(run)) state.run = run; };
+  figure.prepare = () => {
+    select.value = String(state.run.index);
+    figure.caption.textContent = keptNote([state.run], 'steps').trim();
+  };
   return figure;
 }
 
@@ -176,29 +185,35 @@ function memorySeries(rows) {
     series.push({label: 'preemptions so far', text: grouped,
       of: (run) => run.detail.steps.preempted});
   }
-  for (const one of series) one.values = new Map(rows.map((run) => [run, one.of(run)]));
+  for (const one of series) {
+    const known = new Map();
+    one.valuesOf = (run) => known.get(run) || known.set(run, one.of(run)).get(run);
+  }
   return series;
 }
 
 function paintMemory(runs, series, figure, context, colors) {
   const shown = stepped(runs);
-  const legend = drawLegend(figure, runs.filter(({detail}) => detail && detail.hasSteps)
-    .map((run) => ({text: run.name, color: run.color, dash: run.dash, isHidden: run.isHidden,
-      toggle: () => toggleRun(run)})), colors, 58);
+  const legend = drawLegend(figure, runItems(runs), colors, 58);
   const space = 34;
   const height = (figure.height - legend - 44) / series.length - space;
   series.forEach((one, k) => {
-    const most = d3.max(shown, (run) => d3.max(one.values.get(run))) || 1;
+    const maxima = shown.map((run) => d3.max(one.valuesOf(run)));
+    const most = Math.max(d3.max(maxima) || 1, one.isShare ? 1 : 4);
     const top = legend + 24 + k * (height + space);
-    const panel = timePanel(figure, top, height,
-      d3.scaleLinear().domain([0, Math.max(most * 1.06, one.isShare ? 1 : 4)]).nice(3));
+    const breakAt = breakOf(maxima);
+    const panel = timePanel(figure, top, height, breakAt === null || breakAt < 4
+      ? d3.scaleLinear().domain([0, most * 1.06]).nice(3)
+      : brokenScale(most, breakAt, top, top + height));
     timeAxis(figure, panel, k === series.length - 1, colors);
-    axisLeft(figure, panel, {ticks: panel.y.ticks(3), format: axisNumber, label: one.label},
-      colors);
+    axisLeft(figure, panel, {format: axisNumber, label: one.label,
+      ticks: panel.y.breakAt === undefined ? panel.y.ticks(3) : brokenTicks(panel.y, height)},
+    colors);
     for (const run of shown) {
-      paintStepLine(context, panel, startsOf(run.detail.steps), one.values.get(run), run.color,
+      paintStepLine(context, panel, startsOf(run.detail.steps), one.valuesOf(run), run.color,
         run.dash);
     }
+    paintBreak(figure, panel, colors);
   });
 }
 
@@ -209,25 +224,28 @@ function hoverMemory(runs, series, panel, x) {
     const i = stepBefore(run.detail.steps, us);
     if (i < 0) continue;
     lines.push([run.name, '', run.color]);
-    for (const one of series) lines.push([`- ${one.label}`, one.text(one.values.get(run)[i])]);
+    for (const one of series) lines.push([`- ${one.label}`, one.text(one.valuesOf(run)[i])]);
   }
   return lines.length ? {title: formatSeconds(us), lines, marks: [{x}]} : null;
 }
 
 function memoryFigure(runs, view) {
-  const rows = stepped(runs).filter((run) => run.detail.steps.end.length > 0);
+  const rows = withSteps(runs);
   if (rows.length === 0) return null;
   const series = memorySeries(rows);
-  return new Figure({
+  const figure = new Figure({
     id: 'memory', title: 'KV cache and queue over time', view, hasCanvas: true,
     lead: 'After each plan: blocks in use, requests running and waiting' +
       (series.length > 3 ? ', preemptions.' : '. No request was preempted.'),
     draw: {
-      height: (width) => legendLayout(rows.map((run) => ({text: run.name})), width, 58).height +
+      height: (width) => legendLayout(runItems(runs), width, 58).height +
         44 + series.length * fitted(134),
       paint: (self, context, colors) => paintMemory(runs, series, self, context, colors),
     },
     hover: (self, panel, x) => hoverMemory(runs, series, panel, x),
-    caption: keptNote(rows, 'steps').trim(),
   });
+  figure.prepare = () => {
+    figure.caption.textContent = keptNote(stepped(runs), 'steps').trim();
+  };
+  return figure;
 }

@@ -1,6 +1,6 @@
 // The ITL timeline: every gap between tokens over the run, with the stalls and what caused them.
 
-const kTimelineState = {isLog: false};
+const kTimelineState = {axis: null};  // null: whichever fits
 
 function timelineRows(runs) { return detailed(runs); }
 
@@ -132,23 +132,44 @@ function shortCause(stall) {
 
 const gapExtent = (run) => run.gapExtent || (run.gapExtent = d3.extent(run.detail.gaps.gap));
 
-// The longest gap in sight, of all rows, so that they compare.
-function highestGap(rows, view) {
-  if (!view.isZoomed) return d3.max(rows, (run) => gapExtent(run)[1]) || 1;
-  const highest = d3.max(rows, ({detail: {gaps}, slo}) => {
+// The longest gap in sight of each row.
+function highestGaps(rows, view) {
+  return rows.map((run) => {
+    if (!view.isZoomed) return gapExtent(run)[1] || 1;
+    const {gaps} = run.detail;
     const range = [lowerBound(gaps.after, view.now[0]), lowerBound(gaps.after, view.now[1] + 1)];
-    const limit = slo('itl');
+    const limit = run.slo('itl');
     return Math.max(d3.max(gaps.gap.subarray(...range)) || 1, limit == null ? 1 : limit * 1200);
   });
-  return highest || 1;
 }
 
-function timelineScale(rows, most, top, bottom) {
-  if (kTimelineState.isLog) {
+// Unless chosen: shared, but not where it would flatten a row.
+function timelineAxis(maxima) {
+  if (kTimelineState.axis !== null) return kTimelineState.axis;
+  const most = breakOf(maxima) || d3.max(maxima);
+  return maxima.length > 3 && most > 6 * d3.min(maxima) ? 'own' : 'shared';
+}
+
+// When the last token of each row came; one axis for all, unless that would press together the
+// rows of short runs.
+const lastToken = ({detail: {gaps}}) => gaps.after[gaps.after.length - 1] || 1;
+function hasOwnTimes(rows, view) {
+  const ends = rows.map(lastToken);
+  return !view.isZoomed && rows.length > 3 && d3.max(ends) > 3 * d3.min(ends);
+}
+
+function timelineScale(rows, maxima, i, top, bottom) {
+  const axis = timelineAxis(maxima);
+  if (axis === 'log') {
     const least = d3.min(rows, (run) => gapExtent(run)[0]) || 1;
-    return d3.scaleLog().domain([Math.max(1, least * 0.8), most * 1.6]).range([bottom, top]);
+    return d3.scaleLog().domain([Math.max(1, least * 0.8), d3.max(maxima) * 1.6])
+      .range([bottom, top]);
   }
-  return d3.scaleLinear().domain([0, most * 1.12]).range([bottom, top]);
+  if (axis === 'own') return brokenScale(maxima[i], null, top, bottom);
+  const breakAt = breakOf(maxima);
+  // Beside a break, a row that needs none has the others' axis up to it.
+  return brokenScale(breakAt === null ? d3.max(maxima) : Math.max(maxima[i], breakAt / 1.15),
+    breakAt, top, bottom);
 }
 
 function rowFigures({result}, width) {
@@ -161,48 +182,57 @@ function rowFigures({result}, width) {
 function paintTimelineHead(figure, panel, run, limit, colors) {
   const y = panel.top - 9;
   const figures = rowFigures(run, figure.width);
-  label(figure.svg.append('g'), panel.left, y, run.name, run.color, colors)
-    .attr('font-weight', 700).attr('font-size', 14);
+  const bold = `bold 14px ${kFont}`;
+  const free = panel.right - panel.left - textWidth(figures) - 14;
+  const name = shortened(run.name, free, bold);
+  label(figure.svg.append('g'), panel.left, y, name, run.color, colors)
+    .attr('font-weight', 700).attr('font-size', 14).append('title').text(run.name);
   label(figure.svg.append('g'), panel.right, y, figures, colors.muted, colors, 'end');
   if (limit == null) return;
   const text = `SLO ${limit} ms`;
-  const left = panel.left + textWidth(run.name, `bold 14px ${kFont}`) + 14;
+  const left = panel.left + textWidth(name, bold) + 14;
   const isRoom = left + textWidth(text) + 14 < panel.right - textWidth(figures);
-  limitLine(figure, panel, {y: limit * 1000, text: isRoom ? '' : text, isLeft: true}, colors);
+  limitLine(figure, panel, {y: limit * 1000}, colors);  // the caption names it, too
   if (isRoom) label(figure.svg.append('g'), left, y, text, colors.slo, colors);
 }
 
-const kTimelineSpace = {left: 58, right: 14, head: 26, gap: 12, foot: 44};
+const kTimelineSpace = {left: 58, right: 14, head: 26, gap: 12, foot: 44, times: 14};
 function timelineRowHeight(width, count) {
-  return fitted(count > 5 ? 92 : width < 560 ? 120 : 158);
+  const {head, gap, times, foot} = kTimelineSpace;
+  // On paper all rows fit a page.
+  const most = isPrinting ? Math.max(24, (910 - foot) / count - head - gap - times) : Infinity;
+  return Math.min(most, fitted(count > 5 ? 92 : width < 560 ? 120 : 158));
 }
 
 function paintTimeline(runs, figure, context, colors) {
   const space = kTimelineSpace;
   const rows = timelineRows(runs);
   const height = timelineRowHeight(figure.width, rows.length);
-  const most = highestGap(rows, figure.view);
+  const maxima = highestGaps(rows, figure.view);
+  const isOwn = hasOwnTimes(rows, figure.view);
   rows.forEach((run, i) => {
-    const top = i * (height + space.gap + space.head) + space.head;
+    const top = i * (height + space.gap + space.head + (isOwn ? space.times : 0)) + space.head;
     const panel = addPanel(figure, {
       left: space.left, right: figure.width - space.right, top, bottom: top + height, run,
-      x: d3.scaleLinear().domain(figure.view.now)
+      x: d3.scaleLinear().domain(isOwn ? [0, lastToken(run) * 1.005] : figure.view.now)
         .range([space.left, figure.width - space.right]),
-      y: timelineScale(rows, most, top, top + height)});
+      y: timelineScale(rows, maxima, i, top, top + height)});
     const isLast = i === rows.length - 1;
-    const yTicks = kTimelineState.isLog ? logTicks(panel.y, height) : null;
+    const yTicks = panel.y.base ? logTicks(panel.y, height)
+      : panel.y.breakAt === undefined ? null : brokenTicks(panel.y, height);
     axisLeft(figure, panel, {ticks: yTicks, format: (us) => `${+(us / 1000).toPrecision(3)}`},
       colors);
     axisBottom(figure, panel, {
-      format: isLast ? (us) => `${us / 1e6}` : () => '',
+      format: isLast || isOwn ? (us) => `${us / 1e6}` : () => '',
       label: isLast ? 'time of the token, s' : ''}, colors);
     const {gaps} = run.detail;
-    const [low, high] = figure.view.now;
+    const [low, high] = panel.x.domain();
     const range = [lowerBound(gaps.after, low), lowerBound(gaps.after, high + 1)];
     const limit = run.slo('itl');
     const limitUs = limit == null ? null : limit * 1000;
     paintStems(context, gaps, panel, range, run.color, limitUs, colors);
     paintPoints(context, gaps, panel, range, colors, run, limitUs);
+    paintBreak(figure, panel, colors);
     paintTimelineHead(figure, panel, run, limit, colors);
     drawStallMarkers(figure, panel, run, colors);
   });
@@ -328,36 +358,54 @@ function timelineFigure(runs, view) {
       'mark the longest stalls, with the prefill chunk that caused them.',
     draw: {
       height: (width) => {
-        const count = Math.max(1, timelineRows(runs).length);
-        return count * (timelineRowHeight(width, count) + kTimelineSpace.gap +
-          kTimelineSpace.head) - kTimelineSpace.gap + kTimelineSpace.foot;
+        const rows = timelineRows(runs);
+        const count = Math.max(1, rows.length);
+        const times = hasOwnTimes(rows, view) ? kTimelineSpace.times : 0;
+        return count * (timelineRowHeight(width, count) + kTimelineSpace.gap + times +
+          kTimelineSpace.head) - kTimelineSpace.gap - times + kTimelineSpace.foot;
       },
       paint: (self, context, colors) => paintTimeline(runs, self, context, colors),
     },
     hover: hoverTimeline,
     hint: 'Drag to zoom in, double-click to go back; with the keyboard + - 0 and the arrows. ' +
       'Figures over time move together.',
-    caption: keptNote(rows, 'gaps').trim(),
   });
-  figure.addChoice('axis', [['linear', 'linear'], ['log', 'logarithmic']],
-    (value) => { kTimelineState.isLog = value === 'log'; });
+  const axis = figure.addChoice('axis', [['shared', 'linear, shared'],
+    ['own', 'linear, each row its own'], ['log', 'logarithmic']],
+  (value) => { kTimelineState.axis = value; figure.prepare(); });
   let chosen = mostStalled(rows).index;
-  const names = rows.map((run) => [run.index, run.name]);
-  const select = figure.addChoice('tables of', names, (value) => {
+  const select = figure.addChoice('tables of', runNames(runs), (value) => {
     chosen = Number(value);
     fillTimelineTables(figure, runs, chosen);
   });
-  select.value = String(chosen);
-  figure.onTheme = () => fillTimelineTables(figure, runs, chosen);
+  figure.show = (run) => { chosen = run.index; };
+  figure.prepare = () => {
+    select.value = String(chosen);
+    const shown = timelineRows(runs);
+    const maxima = highestGaps(shown, view);
+    axis.value = timelineAxis(maxima);
+    const notes = {own: 'Each row has its own axis of latencies.', log: '',
+      shared: breakOf(maxima) === null ? '' : 'Where an axis is cut, the part above the cut is ' +
+        'compressed: a few runs have far longer gaps than the others.'};
+    const limit = sharedSlo(shown, 'itl');
+    figure.caption.textContent = (limit === null ? '' : `Dashed: the SLO, ${limit} ms. `) +
+      notes[axis.value] + (hasOwnTimes(shown, view)
+      ? ' Each row has its own time, from its start to its end.' : '') + keptNote(shown, 'gaps');
+    fillTimelineTables(figure, runs, chosen);
+  };
   return figure;
 }
+
+// The runs that a figure of a single run offers.
+const runNames = (runs) => runs.filter((run) => run.detail).map((run) => [run.index, run.name]);
 
 // Says so when a long run was thinned out.
 function keptNote(rows, name) {
   const thinned = rows.filter((run) => run.detail[name].num_kept < run.detail[name].num_points);
   if (thinned.length === 0) return '';
-  const texts = thinned.map((run) => `${run.name}: ${grouped(run.detail[name].num_kept)} of ` +
-    `${grouped(run.detail[name].num_points)} points`);
+  const texts = thinned.slice(0, 3).map((run) => `${run.name}: ` +
+    `${grouped(run.detail[name].num_kept)} of ${grouped(run.detail[name].num_points)} points`);
+  if (thinned.length > 3) texts.push(`and ${thinned.length - 3} more runs`);
   return ` Only the smallest and the largest of many neighbouring values are drawn (` +
     `${texts.join('; ')}).`;
 }

@@ -42,6 +42,7 @@ std::vector<DetailCandidate> random_candidates(Rng& rng) {
   for (DetailCandidate& run : candidates) {
     run.engine = std::to_string(draw(rng, 1, num_engines));
     run.p99_itl_ms = draw(rng, 0, 9) == 0 ? kNone : draw(rng, 1, 8);
+    run.max_itl_ms = draw(rng, 0, 9) == 0 ? kNone : draw(rng, 1, 8);
     run.output_throughput = 100 + 0.05 * draw(rng, 0, 160);
     run.slo_attainment = draw(rng, 0, 9) == 0 ? kNone : 0.25 * draw(rng, 0, 4);
   }
@@ -52,20 +53,25 @@ std::vector<DetailCandidate> random_candidates(Rng& rng) {
 
 TEST_CASE("the runs that carry the story are drawn first", "[reports]") {
   const std::vector<DetailCandidate> runs = {
-      {"apart", 160, 100.0, 0.1},  // 0: the first
-      {"apart", 40, 98.0, 0.9},    // 1: the lowest p99 ITL within 3 %
-      {"mixed", 150, 110.0, 0.2},  // 2: the first on its engine
-      {"apart", 20, 90.0, 0.0},    // 3: lower, but 10 % slower; none is steadier
-      {"apart", 170, 99.0, 0.1},   // 4: the highest p99 ITL
-      {"mixed", 12, 107.0, 1.0},   // 5: 2.7 % slower
-      {"mixed", 30, 110.0, 1.0},   // 6: as many in the SLO as 5, but less steady; as fast as any
-      {"mixed", 31, 109.0, 1.0},   // 7: 6 beats it
-      {"apart", 50, 99.0, 0.95},   // 8: most in the SLO
-      {"apart", 45, 98.05, 0.2},   // 9: as fast as 1, give or take a thousandth, and less steady
-      {"mixed", 35, 110.1, 0.9},   // 10: the same of 6
+      {"apart", 160, 190, 100.0, 0.1},  // 0: the first
+      {"apart", 40, 60, 98.0, 0.9},     // 1: the lowest p99 ITL within 3 %
+      {"mixed", 150, 180, 110.0, 0.2},  // 2: the first on its engine
+      {"apart", 20, 50, 90.0, 0.05},    // 3: lower, but 10 % slower; none is steadier
+      {"apart", 170, 190, 99.0, 0.1},   // 4: the highest p99 ITL
+      {"mixed", 12, 20, 107.0, 1.0},    // 5: 2.7 % slower
+      {"mixed", 30, 40, 110.0, 1.0},    // 6: as many in the SLO as 5, but less steady; as fast
+      {"mixed", 31, 40, 109.0, 1.0},    // 7: 6 beats it
+      {"apart", 50, 70, 99.0, 0.95},    // 8: most in the SLO
+      {"apart", 45, 60, 98.05, 0.2},    // 9: as fast as 1, give or take a thousandth, less steady
+      {"mixed", 35, 45, 110.1, 0.9},    // 10: the same of 6
+      {"mixed", 60, 900, 100.0, 0.3},   // 11: one long gap
+      {"mixed", 60, 80, 100.0, 0.0},    // 12: none in the SLO
+      {"mixed", 60, 70, 100.0, 0.0},    // 13: nor here, with shorter gaps
   };
   const std::vector<DetailChoice> ranked = ranked_for_detail(runs);
-  CHECK(pairs(ranked) == std::vector<std::pair<std::size_t, Reason>>{{0, Reason::First},
+  CHECK(pairs(ranked) == std::vector<std::pair<std::size_t, Reason>>{{11, Reason::LongestGap},
+                                                                     {12, Reason::LeastInSlo},
+                                                                     {0, Reason::First},
                                                                      {2, Reason::First},
                                                                      {1, Reason::Steadiest},
                                                                      {5, Reason::Steadiest},
@@ -75,18 +81,21 @@ TEST_CASE("the runs that carry the story are drawn first", "[reports]") {
                                                                      {6, Reason::Unbeaten},
                                                                      {7, Reason::InOrder},
                                                                      {9, Reason::InOrder},
-                                                                     {10, Reason::InOrder}});
-  const std::vector<std::string> names = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
-  CHECK(detail_reasons_text(std::span(ranked).first(5), names) ==
-        "a, c (first of their engine); b, f (lowest p99 ITL at no more than 3 % less throughput "
-        "than the first); i (most requests within the SLO)");
+                                                                     {10, Reason::InOrder},
+                                                                     {13, Reason::InOrder}});
+  const std::vector<std::string> names = {"a", "b", "c", "d", "e", "f", "g",
+                                          "h", "i", "j", "k", "l", "m"};
+  CHECK(detail_reasons_text(std::span(ranked).first(7), names) ==
+        "l (longest gap of all); m (fewest requests within the SLO of all); a, c (first of their "
+        "engine); b, f (lowest p99 ITL at no more than 3 % less throughput than the first); i "
+        "(most requests within the SLO)");
 }
 
 TEST_CASE("runs without gaps or without an SLO are chosen for neither", "[reports]") {
-  const std::vector<DetailCandidate> runs = {{"e", kNone, 100, kNone},
-                                             {"e", kNone, 120, kNone},
-                                             {"e", 5, 100, kNone},
-                                             {"e", 9, 90, kNone}};
+  const std::vector<DetailCandidate> runs = {{"e", kNone, kNone, 100, kNone},
+                                             {"e", kNone, kNone, 120, kNone},
+                                             {"e", 5, kNone, 100, kNone},
+                                             {"e", 9, kNone, 90, kNone}};
   CHECK(pairs(ranked_for_detail(runs)) ==
         std::vector<std::pair<std::size_t, Reason>>{{0, Reason::First},
                                                     {2, Reason::Steadiest},
@@ -106,8 +115,14 @@ TEST_CASE("every run is ranked once, and none of its engine is better at what it
     for (const DetailCandidate& run : runs) first.emplace(run.engine, &run);
     for (std::size_t i = 0; i < runs.size(); ++i) {
       const DetailCandidate& run = runs[i];
-      CHECK((reasons.at(i) == Reason::First) == (first.at(run.engine) == &run));
+      const bool is_worst =
+          reasons.at(i) == Reason::LongestGap || reasons.at(i) == Reason::LeastInSlo;
+      CHECK(((reasons.at(i) == Reason::First) == (first.at(run.engine) == &run) || is_worst));
       for (const DetailCandidate& other : runs) {
+        CHECK_FALSE(
+            (reasons.at(i) == Reason::LongestGap && other.max_itl_ms > run.max_itl_ms));
+        CHECK_FALSE(
+            (reasons.at(i) == Reason::LeastInSlo && other.slo_attainment < run.slo_attainment));
         if (other.engine != run.engine) continue;
         const double least = 0.97 * first.at(run.engine)->output_throughput;
         switch (reasons.at(i)) {
@@ -123,6 +138,8 @@ TEST_CASE("every run is ranked once, and none of its engine is better at what it
             CHECK_FALSE((other.p99_itl_ms == run.p99_itl_ms &&
                          other.output_throughput > run.output_throughput));
             break;
+          case Reason::LongestGap:
+          case Reason::LeastInSlo:
           case Reason::First:
           case Reason::InOrder: break;
         }
@@ -166,14 +183,30 @@ TEST_CASE("run and report draw the same runs in detail, and say why", "[cli][htm
     const std::string html = read_text_file(out + "/report.html");
     REQUIRE(run_metronome("report '" + out + "'").exit_code == 0);
     CHECK(read_text_file(out + "/report.html") == html);
-    CHECK(contains(html, "8 of 12 runs are drawn in detail: chunk-32 (first of their engine); "));
-    CHECK(contains(html, rate == "10" ? "(next in order). The others are in the summary"
-                                      : "whole (highest p99 ITL)"));
+    CHECK(contains(html, "8 of 12 runs are drawn in detail: "));
+    CHECK(contains(html, "(longest gap of all); "));
     const std::string open = "id=\"report-data\">";
     const std::size_t begin = html.find(open) + open.size();
     const auto data = Json::parse(html.substr(begin, html.find("</script>", begin) - begin));
-    CHECK(data["runs"][11]["detail"].is_object());
-    CHECK(std::count_if(data["runs"].begin(), data["runs"].end(),
-                        [](const auto& one) { return one["detail"].is_object(); }) == 8);
+    const auto count = [&](auto is_counted) {
+      return std::count_if(data["runs"].begin(), data["runs"].end(), is_counted);
+    };
+    CHECK(count([](const Json& one) { return one["is_selected"].get<bool>(); }) == 8);
+    // The others are sketches: drawn when a reader selects them.
+    CHECK(count([](const Json& one) { return one["detail"].is_object(); }) == 12);
+    // The worst are among those drawn.
+    const auto figure = [](const Json& one, const char* key) {
+      return one["result"][key].get<double>();
+    };
+    for (const Json& each : data["runs"]) {
+      const auto is_worse_drawn = [&](const char* key, double sign) {
+        return std::any_of(data["runs"].begin(), data["runs"].end(), [&](const Json& other) {
+          return other["is_selected"].get<bool>() &&
+                 sign * figure(other, key) >= sign * figure(each, key);
+        });
+      };
+      CHECK(is_worse_drawn("max_itl_ms", 1));
+      CHECK(is_worse_drawn("slo_attainment", -1));
+    }
   }
 }

@@ -324,6 +324,12 @@ TEST_CASE("the report's curves and gaps agree with the summary", "[reports][html
     CHECK(column(thin["requests"]["late"], "row").size() <= 30);
     CHECK(thin["stalls"].size() == 3);
     CHECK(thin["itl_curve"] == detail["itl_curve"]);
+    // A coarser curve has fewer points of the same one, and the longest latency.
+    const Json sketch = detail_of(record, sketch_limits(200));
+    const Numbers coarse = column(sketch["itl_curve"], "ns", true);
+    CHECK(coarse.size() < ns.size());
+    CHECK(coarse.back() == ns.back());
+    CHECK(std::includes(ns.begin(), ns.end(), coarse.begin(), coarse.end()));
     CHECK(report_detail(record, {}, {}) == report_detail(record, {}, {}));
   }
 }
