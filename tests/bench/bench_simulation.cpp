@@ -5,6 +5,7 @@
 //   build/release/metronome_bench
 #include <benchmark/benchmark.h>
 
+#include <optional>
 #include <string>
 
 #include "core/metrics/digest.h"
@@ -41,13 +42,16 @@ void count_steps(benchmark::State& state, std::size_t num_steps) {
 }
 
 // One run of the loop, events folded into record and digest on the way. Reading the catalogue
-// comes before it and bringing the record into its final form after.
+// comes before it and bringing the record into its final form after. `num_blocks` may be more than
+// the GPU holds.
 void run_loop(benchmark::State& state, const Scenario& scenario, const Workload& workload,
-              double peer_loop_seconds) {
+              double peer_loop_seconds, std::optional<std::int64_t> num_blocks = {}) {
   std::size_t num_steps = 0;
   for (auto _ : state) {
     state.PauseTiming();
     Simulation simulation = prepare_simulation(scenario);
+    simulation.setup.kv_cache.num_blocks =
+        num_blocks.value_or(simulation.setup.kv_cache.num_blocks);
     state.ResumeTiming();
     RunRecorder recorder(workload.requests.size());
     EventDigest digest;
@@ -127,9 +131,9 @@ void decode_step(benchmark::State& state) {
   const auto batch = static_cast<std::int32_t>(state.range(0));
   Scenario scenario = peer_scenario();
   scenario.engine.max_num_seqs = batch;
-  scenario.kv_cache.num_blocks = std::int64_t{batch} * 256;
   scenario.scheduler.max_num_batched_tokens = std::max(512, batch);
-  run_loop(state, scenario, equal_requests(static_cast<std::size_t>(batch), 16, 4000), 0);
+  run_loop(state, scenario, equal_requests(static_cast<std::size_t>(batch), 16, 4000), 0,
+           std::int64_t{batch} * 256);
 }
 BENCHMARK(decode_step)->RangeMultiplier(4)->Range(1, 1024)->Unit(benchmark::kMillisecond);
 
@@ -154,13 +158,14 @@ void quiet_step(benchmark::State& state, bool together) {
   Scenario scenario = peer_scenario();
   scenario.engine.max_num_seqs = batch;
   scenario.kv_cache.block_size = 4096;
-  scenario.kv_cache.num_blocks = batch;
+  scenario.kv_cache.num_blocks = 1;
   scenario.scheduler.max_num_batched_tokens = 16 * batch;
   const Workload workload = equal_requests(static_cast<std::size_t>(batch), 16, 4000);
   std::size_t num_steps = 0;
   for (auto _ : state) {
     state.PauseTiming();
     Simulation simulation = prepare_simulation(scenario);
+    simulation.setup.kv_cache.num_blocks = batch;  // more than the GPU holds
     state.ResumeTiming();
     RunRecorder recorder(workload.requests.size());
     EventSink* sinks[] = {&recorder};
