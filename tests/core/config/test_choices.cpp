@@ -202,6 +202,8 @@ TEST_CASE("the resolved config shows the keys of the chosen workload only", "[co
           "output_tokens": {"distribution": "fixed", "value": 8},
           "priority": {"values": [], "weights": []},
           "prefix": {"kind": "none"},
+          "dataset": {"kind": "none"},
+          "sessions": {"kind": "none"},
           "trace": {"file": ""}})"));
   CHECK(workload_of(with_workload("trace: {file: a.csv, format: azure}")) == Json::parse(R"({
           "arrivals": {"process": "trace"},
@@ -211,7 +213,8 @@ TEST_CASE("the resolved config shows the keys of the chosen workload only", "[co
   CHECK(workload_of(with_workload("trace: a.csv, arrivals: {process: burst}")) == Json::parse(R"({
           "arrivals": {"process": "burst", "burst_size": 0},
           "priority": {"values": [], "weights": []},
-          "trace": {"file": "a.csv", "format": "auto", "limit": 0}})"));
+          "trace": {"file": "a.csv", "format": "auto", "limit": 0, "tokenizer": "",
+                    "output_len": null}})"));
 }
 
 TEST_CASE("every workload's resolved config reads back as itself", "[core][scenario]") {
