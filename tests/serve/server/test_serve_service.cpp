@@ -17,7 +17,7 @@ class Desk {
  public:
   explicit Desk(const std::string& scheduler = "policy: vllm, max_num_batched_tokens: 128",
                 std::int64_t max_waiting = 100, double speed = 1000,
-                std::int64_t max_client_requests = 1024)
+                std::int64_t max_client_requests = 1024, bool is_recorded = false)
       : simulation_(simulation(scheduler)),
         model_(byte_model()),
         clock_(speed),
@@ -25,7 +25,10 @@ class Desk {
         engine_(simulation_, clock_, text_, max_waiting, [] {}),
         service(
             model_, engine_, clock_, simulation_.setup.kv_cache,
-            {.version = "9.9", .max_client_requests = max_client_requests},
+            {.version = "9.9",
+             .max_client_requests = max_client_requests,
+             .num_recorded =
+                 is_recorded ? [this] { return num_recorded; } : std::function<std::int64_t()>()},
             [this](Work work) { background.push_back(std::move(work)); },
             [this](Service::Task task) { foreground.push_back(std::move(task)); }),
         thread_([this] { serve_until_stopped(engine_); }) {}
@@ -78,6 +81,7 @@ class Desk {
   LiveEngine engine_;
 
  public:
+  std::int64_t num_recorded = 0;
   std::vector<Work> background;
   std::vector<Service::Task> foreground;
   Service service;
@@ -171,6 +175,33 @@ TEST_CASE("a stream waits for its reader, one event of each choice in turn", "[s
   CHECK(texts[0].size() == 2);
   CHECK(texts[0] == texts[1]);
   desk.service.resume(slow.get());  // nothing
+}
+
+TEST_CASE("no answer ends before its end is recorded", "[serve]") {
+  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, 1000, 1024, true);
+  const std::string fields = R"("seed": 5, "max_tokens": 20, "ignore_eos": true)";
+  const auto body = desk.complete(fields);
+  const auto stream = desk.complete(fields + R"(, "stream": true)");
+  const auto stopped = desk.complete(fields + R"(, "stream": true, "stop": ["a", "e", "i"])");
+  const auto left = desk.complete(fields + R"(, "stream": true)");
+  // All tokens have come, and the engine is idle.
+  REQUIRE(desk.wait_until([&] {
+    return desk.metric("vllm:generation_tokens_total") > 60 &&
+           desk.metric("vllm:num_requests_running") == 0;
+  }));
+  CHECK(body->num_replies == 0);
+  CHECK(stream->num_ends == 0);
+  CHECK(stopped->num_ends == 0);
+  CHECK(stream->stream.find("length") == std::string::npos);
+  CHECK(stopped->stream.find("\"stop\"") == std::string::npos);
+  desk.service.leave(left.get());
+  desk.num_recorded = 4;
+  desk.service.handle_events();
+  CHECK(body->num_replies == 1);
+  CHECK(events_of(stream->stream).size() == 21);  // as without a record
+  CHECK(events_of(stopped->stream).back() == "[DONE]");
+  CHECK(left->num_ends == 0);
+  CHECK(desk.service.is_idle());
 }
 
 TEST_CASE("many requests at once each get their own answer", "[serve]") {
