@@ -33,11 +33,33 @@ std::string too_many(std::size_t count, const char* things, std::size_t most) {
          std::to_string(most);
 }
 
+// How many strings, lists and objects a JSON text has. Each takes far more memory than a number.
+std::size_t num_parts(std::string_view text) {
+  std::size_t count = 0;
+  bool is_in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (is_in_string && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      is_in_string = !is_in_string;
+      count += is_in_string ? 1 : 0;
+    } else if (!is_in_string && (c == '[' || c == '{')) {
+      ++count;
+    }
+  }
+  return count;
+}
+
 }  // namespace
 
 Json parse_body(std::string_view body) {
   // Limits the depth, as later printing and comparing are recursive and clients may send anything.
   constexpr std::size_t kMaxDepth = 64;
+  if (num_parts(body) > kMaxBodyParts) {
+    throw ApiError(400, "the body has more than " + std::to_string(kMaxBodyParts) +
+                            " strings, lists and objects");
+  }
   Json json;
   try {
     json = Json::parse(body, {.max_depth = kMaxDepth});

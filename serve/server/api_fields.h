@@ -15,6 +15,8 @@
 namespace metronome {
 
 constexpr std::size_t kMaxNameBytes = 16 * 1024;
+// Strings, lists and objects, keys of objects included.
+constexpr std::size_t kMaxBodyParts = 256 * 1024;
 
 // Throws ApiError if `body` is not JSON, not UTF-8 or not an object.
 Json parse_body(std::string_view body);

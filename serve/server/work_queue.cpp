@@ -11,7 +11,7 @@ namespace metronome {
 WorkQueue::WorkQueue() {
   threads_.emplace_back([this] { work_on(short_); });
   threads_.emplace_back([this] {
-    constexpr int kNice = 10;  // Linux counts it by thread
+    constexpr int kNice = 5;  // Linux counts it by thread
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
     work_on(long_);
   });

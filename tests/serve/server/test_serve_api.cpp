@@ -157,6 +157,10 @@ TEST_CASE("lists and texts of a request have limits", "[serve]") {
   CHECK(error(ApiKind::Chat, R"({"messages": [{"role": "user", "content": )" +
                                  list(513, R"({"text": ""})") + "}]}") ==
         "messages[0].content: 513 entries are too many; allowed: up to 512");
+  CHECK(error(ApiKind::Completion, R"({"prompt": "a", "x": )" + list(262'144, "[]") + "}") ==
+        "the body has more than 262144 strings, lists and objects");
+  const std::string brackets = R"({"prompt": "a", "x": "\\\"[)" + std::string(300'000, '[') + "\"}";
+  CHECK(error(ApiKind::Completion, brackets).empty());
   CHECK(error_of<ApiError>([&] {
           parse_detokenize(R"({"tokens": )" + list(4097, "1") + "}", byte_model());
         }) == "tokens: 4097 token ids are too many; allowed: up to 4096");
