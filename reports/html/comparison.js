@@ -254,7 +254,8 @@ function paintChunks(runs, {keys, others: all}, figure, colors) {
       label: `${kMetrics[metric].short}, ms${groups.length > 1 ? ' (p99 solid, p50 hollow)' : ''}`},
       colors);
     const inColor = groups.filter(({isGrey}) => !isGrey);
-    for (const name of ['p50', 'p99']) noteGroupLines(panel, inColor, get(name));
+    noteGroupLines(panel, inColor, get('p50'));
+    noteGroupLines(panel, groups, get('p99'));
     if (limit != null) {
       panel.boxes.push(levelBox(panel, panel.y(limit)));
       limitLine(figure, panel, {y: limit, text: `SLO ${limit} ms`}, colors);

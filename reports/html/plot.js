@@ -396,7 +396,7 @@ function placedLabel(figure, panel, places, text, color, colors) {
   const boxes = panel.boxes || (panel.boxes = []);
   const cost = ({x, y, anchor}) => {
     const box = textBox(x, y, text, anchor);
-    if (box.left < panel.left || box.right > panel.right || box.top < panel.top - 8 ||
+    if (box.left < panel.left || box.right > panel.right || box.top < panel.top - 22 ||
         box.bottom > panel.bottom) return 1e9;
     return d3.sum(boxes, (other) => (boxesMeet(box, other) ? (other.isText ? 1e4 : 1) : 0));
   };
@@ -437,10 +437,13 @@ function limitLine(figure, panel, {x, y, text, isLow, isLeft}, colors) {
     .attr('y1', isVertical ? panel.top : p).attr('y2', isVertical ? panel.bottom : p);
   if (!text) return;
   if (!isVertical) {
-    const sides = [{x: panel.right - 4, anchor: 'end'},
-      {x: (panel.left + panel.right) / 2, anchor: 'middle'}, {x: panel.left + 5, anchor: 'start'}];
+    const between = d3.range(1, 12).map((i) =>
+      ({x: panel.right - (panel.right - panel.left) * i / 12, anchor: 'middle'}));
+    const sides = [{x: panel.right - 4, anchor: 'end'}, ...between,
+      {x: panel.left + 5, anchor: 'start'}];
     if (isLeft) sides.reverse();
     const places = [p - 4, p + 13].flatMap((y) => sides.map((side) => ({...side, y})));
+    places.push({x: panel.right, y: panel.top - 9, anchor: 'end'});  // above, if all is taken
     placedLabel(figure, panel, places, text, colors.slo, colors);
     return;
   }

@@ -53,7 +53,7 @@ function timePanel(figure, top, height, y, extra = {}) {
   const left = 58, right = figure.width - 14;
   return addPanel(figure, {left, right, top, bottom: top + height,
     x: d3.scaleLinear().domain(figure.view.now).range([left, right]),
-    y: y.range([top + height, top]), ...extra});
+    y: y.breakAt === undefined ? y.range([top + height, top]) : y, ...extra});
 }
 
 function timeAxis(figure, panel, isLast, colors) {
