@@ -71,7 +71,11 @@ function paintRequestBar(context, panel, state, i, y, height, colors) {
 // where nobody waited for a token) where that would be too many requests to tell apart.
 const kMostBars = 400;
 function requestRange({requests, stalls}, view) {
-  if (view.isZoomed || requests.id.length <= kMostBars) return view.now;
+  if (view.isZoomed) return view.now;
+  if (requests.id.length <= kMostBars) {
+    const end = d3.max(requests.arrival, (arrival, i) => arrival + requests.ended[i]);
+    return [0, Math.min(view.full[1], Math.max(1, end) * 1.005)];
+  }
   const [low, high] = view.full;
   const {began, gap} = stalls[0] || {began: requests.arrival[0], gap: (high - low) / 20};
   const around = (margin) => [Math.max(low, began - margin), Math.min(high, began + gap + margin)];

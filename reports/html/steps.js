@@ -51,8 +51,10 @@ function stepBefore(steps, us) { return d3.bisectRight(startsOf(steps), us) - 1;
 
 function timePanel(figure, top, height, y, extra = {}) {
   const left = 58, right = figure.width - 14;
+  // A figure of one run ends with it.
+  const domain = figure.ownEnd && !figure.view.isZoomed ? [0, figure.ownEnd] : figure.view.now;
   return addPanel(figure, {left, right, top, bottom: top + height,
-    x: d3.scaleLinear().domain(figure.view.now).range([left, right]),
+    x: d3.scaleLinear().domain(domain).range([left, right]),
     y: y.breakAt === undefined ? y.range([top + height, top]) : y, ...extra});
 }
 
@@ -98,6 +100,7 @@ function paintStepBars(context, panel, steps, lower, upper, colors) {
 function paintComposition(state, figure, context, colors) {
   const run = state.run;
   const {steps} = run.detail;
+  figure.ownEnd = (d3.max(steps.end) || 1) * 1.005;
   drawLegend(figure, [{text: 'decode', color: colors.decode, box: true},
     {text: 'prefill', color: colors.prefill, box: true}], colors, 58);
   const height = (figure.height - 44 - 34 - 2 * 26) / 2;
