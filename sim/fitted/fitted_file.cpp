@@ -220,6 +220,23 @@ FittedModel read_fitted(const CostModelFile& file) {
   return fitted;
 }
 
+namespace {
+
+// The steps of a fit include their collectives.
+void require_own_link(const CostModelFile& file, const CostModelConfig& config) {
+  const auto refuse = [&file](const char* key, bool is_given) {
+    if (!is_given) return;
+    throw UnplacedConfigError(key, "has no effect: the steps that " + file.name +
+                                       " was fitted to include collectives; allowed: leave the "
+                                       "key out");
+  };
+  refuse("cost_model.link", !config.link.empty());
+  refuse("cost_model.network", !config.network.empty());
+  refuse("cost_model.link_factor", config.link_factor != 1);
+}
+
+}  // namespace
+
 std::unique_ptr<CostModel> make_fitted_cost_model(const CostModelFile& file,
                                                   const ModelConfig& model,
                                                   const HardwareSpec& hardware,
@@ -235,6 +252,7 @@ std::unique_ptr<CostModel> make_fitted_cost_model(const CostModelFile& file,
                               "true cannot be predicted from the steps that " + file.name +
                                   " was fitted to; allowed: false");
   }
+  require_own_link(file, config);
   return std::make_unique<FittedCostModel>(read_fitted(file), model, hardware, config);
 }
 

@@ -365,6 +365,17 @@ TEST_CASE("what a fit cannot know is refused", "[fitted]") {
   config = {};
   config.gather_kv = true;
   CHECK(error_of([&] { made(file_of(known_model()), config); }).find("cost_model.gather_kv") == 0);
+  config = {};
+  config.link = "nvlink4";
+  CHECK(error_of([&] { made(file_of(known_model()), config); }).find("cost_model.link: has no ") ==
+        0);
+  config = {};
+  config.network = "nvlink4";
+  CHECK(error_of([&] { made(file_of(known_model()), config); }).find("cost_model.network") == 0);
+  config = {};
+  config.link_factor = 2;
+  CHECK(error_of([&] { made(file_of(known_model()), config); }).find("cost_model.link_factor") ==
+        0);
 }
 
 }  // namespace metronome::testing
