@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
 #include <optional>
+#include <regex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,6 +15,10 @@ namespace {
 
 constexpr const char* kMethods =
     "fp8, compressed-tensors, modelopt, gptq, awq, mxfp4, or a model stored in bf16";
+
+// A module name that begins so is a regular expression, matched from the name's beginning.
+constexpr std::string_view kPattern = "re:";
+constexpr std::size_t kMaxPattern = 1000;
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -48,7 +54,10 @@ std::vector<std::string> strings_of(const JsonSection& section, const char* key)
   if (list == nullptr) return {};
   std::vector<std::string> strings;
   for (const Json& entry : *list) {
-    if (entry.is_string()) strings.push_back(lower(entry.string()));
+    if (!entry.is_string()) continue;
+    // A pattern's \D and \d differ.
+    const std::string text = entry.string();
+    strings.push_back(text.starts_with(kPattern) ? text : lower(text));
   }
   if (!list->is_array() || strings.size() != list->size()) {
     section.fail(key, "must be a list of names, got " + JsonSection::excerpt(*list) +
@@ -67,12 +76,52 @@ std::vector<std::string> plain_modules(const JsonSection& section) {
   return modules;
 }
 
+// Modules of a layer by their names in published models.
+struct ModuleKind {
+  bool (*names)(std::string_view module);
+  std::vector<std::string> examples;  // below "model.layers.N."
+};
+
+const ModuleKind kAttention = {names_attention,
+                               {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                                "self_attn.o_proj", "self_attn.qkv_proj"}};
+const ModuleKind kExperts = {
+    names_experts,
+    {"mlp.experts.0.gate_proj", "mlp.experts.0.up_proj", "mlp.experts.0.down_proj", "mlp.experts",
+     "block_sparse_moe.experts.0.w1", "block_sparse_moe.experts.0.w2"}};
+
+// Adds the layers of which the pattern matches such a module. False: the pattern is not of the
+// ECMAScript grammar.
+bool add_matching(const std::string& pattern, const ModuleKind& kind, std::int64_t n_layers,
+                  std::set<std::int64_t>& layers) {
+  if (pattern.size() > kMaxPattern) return false;
+  try {
+    const std::regex regex(pattern);
+    for (std::int64_t layer = 0; layer < n_layers; ++layer) {
+      for (const char* root :
+           {"model.layers.", "model.language_model.layers.", "language_model.model.layers."}) {
+        for (const std::string& example : kind.examples) {
+          const std::string module = root + std::to_string(layer) + "." + example;
+          if (!std::regex_search(module, regex, std::regex_constants::match_continuous)) continue;
+          layers.insert(layer);
+        }
+      }
+    }
+    return true;
+  } catch (const std::regex_error&) {
+    return false;
+  }
+}
+
 // Whether the list holds such modules of most layers.
-bool holds(const std::vector<std::string>& modules, bool (*names)(std::string_view),
-           std::int64_t n_layers) {
+bool holds(const std::vector<std::string>& modules, const ModuleKind& kind, std::int64_t n_layers) {
   std::set<std::int64_t> layers;
   for (const std::string& module : modules) {
-    if (!names(module)) continue;
+    if (module.starts_with(kPattern) &&
+        add_matching(module.substr(kPattern.size()), kind, n_layers, layers)) {
+      continue;
+    }
+    if (!kind.names(module)) continue;
     const std::optional<std::int64_t> layer = layer_of(module);
     if (!layer) return true;
     layers.insert(*layer);
@@ -83,9 +132,9 @@ bool holds(const std::vector<std::string>& modules, bool (*names)(std::string_vi
 void set_formats(WeightFormat format, const std::vector<std::string>& plain, ModelConfig& model) {
   const bool has_experts = model.n_experts > 0;
   model.expert_format =
-      has_experts && !holds(plain, names_experts, model.n_layers) ? format : WeightFormat::Plain;
+      has_experts && !holds(plain, kExperts, model.n_layers) ? format : WeightFormat::Plain;
   const bool is_attention_plain =
-      model.n_moe_layers() > 0 && holds(plain, names_attention, model.n_layers);
+      model.n_moe_layers() > 0 && holds(plain, kAttention, model.n_layers);
   model.linear_format = is_attention_plain ? WeightFormat::Plain : format;
 }
 

@@ -90,6 +90,19 @@ TEST_CASE("modules left alone count where they are those of most layers", "[sim]
   // A dense model has one format for attention and MLP, that of its MLP.
   CHECK(formats(false, R"({"quant_method": "fp8", "modules_to_not_convert": ["self_attn"]})") ==
         "fp8 plain, 2");
+  // Patterns, as compressed-tensors matches them: from the beginning of a module's name.
+  const auto matching = [&](const std::string& pattern) {
+    return without("\"re:" + pattern + "\"");
+  };
+  CHECK(matching(R"(model\\.layers\\.0\\.self_attn.*)") == "fp8 fp8, 2");
+  CHECK(matching(R"(model\\.layers\\.(0|1|3)\\.self_attn.*)") == "plain fp8, 2");
+  CHECK(matching(R"(model.layers.[0-1].mlp.experts.*)") == "fp8 fp8, 2");
+  CHECK(matching(R"(model.layers.[0-2].mlp.experts.*)") == "fp8 plain, 2");
+  CHECK(matching(R"(.*layers\\.\\d+\\.mlp\\.experts.*)") == "fp8 plain, 2");
+  CHECK(matching(R"(^(?!.*experts).*)") == "plain fp8, 2");
+  CHECK(matching(R"(self_attn.*)") == "fp8 fp8, 2");
+  // Not of the grammar: read as a name.
+  CHECK(matching(R"((?i).*self_attn.*)") == "plain fp8, 2");
   // A group for experts alone.
   CHECK(formats(true, R"({"quant_method": "compressed-tensors", "config_groups": {"g": {
                           "weights": {"num_bits": 4, "type": "int"},
