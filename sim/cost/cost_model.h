@@ -19,7 +19,8 @@ struct StepCost {
   TimeNs decode_only_ns = 0;
   TimeNs decode_only_attention_ns = 0;  // parts of decode_only_ns
   TimeNs decode_only_comm_ns = 0;
-  // A measured model was asked about a step outside its measurements.
+  // A measured model was asked about a step outside its measurements, or a link about its
+  // collectives.
   bool is_extrapolated = false;
 };
 

@@ -60,6 +60,11 @@ double device_kv_bytes(const ModelConfig& model, std::int64_t tp) {
   return 2 * real(device_kv_heads(model, tp) * model.head_dim * model.bytes_per_kv_element);
 }
 
+double qk_norm_exchange_bytes(const ModelConfig& model) {
+  constexpr double kTwoSums = 2 * 4;  // of queries and of keys
+  return model.architecture == "MiniMaxM2ForCausalLM" ? kTwoSums : 0;
+}
+
 TimeNs host_gap_ns(const HardwareSpec& hardware, const CostModelConfig& config) {
   const double us = config.host_gap_us.value_or(hardware.host_gap_us.value_or(kDefaultHostGapUs));
   return round_ns(us * kNsPerMicro);

@@ -23,6 +23,12 @@ std::int64_t device_kv_heads(const ModelConfig& model, std::int64_t tensor_paral
 // Bytes of one position in one layer, keys and values.
 double device_kv_bytes(const ModelConfig& model, std::int64_t tensor_parallel_size);
 
+// What the devices add up for each token in each layer, in addition to activations: MiniMax-M2
+// normalises queries and keys over the heads of all devices, and sends the sums of their squares in
+// fp32 (vLLM: MiniMaxText01RMSNormTP::forward_qk). 0 for other architectures, whose norms are those
+// of a head.
+double qk_norm_exchange_bytes(const ModelConfig& model);
+
 // The scenario's gap between steps, else the hardware's.
 TimeNs host_gap_ns(const HardwareSpec& hardware, const CostModelConfig& config);
 

@@ -19,12 +19,14 @@ struct PassCost {
   double attention_ns = 0;
   double comm_ns = 0;
   double overhead_ns = 0;
+  bool is_extrapolated = false;  // StepCost::is_extrapolated
 
   void operator+=(const PassCost& pass) {
     linear_ns += pass.linear_ns;
     attention_ns += pass.attention_ns;
     comm_ns += pass.comm_ns;
     overhead_ns += pass.overhead_ns;
+    is_extrapolated = is_extrapolated || pass.is_extrapolated;
   }
 };
 
@@ -39,6 +41,7 @@ inline StepCost step_cost_of(const PassCost& decodes) {
   cost.decode_only_ns = cost.total_ns;
   cost.decode_only_attention_ns = cost.attention_ns;
   cost.decode_only_comm_ns = cost.comm_ns;
+  cost.is_extrapolated = decodes.is_extrapolated;
   return cost;
 }
 
@@ -60,6 +63,7 @@ inline StepCost step_cost_of(const PassCost& all, const PassCost& decodes) {
   cost.decode_only_attention_ns = std::min(round_ns(decodes.attention_ns), cost.decode_only_ns);
   cost.decode_only_comm_ns =
       std::min(round_ns(decodes.comm_ns), cost.decode_only_ns - cost.decode_only_attention_ns);
+  cost.is_extrapolated = all.is_extrapolated;
   return cost;
 }
 

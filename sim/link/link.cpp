@@ -162,9 +162,12 @@ Link::Link(const LinkSpec& link, const LinkSpec* network, std::int64_t num_devic
     fail(link.name + " has no link between devices", "1, or a cost_model.link");
   }
   if (link.max_devices == 0 || num_devices <= link.max_devices) {
-    if (network == nullptr) return;
-    throw UnplacedConfigError("cost_model.network",
-                              "has no effect: " + link.name + " joins all devices; allowed: empty");
+    if (network != nullptr) {
+      throw UnplacedConfigError("cost_model.network", "has no effect: " + link.name +
+                                                          " joins all devices; allowed: empty");
+    }
+    inner_.resolve();
+    return;
   }
   const std::string joins = link.name + " joins " + std::to_string(link.max_devices) + " devices";
   if (network == nullptr) {
@@ -179,6 +182,8 @@ Link::Link(const LinkSpec& link, const LinkSpec* network, std::int64_t num_devic
     fail(network->name + " joins " + std::to_string(network->max_devices) + " hosts",
          "at most " + std::to_string(network->max_devices * link.max_devices));
   }
+  inner_.resolve();
+  outer_.resolve();
 }
 
 // In a ring each device sends (n - 1) / n of the bytes; in an all-reduce twice. Where a table lacks
@@ -186,38 +191,60 @@ Link::Link(const LinkSpec& link, const LinkSpec* network, std::int64_t num_devic
 // all-to-all sends as much as an all-gather.
 double Link::Level::us(Collective collective, double bytes, bool is_graph, bool& is_outside) const {
   if (num_devices <= 1) return 0;
-  if (!spec.times.empty()) return measured_us(collective, bytes, is_graph, is_outside);
-  const double n = real(num_devices);
-  const double rounds = collective == Collective::AllReduce ? 2 : 1;
-  return spec.latency_us + rounds * (n - 1) / n * bytes / spec.bandwidth * 1e6;
+  if (spec.times.empty()) {
+    const double n = real(num_devices);
+    const double rounds = collective == Collective::AllReduce ? 2 : 1;
+    return spec.latency_us + rounds * (n - 1) / n * bytes / spec.bandwidth * 1e6;
+  }
+  const Nearest& near = nearest[static_cast<std::size_t>(collective)][is_graph ? 1 : 0];
+  if (near.is_outside) is_outside = true;
+  const auto at = [&](std::size_t i) {
+    // Fewer bytes than were measured take the time of the latency, as the first do.
+    const Curve& curve = spec.times[i].us;
+    return curve.at(std::max(bytes, curve.x.front()), is_outside);
+  };
+  const double below = at(near.below);
+  if (near.share == 0) return near.factor * below;
+  return near.factor * (below * (1 - near.share) + at(near.above) * near.share);
 }
 
-double Link::Level::measured_us(Collective collective, double bytes, bool is_graph,
-                                bool& is_outside) const {
-  // The nearest numbers of devices below and above that were measured.
-  const auto find = [&](Collective wanted, bool graph) {
-    std::pair<const CollectiveTimes*, const CollectiveTimes*> around{nullptr, nullptr};
-    for (const CollectiveTimes& times : spec.times) {
-      if (times.collective != wanted || times.is_graph != graph) continue;
-      if (times.num_devices <= num_devices) around.first = &times;
-      if (times.num_devices >= num_devices && around.second == nullptr) around.second = &times;
+void Link::Level::resolve() {
+  if (num_devices <= 1 || spec.times.empty()) return;
+  for (std::size_t i = 0; i < kNumCollectives; ++i) {
+    for (const bool is_graph : {false, true}) {
+      nearest[i][is_graph ? 1 : 0] = find(static_cast<Collective>(i), is_graph);
     }
-    return around;
+  }
+}
+
+Link::Nearest Link::Level::find(Collective collective, bool is_graph) const {
+  const auto around = [&](bool graph) {
+    std::pair<std::optional<std::size_t>, std::optional<std::size_t>> found;
+    for (std::size_t i = 0; i < spec.times.size(); ++i) {
+      const CollectiveTimes& times = spec.times[i];
+      if (times.collective != collective || times.is_graph != graph) continue;
+      if (times.num_devices <= num_devices) found.first = i;
+      if (times.num_devices >= num_devices && !found.second) found.second = i;
+    }
+    return found;
   };
-  auto around = find(collective, is_graph);
-  if (around.first == nullptr && around.second == nullptr) around = find(collective, !is_graph);
-  if (around.first == nullptr && around.second == nullptr) {
+  auto [below, above] = around(is_graph);
+  if (!below && !above) std::tie(below, above) = around(!is_graph);
+  if (!below && !above) {
     METRONOME_CHECK(collective != Collective::AllReduce, "a table has all-reduces");
-    return measured_us(Collective::AllReduce, bytes, is_graph, is_outside) / 2;
+    Nearest reduce = find(Collective::AllReduce, is_graph);
+    reduce.factor = 0.5;
+    return reduce;
   }
-  const auto [below, above] = around;
-  if (below == nullptr || above == nullptr || below == above) {
-    if (below != above) is_outside = true;
-    return (below != nullptr ? below : above)->us.at(bytes, is_outside);
+  if (!below || !above) {
+    const std::size_t only = below ? *below : *above;
+    return {.below = only, .above = only, .is_outside = true};
   }
-  const double share =
-      real(num_devices - below->num_devices) / real(above->num_devices - below->num_devices);
-  return below->us.at(bytes, is_outside) * (1 - share) + above->us.at(bytes, is_outside) * share;
+  if (*below == *above) return {.below = *below, .above = *above};
+  const std::int64_t fewer = spec.times[*below].num_devices;
+  const std::int64_t more = spec.times[*above].num_devices;
+  return {
+      .below = *below, .above = *above, .share = real(num_devices - fewer) / real(more - fewer)};
 }
 
 // Between hosts: a collective within each host, and one of each device with its peers in the other

@@ -2,6 +2,7 @@
 // or from a latency and a bandwidth.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@ namespace metronome {
 class CsvTable;
 
 enum class Collective : std::uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll };
+constexpr std::size_t kNumCollectives = 4;
 
 std::string_view to_string(Collective collective);
 
@@ -64,16 +66,26 @@ class Link {
   Link(const LinkSpec& link, const LinkSpec* network, std::int64_t num_devices, double factor);
 
   // Microseconds of a collective of `bytes` (see CollectiveTimes::us). 0 with one device. Sets
-  // `is_outside` where no measurement is near, else leaves it alone.
+  // `is_outside` beyond the most bytes or devices that were measured, else leaves it alone.
   double us(Collective collective, double bytes, bool is_graph, bool& is_outside) const;
 
  private:
+  // Measured times between `num_devices`: those of the nearest numbers of devices below and above.
+  struct Nearest {
+    std::size_t below = 0;  // of LinkSpec::times
+    std::size_t above = 0;
+    double share = 0;   // of `above`
+    double factor = 1;  // of another collective, which stands in
+    bool is_outside = false;
+  };
   struct Level {
     LinkSpec spec;
     std::int64_t num_devices = 1;
+    Nearest nearest[kNumCollectives][2] = {};  // by collective and is_graph
 
+    void resolve();  // fills `nearest`
+    Nearest find(Collective collective, bool is_graph) const;
     double us(Collective collective, double bytes, bool is_graph, bool& is_outside) const;
-    double measured_us(Collective collective, double bytes, bool is_graph, bool& is_outside) const;
   };
   Level inner_;  // within a host
   Level outer_;  // between hosts

@@ -60,6 +60,8 @@ OperatorCostModel::OperatorCostModel(OperatorTimes times, const ModelConfig& mod
   layers_ = sum_of_measured(terms);
   us_per_byte_ = kMicrosPerSec / (kElementwiseBandwidthShare * times_.memory_bandwidth);
   qkv_elements_ = real((model.n_heads / tp + 2 * device_kv_heads(model, tp)) * model.head_dim);
+  qk_elements_ = real((model.n_heads / tp + device_kv_heads(model, tp)) * model.head_dim);
+  exchange_bytes_ = tp > 1 ? qk_norm_exchange_bytes(model) : 0;
   ffn_elements_ = real(model.ffn_dim / tp);
   launch_us_ = layers * kKernelsPerLayer * kKernelLaunchUs + kPassUs;
   cuts_lengths_ = model.n_window_layers() > 0 && !times_.windowed;
@@ -134,6 +136,8 @@ double OperatorCostModel::elementwise_us(double tokens) const {
   const double num_rotary = model_.has_qk_norm ? 2 : 1;
   const double layer = num_norms * us(8 * hidden) + num_rotary * us(4 * qkv_elements_);
   double all = real(model_.n_layers) * layer + us(4 * hidden);
+  // Squares are summed before the norm, as other devices' sums must come between.
+  if (exchange_bytes_ > 0) all += real(model_.n_layers) * us(2 * qk_elements_);
   const std::int64_t dense_layers = model_.n_layers - model_.n_moe_layers();
   if (dense_layers > 0) all += real(dense_layers) * us(6 * ffn_elements_);
   return all;
@@ -145,9 +149,14 @@ double OperatorCostModel::comm_us(double tokens, double num_rows, bool& is_outsi
   const double logits = num_rows * real(model_.vocab_size) * kBytesPerActivation;
   // Eager passes with prompts are long enough for the host to run ahead: no launch shows.
   constexpr bool kIsGraph = true;
-  return real(2 * model_.n_layers + 1) *
-             link_.us(Collective::AllReduce, activations, kIsGraph, is_outside) +
-         link_.us(Collective::AllGather, logits, kIsGraph, is_outside);
+  double us = real(2 * model_.n_layers + 1) *
+                  link_.us(Collective::AllReduce, activations, kIsGraph, is_outside) +
+              link_.us(Collective::AllGather, logits, kIsGraph, is_outside);
+  if (exchange_bytes_ > 0) {
+    us += real(model_.n_layers) *
+          link_.us(Collective::AllReduce, tokens * exchange_bytes_, kIsGraph, is_outside);
+  }
+  return us;
 }
 
 PassCost OperatorCostModel::pass_cost(const PassSums& sums, bool& is_outside) const {

@@ -9,14 +9,16 @@
 //                mean context. Both are added, as no table has them in one launch. In layers with a
 //                window: the window's own table, at the prompts' mean tokens, or else the table
 //                without one, at lengths cut to the window.
-//   collectives  2 L + 1 all-reduces of t x hidden_dim, and a gather of the logits.
+//   collectives  2 L + 1 all-reduces of t x hidden_dim, and a gather of the logits; L more where
+//                norms span the heads of all devices (qk_norm_exchange_bytes).
 // Tables lack the rest:
 //   elementwise  An operation on b bytes takes 1 us + b / (0.88 bandwidth), at least 1.9 us: the
 //                table of quantisations on an H100 has 1.9 us for one row, and 0.88 of 3.35 TB/s
 //                for 201 MB. The 1 us is an assumption. Per layer: two norms of 8 t hidden_dim
 //                bytes, unless the engine fuses them with all-reduces; rotary embedding and KV
-//                write, 4 t bytes for each element of QKV, and once more with QK norms; in dense
-//                layers the activation, 6 t ffn_dim bytes. Once: the embedding, 4 t hidden_dim.
+//                write, 4 t bytes for each element of QKV, and once more with QK norms; 2 t more of
+//                Q and K where those span all devices; in dense layers the activation, 6 t ffn_dim
+//                bytes. Once: the embedding, 4 t hidden_dim.
 //   launches     9 kernels a layer at 1.3 us ("No Bubbles", Hazy Research: launches inside a CUDA
 //                graph on an H100), and 200 us a pass between the last kernel and the next
 //                pass's first. These two were fitted to the time between tokens of Qwen3-8B on an
@@ -78,6 +80,8 @@ class OperatorCostModel final : public CostModel {
   Curve layers_;             // projections, MLPs and experts of all layers, by tokens
   double us_per_byte_ = 0;   // of elementwise operations
   double qkv_elements_ = 0;  // of one device and token
+  double qk_elements_ = 0;
+  double exchange_bytes_ = 0;  // of norms over the heads of all devices, a token and layer
   double ffn_elements_ = 0;
   double launch_us_ = 0;       // per pass
   bool cuts_lengths_ = false;  // windows without a table of their own

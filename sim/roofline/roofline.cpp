@@ -312,13 +312,15 @@ StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
 }
 
 // Activations of this many tokens are added up after the output and the down projection.
-double RooflineCostModel::allreduce_ns(double num_tokens) const {
+double RooflineCostModel::allreduce_ns(double num_tokens, bool& is_outside) const {
   if (config_.tensor_parallel_size == 1) return 0;
-  bool ignored = false;
   const double bytes = num_tokens * real(model_.hidden_dim) * kBytesPerActivation;
   const bool is_graph = config_.max_graph_tokens.value_or(1) > 0;
-  return kAllreducesPerLayer * real(model_.n_layers) *
-         link_.us(Collective::AllReduce, bytes, is_graph, ignored) * kNsPerMicro;
+  double us = kAllreducesPerLayer * link_.us(Collective::AllReduce, bytes, is_graph, is_outside);
+  if (const double exchanged = num_tokens * qk_norm_exchange_bytes(model_); exchanged > 0) {
+    us += link_.us(Collective::AllReduce, exchanged, is_graph, is_outside);
+  }
+  return real(model_.n_layers) * us * kNsPerMicro;
 }
 
 // A product whose arithmetic takes `flop_ns` and which reads `bytes` of weights.
@@ -348,7 +350,7 @@ PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
   cost.attention_ns = std::max(work.prefill_attention.flops * ns_per_attention_flop_,
                                work.prefill_attention.bytes * ns_per_kv_byte_) +
                       decode_attention_ns(work.decode_attention, sums.decode.num_chunks);
-  cost.comm_ns = allreduce_ns(tokens);
+  cost.comm_ns = allreduce_ns(tokens, cost.is_extrapolated);
   cost.overhead_ns = launch_ns_ + work.gather_bytes * ns_per_kv_byte_;
   return cost;
 }

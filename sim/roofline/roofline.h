@@ -17,7 +17,8 @@
 //                back from on-chip cache). A decode has an overhead in each layer.
 //   overhead     copies of `gather_kv`, kernel launches, overheads of layers.
 //   comm         two all-reduces of the activations a layer: as measured on the link (sim/link), or
-//                a ring's 2 (n - 1) / n of the bytes, plus latency.
+//                a ring's 2 (n - 1) / n of the bytes, plus latency; one more a layer where norms
+//                span the heads of all devices (qk_norm_exchange_bytes).
 // A format of weights decides their bytes, and the units that compute: fp8 and fp4 where the GPU
 // has such units; mxfp4 in fp8 where it has fp4 ones, as engines then quantise activations to 8
 // bits; else bf16, also for int4. Attention and head are computed in bf16.
@@ -114,7 +115,7 @@ class RooflineCostModel final : public CostModel {
   void add_experts(double num_tokens, StepWork& work) const;
   double product_ns(double flop_ns, double bytes) const;
   double decode_attention_ns(const OperationWork& work, std::int64_t num_decodes) const;
-  double allreduce_ns(double num_tokens) const;
+  double allreduce_ns(double num_tokens, bool& is_outside) const;
 
   ModelConfig model_;
   HardwareSpec hardware_;

@@ -22,6 +22,13 @@
 namespace metronome {
 namespace {
 
+// Without a file only collectives have a measured range.
+std::string source_of_times(const Scenario& scenario) {
+  const CostModelConfig& config = scenario.cost_model;
+  if (!config.file.empty()) return config.file;
+  return config.link.empty() ? "the hardware's link" : "the link " + config.link;
+}
+
 bool has_same_workload(const Scenario& a, const Scenario& b) {
   const auto keys = [](const WorkloadConfig& config) {
     WorkloadConfig copy = config;
@@ -127,7 +134,7 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
   if (summary.num_extrapolated_steps > 0) {
     outcome.warnings.push_back(
         grouped_text(summary.num_extrapolated_steps) + " of " + grouped_text(summary.num_steps) +
-        " steps lie outside the measured range of " + variant.scenario.cost_model.file);
+        " steps lie outside the measured range of " + source_of_times(variant.scenario));
   }
   return outcome;
 }

@@ -76,6 +76,11 @@ TEST_CASE("a table is interpolated in bytes and in devices", "[sim][link]") {
   bool is_outside = false;
   CHECK(two.us(Collective::AllReduce, 5000, true, is_outside) == Approx(50));
   CHECK(is_outside);
+  // Fewer bytes than measured take the time of the latency, which was.
+  CHECK(us(two, Collective::AllReduce, 1) == Approx(10));
+  is_outside = false;
+  CHECK(Link(spec, nullptr, 8, 1).us(Collective::AllToAll, 1000, true, is_outside) == Approx(7));
+  CHECK(is_outside);  // more devices than measured
 }
 
 TEST_CASE("without captured launches a table's eager ones count", "[sim][link]") {

@@ -133,6 +133,25 @@ TEST_CASE("devices reduce activations and gather logits", "[operators]") {
         10 * cost.comm_ns);
 }
 
+TEST_CASE("norms over the heads of all devices exchange their sums", "[operators]") {
+  const StepPlan plan = one_pass({prefill(0, 512)});
+  CostModelConfig config;
+  config.tensor_parallel_size = 2;
+  const auto cost_of = [&](const std::string& architecture) {
+    ModelConfig shape = find_model("llama-3.1-8b", {});
+    shape.architecture = architecture;
+    return OperatorCostModel(operators_of("llama-3.1-8b", 2), shape, h100(), config)
+        .step_cost(plan);
+  };
+  const StepCost plain = cost_of("LlamaForCausalLM");
+  const StepCost exchanging = cost_of("MiniMaxM2ForCausalLM");
+  // Two sums in fp32 for each of 512 tokens; 2,560 elements of Q and K are read for them.
+  CHECK(real(exchanging.comm_ns - plain.comm_ns) ==
+        Approx(32e3 * Lab::collective_us(512 * 8)).margin(20));
+  CHECK(real(exchanging.linear_ns - plain.linear_ns) ==
+        Approx(32e3 * elementwise_us(2. * 512 * 2560)).margin(2));
+}
+
 TEST_CASE("fused norms, QK norms and windows change their terms alone", "[operators]") {
   const StepPlan plan = one_pass({decode(3000), decode(100), prefill(300, 400)});
   const ModelConfig llama = find_model("llama-3.1-8b", {});

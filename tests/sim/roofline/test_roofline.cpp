@@ -492,6 +492,19 @@ TEST_CASE("tensor parallelism divides work and adds all-reduces", "[sim][rooflin
   CHECK(RooflineCostModel(shape, hardware, {}).step_cost(plan).comm_ns == 0);
 }
 
+TEST_CASE("collectives beyond the link's table are said to be extrapolated", "[sim][roofline]") {
+  CostModelConfig config;
+  config.tensor_parallel_size = 2;
+  config.link = "nvlink4";  // up to 256 MiB: 32,768 tokens of 4,096 elements
+  RooflineCostModel cost_model(model("llama-3.1-8b"), bare_hardware(), config);
+  const auto is_outside = [&](const ScheduledChunk& chunk) {
+    return cost_model.step_cost(one_pass({chunk})).is_extrapolated;
+  };
+  CHECK_FALSE(is_outside(decode(100)));
+  CHECK_FALSE(is_outside(prefill(0, 32'768, true)));
+  CHECK(is_outside(prefill(0, 32'769, true)));
+}
+
 TEST_CASE("tensor parallel sizes that cannot split the model", "[sim][roofline]") {
   const auto error_of = [](const char* name, std::int32_t tp, double link) {
     HardwareSpec hardware = bare_hardware();
