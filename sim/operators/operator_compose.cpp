@@ -42,10 +42,9 @@ class Composer {
     if (model_.n_moe_layers() > 0) add_experts();
     say_falls();
     add_attention();
-    if (tp_ > 1) add_collectives();
     times_.memory_bandwidth = meta_.memory_bandwidth;
-    times_.fuses_norms = tp_ > 1 && (meta_.engine == "trtllm" ||
-                                     (meta_.engine == "vllm" && meta_.is_datacenter_blackwell()));
+    times_.fuses_norms = tp_ > 1 && (meta_.engine == "trtllm" || runs_flashinfer_reduce());
+    if (tp_ > 1) add_collectives();
     round_times();
     return std::move(times_);
   }
@@ -94,7 +93,7 @@ class Composer {
     std::set<std::string> found;
     bool has_launches = false;
     for (const ProductTable& table : tables_.products) {
-      found.insert(table.dtype);
+      if (!word_of_dtype(table.dtype).empty()) found.emplace(word_of_dtype(table.dtype));
       if (table.dtype != dtype) continue;
       if (is_host_bound(table)) {
         say("products in " + dtype + ": not those of " + table.origin.text() +
@@ -108,10 +107,11 @@ class Composer {
       }
       return &table;
     }
-    found.erase(dtype);
+    const std::string word(word_of_dtype(dtype));
+    found.erase(word);
     if (dtype != "int4_wo") {
       fail_missing(meta_,
-                   "matrix products in " + dtype +
+                   "matrix products of --quantization " + word +
                        (has_launches ? " that were not timed with their launches" : ""),
                    found);
     }
@@ -243,9 +243,13 @@ class Composer {
     if (table == nullptr) {
       std::set<std::string> found;
       for (const ExpertsTable& other : tables_.experts) {
-        found.insert(other.dtype + " on " + std::to_string(other.tensor_parallel_size));
+        const std::string_view word = word_of_dtype(other.dtype);
+        if (word.empty()) continue;
+        found.insert(std::string(word) + " by " + std::to_string(other.tensor_parallel_size));
       }
-      fail_missing(meta_, "experts of this shape in " + dtype + " on " + std::to_string(tp),
+      fail_missing(meta_,
+                   "experts of this shape of --quantization " + std::string(word_of_dtype(dtype)) +
+                       ", each divided by " + std::to_string(tp),
                    found);
     }
     say_experts(*table, dtype);
@@ -305,6 +309,39 @@ class Composer {
 
   // ---- Collectives ----
 
+  // vLLM on Blackwell fuses norms with all-reduces: FlashInfer's kernels, which are TensorRT-LLM's.
+  bool runs_flashinfer_reduce() const {
+    return meta_.engine == "vllm" && meta_.is_datacenter_blackwell();
+  }
+
+  // Up to the size to which vLLM fuses them (PassConfig.fi_allreduce_fusion_max_size_mb), the times
+  // are those of TensorRT-LLM's kernels, if they were measured.
+  void replace_fused_reduces(Curve& own) {
+    constexpr double kMiB = 1 << 20;
+    const double most = (tp_ == 2 ? 64 : tp_ == 4 ? 32 : tp_ == 8 ? 1 : 0) * kMiB;
+    for (const CollectiveTable& table : tables_.collectives) {
+      const CollectiveTimes& times = table.times;
+      const bool is_theirs = table.origin.engine == "trtllm" && times.is_graph &&
+                             times.collective == Collective::AllReduce && times.num_devices == tp_;
+      if (!is_theirs || times.us.x.front() > most) continue;
+      Curve fused;
+      const auto add = [&fused](const Curve& from, std::size_t i) {
+        fused.x.push_back(from.x[i]);
+        fused.us.push_back(from.us[i]);
+      };
+      for (std::size_t i = 0; i < times.us.x.size(); ++i) {
+        if (times.us.x[i] <= most) add(times.us, i);
+      }
+      for (std::size_t i = 0; i < own.x.size(); ++i) {
+        if (own.x[i] > most) add(own, i);
+      }
+      own = std::move(fused);
+      say("all_reduce: up to " + fixed_text(most / kMiB, 0) + " MiB of " + table.origin.text() +
+          ", whose kernels are fused with norms");
+      return;
+    }
+  }
+
   // NCCL's versions count together; of an engine's the newest.
   void add_collectives() {
     for (const Collective collective : {Collective::AllReduce, Collective::AllGather}) {
@@ -328,6 +365,9 @@ class Composer {
       if (!chosen->times.is_graph) say(name + ": of eager launches");
       CollectiveTimes times = chosen->times;
       times.is_graph = true;
+      if (collective == Collective::AllReduce && runs_flashinfer_reduce()) {
+        replace_fused_reduces(times.us);
+      }
       if (const std::size_t num_raised = raise_to_earlier(times.us); num_raised > 0) {
         say(name + ": " + std::to_string(num_raised) + " times fall as bytes grow; " +
             "the largest at or below counts");
@@ -358,6 +398,13 @@ std::string table_dtype(WeightFormat format, const OperatorMeta& meta) {
     case WeightFormat::Int4: return "int4_wo";
   }
   return {};
+}
+
+std::string_view word_of_dtype(std::string_view dtype) {
+  if (dtype == kBfloat16) return "none";
+  if (dtype == "int4_wo") return "int4";
+  if (dtype == "w4a16_mxfp4" || dtype == "w4a8_mxfp4_mxfp8") return "mxfp4";
+  return dtype == "fp8" || dtype == "fp8_block" || dtype == "nvfp4" ? dtype : "";
 }
 
 OperatorTimes compose_operators(const OperatorTables& tables, const ModelConfig& model,

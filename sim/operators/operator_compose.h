@@ -10,10 +10,13 @@
 //   experts    Tokens are routed by the law power_law_1.2, or else power_law_1.01, or else evenly.
 //              fp8 and fp8_block stand in for each other, w4a16_mxfp4 for w4a8_mxfp4_mxfp8. Where
 //              the tensor parallel size was not measured: half, a quarter or twice of it, scaled.
-//   all-reduce Captured launches. More bytes never take less time.
+//   all-reduce Captured launches. More bytes never take less time. Those that vLLM fuses with norms
+//              on Blackwell are TensorRT-LLM's.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "core/model/model_config.h"
 #include "sim/operators/operator_tables.h"
@@ -23,6 +26,10 @@ namespace metronome {
 
 // The name of a format in the tables of that GPU.
 std::string table_dtype(WeightFormat format, const OperatorMeta& meta);
+
+// The word of --quantization and of a scenario's `quantization` for a data type of the tables;
+// empty if it has none.
+std::string_view word_of_dtype(std::string_view dtype);
 
 // Throws ConfigError that names what is missing and what is there, if the tables lack an operator
 // of the model.

@@ -17,7 +17,8 @@ namespace metronome {
 namespace {
 
 constexpr const char* kAllowed =
-    "a folder with meta.yaml and tpN/dense.csv, or with Vidur's mlp.csv and attention.csv";
+    "a folder with meta.yaml and tpN/dense.csv, with Vidur's mlp.csv and attention.csv, or with "
+    "aiconfigurator-core's systems/data";
 constexpr double kMicrosPerMilli = 1e3;
 constexpr double kBytesPerWeight = 2;
 

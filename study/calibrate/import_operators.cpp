@@ -44,12 +44,34 @@ SourceLocation option_location(const char* option) {
   return {std::make_shared<const std::string>(option), 0};
 }
 
-std::string hardware_of(const std::string& system) {
+// Our name of the system's GPU; empty: not known.
+std::string_view name_of(const std::string& system) {
   for (const SystemName& name : kSystems) {
-    if (name.system == system) return std::string(name.hardware);
+    if (name.system == system) return name.hardware;
   }
-  throw UsageError("--hardware: is missing, and has no name for the system " + printable(system) +
-                   "; allowed: a name of `metronome list hardware`, or a YAML file");
+  return {};
+}
+
+// An entry of the user's own YAML file may describe the system's GPU otherwise, but no other entry
+// of the catalogue.
+HardwareSpec hardware_of(const std::string& system, const std::string& given) {
+  const std::string measured(name_of(system));
+  if (given.empty() && measured.empty()) {
+    throw UsageError("--hardware: is missing, and has no name for the system " + printable(system) +
+                     "; allowed: a name of `metronome list hardware`, or a YAML file");
+  }
+  HardwareSpec hardware =
+      find_hardware(given.empty() ? measured : given, option_location("--hardware"));
+  const std::vector<HardwareSpec> known = all_hardware();
+  const bool is_known = std::any_of(known.begin(), known.end(), [&](const HardwareSpec& other) {
+    return other.name == hardware.name;
+  });
+  if (!measured.empty() && is_known && hardware.name != measured) {
+    throw UsageError("--hardware: " + hardware.name + " is not the GPU of --system " +
+                     printable(system) + "; allowed: " + measured +
+                     ", a YAML file with an entry of its own, or leave the option out");
+  }
+  return hardware;
 }
 
 // The words of a scenario's keys.
@@ -208,9 +230,7 @@ void import_operators(const OperatorImportOptions& options) {
   const std::int64_t tp = options.tensor_parallel_size;
   const OperatorTables tables = read_tables(options, model);
   const OperatorMeta& meta = tables.meta;
-  const HardwareSpec hardware =
-      find_hardware(options.hardware.empty() ? hardware_of(meta.system) : options.hardware,
-                    option_location("--hardware"));
+  const HardwareSpec hardware = hardware_of(meta.system, options.hardware);
   const OperatorTimes times = compose_operators(tables, model, tp);
 
   const std::string source = meta.package + " (" + meta.licence + "), " + meta.system;

@@ -207,7 +207,12 @@ void check_measuring(const CalibrateOptions& options) {
 template <class BelongsTo>
 void check_operators(CalibrateOptions& options, const BelongsTo& belongs_to) {
   const std::string& from = options.folder;
-  const bool has_none = from.empty() || (path_exists(from) && !holds_operators(from));
+  if (!from.empty() && !path_exists(from)) {
+    throw UsageError("--import: " + printable(from) +
+                     " does not exist; allowed: a folder with kernel times, a wheel of "
+                     "aiconfigurator-core, or the folder it unpacks to");
+  }
+  const bool has_none = from.empty() || !holds_operators(from);
   for (const char* option : {"system", "engine", "quantization", "kv-dtype", "expert-parallel"}) {
     belongs_to(option, "import of operator tables", has_none);
   }

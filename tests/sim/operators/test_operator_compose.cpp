@@ -94,8 +94,8 @@ TEST_CASE("experts follow the power law, or what was measured", "[operators]") {
   ModelConfig quantised = mixtral;
   quantised.expert_format = WeightFormat::Nvfp4;
   CHECK(refusal(folder, quantised) ==
-        "package 1.0, h100_sxm: has no experts of this shape in nvfp4 on 1; allowed: bfloat16 on "
-        "1, bfloat16 on 2");
+        "package 1.0, h100_sxm: has no experts of this shape of --quantization nvfp4, each divided "
+        "by 1; allowed: none by 1, none by 2");
 }
 
 TEST_CASE("products timed with their launches are passed over", "[operators]") {
@@ -103,11 +103,11 @@ TEST_CASE("products timed with their launches are passed over", "[operators]") {
   quantised.linear_format = WeightFormat::Fp8Block;
   OperatorFolder folder;
   CHECK(refusal(folder, quantised) ==
-        "package 1.0, h100_sxm: has no matrix products in fp8_block; allowed: bfloat16");
+        "package 1.0, h100_sxm: has no matrix products of --quantization fp8_block; allowed: none");
   folder.write_products("fp8_block", "vllm", 60);
   CHECK(refusal(folder, quantised) ==
-        "package 1.0, h100_sxm: has no matrix products in fp8_block that were not timed with their "
-        "launches; allowed: bfloat16");
+        "package 1.0, h100_sxm: has no matrix products of --quantization fp8_block that were not "
+        "timed with their launches; allowed: none");
   folder.write_products("fp8_block", "sglang");
   const OperatorTimes times = compose_operators(tables_of(folder), quantised, 1);
   CHECK(at(times.projections, 64) == near(Lab::product_us(64, 6144, 4096, "fp8_block") +
@@ -140,6 +140,25 @@ TEST_CASE("TensorRT-LLM's products lose what quantising takes", "[operators]") {
   CHECK(projections() == less);
   CHECK(less < kernels + 7);
   CHECK(less > kernels - 7);
+}
+
+TEST_CASE("all-reduces that are fused with norms are TensorRT-LLM's", "[operators]") {
+  const ModelConfig llama = model("llama-3.1-8b");
+  constexpr double kMiB = 1 << 20;
+  OperatorFolder folder;
+  for (const char* row : {"1024,2", "67108864,20", "134217728,30"}) {
+    folder.files["collectives.csv"] += "all_reduce,2,graph," + std::string(row) + ",trtllm,1.3\n";
+  }
+  const auto reduce_us = [&](double bytes) {
+    return at(compose_operators(tables_of(folder), llama, 2).collectives.front().us, bytes);
+  };
+  CHECK(reduce_us(64 * kMiB) == near(Lab::collective_us(64 * kMiB)));  // Hopper
+  replace(folder.files["operators.json"], "\"sm_version\": 90", "\"sm_version\": 100");
+  CHECK(reduce_us(1024) == near(2));
+  CHECK(reduce_us(64 * kMiB) == near(20));
+  CHECK(reduce_us(128 * kMiB) == near(Lab::collective_us(128 * kMiB)));  // beyond the fusion
+  CHECK(compose_operators(tables_of(folder), llama, 2).remarks.front() ==
+        "all_reduce: up to 64 MiB of trtllm 1.3, whose kernels are fused with norms");
 }
 
 TEST_CASE("windows without a table cut the lengths of full attention", "[operators]") {
@@ -187,7 +206,8 @@ TEST_CASE("what tables lack is named", "[operators]") {
         "package 1.0, h100_sxm: has no attention of 32/8 heads; allowed: 16/4, 32/8, 8/2");
   folder.files.erase("gemm.csv");
   CHECK(refusal(folder, llama) ==
-        "package 1.0, h100_sxm: has no matrix products in bfloat16; allowed: none was measured");
+        "package 1.0, h100_sxm: has no matrix products of --quantization none; allowed: none was "
+        "measured");
 }
 
 TEST_CASE("a corrupt table is refused with file and line", "[operators]") {

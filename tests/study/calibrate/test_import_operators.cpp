@@ -73,14 +73,17 @@ TEST_CASE("operators are imported at the precision that is asked for", "[operato
   tables.write_products("fp8");
   tables.write(folder);
   const std::string out = folder.path() + "/model.json";
+  const std::string own = folder.write(
+      "own.yaml",
+      "own-h100: {peak_flops: 9e14, peak_bandwidth: 3e12, memory_bytes: 80000000000}\n");
   REQUIRE(import_from(folder.path(),
                       "--model llama-3.1-8b --quantization fp8 --kv-dtype fp8 --tp 2 "
-                      "--source own --hardware h200 --out '" +
-                          out + "'")
+                      "--source own --hardware '" +
+                          own + "' --out '" + out + "'")
               .exit_code == 0);
   const CostModelFile file = parse_cost_model_file(read_text_file(out), out);
   CHECK(file.tensor_parallel_size == 2);
-  CHECK(file.hardware == "h200");
+  CHECK(file.hardware == "own-h100");
   CHECK(file.source == "own");
   CHECK(file.body->at("formats").at("linear_format").string() == "fp8");
   CHECK(file.body->at("shape").at("bytes_per_kv_element").get<int>() == 1);
@@ -104,6 +107,13 @@ TEST_CASE("what cannot be imported is said in one line", "[operators][cli]") {
         "metronome: error: --kv-dtype: 'fp4' is unknown; allowed: bf16, fp8\n");
   CHECK(error("--model llama-3.1-8b --engine orca") ==
         "metronome: error: --engine: 'orca' is unknown; allowed: vllm, sglang, trtllm\n");
+  CHECK(error("--model llama-3.1-8b --hardware h200") ==
+        "metronome: error: --hardware: h200 is not the GPU of --system h100_sxm; allowed: "
+        "h100-sxm, a YAML file with an entry of its own, or leave the option out\n");
+  CHECK(import_from(tables, "--model llama-3.1-8b --hardware h100").exit_code == 0);
+  CHECK(error_from("/nowhere", "--model llama-3.1-8b") ==
+        "metronome: error: --import: /nowhere does not exist; allowed: a folder with kernel times, "
+        "a wheel of aiconfigurator-core, or the folder it unpacks to\n");
   CHECK(error("--model llama-3.1-8b --system b200_sxm") ==
         "metronome: error: --system: b200_sxm is not that of " + tables + "; allowed: h100_sxm\n");
   CHECK(error("--model mixtral-8x7b") ==
@@ -126,8 +136,8 @@ TEST_CASE("the tool reads what the program cannot", "[operators][cli]") {
                               "'/* \"$5\"\n");
   const CommandResult result = import_from(package, options + " --tp 2 --quantization fp8", prefix);
   CHECK(result.err ==
-        "metronome: error: package 1.0, h100_sxm: has no matrix products in fp8; allowed: "
-        "bfloat16\n");
+        "metronome: error: package 1.0, h100_sxm: has no matrix products of --quantization fp8; "
+        "allowed: none\n");
   const CommandResult plain = import_from(package, options, prefix);
   INFO(plain.err);
   CHECK(plain.exit_code == 0);
