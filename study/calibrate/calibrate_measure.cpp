@@ -198,18 +198,20 @@ Measurement measure(const Backend& backend, PreparedVariant variant, StepScript 
         const double took = to_seconds(elapsed - std::exchange(last, elapsed));
         return budget.has(1.1 * took, elapsed);
       });
-  ProgressBar bar(true);
-  bar.start(variant.scenario.name);
+  WorkProgress progress(true);
   Measurement result;
   result.outcome = run_variant(backend, variant, nullptr, [&](const RunProgress& now) {
-    bar.update(done->num_steps, script->steps.size());
+    const std::size_t all = script->steps.size();
+    progress.show(progress_bar_text(variant.scenario.name, done->num_steps, all) + " steps",
+                  static_cast<double>(done->num_steps),
+                  static_cast<double>(all - done->num_steps));
     throw_if_interrupted();
     if (is_limited && done->num_rounds == 0 && !budget.has(0, now.now)) {
       throw UsageError(out_of_time(budget.seconds(), *done, *script));
     }
     return true;
   });
-  bar.clear();
+  progress.clear();
   result.num_rounds = done->num_rounds;
   if (result.outcome.result.summary.step_failed > 0) {
     throw std::runtime_error("calibrate: " + result.outcome.warnings.front());

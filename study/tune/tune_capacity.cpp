@@ -8,6 +8,7 @@ namespace {
 
 constexpr double kLeastShare = 1.0 / 1024;  // times the first load: below it, there is no capacity
 constexpr double kMostTimes = 1 << 20;      // times the first load: all requests at once
+constexpr double kMoreBelow = 1.3;          // a band reaches further down than up
 constexpr double kAroundGrowth = 1.6;       // of the steps to the ends of a band
 
 // The highest load whose attainment is at least the target. Attainments that do not fall with the
@@ -199,7 +200,7 @@ void CapacitySearch::add_band(double reach) {
     if (bounds(trial).high < options_.attainment || load > most) sure_high = load;
   }
   load = middle;
-  for (double step = reach; sure_low == 0 && load > least; step *= kAroundGrowth) {
+  for (double step = kMoreBelow * reach; sure_low == 0 && load > least; step *= kAroundGrowth) {
     load /= 1 + step;
     const TuneTrial trial = at(load, size_);
     take_trials();

@@ -19,12 +19,15 @@ constexpr std::size_t kMinRequests = 60;   // of a trial; fewer say nothing
 constexpr double kCoarseTolerance = 0.05;  // until the last phase
 // Relative width of a capacity's band; a wider band asks for longer trials.
 constexpr double kWideBand = 0.3;
-constexpr double kFirstReach = 0.15;  // the first half width that is tried
-constexpr double kBeyond = 1.25;      // later ones are this many times the expected half width
+// The same while the capacity is only known roughly, so that its band may still become wider.
+constexpr double kLooseWidth = 0.24;
+constexpr double kLooseTolerance = 0.15;
+constexpr double kFirstReach = 0.2;  // the first half width that is tried
+constexpr double kBeyond = 1.25;     // later ones are this many times the expected half width
 // Trials get this many times the requests with which the band should be narrow enough.
 constexpr double kNarrower = 1.3;
-constexpr double kLeastGrowth = 2.5;
-constexpr double kMostGrowth = 6;
+constexpr double kLeastGrowth = 1.5;
+constexpr double kMostGrowth = 2.5;
 // Among equals, p99 ITL this close counts as the same.
 constexpr double kSameItl = 1.02;
 
@@ -111,11 +114,20 @@ class Race {
     plan(0,
          finals(kExpectedGrowth * static_cast<double>(size) / static_cast<double>(num_requests)));
     CapacitySearch& first = *searches_[best_left()];
+    double widest = kLooseWidth;
     for (bool grows = true; grows;) {
-      first.find(size, 1.06, kFirstReach);
+      first.find(size, 1.06, kLooseTolerance);
       first.add_band(reach);
-      grows = lengthen(first.finding(), size, reach);
-      plan(0, finals(static_cast<double>(size) / static_cast<double>(num_requests)));
+      const double wanted = wanted_growth(first.finding());
+      const double size_before = static_cast<double>(std::max(size, first.finding().num_requests));
+      grows = lengthen(first.finding(), widest, size, reach);
+      widest = kWideBand;
+      // Trials may become longer again.
+      const double last_size =
+          grows ? std::max(static_cast<double>(size), wanted * size_before) : size_before;
+      const double until_then =
+          last_size > static_cast<double>(size) ? kFindTrials * static_cast<double>(size) : 0;
+      plan(0, finals(last_size / static_cast<double>(num_requests)) + until_then);
     }
     is_alone_ = false;
     do {
@@ -125,19 +137,19 @@ class Race {
         search.add_band(reach);
         search.finding().is_finalist = true;
       });
-    } while (lengthen(searches_[best_left()]->finding(), size, reach));
+    } while (lengthen(searches_[best_left()]->finding(), kWideBand, size, reach));
     is_measured_ = true;
     mark_equals();
   }
 
-  // Whether the band of the best asks for longer trials: their size, and half the width that the
-  // band should then have.
-  static bool lengthen(const TuneFinding& best, std::size_t& size, double& reach) {
+  // Whether the band of the best is wider than `widest` and asks for longer trials: their size, and
+  // half the width that the band should then have.
+  static bool lengthen(const TuneFinding& best, double widest, std::size_t& size, double& reach) {
     const TuneTrial* trial = best.best_trial();
     size = std::max(size, best.num_requests);
     if (trial == nullptr || best.is_unbounded) return false;
     const double width = relative_width(best);
-    const double growth = growth_for(width, *trial);
+    const double growth = growth_for(width, widest, *trial);
     reach = std::clamp(kBeyond * width / 2 / std::sqrt(growth), 0.03, 2 * kFirstReach);
     if (growth <= 1) return false;
     // A trial has more requests than asked at high loads.
@@ -146,12 +158,21 @@ class Race {
     return true;
   }
 
-  static double growth_for(double width, const TuneTrial& trial) {
+  // How many times as many requests a band of this width needs to be narrow.
+  static double growth_to_narrow(double width) {
+    return kNarrower * std::pow(width / kWideBand, 2);
+  }
+  static double wanted_growth(const TuneFinding& finding) {
+    if (finding.capacity == 0 || finding.is_unbounded) return 1;
+    return std::clamp(growth_to_narrow(relative_width(finding)), 1.0, kMostGrowth * kMostGrowth);
+  }
+
+  static double growth_for(double width, double widest, const TuneTrial& trial) {
     // Requests that hardly ever meet are served one by one: nothing worth knowing exactly.
-    if (width <= kWideBand || !trial.can_be_longer || trial.num_in_system < 1) return 1;
+    if (width <= widest || !trial.can_be_longer || trial.num_in_system < 1) return 1;
     const double room = 1.2 * static_cast<double>(kMaxTrialRequests) /
                         static_cast<double>(std::max<std::size_t>(trial.num_simulated, 1));
-    const double wanted = kNarrower * std::pow(width / kWideBand, 2);
+    const double wanted = growth_to_narrow(width);
     return std::min(std::clamp(wanted, kLeastGrowth, kMostGrowth), std::max(room, 1.0));
   }
 
