@@ -30,6 +30,8 @@ struct ClientUse {
   // Connections between two requests, idle for longest first, and with an unfinished request, of
   // which the oldest is first.
   std::list<HttpConnection*> idle = {}, unfinished = {};
+  // Until then no connection of the client is closed for a new one of its own.
+  std::chrono::steady_clock::time_point keeps_connections_until = {};
   // When what was read of bodies is paid for, at HttpLimits::client_bytes_per_s.
   std::chrono::steady_clock::time_point paid_until = {};
 };

@@ -1,5 +1,7 @@
 #include "serve/server/http_server.h"
 
+#include <sys/socket.h>
+
 #include <boost/asio.hpp>
 #include <csignal>
 #include <vector>
@@ -53,7 +55,7 @@ class HttpServer::Impl final : public HttpHub, public std::enable_shared_from_th
   void accept();
   void wait_for_signal(const std::function<void(int)>& on_signal);
   void tick(const std::function<void()>& on_tick);
-  void take(HttpSocket socket);
+  void take(tcp::socket socket);
   // Calls `act` with each connection. It may close some.
   template <class Act>
   void for_connections(const Act& act) {
@@ -96,26 +98,38 @@ void HttpServer::Impl::accept() {
       });
       return;
     }
-    self->take(HttpSocket(self->io, socket.release(), self->tls));
+    self->take(std::move(socket));
     self->accept();
   });
 }
 
-void HttpServer::Impl::take(HttpSocket socket) {
-  const auto client = clients.find(socket.client());
+// Who opens connections without end is refused by few system calls, so that others need not wait.
+void HttpServer::Impl::take(tcp::socket socket) {
+  constexpr std::chrono::milliseconds kPause(10);  // between two that give way to their own client
+  const auto client = clients.find(client_of(socket.native_handle()));
   const bool client_has_most =
       client != clients.end() && client->second.num_connections >= limits.max_client_connections;
   const bool is_full = static_cast<std::int64_t>(connections.size()) >= limits.max_connections;
-  const bool has_place = (!client_has_most || spare_connection(&client->second)) &&
-                         (!is_full || client_has_most || spare_connection(nullptr));
-  if (has_place)
-    return std::make_shared<HttpConnection>(shared_from_this(), std::move(socket))->begin();
+  bool has_place = !is_full && !client_has_most;
+  if (client_has_most && Steady::now() >= client->second.keeps_connections_until) {
+    client->second.keeps_connections_until = Steady::now() + kPause;
+    has_place = spare_connection(&client->second);
+  } else if (is_full && !client_has_most) {
+    has_place = spare_connection(nullptr);
+  }
+  if (has_place) {
+    HttpSocket taken(io, socket.release(), tls);
+    return std::make_shared<HttpConnection>(shared_from_this(), std::move(taken))->begin();
+  }
   ++service->metrics().num_refused;
+  if (tls != nullptr) return;  // nothing can be said before the handshake
   const Reply reply = client_has_most
                           ? error_reply(429, "this client has too many connections; try again")
                           : error_reply(503, "too many connections; try again");
-  socket.write(http_head(reply, {}, false, false) + reply.body);
-  socket.finish();
+  const std::string text = http_head(reply, {}, false, false) + reply.body;
+  send(socket.native_handle(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  error_code ignored;
+  socket.shutdown(tcp::socket::shutdown_send, ignored);
 }
 
 void HttpServer::Impl::wait_for_signal(const std::function<void(int)>& on_signal) {

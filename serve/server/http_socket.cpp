@@ -1,5 +1,7 @@
 #include "serve/server/http_socket.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <poll.h>
@@ -28,21 +30,26 @@ HttpSocket::Moved moved(ssize_t count, bool zero_is_end) {
   return {.has_ended = errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR};
 }
 
-std::string client_of(const tcp::socket& socket) {
-  error_code error;
-  const tcp::endpoint endpoint = socket.remote_endpoint(error);
-  if (error) return {};
-  if (endpoint.address().is_v4()) return endpoint.address().to_string();
-  asio::ip::address_v6 address = endpoint.address().to_v6();
-  if (address.is_v4_mapped()) {
-    return asio::ip::make_address_v4(asio::ip::v4_mapped, address).to_string();
-  }
-  asio::ip::address_v6::bytes_type bytes = address.to_bytes();
-  std::fill(bytes.begin() + 8, bytes.end(), std::uint8_t{0});
-  return asio::ip::address_v6(bytes).to_string();
-}
-
 }  // namespace
+
+std::string client_of(int descriptor) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return {};
+  char text[INET6_ADDRSTRLEN] = {};
+  if (storage.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(storage).sin_addr, text, sizeof text);
+    return text;
+  }
+  in6_addr address = reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&address)) {
+    inet_ntop(AF_INET, address.s6_addr + 12, text, sizeof text);
+    return text;
+  }
+  std::fill(std::begin(address.s6_addr) + 8, std::end(address.s6_addr), std::uint8_t{0});
+  inet_ntop(AF_INET6, &address, text, sizeof text);
+  return text;
+}
 
 struct TlsContext {
   asio::ssl::context context{asio::ssl::context::tls_server};
@@ -97,7 +104,7 @@ HttpSocket::HttpSocket(asio::io_context& io, int descriptor, std::shared_ptr<Tls
     : impl_(std::make_unique<Impl>(Impl{.socket = tcp::socket(io), .tls = std::move(tls)})) {
   tcp::socket& socket = impl_->socket;
   socket.assign(tcp::v4(), descriptor);  // the name of the protocol is not looked at
-  client_ = client_of(socket);
+  client_ = client_of(descriptor);
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
   socket.set_option(asio::socket_base::keep_alive(true), ignored);

@@ -22,6 +22,9 @@ struct TlsContext;
 std::shared_ptr<TlsContext> read_tls_context(const std::string& certificate_file,
                                              const std::string& key_file);
 
+// The address at the other end of a connection. Clients of an IPv6 network of 64 bits count as one.
+std::string client_of(int descriptor);
+
 class HttpSocket {
  public:
   struct Moved {
@@ -44,7 +47,7 @@ class HttpSocket {
   void when_readable(Handler handler);
   void when_writable(Handler handler);
 
-  // The address of the client. Clients of an IPv6 network of 64 bits count as one.
+  // As of client_of().
   const std::string& client() const { return client_; }
   // Whether the other side has closed, even if bytes of it are still unread.
   bool is_half_closed();

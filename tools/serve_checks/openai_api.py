@@ -421,7 +421,8 @@ def check_secured(program, faults):
                     faults.equal(error.status_code, 401, "a wrong key")
             with socket.create_connection(("127.0.0.1", server.port), timeout=30) as plain:
                 plain.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                faults.expect(not plain.recv(1000).startswith(b"HTTP"), "HTTP where HTTPS is spoken")
+                found = plain.recv(1000)
+            faults.expect(not found.startswith(b"HTTP"), "HTTP where HTTPS is spoken")
             faults.equal(server.stop(), 0, "exit code")
             faults.equal(server.stderr(), "", "what the server says")
 
