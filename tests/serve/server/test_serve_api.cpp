@@ -277,7 +277,7 @@ TEST_CASE("fields of a chat that are not honoured", "[serve]") {
 }
 
 TEST_CASE("a body that is nested without end does no harm", "[serve]") {
-  for (const std::size_t depth : {std::size_t{65}, std::size_t{1'000'000}}) {
+  for (const std::size_t depth : {std::size_t{65}, std::size_t{100'000}}) {
     for (const char* open : {"[", "{\"a\":"}) {
       std::string body = R"({"prompt": "a", "max_tokens": )";
       for (std::size_t i = 0; i < depth; ++i) body += open;
