@@ -41,7 +41,7 @@ void visit_kv_cache(FieldVisitor& visitor, Scenario& scenario) {
 void visit_fields(FieldVisitor& visitor, FrontEndConfig& config) {
   visitor.number("fixed_ms", config.fixed_ms, 0, 1e6, "of each request, milliseconds");
   visitor.number("us_per_prompt_token", config.us_per_prompt_token, 0, 1e6,
-                 "microseconds a prompt token, of one thread for all requests");
+                 "microseconds a prompt token");
 }
 
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {

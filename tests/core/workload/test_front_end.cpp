@@ -58,7 +58,7 @@ RunRecord run_of(const std::string& front_end, const std::string& arrivals) {
 }  // namespace
 
 TEST_CASE("a front end hands over after its delay, in order of arrival", "[workload][front_end]") {
-  // Tokenised at 10, 11 (behind the first) and 23 ms; handed over 2 ms later.
+  // 2 + 10 ms, 2 + 1 ms (but behind the first), 2 + 3 ms.
   const Workload workload = timed({{0, 10, 1, 0}, {kNsPerMs, 1, 1, 0}, {20 * kNsPerMs, 3, 1, 0}});
   WorkloadArrivals clients(workload);
   FrontEndArrivals arrivals(clients, kFrontEnd);
@@ -68,11 +68,11 @@ TEST_CASE("a front end hands over after its delay, in order of arrival", "[workl
   CHECK(arrivals.next_time() == 12 * kNsPerMs);
   CHECK(taken_at(arrivals, 12 * kNsPerMs - 1) == -1);
   CHECK(taken_at(arrivals, 12 * kNsPerMs) == 0);
-  CHECK(arrivals.next_time() == 13 * kNsPerMs);
-  CHECK(taken_at(arrivals, 13 * kNsPerMs) == 1);
+  CHECK(arrivals.next_time() == 12 * kNsPerMs);
+  CHECK(taken_at(arrivals, 12 * kNsPerMs) == 1);
   CHECK(arrivals.next_time() == 20 * kNsPerMs);
   CHECK(taken_at(arrivals, 24 * kNsPerMs) == -1);
-  CHECK(taken_at(arrivals, 25 * kNsPerMs) == 20);
+  CHECK(taken_at(arrivals, 30 * kNsPerMs) == 20);
   CHECK(arrivals.next_time() == kNever);
 }
 
@@ -101,15 +101,15 @@ TEST_CASE("a run behind a front end keeps its order and shows the delay", "[work
   CHECK(without.handed_over.empty());
   REQUIRE(record.handed_over.size() == record.requests.size());
   REQUIRE(record.requests.size() == without.requests.size());
-  TimeNs tokenised = 0;
+  TimeNs last = 0;
   for (std::size_t i = 0; i < record.requests.size(); ++i) {
     const RequestRecord& request = record.requests[i];
     CAPTURE(i);
     CHECK(request.num_prompt_tokens == without.requests[i].num_prompt_tokens);
-    const TimeNs own = 4'900 * TimeNs{request.num_prompt_tokens};
-    tokenised = std::max(tokenised, request.arrival) + own;
-    CHECK(record.handed_over[i] == tokenised + 4'400'000);
-    CHECK(record.front_end_ns(i) >= own + 4'400'000);
+    const TimeNs own = 4'400'000 + 4'900 * TimeNs{request.num_prompt_tokens};
+    CHECK(record.handed_over[i] == std::max(last, request.arrival + own));
+    last = record.handed_over[i];
+    CHECK(record.front_end_ns(i) >= own);
     CHECK(record.queue_ns(i) >= 0);
     CHECK(request.first_scheduled == request.arrival + record.front_end_ns(i) + record.queue_ns(i));
   }
