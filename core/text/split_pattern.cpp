@@ -3,9 +3,10 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -67,30 +68,56 @@ std::string with_unicode_spaces(std::string_view pattern) {
 }  // namespace
 
 // Patterns come from files of others, so they are interpreted: machine code would need memory that
-// is writable and executable. A match of a known tokenizer takes some dozen steps, and one per
-// character in a long run of spaces.
-constexpr std::uint32_t kMaxMatchSteps = 20'000'000;
-constexpr std::uint32_t kMaxMatchKib = 256 << 10;
-
-// Ends a search whose matches are each below the limits. A known tokenizer needs 0.1 us a byte.
-class SplitDeadline {
- public:
-  explicit SplitDeadline(std::size_t num_bytes)
-      : end_(Clock::now() + std::chrono::seconds(2) + std::chrono::microseconds(20 * num_bytes)) {}
-  void check() const {
-    throw_if_interrupted();
-    if (Clock::now() > end_) throw std::runtime_error("cannot split the text: takes too long");
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point end_;
-};
-
+// is writable and executable.
 struct SplitPattern::Compiled {
   Code code;
-  MatchContext context;
 };
+
+namespace {
+
+// Searches for matches in one text, within a budget of PCRE2's steps. A match of a known tokenizer
+// takes some dozen steps, and a few per character in a long run of spaces.
+class BoundedSearch {
+ public:
+  BoundedSearch(const pcre2_code* code, std::string_view text)
+      : code_(code),
+        text_(text),
+        data_(pcre2_match_data_create(1, nullptr)),
+        context_(pcre2_match_context_create(nullptr)),
+        steps_left_(20'000'000 + 2'000 * static_cast<std::int64_t>(text.size())) {
+    METRONOME_CHECK(data_ != nullptr && context_ != nullptr, "out of memory");
+    constexpr std::uint32_t kMaxKib = 256 << 10;
+    pcre2_set_heap_limit(context_.get(), kMaxKib);
+  }
+
+  // pcre2_match() from a byte of the text. A search with few steps is free; each that needs more is
+  // charged.
+  int match(std::size_t from) {
+    constexpr std::int64_t kFreeSteps = 1'000;
+    constexpr std::int64_t kGrowth = 16;
+    for (std::int64_t steps = kFreeSteps;; steps *= kGrowth) {
+      throw_if_interrupted();
+      constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max();
+      pcre2_set_match_limit(context_.get(), static_cast<std::uint32_t>(std::min(steps, kMost)));
+      const int rc = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(),
+                                 from, PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
+      if (rc != PCRE2_ERROR_MATCHLIMIT) return rc;
+      steps_left_ -= kGrowth * steps;  // of the next try
+      if (steps_left_ < 0) return rc;
+    }
+  }
+  // Begin and end of the last match.
+  const PCRE2_SIZE* found() const { return pcre2_get_ovector_pointer(data_.get()); }
+
+ private:
+  const pcre2_code* code_;
+  std::string_view text_;
+  MatchData data_;
+  MatchContext context_;
+  std::int64_t steps_left_;
+};
+
+}  // namespace
 
 SplitPattern::SplitPattern() = default;
 SplitPattern::SplitPattern(SplitPattern&&) noexcept = default;
@@ -111,10 +138,6 @@ SplitPattern SplitPattern::regex(std::string_view pattern) {
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
                     &place, context.get()));
   if (!result.compiled_->code) throw std::invalid_argument(error_text(error));
-  result.compiled_->context.reset(pcre2_match_context_create(nullptr));
-  METRONOME_CHECK(result.compiled_->context != nullptr, "out of memory");
-  pcre2_set_match_limit(result.compiled_->context.get(), kMaxMatchSteps);
-  pcre2_set_heap_limit(result.compiled_->context.get(), kMaxMatchKib);
   return result;
 }
 
@@ -142,20 +165,14 @@ void SplitPattern::split_at_literal(std::string_view text, std::vector<SplitSpan
 }
 
 void SplitPattern::split_at_regex(std::string_view text, std::vector<SplitSpan>& spans) const {
-  const pcre2_code* code = compiled_->code.get();
-  const MatchData data(pcre2_match_data_create(1, nullptr));
-  METRONOME_CHECK(data != nullptr, "out of memory");
-  const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  const SplitDeadline deadline(text.size());
+  BoundedSearch search(compiled_->code.get(), text);
   std::size_t end = 0;              // of the last match
   std::optional<std::size_t> last;  // the same; empty before the first match
   for (std::size_t from = 0; from <= text.size();) {
-    deadline.check();
-    const int rc = pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data.get(),
-                               compiled_->context.get());
+    const int rc = search.match(from);
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc < 0) throw std::runtime_error("cannot split the text: " + error_text(rc));
-    const PCRE2_SIZE* match = pcre2_get_ovector_pointer(data.get());
+    const PCRE2_SIZE* match = search.found();
     const std::size_t begin = match[0];
     if (match[1] <= begin && last == begin) {
       // An empty match right after the last match does not count. Advance by one character.

@@ -31,8 +31,8 @@ class SplitPattern {
   ~SplitPattern();
 
   // Replaces `spans` by the matches and the text between them, which together cover `text` (UTF-8).
-  // Throws std::runtime_error when a match takes more than PCRE2 is allowed here, or when all take
-  // too long; Interrupted after Ctrl-C or SIGTERM.
+  // Throws std::runtime_error when the search takes more steps or memory than the text allows, and
+  // Interrupted after Ctrl-C or SIGTERM.
   void split(std::string_view text, std::vector<SplitSpan>& spans) const;
 
  private:

@@ -15,8 +15,8 @@ constexpr std::string_view kServedTraceFile = "trace.jsonl";
 // Whether the path is a file that carries Metronome's mark. False for a link.
 bool is_marked_file(const std::string& path);
 
-// Whether a folder contains only an earlier result of Metronome, without a subfolder: what a run may
-// replace. False for a link. Throws std::runtime_error if the folder cannot be read.
+// Whether a folder contains only an earlier result of Metronome, without a subfolder: what a run
+// may replace. False for a link. Throws std::runtime_error if the folder cannot be read.
 bool is_earlier_result(const std::string& folder);
 
 // Removes a folder of an ended process if it is what a ResultFolder writes into before commit().

@@ -1,9 +1,10 @@
 // Three files of a result folder, separated by the byte 0x1e: result.json, requests.jsonl and
 // steps.jsonl. They are read, or refused; what is read has a report.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -23,10 +24,10 @@ using namespace metronome;
 // Removed when the fuzzer ends.
 class Folder {
  public:
-  Folder() {
-    char name[] = "/tmp/fuzz_result_XXXXXX";
-    METRONOME_CHECK(::mkdtemp(name) != nullptr, "a temporary folder can be made");
-    path_ = name;
+  Folder()
+      : path_(std::filesystem::temp_directory_path().string() + "/fuzz_result_" +
+              std::to_string(::getpid())) {
+    std::filesystem::create_directory(path_);
   }
   ~Folder() {
     std::error_code ignored;

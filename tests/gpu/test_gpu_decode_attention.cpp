@@ -296,7 +296,7 @@ TEST_CASE("padding that has items writes nothing", "[gpu]") {
 
 TEST_CASE("a decode's bits do not depend on neighbours, layout or grid", "[gpu]") {
   const std::int32_t head_dim = GENERATE(64, 128, 256);
-  const std::int32_t window = GENERATE(kNoWindow, 150);
+  const std::int32_t window = GENERATE(as<std::int32_t>(), kNoWindow, 150);
   Rng rng = make_rng(head_dim + 2);
   const AttentionShape shape = attention_shape(6, 2, head_dim, window);
   const SequenceContent content = random_content(rng, shape, 333);

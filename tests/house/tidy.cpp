@@ -255,6 +255,7 @@ constexpr std::string_view kTopLevel[] = {"core",
                                           "README.md",
                                           "ARCHITECTURE.md",
                                           "LICENSE",
+                                          "SECURITY.md",
                                           "compile_commands.json"};
 
 bool occurs_as_word(std::string_view line, std::string_view text) {

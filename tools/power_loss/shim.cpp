@@ -1,5 +1,5 @@
-// Loaded with LD_PRELOAD by tools/check_power_loss: notes which files and folders are not synced, so
-// that the check can take away what a loss of power would have taken.
+// Loaded with LD_PRELOAD by tools/check_power_loss: notes which files and folders are not synced,
+// so that the check can take away what a loss of power would have taken.
 //
 // Lines of the journal ($POWER_LOSS_JOURNAL), each one write(2):
 //   D DEVICE INODE   the file has bytes, or the folder a new name, that are not on the disk

@@ -370,6 +370,7 @@ void KvCacheManager::check_integrity(const RequestTable& requests) const {
     }
     const auto capacity = static_cast<std::int64_t>(request.block_table.size()) * block_size_;
     METRONOME_CHECK(request.kv_ready_tokens <= capacity, "ready tokens have no room");
+    METRONOME_CHECK(!is_plain_ || request.kv_ready_tokens == capacity, "blocks are not ready");
     METRONOME_CHECK(request.has_ended() || request.num_computed_tokens() <= capacity,
                     "computed tokens have no room");
     METRONOME_CHECK(request.num_cached_tokens() <= request.num_computed_tokens(),

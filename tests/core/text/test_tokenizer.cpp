@@ -314,6 +314,11 @@ TEST_CASE("a pattern that gives up is an error, not another split", "[tokenizer]
   std::vector<SplitSpan> spans;
   pattern.split("aaab", spans);
   CHECK(spans.size() == 1);
+  // Each match of a recursive pattern is within the limits; all of a text are not.
+  const SplitPattern recursive = SplitPattern::regex("(a(?1)?a|a)(?1)*b|a");
+  CHECK_FALSE(error_of<std::runtime_error>([&] {
+                recursive.split(std::string(3'000, 'a'), spans);
+              }).empty());
   const std::string text(60, 'a');
   CHECK(contains(error_of<std::runtime_error>([&] { pattern.split(text, spans); }),
                  "cannot split the text"));

@@ -159,7 +159,8 @@ TEST_CASE("lists and texts of a request have limits", "[serve]") {
         "messages[0].content: 513 entries are too many; allowed: up to 512");
   CHECK(error(ApiKind::Completion, R"({"prompt": "a", "x": )" + list(262'144, "[]") + "}") ==
         "the body has more than 262144 strings, lists and objects");
-  const std::string brackets = R"({"prompt": "a", "x": "\\\"[)" + std::string(300'000, '[') + "\"}";
+  const std::string brackets =
+      R"({"prompt": "a", "user": "\\\"[)" + std::string(300'000, '[') + "\"}";
   CHECK(error(ApiKind::Completion, brackets).empty());
   CHECK(error_of<ApiError>([&] {
           parse_detokenize(R"({"tokens": )" + list(4097, "1") + "}", byte_model());

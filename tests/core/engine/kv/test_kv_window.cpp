@@ -266,7 +266,11 @@ class Twins {
     const std::int64_t num_left = std::max(1, request.num_tokens() - computed);
     const auto end = computed + static_cast<std::int32_t>(draw(1, num_left));
     num_fast_ += end <= request.kv_ready_tokens ? 1 : 0;
-    (*eager_)[i].kv_ready_tokens = 0;
+    // Without hashes at plan and windows, the blocks alone say how far a request is ready.
+    const bool hashes_at_plan =
+        layout_.enable_prefix_caching && layout_.hash_time == HashTime::Plan;
+    const bool is_plain = !hashes_at_plan && layout_.sliding_window == 0;
+    if (!is_plain) (*eager_)[i].kv_ready_tokens = 0;
     const bool grew = lazy_->kv.grow(request, end);
     REQUIRE(grew == eager_->kv.grow((*eager_)[i], end));
     num_refused_ += grew ? 0 : 1;
