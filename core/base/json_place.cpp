@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
+#include "core/base/names.h"
 
 namespace metronome {
 namespace {
@@ -21,7 +22,7 @@ std::ifstream open_file(const std::string& path, const std::string& allowed) {
 }  // namespace
 
 void JsonPlace::fail(const std::string& message) const {
-  throw ConfigError(where_ + ": " + message);
+  throw ConfigError(where_ + ": " + printable(message));
 }
 
 JsonPlace JsonPlace::at(const std::string& key) const {
@@ -101,7 +102,7 @@ Json parse_json(const std::string& text, const std::string& where) {
   try {
     return Json::parse(text);
   } catch (const JsonError& error) {
-    throw ConfigError(where + ": is not JSON: " + error.what());
+    throw ConfigError(where + ": is not JSON: " + printable(error.what()));
   }
 }
 

@@ -11,11 +11,11 @@
 
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
+#include "core/base/names.h"
 #include "reports/files/content_id.h"
 #include "reports/files/result_names.h"
 #include "reports/files/result_reader.h"
 #include "reports/html/report_html.h"
-#include "tests/fuzz/refusal.h"
 
 namespace {
 
@@ -52,13 +52,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   (void)has_own_content_id(result);
-  testing::parse_or_refuse([&] {
+  try {
     const StoredRun run = read_result(folder.path());
     METRONOME_CHECK(run.record.requests.size() <= size, "a request takes a line");
     ReportBuilder report(1);
     report.add(run.result.info, std::string(result),
                [&run]() -> const RunRecord& { return run.record; });
     METRONOME_CHECK(!report.empty(), "a result that can be read has a report");
-  });
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    METRONOME_CHECK(text == printable(text), "a message is one printable line");
+    METRONOME_CHECK(text.find(folder.path()) == 0, "a message names the file");
+  }
   return 0;
 }
