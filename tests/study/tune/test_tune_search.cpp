@@ -334,7 +334,7 @@ TEST_CASE("a search that is over gives what it has found", "[tune]") {
 TEST_CASE("the requests that a search expects to simulate are right within a factor of two",
           "[tune]") {
   // From a third of the work on, for one setting or many, whose bands are narrow or not.
-  for (std::size_t num_settings : {1, 3, 8}) {
+  for (std::size_t num_settings : {1u, 3u, 8u}) {
     for (const bool has_clusters : {false, true}) {
       CAPTURE(num_settings, has_clusters);
       Clustered clustered;
