@@ -30,13 +30,18 @@ std::string random_suffix(const std::string& path) {
   return digits;
 }
 
-// Syncs what has been written to a path. Folders and some file systems refuse with EINVAL.
+// The error of fsync(2); 0 where folders or the file system cannot be synced.
+int sync_error(int descriptor) {
+  if (::fsync(descriptor) == 0) return 0;
+  return errno == EINVAL || errno == ENOTSUP || errno == EROFS ? 0 : errno;
+}
+
 void sync_path(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (descriptor < 0) fail_write(path, errno);
-  const int error = ::fsync(descriptor) == 0 ? 0 : errno;
+  const int error = sync_error(descriptor);
   ::close(descriptor);
-  if (error != 0 && error != EINVAL && error != ENOTSUP && error != EROFS) fail_write(path, error);
+  if (error != 0) fail_write(path, error);
 }
 
 }  // namespace
@@ -70,7 +75,8 @@ void FileWriter::write(std::string_view bytes) {
 }
 
 void FileWriter::sync() {
-  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != ENOTSUP) fail_write(path_, errno);
+  const int error = sync_error(descriptor_);
+  if (error != 0) fail_write(path_, error);
 }
 
 void FileWriter::close() {

@@ -63,25 +63,24 @@ void ProgressBar::start(std::string label) {
   next_line_ = started_ + kLineInterval;
 }
 
+bool ProgressBar::is_due(WallClock::time_point now) const {
+  return is_wanted_ && now >= (is_enabled_ ? next_draw_ : next_line_);
+}
+
 void ProgressBar::update(std::size_t done, std::size_t total) {
-  if (!is_wanted_) return;
   const auto now = WallClock::now();
-  if (now < (is_enabled_ ? next_draw_ : next_line_)) return;
+  if (!is_due(now)) return;
   const double elapsed_s = std::chrono::duration<double>(now - started_).count();
-  const std::string text =
-      progress_text(label_, done, total) + remaining_text(elapsed_s, done, total);
-  if (is_enabled_) return show(text);
-  next_line_ = now + kLineInterval;
-  std::cerr << text + '\n' << std::flush;
+  show(progress_text(label_, done, total) + remaining_text(elapsed_s, done, total));
 }
 
 void ProgressBar::show(const std::string& text) {
-  if (!is_enabled_) return;
   const auto now = WallClock::now();
-  if (now < next_draw_) return;
+  if (!is_due(now)) return;
   next_draw_ = now + kRedrawInterval;
-  std::cerr << "\r\033[K" << text << std::flush;
-  is_drawn_ = true;
+  next_line_ = now + kLineInterval;
+  std::cerr << (is_enabled_ ? "\r\033[K" + text : text + '\n') << std::flush;
+  is_drawn_ = is_enabled_;
 }
 
 void ProgressBar::clear() {
@@ -90,21 +89,12 @@ void ProgressBar::clear() {
   is_drawn_ = false;
 }
 
-WorkProgress::WorkProgress(bool is_wanted)
-    : bar_(is_wanted),
-      writes_lines_(is_wanted && !is_capable_terminal(STDERR_FILENO)),
-      began_(WallClock::now()),
-      next_line_(began_ + kLineInterval) {}
+WorkProgress::WorkProgress(bool is_wanted) : bar_(is_wanted), began_(WallClock::now()) {}
 
 void WorkProgress::show(const std::string& text, double done, double left) {
-  const auto now = WallClock::now();
-  const std::chrono::duration<double> elapsed = now - began_;
-  const std::string line =
-      done > 0 ? text + ", about " + clock_text(elapsed.count() / done * left) + " left" : text;
-  bar_.show(line);
-  if (!writes_lines_ || now < next_line_) return;
-  next_line_ = now + kLineInterval;
-  std::cerr << line << std::endl;
+  const std::chrono::duration<double> elapsed = WallClock::now() - began_;
+  bar_.show(done > 0 ? text + ", about " + clock_text(elapsed.count() / done * left) + " left"
+                     : text);
 }
 
 std::string clock_text(double seconds) {

@@ -22,11 +22,13 @@ class ProgressBar {
 
   void start(std::string label);
   void update(std::size_t done, std::size_t total);
-  void show(const std::string& text);
-  void clear();  // wipes the line
+  void show(const std::string& text);  // with what the caller knows of the remaining time
+  void clear();                        // wipes the line
 
  private:
   using WallClock = std::chrono::steady_clock;
+
+  bool is_due(WallClock::time_point now) const;
 
   bool is_wanted_;
   bool is_enabled_;
@@ -37,8 +39,7 @@ class ProgressBar {
   WallClock::time_point next_line_;
 };
 
-// Progress with the time that is left. On a terminal a ProgressBar, elsewhere a line on standard
-// error every half minute.
+// A ProgressBar of work whose parts differ in size.
 class WorkProgress {
  public:
   explicit WorkProgress(bool is_wanted);
@@ -51,9 +52,7 @@ class WorkProgress {
   using WallClock = std::chrono::steady_clock;
 
   ProgressBar bar_;
-  bool writes_lines_;
   WallClock::time_point began_;
-  WallClock::time_point next_line_;
 };
 
 // "12:05" or "1:02:05".

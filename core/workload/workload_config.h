@@ -161,7 +161,7 @@ std::span<const Choice> workload_choices();
 // Expands a short form of `trace` in a `workload` mapping, so that it merges like the long form.
 void expand_trace_shorthand(ConfigNode& workload);
 
-// What is allowed but rarely meant, such as a largest length below the median. A sentence each.
+// Sentences about allowed values that are rarely meant, such as a largest length below the median.
 std::vector<std::string> workload_warnings(const WorkloadConfig& config);
 
 // Draws or reads the workload. Equal config and seed give the same workload on every compiler.

@@ -1,4 +1,4 @@
-// What a workload is, before it runs: lengths, arrivals, and how much its prompts share.
+// Describes a workload before it runs: lengths, arrivals, and the tokens that its prompts share.
 #pragma once
 
 #include <cstdint>

@@ -68,7 +68,7 @@ void visit_length(FieldVisitor& visitor, const char* key, LengthConfig& config, 
 void check_length(const Section& section, const LengthConfig& config);
 // Appends the choices of the lengths at this path below the workload.
 void append_length_choices(const std::string& path, std::vector<Choice>& choices);
-// What is rarely meant; empty: nothing.
+// A sentence about a value that is rarely meant; empty: there is none.
 std::string length_warning(const std::string& path, const LengthConfig& config);
 
 // Datasets and sessions: session_config.cpp.

@@ -216,7 +216,7 @@ namespace {
 
 constexpr const char* kFormatOfChats = "it belongs to a JSON array of sharegpt conversations";
 
-// What only conversations have a use for, or must have.
+// Checks the keys that only conversations use, or must have.
 void check_chat_keys(const TraceConfig& config, bool has_chats) {
   const std::string name = "'" + config.file + "'";
   if (!has_chats) {

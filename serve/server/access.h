@@ -1,4 +1,4 @@
-// Who may call the server: clients with a key, by names that are the server's, not any web page.
+// Decides who may call the server: clients with a key, by the server's own names, not any web page.
 #pragma once
 
 #include <optional>

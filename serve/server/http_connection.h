@@ -23,7 +23,7 @@ namespace metronome {
 
 class HttpConnection;
 
-// What a client, that is an address, has of the server.
+// The share of the server that a client (an address) holds.
 struct ClientUse {
   std::int64_t num_connections = 0;
   std::size_t held_bytes = 0;
@@ -36,7 +36,7 @@ struct ClientUse {
   std::chrono::steady_clock::time_point paid_until = {};
 };
 
-// What the connections of a server share. Used on the server's thread.
+// State that the connections of a server share. Used on the server's thread.
 struct HttpHub {
   HttpHub(const HttpLimits& wanted, AccessRules rules) : limits(wanted), access(std::move(rules)) {}
   virtual ~HttpHub() = default;

@@ -103,7 +103,7 @@ void HttpServer::Impl::accept() {
   });
 }
 
-// Who opens connections without end is refused by few system calls, so that others need not wait.
+// Refuses a client that opens connections without end by few system calls: others need not wait.
 void HttpServer::Impl::take(tcp::socket socket) {
   constexpr std::chrono::milliseconds kPause(10);  // between two that give way to their own client
   const auto client = clients.find(client_of(socket.native_handle()));

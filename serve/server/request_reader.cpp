@@ -97,7 +97,7 @@ bool RequestReader::may_follow(char byte) {
 std::size_t RequestReader::put_header(std::string_view bytes) {
   constexpr std::string_view kEnd = "\r\n\r\n";
   for (std::size_t i = 0; i < bytes.size(); ++i) {
-    // What is no method is refused at once: it may be another protocol, which waits for an answer.
+    // Refuses anything but a method at once: it may be another protocol, which waits for an answer.
     const bool ends_method = !text_.empty() && bytes[i] == ' ';
     if (!may_follow(bytes[i]) || (is_in_method_ && !ends_method && !is_token_char(bytes[i]))) {
       refuse(400, kNoHttp);

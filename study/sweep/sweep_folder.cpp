@@ -7,8 +7,6 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <stdexcept>
 #include <system_error>
@@ -44,12 +42,6 @@ void require_sweep_folder(const std::string& path) {
   throw UsageError(printable(path) +
                    ": is not the folder of a sweep; allowed: a folder that is new, empty or "
                    "of an earlier sweep");
-}
-
-std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream file = open_input(path);
-  if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 // Compares result.json with what the id stands for.
@@ -107,7 +99,7 @@ SweepFolder::State SweepFolder::state_of(const SweepRun& run) const {
       (wanted.trace.value_or(true) && !has(kTraceFile))) {
     return State::Damaged;
   }
-  const std::optional<std::string> text = read_text(folder + "/" + std::string(kResultFile));
+  const std::optional<std::string> text = read_file(folder + "/" + std::string(kResultFile));
   const Json result = Json::try_parse(text.value_or("")).value_or(Json());
   if (!result.is_object()) return State::Damaged;
   if (!has_own_content_id(*text) && is_result_of(result, run)) return State::Damaged;
@@ -197,7 +189,7 @@ void SweepFolder::remove_failure(const SweepRun& run) {
 }
 
 std::optional<std::string> SweepFolder::read_failure(const SweepRun& run) const {
-  const std::optional<std::string> text = read_text(failure_path(run));
+  const std::optional<std::string> text = read_file(failure_path(run));
   if (!text) return std::nullopt;
   const Json failure = Json::try_parse(*text).value_or(Json());
   if (!failure.is_object()) return "failed for a reason that cannot be read";

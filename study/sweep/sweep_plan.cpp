@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "core/base/error.h"
@@ -58,13 +57,12 @@ class Contents {
  private:
   std::string file_id(const TraceConfig& trace, const std::string& path) {
     return memo(traces_, path, [&] {
-      std::ifstream file = open_input(path);
-      const std::string text{std::istreambuf_iterator<char>(file), {}};
-      if (!file || fs::is_directory(path)) {
+      const std::optional<std::string> text = read_file(path);
+      if (!text) {
         fail_config(trace.where, "workload.trace.file",
                     "'" + path + "' cannot be read; it must be a readable file");
       }
-      return content_id_text(text);
+      return content_id_text(*text);
     });
   }
 

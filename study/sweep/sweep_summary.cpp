@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
@@ -153,8 +152,8 @@ SweepSummary::SweepSummary(const SweepPlan& plan, const SweepFolder& folder, int
   for_each_index(plan.rows.size(), num_threads, [&](std::size_t i) {
     const SweepRun& run = plan.runs[plan.rows[i].run];
     if (folder.state_of(run) != SweepFolder::State::Done) return;
-    std::ifstream file = open_input(folder.run_path(run) + "/" + std::string(kResultFile));
-    rows[i] = make_row(plan.rows[i], std::string(std::istreambuf_iterator<char>(file), {}));
+    const std::string file = folder.run_path(run) + "/" + std::string(kResultFile);
+    rows[i] = make_row(plan.rows[i], read_file(file).value_or(""));
   });
   std::vector<char> is_missing(plan.runs.size(), 0);
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -1,4 +1,4 @@
-// What keeps a setting of `metronome tune` from carrying more load, and what would help.
+// Finds the limit that keeps a setting of `metronome tune` from carrying more load, and a remedy.
 #pragma once
 
 #include <cstdint>

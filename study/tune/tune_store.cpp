@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/files.h"
 #include "core/base/json.h"
 
 namespace metronome {
@@ -105,7 +106,7 @@ TuneTrial trial_of(const Json& json) {
 }  // namespace
 
 TuneStore::TuneStore(const std::string& path) {
-  std::ifstream file(path);
+  std::ifstream file = open_input(path);
   for (std::string line; std::getline(file, line);) {
     try {
       const Json json = Json::parse(line);

@@ -192,7 +192,7 @@ TTFT over 723 points. That set of points is another one.
 
 CAUSES = """### Why the worst families are off
 
-What follows was read from the points themselves. Nothing was changed for it.
+The causes below come from the points themselves. They changed nothing in the models.
 
 - gpt-oss-120b on an H100 with 512 clients: the first token comes at 0.81 to 0.83 of the whole
   answer in all nine points. That is 9/11, as when ten waves of prompts are sent at once to a server

@@ -1,9 +1,7 @@
 // `metronome report`: writes report.html again from result folders, also of several runs at once.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <optional>
 #include <system_error>
 
@@ -40,11 +38,6 @@ constexpr CommandText kText = {
     .file_kind = "result folder",
     .files = FileCount::OneOrMore};
 
-std::string text_of(const std::string& path) {
-  std::ifstream file = open_input(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 // A report may only replace a report. It does not replace a detailed one if the runs no longer have
 // the records to draw.
 void check_replaceable(const std::string& path, bool is_detailed) {
@@ -58,7 +51,7 @@ void check_replaceable(const std::string& path, bool is_detailed) {
                      "; allowed: a file in a folder that exists");
   }
   if (!fs::exists(path, error)) return;
-  const std::string text = text_of(path);
+  const std::string text = read_file(path).value_or("");
   if (!text.starts_with("<!DOCTYPE html>") ||
       text.find('"' + std::string(kResultSchemaKey) + '"') == std::string::npos) {
     throw UsageError("--out: " + path +
@@ -105,7 +98,8 @@ int report_command(const Arguments& arguments) {
     if (has_record(folder)) {
       record = [&]() -> const RunRecord& { return run.emplace(read_result(folder)).record; };
     }
-    report.add(read_result_info(folder), text_of((fs::path(folder) / kResultFile).string()),
+    const std::string result = (fs::path(folder) / kResultFile).string();
+    report.add(read_result_info(folder), read_file(result).value_or(""),
                record);
   }
   replace_file(out, report.html());

@@ -1,4 +1,4 @@
-// What is read and replaced in folders that others can write to.
+// Reading and replacing files in folders that others can write to.
 #include <sys/stat.h>
 
 #include <filesystem>
