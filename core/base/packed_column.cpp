@@ -3,48 +3,32 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/base/error.h"
+
 namespace metronome {
 
-std::uint64_t* PackedColumn::words(std::size_t num_words) {
-  if (page_words_ + num_words > kPageWords) {
-    pages_.push_back(std::make_unique<std::uint64_t[]>(kPageWords + 1));
-    page_words_ = 0;
-  }
-  std::uint64_t* const begin = pages_.back().get() + page_words_;
-  page_words_ += num_words;
-  return begin;
-}
-
 void PackedColumn::pack(std::span<const std::int64_t, kBlock> values) {
-  std::uint64_t differing = 0;  // most columns rarely change
+  std::uint64_t differing = 0;
   for (const std::int64_t value : values) {
     differing |= static_cast<std::uint64_t>(value ^ values.front());
   }
-  if (differing == 0) {
-    blocks_.push_back({.least = values.front(), .words = nullptr, .num_bits = 0});
-    return;
+  const auto num_bytes = static_cast<std::size_t>(std::bit_width(differing) + 7) / 8;
+  const std::size_t num_needed = kBlock * num_bytes;
+  if (num_needed > num_left_) {
+    pages_.push_back(std::make_unique<std::byte[]>(kPageBytes + sizeof(std::uint64_t) - 1));
+    num_left_ = kPageBytes;
   }
-  std::int64_t least = values.front();
-  std::int64_t most = values.front();
-  for (const std::int64_t value : values) {
-    least = std::min(least, value);
-    most = std::max(most, value);
-  }
-  const auto base = static_cast<std::uint64_t>(least);
-  const auto num_bits =
-      static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(most) - base));
-  std::uint64_t* word = words(kBlock * num_bits / 64);
-  blocks_.push_back({.least = least, .words = word, .num_bits = num_bits});
-  std::uint64_t bits = 0;  // of the word at hand
-  std::uint32_t num_filled = 0;
-  for (const std::int64_t value : values) {
-    const std::uint64_t difference = static_cast<std::uint64_t>(value) - base;
-    bits |= difference << num_filled;
-    num_filled += num_bits;
-    if (num_filled < 64) continue;
-    *word++ = bits;
-    num_filled -= 64;
-    bits = num_filled > 0 ? difference >> (num_bits - num_filled) : 0;
+  const std::size_t place = pages_.size() * kPageBytes - num_left_;
+  METRONOME_CHECK(place <= UINT32_MAX, "a column has at most four gigabytes");
+  num_left_ -= num_needed;
+  blocks_.push_back({.first = values.front(),
+                     .place = static_cast<std::uint32_t>(place),
+                     .num_bytes = static_cast<std::uint32_t>(num_bytes)});
+  if (num_bytes == 0) return;
+  std::byte* to = pages_.back().get() + place % kPageBytes;
+  for (const std::int64_t value : values) {  // the next one overwrites what is too much
+    std::memcpy(to, &value, sizeof(value));
+    to += num_bytes;
   }
 }
 
@@ -54,19 +38,16 @@ void PackedColumn::read_block(std::size_t block, std::span<std::int64_t, kBlock>
     return;
   }
   const Block& packed = blocks_[block];
-  if (packed.num_bits == 0) {
-    std::fill(out.begin(), out.end(), packed.least);
+  if (packed.num_bytes == 0) {
+    std::fill(out.begin(), out.end(), packed.first);
     return;
   }
-  if (packed.num_bits > kMaxNarrow) {
-    for (std::size_t i = 0; i < kBlock; ++i) out[i] = packed.wide(i);
-    return;
-  }
-  for (std::size_t i = 0; i < kBlock; ++i) out[i] = packed.narrow(i);
+  const std::byte* const bytes = bytes_of(packed);
+  for (std::size_t i = 0; i < kBlock; ++i) out[i] = packed.value(bytes, i);
 }
 
 std::size_t PackedColumn::num_bytes() const {
-  return blocks_.capacity() * sizeof(Block) + pages_.size() * kPageWords * sizeof(std::uint64_t);
+  return blocks_.capacity() * sizeof(Block) + pages_.size() * kPageBytes;
 }
 
 }  // namespace metronome

@@ -1,8 +1,8 @@
-// A growing column of integers in few bits. Any value is read in constant time.
+// A growing column of integers in few bytes. Any value is read in constant time.
 //
-// Values are stored in blocks: the smallest value of the block, and for each value the difference
-// to it in as many bits as the largest difference needs. So a column that rarely changes takes
-// about a bit a value, and one of ascending times the bits of a block's time span.
+// Values are stored in blocks: the first value of the block, and of each value as many of its
+// lowest bytes as any differs in. So a column that rarely changes takes about a bit a value, and
+// one of ascending times the bytes of a block's time span.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ class PackedColumn {
     const std::size_t block = i / kBlock;
     if (block == blocks_.size()) return last_[i % kBlock];
     const Block& packed = blocks_[block];
-    return packed.value(i % kBlock);
+    return packed.num_bytes == 0 ? packed.first : packed.value(bytes_of(packed), i % kBlock);
   }
   // Values [block * kBlock, ...) up to the block's end or the last value; `out` has room for them.
   void read_block(std::size_t block, std::span<std::int64_t, kBlock> out) const;
@@ -46,49 +46,33 @@ class PackedColumn {
   std::size_t num_bytes() const;
 
  private:
-  static_assert(std::endian::native == std::endian::little, "words are read as bytes");
-  static constexpr std::uint32_t kMaxNarrow = 57;  // bits in eight bytes, from any bit of the first
-  // Words of blocks lie in pages, none of which moves. Each has a word more, which is read only.
-  static constexpr std::size_t kPageWords = 1024;
+  static_assert(std::endian::native == std::endian::little, "the lowest bytes come first");
+  // Bytes of blocks lie in pages, none of which moves. A value is read and written as a whole word,
+  // so each page has almost a word more.
+  static constexpr std::size_t kPageBytes = 8192;
 
   struct Block {
-    std::int64_t least;
-    const std::uint64_t* words;
-    std::uint32_t num_bits;  // of each difference; 0: all values are `least`
+    std::int64_t first;
+    std::uint32_t place;      // of its bytes: those of earlier pages, and before it in its page
+    std::uint32_t num_bytes;  // of each value; 0: all values are `first`
 
-    std::int64_t value(std::size_t i) const {
-      if (num_bits == 0) return least;
-      return num_bits <= kMaxNarrow ? narrow(i) : wide(i);
-    }
-    // The eight bytes that begin with the difference's first bit have all of it. The last of them
-    // may lie behind the block.
-    std::int64_t narrow(std::size_t i) const {
-      const std::size_t bit = i * num_bits;
-      std::uint64_t bits;
-      std::memcpy(&bits, reinterpret_cast<const char*>(words) + bit / 8, sizeof(bits));
-      return after_least(bits >> bit % 8 & ((std::uint64_t{1} << num_bits) - 1));
-    }
-    std::int64_t wide(std::size_t i) const {
-      const std::size_t bit = i * num_bits;
-      const std::uint64_t* word = words + bit / 64;
-      const std::size_t shift = bit % 64;
-      std::uint64_t difference = word[0] >> shift;
-      if (shift + num_bits > 64) difference |= word[1] << (64 - shift);
-      if (num_bits < 64) difference &= (std::uint64_t{1} << num_bits) - 1;
-      return after_least(difference);
-    }
-    std::int64_t after_least(std::uint64_t difference) const {
-      return static_cast<std::int64_t>(static_cast<std::uint64_t>(least) + difference);
+    std::int64_t value(const std::byte* bytes, std::size_t i) const {
+      std::uint64_t low;
+      std::memcpy(&low, bytes + i * num_bytes, sizeof(low));
+      const std::uint64_t mask = ~std::uint64_t{0} >> (64 - 8 * num_bytes);
+      return static_cast<std::int64_t>((static_cast<std::uint64_t>(first) & ~mask) | (low & mask));
     }
   };
+  const std::byte* bytes_of(const Block& block) const {
+    return pages_[block.place / kPageBytes].get() + block.place % kPageBytes;
+  }
   void pack(std::span<const std::int64_t, kBlock> values);
-  std::uint64_t* words(std::size_t num_words);
 
   std::array<std::int64_t, kBlock> last_;  // those of the last block, which is not full
   std::size_t size_ = 0;
   std::vector<Block> blocks_;
-  std::vector<std::unique_ptr<std::uint64_t[]>> pages_;
-  std::size_t page_words_ = kPageWords;  // taken of the last page
+  std::vector<std::unique_ptr<std::byte[]>> pages_;
+  std::size_t num_left_ = 0;  // bytes of the last page
 };
 
 }  // namespace metronome

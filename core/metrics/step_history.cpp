@@ -19,54 +19,47 @@ void StepHistory::push_back(const StepEntry& step, std::span<const StepTimes> ti
   }
 }
 
+void StepHistory::push_back(const StepEntry& step) {
+  const auto put = [this](Column column, std::int64_t value) { open_[column][num_open_] = value; };
+  const std::int64_t num_decodes = step.num_decode_tokens;
+  put(kFinished, step.finished_at);
+  put(kPlanned, step.planned_at - last_end_);
+  put(kStarted, step.started_at - step.planned_at);
+  put(kPrefillTokens, step.num_prefill_tokens);
+  put(kDecodeTokens, num_decodes);
+  put(kRunning, step.num_running - num_decodes);
+  put(kEmitted, step.num_emitted - num_decodes);
+  put(kContinued, knows_continued_ ? num_decodes - step.num_continued : step.num_continued);
+  put(kWaiting, step.num_waiting);
+  put(kUsedBlocks, step.num_used_blocks);
+  put(kPreempted, step.num_preempted);
+  put(kFlags, (step.failed ? 1 : 0) + (step.extrapolated ? 2 : 0));
+  put(kFirstChunk, step.first_prefill_chunk);
+  put(kChunks, step.num_prefill_chunks);
+  const bool knows_decodes = step.decode_only_ns != kNoTime;
+  put(kDecodeOnly, knows_decodes ? step.duration_ns() - step.decode_only_ns : kUnknown);
+  last_end_ = step.finished_at;
+  if (++num_open_ == PackedColumn::kBlock) pack();
+}
+
 // Moves the open block to the columns.
 void StepHistory::pack() {
-  std::array<std::int64_t, PackedColumn::kBlock> values;
-  const auto pack_column = [&](Column column, const auto& value_of) {
-    for (std::size_t i = 0; i < PackedColumn::kBlock; ++i) values[i] = value_of(open_[i]);
-    columns_[column].append_block(values);
-  };
-  TimeNs before = num_packed() > 0 ? finished_at(num_packed() - 1) : 0;
-  pack_column(kPlanned, [&before](const StepEntry& step) {
-    return step.planned_at - std::exchange(before, step.finished_at);
-  });
-  pack_column(kStarted, [](const StepEntry& step) { return step.started_at - step.planned_at; });
-  pack_column(kPrefillTokens, [](const StepEntry& step) { return step.num_prefill_tokens; });
-  pack_column(kDecodeTokens, [](const StepEntry& step) { return step.num_decode_tokens; });
-  const auto beyond_decodes = [](std::int32_t count, const StepEntry& step) {
-    return std::int64_t{count} - step.num_decode_tokens;
-  };
-  pack_column(kRunning, [&](const StepEntry& s) { return beyond_decodes(s.num_running, s); });
-  pack_column(kEmitted, [&](const StepEntry& s) { return beyond_decodes(s.num_emitted, s); });
-  pack_column(kContinued, [&](const StepEntry& s) {
-    return knows_continued_ ? beyond_decodes(s.num_continued, s) : s.num_continued;
-  });
-  pack_column(kWaiting, [](const StepEntry& step) { return step.num_waiting; });
-  pack_column(kUsedBlocks, [](const StepEntry& step) { return step.num_used_blocks; });
-  pack_column(kPreempted, [](const StepEntry& step) { return step.num_preempted; });
-  pack_column(kFlags, [](const StepEntry& step) {
-    return (step.failed ? 1 : 0) + (step.extrapolated ? 2 : 0);
-  });
-  pack_column(kFirstChunk, [](const StepEntry& step) { return step.first_prefill_chunk; });
-  pack_column(kChunks, [](const StepEntry& step) { return step.num_prefill_chunks; });
-  pack_column(kDecodeOnly, [](const StepEntry& step) {
-    const bool is_known = step.decode_only_ns != kNoTime;
-    return is_known ? step.duration_ns() - step.decode_only_ns : kUnknown;
-  });
-  pack_column(kFinished, [](const StepEntry& step) { return step.finished_at; });
-  open_.clear();
+  for (std::size_t c = 0; c < kNumColumns; ++c) columns_[c].append_block(open_[c]);
+  num_open_ = 0;
 }
 
 void StepHistory::set_continued(std::span<const std::int32_t> num_continued) {
   PackedColumn column;
-  for (std::size_t i = 0; i < num_packed(); ++i) {
-    column.push_back(num_continued[i] - columns_[kDecodeTokens][i]);
+  for (std::size_t i = 0; i < size(); ++i) {
+    const std::int64_t num_others = value(kDecodeTokens, i) - num_continued[i];
+    if (i < num_packed()) {
+      column.push_back(num_others);
+    } else {
+      open_[kContinued][i - num_packed()] = num_others;
+    }
   }
   columns_[kContinued] = std::move(column);
   knows_continued_ = true;
-  for (std::size_t i = num_packed(); i < num_continued.size(); ++i) {
-    open_[i - num_packed()].num_continued = num_continued[i];
-  }
 }
 
 template <class Get>
@@ -80,7 +73,8 @@ StepEntry StepHistory::entry_of(const Get& value, TimeNs before) const {
   step.num_decode_tokens = number(kDecodeTokens);
   step.num_running = step.num_decode_tokens + number(kRunning);
   step.num_emitted = step.num_decode_tokens + number(kEmitted);
-  step.num_continued = number(kContinued) + (knows_continued_ ? step.num_decode_tokens : 0);
+  step.num_continued =
+      knows_continued_ ? step.num_decode_tokens - number(kContinued) : number(kContinued);
   step.num_waiting = number(kWaiting);
   step.num_used_blocks = number(kUsedBlocks);
   step.num_preempted = number(kPreempted);
@@ -94,22 +88,20 @@ StepEntry StepHistory::entry_of(const Get& value, TimeNs before) const {
 }
 
 StepEntry StepHistory::operator[](std::size_t i) const {
-  if (i >= num_packed()) return open(i);
-  return entry_of([&](Column column) { return columns_[column][i]; },
-                  i > 0 ? finished_at(i - 1) : 0);
+  return entry_of([&](Column column) { return value(column, i); }, i > 0 ? finished_at(i - 1) : 0);
 }
 
 void StepHistory::Iterator::read() {
   constexpr std::size_t kBlock = PackedColumn::kBlock;
   const std::size_t num_steps = std::min(kBlock, log_->size() - position_);
   if (num_steps == 0) return;
-  if (position_ >= log_->num_packed()) {
-    block_ = log_->open_;
-    return;
-  }
-  std::array<std::array<std::int64_t, kBlock>, kNumColumns> values;
-  for (std::size_t c = 0; c < kNumColumns; ++c) {
-    log_->columns_[c].read_block(position_ / kBlock, values[c]);
+  std::array<Block, kNumColumns> values;
+  if (position_ < log_->num_packed()) {
+    for (std::size_t c = 0; c < kNumColumns; ++c) {
+      log_->columns_[c].read_block(position_ / kBlock, values[c]);
+    }
+  } else {
+    values = log_->open_;
   }
   TimeNs before = position_ > 0 ? log_->finished_at(position_ - 1) : 0;
   block_.resize(num_steps);

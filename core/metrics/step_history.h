@@ -1,7 +1,7 @@
 // The steps of a run in a few bytes each.
 //
 // Most fields of a step equal those of the step before, or differ by little. So each field is a
-// column in few bits; times are differences to the times that they follow.
+// column of the bytes in which steps differ; times are differences to the times that they follow.
 #pragma once
 
 #include <array>
@@ -72,38 +72,27 @@ class StepHistory {
     }
   };
 
-  void push_back(const StepEntry& step) {
-    open_.push_back(step);
-    if (open_.size() == PackedColumn::kBlock) pack();
-  }
+  void push_back(const StepEntry& step);
   // Steps like `step` at these times.
   void push_back(const StepEntry& step, std::span<const StepTimes> times);
   // Sets num_continued of all steps.
   void set_continued(std::span<const std::int32_t> num_continued);
 
-  std::size_t size() const { return num_packed() + open_.size(); }
+  std::size_t size() const { return num_packed() + num_open_; }
   bool empty() const { return size() == 0; }
   // These require i < size().
   StepEntry operator[](std::size_t i) const;
-  TimeNs finished_at(std::size_t i) const {
-    return i < num_packed() ? columns_[kFinished][i] : open(i).finished_at;
-  }
+  TimeNs finished_at(std::size_t i) const { return value(kFinished, i); }
   TimeNs planned_at(std::size_t i) const {
-    if (i >= num_packed()) return open(i).planned_at;
-    return columns_[kPlanned][i] + (i > 0 ? finished_at(i - 1) : 0);
+    return value(kPlanned, i) + (i > 0 ? finished_at(i - 1) : 0);
   }
-  std::int32_t num_prefill_tokens(std::size_t i) const {
-    if (i >= num_packed()) return open(i).num_prefill_tokens;
-    return static_cast<std::int32_t>(columns_[kPrefillTokens][i]);
-  }
+  std::int32_t num_prefill_tokens(std::size_t i) const { return number(kPrefillTokens, i); }
   std::int32_t num_emitted(std::size_t i) const {
-    if (i >= num_packed()) return open(i).num_emitted;
-    return static_cast<std::int32_t>(columns_[kEmitted][i] + columns_[kDecodeTokens][i]);
+    return number(kEmitted, i) + number(kDecodeTokens, i);
   }
   std::int32_t num_continued(std::size_t i) const {
-    if (i >= num_packed()) return open(i).num_continued;
-    const std::int64_t num_before = knows_continued_ ? columns_[kDecodeTokens][i] : 0;
-    return static_cast<std::int32_t>(columns_[kContinued][i] + num_before);
+    return knows_continued_ ? number(kDecodeTokens, i) - number(kContinued, i)
+                            : number(kContinued, i);
   }
   StepEntry back() const { return (*this)[size() - 1]; }  // requires a step
 
@@ -122,7 +111,7 @@ class StepHistory {
     kDecodeTokens,
     kRunning,    // beyond the decode tokens
     kEmitted,    // beyond them
-    kContinued,  // beyond them after set_continued(); before, mostly 0
+    kContinued,  // decode tokens beyond it after set_continued(); before, itself: mostly 0
     kWaiting,
     kUsedBlocks,
     kPreempted,
@@ -139,12 +128,21 @@ class StepHistory {
   StepEntry entry_of(const Get& value, TimeNs before) const;
 
   std::size_t num_packed() const { return columns_[kFinished].size(); }
-  const StepEntry& open(std::size_t i) const { return open_[i - num_packed()]; }
+  std::int64_t value(Column column, std::size_t i) const {
+    return i < num_packed() ? columns_[column][i] : open_[column][i - num_packed()];
+  }
+  std::int32_t number(Column column, std::size_t i) const {
+    return static_cast<std::int32_t>(value(column, i));
+  }
   void pack();
 
   std::array<PackedColumn, kNumColumns> columns_;  // of all full blocks of steps
-  std::vector<StepEntry> open_;                    // the last block, which is not full
-  bool knows_continued_ = false;                   // set_continued() was called
+  // The last block, which is not full.
+  using Block = std::array<std::int64_t, PackedColumn::kBlock>;
+  std::array<Block, kNumColumns> open_ = {};
+  std::size_t num_open_ = 0;
+  TimeNs last_end_ = 0;           // finished_at of the last step
+  bool knows_continued_ = false;  // set_continued() was called
 };
 
 }  // namespace metronome
