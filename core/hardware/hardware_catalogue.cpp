@@ -95,10 +95,13 @@ std::vector<HardwareSpec> parse_hardware(std::string_view yaml, const std::strin
   return parse_entries<HardwareSpec>(parse_config_text(yaml, file), "hardware", hardware_error);
 }
 
-std::vector<HardwareSpec> all_hardware() { return parse_hardware(kHardwareYaml, "hardware.yaml"); }
+const std::vector<HardwareSpec>& all_hardware() {
+  static const std::vector<HardwareSpec> known = parse_hardware(kHardwareYaml, "hardware.yaml");
+  return known;
+}
 
 HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where) {
-  const std::vector<HardwareSpec> known = all_hardware();
+  const std::vector<HardwareSpec>& known = all_hardware();
   if (const HardwareSpec* hardware = find_entry(known, catalogue_name(name_or_path))) {
     return *hardware;
   }

@@ -17,8 +17,8 @@ namespace metronome {
 // for an unknown name (with the nearest name and the list) and for an unreadable or malformed file.
 HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where);
 
-// In the order of the file.
-std::vector<HardwareSpec> all_hardware();
+// In the order of the file, which is read once.
+const std::vector<HardwareSpec>& all_hardware();
 
 // The keys of an entry.
 void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware);

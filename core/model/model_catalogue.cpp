@@ -127,7 +127,10 @@ std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& 
   return models;
 }
 
-std::vector<ModelConfig> all_models() { return parse_models(kModelsYaml, "models.yaml"); }
+const std::vector<ModelConfig>& all_models() {
+  static const std::vector<ModelConfig> known = parse_models(kModelsYaml, "models.yaml");
+  return known;
+}
 
 std::string catalogue_name(std::string_view repository) {
   const std::string wanted = lower(repository);
@@ -148,7 +151,7 @@ std::vector<std::string> repositories_of(std::string_view model) {
 }
 
 std::string find_model_folder(const std::string& name_or_path) {
-  const std::vector<ModelConfig> models = all_models();
+  const std::vector<ModelConfig>& models = all_models();
   if (find_entry(models, name_or_path) != nullptr) return {};
   if (!path_exists(name_or_path) && !catalogue_name(name_or_path).empty()) return {};
   if (is_folder(name_or_path)) return name_or_path;
@@ -157,7 +160,7 @@ std::string find_model_folder(const std::string& name_or_path) {
 }
 
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where) {
-  const std::vector<ModelConfig> models = all_models();
+  const std::vector<ModelConfig>& models = all_models();
   if (const ModelConfig* model = find_entry(models, name_or_path)) return *model;
   if (!path_exists(name_or_path)) {
     const ModelConfig* model = find_entry(models, catalogue_name(name_or_path));

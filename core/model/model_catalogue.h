@@ -37,8 +37,8 @@ std::vector<std::string> repositories_of(std::string_view model);
 // The folder with the files of such a model; empty for a catalogue model, which has none.
 std::string find_model_folder(const std::string& name_or_path);
 
-// In the order of the file.
-std::vector<ModelConfig> all_models();
+// In the order of the file, which is read once.
+const std::vector<ModelConfig>& all_models();
 
 // The keys of an entry.
 void visit_fields(FieldVisitor& visitor, ModelConfig& model);

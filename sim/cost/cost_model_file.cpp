@@ -117,7 +117,7 @@ CostModelFile find_cost_model_file(const std::string& name_or_path, const Source
 }
 
 HardwareSpec measured_hardware(const CostModelFile& file) {
-  const std::vector<HardwareSpec> known = all_hardware();
+  const std::vector<HardwareSpec>& known = all_hardware();
   if (const HardwareSpec* hardware = find_entry(known, file.hardware)) return *hardware;
   HardwareSpec unknown;
   unknown.name = file.hardware;

@@ -33,7 +33,7 @@ SourceLocation option(const char* name) { return {std::make_shared<const std::st
 std::optional<HardwareSpec> known_hardware(const CalibrationSetup& setup,
                                            const std::string& measured) {
   if (!setup.hardware.empty()) return find_hardware(setup.hardware, option("--hardware"));
-  const std::vector<HardwareSpec> all = all_hardware();
+  const std::vector<HardwareSpec>& all = all_hardware();
   if (const HardwareSpec* hardware = find_entry(all, measured)) return *hardware;
   return std::nullopt;
 }

@@ -62,7 +62,7 @@ HardwareSpec hardware_of(const std::string& system, const std::string& given) {
   }
   HardwareSpec hardware =
       find_hardware(given.empty() ? measured : given, option_location("--hardware"));
-  const std::vector<HardwareSpec> known = all_hardware();
+  const std::vector<HardwareSpec>& known = all_hardware();
   const bool is_known = std::any_of(known.begin(), known.end(), [&](const HardwareSpec& other) {
     return other.name == hardware.name;
   });
