@@ -5,15 +5,6 @@
 
 namespace metronome {
 
-ScheduledChunk RunMembers::chunk(std::size_t i) const {
-  return {.request = members_[i].request,
-          .first_position = position_of(members_[i]),
-          .num_tokens = 1,
-          .kind = ChunkKind::Decode,
-          .samples_token = true,
-          .generation = generations_[i]};
-}
-
 std::int64_t RunMembers::sum_of_contexts(std::int64_t window) const {
   WindowSum& cached = window_sum_;
   if (cached.window != window || num_steps_ < cached.begin || num_steps_ >= cached.end) {
@@ -75,12 +66,9 @@ void RunMembers::clear() {
   num_later_generations_ = 0;
 }
 
-void RunCalendar::take(std::int32_t step, std::vector<Entry>& out) {
-  std::vector<Entry>& slot = slots_[place(step)];
-  out.clear();
-  if (slot.empty()) return;
+void RunCalendar::take_entries(std::int32_t step, std::vector<Entry>& out) {
   ends_[place(step) / 64] &= ~end_bit(step);
-  out.swap(slot);
+  out.swap(slots_[place(step)]);
   const auto before = [](const Entry& a, const Entry& b) { return a.order < b.order; };
   if (!std::is_sorted(out.begin(), out.end(), before)) std::sort(out.begin(), out.end(), before);
 }

@@ -43,7 +43,14 @@ class RunMembers {
   }
   // The same, at most `window` for each. O(members) when members change or reach the window.
   std::int64_t sum_of_contexts(std::int64_t window) const;
-  ScheduledChunk chunk(std::size_t i) const;
+  ScheduledChunk chunk(std::size_t i) const {
+    return {.request = members_[i].request,
+            .first_position = position_of(members_[i]),
+            .num_tokens = 1,
+            .kind = ChunkKind::Decode,
+            .samples_token = true,
+            .generation = generations_[i]};
+  }
   // The chunks of all, with others behind them. Those of the run are marked as `emitted`.
   void list(std::span<const ScheduledChunk> others, bool emitted,
             std::vector<ScheduledChunk>& out) const;
@@ -94,13 +101,17 @@ class RunCalendar {
     if (num_to_end < kNumSlots) ends_[place(now + num_to_end) / 64] |= end_bit(now + num_to_end);
   }
   // Moves the entries of a step to `out`, in service order.
-  void take(std::int32_t step, std::vector<Entry>& out);
+  void take(std::int32_t step, std::vector<Entry>& out) {
+    out.clear();
+    if (!slots_[place(step)].empty()) take_entries(step, out);
+  }
   // Steps from `step` on without entries, at most kHorizon; and without a last token.
   std::int32_t num_free_steps(std::int32_t step) const;
   std::int32_t num_endless_steps(std::int32_t step) const;
   void clear();
 
  private:
+  void take_entries(std::int32_t step, std::vector<Entry>& out);
   static constexpr std::int32_t kNumSlots = 2 * kHorizon;
   static std::size_t place(std::int32_t step) { return static_cast<std::size_t>(step) % kNumSlots; }
   static std::uint64_t end_bit(std::int32_t step) { return std::uint64_t{1} << step % 64; }

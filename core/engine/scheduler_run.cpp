@@ -9,6 +9,16 @@
 
 namespace metronome {
 
+// Enters the next step of a run at which the request may need or complete a block, or takes its
+// last token. It decodes `position` in `step`.
+inline void Scheduler::enter_in_calendar(const RunCalendar::Entry& entry, std::int32_t position,
+                                         std::int32_t step) {
+  const Request& request = *entry.request;
+  const std::int32_t num_to_end = request.num_final_tokens - 1 - position;
+  const std::int32_t num_steps = std::min(request.kv_ready_tokens - position, num_to_end);
+  calendar_.add(entry, step, std::max(num_steps, 0), num_to_end);
+}
+
 // Called before a step is planned.
 void Scheduler::begin_run_plan() {
   takes_run_ = false;
@@ -65,16 +75,6 @@ std::size_t Scheduler::plan_run(bool needs_free_block) {
   plan_->run.members = &run_;
   plan_->num_decode_tokens += run_.size();
   return num_covered_;
-}
-
-// Enters the next step of a run at which the request may need or complete a block, or takes its
-// last token. It decodes `position` in `step`.
-void Scheduler::enter_in_calendar(const RunCalendar::Entry& entry, std::int32_t position,
-                                  std::int32_t step) {
-  const Request& request = *entry.request;
-  const std::int32_t num_to_end = request.num_final_tokens - 1 - position;
-  const std::int32_t num_steps = std::min(request.kv_ready_tokens - position, num_to_end);
-  calendar_.add(entry, step, std::max(num_steps, 0), num_to_end);
 }
 
 // Lists the first `num_members` decodes of the run in the plan.
