@@ -180,6 +180,7 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
                           (is_quantised ? hardware.quantised_overhead_us : 0) +
                           (tp > 1 ? hardware.tp_overhead_us : 0);
   launch_ns_ = (hardware.launch_overhead_us + layers * layer_us) * kNsPerMicro;
+  host_gap_ns_ = metronome::host_gap_ns(hardware, config);
 }
 
 template <bool kHasWindow, bool kIsPadded>
@@ -356,32 +357,48 @@ PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
 }
 
 // The cost of a pass's decodes alone. Of batches of one size only the attention differs, unless
-// chunks are padded or copied.
-PassCost RooflineCostModel::decode_cost(const PassGroup& decodes) {
+// chunks are padded or copied. Valid until the next call.
+inline const PassCost& RooflineCostModel::decode_cost(const PassGroup& decodes) {
+  const auto num_decodes = static_cast<std::size_t>(decodes.num_chunks);
+  const bool is_known = decodes.num_rows == decodes.num_chunks &&
+                        num_decodes < decode_costs_.size() && decode_costs_[num_decodes];
+  if (!is_known) [[unlikely]]
+    return new_decode_cost(decodes);
+  PassCost& cost = *decode_costs_[num_decodes];
+  cost.attention_ns = decode_attention_ns(attention_work(decodes), decodes.num_chunks);
+  return cost;
+}
+
+const PassCost& RooflineCostModel::new_decode_cost(const PassGroup& decodes) {
+  other_decode_cost_ = pass_cost({.prefill = {}, .decode = decodes});
   const bool depends_on_size_alone = config_.batching != Batching::Padded && !config_.gather_kv &&
                                      decodes.num_rows == decodes.num_chunks;
-  if (!depends_on_size_alone) return pass_cost({.prefill = {}, .decode = decodes});
+  if (!depends_on_size_alone) return other_decode_cost_;
   const auto num_decodes = static_cast<std::size_t>(decodes.num_chunks);
   if (num_decodes >= decode_costs_.size()) decode_costs_.resize(num_decodes + 1);
-  std::optional<PassCost>& cost = decode_costs_[num_decodes];
-  if (!cost) cost = pass_cost({.prefill = {}, .decode = decodes});
-  cost->attention_ns = decode_attention_ns(attention_work(decodes), decodes.num_chunks);
-  return *cost;
+  return decode_costs_[num_decodes].emplace(other_decode_cost_);
+}
+
+// Of a step with the run and nothing else, whose chunks are not padded.
+StepCost RooflineCostModel::run_cost(const RunMembers& run) {
+  PassGroup decodes;
+  decodes.num_chunks = decodes.num_rows = decodes.num_tokens = run.size();
+  decodes.pairs = decodes.context = decodes.gathered = run.sum_of_contexts();
+  if (model_.sliding_window > 0) {
+    decodes.window_context = run.sum_of_contexts(model_.sliding_window);
+    decodes.window_pairs = decodes.window_gathered = decodes.window_context;
+  }
+  return step_cost_of(decode_cost(decodes));
 }
 
 StepCost RooflineCostModel::step_cost(const StepPlan& plan) {
   METRONOME_CHECK(!plan.passes.empty(), "a plan without passes has no cost");
-  if (plan.chunks.empty() && config_.batching != Batching::Padded) {
-    const RunMembers& run = *plan.run.members;
-    PassGroup decodes;
-    decodes.num_chunks = decodes.num_rows = decodes.num_tokens = run.size();
-    decodes.pairs = decodes.context = decodes.gathered = run.sum_of_contexts();
-    if (model_.sliding_window > 0) {
-      decodes.window_context = run.sum_of_contexts(model_.sliding_window);
-      decodes.window_pairs = decodes.window_gathered = decodes.window_context;
-    }
-    return step_cost_of(decode_cost(decodes));
-  }
+  const bool has_only_run = plan.chunks.empty() && config_.batching != Batching::Padded;
+  return has_only_run ? run_cost(*plan.run.members) : listed_cost(plan);
+}
+
+// Of any step.
+StepCost RooflineCostModel::listed_cost(const StepPlan& plan) {
   if (plan.passes.size() == 1) {
     const PassSums sums = sum_pass(chunks_of(plan, plan.passes.front()));
     if (sums.prefill.num_chunks == 0) return step_cost_of(decode_cost(sums.decode));
@@ -427,10 +444,6 @@ TimeNs RooflineCostModel::floor_ns(const StepWork& work) const {
   const double compute_ns = kNsPerSec * (linear_s + expert_s + others / hardware_.peak_flops);
   const double memory_ns = work.total_bytes() * kNsPerSec / hardware_.peak_bandwidth;
   return round_ns(std::max(compute_ns, memory_ns));
-}
-
-TimeNs RooflineCostModel::host_gap_ns(const StepPlan&) const {
-  return metronome::host_gap_ns(hardware_, config_);
 }
 
 std::int64_t RooflineCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {

@@ -91,7 +91,7 @@ class RooflineCostModel final : public CostModel {
                     const CostModelConfig& config);
 
   StepCost step_cost(const StepPlan& plan) override;
-  TimeNs host_gap_ns(const StepPlan& plan) const override;
+  TimeNs host_gap_ns(const StepPlan&) const override { return host_gap_ns_; }
   // Throws UnplacedConfigError if the weights leave no room for a single block.
   std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override;
 
@@ -111,7 +111,10 @@ class RooflineCostModel final : public CostModel {
   OperationWork attention_work(const PassGroup& group) const;
   StepWork pass_work(const PassSums& sums) const;
   PassCost pass_cost(const PassSums& sums) const;
-  PassCost decode_cost(const PassGroup& decodes);
+  const PassCost& decode_cost(const PassGroup& decodes);
+  const PassCost& new_decode_cost(const PassGroup& decodes);
+  StepCost run_cost(const RunMembers& run);
+  StepCost listed_cost(const StepPlan& plan);
   void add_experts(double num_tokens, StepWork& work) const;
   double product_ns(double flop_ns, double bytes) const;
   double decode_attention_ns(const OperationWork& work, std::int64_t num_decodes) const;
@@ -141,10 +144,12 @@ class RooflineCostModel final : public CostModel {
   double ns_per_activation_byte_ = 0;
   double ns_per_decode_ = 0;
   double launch_ns_ = 0;  // per pass
+  TimeNs host_gap_ns_ = 0;
 
   // By number of decodes, as far as asked for: the cost of a pass with nothing else, but for its
   // attention.
   std::vector<std::optional<PassCost>> decode_costs_;
+  PassCost other_decode_cost_;  // the last that is not kept
 };
 
 }  // namespace metronome
