@@ -176,6 +176,7 @@ void BlockPool::forget(BlockId id) {
 
 std::vector<BlockId> BlockPool::free_blocks() const {
   std::vector<BlockId> blocks;
+  blocks.reserve(static_cast<std::size_t>(num_free_));
   for (std::int64_t position = begin_; position < end_; ++position) {
     if (!is_stale(position)) blocks.push_back(entry(position));
   }
@@ -197,17 +198,18 @@ void BlockPool::check_integrity(const std::vector<const BlockTable*>& tables) co
   } else {
     METRONOME_CHECK(references == ref_counts_, "reference counts differ from the block tables");
   }
-  std::vector<bool> is_listed(references.size(), false);
+  constexpr std::int32_t kListed = -1;
+  std::int64_t num_listed = 0;
   for (const BlockId id : free_blocks()) {
-    METRONOME_CHECK(references[index(id)] == 0 && !is_null(id), "a used block is listed free");
-    METRONOME_CHECK(!is_listed[index(id)], "a block is listed free twice");
-    is_listed[index(id)] = true;
+    std::int32_t& count = references[index(id)];
+    METRONOME_CHECK(count != kListed, "a block is listed free twice");
+    METRONOME_CHECK(count == 0 && !is_null(id), "a used block is listed free");
+    count = kListed;
+    ++num_listed;
   }
-  const auto num_listed = std::count(is_listed.begin(), is_listed.end(), true);
-  const auto num_unreferenced = std::count(references.begin(), references.end(), 0);
   METRONOME_CHECK(num_listed == num_free_, "the free list differs from its count");
-  METRONOME_CHECK(num_unreferenced - (has_null_block_ ? 1 : 0) == num_free_,
-                  "free + referenced blocks != total");
+  METRONOME_CHECK(std::count(references.begin(), references.end(), 0) == (has_null_block_ ? 1 : 0),
+                  "a block without references is not listed free");
   if (contents_) contents_->check_integrity();
 }
 
