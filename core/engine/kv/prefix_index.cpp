@@ -31,29 +31,15 @@ void PrefixIndex::insert(BlockId block, BlockHash hash, std::int64_t position) {
   if (primary.hash == kNoHash) primary = {hash, position};
 }
 
-void PrefixIndex::insert_entry(Entry entry, BlockHash hash) {
-  METRONOME_CHECK(hash != kNoHash, "a block's content has a hash");
+// Inserts an entry whose hash may have another one, or no room in its home bucket.
+void PrefixIndex::insert_slowly(Entry entry) {
   Hashed& hashed = entries_[index(entry)];
-  METRONOME_CHECK(hashed.hash == kNoHash, "a block is hashed once");
-  hashed.hash = hash;
-  hashed.previous = entry;
   if (rule_ == DuplicateRule::Unlisted) {
     ++size_;
     return;
   }
-  const std::size_t home = home_of(hash);
-  const bool is_new = buckets_[home].reach == 0 && matches(buckets_[home], hash) == 0;
-  hashed.place = is_new ? kNoPlace : locate(hash);
-  if (hashed.place == kNoPlace) [[likely]] {
-    hashed.place = find_room(home);
-    Bucket& bucket = buckets_[hashed.place / kPlaces];
-    const std::uint32_t slot = hashed.place % kPlaces;
-    bucket.hashes[slot] = hash;
-    bucket.firsts[slot] = entry;
-    bucket.used = static_cast<std::uint8_t>(bucket.used | 1u << slot);
-    ++size_;
-    return;
-  }
+  hashed.place = locate(hashed.hash);
+  if (hashed.place == kNoPlace) return occupy(find_room(home_of(hashed.hash)), entry);
   Entry& first = first_at(hashed.place);
   Hashed& earliest = entries_[index(first)];
   if (rule_ == DuplicateRule::KeepLatest) {
@@ -74,8 +60,8 @@ inline std::uint32_t PrefixIndex::find_room(std::size_t home) {
     Bucket& bucket = buckets_[home];
     METRONOME_CHECK(bucket.num_away < UINT16_MAX, "hashes are mixed");
     ++bucket.num_away;
-    bucket.reach = std::max(bucket.reach,
-                            static_cast<std::uint8_t>(std::min<std::size_t>(distance, kFar)));
+    bucket.reach =
+        std::max(bucket.reach, static_cast<std::uint8_t>(std::min<std::size_t>(distance, kFar)));
   }
   const std::size_t at = (home + distance) & mask_;
   return place_of(at, ~unsigned{buckets_[at].used});
@@ -181,9 +167,9 @@ void PrefixIndex::check_primaries() const {
 }
 
 void PrefixIndex::check_integrity() const {
-  const auto num_hashed =
-      std::count_if(entries_.begin(), entries_.end(),
-                    [](const Hashed& hashed) { return hashed.hash != kNoHash; });
+  const auto num_hashed = std::count_if(entries_.begin(), entries_.end(), [](const Hashed& hashed) {
+    return hashed.hash != kNoHash;
+  });
   METRONOME_CHECK(num_hashed == size_, "the hashed blocks differ from their count");
   check_primaries();
   if (rule_ == DuplicateRule::Unlisted) return;

@@ -133,6 +133,11 @@ class PrefixIndex {
     }
     return bits;
   }
+  static bool has(const Bucket& bucket, BlockHash hash) {
+    unsigned bits = 0;
+    for (const BlockHash each : bucket.hashes) bits |= static_cast<unsigned>(each == hash);
+    return bits != 0;
+  }
   static std::uint32_t place_of(std::size_t bucket, unsigned bits) {
     return static_cast<std::uint32_t>(bucket) * kPlaces +
            static_cast<std::uint32_t>(std::countr_zero(bits));
@@ -156,7 +161,33 @@ class PrefixIndex {
   }
   PrefixIndex(std::int64_t num_blocks, DuplicateRule rule, std::int64_t num_units,
               bool has_positions);
-  void insert_entry(Entry entry, BlockHash hash);
+  void insert_entry(Entry entry, BlockHash hash) {
+    METRONOME_CHECK(hash != kNoHash, "a block's content has a hash");
+    Hashed& hashed = entries_[index(entry)];
+    METRONOME_CHECK(hashed.hash == kNoHash, "a block is hashed once");
+    hashed.hash = hash;
+    hashed.previous = entry;
+    const std::size_t at = home_of(hash);
+    const Bucket& home = buckets_[at];
+    const bool is_new_at_home = home.reach == 0 && home.used != kAllUsed && !has(home, hash);
+    if (is_new_at_home && rule_ != DuplicateRule::Unlisted) [[likely]] {
+      occupy(place_of(at, ~unsigned{home.used}), entry);
+    } else {
+      insert_slowly(entry);
+    }
+  }
+  // Takes an empty slot for a hash without one.
+  void occupy(std::uint32_t place, Entry entry) {
+    Hashed& hashed = entries_[index(entry)];
+    hashed.place = place;
+    Bucket& bucket = buckets_[place / kPlaces];
+    const std::uint32_t slot = place % kPlaces;
+    bucket.hashes[slot] = hashed.hash;
+    bucket.firsts[slot] = entry;
+    bucket.used = static_cast<std::uint8_t>(bucket.used | 1u << slot);
+    ++size_;
+  }
+  void insert_slowly(Entry entry);
   void erase_positions(BlockId block);
   void erase_entry(Entry entry);
   std::uint32_t find_room(std::size_t home);
