@@ -105,11 +105,20 @@ void KvCacheManager::commit(Request& request, bool has_token) {
   hash_blocks(request, request.num_cached_tokens());
 }
 
-// Puts the leading cached blocks of the chain into hit_.blocks. Returns their number.
+// Puts the leading cached blocks of the chain into hit_.blocks. Returns their number. A request
+// that waits for room asks with every plan and mostly finds what it found: those blocks are still
+// in hit_.blocks and need no lookup.
 std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_blocks) {
   constexpr std::int64_t kAhead = 8;
   const PrefixIndex& contents = pool_.contents();
-  for (std::int64_t i = 0; i < num_blocks; ++i) {
+  const std::int64_t num_before = std::min(std::ssize(hit_.blocks), num_blocks);
+  std::int64_t i = 0;
+  while (i < num_before &&
+         contents.finds(hash_of_block(chain, i), hit_.blocks[static_cast<std::size_t>(i)])) {
+    ++i;
+  }
+  hit_.blocks.resize(static_cast<std::size_t>(i));
+  for (; i < num_blocks; ++i) {
     if (i + kAhead < num_blocks) contents.prefetch(hash_of_block(chain, i + kAhead));
     const BlockId id = contents.find(hash_of_block(chain, i));
     if (id == kNoBlock) return i;
@@ -181,13 +190,13 @@ std::int64_t KvCacheManager::find_window(const HashChain& chain, std::int64_t nu
 
 const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_t max_tokens) {
   if (!caches_prefixes() || max_tokens < hash_unit_) return no_hit_;
-  hit_.blocks.clear();
   for (BlockTable& found : hit_.group_blocks) found.clear();
   const std::int64_t max_units = num_hashable_units(request, max_tokens);
   const std::int64_t max_blocks = max_units / units_per_block_;
   const HashChain& chain = chain_of(request, max_units);
   if (tree_) {
     const RadixTree::Match match = tree_->match(chain, max_blocks);
+    hit_.blocks.clear();
     tree_->append_blocks(match.node, hit_.blocks);
     hit_.node = match.node;
     hit_.num_tokens = static_cast<std::int32_t>(match.num_blocks) * block_size_;

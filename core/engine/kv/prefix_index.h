@@ -69,6 +69,12 @@ class PrefixIndex {
     const std::uint32_t place = locate(hash);
     return place == kNoPlace ? kNoBlock : block_of(first_at(place));
   }
+  // Whether find(hash) would give this block; cheaper. Where a block has several hashes it may say
+  // no of one that is not its first.
+  bool finds(BlockHash hash, BlockId block) const {
+    const Hashed& hashed = entries_[index(block)];
+    return hashed.hash == hash && first_at(hashed.place) == block;
+  }
   // Loads a hash's bucket, or what is known of a block, into the CPU cache, for a find, insert or
   // erase soon after.
   void prefetch(BlockHash hash) const { __builtin_prefetch(&buckets_[home_of(hash)], 1); }
