@@ -1,6 +1,7 @@
 #include "cpu/cpu_backend.h"
 
 #include <functional>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -13,30 +14,41 @@
 #include "cpu/cpu_executor.h"
 #include "cpu/kv_store.h"
 #include "cpu/machine.h"
+#include "cpu/model_drafter.h"
 #include "cpu/thread_pool.h"
 #include "cpu/transformer.h"
 
 namespace metronome {
 
-// A model in memory, with its threads.
+// What a run computes.
+struct RunModels {
+  ModelSource model;
+  std::optional<ModelSource> drafter;  // of method draft_model
+};
+
+// The models in memory, with their threads.
 struct LoadedModel {
-  LoadedModel(const ModelConfig& model, const WeightSource& weights, int num_threads,
-              const std::function<void()>& poll)
-      : pool(num_threads), transformer(model, weights, pool, poll) {}
+  LoadedModel(const RunModels& models, int num_threads, const std::function<void()>& poll)
+      : pool(num_threads), transformer(models.model.config, *models.model.weights, pool, poll) {
+    if (models.drafter)
+      drafter.emplace(models.drafter->config, *models.drafter->weights, pool, poll);
+  }
 
   ThreadPool pool;
   Transformer transformer;
+  std::optional<Transformer> drafter;
 };
 
 class LoadedModels {
  public:
   // The reference is valid until the next call.
-  LoadedModel& get(const ModelSource& source, int num_threads,
+  LoadedModel& get(const RunModels& models, int num_threads,
                    const std::function<void()>& poll = {}) {
-    const std::string key = source.key + ", " + std::to_string(num_threads) + " threads";
+    std::string key = models.model.key + ", " + std::to_string(num_threads) + " threads";
+    if (models.drafter) key += ", drafts by " + models.drafter->key;
     if (loaded_ != nullptr && key_ == key) return *loaded_;
     loaded_.reset();  // frees its memory for the next model
-    loaded_ = std::make_unique<LoadedModel>(source.config, *source.weights, num_threads, poll);
+    loaded_ = std::make_unique<LoadedModel>(models, num_threads, poll);
     key_ = key;
     return *loaded_;
   }
@@ -62,47 +74,84 @@ std::int64_t kv_budget_bytes(const Scenario& scenario, std::int64_t spare_bytes)
   return spare_bytes / 2;  // leaves the rest to other processes
 }
 
+// Of all models: a draft model has as many blocks as the model.
+std::int64_t kv_bytes(const RunModels& models, std::int64_t num_blocks, std::int64_t block_size) {
+  std::size_t bytes = KvStore::num_bytes(kv_shape(models.model.config, num_blocks, block_size));
+  if (models.drafter) {
+    bytes += KvStore::num_bytes(kv_shape(models.drafter->config, num_blocks, block_size));
+  }
+  return static_cast<std::int64_t>(bytes);
+}
+
 // As many blocks as fit beside the weights.
-std::int64_t kv_capacity_blocks(const Scenario& scenario, const ModelConfig& model,
+std::int64_t kv_capacity_blocks(const Scenario& scenario, const RunModels& models,
                                 std::int64_t block_size, std::int64_t spare_bytes) {
-  const auto bytes = static_cast<std::int64_t>(KvStore::num_bytes(kv_shape(model, 1, block_size)));
-  const std::int64_t capacity = kv_budget_bytes(scenario, spare_bytes) / bytes;
-  return useful_kv_blocks(scenario, model, block_size, capacity);
+  const std::int64_t capacity =
+      kv_budget_bytes(scenario, spare_bytes) / kv_bytes(models, 1, block_size);
+  return useful_kv_blocks(scenario, models.model.config, block_size, capacity);
 }
 
 // Size of the packed weights.
-std::int64_t weight_bytes(const ModelConfig& model, const WeightSource& weights) {
+std::int64_t weight_bytes(const ModelSource& source) {
   std::int64_t bytes = 0;
-  for (const WeightSpec& spec : weight_specs(model)) {
-    const bool is_half = weights.type(spec) == TensorType::BFloat16;
+  for (const WeightSpec& spec : weight_specs(source.config)) {
+    const bool is_half = source.weights->type(spec) == TensorType::BFloat16;
     bytes += spec.rows * spec.cols * (is_half ? 2 : 4);
   }
   return bytes;
 }
 
-std::string warning_of(const ModelSource& source, int num_threads) {
-  if (!source.warning.empty()) return source.warning;
+std::string warning_of(const RunModels& models, int num_threads) {
+  if (!models.model.warning.empty()) return models.model.warning;
+  if (models.drafter && !models.drafter->warning.empty()) {
+    return "speculative.model: " + models.drafter->warning;
+  }
   const int num_processors = num_usable_processors();
   if (num_threads <= num_processors) return {};
   return "cpu.threads: " + std::to_string(num_threads) + " threads on " +
          std::to_string(num_processors) + " processors are slower than one thread per processor";
 }
 
+// Requires a scenario whose policy may plan drafts.
+void check_draft_method(const Scenario& scenario) {
+  const SpeculativeMethod method = scenario.speculative.method;
+  if (method != SpeculativeMethod::Eagle && method != SpeculativeMethod::Mtp) return;
+  fail_config(scenario.location_of("speculative.method"), "speculative.method",
+              std::string(method == SpeculativeMethod::Eagle ? "eagle" : "mtp") +
+                  " drafts with layers that are not computed here; allowed: none, ngram, "
+                  "draft_model, or --backend=sim");
+}
+
+RunModels find_models(const Scenario& scenario) {
+  check_draft_method(scenario);
+  RunModels models = {.model = find_model_source(scenario), .drafter = {}};
+  if (scenario.speculative.method == SpeculativeMethod::DraftModel) {
+    models.drafter = find_draft_source(scenario, models.model.config);
+  }
+  return models;
+}
+
+// What a run drafts with: nothing, or a drafter and perhaps its KV.
+struct Drafting {
+  std::unique_ptr<KvStore> kv;
+  std::unique_ptr<Drafter> drafter;
+};
+
 class CpuRun final : public PreparedRun {
  public:
-  CpuRun(const Scenario& scenario, ModelSource source, std::shared_ptr<LoadedModels> models)
+  CpuRun(const Scenario& scenario, RunModels sources, std::shared_ptr<LoadedModels> models)
       : scenario_(scenario),
-        source_(std::move(source)),
+        sources_(std::move(sources)),
         num_threads_(static_cast<int>(
             scenario.backends.get<CpuConfig>().threads.value_or(num_usable_processors()))),
         models_(std::move(models)) {
-    model = source_.config;
-    weights_text = source_.text;
-    warning = warning_of(source_, num_threads_);
+    model = sources_.model.config;
+    weights_text = sources_.model.text;
+    warning = warning_of(sources_, num_threads_);
     sampling_ = sampling_params(scenario, model.vocab_size);
   }
 
-  const WeightSource& weights() const { return *source_.weights; }
+  const RunModels& sources() const { return sources_; }
   int num_threads() const { return num_threads_; }
 
   void check_workload(const Workload& workload) const override {
@@ -110,7 +159,7 @@ class CpuRun final : public PreparedRun {
   }
 
   void load(const std::function<void()>& poll) override try {
-    models_->get(source_, num_threads_, poll);
+    models_->get(sources_, num_threads_, poll);
   } catch (const std::system_error& error) {
     fail_config(
         scenario_.location_of("cpu.threads"), "cpu.threads",
@@ -121,7 +170,9 @@ class CpuRun final : public PreparedRun {
                  const ProgressFn& progress) override {
     KvStore kv(kv_shape(model, setup.kv_cache.num_blocks, setup.kv_cache.block_size));
     const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_);
-    CpuExecutor executor(models_->get(source_, num_threads_).transformer, kv, input, clock);
+    LoadedModel& loaded = models_->get(sources_, num_threads_);
+    const Drafting drafting = make_drafting(loaded);
+    CpuExecutor executor(loaded.transformer, kv, input, clock, source_of(drafting));
     // A step can take seconds, so Ctrl-C is polled within it.
     RunProgress latest{.num_total = workload.requests.size()};
     if (progress) executor.set_poll([&] { progress(latest); });
@@ -134,13 +185,34 @@ class CpuRun final : public PreparedRun {
 
   void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) override {
     KvStore kv(kv_shape(model, setup.kv_cache.num_blocks, setup.kv_cache.block_size));
-    CpuExecutor executor(models_->get(source_, num_threads_).transformer, kv, feed, clock);
+    LoadedModel& loaded = models_->get(sources_, num_threads_);
+    const Drafting drafting = make_drafting(loaded);
+    CpuExecutor executor(loaded.transformer, kv, feed, clock, source_of(drafting));
     serve_requests(setup, executor, clock, feed, sinks);
   }
 
  private:
+  Drafting make_drafting(LoadedModel& loaded) const {
+    Drafting drafting;
+    const SpeculativeConfig& config = scenario_.speculative;
+    if (setup.scheduler.vllm.num_speculative_tokens == 0) return drafting;
+    if (!loaded.drafter) {
+      drafting.drafter = std::make_unique<NgramDrafter>(
+          NgramLookup(config.prompt_lookup_min, config.prompt_lookup_max));
+      return drafting;
+    }
+    drafting.kv = std::make_unique<KvStore>(
+        kv_shape(loaded.drafter->model(), setup.kv_cache.num_blocks, setup.kv_cache.block_size));
+    drafting.drafter = std::make_unique<ModelDrafter>(*loaded.drafter, *drafting.kv,
+                                                      config.num_speculative_tokens);
+    return drafting;
+  }
+  DraftSource source_of(const Drafting& drafting) const {
+    return {.drafter = drafting.drafter.get(), .max_model_len = setup.max_model_len};
+  }
+
   Scenario scenario_;
-  ModelSource source_;
+  RunModels sources_;
   int num_threads_;
   std::shared_ptr<LoadedModels> models_;
   SamplingParams sampling_;
@@ -153,26 +225,34 @@ CpuBackend::CpuBackend()
       available_memory_bytes_(metronome::available_memory_bytes()) {}
 
 std::unique_ptr<PreparedRun> CpuBackend::prepare(const Scenario& scenario) try {
-  auto run = std::make_unique<CpuRun>(scenario, find_model_source(scenario), models_);
+  auto run = std::make_unique<CpuRun>(scenario, find_models(scenario), models_);
+  const RunModels& models = run->sources();
   const ModelConfig& model = run->model;
   check_cache_window(scenario, model);
-  const std::int64_t bytes = weight_bytes(model, run->weights());
-  check_memory(scenario, "model", "the weights of " + model.name + " take", "the machine", bytes,
-               available_memory_bytes_);
-  const std::int64_t spare_bytes = available_memory_bytes_ - bytes;
+  std::int64_t spare_bytes = available_memory_bytes_;
+  const auto take_weights = [&](const ModelSource& source, const char* key) {
+    const std::int64_t bytes = weight_bytes(source);
+    check_memory(scenario, key, "the weights of " + source.config.name + " take", "the machine",
+                 bytes, spare_bytes);
+    spare_bytes -= bytes;
+    return bytes_text(bytes);
+  };
+  run->weights_text += ", " + take_weights(models.model, "model");
+  if (models.drafter) {
+    run->weights_text += "; drafts by " + models.drafter->config.name + ", " +
+                         models.drafter->text + ", " +
+                         take_weights(*models.drafter, "speculative.model");
+  }
   run->device =
       processor_name() + ", " + std::to_string(run->num_threads()) + " threads, " + kernels().name;
-  run->weights_text += ", " + bytes_text(bytes);
   run->setup = make_engine_setup(scenario, model, [&](std::int64_t block_tokens) {
-    return kv_capacity_blocks(scenario, model, block_tokens, spare_bytes);
+    return kv_capacity_blocks(scenario, models, block_tokens, spare_bytes);
   });
   // Tokens that a failed step did not compute must not be found as a prefix.
   run->setup.kv_cache.forgets_unfilled_blocks = true;
   const KvCacheLayout& cache = run->setup.kv_cache;
-  const std::size_t cache_bytes =
-      KvStore::num_bytes(kv_shape(model, cache.num_blocks, cache.block_size));
   check_memory(scenario, "kv_cache.num_blocks", "the KV cache takes", "the machine",
-               static_cast<std::int64_t>(cache_bytes), spare_bytes);
+               kv_bytes(models, cache.num_blocks, cache.block_size), spare_bytes);
   return run;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());

@@ -9,8 +9,12 @@
 namespace metronome {
 
 CpuExecutor::CpuExecutor(Transformer& model, KvStore& kv, const RequestInput& input,
-                         const Clock& clock)
-    : model_(model), kv_(kv), clock_(clock), texts_(input, model.model().eos_token_ids) {}
+                         const Clock& clock, const DraftSource& drafts)
+    : model_(model),
+      kv_(kv),
+      clock_(clock),
+      drafts_(drafts),
+      texts_(input, model.model().eos_token_ids) {}
 
 void CpuExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs) {
   METRONOME_CHECK(num_launched_ - num_collected_ < kMaxInFlight, "too many steps in flight");
@@ -18,8 +22,12 @@ void CpuExecutor::launch(const StepPlan& plan, const RequestTable& requests, Tim
   step.result.step_index = plan.step_index;
   step.num_passes = plan.passes.size();
   if (step.passes.size() < step.num_passes) step.passes.resize(step.num_passes);
+  const std::int32_t num_lookahead =
+      drafts_.drafter == nullptr ? 0 : drafts_.drafter->num_lookahead_tokens();
   for (std::size_t i = 0; i < step.num_passes; ++i) {
-    flatten_pass(plan, plan.passes[i], requests, kv_.shape().block_size, step.passes[i]);
+    Pass& pass = step.passes[i];
+    flatten_pass(plan, plan.passes[i], requests, kv_.shape().block_size, pass.batch, num_lookahead);
+    if (drafts_.drafter != nullptr) note_drafts(plan, plan.passes[i], requests, pass.chunks);
   }
   requests_ = &requests;
   if (plan.step_index % RequestTable::kStepsPerSweep == 0) texts_.forget_ended(requests);
@@ -32,6 +40,9 @@ const StepResult& CpuExecutor::collect() {
   result.sampled_tokens.clear();
   result.ends_request.clear();
   result.logprobs.clear();
+  result.num_accepted.clear();
+  result.num_verified.clear();
+  result.num_proposed.clear();
   result.failed = false;
   result.error.clear();
   result.started_at = clock_.now();
@@ -59,11 +70,14 @@ void CpuExecutor::set_poll(Transformer::PollFn poll) {
   };
 }
 
-void CpuExecutor::run_pass(ForwardBatch& batch, StepResult& result) {
+void CpuExecutor::run_pass(Pass& pass, StepResult& result) {
+  if (drafts_.drafter != nullptr) place_drafts(pass.batch, pass.chunks, texts_, placed_);
+  ForwardBatch& batch = drafts_.drafter != nullptr ? placed_ : pass.batch;
   if (pass_hook_) pass_hook_(batch);
   look_up_tokens(batch);
   model_.forward(batch, kv_, logits_, poll_);
   sample(batch, result);
+  if (drafts_.drafter != nullptr) draft(pass, batch, result);
 }
 
 // Read only now, as the previous pass may have sampled one of the tokens.
@@ -74,35 +88,89 @@ void CpuExecutor::look_up_tokens(ForwardBatch& batch) {
     for (auto t = static_cast<std::size_t>(batch.query_start[i]);
          t < static_cast<std::size_t>(batch.query_start[i + 1]); ++t) {
       const auto position = static_cast<std::size_t>(batch.positions[t]);
-      const bool is_known = position < text.token_ids.size();
-      // If the step that samples it failed, the request has ended and its results are not used.
-      METRONOME_CHECK(is_known || has_ended(batch.requests[i]),
-                      "a token is computed before it is sampled");
-      batch.token_ids[t] = is_known ? text.token_ids[position] : TokenId{};
+      const std::size_t num_known = text.token_ids.size();
+      if (position < num_known) {
+        batch.token_ids[t] = text.token_ids[position];
+      } else if (position - num_known < text.drafts.size()) {
+        batch.token_ids[t] = text.drafts[position - num_known];
+      } else {
+        // The step that samples it failed: the request has ended and its results are not used.
+        METRONOME_CHECK(has_ended(batch.requests[i]), "a token is computed before it is sampled");
+        batch.token_ids[t] = TokenId{};
+      }
     }
   }
 }
 
 void CpuExecutor::sample(const ForwardBatch& batch, StepResult& result) {
+  const std::vector<std::int32_t>& tokens = batch.logit_tokens;
+  for (std::size_t row = 0; row < tokens.size();) {
+    const auto sequence = static_cast<std::size_t>(batch.sequence_of(tokens[row]));
+    std::size_t end = row + 1;
+    while (end < tokens.size() && tokens[end] < batch.query_start[sequence + 1]) ++end;
+    const std::int32_t num_sampled = sample_sequence(batch, sequence, row, end - row, result);
+    if (drafts_.drafter != nullptr) {
+      const bool is_verified = !has_ended(batch.requests[sequence]);
+      result.num_accepted.push_back(num_sampled - 1);
+      result.num_verified.push_back(is_verified ? static_cast<std::int32_t>(end - row) - 1 : 0);
+    }
+    row = end;
+  }
+}
+
+// Returns the number of tokens: one, and one for each draft that is accepted.
+std::int32_t CpuExecutor::sample_sequence(const ForwardBatch& batch, std::size_t sequence,
+                                          std::size_t first_row, std::size_t num_rows,
+                                          StepResult& result) {
   const auto vocab_size = static_cast<std::size_t>(model_.model().vocab_size);
-  for (std::size_t row = 0; row < batch.logit_tokens.size(); ++row) {
-    const auto sequence = static_cast<std::size_t>(batch.sequence_of(batch.logit_tokens[row]));
-    const RequestId request = batch.requests[sequence];
-    RequestTexts::Text& text = texts_[request];
+  const RequestId request = batch.requests[sequence];
+  std::int32_t num_sampled = 0;
+  bool goes_on = true;
+  for (std::size_t row = first_row; goes_on; ++row) {
+    const auto token = static_cast<std::size_t>(batch.logit_tokens[row]);
     const std::span<const float> logits(logits_.data() + row * vocab_size, vocab_size);
-    const std::int32_t position = batch.context_lens[sequence];
+    const std::int32_t position = batch.positions[token] + 1;
     SampledToken sampled;
+    goes_on = false;
     if (!has_ended(request)) {  // an ended request takes no token; its logits may be NaN
-      if (logits_sink_) logits_sink_(batch, sequence, logits);
+      if (logits_sink_) logits_sink_(batch, sequence, position, logits);
+      RequestTexts::Text& text = texts_[request];
       sampled = sampler_.sample(logits, text.sampling, position);
       METRONOME_CHECK(static_cast<std::size_t>(position) == text.token_ids.size(),
                       "a token is sampled once");
       text.token_ids.push_back(sampled.token);
+      goes_on = row + 1 < first_row + num_rows && batch.token_ids[token + 1] == sampled.token;
     }
+    ++num_sampled;
     result.sampled_tokens.push_back(sampled.token);
     result.ends_request.push_back(texts_.ends_request(request, sampled.token) ? 1 : 0);
     result.logprobs.push_back(std::move(sampled.logprobs));
   }
+  return num_sampled;
+}
+
+void CpuExecutor::draft(const Pass& pass, const ForwardBatch& batch, StepResult& result) {
+  num_wanted_.clear();
+  for (std::size_t s = 0; s < batch.requests.size(); ++s) {
+    texts_[batch.requests[s]].drafts.clear();
+    num_wanted_.push_back(num_wanted_drafts(pass.chunks[s], batch.requests[s]));
+  }
+  drafts_.drafter->propose(batch, num_wanted_, texts_, poll_);
+  if (!drafts_.drafter->may_find_fewer()) return;
+  for (std::size_t s = 0; s < batch.requests.size(); ++s) {
+    if (!pass.chunks[s].samples_token) continue;
+    const std::vector<TokenId>& drafts = texts_[batch.requests[s]].drafts;
+    result.num_proposed.push_back(static_cast<std::int32_t>(drafts.size()));
+  }
+}
+
+// None for a request that has all its tokens. No draft lies behind max_model_len.
+std::int32_t CpuExecutor::num_wanted_drafts(const DraftChunk& chunk, RequestId id) {
+  const Request& request = (*requests_)[id];
+  if (chunk.num_next == 0 || request.has_ended()) return 0;
+  const auto num_known = static_cast<std::int32_t>(texts_[id].token_ids.size());
+  if (num_known >= request.num_prompt_tokens + request.max_output_tokens) return 0;
+  return std::clamp(drafts_.max_model_len - num_known, 0, chunk.num_next);
 }
 
 }  // namespace metronome

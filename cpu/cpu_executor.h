@@ -11,6 +11,8 @@
 #include "core/engine/clock.h"
 #include "core/engine/executor.h"
 #include "core/engine/sampling.h"
+#include "core/run/draft_batch.h"
+#include "core/run/drafter.h"
 #include "core/run/forward_batch.h"
 #include "core/run/request_texts.h"
 #include "cpu/kv_store.h"
@@ -18,22 +20,37 @@
 
 namespace metronome {
 
+// Where the drafts of an executor come from.
+struct DraftSource {
+  Drafter* drafter = nullptr;  // nullptr: there are none
+  std::int32_t max_model_len = 0;
+};
+
 // Steps are computed in collect(), as computing them earlier would need the same processors as the
 // host. With async_depth 2 the next step is planned before the tokens of this one are known, as on
 // a GPU. An exception in a step fails the step, with its message; the next step runs normally.
+//
+// With a drafter, a decode also computes the logits behind its drafts. Each position takes the
+// token that it would take without drafts: the same logits and the same random number. The first
+// one that is not the draft ends the chunk. For drafts that are not drawn themselves this is
+// rejection sampling as it is defined (Leviathan, Kalman, Matias 2023, section 2.3): a draft is
+// accepted with its probability p, and otherwise the token is distributed as the others are, in
+// proportion to theirs.
 class CpuExecutor final : public Executor {
  public:
   // All arguments outlive the executor. `clock` is the engine's; steps start and end by it.
-  CpuExecutor(Transformer& model, KvStore& kv, const RequestInput& input, const Clock& clock);
+  // `drafts` are wanted if and only if the policy plans them.
+  CpuExecutor(Transformer& model, KvStore& kv, const RequestInput& input, const Clock& clock,
+              const DraftSource& drafts = {});
 
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
   const StepResult& collect() override;
   void forget_group(std::size_t group) override { texts_.forget_group(group); }
 
-  // Called with the logits of every sampled token before it is sampled, for tests and dumps. The
-  // token's position is batch.context_lens[sequence].
+  // Called with the logits of every sampled token before it is sampled, for tests and dumps.
+  // `position` is the token's.
   using LogitsFn = std::function<void(const ForwardBatch& batch, std::size_t sequence,
-                                      std::span<const float> logits)>;
+                                      std::int32_t position, std::span<const float> logits)>;
   void set_logits_sink(LogitsFn sink) { logits_sink_ = std::move(sink); }
   // For tests: called before each forward pass; an exception from it fails the step.
   using PassFn = std::function<void(const ForwardBatch& batch)>;
@@ -43,20 +60,29 @@ class CpuExecutor final : public Executor {
   void set_poll(Transformer::PollFn poll);
 
  private:
+  struct Pass {
+    ForwardBatch batch;              // as planned
+    std::vector<DraftChunk> chunks;  // by sequence, with a drafter
+  };
   struct Step {
-    std::vector<ForwardBatch> passes;  // the first num_passes of them
+    std::vector<Pass> passes;  // the first num_passes of them
     std::size_t num_passes = 0;
     StepResult result;
   };
-  void run_pass(ForwardBatch& batch, StepResult& result);
+  void run_pass(Pass& pass, StepResult& result);
   void look_up_tokens(ForwardBatch& batch);
   void sample(const ForwardBatch& batch, StepResult& result);
+  std::int32_t sample_sequence(const ForwardBatch& batch, std::size_t sequence,
+                               std::size_t first_row, std::size_t num_rows, StepResult& result);
+  void draft(const Pass& pass, const ForwardBatch& batch, StepResult& result);
+  std::int32_t num_wanted_drafts(const DraftChunk& chunk, RequestId request);
   // The request ended with this step in flight: aborted, stopped, or failed with a step.
   bool has_ended(RequestId request) const { return (*requests_)[request].has_ended(); }
 
   Transformer& model_;
   KvStore& kv_;
   const Clock& clock_;
+  DraftSource drafts_;
   LogitsFn logits_sink_;
   PassFn pass_hook_;
   Transformer::PollFn poll_;
@@ -67,7 +93,9 @@ class CpuExecutor final : public Executor {
   std::int64_t num_collected_ = 0;
   const RequestTable* requests_ = nullptr;  // the engine's
   RequestTexts texts_;
-  std::vector<float> logits_;  // [num_logit_tokens, vocab_size]
+  ForwardBatch placed_;                   // the pass with its drafts
+  std::vector<std::int32_t> num_wanted_;  // drafts, by sequence of placed_
+  std::vector<float> logits_;             // [num_logit_tokens, vocab_size]
   Sampler sampler_;
 };
 

@@ -1,5 +1,6 @@
 #include "sim/measured_model.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,6 +32,12 @@ MakeFn maker_of(std::string_view kind) {
 }
 
 }  // namespace
+
+bool replays_steps(const CostModelFile& file) {
+  if (file.kind != "corrected") return file.kind == "replay";
+  const std::optional<CostModelFile> base = read_corrected(file).base;
+  return base && base->kind == "replay";
+}
 
 std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const ModelConfig& model,
                                            const HardwareSpec& hardware,

@@ -18,4 +18,7 @@ std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const Mode
                                            const HardwareSpec& hardware,
                                            const CostModelConfig& config);
 
+// Whether its times are those of recorded steps, which had no drafts.
+bool replays_steps(const CostModelFile& file);
+
 }  // namespace metronome

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/engine/request.h"
 
 namespace metronome {
 
@@ -15,6 +16,7 @@ StepTimes SimExecutor::take(const StepPlan& plan, TimeNs now) {
           .started_at = started_at,
           .finished_at = device_free_at_,
           .decode_only_ns = cost.decode_only_ns,
+          .draft_ns = cost.draft_ns,
           .is_extrapolated = cost.is_extrapolated};
 }
 
@@ -26,12 +28,45 @@ void SimExecutor::note(std::int64_t step_index, const StepTimes& times) {
   result.started_at = times.started_at;
   result.finished_at = times.finished_at;
   result.decode_only_ns = times.decode_only_ns;
+  result.draft_ns = times.draft_ns;
   result.is_extrapolated = times.is_extrapolated;
   ++num_launched_;
 }
 
-void SimExecutor::launch(const StepPlan& plan, const RequestTable&, TimeNs now) {
+void SimExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) {
+  requests_ = &requests;
+  if (acceptance_ != nullptr) note_drafts(plan);
   note(plan.step_index, take(plan, now));
+}
+
+// The drafts with which a request is admitted are padding.
+void SimExecutor::note_drafts(const StepPlan& plan) {
+  std::vector<Sample>& samples = samples_[static_cast<std::size_t>(num_launched_ % kMaxInFlight)];
+  samples.clear();
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    if (!chunk.samples_token) continue;
+    const std::int32_t num_drafts = chunk.num_drafts();
+    const bool is_padded = num_drafts > 0 && std::find(plan.admitted.begin(), plan.admitted.end(),
+                                                       chunk.request) != plan.admitted.end();
+    samples.push_back({chunk.request, num_drafts, is_padded ? 0 : num_drafts,
+                       (*requests_)[chunk.request].num_draft_tokens});
+  }
+}
+
+void SimExecutor::draw_drafts(StepResult& result, const std::vector<Sample>& samples) const {
+  result.num_accepted.clear();
+  result.num_verified.clear();
+  result.num_proposed.clear();
+  for (const Sample& sample : samples) {
+    const std::int32_t place = (*requests_)[sample.request].num_output_tokens();
+    const std::int32_t num_accepted =
+        acceptance_->num_accepted(sample.request, place, sample.num_verified, result.started_at);
+    result.num_accepted.push_back(num_accepted);
+    result.num_verified.push_back(sample.num_verified);
+    if (!acceptance_->limits_proposals()) continue;
+    result.num_proposed.push_back(
+        acceptance_->num_proposed(sample.request, place + num_accepted + 1, sample.num_next));
+  }
 }
 
 std::size_t SimExecutor::launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until,
@@ -56,7 +91,12 @@ std::size_t SimExecutor::launch_repeats(const StepPlan& plan, TimeNs now, TimeNs
 
 const StepResult& SimExecutor::collect() {
   METRONOME_CHECK(num_collected_ < num_launched_, "no step is in flight");
-  return results_[static_cast<std::size_t>(num_collected_++ % kNumResults)];
+  StepResult& result = results_[static_cast<std::size_t>(num_collected_ % kNumResults)];
+  if (acceptance_ != nullptr) {
+    draw_drafts(result, samples_[static_cast<std::size_t>(num_collected_ % kMaxInFlight)]);
+  }
+  ++num_collected_;
+  return result;
 }
 
 }  // namespace metronome

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/engine/decode_run.h"
 #include "core/engine/executor.h"
 #include "sim/cost/cost_model.h"
+#include "sim/drafts/acceptance.h"
 
 namespace metronome {
 
@@ -17,7 +19,10 @@ namespace metronome {
 // one step in flight the gap lies between steps; with two it overlaps the previous step.
 class SimExecutor final : public Executor {
  public:
-  explicit SimExecutor(CostModel& cost_model) : cost_model_(cost_model) {}
+  // Both outlive the executor. `acceptance` draws the results of drafts; null: the policy plans
+  // none.
+  explicit SimExecutor(CostModel& cost_model, const Acceptance* acceptance = nullptr)
+      : cost_model_(cost_model), acceptance_(acceptance) {}
 
   bool takes_runs() const override { return true; }
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
@@ -26,10 +31,23 @@ class SimExecutor final : public Executor {
   const StepResult& collect() override;
 
  private:
+  // A chunk of a step in flight that samples.
+  struct Sample {
+    RequestId request;
+    std::int32_t num_planned;   // drafts that it computes
+    std::int32_t num_verified;  // without padding
+    std::int32_t num_next;      // drafts that its request may have in the next step
+  };
+
   StepTimes take(const StepPlan& plan, TimeNs now);
   void note(std::int64_t step_index, const StepTimes& times);
+  void note_drafts(const StepPlan& plan);
+  void draw_drafts(StepResult& result, const std::vector<Sample>& samples) const;
 
   CostModel& cost_model_;
+  const Acceptance* acceptance_;
+  const RequestTable* requests_ = nullptr;                 // the engine's
+  std::array<std::vector<Sample>, kMaxInFlight> samples_;  // by launch, in plan order
   TimeNs device_free_at_ = 0;
   std::array<StepResult, kNumResults> results_;
   StepPlan repeated_;   // scratch of launch_repeats()

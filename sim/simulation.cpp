@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/engine/policies/registry.h"
@@ -15,6 +17,8 @@
 #include "sim/cost/cost_model_file.h"
 #include "sim/cost/device_share.h"
 #include "sim/cost_model_predictor.h"
+#include "sim/drafts/drafted_model.h"
+#include "sim/drafts/drafter.h"
 #include "sim/fitted/fitted_file.h"
 #include "sim/measured_model.h"
 #include "sim/roofline/roofline.h"
@@ -34,11 +38,21 @@ struct StepTimeSource {
   std::optional<CostModelFile> file;  // absent: only the hardware's figures
 };
 
+bool has_drafts(const Scenario& scenario) {
+  return scenario.speculative.is_on() && scenario.speculative.num_speculative_tokens > 0;
+}
+
 StepTimeSource find_step_times(const Scenario& scenario) {
   StepTimeSource times;
   const std::string& name = scenario.cost_model.file;
   if (!name.empty()) {
     times.file = find_cost_model_file(name, scenario.location_of("cost_model.file"));
+    if (has_drafts(scenario) && replays_steps(*times.file)) {
+      throw UnplacedConfigError("cost_model.file",
+                                times.file->name +
+                                    " replays the steps of a run, which had no drafts; allowed: "
+                                    "another kind of cost model, or speculative.method none");
+    }
   }
   if (!scenario.hardware.empty()) {
     times.hardware = find_hardware(scenario.hardware, scenario.location_of("hardware"));
@@ -61,17 +75,69 @@ double engine_host_gap_us(const Scenario& scenario) {
   return engine ? engine->us : kDefaultHostGapUs;
 }
 
+// A drafter runs on the target's hardware.
+std::unique_ptr<CostModel> make_drafter_model(const DrafterModel& drafter, const Scenario& scenario,
+                                              const HardwareSpec& hardware,
+                                              CostModelConfig config) {
+  const std::string key = "speculative.cost_file";
+  const std::string& name = scenario.speculative.cost_file;
+  config.tensor_parallel_size = drafter.tensor_parallel_size;
+  try {
+    if (name.empty()) {
+      if (hardware.peak_flops == 0) {
+        throw UnplacedConfigError(key, "required key is missing: the peaks of " + hardware.name +
+                                           " are not known; allowed: step times of " +
+                                           drafter.model.name);
+      }
+      return std::make_unique<RooflineCostModel>(drafter.model, hardware, config,
+                                                 drafter.input_params);
+    }
+    const CostModelFile file = find_cost_model_file(name, scenario.location_of(key), key);
+    if (replays_steps(file)) {
+      throw UnplacedConfigError(key, file.name +
+                                         " replays the steps of a run, which a drafter does not "
+                                         "repeat; allowed: another kind of cost model");
+    }
+    return make_cost_model(file, drafter.model, hardware, config);
+  } catch (const UnplacedConfigError& error) {
+    const bool is_size = error.key() == "cost_model.tensor_parallel_size";
+    throw UnplacedConfigError(is_size ? "speculative.draft_tensor_parallel_size" : key,
+                              error.message());
+  }
+}
+
+std::unique_ptr<CostModel> with_drafts(std::unique_ptr<CostModel> target, const Scenario& scenario,
+                                       const ModelConfig& model, const HardwareSpec& hardware,
+                                       const CostModelConfig& config) {
+  DraftedCostModel::Proposer proposer;
+  if (const std::optional<DrafterModel> drafter = find_drafter(scenario, model)) {
+    proposer = {.cost_model = make_drafter_model(*drafter, scenario, hardware, config),
+                .num_more_tokens = drafter->num_more_tokens,
+                .memory = drafter->memory()};
+  }
+  if (scenario.speculative.method == SpeculativeMethod::Ngram) {
+    proposer.lookup_us_per_kilotoken = scenario.speculative.ngram_us_per_kilotoken;
+  }
+  return std::make_unique<DraftedCostModel>(std::move(target), std::move(proposer), model, hardware,
+                                            config);
+}
+
 std::unique_ptr<CostModel> make_cost_model(const StepTimeSource& times, const Scenario& scenario,
                                            const ModelConfig& model) {
   CostModelConfig config = scenario.cost_model;
+  const std::int64_t num_drafts =
+      has_drafts(scenario) ? scenario.speculative.num_speculative_tokens : 0;
   if (!config.max_graph_tokens) {
-    config.max_graph_tokens = std::min<std::int64_t>(std::int64_t{2} * scenario.engine.max_num_seqs,
-                                                     kMaxDefaultGraphTokens);
+    const std::int64_t num_tokens = 2 * scenario.engine.max_num_seqs * (1 + num_drafts);
+    config.max_graph_tokens = std::min(num_tokens, kMaxDefaultGraphTokens);
   }
   HardwareSpec hardware = times.hardware;
   if (!hardware.host_gap_us) hardware.host_gap_us = engine_host_gap_us(scenario);
-  if (times.file) return make_cost_model(*times.file, model, hardware, config);
-  return std::make_unique<RooflineCostModel>(model, hardware, config);
+  std::unique_ptr<CostModel> target =
+      times.file ? make_cost_model(*times.file, model, hardware, config)
+                 : std::make_unique<RooflineCostModel>(model, hardware, config);
+  if (num_drafts == 0) return target;
+  return with_drafts(std::move(target), scenario, model, hardware, config);
 }
 
 // Sets up the simulated device. Only the device has noise; policies and comparisons predict
@@ -97,10 +163,14 @@ void make_device(const StepTimeSource& times, const Scenario& scenario, Simulati
 void check_pool(const Scenario& scenario, const Simulation& simulation) {
   const KvCacheConfig& cache = scenario.kv_cache;
   if (!cache.num_blocks || cache.backend != KvBackend::Paged) return;
+  DraftMemory drafter;
+  if (has_drafts(scenario)) {
+    if (const auto found = find_drafter(scenario, simulation.model)) drafter = found->memory();
+  }
   const std::int64_t most =
       blocks_of_memory(scenario, simulation.model, [&](std::int64_t block_tokens) {
         return most_kv_blocks(simulation.model, simulation.hardware,
-                              scenario.cost_model.tensor_parallel_size, block_tokens);
+                              scenario.cost_model.tensor_parallel_size, block_tokens, drafter);
       });
   if (*cache.num_blocks <= most) return;
   const std::string allowed =
@@ -181,6 +251,9 @@ Simulation prepare_simulation(const Scenario& scenario) try {
     simulation.predict_with(
         std::make_unique<CostModelPredictor>(make_cost_model(times, scenario, simulation.model)));
   }
+  if (simulation.setup.scheduler.vllm.num_speculative_tokens > 0) {
+    simulation.acceptance.emplace(scenario.speculative, scenario.seed);
+  }
   simulation.cold_start_ns = std::llround(scenario.cost_model.cold_start_ms * 1e6);
   const FrontEndConfig& front_end = scenario.cost_model.frontend;
   simulation.front_end = {std::llround(front_end.fixed_ms * 1e6),
@@ -201,14 +274,14 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
                            std::span<EventSink* const> sinks, const ProgressFn& progress) {
   // Steps are far cheaper than a progress check.
   constexpr std::int64_t kStepsPerProgress = 1024;
-  SimExecutor simulated(*cost_model);
+  SimExecutor simulated(*cost_model, acceptance ? &*acceptance : nullptr);
   ColdStart executor(simulated, clock, cold_start_ns);
   return run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress,
                       front_end);
 }
 
 void Simulation::serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) {
-  SimExecutor simulated(*cost_model);
+  SimExecutor simulated(*cost_model, acceptance ? &*acceptance : nullptr);
   TokenExecutor with_tokens(simulated, feed);
   ColdStart executor(with_tokens, clock, cold_start_ns);
   serve_requests(setup, executor, clock, feed, sinks);

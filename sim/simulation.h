@@ -9,6 +9,7 @@
 #include "core/run/run.h"
 #include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
+#include "sim/drafts/acceptance.h"
 #include "sim/step_noise.h"
 
 namespace metronome {
@@ -16,7 +17,8 @@ namespace metronome {
 struct Simulation final : PreparedRun {
   HardwareSpec hardware;
   std::unique_ptr<CostModel> cost_model;
-  NoisyCostModel* noise = nullptr;  // same object as `cost_model`, if its times are drawn
+  NoisyCostModel* noise = nullptr;       // same object as `cost_model`, if its times are drawn
+  std::optional<Acceptance> acceptance;  // of drafts, if there are any
   TimeNs cold_start_ns = 0;
 
   void draw_noise(std::int32_t n) override;

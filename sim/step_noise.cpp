@@ -51,11 +51,12 @@ StepCost NoisyCostModel::step_cost(const StepPlan& plan) {
   StepCost cost = exact_->step_cost(plan);
   const double ratio = ratio_of(plan);
   for (TimeNs* part : {&cost.linear_ns, &cost.attention_ns, &cost.comm_ns, &cost.overhead_ns,
-                       &cost.decode_only_ns, &cost.decode_only_attention_ns}) {
+                       &cost.decode_only_ns, &cost.decode_only_attention_ns, &cost.draft_ns}) {
     *part = std::llround(std::min(static_cast<double>(*part) * ratio, kMaxStepNs));
   }
   cost.total_ns = cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
   cost.decode_only_ns = std::min(cost.decode_only_ns, cost.total_ns);
+  cost.draft_ns = std::min(cost.draft_ns, cost.decode_only_ns);
   return cost;
 }
 

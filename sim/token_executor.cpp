@@ -5,12 +5,12 @@
 namespace metronome {
 
 void TokenExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) {
-  std::vector<Sample>& samples = samples_[static_cast<std::size_t>(plan.step_index % kMaxInFlight)];
+  std::vector<RequestId>& samples =
+      samples_[static_cast<std::size_t>(plan.step_index % kMaxInFlight)];
   samples.clear();
+  requests_ = &requests;
   for (const ScheduledChunk& chunk : plan.chunks) {
-    if (!chunk.samples_token) continue;
-    const Request& request = requests[chunk.request];
-    samples.push_back({chunk.request, chunk.end_position() - request.num_prompt_tokens});
+    if (chunk.samples_token) samples.push_back(chunk.request);
   }
   executor_.launch(plan, requests, now);
 }
@@ -22,15 +22,24 @@ const StepResult& TokenExecutor::collect() {
   result_.started_at = timed.started_at;
   result_.finished_at = timed.finished_at;
   result_.decode_only_ns = timed.decode_only_ns;
+  result_.draft_ns = timed.draft_ns;
   result_.is_extrapolated = timed.is_extrapolated;
   result_.failed = timed.failed;
   result_.error = timed.error;
+  result_.num_accepted = timed.num_accepted;
+  result_.num_verified = timed.num_verified;
+  result_.num_proposed = timed.num_proposed;
   result_.sampled_tokens.clear();
   result_.ends_request.clear();
-  for (const Sample& sample : samples_[static_cast<std::size_t>(timed.step_index % kMaxInFlight)]) {
-    const RequestFeed::OutputToken output = feed_.output_token(sample.request, sample.position);
-    result_.sampled_tokens.push_back(output.token);
-    result_.ends_request.push_back(output.ends_request ? 1 : 0);
+  std::size_t i = 0;
+  for (const RequestId id : samples_[static_cast<std::size_t>(timed.step_index % kMaxInFlight)]) {
+    const std::int32_t first = (*requests_)[id].num_output_tokens();
+    const auto num_tokens = static_cast<std::int32_t>(timed.num_sampled(i++));
+    for (std::int32_t place = first; place < first + num_tokens; ++place) {
+      const RequestFeed::OutputToken output = feed_.output_token(id, place);
+      result_.sampled_tokens.push_back(output.token);
+      result_.ends_request.push_back(output.ends_request ? 1 : 0);
+    }
   }
   return result_;
 }

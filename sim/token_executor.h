@@ -20,15 +20,11 @@ class TokenExecutor final : public Executor {
   void forget_group(std::size_t group) override { executor_.forget_group(group); }
 
  private:
-  // A token that a step in flight samples.
-  struct Sample {
-    RequestId request;
-    std::int32_t position;  // of the token in its request's output
-  };
-
   Executor& executor_;
   const RequestFeed& feed_;
-  std::array<std::vector<Sample>, kMaxInFlight> samples_;  // by step, in plan order
+  const RequestTable* requests_ = nullptr;  // the engine's
+  // By step: the requests of the chunks that sample, in plan order.
+  std::array<std::vector<RequestId>, kMaxInFlight> samples_;
   StepResult result_;
 };
 

@@ -115,7 +115,7 @@ class CheckingExecutor final : public Executor {
     }
     METRONOME_CHECK(chunk.first_position == cached, "a chunk leaves a gap in the KV cache");
     cached += chunk.num_tokens;
-    METRONOME_CHECK(!chunk.emitted, "no plan knows its outcome");
+    METRONOME_CHECK(chunk.num_emitted == 0, "no plan knows its outcome");
     METRONOME_CHECK(cached <= static_cast<std::int64_t>(request.block_table.size()) * block_size,
                     "a chunk has no room in its blocks");
     if (chunk.kind == ChunkKind::Decode) METRONOME_CHECK(chunk.num_tokens == 1, "one token");
@@ -138,7 +138,7 @@ class Journal final : public EventSink {
 
     std::vector<bool> emitted() const {  // per chunk
       std::vector<bool> flags;
-      for (const ScheduledChunk& chunk : chunks) flags.push_back(chunk.emitted);
+      for (const ScheduledChunk& chunk : chunks) flags.push_back(chunk.num_emitted > 0);
       return flags;
     }
   };
@@ -161,8 +161,8 @@ class Journal final : public EventSink {
     check_order(step.sequence, step.finished_at);
     steps.push_back({step, {chunks.begin(), chunks.end()}});
     for (const ScheduledChunk& chunk : chunks) {
-      METRONOME_CHECK(!chunk.emitted || chunk.samples_token, "a token without a sample");
-      num_emitted[chunk.request] += chunk.emitted ? 1 : 0;
+      METRONOME_CHECK(chunk.num_emitted == 0 || chunk.samples_token, "a token without a sample");
+      num_emitted[chunk.request] += chunk.num_emitted;
     }
   }
 

@@ -159,11 +159,12 @@ void EngineLogWriter::on_step(const StepRecord& step, std::span<const ScheduledC
     if (found == tracks_.end()) continue;
     Track& track = found->second;
     if (track.is_admitted) track.num_cached = std::max(track.num_cached, chunk.end_position());
-    if (!chunk.emitted) continue;
+    if (chunk.num_emitted == 0) continue;
     track.decodes = track.is_admitted;
     // Counted with the first token, and not again after a preemption.
-    if (track.num_outputs++ == 0) num_prompt_tokens_ += track.num_prompt_tokens - track.num_hits;
-    ++num_output_tokens_;
+    if (track.num_outputs == 0) num_prompt_tokens_ += track.num_prompt_tokens - track.num_hits;
+    track.num_outputs += chunk.num_emitted;
+    num_output_tokens_ += chunk.num_emitted;
   }
   if (is_vllm_ && step.finished_at - last_report_ >= report_ns_) vllm_report(step.finished_at);
 }

@@ -64,7 +64,7 @@ class FakeRun {
     next.finished_at = finished_at;
     for (const FakeChunk& chunk : chunks) {
       scheduled.push_back({chunk.request, chunk.first_position, chunk.num_tokens, chunk.kind,
-                           chunk.is_emitted, chunk.is_emitted});
+                           chunk.is_emitted, std::uint8_t{chunk.is_emitted}});
       (chunk.kind == ChunkKind::Prefill ? next.num_prefill_tokens : next.num_decode_tokens) +=
           chunk.num_tokens;
       if (!chunk.is_emitted) continue;

@@ -209,6 +209,28 @@ void ConfigReader::numbers(const char* key, std::vector<double>& value, double m
   }
 }
 
+void ConfigReader::integer_rows(const char* key, std::vector<std::vector<std::int64_t>>& value,
+                                std::size_t num_columns, std::int64_t min, std::int64_t max,
+                                const char*) {
+  const ConfigNode* node = lookup(key);
+  if (node == nullptr) return;
+  const std::string path = dotted(key);
+  const std::string allowed =
+      "lists of " + std::to_string(num_columns) + " integers, " + describe_range(min, max);
+  value.clear();
+  for (const ConfigNode& row : read_list(*node, path, "lists", allowed)) {
+    const std::string row_path = item_key(path, value.size());
+    std::vector<std::int64_t>& numbers = value.emplace_back();
+    for (const ConfigNode& item : read_list(row, row_path, "integers", describe_range(min, max))) {
+      numbers.push_back(read_integer(item, item_key(row_path, numbers.size()), min, max));
+    }
+    if (numbers.size() == num_columns) continue;
+    fail_config(row.where, row_path,
+                "has " + std::to_string(numbers.size()) + " numbers; allowed: " +
+                    std::to_string(num_columns) + " integers, " + describe_range(min, max));
+  }
+}
+
 bool ConfigReader::open_section(const char* key, const char*) {
   const ConfigNode* node = lookup(key);
   if (node == nullptr) return false;

@@ -32,6 +32,10 @@ class FieldVisitor {
                         std::int64_t max, const char* doc) = 0;
   virtual void numbers(const char* key, std::vector<double>& value, double min, double max,
                        const char* doc) = 0;
+  // A list of lists of `num_columns` integers each.
+  virtual void integer_rows(const char* key, std::vector<std::vector<std::int64_t>>& value,
+                            std::size_t num_columns, std::int64_t min, std::int64_t max,
+                            const char* doc) = 0;
   // A nested mapping. Fields visited between open and close belong to it. open_section() returns
   // false when the visitor skips the section (when reading an absent section, defaults stay). Then
   // neither its fields are visited nor close_section() is called.
@@ -88,6 +92,8 @@ class ConfigReader final : public FieldVisitor {
   void integers(const char*, std::vector<std::int64_t>&, std::int64_t, std::int64_t,
                 const char*) override;
   void numbers(const char*, std::vector<double>&, double, double, const char*) override;
+  void integer_rows(const char*, std::vector<std::vector<std::int64_t>>&, std::size_t, std::int64_t,
+                    std::int64_t, const char*) override;
   bool open_section(const char*, const char*) override;
   void close_section() override;
   void integer_or_auto(const char*, std::optional<std::int64_t>&, std::int64_t, std::int64_t,

@@ -25,6 +25,12 @@ Json to_json(const std::vector<double>& values) {
   return list;
 }
 
+Json to_json(const std::vector<std::vector<std::int64_t>>& rows) {
+  Json list = Json::array();
+  for (const std::vector<std::int64_t>& row : rows) list.push_back(row);
+  return list;
+}
+
 template <class T>
 Json to_json(const std::optional<T>& value, const char* unset) {
   if (value.has_value()) return *value;
@@ -82,6 +88,10 @@ class JsonWriter final : public FieldVisitor {
     put(key, value);
   }
   void numbers(const char* key, std::vector<double>& value, double, double, const char*) override {
+    put(key, to_json(value));
+  }
+  void integer_rows(const char* key, std::vector<std::vector<std::int64_t>>& value, std::size_t,
+                    std::int64_t, std::int64_t, const char*) override {
     put(key, to_json(value));
   }
   bool open_section(const char* key, const char*) override {
@@ -157,6 +167,16 @@ class KeyDocumenter final : public FieldVisitor {
                const char* doc) override {
     const double item = other_number(value.empty() ? min : value.front(), min, max);
     add(key, "list of numbers", describe_range(min, max), to_json(value), Json::array({item}), doc);
+  }
+  void integer_rows(const char* key, std::vector<std::vector<std::int64_t>>& value,
+                    std::size_t num_columns, std::int64_t min, std::int64_t max,
+                    const char* doc) override {
+    Json row = Json::array();
+    for (std::size_t i = 0; i < num_columns; ++i)
+      row.push_back(std::clamp<std::int64_t>(1, min, max));
+    add(key, "list of lists",
+        std::to_string(num_columns) + " integers each, " + describe_range(min, max), to_json(value),
+        Json::array({row}), doc);
   }
   bool open_section(const char* key, const char*) override {
     sections_.emplace_back(key);

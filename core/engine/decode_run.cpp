@@ -27,7 +27,7 @@ void RunMembers::list(std::span<const ScheduledChunk> others, bool emitted,
   out.clear();
   for (std::size_t i = 0; i < members_.size(); ++i) {
     out.push_back(chunk(i));
-    out.back().emitted = emitted;
+    out.back().num_emitted = emitted ? 1 : 0;
   }
   out.insert(out.end(), others.begin(), others.end());
 }

@@ -64,7 +64,7 @@ class EventSink {
   // Whether on_step() takes steps with a run, and on_repeats() follows those alike. Otherwise
   // `chunks` are all chunks of the step.
   virtual bool takes_runs() const { return false; }
-  // Called once per committed step, before the Ended events it causes. chunk.emitted is set.
+  // Called once per committed step, before the Ended events it causes. chunk.num_emitted is set.
   virtual void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                        const RequestTable& requests) = 0;
   // Called when steps at these times followed that were like `last`, the step before, which had

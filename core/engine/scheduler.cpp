@@ -35,6 +35,7 @@ void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
   plan.refused.clear();
   plan.num_prefill_tokens = 0;
   plan.num_decode_tokens = 0;
+  plan.num_next_drafts = 0;
   plan_ = &plan;
   has_evicted_ = false;
   begin_run_plan();
@@ -390,7 +391,7 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
       }
     }
     if (!chunk.samples_token) continue;
-    chunk.emitted = true;
+    chunk.num_emitted = 1;
     if (!is_counted) [[likely]]
       ++request.output_tokens;
     const bool is_stop = take_token(request);

@@ -174,6 +174,9 @@ class Scheduler {
   // plus the needs of unfinished prefills. O(queue) when it is not the head.
   bool admit(Request& request, std::int32_t num_tokens);
 
+  // The plan's requests that sample get so many drafts (StepPlan::num_next_drafts).
+  void propose_drafts(std::int32_t num_drafts) { plan_->num_next_drafts = num_drafts; }
+
   const StepPlan& current_plan() const { return *plan_; }
   TimeNs now() const { return plan_->planned_at; }
   const SchedulerConfig& config() const { return config_; }

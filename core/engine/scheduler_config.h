@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace metronome {
 
@@ -30,6 +31,7 @@ constexpr std::string_view kVllmVersions[] = {"0.19", "0.20", "0.21", "0.22", "0
                                               "0.24", "0.25", "0.26", "0.27", "0.28",
                                               "0.29", "0.30", "0.31", "0.32", "0.33"};
 constexpr int kFirstVllmMinor = 19;
+constexpr int kDraftVllmMinor = 33;  // the version whose rules for drafts are known
 constexpr std::string_view kVllmDraftMethods[] = {"eagle", "mtp", "ngram",
                                                   "draft_model"};  // by VllmConfig::DraftMethod
 
@@ -50,6 +52,9 @@ struct VllmConfig {
   // 0 = none.
   std::int32_t num_speculative_tokens = 0;
   DraftMethod draft_method = DraftMethod::Eagle;
+  // [n]: drafts of the decodes that follow a step of n requests, beyond the end as at the end.
+  // Empty: always num_speculative_tokens.
+  std::vector<std::int32_t> drafts_by_batch_size;
 
   int minor() const { return kFirstVllmMinor + version; }  // 33 for 0.33
 };

@@ -18,6 +18,9 @@ struct Scheduler::ChunkOutput {
 
 void Scheduler::commit_drafts(StepPlan& plan, const StepResult& result, CommitReport& report) {
   METRONOME_CHECK(
+      result.num_verified.empty() || result.num_verified.size() == result.num_accepted.size(),
+      "verified drafts are those of the chunks that sample");
+  METRONOME_CHECK(
       result.num_proposed.empty() || result.num_proposed.size() == result.num_accepted.size(),
       "proposed drafts are those of the chunks that sample");
   METRONOME_CHECK(
@@ -82,7 +85,7 @@ void Scheduler::commit_output(Request& request, ScheduledChunk& chunk, const Chu
     if (kv_cache_.hashes_at_commit()) kv_cache_.commit(request, output.num_tokens > 0);
   }
   if (output.num_tokens == 0) return;
-  chunk.emitted = true;
+  chunk.num_emitted = static_cast<std::uint8_t>(request.num_output_tokens() - num_before);
   if (num_before == 0) report.first_tokens.push_back(request.id);
   if (is_stop) {
     finish(request, EndReason::Stop, report);

@@ -25,15 +25,26 @@ struct ScheduledChunk {
   std::int32_t num_tokens;
   ChunkKind kind;
   bool samples_token;  // the chunk ends at the request's last known token, so logits are needed
-  // Set at commit: the request received a token. Stays false in the middle of a prompt, in a failed
-  // step, and when the request ended while the step was in flight.
-  bool emitted = false;
+  // Set at commit: tokens that the request received, more than one if drafts were accepted. Stays 0
+  // in the middle of a prompt, in a failed step, and when the request ended while the step was in
+  // flight.
+  std::uint8_t num_emitted = 0;
   std::uint8_t generation = 0;  // the request's at planning; differs if it was preempted or ended
                                 // since
 
   std::int32_t end_position() const { return first_position + num_tokens; }
+  // Draft tokens that it verifies.
+  std::int32_t num_drafts() const { return kind == ChunkKind::Decode ? num_tokens - 1 : 0; }
+  // Rows of logits that it needs: one for each token of a decode, as every draft is verified.
+  std::int32_t num_rows() const {
+    if (!samples_token) return 0;
+    return kind == ChunkKind::Decode ? num_tokens : 1;
+  }
 };
 static_assert(sizeof(ScheduledChunk) == 16);
+
+// The most drafts of a decode: with one token more, they are counted in num_emitted.
+constexpr std::int32_t kMaxDrafts = 254;
 
 class RunMembers;
 
@@ -74,6 +85,12 @@ struct StepPlan {
   std::vector<RequestId> refused;    // ended by this plan: never servable, or no room now
   std::int32_t num_prefill_tokens = 0;
   std::int32_t num_decode_tokens = 0;  // without drafts: the number of decode chunks
+  // Drafts that a drafter proposes for the next decode of each request that samples in this step;
+  // 0: none can use any. A lookup in texts may find fewer.
+  std::int32_t num_next_drafts = 0;
+  // Only for plans of a drafter's own passes: logits of each chunk's last token alone, so that a
+  // chunk that samples has one row. False: ScheduledChunk::num_rows().
+  bool has_last_rows_only = false;
   // State right after planning, for the step record.
   std::int32_t num_running = 0;
   std::int32_t num_waiting = 0;
@@ -91,6 +108,12 @@ struct StepPlan {
 struct PassChunks {
   const RunMembers* run = nullptr;
   std::span<const ScheduledChunk> chunks;
+  bool has_last_rows_only = false;  // StepPlan's
+
+  // Rows of logits of one of the chunks.
+  std::int32_t num_rows(const ScheduledChunk& chunk) const {
+    return has_last_rows_only ? (chunk.samples_token ? 1 : 0) : chunk.num_rows();
+  }
 };
 inline PassChunks chunks_of(const StepPlan& plan, const ForwardPass& pass) {
   const auto place = [&plan](std::int32_t i) {
@@ -98,7 +121,8 @@ inline PassChunks chunks_of(const StepPlan& plan, const ForwardPass& pass) {
   };
   const bool has_run = plan.run.num_decodes > 0 && pass.begin == 0;
   return {has_run ? plan.run.members : nullptr,
-          std::span(plan.chunks).subspan(place(pass.begin), place(pass.end) - place(pass.begin))};
+          std::span(plan.chunks).subspan(place(pass.begin), place(pass.end) - place(pass.begin)),
+          plan.has_last_rows_only};
 }
 
 // When a step was planned, began and ended, and the time of its decodes alone; see StepResult. Of a
@@ -108,6 +132,7 @@ struct StepTimes {
   TimeNs started_at = 0;
   TimeNs finished_at = 0;
   TimeNs decode_only_ns = kNoTime;
+  TimeNs draft_ns = 0;
   bool is_extrapolated = false;
   std::int32_t num_used_blocks = 0;  // StepPlan::num_used_blocks, if repeated
 };
@@ -119,6 +144,9 @@ struct StepResult {
   // The step's time with its decodes alone. Equals finished_at - started_at without a prefill
   // chunk; kNoTime where the executor does not know.
   TimeNs decode_only_ns = kNoTime;
+  // The part of decode_only_ns that drafts added: to be verified, and to be proposed for the next
+  // step. 0 without drafts.
+  TimeNs draft_ns = 0;
   // A cost model predicted the times outside the range of its measurements.
   bool is_extrapolated = false;
   bool failed = false;  // the requests of the plan get no tokens and end as Failed
@@ -129,6 +157,9 @@ struct StepResult {
   // Where the policy plans drafts, one per chunk with samples_token: the drafts that its
   // verification accepted, 0 for a chunk without. The chunk has so many more sampled tokens.
   std::vector<std::int32_t> num_accepted;
+  // Parallel to num_accepted: the chunk's drafts without padding, which is always rejected. Empty:
+  // none has padding.
+  std::vector<std::int32_t> num_verified;
   // Parallel to num_accepted, with one step in flight: the drafts proposed for the request's next
   // step, at most as many as the policy's settings say. Empty: exactly as many.
   std::vector<std::int32_t> num_proposed;
@@ -138,6 +169,25 @@ struct StepResult {
   // EndReason::Stop, even at its last allowed token (vLLM's check_stop). Empty: no token ends its
   // request.
   std::vector<std::uint8_t> ends_request;
+
+  // The tokens of the i-th chunk that samples.
+  std::size_t num_sampled(std::size_t i) const {
+    return num_accepted.empty() ? 1 : 1 + static_cast<std::size_t>(num_accepted[i]);
+  }
 };
+
+// Calls visit(chunk, i) for every token i of `result.sampled_tokens` that a request received.
+// Tokens behind a request's end, and those of requests that had ended, are passed over.
+template <class Visit>
+void for_each_token(std::span<const ScheduledChunk> chunks, const StepResult& result,
+                    const Visit& visit) {
+  std::size_t num_samples = 0;
+  std::size_t first = 0;
+  for (const ScheduledChunk& chunk : chunks) {
+    if (!chunk.samples_token) continue;
+    for (std::size_t i = 0; i < chunk.num_emitted; ++i) visit(chunk, first + i);
+    first += result.num_sampled(num_samples++);
+  }
+}
 
 }  // namespace metronome

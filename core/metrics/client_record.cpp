@@ -54,7 +54,7 @@ RunRecord make_client_record(std::span<const WatchedRequest> requests) {
     ++instant.num_emitted;
     std::vector<TokenRun>& own = runs[event.request];
     if (!own.empty() && own.back().last_step() == position - 1) {
-      ++own.back().num_tokens;
+      ++own.back().num_steps;
     } else {
       own.push_back({position, 1});
     }

@@ -114,7 +114,7 @@ void EventDigest::absorb_step(const StepRecord& step, std::int32_t num_steps,
   if (run != nullptr) {
     // A run's decodes differ in request, position and, where one was preempted, generation.
     ScheduledChunk decode = run->chunk(0);
-    decode.emitted = true;
+    decode.num_emitted = 1;
     const std::span<const RunMembers::Member> members = run->all();
     const std::span<const std::uint8_t> generations = run->generations();
     const std::uint64_t steps = pack(0, run->num_steps() + num_steps);

@@ -103,6 +103,7 @@ NonNegativeFit::Row terms_of(const StepEntry& step, bool has_prefill) {
 
 void GapParts::operator+=(const GapParts& other) {
   decode_ns += other.decode_ns;
+  draft_ns += other.draft_ns;
   prefill_ns += other.prefill_ns;
   host_ns += other.host_ns;
   waiting_ns += other.waiting_ns;
@@ -172,6 +173,7 @@ void GapAnalysis::sum_steps() {
       decode_ns = std::min(duration, is_known ? step.decode_only_ns : estimates[s]);
     }
     decode_sum_.push_back(decode_sum += decode_ns);
+    if (record_.drafts.num_drafts > 0) draft_times_.push_back(step.draft_ns);
     prefill_sum_.push_back(prefill_sum += duration - decode_ns);
     ++s;
   }
@@ -201,10 +203,11 @@ GapParts GapAnalysis::parts(const TokenGap& gap) const {
     parts.preemption_ns = whole;
     return parts;
   }
-  parts.decode_ns = decode_ns(gap.step_after);
+  parts.draft_ns = draft_ns(gap.step_after);
+  parts.decode_ns = decode_ns(gap.step_after) - parts.draft_ns;
   parts.waiting_ns = decode_sum(gap.step_after - 1) - decode_sum(gap.step_before);
   parts.prefill_ns = prefill_sum(gap.step_after) - prefill_sum(gap.step_before);
-  parts.host_ns = whole - parts.decode_ns - parts.waiting_ns - parts.prefill_ns;
+  parts.host_ns = whole - parts.total_ns();
   return parts;
 }
 
@@ -234,11 +237,7 @@ void GapAnalysis::walk_gaps() {
     const std::int32_t num_continued = record_.steps.num_continued(s);
     victims_[s] = num_interrupted + num_continued;
     if (num_continued == 0) continue;
-    const auto step = static_cast<std::int32_t>(s);
-    const TimeNs whole = record_.steps.finished_at(s) - record_.steps.finished_at(s - 1);
-    total_.decode_ns += num_continued * decode_ns(step);
-    total_.prefill_ns += num_continued * prefill_ns(step);
-    total_.host_ns += num_continued * (whole - decode_ns(step) - prefill_ns(step));
+    add_step(static_cast<std::int32_t>(s), num_continued, total_);
   }
   victims_.pop_back();
   correct_swift_returns();
@@ -265,14 +264,21 @@ void GapAnalysis::correct_swift_returns() {
   }
 }
 
-// Moves the gap of one request that ends in `step` to preemption_ns.
-void GapAnalysis::move_to_preemption(std::int32_t step, GapParts& sum) const {
+// Adds gaps that end in `step` and began with the step before.
+void GapAnalysis::add_step(std::int32_t step, std::int64_t num_gaps, GapParts& sum) const {
   const TimeNs whole =
       record_.steps.finished_at(at(step)) - record_.steps.finished_at(at(step - 1));
-  sum.decode_ns -= decode_ns(step);
-  sum.prefill_ns -= prefill_ns(step);
-  sum.host_ns -= whole - decode_ns(step) - prefill_ns(step);
-  sum.preemption_ns += whole;
+  sum.decode_ns += num_gaps * (decode_ns(step) - draft_ns(step));
+  sum.draft_ns += num_gaps * draft_ns(step);
+  sum.prefill_ns += num_gaps * prefill_ns(step);
+  sum.host_ns += num_gaps * (whole - decode_ns(step) - prefill_ns(step));
+}
+
+// Moves the gap of one request that ends in `step` to preemption_ns.
+void GapAnalysis::move_to_preemption(std::int32_t step, GapParts& sum) const {
+  add_step(step, -1, sum);
+  sum.preemption_ns +=
+      record_.steps.finished_at(at(step)) - record_.steps.finished_at(at(step - 1));
 }
 
 GapSum GapAnalysis::beyond(TimeNs limit_ns) const {
@@ -291,10 +297,7 @@ GapSum GapAnalysis::beyond(TimeNs limit_ns) const {
     const std::int32_t num_continued = record_.steps.num_continued(s);
     const TimeNs whole = record_.steps.finished_at(s) - record_.steps.finished_at(s - 1);
     if (num_continued == 0 || whole <= limit_ns) continue;
-    const auto step = static_cast<std::int32_t>(s);
-    sum.parts.decode_ns += num_continued * decode_ns(step);
-    sum.parts.prefill_ns += num_continued * prefill_ns(step);
-    sum.parts.host_ns += num_continued * (whole - decode_ns(step) - prefill_ns(step));
+    add_step(static_cast<std::int32_t>(s), num_continued, sum.parts);
     sum.num_gaps += num_continued;
   }
   for (const TokenGap& gap : swift_returns_) {

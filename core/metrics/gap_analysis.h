@@ -2,6 +2,7 @@
 // prefill chunks by how long they delayed other requests.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -15,12 +16,15 @@ namespace metronome {
 // The parts of a gap by cause. They add up exactly to the gap.
 struct GapParts {
   TimeNs decode_ns = 0;      // the decodes of the step that gave the token: always needed
+  TimeNs draft_ns = 0;       // what drafts added to these decodes
   TimeNs prefill_ns = 0;     // prefill chunks in that step or in earlier steps of the gap
   TimeNs host_ns = 0;        // the device was idle between steps
   TimeNs waiting_ns = 0;     // decodes of steps that did not include the request
   TimeNs preemption_ns = 0;  // the whole gap, if the request itself was preempted in it
 
-  TimeNs total_ns() const { return decode_ns + prefill_ns + host_ns + waiting_ns + preemption_ns; }
+  TimeNs total_ns() const {
+    return decode_ns + draft_ns + prefill_ns + host_ns + waiting_ns + preemption_ns;
+  }
   void operator+=(const GapParts& other);
   bool operator==(const GapParts&) const = default;
 };
@@ -68,8 +72,13 @@ class GapAnalysis {
   // Whether any step's split is an estimate.
   bool is_estimated() const { return is_estimated_; }
 
-  // Durations of a step's decodes and of its prefill chunks; their sum is the step's duration.
+  // Durations of a step's decodes, with what drafts added, and of its prefill chunks; their sum is
+  // the step's duration.
   TimeNs decode_ns(std::int32_t step) const { return decode_sum(step) - decode_sum(step - 1); }
+  // The part of decode_ns() that drafts added.
+  TimeNs draft_ns(std::int32_t step) const {
+    return draft_times_.empty() ? 0 : std::min(draft_times_[at(step)], decode_ns(step));
+  }
   TimeNs prefill_ns(std::int32_t step) const { return prefill_sum(step) - prefill_sum(step - 1); }
   // Requests waiting for a token during a step, without those preempted in the gap.
   std::int32_t num_victims(std::int32_t step) const {
@@ -108,6 +117,7 @@ class GapAnalysis {
   void sum_steps();
   void walk_gaps();
   void correct_swift_returns();
+  void add_step(std::int32_t step, std::int64_t num_gaps, GapParts& sum) const;
   void move_to_preemption(std::int32_t step, GapParts& sum) const;
   std::vector<TokenGap> gaps_in_runs(std::size_t max_steps, std::int32_t max_per_step) const;
   template <class Visit>
@@ -117,8 +127,9 @@ class GapAnalysis {
 
   const RunRecord& record_;
   bool is_estimated_ = false;
-  PackedColumn decode_sum_;   // over steps [0, s]
-  PackedColumn prefill_sum_;  // over steps [0, s]
+  PackedColumn decode_sum_;          // over steps [0, s]
+  PackedColumn prefill_sum_;         // over steps [0, s]
+  std::vector<TimeNs> draft_times_;  // by step; empty: no run with drafts
   std::vector<std::int32_t> victims_;
   std::vector<PreemptionRecord> preemptions_;  // by request, then time
   std::vector<TokenGap> swift_returns_;        // with preemption, between tokens of consecutive

@@ -10,18 +10,14 @@ void OutputLog::on_step(const StepRecord& step, std::span<const ScheduledChunk> 
   const StepResult& result = *step.result;
   if (result.failed || result.sampled_tokens.empty()) return;
   has_tokens_ = true;
-  std::size_t sample = 0;
-  for (const ScheduledChunk& chunk : chunks) {
-    if (!chunk.samples_token) continue;
-    const std::size_t i = sample++;
-    if (!chunk.emitted) continue;  // the request had ended
+  for_each_token(chunks, result, [&](const ScheduledChunk& chunk, std::size_t i) {
     if (outputs_.size() <= index(chunk.request)) outputs_.resize(index(chunk.request) + 1);
     Output& output = outputs_[index(chunk.request)];
     output.token_ids.push_back(result.sampled_tokens[i]);
     if (!result.logprobs.empty() && !result.logprobs[i].empty()) {
       output.logprobs.push_back(result.logprobs[i]);
     }
-  }
+  });
 }
 
 std::string OutputLog::digest() const {

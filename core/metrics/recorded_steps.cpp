@@ -6,7 +6,10 @@
 namespace metronome {
 
 RecordedSteps::RecordedSteps(const RunRecord& record, StepShape shape)
-    : record_(record), shape_(shape), num_outputs_(record.requests.size()) {
+    : record_(record),
+      shape_(shape),
+      num_outputs_(record.requests.size()),
+      num_counts_(record.requests.size()) {
   starts_.reserve(record.runs.size());
   for (std::size_t i = 0; i < record.requests.size(); ++i) {
     for (const TokenRun& run : record.runs_of(i)) {
@@ -26,8 +29,9 @@ bool RecordedSteps::next(StepPlan& plan) {
   plan.passes.clear();
   find_prefills(step);
   add_decodes(static_cast<std::int32_t>(next_step_), plan);
-  plan.num_decode_tokens = static_cast<std::int32_t>(plan.chunks.size());
-  num_missing_ = step.num_decode_tokens - plan.num_decode_tokens;
+  const std::int32_t num_decodes = step.num_decode_tokens - step.num_draft_tokens;
+  num_missing_ = num_decodes - static_cast<std::int32_t>(plan.chunks.size());
+  add_drafts(step.num_draft_tokens, num_decodes, plan);
   plan.chunks.insert(plan.chunks.end(), prefills_.begin(), prefills_.end());
   plan.num_prefill_tokens = step.num_prefill_tokens;
   const auto num_chunks = static_cast<std::int32_t>(plan.chunks.size());
@@ -68,22 +72,43 @@ void RecordedSteps::add_decodes(std::int32_t step, StepPlan& plan) {
   }
   for (const Start& run : active_) {
     const std::size_t i = index(run.request);
+    std::uint8_t num_tokens = 1;
     const auto prefill =
         std::find_if(prefills_.begin(), prefills_.end(), [&](const ScheduledChunk& chunk) {
-          return chunk.request == run.request && chunk.samples_token && !chunk.emitted;
+          return chunk.request == run.request && chunk.samples_token && chunk.num_emitted == 0;
         });
     if (prefill != prefills_.end()) {
-      prefill->emitted = true;
+      prefill->num_emitted = take_count(i);
     } else {
+      num_tokens = take_count(i);
       plan.chunks.push_back(
           {.request = run.request,
            .first_position = record_.requests[i].num_prompt_tokens + num_outputs_[i] - 1,
            .num_tokens = 1,
            .kind = ChunkKind::Decode,
            .samples_token = true,
-           .emitted = true});
+           .num_emitted = num_tokens});
     }
-    ++num_outputs_[i];
+    num_outputs_[i] += num_tokens;
+  }
+}
+
+std::uint8_t RecordedSteps::take_count(std::size_t request) {
+  const std::span<const std::uint8_t> counts = record_.counts_of(request);
+  return counts.empty() ? 1 : counts[num_counts_[request]++];
+}
+
+// `num_decodes` are those of the step, also those that the plan omits.
+void RecordedSteps::add_drafts(std::int32_t num_drafts, std::int32_t num_decodes, StepPlan& plan) {
+  plan.num_decode_tokens = static_cast<std::int32_t>(plan.chunks.size());
+  if (num_drafts == 0 || num_decodes <= 0) return;
+  std::int32_t place = 0;
+  for (ScheduledChunk& chunk : plan.chunks) {
+    const std::int32_t num_more =
+        num_drafts / num_decodes + (place < num_drafts % num_decodes ? 1 : 0);
+    chunk.num_tokens += num_more;
+    plan.num_decode_tokens += num_more;
+    ++place;
   }
 }
 

@@ -20,6 +20,7 @@ class RecordedSteps {
   // Gives the plan of the record's next step. Decodes are in the order in which their requests'
   // token runs began, then come prefill chunks as planned. Returns false after the last step.
   //
+  // A step's draft tokens are shared evenly among its decodes, as the record does not have each's.
   // The plan omits decodes that gave no token. Those belong to a failed step, or to a request that
   // ended while the step was in flight. num_decode_tokens counts the decodes in the plan.
   bool next(StepPlan& plan);
@@ -37,6 +38,8 @@ class RecordedSteps {
   };
   void find_prefills(const StepEntry& step);
   void add_decodes(std::int32_t step, StepPlan& plan);
+  static void add_drafts(std::int32_t num_drafts, std::int32_t num_decodes, StepPlan& plan);
+  std::uint8_t take_count(std::size_t request);
 
   const RunRecord& record_;
   StepShape shape_;
@@ -45,6 +48,7 @@ class RecordedSteps {
   std::vector<Start> active_;              // runs that may continue in the next step
   std::vector<ScheduledChunk> prefills_;   // of the current step
   std::vector<std::int32_t> num_outputs_;  // of each request, before the next step
+  std::vector<std::size_t> num_counts_;    // entries of counts_of() taken of each request
   std::size_t next_step_ = 0;
   std::int32_t num_missing_ = 0;
 };

@@ -92,8 +92,10 @@ void derive_request_facts(const RunRecord& record, const StepGaps& gaps, std::si
       StepGaps::fold_one(gap, gap, runs[r].first_step, request);
     }
     gaps.fold(runs[r].first_step + 1, runs[r].last_step() + 1, request);
-    request.num_output_tokens += runs[r].num_tokens;
+    request.num_output_tokens += runs[r].num_steps;
   }
+  const std::span<const std::uint8_t> counts = record.counts_of(i);
+  if (!counts.empty()) request.num_output_tokens = std::accumulate(counts.begin(), counts.end(), 0);
 }
 
 void take_counts(const StepRecord& step, StepEntry& entry) {
@@ -106,6 +108,25 @@ void take_counts(const StepRecord& step, StepEntry& entry) {
 }
 
 }  // namespace
+
+std::int64_t DraftCounts::num_drafted() const {
+  return std::accumulate(drafted.begin(), drafted.end(), std::int64_t{0});
+}
+
+std::int64_t DraftCounts::num_accepted() const {
+  return std::accumulate(accepted.begin(), accepted.end(), std::int64_t{0});
+}
+
+void DraftCounts::add(std::int32_t num_drafted, std::int32_t num_accepted) {
+  ++num_drafts;
+  const auto length = static_cast<std::size_t>(num_drafted);
+  if (drafted.size() < length) {
+    drafted.resize(length);
+    accepted.resize(length);
+  }
+  for (std::size_t i = 0; i < length; ++i) ++drafted[i];
+  for (std::size_t i = 0; i < static_cast<std::size_t>(num_accepted); ++i) ++accepted[i];
+}
 
 void derive_token_facts(RunRecord& record) {
   const StepGaps gaps(record.steps);
@@ -131,6 +152,12 @@ std::span<const TokenRun> RunRecord::runs_of(std::size_t i) const {
   const std::size_t begin = requests[i].first_run;
   const std::size_t end = i + 1 < requests.size() ? requests[i + 1].first_run : runs.size();
   return std::span<const TokenRun>(runs).subspan(begin, end - begin);
+}
+
+std::span<const std::uint8_t> RunRecord::counts_of(std::size_t i) const {
+  if (token_counts.empty()) return {};
+  const std::size_t end = i + 1 < first_count.size() ? first_count[i + 1] : token_counts.size();
+  return std::span(token_counts).subspan(first_count[i], end - first_count[i]);
 }
 
 RunRecorder::RunRecorder(std::size_t expected_requests, const FrontEnd& front_end)
@@ -195,6 +222,25 @@ void RunRecorder::note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEn
   prefills_.push_back({chunk.request, chunk.first_position, chunk.num_tokens});
 }
 
+// Of a step whose result says how many drafts were accepted.
+void RunRecorder::note_drafts(std::span<const ScheduledChunk> chunks, const StepResult& result,
+                              StepEntry& entry) {
+  std::size_t i = 0;
+  for (const ScheduledChunk& chunk : chunks) {
+    if (!chunk.samples_token) continue;
+    const bool has_padding = !result.num_verified.empty();
+    const std::int32_t num_drafts = has_padding ? result.num_verified[i] : chunk.num_drafts();
+    if (num_drafts > 0) drafts_.add(num_drafts, result.num_accepted[i]);
+    entry.num_draft_tokens += chunk.num_drafts();
+    ++i;
+    if (chunk.num_emitted == 0) continue;
+    entry.num_emitted += chunk.num_emitted - 1;
+    entry.num_accepted_tokens += chunk.num_emitted - 1;
+    receivers_.push_back(chunk.request);
+    received_.push_back(chunk.num_emitted);
+  }
+}
+
 // Every step of the run gave each member a token.
 void RunRecorder::follow_run(const CommittedRun& run, std::int32_t step) {
   for (const RequestId id : run.left) {
@@ -238,12 +284,12 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   for (const ScheduledChunk& chunk : chunks) {
     OpenRun& run = open[index(chunk.request)];
     const bool is_decode = chunk.kind == ChunkKind::Decode;
-    if (is_decode && chunk.emitted && run.last_step == position - 1) [[likely]] {
+    if (is_decode && chunk.num_emitted > 0 && run.last_step == position - 1) [[likely]] {
       run.last_step = position;
       continue;
     }
     if (!is_decode) note_prefill(chunk, run, entry);
-    if (!chunk.emitted) {
+    if (chunk.num_emitted == 0) {
       ++num_silent;
     } else if (run.last_step == position - 1) {  // recomputed within one step of its last token
       run.last_step = position;
@@ -260,7 +306,9 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   entry.num_emitted = num_decodes + static_cast<std::int32_t>(chunks.size()) - num_silent;
   entry.failed = step.failed;
   if (step.result != nullptr) {
+    if (!step.result->num_accepted.empty()) note_drafts(chunks, *step.result, entry);
     entry.decode_only_ns = step.result->decode_only_ns;
+    entry.draft_ns = step.result->draft_ns;
     entry.extrapolated = step.result->is_extrapolated;
   }
   steps_.push_back(entry);
@@ -288,6 +336,21 @@ void RunRecorder::gather_runs(RunRecord& record) {
   METRONOME_CHECK(end == 0, "every run belongs to one request");
 }
 
+// Sorts the tokens by request, which keeps the order of time.
+void RunRecorder::gather_counts(RunRecord& record) const {
+  record.drafts = drafts_;
+  if (receivers_.empty()) return;
+  record.first_count.resize(record.requests.size() + 1);
+  for (const RequestId id : receivers_) ++record.first_count[index(id) + 1];
+  std::partial_sum(record.first_count.begin(), record.first_count.end(),
+                   record.first_count.begin());
+  std::vector<std::size_t> next = record.first_count;
+  record.token_counts.resize(received_.size());
+  for (std::size_t k = 0; k < received_.size(); ++k) {
+    record.token_counts[next[index(receivers_[k])]++] = received_[k];
+  }
+}
+
 RunRecord RunRecorder::finish() {
   RunRecord record;
   for (const RequestId id : std::exchange(members_, {})) {
@@ -299,6 +362,10 @@ RunRecord RunRecorder::finish() {
   record.requests = std::exchange(requests_, {});
   record.preemptions = std::exchange(preemptions_, {});
   gather_runs(record);
+  gather_counts(record);
+  drafts_ = {};
+  receivers_ = {};
+  received_ = {};
   if (!front_end_.is_off()) {
     HandOver hand_over(front_end_);
     for (const RequestRecord& request : record.requests) {

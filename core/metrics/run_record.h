@@ -19,13 +19,13 @@
 
 namespace metronome {
 
-// One token in each of the steps [first_step, first_step + num_tokens). Steps are indices into
-// RunRecord::steps.
+// Each of the steps [first_step, first_step + num_steps) gave a token, with accepted drafts more:
+// RunRecord::counts_of(). Steps are indices into RunRecord::steps.
 struct TokenRun {
   std::int32_t first_step = 0;
-  std::int32_t num_tokens = 0;
+  std::int32_t num_steps = 0;
 
-  std::int32_t last_step() const { return first_step + num_tokens - 1; }
+  std::int32_t last_step() const { return first_step + num_steps - 1; }
   bool operator==(const TokenRun&) const = default;
 };
 
@@ -73,6 +73,19 @@ struct RequestRecord {
 };
 static_assert(sizeof(RequestRecord) <= 104);
 
+// Speculative decoding as vLLM counts it (vllm/v1/spec_decode/metrics.py): a draft is what one
+// decode verified, at least one draft token; padding does not count.
+struct DraftCounts {
+  std::int64_t num_drafts = 0;
+  std::vector<std::int64_t> drafted;   // [i]: drafts with an (i+1)-th token
+  std::vector<std::int64_t> accepted;  // [i]: drafts whose (i+1)-th token was accepted
+
+  std::int64_t num_drafted() const;   // draft tokens
+  std::int64_t num_accepted() const;  // of them
+  // Counts one draft, of num_drafted >= 1 tokens.
+  void add(std::int32_t num_drafted, std::int32_t num_accepted);
+};
+
 struct PreemptionRecord {
   TimeNs time = 0;
   RequestId request = kNoRequest;
@@ -99,6 +112,11 @@ struct RunRecord {
   std::vector<ClientView> client;             // by RequestId; empty: recorded by the engine
   // By RequestId: when the front end handed a request over; empty: at its arrival.
   std::vector<TimeNs> handed_over;
+  DraftCounts drafts;
+  // Tokens of each request in each step of its runs, in time order; first_count is by request.
+  // Empty without drafts: one in each.
+  std::vector<std::uint8_t> token_counts;
+  std::vector<std::size_t> first_count;
 
   // Whether `steps` are an engine's steps.
   bool has_steps() const { return client.empty(); }
@@ -114,11 +132,13 @@ struct RunRecord {
 
   // The runs of request i. Concatenated, they list the steps of its tokens in order.
   std::span<const TokenRun> runs_of(std::size_t i) const;
+  // The tokens of request i in each of these steps; empty: one in each.
+  std::span<const std::uint8_t> counts_of(std::size_t i) const;
 };
 
-// Derives fields from steps, requests' runs and reasons alone: num_output_tokens, first_token,
-// last_token, each request's gap extremes, and num_continued of each step. For a run seen by a
-// client, the token count is the client's.
+// Derives fields from steps, requests' runs, token counts and reasons alone: num_output_tokens,
+// first_token, last_token, each request's gap extremes, and num_continued of each step. For a run
+// seen by a client, the token count is the client's.
 void derive_token_facts(RunRecord& record);
 
 // Builds a RunRecord. on_step takes about a nanosecond per chunk. Memory is constant per step and
@@ -160,6 +180,9 @@ class RunRecorder final : public EventSink {
   void grow_to(std::size_t num_requests);
   void restart_run(OpenRun& open, std::int32_t step);
   void follow_run(const CommittedRun& run, std::int32_t step);
+  void note_drafts(std::span<const ScheduledChunk> chunks, const StepResult& result,
+                   StepEntry& entry);
+  void gather_counts(RunRecord& record) const;
   void note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEntry& entry);
   void gather_runs(RunRecord& record);
 
@@ -173,6 +196,10 @@ class RunRecorder final : public EventSink {
   // Members of the engine's run of decodes. Their tokens are noted when they leave it.
   std::vector<RequestId> members_;
   std::int32_t last_run_step_ = kNeverEmitted;  // the last step that had the run
+  // With drafts: who received how many tokens, in order of time.
+  DraftCounts drafts_;
+  std::vector<RequestId> receivers_;
+  std::vector<std::uint8_t> received_;
 };
 
 }  // namespace metronome

@@ -13,6 +13,7 @@ void StepHistory::push_back(const StepEntry& step, std::span<const StepTimes> ti
     entry.started_at = time.started_at;
     entry.finished_at = time.finished_at;
     entry.decode_only_ns = time.decode_only_ns;
+    entry.draft_ns = time.draft_ns;
     entry.extrapolated = time.is_extrapolated;
     entry.num_used_blocks = time.num_used_blocks;
     push_back(entry);
@@ -38,6 +39,9 @@ void StepHistory::push_back(const StepEntry& step) {
   put(kChunks, step.num_prefill_chunks);
   const bool knows_decodes = step.decode_only_ns != kNoTime;
   put(kDecodeOnly, knows_decodes ? step.duration_ns() - step.decode_only_ns : kUnknown);
+  put(kDraftTime, step.draft_ns);
+  put(kDrafted, step.num_draft_tokens);
+  put(kAccepted, step.num_accepted_tokens);
   last_end_ = step.finished_at;
   if (++num_open_ == PackedColumn::kBlock) pack();
 }
@@ -82,6 +86,9 @@ StepEntry StepHistory::entry_of(const Get& value, TimeNs before) const {
   step.extrapolated = (number(kFlags) & 2) != 0;
   step.first_prefill_chunk = number(kFirstChunk);
   step.num_prefill_chunks = number(kChunks);
+  step.draft_ns = value(kDraftTime);
+  step.num_draft_tokens = number(kDrafted);
+  step.num_accepted_tokens = number(kAccepted);
   const std::int64_t decode_only = value(kDecodeOnly);
   if (decode_only != kUnknown) step.decode_only_ns = step.duration_ns() - decode_only;
   return step;

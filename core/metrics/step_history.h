@@ -37,6 +37,9 @@ struct StepEntry {
   std::int32_t num_prefill_chunks = 0;
   // StepResult::decode_only_ns; kNoTime: unknown to the executor.
   TimeNs decode_only_ns = kNoTime;
+  TimeNs draft_ns = 0;                   // StepResult::draft_ns
+  std::int32_t num_draft_tokens = 0;     // of num_decode_tokens: drafts, padding among them
+  std::int32_t num_accepted_tokens = 0;  // of these, received by requests
 
   std::int32_t num_tokens() const { return num_prefill_tokens + num_decode_tokens; }
   TimeNs duration_ns() const { return finished_at - started_at; }
@@ -119,6 +122,9 @@ class StepHistory {
     kFirstChunk,
     kChunks,
     kDecodeOnly,  // subtracted from the duration; kUnknown
+    kDraftTime,
+    kDrafted,
+    kAccepted,
     kNumColumns
   };
   static constexpr std::int64_t kUnknown = INT64_MIN;

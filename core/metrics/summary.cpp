@@ -23,7 +23,14 @@ class CompletedTokens {
       if (i >= first && record.requests[i].completed()) {
         ++last_[static_cast<std::size_t>(runs.back().last_step())];
       } else {
-        for (const TokenRun& run : runs) take_out(run);
+        std::span<const std::uint8_t> counts = record.counts_of(i);
+        for (const TokenRun& run : runs) {
+          take_out(run);
+          if (counts.empty()) continue;
+          const auto num_steps = static_cast<std::size_t>(run.num_steps);
+          take_out_more(run, counts.first(num_steps));
+          counts = counts.subspan(num_steps);
+        }
       }
     }
     for (std::size_t s = 1; s < corrections_.size(); ++s) {
@@ -51,11 +58,20 @@ class CompletedTokens {
   void take_out(const TokenRun& run) {
     corrections_.resize(steps_.size() + 1);
     const auto begin = static_cast<std::size_t>(run.first_step);
-    const auto end = begin + static_cast<std::size_t>(run.num_tokens);
+    const auto end = begin + static_cast<std::size_t>(run.num_steps);
     --corrections_[begin].emitted;
     ++corrections_[end].emitted;
     --corrections_[begin + 1].continued;
     ++corrections_[end].continued;
+  }
+
+  // The tokens beyond one in each step.
+  void take_out_more(const TokenRun& run, std::span<const std::uint8_t> counts) {
+    for (std::size_t k = 0; k < counts.size(); ++k) {
+      const std::size_t step = static_cast<std::size_t>(run.first_step) + k;
+      corrections_[step].emitted -= counts[k] - 1;
+      corrections_[step + 1].emitted += counts[k] - 1;
+    }
   }
 
   const StepHistory& steps_;
@@ -221,6 +237,69 @@ void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Sum
   summary.max_output_tokens_per_s = static_cast<double>(fullest);
 }
 
+// Every gap of completed requests, divided among the tokens that ended it.
+std::vector<WeightedTime> gaps_per_token(const RunRecord& record) {
+  std::vector<WeightedTime> gaps;
+  gaps.reserve(record.token_counts.size());
+  for (std::size_t i = 0; i < record.requests.size(); ++i) {
+    if (!record.requests[i].completed()) continue;
+    const std::span<const std::uint8_t> counts = record.counts_of(i);
+    std::size_t next = 0;
+    TimeNs before = kNoTime;
+    for (const TokenRun& run : record.runs_of(i)) {
+      for (std::int32_t s = run.first_step; s <= run.last_step(); ++s, ++next) {
+        const TimeNs now = record.steps.finished_at(static_cast<std::size_t>(s));
+        if (before != kNoTime) gaps.push_back({(now - before) / counts[next], counts[next]});
+        before = now;
+      }
+    }
+  }
+  return gaps;
+}
+
+// Whether the step left a prompt in the queue or uncomputed.
+bool has_waiting_prompt(const RunRecord& record, const StepEntry& step) {
+  if (step.num_waiting > 0) return true;
+  for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
+    const auto place = static_cast<std::size_t>(step.first_prefill_chunk + c);
+    const PrefillChunk& chunk = record.prefills[place];
+    if (chunk.end_position() < record.requests[index(chunk.request)].num_prompt_tokens) return true;
+  }
+  return false;
+}
+
+void count_beside_prompts(const RunRecord& record, DraftSummary& drafts) {
+  for (const StepEntry& step : record.steps) {
+    if (step.num_draft_tokens == 0 || !has_waiting_prompt(record, step)) continue;
+    ++drafts.beside_prompts.num_steps;
+    drafts.beside_prompts.num_tokens += step.num_tokens();
+    drafts.beside_prompts.num_drafted += step.num_draft_tokens;
+    drafts.beside_prompts.num_wasted += step.num_draft_tokens - step.num_accepted_tokens;
+  }
+}
+
+void summarize_drafts(const RunRecord& record, Summary& summary) {
+  if (record.drafts.num_drafts == 0) return;
+  DraftSummary& drafts = summary.drafts.emplace();
+  drafts.counts = record.drafts;
+  const auto num_drafts = static_cast<double>(record.drafts.num_drafts);
+  const auto num_accepted = static_cast<double>(record.drafts.num_accepted());
+  drafts.acceptance_length = 1 + num_accepted / num_drafts;
+  drafts.acceptance_rate = num_accepted / static_cast<double>(record.drafts.num_drafted());
+  std::int64_t num_decodes = 0;
+  std::int64_t num_received = 0;
+  for (const StepEntry& step : record.steps) {
+    num_decodes += step.num_decode_tokens - step.num_draft_tokens;
+    num_received += step.num_accepted_tokens;
+    drafts.num_wasted += step.num_draft_tokens - step.num_accepted_tokens;
+  }
+  drafts.tokens_per_decode =
+      1 + static_cast<double>(num_received) / static_cast<double>(num_decodes);
+  count_beside_prompts(record, drafts);
+  std::vector<WeightedTime> gaps = gaps_per_token(record);
+  drafts.itl_per_token = describe(gaps);
+}
+
 // Sets the figures that a client outside the engine cannot measure to undefined.
 void leave_out_steps(Summary& summary) {
   summary.has_steps = false;
@@ -352,6 +431,7 @@ Summary summarize(const RunRecord& record, const SummaryOptions& options) {
   const CompletedTokens tokens(record);
   summarize_latencies(record, tokens, summary);
   if (record.has_steps()) summarize_steps(record, options.num_blocks, summary);
+  summarize_drafts(record, summary);
   summarize_requests(record, options.slo, summary);
   summarize_peaks(record, tokens, summary);
   if (!record.has_steps()) leave_out_steps(summary);

@@ -39,6 +39,29 @@ struct Stall {
   std::int64_t num_prefill_tokens = 0;  // of all chunks in steps (step_before, step_after]
 };
 
+// Speculative decoding of a run (Summary::drafts).
+struct DraftSummary {
+  DraftCounts counts;
+  // vLLM's mean acceptance length: 1 + accepted / drafts. NaN without a draft.
+  double acceptance_length = std::numeric_limits<double>::quiet_NaN();
+  double acceptance_rate = std::numeric_limits<double>::quiet_NaN();  // accepted / draft tokens
+  // Output tokens of decodes / decodes: a request's tokens in a step that it decodes in.
+  double tokens_per_decode = std::numeric_limits<double>::quiet_NaN();
+  // Draft tokens that steps computed and no request received, padding among them.
+  std::int64_t num_wasted = 0;
+  // The same counts in steps in which prompts waited: requests were queued after planning, or a
+  // chunk did not complete its prompt. Drafts took these tokens of the step's budget from them.
+  struct BesidePrompts {
+    std::int64_t num_steps = 0;
+    std::int64_t num_tokens = 0;  // of all kinds
+    std::int64_t num_drafted = 0;
+    std::int64_t num_wasted = 0;
+  } beside_prompts;
+  // Every token has the gap before the step that gave it, divided by the tokens that came with it
+  // (sglang's bench_serving). Summary::itl has the gap once for all of them, as vLLM's benchmark.
+  Distribution itl_per_token;
+};
+
 struct SummaryOptions {
   SloConfig slo;
   std::int64_t num_blocks = 0;  // of the KV cache; 0 = unknown, then KV use is NaN
@@ -97,6 +120,8 @@ struct Summary {
   double mean_kv_use = 0, peak_kv_use = 0;
   double mean_running = 0, mean_waiting = 0;
   std::int64_t peak_running = 0, peak_waiting = 0;
+
+  std::optional<DraftSummary> drafts;  // of runs with drafts
 
   Stall longest_stall;  // over completed requests, so its gap is itl.max; the first of equals
 };

@@ -11,27 +11,57 @@
 
 namespace metronome {
 
-ModelSource find_model_source(const Scenario& scenario) {
-  const SourceLocation where = scenario.location_of("model");
-  refuse_other_formats(scenario);
+namespace {
+
+// `key` names the model.
+ModelSource find_source(const Scenario& scenario, const std::string& name, const char* key) {
+  const SourceLocation where = scenario.location_of(key);
   ModelSource source;
-  source.config = find_model(scenario.model, where);
+  source.config = find_model(name, where);
   if (!source.config.unsupported.empty()) {
-    fail_config(where, "model", "cannot be computed here: " + source.config.unsupported);
+    fail_config(where, key, "cannot be computed here: " + source.config.unsupported);
   }
-  const std::string folder = find_model_folder(scenario.model);
+  const std::string folder = find_model_folder(name);
   source.seed = scenario.seed;
   source.is_drawn = scenario.weights == Weights::Random || folder.empty();
   source.weights = source.is_drawn ? random_weights(source.config, scenario.seed)
                                    : open_model_folder(folder, source.config);
   const std::string seed = std::to_string(scenario.seed);
   source.text = source.is_drawn ? "random, from seed " + seed : "files in " + folder;
-  source.key = (source.is_drawn ? "seed " + seed : "files") + ", " + scenario.model;
+  source.key = (source.is_drawn ? "seed " + seed : "files") + ", " + name;
   const std::vector<std::string> unused = source.weights->unused_layer_tensors();
   if (!unused.empty()) {
     source.warning = std::to_string(unused.size()) +
                      " tensors of layers are not used by config.json; the first is " +
                      printable(unused.front()) + ". Do they belong to another model?";
+  }
+  return source;
+}
+
+}  // namespace
+
+ModelSource find_model_source(const Scenario& scenario) {
+  refuse_other_formats(scenario);
+  return find_source(scenario, scenario.model, "model");
+}
+
+ModelSource find_draft_source(const Scenario& scenario, const ModelConfig& model) {
+  constexpr const char* kKey = "speculative.model";
+  ModelSource source = find_source(scenario, scenario.speculative.model, kKey);
+  const ModelConfig& drafter = source.config;
+  if (drafter.vocab_size != model.vocab_size) {
+    fail_config(scenario.location_of(kKey), kKey,
+                "the vocabulary of " + drafter.name + " has " + std::to_string(drafter.vocab_size) +
+                    " tokens and that of " + model.name + " " + std::to_string(model.vocab_size) +
+                    "; allowed: a model of the same vocabulary");
+  }
+  const std::int64_t longest =
+      scenario.engine.max_model_len.value_or(model.max_position_embeddings);
+  if (drafter.max_position_embeddings < longest) {
+    fail_config(scenario.location_of(kKey), kKey,
+                drafter.name + " supports " + std::to_string(drafter.max_position_embeddings) +
+                    " tokens, and requests may have " + std::to_string(longest) +
+                    "; allowed: a model that supports as many, or a smaller engine.max_model_len");
   }
   return source;
 }

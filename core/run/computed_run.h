@@ -27,6 +27,10 @@ struct ModelSource {
 // Throws ConfigError for a model that no executor computes, and for missing or malformed weights.
 ModelSource find_model_source(const Scenario& scenario);
 
+// The draft model of speculative decoding. Throws ConfigError as find_model_source() does, and for
+// a model that cannot draft for `model`: another vocabulary, or less than engine.max_model_len.
+ModelSource find_draft_source(const Scenario& scenario, const ModelConfig& model);
+
 // The sampling parameters of every request, before it gets its own seed. Throws ConfigError for
 // stop tokens outside of the vocabulary.
 SamplingParams sampling_params(const Scenario& scenario, std::int64_t vocab_size);

@@ -41,7 +41,7 @@ void ForwardBatch::clear() {
 
 void ForwardBatch::append(RequestId request, std::int32_t begin, std::int32_t end,
                           std::span<const BlockId> blocks, std::span<const BlockId> window_blocks,
-                          bool needs_logits) {
+                          std::int32_t num_logits) {
   requests.push_back(request);
   context_lens.push_back(end);
   append_table(blocks, block_tables, table_start);
@@ -49,23 +49,27 @@ void ForwardBatch::append(RequestId request, std::int32_t begin, std::int32_t en
   for (std::int32_t p = begin; p < end; ++p) positions.push_back(p);
   token_ids.resize(positions.size(), TokenId{});
   query_start.push_back(num_tokens());
-  if (needs_logits) logit_tokens.push_back(num_tokens() - 1);
+  for (std::int32_t i = num_logits; i > 0; --i) logit_tokens.push_back(num_tokens() - i);
 }
 
 void flatten_pass(const StepPlan& plan, const ForwardPass& pass, const RequestTable& requests,
-                  std::int32_t block_size, ForwardBatch& batch) {
+                  std::int32_t block_size, ForwardBatch& batch, std::int32_t num_lookahead_tokens) {
   batch.clear();
   for (std::int32_t i = pass.begin; i < pass.end; ++i) {
     const ScheduledChunk& chunk = plan.chunks[static_cast<std::size_t>(i)];
     const Request& request = requests[chunk.request];
-    const std::int64_t num_blocks = ceil_div(chunk.end_position(), block_size);
+    const std::int64_t num_blocks =
+        std::max(ceil_div(chunk.end_position(), block_size),
+                 std::min(ceil_div(chunk.end_position() + num_lookahead_tokens, block_size),
+                          static_cast<std::int64_t>(request.block_table.size())));
     std::span<const BlockId> window_blocks;
     METRONOME_CHECK(request.group_tables.size() <= 1, "executors know one group of windows");
     if (!request.group_tables.empty()) {
       window_blocks = first_blocks(request.group_tables.front(), num_blocks);
     }
     batch.append(chunk.request, chunk.first_position, chunk.end_position(),
-                 first_blocks(request.block_table, num_blocks), window_blocks, chunk.samples_token);
+                 first_blocks(request.block_table, num_blocks), window_blocks,
+                 chunk.samples_token ? 1 : 0);
   }
   METRONOME_CHECK(batch.window_block_tables.empty() ||
                       batch.window_table_start.size() == batch.table_start.size(),

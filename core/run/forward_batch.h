@@ -33,16 +33,19 @@ struct ForwardBatch {
 
   void clear();
   // Appends a sequence; its tokens at positions [begin, end) get id 0. `blocks` are the KV blocks
-  // of positions [0, end). `window_blocks` has the same size or is empty. Requires clear() before
-  // the first append.
+  // of positions [0, end), and may be of more. `window_blocks` has the same size or is empty.
+  // Requires clear() before the first append.
   void append(RequestId request, std::int32_t begin, std::int32_t end,
               std::span<const BlockId> blocks, std::span<const BlockId> window_blocks,
-              bool needs_logits);
+              std::int32_t num_logits);  // of its last tokens
 };
 
 // Flattens one pass of a plan. Copies only the block table entries that the context needs. Token
 // ids stay 0 because they may not be known yet. Clears `batch` first and keeps its memory.
+// `num_lookahead_tokens`: positions behind each chunk whose blocks are copied, too, as far as the
+// request has them.
 void flatten_pass(const StepPlan& plan, const ForwardPass& pass, const RequestTable& requests,
-                  std::int32_t block_size, ForwardBatch& batch);
+                  std::int32_t block_size, ForwardBatch& batch,
+                  std::int32_t num_lookahead_tokens = 0);
 
 }  // namespace metronome

@@ -14,6 +14,7 @@ class RequestTexts {
  public:
   struct Text {
     std::vector<TokenId> token_ids;  // prompt and output
+    std::vector<TokenId> drafts;     // proposed to follow them (speculative decoding)
     SamplingParams sampling;
     bool has_ended = false;  // at the last forget_ended(); its last step may be in flight
   };

@@ -103,10 +103,36 @@ void check_whole_prompts(const Scenario& scenario, const PolicyInfo& policy,
 // vLLM's pool gives its first block to no request.
 void check_usable_blocks(const PolicyInfo& policy, const KvCacheLayout& layout) {
   if (!layout.has_null_block || layout.num_blocks > 1) return;
-  throw UnplacedConfigError("kv_cache.num_blocks",
-                            std::to_string(layout.num_blocks) + " leaves no block for requests: " +
-                                "policy " + std::string(policy.name) +
-                                " keeps one as its null block; allowed: auto, or at least 2");
+  throw UnplacedConfigError(
+      "kv_cache.num_blocks",
+      std::to_string(layout.num_blocks) + " leaves no block for requests: " + "policy " +
+          std::string(policy.name) + " keeps one as its null block; allowed: auto, or at least 2");
+}
+
+VllmConfig::DraftMethod draft_method(SpeculativeMethod method) {
+  switch (method) {
+    case SpeculativeMethod::Ngram: return VllmConfig::DraftMethod::Ngram;
+    case SpeculativeMethod::DraftModel: return VllmConfig::DraftMethod::DraftModel;
+    case SpeculativeMethod::Mtp: return VllmConfig::DraftMethod::Mtp;
+    case SpeculativeMethod::Eagle:
+    case SpeculativeMethod::None: break;
+  }
+  return VllmConfig::DraftMethod::Eagle;
+}
+
+void set_drafts(const SpeculativeConfig& drafts, std::int32_t max_num_seqs, VllmConfig& vllm) {
+  if (!drafts.is_on()) return;
+  vllm.num_speculative_tokens = drafts.num_speculative_tokens;
+  vllm.draft_method = draft_method(drafts.method);
+  if (drafts.num_speculative_tokens_per_batch_size.empty()) return;
+  vllm.drafts_by_batch_size.assign(static_cast<std::size_t>(max_num_seqs) + 1, 0);
+  for (const std::vector<std::int64_t>& row : drafts.num_speculative_tokens_per_batch_size) {
+    // Sizes behind the row have its number, too, until the next row.
+    for (std::int64_t size = row[0]; size <= max_num_seqs; ++size) {
+      vllm.drafts_by_batch_size[static_cast<std::size_t>(size)] =
+          static_cast<std::int32_t>(std::min<std::int64_t>(row[2], drafts.num_speculative_tokens));
+    }
+  }
 }
 
 }  // namespace
@@ -144,6 +170,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
 
   EngineSetup setup;
   setup.scheduler = scenario.scheduler;
+  set_drafts(scenario.speculative, scenario.engine.max_num_seqs, setup.scheduler.vllm);
   setup.max_num_seqs = scenario.engine.max_num_seqs;
   setup.max_model_len = static_cast<std::int32_t>(max_model_len);
   setup.max_waiting_requests = scenario.engine.max_waiting_requests;

@@ -241,10 +241,20 @@ Scenario read_sections(const ConfigNode& tree, const std::shared_ptr<const Confi
   const std::string known = catalogue_name(scenario.model);
   scenario.model = known.empty() || path_exists(model) ? model : known;
   CostModelConfig& cost = scenario.cost_model;
+  SpeculativeConfig& drafts = scenario.speculative;
   for (const auto& [key, name] : {std::pair{"cost_model.file", &cost.file},
+                                  {"speculative.model", &drafts.model},
+                                  {"speculative.cost_file", &drafts.cost_file},
                                   {"cost_model.link", &cost.link},
                                   {"cost_model.network", &cost.network}}) {
     *name = resolve_name_or_path(*name, scenario.location_of(key), base_dir);
+  }
+  const std::string known_drafter = catalogue_name(drafts.model);
+  if (!known_drafter.empty() && !path_exists(drafts.model)) drafts.model = known_drafter;
+  std::string& log = drafts.acceptance.log;
+  const bool is_relative = !log.empty() && !fs::path(log).is_absolute();
+  if (is_relative && !scenario.location_of("speculative.acceptance.log").is_assignment()) {
+    log = (fs::path(base_dir) / log).lexically_normal().string();
   }
   return scenario;
 }

@@ -15,6 +15,7 @@
 #include "core/metrics/slo_config.h"
 #include "core/scenario/backend_sections.h"
 #include "core/scenario/serve_defaults.h"
+#include "core/scenario/speculative_config.h"
 #include "core/workload/workload_config.h"
 
 namespace metronome {
@@ -104,6 +105,7 @@ struct Scenario {
   KvCacheConfig kv_cache;
   KvDtype kv_dtype = KvDtype::Auto;  // the key `dtype` of kv_cache
   SchedulerConfig scheduler;
+  SpeculativeConfig speculative;
   CostModelConfig cost_model;
   SamplingConfig sampling;
   BackendSections backends;  // `cpu`, `cuda`: sections that backends registered

@@ -105,6 +105,10 @@ std::vector<Choice> list_choices() {
                                  {"kv_cache", "backend", unused_by_backend},
                                  {"kv_cache", "sliding_window", unused_by_window},
                                  {"cost_model", "noise", unused_by_noise}};
+  for (Choice choice : speculative_choices()) {
+    choice.section = choice.section.empty() ? "speculative" : "speculative." + choice.section;
+    choices.push_back(std::move(choice));
+  }
   for (Choice choice : workload_choices()) {
     choice.section = choice.section.empty() ? "workload" : "workload." + choice.section;
     choices.push_back(std::move(choice));

@@ -139,6 +139,7 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
   visit_section(visitor, "engine", scenario.engine, "the serving engine");
   visit_kv_cache(visitor, scenario);
   visit_section(visitor, "scheduler", scenario.scheduler, "the policy and its settings");
+  visit_section(visitor, "speculative", scenario.speculative, "speculative decoding: drafts");
   visit_section(visitor, "cost_model", scenario.cost_model, "step times in simulation");
   visit_section(visitor, "sampling", scenario.sampling, "how backends that compute choose tokens");
   scenario.backends.visit(visitor);

@@ -33,6 +33,10 @@ ChosenOptions chosen_options(const Scenario& scenario) {
   chosen.max_num_batched_tokens = scenario.scheduler.max_num_batched_tokens;
   chosen.max_model_len = scenario.engine.max_model_len;
   chosen.enable_chunked_prefill = scenario.scheduler.vllm.enable_chunked_prefill;
+  if (scenario.speculative.is_on()) {
+    chosen.num_speculative_tokens = scenario.speculative.num_speculative_tokens;
+    chosen.looks_up_drafts = scenario.speculative.method == SpeculativeMethod::Ngram;
+  }
   if (is_set(source, "scheduler.chunked_prefill_size")) {
     chosen.chunked_prefill_size = scenario.scheduler.sglang.chunked_prefill_size;
   }

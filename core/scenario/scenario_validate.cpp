@@ -191,6 +191,34 @@ void check_sglang(const Scenario& scenario, const ConfigNode& source, const Poli
   }
 }
 
+void check_drafts(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
+  const SpeculativeConfig& drafts = scenario.speculative;
+  if (!drafts.is_on()) return;
+  if (!reads_key(policy, "version")) {
+    fail_at(source, "speculative.method",
+            "policy '" + std::string(policy.name) +
+                "' does not verify drafts; allowed: none, or policy vllm");
+  }
+  const VllmConfig& vllm = scenario.scheduler.vllm;
+  if (vllm.minor() < kDraftVllmMinor) {
+    fail_at(source, "speculative.method",
+            "drafts are scheduled as by vLLM 0." + std::to_string(kDraftVllmMinor) + ", not by 0." +
+                std::to_string(vllm.minor()) + "; allowed: none, or scheduler.version 0." +
+                std::to_string(kDraftVllmMinor));
+  }
+  if (drafts.method == SpeculativeMethod::Ngram && scenario.engine.async_depth > 1) {
+    fail_at(source, "engine.async_depth",
+            "the lookup of speculative.method ngram needs the tokens of the last step; allowed: 1");
+  }
+  if (scenario.kv_cache.backend == KvBackend::Slotted) {
+    fail_at(source, "speculative.method",
+            "drafts need KV blocks; allowed: none, or kv_cache.backend paged");
+  }
+  if (const auto error = find_error(drafts)) {
+    fail_at(source, "speculative." + error->key, error->message);
+  }
+}
+
 void check_front_end(const Scenario& scenario, const ConfigNode& source) {
   const FrontEndConfig& config = scenario.cost_model.frontend;
   const bool is_off = config.fixed_ms == 0 && config.us_per_prompt_token == 0;
@@ -241,6 +269,7 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   check_sglang(scenario, source, *policy);
   check_chunk_sizes(scenario, source, *policy);
   check_targets(scenario, source, *policy);
+  check_drafts(scenario, source, *policy);
   check_front_end(scenario, source);
 }
 

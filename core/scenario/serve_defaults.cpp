@@ -174,19 +174,27 @@ std::vector<ServeDefault> vllm_serve_defaults(int minor, const HardwareSpec& gpu
   }
   const bool has_large_graphs = minor >= kFirstLargeGraphMinor && is_data_centre_blackwell(gpu);
   const std::int64_t largest_graph = has_large_graphs ? 1024 : 512;
-  const std::int64_t graph_tokens = std::min({2 * seqs.value, largest_graph, budget.value});
+  const std::int64_t num_drafts = chosen.num_speculative_tokens;
+  const std::int64_t graph_tokens =
+      std::min({2 * seqs.value * (1 + num_drafts), largest_graph, budget.value});
 
   DefaultList list("vLLM 0." + std::to_string(minor) + " serve default");
   list.add("scheduler.max_num_batched_tokens", budget.value, budget.reason);
   list.add("engine.max_num_seqs", seqs.value, seqs.reason);
-  list.add("engine.async_depth", 2, ": asynchronous scheduling");
+  if (chosen.looks_up_drafts) {
+    list.add("engine.async_depth", 1, ": no asynchronous scheduling with method ngram");
+  } else {
+    list.add("engine.async_depth", 2, ": asynchronous scheduling");
+  }
   list.add("scheduler.enable_chunked_prefill", "true");
   list.add("kv_cache.enable_prefix_caching", "true");
   list.add("kv_cache.block_size", 16);
   list.add("cost_model.gpu_memory_utilization", minor >= kFirstHigherMemoryMinor ? "0.92" : "0.9");
   list.add("cost_model.max_graph_tokens", graph_tokens,
-           ": 2 x max_num_seqs, at most " + std::to_string(largest_graph) +
-               (has_large_graphs ? " on B200 and B300" : "") + " and max_num_batched_tokens");
+           std::string(": 2 x max_num_seqs") +
+               (num_drafts > 0 ? " x (1 + num_speculative_tokens)" : "") + ", at most " +
+               std::to_string(largest_graph) + (has_large_graphs ? " on B200 and B300" : "") +
+               " and max_num_batched_tokens");
   return list.take();
 }
 

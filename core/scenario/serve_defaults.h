@@ -25,6 +25,8 @@ struct ChosenOptions {
   std::optional<std::int64_t> max_num_batched_tokens = {};
   std::optional<std::int64_t> max_model_len = {};  // the model's limit if the user set none
   bool enable_chunked_prefill = true;
+  std::int64_t num_speculative_tokens = 0;
+  bool looks_up_drafts = false;  // speculative.method ngram
   // Of SGLang.
   std::optional<std::int64_t> chunked_prefill_size = {};
   std::int64_t max_prefill_tokens = 16384;

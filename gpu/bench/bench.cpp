@@ -39,7 +39,7 @@ class BenchStep {
     for (std::int64_t i = 0; i < ceil_div(begin + count, kBlockSize); ++i) {
       blocks_.push_back(static_cast<BlockId>(num_blocks_++));
     }
-    batch_.append(request, begin, begin + count, blocks_, {}, true);
+    batch_.append(request, begin, begin + count, blocks_, {}, 1);
     for (auto t = batch_.positions.size() - static_cast<std::size_t>(count);
          t < batch_.positions.size(); ++t) {
       batch_.token_ids[t] = static_cast<TokenId>(

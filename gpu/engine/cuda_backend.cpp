@@ -119,7 +119,17 @@ class CudaBackend final : public Backend {
   std::shared_ptr<LoadedModel> loaded_ = std::make_shared<LoadedModel>();
 };
 
+// Kernels for decodes take one token of each request. Those for prompts could take several, but
+// give other bits.
+void refuse_drafts(const Scenario& scenario) {
+  if (!scenario.speculative.is_on()) return;
+  fail_config(scenario.location_of("speculative.method"), "speculative.method",
+              "a decode on the GPU is one token, so no drafts are verified; allowed: none, or "
+              "--backend=cpu or sim");
+}
+
 std::unique_ptr<PreparedRun> CudaBackend::prepare(const Scenario& scenario) try {
+  refuse_drafts(scenario);
   const GpuInfo& gpu = this->gpu(scenario.backends.get<CudaConfig>().device);
   ModelSource source = find_model_source(scenario);
   const ModelConfig model = source.config;

@@ -114,7 +114,7 @@ void DeviceEngine::capture(std::int32_t bucket) {
   const BlockId block{0};
   const std::span<const BlockId> blocks(&block, 1);
   batch.append(RequestId{0}, 0, 1, blocks,
-               options_.has_window_tables ? blocks : std::span<const BlockId>(), true);
+               options_.has_window_tables ? blocks : std::span<const BlockId>(), 1);
   const ScheduledChunk chunk = {.request = RequestId{0},
                                 .first_position = 0,
                                 .num_tokens = 1,

@@ -100,7 +100,7 @@ class ChunkingTest {
         blocks.push_back(static_cast<BlockId>(sequence.first_block + i));
       }
       batch.append(RequestId{id}, from, to, blocks,
-                   engine_.has_window_tables() ? blocks : std::vector<BlockId>(), true);
+                   engine_.has_window_tables() ? blocks : std::vector<BlockId>(), 1);
       std::copy(sequence.token_ids.begin() + from, sequence.token_ids.begin() + to,
                 batch.token_ids.end() - (to - from));
       chunks.push_back({.request = RequestId{id},

@@ -33,7 +33,7 @@ std::vector<TimeNs> gaps_of(const RunRecord& record, std::size_t request) {
   std::vector<TimeNs> gaps;
   TimeNs last = kNoTime;
   for (const TokenRun& run : record.runs_of(request)) {
-    for (std::int32_t t = 0; t < run.num_tokens; ++t) {
+    for (std::int32_t t = 0; t < run.num_steps; ++t) {
       const TimeNs now = record.steps.finished_at(static_cast<std::size_t>(run.first_step + t));
       if (last != kNoTime) gaps.push_back(now - last);
       last = now;

@@ -100,10 +100,16 @@ void append_request(const RunRecord& record, std::size_t i, std::span<const Time
   for (const TokenRun& run : record.runs_of(i)) {
     json.begin_array();
     json.value(run.first_step);
-    json.value(run.num_tokens);
+    json.value(run.num_steps);
     json.end_array();
   }
   json.end_array();
+  if (!record.token_counts.empty()) {  // the tokens of each step of the runs
+    json.key("step_tokens");
+    json.begin_array();
+    for (const std::uint8_t count : record.counts_of(i)) json.value(std::int32_t{count});
+    json.end_array();
+  }
   json.end_object();
   json.end_line();
 }

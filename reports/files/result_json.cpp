@@ -52,6 +52,22 @@ constexpr std::array<Formula, 19> kFormulas = {{
     {"busy_share", "sum of step durations / duration"},
 }};
 
+// For a run with drafts.
+constexpr std::array<Formula, 5> kDraftFormulas = {{
+    {"spec_decode_*",
+     "as vLLM counts: a draft is what one decode verified; acceptance length is 1 + accepted / "
+     "drafts, acceptance rate is percent of draft tokens"},
+    {"itl_per_token",
+     "every token has the gap before its step, divided by the tokens that came with it "
+     "(sglang's bench_serving); itl has each gap once, as vLLM"},
+    {"tokens_per_decode", "output tokens of decodes / decodes"},
+    {"wasted_draft_tokens",
+     "draft tokens that were computed and that no request received, padding among them"},
+    {"*_beside_prompts",
+     "of steps that left requests in the queue, or a prompt uncomputed: tokens of the budget that "
+     "prompts did not get"},
+}};
+
 // For a run measured by a client.
 constexpr std::array<Formula, 4> kClientFormulas = {{
     {"arrival",
@@ -196,6 +212,35 @@ void append_noise(const NoiseBands& noise, JsonText& json) {
   json.end_object();
 }
 
+// The keys of `vllm bench serve` for a server with drafts, then Metronome's own.
+void append_drafts(const DraftSummary& drafts, JsonText& json) {
+  const DraftCounts& counts = drafts.counts;
+  json.field("spec_decode_acceptance_rate", 100 * drafts.acceptance_rate);
+  json.field("spec_decode_acceptance_length", drafts.acceptance_length);
+  json.field("spec_decode_num_drafts", counts.num_drafts);
+  json.field("spec_decode_draft_tokens", counts.num_drafted());
+  json.field("spec_decode_accepted_tokens", counts.num_accepted());
+  json.key("spec_decode_per_position_acceptance_rates");
+  json.begin_array();
+  for (const std::int64_t count : counts.accepted) {
+    json.value(static_cast<double>(count) / static_cast<double>(counts.num_drafts));
+  }
+  json.end_array();
+  const auto append_counts = [&json](std::string_view name, const std::vector<std::int64_t>& list) {
+    json.key(name);
+    json.begin_array();
+    for (const std::int64_t count : list) json.value(count);
+    json.end_array();
+  };
+  append_counts("spec_decode_drafted_per_position", counts.drafted);
+  append_counts("spec_decode_accepted_per_position", counts.accepted);
+  json.field("wasted_draft_tokens", drafts.num_wasted);
+  json.field("draft_tokens_beside_prompts", drafts.beside_prompts.num_drafted);
+  json.field("wasted_draft_tokens_beside_prompts", drafts.beside_prompts.num_wasted);
+  json.field("tokens_per_decode", drafts.tokens_per_decode);
+  append_distribution(json, "itl_per_token", drafts.itl_per_token);
+}
+
 void append_slo(const SloConfig& slo, JsonText& json) {
   json.key("slo");
   json.begin_object();
@@ -265,6 +310,7 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   of_steps("num_failed_steps", summary.num_failed_steps);
   json.field("mean_batch_tokens", summary.mean_batch_tokens);
   json.field("busy_share", summary.busy_share);
+  if (summary.drafts) append_drafts(*summary.drafts, json);
   if (info.is_calibrated) {
     json.field("steps_outside_calibration", summary.num_extrapolated_steps);
   }
@@ -282,6 +328,9 @@ std::string result_json(const RunResult& result) {
   json.key("formulas");
   json.begin_object();
   for (const auto& [name, formula] : kFormulas) json.field(name, formula);
+  if (result.summary.drafts) {
+    for (const auto& [name, formula] : kDraftFormulas) json.field(name, formula);
+  }
   if (!result.summary.has_steps) {
     for (const auto& [name, formula] : kClientFormulas) json.field(name, formula);
   }

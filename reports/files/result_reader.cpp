@@ -103,6 +103,23 @@ RunResult read_head(const std::string& folder) {
   return head;
 }
 
+// The counts of drafts, in result.json alone.
+DraftCounts read_drafts(const std::string& folder) {
+  const std::string path = folder + "/" + std::string(kResultFile);
+  const Json json = read_json_file(path, "a folder that metronome wrote");
+  const JsonPlace result(path, json);
+  DraftCounts drafts;
+  if (!result.has("spec_decode_num_drafts")) return drafts;
+  drafts.num_drafts = result.at("spec_decode_num_drafts").integer(0, kNever - 1);
+  const auto read = [&](const char* key, std::vector<std::int64_t>& counts) {
+    result.at(key).for_each(
+        [&](const JsonPlace& count) { counts.push_back(count.integer(0, kNever - 1)); });
+  };
+  read("spec_decode_drafted_per_position", drafts.drafted);
+  read("spec_decode_accepted_per_position", drafts.accepted);
+  return drafts;
+}
+
 EndReason read_reason(const JsonPlace& place) {
   const std::string name = place.text();
   for (std::size_t i = 0; i < kNumEndReasons; ++i) {
@@ -135,6 +152,11 @@ StepEntry read_step(const JsonPlace& line, RunRecord& record) {
   step.failed = line.at("failed").truth() ? 1 : 0;
   step.extrapolated = line.has("extrapolated") && line.at("extrapolated").truth() ? 1 : 0;
   step.decode_only_ns = line.at("decode_only_ns").time_or_none();
+  if (line.has("draft_tokens")) {
+    step.draft_ns = line.at("draft_ns").time();
+    step.num_draft_tokens = line.at("draft_tokens").count();
+    step.num_accepted_tokens = line.at("accepted_tokens").count();
+  }
   step.first_prefill_chunk = static_cast<std::int32_t>(record.prefills.size());
   line.at("prefills").for_each([&](const JsonPlace& entry) {
     const std::vector<std::int32_t> chunk = entry.counts(3);
@@ -163,6 +185,22 @@ RequestRecord read_request(const JsonPlace& line) {
   return request;
 }
 
+// The tokens of each step of a request's runs. Returns their sum.
+std::int64_t read_step_tokens(const JsonPlace& place, std::int64_t num_steps, RunRecord& record) {
+  std::int64_t num_tokens = 0;
+  record.first_count.push_back(record.token_counts.size());
+  place.for_each([&](const JsonPlace& count) {
+    num_tokens += count.integer(1, kMaxDrafts + 1);
+    record.token_counts.push_back(static_cast<std::uint8_t>(count.integer(1, kMaxDrafts + 1)));
+  });
+  const std::size_t num_counts = record.token_counts.size() - record.first_count.back();
+  if (num_counts != static_cast<std::size_t>(num_steps)) {
+    place.fail("has " + std::to_string(num_counts) + " entries; allowed: one for each of the " +
+               std::to_string(num_steps) + " steps of runs");
+  }
+  return num_tokens;
+}
+
 // The token runs of one request: existing steps, in order.
 void read_runs(const JsonPlace& line, RunRecord& record, RequestRecord& request) {
   request.first_run = static_cast<std::uint32_t>(record.runs.size());
@@ -179,6 +217,9 @@ void read_runs(const JsonPlace& line, RunRecord& record, RequestRecord& request)
     num_tokens += run[1];
     record.runs.push_back({run[0], run[1]});
   });
+  if (line.has("step_tokens")) {
+    num_tokens = read_step_tokens(line.at("step_tokens"), num_tokens, record);
+  }
   if (num_tokens != request.num_output_tokens) {
     runs.fail("has " + std::to_string(num_tokens) + " tokens, but output_tokens is " +
               std::to_string(request.num_output_tokens));
@@ -232,12 +273,16 @@ RunRecord read_record(const std::string& folder) {
   const std::string steps = folder + "/" + std::string(kStepsFile);
   const std::string requests = folder + "/" + std::string(kRequestsFile);
   require_record(steps, requests);
+  record.drafts = read_drafts(folder);
   for_each_json_line(steps, kReadable, [&](const JsonPlace& line, std::size_t) {
     record.steps.push_back(read_step(line, record));
   });
   for_each_json_line(requests, kReadable, [&](const JsonPlace& line, std::size_t i) {
     RequestRecord& request = record.requests.emplace_back(read_request(line));
     read_runs(line, record, request);
+    if (!record.first_count.empty() && record.first_count.size() != record.requests.size()) {
+      line.fail("has no step_tokens, which other lines have");
+    }
     if (line.has("handed_over_ns")) record.handed_over.push_back(line.at("handed_over_ns").time());
     if (!record.handed_over.empty() && record.handed_over.size() != record.requests.size()) {
       line.fail("has no handed_over_ns, which other lines have");

@@ -14,11 +14,14 @@ std::string name_of(RequestId request) { return "r" + std::to_string(index(reque
 std::string chunk_text(const ScheduledChunk& chunk, std::int32_t num_tokens) {
   std::string text = " [" + name_of(chunk.request);
   if (chunk.kind == ChunkKind::Decode) {
-    return text + (chunk.emitted ? " D]" : " D, no token]");
+    text += " D";
+    if (chunk.num_drafts() > 0) text += "+" + std::to_string(chunk.num_drafts());
+    if (chunk.num_emitted > 1) text += " -> " + std::to_string(chunk.num_emitted) + " tokens";
+    return text + (chunk.num_emitted > 0 ? "]" : ", no token]");
   }
   text += " prefill " + std::to_string(chunk.first_position) + ".." +
           std::to_string(chunk.end_position());
-  if (chunk.emitted) text += " -> token " + std::to_string(num_tokens);
+  if (chunk.num_emitted > 0) text += " -> token " + std::to_string(num_tokens);
   return text + "]";
 }
 
@@ -59,7 +62,7 @@ void StepLog::on_step(const StepRecord& step, std::span<const ScheduledChunk> ch
   for (const ScheduledChunk& chunk : chunks) {
     const std::size_t request = index(chunk.request);
     if (request >= num_tokens_.size()) num_tokens_.resize(request + 1);
-    if (chunk.emitted) ++num_tokens_[request];
+    num_tokens_[request] += chunk.num_emitted;
     if (chunk.kind == ChunkKind::Decode && ++num_decodes > max_decodes_) continue;
     line += chunk_text(chunk, num_tokens_[request]);
   }

@@ -25,6 +25,11 @@ void append_step(const RunRecord& record, std::size_t position, JsonText& json) 
   } else {
     json.field("decode_only_ns", step.decode_only_ns);
   }
+  if (record.drafts.num_drafts > 0) {
+    json.field("draft_ns", step.draft_ns);
+    json.field("draft_tokens", step.num_draft_tokens);
+    json.field("accepted_tokens", step.num_accepted_tokens);
+  }
   // Each [request, first position, tokens].
   json.key("prefills");
   json.begin_array();

@@ -170,7 +170,9 @@ function runLines(run) {
     ['longest gap', formatMs(r.max_itl_ms)],
     ['output', `${formatNumber(r.output_throughput)} tok/s`],
     ['goodput', r.request_goodput == null ? '-' : `${formatNumber(r.request_goodput, 2)} req/s`],
-    ['in SLO', r.slo_attainment == null ? '-' : `${formatNumber(100 * r.slo_attainment, 1)} %`]];
+    ['in SLO', r.slo_attainment == null ? '-' : `${formatNumber(100 * r.slo_attainment, 1)} %`],
+    ...(r.spec_decode_num_drafts > 0 ? [['acceptance length',
+      formatNumber(r.spec_decode_acceptance_length, 2)]] : [])];
 }
 
 function hoverPoints(panel, x, y) {

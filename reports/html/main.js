@@ -178,6 +178,7 @@ const kMissing = {
   requests: ['Request timeline', (runs) => noRunReason(runs)],
   breakdown: ['Parts of the time to first token', (runs) => (runs.some(({detail}) =>
     detail && detail.hasSteps) ? noRunReason(runs, 'no request completed') : noRunReason(runs))],
+  drafts: ['Drafts over load', () => 'needs runs that differ in their load'],
   load: ['Goodput against load',
     () => 'needs an slo, and runs that differ in their arrival rate'],
   pareto: ['Throughput against p99 ITL', noParetoReason],
@@ -193,19 +194,20 @@ const kMissing = {
 };
 
 // Of many runs, the figures that compare them come first.
-const kComparing = ['heat', 'load', 'users', 'pareto', 'chunks'];
+const kComparing = ['heat', 'load', 'drafts', 'users', 'pareto', 'chunks'];
 
 function figureMakers(runs, time) {
   const makers = {
     timeline: () => timelineFigure(runs, time), distribution: () => distributionFigure(runs),
     chunks: () => chunkFigure(runs), composition: () => compositionFigure(runs, time),
     requests: () => requestFigure(runs, time), breakdown: () => breakdownFigure(runs),
+    ...(runs.some(hasDrafts) ? {drafts: () => draftFigure(runs)} : {}),
     load: () => loadFigure(runs), pareto: () => paretoFigure(runs), users: () => usersFigure(runs),
     heat: () => heatFigure(runs), memory: () => memoryFigure(runs, time),
     measured: () => measuredFigure(runs),
   };
   const ids = Object.keys(makers);
-  const first = runs.length > kDrawnAtOnce ? kComparing : [];
+  const first = runs.length > kDrawnAtOnce ? kComparing.filter((id) => makers[id]) : [];
   return [...first, ...ids.filter((id) => !first.includes(id))].map((id) => [id, makers[id]]);
 }
 

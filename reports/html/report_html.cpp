@@ -28,6 +28,7 @@ extern const std::string_view kReportRequestsScript;
 extern const std::string_view kReportTableScript;
 extern const std::string_view kReportComparisonScript;
 extern const std::string_view kReportUsersScript;
+extern const std::string_view kReportDraftsScript;
 extern const std::string_view kReportHeatMapScript;
 extern const std::string_view kReportConclusionScript;
 extern const std::string_view kReportMeasuredScript;
@@ -401,8 +402,8 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
   for (const std::string_view script :
        {kReportBaseScript, kReportPlotScript, kReportTableScript, kReportTimelineScript,
         kReportDistributionScript, kReportStepsScript, kReportRequestsScript,
-        kReportComparisonScript, kReportUsersScript, kReportHeatMapScript, kReportMeasuredScript,
-        kReportConclusionScript, kReportMainScript}) {
+        kReportComparisonScript, kReportDraftsScript, kReportUsersScript, kReportHeatMapScript,
+        kReportMeasuredScript, kReportConclusionScript, kReportMainScript}) {
     scripts += script;
   }
   const Json* formulas = results.front().find("formulas");

@@ -151,15 +151,25 @@ std::string share_text(TimeNs part, TimeNs total) {
   return fixed_text(100 * static_cast<double>(part) / static_cast<double>(total), 1);
 }
 
+constexpr std::ptrdiff_t kDraftColumn = 3;  // behind the decodes
+
 std::string rows_text(const Diagnosis& diagnosis) {
-  TextTable table({"", "gaps", "decode %", "prefill %", "host %", "waiting %", "preempted %"}, 0);
+  const bool has_drafts = std::any_of(diagnosis.rows.begin(), diagnosis.rows.end(),
+                                      [](const GapRow& row) { return row.sum.parts.draft_ns > 0; });
+  std::vector<std::string> header = {"",       "gaps",      "decode %",   "prefill %",
+                                     "host %", "waiting %", "preempted %"};
+  if (has_drafts) header.insert(header.begin() + kDraftColumn, "drafts %");
+  TextTable table(header, 0);
   for (const GapRow& row : diagnosis.rows) {
     const GapParts& parts = row.sum.parts;
     const auto share = [&parts](TimeNs part) { return share_text(part, parts.total_ns()); };
     const std::string limit = row.limit_ms ? ", " + ms_text(*row.limit_ms) + " ms" : std::string();
-    table.row({row.name + limit, grouped_text(row.sum.num_gaps), share(parts.decode_ns),
-               share(parts.prefill_ns), share(parts.host_ns), share(parts.waiting_ns),
-               share(parts.preemption_ns)});
+    std::vector<std::string> cells = {row.name + limit,          grouped_text(row.sum.num_gaps),
+                                      share(parts.decode_ns),    share(parts.prefill_ns),
+                                      share(parts.host_ns),      share(parts.waiting_ns),
+                                      share(parts.preemption_ns)};
+    if (has_drafts) cells.insert(cells.begin() + kDraftColumn, share(parts.draft_ns));
+    table.row(std::move(cells));
   }
   return "parts of the inter-token latency\n" + table.text();
 }
@@ -168,6 +178,11 @@ std::string stalls_text(const Diagnosis& diagnosis) {
   if (diagnosis.stalls.empty()) return {};
   std::vector<std::string> header = {"gap ms",  "decode",    "prefill", "host",
                                      "waiting", "preempted", "at s"};
+  const bool has_drafts =
+      std::any_of(diagnosis.stalls.begin(), diagnosis.stalls.end(),
+                  [](const DiagnosedStall& stall) { return stall.parts.draft_ns > 0; });
+  constexpr std::ptrdiff_t kBehindDecodes = 2;
+  if (has_drafts) header.insert(header.begin() + kBehindDecodes, "drafts");
   header.push_back(diagnosis.step_word);
   header.push_back("requests");
   header.push_back("caused by");
@@ -179,10 +194,19 @@ std::string stalls_text(const Diagnosis& diagnosis) {
     if (parts.preemption_ns > 0) {
       cause = "request " + std::to_string(*stall.request) + " was preempted";
     }
-    table.row({ms(stall.gap_ns), ms(parts.decode_ns), ms(parts.prefill_ns), ms(parts.host_ns),
-               ms(parts.waiting_ns), ms(parts.preemption_ns),
-               stall.began_at ? grouped_text(to_seconds(*stall.began_at), 2) : "",
-               std::to_string(stall.step), grouped_text(std::int64_t{stall.num_waiting}), cause});
+    std::vector<std::string> cells = {
+        ms(stall.gap_ns),
+        ms(parts.decode_ns),
+        ms(parts.prefill_ns),
+        ms(parts.host_ns),
+        ms(parts.waiting_ns),
+        ms(parts.preemption_ns),
+        stall.began_at ? grouped_text(to_seconds(*stall.began_at), 2) : "",
+        std::to_string(stall.step),
+        grouped_text(std::int64_t{stall.num_waiting}),
+        cause};
+    if (has_drafts) cells.insert(cells.begin() + kBehindDecodes, ms(parts.draft_ns));
+    table.row(std::move(cells));
   }
   table.drop_columns_of("0.0");
   table.drop_columns_of("");
@@ -216,6 +240,7 @@ std::string chunks_text(const Diagnosis& diagnosis) {
 
 void append_gap_parts(const GapParts& parts, JsonText& json) {
   json.key("decode_ms").ms(parts.decode_ns);
+  if (parts.draft_ns > 0) json.key("draft_ms").ms(parts.draft_ns);
   json.key("prefill_ms").ms(parts.prefill_ns);
   json.key("host_ms").ms(parts.host_ns);
   json.key("waiting_ms").ms(parts.waiting_ns);

@@ -344,6 +344,31 @@ void add_device(std::span<const RunResult> results, TableText& table) {
   table.block("device", columns);
 }
 
+// For runs with drafts.
+void add_drafts(std::span<const RunResult> results, TableText& table) {
+  const bool has_drafts = std::any_of(results.begin(), results.end(), [](const RunResult& result) {
+    return result.summary.drafts.has_value();
+  });
+  if (!has_drafts) return;
+  const auto of_drafts = [&](std::string_view title, Better better, int decimals, auto get) {
+    return column(results, title, better, decimals, [&](const Summary& s) {
+      return s.drafts ? static_cast<double>(get(*s.drafts)) : std::nan("");
+    });
+  };
+  table.block("drafts", {of_drafts("length", Better::Higher, 2,
+                                   [](const DraftSummary& d) { return d.acceptance_length; }),
+                         of_drafts("accepted %", Better::Higher, 1,
+                                   [](const DraftSummary& d) { return 100 * d.acceptance_rate; }),
+                         of_drafts("tok/decode", Better::Higher, 2,
+                                   [](const DraftSummary& d) { return d.tokens_per_decode; }),
+                         of_drafts("wasted", Better::Lower, 0,
+                                   [](const DraftSummary& d) { return d.num_wasted; }),
+                         of_drafts("ITL/tok p50", Better::Lower, 2,
+                                   [](const DraftSummary& d) { return d.itl_per_token.p50_ms; }),
+                         of_drafts("ITL/tok p99", Better::Lower, 2,
+                                   [](const DraftSummary& d) { return d.itl_per_token.p99_ms; })});
+}
+
 void add_requests(std::span<const RunResult> results, bool has_steps, TableText& table) {
   table.block(
       "requests",
@@ -501,6 +526,7 @@ std::string render_table(std::span<const RunResult> results, const TableOptions&
     return result.summary.has_steps;
   });
   if (has_steps) add_device(results, table);
+  add_drafts(results, table);
   add_requests(results, has_steps, table);
   table.line("");
   add_notes(results, incomparable, table);

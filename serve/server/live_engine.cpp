@@ -233,11 +233,7 @@ void LiveEngine::on_step(const StepRecord& step, std::span<const ScheduledChunk>
   fresh_stats_.num_waiting = step.num_waiting;
   fresh_stats_.step_tokens.push_back(step.num_prefill_tokens + step.num_decode_tokens);
   step_error_ = result.failed ? result.error : "";
-  std::size_t sample = 0;
-  for (const ScheduledChunk& chunk : chunks) {
-    if (!chunk.samples_token) continue;
-    const std::size_t i = sample++;
-    if (!chunk.emitted) continue;
+  for_each_token(chunks, result, [&](const ScheduledChunk& chunk, std::size_t i) {
     LiveEvent& event = fresh_.emplace_back();
     event.ticket = live_[index(chunk.request)].request.ticket;
     event.kind = LiveEventKind::Token;
@@ -245,7 +241,7 @@ void LiveEngine::on_step(const StepRecord& step, std::span<const ScheduledChunk>
     event.token = result.sampled_tokens[i];
     event.num_prefix_hit_tokens = requests[chunk.request].num_prefix_hit_tokens;
     if (!result.logprobs.empty()) event.logprobs = result.logprobs[i];
-  }
+  });
 }
 
 }  // namespace metronome

@@ -19,6 +19,7 @@ struct StepCost {
   TimeNs decode_only_ns = 0;
   TimeNs decode_only_attention_ns = 0;  // parts of decode_only_ns
   TimeNs decode_only_comm_ns = 0;
+  TimeNs draft_ns = 0;  // part of decode_only_ns: StepResult::draft_ns (sim/drafts/drafted_model.h)
   // A measured model was asked about a step outside its measurements, or a link about its
   // collectives.
   bool is_extrapolated = false;
@@ -27,7 +28,8 @@ struct StepCost {
 class CostModel {
  public:
   virtual ~CostModel() = default;
-  // Deterministic; allocates nothing. Requires a non-empty plan.
+  // Deterministic; allocates nothing. Requires a non-empty plan. A decode of 1 + d tokens verifies
+  // d drafts: its context is read once, and it has 1 + d rows of logits.
   virtual StepCost step_cost(const StepPlan& plan) = 0;
   // Host time between the end of a step and the start of `plan`, the next step that depends on it.
   // Deterministic; allocates nothing. The plan may be empty or unfinished.

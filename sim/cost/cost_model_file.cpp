@@ -99,19 +99,19 @@ std::vector<std::string> cost_model_names() {
   return names;
 }
 
-CostModelFile find_cost_model_file(const std::string& name_or_path, const SourceLocation& where) {
+CostModelFile find_cost_model_file(const std::string& name_or_path, const SourceLocation& where,
+                                   const std::string& key) {
   for (const Shipped& file : shipped()) {
     if (file.name == name_or_path) return parse_cost_model_file(file.text, file.name);
   }
   if (!path_exists(name_or_path)) {
     std::vector<std::string_view> names;
     for (const Shipped& file : shipped()) names.push_back(file.name);
-    fail_unknown_entry(names, name_or_path, "cost_model.file", kAllowed, where);
+    fail_unknown_entry(names, name_or_path, key.c_str(), kAllowed, where);
   }
   const std::optional<std::string> text = read_file(name_or_path);
   if (!text) {
-    fail_config(where, "cost_model.file",
-                "cannot read " + name_or_path + "; allowed: a readable file");
+    fail_config(where, key, "cannot read " + name_or_path + "; allowed: a readable file");
   }
   return parse_cost_model_file(*text, name_or_path);
 }

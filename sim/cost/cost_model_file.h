@@ -42,9 +42,10 @@ struct CostModelFile {
 std::vector<std::string> cost_model_names();
 
 // The catalogue file of that name, else the file at that path. `where` is the user's source
-// location. Throws ConfigError for an unknown name, an unreadable or malformed file, or another
-// version.
-CostModelFile find_cost_model_file(const std::string& name_or_path, const SourceLocation& where);
+// location, and `key` what it is called there. Throws ConfigError for an unknown name, an
+// unreadable or malformed file, or another version.
+CostModelFile find_cost_model_file(const std::string& name_or_path, const SourceLocation& where,
+                                   const std::string& key = "cost_model.file");
 
 // `text` is the content of the file; `name` appears in messages.
 CostModelFile parse_cost_model_file(std::string_view text, const std::string& name);

@@ -30,8 +30,10 @@ std::string gigabytes(double bytes) {
   return text;
 }
 
-double block_bytes(const ModelConfig& model, std::int64_t tp, std::int64_t block_tokens) {
-  return real(model.n_layers) * device_kv_bytes(model, tp) * real(block_tokens);
+double block_bytes(const ModelConfig& model, std::int64_t tp, std::int64_t block_tokens,
+                   const DraftMemory& drafter) {
+  return (real(model.n_layers) * device_kv_bytes(model, tp) + drafter.kv_bytes_per_token) *
+         real(block_tokens);
 }
 
 }  // namespace
@@ -71,7 +73,8 @@ TimeNs host_gap_ns(const HardwareSpec& hardware, const CostModelConfig& config) 
 }
 
 std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& hardware,
-                                const CostModelConfig& config, std::int64_t block_tokens) {
+                                const CostModelConfig& config, std::int64_t block_tokens,
+                                const DraftMemory& drafter) {
   METRONOME_CHECK(block_tokens > 0, "a block holds at least one token");
   if (hardware.memory_bytes == 0) {
     throw UnplacedConfigError("kv_cache.num_blocks",
@@ -81,12 +84,15 @@ std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& ha
   const std::int64_t tp = config.tensor_parallel_size;
   const double usable = real(hardware.memory_bytes) * config.gpu_memory_utilization;
   const double weights = real(model.weight_bytes()) / real(tp);
-  const double room = usable - weights - kActivationReserveBytes;
-  const double block = block_bytes(model, tp, block_tokens);
+  const double room = usable - weights - drafter.weight_bytes - kActivationReserveBytes;
+  const double block = block_bytes(model, tp, block_tokens, drafter);
   if (room < block) {
+    const std::string of_drafter =
+        drafter.weight_bytes == 0 ? ""
+                                  : ", " + gigabytes(drafter.weight_bytes) + " of " + drafter.name;
     throw UnplacedConfigError(
         "model", model.name + " does not fit on " + hardware.name + ": " + gigabytes(weights) +
-                     " of weights and " + gigabytes(kActivationReserveBytes) +
+                     " of weights" + of_drafter + " and " + gigabytes(kActivationReserveBytes) +
                      " for activations leave no KV block in " + gigabytes(usable) +
                      "; allowed: a smaller model, more memory, a higher "
                      "cost_model.gpu_memory_utilization or cost_model.tensor_parallel_size");
@@ -95,10 +101,12 @@ std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& ha
 }
 
 std::int64_t most_kv_blocks(const ModelConfig& model, const HardwareSpec& hardware, std::int64_t tp,
-                            std::int64_t block_tokens) {
+                            std::int64_t block_tokens, const DraftMemory& drafter) {
   METRONOME_CHECK(block_tokens > 0, "a block holds at least one token");
-  const double room = real(hardware.memory_bytes) - real(model.weight_bytes()) / real(tp);
-  return static_cast<std::int64_t>(std::max(room, 0.0) / block_bytes(model, tp, block_tokens));
+  const double room =
+      real(hardware.memory_bytes) - real(model.weight_bytes()) / real(tp) - drafter.weight_bytes;
+  return static_cast<std::int64_t>(std::max(room, 0.0) /
+                                   block_bytes(model, tp, block_tokens, drafter));
 }
 
 }  // namespace metronome

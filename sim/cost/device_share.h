@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/base/types.h"
 #include "core/hardware/hardware.h"
@@ -32,15 +33,24 @@ double qk_norm_exchange_bytes(const ModelConfig& model);
 // The scenario's gap between steps, else the hardware's.
 TimeNs host_gap_ns(const HardwareSpec& hardware, const CostModelConfig& config);
 
-// Blocks of `block_tokens` tokens that fit beside the weights into each device's
-// `gpu_memory_utilization` share of memory. Throws UnplacedConfigError if none fits or if the
-// hardware's memory size is unknown.
+// What a drafter takes of each device's memory. Its KV is part of the target's blocks.
+struct DraftMemory {
+  std::string name;  // of the drafter
+  double weight_bytes = 0;
+  double kv_bytes_per_token = 0;  // in all its layers
+};
+
+// Blocks of `block_tokens` tokens that fit beside the weights, those of a drafter among them, into
+// each device's `gpu_memory_utilization` share of memory. Throws UnplacedConfigError if none fits
+// or if the hardware's memory size is unknown.
 std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& hardware,
-                                const CostModelConfig& config, std::int64_t block_tokens);
+                                const CostModelConfig& config, std::int64_t block_tokens,
+                                const DraftMemory& drafter = {});
 
 // Blocks that the device's whole memory holds beside the weights: no engine can have more. 0 if
 // none fits.
 std::int64_t most_kv_blocks(const ModelConfig& model, const HardwareSpec& hardware,
-                            std::int64_t tensor_parallel_size, std::int64_t block_tokens);
+                            std::int64_t tensor_parallel_size, std::int64_t block_tokens,
+                            const DraftMemory& drafter = {});
 
 }  // namespace metronome

@@ -16,6 +16,19 @@ namespace metronome {
 // The part of a pass that is priced.
 enum class PassPart : std::uint8_t { All, Decodes };
 
+// The tokens of every chunk that is priced, if they are decodes of equally many tokens; else 1.
+inline std::int64_t tokens_of_each_decode(const PassChunks& pass, PassPart part) {
+  if (pass.run != nullptr) return 1;
+  std::int64_t num_tokens = 0;
+  for (const ScheduledChunk& chunk : pass.chunks) {
+    const bool is_decode = chunk.kind == ChunkKind::Decode;
+    if (part == PassPart::Decodes && !is_decode) continue;
+    if (!is_decode || (num_tokens > 0 && num_tokens != chunk.num_tokens)) return 1;
+    num_tokens = chunk.num_tokens;
+  }
+  return std::max<std::int64_t>(num_tokens, 1);
+}
+
 // The cost of a step's passes. `price(chunks, part, is_outside)` gives that of one, and sets
 // is_outside where no measurement is near. Requires a plan with passes.
 template <class Price>

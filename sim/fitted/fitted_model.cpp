@@ -19,7 +19,7 @@ constexpr double StepFeatures::*kFeatures[] = {
 PassCost cost_of(const FittedForm& form, const StepFeatures& pass) {
   const bool is_graph =
       pass.is_graph &&
-      (!form.max_graph_decodes || pass.decodes <= static_cast<double>(*form.max_graph_decodes));
+      (!form.max_graph_decodes || pass.tokens <= static_cast<double>(*form.max_graph_decodes));
   PassCost cost;
   cost.linear_ns =
       form.tokens_ns(pass.tokens) + form.row * pass.rows + (pass.rows > 0 ? form.head : 0);

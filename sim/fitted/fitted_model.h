@@ -41,7 +41,7 @@ struct FittedForm {
   double head = 0;  // a pass with rows reads the head's weights once, whatever the number of rows
   double row = 0;
   std::vector<Piece> tokens;  // ascending; the first begins at 0
-  // Larger decode batches do not run as a graph; absent: all do.
+  // Decodes of more tokens, with their drafts, do not run as a graph; absent: all do.
   std::optional<std::int64_t> max_graph_decodes;
 
   double tokens_ns(double num_tokens) const;

@@ -23,6 +23,7 @@ StepFeatures pass_features(const ModelConfig& model, const PassChunks& pass) {
   std::int64_t rows = 0;
   std::int64_t prefill_chunks = 0;
   std::int64_t decodes = 0;
+  std::int64_t drafts = 0;
   if (const RunMembers* run = pass.run) {
     decodes = rows = tokens = run->size();
     kv = run->sum_of_contexts();
@@ -30,12 +31,14 @@ StepFeatures pass_features(const ModelConfig& model, const PassChunks& pass) {
   }
   for (const ScheduledChunk& chunk : pass.chunks) {
     tokens += chunk.num_tokens;
-    rows += chunk.samples_token ? 1 : 0;
+    rows += pass.num_rows(chunk);
     if (chunk.kind == ChunkKind::Decode) {
-      const std::int64_t context = chunk.end_position();
+      // Its tokens attend to the same positions, whose KV is read once.
       decodes += 1;
-      kv += context;
-      window_kv += std::min(context, window);
+      drafts += chunk.num_drafts();
+      kv += chunk.end_position();
+      if (window > 0)
+        window_kv += attended_positions(chunk.first_position, chunk.num_tokens, window);
     } else {
       prefill_chunks += 1;
       pairs += attention_pairs(chunk.first_position, chunk.num_tokens, 0);
@@ -54,15 +57,18 @@ StepFeatures pass_features(const ModelConfig& model, const PassChunks& pass) {
           .decodes = real(decodes),
           .decode_kv = mean(kv, window_kv),
           .rows = real(rows),
-          .is_graph = prefill_chunks == 0};
+          .is_graph = prefill_chunks == 0,
+          .drafts = real(drafts)};
 }
 
 StepFeatures decodes_of(const StepFeatures& pass) {
-  return {.tokens = pass.decodes,
+  const double tokens = pass.decodes + pass.drafts;
+  return {.tokens = tokens,
           .decodes = pass.decodes,
           .decode_kv = pass.decode_kv,
-          .rows = pass.decodes,
-          .is_graph = true};
+          .rows = tokens,
+          .is_graph = true,
+          .drafts = pass.drafts};
 }
 
 }  // namespace metronome

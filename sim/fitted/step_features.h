@@ -9,14 +9,15 @@ namespace metronome {
 // Features of one pass. `pairs` and `decode_kv` are means over the layers: a layer with a window
 // counts at most that many positions per query. Without windows all layers have the same value.
 struct StepFeatures {
-  double tokens = 0;  // computed: the lengths of all chunks, 1 for a decode
+  double tokens = 0;  // computed: the lengths of all chunks; of a decode 1, and its drafts
   // Prefill chunks: causal (query, key) pairs, the sum over queries of position + 1.
   double pairs = 0;
   double prefill_chunks = 0;
   double decodes = 0;
   double decode_kv = 0;   // positions that decodes attend to, including their own
-  double rows = 0;        // of logits: decodes, and chunks that end their prompt
+  double rows = 0;        // of logits: of decodes all tokens, and chunks that end their prompt
   bool is_graph = false;  // decodes only, which engines replay as a graph
+  double drafts = 0;      // of decodes: among their tokens and rows
 
   bool operator==(const StepFeatures&) const = default;
 };

@@ -72,18 +72,24 @@ OperatorCostModel::PassSums OperatorCostModel::sum_pass(const PassChunks& pass,
   PassSums sums;
   const std::int64_t window = model_.sliding_window;
   if (const RunMembers* run = pass.run) {
-    sums.num_decodes = run->size();
+    sums.num_decodes = sums.num_rows = run->size();
     sums.context = run->sum_of_contexts();
     if (cuts_lengths_) sums.cut_context = run->sum_of_contexts(window);
   }
+  sums.tokens_of_each = tokens_of_each_decode(pass, part);
   for (const ScheduledChunk& chunk : pass.chunks) {
-    if (part == PassPart::Decodes && chunk.kind != ChunkKind::Decode) continue;
+    const bool is_decode = chunk.kind == ChunkKind::Decode;
+    if (part == PassPart::Decodes && !is_decode) continue;
     const std::int64_t first = chunk.first_position;
     const std::int64_t n = chunk.num_tokens;
-    if (n == 1) {  // for the kernels the last token of a prompt is a decode
+    // vLLM computes logits for every sequence of a step, including those in the middle of a prompt.
+    sums.num_rows += std::max(pass.num_rows(chunk), 1);
+    if (is_decode || n == 1) {  // for the kernels the last token of a prompt is a decode
       sums.num_decodes += 1;
-      sums.context += first + 1;
-      if (cuts_lengths_) sums.cut_context += std::min(first + 1, window);
+      sums.num_drafts += n - 1;
+      sums.context += first + n;
+      if (cuts_lengths_) sums.cut_context += std::min(first, window - 1) + n;
+      sums.max_decode_tokens = std::max(sums.max_decode_tokens, n);
       continue;
     }
     sums.num_prompts += 1;
@@ -161,12 +167,18 @@ double OperatorCostModel::comm_us(double tokens, double num_rows, bool& is_outsi
 
 PassCost OperatorCostModel::pass_cost(const PassSums& sums, bool& is_outside) const {
   const std::optional<std::int64_t>& largest = config_.max_graph_tokens;
-  const double tokens = graph_tokens(real(sums.num_decodes + sums.prompt_tokens), largest);
-  // vLLM computes logits for every sequence of a step, including those in the middle of a prompt.
-  const double num_rows = real(sums.num_decodes + sums.num_prompts);
-  const double linear_us = layers_.at(tokens, is_outside) +
-                           times_.head.at(graph_tokens(num_rows, largest), is_outside) +
-                           elementwise_us(tokens);
+  const double tokens = graph_tokens(real(sums.num_decodes + sums.num_drafts + sums.prompt_tokens),
+                                     largest, sums.tokens_of_each);
+  const double num_rows = real(sums.num_rows);
+  constexpr std::int64_t kKnownQueries = 128;  // of a KV head
+  if (sums.max_decode_tokens > 1 &&
+      sums.max_decode_tokens * (model_.n_heads / model_.n_kv_heads) > kKnownQueries) {
+    is_outside = true;
+  }
+  const double linear_us =
+      layers_.at(tokens, is_outside) +
+      times_.head.at(graph_tokens(num_rows, largest, sums.tokens_of_each), is_outside) +
+      elementwise_us(tokens);
   double attention = 0;
   const double window_layers = real(model_.n_window_layers());
   const double global_layers = real(model_.n_global_layers());

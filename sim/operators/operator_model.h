@@ -3,10 +3,14 @@
 // On each device a pass over t tokens takes the times below. t is padded to a captured graph size
 // (sim/cost/graph_size.h), L is the number of layers.
 //   products     projections, MLP or experts of every layer at t tokens; the head at as many rows
-//                of logits as there are sequences, padded too.
+//                of logits as there are sequences, and drafts, padded too.
 //   attention    of n prompts: the table at n, and at their mean of (query, key) pairs; a chunk of
 //                c tokens behind h has c (h + c / 2). Of decodes: the table at their number and
-//                mean context. Both are added, as no table has them in one launch. In layers with a
+//                mean context. Both are added, as no table has them in one launch. A decode with
+//                drafts counts as one decode at the end of its tokens: kernels read the context
+//                once for all queries that share a KV head (see sim/roofline/roofline.h). No table
+//                has such decodes; above 128 queries a KV head, two tiles of FlashAttention,
+//                arithmetic may take longer, and the step counts as extrapolated. In layers with a
 //                window: the window's own table, at the prompts' mean tokens, or else the table
 //                without one, at lengths cut to the window.
 //   collectives  2 L + 1 all-reduces of t x hidden_dim, and a gather of the logits; L more where
@@ -55,12 +59,16 @@ class OperatorCostModel final : public CostModel {
   // Integer sums over the chunks of a pass. They determine its time.
   struct PassSums {
     std::int64_t num_decodes = 0;
-    std::int64_t context = 0;  // with the decoded tokens
+    std::int64_t num_drafts = 0;
+    std::int64_t num_rows = 0;  // of logits
+    std::int64_t context = 0;   // with the decoded tokens
     std::int64_t cut_context = 0;
     std::int64_t num_prompts = 0;
     std::int64_t prompt_tokens = 0;
     std::int64_t twice_pairs = 0;
     std::int64_t twice_cut_pairs = 0;
+    std::int64_t max_decode_tokens = 1;
+    std::int64_t tokens_of_each = 1;  // tokens_of_each_decode()
   };
 
   PassSums sum_pass(const PassChunks& pass, PassPart part) const;

@@ -91,9 +91,11 @@ double ProfileCostModel::activated_experts(std::int64_t num_tokens) const {
   return num_experts * (1 - pow_of(missed, real(num_tokens)));
 }
 
-void ProfileCostModel::sort_chunks(const PassChunks& pass, PassPart part) {
+void ProfileCostModel::sort_chunks(const PassChunks& pass, PassPart part, bool drafts_are_chunks) {
   prompts_.clear();
   contexts_.clear();
+  num_tokens_ = num_rows_ = 0;
+  has_drafts_ = false;
   double sum = 0;
   if (const RunMembers* run = pass.run) {
     // How unequal decodes fill the multiprocessors depends on each context.
@@ -101,14 +103,19 @@ void ProfileCostModel::sort_chunks(const PassChunks& pass, PassPart part) {
       contexts_.push_back(real(run->position_of(member)));
     }
     sum = real(run->sum_of_contexts() - run->size());
+    num_tokens_ = num_rows_ = real(run->size());
   }
   for (const ScheduledChunk& chunk : pass.chunks) {
-    if (part == PassPart::Decodes && chunk.kind != ChunkKind::Decode) continue;
+    const bool is_decode = chunk.kind == ChunkKind::Decode;
+    if (part == PassPart::Decodes && !is_decode) continue;
+    num_tokens_ += real(chunk.num_tokens);
+    num_rows_ += real(std::max(pass.num_rows(chunk), 1));
+    has_drafts_ = has_drafts_ || chunk.num_drafts() > 0;
     // For the kernels the last token of a prompt is a decode.
-    if (chunk.num_tokens > 1) {
+    if (chunk.num_tokens > 1 && (drafts_are_chunks || !is_decode)) {
       prompts_.push_back({real(chunk.num_tokens), real(chunk.first_position)});
     } else {
-      contexts_.push_back(real(chunk.first_position));
+      contexts_.push_back(real(chunk.end_position() - 1));
       sum += contexts_.back();
     }
   }
@@ -203,6 +210,19 @@ double ProfileCostModel::mixed_attention_us(bool& is_outside) {
   return us - std::min(us, alone_us) * (1 - area / triangle);
 }
 
+// `tokens` are those of the pass, padded to a graph.
+double ProfileCostModel::attention_us(const PassChunks& pass, PassPart part, double tokens,
+                                      bool& is_outside) {
+  const double sequences = tokens / real(tokens_of_each_decode(pass, part));
+  double us = prompts_.empty() ? decode_attention_us(sequences, is_outside)
+                               : mixed_attention_us(is_outside);
+  if (launch_ && has_drafts_) {
+    sort_chunks(pass, part, true);
+    us = std::max(us, mixed_attention_us(is_outside));
+  }
+  return us;
+}
+
 double ProfileCostModel::comm_us(double num_tokens, double num_rows, bool& is_outside) const {
   if (config_.tensor_parallel_size == 1) return 0;
   const double activations = num_tokens * real(model_.hidden_dim) * kBytesPerActivation;
@@ -214,23 +234,20 @@ double ProfileCostModel::comm_us(double num_tokens, double num_rows, bool& is_ou
 }
 
 PassCost ProfileCostModel::pass_cost(const PassChunks& pass, PassPart part, bool& is_outside) {
-  sort_chunks(pass, part);
-  double num_tokens = real(static_cast<std::int64_t>(contexts_.size()));
-  for (const Prompt& prompt : prompts_) num_tokens += prompt.tokens;
-  const double num_rows = real(static_cast<std::int64_t>(contexts_.size() + prompts_.size()));
-  const double tokens = graph_tokens(num_tokens, config_.max_graph_tokens);
+  sort_chunks(pass, part, false);
+  const double num_rows = num_rows_;
+  const double tokens =
+      graph_tokens(num_tokens_, config_.max_graph_tokens, tokens_of_each_decode(pass, part));
   const ProfileTables& tables = profile_.tables;
   double linear_us = dense_.at(tokens, is_outside);
   if (!head_.empty()) linear_us += head_.at(num_rows, is_outside);
   if (model_.n_moe_layers() > 0) {
-    const double activated = activated_experts(static_cast<std::int64_t>(num_tokens));
+    const double activated = activated_experts(static_cast<std::int64_t>(num_tokens_));
     linear_us += real(model_.n_moe_layers()) * tables.experts_us(tokens, activated, is_outside);
   }
-  const double attention_us =
-      prompts_.empty() ? decode_attention_us(tokens, is_outside) : mixed_attention_us(is_outside);
   PassCost cost;
   cost.linear_ns = linear_us * kNsPerMicro;
-  cost.attention_ns = layers_ * attention_us * kNsPerMicro;
+  cost.attention_ns = layers_ * attention_us(pass, part, tokens, is_outside) * kNsPerMicro;
   cost.comm_ns = comm_us(tokens, num_rows, is_outside) * kNsPerMicro;
   if (const Curve* sampler = tables.find_per_sequence("sampler")) {
     cost.overhead_ns = sampler->at(num_rows, is_outside) * kNsPerMicro;

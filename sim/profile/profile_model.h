@@ -6,7 +6,8 @@
 //                  captured size: 1, 2, 4, multiples of 8 up to 256 and of 16 above.
 //   experts        of t tokens and E (1 - (1 - k/E)^t) activated experts, if the model has experts.
 //   head           output projection and sampler at r sequences. vLLM computes logits for every
-//                  sequence of a step, including those in the middle of their prompt.
+//                  sequence of a step, including those in the middle of their prompt, and for
+//                  every draft.
 //   attention      decodes only: the table at their number and mean context. With prompts: one
 //                  launch for all, read from the table at that many decodes beside one chunk with
 //                  as many tokens and the same attention area. Several prompts fill the device
@@ -15,7 +16,11 @@
 //                  contexts, scaled to the table's nearby rows, if the profile enables it
 //                  (`skew_fit.enabled`). Below 1.6 blocks per multiprocessor that kernel splits
 //                  contexts over blocks. The number of sequences in the graph decides, and
-//                  look-ups do not cross this boundary.
+//                  look-ups do not cross this boundary. Decodes with drafts: that kernel computes
+//                  them as short chunks, each query head by itself (it swaps query heads for
+//                  queries only where every sequence has one; mha_varlen_fwd in flash_api.cpp), but
+//                  no faster than decodes at the end of their tokens. Other kernels take such
+//                  decodes' time (sim/roofline/roofline.h).
 //   all-reduces    two per layer and one for the embedding, and half of one for the logits.
 #pragma once
 
@@ -71,12 +76,13 @@ class ProfileCostModel final : public CostModel {
     double history;
   };
   PassCost pass_cost(const PassChunks& pass, PassPart part, bool& is_outside);
-  // Fills prompts_ and contexts_.
-  void sort_chunks(const PassChunks& pass, PassPart part);
+  // Fills prompts_ and contexts_. Decodes with drafts are decodes, or chunks as prompts are.
+  void sort_chunks(const PassChunks& pass, PassPart part, bool drafts_are_chunks);
   double activated_experts(std::int64_t num_tokens) const;
   double decode_attention_us(double graph_sequences, bool& is_outside);
   double unsplit_attention_us(std::size_t begin, std::size_t end);
   double mixed_attention_us(bool& is_outside);
+  double attention_us(const PassChunks& pass, PassPart part, double tokens, bool& is_outside);
   double filling_ratio(const Prompt& merged);
   double comm_us(double num_tokens, double num_rows, bool& is_outside) const;
 
@@ -98,6 +104,9 @@ class ProfileCostModel final : public CostModel {
   // State of the current pass.
   std::vector<Prompt> prompts_;
   std::vector<double> contexts_;
+  double num_tokens_ = 0;
+  double num_rows_ = 0;  // of logits
+  bool has_drafts_ = false;
   double mean_context_ = 0;
   bool has_equal_contexts_ = true;
   std::optional<BlockLaunch> launch_;

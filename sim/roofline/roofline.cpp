@@ -136,7 +136,7 @@ struct RooflineCostModel::PassSums {
 };
 
 RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpec& hardware,
-                                     const CostModelConfig& config)
+                                     const CostModelConfig& config, std::int64_t input_params)
     : model_(model), hardware_(hardware), config_(config), link_(make_link(config, hardware)) {
   const std::int64_t tp = config.tensor_parallel_size;
   check_tensor_parallel(model, tp);
@@ -145,10 +145,11 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
 
   window_layers_ = real(model.n_window_layers());
   global_layers_ = real(model.n_global_layers());
-  projection_params_ = real(model.n_linear_params()) / shards;
+  projection_params_ = real(model.n_linear_params()) / shards + real(input_params);
   projection_bytes_ = (real(model.n_projection_params()) * model.bytes_per_linear_weight() +
                        real(model.n_router_params() * model.bytes_per_weight)) /
-                      shards;
+                          shards +
+                      real(input_params * model.bytes_per_weight);
   expert_params_ = real(model.n_moe_layers() * model.n_expert_params()) / shards;
   head_params_ = real(model.n_embedding_params()) / shards;
   // Query times key, and weight times value: a multiply and an add per element of each.
@@ -189,10 +190,11 @@ void RooflineCostModel::add_chunks(const PassChunks& pass, PassSums& sums) const
   PassGroup& prefill = sums.prefill;
   PassGroup& decode = sums.decode;
   if (const RunMembers* run = pass.run) {
-    decode.num_chunks = run->size();
-    decode.num_rows = run->size();
-    decode.context = run->sum_of_contexts();
-    if constexpr (kHasWindow) decode.window_context = run->sum_of_contexts(window);
+    decode.num_chunks = decode.num_rows = decode.num_tokens = run->size();
+    decode.pairs = decode.context = run->sum_of_contexts();
+    if constexpr (kHasWindow) {
+      decode.window_pairs = decode.window_context = run->sum_of_contexts(window);
+    }
     if constexpr (kIsPadded) {  // depends on each context
       for (const RunMembers::Member& member : run->all()) {
         decode.max_context =
@@ -201,40 +203,31 @@ void RooflineCostModel::add_chunks(const PassChunks& pass, PassSums& sums) const
     }
   }
   for (const ScheduledChunk& chunk : pass.chunks) {
+    // The tokens of a decode, its drafts among them, attend to one context, which moves once.
+    const bool is_decode = chunk.kind == ChunkKind::Decode;
+    PassGroup& group = is_decode ? decode : prefill;
     const std::int64_t first = chunk.first_position;
-    if (chunk.kind == ChunkKind::Decode) {
-      decode.num_chunks += 1;
-      decode.num_rows += chunk.samples_token ? 1 : 0;
-      decode.context += first + 1;
-      if constexpr (kHasWindow) decode.window_context += std::min(first + 1, window);
-      if constexpr (kIsPadded) decode.max_context = std::max(decode.max_context, first + 1);
-      continue;
-    }
     const std::int64_t n = chunk.num_tokens;
     const bool is_gathered = first > 0 || !chunk.samples_token;
-    prefill.num_chunks += 1;
-    prefill.num_tokens += n;
-    prefill.num_rows += chunk.samples_token ? 1 : 0;
-    prefill.pairs += attention_pairs(first, n, 0);
-    prefill.context += first + n;
-    if (is_gathered) prefill.gathered += first + n;
+    group.num_chunks += 1;
+    group.num_tokens += n;
+    group.num_rows += pass.num_rows(chunk);
+    group.pairs += attention_pairs(first, n, 0);
+    group.context += first + n;
+    if (is_gathered) group.gathered += first + n;
     if constexpr (kHasWindow) {
       const std::int64_t attended = attended_positions(first, n, window);
-      prefill.window_pairs += attention_pairs(first, n, window);
-      prefill.window_context += attended;
-      if (is_gathered) prefill.window_gathered += attended;
+      group.window_pairs += attention_pairs(first, n, window);
+      group.window_context += attended;
+      if (is_gathered) group.window_gathered += attended;
     }
     if constexpr (kIsPadded) {
-      prefill.max_tokens = std::max(prefill.max_tokens, n);
-      prefill.max_context = std::max(prefill.max_context, first + n);
+      group.max_tokens = std::max(group.max_tokens, n);
+      group.max_context = std::max(group.max_context, first + n);
     }
   }
-  // A decode is one query over its context.
-  decode.num_tokens = decode.num_chunks;
-  decode.max_tokens = 1;
-  decode.pairs = decode.context;
-  decode.window_pairs = decode.window_context;
-  decode.gathered = decode.context;
+  decode.max_tokens = std::max<std::int64_t>(decode.max_tokens, 1);  // of the run
+  decode.gathered = decode.context;                                  // even at position 0
   decode.window_gathered = decode.window_context;
 }
 
@@ -361,6 +354,7 @@ PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
 inline const PassCost& RooflineCostModel::decode_cost(const PassGroup& decodes) {
   const auto num_decodes = static_cast<std::size_t>(decodes.num_chunks);
   const bool is_known = decodes.num_rows == decodes.num_chunks &&
+                        decodes.num_tokens == decodes.num_chunks &&
                         num_decodes < decode_costs_.size() && decode_costs_[num_decodes];
   if (!is_known) [[unlikely]]
     return new_decode_cost(decodes);
@@ -372,7 +366,8 @@ inline const PassCost& RooflineCostModel::decode_cost(const PassGroup& decodes) 
 const PassCost& RooflineCostModel::new_decode_cost(const PassGroup& decodes) {
   other_decode_cost_ = pass_cost({.prefill = {}, .decode = decodes});
   const bool depends_on_size_alone = config_.batching != Batching::Padded && !config_.gather_kv &&
-                                     decodes.num_rows == decodes.num_chunks;
+                                     decodes.num_rows == decodes.num_chunks &&
+                                     decodes.num_tokens == decodes.num_chunks;
   if (!depends_on_size_alone) return other_decode_cost_;
   const auto num_decodes = static_cast<std::size_t>(decodes.num_chunks);
   if (num_decodes >= decode_costs_.size()) decode_costs_.resize(num_decodes + 1);

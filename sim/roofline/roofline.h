@@ -9,12 +9,18 @@
 //                unevenly: E (1 - (1 - k/E)^(1 + 0.6 (n - 1))) per layer. With 0.6 it follows the
 //                times of aiconfigurator's power law of routing (exponent 1.2), which reads as few
 //                experts.
-//   head         the same for the sampled rows; 0 without rows.
+//   head         the same for the sampled rows, of which a decode with d drafts has 1 + d; 0
+//                without rows.
 //   activations  bytes that norms, rotary embeddings and activation functions read and write.
 //   the rest     norm scales and embedding rows, bytes only; counted with the projections.
 //   attention    prefill chunks and decodes each max(FLOPs, KV bytes). Every position a chunk may
 //                attend to moves once: earlier positions are read, its own are written (and read
-//                back from on-chip cache). A decode has an overhead in each layer.
+//                back from on-chip cache). A decode has an overhead in each layer. Its drafts are
+//                further queries over the same context: arithmetic for each, the context once.
+//                Attention kernels put all queries of a sequence that share a KV head into one tile
+//                (FlashAttention 3's PackGQA; TensorRT-LLM's and FlashInfer's decode kernels), so
+//                that a few drafts are free as long as the context's bytes take longer: up to about
+//                190 queries a KV head on an H100.
 //   overhead     copies of `gather_kv`, kernel launches, overheads of layers.
 //   comm         two all-reduces of the activations a layer: as measured on the link (sim/link), or
 //                a ring's 2 (n - 1) / n of the bytes, plus latency; one more a layer where norms
@@ -85,10 +91,11 @@ struct StepWork {
 
 class RooflineCostModel final : public CostModel {
  public:
-  // Throws UnplacedConfigError if the model cannot be split over the tensor parallel size, or if
-  // several devices have no link.
+  // `input_params` are the weights of a projection in front of the layers, which each device has
+  // whole. Throws UnplacedConfigError if the model cannot be split over the tensor parallel size,
+  // or if several devices have no link.
   RooflineCostModel(const ModelConfig& model, const HardwareSpec& hardware,
-                    const CostModelConfig& config);
+                    const CostModelConfig& config, std::int64_t input_params = 0);
 
   StepCost step_cost(const StepPlan& plan) override;
   TimeNs host_gap_ns(const StepPlan&) const override { return host_gap_ns_; }

@@ -38,7 +38,6 @@ constexpr std::string_view kStateOptionalKeys[] = {"prefix_match_unit",
 constexpr std::string_view kStateCacheModes[] = {"none", "align"};
 constexpr std::int64_t kMaxStateGroups = 64;
 constexpr int kMinorWithDrafts = 33;
-constexpr std::int32_t kMaxDrafts = 1024;
 constexpr int kVersionWithoutEviction = 22 - kFirstVllmMinor;
 constexpr int kVersionWithEviction = 25 - kFirstVllmMinor;
 

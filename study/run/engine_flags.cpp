@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/engine/policies/registry.h"
 
@@ -251,6 +252,35 @@ void add_vllm_cache(const Scenario& scenario, FlagList& list) {
   }
 }
 
+// What --speculative-config takes: JSON, in the shell's quotes.
+std::string vllm_draft_config(const SpeculativeConfig& drafts) {
+  Json config = Json::object();
+  constexpr const char* kMethods[] = {"", "ngram", "draft_model", "eagle", "mtp"};
+  config["method"] = kMethods[static_cast<std::size_t>(drafts.method)];
+  config["num_speculative_tokens"] = drafts.num_speculative_tokens;
+  if (drafts.method == SpeculativeMethod::DraftModel) config["model"] = drafts.model;
+  if (drafts.method == SpeculativeMethod::Ngram) {
+    config["prompt_lookup_max"] = drafts.prompt_lookup_max;
+    config["prompt_lookup_min"] = drafts.prompt_lookup_min;
+  }
+  if (!drafts.num_speculative_tokens_per_batch_size.empty()) {
+    Json rows = Json::array();
+    for (const std::vector<std::int64_t>& row : drafts.num_speculative_tokens_per_batch_size) {
+      rows.push_back(row);
+    }
+    config["num_speculative_tokens_per_batch_size"] = std::move(rows);
+  }
+  return "'" + config.dump() + "'";
+}
+
+void add_vllm_drafts(const SpeculativeConfig& drafts, FlagList& list) {
+  if (!drafts.is_on() || drafts.num_speculative_tokens == 0) return;
+  list.add("--speculative-config", vllm_draft_config(drafts));
+  if (drafts.method == SpeculativeMethod::Eagle) {
+    list.note("--speculative-config also needs the path of the EAGLE head, as \"model\"");
+  }
+}
+
 EngineFlags vllm_flags(const Scenario& scenario) {
   const SchedulerConfig& config = scenario.scheduler;
   const VllmConfig vllm = config.policy == "vllm" ? config.vllm : VllmConfig{};
@@ -259,6 +289,7 @@ EngineFlags vllm_flags(const Scenario& scenario) {
   list.add("--max-num-seqs", scenario.engine.max_num_seqs);
   if (scenario.engine.max_model_len) list.add("--max-model-len", *scenario.engine.max_model_len);
   add_vllm_cache(scenario, list);
+  add_vllm_drafts(scenario.speculative, list);
   list.add(scenario.engine.async_depth > 1 ? "--async-scheduling" : "--no-async-scheduling");
   if (scenario.cost_model.tensor_parallel_size > 1) {
     list.add("--tensor-parallel-size", scenario.cost_model.tensor_parallel_size);
@@ -396,6 +427,11 @@ EngineFlags sglang_flags(const Scenario& scenario) {
   }
   if (scenario.engine.max_waiting_requests > 0) {
     list.add("--max-queued-requests", scenario.engine.max_waiting_requests);
+  }
+  if (scenario.speculative.is_on() && scenario.speculative.num_speculative_tokens > 0) {
+    list.note(
+        "drafts are scheduled as by vLLM; SGLang's options of speculative decoding begin with "
+        "--speculative-, and it schedules drafts differently");
   }
   note_common(scenario, list);
   return list.take();

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/run/workload_input.h"
 #include "cpu/cpu_executor.h"
+#include "cpu/model_drafter.h"
 #include "tests/catch.h"
 #include "tests/lab.h"
 
@@ -36,6 +38,44 @@ inline ModelConfig small_model(Family family) {
   return model;
 }
 
+class Lab;
+
+// Speculative decoding of a run: by a lookup, or by the model of another lab.
+struct LabDrafts {
+  std::int32_t num_tokens = 0;  // of a decode; 0: none
+  std::int32_t min_length = 1;
+  std::int32_t max_length = 3;
+  Lab* drafter = nullptr;
+};
+
+// What drafts were worth in a run.
+struct DraftCounts {
+  std::int64_t num_proposed = 0;
+  std::int64_t num_accepted = 0;
+  std::int64_t num_rows = 0;  // of decodes, with those that were planned for padding
+};
+
+// Hands on the steps of another executor, and counts their drafts.
+class DraftCounter final : public Executor {
+ public:
+  DraftCounter(Executor& executor, DraftCounts& counts) : executor_(executor), counts_(counts) {}
+  void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override {
+    for (const ScheduledChunk& chunk : plan.chunks) counts_.num_rows += chunk.num_drafts();
+    executor_.launch(plan, requests, now);
+  }
+  const StepResult& collect() override {
+    const StepResult& result = executor_.collect();
+    for (const std::int32_t count : result.num_verified) counts_.num_proposed += count;
+    for (const std::int32_t count : result.num_accepted) counts_.num_accepted += count;
+    return result;
+  }
+  void forget_group(std::size_t group) override { executor_.forget_group(group); }
+
+ private:
+  Executor& executor_;
+  DraftCounts& counts_;
+};
+
 class Lab {
  public:
   explicit Lab(Family family, int num_threads = 1, std::uint64_t seed = 3)
@@ -52,29 +92,69 @@ class Lab {
 
   // Serves the prompts until all have ended; checks the engine's books after it.
   LabRun run(const LabSettings& settings, const std::vector<LabPrompt>& prompts) {
-    const Workload workload = workload_of(prompts);
-    const EngineSetup setup = setup_of(settings);
-    KvStore kv({.n_layers = model().n_layers,
-                .n_kv_heads = model().n_kv_heads,
-                .head_dim = model().head_dim,
-                .num_blocks = setup.kv_cache.num_blocks,
-                .block_size = setup.kv_cache.block_size});
-    fill_with_nan(kv);  // whoever reads what nobody wrote shall notice
-    const WorkloadInput input(workload, 0, model().vocab_size, settings.sampling);
-    TestClock clock;
-    CpuExecutor executor(transformer_, kv, input, clock);
-    LabRun run;
-    executor.set_pass_hook(settings.hook);
-    executor.set_logits_sink([&](const ForwardBatch& batch, std::size_t s, auto logits) {
-      const auto key = std::make_pair(batch.requests[s], batch.context_lens[s]);
-      run.logits[key].assign(logits.begin(), logits.end());
-      run.kv[batch.requests[s]] = kv_of(batch, s, kv);
-    });
-    serve(settings, setup, workload, executor, clock, run);
-    return run;
+    DraftCounts none;
+    return compute(settings, prompts, {}, none);
+  }
+
+  // The same with drafts, under policy vllm. Adds to `counts`.
+  LabRun run_drafting(LabSettings settings, const std::vector<LabPrompt>& prompts,
+                      const LabDrafts& drafts, DraftCounts& counts) {
+    settings.policy = "vllm";
+    settings.adjust = [drafts, adjust = settings.adjust](SchedulerConfig& config) {
+      if (adjust) adjust(config);
+      config.vllm.version = kDraftVllmMinor - kFirstVllmMinor;
+      config.vllm.num_speculative_tokens = drafts.num_tokens;
+      config.vllm.draft_method = drafts.drafter != nullptr ? VllmConfig::DraftMethod::DraftModel
+                                                           : VllmConfig::DraftMethod::Ngram;
+    };
+    return compute(settings, prompts, drafts, counts);
   }
 
  private:
+  LabRun compute(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
+                 const LabDrafts& drafts, DraftCounts& counts) {
+    const Workload workload = workload_of(prompts);
+    const EngineSetup setup = setup_of(settings);
+    KvStore kv = make_kv(setup.kv_cache);
+    std::unique_ptr<KvStore> drafter_kv;
+    std::unique_ptr<Drafter> drafter;
+    if (drafts.drafter != nullptr) {
+      drafter_kv = std::make_unique<KvStore>(drafts.drafter->make_kv(setup.kv_cache));
+      drafter = std::make_unique<ModelDrafter>(drafts.drafter->transformer_, *drafter_kv,
+                                               drafts.num_tokens);
+    } else if (drafts.num_tokens > 0) {
+      drafter = std::make_unique<NgramDrafter>(NgramLookup(drafts.min_length, drafts.max_length));
+    }
+    const WorkloadInput input(workload, 0, model().vocab_size, settings.sampling);
+    TestClock clock;
+    CpuExecutor executor(transformer_, kv, input, clock,
+                         {.drafter = drafter.get(), .max_model_len = setup.max_model_len});
+    LabRun run;
+    executor.set_pass_hook(settings.hook);
+    executor.set_logits_sink(
+        [&](const ForwardBatch& batch, std::size_t s, std::int32_t position, auto logits) {
+          // Tokens behind a request's last one may be computed with drafts.
+          const RequestSpec& spec = workload.requests[index(batch.requests[s])];
+          if (position >= spec.num_prompt_tokens + spec.max_output_tokens) return;
+          run.logits[{batch.requests[s], position}].assign(logits.begin(), logits.end());
+          run.kv[batch.requests[s]] = kv_of(batch, s, position, kv);
+        });
+    DraftCounter counter(executor, counts);
+    serve(settings, setup, workload, counter, clock, run);
+    return run;
+  }
+
+  // Whoever reads what nobody wrote shall notice.
+  KvStore make_kv(const KvCacheLayout& layout) const {
+    KvStore kv({.n_layers = model().n_layers,
+                .n_kv_heads = model().n_kv_heads,
+                .head_dim = model().head_dim,
+                .num_blocks = layout.num_blocks,
+                .block_size = layout.block_size});
+    fill_with_nan(kv);
+    return kv;
+  }
+
   void fill_with_nan(KvStore& kv) const {
     const KvShape& shape = kv.shape();
     const std::vector<float> nan(static_cast<std::size_t>(shape.head_dim),
@@ -91,7 +171,8 @@ class Lab {
     }
   }
 
-  std::vector<float> kv_of(const ForwardBatch& batch, std::size_t s, const KvStore& kv) const {
+  std::vector<float> kv_of(const ForwardBatch& batch, std::size_t s, std::int32_t num_positions,
+                           const KvStore& kv) const {
     const auto head_dim = static_cast<std::size_t>(model().head_dim);
     std::vector<float> all;
     std::vector<float> key(head_dim);
@@ -99,7 +180,7 @@ class Lab {
     const BlockId* blocks = batch.block_tables.data() + batch.table_start[s];
     const std::int32_t block_size = kv.shape().block_size;
     for (std::int64_t layer = 0; layer < model().n_layers; ++layer) {
-      for (std::int32_t p = 0; p < batch.context_lens[s]; ++p) {
+      for (std::int32_t p = 0; p < num_positions; ++p) {
         for (std::int64_t head = 0; head < model().n_kv_heads; ++head) {
           kv.read(layer, blocks[p / block_size], p % block_size, head, key.data(), value.data());
           all.insert(all.end(), key.begin(), key.end());

@@ -16,7 +16,7 @@ std::size_t num_emitted_before(const LabRun& run, std::size_t num_steps, Request
   std::size_t num_tokens = 0;
   for (std::size_t i = 0; i < num_steps; ++i) {
     for (const ScheduledChunk& chunk : run.journal.steps[i].chunks) {
-      num_tokens += chunk.request == request && chunk.emitted ? 1u : 0u;
+      num_tokens += chunk.request == request && chunk.num_emitted > 0 ? 1u : 0u;
     }
   }
   return num_tokens;

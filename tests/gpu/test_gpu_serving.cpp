@@ -51,7 +51,7 @@ std::vector<std::string> decisions_of(const Journal& journal) {
       text += "; " + std::to_string(index(chunk.request)) + " at " +
               std::to_string(chunk.first_position) + " + " + std::to_string(chunk.num_tokens) +
               (chunk.kind == ChunkKind::Decode ? " decode" : "") +
-              (chunk.samples_token ? " samples" : "") + (chunk.emitted ? " emitted" : "");
+              (chunk.samples_token ? " samples" : "") + (chunk.num_emitted > 0 ? " emitted" : "");
     }
     decisions.push_back(text);
   }

@@ -31,6 +31,7 @@ constexpr Room kRooms[] = {
      "core/base core/config core/model core/hardware core/engine core/workload core/metrics"},
     {"core/run", "core/base core/model core/text core/engine core/workload core/scenario"},
     {"sim/cost", "core"},
+    {"sim/drafts", "core sim/cost"},
     {"sim/link", "core sim/cost"},
     {"sim/roofline", "core sim/cost sim/link"},
     {"sim/profile", "core sim/cost sim/link"},

@@ -158,6 +158,7 @@ std::string verdict(const Diagnosis& diagnosis) {
   const GapParts& parts = row->sum.parts;
   const std::pair<TimeNs, const char*> shares[] = {
       {parts.decode_ns, "decode"},
+      {parts.draft_ns, "drafts"},
       {parts.prefill_ns, "prefill"},
       {parts.host_ns, "time of the host"},
       {parts.waiting_ns, "waiting for steps without the request"},
@@ -225,6 +226,21 @@ std::string preemption_note(const Diagnosis& diagnosis) {
          "--max-running-requests).";
 }
 
+// What drafts took from prompts. Empty if no prompt waited in a step with drafts.
+std::string draft_note(const Summary& summary) {
+  if (!summary.drafts || summary.drafts->beside_prompts.num_drafted == 0) return {};
+  const DraftSummary::BesidePrompts& beside = summary.drafts->beside_prompts;
+  const double share =
+      100 * static_cast<double>(beside.num_drafted) / static_cast<double>(beside.num_tokens);
+  return "In " + grouped_text(beside.num_steps) + " of " + grouped_text(summary.num_steps) +
+         " steps prompts waited while drafts took " + grouped_text(beside.num_drafted) +
+         " tokens, " + fixed_text(share, 1) + " % of these steps; " +
+         grouped_text(beside.num_wasted) +
+         " of them were rejected. Fewer drafts leave more of the token budget to prompts "
+         "(speculative.num_speculative_tokens, or num_speculative_tokens_per_batch_size for large "
+         "batches).";
+}
+
 Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   const RunInfo& info = run.result.info;
   const Summary& summary = run.result.summary;
@@ -248,6 +264,9 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
                             "percentiles do not.");
   }
   if (std::string note = preemption_note(finding.diagnosis); !note.empty()) {
+    finding.notes.push_back(std::move(note));
+  }
+  if (std::string note = draft_note(summary); !note.empty()) {
     finding.notes.push_back(std::move(note));
   }
   replay(run, options, "", finding);

@@ -115,14 +115,18 @@ ResultFolder open_result_folder(const std::string& path) {
   }
 }
 
-// "policy=chunked order=fcfs prefill_chunk_size=512".
+// "policy=chunked order=fcfs prefill_chunk_size=512", and of drafts "method=eagle ...".
 std::string scheduler_text(const Scenario& scenario) {
   const auto config = Json::parse(scenario.to_json());
   std::string text;
-  for (const auto& [key, value] : config.at("scheduler").items()) {
-    text += (text.empty() ? "" : " ") + key + "=";
-    text += value.is_string() ? value.get<std::string>() : value.dump();
-  }
+  const auto add = [&text](const Json& section) {
+    for (const auto& [key, value] : section.items()) {
+      text += (text.empty() ? "" : " ") + key + "=";
+      text += value.is_string() ? value.get<std::string>() : value.dump();
+    }
+  };
+  add(config.at("scheduler"));
+  if (scenario.speculative.is_on()) add(config.at("speculative"));
   return text;
 }
 

@@ -296,11 +296,13 @@ std::string scenario_text(const Scenario& scenario) {
   return config.dump(2) + "\n";
 }
 
-// The winner's scheduler, engine and cache as sections of a scenario.
+// The winner's engine, cache, scheduler and drafts as sections of a scenario.
 void print_yaml(std::ostream& out, const Scenario& winner) {
   const Json config = Json::parse(winner.to_json());
   out << "\nas YAML:\n";
-  for (const char* section : {"engine", "kv_cache", "scheduler"}) {
+  std::vector<const char*> sections = {"engine", "kv_cache", "scheduler"};
+  if (winner.speculative.is_on()) sections.push_back("speculative");
+  for (const char* section : sections) {
     std::string text = std::string(section) + ": {";
     bool is_first = true;
     for (const auto& [key, value] : config.at(section).items()) {

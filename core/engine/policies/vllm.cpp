@@ -52,6 +52,10 @@ class VllmScheduler final : public Scheduler {
         num_drafts_(context.config.vllm.num_speculative_tokens),
         num_draft_slots_(draft_slots(context.config.vllm)),
         max_active_(static_cast<std::size_t>(context.config.vllm.max_num_active_seqs)),
+        // With separate passes, the decodes are computed before a prompt of the same step that may
+        // fill the prefix of an admitted request.
+        pads_admissions_(num_drafts_ > 0 && context.config.vllm.drafts_by_batch_size.empty() &&
+                         context.step_shape != StepShape::Separate),
         prefill_interval_(context.config.vllm.prefill_schedule_interval),
         last_prefill_step_(-1 - prefill_interval_),
         chunks_(context.config.vllm.enable_chunked_prefill),
@@ -83,13 +87,34 @@ class VllmScheduler final : public Scheduler {
     if (num_drafts_ > 0) expect_drafts();
   }
 
+  // The drafts of each decode that follows a step with so many requests
+  // (build_dynamic_sd_schedule_lookup in vllm/v1/spec_decode/dynamic/utils.py).
+  std::int32_t drafts_after(std::size_t num_requests) const {
+    const std::vector<std::int32_t>& by_size = config().vllm.drafts_by_batch_size;
+    if (by_size.empty() || num_requests == 0) return num_drafts_;
+    return std::min(num_drafts_, by_size[std::min(num_requests, by_size.size() - 1)]);
+  }
+
   // A step that samples proposes drafts for the request's next one. A result may correct their
   // number.
   void expect_drafts() {
+    const std::int32_t num_drafts = drafts_after(current_plan().chunks.size());
+    bool are_usable = false;
     for (const ScheduledChunk& chunk : current_plan().chunks) {
       Request& request = requests()[chunk.request];
-      request.num_draft_tokens = chunk.samples_token ? num_drafts_ : 0;
+      request.num_draft_tokens = chunk.samples_token ? num_drafts : 0;
+      are_usable = are_usable || can_use_drafts(request, chunk);
     }
+    propose_drafts(are_usable ? num_drafts : 0);
+  }
+
+  // vLLM does not draft for a chunk in the middle of a prompt, nor for a request whose last token
+  // this step samples. A step in flight counts as one token.
+  static bool can_use_drafts(const Request& request, const ScheduledChunk& chunk) {
+    if (!chunk.samples_token) return false;
+    const std::int32_t num_in_flight = request.num_computed_tokens() - request.num_cached_tokens();
+    const bool has_earlier = chunk.kind == ChunkKind::Decode && num_in_flight > chunk.num_tokens;
+    return request.num_output_tokens() + 1 + (has_earlier ? 1 : 0) < request.max_output_tokens;
   }
 
   // The most tokens of one request in this step; 0 = no limit.
@@ -217,7 +242,7 @@ class VllmScheduler final : public Scheduler {
     num_tokens = std::min(num_tokens, left_);
     const std::int32_t num_padded = 1 + num_drafts_;
     // vLLM fails where the threshold cuts the padding; here the request then takes one token.
-    const bool is_padded = num_drafts_ > 0 && may_pad &&
+    const bool is_padded = pads_admissions_ && may_pad &&
                            hit.num_tokens == request.num_tokens() - 1 &&
                            wanted_tokens(num_padded) == num_padded &&
                            request.num_tokens() + num_padded <= max_model_len();
@@ -252,6 +277,7 @@ class VllmScheduler final : public Scheduler {
   std::int32_t num_drafts_;       // per decode; 0 without speculative decoding
   std::int32_t num_draft_slots_;  // of the budget, for each request of a step
   std::size_t max_active_;        // 0 = max_num_seqs
+  bool pads_admissions_;          // with drafts that are rejected
   std::int64_t prefill_interval_;
   std::int64_t last_prefill_step_;
   bool has_backlog_ = false;               // requests had to wait when prompts were last allowed

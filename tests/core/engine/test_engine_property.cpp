@@ -256,7 +256,7 @@ class CaseRun {
       require(step.record.failed == failing_steps_.contains(position), "a failure went unnoticed");
       if (!step.record.failed) continue;
       for (const ScheduledChunk& chunk : step.chunks) {
-        require(!chunk.emitted, "a failed step emitted a token");
+        require(chunk.num_emitted == 0, "a failed step emitted a token");
         require(journal_.end_step.at(chunk.request) <= position, "a request survived its step");
         if (journal_.end_step.at(chunk.request) == position) expected.insert(chunk.request);
       }

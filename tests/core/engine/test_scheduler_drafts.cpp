@@ -91,6 +91,23 @@ TEST_CASE("tokens behind the last one that was asked for are dropped", "[core][d
   CHECK(bench.kv->num_used_blocks() == 0);
 }
 
+TEST_CASE("no drafts are proposed behind a request's last token", "[core][drafts]") {
+  DraftBench bench(3);
+  CHECK(bench.plan.num_next_drafts == 3);  // of the prompt's step
+  bench.step({0}, {});
+  CHECK(bench.plan.num_next_drafts == 3);
+  bench.step({0}, {});  // samples the last token
+  CHECK(bench.plan.num_next_drafts == 0);
+  CHECK(bench.request().has_ended());
+
+  DraftBench in_flight(3);
+  in_flight.scheduler->plan(in_flight.plan, in_flight.next++, 0);
+  CHECK(in_flight.plan.num_next_drafts == 3);
+  StepPlan ahead;  // while the second of three tokens is in flight, at least
+  in_flight.scheduler->plan(ahead, in_flight.next++, 0);
+  CHECK(ahead.num_next_drafts == 0);
+}
+
 TEST_CASE("a result that does not fit its step is a bug", "[core][drafts]") {
   CHECK_THROWS_AS(DraftBench(20).step({4}, {}), InvariantError);     // more than were verified
   CHECK_THROWS_AS(DraftBench(20).step({1, 0}, {}), InvariantError);  // of two requests

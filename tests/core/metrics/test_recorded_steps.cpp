@@ -18,7 +18,7 @@ std::vector<Row> rows_of(const std::vector<ScheduledChunk>& chunks, bool only_em
   std::vector<Row> rows;
   for (const ScheduledChunk& chunk : chunks) {
     const bool is_decode = chunk.kind == ChunkKind::Decode;
-    if (only_emitted_decodes && is_decode && !chunk.emitted) continue;
+    if (only_emitted_decodes && is_decode && chunk.num_emitted == 0) continue;
     rows.emplace_back(chunk.request, chunk.first_position, chunk.num_tokens, chunk.kind,
                       chunk.samples_token);
   }

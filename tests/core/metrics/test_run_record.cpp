@@ -28,8 +28,8 @@ void check_against_tokens(const RunRecord& record, const FakeRun& run, std::size
   const std::vector<TimeNs>& times = run.token_times[i];
   std::vector<std::int32_t> steps;
   for (const TokenRun& tokens : record.runs_of(i)) {
-    REQUIRE(tokens.num_tokens > 0);
-    for (std::int32_t t = 0; t < tokens.num_tokens; ++t) steps.push_back(tokens.first_step + t);
+    REQUIRE(tokens.num_steps > 0);
+    for (std::int32_t t = 0; t < tokens.num_steps; ++t) steps.push_back(tokens.first_step + t);
   }
   REQUIRE(steps == run.token_steps[i]);
   REQUIRE(static_cast<std::size_t>(request.num_output_tokens) == times.size());

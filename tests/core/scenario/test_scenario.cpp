@@ -75,6 +75,7 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
     "scheduler": {"policy": "token_budget", "order": "fcfs", "max_num_batched_tokens": 2048,
                   "prefill_chunk_size": "auto", "max_num_partial_prefills": 0,
                   "min_chunk_size": 1},
+    "speculative": {"method": "none"},
     "cost_model": {"file": "", "batching": "ragged", "gather_kv": false,
                    "tensor_parallel_size": 1, "link": "", "link_factor": 1.0, "network": "",
                    "host_gap_us": null, "cold_start_ms": 0.0,
@@ -146,7 +147,8 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, o, v, s, g, t, f, m] =
       SchedulerConfig{};
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7] = o;
-  [[maybe_unused]] const auto& [v1, v2, v3, v4, v5, v6, v7, v8, v9, v10] = v;  // two are not keys
+  [[maybe_unused]] const auto& [v1, v2, v3, v4, v5, v6, v7, v8, v9, v10, v11] =
+      v;  // three are not keys
   [[maybe_unused]] const auto& [sa1, sa2, sa3, sa4, sa5, sa6] = s;
   [[maybe_unused]] const auto& [g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15,
                                 g16, g17, g18, g19] = g;
@@ -156,14 +158,18 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, h, c11, c12, c13, c14] =
       CostModelConfig{};
   [[maybe_unused]] const auto& [h1, h2] = h;
+  [[maybe_unused]] const auto& [d01, d02, d03, d04, d05, d06, d07, d08, d09, a] =
+      SpeculativeConfig{};
+  [[maybe_unused]] const auto& [a1, a2, a3, a4, a5, a6, a7, a8] = a;
   [[maybe_unused]] const auto& [l1, l2, l3, l4, l5] = SloConfig{};
   [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8] = SamplingConfig{};
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
-  return {{"engine.", 5},   {"kv_cache.", 10}, {"scheduler.", 8 + 7 + 8 + 6 + 18 + 5 + 3 + 3},
-          {"slo.", 5},      {"results.", 5},   {"cost_model.", 13 + 2},
-          {"sampling.", 8}, {"cpu.", 2},       {"cuda.", 10}};
+  return {{"engine.", 5},   {"kv_cache.", 10},       {"scheduler.", 8 + 7 + 8 + 6 + 18 + 5 + 3 + 3},
+          {"slo.", 5},      {"results.", 5},         {"cost_model.", 13 + 2},
+          {"sampling.", 8}, {"speculative.", 9 + 8}, {"cpu.", 2},
+          {"cuda.", 10}};
 }
 
 TEST_CASE("every field of every section has a documented key", "[core][scenario]") {
@@ -220,7 +226,8 @@ std::string policy_for(const DocumentedKey& key) {
   const bool is_of_window = key.key == "kv_cache.sliding_window" ||
                             key.key == "kv_cache.num_window_groups" ||
                             key.key == "kv_cache.prefix_cache_retention_interval";
-  if (key.key == "kv_cache.enable_prefix_caching" || is_of_window) return "vllm";
+  const bool is_of_drafts = key.key.starts_with("speculative.");
+  if (key.key == "kv_cache.enable_prefix_caching" || is_of_window || is_of_drafts) return "vllm";
   constexpr std::string_view kSection = "scheduler.";
   for (const PolicyInfo& policy : all_policies()) {
     if (!key.key.starts_with(kSection)) continue;
@@ -229,6 +236,32 @@ std::string policy_for(const DocumentedKey& key) {
     }
   }
   return "token_budget";
+}
+
+// What a key of `speculative` needs beside it.
+std::vector<std::string> draft_settings(const std::string& key) {
+  const auto is_about = [&key](std::string_view word) { return key.find(word) != key.npos; };
+  std::vector<std::string> settings;
+  const bool is_lookup = is_about("lookup") || is_about("ngram") || is_about("proposal");
+  if (key != "speculative.method") {
+    settings.push_back(std::string("speculative.method=") + (is_lookup ? "ngram"
+                                                             : key == "speculative.model"
+                                                                 ? "draft_model"
+                                                                 : "eagle"));
+  }
+  if (key == "speculative.prompt_lookup_min") {
+    settings.push_back("speculative.prompt_lookup_max=9");
+  }
+  if (is_about("acceptance")) settings.push_back("speculative.num_speculative_tokens=1");
+  if (is_about("positions")) settings.push_back("speculative.acceptance.kind=positions");
+  if (is_about(".log")) settings.push_back("speculative.acceptance.kind=log");
+  if (is_about("mean_length")) {
+    settings.push_back("speculative.acceptance.kind=length");
+    if (is_about("tokens")) settings.push_back("speculative.acceptance.mean_length=[1.5]");
+  }
+  if (is_about("acceptance.kind")) settings.push_back("speculative.acceptance.mean_length=[1.5]");
+  if (is_about("weights")) settings.push_back("speculative.acceptance.rate=[0.5]");
+  return settings;
 }
 
 // The same through a whole scenario, where other keys may have to make room for the one in hand.
@@ -244,6 +277,11 @@ TEST_CASE("every documented key works in a scenario", "[core][scenario]") {
     if (key.key == "cost_model.noise_seeds") assignments.push_back("cost_model.noise=calibrated");
     if (key.key == "kv_cache.num_window_groups" || key.key.ends_with("retention_interval")) {
       assignments.push_back("kv_cache.sliding_window=16");
+    }
+    if (key.key.starts_with("speculative.")) {
+      for (std::string& setting : draft_settings(key.key)) {
+        assignments.push_back(std::move(setting));
+      }
     }
     // A step has to have a token for every running request.
     if (key.key == "scheduler.max_num_batched_tokens")

@@ -123,12 +123,25 @@ TEST_CASE("vLLM's defaults follow what the user chose", "[core][scenario]") {
   CHECK(graph_tokens(33, h100, small_budget) == "300");
   CHECK(graph_tokens(33, h100, {.max_num_seqs = 100}) == "200");
   CHECK(graph_tokens(33, h100, {.max_num_seqs = 100, .max_num_batched_tokens = 128}) == "128");
+  CHECK(graph_tokens(33, h100, {.max_num_seqs = 20, .num_speculative_tokens = 3}) == "160");
   // Few short requests need no large budget, and a prompt that is not chunked needs all of it.
   CHECK(batch(33, h100, {.max_num_seqs = 2, .max_model_len = 1000}) == "2000 2");
   CHECK(batch(33, h100, {.max_model_len = 40960, .enable_chunked_prefill = false}) == "40960 1024");
   CHECK(batch(33, h100, {.max_model_len = 4096, .enable_chunked_prefill = false}) == "8192 1024");
   CHECK(batch(33, h100, {.max_model_len = 40960}) == "8192 1024");
   CHECK(batch(33, known("rtx-4090"), {.max_num_seqs = 1, .max_model_len = 512}) == "512 1");
+}
+
+TEST_CASE("vLLM's defaults follow speculative decoding", "[core][scenario]") {
+  const HardwareSpec h100 = known("h100-sxm");
+  // A decode has so many tokens more.
+  CHECK(graph_tokens(33, h100, {.max_num_seqs = 20, .num_speculative_tokens = 3}) == "160");
+  CHECK(graph_tokens(33, h100, {.max_num_seqs = 100, .num_speculative_tokens = 3}) == "512");
+  const auto depth = [&](const ChosenOptions& chosen) {
+    return value(vllm_serve_defaults(33, h100, chosen), "engine.async_depth");
+  };
+  CHECK(depth({.num_speculative_tokens = 3}) == "2");
+  CHECK(depth({.num_speculative_tokens = 3, .looks_up_drafts = true}) == "1");
 }
 
 TEST_CASE("reasons say what decided", "[core][scenario]") {

@@ -66,6 +66,10 @@ class KeyLister final : public FieldVisitor {
   void numbers(const char* key, std::vector<double>&, double, double, const char* doc) override {
     add(key, doc);
   }
+  void integer_rows(const char* key, std::vector<std::vector<std::int64_t>>&, std::size_t,
+                    std::int64_t, std::int64_t, const char* doc) override {
+    add(key, doc);
+  }
   bool open_section(const char* key, const char* doc) override {
     CHECK(std::string(doc) != "");
     prefix_ += std::string(key) + ".";

@@ -75,6 +75,9 @@ TEST_CASE("what keeps a scenario from a GPU is one sentence", "[gpu_backend]") {
   CHECK(contains(too_large, "case.yaml:1: model: weights and activations of llama-3.2-3b take 6."));
   CHECK(contains(too_large, "GiB; CUDA emulator has 230.4 MiB available; allowed: less"));
   CHECK(contains(refusal(place, "engine: {max_model_len: 4096}"), "case.yaml:2: engine.max_model"));
+  CHECK(contains(refusal(place, "speculative: {method: ngram}\nscheduler: {policy: vllm}"),
+                 "case.yaml:2: speculative.method: a decode on the GPU is one token, so no drafts "
+                 "are verified; allowed: none, or --backend=cpu or sim"));
 
   const std::string wgmma = "cuda: {wgmma_attention: true}\n";
   CHECK(contains(refusal(place, wgmma + "kv_cache: {block_size: 12}\n" + kSmall),

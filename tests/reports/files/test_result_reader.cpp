@@ -43,7 +43,8 @@ std::string written(void (*write)(const RunRecord&, FileWriter&), const RunRecor
 }  // namespace
 
 TEST_CASE("a result read back gives the same files again", "[reports][reader]") {
-  for (const char* policy : {"continuous", "chunked", "vllm", "static"}) {
+  for (const char* policy : {"continuous", "chunked", "vllm", "static",
+                             "vllm --set speculative.method=eagle --set slo.itl_ms=40"}) {
     INFO(policy);
     const Finished run(std::string(kTight) + " --set scheduler.policy=" + policy);
     const StoredRun stored = read_result(run.out);

@@ -59,6 +59,27 @@ TEST_CASE("policy vllm has vLLM's flags, and nothing to add", "[tools][flags]") 
             .find("--long-prefill-token-threshold 256 ") != std::string::npos);
 }
 
+TEST_CASE("drafts are vLLM's --speculative-config", "[tools][flags]") {
+  const std::vector<std::string> lookup = {"scheduler.policy=vllm", "speculative.method=ngram",
+                                           "speculative.num_speculative_tokens=4",
+                                           "speculative.prompt_lookup_min=2"};
+  CHECK(joined_flags(flags_of("vLLM", lookup))
+            .find("--speculative-config '{\"method\":\"ngram\",\"num_speculative_tokens\":4,"
+                  "\"prompt_lookup_max\":5,\"prompt_lookup_min\":2}' --no-async") !=
+        std::string::npos);
+  CHECK(mentions(flags_of("SGLang", lookup).notes, "schedules drafts differently"));
+  const std::vector<std::string> by_size = {
+      "scheduler.policy=vllm", "speculative.method=eagle",
+      "speculative.num_speculative_tokens_per_batch_size=[[1, 8, 3], [9, 64, 0]]"};
+  CHECK(joined_flags(flags_of("vLLM", by_size))
+            .find("\"num_speculative_tokens_per_batch_size\":[[1,8,3],[9,64,0]]}'") !=
+        std::string::npos);
+  CHECK(mentions(flags_of("vLLM", by_size).notes, "the path of the EAGLE head"));
+  CHECK(joined_flags(flags_of("vLLM", {"scheduler.policy=vllm", "speculative.method=eagle",
+                                       "speculative.num_speculative_tokens=0"}))
+            .find("speculative") == std::string::npos);
+}
+
 TEST_CASE("policy sglang has SGLang's flags", "[tools][flags]") {
   const EngineFlags plain = flags_of("SGLang", {"scheduler.policy=sglang"});
   CHECK(joined_flags(plain) ==
@@ -110,8 +131,8 @@ TEST_CASE("other policies have the nearest flags and say what is missing", "[too
   // Whole pages of 16, at least one.
   for (const auto& [size, chunk] : {std::pair("511", "496 "), std::pair("9", "16 ")}) {
     const EngineFlags flags = flags_of(
-        "SGLang", {"scheduler.policy=token_budget", "scheduler.max_num_batched_tokens=" +
-                                                        std::string(size)});
+        "SGLang",
+        {"scheduler.policy=token_budget", "scheduler.max_num_batched_tokens=" + std::string(size)});
     CHECK(joined_flags(flags).starts_with("--chunked-prefill-size " + std::string(chunk)));
   }
 

@@ -275,7 +275,7 @@ std::map<RequestId, std::vector<TimeNs>> token_times(const TimedRun& run) {
   std::map<RequestId, std::vector<TimeNs>> times;
   for (const Journal::Step& step : run.journal.steps) {
     for (const ScheduledChunk& chunk : step.chunks) {
-      if (chunk.emitted) times[chunk.request].push_back(step.record.finished_at);
+      if (chunk.num_emitted > 0) times[chunk.request].push_back(step.record.finished_at);
     }
   }
   return times;
@@ -501,7 +501,7 @@ TEST_CASE("slo: nobody is admitted whose decode there is no time for", "[core][p
       num_tokens.erase(kNoRequest);
     }
     for (const ScheduledChunk& chunk : step.chunks) {
-      if (!chunk.emitted) continue;
+      if (chunk.num_emitted == 0) continue;
       if (++num_tokens[chunk.request] == 100 + 2'000) num_tokens.erase(chunk.request);
     }
   }
