@@ -108,7 +108,12 @@ std::optional<SpeculativeError> find_acceptance_error(const SpeculativeConfig& c
     }
     return std::nullopt;
   }
-  if (acceptance.kind == Log) return std::nullopt;
+  if (acceptance.kind == Log) {
+    if (!acceptance.log.empty()) return std::nullopt;
+    return SpeculativeError{"acceptance.log",
+                            "required key is missing: acceptance.kind 'log' needs a file; allowed: "
+                            "the log of a vLLM server with drafts"};
+  }
   const bool is_length = acceptance.kind == Length;
   const std::vector<double>& types = is_length ? acceptance.mean_length : acceptance.rate;
   if (types.empty()) {

@@ -70,6 +70,48 @@ TEST_CASE("unknown scenario keys at every depth", "[core][scenario]") {
              "slo: {rate: 3}\n"});
 }
 
+TEST_CASE("settings of drafts that contradict others", "[core][scenario]") {
+  const std::string vllm = "scheduler: {policy: vllm}\n";
+  Answers answers("scenario_errors/drafts.txt");
+  for (const char* drafts :
+       {"{method: eagle3}",
+        "{method: eagle, model: llama-3.2-1b}",
+        "{method: draft_model}",
+        "{method: eagle, prompt_lookup_min: 2}",
+        "{num_speculative_tokens: 2}",
+        "{method: ngram, prompt_lookup_min: 6}",
+        "{method: mtp, num_speculative_tokens: 255}",
+        "{method: eagle, num_speculative_tokens_per_batch_size: [[2, 8, 1]]}",
+        "{method: eagle, num_speculative_tokens_per_batch_size: [[1, 8, 3], [8, 9, 1]]}",
+        "{method: eagle, num_speculative_tokens_per_batch_size: [[1, 0, 3]]}",
+        "{method: eagle, num_speculative_tokens_per_batch_size: [[1, 8]]}",
+        "{method: eagle, num_speculative_tokens_per_batch_size: [1, 8, 3]}",
+        "{method: eagle, acceptance: {proposal_rate: 0.5}}",
+        "{method: eagle, acceptance: {rate: 1}}",
+        "{method: eagle, acceptance: {rate: []}}",
+        "{method: eagle, acceptance: {rate: [1.5]}}",
+        "{method: eagle, acceptance: {rate: [0.5], weights: [1, 2]}}",
+        "{method: eagle, acceptance: {rate: [0.5], weights: [0]}}",
+        "{method: eagle, acceptance: {positions: [0.5]}}",
+        "{method: eagle, acceptance: {kind: positions, positions: [0.5, 0.4]}}",
+        "{method: eagle, acceptance: {kind: positions, positions: [0.5, 0.6, 0.1]}}",
+        "{method: eagle, acceptance: {kind: length}}",
+        "{method: eagle, acceptance: {kind: length, mean_length: [4.5]}}",
+        "{method: eagle, acceptance: {kind: length, mean_length: [2.5], mean_length_tokens: 1}}",
+        "{method: eagle, acceptance: {kind: log}}"}) {
+    const std::string text = "speculative: " + std::string(drafts) + "\n";
+    answers.add(text, error_of(text + vllm + kRest));
+  }
+  const std::string eagle = "speculative: {method: eagle}\n";
+  for (const char* other :
+       {"scheduler: {policy: token_budget}\n", "scheduler: {policy: vllm, version: 0.30}\n",
+        "scheduler: {policy: vllm}\nkv_cache: {backend: slotted}\n"}) {
+    answers.add(eagle + other, error_of(eagle + other + kRest));
+  }
+  const std::string lookup = "speculative: {method: ngram}\nengine: {async_depth: 2}\n";
+  answers.add(lookup, error_of(lookup + vllm + kRest));
+}
+
 // The workload has readers of its own.
 TEST_CASE("a key of another section says where it belongs in the workload, too",
           "[core][scenario]") {
