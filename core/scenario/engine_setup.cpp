@@ -124,18 +124,25 @@ void set_drafts(const SpeculativeConfig& drafts, std::int32_t max_num_seqs, Vllm
   if (!drafts.is_on()) return;
   vllm.num_speculative_tokens = drafts.num_speculative_tokens;
   vllm.draft_method = draft_method(drafts.method);
-  if (drafts.num_speculative_tokens_per_batch_size.empty()) return;
-  vllm.drafts_by_batch_size.assign(static_cast<std::size_t>(max_num_seqs) + 1, 0);
-  for (const std::vector<std::int64_t>& row : drafts.num_speculative_tokens_per_batch_size) {
-    // Sizes behind the row have its number, too, until the next row.
-    for (std::int64_t size = row[0]; size <= max_num_seqs; ++size) {
-      vllm.drafts_by_batch_size[static_cast<std::size_t>(size)] =
-          static_cast<std::int32_t>(std::min<std::int64_t>(row[2], drafts.num_speculative_tokens));
-    }
-  }
+  vllm.drafts_by_batch_size = drafts_by_batch_size(drafts.num_speculative_tokens_per_batch_size,
+                                                   drafts.num_speculative_tokens, max_num_seqs);
 }
 
 }  // namespace
+
+std::vector<std::int32_t> drafts_by_batch_size(const std::vector<std::vector<std::int64_t>>& rows,
+                                               std::int32_t num_drafts, std::int32_t max_num_seqs) {
+  if (rows.empty()) return {};
+  std::vector<std::int32_t> by_size(static_cast<std::size_t>(max_num_seqs) + 1, 0);
+  for (const std::vector<std::int64_t>& row : rows) {
+    // Sizes behind the row have its number, too, until the next row.
+    for (std::int64_t size = row[0]; size <= max_num_seqs; ++size) {
+      by_size[static_cast<std::size_t>(size)] =
+          static_cast<std::int32_t>(std::min<std::int64_t>(row[2], num_drafts));
+    }
+  }
+  return by_size;
+}
 
 std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model,
                               const KvCapacityFn& kv_capacity) {

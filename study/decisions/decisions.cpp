@@ -209,7 +209,7 @@ void Replay::add_drafts(const StepPlan& plan, const ScheduledChunk& chunk, StepR
       verifies ? std::min(next(request.accepted, cursor.accepted), num_drafts) : 0);
   // With a step in flight the scheduler assumes the most.
   if (request.proposed.empty() || case_.setup.async_depth > 1) return;
-  result.num_proposed.push_back(num_proposed);
+  result.num_proposed.push_back(std::min(num_proposed, requests_[chunk.request].num_draft_tokens));
 }
 
 // The newest step, `plan`, did nothing, and neither an arrival nor a result can change anything.

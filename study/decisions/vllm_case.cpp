@@ -4,6 +4,7 @@
 #include "core/config/config_limits.h"
 #include "core/engine/policies/vllm_rules.h"
 #include "core/engine/step_plan.h"
+#include "core/scenario/engine_setup.h"
 
 namespace metronome {
 namespace {
@@ -30,14 +31,15 @@ constexpr std::string_view kVllmOptionalKeys[] = {"version",
                                                   "prefill_schedule_interval",
                                                   "spec_method",
                                                   "num_speculative_tokens",
+                                                  "num_speculative_tokens_per_batch_size",
                                                   "mamba"};
 constexpr std::string_view kDraftKeys[] = {"spec_method", "num_speculative_tokens"};
+constexpr const char* kDraftsBySize = "num_speculative_tokens_per_batch_size";
 constexpr std::string_view kStateKeys[] = {"cache_mode"};
 constexpr std::string_view kStateOptionalKeys[] = {"prefix_match_unit",
                                                    "prefill_checkpoint_alignment", "num_groups"};
 constexpr std::string_view kStateCacheModes[] = {"none", "align"};
 constexpr std::int64_t kMaxStateGroups = 64;
-constexpr int kMinorWithDrafts = 33;
 constexpr int kVersionWithoutEviction = 22 - kFirstVllmMinor;
 constexpr int kVersionWithEviction = 25 - kFirstVllmMinor;
 
@@ -75,20 +77,27 @@ void read_retention(ConfigReader& reader, const ConfigNode& section, KvCacheLayo
 
 // Drafts and states follow the rules of one version only.
 void require_version(const ConfigNode& section, const char* key, const VllmConfig& vllm) {
-  if (vllm.minor() == kMinorWithDrafts) return;
+  if (vllm.minor() == kDraftVllmMinor) return;
   fail_config(section.where, dotted("config", key),
               "vLLM " + std::string(kVllmVersions[vllm.version]) +
                   " has other rules; allowed: with version 0.33");
 }
 
-void read_drafts(ConfigReader& reader, const ConfigNode& section, VllmConfig& vllm) {
-  for (const std::string_view key : kDraftKeys) {
+void read_drafts(ConfigReader& reader, const ConfigNode& section, std::int32_t max_num_seqs,
+                 VllmConfig& vllm) {
+  for (const char* key : {"spec_method", "num_speculative_tokens", kDraftsBySize}) {
     if (section.find(key) == nullptr) continue;
     require_keys(section, "config", kDraftKeys);
     require_version(section, "spec_method", vllm);
   }
   reader.choice("spec_method", vllm.draft_method, kVllmDraftMethods, kNoDoc);
   reader.integer("num_speculative_tokens", vllm.num_speculative_tokens, 1, kMaxDrafts, kNoDoc);
+  std::vector<std::vector<std::int64_t>> rows;
+  reader.integer_rows(kDraftsBySize, rows, 3, 0, kMaxSeqs, kNoDoc);
+  if (!rows.empty() && rows.front().front() != 1) {
+    fail_config(section.where, dotted("config", kDraftsBySize), "must begin with 1 request");
+  }
+  vllm.drafts_by_batch_size = drafts_by_batch_size(rows, vllm.num_speculative_tokens, max_num_seqs);
 }
 
 // States are cached exactly where prefixes are.
@@ -152,7 +161,7 @@ std::optional<double> read_vllm_config(const ConfigNode& section, std::optional<
                  vllm.long_prefill_token_threshold_adaptive, kNoDoc);
   reader.integer("prefill_schedule_interval", vllm.prefill_schedule_interval, 1, kMaxTokens,
                  kNoDoc);
-  read_drafts(reader, section, vllm);
+  read_drafts(reader, section, setup.max_num_seqs, vllm);
   std::optional<double> watermark;
   reader.optional_number("watermark", watermark, 0, 1, kNoDoc);
   return watermark;

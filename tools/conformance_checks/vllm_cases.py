@@ -140,6 +140,17 @@ def with_drafts(*methods):
     return change
 
 
+def with_drafts_by_size(rng, config):
+    with_drafts("eagle", "mtp", "ngram", "draft_model")(rng, config)
+    rows = []
+    first = 1
+    while first <= config["max_num_seqs"] and len(rows) < 3:
+        last = first + rng.randint(0, 2)
+        rows.append([first, last, rng.randint(0, config["num_speculative_tokens"] + 1)])
+        first = last + rng.randint(1, 2)
+    config["num_speculative_tokens_per_batch_size"] = rows
+
+
 def with_cut_drafts(rng, config):
     with_drafts("eagle", "ngram", "draft_model")(rng, config)
     config["num_speculative_tokens"] = rng.choice([3, 5])
@@ -215,6 +226,8 @@ KINDS = {
     "prefill-interval-async": combined(with_prefill_interval, with_async),
     "drafts": with_drafts("eagle", "mtp", "ngram", "draft_model"),
     "drafts-async": combined(with_drafts("eagle", "mtp", "ngram", "draft_model"), with_async),
+    "drafts-by-size": with_drafts_by_size,
+    "drafts-by-size-async": combined(with_drafts_by_size, with_async),
     "drafts-threshold": with_cut_drafts,
     "drafts-tight": combined(with_tight_pool, with_drafts("eagle", "draft_model")),
     "drafts-tight-async": combined(with_priority, with_drafts("eagle", "mtp"), with_async),

@@ -119,7 +119,8 @@ class Recorder:
             return None
         return SimpleNamespace(
             method=self.config["spec_method"], num_speculative_tokens=self.num_drafts,
-            num_speculative_tokens_per_batch_size=None,
+            num_speculative_tokens_per_batch_size=self.config.get(
+                "num_speculative_tokens_per_batch_size"),
             max_num_new_slots_for_drafting=int(self.config["spec_method"] == "draft_model"),
             use_eagle=self.reads_ahead, use_eagle_block_drop=self.reads_ahead,
             needs_eagle_block_drop=self.reads_ahead, disable_eagle_block_drop=False)
@@ -244,11 +245,13 @@ class Recorder:
         ids = list(output.num_scheduled_tokens)
         drafts = []
         for name in ids:
-            count = self.num_drafts
+            # A schedule by batch size counts for every drafter.
+            count = most = getattr(output, "num_spec_tokens_to_schedule", self.num_drafts)
             if proposed := self.case["requests"][self.index[name]].get("proposed"):
                 count = proposed[self.num_proposed[name] % len(proposed)]
             self.num_proposed[name] += 1
-            drafts.append([0] * (0 if getattr(output, "skip_drafts", False) else count))
+            count = 0 if getattr(output, "skip_drafts", False) else min(count, most)
+            drafts.append([0] * count)
         self.scheduler.update_draft_token_ids(DraftTokenIds(ids, drafts))
 
     def settle(self, output, samples, admitted, step):

@@ -166,6 +166,7 @@ TEST_CASE("vLLM 0.33's recorded decisions, of every kind", "[decisions]") {
 
 TEST_CASE("vLLM 0.33's recorded decisions with drafts and recurrent states", "[decisions]") {
   check_golden("vllm", "vllm_0.33_drafts_states.jsonl", 75);
+  check_golden("vllm", "vllm_0.33_drafts_by_size.jsonl", 16);
 }
 
 TEST_CASE("the decisions of every version of vLLM, recorded from its package", "[decisions]") {
