@@ -54,6 +54,12 @@ const StepResult& CpuExecutor::collect() {
     if (is_interrupted_) throw;
     result.failed = true;
     result.error = error.what();
+    result.sampled_tokens.clear();  // of some chunks
+    result.ends_request.clear();
+    result.logprobs.clear();
+    result.num_accepted.clear();
+    result.num_verified.clear();
+    result.num_proposed.clear();
   }
   result.finished_at = clock_.now();
   return result;

@@ -48,8 +48,8 @@ void SimExecutor::note_drafts(const StepPlan& plan) {
     const std::int32_t num_drafts = chunk.num_drafts();
     const bool is_padded = num_drafts > 0 && std::find(plan.admitted.begin(), plan.admitted.end(),
                                                        chunk.request) != plan.admitted.end();
-    samples.push_back({chunk.request, num_drafts, is_padded ? 0 : num_drafts,
-                       (*requests_)[chunk.request].num_draft_tokens});
+    samples.push_back(
+        {chunk.request, is_padded ? 0 : num_drafts, (*requests_)[chunk.request].num_draft_tokens});
   }
 }
 
@@ -58,11 +58,14 @@ void SimExecutor::draw_drafts(StepResult& result, const std::vector<Sample>& sam
   result.num_verified.clear();
   result.num_proposed.clear();
   for (const Sample& sample : samples) {
-    const std::int32_t place = (*requests_)[sample.request].num_output_tokens();
+    const Request& request = (*requests_)[sample.request];
+    // As in vLLM, drafts of a request that had ended do not count.
+    const std::int32_t num_verified = request.has_ended() ? 0 : sample.num_verified;
+    const std::int32_t place = request.num_output_tokens();
     const std::int32_t num_accepted =
-        acceptance_->num_accepted(sample.request, place, sample.num_verified, result.started_at);
+        acceptance_->num_accepted(sample.request, place, num_verified, result.started_at);
     result.num_accepted.push_back(num_accepted);
-    result.num_verified.push_back(sample.num_verified);
+    result.num_verified.push_back(num_verified);
     if (!acceptance_->limits_proposals()) continue;
     result.num_proposed.push_back(
         acceptance_->num_proposed(sample.request, place + num_accepted + 1, sample.num_next));

@@ -34,8 +34,7 @@ class SimExecutor final : public Executor {
   // A chunk of a step in flight that samples.
   struct Sample {
     RequestId request;
-    std::int32_t num_planned;   // drafts that it computes
-    std::int32_t num_verified;  // without padding
+    std::int32_t num_verified;  // its drafts without padding
     std::int32_t num_next;      // drafts that its request may have in the next step
   };
 

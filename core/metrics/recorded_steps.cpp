@@ -30,12 +30,13 @@ bool RecordedSteps::next(StepPlan& plan) {
   find_prefills(step);
   add_decodes(static_cast<std::int32_t>(next_step_), plan);
   const std::int32_t num_decodes = step.num_decode_tokens - step.num_draft_tokens;
-  num_missing_ = num_decodes - static_cast<std::int32_t>(plan.chunks.size());
+  const auto num_listed = static_cast<std::int32_t>(plan.chunks.size());
+  num_missing_ = num_decodes - num_listed;
   add_drafts(step.num_draft_tokens, num_decodes, plan);
   plan.chunks.insert(plan.chunks.end(), prefills_.begin(), prefills_.end());
   plan.num_prefill_tokens = step.num_prefill_tokens;
   const auto num_chunks = static_cast<std::int32_t>(plan.chunks.size());
-  const std::int32_t num_first = shape_ == StepShape::Separate ? plan.num_decode_tokens : 0;
+  const std::int32_t num_first = shape_ == StepShape::Separate ? num_listed : 0;
   if (num_first > 0) plan.passes.push_back({0, num_first});
   if (num_first < num_chunks) plan.passes.push_back({num_first, num_chunks});
   plan.num_running = step.num_running;

@@ -306,7 +306,8 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   entry.num_emitted = num_decodes + static_cast<std::int32_t>(chunks.size()) - num_silent;
   entry.failed = step.failed;
   if (step.result != nullptr) {
-    if (!step.result->num_accepted.empty()) note_drafts(chunks, *step.result, entry);
+    if (!step.failed && !step.result->num_accepted.empty())
+      note_drafts(chunks, *step.result, entry);
     entry.decode_only_ns = step.result->decode_only_ns;
     entry.draft_ns = step.result->draft_ns;
     entry.extrapolated = step.result->is_extrapolated;

@@ -1,4 +1,4 @@
-// Passes that verify drafts: which tokens they compute is known only when they are computed.
+// Passes that verify drafts. Their tokens are known only when they are computed.
 #pragma once
 
 #include <cstdint>

@@ -214,6 +214,14 @@ void check_drafts(const Scenario& scenario, const ConfigNode& source, const Poli
     fail_at(source, "speculative.method",
             "drafts need KV blocks; allowed: none, or kv_cache.backend paged");
   }
+  const std::int64_t degree = scenario.cost_model.tensor_parallel_size;
+  const std::int64_t draft_degree = drafts.draft_tensor_parallel_size.value_or(degree);
+  if (draft_degree != 1 && draft_degree != degree) {
+    fail_at(source, "speculative.draft_tensor_parallel_size",
+            std::to_string(draft_degree) +
+                " is neither 1 nor cost_model.tensor_parallel_size; allowed: 1, " +
+                (degree > 1 ? std::to_string(degree) + ", " : std::string()) + "or null");
+  }
   if (const auto error = find_error(drafts)) {
     fail_at(source, "speculative." + error->key, error->message);
   }

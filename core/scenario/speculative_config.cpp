@@ -186,6 +186,7 @@ std::optional<SpeculativeError> find_error(const SpeculativeConfig& config) {
                                                      std::to_string(config.prompt_lookup_max)};
   }
   if (auto error = find_schedule_error(config)) return error;
+  if (config.num_speculative_tokens == 0) return std::nullopt;
   return find_acceptance_error(config);
 }
 

@@ -1,6 +1,7 @@
 #include "reports/files/request_slices.h"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 
 namespace metronome {
@@ -31,11 +32,10 @@ class SliceChain {
     last_step_ = step;
   }
 
-  void add_decodes(std::int32_t first, std::int32_t last) {
+  void add_decodes(std::int32_t first, std::int32_t last, std::int32_t num_tokens) {
     const TimeNs begin = all_.began_at(first);
     add_waiting(first, begin);
-    add({SliceKind::Decode, begin, record_.steps.finished_at(at(last)), first, last,
-         last - first + 1});
+    add({SliceKind::Decode, begin, record_.steps.finished_at(at(last)), first, last, num_tokens});
     last_step_ = last;
   }
 
@@ -137,15 +137,23 @@ std::vector<RequestSlice> RequestSlices::of(std::size_t i) const {
   const auto chunk_step = [&](std::uint32_t position) {
     return position < end_chunk ? step_of_chunk_[at(chunks_[position])] : INT32_MAX;
   };
+  std::span<const std::uint8_t> counts = record_.counts_of(i);
+  const auto take_tokens = [&counts](std::int32_t num_steps) {
+    if (counts.empty()) return num_steps;
+    const auto taken = counts.first(static_cast<std::size_t>(num_steps));
+    counts = counts.subspan(taken.size());
+    return std::accumulate(taken.begin(), taken.end(), 0);
+  };
   for (const TokenRun& run : record_.runs_of(i)) {
     for (std::int32_t s = run.first_step; s <= run.last_step();) {
       while (chunk_step(c) < s) chain.add_chunk(chunks_[c], chunk_step(c), false), ++c;
       if (chunk_step(c) == s) {
         chain.add_chunk(chunks_[c++], s++, true);
+        take_tokens(1);
         continue;
       }
       const std::int32_t until = std::min(run.last_step(), chunk_step(c) - 1);
-      chain.add_decodes(s, until);
+      chain.add_decodes(s, until, take_tokens(until - s + 1));
       s = until + 1;
     }
   }

@@ -60,7 +60,7 @@ constexpr std::array<Formula, 5> kDraftFormulas = {{
     {"itl_per_token",
      "every token has the gap before its step, divided by the tokens that came with it "
      "(sglang's bench_serving); itl has each gap once, as vLLM"},
-    {"tokens_per_decode", "output tokens of decodes / decodes"},
+    {"tokens_per_decode", "1 + draft tokens that requests received / decodes"},
     {"wasted_draft_tokens",
      "draft tokens that were computed and that no request received, padding among them"},
     {"*_beside_prompts",

@@ -110,13 +110,22 @@ DraftCounts read_drafts(const std::string& folder) {
   const JsonPlace result(path, json);
   DraftCounts drafts;
   if (!result.has("spec_decode_num_drafts")) return drafts;
-  drafts.num_drafts = result.at("spec_decode_num_drafts").integer(0, kNever - 1);
+  drafts.num_drafts = result.at("spec_decode_num_drafts").integer(1, kNever / (kMaxDrafts + 1));
+  // Position i is reached by no more drafts than position i - 1.
   const auto read = [&](const char* key, std::vector<std::int64_t>& counts) {
-    result.at(key).for_each(
-        [&](const JsonPlace& count) { counts.push_back(count.integer(0, kNever - 1)); });
+    result.at(key).for_each([&](const JsonPlace& count) {
+      counts.push_back(count.integer(0, counts.empty() ? drafts.num_drafts : counts.back()));
+    });
   };
   read("spec_decode_drafted_per_position", drafts.drafted);
   read("spec_decode_accepted_per_position", drafts.accepted);
+  const std::size_t num_positions = drafts.drafted.size();
+  if (num_positions == 0 || num_positions > static_cast<std::size_t>(kMaxDrafts) ||
+      drafts.accepted.size() != num_positions) {
+    result.at("spec_decode_accepted_per_position")
+        .fail("has not as many entries as spec_decode_drafted_per_position, 1 to " +
+              std::to_string(kMaxDrafts));
+  }
   return drafts;
 }
 
@@ -291,6 +300,11 @@ RunRecord read_record(const std::string& folder) {
       record.preemptions.push_back({time.time(), static_cast<RequestId>(i)});
     });
   });
+  if (record.drafts.num_drafts > 0 && record.token_counts.empty() && !record.runs.empty()) {
+    throw ConfigError(requests +
+                      ": has no step_tokens; allowed: the file of the run with drafts that "
+                      "result.json tells of");
+  }
   check_chunks(record, steps);
   std::sort(record.preemptions.begin(), record.preemptions.end(), [](const auto& a, const auto& b) {
     return std::tie(a.time, a.request) < std::tie(b.time, b.request);

@@ -25,7 +25,7 @@ void append_step(const RunRecord& record, std::size_t position, JsonText& json) 
   } else {
     json.field("decode_only_ns", step.decode_only_ns);
   }
-  if (record.drafts.num_drafts > 0) {
+  if (record.drafts.num_drafts > 0 || step.num_draft_tokens > 0) {
     json.field("draft_ns", step.draft_ns);
     json.field("draft_tokens", step.num_draft_tokens);
     json.field("accepted_tokens", step.num_accepted_tokens);

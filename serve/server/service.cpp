@@ -443,7 +443,7 @@ void Service::take_token(Running& running, std::int32_t choice, const LiveEvent&
     metrics_.ttft.add(seconds(now - running.arrived));
     metrics_.num_prompt_tokens += part.prompt_tokens;
     metrics_.prefill.add(to_seconds(event.time - part.admitted));
-  } else {
+  } else if (event.time != part.latest_token) {  // once for the tokens of a step, as vLLM
     metrics_.itl.add(seconds(now - part.last_token));
   }
   part.last_token = now;

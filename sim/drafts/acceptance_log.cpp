@@ -55,7 +55,10 @@ std::optional<LoggedLine> read_line(std::string_view line) {
     logged.num_drafted = number_at(line, at).value_or(0);
   }
   std::size_t at = list + kPositions.size();
+  double before = 1;
   while (const std::optional<double> share = number_at(line, at)) {
+    if (!(*share >= 0 && *share <= before)) return std::nullopt;  // not vLLM's
+    before = *share;
     logged.positions.push_back(*share);
     if (line.substr(at, 2) != ", ") break;
     at += 2;

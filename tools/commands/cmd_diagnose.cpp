@@ -236,9 +236,9 @@ std::string draft_note(const Summary& summary) {
          " steps prompts waited while drafts took " + grouped_text(beside.num_drafted) +
          " tokens, " + fixed_text(share, 1) + " % of these steps; " +
          grouped_text(beside.num_wasted) +
-         " of them were rejected. Fewer drafts leave more of the token budget to prompts "
-         "(speculative.num_speculative_tokens, or num_speculative_tokens_per_batch_size for large "
-         "batches).";
+         " of them no request received. Where the token budget is full, fewer drafts leave more of "
+         "it to prompts (speculative.num_speculative_tokens, or "
+         "num_speculative_tokens_per_batch_size for large batches).";
 }
 
 Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {

@@ -259,6 +259,7 @@ std::vector<std::string> draft_settings(const std::string& key) {
     settings.push_back("speculative.acceptance.kind=length");
     if (is_about("tokens")) settings.push_back("speculative.acceptance.mean_length=[1.5]");
   }
+  if (is_about("draft_tensor")) settings.push_back("cost_model.tensor_parallel_size=2");
   if (is_about("acceptance.kind")) settings.push_back("speculative.acceptance.mean_length=[1.5]");
   if (is_about("weights")) settings.push_back("speculative.acceptance.rate=[0.5]");
   return settings;

@@ -1,4 +1,5 @@
 // Result folders read back: what is written again from them is what was there.
+#include <regex>
 #include <string>
 
 #include "core/base/file_writer.h"
@@ -70,6 +71,39 @@ TEST_CASE("results are found in the order of their summary", "[reports][reader]"
                  ": contains no result; "));
   CHECK(contains(error_of([&] { (void)result_folders("/nowhere"); }),
                  "/nowhere: contains no result; "));
+}
+
+TEST_CASE("counts of drafts that do not fit are refused", "[reports][reader]") {
+  // Without accepted drafts every step of a request gave one token, as its runs say.
+  const std::string eagle = "--set scheduler.policy=vllm --set speculative.method=eagle";
+  const Finished rejected(eagle + " --set speculative.acceptance.rate=[0]");
+  const Finished accepted(eagle);
+  const auto refusal = [](const Finished& run, const std::string& file, const std::string& pattern,
+                          const std::string& by, bool everywhere = false) {
+    const std::string original = read_text_file(run.out + "/" + file);
+    const auto flags =
+        everywhere ? std::regex_constants::format_default : std::regex_constants::format_first_only;
+    run.scratch.write("out/" + file, std::regex_replace(original, std::regex(pattern), by, flags));
+    const std::string message = error_of([&] { (void)read_result(run.out); });
+    run.scratch.write("out/" + file, original);
+    return message;
+  };
+  const std::string steps = R"(,"step_tokens":\[[0-9,]*\])";
+  CHECK(contains(refusal(rejected, "requests.jsonl", steps, "", true),
+                 "requests.jsonl: has no step_tokens; allowed: "));
+  CHECK(contains(refusal(rejected, "requests.jsonl", steps, ""), "requests.jsonl:2: "));
+  CHECK(contains(refusal(accepted, "requests.jsonl", R"("step_tokens":\[1,)", "\"step_tokens\":["),
+                 "requests.jsonl:1: step_tokens: has "));
+  CHECK(
+      contains(refusal(accepted, "requests.jsonl", R"("step_tokens":\[1,)", "\"step_tokens\":[0,"),
+               "requests.jsonl:1: step_tokens[0]: "));
+  CHECK(contains(refusal(accepted, "result.json", R"("spec_decode_drafted_per_position": \[)",
+                         "\"spec_decode_drafted_per_position\": [9223372036854775806, "),
+                 "result.json: spec_decode_drafted_per_position[0]: "));
+  CHECK(contains(
+      refusal(accepted, "result.json", R"("spec_decode_accepted_per_position": \[\s*[0-9]+,)",
+              "\"spec_decode_accepted_per_position\": ["),
+      "spec_decode_accepted_per_position: has not as many entries"));
 }
 
 TEST_CASE("what is no result is refused by file, line and key", "[reports][reader]") {

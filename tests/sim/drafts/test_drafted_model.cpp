@@ -286,8 +286,8 @@ TEST_CASE("mistakes in drafters are one line", "[sim][drafts]") {
   const std::string size = error_of("{method: eagle, draft_tensor_parallel_size: 3}", h100);
   INFO(size);
   CHECK(contains(size,
-                 "speculative.draft_tensor_parallel_size: 3 cannot be used with "
-                 "llama-3.1-8b's eagle layer"));
+                 "speculative.draft_tensor_parallel_size: 3 is neither 1 nor "
+                 "cost_model.tensor_parallel_size; allowed: 1, or null"));
   const std::string file = error_of("{method: eagle, cost_file: nowhere}", h100);
   INFO(file);
   CHECK(contains(file, "drafts.yaml:9: speculative.cost_file: "));
