@@ -20,7 +20,7 @@
 
 namespace metronome {
 
-// What a run computes.
+// The models of a run.
 struct RunModels {
   ModelSource model;
   std::optional<ModelSource> drafter;  // of method draft_model
@@ -131,7 +131,7 @@ RunModels find_models(const Scenario& scenario) {
   return models;
 }
 
-// What a run drafts with: nothing, or a drafter and perhaps its KV.
+// The drafter of a run, perhaps with its KV; or nothing.
 struct Drafting {
   std::unique_ptr<KvStore> kv;
   std::unique_ptr<Drafter> drafter;

@@ -20,7 +20,7 @@
 
 namespace metronome {
 
-// Where the drafts of an executor come from.
+// The source of an executor's drafts.
 struct DraftSource {
   Drafter* drafter = nullptr;  // nullptr: there are none
   std::int32_t max_model_len = 0;

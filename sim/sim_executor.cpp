@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/engine/padded_drafts.h"
 #include "core/engine/request.h"
 
 namespace metronome {
@@ -39,17 +40,13 @@ void SimExecutor::launch(const StepPlan& plan, const RequestTable& requests, Tim
   note(plan.step_index, take(plan, now));
 }
 
-// The drafts with which a request is admitted are padding.
 void SimExecutor::note_drafts(const StepPlan& plan) {
   std::vector<Sample>& samples = samples_[static_cast<std::size_t>(num_launched_ % kMaxInFlight)];
   samples.clear();
   for (const ScheduledChunk& chunk : plan.chunks) {
     if (!chunk.samples_token) continue;
-    const std::int32_t num_drafts = chunk.num_drafts();
-    const bool is_padded = num_drafts > 0 && std::find(plan.admitted.begin(), plan.admitted.end(),
-                                                       chunk.request) != plan.admitted.end();
-    samples.push_back(
-        {chunk.request, is_padded ? 0 : num_drafts, (*requests_)[chunk.request].num_draft_tokens});
+    samples.push_back({chunk.request, num_verified_drafts(plan, chunk),
+                       (*requests_)[chunk.request].num_draft_tokens});
   }
 }
 

@@ -78,6 +78,15 @@ std::string item_key(const std::string& key, std::size_t position) {
   return key + "." + std::to_string(position);
 }
 
+std::vector<std::int64_t> read_integers(const ConfigNode& node, const std::string& key,
+                                        std::int64_t min, std::int64_t max) {
+  std::vector<std::int64_t> values;
+  for (const ConfigNode& item : read_list(node, key, "integers", describe_range(min, max))) {
+    values.push_back(read_integer(item, item_key(key, values.size()), min, max));
+  }
+  return values;
+}
+
 std::string format_double(double value) {
   constexpr double kExactIntegers = 1e15;  // shows "1000000" instead of "1e+06"
   if (std::fabs(value) < kExactIntegers && value == std::trunc(value)) {
@@ -191,11 +200,7 @@ void ConfigReader::integers(const char* key, std::vector<std::int64_t>& value, s
                             std::int64_t max, const char*) {
   const ConfigNode* node = lookup(key);
   if (node == nullptr) return;
-  const std::string path = dotted(key);
-  value.clear();
-  for (const ConfigNode& item : read_list(*node, path, "integers", describe_range(min, max))) {
-    value.push_back(read_integer(item, item_key(path, value.size()), min, max));
-  }
+  value = read_integers(*node, dotted(key), min, max);
 }
 
 void ConfigReader::numbers(const char* key, std::vector<double>& value, double min, double max,
@@ -220,13 +225,10 @@ void ConfigReader::integer_rows(const char* key, std::vector<std::vector<std::in
   value.clear();
   for (const ConfigNode& row : read_list(*node, path, "lists", allowed)) {
     const std::string row_path = item_key(path, value.size());
-    std::vector<std::int64_t>& numbers = value.emplace_back();
-    for (const ConfigNode& item : read_list(row, row_path, "integers", describe_range(min, max))) {
-      numbers.push_back(read_integer(item, item_key(row_path, numbers.size()), min, max));
-    }
-    if (numbers.size() == num_columns) continue;
+    value.push_back(read_integers(row, row_path, min, max));
+    if (value.back().size() == num_columns) continue;
     fail_config(row.where, row_path,
-                "has " + std::to_string(numbers.size()) + " numbers; allowed: " +
+                "has " + std::to_string(value.back().size()) + " numbers; allowed: " +
                     std::to_string(num_columns) + " integers, " + describe_range(min, max));
   }
 }

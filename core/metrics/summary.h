@@ -45,7 +45,7 @@ struct DraftSummary {
   // vLLM's mean acceptance length: 1 + accepted / drafts. NaN without a draft.
   double acceptance_length = std::numeric_limits<double>::quiet_NaN();
   double acceptance_rate = std::numeric_limits<double>::quiet_NaN();  // accepted / draft tokens
-  // Output tokens of decodes / decodes: a request's tokens in a step that it decodes in.
+  // 1 + draft tokens that requests received / decodes.
   double tokens_per_decode = std::numeric_limits<double>::quiet_NaN();
   // Draft tokens that steps computed and no request received, padding among them.
   std::int64_t num_wasted = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/engine/padded_drafts.h"
 
 namespace metronome {
 namespace {
@@ -26,10 +27,7 @@ void note_drafts(const StepPlan& plan, const ForwardPass& pass, const RequestTab
     noted.is_decode = chunk.kind == ChunkKind::Decode;
     noted.samples_token = chunk.samples_token;
     noted.num_next = chunk.samples_token ? requests[chunk.request].num_draft_tokens : 0;
-    const bool is_padded =
-        chunk.num_drafts() > 0 &&
-        std::find(plan.admitted.begin(), plan.admitted.end(), chunk.request) != plan.admitted.end();
-    noted.num_drafts = is_padded ? 0 : chunk.num_drafts();
+    noted.num_drafts = num_verified_drafts(plan, chunk);
   }
 }
 

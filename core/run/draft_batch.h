@@ -11,7 +11,7 @@
 
 namespace metronome {
 
-// What a plan says of a chunk, where the policy plans drafts.
+// A chunk of a plan whose policy plans drafts.
 struct DraftChunk {
   bool is_decode = false;
   bool samples_token = false;

@@ -60,7 +60,7 @@ struct CostModelConfig {
   std::int32_t noise_seeds = 8;         // noise draws for the bands of a run's figures; 1: none
   double gpu_memory_utilization = 0.9;  // share of device memory for weights and KV
   // Passes up to this many tokens run as captured CUDA graphs, padded to a captured size. The cost
-  // model file must support it. Absent: vLLM's min(2 max_num_seqs, 512).
+  // model file must support it. Absent: vLLM's min(2 max_num_seqs (1 + drafts), 512).
   std::optional<std::int64_t> max_graph_tokens;
 };
 

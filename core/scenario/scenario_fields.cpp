@@ -81,9 +81,10 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
       "the first; 1: no ranges");
   visitor.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1,
                  "share of device memory for weights and KV; vllm, sglang: by hardware");
-  visitor.integer_or_auto("max_graph_tokens", config.max_graph_tokens, 0, 65536,
-                          "with a measured profile: tokens of the largest pass that runs as a CUDA "
-                          "graph; auto: min(2 max_num_seqs, 512); vllm, sglang: by hardware");
+  visitor.integer_or_auto(
+      "max_graph_tokens", config.max_graph_tokens, 0, 65536,
+      "with a measured profile: tokens of the largest pass that runs as a CUDA "
+      "graph; auto: min(2 max_num_seqs (1 + drafts), 512); vllm, sglang: by hardware");
 }
 
 void visit_fields(FieldVisitor& visitor, SamplingConfig& config) {

@@ -92,22 +92,8 @@ NoiseBands read_noise(const JsonPlace& result) {
   return noise;
 }
 
-// Reads what only result.json has, not the record.
-RunResult read_head(const std::string& folder) {
-  const std::string path = folder + "/" + std::string(kResultFile);
-  const Json json = read_json_file(path, "a folder that metronome wrote");
-  const JsonPlace result(path, json);
-  RunResult head;
-  head.info = read_info(result);
-  head.noise = read_noise(result);
-  return head;
-}
-
-// The counts of drafts, in result.json alone.
-DraftCounts read_drafts(const std::string& folder) {
-  const std::string path = folder + "/" + std::string(kResultFile);
-  const Json json = read_json_file(path, "a folder that metronome wrote");
-  const JsonPlace result(path, json);
+// The counts of drafts, which the record's own files lack.
+DraftCounts read_drafts(const JsonPlace& result) {
   DraftCounts drafts;
   if (!result.has("spec_decode_num_drafts")) return drafts;
   drafts.num_drafts = result.at("spec_decode_num_drafts").integer(1, kNever / (kMaxDrafts + 1));
@@ -127,6 +113,20 @@ DraftCounts read_drafts(const std::string& folder) {
               std::to_string(kMaxDrafts));
   }
   return drafts;
+}
+
+// The part of a run that result.json alone has.
+struct ResultHead {
+  RunInfo info;
+  NoiseBands noise;
+  DraftCounts drafts;
+};
+
+ResultHead read_head(const std::string& folder) {
+  const std::string path = folder + "/" + std::string(kResultFile);
+  const Json json = read_json_file(path, "a folder that metronome wrote");
+  const JsonPlace result(path, json);
+  return {read_info(result), read_noise(result), read_drafts(result)};
 }
 
 EndReason read_reason(const JsonPlace& place) {
@@ -277,12 +277,12 @@ RunRecord read_client_record(const std::string& folder) {
   return make_client_record(requests);
 }
 
-RunRecord read_record(const std::string& folder) {
+RunRecord read_record(const std::string& folder, DraftCounts drafts) {
   RunRecord record;
   const std::string steps = folder + "/" + std::string(kStepsFile);
   const std::string requests = folder + "/" + std::string(kRequestsFile);
   require_record(steps, requests);
-  record.drafts = read_drafts(folder);
+  record.drafts = std::move(drafts);
   for_each_json_line(steps, kReadable, [&](const JsonPlace& line, std::size_t) {
     record.steps.push_back(read_step(line, record));
   });
@@ -363,9 +363,12 @@ RunInfo read_result_info(const std::string& folder) { return read_head(folder).i
 StoredRun read_result(const std::string& folder) {
   StoredRun run;
   run.folder = folder;
-  run.result = read_head(folder);
+  ResultHead head = read_head(folder);
+  run.result.info = std::move(head.info);
+  run.result.noise = std::move(head.noise);
   const bool is_watched = run.result.info.backend == kHttpBackend;
-  run.record = is_watched ? read_client_record(folder) : read_record(folder);
+  run.record =
+      is_watched ? read_client_record(folder) : read_record(folder, std::move(head.drafts));
   run.result.summary = summarize(run.record, {run.result.info.slo, run.result.info.num_blocks});
   return run;
 }

@@ -33,7 +33,7 @@ double qk_norm_exchange_bytes(const ModelConfig& model);
 // The scenario's gap between steps, else the hardware's.
 TimeNs host_gap_ns(const HardwareSpec& hardware, const CostModelConfig& config);
 
-// What a drafter takes of each device's memory. Its KV is part of the target's blocks.
+// A drafter's part of each device's memory. Its KV is part of the target's blocks.
 struct DraftMemory {
   std::string name;  // of the drafter
   double weight_bytes = 0;

@@ -33,7 +33,7 @@ namespace metronome {
 
 class DraftedCostModel final : public CostModel {
  public:
-  // How drafts are proposed. Without a cost model of a drafter they are looked up.
+  // The proposer of drafts. Without a cost model of a drafter they are looked up.
   struct Proposer {
     std::unique_ptr<CostModel> cost_model;
     std::int32_t num_more_tokens = 0;  // DrafterModel's

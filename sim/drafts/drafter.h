@@ -1,4 +1,4 @@
-// What proposes drafts: a draft model, or a layer that reads the target model's hidden states.
+// The proposer of drafts: a draft model, or a layer that reads the target model's hidden states.
 //
 //   draft_model  a model of its own (speculative.model): all its layers, embedding and head.
 //   eagle        EAGLE (arXiv 2401.15077; vllm/model_executor/models/llama_eagle.py): a projection

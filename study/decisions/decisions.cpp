@@ -11,6 +11,7 @@
 #include "core/base/json.h"
 #include "core/config/config_reader.h"
 #include "core/engine/kv/prefix_hash.h"
+#include "core/engine/padded_drafts.h"
 #include "core/engine/policies/registry.h"
 #include "core/engine/policies/sglang.h"
 #include "core/engine/scheduler.h"
@@ -79,9 +80,6 @@ class Replay {
   Json sglang_log(const StepPlan& plan) const;
 
   bool has_drafts() const { return case_.setup.scheduler.vllm.num_speculative_tokens > 0; }
-  static std::int32_t num_drafts_of(const ScheduledChunk& chunk) {
-    return chunk.kind == ChunkKind::Decode ? chunk.num_tokens - 1 : 0;
-  }
   std::size_t list_index(RequestId id) const { return order_[index(id)]; }
   const std::string& name_of(RequestId id) const { return case_.requests[list_index(id)].id; }
   std::vector<RequestId> in_list_order(std::vector<RequestId> ids) const;
@@ -190,8 +188,7 @@ std::vector<RequestId> Replay::commit_oldest(Json& sampled) {
   return report_.ended;
 }
 
-// How many drafts a chunk's verification accepts, and how many are proposed next. The drafts with
-// which a request is admitted are padding, and all rejected.
+// Adds the drafts that a chunk's verification accepts, and those that are proposed next.
 void Replay::add_drafts(const StepPlan& plan, const ScheduledChunk& chunk, StepResult& result) {
   const DecisionRequest& request = case_.requests[list_index(chunk.request)];
   DraftCursor& cursor = cursors_[index(chunk.request)];
@@ -201,12 +198,9 @@ void Replay::add_drafts(const StepPlan& plan, const ScheduledChunk& chunk, StepR
   const std::int32_t num_proposed =
       request.proposed.empty() ? 0 : next(request.proposed, cursor.proposed);
   if (!chunk.samples_token) return;
-  const std::int32_t num_drafts = num_drafts_of(chunk);
-  const bool is_padding =
-      std::find(plan.admitted.begin(), plan.admitted.end(), chunk.request) != plan.admitted.end();
-  const bool verifies = num_drafts > 0 && !is_padding;
+  const std::int32_t num_verified = num_verified_drafts(plan, chunk);
   result.num_accepted.push_back(
-      verifies ? std::min(next(request.accepted, cursor.accepted), num_drafts) : 0);
+      num_verified > 0 ? std::min(next(request.accepted, cursor.accepted), num_verified) : 0);
   // With a step in flight the scheduler assumes the most.
   if (request.proposed.empty() || case_.setup.async_depth > 1) return;
   result.num_proposed.push_back(std::min(num_proposed, requests_[chunk.request].num_draft_tokens));
@@ -303,7 +297,7 @@ Json Replay::vllm_log(const StepPlan& plan) const {
   if (!has_drafts()) return log;
   Json drafts = Json::object();
   for (const ScheduledChunk& chunk : plan.chunks) {
-    if (num_drafts_of(chunk) > 0) drafts[name_of(chunk.request)] = num_drafts_of(chunk);
+    if (chunk.num_drafts() > 0) drafts[name_of(chunk.request)] = chunk.num_drafts();
   }
   log["drafts"] = std::move(drafts);
   return log;

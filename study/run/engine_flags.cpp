@@ -252,7 +252,7 @@ void add_vllm_cache(const Scenario& scenario, FlagList& list) {
   }
 }
 
-// What --speculative-config takes: JSON, in the shell's quotes.
+// The value of --speculative-config: JSON, in the shell's quotes.
 std::string vllm_draft_config(const SpeculativeConfig& drafts) {
   Json config = Json::object();
   constexpr const char* kMethods[] = {"", "ngram", "draft_model", "eagle", "mtp"};

@@ -48,8 +48,8 @@ struct LabDrafts {
   Lab* drafter = nullptr;
 };
 
-// What drafts were worth in a run.
-struct DraftCounts {
+// A run's drafts.
+struct DraftTally {
   std::int64_t num_proposed = 0;
   std::int64_t num_accepted = 0;
   std::int64_t num_rows = 0;  // of decodes, with those that were planned for padding
@@ -58,7 +58,7 @@ struct DraftCounts {
 // Hands on the steps of another executor, and counts their drafts.
 class DraftCounter final : public Executor {
  public:
-  DraftCounter(Executor& executor, DraftCounts& counts) : executor_(executor), counts_(counts) {}
+  DraftCounter(Executor& executor, DraftTally& counts) : executor_(executor), counts_(counts) {}
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override {
     for (const ScheduledChunk& chunk : plan.chunks) counts_.num_rows += chunk.num_drafts();
     executor_.launch(plan, requests, now);
@@ -73,7 +73,7 @@ class DraftCounter final : public Executor {
 
  private:
   Executor& executor_;
-  DraftCounts& counts_;
+  DraftTally& counts_;
 };
 
 class Lab {
@@ -92,13 +92,13 @@ class Lab {
 
   // Serves the prompts until all have ended; checks the engine's books after it.
   LabRun run(const LabSettings& settings, const std::vector<LabPrompt>& prompts) {
-    DraftCounts none;
+    DraftTally none;
     return compute(settings, prompts, {}, none);
   }
 
   // The same with drafts, under policy vllm. Adds to `counts`.
   LabRun run_drafting(LabSettings settings, const std::vector<LabPrompt>& prompts,
-                      const LabDrafts& drafts, DraftCounts& counts) {
+                      const LabDrafts& drafts, DraftTally& counts) {
     settings.policy = "vllm";
     settings.adjust = [drafts, adjust = settings.adjust](SchedulerConfig& config) {
       if (adjust) adjust(config);
@@ -112,7 +112,7 @@ class Lab {
 
  private:
   LabRun compute(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
-                 const LabDrafts& drafts, DraftCounts& counts) {
+                 const LabDrafts& drafts, DraftTally& counts) {
     const Workload workload = workload_of(prompts);
     const EngineSetup setup = setup_of(settings);
     KvStore kv = make_kv(setup.kv_cache);

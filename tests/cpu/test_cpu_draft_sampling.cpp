@@ -79,7 +79,7 @@ TEST_CASE("drafts leave the distribution of tokens as it is", "[cpu][drafts][dis
   for (Lab* drafter : {static_cast<Lab*>(nullptr), &other, &lab}) {
     for (const std::uint64_t seed : {71u, 72u}) {
       settings.sampling.seed = seed;
-      DraftCounts counts;
+      DraftTally counts;
       const LabDrafts drafts = {.num_tokens = 2, .drafter = drafter};
       const LabRun run = lab.run_drafting(settings, prompts, drafts, counts);
       INFO("seed " << seed << (drafter == nullptr ? ", lookup" : ", draft model") << ", "

@@ -71,7 +71,7 @@ void check_random_drafts(std::uint64_t begin, std::uint64_t end, bool is_ngram) 
     if (!is_ngram) drafts.drafter = chance(rng, 0.5) ? &drafter : &lab;
     INFO("METRONOME_PROPERTY_SEED=" << seed << ": " << describe(random) << ", " << drafts.num_tokens
                                     << " drafts, drafter " << name_of(drafter_family));
-    DraftCounts counts;
+    DraftTally counts;
     check_serving(
         random, ServingLimits{.keeps_all_kv = false},
         [&](const LabSettings& settings, const std::vector<LabPrompt>& prompts) {
@@ -133,7 +133,7 @@ TEST_CASE("every number of drafts and every chunk size gives the tokens of plain
           config.vllm.long_prefill_token_threshold = chunk;
         };
         settings.async_depth = 1;
-        DraftCounts counts;
+        DraftTally counts;
         const LabDrafts lookup = {.num_tokens = k};
         const LabRun looked_up = lab.run_drafting(settings, prompts, lookup, counts);
         settings.async_depth = 1 + k % 2;
@@ -176,7 +176,7 @@ TEST_CASE("a model accepts every draft of its own", "[cpu][drafts]") {
         settings.adjust = [&c](SchedulerConfig& config) {
           config.vllm.long_prefill_token_threshold = c.threshold;
         };
-        DraftCounts counts;
+        DraftTally counts;
         const LabDrafts drafts = {.num_tokens = 3, .drafter = &lab};
         const LabRun run = lab.run_drafting(settings, prompts, drafts, counts);
         CHECK(run.tokens == lab.run({.policy = "continuous"}, prompts).tokens);
@@ -195,8 +195,8 @@ TEST_CASE("two steps in flight verify the drafts of one", "[cpu][drafts]") {
   const std::vector<LabPrompt> prompts = {{lab.ids(5, 20), 60}};
   LabSettings settings = {.policy = "vllm"};
   settings.sampling = {.temperature = 0.3, .ignore_eos = true};
-  DraftCounts one;
-  DraftCounts two;
+  DraftTally one;
+  DraftTally two;
   const LabDrafts drafts = {.num_tokens = 4, .drafter = &other};
   const LabRun first = lab.run_drafting(settings, prompts, drafts, one);
   settings.async_depth = 2;
@@ -213,7 +213,7 @@ TEST_CASE("padding at admission is not verified", "[cpu][drafts]") {
   const std::vector<LabPrompt> prompts = {{ids, 40, 0}, {ids, 12, 4}};
   LabSettings settings = {.policy = "vllm"};
   settings.caches_prefixes = true;
-  DraftCounts counts;
+  DraftTally counts;
   const LabDrafts drafts = {.num_tokens = 3, .drafter = &lab};
   const LabRun run = lab.run_drafting(settings, prompts, drafts, counts);
   REQUIRE(run.prefix_hits[1] == 16);
@@ -232,7 +232,7 @@ TEST_CASE("drafts end at max_model_len", "[cpu][drafts]") {
     for (const std::int32_t k : {1, 5, 8}) {
       for (const std::int32_t async_depth : {1, 2}) {
         settings.async_depth = async_depth;
-        DraftCounts counts;
+        DraftTally counts;
         const LabDrafts drafts = {.num_tokens = k, .drafter = &lab};
         const LabRun run = lab.run_drafting(settings, prompts, drafts, counts);
         INFO(name_of(family) << ", " << k << " drafts, async_depth " << async_depth);

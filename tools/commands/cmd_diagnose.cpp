@@ -226,7 +226,7 @@ std::string preemption_note(const Diagnosis& diagnosis) {
          "--max-running-requests).";
 }
 
-// What drafts took from prompts. Empty if no prompt waited in a step with drafts.
+// The tokens that drafts took from prompts. Empty if no prompt waited in a step with drafts.
 std::string draft_note(const Summary& summary) {
   if (!summary.drafts || summary.drafts->beside_prompts.num_drafted == 0) return {};
   const DraftSummary::BesidePrompts& beside = summary.drafts->beside_prompts;

@@ -238,7 +238,7 @@ std::string policy_for(const DocumentedKey& key) {
   return "token_budget";
 }
 
-// What a key of `speculative` needs beside it.
+// Settings that a key of `speculative` needs beside it.
 std::vector<std::string> draft_settings(const std::string& key) {
   const auto is_about = [&key](std::string_view word) { return key.find(word) != key.npos; };
   std::vector<std::string> settings;

@@ -1,4 +1,4 @@
-// What verifying drafts costs in every cost model that prices it.
+// The cost of verifying drafts in every cost model that prices it.
 #include <memory>
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-// Which drafts a simulated model accepts: rates, types of requests, positions, and vLLM's log.
+// The drafts that a simulated model accepts: rates, types of requests, positions, and vLLM's log.
 #include <cmath>
 
 #include "core/base/error.h"
