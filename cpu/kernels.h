@@ -38,6 +38,7 @@ struct AttentionTask {
   std::int32_t num_rows = 0;
   std::int32_t head_dim = 0;
   std::int32_t window = 0;                       // see attends(); kNoWindow = none
+  float softcap = 0;                             // scores become softcap * tanh(score / softcap)
   const float* const* key_tiles = nullptr;       // [num_tiles] -> [head_dim, 16]
   const float* const* value_tiles = nullptr;     // [num_tiles] -> [16, head_dim]
   const std::int32_t* tile_positions = nullptr;  // [num_tiles + 1]
@@ -58,10 +59,19 @@ struct Kernels {
 
   // out = x / sqrt(mean(x^2) + eps) * weight, [n] each; out may be x.
   void (*rms_norm)(const float* x, const float* weight, std::int64_t n, float eps, float* out);
-  // out = silu(gate) * up, and gelu(gate) * up with the tanh approximation, [n] each; out may be
-  // gate.
+  // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, [n] each; bias may be null, out
+  // may be x.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, std::int64_t n,
+                     float eps, float* out);
+  // out = silu(gate) * up, gelu(gate) * up with the tanh approximation, and the same with the error
+  // function (to 2e-7), [n] each. A null `up` counts as ones; out may be gate.
   void (*silu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
+  void (*gelu_tanh_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
   void (*gelu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
+  // x becomes e^x divided by their sum, [n].
+  void (*softmax)(float* x, std::int64_t n);
+  // x becomes cap * tanh(x / cap), [n].
+  void (*softcap)(float* x, float cap, std::int64_t n);
   // x += y, [n] each.
   void (*add)(float* x, const float* y, std::int64_t n);
   // Rotates pairs (x[i], x[i + n/2]) by angles given as cos[i], sin[i]. x is [n], the others are

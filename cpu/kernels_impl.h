@@ -2,6 +2,7 @@
 // the namespace of the kernels, and METRONOME_KERNELS_NAME.
 #pragma once
 
+#include "cpu/kernels_elements.h"
 #include "cpu/lanes.h"
 
 namespace metronome {
@@ -165,84 +166,6 @@ static void multiply_bf16(const float* x, std::int64_t x_stride, std::int64_t nu
   }
 }
 
-// --- Loops over elements ---
-
-// Calls step(i, count) for the vectors of an array; count < kWidth in the last partial vector.
-template <class Step>
-METRONOME_INLINE void for_vectors(std::int64_t n, const Step& step) {
-  std::int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) step(i, std::int64_t{kWidth});
-  if (i < n) step(i, n - i);
-}
-
-METRONOME_INLINE Floats load_upto(const float* from, std::int64_t count) {
-  return count == kWidth ? load(from) : load_some(from, count);
-}
-
-METRONOME_INLINE void store_upto(float* to, const Floats& value, std::int64_t count) {
-  if (count == kWidth) {
-    store(to, value);
-  } else {
-    store_some(to, value, count);
-  }
-}
-
-static void rms_norm(const float* x, const float* weight, std::int64_t n, float eps, float* out) {
-  Floats sums[kParts] = {};
-  for (std::int64_t i = 0; i < n; i += kLanes) {
-    METRONOME_UNROLL
-    for (int part = 0; part < kParts; ++part) {
-      const std::int64_t begin = i + part * kWidth;
-      if (begin >= n) break;
-      const Floats value = load_upto(x + begin, smaller<std::int64_t>(n - begin, kWidth));
-      sums[part] += value * value;
-    }
-  }
-  const float mean = sum_of_lanes(sums) / static_cast<float>(n);
-  const float scale = 1.0f / __builtin_sqrtf(mean + eps);
-  for_vectors(n, [=](std::int64_t i, std::int64_t count) {
-    const Floats value = load_upto(x + i, count) * scale * load_upto(weight + i, count);
-    store_upto(out + i, value, count);
-  });
-}
-
-static void silu_multiply(const float* gate, const float* up, std::int64_t n, float* out) {
-  for_vectors(n, [=](std::int64_t i, std::int64_t count) {
-    const Floats x = load_upto(gate + i, count);
-    const Floats silu = x / (exp(-x) + 1.0f);
-    store_upto(out + i, silu * load_upto(up + i, count), count);
-  });
-}
-
-static void gelu_multiply(const float* gate, const float* up, std::int64_t n, float* out) {
-  for_vectors(n, [=](std::int64_t i, std::int64_t count) {
-    const Floats x = load_upto(gate + i, count);
-    // x / 2 * (1 + tanh(y)) = x / (1 + e^(-2y)), without cancellation; 2y = 2 sqrt(2 / pi) * (x +
-    // 0.044715 x^3).
-    const Floats doubled = (x * x * x * 0.044715f + x) * 1.5957691216f;
-    const Floats gelu = x / (exp(-doubled) + 1.0f);
-    store_upto(out + i, gelu * load_upto(up + i, count), count);
-  });
-}
-
-static void add(float* x, const float* y, std::int64_t n) {
-  for_vectors(n, [=](std::int64_t i, std::int64_t count) {
-    store_upto(x + i, load_upto(x + i, count) + load_upto(y + i, count), count);
-  });
-}
-
-static void rotate(float* x, const float* cos, const float* sin, std::int64_t n) {
-  float* const upper = x + n / 2;
-  for_vectors(n / 2, [=](std::int64_t i, std::int64_t count) {
-    const Floats a = load_upto(x + i, count);
-    const Floats b = load_upto(upper + i, count);
-    const Floats c = load_upto(cos + i, count);
-    const Floats s = load_upto(sin + i, count);
-    store_upto(x + i, a * c - b * s, count);
-    store_upto(upper + i, b * c + a * s, count);
-  });
-}
-
 // --- Attention ---
 
 // Up to kMaxRows rows of a task at one segment. Row r attends to [begin[r], end[r]) of it.
@@ -331,6 +254,8 @@ static void soften(RowGroup& group, int row, float& maximum, float& sum) {
   const std::int64_t first_lane = begin / kLanes * kLanes;
   const std::int64_t last_lane = (end + kLanes - 1) / kLanes * kLanes;
   const float lowest = -__builtin_inff();
+  if (group.task.softcap > 0)
+    softcap(scores + first_lane, group.task.softcap, last_lane - first_lane);
   for (std::int64_t i = first_lane; i < begin; ++i) scores[i] = lowest;
   for (std::int64_t i = end; i < last_lane; ++i) scores[i] = lowest;
 
@@ -512,9 +437,19 @@ static void attend(const AttentionTask& task, float* scratch) {
   }
 }
 
-constexpr Kernels kKernels = {
-    METRONOME_KERNELS_NAME, multiply_f32, multiply_bf16, rms_norm, silu_multiply,
-    gelu_multiply,          add,          rotate,        attend};
+constexpr Kernels kKernels = {.name = METRONOME_KERNELS_NAME,
+                              .multiply_f32 = multiply_f32,
+                              .multiply_bf16 = multiply_bf16,
+                              .rms_norm = rms_norm,
+                              .layer_norm = layer_norm,
+                              .silu_multiply = silu_multiply,
+                              .gelu_tanh_multiply = gelu_tanh_multiply,
+                              .gelu_multiply = gelu_multiply,
+                              .softmax = softmax,
+                              .softcap = softcap,
+                              .add = add,
+                              .rotate = rotate,
+                              .attend = attend};
 
 }  // namespace METRONOME_KERNELS
 }  // namespace metronome

@@ -19,8 +19,8 @@ void RopeTable::extend(std::int32_t num_positions) {
       // The angle is a float product, as in transformers. At position 100,000 a double product
       // would differ by 0.004.
       const double angle = static_cast<double>(static_cast<float>(position) * frequency);
-      cos_.push_back(static_cast<float>(std::cos(angle)));
-      sin_.push_back(static_cast<float>(std::sin(angle)));
+      cos_.push_back(static_cast<float>(std::cos(angle)) * magnitude_);
+      sin_.push_back(static_cast<float>(std::sin(angle)) * magnitude_);
     }
   }
 }

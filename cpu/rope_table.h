@@ -9,12 +9,14 @@ namespace metronome {
 
 class RopeTable {
  public:
-  explicit RopeTable(std::vector<float> frequencies) : frequencies_(std::move(frequencies)) {}
+  // Cosines and sines are multiplied by `magnitude`.
+  RopeTable(std::vector<float> frequencies, float magnitude)
+      : frequencies_(std::move(frequencies)), magnitude_(magnitude) {}
 
   // Computes positions up to num_positions (exclusive).
   void extend(std::int32_t num_positions);
 
-  // [head_dim / 2] each. Requires position < num_positions of extend().
+  // [number of frequencies] each. Requires position < num_positions of extend().
   const float* cos(std::int32_t position) const { return cos_.data() + offset(position); }
   const float* sin(std::int32_t position) const { return sin_.data() + offset(position); }
 
@@ -23,9 +25,10 @@ class RopeTable {
     return static_cast<std::size_t>(position) * frequencies_.size();
   }
 
-  std::vector<float> frequencies_;  // [head_dim / 2]
-  std::vector<float> cos_;          // [num_positions, head_dim / 2]
-  std::vector<float> sin_;          // the same shape
+  std::vector<float> frequencies_;  // one for each rotated pair
+  float magnitude_ = 1;
+  std::vector<float> cos_;  // [num_positions, frequencies]
+  std::vector<float> sin_;  // the same shape
 };
 
 }  // namespace metronome

@@ -22,6 +22,13 @@ void require_supported(const ModelConfig& model) {
   if (!model.unsupported.empty()) throw ConfigError(model.name + ": " + model.unsupported);
 }
 
+float query_scale(const ModelConfig& model) {
+  if (model.attention_multiplier > 0) return static_cast<float>(model.attention_multiplier);
+  const double scalar = model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar
+                                                        : static_cast<double>(model.head_dim);
+  return static_cast<float>(1.0 / std::sqrt(scalar));
+}
+
 std::size_t count(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
 
 }  // namespace
@@ -31,72 +38,11 @@ Transformer::Transformer(const ModelConfig& model, const WeightSource& weights, 
     : model_((require_supported(model), model)),
       pool_(pool),
       kernels_(kernels()),
-      global_rope_(rope_frequencies(model, false)),
-      window_rope_(rope_frequencies(model, true)),
-      scratch_(static_cast<std::size_t>(pool.num_threads())) {
-  const double scalar = model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar
-                                                        : static_cast<double>(model.head_dim);
-  query_scale_ = static_cast<float>(1.0 / std::sqrt(scalar));
-  embedding_ = PackedMatrix(weights, {weight_spec(model, -1, "model.embed_tokens")}, pool);
-  for (std::int64_t i = 0; i < model.n_layers; ++i) {
-    if (poll) poll();
-    layers_.push_back(load_layer(weights, i));
-  }
-  final_norm_ = load_norm(weights, -1, "model.norm");
-  if (!model.has_tied_embeddings) {
-    head_ = PackedMatrix(weights, {weight_spec(model, -1, "lm_head")}, pool);
-  }
-}
-
-std::vector<float> Transformer::load_norm(const WeightSource& weights, std::int64_t layer,
-                                          const std::string& name) const {
-  const WeightSpec spec = weight_spec(model_, layer, name);
-  std::vector<float> norm(static_cast<std::size_t>(spec.cols));
-  weights.read(spec, 0, 1, norm.data());
-  if (model_.has_unit_offset_norms) {
-    for (float& weight : norm) weight += 1.0f;
-  }
-  return norm;
-}
-
-Transformer::Layer Transformer::load_layer(const WeightSource& weights, std::int64_t i) {
-  const auto matrix = [&](std::initializer_list<const char*> names) {
-    std::vector<WeightSpec> specs;
-    for (const char* name : names) specs.push_back(weight_spec(model_, i, name));
-    return PackedMatrix(weights, specs, pool_);
-  };
-  const auto norm = [&](const char* name) { return load_norm(weights, i, name); };
-  Layer layer;
-  layer.is_window = model_.is_window_layer(i);
-  layer.qkv = matrix({"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
-  layer.attention_output = matrix({"self_attn.o_proj"});
-  layer.gate_up = matrix({"mlp.gate_proj", "mlp.up_proj"});
-  layer.down = matrix({"mlp.down_proj"});
-  layer.attention_norm = norm("input_layernorm");
-  if (model_.has_qk_norm) {
-    layer.query_norm = norm("self_attn.q_norm");
-    layer.key_norm = norm("self_attn.k_norm");
-  }
-  // In Llama this name is the norm before the MLP. In models with four norms it is the norm after
-  // attention.
-  if (model_.has_post_norms) {
-    layer.attention_post_norm = norm("post_attention_layernorm");
-    layer.mlp_norm = norm("pre_feedforward_layernorm");
-    layer.mlp_post_norm = norm("post_feedforward_layernorm");
-  } else {
-    layer.mlp_norm = norm("post_attention_layernorm");
-  }
-  return layer;
-}
-
-std::int64_t Transformer::weight_bytes() const {
-  std::int64_t bytes = embedding_.num_bytes() + head_.num_bytes();
-  for (const Layer& layer : layers_) {
-    bytes += layer.qkv.num_bytes() + layer.attention_output.num_bytes() +
-             layer.gate_up.num_bytes() + layer.down.num_bytes();
-  }
-  return bytes;
-}
+      query_scale_(query_scale(model)),
+      weights_(load_model_weights(model, weights, pool, poll)),
+      global_rope_(rope_frequencies(model, false), rope_magnitude(model, false)),
+      window_rope_(rope_frequencies(model, true), rope_magnitude(model, true)),
+      scratch_(static_cast<std::size_t>(pool.num_threads())) {}
 
 // Calls work(row) for every row, on all threads if there are many.
 template <class Work>
@@ -122,7 +68,7 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::vector<fl
     for (std::int32_t begin = 0; begin < batch.num_tokens(); begin += kTileTokens) {
       if (poll) poll();
       const Tile tile = {begin, std::min(begin + kTileTokens, batch.num_tokens())};
-      run_layer(layers_[static_cast<std::size_t>(i)], i, batch, tile, kv);
+      run_layer(weights_.layers[static_cast<std::size_t>(i)], i, batch, tile, kv);
     }
   }
   project_logits(batch, logits);
@@ -131,56 +77,80 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::vector<fl
 void Transformer::embed(const ForwardBatch& batch) {
   residual_.resize(count(batch.num_tokens(), model_.hidden_dim));
   const float scale =
-      model_.scales_embeddings ? std::sqrt(static_cast<float>(model_.hidden_dim)) : 1.0f;
+      (model_.scales_embeddings ? std::sqrt(static_cast<float>(model_.hidden_dim)) : 1.0f) *
+      static_cast<float>(model_.embedding_multiplier);
   for_rows(batch.num_tokens(), [&](std::int64_t token) {
     const TokenId id = batch.token_ids[static_cast<std::size_t>(token)];
     METRONOME_CHECK(value(id) >= 0 && value(id) < model_.vocab_size, "a token id out of range");
     float* row = residual(token);
-    embedding_.row(value(id), row);
+    weights_.embedding.row(value(id), row);
     for (std::int64_t k = 0; k < model_.hidden_dim; ++k) row[k] *= scale;
+    if (!model_.has_learned_positions) return;
+    std::vector<float> place(static_cast<std::size_t>(model_.hidden_dim));
+    weights_.positions.row(batch.positions[static_cast<std::size_t>(token)], place.data());
+    kernels_.add(row, place.data(), model_.hidden_dim);
   });
 }
 
-// Adds o(attention(norm(stream))) to the stream, then down(activation(gate_up(norm(stream)))).
-void Transformer::run_layer(const Layer& layer, std::int64_t index, const ForwardBatch& batch,
-                            Tile tile, KvStore& kv) {
-  make_room(tile.num_tokens());
-  normalise(layer.attention_norm, tile);
-  multiply(layer.qkv, hidden_, tile, qkv_);
+// Adds o(attention(norm(stream))) to the stream, then mlp(norm(stream)).
+void Transformer::run_layer(const LayerWeights& layer, std::int64_t index,
+                            const ForwardBatch& batch, Tile tile, KvStore& kv) {
+  const std::int64_t num_rows = tile.num_tokens();
+  make_room(num_rows);
+  multiply(layer.qkv, normalise(layer.attention_norm, tile), model_.hidden_dim, num_rows, qkv_);
   place_heads(layer, index, batch, tile, kv);
   attend(layer, index, batch, tile, kv);
-  multiply(layer.attention_output, attended_, tile, hidden_);
+  multiply(layer.attention_output, attended_.data(), model_.query_dim(), num_rows, added_);
   add_to_residual(layer.attention_post_norm, tile);
 
-  normalise(layer.mlp_norm, tile);
-  multiply(layer.gate_up, hidden_, tile, gate_up_);
-  activate(tile);
-  multiply(layer.down, gate_up_, tile, hidden_);
+  const float* const input = normalise(layer.mlp_norm, tile);
+  if (layer.has_experts()) {
+    run_experts(layer, input, num_rows, added_);
+  } else {
+    run_mlp(layer.mlps.front(), input, num_rows, added_);
+  }
   add_to_residual(layer.mlp_post_norm, tile);
 }
 
 void Transformer::make_room(std::int64_t num_rows) {
   hidden_.resize(count(num_rows, model_.hidden_dim));
-  qkv_.resize(count(num_rows, query_dim() + 2 * kv_dim()));
-  attended_.resize(count(num_rows, query_dim()));
-  gate_up_.resize(count(num_rows, 2 * model_.ffn_dim));
+  added_.resize(count(num_rows, model_.hidden_dim));
+  qkv_.resize(count(num_rows, qkv_dim()));
+  attended_.resize(count(num_rows, model_.query_dim()));
 }
 
-// out = x weights^T, row by row. Uses the first inputs of each row of x; writes all columns of out.
-void Transformer::multiply(const PackedMatrix& weights, const std::vector<float>& x, Tile tile,
-                           std::vector<float>& out) const {
-  const std::int64_t num_rows = tile.num_tokens();
-  const std::int64_t x_columns = static_cast<std::int64_t>(x.size()) / num_rows;
-  weights.multiply(x.data(), x_columns, num_rows, out.data(), weights.num_outputs(), pool_);
-}
-
-// hidden = norm(residual).
-void Transformer::normalise(const std::vector<float>& norm, Tile tile) {
-  const auto eps = static_cast<float>(model_.norm_eps);
-  for_rows(tile.num_tokens(), [&](std::int64_t row) {
-    kernels_.rms_norm(residual(tile.begin + row), norm.data(), model_.hidden_dim, eps,
-                      hidden_.data() + row * model_.hidden_dim);
+// out = x weights^T + bias, row by row. Uses the first inputs of each row of x. Grows `out` to
+// [num_rows, num_outputs].
+void Transformer::multiply(const LinearWeights& weights, const float* x, std::int64_t x_stride,
+                           std::int64_t num_rows, std::vector<float>& out) {
+  const std::int64_t num_outputs = weights.matrix.num_outputs();
+  out.resize(count(num_rows, num_outputs));
+  weights.matrix.multiply(x, x_stride, num_rows, out.data(), num_outputs, pool_);
+  if (weights.bias.empty()) return;
+  for_rows(num_rows, [&](std::int64_t row) {
+    kernels_.add(out.data() + row * num_outputs, weights.bias.data(), num_outputs);
   });
+}
+
+void Transformer::apply_norm(const NormWeights& norm, const float* x, std::int64_t n,
+                             float* out) const {
+  const auto eps = static_cast<float>(model_.norm_eps);
+  if (model_.has_layer_norms) {
+    const float* const bias = norm.bias.empty() ? nullptr : norm.bias.data();
+    kernels_.layer_norm(x, norm.scale.data(), bias, n, eps, out);
+  } else {
+    kernels_.rms_norm(x, norm.scale.data(), n, eps, out);
+  }
+}
+
+// The tile's normalised residuals, [tile_tokens, hidden_dim]; the residuals without that norm.
+const float* Transformer::normalise(const NormWeights& norm, Tile tile) {
+  if (norm.scale.empty()) return residual(tile.begin);
+  for_rows(tile.num_tokens(), [&](std::int64_t row) {
+    apply_norm(norm, residual(tile.begin + row), model_.hidden_dim,
+               hidden_.data() + row * model_.hidden_dim);
+  });
+  return hidden_.data();
 }
 
 namespace {
@@ -198,36 +168,42 @@ const BlockId* blocks_of(const ForwardBatch& batch, std::int32_t sequence, bool 
 }  // namespace
 
 // Normalises and rotates queries and keys; writes keys and values into the cache.
-void Transformer::place_heads(const Layer& layer, std::int64_t index, const ForwardBatch& batch,
-                              Tile tile, KvStore& kv) {
+void Transformer::place_heads(const LayerWeights& layer, std::int64_t index,
+                              const ForwardBatch& batch, Tile tile, KvStore& kv) {
   const std::int64_t head_dim = model_.head_dim;
-  const auto eps = static_cast<float>(model_.norm_eps);
   const RopeTable& rope = layer.is_window ? window_rope_ : global_rope_;
   const std::int32_t block_size = kv.shape().block_size;
+  const auto norm_heads = [&](float* heads, std::int64_t num_heads, const NormWeights& norm) {
+    if (norm.scale.empty()) return;
+    if (model_.has_whole_qk_norm) return apply_norm(norm, heads, num_heads * head_dim, heads);
+    for (std::int64_t head = 0; head < num_heads; ++head) {
+      apply_norm(norm, heads + head * head_dim, head_dim, heads + head * head_dim);
+    }
+  };
   for_rows(tile.num_tokens(), [&](std::int64_t row) {
     const auto token = static_cast<std::int32_t>(tile.begin + row);
     const std::int32_t position = batch.positions[static_cast<std::size_t>(token)];
-    float* query = qkv_.data() + row * layer.qkv.num_outputs();
-    float* key = query + query_dim();
-    const float* value = key + kv_dim();
-    const auto turn = [&](float* head, const std::vector<float>& norm) {
-      if (!norm.empty()) kernels_.rms_norm(head, norm.data(), head_dim, eps, head);
-      kernels_.rotate(head, rope.cos(position), rope.sin(position), head_dim);
-    };
-    for (std::int64_t head = 0; head < model_.n_heads; ++head) {
-      turn(query + head * head_dim, layer.query_norm);
+    float* const query = qkv_.data() + row * qkv_dim();
+    float* const key = query + model_.query_dim();
+    const float* const value = key + model_.kv_dim();
+    norm_heads(query, model_.n_heads, layer.query_norm);
+    norm_heads(key, model_.n_kv_heads, layer.key_norm);
+    // Keys follow queries.
+    for (std::int64_t head = 0; layer.is_rotated && head < model_.n_heads + model_.n_kv_heads;
+         ++head) {
+      kernels_.rotate(query + head * head_dim, rope.cos(position), rope.sin(position),
+                      model_.num_rotated());
     }
-    for (std::int64_t k = 0; k < query_dim(); ++k) query[k] *= query_scale_;
+    for (std::int64_t k = 0; k < model_.query_dim(); ++k) query[k] *= query_scale_;
     const BlockId* blocks = blocks_of(batch, batch.sequence_of(token), layer.is_window);
     for (std::int64_t head = 0; head < model_.n_kv_heads; ++head) {
-      turn(key + head * head_dim, layer.key_norm);
       kv.write(index, blocks[position / block_size], position % block_size, head,
                key + head * head_dim, value + head * head_dim);
     }
   });
 }
 
-void Transformer::attend(const Layer& layer, std::int64_t index, const ForwardBatch& batch,
+void Transformer::attend(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch,
                          Tile tile, const KvStore& kv) {
   items_.clear();
   for (std::int32_t begin = tile.begin; begin < tile.end;) {
@@ -250,9 +226,9 @@ void Transformer::attend(const Layer& layer, std::int64_t index, const ForwardBa
   });
 }
 
-void Transformer::attend_item(const Layer& layer, std::int64_t index, const ForwardBatch& batch,
-                              Tile tile, const KvStore& kv, const AttentionItem& item,
-                              AttentionScratch& scratch) {
+void Transformer::attend_item(const LayerWeights& layer, std::int64_t index,
+                              const ForwardBatch& batch, Tile tile, const KvStore& kv,
+                              const AttentionItem& item, AttentionScratch& scratch) {
   const std::int64_t head_dim = model_.head_dim;
   const std::int64_t group = model_.n_heads / model_.n_kv_heads;  // query heads per KV head
   scratch.queries.clear();
@@ -261,8 +237,8 @@ void Transformer::attend_item(const Layer& layer, std::int64_t index, const Forw
   for (std::int32_t token = item.begin; token < item.end; ++token) {
     const std::int64_t row = token - tile.begin;
     for (std::int64_t head = item.head * group; head < (item.head + 1) * group; ++head) {
-      scratch.queries.push_back(qkv_.data() + row * layer.qkv.num_outputs() + head * head_dim);
-      scratch.outputs.push_back(attended_.data() + row * query_dim() + head * head_dim);
+      scratch.queries.push_back(qkv_.data() + row * qkv_dim() + head * head_dim);
+      scratch.outputs.push_back(attended_.data() + row * model_.query_dim() + head * head_dim);
       scratch.positions.push_back(batch.positions[static_cast<std::size_t>(token)]);
     }
   }
@@ -295,6 +271,7 @@ void Transformer::attend_item(const Layer& layer, std::int64_t index, const Forw
       .num_rows = static_cast<std::int32_t>(scratch.positions.size()),
       .head_dim = static_cast<std::int32_t>(head_dim),
       .window = window,
+      .softcap = static_cast<float>(model_.attention_softcap),
       .key_tiles = scratch.key_tiles.data(),
       .value_tiles = scratch.value_tiles.data(),
       .tile_positions = scratch.tile_positions.data(),
@@ -304,26 +281,60 @@ void Transformer::attend_item(const Layer& layer, std::int64_t index, const Forw
   kernels_.attend(task, scratch.kernel.data());
 }
 
-// Replaces the gates of each row by activation(gates) * ups.
-void Transformer::activate(Tile tile) {
-  const std::int64_t ffn_dim = model_.ffn_dim;
-  const auto activate_row =
-      model_.activation == Activation::GeluTanh ? kernels_.gelu_multiply : kernels_.silu_multiply;
-  for_rows(tile.num_tokens(), [&](std::int64_t row) {
-    float* gates = gate_up_.data() + row * 2 * ffn_dim;
-    activate_row(gates, gates + ffn_dim, ffn_dim, gates);
+// out = down(activation(input(x))). x is [num_rows, hidden_dim].
+void Transformer::run_mlp(const MlpWeights& mlp, const float* x, std::int64_t num_rows,
+                          std::vector<float>& out) {
+  multiply(mlp.input, x, model_.hidden_dim, num_rows, gate_up_);
+  activate(num_rows, mlp.down.matrix.num_inputs());
+  multiply(mlp.down, gate_up_.data(), mlp.input.matrix.num_outputs(), num_rows, out);
+}
+
+// The sum of each token's experts by their weights, expert by expert in the order of their numbers.
+// So a token's bits do not depend on the other tokens.
+void Transformer::run_experts(const LayerWeights& layer, const float* x, std::int64_t num_rows,
+                              std::vector<float>& out) {
+  const std::int64_t width = model_.hidden_dim;
+  mixture_.choose(model_, layer.router, x, num_rows, pool_);
+  out.assign(count(num_rows, width), 0.0f);
+  for (std::int64_t e = 0; e < model_.n_experts; ++e) {
+    const std::vector<ExpertRow>& rows = mixture_.rows_of(e);
+    if (rows.empty()) continue;
+    const auto num_expert_rows = static_cast<std::int64_t>(rows.size());
+    run_mlp(layer.mlps[static_cast<std::size_t>(e)], mixture_.gather(e, x, width), num_expert_rows,
+            mixture_.output());
+    for_rows(num_expert_rows, [&](std::int64_t i) {
+      const ExpertRow& row = rows[static_cast<std::size_t>(i)];
+      float* const computed = mixture_.output().data() + i * width;
+      for (std::int64_t k = 0; k < width; ++k) computed[k] *= row.weight;
+      kernels_.add(out.data() + row.row * width, computed, width);
+    });
+  }
+}
+
+// Replaces the first half of each row by activation(gates) * ups, or a row without gates by
+// activation(ups).
+void Transformer::activate(std::int64_t num_rows, std::int64_t width) {
+  const auto activate_row = model_.activation == Activation::Silu ? kernels_.silu_multiply
+                            : model_.activation == Activation::GeluTanh
+                                ? kernels_.gelu_tanh_multiply
+                                : kernels_.gelu_multiply;
+  const std::int64_t stride = model_.has_gated_mlp ? 2 * width : width;
+  for_rows(num_rows, [&](std::int64_t row) {
+    float* const gates = gate_up_.data() + row * stride;
+    activate_row(gates, model_.has_gated_mlp ? gates + width : nullptr, width, gates);
   });
 }
 
-// residual += hidden, after the post-norm if the model has one.
-void Transformer::add_to_residual(const std::vector<float>& post_norm, Tile tile) {
-  const auto eps = static_cast<float>(model_.norm_eps);
+// residual += what attention or MLP computed, after the post-norm if the model has one.
+void Transformer::add_to_residual(const NormWeights& post_norm, Tile tile) {
+  const auto multiplier = static_cast<float>(model_.residual_multiplier);
   for_rows(tile.num_tokens(), [&](std::int64_t row) {
-    float* hidden = hidden_.data() + row * model_.hidden_dim;
-    if (!post_norm.empty()) {
-      kernels_.rms_norm(hidden, post_norm.data(), model_.hidden_dim, eps, hidden);
+    float* const added = added_.data() + row * model_.hidden_dim;
+    if (!post_norm.scale.empty()) apply_norm(post_norm, added, model_.hidden_dim, added);
+    if (multiplier != 1) {
+      for (std::int64_t k = 0; k < model_.hidden_dim; ++k) added[k] *= multiplier;
     }
-    kernels_.add(residual(tile.begin + row), hidden, model_.hidden_dim);
+    kernels_.add(residual(tile.begin + row), added, model_.hidden_dim);
   });
 }
 
@@ -332,15 +343,22 @@ void Transformer::project_logits(const ForwardBatch& batch, std::vector<float>& 
   logits.resize(count(num_rows, model_.vocab_size));
   if (num_rows == 0) return;
   hidden_.resize(count(num_rows, model_.hidden_dim));
-  const auto eps = static_cast<float>(model_.norm_eps);
   for_rows(num_rows, [&](std::int64_t row) {
     const std::int32_t token = batch.logit_tokens[static_cast<std::size_t>(row)];
-    kernels_.rms_norm(residual(token), final_norm_.data(), model_.hidden_dim, eps,
-                      hidden_.data() + row * model_.hidden_dim);
+    apply_norm(weights_.final_norm, residual(token), model_.hidden_dim,
+               hidden_.data() + row * model_.hidden_dim);
   });
-  const PackedMatrix& head = model_.has_tied_embeddings ? embedding_ : head_;
+  const PackedMatrix& head = model_.has_tied_embeddings ? weights_.embedding : weights_.head;
   head.multiply(hidden_.data(), model_.hidden_dim, num_rows, logits.data(), model_.vocab_size,
                 pool_);
+  const auto divisor = static_cast<float>(model_.logit_divisor);
+  const auto cap = static_cast<float>(model_.logit_softcap);
+  if (divisor == 1 && cap == 0) return;
+  for_rows(num_rows, [&](std::int64_t row) {
+    float* const of_row = logits.data() + row * model_.vocab_size;
+    for (std::int64_t k = 0; divisor != 1 && k < model_.vocab_size; ++k) of_row[k] /= divisor;
+    if (cap > 0) kernels_.softcap(of_row, cap, model_.vocab_size);
+  });
 }
 
 }  // namespace metronome

@@ -1,5 +1,5 @@
-// Executes a decoder-only transformer: Llama, Qwen 3 and Gemma 3, with ragged batches and a paged
-// KV cache.
+// Executes a decoder-only transformer, with ragged batches and a paged KV cache. core/model's
+// model_traits.h says what its layers may be made of.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 #include "core/run/forward_batch.h"
 #include "cpu/kernels.h"
 #include "cpu/kv_store.h"
-#include "cpu/packed_matrix.h"
+#include "cpu/layer_weights.h"
+#include "cpu/mixture.h"
 #include "cpu/rope_table.h"
 #include "cpu/thread_pool.h"
 
@@ -30,7 +31,7 @@ class Transformer {
               const PollFn& poll = {});
 
   const ModelConfig& model() const { return model_; }
-  std::int64_t weight_bytes() const;
+  std::int64_t weight_bytes() const { return weights_.num_bytes(); }
 
   // One forward pass. Writes the keys and values of the batch's tokens into `kv`, and the logits of
   // batch.logit_tokens to `logits`, [num_logit_tokens, vocab_size]. Requires token ids below
@@ -39,20 +40,6 @@ class Transformer {
                const PollFn& poll = {});
 
  private:
-  struct Layer {
-    bool is_window = false;
-    PackedMatrix qkv;               // [(n_heads + 2 * n_kv_heads) * head_dim, hidden_dim]
-    PackedMatrix attention_output;  // [hidden_dim, n_heads * head_dim]
-    PackedMatrix gate_up;           // [2 * ffn_dim, hidden_dim], gates first
-    PackedMatrix down;              // [hidden_dim, ffn_dim]
-    // Norm weights as multiplied. Empty: the model lacks that norm.
-    std::vector<float> attention_norm;       // [hidden_dim]
-    std::vector<float> query_norm;           // [head_dim]
-    std::vector<float> key_norm;             // [head_dim]
-    std::vector<float> attention_post_norm;  // [hidden_dim]
-    std::vector<float> mlp_norm;             // [hidden_dim]
-    std::vector<float> mlp_post_norm;        // [hidden_dim]
-  };
   // Tokens [begin, end) of a batch that go through a layer together.
   struct Tile {
     std::int32_t begin = 0;
@@ -77,50 +64,50 @@ class Transformer {
     std::vector<float> kernel;                 // [attention_scratch_floats()]
   };
 
-  Layer load_layer(const WeightSource& weights, std::int64_t layer);
-  std::vector<float> load_norm(const WeightSource& weights, std::int64_t layer,
-                               const std::string& name) const;
-
   void embed(const ForwardBatch& batch);
-  void run_layer(const Layer& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
-                 KvStore& kv);
+  void run_layer(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch,
+                 Tile tile, KvStore& kv);
   void make_room(std::int64_t num_rows);
-  void normalise(const std::vector<float>& norm, Tile tile);
-  void multiply(const PackedMatrix& weights, const std::vector<float>& x, Tile tile,
-                std::vector<float>& out) const;
-  void place_heads(const Layer& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
-                   KvStore& kv);
-  void attend(const Layer& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
+  const float* normalise(const NormWeights& norm, Tile tile);
+  void apply_norm(const NormWeights& norm, const float* x, std::int64_t n, float* out) const;
+  void multiply(const LinearWeights& weights, const float* x, std::int64_t x_stride,
+                std::int64_t num_rows, std::vector<float>& out);
+  void place_heads(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch,
+                   Tile tile, KvStore& kv);
+  void attend(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
               const KvStore& kv);
-  void attend_item(const Layer& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
-                   const KvStore& kv, const AttentionItem& item, AttentionScratch& scratch);
-  void activate(Tile tile);
-  void add_to_residual(const std::vector<float>& post_norm, Tile tile);
+  void attend_item(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch,
+                   Tile tile, const KvStore& kv, const AttentionItem& item,
+                   AttentionScratch& scratch);
+  void run_mlp(const MlpWeights& mlp, const float* x, std::int64_t num_rows,
+               std::vector<float>& out);
+  void run_experts(const LayerWeights& layer, const float* x, std::int64_t num_rows,
+                   std::vector<float>& out);
+  void activate(std::int64_t num_rows, std::int64_t width);
+  void add_to_residual(const NormWeights& post_norm, Tile tile);
   void project_logits(const ForwardBatch& batch, std::vector<float>& logits);
 
   template <class Work>
   void for_rows(std::int64_t num_rows, const Work& work);
   float* residual(std::int64_t token) { return residual_.data() + token * model_.hidden_dim; }
-  std::int64_t query_dim() const { return model_.n_heads * model_.head_dim; }
-  std::int64_t kv_dim() const { return model_.n_kv_heads * model_.head_dim; }
+  std::int64_t qkv_dim() const { return model_.query_dim() + 2 * model_.kv_dim(); }
 
   ModelConfig model_;
   ThreadPool& pool_;
   const Kernels& kernels_;
   float query_scale_ = 1;
-  PackedMatrix embedding_;         // [vocab_size, hidden_dim]
-  PackedMatrix head_;              // [vocab_size, hidden_dim]; empty with tied embeddings
-  std::vector<Layer> layers_;      // [n_layers]
-  std::vector<float> final_norm_;  // [hidden_dim]
+  ModelWeights weights_;
   RopeTable global_rope_;
   RopeTable window_rope_;
 
   // Activations, reused by every pass. tile_tokens is the number of tokens of the current Tile.
   std::vector<float> residual_;       // [num_tokens, hidden_dim]
   std::vector<float> hidden_;         // [tile_tokens or num_logit_tokens, hidden_dim]
-  std::vector<float> qkv_;            // [tile_tokens, (n_heads + 2 * n_kv_heads) * head_dim]
-  std::vector<float> attended_;       // [tile_tokens, n_heads * head_dim]
-  std::vector<float> gate_up_;        // [tile_tokens, 2 * ffn_dim], activated in place of gates
+  std::vector<float> qkv_;            // [tile_tokens, query_dim + 2 * kv_dim]
+  std::vector<float> attended_;       // [tile_tokens, query_dim]
+  std::vector<float> gate_up_;        // [rows of an MLP, its input's outputs], activated in place
+  std::vector<float> added_;          // [tile_tokens, hidden_dim], what joins the residual
+  Mixture mixture_;                   // of the tile's tokens
   std::vector<AttentionItem> items_;  // [num_items] of the tile
   std::vector<AttentionScratch> scratch_;  // [num_threads]
 };

@@ -10,66 +10,32 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/model/hugging_face_rope.h"
 #include "core/model/json_section.h"
 #include "core/model/model_catalogue.h"
+#include "core/model/model_family.h"
 #include "core/model/quantization_config.h"
 
 namespace metronome {
 namespace {
 
-// Facts that the model code of an architecture implies and its config.json omits or may omit.
-// Source of the defaults: transformers'
-// configuration_{llama,mistral,mixtral,qwen3,qwen3_moe,gemma3}.py.
-struct Family {
-  std::string_view architecture;
-  std::string_view model_type;  // identifies the family if "architectures" is missing
-  bool has_qk_norm = false;
-  bool has_post_norms = false;
-  bool is_tied_by_default = false;
-  bool is_gemma = false;
-  bool is_nested = false;          // the language model is under text_config
-  std::int32_t eos_token_id = -1;  // -1 = none
-  std::int64_t n_kv_heads = 0;     // if the file has no value; 0 = as many as query heads
-};
-
-constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", "llama", false, false, false, false, false, 2, 0},
-    {"MistralForCausalLM", "mistral", false, false, false, false, false, 2, 8},
-    {"Qwen3ForCausalLM", "qwen3", true, false, false, false, false, -1, 32},
-    {"MixtralForCausalLM", "mixtral", false, false, false, false, false, 2, 8},
-    {"Qwen3MoeForCausalLM", "qwen3_moe", true, false, false, false, false, -1, 4},
-    {"Gemma3ForCausalLM", "gemma3_text", true, true, true, true, false, 1, 4},
-    {"Gemma3ForConditionalGeneration", "gemma3", true, true, true, true, true, 1, 4},
-};
-
-std::string supported_architectures() {
-  std::string list;
-  for (const Family& family : kFamilies) {
-    if (!list.empty()) list += ", ";
-    list += family.architecture;
-  }
-  return list;
-}
-
-const Family& find_family(const JsonSection& root) {
+const ModelFamily& find_family(const JsonSection& root) {
   const Json* names = root.find("architectures");
   if (names == nullptr) {
     const std::string type = root.text_or("model_type", "");
-    for (const Family& family : kFamilies) {
+    for (const ModelFamily& family : model_families()) {
       if (family.model_type == type) return family;
     }
-    root.fail("architectures", "is missing; allowed: " + supported_architectures());
+    root.fail("architectures", "is missing; allowed: " + computed_architectures());
   }
   if (!names->is_array() || names->empty() || !names->front().is_string()) {
     root.fail("architectures", "must be a list of names, got " + JsonSection::excerpt(*names) +
-                                   "; allowed: " + supported_architectures());
+                                   "; allowed: " + computed_architectures());
   }
   const std::string name = names->front().get<std::string>();
-  for (const Family& family : kFamilies) {
-    if (family.architecture == name) return family;
-  }
+  if (const ModelFamily* const family = metronome::find_family(name)) return *family;
   root.fail("architectures", JsonSection::excerpt(names->front()) +
-                                 " is not supported; allowed: " + supported_architectures());
+                                 " is not supported; allowed: " + computed_architectures());
 }
 
 std::int64_t bytes_per_weight(const JsonSection& root, const JsonSection& text) {
@@ -83,141 +49,109 @@ std::int64_t bytes_per_weight(const JsonSection& root, const JsonSection& text) 
                                " is not supported; allowed: bfloat16, float16, float32");
 }
 
-// Which layers have a window, from the layer list of newer files: every n-th layer has none.
-std::int64_t interval_of_layer_types(const JsonSection& text, const Json& types,
-                                     std::int64_t n_layers) {
-  const std::string allowed = "; allowed: " + std::to_string(n_layers) +
-                              " times sliding_attention or full_attention, every n-th one full";
+// Layers with a window, from the layer list of newer files.
+std::vector<std::int64_t> listed_window_layers(const JsonSection& text, const Json& types,
+                                               std::int64_t n_layers) {
+  const std::string allowed =
+      "; allowed: " + std::to_string(n_layers) + " times sliding_attention or full_attention";
   if (!types.is_array() || static_cast<std::int64_t>(types.size()) != n_layers) {
     text.fail("layer_types", "is not a list with one entry per layer" + allowed);
   }
-  std::int64_t interval = 0;
+  std::vector<std::int64_t> layers;
   for (std::int64_t i = 0; i < n_layers; ++i) {
     const Json& type = types[static_cast<std::size_t>(i)];
-    const bool is_full = type == "full_attention";
-    if (is_full && interval == 0) interval = i + 1;
-    const bool should_be_full = interval != 0 && (i + 1) % interval == 0;
-    if (is_full != should_be_full || (!is_full && type != "sliding_attention")) {
-      text.fail("layer_types", "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) +
-                                   " and breaks the pattern" + allowed);
+    if (type == "sliding_attention") {
+      layers.push_back(i);
+    } else if (type != "full_attention") {
+      text.fail("layer_types",
+                "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) + allowed);
     }
   }
-  return interval;
+  return layers;
 }
 
-void read_window(const JsonSection& text, const Family& family, ModelConfig& model) {
-  if (family.is_gemma) {
-    model.sliding_window = text.integer_or("sliding_window", 4096);
-    if (model.sliding_window == 0) return;
-    constexpr std::int64_t kDefaultInterval = 6;
-    model.global_layer_interval = text.integer_or(
-        "sliding_window_pattern", text.integer_or("_sliding_window_pattern", kDefaultInterval));
-    if (const Json* types = text.find("layer_types")) {
-      model.global_layer_interval = interval_of_layer_types(text, *types, model.n_layers);
-    }
-  } else if (family.architecture == "MistralForCausalLM") {
-    // Only null turns the window off.
-    model.sliding_window = text.integer_or("sliding_window", text.has("sliding_window") ? 0 : 4096);
-  } else if (family.architecture == "MixtralForCausalLM") {
-    model.sliding_window = text.integer_or("sliding_window", 0);
-  } else if (text.boolean_or("use_sliding_window", false)) {
-    text.fail("use_sliding_window", "true is not supported; allowed: false");
+// Stores which layers have the window: as an interval if one describes them.
+void set_window_layers(const std::vector<std::int64_t>& layers, ModelConfig& model) {
+  if (layers.empty()) model.sliding_window = 0;
+  std::int64_t first_full = 0;
+  while (first_full < static_cast<std::int64_t>(layers.size()) &&
+         layers[static_cast<std::size_t>(first_full)] == first_full) {
+    ++first_full;
+  }
+  model.global_layer_interval = first_full < model.n_layers ? first_full + 1 : 0;
+  if (model.sliding_window == 0) model.global_layer_interval = 0;
+  std::vector<std::int64_t> by_interval;
+  for (std::int64_t i = 0; i < model.n_layers; ++i) {
+    if (model.is_window_layer(i)) by_interval.push_back(i);
+  }
+  if (by_interval == layers) return;
+  model.global_layer_interval = 0;
+  model.window_layers = layers;
+}
+
+// The layers with a window where the file has no list, if it asks for windows.
+std::vector<std::int64_t> requested_window_layers(const JsonSection& text,
+                                                  const ModelFamily& family,
+                                                  const ModelConfig& model) {
+  std::vector<std::int64_t> layers;
+  const std::int64_t first = family.has_experts ? 0 : text.integer_or("max_window_layers", 28);
+  for (std::int64_t i = 0; i < model.n_layers; ++i) {
+    // SmolLM 3 has windows in the layers that it does not rotate.
+    const bool has_window = family.unrotated_interval > 0 ? !model.is_rotated_layer(i) : i >= first;
+    if (has_window) layers.push_back(i);
+  }
+  return layers;
+}
+
+void read_window(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
+  const Json* const types = text.find("layer_types");
+  switch (family.windows) {
+    case WindowRule::None: return;
+    case WindowRule::Always:
+      // Only null turns the window off.
+      model.sliding_window =
+          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
+      return;
+    case WindowRule::Alternate:
+      model.sliding_window = text.integer_or("sliding_window", family.window_default);
+      if (model.sliding_window == 0) return;
+      model.global_layer_interval =
+          text.integer_or("sliding_window_pattern",
+                          text.integer_or("_sliding_window_pattern", family.window_interval));
+      if (types == nullptr) return;
+      return set_window_layers(listed_window_layers(text, *types, model.n_layers), model);
+    case WindowRule::OnRequest:
+      if (!text.boolean_or("use_sliding_window", false)) return;
+      model.sliding_window =
+          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
+      if (model.sliding_window == 0) return;
+      return set_window_layers(types == nullptr
+                                   ? requested_window_layers(text, family, model)
+                                   : listed_window_layers(text, *types, model.n_layers),
+                               model);
   }
 }
 
-// Records what an executor cannot compute; keeps the first record.
-void set_unsupported(ModelConfig& model, const std::string& key, const std::string& message) {
-  if (model.unsupported.empty()) model.unsupported = key + ": " + message;
-}
-
-void read_activation(const JsonSection& text, const Family& family, ModelConfig& model) {
-  const char* key = family.is_gemma ? "hidden_activation" : "hidden_act";
-  const std::string name = text.text_or(key, family.is_gemma ? "gelu_pytorch_tanh" : "silu");
+void read_activation(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
+  const bool is_gemma = family.tensors == TensorNames::Gemma;
+  const char* const key = family.keys == ConfigKeys::Gpt2 ? "activation_function"
+                          : is_gemma                      ? "hidden_activation"
+                                                          : "hidden_act";
+  if (text.find(key) == nullptr) return;  // the family's own
+  const std::string name = text.text_or(key, "");
   // transformers' activations.py has several names for one function.
   if (name == "silu" || name == "swish") {
     model.activation = Activation::Silu;
   } else if (name == "gelu_pytorch_tanh" || name == "gelu_python_tanh" || name == "gelu_new") {
     model.activation = Activation::GeluTanh;
+  } else if (name == "gelu" || name == "gelu_python") {
+    model.activation = Activation::Gelu;
   } else {
-    set_unsupported(model, text.dotted(key),
-                    JsonSection::excerpt(Json(name)) +
-                        " is not supported; allowed: silu, swish, gelu_pytorch_tanh, gelu_new");
+    model.refuse(text.dotted(key),
+                 JsonSection::excerpt(Json(name)) +
+                     " is not supported; allowed: silu, swish, gelu, gelu_pytorch_tanh, "
+                     "gelu_new");
   }
-}
-
-// The RoPE scaling of some layers, from `rope_scaling` or an entry of `rope_parameters`. The object
-// may hold the base too.
-RopeScaling read_scaling(const JsonSection& rope, std::int64_t max_positions, ModelConfig& model) {
-  const char* key = rope.find("rope_type") != nullptr ? "rope_type" : "type";
-  const std::string type = rope.text_or(key, "default");
-  if (rope.number_or("partial_rotary_factor", 1) != 1) {
-    set_unsupported(model, rope.dotted("partial_rotary_factor"),
-                    "rotation of a part of each head is not supported; allowed: 1");
-  }
-  RopeScaling scaling;
-  if (type == "linear") {
-    scaling.kind = RopeScaling::Kind::Linear;
-    scaling.factor = rope.required_number("factor");
-  } else if (type == "llama3") {
-    scaling.kind = RopeScaling::Kind::Llama3;
-    scaling.factor = rope.required_number("factor");
-    scaling.low_freq_factor = rope.required_number("low_freq_factor");
-    scaling.high_freq_factor = rope.required_number("high_freq_factor");
-    scaling.original_max_positions =
-        rope.integer_or("original_max_position_embeddings", max_positions);
-  } else if (type != "default") {
-    set_unsupported(
-        model, rope.dotted(key),
-        JsonSection::excerpt(Json(type)) + " is not supported; allowed: default, linear, llama3");
-  }
-  return scaling;
-}
-
-// Gemma's window layers have their own RoPE frequencies, which are never scaled.
-void read_gemma_rope(const JsonSection& text, ModelConfig& model) {
-  constexpr double kGlobalTheta = 1e6;
-  constexpr double kLocalTheta = 1e4;
-  model.rope_theta = text.number_or("rope_theta", kGlobalTheta);
-  model.rope_local_theta = text.number_or("rope_local_base_freq", kLocalTheta);
-  const std::int64_t max_positions = model.max_position_embeddings;
-  if (const std::optional<JsonSection> by_layer = text.section("rope_parameters")) {
-    if (by_layer->find("rope_theta") != nullptr || by_layer->find("rope_type") != nullptr) {
-      set_unsupported(model, text.dotted("rope_parameters"),
-                      "are not given per layer type; allowed: full_attention, sliding_attention");
-    }
-    if (const std::optional<JsonSection> full = by_layer->section("full_attention")) {
-      model.rope_theta = full->number_or("rope_theta", model.rope_theta);
-      model.rope_scaling = read_scaling(*full, max_positions, model);
-    }
-    if (const std::optional<JsonSection> local = by_layer->section("sliding_attention")) {
-      model.rope_local_theta = local->number_or("rope_theta", model.rope_local_theta);
-      if (read_scaling(*local, max_positions, model).kind != RopeScaling::Kind::None) {
-        set_unsupported(model, local->dotted("rope_type"),
-                        "scaling in window layers is not supported; allowed: default");
-      }
-    }
-  }
-  if (const std::optional<JsonSection> scaling = text.section("rope_scaling")) {
-    model.rope_scaling = read_scaling(*scaling, max_positions, model);
-  }
-}
-
-void read_rope(const JsonSection& text, ModelConfig& model) {
-  model.rope_theta = text.number_or("rope_theta", model.rope_theta);
-  // If a file has both forms, the transformers 4 form wins, as in transformers 5.
-  const bool is_old = text.find("rope_scaling") != nullptr;
-  const std::optional<JsonSection> rope = text.section(is_old ? "rope_scaling" : "rope_parameters");
-  if (!rope) return;
-  for (const char* key : {"full_attention", "sliding_attention"}) {
-    if (rope->find(key) != nullptr) {
-      set_unsupported(model, rope->dotted(key),
-                      "parameters per layer type are not supported; allowed: one set for all");
-    }
-  }
-  model.rope_theta = rope->number_or("rope_theta", model.rope_theta);
-  model.rope_scaling = read_scaling(
-      *rope, text.integer_or("original_max_position_embeddings", model.max_position_embeddings),
-      model);
 }
 
 std::vector<std::int32_t> read_eos_token_ids(const JsonSection& section) {
@@ -235,69 +169,122 @@ std::vector<std::int32_t> read_eos_token_ids(const JsonSection& section) {
   return ids;
 }
 
-// Finds settings of any family that no executor computes.
-void find_unsupported(const JsonSection& text, ModelConfig& model) {
-  for (const char* key : {"attention_bias", "mlp_bias"}) {
-    if (text.boolean_or(key, false)) {
-      set_unsupported(model, text.dotted(key), "biases are not supported; allowed: false");
-    }
+// Biases, multipliers and caps that a file may set in any family.
+void read_parts(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
+  if (text.boolean_or("attention_bias", false)) {
+    model.has_qkv_biases = model.has_attention_output_bias = true;
   }
-  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
-    if (text.find(key) == nullptr) continue;
-    text.required_number(key);
-    set_unsupported(model, text.dotted(key), "softcapping is not supported; allowed: null");
+  if (text.boolean_or("mlp_bias", false)) model.has_mlp_biases = true;
+  const auto cap = [&text](const char* key, double otherwise) {
+    return text.number_or(key, text.has(key) ? 0 : otherwise);
+  };
+  model.attention_softcap = cap("attn_logit_softcapping", family.defaults.attention_softcap);
+  model.logit_softcap = cap("final_logit_softcapping", family.defaults.logit_softcap);
+  if (family.has_multipliers) {
+    model.embedding_multiplier = text.number_or("embedding_multiplier", 1);
+    model.residual_multiplier = text.number_or("residual_multiplier", 1);
+    model.attention_multiplier = text.number_or("attention_multiplier", 1);
+    model.logit_divisor = text.number_or("logits_scaling", 1);
   }
   if (text.boolean_or("use_bidirectional_attention", false)) {
-    set_unsupported(model, text.dotted("use_bidirectional_attention"),
-                    "only causal attention is supported; allowed: false");
-  }
-  if (text.number_or("partial_rotary_factor", 1) != 1) {
-    set_unsupported(model, text.dotted("partial_rotary_factor"),
-                    "rotation of a part of each head is not supported; allowed: 1");
+    model.refuse(text.dotted("use_bidirectional_attention"),
+                 "only causal attention is supported; allowed: false");
   }
 }
 
-void read_arithmetic(const JsonSection& root, const JsonSection& text, const Family& family,
+// GPT-2's own switches, and nanoGPT's `bias`.
+void read_gpt2_parts(const JsonSection& text, ModelConfig& model) {
+  if (!text.boolean_or("bias", true)) {
+    model.has_norm_biases = model.has_qkv_biases = false;
+    model.has_attention_output_bias = model.has_mlp_biases = false;
+  }
+  const auto refuse = [&](const char* key, bool allowed) {
+    if (text.boolean_or(key, allowed) == allowed) return;
+    model.refuse(text.dotted(key),
+                 std::string(allowed ? "false" : "true") +
+                     " is not supported; allowed: " + (allowed ? "true" : "false"));
+  };
+  refuse("scale_attn_weights", true);
+  refuse("scale_attn_by_inverse_layer_idx", false);
+  refuse("add_cross_attention", false);
+}
+
+// Layers without RoPE: a list of 0 and 1, or every n-th.
+void read_unrotated_layers(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
+  if (family.unrotated_interval == 0) return;
+  const Json* const flags = text.find("no_rope_layers");
+  const std::int64_t interval =
+      text.integer_or("no_rope_layer_interval", family.unrotated_interval);
+  if (interval == 0) text.fail("no_rope_layer_interval", "is 0; allowed: at least 1");
+  if (flags != nullptr &&
+      (!flags->is_array() || static_cast<std::int64_t>(flags->size()) != model.n_layers)) {
+    text.fail("no_rope_layers", "is not a list with one entry per layer; allowed: " +
+                                    std::to_string(model.n_layers) + " times 0 or 1");
+  }
+  for (std::int64_t i = 0; i < model.n_layers; ++i) {
+    const bool is_unrotated = flags == nullptr ? (i + 1) % interval == 0
+                                               : (*flags)[static_cast<std::size_t>(i)] == Json(0);
+    if (is_unrotated) model.unrotated_layers.push_back(i);
+  }
+}
+
+void read_arithmetic(const JsonSection& root, const JsonSection& text, const ModelFamily& family,
                      ModelConfig& model) {
   apply_architecture(model);
-  model.norm_eps = text.number_or("rms_norm_eps", model.norm_eps);
-  if (family.is_gemma) {
-    model.query_pre_attn_scalar = text.number_or("query_pre_attn_scalar", 256);
-    read_gemma_rope(text, model);
-  } else {
-    read_rope(text, model);
+  const bool is_gpt2 = family.keys == ConfigKeys::Gpt2;
+  model.norm_eps =
+      text.number_or(is_gpt2 ? "layer_norm_epsilon" : "rms_norm_eps", family.defaults.norm_eps);
+  if (family.defaults.query_pre_attn_scalar > 0) {
+    model.query_pre_attn_scalar =
+        text.number_or("query_pre_attn_scalar", family.defaults.query_pre_attn_scalar);
   }
+  if (!model.has_learned_positions) read_rope(text, family, model);
   read_activation(text, family, model);
   if (root.find("eos_token_id") != nullptr || text.has("eos_token_id")) {
     model.eos_token_ids = read_eos_token_ids(root.find("eos_token_id") != nullptr ? root : text);
-  } else if (family.eos_token_id >= 0) {
-    model.eos_token_ids = {family.eos_token_id};
+  } else if (family.defaults.eos_token_id >= 0) {
+    model.eos_token_ids = {family.defaults.eos_token_id};
   }
-  find_unsupported(text, model);
+  read_parts(text, family, model);
+  if (is_gpt2) read_gpt2_parts(text, model);
 }
 
-void read_shape(const JsonSection& text, const Family& family, ModelConfig& model) {
+// A number that transformers' class may supply; -1 = it does not.
+std::int64_t integer_of(const JsonSection& text, const char* key, std::int64_t otherwise) {
+  return otherwise < 0 ? text.required_integer(key) : text.integer_or(key, otherwise);
+}
+
+void read_gpt2_shape(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
+  model.hidden_dim = text.required_integer("n_embd");
+  model.n_layers = text.required_integer("n_layer");
+  model.n_heads = model.n_kv_heads = integer_of(text, "n_head", family.defaults.n_heads);
+  model.ffn_dim = text.integer_or("n_inner", 4 * model.hidden_dim);
+  model.vocab_size = integer_of(text, "vocab_size", family.defaults.vocab_size);
+  model.max_position_embeddings =
+      integer_of(text, "n_positions", family.defaults.max_position_embeddings);
+  if (model.n_heads == 0 || model.hidden_dim % model.n_heads != 0) {
+    text.fail("n_head", "does not divide n_embd; allowed: a divisor of it");
+  }
+  model.head_dim = model.hidden_dim / model.n_heads;
+}
+
+void read_shape(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
+  if (family.keys == ConfigKeys::Gpt2) return read_gpt2_shape(text, family, model);
+  const ConfigDefaults& defaults = family.defaults;
   model.hidden_dim = text.required_integer("hidden_size");
   model.n_layers = text.required_integer("num_hidden_layers");
   model.ffn_dim = text.required_integer("intermediate_size");
-  if (family.is_gemma) {
-    model.n_heads = text.integer_or("num_attention_heads", 8);
-    model.head_dim = text.integer_or("head_dim", 256);
-    model.vocab_size = text.integer_or("vocab_size", 262208);
-    model.max_position_embeddings = text.integer_or("max_position_embeddings", 131072);
-    model.n_kv_heads = text.integer_or("num_key_value_heads", family.n_kv_heads);
-    return;
-  }
-  model.n_heads = text.required_integer("num_attention_heads");
-  const bool is_silent = family.n_kv_heads != 0 && !text.has("num_key_value_heads");
+  model.n_heads = integer_of(text, "num_attention_heads", defaults.n_heads);
+  const bool is_silent = defaults.n_kv_heads != 0 && !text.has("num_key_value_heads");
   model.n_kv_heads =
-      text.integer_or("num_key_value_heads", is_silent ? family.n_kv_heads : model.n_heads);
-  model.vocab_size = text.required_integer("vocab_size");
-  model.max_position_embeddings = text.required_integer("max_position_embeddings");
+      text.integer_or("num_key_value_heads", is_silent ? defaults.n_kv_heads : model.n_heads);
+  model.vocab_size = integer_of(text, "vocab_size", defaults.vocab_size);
+  model.max_position_embeddings =
+      integer_of(text, "max_position_embeddings", defaults.max_position_embeddings);
   if (const std::optional<std::int64_t> head_dim = text.integer("head_dim")) {
     model.head_dim = *head_dim;
-  } else if (family.model_type == "qwen3") {
-    model.head_dim = 128;
+  } else if (defaults.head_dim > 0) {
+    model.head_dim = defaults.head_dim;
   } else if (model.n_heads > 0 && model.hidden_dim % model.n_heads == 0) {
     model.head_dim = model.hidden_dim / model.n_heads;
   } else {
@@ -307,10 +294,13 @@ void read_shape(const JsonSection& text, const Family& family, ModelConfig& mode
 
 // Layers of a Qwen 3 mixture without experts: the listed layers, and all but every
 // `decoder_sparse_step`-th.
-std::int64_t num_dense_layers(const JsonSection& text, const ModelConfig& model) {
+void read_dense_layers(const JsonSection& text, ModelConfig& model) {
   const std::int64_t step = text.integer_or("decoder_sparse_step", 1);
   if (step < 1) text.fail("decoder_sparse_step", "is 0; allowed: at least 1");
-  std::set<std::int64_t> listed;
+  std::set<std::int64_t> dense;
+  for (std::int64_t i = 0; i < model.n_layers; ++i) {
+    if ((i + 1) % step != 0) dense.insert(i);
+  }
   if (const Json* layers = text.find("mlp_only_layers")) {
     const auto is_layer = [&](const Json& layer) {
       return layer.is_number_unsigned() &&
@@ -321,36 +311,41 @@ std::int64_t num_dense_layers(const JsonSection& text, const ModelConfig& model)
                                        JsonSection::excerpt(*layers) + "; allowed: 0 to " +
                                        std::to_string(model.n_layers - 1));
     }
-    for (const Json& layer : *layers) listed.insert(layer.get<std::int64_t>());
+    for (const Json& layer : *layers) dense.insert(layer.get<std::int64_t>());
   }
-  std::int64_t count = model.n_layers - model.n_layers / step;
-  for (const std::int64_t layer : listed) count += (layer + 1) % step == 0 ? 1 : 0;
-  return count;
+  model.n_dense_layers = static_cast<std::int64_t>(dense.size());
+  if (model.n_dense_layers == model.n_layers) {  // no layer has experts
+    model.n_experts = model.n_experts_per_token = model.expert_ffn_dim = model.n_dense_layers = 0;
+    return;
+  }
+  const bool are_first = dense.empty() || *dense.rbegin() + 1 == model.n_dense_layers;
+  if (!are_first) model.dense_layers.assign(dense.begin(), dense.end());
 }
 
-void read_experts(const JsonSection& text, const Family& family, ModelConfig& model) {
-  if (family.model_type == "mixtral") {
+void read_experts(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
+  if (!family.has_experts) return;
+  if (family.tensors == TensorNames::Mixtral) {
     model.n_experts = text.integer_or("num_local_experts", 8);
     model.n_experts_per_token = text.integer_or("num_experts_per_tok", 2);
     model.expert_ffn_dim = model.ffn_dim;
-  } else if (family.model_type == "qwen3_moe") {
-    model.n_experts = text.integer_or("num_experts", 128);
-    if (model.n_experts == 0) return;
-    model.n_experts_per_token = text.integer_or("num_experts_per_tok", 8);
-    model.expert_ffn_dim = text.integer_or("moe_intermediate_size", 768);
-    model.n_dense_layers = num_dense_layers(text, model);
+    return;
   }
+  model.n_experts = text.integer_or("num_experts", text.integer_or("num_local_experts", 128));
+  if (model.n_experts == 0) return;
+  model.n_experts_per_token = text.integer_or("num_experts_per_tok", 8);
+  model.expert_ffn_dim = text.integer_or("moe_intermediate_size", 768);
+  read_dense_layers(text, model);
 }
 
-ModelConfig read_model(const JsonSection& root, const Family& family) {
+ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   const JsonSection text = family.is_nested ? root.required_section("text_config") : root;
   ModelConfig model;
   model.architecture = family.architecture;
-  model.has_qk_norm = family.has_qk_norm;
-  model.has_post_norms = family.has_post_norms;
+  model.has_qk_norm = family.traits.has_qk_norm;
+  model.has_post_norms = family.traits.has_post_norms;
   read_shape(text, family, model);
   read_experts(text, family, model);
-  const bool is_tied = text.boolean_or("tie_word_embeddings", family.is_tied_by_default);
+  const bool is_tied = text.boolean_or("tie_word_embeddings", family.defaults.has_tied_embeddings);
   model.has_tied_embeddings = root.boolean_or("tie_word_embeddings", is_tied);
   model.bytes_per_weight = bytes_per_weight(root, text);
   if (const auto of_file = root.section("quantization_config")) {
@@ -358,8 +353,12 @@ ModelConfig read_model(const JsonSection& root, const Family& family) {
   } else if (const auto of_text = text.section("quantization_config")) {
     read_quantization(*of_text, model);
   }
+  read_unrotated_layers(text, family, model);
   read_window(text, family, model);
   read_arithmetic(root, text, family, model);
+  if (family.has_experts && family.tensors != TensorNames::Mixtral) {
+    model.has_normalised_expert_weights = text.boolean_or("norm_topk_prob", false);
+  }
   return model;
 }
 

@@ -40,26 +40,30 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// For a name that is no catalogue model and no path.
+// For a name that is no catalogue model and no path. The catalogue is too long for a message.
 [[noreturn]] void fail_unknown_model(const std::vector<ModelConfig>& models,
                                      const std::string& name, const SourceLocation& where) {
-  constexpr const char* kFileKind = "the path of a config.json or of its folder";
+  constexpr const char* kAllowed =
+      "; allowed: a name of `metronome list models`, or the path of a config.json or of its folder";
   std::vector<std::string_view> known;
+  for (const ModelConfig& model : models) known.push_back(model.name);
+  const std::string hint = did_you_mean(name, known);
+  if (!hint.empty()) fail_config(where, "model", "unknown name '" + name + "'" + hint + kAllowed);
+  known.clear();
   for (const ConfigNode::Entry& entry : repositories().entries) {
     for (const ConfigNode& repository : entry.value.items) known.push_back(repository.scalar);
   }
   // A scenario's folder may precede the repository.
   const fs::path path = name;
   const std::string last_two = (path.parent_path().filename() / path.filename()).string();
-  const std::string hint = path.has_parent_path() ? did_you_mean(last_two, known) : "";
-  if (hint.empty()) fail_unknown(models, name, "model", kFileKind, where);
-  fail_config(where, "model",
-              "no such file or repository: " + name + hint +
-                  "; allowed: a name of `metronome list models`, or " + kFileKind);
+  const std::string nearest = path.has_parent_path() ? did_you_mean(last_two, known) : "";
+  const std::string what = path.has_parent_path() ? "no such file or repository: " + name
+                                                  : "unknown name '" + name + "'";
+  fail_config(where, "model", what + nearest + kAllowed);
 }
 
 void visit_scaling(FieldVisitor& visitor, RopeScaling& scaling) {
-  constexpr std::string_view kKinds[] = {"none", "linear", "llama3"};
+  constexpr std::string_view kKinds[] = {"none", "linear", "llama3", "yarn", "longrope"};
   visitor.choice("kind", scaling.kind, kKinds, "which frequencies are divided");
   visitor.number("factor", scaling.factor, 0, kMaxNumber, "divisor of the frequencies");
   visitor.number("low_freq_factor", scaling.low_freq_factor, 0, kMaxNumber,
@@ -67,7 +71,18 @@ void visit_scaling(FieldVisitor& visitor, RopeScaling& scaling) {
   visitor.number("high_freq_factor", scaling.high_freq_factor, 0, kMaxNumber,
                  "llama3: frequencies with more turns are not divided");
   visitor.integer("original_max_positions", scaling.original_max_positions, 1, 1 << 30,
-                  "llama3: positions before stretching");
+                  "llama3, yarn, longrope: positions before stretching");
+  visitor.number("beta_fast", scaling.beta_fast, 0, kMaxNumber,
+                 "yarn: frequencies with more turns in the original positions are kept");
+  visitor.number("beta_slow", scaling.beta_slow, 0, kMaxNumber,
+                 "yarn: frequencies with fewer turns are divided");
+  visitor.boolean("truncates", scaling.truncates, "yarn: the bounds between are whole pairs");
+  visitor.number("attention_factor", scaling.attention_factor, 0, kMaxNumber,
+                 "yarn, longrope: multiplies cosines and sines");
+  visitor.numbers("short_factors", scaling.short_factors, 0, kMaxNumber,
+                  "longrope: divisor of each pair's frequency");
+  visitor.numbers("long_factors", scaling.long_factors, 0, kMaxNumber,
+                  "longrope: the same where requests may exceed the original positions");
 }
 
 }  // namespace
@@ -98,6 +113,10 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
                   "tokens a window layer attends to; 0 = no window");
   visitor.integer("global_layer_interval", model.global_layer_interval, 0, kMaxDim,
                   "every n-th layer attends to all positions; 0 = none");
+  visitor.integers("window_layers", model.window_layers, 0, kMaxDim,
+                   "layers with the window, where no interval describes them");
+  visitor.integers("dense_layers", model.dense_layers, 0, kMaxDim,
+                   "layers without experts, where they are not the first ones");
   visitor.number("norm_eps", model.norm_eps, 0, 1, "added to the mean square under the root");
   visitor.number("rope_theta", model.rope_theta, 0, kMaxNumber, "base of the rotary frequencies");
   visitor.number("rope_local_theta", model.rope_local_theta, 0, kMaxNumber,
@@ -106,8 +125,22 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
     visit_scaling(visitor, model.rope_scaling);
     visitor.close_section();
   }
+  visitor.integer("rotary_dim", model.rotary_dim, 0, kMaxDim,
+                  "elements of a head that RoPE rotates; 0 = all");
+  visitor.integers("unrotated_layers", model.unrotated_layers, 0, kMaxDim, "layers without RoPE");
   visitor.number("query_pre_attn_scalar", model.query_pre_attn_scalar, 0, kMaxNumber,
                  "scores are divided by its square root; 0 = head_dim");
+  visitor.number("attention_multiplier", model.attention_multiplier, 0, kMaxNumber,
+                 "scores are multiplied by it instead; 0 = they are not");
+  visitor.number("attention_softcap", model.attention_softcap, 0, kMaxNumber,
+                 "bound of scores by a tanh; 0 = none");
+  visitor.number("logit_softcap", model.logit_softcap, 0, kMaxNumber,
+                 "bound of logits by a tanh; 0 = none");
+  visitor.number("embedding_multiplier", model.embedding_multiplier, 0, kMaxNumber,
+                 "multiplies embeddings");
+  visitor.number("residual_multiplier", model.residual_multiplier, 0, kMaxNumber,
+                 "multiplies what attention and MLP add");
+  visitor.number("logit_divisor", model.logit_divisor, 0, kMaxNumber, "divides logits");
   std::vector<std::int64_t> ids(model.eos_token_ids.begin(), model.eos_token_ids.end());
   visitor.integers("eos_token_ids", ids, 0, kMaxDim, "tokens that end a text");
   model.eos_token_ids.clear();

@@ -1,7 +1,11 @@
 #include "core/model/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <vector>
+
+#include "core/model/model_family.h"
 
 namespace metronome {
 namespace {
@@ -24,9 +28,18 @@ std::string number_error(const ModelConfig& model) {
       {"rope_local_theta", model.rope_local_theta == 0 ? 1 : model.rope_local_theta, 1, kMaxTheta},
       {"query_pre_attn_scalar", model.query_pre_attn_scalar == 0 ? 1 : model.query_pre_attn_scalar,
        1e-6, 1e9},
+      {"attention_multiplier", model.attention_multiplier, 0, 1e6},
+      {"attention_softcap", model.attention_softcap, 0, 1e6},
+      {"logit_softcap", model.logit_softcap, 0, 1e6},
+      {"embedding_multiplier", model.embedding_multiplier, 1e-6, 1e6},
+      {"residual_multiplier", model.residual_multiplier, 1e-6, 1e6},
+      {"logit_divisor", model.logit_divisor, 1e-6, 1e6},
       {"rope_scaling.factor", scaling.factor, 1, kMaxFactor},
       {"rope_scaling.low_freq_factor", scaling.low_freq_factor, 1e-6, kMaxFactor},
       {"rope_scaling.high_freq_factor", scaling.high_freq_factor, 1e-6, kMaxFactor},
+      {"rope_scaling.beta_fast", scaling.beta_fast, 1e-6, kMaxFactor},
+      {"rope_scaling.beta_slow", scaling.beta_slow, 1e-6, kMaxFactor},
+      {"rope_scaling.attention_factor", scaling.attention_factor, 1e-6, kMaxFactor},
   };
   for (const Bound& bound : bounds) {
     // This form makes NaN fail.
@@ -39,7 +52,30 @@ std::string number_error(const ModelConfig& model) {
   return {};
 }
 
-std::string scaling_error(const RopeScaling& scaling) {
+// LongRope's factors: one for each pair, each a number that can divide.
+std::string factors_error(const char* key, const std::vector<double>& factors,
+                          std::int64_t num_pairs) {
+  const std::string name = std::string("rope_scaling.") + key;
+  if (static_cast<std::int64_t>(factors.size()) != num_pairs) {
+    return name + ": has " + std::to_string(factors.size()) +
+           " entries; allowed: " + std::to_string(num_pairs) +
+           ", one for each pair that RoPE rotates";
+  }
+  for (const double factor : factors) {
+    if (!(factor >= 1e-6 && factor <= 1e6)) {
+      return name + ": contains " + std::to_string(factor) + "; allowed: 1e-6 to 1e6";
+    }
+  }
+  return {};
+}
+
+std::string scaling_error(const ModelConfig& model) {
+  const RopeScaling& scaling = model.rope_scaling;
+  if (scaling.kind == RopeScaling::Kind::LongRope) {
+    const std::int64_t num_pairs = model.num_rotated() / 2;
+    const std::string error = factors_error("short_factors", scaling.short_factors, num_pairs);
+    return error.empty() ? factors_error("long_factors", scaling.long_factors, num_pairs) : error;
+  }
   if (scaling.kind == RopeScaling::Kind::None && scaling.factor != 1) {
     return "rope_scaling.factor: has no meaning without a kind of scaling; allowed: 1";
   }
@@ -71,44 +107,107 @@ std::string experts_error(const ModelConfig& model) {
     return "n_dense_layers: is " + std::to_string(model.n_dense_layers) +
            "; allowed: fewer than n_layers, " + std::to_string(model.n_layers);
   }
+  const auto num_listed = static_cast<std::int64_t>(model.dense_layers.size());
+  if (num_listed != 0 && num_listed != model.n_dense_layers) {
+    return "dense_layers: lists " + std::to_string(num_listed) +
+           " layers; allowed: n_dense_layers of them, " + std::to_string(model.n_dense_layers);
+  }
   return {};
+}
+
+// A list of layers: ascending, each of the model.
+std::string layers_error(const ModelConfig& model) {
+  struct Layers {
+    const char* key;
+    const std::vector<std::int64_t>& listed;
+  };
+  for (const Layers& layers :
+       {Layers{"window_layers", model.window_layers}, Layers{"dense_layers", model.dense_layers},
+        Layers{"unrotated_layers", model.unrotated_layers}}) {
+    std::int64_t last = -1;
+    for (const std::int64_t layer : layers.listed) {
+      if (layer <= last || layer >= model.n_layers) {
+        return std::string(layers.key) + ": contains " + std::to_string(layer) +
+               "; allowed: 0 to " + std::to_string(model.n_layers - 1) + ", ascending";
+      }
+      last = layer;
+    }
+  }
+  if (model.sliding_window == 0 && !model.window_layers.empty()) {
+    return "window_layers: has no meaning without sliding_window; allowed: an empty list";
+  }
+  return {};
+}
+
+bool contains(const std::vector<std::int64_t>& layers, std::int64_t layer) {
+  return std::binary_search(layers.begin(), layers.end(), layer);
 }
 
 }  // namespace
 
 bool ModelConfig::is_window_layer(std::int64_t layer) const {
   if (sliding_window == 0) return false;
+  if (!window_layers.empty()) return contains(window_layers, layer);
   return global_layer_interval == 0 || (layer + 1) % global_layer_interval != 0;
 }
 
 std::int64_t ModelConfig::n_global_layers() const {
   if (sliding_window == 0) return n_layers;
+  if (!window_layers.empty()) return n_layers - static_cast<std::int64_t>(window_layers.size());
   return global_layer_interval == 0 ? 0 : n_layers / global_layer_interval;
 }
 
 std::int64_t ModelConfig::n_window_layers() const { return n_layers - n_global_layers(); }
 
-std::int64_t ModelConfig::n_projection_params() const {
-  const std::int64_t qkv = hidden_dim * (n_heads + 2 * n_kv_heads) * head_dim;
-  const std::int64_t output = n_heads * head_dim * hidden_dim;
-  const std::int64_t gate_up_down = 3 * hidden_dim * ffn_dim;
-  return n_layers * (qkv + output) + (n_layers - n_moe_layers()) * gate_up_down;
+std::int64_t ModelConfig::default_max_model_len() const {
+  if (rope_scaling.kind != RopeScaling::Kind::LongRope) return max_position_embeddings;
+  return std::min(rope_scaling.original_max_positions, max_position_embeddings);
 }
 
-std::int64_t ModelConfig::n_expert_params() const { return 3 * hidden_dim * expert_ffn_dim; }
+bool ModelConfig::is_moe_layer(std::int64_t layer) const {
+  if (n_experts == 0) return false;
+  return dense_layers.empty() ? layer >= n_dense_layers : !contains(dense_layers, layer);
+}
+
+bool ModelConfig::is_rotated_layer(std::int64_t layer) const {
+  return !has_learned_positions && !contains(unrotated_layers, layer);
+}
+
+std::int64_t ModelConfig::n_projection_params() const {
+  const std::int64_t qkv = hidden_dim * (query_dim() + 2 * kv_dim());
+  const std::int64_t output = query_dim() * hidden_dim;
+  const std::int64_t mlp = n_mlp_matrices() * hidden_dim * ffn_dim;
+  return n_layers * (qkv + output) + (n_layers - n_moe_layers()) * mlp;
+}
+
+std::int64_t ModelConfig::n_expert_params() const {
+  return n_mlp_matrices() * hidden_dim * expert_ffn_dim;
+}
 
 std::int64_t ModelConfig::n_embedding_params() const { return vocab_size * hidden_dim; }
 
+std::int64_t ModelConfig::n_position_params() const {
+  return has_learned_positions ? max_position_embeddings * hidden_dim : 0;
+}
+
 std::int64_t ModelConfig::n_norm_params() const {
-  const std::int64_t block_norms = (has_post_norms ? 4 : 2) * hidden_dim;
-  const std::int64_t head_norms = has_qk_norm ? 2 * head_dim : 0;
-  return n_layers * (block_norms + head_norms) + hidden_dim;
+  const std::int64_t head_norms = has_whole_qk_norm ? query_dim() + kv_dim() : 2 * head_dim;
+  const std::int64_t scales =
+      n_layers * (n_layer_norms() * hidden_dim + (has_qk_norm ? head_norms : 0)) + hidden_dim;
+  return has_norm_biases ? 2 * scales : scales;
+}
+
+std::int64_t ModelConfig::n_bias_params() const {
+  const std::int64_t qkv = has_qkv_biases ? query_dim() + 2 * kv_dim() : 0;
+  const std::int64_t output = has_attention_output_bias ? hidden_dim : 0;
+  const std::int64_t mlp = has_mlp_biases ? (n_mlp_matrices() - 1) * ffn_dim + hidden_dim : 0;
+  return n_layers * (qkv + output) + (n_layers - n_moe_layers()) * mlp;
 }
 
 std::int64_t ModelConfig::n_params() const {
   const std::int64_t tables = has_tied_embeddings ? 1 : 2;
   return n_linear_params() + n_moe_layers() * n_experts * n_expert_params() +
-         tables * n_embedding_params() + n_norm_params();
+         tables * n_embedding_params() + n_position_params() + n_norm_params() + n_bias_params();
 }
 
 std::int64_t ModelConfig::weight_bytes() const {
@@ -148,6 +247,7 @@ std::string ModelConfig::shape_error() const {
       {"max_position_embeddings", max_position_embeddings, 1, 1 << 30},
       {"sliding_window", sliding_window, 0, 1 << 30},
       {"global_layer_interval", global_layer_interval, 0, 4096},
+      {"rotary_dim", rotary_dim, 0, head_dim},
       {"bytes_per_weight", bytes_per_weight, 1, 4},
       {"bytes_per_kv_element", bytes_per_kv_element, 1, 4},
       {"rope_scaling.original_max_positions", rope_scaling.original_max_positions, 1, 1 << 30},
@@ -173,30 +273,27 @@ std::string ModelConfig::shape_error() const {
     }
   }
   std::string error = experts_error(*this);
+  if (error.empty()) error = layers_error(*this);
   if (error.empty()) error = number_error(*this);
-  return error.empty() ? scaling_error(rope_scaling) : error;
+  return error.empty() ? scaling_error(*this) : error;
 }
 
 void apply_architecture(ModelConfig& model) {
-  const bool is_gemma = model.architecture == "Gemma3ForCausalLM" ||
-                        model.architecture == "Gemma3ForConditionalGeneration";
-  const bool is_known = is_gemma || model.architecture == "LlamaForCausalLM" ||
-                        model.architecture == "MistralForCausalLM" ||
-                        model.architecture == "Qwen3ForCausalLM";
-  model.activation = is_gemma ? Activation::GeluTanh : Activation::Silu;
-  model.has_unit_offset_norms = is_gemma;
-  model.scales_embeddings = is_gemma;
+  const ModelFamily* const family = find_family(model.architecture);
+  ModelTraits traits = family == nullptr ? ModelTraits{} : family->traits;
+  traits.has_qk_norm = model.has_qk_norm;
+  traits.has_post_norms = model.has_post_norms;
+  static_cast<ModelTraits&>(model) = traits;
   if (model.linear_format != WeightFormat::Plain || model.expert_format != WeightFormat::Plain) {
     model.unsupported =
         "linear_format, expert_format: quantised weights are not supported; "
         "allowed: plain";
-  } else if (model.n_experts > 0) {
-    model.unsupported = "n_experts: a mixture of experts is not supported; allowed: 0";
-  } else if (!is_known) {
+  } else if (family == nullptr) {
     model.unsupported = "architecture: '" + model.architecture +
-                        "' is not supported; allowed: Llama, Mistral, Qwen 3 and Gemma 3";
-  } else if (model.head_dim % 2 != 0) {
-    model.unsupported = "head_dim: " + std::to_string(model.head_dim) +
+                        "' is not supported; allowed: " + computed_architectures();
+  } else if (!model.has_learned_positions && model.num_rotated() % 2 != 0) {
+    model.unsupported = std::string(model.rotary_dim > 0 ? "rotary_dim" : "head_dim") + ": " +
+                        std::to_string(model.num_rotated()) +
                         " is odd, but RoPE rotates pairs; allowed: an even number";
   }
 }

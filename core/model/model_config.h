@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/model_traits.h"
 #include "core/model/weight_format.h"
 
 namespace metronome {
@@ -14,8 +15,10 @@ namespace metronome {
 struct RopeScaling {
   enum class Kind : std::uint8_t {
     None,
-    Linear,  // divides every frequency by `factor`
-    Llama3,  // scales only long wavelengths, with a smooth transition
+    Linear,    // divides every frequency by `factor`
+    Llama3,    // scales only long wavelengths, with a smooth transition
+    Yarn,      // the same by another rule, and scales cosines and sines
+    LongRope,  // divides each frequency by a factor of its own, and scales cosines and sines
   };
   Kind kind = Kind::None;
   double factor = 1;
@@ -24,16 +27,23 @@ struct RopeScaling {
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   std::int64_t original_max_positions = 8192;
+  // Yarn: frequencies with more turns than beta_fast in the original positions are kept, those with
+  // fewer than beta_slow are divided. `truncates` rounds the bounds between them to whole pairs.
+  double beta_fast = 32;
+  double beta_slow = 1;
+  bool truncates = true;
+  // Yarn, LongRope: cosines and sines are multiplied by it.
+  double attention_factor = 1;
+  // LongRope: a divisor for each pair. The long ones are for contexts that may exceed
+  // original_max_positions.
+  std::vector<double> short_factors = {};
+  std::vector<double> long_factors = {};
+  bool uses_long_factors = false;
 
   bool operator==(const RopeScaling&) const = default;
 };
 
-enum class Activation : std::uint8_t {
-  Silu,
-  GeluTanh,  // the tanh approximation
-};
-
-struct ModelConfig {
+struct ModelConfig : ModelTraits {
   std::string name;
   std::string architecture;  // Hugging Face class name, e.g. LlamaForCausalLM
   std::int64_t n_layers = 0;
@@ -52,22 +62,29 @@ struct ModelConfig {
   std::int64_t vocab_size = 0;
   std::int64_t max_position_embeddings = 0;
   bool has_tied_embeddings = false;
-  bool has_qk_norm = false;
-  bool has_post_norms = false;      // Gemma: four norms per layer instead of two
   std::int64_t sliding_window = 0;  // tokens; 0 = every layer attends to the whole context
   // With a window: layer i (from 0) is global when (i + 1) % global_layer_interval == 0.
   std::int64_t global_layer_interval = 0;
+  // Layers by number, ascending, where no interval describes them.
+  std::vector<std::int64_t> window_layers;  // empty: by global_layer_interval
+  std::vector<std::int64_t> dense_layers;   // empty: the first n_dense_layers
 
   // Parameters of the arithmetic; the cost models do not read them.
   double norm_eps = 1e-6;
-  double rope_theta = 10000;         // base of the layers without a window
-  double rope_local_theta = 0;       // base of the window layers; 0 = rope_theta
-  RopeScaling rope_scaling;          // not for window layers with their own base
+  double rope_theta = 10000;    // base of the layers without a window
+  double rope_local_theta = 0;  // base of the window layers; 0 = rope_theta
+  RopeScaling rope_scaling;     // not for window layers with their own base
+  std::int64_t rotary_dim = 0;  // RoPE rotates the first elements of a head; 0 = head_dim
+  std::vector<std::int64_t> unrotated_layers;  // layers without RoPE, ascending
   double query_pre_attn_scalar = 0;  // attention scores are divided by its square root; 0 =
                                      // head_dim
-  Activation activation = Activation::Silu;
-  bool has_unit_offset_norms = false;       // Gemma: norms scale by 1 + weight
-  bool scales_embeddings = false;           // Gemma: embeddings times sqrt(hidden_dim)
+  double attention_multiplier = 0;   // scores are multiplied by it instead; 0 = by the line above
+  // x becomes cap * tanh(x / cap); 0 = no cap.
+  double attention_softcap = 0;  // of scores
+  double logit_softcap = 0;
+  double embedding_multiplier = 1;
+  double residual_multiplier = 1;  // of what attention and MLP add
+  double logit_divisor = 1;
   std::vector<std::int32_t> eos_token_ids;  // end of text; empty = unknown
   // The settings that no executor can compute, as "key: what; what is allowed"; empty: nothing.
   std::string unsupported;
@@ -82,19 +99,38 @@ struct ModelConfig {
   std::int64_t n_global_layers() const;  // layers that attend to the whole context
   std::int64_t n_window_layers() const;  // n_layers - n_global_layers()
   std::int64_t n_moe_layers() const { return n_experts > 0 ? n_layers - n_dense_layers : 0; }
+  // The longest request where nothing else is said. LongRope: the original positions, as in vLLM
+  // (config/model.py), since longer contexts have other factors.
+  std::int64_t default_max_model_len() const;
+  bool is_moe_layer(std::int64_t layer) const;
+  bool is_rotated_layer(std::int64_t layer) const;  // queries and keys get RoPE
+  std::int64_t num_rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
+  std::int64_t query_dim() const { return n_heads * head_dim; }
+  std::int64_t kv_dim() const { return n_kv_heads * head_dim; }
+  // Norms of a layer, those of queries and keys apart.
+  std::int64_t n_layer_norms() const { return (has_pre_norms ? 2 : 0) + (has_post_norms ? 2 : 0); }
+  // Matrices of an MLP: gate, up and down, or up and down.
+  std::int64_t n_mlp_matrices() const { return has_gated_mlp ? 3 : 2; }
   // Weights multiplied with every token: QKV, output, gate, up and down projections and routers of
   // all layers, without experts.
   std::int64_t n_linear_params() const { return n_projection_params() + n_router_params(); }
   std::int64_t n_projection_params() const;  // of these, those stored in linear_format
   std::int64_t n_router_params() const { return n_moe_layers() * hidden_dim * n_experts; }
-  std::int64_t n_expert_params() const;     // gate, up and down of one expert of one layer
+  std::int64_t n_expert_params() const;     // the matrices of one expert of one layer
   std::int64_t n_embedding_params() const;  // one table; the output head has as many
-  std::int64_t n_norm_params() const;       // scales of all normalisations
+  std::int64_t n_position_params() const;   // the table of learned positions
+  std::int64_t n_norm_params() const;       // scales and biases of all normalisations
+  std::int64_t n_bias_params() const;       // biases of all projections
   std::int64_t n_params() const;            // everything, norms included
   double bytes_per_linear_weight() const { return bytes_of(linear_format, bytes_per_weight); }
   double bytes_per_expert_weight() const { return bytes_of(expert_format, bytes_per_weight); }
   std::int64_t weight_bytes() const;
   std::int64_t kv_bytes_per_token() const;  // all layers, K and V
+
+  // Records in `unsupported` what no executor computes, unless something else is there.
+  void refuse(const std::string& key, const std::string& message) {
+    if (unsupported.empty()) unsupported = key + ": " + message;
+  }
 
   // The first error in the shape or in a number, as "key: what is wrong; what is allowed". If it is
   // empty, every count above fits in 64 bits and every number is finite.
@@ -103,9 +139,9 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Sets the properties that the model code of `architecture` fixes: activation, unit-offset norms
-// and the scale of embeddings. Sets `unsupported` if no executor computes the architecture or
-// shape.
+// Sets the traits that the model code of `architecture` fixes, but for has_qk_norm and
+// has_post_norms, which an entry of the catalogue says. Sets `unsupported` if no executor computes
+// the architecture or shape.
 void apply_architecture(ModelConfig& model);
 
 }  // namespace metronome

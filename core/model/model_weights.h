@@ -12,12 +12,12 @@
 
 namespace metronome {
 
-enum class WeightRole : std::uint8_t { Linear, Embedding, Norm };
+enum class WeightRole : std::uint8_t { Linear, Embedding, Norm, Bias };
 
 // One tensor of a model. A linear layer maps `cols` inputs to `rows` outputs. An embedding has one
-// row per token. A norm is one row.
+// row per token or position. A norm and a bias are one row.
 struct WeightSpec {
-  std::string name;  // Hugging Face's: "model.layers.0.self_attn.q_proj.weight"
+  std::string name;  // Hugging Face's for Llama: "model.layers.0.self_attn.q_proj.weight"
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   WeightRole role = WeightRole::Linear;
@@ -25,13 +25,16 @@ struct WeightSpec {
   bool operator==(const WeightSpec&) const = default;
 };
 
-// Every tensor of a model without experts, in order of use. With tied embeddings there is no
+// Every tensor of a model, in order of use. Names are those of Llama's checkpoints in every family;
+// experts are "mlp.experts.E.up_proj", their router is "mlp.gate". With tied embeddings there is no
 // "lm_head.weight".
 std::vector<WeightSpec> weight_specs(const ModelConfig& model);
 
 // One tensor of weight_specs(model). `name` is the part after "model.layers.LAYER."
 // ("mlp.up_proj"). For layer -1 it is the whole name without ".weight" ("model.norm", "lm_head").
 WeightSpec weight_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
+// The same for the bias of that layer or norm.
+WeightSpec bias_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
 
 class WeightSource {
  public:
@@ -50,15 +53,17 @@ class WeightSource {
 // The weights in a model folder: model.safetensors, or else all files that
 // model.safetensors.index.json names. Throws ConfigError naming the file. It names the tensor if
 // one is missing, has another shape, or has a dtype other than F32, F16 and BF16. Unused tensors
-// are ignored, as in transformers. Gemma 3's multimodal files prefix the names of their language
-// model ("language_model.model." or "model.language_model."); both prefixes are accepted.
+// are ignored, as in transformers. stored_tensor.h says how families name and store tensors. Gemma
+// 3's multimodal files prefix the names of their language model ("language_model.model." or
+// "model.language_model."); both prefixes are accepted.
 std::unique_ptr<WeightSource> open_model_folder(const std::string& folder,
                                                 const ModelConfig& model);
 
 // Weights drawn from a seed: bfloat16, or float32 with bytes_per_weight 4. Element i of a tensor
 // (row-major) is random_weight(key, i, scale) with key = random_weight_key(seed, name). So any
 // executor on any device can draw any part with identical bits. Linear layers and embeddings are
-// uniform with variance 1/cols. Norms scale by one (weight 1, or 0 with unit-offset norms).
+// uniform with variance 1/cols, and so are biases. Norms scale by one (weight 1, or 0 with
+// unit-offset norms) and have biases of 0.
 std::unique_ptr<WeightSource> random_weights(const ModelConfig& model, std::uint64_t seed);
 
 // The first draw of Rng(seed, name).

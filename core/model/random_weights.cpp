@@ -10,6 +10,10 @@
 namespace metronome {
 namespace {
 
+bool is_norm_bias(const WeightSpec& spec) {
+  return spec.role == WeightRole::Bias && spec.name.find("norm") != std::string::npos;
+}
+
 class RandomWeights final : public WeightSource {
  public:
   RandomWeights(const ModelConfig& model, std::uint64_t seed)
@@ -27,6 +31,10 @@ class RandomWeights final : public WeightSource {
     const auto count = static_cast<std::uint64_t>((row_end - row_begin) * spec.cols);
     if (spec.role == WeightRole::Norm) {
       std::fill_n(out, count, norm_);
+      return;
+    }
+    if (is_norm_bias(spec)) {
+      std::fill_n(out, count, 0.0f);
       return;
     }
     const std::uint64_t key = random_weight_key(seed_, spec.name);

@@ -8,9 +8,13 @@
 
 namespace metronome {
 
-// The head_dim / 2 frequencies of a kind of layer, rounded to float as in transformers
-// (modeling_rope_utils.py: default, linear and llama3). Pair i of a head is elements i and i +
-// head_dim / 2. At position p it is rotated by the angle float(p) * frequency, a float product.
+// The frequencies of a kind of layer, one for each of num_rotated() / 2 pairs, rounded to float as
+// in transformers (modeling_rope_utils.py: default, linear, llama3, yarn, longrope). Pair i of a
+// head is elements i and i + num_rotated() / 2. At position p it is rotated by the angle
+// float(p) * frequency, a float product. Empty with learned positions.
 std::vector<float> rope_frequencies(const ModelConfig& model, bool is_window_layer);
+
+// What cosines and sines of a kind of layer are multiplied by.
+float rope_magnitude(const ModelConfig& model, bool is_window_layer);
 
 }  // namespace metronome

@@ -13,6 +13,15 @@ namespace metronome {
 
 namespace {
 
+// As vLLM does (rotary_embedding/phi3_long_rope_scaled_rope.py): by the longest request that is
+// allowed, so that a request's keys never change.
+void choose_rope_factors(const Scenario& scenario, ModelConfig& model) {
+  RopeScaling& scaling = model.rope_scaling;
+  scaling.uses_long_factors = scaling.kind == RopeScaling::Kind::LongRope &&
+                              scenario.engine.max_model_len.value_or(
+                                  model.default_max_model_len()) > scaling.original_max_positions;
+}
+
 // `key` names the model.
 ModelSource find_source(const Scenario& scenario, const std::string& name, const char* key) {
   const SourceLocation where = scenario.location_of(key);
@@ -21,6 +30,7 @@ ModelSource find_source(const Scenario& scenario, const std::string& name, const
   if (!source.config.unsupported.empty()) {
     fail_config(where, key, "cannot be computed here: " + source.config.unsupported);
   }
+  choose_rope_factors(scenario, source.config);
   const std::string folder = find_model_folder(name);
   source.seed = scenario.seed;
   source.is_drawn = scenario.weights == Weights::Random || folder.empty();
@@ -56,7 +66,7 @@ ModelSource find_draft_source(const Scenario& scenario, const ModelConfig& model
                     "; allowed: a model of the same vocabulary");
   }
   const std::int64_t longest =
-      scenario.engine.max_model_len.value_or(model.max_position_embeddings);
+      scenario.engine.max_model_len.value_or(model.default_max_model_len());
   if (drafter.max_position_embeddings < longest) {
     fail_config(scenario.location_of(kKey), kKey,
                 drafter.name + " supports " + std::to_string(drafter.max_position_embeddings) +
@@ -116,7 +126,7 @@ std::int64_t useful_kv_blocks(const Scenario& scenario, const ModelConfig& model
                               std::int64_t block_size, std::int64_t capacity) {
   if (scenario.kv_cache.enable_prefix_caching.value_or(true)) return capacity;
   const std::int64_t longest =
-      scenario.engine.max_model_len.value_or(model.max_position_embeddings);
+      scenario.engine.max_model_len.value_or(model.default_max_model_len());
   return std::min(capacity, scenario.engine.max_num_seqs * ceil_div(longest, block_size));
 }
 

@@ -163,7 +163,7 @@ StepShape resolved_step_shape(const Scenario& scenario) {
 EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model,
                               const KvCapacityFn& kv_capacity) {
   const std::int64_t max_model_len =
-      scenario.engine.max_model_len.value_or(model.max_position_embeddings);
+      scenario.engine.max_model_len.value_or(model.default_max_model_len());
   if (max_model_len > model.max_position_embeddings) {
     throw UnplacedConfigError("engine.max_model_len",
                               std::to_string(max_model_len) + " is more than " + model.name +

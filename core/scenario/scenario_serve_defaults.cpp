@@ -50,7 +50,7 @@ std::vector<ServeDefault> serve_defaults(const Scenario& scenario, const Hardwar
   // A missing model is reported later.
   if (!chosen.max_model_len && !chosen.enable_chunked_prefill && !scenario.model.empty()) {
     chosen.max_model_len =
-        find_model(scenario.model, scenario.location_of("model")).max_position_embeddings;
+        find_model(scenario.model, scenario.location_of("model")).default_max_model_len();
   }
   return vllm_serve_defaults(scenario.scheduler.vllm.minor(), gpu, chosen);
 }

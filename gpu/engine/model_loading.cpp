@@ -80,7 +80,7 @@ std::string circumstances(const DeviceModel& model, const DeviceEngineOptions& o
 
 PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model) {
   const std::int64_t max_model_len =
-      scenario.engine.max_model_len.value_or(model.max_position_embeddings);
+      scenario.engine.max_model_len.value_or(model.default_max_model_len());
   const std::int32_t max_num_seqs = scenario.engine.max_num_seqs;
   constexpr std::int32_t kItems = 8192;
   const std::int64_t most = std::min<std::int64_t>(

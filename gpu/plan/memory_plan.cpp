@@ -62,7 +62,51 @@ std::int64_t kv_blocks_that_fit(const ModelConfig& model, const MemoryPlan& plan
   return num_tokens / block_size;
 }
 
+namespace {
+
+// The kernels compute layers of Llama, Qwen 3 and Gemma 3.
+std::string unsupported_parts(const ModelConfig& model) {
+  const ModelTraits defaults;
+  const RopeScaling::Kind scaling = model.rope_scaling.kind;
+  const struct {
+    const char* key;
+    bool is_used;
+  } parts[] = {
+      {"n_experts", model.n_experts > 0},
+      {"has_pre_norms: false", !model.has_pre_norms},
+      {"has_layer_norms", model.has_layer_norms},
+      {"has_whole_qk_norm", model.has_whole_qk_norm},
+      {"has_post_norms without has_qk_norm", model.has_post_norms && !model.has_qk_norm},
+      {"has_qkv_biases", model.has_qkv_biases},
+      {"has_attention_output_bias", model.has_attention_output_bias},
+      {"has_mlp_biases", model.has_mlp_biases},
+      {"has_gated_mlp: false", model.has_gated_mlp != defaults.has_gated_mlp},
+      {"has_learned_positions", model.has_learned_positions},
+      {"activation: gelu", model.activation == Activation::Gelu},
+      {"rope_scaling",
+       scaling == RopeScaling::Kind::Yarn || scaling == RopeScaling::Kind::LongRope},
+      {"rotary_dim", model.num_rotated() != model.head_dim},
+      {"unrotated_layers", !model.unrotated_layers.empty()},
+      {"window_layers", !model.window_layers.empty()},
+      {"attention_softcap", model.attention_softcap > 0},
+      {"logit_softcap", model.logit_softcap > 0},
+      {"attention_multiplier", model.attention_multiplier > 0},
+      {"embedding_multiplier", model.embedding_multiplier != 1},
+      {"residual_multiplier", model.residual_multiplier != 1},
+      {"logit_divisor", model.logit_divisor != 1},
+  };
+  for (const auto& part : parts) {
+    if (!part.is_used) continue;
+    return std::string(part.key) + ": is not computed on the GPU; allowed: models made like " +
+           "Llama, Qwen 3 or Gemma 3, or --backend=cpu";
+  }
+  return {};
+}
+
+}  // namespace
+
 std::string unsupported_on_gpu(const ModelConfig& model) {
+  if (const std::string error = unsupported_parts(model); !error.empty()) return error;
   if (model.head_dim != 64 && model.head_dim != 128 && model.head_dim != 256) {
     return "head_dim: is " + std::to_string(model.head_dim) + "; allowed: 64, 128 or 256";
   }

@@ -179,7 +179,8 @@ class Composer {
     times_.projections = sum(product(dtype, query + 2 * kv, hidden), product(dtype, hidden, query));
     if (model_.n_moe_layers() < model_.n_layers) {
       const std::int64_t ffn = model_.ffn_dim / tp_;
-      times_.mlp = sum(product(dtype, 2 * ffn, hidden), product(dtype, hidden, ffn));
+      const std::int64_t inputs = (model_.n_mlp_matrices() - 1) * ffn;
+      times_.mlp = sum(product(dtype, inputs, hidden), product(dtype, hidden, ffn));
     }
     times_.head = product(kBfloat16, model_.vocab_size / tp_, hidden);
   }

@@ -138,14 +138,15 @@ double OperatorCostModel::elementwise_us(double tokens) const {
                     kElementwiseStartUs + tokens * bytes_per_token * us_per_byte_);
   };
   const double hidden = real(model_.hidden_dim);
-  const double num_norms = times_.fuses_norms ? 0 : model_.has_post_norms ? 4 : 2;
+  const double num_norms = times_.fuses_norms ? 0 : real(model_.n_layer_norms());
   const double num_rotary = model_.has_qk_norm ? 2 : 1;
   const double layer = num_norms * us(8 * hidden) + num_rotary * us(4 * qkv_elements_);
   double all = real(model_.n_layers) * layer + us(4 * hidden);
   // Squares are summed before the norm, as other devices' sums must come between.
   if (exchange_bytes_ > 0) all += real(model_.n_layers) * us(2 * qk_elements_);
   const std::int64_t dense_layers = model_.n_layers - model_.n_moe_layers();
-  if (dense_layers > 0) all += real(dense_layers) * us(6 * ffn_elements_);
+  if (dense_layers > 0)
+    all += real(dense_layers) * us(2 * real(model_.n_mlp_matrices()) * ffn_elements_);
   return all;
 }
 

@@ -64,7 +64,9 @@ class Floors {
     const double query = real(model_.n_heads) / tp_ * head;
     if (layer == "qkv_proj") return hidden * (query + 2 * real(kv_heads_) * head);
     if (layer == "o_proj") return hidden * query;
-    if (layer == "gate_up_proj") return 2 * hidden * real(model_.ffn_dim) / tp_;
+    if (layer == "gate_up_proj") {
+      return hidden * real((model_.n_mlp_matrices() - 1) * model_.ffn_dim) / tp_;
+    }
     if (layer == "down_proj") return hidden * real(model_.ffn_dim) / tp_;
     if (layer == "lm_head") return hidden * real(model_.vocab_size) / tp_;
     return 0;

@@ -22,7 +22,7 @@ double real(std::int64_t n) { return static_cast<double>(n); }
 double num_calls(const std::string& layer, const ModelConfig& model) {
   const double layers = real(model.n_layers);
   if (layer == "embedding" || layer == "final_layernorm") return 1;
-  if (layer == "layernorm") return layers * (model.has_post_norms ? 4 : 2);
+  if (layer == "layernorm") return layers * real(model.n_layer_norms());
   const bool is_mlp = layer == "gate_up_proj" || layer == "act_fn" || layer == "down_proj";
   return is_mlp ? layers - real(model.n_moe_layers()) : layers;
 }

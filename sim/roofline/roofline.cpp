@@ -53,9 +53,10 @@ Units units_of(WeightFormat format, const HardwareSpec& hardware) {
 double activation_bytes(const ModelConfig& model, std::int64_t tp) {
   const double hidden = real(model.hidden_dim);
   const double qkv = real((model.n_heads / tp + 2 * device_kv_heads(model, tp)) * model.head_dim);
-  const double norms = (model.has_post_norms ? 4 : 2) * 4 * hidden;
+  const double norms = real(model.n_layer_norms()) * 4 * hidden;
   const double heads = (model.has_qk_norm ? 2 : 1) * 2 * qkv;
-  const double mlps = 3 * real(model.ffn_dim) / real(tp);
+  // As many vectors as the MLP has matrices: gate, up and the result, or up and the result.
+  const double mlps = real(model.n_mlp_matrices() * model.ffn_dim) / real(tp);
   return kBytesPerActivation * (real(model.n_layers) * (norms + heads) +
                                 real(model.n_layers - model.n_moe_layers()) * mlps);
 }
@@ -289,7 +290,9 @@ StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
   if (rows > 0) work.head = {2 * rows * head_params_, head_params_ * weight};
   work.prefill_attention = attention_work(sums.prefill);
   work.decode_attention = attention_work(sums.decode);
-  work.other_bytes = (real(model_.n_norm_params()) + tokens * real(model_.hidden_dim)) * weight;
+  // Embeddings of tokens, and of positions where the model learned them.
+  const double embedded = (model_.has_learned_positions ? 2 : 1) * tokens * real(model_.hidden_dim);
+  work.other_bytes = (real(model_.n_norm_params() + model_.n_bias_params()) + embedded) * weight;
   if (config_.gather_kv) {
     const double positions =
         global_layers_ * real(sums.prefill.gathered + sums.decode.gathered) +

@@ -22,7 +22,7 @@ using MatrixMap = Eigen::Map<Matrix>;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // A linear layer is x * matrix^T.
-struct LayerWeights {
+struct PaddedLayer {
   bool is_window = false;
   Matrix query;             // [n_heads * head_dim, hidden_dim]
   Matrix key, value;        // [n_kv_heads * head_dim, hidden_dim]
@@ -50,10 +50,10 @@ Row read_norm(const ModelConfig& model, const WeightSource& source, std::int64_t
   return model.has_unit_offset_norms ? Row(weight.array() + 1.0f) : weight;
 }
 
-LayerWeights read_layer(const ModelConfig& model, const WeightSource& source, std::int64_t layer) {
+PaddedLayer read_layer(const ModelConfig& model, const WeightSource& source, std::int64_t layer) {
   const auto matrix = [&](const char* name) { return read_matrix(model, source, layer, name); };
   const auto norm = [&](const char* name) { return read_norm(model, source, layer, name); };
-  LayerWeights weights;
+  PaddedLayer weights;
   weights.is_window = model.is_window_layer(layer);
   weights.query = matrix("self_attn.q_proj");
   weights.key = matrix("self_attn.k_proj");
@@ -227,7 +227,7 @@ void place_heads(const ModelConfig& model, const LayerKind& kind, const Row& nor
 
 // softmax(q * k^T / sqrt(scalar) + mask) * v, head by head; then the output projection. From and to
 // [batch * max_chunk_len, hidden_dim].
-Matrix attention(const ModelConfig& model, const LayerWeights& weights, const LayerKind& kind,
+Matrix attention(const ModelConfig& model, const PaddedLayer& weights, const LayerKind& kind,
                  const CacheView& cache, const Inputs& in, const Matrix& x) {
   Matrix q = x * weights.query.transpose();        // [batch * max_chunk_len, n_heads * head_dim]
   Matrix k = x * weights.key.transpose();          // [batch * max_chunk_len, n_kv_heads * head_dim]
@@ -262,7 +262,7 @@ Matrix attention(const ModelConfig& model, const LayerWeights& weights, const La
 }
 
 // (activation(gate) * up), down: from and to [batch * max_chunk_len, hidden_dim].
-Matrix mlp(const ModelConfig& model, const LayerWeights& weights, const Matrix& x) {
+Matrix mlp(const ModelConfig& model, const PaddedLayer& weights, const Matrix& x) {
   Matrix gate = x * weights.gate.transpose();    // [batch * max_chunk_len, ffn_dim]
   const Matrix up = x * weights.up.transpose();  // the same shape
   gate = gate.unaryExpr(model.activation == Activation::Silu ? &silu : &gelu_tanh);
@@ -276,7 +276,7 @@ struct PaddedModel::Weights {
   Matrix embedding;  // [vocab_size, hidden_dim]
   Matrix head;       // [vocab_size, hidden_dim]
   Row final_norm;    // [hidden_dim]
-  std::vector<LayerWeights> layers;
+  std::vector<PaddedLayer> layers;
 };
 
 PaddedCache::PaddedCache(const ModelConfig& model, std::int32_t num_positions)
@@ -293,9 +293,23 @@ std::span<const float> PaddedLogits::at(std::size_t sequence, std::size_t token)
   return std::span(values).subspan(row * vocab, vocab);
 }
 
+bool PaddedModel::computes(const ModelConfig& model) {
+  ModelTraits traits = model;
+  if (traits.activation == Activation::GeluTanh) traits.activation = Activation::Silu;
+  traits.has_post_norms = traits.has_qk_norm = traits.has_unit_offset_norms = false;
+  traits.scales_embeddings = false;
+  const RopeScaling::Kind scaling = model.rope_scaling.kind;
+  return traits == ModelTraits{} && model.n_experts == 0 && model.rotary_dim == 0 &&
+         model.unrotated_layers.empty() && model.attention_multiplier == 0 &&
+         model.attention_softcap == 0 && model.logit_softcap == 0 &&
+         model.embedding_multiplier == 1 && model.residual_multiplier == 1 &&
+         model.logit_divisor == 1 && scaling != RopeScaling::Kind::Yarn &&
+         scaling != RopeScaling::Kind::LongRope;
+}
+
 PaddedModel::PaddedModel(const ModelConfig& model, const WeightSource& source)
     : weights_(std::make_unique<Weights>()) {
-  METRONOME_CHECK(model.unsupported.empty(), "a model that can be computed");
+  METRONOME_CHECK(model.unsupported.empty() && computes(model), "a model that can be computed");
   weights_->model = model;
   weights_->embedding = read_matrix(model, source, -1, "model.embed_tokens");
   weights_->head =
@@ -323,7 +337,7 @@ PaddedLogits PaddedModel::forward(std::span<const PaddedSequence> batch, TokenId
     x *= static_cast<float>(std::sqrt(static_cast<double>(model.hidden_dim)));
   }
   for (std::size_t l = 0; l < weights_->layers.size(); ++l) {
-    const LayerWeights& layer = weights_->layers[l];
+    const PaddedLayer& layer = weights_->layers[l];
     const LayerKind& kind = layer.is_window ? window : global;
     const CacheView cache{model, batch, static_cast<Index>(l), in.max_kv_len};
     const Matrix attended =

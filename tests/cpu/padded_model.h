@@ -42,7 +42,10 @@ struct PaddedLogits {
 
 class PaddedModel {
  public:
-  // Reads all weights, to float32. Requires model.unsupported to be empty.
+  // Whether a model is made like Llama, Qwen 3 or Gemma 3.
+  static bool computes(const ModelConfig& model);
+
+  // Reads all weights, to float32. Requires model.unsupported to be empty, and computes(model).
   PaddedModel(const ModelConfig& model, const WeightSource& weights);
   ~PaddedModel();
 

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -7,8 +8,10 @@
 #include "core/base/error.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
+#include "core/model/model_family.h"
 #include "sim/roofline/roofline.h"
 #include "tests/catch.h"
+#include "tests/core/config/published_counts.h"
 #include "tests/error_of.h"
 #include "tests/expected.h"
 #include "tests/scratch_folder.h"
@@ -25,22 +28,7 @@ using testing::replaced;
 SourceLocation somewhere() { return {std::make_shared<const std::string>("scenario.yaml"), 3}; }
 
 TEST_CASE("every model is sound and as large as published", "[sim][catalogue]") {
-  // Elements of the checkpoints on Hugging Face. Gemma-3-4B: the language model as keras-hub
-  // counts it (gemma3_4b_text), with 64 rows less in its embedding table.
-  const std::map<std::string, std::int64_t> published = {
-      {"llama-3.2-1b", 1'235'814'400},   {"llama-3.2-3b", 3'212'749'824},
-      {"llama-3.1-8b", 8'030'261'248},   {"llama-3.1-70b", 70'553'706'496},
-      {"llama-2-7b", 6'738'415'616},     {"qwen3-0.6b", 596'049'920},
-      {"qwen3-4b", 4'022'468'096},       {"qwen3-8b", 8'190'735'360},
-      {"qwen3-14b", 14'768'307'200},     {"qwen3-32b", 32'762'123'264},
-      {"gemma-3-1b", 999'885'952},       {"gemma-3-4b", 3'880'099'328 + 64 * 2560},
-      {"smollm-135m", 134'515'008},      {"tiny-llama", 1'311'872},
-      {"mini-llama", 21'895'680},        {"tiny-qwen3", 1'312'128},
-      {"tiny-gemma3", 1'707'520},        {"qwen3-30b-a3b", 30'532'122'624},
-      {"mixtral-8x7b", 46'702'792'704},  {"qwen3-235b-a22b", 235'093'634'560},
-      {"gpt-oss-120b", 116'789'048'640}, {"minimax-m2.5", 228'689'320'448},
-      {"opt-13b", 12'840'514'560},
-  };
+  const std::map<std::string, std::int64_t>& published = testing::published_counts();
   const std::vector<ModelConfig> models = all_models();
   CHECK(models.size() == published.size());
   for (const ModelConfig& model : models) {
@@ -48,7 +36,10 @@ TEST_CASE("every model is sound and as large as published", "[sim][catalogue]") 
     CHECK(model.shape_error().empty());
     REQUIRE(published.count(model.name) == 1);
     CHECK(model.n_params() == published.at(model.name));
-    CHECK(model.unsupported.empty() == (model.n_experts == 0 && model.name != "opt-13b"));
+    const bool is_computed = find_family(model.architecture) != nullptr &&
+                             model.expert_format == WeightFormat::Plain &&
+                             model.linear_format == WeightFormat::Plain;
+    CHECK(model.unsupported.empty() == is_computed);
     CHECK(model.eos_token_ids.size() >= 1);
     CHECK(find_model(model.name, {}) == model);
   }
@@ -316,10 +307,16 @@ TEST_CASE("layer types of newer config files", "[sim][catalogue]") {
   CHECK(parse(with_types(list({s, s, f, s, s, f}))).global_layer_interval == 3);
   CHECK(parse(with_types(list({s, s, s, s, s, s}))).n_global_layers() == 0);
   CHECK(parse(with_types(list({f, f, f, f, f, f}))).n_global_layers() == 6);
+  const ModelConfig mixed = parse(with_types(list({s, f, s, s, f, s})));
+  CHECK(mixed.global_layer_interval == 0);
+  CHECK(mixed.window_layers == std::vector<std::int64_t>{0, 2, 3, 5});
+  CHECK(mixed.n_window_layers() == 4);
+  CHECK(mixed.is_window_layer(3));
+  CHECK(!mixed.is_window_layer(4));
   CHECK(contains(error_of([&] {
-                   parse(with_types(list({s, f, s, s, f, s})));
+                   parse(with_types(list({s, "7", s, s, s, s})));
                  }),
-                 "config.json: layer_types: entry 3 is \"sliding_attention\" and breaks"));
+                 "config.json: layer_types: entry 1 is 7; allowed: 6 times sliding_attention"));
   CHECK(contains(error_of([&] { parse(with_types(list({s, f}))); }), "layer_types: "));
 }
 
@@ -352,14 +349,14 @@ TEST_CASE("malformed config.json", "[sim][catalogue]") {
               {R"("tie_word_embeddings": true)", R"("tie_word_embeddings": 1)"},
               {"bfloat16", "float8"},
               {R"("attention_bias": false)", R"("quantization_config": {})"},
-              {"LlamaForCausalLM", "GPT2LMHeadModel"},
+              {"LlamaForCausalLM", "BloomForCausalLM"},
               {R"(["LlamaForCausalLM"])", "[]"},
               {R"("architectures": ["LlamaForCausalLM"],)", ""},
               {"3072,", "3072"},
               {"3072", "1e999"}});
   add_errors(answers, kGemmaNestedJson, {{R"("hidden_size": 2560,)", ""}});
   add_errors(answers, kQwenJson,
-             {{R"("use_sliding_window": false)", R"("use_sliding_window": true)"}});
+             {{R"("use_sliding_window": false)", R"("use_sliding_window": 1)"}});
   for (const char* json : {"[1, 2]", R"({"architectures": ["Gemma3ForConditionalGeneration"]})"}) {
     answers.add(json, error_of([&] { parse(json); }));
   }
@@ -450,14 +447,10 @@ TEST_CASE("what no executor computes is noted and changes nothing else", "[sim][
   const auto add_with = [&](const char* base, const std::string& pair) {
     add_note(pair, base, replaced(base, R"("hidden_size": )", pair + R"(, "hidden_size": )"));
   };
-  add(kLlamaJson, R"("attention_bias": false)", R"("attention_bias": true)");
-  add_with(kLlamaJson, R"("mlp_bias": true)");
   add(kLlamaJson, R"("silu")", R"("relu")");
   add(kQwenJson, R"("rope_scaling": null)",
-      R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0})");
+      R"("rope_scaling": {"rope_type": "dynamic", "factor": 4.0})");
   add_with(kQwenJson, R"("partial_rotary_factor": 0.5)");
-  add_with(kGemmaJson, R"("attn_logit_softcapping": 50.0)");
-  add(kGemmaJson, R"("final_logit_softcapping": null)", R"("final_logit_softcapping": 30)");
   add_with(kGemmaNestedJson, R"("use_bidirectional_attention": true)");
   add_with(kGemmaJson, R"("rope_parameters": {"rope_type": "default"})");
   add_with(kQwenJson, R"("rope_parameters": {"full_attention": {}})");
@@ -467,6 +460,30 @@ TEST_CASE("what no executor computes is noted and changes nothing else", "[sim][
   const ModelConfig gelu = parse(replaced(kLlamaJson, R"("silu")", R"("gelu_pytorch_tanh")"));
   CHECK(gelu.activation == Activation::GeluTanh);
   CHECK(gelu.unsupported.empty());
+}
+
+TEST_CASE("parts that a config.json adds to a family", "[sim][catalogue]") {
+  const auto with = [](const char* base, const std::string& pair) {
+    return parse(replaced(base, R"("hidden_size": )", pair + R"(, "hidden_size": )"));
+  };
+  const ModelConfig biased = parse(replaced(kLlamaJson, R"("attention_bias": false)",
+                                            R"("attention_bias": true, "mlp_bias": true)"));
+  CHECK(biased.unsupported.empty());
+  CHECK(biased.n_params() - parse(kLlamaJson).n_params() ==
+        std::int64_t{28} * (3072 + 2 * 1024 + 3072 + 2 * 8192 + 3072));
+  CHECK(with(kGemmaJson, R"("attn_logit_softcapping": 50.0)").attention_softcap == 50);
+  CHECK(parse(replaced(kGemmaJson, R"("final_logit_softcapping": null)",
+                       R"("final_logit_softcapping": 30)"))
+            .logit_softcap == 30);
+
+  const ModelConfig yarn = parse(replaced(kQwenJson, R"("rope_scaling": null)",
+                                          R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0,)"
+                                          R"( "original_max_position_embeddings": 32768})"));
+  CHECK(yarn.rope_scaling.kind == RopeScaling::Kind::Yarn);
+  CHECK(yarn.rope_scaling.original_max_positions == 32768);
+  // 0.1 ln(4) + 1
+  CHECK(std::abs(yarn.rope_scaling.attention_factor - 1.1386294361) < 1e-9);
+  CHECK(yarn.default_max_model_len() == yarn.max_position_embeddings);
 }
 
 TEST_CASE("malformed arithmetic in a config.json", "[sim][catalogue]") {
@@ -522,7 +539,7 @@ TEST_CASE("catalogue files", "[sim][catalogue]") {
   CHECK(contains(model_error(entry + "  norm_eps: 0\n"), "m.yaml:1: tiny.norm_eps: is 0; "));
   CHECK(contains(model_error(entry + "  rope_scaling: {factor: 2}\n"),
                  "tiny.rope_scaling.factor: has no meaning without a kind of scaling"));
-  CHECK(contains(model_error(entry + "  rope_scaling: {kind: yarn}\n"),
+  CHECK(contains(model_error(entry + "  rope_scaling: {kind: ntk}\n"),
                  "m.yaml:11: tiny.rope_scaling.kind"));
   CHECK(contains(model_error(entry + "  eos_token_ids: [-2]\n"), "tiny.eos_token_ids.0"));
   CHECK(parse_models(entry + "  eos_token_ids: [7, 8]\n", "m.yaml").front().eos_token_ids ==

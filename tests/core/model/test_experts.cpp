@@ -102,6 +102,13 @@ TEST_CASE("config.json of mixtures of experts", "[sim][catalogue][experts]") {
   // 1, is a multiple of the step.
   CHECK(qwen_with("\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 5").n_moe_layers() == 9);
   CHECK(qwen_with("[]", "[0, 47, 47]").n_moe_layers() == 46);
+  CHECK(qwen_with("[]", "[0, 1]").dense_layers.empty());
+  const ModelConfig apart = qwen_with("[]", "[0, 3]");
+  CHECK(apart.dense_layers == std::vector<std::int64_t>{0, 3});
+  CHECK(!apart.is_moe_layer(3));
+  CHECK(apart.is_moe_layer(1));
+  // A step above the number of layers leaves no layer with experts.
+  CHECK(qwen_with("\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 49").n_experts == 0);
   const std::string fives = replaced(kQwenJson, "step\": 1", "step\": 5");
   CHECK(parse(replaced(fives, "[]", "[3, 4]")).n_moe_layers() == 8);
   CHECK(qwen_with("\"num_experts\": 128", "\"num_experts\": 0").n_params() ==
@@ -118,8 +125,6 @@ TEST_CASE("malformed mixtures of experts", "[sim][catalogue][experts]") {
         "config.json: expert_ffn_dim: is 200000; allowed: 1 to 131072 with 128 experts");
   CHECK(error_with("768", "0") ==
         "config.json: expert_ffn_dim: is 0; allowed: 1 to 131072 with 128 experts");
-  CHECK(error_with("step\": 1", "step\": 49") ==
-        "config.json: n_dense_layers: is 48; allowed: fewer than n_layers, 48");
   CHECK(error_with("step\": 1", "step\": 0") ==
         "config.json: decoder_sparse_step: is 0; allowed: at least 1");
   for (const char* layers : {"[48]", "[-1]", "3", "[\"a\"]"}) {

@@ -1,0 +1,216 @@
+// A reader for model folders.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/names.h"
+#include "core/model/float16.h"
+#include "core/model/model_weights.h"
+#include "core/model/stored_tensor.h"
+
+namespace metronome {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+[[noreturn]] void refuse(const std::string& path, const std::string& message) {
+  throw ConfigError(printable(path + ": " + message));
+}
+
+// Converts 16-bit elements at any alignment.
+template <class Convert>
+void read_halves(const std::byte* bytes, std::size_t count, float* out, Convert convert) {
+  static_assert(std::endian::native == std::endian::little, "weights are stored little-endian");
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, bytes + i * sizeof(bits), sizeof(bits));
+    out[i] = convert(bits);
+  }
+}
+
+// Elements [first, first + count) of a tensor.
+void read_elements(const Tensor& tensor, std::int64_t first_element, std::int64_t num_elements,
+                   float* out) {
+  const auto first = static_cast<std::size_t>(first_element);
+  const auto count = static_cast<std::size_t>(num_elements);
+  if (count == 0) return;
+  const std::byte* const bytes = tensor.bytes.data();
+  if (tensor.type == TensorType::Float32) {
+    std::memcpy(out, bytes + first * sizeof(float), count * sizeof(float));
+  } else if (tensor.type == TensorType::BFloat16) {
+    read_halves(bytes + first * 2, count, out, [](auto bits) { return float_of_bf16(bits); });
+  } else {
+    read_halves(bytes + first * 2, count, out, [](auto bits) { return float_of_half(bits); });
+  }
+}
+
+class FolderWeights final : public WeightSource {
+ public:
+  FolderWeights(const std::string& folder, const ModelConfig& model)
+      : folder_(folder), architecture_(model.architecture) {
+    open_files();
+    for (const WeightSpec& spec : weight_specs(model)) {
+      const StoredTensor stored = stored_tensor(model, spec);
+      tensors_.emplace(spec.name, Found{find(spec, stored), stored.first_row, stored.rows,
+                                        stored.is_transposed});
+    }
+  }
+
+  TensorType type(const WeightSpec& spec) const override { return found(spec).tensor->type; }
+
+  void read(const WeightSpec& spec, std::int64_t row_begin, std::int64_t row_end,
+            float* out) const override {
+    METRONOME_CHECK(0 <= row_begin && row_begin <= row_end && row_end <= spec.rows,
+                    "rows outside of the tensor");
+    const Found& from = found(spec);
+    // A bias is one row of elements, but a part of a fused one begins at an element.
+    const std::int64_t offset = spec.role == WeightRole::Bias ? from.first_row : 0;
+    const std::int64_t first_row = spec.role == WeightRole::Bias ? 0 : from.first_row;
+    if (from.is_transposed) {
+      for (std::int64_t row = row_begin; row < row_end; ++row) {
+        for (std::int64_t col = 0; col < spec.cols; ++col, ++out) {
+          read_elements(*from.tensor, col * from.rows + first_row + row, 1, out);
+        }
+      }
+      return;
+    }
+    read_elements(*from.tensor, (first_row + row_begin) * spec.cols + offset,
+                  (row_end - row_begin) * spec.cols, out);
+  }
+
+  std::vector<std::string> unused_layer_tensors() const override {
+    std::vector<std::string> unused;
+    for (const auto& [file, stored] : files_) {
+      for (const Tensor& tensor : stored.tensors()) {
+        // Old files store RoPE's frequencies with each layer.
+        const bool is_of_layer = tensor.name.find("model.layers.") != std::string::npos &&
+                                 !tensor.name.ends_with("rotary_emb.inv_freq");
+        if (is_of_layer && !is_used(tensor)) unused.push_back(tensor.name);
+      }
+    }
+    return unused;
+  }
+
+ private:
+  bool is_used(const Tensor& tensor) const {
+    return std::any_of(tensors_.begin(), tensors_.end(),
+                       [&tensor](const auto& entry) { return entry.second.tensor == &tensor; });
+  }
+  std::string path_of(const std::string& file) const { return (fs::path(folder_) / file).string(); }
+  std::string weights_path() const { return path_of(has_index_ ? kIndexFile : kSingleFile); }
+
+  // One file wins over an index, as in transformers.
+  void open_files() {
+    if (!is_folder(folder_)) refuse(folder_, "is not a folder; allowed: the folder of a model");
+    if (path_exists(path_of(kSingleFile))) {
+      files_.emplace(kSingleFile, SafetensorsFile(path_of(kSingleFile)));
+      return;
+    }
+    has_index_ = path_exists(path_of(kIndexFile));
+    if (!has_index_) fail_without_weights();
+    const std::string index = weights_path();
+    const std::optional<std::string> text = read_file(index);
+    if (!text) refuse(index, "cannot be read; allowed: a readable file");
+    file_of_tensor_ = parse_safetensors_index(*text, index);
+    for (const auto& [name, file] : file_of_tensor_) {
+      if (files_.contains(file)) continue;
+      if (!path_exists(path_of(file))) {
+        refuse(index, tensor_label(name) + ": is in " + file +
+                          ", which is missing; allowed: a folder with all files of the index");
+      }
+      files_.emplace(file, SafetensorsFile(path_of(file)));
+    }
+  }
+
+  [[noreturn]] void fail_without_weights() const {
+    std::string message = "has no weights";
+    for (const char* file : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+      if (path_exists(path_of(file))) {
+        message = std::string("has weights only as ") + file + ", which is not supported";
+      }
+    }
+    refuse(folder_, message + "; allowed: " + kSingleFile + ", or " + kIndexFile +
+                        " and the files that it names");
+  }
+
+  const Tensor* find(const WeightSpec& spec, const StoredTensor& wanted) const {
+    const std::string needs =
+        "; allowed: every tensor of " + architecture_ +
+        (spec.name == "lm_head.weight" ? ", or tie_word_embeddings in config.json" : "");
+    for (const std::string& name : wanted.names) {
+      std::string file = kSingleFile;
+      if (has_index_) {
+        const auto entry = file_of_tensor_.find(name);
+        if (entry == file_of_tensor_.end()) continue;
+        file = entry->second;
+      }
+      if (const Tensor* found = files_.at(file).find(name)) {
+        check_tensor(spec, wanted, *found, path_of(file));
+        return found;
+      }
+      if (has_index_) refuse(weights_path(), tensor_label(name) + ": is not in " + file + needs);
+    }
+    refuse(weights_path(), tensor_label(wanted.names.front()) + ": is missing" + needs);
+  }
+
+  void check_tensor(const WeightSpec& spec, const StoredTensor& wanted, const Tensor& tensor,
+                    const std::string& path) const {
+    std::vector<std::int64_t> shape = {wanted.rows, wanted.cols};
+    if (wanted.is_transposed) std::swap(shape[0], shape[1]);
+    if (spec.role == WeightRole::Norm) shape = {spec.cols};
+    if (spec.role == WeightRole::Bias) shape = {wanted.rows};
+    if (tensor.shape != shape) {
+      refuse(path, tensor_label(tensor.name) + ": has shape " + shape_text(tensor.shape) +
+                       "; allowed: " + shape_text(shape) + ", as config.json requires for " +
+                       architecture_);
+    }
+    if (tensor.type == TensorType::Other) {
+      refuse(path, tensor_label(tensor.name) + ": has dtype " + tensor.type_name +
+                       "; allowed: F32, F16, BF16");
+    }
+  }
+
+  // Where a spec's rows are.
+  struct Found {
+    const Tensor* tensor = nullptr;
+    std::int64_t first_row = 0;
+    std::int64_t rows = 0;  // of the tensor
+    bool is_transposed = false;
+  };
+
+  const Found& found(const WeightSpec& spec) const {
+    const auto entry = tensors_.find(spec.name);
+    METRONOME_CHECK(entry != tensors_.end(), "no tensor " + spec.name + " in this model");
+    METRONOME_CHECK(entry->second.tensor->num_elements() >= spec.rows * spec.cols,
+                    "another model's tensor " + spec.name);
+    return entry->second;
+  }
+
+  std::string folder_;
+  std::string architecture_;
+  bool has_index_ = false;
+  std::map<std::string, std::string> file_of_tensor_;  // if there is an index
+  std::map<std::string, SafetensorsFile> files_;       // by file name in the folder
+  std::map<std::string, Found> tensors_;               // by spec name
+};
+
+}  // namespace
+
+std::unique_ptr<WeightSource> open_model_folder(const std::string& folder,
+                                                const ModelConfig& model) {
+  return std::make_unique<FolderWeights>(folder, model);
+}
+
+}  // namespace metronome

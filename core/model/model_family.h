@@ -1,0 +1,79 @@
+// The families of models that executors compute. One row says what a family is made of, what its
+// config.json leaves out, and how its files name weights.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/model/model_traits.h"
+
+namespace metronome {
+
+// How the files of a family name their tensors (stored_tensor.h).
+enum class TensorNames : std::uint8_t {
+  Llama,    // the names of WeightSpec
+  Gemma,    // the same, perhaps with the prefix of a multimodal file
+  Phi3,     // qkv_proj and gate_up_proj hold several matrices
+  Gpt2,     // GPT-2's own names; matrices are stored transposed
+  Mixtral,  // block_sparse_moe, experts w1, w3 and w2
+};
+
+// Keys of config.json, where families have different ones.
+enum class ConfigKeys : std::uint8_t {
+  Llama,  // hidden_size, num_hidden_layers, ...
+  Gpt2,   // n_embd, n_layer, ...
+};
+
+// Values that transformers' configuration classes supply where a file is silent. -1 = the file must
+// have the value.
+struct ConfigDefaults {
+  bool has_tied_embeddings = false;
+  std::int32_t eos_token_id = -1;  // -1 = none
+  std::int64_t n_heads = -1;
+  std::int64_t n_kv_heads = 0;  // 0 = as many as query heads
+  std::int64_t head_dim = 0;    // 0 = hidden_size / num_attention_heads
+  std::int64_t vocab_size = -1;
+  std::int64_t max_position_embeddings = -1;
+  double norm_eps = 1e-6;
+  double rope_theta = 10000;
+  double query_pre_attn_scalar = 0;
+  double attention_softcap = 0;
+  double logit_softcap = 0;
+};
+
+// How config.json says which layers have a window.
+enum class WindowRule : std::uint8_t {
+  None,       // no layer; a window is refused
+  Always,     // every layer has `sliding_window`, if it is not null
+  Alternate,  // layer_types, or every n-th layer has none
+  OnRequest,  // use_sliding_window, and layer_types or max_window_layers
+};
+
+struct ModelFamily {
+  std::string_view architecture;  // Hugging Face class name
+  std::string_view model_type;    // identifies the family if "architectures" is missing
+  ModelTraits traits;
+  ConfigDefaults defaults = {};
+  TensorNames tensors = TensorNames::Llama;
+  ConfigKeys keys = ConfigKeys::Llama;
+  WindowRule windows = WindowRule::None;
+  std::int64_t window_default = 0;      // if the file has no sliding_window; 0 = none
+  std::int64_t window_interval = 0;     // WindowRule::Alternate: n, if the file does not say it
+  double local_rope_theta = 0;          // window layers have a base of their own; 0 = they do not
+  std::int64_t unrotated_interval = 0;  // every n-th layer has no RoPE; 0 = all have it
+  bool has_partial_rotation = false;    // partial_rotary_factor may be below 1
+  bool has_multipliers = false;         // Granite's, of embeddings, residuals, scores and logits
+  bool is_nested = false;               // the language model is under text_config
+  bool has_experts = false;
+};
+
+// In the order in which messages list them.
+std::span<const ModelFamily> model_families();
+// Null: no family has that class name.
+const ModelFamily* find_family(std::string_view architecture);
+// "LlamaForCausalLM, MistralForCausalLM, ...".
+std::string computed_architectures();
+
+}  // namespace metronome

@@ -1,0 +1,37 @@
+// What the model code of a family fixes: which parts a decoder layer has, and how they compute.
+#pragma once
+
+#include <cstdint>
+
+namespace metronome {
+
+enum class Activation : std::uint8_t {
+  Silu,
+  GeluTanh,  // the tanh approximation
+  Gelu,      // with the error function
+};
+
+// The forward pass asks for these, never for a family's name. The families are in model_family.h.
+struct ModelTraits {
+  // Norms of attention and MLP: of their inputs, of their outputs, or of both.
+  bool has_pre_norms = true;
+  bool has_post_norms = false;
+  bool has_layer_norms = false;        // mean and variance (LayerNorm) instead of RMSNorm
+  bool has_norm_biases = false;        // LayerNorm only
+  bool has_unit_offset_norms = false;  // Gemma: norms scale by 1 + weight
+  bool has_qk_norm = false;            // of queries and keys, before the rotation
+  bool has_whole_qk_norm = false;      // OLMo 2: over all heads together, not over each head
+  bool has_qkv_biases = false;
+  bool has_attention_output_bias = false;
+  bool has_mlp_biases = false;
+  bool has_gated_mlp = true;           // activation(gate) * up; otherwise activation(up)
+  bool has_learned_positions = false;  // GPT-2: a table that is added to embeddings; no RoPE
+  bool scales_embeddings = false;      // Gemma: embeddings times sqrt(hidden_dim)
+  // The weights of a token's experts add up to one.
+  bool has_normalised_expert_weights = true;
+  Activation activation = Activation::Silu;
+
+  bool operator==(const ModelTraits&) const = default;
+};
+
+}  // namespace metronome

@@ -1,0 +1,153 @@
+#include "core/model/stored_tensor.h"
+
+#include <string_view>
+#include <utility>
+
+#include "core/model/model_family.h"
+
+namespace metronome {
+namespace {
+
+// A part of a fused tensor: the parts' names, in order, and the tensor that holds them.
+struct Fused {
+  std::string_view parts[3];  // an empty one: there are fewer
+  std::string_view whole;
+};
+
+constexpr Fused kPhi3Fused[] = {
+    {{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, "self_attn.qkv_proj"},
+    {{"mlp.gate_proj", "mlp.up_proj", ""}, "mlp.gate_up_proj"},
+};
+constexpr Fused kGpt2Fused[] = {
+    {{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, "attn.c_attn"},
+};
+
+using Renames = std::pair<std::string_view, std::string_view>;
+
+constexpr Renames kGpt2Names[] = {
+    {"input_layernorm", "ln_1"},          {"self_attn.o_proj", "attn.c_proj"},
+    {"post_attention_layernorm", "ln_2"}, {"mlp.up_proj", "mlp.c_fc"},
+    {"mlp.down_proj", "mlp.c_proj"},      {"model.embed_tokens", "wte"},
+    {"model.embed_positions", "wpe"},     {"model.norm", "ln_f"},
+};
+constexpr Renames kMixtralNames[] = {
+    {"mlp.gate", "block_sparse_moe.gate"},
+    {"gate_proj", "w1"},
+    {"up_proj", "w3"},
+    {"down_proj", "w2"},
+};
+
+// "model.layers.3.mlp.up_proj.weight" as "model.layers.3.", "mlp.up_proj" and ".weight".
+struct NameParts {
+  std::string prefix;
+  std::string name;
+  std::string suffix;
+};
+
+NameParts split(const std::string& name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  const std::size_t end = name.rfind('.');
+  std::size_t begin = 0;
+  if (name.starts_with(kLayers)) begin = name.find('.', kLayers.size()) + 1;
+  return {name.substr(0, begin), name.substr(begin, end - begin), name.substr(end)};
+}
+
+template <std::size_t N>
+std::string renamed(const std::string& name, const Renames (&renames)[N]) {
+  for (const auto& [from, to] : renames) {
+    if (name == from) return std::string(to);
+  }
+  return name;
+}
+
+std::int64_t rows_of(const ModelConfig& model, std::string_view part) {
+  if (part == "self_attn.q_proj") return model.query_dim();
+  if (part == "self_attn.k_proj" || part == "self_attn.v_proj") return model.kv_dim();
+  return part.empty() ? 0 : model.ffn_dim;
+}
+
+// Places a part within the fused tensor, and takes its name.
+template <std::size_t N>
+void place_in_fused(const ModelConfig& model, const Fused (&all)[N], std::string& name,
+                    StoredTensor& stored) {
+  for (const Fused& fused : all) {
+    bool is_part = false;
+    std::int64_t rows = 0;
+    for (const std::string_view part : fused.parts) {
+      if (part == name) {
+        is_part = true;
+        stored.first_row = rows;
+      }
+      rows += rows_of(model, part);
+    }
+    if (!is_part) continue;
+    stored.rows = rows;
+    name = fused.whole;
+    return;
+  }
+}
+
+// A bias is one row of `rows` elements: here it counts like the matrix beside it.
+StoredTensor as_stored(const WeightSpec& spec) {
+  StoredTensor stored;
+  const bool is_row = spec.role == WeightRole::Bias;
+  stored.rows = is_row ? spec.cols : spec.rows;
+  stored.cols = is_row ? 1 : spec.cols;
+  return stored;
+}
+
+void add_gemma_names(const std::string& name, std::vector<std::string>& names) {
+  constexpr std::string_view kBase = "model.";
+  names.push_back("language_model." + name);
+  if (name.starts_with(kBase)) {
+    names.push_back("model.language_model." + name.substr(kBase.size()));
+  }
+}
+
+// Checkpoints of the base model have no "transformer." in front.
+void set_gpt2_names(const NameParts& parts, StoredTensor& stored) {
+  std::string prefix = parts.prefix;
+  if (!prefix.empty()) prefix = "h." + prefix.substr(std::string_view("model.layers.").size());
+  const std::string name = prefix + parts.name + parts.suffix;
+  stored.names = {parts.name == "lm_head" ? name : "transformer." + name, name};
+}
+
+}  // namespace
+
+StoredTensor stored_tensor(const ModelConfig& model, const WeightSpec& spec) {
+  StoredTensor stored = as_stored(spec);
+  stored.names = {spec.name};
+  const ModelFamily* const family = find_family(model.architecture);
+  if (family == nullptr) return stored;
+  NameParts parts = split(spec.name);
+  switch (family->tensors) {
+    case TensorNames::Llama: break;
+    case TensorNames::Gemma: add_gemma_names(spec.name, stored.names); break;
+    case TensorNames::Phi3:
+      place_in_fused(model, kPhi3Fused, parts.name, stored);
+      stored.names = {parts.prefix + parts.name + parts.suffix};
+      break;
+    case TensorNames::Gpt2:
+      place_in_fused(model, kGpt2Fused, parts.name, stored);
+      stored.is_transposed = spec.role == WeightRole::Linear && parts.name != "lm_head";
+      parts.name = renamed(parts.name, kGpt2Names);
+      set_gpt2_names(parts, stored);
+      break;
+    case TensorNames::Mixtral: {
+      constexpr std::string_view kExperts = "mlp.experts.";
+      if (parts.name.starts_with(kExperts)) {
+        const std::size_t dot = parts.name.rfind('.');
+        parts.name = "block_sparse_moe.experts." +
+                     parts.name.substr(kExperts.size(), dot + 1 - kExperts.size()) +
+                     renamed(parts.name.substr(dot + 1), kMixtralNames);
+      } else {
+        parts.name = renamed(parts.name, kMixtralNames);
+      }
+      stored.names = {parts.prefix + parts.name + parts.suffix};
+      break;
+    }
+  }
+  return stored;
+}
+
+}  // namespace metronome

@@ -1,0 +1,63 @@
+// A model's weights as the forward pass uses them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/model/model_config.h"
+#include "core/model/model_weights.h"
+#include "cpu/packed_matrix.h"
+#include "cpu/thread_pool.h"
+
+namespace metronome {
+
+// Empty: the model lacks that norm.
+struct NormWeights {
+  std::vector<float> scale;  // [n], as multiplied
+  std::vector<float> bias;   // [n]; empty = none
+};
+
+struct LinearWeights {
+  PackedMatrix matrix;
+  std::vector<float> bias;  // [num_outputs]; empty = none
+};
+
+struct MlpWeights {
+  LinearWeights input;  // [2 * width, hidden_dim], gates first; [width, hidden_dim] without gates
+  LinearWeights down;   // [hidden_dim, width]
+};
+
+struct LayerWeights {
+  bool is_window = false;
+  bool is_rotated = true;
+  LinearWeights qkv;                // [query_dim + 2 * kv_dim, hidden_dim]
+  LinearWeights attention_output;   // [hidden_dim, query_dim]
+  PackedMatrix router;              // [n_experts, hidden_dim]; empty in a dense layer
+  std::vector<MlpWeights> mlps;     // one, or one for each expert
+  NormWeights attention_norm;       // [hidden_dim]
+  NormWeights query_norm;           // [head_dim], or [query_dim] over all heads together
+  NormWeights key_norm;             // [head_dim], or [kv_dim]
+  NormWeights attention_post_norm;  // [hidden_dim]
+  NormWeights mlp_norm;             // [hidden_dim]
+  NormWeights mlp_post_norm;        // [hidden_dim]
+
+  bool has_experts() const { return router.num_outputs() > 0; }
+};
+
+struct ModelWeights {
+  PackedMatrix embedding;  // [vocab_size, hidden_dim]
+  PackedMatrix positions;  // [max_position_embeddings, hidden_dim]; empty with RoPE
+  PackedMatrix head;       // [vocab_size, hidden_dim]; empty with tied embeddings
+  std::vector<LayerWeights> layers;
+  NormWeights final_norm;  // [hidden_dim]
+
+  std::int64_t num_bytes() const;  // of all matrices
+};
+
+// Reads and packs the weights on all threads. Calls `poll` between layers, if it is not null.
+// Throws the exceptions of `source`.
+ModelWeights load_model_weights(const ModelConfig& model, const WeightSource& source,
+                                ThreadPool& pool, const std::function<void()>& poll);
+
+}  // namespace metronome

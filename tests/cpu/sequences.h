@@ -1,0 +1,62 @@
+// Sequences that grow by chunks, side by side in one forward pass.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/run/forward_batch.h"
+#include "cpu/transformer.h"
+
+namespace metronome::testing {
+
+// Some sequences in one cache, with their blocks interleaved and in descending order.
+class Sequences {
+ public:
+  Sequences(Transformer& transformer, std::int32_t count, std::int32_t max_tokens)
+      : transformer_(transformer),
+        blocks_each_((max_tokens + kBlockSize - 1) / kBlockSize),
+        lengths_(static_cast<std::size_t>(count)),
+        kv_({transformer.model().n_layers, transformer.model().n_kv_heads,
+             transformer.model().head_dim, std::int64_t{count} * blocks_each_, kBlockSize}) {}
+
+  // Appends a chunk to each sequence whose chunk is not empty; the logits of all their tokens.
+  std::vector<float> append(const std::vector<std::span<const TokenId>>& chunks) {
+    ForwardBatch batch;
+    batch.query_start = {0};
+    batch.table_start = {0};
+    for (std::size_t s = 0; s < chunks.size(); ++s) {
+      if (!chunks[s].empty()) add_chunk(s, chunks[s], batch);
+    }
+    std::vector<float> logits;
+    transformer_.forward(batch, kv_, logits);
+    return logits;
+  }
+
+ private:
+  static constexpr std::int32_t kBlockSize = 12;  // not whole tiles of 16
+
+  void add_chunk(std::size_t sequence, std::span<const TokenId> chunk, ForwardBatch& batch) {
+    batch.requests.push_back(RequestId{static_cast<std::uint32_t>(sequence)});
+    for (const TokenId token : chunk) {
+      batch.logit_tokens.push_back(batch.num_tokens());
+      batch.token_ids.push_back(token);
+      batch.positions.push_back(lengths_[sequence]++);
+    }
+    batch.query_start.push_back(batch.num_tokens());
+    batch.context_lens.push_back(lengths_[sequence]);
+    const auto count = static_cast<std::int32_t>(lengths_.size());
+    for (std::int32_t i = 0; i * kBlockSize < lengths_[sequence]; ++i) {
+      const std::int32_t id = (blocks_each_ - 1 - i) * count + static_cast<std::int32_t>(sequence);
+      batch.block_tables.push_back(BlockId{id});
+    }
+    batch.table_start.push_back(static_cast<std::int32_t>(batch.block_tables.size()));
+  }
+
+  Transformer& transformer_;
+  std::int32_t blocks_each_;
+  std::vector<std::int32_t> lengths_;
+  KvStore kv_;
+};
+
+}  // namespace metronome::testing

@@ -1,0 +1,116 @@
+// Every family of core/model/model_family.h on the CPU: a token's logits have the same bits in
+// every chunking, beside every other sequence, and with any number of threads.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/base/rng.h"
+#include "core/model/model_family.h"
+#include "core/model/model_weights.h"
+#include "cpu/transformer.h"
+#include "tests/catch.h"
+#include "tests/cpu/sequences.h"
+#include "tests/lab.h"
+
+namespace metronome {
+namespace {
+
+using testing::Sequences;
+
+constexpr std::uint64_t kSeed = 29;
+
+// A random model made as the family is.
+ModelConfig random_model(const ModelFamily& family, Rng& rng) {
+  const auto draw = [&rng](std::int64_t min, std::int64_t max) {
+    return rng.uniform_int(min, max);
+  };
+  ModelConfig model;
+  model.name = family.architecture;
+  model.architecture = family.architecture;
+  model.has_qk_norm = family.traits.has_qk_norm;
+  model.has_post_norms = family.traits.has_post_norms;
+  model.n_layers = draw(1, 3);
+  model.n_kv_heads = draw(1, 2);
+  model.n_heads = model.n_kv_heads * draw(1, 3);
+  model.head_dim = 2 * draw(3, 12);
+  model.hidden_dim = draw(20, 60);
+  model.ffn_dim = draw(20, 80);
+  model.vocab_size = draw(30, 90);
+  model.max_position_embeddings = 128;
+  model.has_tied_embeddings = draw(0, 1) == 1;
+  model.bytes_per_weight = 2 * draw(1, 2);
+  if (family.has_experts) {
+    model.n_experts = draw(2, 6);
+    model.n_experts_per_token = draw(1, model.n_experts);
+    model.expert_ffn_dim = draw(10, 40);
+  }
+  if (family.windows != WindowRule::None && draw(0, 1) == 1) {
+    model.sliding_window = draw(3, 40);
+    model.global_layer_interval = draw(0, 2);
+  }
+  if (family.unrotated_interval > 0) model.unrotated_layers = {0};
+  if (family.has_partial_rotation) model.rotary_dim = 2 * draw(1, model.head_dim / 2);
+  model.attention_softcap = family.defaults.attention_softcap / 20;
+  model.logit_softcap = family.defaults.logit_softcap / 20;
+  if (family.has_multipliers) {
+    model.embedding_multiplier = 3;
+    model.residual_multiplier = 0.3;
+    model.attention_multiplier = 0.2;
+    model.logit_divisor = 4;
+  }
+  apply_architecture(model);
+  REQUIRE(model.shape_error().empty());
+  REQUIRE(model.unsupported.empty());
+  return model;
+}
+
+// The logits of a text's tokens, computed in random chunks beside another sequence's.
+std::vector<float> in_random_chunks(Transformer& transformer, const std::vector<TokenId>& text,
+                                    const std::vector<TokenId>& other, Rng& rng) {
+  Sequences sequences(transformer, 2,
+                      static_cast<std::int32_t>(std::max(text.size(), other.size())));
+  const auto vocab_size = static_cast<std::size_t>(transformer.model().vocab_size);
+  std::vector<float> logits;
+  std::size_t done[2] = {};
+  while (done[0] < text.size()) {
+    std::vector<std::span<const TokenId>> chunks;
+    for (const std::vector<TokenId>* of : {&text, &other}) {
+      std::size_t& begin = done[chunks.size()];
+      const auto wanted = static_cast<std::size_t>(rng.uniform_int(chunks.empty() ? 1 : 0, 30));
+      chunks.push_back(std::span(*of).subspan(begin, std::min(wanted, of->size() - begin)));
+      begin += chunks.back().size();
+    }
+    const std::vector<float> all = sequences.append(chunks);
+    const auto count = static_cast<std::ptrdiff_t>(chunks[0].size() * vocab_size);
+    logits.insert(logits.end(), all.begin(), all.begin() + count);
+  }
+  return logits;
+}
+
+TEST_CASE("chunks, neighbours and threads change no bit in any family", "[cpu][families]") {
+  for (const ModelFamily& family : model_families()) {
+    for (std::uint64_t repeat = 0; repeat < 4; ++repeat) {
+      Rng rng(kSeed + repeat, std::string(family.architecture));
+      INFO(family.architecture << ", seed " << kSeed + repeat);
+      const ModelConfig model = random_model(family, rng);
+      const auto weights = random_weights(model, kSeed + repeat);
+      ThreadPool pool(1);
+      Transformer transformer(model, *weights, pool);
+      const auto ids = [&](std::uint64_t seed, std::int32_t count) {
+        return testing::random_ids(seed, count, model.vocab_size);
+      };
+      const std::vector<TokenId> text = ids(repeat, 70);
+      Sequences alone(transformer, 1, 70);
+      const std::vector<float> whole = alone.append({text});
+      CHECK(std::all_of(whole.begin(), whole.end(), [](float x) { return x - x == 0; }));
+      for (const int num_threads : {1, 2, 3}) {
+        ThreadPool threads(num_threads);
+        Transformer other(model, *weights, threads);
+        CHECK(in_random_chunks(other, text, ids(repeat + 100, 60), rng) == whole);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace metronome
