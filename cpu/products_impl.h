@@ -126,7 +126,7 @@ static void multiply_block(BlockProduct<Weight> product, std::int64_t num_rows) 
 
 // From this many rows on, it pays to copy the weights of a tile once for all of them: as float32,
 // and without gaps, so that they stay in the L1 cache.
-constexpr std::int64_t kWidenRows = 24;
+constexpr std::int64_t kWidenRows = kAttentionRows + 1;
 
 // Multiplies some rows of x by a tile: the weights of some inputs for kVectors vectors of outputs.
 template <int kVectors>
@@ -272,17 +272,15 @@ struct QuantisedPanel {
     constexpr int kStripPart = kVectors < kStripVectors ? kVectors : kStripVectors;
     for (int vector = 0; vector < kVectors; vector += kStripPart) {
       const int output = first_output + vector * kWidth;
-      for (std::int64_t k = 0; k < num_tile_inputs; k += format.block_inputs) {
-        float* const to = tile + (k * kVectors + vector) * kWidth;
-        for_block_weights<kFormat, kStripPart>(
-            block_at(*this, first_input + k, output), output % kStripOutputs,
-            [to](int input, const Floats(&weights)[kStripPart]) METRONOME_INLINED {
-              METRONOME_UNROLL
-              for (int v = 0; v < kStripPart; ++v) {
-                store(to + (input * kVectors + v) * kWidth, weights[v]);
-              }
-            });
-      }
+      float* const to = tile + vector * kWidth;
+      for_weights<kFormat, kStripPart>(
+          block_at(*this, first_input, output), num_tile_inputs, output % kStripOutputs,
+          [to](int input, const Floats(&weights)[kStripPart]) METRONOME_INLINED {
+            METRONOME_UNROLL
+            for (int v = 0; v < kStripPart; ++v) {
+              store(to + (input * kVectors + v) * kWidth, weights[v]);
+            }
+          });
     }
   }
 
@@ -291,19 +289,15 @@ struct QuantisedPanel {
     for (int j = 0; j < num_outputs; j += kStripOutputs) {
       for (std::int64_t k = 0; k < num_inputs; k += kProductBlock) {
         Floats sums[kStripVectors] = {};
-        const std::int64_t end = smaller(k + kProductBlock, num_inputs);
-        for (std::int64_t begin = k; begin < end; begin += format.block_inputs) {
-          for_block_weights<kFormat, kStripVectors>(
-              block_at(*this, begin, j), 0,
-              [&sums, x, begin](int input, const Floats(&weights)[kStripVectors])
-                  METRONOME_INLINED {
-                    const Floats number = broadcast(x[begin + input]);
-                    METRONOME_UNROLL
-                    for (int v = 0; v < kStripVectors; ++v) {
-                      sums[v] = multiply_add(number, weights[v], sums[v]);
-                    }
-                  });
-        }
+        for_weights<kFormat, kStripVectors>(
+            block_at(*this, k, j), smaller(num_inputs - k, kProductBlock), 0,
+            [&sums, x, k](int input, const Floats(&weights)[kStripVectors]) METRONOME_INLINED {
+              const Floats number = broadcast(x[k + input]);
+              METRONOME_UNROLL
+              for (int v = 0; v < kStripVectors; ++v) {
+                sums[v] = multiply_add(number, weights[v], sums[v]);
+              }
+            });
         METRONOME_UNROLL
         for (int v = 0; v < kStripVectors; ++v) {
           const int output = j + v * kWidth;

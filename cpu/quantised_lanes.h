@@ -37,16 +37,16 @@ METRONOME_INLINE Words shifted_left(const Words& words, int places) {
   return places >= 0 ? words << places : words >> -places;
 }
 
-// The scales of a block.
 template <int kFormat>
-struct StripBlock {
+struct StripScales {
   static constexpr StripFormat format = kStripFormats[kFormat];
   // Inputs with a common scale.
   static constexpr int kScaleInputs = format.type == TensorType::Q6_K ? 16 : kGroupInputs;
 
-  // Of inputs [kScaleInputs * part, ...): a weight is integer * scale + offset, rounded once.
-  METRONOME_INLINE void scales(const std::uint32_t* words, int part, int lane, Floats& scale,
-                               Floats& offset) {
+  // Of inputs [kScaleInputs * part, ...) of a block, with `words` its header. A weight is
+  // integer * scale + offset, rounded once.
+  METRONOME_INLINE void load(const std::uint32_t* words, int part, int lane, Floats& scale,
+                             Floats& offset) {
     if constexpr (format.has_minimum) {
       const Words both = load_words(words + lane);
       scale = floats_of_halves(both);
@@ -116,26 +116,49 @@ struct OctetQuants {
   }
 };
 
-// Calls use(input, weights) for the inputs of one block of a strip in order; weights[v] has the
-// outputs from lane + v * kWidth on.
-template <int kFormat, int kVectors, class Use>
-METRONOME_INLINE void for_block_weights(const std::uint32_t* block, int lane, const Use& use) {
-  constexpr StripFormat format = kStripFormats[kFormat];
-  constexpr int kScaleInputs = StripBlock<kFormat>::kScaleInputs;
-  constexpr int kGroupParts = kGroupInputs / kScaleInputs;
-  constexpr int kPartOctets = kScaleInputs / kOctet;
-  using Quants = OctetQuants<kFormat, kVectors>;
-  for (int group = 0; group < format.block_inputs / kGroupInputs; ++group) {
-    const std::uint32_t* const words = block + format.header_words + group * format.group_words();
-    METRONOME_UNROLL
-    for (int part = 0; part < kGroupParts; ++part) {
-      Floats scale[kVectors];
-      Floats offset[kVectors];
+// The scales of at most kProductBlock inputs.
+template <int kFormat, int kVectors>
+struct BlockScales {
+  static constexpr int kScaleInputs = StripScales<kFormat>::kScaleInputs;
+  Floats scale[kProductBlock / kScaleInputs][kVectors];
+  Floats offset[kProductBlock / kScaleInputs][kVectors];
+
+  METRONOME_INLINE void load(const std::uint32_t* blocks, std::int64_t num_inputs, int lane,
+                             BlockScales& scales) {
+    constexpr StripFormat format = kStripFormats[kFormat];
+    constexpr int kBlockParts = format.block_inputs / kScaleInputs;
+    for (int part = 0; part < num_inputs / kScaleInputs; ++part) {
+      const std::uint32_t* const block = blocks + part / kBlockParts * format.block_words();
       METRONOME_UNROLL
       for (int v = 0; v < kVectors; ++v) {
-        StripBlock<kFormat>::scales(block, group * kGroupParts + part, lane + v * kWidth, scale[v],
-                                    offset[v]);
+        StripScales<kFormat>::load(block, part % kBlockParts, lane + v * kWidth,
+                                   scales.scale[part][v], scales.offset[part][v]);
       }
+    }
+  }
+};
+
+// Calls use(input, weights) for at most kProductBlock inputs of a strip in order, beginning with a
+// block; weights[v] has the outputs from lane + v * kWidth on. The scales come first, so that the
+// sums do not wait for them.
+template <int kFormat, int kVectors, class Use>
+METRONOME_INLINE void for_weights(const std::uint32_t* blocks, std::int64_t num_inputs, int lane,
+                                  const Use& use) {
+  constexpr StripFormat format = kStripFormats[kFormat];
+  constexpr int kScaleInputs = StripScales<kFormat>::kScaleInputs;
+  constexpr int kGroupParts = kGroupInputs / kScaleInputs;
+  constexpr int kPartOctets = kScaleInputs / kOctet;
+  constexpr int kBlockGroups = format.block_inputs / kGroupInputs;
+  using Quants = OctetQuants<kFormat, kVectors>;
+  BlockScales<kFormat, kVectors> scales;
+  BlockScales<kFormat, kVectors>::load(blocks, num_inputs, lane, scales);
+  for (int group = 0; group < num_inputs / kGroupInputs; ++group) {
+    const std::uint32_t* const words =
+        blocks + (group / kBlockGroups + 1) * format.header_words + group * format.group_words();
+    METRONOME_UNROLL
+    for (int part = 0; part < kGroupParts; ++part) {
+      const Floats* const scale = scales.scale[group * kGroupParts + part];
+      const Floats* const offset = scales.offset[group * kGroupParts + part];
       METRONOME_UNROLL
       for (int o = 0; o < kPartOctets; ++o) {
         const int octet = part * kPartOctets + o;
