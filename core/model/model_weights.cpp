@@ -142,4 +142,9 @@ WeightSpec bias_spec(const ModelConfig& model, std::int64_t layer, const std::st
   return find_spec(model, layer, name + ".bias");
 }
 
+void WeightSource::read_blocks(const WeightSpec& spec, std::int64_t, std::int64_t,
+                               std::byte*) const {
+  METRONOME_CHECK(false, "no blocks of tensor " + spec.name);
+}
+
 }  // namespace metronome

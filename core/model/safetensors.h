@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-namespace metronome {
+#include "core/model/tensor_type.h"
 
-enum class TensorType : std::uint8_t { Float32, Float16, BFloat16, Other };
+namespace metronome {
 
 struct Tensor {
   std::string name;
