@@ -19,7 +19,7 @@ class MappedFile {
 
  private:
   struct Unmap {
-    std::size_t size = 0;
+    std::size_t size;
     void operator()(const std::byte* begin) const;
   };
 

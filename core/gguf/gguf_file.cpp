@@ -1,9 +1,12 @@
 #include "core/gguf/gguf_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <fstream>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/names.h"
 #include "core/gguf/gguf_parse.h"
 
@@ -68,13 +71,18 @@ std::string gguf_type_text(const GgufValue& value) {
   return "a " + std::string(name_of(value.type));
 }
 
-bool is_gguf_path(std::string_view path) {
+bool is_gguf_file(const std::string& path) {
+  std::ifstream file = open_input(path);
+  if (!file) return false;
+  std::array<char, 4> magic{};
+  file.read(magic.data(), magic.size());
+  if (file && std::string_view(magic.data(), magic.size()) == "GGUF") return true;
   constexpr std::string_view kEnding = ".gguf";
   if (path.size() < kEnding.size()) return false;
-  path.remove_prefix(path.size() - kEnding.size());
-  return std::equal(path.begin(), path.end(), kEnding.begin(), [](char c, char wanted) {
-    return c == wanted || (c >= 'A' && c <= 'Z' && c - 'A' + 'a' == wanted);
-  });
+  return std::equal(kEnding.begin(), kEnding.end(), path.end() - kEnding.size(),
+                    [](char wanted, char c) {
+                      return c == wanted || (c >= 'A' && c <= 'Z' && c - 'A' + 'a' == wanted);
+                    });
 }
 
 GgufFile::GgufFile(const std::string& path)

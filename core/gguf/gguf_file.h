@@ -61,7 +61,7 @@ struct GgufTensor {
 // - Every value has a known type. Keys and tensors' names differ. Arrays nest 4 deep at most.
 // - Every tensor has a known type, 1 to 4 dimensions of at least 1 (or none), and rows of whole
 //   blocks. It begins at a multiple of general.alignment, lies within the file, and shares no byte.
-// No allocation is larger than the file, whatever its numbers say.
+// Memory grows with what has been read, so no number in the file sets its size.
 class GgufFile {
  public:
   explicit GgufFile(const std::string& path);  // maps the file; it must not shrink
@@ -99,8 +99,9 @@ class GgufFile {
   std::vector<GgufTensor> tensors_;
 };
 
-// Whether a path names a GGUF file: by its ending, in any case of letters.
-bool is_gguf_path(std::string_view path);
+// Whether a path is that of a GGUF file: one whose name ends in .gguf, in any case of letters, or
+// whose first bytes are GGUF. False for what cannot be read.
+bool is_gguf_file(const std::string& path);
 
 // "a STRING", "an array of 3 UINT32".
 std::string gguf_type_text(const GgufValue& value);

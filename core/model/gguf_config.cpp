@@ -29,9 +29,9 @@ double as_written(double number) {
 }
 
 // The keys of an architecture: "block_count" means "llama.block_count".
-class Keys {
+class GgufKeys {
  public:
-  Keys(const GgufFile& file, std::string_view family) : file_(file), prefix_(family) {
+  GgufKeys(const GgufFile& file, std::string_view family) : file_(file), prefix_(family) {
     prefix_ += '.';
   }
 
@@ -104,11 +104,11 @@ const GgufFamily& family_of(const GgufFile& file) {
 }
 
 // Records what an executor cannot compute; keeps the first record.
-void set_unsupported(ModelConfig& model, const std::string& key, const std::string& message) {
+void note_unsupported(ModelConfig& model, const std::string& key, const std::string& message) {
   if (model.unsupported.empty()) model.unsupported = key + ": " + message;
 }
 
-std::int64_t vocab_size_of(const GgufFile& file, const Keys& keys) {
+std::int64_t vocab_size_of(const GgufFile& file, const GgufKeys& keys) {
   if (const GgufTensor* table = file.find_tensor(kEmbedding)) {
     if (table->shape.size() != 2) {
       file.fail(kEmbedding, "is not a matrix; allowed: a row for each token");
@@ -137,7 +137,7 @@ std::int64_t bytes_per_weight(const GgufFile& file) {
   return std::clamp<std::int64_t>(std::llround(num_bytes / num_weights), 1, 4);
 }
 
-void read_shape(const GgufFile& file, const Keys& keys, ModelConfig& model) {
+void read_shape(const GgufFile& file, const GgufKeys& keys, ModelConfig& model) {
   model.n_layers = keys.required("block_count");
   model.hidden_dim = keys.required("embedding_length");
   model.ffn_dim = keys.required("feed_forward_length");
@@ -156,7 +156,7 @@ void read_shape(const GgufFile& file, const Keys& keys, ModelConfig& model) {
   model.bytes_per_weight = bytes_per_weight(file);
 }
 
-void read_experts(const Keys& keys, ModelConfig& model) {
+void read_experts(const GgufKeys& keys, ModelConfig& model) {
   model.n_experts = keys.integer("expert_count").value_or(0);
   if (model.n_experts == 0) return;
   model.n_experts_per_token = keys.required("expert_used_count");
@@ -166,7 +166,8 @@ void read_experts(const Keys& keys, ModelConfig& model) {
 
 // The interval of global layers: a number, or a list that says of each layer whether it has a
 // window.
-std::int64_t interval_of_windows(const GgufFile& file, const Keys& keys, std::int64_t n_layers) {
+std::int64_t interval_of_windows(const GgufFile& file, const GgufKeys& keys,
+                                 std::int64_t n_layers) {
   constexpr const char* kKey = "attention.sliding_window_pattern";
   constexpr std::int64_t kDefault = 6;
   const GgufValue* value = file.find(keys.full(kKey));
@@ -188,7 +189,7 @@ std::int64_t interval_of_windows(const GgufFile& file, const Keys& keys, std::in
   return interval;
 }
 
-void read_window(const GgufFile& file, const GgufFamily& family, const Keys& keys,
+void read_window(const GgufFile& file, const GgufFamily& family, const GgufKeys& keys,
                  ModelConfig& model) {
   model.sliding_window = keys.integer("attention.sliding_window").value_or(0);
   if (model.sliding_window == 0) return;
@@ -196,8 +197,8 @@ void read_window(const GgufFile& file, const GgufFamily& family, const Keys& key
     model.global_layer_interval = interval_of_windows(file, keys, model.n_layers);
     model.rope_local_theta = keys.number("rope.freq_base_swa").value_or(1e4);
   } else if (family.name != "llama") {
-    set_unsupported(model, keys.full("attention.sliding_window"),
-                    "a window is not supported in this family; allowed: 0");
+    note_unsupported(model, keys.full("attention.sliding_window"),
+                     "a window is not supported in this family; allowed: 0");
     model.sliding_window = 0;
   }
 }
@@ -254,19 +255,19 @@ RopeScaling find_llama3_scaling(const std::vector<float>& divisors, const ModelC
   return {};
 }
 
-void read_rope(const GgufFile& file, const Keys& keys, ModelConfig& model) {
+void read_rope(const GgufFile& file, const GgufKeys& keys, ModelConfig& model) {
   model.rope_theta = keys.number("rope.freq_base").value_or(1e4);
   if (keys.integer("rope.dimension_count").value_or(model.head_dim) != model.head_dim) {
-    set_unsupported(model, keys.full("rope.dimension_count"),
-                    "rotation of a part of each head is not supported; allowed: " +
-                        std::to_string(model.head_dim));
+    note_unsupported(model, keys.full("rope.dimension_count"),
+                     "rotation of a part of each head is not supported; allowed: " +
+                         std::to_string(model.head_dim));
   }
   const double factor =
       keys.number("rope.scaling.factor").value_or(keys.number("rope.scale_linear").value_or(0));
   const std::string kind = keys.text_or("rope.scaling.type", "linear");
   if (kind != "none" && kind != "linear") {
-    set_unsupported(model, keys.full("rope.scaling.type"),
-                    gguf_shown(kind) + " is not supported; allowed: none, linear");
+    note_unsupported(model, keys.full("rope.scaling.type"),
+                     gguf_shown(kind) + " is not supported; allowed: none, linear");
   } else if (kind == "linear" && factor != 0 && factor != 1) {
     model.rope_scaling.kind = RopeScaling::Kind::Linear;
     model.rope_scaling.factor = factor;
@@ -279,13 +280,13 @@ void read_rope(const GgufFile& file, const Keys& keys, ModelConfig& model) {
     model.rope_scaling = find_llama3_scaling(divisors, model);
   }
   if (model.rope_scaling.kind != RopeScaling::Kind::Llama3) {
-    set_unsupported(model, kRopeFrequencies,
-                    "holds other divisors than those of Llama 3; allowed: Llama 3's rule with "
-                    "factors 1 and 4");
+    note_unsupported(model, kRopeFrequencies,
+                     "holds other divisors than those of Llama 3; allowed: Llama 3's rule with "
+                     "factors 1 and 4");
   }
 }
 
-void read_arithmetic(const GgufFile& file, const GgufFamily& family, const Keys& keys,
+void read_arithmetic(const GgufFile& file, const GgufFamily& family, const GgufKeys& keys,
                      ModelConfig& model) {
   constexpr const char* kEpsilon = "attention.layer_norm_rms_epsilon";
   const std::optional<double> epsilon = keys.number(kEpsilon);
@@ -300,20 +301,20 @@ void read_arithmetic(const GgufFile& file, const GgufFamily& family, const Keys&
   }
 }
 
-void find_unsupported(const GgufFile& file, const Keys& keys, ModelConfig& model) {
+void find_unsupported(const GgufFile& file, const GgufKeys& keys, ModelConfig& model) {
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     if (keys.number(key).value_or(0) == 0) continue;
-    set_unsupported(model, keys.full(key), "softcapping is not supported; allowed: 0");
+    note_unsupported(model, keys.full(key), "softcapping is not supported; allowed: 0");
   }
   if (keys.integer("attention.value_length").value_or(model.head_dim) != model.head_dim) {
-    set_unsupported(model, keys.full("attention.value_length"),
-                    "values of another length than keys are not supported; allowed: " +
-                        std::to_string(model.head_dim));
+    note_unsupported(model, keys.full("attention.value_length"),
+                     "values of another length than keys are not supported; allowed: " +
+                         std::to_string(model.head_dim));
   }
   for (const GgufTensor& tensor : file.tensors()) {
     if (!tensor.name.ends_with(".bias")) continue;
-    set_unsupported(model, "tensor " + gguf_shown(tensor.name),
-                    "biases are not supported; allowed: a model without");
+    note_unsupported(model, "tensor " + gguf_shown(tensor.name),
+                     "biases are not supported; allowed: a model without");
   }
 }
 
@@ -392,7 +393,7 @@ std::vector<std::int32_t> gguf_eos_token_ids(const GgufFile& file) {
 
 ModelConfig read_gguf_config(const GgufFile& file, const std::string& name) {
   const GgufFamily& family = family_of(file);
-  const Keys keys(file, family.name);
+  const GgufKeys keys(file, family.name);
   ModelConfig model;
   model.name = name;
   model.architecture = family.architecture;

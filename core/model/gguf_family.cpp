@@ -25,7 +25,7 @@ namespace {
 //             residual_scale, logit_scale (a divisor).
 //   gpt2      GPT2LMHeadModel. attention.layer_norm_epsilon; position_embd.weight, attn_qkv.weight,
 //             and a bias of every norm and projection. Matrices are stored as [rows, cols].
-constexpr GgufFamily kFamilies[] = {
+constexpr GgufFamily kGgufFamilies[] = {
     {"llama", "LlamaForCausalLM", false, false, true, false},
     {"qwen3", "Qwen3ForCausalLM", true, false, false, false},
     {"qwen3moe", "Qwen3MoeForCausalLM", true, false, false, false},
@@ -73,7 +73,7 @@ std::string_view counterpart(const Table& table, std::string_view name) {
 }  // namespace
 
 const GgufFamily* find_gguf_family(std::string_view name) {
-  for (const GgufFamily& family : kFamilies) {
+  for (const GgufFamily& family : kGgufFamilies) {
     if (family.name == name) return &family;
   }
   return nullptr;
@@ -81,13 +81,13 @@ const GgufFamily* find_gguf_family(std::string_view name) {
 
 std::string gguf_family_names() {
   std::vector<std::string_view> names;
-  for (const GgufFamily& family : kFamilies) names.push_back(family.name);
+  for (const GgufFamily& family : kGgufFamilies) names.push_back(family.name);
   return join_names(names);
 }
 
 std::string gguf_family_hint(std::string_view name) {
   std::vector<std::string_view> names;
-  for (const GgufFamily& family : kFamilies) names.push_back(family.name);
+  for (const GgufFamily& family : kGgufFamilies) names.push_back(family.name);
   return did_you_mean(name, names);
 }
 

@@ -264,6 +264,11 @@ WeightSpec weight_spec(const ModelConfig& model, std::int64_t layer, const std::
   return *found;
 }
 
+void WeightSource::read_blocks(const WeightSpec& spec, std::int64_t, std::int64_t,
+                               std::byte*) const {
+  METRONOME_CHECK(false, "no blocks of tensor " + spec.name);
+}
+
 std::unique_ptr<WeightSource> open_model_folder(const std::string& folder,
                                                 const ModelConfig& model) {
   return std::make_unique<FolderWeights>(folder, model);

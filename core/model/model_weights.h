@@ -2,6 +2,7 @@
 // choose their own layout.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "core/model/model_config.h"
 #include "core/model/safetensors.h"
+#include "core/model/tensor_type.h"
 
 namespace metronome {
 
@@ -36,12 +38,17 @@ WeightSpec weight_spec(const ModelConfig& model, std::int64_t layer, const std::
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  // The stored type of the tensor: Float32, Float16 or BFloat16.
+  // The stored type of the tensor: not Other. `cols` of a quantised one is a multiple of its block.
   virtual TensorType type(const WeightSpec& spec) const = 0;
   // Writes rows [row_begin, row_end) to out: (row_end - row_begin) * cols exact values.
   // Thread-safe.
   virtual void read(const WeightSpec& spec, std::int64_t row_begin, std::int64_t row_end,
                     float* out) const = 0;
+  // Copies the blocks of rows [row_begin, row_end) of a quantised tensor to out, which has
+  // stored_bytes(type(spec), (row_end - row_begin) * cols) bytes. Thread-safe. The default is for
+  // sources without quantised tensors and refuses (InvariantError).
+  virtual void read_blocks(const WeightSpec& spec, std::int64_t row_begin, std::int64_t row_end,
+                           std::byte* out) const;
   // Names of stored decoder-layer tensors that the model does not use. They suggest that
   // config.json belongs to another model.
   virtual std::vector<std::string> unused_layer_tensors() const { return {}; }

@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "core/base/mapped_file.h"
+#include "core/model/tensor_type.h"
 
 namespace metronome {
-
-enum class TensorType : std::uint8_t { Float32, Float16, BFloat16, Other };
 
 struct Tensor {
   std::string name;
