@@ -157,9 +157,11 @@ class Reader {
     } affixes[] = {{"add_bos_token", "bos_token_id", adds_bos, bos, result_.prefix},
                    {"add_eos_token", "eos_token_id", false, eos, result_.suffix}};
     for (const auto& each : affixes) {
-      if (!file_.boolean(key_of(each.adds)).value_or(each.is_added)) continue;
+      const std::optional<bool> is_asked = file_.boolean(key_of(each.adds));
+      if (!is_asked.value_or(each.is_added)) continue;
       std::optional<TokenId> token = token_of(each.id);
       if (!token) token = each.token;
+      if (!token && !is_asked) continue;
       if (!token || value(*token) >= static_cast<std::int64_t>(tokens_.size())) {
         fail(each.id, "is missing, and it is added to texts; allowed: the id of a token");
       }
@@ -239,7 +241,8 @@ class Reader {
       if (is_of(i, TokenType::Control) || is_of(i, TokenType::Unknown)) {
         add_token(i, text_of(i), true);
       } else if (is_of(i, TokenType::UserDefined)) {
-        add_token(i, with_marked_spaces(text_of(i)), false);
+        result_.vocab[i].first = with_marked_spaces(text_of(i));
+        add_token(i, result_.vocab[i].first, false);
         result_.added_tokens.back().is_normalized = true;
         result_.added_tokens.back().is_normal_form = true;
       }
