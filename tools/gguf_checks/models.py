@@ -70,7 +70,7 @@ def load_model(path):
     weights = metadata.folder_weights(fields, tensors)
     model_class, config = config_of(fields, weights)
     model = model_class._from_config(config, attn_implementation="eager", dtype=torch.float32)
-    state = {name: torch.from_numpy(values) for name, values in weights.items()}
+    state = {name: torch.from_numpy(values.copy()) for name, values in weights.items()}
     missing, unexpected = model.load_state_dict(state, strict=False)
     missing = [name for name in missing if name != "lm_head.weight" or not config.tie_word_embeddings]
     if missing or unexpected:
@@ -122,7 +122,7 @@ def ours(program, path, prompts, folder):
     if result.returncode != 0:
         raise SystemExit(f"gguf_parity: {result.stderr.decode(errors='replace')}")
     lines = [json.loads(line) for line in (out / "outputs.jsonl").read_text().splitlines()]
-    return {line["id"]: line["token_ids"] for line in lines}
+    return {line["request"]: line["token_ids"] for line in lines}
 
 
 def theirs(model, prompt):
