@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/base/math.h"
 #include "core/base/names.h"
 #include "core/model/gguf_family.h"
 
@@ -209,7 +210,7 @@ std::vector<double> llama3_divisors(const ModelConfig& model, const RopeScaling&
   const double positions = static_cast<double>(scaling.original_max_positions);
   for (std::int64_t i = 0; i + 1 < model.head_dim; i += 2) {
     const double exponent = static_cast<double>(i) / static_cast<double>(model.head_dim);
-    const double wavelength = 2 * std::numbers::pi * std::pow(model.rope_theta, exponent);
+    const double wavelength = 2 * std::numbers::pi * pow_of(model.rope_theta, exponent);
     if (wavelength < positions / scaling.high_freq_factor) {
       divisors.push_back(1);
     } else if (wavelength > positions / scaling.low_freq_factor) {

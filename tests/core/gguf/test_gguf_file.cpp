@@ -211,7 +211,7 @@ TEST_CASE("arrays nest four deep", "[core][gguf]") {
 }
 
 TEST_CASE("values that are not of the format", "[core][gguf]") {
-  CHECK(parse_error(GgufBytes().add("a", 13, "")) ==
+  CHECK(parse_error(GgufBytes().add("a", 13, "four")) ==
         "m.gguf: 'a': has a value of type 13, which is not known; allowed: 0 to 12");
   CHECK(parse_error(GgufBytes().array("a", 99, 0, "")) ==
         "m.gguf: 'a': has a value of type 99, which is not known; allowed: 0 to 12");
@@ -296,8 +296,9 @@ TEST_CASE("any change of a file parses, or is refused in one line", "[core][gguf
 
 TEST_CASE("messages about GGUF files are one short line whatever a name holds", "[core][gguf]") {
   const std::string error =
-      parse_error(GgufBytes().add(std::string("a\n\x1b") + std::string(1000, 'k'), 13, ""));
-  CHECK(error.starts_with("m.gguf: 'a\\x0A\\x1Bkkk"));
+      parse_error(GgufBytes().add(std::string("a\n\x1b") + std::string(1000, 'k'), 13, "four"));
+  CAPTURE(error);
+  CHECK(error.starts_with("m.gguf: 'a\\x0a\\x1bkkk"));
   CHECK(error.size() < 300);
 }
 

@@ -281,7 +281,7 @@ TEST_CASE("what is wrong with a GGUF tokenizer is one line", "[core][gguf]") {
   GgufBytes broken;
   broken.text("tokenizer.ggml.model", "llama").texts("tokenizer.ggml.tokens", {"\xff", "a"});
   CHECK(error(broken.floats("tokenizer.ggml.scores", {1, 2})) ==
-        "m.gguf: tokenizer.ggml.tokens: has at 0 '\\xFF', which is not UTF-8; allowed: UTF-8");
+        "m.gguf: tokenizer.ggml.tokens: has at 0 '\\xff', which is not UTF-8; allowed: UTF-8");
   GgufBytes long_one;
   long_one.text("tokenizer.ggml.model", "llama");
   long_one.texts("tokenizer.ggml.tokens", {std::string(1025, 'a'), "a"});
