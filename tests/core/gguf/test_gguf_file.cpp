@@ -298,7 +298,7 @@ TEST_CASE("messages about GGUF files are one short line whatever a name holds", 
   const std::string error =
       parse_error(GgufBytes().add(std::string("a\n\x1b") + std::string(1000, 'k'), 13, "four"));
   CAPTURE(error);
-  CHECK(error.starts_with("m.gguf: 'a\\x0a\\x1bkkk"));
+  CHECK(error.starts_with("m.gguf: 'a\\n\\x1bkkk"));
   CHECK(error.size() < 300);
 }
 
