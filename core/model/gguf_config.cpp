@@ -274,7 +274,7 @@ void read_rope(const GgufFile& file, const GgufKeys& keys, ModelConfig& model) {
     model.rope_scaling.factor = factor;
   }
   const GgufTensor* tensor = file.find_tensor(kRopeFrequencies);
-  if (tensor == nullptr || model.head_dim < 2) return;
+  if (tensor == nullptr || model.head_dim < 2 || model.rope_theta < 1) return;
   const std::vector<float> divisors = rope_divisors(file, *tensor, model);
   if (std::all_of(divisors.begin(), divisors.end(), [](float d) { return d == 1; })) return;
   if (model.rope_scaling.kind == RopeScaling::Kind::None) {

@@ -154,6 +154,15 @@ TEST_CASE("what a GGUF file lacks is one line", "[core][gguf]") {
   shape.u32("llama.feed_forward_length", 5).u32("llama.attention.head_count", 2);
   shape.f32("llama.attention.layer_norm_rms_epsilon", 1e-6f).u32("llama.vocab_size", 3);
   CHECK(config_error(shape) == "m.gguf: hidden_dim: is 1073741824; allowed: 1 to 1048576");
+  for (const float base : {-1.0f, 0.0f, 0.5f}) {
+    GgufBytes turns;
+    turns.text("general.architecture", "llama").u32("llama.block_count", 1);
+    turns.u32("llama.embedding_length", 8).u32("llama.context_length", 32);
+    turns.u32("llama.feed_forward_length", 5).u32("llama.attention.head_count", 2);
+    turns.f32("llama.attention.layer_norm_rms_epsilon", 1e-6f).u32("llama.vocab_size", 3);
+    turns.f32("llama.rope.freq_base", base).floats32("rope_freqs.weight", {2}, {1, 8});
+    CHECK(config_error(turns).starts_with("m.gguf: rope_theta: is "));
+  }
 }
 
 TEST_CASE("what no executor computes of a GGUF file is named", "[core][gguf]") {
