@@ -31,7 +31,8 @@ struct KernelList {
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
       sets[count++] = &kAvx512Kernels;
     }
-    if (__builtin_cpu_supports("avx2")) sets[count++] = &kAvx2Kernels;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+      sets[count++] = &kAvx2Kernels;
 #endif
     sets[count++] = &kBaselineKernels;
   }

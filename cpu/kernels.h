@@ -2,12 +2,15 @@
 // sets. The set is chosen at start-up.
 //
 // Every result is defined to the bit. The order of each sum depends only on the operands' own
-// indices, never on batch, chunk, cache layout or thread. Multiplications and additions round
+// indices, never on batch, chunk, cache layout or thread. A product, a score and a weighted sum of
+// values round once for each term: fma(x, y, sum). Other multiplications and additions round
 // separately, and exp is a polynomial of this project. The same inputs give the same bits on every
 // instruction set.
 #pragma once
 
 #include <cstdint>
+
+#include "core/model/tensor_type.h"
 
 namespace metronome {
 
@@ -55,6 +58,14 @@ struct Kernels {
   void (*multiply_bf16)(const float* x, std::int64_t x_stride, std::int64_t num_rows,
                         const std::uint16_t* panel, std::int64_t num_inputs,
                         std::int64_t num_outputs, float* out, std::int64_t out_stride);
+
+  // The same for quantised weights: a panel of quantised_panel.h. A weight is what dequantise() of
+  // quantised_blocks.h computes, so the bits are those of multiply_f32 on these floats. Requires
+  // finite scales.
+  void (*multiply_quantised)(TensorType type, const float* x, std::int64_t x_stride,
+                             std::int64_t num_rows, const std::uint32_t* panel,
+                             std::int64_t num_inputs, std::int64_t num_outputs, float* out,
+                             std::int64_t out_stride);
 
   // out = x / sqrt(mean(x^2) + eps) * weight, [n] each; out may be x.
   void (*rms_norm)(const float* x, const float* weight, std::int64_t n, float eps, float* out);

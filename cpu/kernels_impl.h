@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/lanes.h"
+#include "cpu/products_impl.h"
 
 namespace metronome {
 
@@ -10,160 +11,6 @@ namespace metronome {
 std::int32_t first_attended_position(std::int32_t position, std::int32_t window);
 
 namespace METRONOME_KERNELS {
-
-// Rows are computed together, so that one load of the weights, keys or values serves all of them.
-// The number of vectors per row follows from the registers: 32 in AVX-512, 16 before. A single row
-// needs many vectors to hide the latency of its additions.
-constexpr int kMaxRows = static_cast<int>(kAttentionRows);
-constexpr int vectors_of(int num_rows) {
-  if (kWidth == 16) return 4;
-  return num_rows == 1 ? 8 : num_rows == 2 ? 4 : 2;
-}
-
-// Calls work.template run<R>() with R = num_rows in [1, kMaxRows].
-template <class Work>
-METRONOME_INLINE void with_rows(std::int64_t num_rows, const Work& work) {
-  static_assert(kMaxRows == 6);
-  switch (num_rows) {
-    case 1: return work.template run<1>();
-    case 2: return work.template run<2>();
-    case 3: return work.template run<3>();
-    case 4: return work.template run<4>();
-    case 5: return work.template run<5>();
-    default: return work.template run<6>();
-  }
-}
-
-// --- Products ---
-
-// A panel row's outputs are processed in two halves, as bfloat16 is stored that way: one vector
-// from each half. `row` is the beginning of the lower half.
-template <int kVectors>
-METRONOME_INLINE void load_weights(const float* row, Floats (&weights)[kVectors]) {
-  METRONOME_UNROLL
-  for (int v = 0; v < kVectors / 2; ++v) {
-    weights[v] = load(row + v * kWidth);
-    weights[v + kVectors / 2] = load(row + kHalfPanel + v * kWidth);
-  }
-}
-
-template <int kVectors>
-METRONOME_INLINE void load_weights(const std::uint16_t* row, Floats (&weights)[kVectors]) {
-  METRONOME_UNROLL
-  for (int v = 0; v < kVectors / 2; ++v) {
-    const Words pairs = load_words(row + 2 * v * kWidth);
-    weights[v] = (Floats)(pairs << 16);
-    weights[v + kVectors / 2] = (Floats)(pairs & 0xffff0000u);
-  }
-}
-
-METRONOME_INLINE const float* weights_at(const float* block, std::int64_t output) {
-  return block + output;
-}
-METRONOME_INLINE const std::uint16_t* weights_at(const std::uint16_t* block, std::int64_t output) {
-  return block + 2 * output;
-}
-
-// Multiplies some rows of x by one block of a panel.
-template <class Weight>
-struct BlockProduct {
-  const float* x;
-  std::int64_t x_stride;
-  const Weight* block;
-  std::int64_t num_inputs;  // of the block
-  std::int64_t num_outputs;
-  float* out;
-  std::int64_t out_stride;
-  bool is_first;  // store the sums; later blocks add to them
-
-  template <int kRows>
-  void run() const {
-    constexpr int kVectors = vectors_of(kRows);
-    const std::int64_t num_columns = smaller(num_outputs, kHalfPanel);
-    for (std::int64_t j = 0; j < num_columns; j += kVectors / 2 * kWidth) {
-      const Weight* row = weights_at(block, j);
-      Floats sums[kRows][kVectors] = {};
-      for (std::int64_t k = 0; k < num_inputs; ++k, row += kPanelOutputs) {
-        Floats weights[kVectors];
-        load_weights(row, weights);
-        METRONOME_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-          const Floats input = broadcast(x[r * x_stride + k]);
-          METRONOME_UNROLL
-          for (int v = 0; v < kVectors; ++v) sums[r][v] += input * weights[v];
-        }
-      }
-      METRONOME_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        METRONOME_UNROLL
-        for (int v = 0; v < kVectors; ++v) {
-          const int in_half = v % (kVectors / 2) * kWidth;
-          const std::int64_t output = j + in_half + (v < kVectors / 2 ? 0 : kHalfPanel);
-          put(out + r * out_stride + output, sums[r][v], num_outputs - output);
-        }
-      }
-    }
-  }
-
-  void put(float* to, const Floats& sum, std::int64_t room) const {
-    if (room >= kWidth) {
-      store(to, is_first ? sum : load(to) + sum);
-    } else if (room > 0) {
-      store_some(to, is_first ? sum : load_some(to, room) + sum, room);
-    }
-  }
-};
-
-template <class Weight>
-static void multiply_block(BlockProduct<Weight> product, std::int64_t num_rows) {
-  for (std::int64_t row = 0; row < num_rows; row += kMaxRows) {
-    with_rows(smaller(num_rows - row, kAttentionRows), product);
-    product.x += kMaxRows * product.x_stride;
-    product.out += kMaxRows * product.out_stride;
-  }
-}
-
-// From this many rows on, it pays to convert a block of bfloat16 to float32 once for all of them.
-constexpr std::int64_t kWidenRows = 24;
-
-static void widen_block(const std::uint16_t* block, std::int64_t num_inputs, float* wide) {
-  constexpr int kVectors = static_cast<int>(kHalfPanel) / kWidth * 2;
-  for (std::int64_t k = 0; k < num_inputs; ++k) {
-    Floats weights[kVectors];
-    load_weights(block + k * kPanelOutputs, weights);
-    METRONOME_UNROLL
-    for (int v = 0; v < kVectors; ++v) store(wide + k * kPanelOutputs + v * kWidth, weights[v]);
-  }
-}
-
-static void multiply_f32(const float* x, std::int64_t x_stride, std::int64_t num_rows,
-                         const float* panel, std::int64_t num_inputs, std::int64_t num_outputs,
-                         float* out, std::int64_t out_stride) {
-  for (std::int64_t k = 0; k < num_inputs; k += kProductBlock) {
-    multiply_block<float>(
-        {x + k, x_stride, panel + k * kPanelOutputs, smaller(num_inputs - k, kProductBlock),
-         num_outputs, out, out_stride, k == 0},
-        num_rows);
-  }
-}
-
-static void multiply_bf16(const float* x, std::int64_t x_stride, std::int64_t num_rows,
-                          const std::uint16_t* panel, std::int64_t num_inputs,
-                          std::int64_t num_outputs, float* out, std::int64_t out_stride) {
-  alignas(64) float wide[kProductBlock * kPanelOutputs];
-  for (std::int64_t k = 0; k < num_inputs; k += kProductBlock) {
-    const std::int64_t block_inputs = smaller(num_inputs - k, kProductBlock);
-    const std::uint16_t* block = panel + k * kPanelOutputs;
-    if (num_rows < kWidenRows) {
-      multiply_block<std::uint16_t>(
-          {x + k, x_stride, block, block_inputs, num_outputs, out, out_stride, k == 0}, num_rows);
-    } else {
-      widen_block(block, block_inputs, wide);
-      multiply_block<float>(
-          {x + k, x_stride, wide, block_inputs, num_outputs, out, out_stride, k == 0}, num_rows);
-    }
-  }
-}
 
 // --- Loops over elements ---
 
@@ -301,7 +148,7 @@ struct ScoreTiles {
         for (int r = 0; r < kRows; ++r) {
           const Floats query = broadcast(queries[r][d]);
           METRONOME_UNROLL
-          for (int v = 0; v < kVectors; ++v) sums[r][v] += query * lanes[v];
+          for (int v = 0; v < kVectors; ++v) sums[r][v] = multiply_add(query, lanes[v], sums[r][v]);
         }
       }
       METRONOME_UNROLL
@@ -402,7 +249,8 @@ struct AddValues {
         for (int r = 0; r < kRows; ++r) {
           const Floats weight = broadcast(weights[r][position - begin]);
           METRONOME_UNROLL
-          for (int v = 0; v < kVectors; ++v) sums[r][v] += weight * lanes[v];
+          for (int v = 0; v < kVectors; ++v)
+            sums[r][v] = multiply_add(weight, lanes[v], sums[r][v]);
         }
       }
     }
@@ -512,9 +360,16 @@ static void attend(const AttentionTask& task, float* scratch) {
   }
 }
 
-constexpr Kernels kKernels = {
-    METRONOME_KERNELS_NAME, multiply_f32, multiply_bf16, rms_norm, silu_multiply,
-    gelu_multiply,          add,          rotate,        attend};
+constexpr Kernels kKernels = {METRONOME_KERNELS_NAME,
+                              multiply_f32,
+                              multiply_bf16,
+                              multiply_quantised,
+                              rms_norm,
+                              silu_multiply,
+                              gelu_multiply,
+                              add,
+                              rotate,
+                              attend};
 
 }  // namespace METRONOME_KERNELS
 }  // namespace metronome

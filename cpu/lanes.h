@@ -4,11 +4,16 @@
 // function and could keep one that older processors cannot run.
 #pragma once
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 
 #include "cpu/kernels.h"
 
 #define METRONOME_INLINE [[gnu::always_inline]] static inline
+#define METRONOME_INLINED __attribute__((always_inline))  // for lambdas, behind the parameters
 // For loops over an array of vectors: unrolling keeps the array in registers.
 #if defined(__clang__)
 #define METRONOME_UNROLL _Pragma("unroll")
@@ -28,6 +33,9 @@ constexpr int kWidth = 4;
 
 typedef float Floats __attribute__((vector_size(kWidth * 4)));
 typedef std::uint32_t Words __attribute__((vector_size(kWidth * 4)));
+typedef std::int32_t Integers __attribute__((vector_size(kWidth * 4)));
+typedef double Doubles __attribute__((vector_size(kWidth * 8)));
+typedef std::int64_t Longs __attribute__((vector_size(kWidth * 8)));
 
 // Sums and maxima over an array use 16 strided lanes: lane i takes elements i, i + 16, ...
 constexpr int kParts = static_cast<int>(kLanes) / kWidth;
@@ -43,10 +51,16 @@ METRONOME_INLINE Floats load(const float* from) {
   return value;
 }
 
-METRONOME_INLINE Words load_words(const std::uint16_t* from) {
+template <class T>
+METRONOME_INLINE Words load_words(const T* from) {
   Words value;
   __builtin_memcpy(&value, from, sizeof(value));
   return value;
+}
+
+// Of integers below 2^31.
+METRONOME_INLINE Floats floats_of(const Words& integers) {
+  return __builtin_convertvector((Integers)integers, Floats);
 }
 
 METRONOME_INLINE void store(float* to, const Floats& value) {
@@ -66,6 +80,45 @@ METRONOME_INLINE void store_some(float* to, const Floats& value, std::int64_t co
 
 // x - 0 equals x to the bit. 0 + x does not: it loses the sign of -0.
 METRONOME_INLINE Floats broadcast(float x) { return x - Floats{}; }
+
+// a * b + c, rounded once, without the instruction for it. The product of floats is exact in
+// double. Where the sum is not, it is rounded to odd: of the two neighbours, to the one with an odd
+// last bit. Rounding that to float gives the nearest float to the exact sum, as double has more
+// than two further bits (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums",
+// 2008).
+[[gnu::noinline, maybe_unused]] static Floats multiply_add_in_double(const Floats& a,
+                                                                     const Floats& b,
+                                                                     const Floats& c) {
+  const Doubles product = __builtin_convertvector(a, Doubles) * __builtin_convertvector(b, Doubles);
+  const Doubles addend = __builtin_convertvector(c, Doubles);
+  const Doubles sum = product + addend;
+  // The error of the sum, exactly (Knuth). NaN if the sum is infinite or NaN.
+  const Doubles part = sum - product;
+  const Doubles error = (product - (sum - part)) + (addend - part);
+  const Longs bits = (Longs)sum;
+  const Longs is_inexact = (Longs)((error > 0.0) | (error < 0.0));
+  const Longs is_even = (bits & 1) - 1;
+  const Longs is_away = (Longs)(error > 0.0) ^ (Longs)(sum > 0.0);  // 0: the sum was rounded to 0
+  const Longs step = (~is_away & 2) - 1;
+  const Doubles odd = (Doubles)(bits + (step & is_inexact & is_even));
+  return __builtin_convertvector(odd, Floats);
+}
+
+// a * b + c, rounded once, on every instruction set.
+METRONOME_INLINE Floats multiply_add(const Floats& a, const Floats& b, const Floats& c) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+  return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__FP_FAST_FMAF)
+  Floats result;
+  METRONOME_UNROLL
+  for (int i = 0; i < kWidth; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return result;
+#else
+  return multiply_add_in_double(a, b, c);
+#endif
+}
 
 METRONOME_INLINE Floats larger(const Floats& a, const Floats& b) { return a > b ? a : b; }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -34,13 +35,13 @@ inline std::vector<const Kernels*> kernel_sets() {
   return {sets, sets + count};
 }
 
-// One row of a product: block by block, each summed from 0.
+// One row of a product: block by block, each summed from 0; a term rounds once.
 inline float reference_product(const float* x, const float* weights, std::int64_t num_inputs) {
   float total = 0.0f;
   for (std::int64_t begin = 0; begin < num_inputs; begin += kProductBlock) {
     float sum = 0.0f;
     for (std::int64_t k = begin; k < std::min(begin + kProductBlock, num_inputs); ++k) {
-      sum += x[k] * weights[k];
+      sum = std::fma(x[k], weights[k], sum);
     }
     total = begin == 0 ? sum : total + sum;
   }

@@ -88,6 +88,38 @@ TEST_CASE("the machine's kernel sets end with the baseline", "[cpu_kernels]") {
   CHECK(std::string(sets.back()->name) == "baseline");
 }
 
+TEST_CASE("the emulated multiply-add rounds once", "[cpu_kernels]") {
+  const std::uint64_t seed = GENERATE(as<std::uint64_t>{}, 1, 2, 3);
+  Rng rng(seed, "multiply-add");
+  const auto check = [seed](float a, float b, float c) {
+    using kernels_of_test::broadcast;
+    const float actual =
+        kernels_of_test::multiply_add_in_double(broadcast(a), broadcast(b), broadcast(c))[0];
+    const float expected = std::fma(a, b, c);
+    INFO("seed " << seed << ": " << a << " * " << b << " + " << c << " is " << expected << ", got "
+                 << actual);
+    const bool is_same = std::isnan(expected) ? std::isnan(actual)
+                                              : std::memcmp(&actual, &expected, sizeof(float)) == 0;
+    REQUIRE(is_same);
+  };
+  // Of any magnitude, subnormal and infinite ones and NaN included.
+  const auto any = [&rng] { return std::bit_cast<float>(static_cast<std::uint32_t>(rng())); };
+  for (int i = 0; i < 100'000; ++i) {
+    const float a = any();
+    const float b = any();
+    check(a, b, any());
+    // Sums that cancel, and sums close to the middle between two floats.
+    check(a, b, -(a * b));
+    const float one =
+        std::bit_cast<float>(0x3f800000u | static_cast<std::uint32_t>(rng() & 0x7fffffu));
+    const float few = static_cast<float>(static_cast<int>(rng() % 64) - 32);
+    const float small = std::ldexp(few, static_cast<int>(rng() % 64) - 60);
+    check(small, one, one);
+    check(one, one, small);
+    check(std::ldexp(one, -100), std::ldexp(few, -30), std::ldexp(one, -126));
+  }
+}
+
 TEST_CASE("a product has the bits of its definition for any number of rows", "[cpu_kernels]") {
   const std::uint64_t seed = GENERATE(as<std::uint64_t>{}, 1, 2);
   Rng rng(seed, "product");

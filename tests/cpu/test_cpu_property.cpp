@@ -12,30 +12,29 @@ namespace {
 
 // About half of what was seen when this was written, in 100 cases.
 Coverage least_coverage() {
-  Coverage least = {{"preemptions", 20}, {"said more", 3},     {"prefix hits", 23}, {"stop", 25},
-                    {"step_failed", 40}, {"failed steps", 20}, {"window runs", 2},  {"kv", 180},
-                    {"logits", 2'400},   {"length", 180},      {"never_fits", 3},   {"aborted", 5},
-                    {"failed steps, async", 10}};
+  Coverage least = {
+      {"preemptions", 20},        {"said more", 3},     {"prefix hits", 23}, {"stop", 25},
+      {"step_failed", 40},        {"failed steps", 20}, {"window runs", 2},  {"kv", 180},
+      {"logits", 2'400},          {"length", 180},      {"never_fits", 3},   {"aborted", 5},
+      {"failed steps, async", 10}};
   for (const PolicyInfo& policy : all_policies()) least[std::string(policy.name)] = 3;
   return least;
 }
 
 void check_random_cases(std::uint64_t begin, std::uint64_t end) {
   std::map<Family, std::unique_ptr<Lab>> labs;
-  check_random_servings(
-      begin, end, least_coverage(), [&](std::uint64_t seed, Coverage& coverage) {
-        Rng rng(seed, "cpu property");
-        const Family family = kFamilies[rng.uniform_int(0, std::size(kFamilies) - 1)];
-        const RandomServing random = draw_serving(rng, family, small_model(family).vocab_size);
-        INFO("METRONOME_PROPERTY_SEED=" << seed << ": " << describe(random));
-        std::unique_ptr<Lab>& lab = labs[family];
-        if (lab == nullptr) lab = std::make_unique<Lab>(family);
-        const ServeFn serve = [&](const LabSettings& settings,
-                                  const std::vector<LabPrompt>& prompts) {
-          return lab->run(settings, prompts);
-        };
-        check_serving(random, ServingLimits{}, serve, serve, coverage);
-      });
+  check_random_servings(begin, end, least_coverage(), [&](std::uint64_t seed, Coverage& coverage) {
+    Rng rng(seed, "cpu property");
+    const Family family = kFamilies[rng.uniform_int(0, std::size(kFamilies) - 1)];
+    const RandomServing random = draw_serving(rng, family, small_model(family).vocab_size);
+    INFO("METRONOME_PROPERTY_SEED=" << seed << ": " << describe(random));
+    std::unique_ptr<Lab>& lab = labs[family];
+    if (lab == nullptr) lab = std::make_unique<Lab>(family);
+    const ServeFn serve = [&](const LabSettings& settings, const std::vector<LabPrompt>& prompts) {
+      return lab->run(settings, prompts);
+    };
+    check_serving(random, ServingLimits{}, serve, serve, coverage);
+  });
 }
 
 }  // namespace

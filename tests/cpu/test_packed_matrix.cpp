@@ -43,6 +43,8 @@ Floats1d stacked(const FakeWeights& source, const std::vector<WeightSpec>& specs
   return all;
 }
 
+using Types = std::vector<TensorType>;
+
 WeightSpec spec(const std::string& name, std::int64_t rows, std::int64_t cols) {
   return {name, rows, cols, WeightRole::Linear};
 }
@@ -59,7 +61,8 @@ TEST_CASE("packed rows come back, and bfloat16 takes half the memory", "[packed_
     const PackedMatrix matrix(source, specs, pool);
     CHECK(matrix.num_outputs() == 201);
     CHECK(matrix.num_inputs() == 19);
-    CHECK(matrix.is_bfloat16() == (kind == "half "));
+    CHECK(matrix.part_types() ==
+          Types{kind == "half " ? TensorType::BFloat16 : TensorType::Float32});
     CHECK(matrix.num_bytes() == 4 * 64 * 19 * (kind == "half " ? 2 : 4));
     const Floats1d expected = stacked(source, specs);
     Floats1d rows(expected.size());
@@ -67,7 +70,8 @@ TEST_CASE("packed rows come back, and bfloat16 takes half the memory", "[packed_
     CHECK(first_difference(rows, expected) == -1);
     CHECK_THROWS_AS(matrix.row(201, rows.data()), InvariantError);
   }
-  CHECK_FALSE(PackedMatrix(source, {spec("half a", 8, 4), spec("full", 8, 4)}, pool).is_bfloat16());
+  const PackedMatrix mixed(source, {spec("half a", 8, 4), spec("full", 8, 4)}, pool);
+  CHECK(mixed.part_types() == Types{TensorType::BFloat16, TensorType::Float32});
 }
 
 TEST_CASE("a product has one result on any number of threads", "[packed_matrix]") {
